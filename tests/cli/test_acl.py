@@ -1,4 +1,5 @@
-"""Redis's own users: each role of `sublet acl` does all its work on real servers, with no right too many, and nothing else."""
+"""Redis users: on real servers, each role of `sublet acl` does all its work, has no right too many, and can do
+nothing else."""
 
 import asyncio
 import contextlib
@@ -54,19 +55,19 @@ EVERY = b'{"when":{"every":60}}'
 
 @pytest.fixture(scope="module")
 def server_url(new_server):
-    """Servers of this file's own: it makes users there."""
+    """Servers for this file alone: the tests create users there."""
     urls = {}
     return lambda name: urls.setdefault(name, new_server(name).url)
 
 
 def as_user(settings, name, password):
-    """The settings, for this user."""
+    """The settings for this user."""
     return replace(settings, redis_url=settings.redis_url.replace("://", f"://{name}:{password}@", 1))
 
 
 @pytest.fixture
 def user(place, raw):
-    """Makes a user of some roles; gives the settings with which to connect as it."""
+    """Create a user with some roles. Return the settings to connect as that user."""
     made = []
 
     def make(*roles, **changes):
@@ -88,14 +89,14 @@ def user(place, raw):
 
 
 class Watched:
-    """Which commands a server ran, scripts' own among them, and which it denied, while something was done."""
+    """The commands that a server ran, those of scripts included, and the denied ones."""
 
     def __init__(self, raw):
         self.raw, self.used = raw, set()
 
     @contextlib.contextmanager
     def looking(self, told=()):
-        """What is in `told` may be denied: whoever asks for it does without."""
+        """A caller that was denied one of the commands in `told` must work without it."""
         self.raw.execute_command("ACL", "LOG", "RESET")
         before = self.counts()
         yield
@@ -120,11 +121,11 @@ def granted(settings, *roles):
     return {word[1:].replace("info|memory", "info") for word in words}
 
 
-# what each role does besides the stages of its verbs
+# # the work of each role, besides the scenes of its verbs
 
 
 async def leave_in_a_hurry(settings):
-    """Let go of a connection on which an answer is owed."""
+    """Drop a connection that waits for a reply."""
     transport = Transport(settings)
     asked = asyncio.create_task(transport.run(verbs.init(keys.base(settings.namespace))))
     while not transport._pipeline._pending:
@@ -134,7 +135,7 @@ async def leave_in_a_hurry(settings):
 
 
 async def submits(store, desk):
-    """Submit, with a key that outlives its job; wait; look at the one job; have workers summoned."""
+    """Submit a job whose key outlives it, wait for it, read it, and have workers summoned."""
     desk.raw.hset(keys.backlog(desk.base), "q jobs", -9)
     desk.raw.set(keys.lock(desk.base, "q", "k"), "gone", px=60_000)
     assert (await store.submit([Submission("0-a", "q", "t", "key=k window=60000", b"{}")]))[0].id == "gone"
@@ -149,14 +150,14 @@ async def submits(store, desk):
 
 
 async def works(store, desk):
-    """Be a worker that is idle, is asked again, finds jobs of a predecessor, and has more than one queue."""
+    """Act as a worker that is idle, repeats a claim, takes over a predecessor's jobs, and has several queues."""
     await desk.pool("p", 0, "queues=q,r invoker=none max=9")
     about = b'{"queues": ["q", "r"]}'
     desk.raw.zadd(keys.summons(desk.base, "p"), {"s" * 22 + ".1": desk.now() + 10_000})
     desk.raw.hset(keys.pool(desk.base, "p"), "wanted", 5)
     await store.enlist(
         Card("w", "1", "", about, "p", "s" * 22 + ".2")
-    )  # it came by another summons than the one that is out
+    )  # started for another summons than the outstanding one
     waiting = [
         asyncio.create_task(store.claim(worker="w", queues=[queue], n=1, lease=30, wait=2.5))
         for queue in ("q", "r", "s")
@@ -171,7 +172,9 @@ async def works(store, desk):
 
 
 async def ticks(store, desk):
-    """Do maintenance, with all that can be due: what is watched, locked, scheduled, and owed to pools."""
+    """Run maintenance with everything that can be due: watched and locked jobs, schedules, pools that are owed
+    workers.
+    """
     await desk.running("lost", "tries=1 key=k", lease=0.001)
     await desk.watch("lost")
     desk.raw.zadd(keys.structure(desk.base, "running"), {"lost": 1})
@@ -180,7 +183,7 @@ async def ticks(store, desk):
     await desk.pool("o", 0, "queues=q invoker=none")
     desk.raw.hset(
         keys.queues(desk.base), mapping={f"old{i}": "" for i in range(QUEUES)}
-    )  # so many that some are forgotten
+    )  # so many that some are pruned
     desk.raw.script_flush()
     done = await store.follow(store.operations.reap("tick"))
     assert done.ended
@@ -192,14 +195,14 @@ async def ticks(store, desk):
 
 
 async def until_blocked(raw):
-    """Wait until somebody waits in a blocking read."""
+    """Wait until a client is in a blocking read."""
     async with asyncio.timeout(30):
         while not raw.info("clients")["blocked_clients"]:
             await asyncio.sleep(0.005)
 
 
 async def looks(store, desk):
-    """Read all there is, and follow the events; `follow_existing` makes no namespace."""
+    """Read everything and follow the events. `follow_existing` creates no namespace."""
     layout, run = store.operations, store._transport.run
     await desk.fail(await desk.running("a", "retention=60000"))
     await desk.submit("b", "c", payload=b"x" * 2000)
@@ -233,7 +236,6 @@ async def looks(store, desk):
 
 
 async def directs(store, desk):
-    """Everything."""
     for flow in (looks, submits, works):
         await new(desk)
         await flow(store, desk)
@@ -255,7 +257,7 @@ FLOWS = {"submit": submits, "work": works, "read": looks, "admin": directs, "tic
 
 @pytest.mark.parametrize("role", VERBS)
 async def test_a_role_does_all_its_work_and_has_no_right_too_many(role, user, desk, raw, base):
-    """Whatever is denied fails here; whatever is granted and was not used by then fails, too."""
+    """Fails for each command that is denied, and for each that is granted and was not used."""
     settings = user(role)
     transport, watched = Transport(settings), Watched(raw)
     for verb in VERBS[role]:
@@ -275,23 +277,25 @@ async def test_a_role_does_all_its_work_and_has_no_right_too_many(role, user, de
 
 
 async def new(desk):
-    """A namespace with nothing in it."""
+    """An empty namespace."""
     desk.raw.delete("nothing", *desk.raw.scan_iter(f"{desk.base}*", count=1000))
     await desk.run(verbs.init(desk.base))
 
 
-# what a role may not do
+# # denied to every role
 
 
 def dumps(settings):
-    """All that is stored of a namespace, byte by byte, seen by another."""
+    """All stored data of a namespace, byte by byte, read by another user."""
     with redis.Redis.from_url(settings.redis_url, protocol=2) as own:
         return {key: own.dump(key) for key in own.scan_iter(match=f"{{{settings.namespace}:*", count=1000)}
 
 
 @pytest.mark.parametrize("role", [role for role in VERBS if role != "admin"])
 async def test_a_verb_of_another_role_changes_nothing_before_it_is_denied(role, user, desk, place):
-    """No command is denied between two writes. Some verbs need no more than a role has: no wall is between roles that write."""
+    """No command is denied between two writes. A verb that needs no other command than the role's own is not
+    denied.
+    """
     settings, own, done = user(role), granted(place.settings, role), set()
     transport = Transport(settings)
     for verb in sorted(set(NAMES) - set(VERBS[role])):
@@ -311,7 +315,7 @@ async def test_a_verb_of_another_role_changes_nothing_before_it_is_denied(role, 
 
 @pytest.mark.parametrize("role", ["submit", "tick"])
 async def test_a_worker_without_the_rights_leaves_no_trace(role, user, store, desk, place):
-    """Neither one that comes, nor one that takes the name of another; and who is there is shown all the same."""
+    """It neither registers nor takes over a worker identity; the registered workers are still shown."""
     await desk.enlist("w", "1")
     stranger = Store(user(role))
     before = dumps(place.settings)
@@ -329,8 +333,10 @@ async def test_a_worker_without_the_rights_leaves_no_trace(role, user, store, de
      ("channel", "redis.call('PUBLISH', 'another', 'x')")],
 )  # fmt: skip
 @pytest.mark.parametrize("caught", [False, True])
-async def test_what_is_denied_within_a_script_is_forbidden(denied, asked, caught, user, base):
-    """Redis has other words there, and no code. A command, a key and a channel are each denied in their own."""
+async def test_a_denial_within_a_script_raises_forbidden(denied, asked, caught, user, base):
+    """Redis then replies with another text and without a code. A command, a key and a channel are denied in
+    different words.
+    """
     transport = Transport(user("work"))
     text = "return " + (asked.replace("call", "pcall") if caught else asked)
     with pytest.raises(
@@ -342,8 +348,8 @@ async def test_what_is_denied_within_a_script_is_forbidden(denied, asked, caught
 
 
 @pytest.mark.parametrize("role", ["submit", "tick", "read"])
-def test_a_worker_that_comes_as_the_wrong_user_is_told_so(role, user, shell, place):
-    """Exit 3, in words; and the register is as it was."""
+def test_a_worker_as_the_wrong_user_exits_with_a_message(role, user, shell, place):
+    """Exit code 3 and a message; the registered workers are unchanged."""
     env = {"SUBLET_REDIS_URL": user(role).redis_url, "SUBLET_NAMESPACE": place.settings.namespace}
     shell.ok("submit", "add", '{"a": 1}', **env | {"SUBLET_REDIS_URL": place.settings.redis_url})
     told = shell.run("work", "tasks:app", "--drain", **env)
@@ -353,14 +359,14 @@ def test_a_worker_that_comes_as_the_wrong_user_is_told_so(role, user, shell, pla
     assert shell.json("workers", **env | {"SUBLET_REDIS_URL": place.settings.redis_url}) == []
 
 
-def test_a_worker_that_may_come_but_not_claim_is_told_so(user, shell, place, raw):
-    """It would ask for ever: exit 3, in words, and it has left the register."""
+def test_a_worker_that_may_register_but_not_claim_exits_with_a_message(user, shell, place, raw):
+    """It would retry for ever: exit code 3, a message, and the registration is removed."""
     settings = user("work")
     env = {"SUBLET_REDIS_URL": place.settings.redis_url, "SUBLET_NAMESPACE": place.settings.namespace}
     job_id = shell.ok("submit", "add", '{"a": 1}', **env)
     raw.execute_command(
         "ACL", "SETUSER", urlsplit(settings.redis_url).username, "-set"
-    )  # which a claim needs, and no enlisting
+    )  # needed by a claim, not by a registration
     told = shell.run("work", "tasks:app", "--for", "10s", **env | {"SUBLET_REDIS_URL": settings.redis_url})
     assert told.returncode == 3, told.stderr
     assert told.stderr.splitlines()[-1].startswith("sublet: Redis does not allow this user the command")
@@ -392,7 +398,7 @@ async def test_a_worker_that_loses_its_rights_for_a_while_waits_for_them(
     await store.aclose()
 
 
-# what no role may do
+# # denied to all roles
 
 
 FORBIDDEN = (
@@ -405,11 +411,12 @@ FORBIDDEN = (
     "XRANGE {beside}:events - +", "SUBSCRIBE {other}:ended", "SUBSCRIBE {mine}", "PSUBSCRIBE *", "PUBLISH {other}:ended x",
     "SPUBLISH {other}:ended x",
 )  # fmt: skip
-"""Words of commands; {mine} is the role's own base, {beside} that of a namespace whose name begins like its own."""
+"""Words of commands. {mine} is the role's own base; {beside} is the base of a namespace whose name has the
+same beginning."""
 
 
 @pytest.mark.parametrize("role", VERBS)
-def test_what_no_role_may_do_is_denied(role, user, place, base, raw):
+def test_commands_outside_the_roles_are_denied(role, user, place, base, raw):
     names = {"mine": base, "other": "{another:0}", "beside": keys.base(place.settings.namespace + ":0")}
     with client(user(role)) as own:
         for words in [
@@ -427,7 +434,7 @@ def test_what_no_role_may_do_is_denied(role, user, place, base, raw):
         assert not raw.exists("other", names["other"], names["beside"])
 
 
-def test_who_reads_writes_nothing(user, base, raw):
+def test_the_role_read_writes_nothing(user, base, raw):
     with client(user("read")) as own:
         for command in (["HSET", base, "f", "x"], ["DEL", base], ["LPUSH", f"{base}:wake:q", "1"], ["EVAL", "return 1", 1, base],
                         ["EVALSHA_RO", "0" * 40, 1, base], ["SUBSCRIBE", keys.ended(base)]):  # fmt: skip
@@ -443,15 +450,17 @@ def test_who_reads_writes_nothing(user, base, raw):
 
 @pytest.mark.parametrize("role", ["submit", "work"])
 def test_a_role_may_run_its_scripts_commands_raw(role, user, base, raw):
-    """The limit that `docs/guides/acl.md` tells of, so that it is told as it is: between roles that write, HTTP is the wall."""
+    """The limit in `docs/guides/acl.md`: between roles that write, only HTTP separates."""
     with client(user(role)) as own:
         assert own.hset(base, "layout", "spoiled") == 1
         assert own.eval("return redis.call('DEL', KEYS[1])", 1, base) == 1
     assert not raw.exists(base)
 
 
-def test_nobody_has_a_command_for_administrators(raw, place):
-    """INFO is the one dangerous command that is granted: in full to who reads, its memory to others."""
+def test_no_role_has_an_administrators_command(raw, place):
+    """INFO is the only granted command of the category @dangerous: whole for readers, its section memory for
+    other roles.
+    """
     admins, dangerous = (set(raw.execute_command("ACL", "CAT", kind)) for kind in ("admin", "dangerous"))
     known = {
         word for kind in raw.execute_command("ACL", "CAT") for word in raw.execute_command("ACL", "CAT", kind)
@@ -470,7 +479,7 @@ NAME = st.text("ab01.:-_", min_size=1, max_size=4)
 @examples(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(mine=NAME, other=NAME, partition=st.integers(0, 12), partitions=st.integers(1, 3))
 def test_no_namespace_reaches_into_another(user, raw, place, mine, other, partition, partitions):
-    """Also where the names are such as `a`, `a:0`, `a:0:0` or `a.b`: the server itself says what the patterns let through."""
+    """Also for names such as `a`, `a:0`, `a:0:0` or `a.b`: the server itself decides what the patterns match."""
     raw.execute_command(
         "ACL",
         "SETUSER",
@@ -487,7 +496,7 @@ def test_no_namespace_reaches_into_another(user, raw, place, mine, other, partit
     raw.execute_command("ACL", "DELUSER", "trial")
 
 
-def test_every_verb_is_some_role_s_and_its_commands_are_found():
+def test_every_verb_has_a_role_and_its_commands_are_found():
     assert set(VERBS["admin"]) == set(NAMES)
     assert {verb for verbs_of in VERBS.values() for verb in verbs_of} == set(NAMES)
     assert commands("heartbeat") >= {"zadd", "hset", "hmget", "del", "time"}
@@ -508,8 +517,8 @@ def test_a_database_and_a_durability_have_their_commands():
     assert "+role" not in rights(Settings(), ["admin"]).split()
 
 
-async def test_who_submits_may_wait_for_replicas_if_the_file_was_made_so(user, desk):
-    """Who may not is told so when the job is there: its id is named, and what would help."""
+async def test_a_submitter_may_wait_for_replicas_if_the_file_was_written_for_it(user, desk):
+    """Without the right, the error names the stored job and the way to repair this."""
     lacks = (
         r"may not wait .*NOPERM: WAIT.*sublet acl.*SUBLET_DURABILITY=replicated.* under the same id 0-none$"
     )
@@ -521,7 +530,7 @@ async def test_who_submits_may_wait_for_replicas_if_the_file_was_made_so(user, d
     assert desk.raw.zscore(keys.queue(desk.base, "q"), "0-none") is not None
 
 
-# the file
+# # the file
 
 
 def client(settings):
@@ -530,7 +539,7 @@ def client(settings):
 
 @pytest.fixture
 def guarded(backend, tmp_path, tmp_path_factory):
-    """A server that was started with the file that `acl` wrote, and the passwords."""
+    """A server that was started with the file of `acl`, and its passwords."""
     shell = Shell(tmp_path, "redis://127.0.0.1:1")
     passwords = {name: f"{name}/secret+word:{uuid.uuid4().hex}" for name in ("default", *VERBS)}
     given_file = tmp_path / "passwords"
@@ -568,7 +577,7 @@ def guarded(backend, tmp_path, tmp_path_factory):
 
 
 def listens(path):
-    """Whether one may connect: the file is there a moment before."""
+    """Whether a client can connect: the socket's file exists a moment earlier."""
     with socket.socket(socket.AF_UNIX) as probe:
         return probe.connect_ex(str(path)) == 0
 
@@ -577,8 +586,10 @@ def url_of(path, name, word):
     return f"unix://{urllib.request.quote(name, safe='')}:{urllib.request.quote(word, safe='')}@{path}"
 
 
-def test_a_deployment_lives_on_the_file_that_was_written(guarded):
-    """Each process is its own user: a producer, a worker, the API, a cron and an onlooker; nobody comes in without a name."""
+def test_a_deployment_runs_with_the_written_file(guarded):
+    """Each process is a user of its own: producer, worker, API, cron, reader. A connection without a name is
+    refused.
+    """
     shell, path, passwords = guarded
     namespace = shell.env["SUBLET_NAMESPACE"]
     for nobody in (f"unix://{path}", url_of(path, f"{namespace}-admin", "wrong")):
@@ -616,8 +627,8 @@ def test_a_deployment_lives_on_the_file_that_was_written(guarded):
         assert ask(server.url, "POST", "/tick")[0] == 200
 
 
-def test_an_admin_mends_a_namespace_and_drops_it(guarded):
-    """With all that these look at: a lost place, a queue's numbers, a key that is held for nobody."""
+def test_an_admin_repairs_a_namespace_and_drops_it(guarded):
+    """With a lost place, a wrong counter and a held key without a job."""
     shell, path, passwords = guarded
     namespace = shell.env["SUBLET_NAMESPACE"]
     shell.env["SUBLET_REDIS_URL"] = url_of(path, f"{namespace}-admin", passwords["admin"])
@@ -636,8 +647,8 @@ def test_an_admin_mends_a_namespace_and_drops_it(guarded):
 
 
 @pytest.mark.parametrize("role", ["submit", "work", "tick"])
-def test_a_doctor_with_few_rights_still_sees_that_jobs_would_be_thrown_away(guarded, role):
-    """They may ask for INFO memory alone, as a submit does that is refused there."""
+def test_a_doctor_with_few_rights_still_reports_eviction(guarded, role):
+    """They may run INFO memory alone, as a submit does, which is refused there."""
     shell, path, passwords = guarded
     shell.env["SUBLET_REDIS_URL"] = url_of(path, f"{shell.env['SUBLET_NAMESPACE']}-{role}", passwords[role])
     with redis.Redis.from_url(url_of(path, "default", passwords["default"])) as owner:
@@ -649,7 +660,7 @@ def test_a_doctor_with_few_rights_still_sees_that_jobs_would_be_thrown_away(guar
             assert (levels["server"], levels["durability"]) == ("unknown", "unknown")
 
 
-def test_an_api_without_orders_is_a_user_of_several_roles(user, place, desk):
+def test_an_api_without_operators_is_a_user_of_several_roles(user, place, desk):
     settings = user("submit", "work", "read", "tick")
     with serve_process(settings) as server:
         assert ask(server.url, "POST", "/jobs", {"task": "t", "payload": {}})[0] == 201
@@ -659,7 +670,7 @@ def test_an_api_without_orders_is_a_user_of_several_roles(user, place, desk):
             assert ask(server.url, "GET", way)[0] == 200, way
 
 
-def test_the_file_is_for_one_reader_and_never_written_over(shell):
+def test_the_file_is_private_and_never_overwritten(shell):
     done = shell.run("acl", "--to", "users.acl")
     path = shell.folder / "users.acl"
     assert (done.returncode, done.stdout) == (0, "wrote users.acl\n")
@@ -708,7 +719,7 @@ def test_one_user_of_some_roles_is_one_line(shell):
         ("boss:0123456789abcdef", "has a password for 'boss', which is not a user of this file"),
     ],
 )
-def test_a_password_that_cannot_be_is_refused_and_not_shown(shell, text, words):
+def test_an_invalid_password_is_refused_and_not_shown(shell, text, words):
     (shell.folder / "p").write_text(text)
     line = shell.no(2, "acl", "--role", "tick", "--password-file", "p", "--to", "f")
     assert words in line
@@ -717,7 +728,7 @@ def test_a_password_that_cannot_be_is_refused_and_not_shown(shell, text, words):
     assert not (shell.folder / "f").exists()
 
 
-def test_a_role_that_is_none_is_told_which_there_are(shell):
+def test_an_unknown_role_is_refused_with_the_known_ones(shell):
     assert "there is no role 'boss'; there are submit, work, read, admin, tick; see" in shell.no(
         2, "acl", "--role", "boss"
     )
@@ -725,7 +736,7 @@ def test_a_role_that_is_none_is_told_which_there_are(shell):
 
 
 def ask(url, method, path, body=None):
-    """Status and answer of one request."""
+    """Status and body of one request."""
     sent = urllib.request.Request(
         url + path, method=method, data=json.dumps(body or {}).encode() if method == "POST" else None
     )

@@ -1,4 +1,4 @@
-"""Whatever a verb is sent, it answers in the words of its header: never an error of Lua's (a part of every verb of this file)."""
+"""Each verb answers invalid arguments with a code of its header, never with an error of Lua."""
 
 import random
 
@@ -30,7 +30,7 @@ TIMES = 250
 
 
 def odd(chance, good):
-    """Some arguments: too few, too many, or as many as there should be, most of them good and some odd."""
+    """Arguments of which some may be invalid: too few, too many, or as many as the header names."""
     words = [word if chance.random() < 0.75 else chance.choice(ODD) for word in good]
     how = chance.random()
     if how < 0.2:
@@ -39,7 +39,7 @@ def odd(chance, good):
 
 
 @pytest.mark.parametrize("verb", VERBS)
-async def test_odd_arguments_are_refused_in_the_words_of_the_header(desk, verb):
+async def test_invalid_arguments_are_refused_with_a_code_of_the_header(desk, verb):
     chance, known = random.Random(verb), script(verb)
     said = set()
     for i in range(TIMES):
@@ -54,20 +54,20 @@ async def test_odd_arguments_are_refused_in_the_words_of_the_header(desk, verb):
             desk.raw.execute_command("EVAL", known.text, 1, desk.base, *words)
         except ResponseError as error:
             code = str(error).split(" ")[0]
-            assert code in known.codes, (words, error)  # noqa: PT017  # many are fine, and any may be refused
+            assert code in known.codes, (words, error)  # noqa: PT017  # many are valid, and any may be refused
             said.add(code)
             assert before is None or desk.everything() == before, words
     assert said
 
 
 @pytest.mark.parametrize("verb", VERBS)
-async def test_the_arguments_that_the_odd_ones_are_made_of_are_good(desk, verb):
+async def test_the_arguments_from_which_invalid_ones_are_made_are_valid(desk, verb):
     await desk.put()
     await desk.pool()
     desk.raw.execute_command("EVAL", script(verb).text, 1, desk.base, *GOOD[verb])
 
 
-async def test_no_odd_firing_makes_a_job_that_is_no_occurrences(desk):
+async def test_an_invalid_fire_creates_no_job(desk):
     chance = random.Random(7)
     await desk.put()
     for _ in range(TIMES):

@@ -1,4 +1,4 @@
-"""The command line as a person and a script use it: each command, in words and as JSON."""
+"""The command line for people and for scripts: each command, as text and as JSON."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def test_submit_reads_arguments_from_stdin_and_from_a_file(shell):
         assert shell.json("get", shell.ok("submit", "add", *words, stdin=stdin))["payload"] == {"a": 2}
 
 
-def test_the_same_id_or_key_answers_with_the_job_that_is_there(shell):
+def test_the_same_id_or_key_returns_the_existing_job(shell):
     assert shell.json("submit", "add", "--id", "order-7") == {"id": "0-order-7", "created": True}
     again = shell.run("submit", "add", "--id", "order-7", "--json")
     assert json.loads(again.stdout) == {"id": "0-order-7", "created": False}
@@ -78,7 +78,7 @@ def test_submit_does_not_wait_for_ever(shell):
     assert shell.json("get", error["id"])["state"] == "queued"
 
 
-def test_an_app_lends_its_options_and_its_eye_for_arguments(shell):
+def test_an_app_gives_its_options_and_checks_arguments(shell):
     job = shell.json("get", shell.ok("submit", "fail", '{"words": "x"}', "--app", "tasks:app"))
     assert (job["queue"], job["max_attempts"]) == ("mail", 1)
     job = shell.json(
@@ -87,10 +87,10 @@ def test_an_app_lends_its_options_and_its_eye_for_arguments(shell):
     assert (job["queue"], job["max_attempts"]) == ("other", 1)
 
 
-# ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_get_tells_the_story_of_a_job(shell):
+def test_get_shows_the_attempts_of_a_job(shell):
     job_id = shell.ok(
         "submit",
         "fail",
@@ -115,7 +115,7 @@ def test_get_tells_the_story_of_a_job(shell):
     assert "raise ValueError(words)" in shell.ok("get", job_id, "--detail")
 
 
-def test_get_says_who_owns_a_job_and_when_it_was_last_heard_of(shell):
+def test_get_shows_the_owner_of_a_job_and_its_last_heartbeat(shell):
     job_id = shell.ok("submit", "forever")
     worker = shell.start("work", "tasks:app", "--name", "w1", "--lease", "1500ms")
     try:
@@ -139,7 +139,7 @@ def test_get_says_who_owns_a_job_and_when_it_was_last_heard_of(shell):
         assert worker.wait(20) == 0
 
 
-def test_what_is_nested_deeply_is_shown_too(shell):
+def test_a_deeply_nested_value_is_shown(shell):
     payload = '{"a": ' + "[" * 300 + "]" * 300 + "}"
     job_id = shell.ok("submit", "add", payload)
     assert shell.json("get", job_id)["payload"] == json.loads(payload)
@@ -181,7 +181,7 @@ def test_queues_and_stats_count(shell):
     assert (stats["states"]["queued"], stats["totals"]["submitted"]) == (3, 3)
 
 
-def test_looking_makes_no_namespace(shell):
+def test_reading_creates_no_namespace(shell):
     assert shell.ok("queues", said=shell.none_yet) == "no queues: no job was ever submitted here"
     assert shell.ok("list", said=shell.none_yet) == "no jobs"
     shell.ok("stats", said=shell.none_yet)
@@ -190,7 +190,7 @@ def test_looking_makes_no_namespace(shell):
     assert "does not exist yet" in shell.run("doctor").stdout
 
 
-# ── steering ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# # ── actions of an operator ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_an_operator_cancels_revives_and_promotes_jobs(shell):
@@ -238,7 +238,7 @@ def test_an_operator_limits_a_queue_and_the_namespace(shell):
     assert "'1TB' is no size; write 500000, 64KiB" in shell.no(2, "configure", "mail", "--bytes", "1TB")
 
 
-def test_a_refusal_among_several_ids_is_said_and_the_others_are_done(shell):
+def test_a_refusal_among_several_ids_is_reported_and_the_others_are_done(shell):
     job_id = shell.ok("submit", "add")
     done = shell.run("cancel", "0-nobody", job_id)
     assert done.returncode == 1
@@ -253,7 +253,7 @@ def test_a_refusal_among_several_ids_is_said_and_the_others_are_done(shell):
 # ── maintenance, scripts, and the program itself ──────────────────────────────────────────────────────────────────────────
 
 
-def test_a_tick_says_what_it_did(shell):
+def test_a_tick_prints_its_counts(shell):
     shell.ok("submit", "add", "--delay", "1ms")
     assert shell.ok("tick") == "reaped 0 · promoted 1 · pruned 0 · fired 0"
     assert shell.json("tick") == {
@@ -304,14 +304,14 @@ def on_a_terminal(shell, *words, **env):
     try:
         while chunk := os.read(ours, 65536):
             shown += chunk
-    except OSError:  # how Linux says that the other end is closed
+    except OSError:  # Linux's error when the other end is closed
         pass
     os.close(ours)
     assert process.wait(30) == 0
     return shown.decode()
 
 
-def test_colours_are_for_terminals_and_for_those_who_want_them(shell):
+def test_colours_are_for_terminals_or_on_request(shell):
     shell.ok("submit", "add", "--delay", "1h")
     assert "\x1b[36mscheduled\x1b[0m" in on_a_terminal(shell, "list")
     assert "\x1b" not in on_a_terminal(shell, "list", NO_COLOR="1")
@@ -319,7 +319,7 @@ def test_colours_are_for_terminals_and_for_those_who_want_them(shell):
     assert "\x1b" not in shell.ok("list")
 
 
-def test_a_terminal_gets_events_in_words_and_no_line_too_long(shell):
+def test_a_terminal_gets_events_as_text_and_no_line_too_long(shell):
     job_id = shell.ok(
         "submit", "fail", json.dumps({"words": "no paper " * 20}), "--max-attempts", "1", "--queue", "mail"
     )
@@ -332,7 +332,7 @@ def test_a_terminal_gets_events_in_words_and_no_line_too_long(shell):
     assert max(map(len, shown)) <= 100
 
 
-def test_a_reader_who_leaves_is_no_error(shell):
+def test_a_reader_that_leaves_is_not_an_error(shell):
     for n in range(3):
         shell.ok("submit", "add", "--id", f"{n}{'x' * 60}")
     read, write = os.pipe()
@@ -350,15 +350,15 @@ def test_a_reader_who_leaves_is_no_error(shell):
 
 
 @pytest.mark.parametrize("words", ["get 2-x", "list", "stats", "queues", "cancel 2-x"])
-def test_who_was_told_another_number_of_partitions_hears_so_and_sees_nothing_wrong(shell, words):
-    """What lies in the others would seem not to be there."""
+def test_a_command_with_another_partition_count_is_refused(shell, words):
+    """Otherwise the data in the other partitions would seem not to exist."""
     assert shell.ok("submit", "add", SUBLET_PARTITIONS="4")
     line = shell.no(3, *words.split())
     assert line.endswith("has 4 partitions, and SUBLET_PARTITIONS says 1: set it as everywhere else")
 
 
-def test_ctrl_c_before_the_answer_names_the_id_under_which_the_same_is_safe(shell):
-    """Nobody can say then whether the job was stored."""
+def test_ctrl_c_before_the_reply_names_the_id_with_which_to_repeat_the_submit(shell):
+    """It is unknown whether the job was stored."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         process = shell.start("submit", "add", "--redis-url", f"redis://127.0.0.1:{silent.getsockname()[1]}")
         silent.settimeout(20)
@@ -381,7 +381,7 @@ def test_ctrl_c_before_the_answer_names_the_id_under_which_the_same_is_safe(shel
 )
 def test_ctrl_c_is_quiet(shell, words):
     if words[0] == "tick":
-        shell.ok("pause", "q")  # a tick makes no namespace
+        shell.ok("pause", "q")  # a tick creates no namespace
     process = shell.start(*words)
     while not shell.json("stats")["totals"]["submitted"] and not shell.json("stats")["maintenance_at"]:
         pass

@@ -1,4 +1,4 @@
-"""`work`: a worker from the command line, told by its events and its exit code."""
+"""`work`: the events and the exit code of a worker on the command line."""
 
 import asyncio
 import io
@@ -21,7 +21,7 @@ pytest_plugins = ["tests.support.command_line"]
 
 
 def started(worker, task):
-    """Read events until a task has started; that event."""
+    """Read events until a task has started; return that event."""
     for line in worker.stdout:
         event = json.loads(line)
         if (event["event"], event.get("task")) == ("started", task):
@@ -29,7 +29,7 @@ def started(worker, task):
     raise AssertionError(worker.stderr.read())
 
 
-def test_a_worker_drains_the_queues_and_tells_each_event(shell):
+def test_a_worker_drains_the_queues_and_prints_each_event(shell):
     job_id = shell.ok("submit", "add", '{"a": 1}')
     ready, began, ended, summary = shell.work("--name", "w1", "--slots", "3")
     assert (ready["event"], ready["words"]) == ("ready", "w1 slots=3 queues=default,mail")
@@ -47,14 +47,14 @@ def test_a_plain_function_runs_in_a_child_that_finds_the_same_app(shell):
     assert shell.json("get", job_id, *namespace)["result"] == 42
 
 
-def test_a_failure_is_told_with_what_becomes_of_the_job(shell):
+def test_a_failure_is_printed_with_the_next_state_of_the_job(shell):
     shell.ok("submit", "fail", '{"words": "no paper"}', "--queue", "mail", "--max-attempts", "2")
     events = [event for event in shell.work() if event["event"] == "failed"]
     assert events[0]["words"] == "ValueError no paper"
     assert (events[0]["state"], events[0]["due_at"][-1]) == ("scheduled", "Z")
 
 
-def test_a_task_that_the_worker_lacks_is_given_back_and_not_lost(shell):
+def test_a_job_of_an_unknown_task_is_released_and_not_lost(shell):
     job_id = shell.ok("submit", "of_tomorrow")
     (released,) = [event for event in shell.work() if event["event"] == "released"]
     assert (released["id"], released["state"]) == (job_id, "scheduled")
@@ -64,7 +64,7 @@ def test_a_task_that_the_worker_lacks_is_given_back_and_not_lost(shell):
     assert "this worker has no task of_tomorrow" in shell.ok("get", job_id)
 
 
-def test_arguments_that_do_not_fit_are_given_back_too(shell):
+def test_a_job_whose_arguments_do_not_match_is_released(shell):
     job_id = shell.ok("submit", "add", '{"z": 1, "y": 2, "x": 3}')
     shell.work()
     job = shell.json("get", job_id)
@@ -76,12 +76,12 @@ def test_arguments_that_do_not_fit_are_given_back_too(shell):
     assert told.count("unknown_task") == 1
 
 
-def test_sigterm_gives_the_job_back_and_is_no_failure(shell):
+def test_sigterm_releases_the_job_and_is_not_a_failure(shell):
     job_id = shell.ok("submit", "forever")
     worker = shell.start("work", "tasks:app")
     started(worker, "forever")
     worker.send_signal(signal.SIGTERM)
-    worker.send_signal(signal.SIGINT)  # the second one hurries
+    worker.send_signal(signal.SIGINT)  # the second signal ends the grace
     out, err = worker.communicate(timeout=20)
     stopping, hurrying, released, summary = map(json.loads, out.splitlines())
     assert (stopping["event"], hurrying["event"]) == ("stopping", "stopping")
@@ -105,19 +105,19 @@ def test_a_worker_stops_when_its_time_is_up(shell):
     ]
 
 
-def test_quiet_leaves_the_summary_alone(shell):
+def test_quiet_prints_only_the_summary(shell):
     shell.ok("submit", "add", '{"a": 1}')
     (summary,) = shell.work("--quiet")
     assert summary["completed"] == 1
 
 
-def test_only_the_named_queues_are_worked_on(shell):
+def test_a_worker_claims_from_the_named_queues_only(shell):
     shell.ok("submit", "add", '{"a": 1}', "--queue", "other")
     assert shell.work()[-1]["completed"] == 0
     assert shell.work("--queues", "mail,other")[-1]["completed"] == 1
 
 
-def test_tokens_and_payloads_are_never_told(shell):
+def test_tokens_and_payloads_are_never_printed(shell):
     shell.ok("submit", "add", '{"a": 918273645}')
     shell.ok("submit", "add", '{"a": "918273645"}', "--delay", "1ms")
     said = shell.run("work", "tasks:app", "--drain")
@@ -125,7 +125,7 @@ def test_tokens_and_payloads_are_never_told(shell):
     assert "token" not in said.stdout + said.stderr
 
 
-def test_a_worker_whose_reader_leaves_stops_by_itself(shell):
+def test_a_worker_stops_when_the_reader_of_its_output_leaves(shell):
     shell.ok("submit", "add", '{"a": 1}')
     worker = shell.start("work", "tasks:app")
     started(worker, "add")
@@ -137,7 +137,7 @@ def test_a_worker_whose_reader_leaves_stops_by_itself(shell):
 
 
 @pytest.mark.parametrize("flag", ["--redis-url", "--namespace"])
-def test_a_flag_wins_over_what_the_program_says(shell, flag):
+def test_a_flag_wins_over_the_programs_settings(shell, flag):
     text = "from sublet import App\napp = App('redis://127.0.0.1:1', namespace='elsewhere')\n@app.task\nasync def f(): return 1\n"
     (shell.folder / "fixed.py").write_text(text)
     there = ("--redis-url", shell.env["SUBLET_REDIS_URL"], "--namespace", shell.env["SUBLET_NAMESPACE"])
@@ -149,7 +149,7 @@ def test_a_flag_wins_over_what_the_program_says(shell, flag):
         assert shell.json("get", job_id)["state"] == "completed"
 
 
-# ── what it may and may not do ───────────────────────────────────────────────────────────────────────────────────────
+# # ── limits ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 STUBBORN = """
@@ -176,7 +176,7 @@ async def deaf() -> None:
 """
 
 
-def test_it_stops_after_so_many_jobs(shell):
+def test_max_jobs_stops_the_worker(shell):
     for _ in range(3):
         shell.ok("submit", "add", '{"a": 1}')
     lines = shell.ok("work", "tasks:app", "--max-jobs", "2").splitlines()
@@ -184,7 +184,7 @@ def test_it_stops_after_so_many_jobs(shell):
     assert shell.json("stats")["states"]["queued"] == 1
 
 
-def test_queues_that_nobody_knows_are_told_once(shell):
+def test_unknown_queues_are_reported_once(shell):
     shell.ok("submit", "add", '{"a": 1}', "--queue", "images")
     ready, warning, summary = shell.work("--queues", "nope,mial")
     assert (ready["event"], warning["event"], summary["event"]) == ("ready", "warning", "summary")
@@ -193,7 +193,7 @@ def test_queues_that_nobody_knows_are_told_once(shell):
     assert "warning" not in {event["event"] for event in shell.work("--queues", "images,mail")}
 
 
-def test_an_app_without_a_task_is_told(shell):
+def test_an_app_without_tasks_causes_a_warning(shell):
     (shell.folder / "empty.py").write_text("from sublet import App\napp = App()\n")
     command = [*shell.command, "work", "empty:app", "--drain"]
     for more, events in (["--commands"], ["ready", "summary"]), ([], ["ready", "warning", "summary"]):
@@ -205,7 +205,7 @@ def test_an_app_without_a_task_is_told(shell):
     assert told[1]["words"] == "empty:app has no task: this worker releases every job"
 
 
-def test_a_pool_that_is_not_there_is_told_and_spares_nobody(shell):
+def test_a_missing_pool_causes_a_warning(shell):
     shell.ok("pools", "set", "images", "--queues", "images")
     pool = ("--linger", "100ms", "--pool")
     _, warning, leaving, _ = shell.work(*pool, "image")
@@ -215,7 +215,7 @@ def test_a_pool_that_is_not_there_is_told_and_spares_nobody(shell):
     assert [event["event"] for event in shell.work(*pool, "images")] == ["ready", "leaving", "summary"]
 
 
-def test_a_worker_that_stalls_exits_1_and_gives_its_job_back(shell):
+def test_a_worker_that_stalls_exits_1_and_releases_its_job(shell):
     job_id = shell.ok("submit", "forever")
     done = shell.run("work", "tasks:app", "--stall", "500ms")
     events = [json.loads(line) for line in done.stdout.splitlines()]
@@ -266,7 +266,7 @@ async def leaves_a_thread() -> None:
 
 
 @pytest.mark.parametrize("task", ["leaves_a_task", "leaves_a_thread"])
-def test_what_a_task_has_left_behind_does_not_keep_the_process(shell, task):
+def test_leftovers_of_a_task_do_not_keep_the_process(shell, task):
     (shell.folder / "litter.py").write_text(LITTER)
     shell.ok("submit", task)
     done = shell.run("work", "litter:app", "--drain")
@@ -286,7 +286,7 @@ def test_a_full_disk_stops_the_lines_and_not_the_jobs(shell):
     assert shell.json("get", job_id)["state"] == "completed"
 
 
-# ── what a task says ─────────────────────────────────────────────────────────────────────────────────────────────────
+# # ── a task's log and progress ────────────────────────────────────────────────────────────────────────────────────────
 
 
 TELLING = """
@@ -307,7 +307,7 @@ async def convert(ctx: Context) -> None:
 """
 
 
-def test_what_a_task_says_is_shown_with_its_job(shell):
+def test_the_log_of_a_task_is_shown_with_its_job(shell):
     (shell.folder / "telling.py").write_text(TELLING)
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     job_id = "0-told"
@@ -346,7 +346,7 @@ def test_what_a_task_says_is_shown_with_its_job(shell):
 
 
 def until(right, look):
-    """What is looked at, once it is right."""
+    """Return the value of `look()` as soon as `right` accepts it."""
     end = time.monotonic() + 20
     while not right(found := look()):
         assert time.monotonic() < end, found
@@ -354,7 +354,7 @@ def until(right, look):
 
 
 def submit_with_trace(shell, job_id, trace):
-    """As a program does that is being traced."""
+    """As a program with tracing does."""
     program = (
         "from sublet.client.client import SyncClient; from sublet.model import Submission\n"
         f"SyncClient().submit_all([Submission({job_id!r}, 'default', 'convert', 'tries=2 trace={trace}', b'{{}}')])"
@@ -362,11 +362,11 @@ def submit_with_trace(shell, job_id, trace):
     subprocess.run([shell.command[0], "-c", program], cwd=shell.folder, env=shell.env, check=True, timeout=60)
 
 
-# ── the lines of a terminal ──────────────────────────────────────────────────────────────────────────────────────────
+# # ── the lines of a terminal ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def lines_of(*events):
-    """What a person reads of these events."""
+    """The text of these events on a terminal."""
 
     async def hear():
         for event in events:
@@ -381,7 +381,7 @@ def lines_of(*events):
 LEASE = Lease("0-01M7YZCYXBMTDMEHCNPXH2D402", "1.x", 1, 1, "default", "convert", None, b"", "")
 
 
-def test_what_is_said_of_a_job_on_the_way_does_not_end_it():
+def test_an_event_during_a_job_does_not_end_it():
     heard = EventPrinter(io.StringIO(), as_json=False, quiet=False)
 
     async def hear():
@@ -400,7 +400,7 @@ def test_what_is_said_of_a_job_on_the_way_does_not_end_it():
     assert re.fullmatch(r"completed   convert           …HCNPXH2D402  \d+ ms", end)
 
 
-def test_events_without_a_job_stand_in_line():
+def test_events_without_a_job_are_aligned():
     words = "no such thing " * 20
     lines = lines_of(("reconciled", None, "3 jobs of workers that are gone"), ("draining", None, "2 jobs to finish"),
                      ("warning", None, words), ("an event of tomorrow", None, "x\x1b"))  # fmt: skip
@@ -410,7 +410,7 @@ def test_events_without_a_job_stand_in_line():
     assert lines[3] == "an event of tomorrow  x "
 
 
-async def test_lines_for_programs_are_json_whatever_the_words_and_tell_their_own_moments(monkeypatch):
+async def test_lines_for_programs_are_json_for_any_text_and_have_times(monkeypatch):
     moments = iter([1_763_690_000.0011, 1_763_690_000.0012, 1_763_690_000.0023])
     monkeypatch.setattr("sublet.cli.workers.worker_events.time.time", lambda: next(moments))
     stream = io.StringIO()
@@ -439,7 +439,7 @@ async def test_lines_for_programs_are_json_whatever_the_words_and_tell_their_own
     }
 
 
-def test_a_worker_in_which_all_is_said_leaves_nothing_behind():
+def test_the_printer_forgets_finished_jobs():
     heard = EventPrinter(io.StringIO(), as_json=False, quiet=False)
 
     async def hear():
@@ -451,10 +451,10 @@ def test_a_worker_in_which_all_is_said_leaves_nothing_behind():
     assert heard._started == {}
 
 
-# ── a server that has lost everything ────────────────────────────────────────────────────────────────────────────────
+# # ── a server that has lost all data ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_worker_goes_on_when_all_data_is_flushed(shell):
+def test_a_worker_continues_after_flushall(shell):
     worker = shell.start("work", "tasks:app", "--lease", "1500ms")
     assert json.loads(worker.stdout.readline())["event"] == "ready"
     try:
@@ -468,10 +468,10 @@ def test_a_worker_goes_on_when_all_data_is_flushed(shell):
         assert worker.wait(20) == 0
 
 
-# ── any program ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# # ── `command`: any program ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_task_command_is_there_for_those_who_ask_for_it(shell):
+def test_the_task_command_exists_on_request(shell):
     job_id = shell.ok("submit", "command", '{"argv": ["echo", "hello"]}')
     assert [event["event"] for event in shell.work()][2:] == ["released", "summary"]
     shell.ok("promote", job_id)
@@ -479,7 +479,7 @@ def test_the_task_command_is_there_for_those_who_ask_for_it(shell):
     assert "hello" in json.dumps(shell.json("get", job_id)["result"])
 
 
-def test_the_collector_looks_seldom_where_a_worker_works(shell):
+def test_the_garbage_collector_runs_seldom_in_a_worker(shell):
     (shell.folder / "gentle.py").write_text(
         "import gc\nfrom jobs import App\napp = App()\n\n"
         "@app.task\nasync def looks() -> list[int]:\n    return [gc.get_threshold()[0], gc.get_freeze_count()]\n"

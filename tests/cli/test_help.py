@@ -1,4 +1,4 @@
-"""Help is short: every page fits a small terminal, and is read before anything is installed."""
+"""Each help page fits a small terminal, and is available before anything is installed."""
 
 import re
 import subprocess
@@ -54,13 +54,13 @@ def test_each_option_begins_a_word_of_its_page(name, capsys):
         ("dev", ["a server of its own", "--redis-url", "SUBLET_REDIS_URL is\nignored"]),
     ],
 )
-def test_a_page_says_what_one_must_know(name, words, capsys):
+def test_a_page_contains_the_essential_facts(name, words, capsys):
     main.run([name, "--help"])
     page = capsys.readouterr().out
     assert all(word in page for word in words)
 
 
-def test_alone_it_names_three_next_steps(capsys):
+def test_the_command_without_arguments_names_three_next_steps(capsys):
     main.run([])
     steps = [
         line.split()[1]
@@ -72,15 +72,15 @@ def test_alone_it_names_three_next_steps(capsys):
 
 @pytest.mark.parametrize("words", PAGES[:3], ids=lambda words: " ".join(words) or "alone")
 def test_help_needs_nothing_but_python(words):
-    """-S: no site-packages, as in a fresh checkout; help must not set up anything either."""
+    """-S: no site-packages, as in a fresh checkout. Help must not set up anything either."""
     done = subprocess.run(
         [sys.executable, "-S", "-m", "jobs", *words], cwd=ROOT, capture_output=True, text=True, timeout=30
     )
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_short_commands_do_not_pay_for_what_they_do_not_use():
-    """Start-up is most of what `submit` and `tick` take: a fifth of a second, if they leave these alone."""
+def test_short_commands_do_not_import_unused_modules():
+    """Start-up is most of the time of `submit` and `tick`: a fifth of a second without these modules."""
     program = "import sys, sublet.cli.jobs.submit, sublet.cli.schedules.tick, sublet.cli.jobs.query; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=30
@@ -118,6 +118,6 @@ def test_durations(text, value):
 
 
 @pytest.mark.parametrize("text", ["-5s", "-1", "soon", "5 min", "1e9", "", "1w", "nan", "inf"])
-def test_what_is_no_duration(text):
+def test_invalid_durations(text):
     with pytest.raises(Invalid, match=r"write 250ms, 50s, 5m, 1h, 2d or plain seconds; see .* submit --help"):
         COMMANDS["submit"].read(["t", "--delay", text])

@@ -1,4 +1,5 @@
-"""The repair on real servers: after an eviction, under load, with very many jobs, and how long it holds the server."""
+"""The repair on real servers: after an eviction, under load, with very many jobs, and how long it blocks the
+server."""
 
 import random
 import threading
@@ -19,12 +20,12 @@ from sublet.protocol.plan import follow_sync
 pytest_plugins = ["tests.support.command_line"]
 pytestmark = [pytest.mark.real_server, pytest.mark.timeout(240)]
 HOLD = 5000
-"""µs that one call may hold the server, where nothing else runs on the machine."""
+"""µs for which one call may block the server, if nothing else runs on the machine."""
 
 
 @pytest.fixture
 def own(new_server, backend, shell):
-    """A server of one's own; the shell pointed at it."""
+    """A server for one test, and the shell connected to it."""
     shell.env["SUBLET_REDIS_URL"] = new_server(backend).url
     with redis.Redis.from_url(shell.env["SUBLET_REDIS_URL"], decode_responses=True) as client:
         yield client
@@ -52,7 +53,7 @@ def ids_of(own, base):
 
 
 def submit(transport, base, n, payload=b'{"a":1}', size=200):
-    """Submit jobs in batches, as clients do: a namespace that is gone is made again."""
+    """Submit jobs in batches, as clients do: a missing namespace is created again."""
     operations = Operations(transport.settings)
     for _ in range(n // size):
         batch = [operations.submission("add", payload, "default", "") for _ in range(size)]
@@ -64,13 +65,13 @@ def submit(transport, base, n, payload=b'{"a":1}', size=200):
                 transport.run(verbs.init(base))
 
 
-def test_after_an_eviction_every_job_that_is_left_is_run(own, transport, base, shell):
-    """The server is set to throw away what was not used of late, and is filled: whole queues are gone, and the base."""
+def test_after_an_eviction_every_remaining_job_runs(own, transport, base, shell):
+    """The server evicts the least recently used keys and is filled: whole queues are gone, and the metadata."""
     own.config_set("maxmemory-policy", "allkeys-lru")
     own.config_set("maxmemory", own.info("memory")["used_memory"] + (1 << 20))
     submit(transport, base, 8000)
     assert own.info("stats")["evicted_keys"] > 1000
-    own.delete(keys.queue(base, "default"))  # it is the largest, and sometimes just survives
+    own.delete(keys.queue(base, "default"))  # it is the largest key, and sometimes survives
     own.config_set("maxmemory", 0)
     own.config_set("maxmemory-policy", "noeviction")
     left = ids_of(own, base)
@@ -85,7 +86,7 @@ def test_after_an_eviction_every_job_that_is_left_is_run(own, transport, base, s
     assert shell.json("doctor", "--repair")["repaired"] == []
 
 
-def test_a_base_that_was_lost_is_said_to_be_made_anew(own, transport, base, shell):
+def test_missing_metadata_is_reported_as_created_again(own, transport, base, shell):
     submit(transport, base, 200)
     own.delete(base, keys.queues(base))
     said = shell.json("doctor", "--repair")
@@ -96,10 +97,10 @@ def test_a_base_that_was_lost_is_said_to_be_made_anew(own, transport, base, shel
     assert "lost" not in mended
 
 
-def test_while_workers_and_submitters_go_on_nothing_is_lost_and_nothing_is_run_twice(
-    own, transport, base, shell
-):
-    """Two workers and a producer go on while keys are lost and repairs run; every job whose hash was spared is completed once."""
+def test_a_repair_beside_workers_and_submitters_loses_and_repeats_no_job(own, transport, base, shell):
+    """Two workers and a producer continue while keys are lost and repairs run. Every job whose hash was spared
+    is completed once.
+    """
     first, second = shell.start("work", "tasks:app", "--quiet"), shell.start("work", "tasks:app", "--quiet")
     chance, wrong = random.Random(1), []
     done = threading.Event()
@@ -109,7 +110,7 @@ def test_while_workers_and_submitters_go_on_nothing_is_lost_and_nothing_is_run_t
         try:
             for _ in range(40):
                 submit(other, base, 100, size=50)
-        except Exception as error:  # noqa: BLE001  # told by the test, whatever it is
+        except Exception as error:  # noqa: BLE001  # the test reports it
             wrong.append(error)
         finally:
             other.close()

@@ -219,7 +219,7 @@ def test_the_files_that_a_page_has_people_use_are_there(path):
 
 
 @of_each([*DOCS, INDEX])
-def test_a_page_says_what_one_must_know(path):
+def test_a_page_contains_the_essential_facts(path):
     page = path.read_text()
     everywhere = ("SUBLET_REDIS_URL", "SUBLET_TOKENS", "noeviction") if path == INDEX else ()
     for word in ("tick", "maxclients", "limits", "documented", *everywhere):

@@ -1,4 +1,4 @@
-"""`pools` and `scale`: for which queues workers are summoned, and why so many; and workers that say which pool they are of."""
+"""`pools` and `scale`: the queues of a pool, its computed size, and `work --pool`."""
 
 import json
 import re
@@ -89,7 +89,7 @@ def test_possible_secrets_in_a_target_are_not_shown(shell):
 
 
 def test_a_narrow_terminal_shows_queues_and_waiting_jobs(shell, monkeypatch, capsys):
-    """The address, which is long, goes first; what would fill the line by itself is cut."""
+    """The long address is left out first; a value that would fill the line by itself is cut."""
     shell.run(*SET, *HTTP)
     shell.run("pools", "set", "many", "--queues", ",".join(f"queue-{i}" for i in range(32)))
     for name in ("SUBLET_REDIS_URL", "SUBLET_NAMESPACE"):
@@ -126,7 +126,7 @@ def test_the_last_failure_is_shown_with_its_age(shell, run, client):
     assert (found["failures"], found["failure"]) == (3, "it answered\x1b[31m 500")
 
 
-def test_the_sum_is_shown_in_readable_units(shell, client, run):
+def test_the_computation_of_a_size_is_shown_as_text(shell, client, run):
     shell.ok(*SET, "--wait", "2500ms", "--slots", "4")
     for _ in range(3):
         shell.ok("submit", "add", '{"a": 1}', "--queue", "images")
@@ -178,7 +178,7 @@ def test_a_mistake_is_one_line(shell, words, line):
     assert shell.no(2, *words.split()).removeprefix("argument ").startswith(line.removeprefix("argument "))
 
 
-def test_an_address_that_is_not_public_is_refused(shell):
+def test_a_private_address_is_refused_as_a_target(shell):
     assert "is not public" in shell.no(2, *SET, "--invoker", "http", "--target", "https://10.0.0.7/work")
 
 
@@ -195,7 +195,7 @@ def test_a_missing_pool_is_reported(shell):
     assert shell.ok("scale").startswith("no pools: ")
 
 
-def test_a_worker_of_a_pool_counts_while_it_is_there(shell):
+def test_a_worker_of_a_pool_counts_while_it_is_registered(shell):
     shell.ok(*SET)
     worker = shell.start("work", "tasks:app", "--pool", "images", "--queues", "images,thumbs")
     try:
@@ -208,7 +208,7 @@ def test_a_worker_of_a_pool_counts_while_it_is_there(shell):
     assert shell.json("pools")[0]["sum"]["crew"] == 0
 
 
-def test_a_worker_that_was_summoned_too_late_reports_it_and_leaves(shell):
+def test_a_worker_that_starts_too_late_exits_with_a_message(shell):
     shell.ok("submit", "add", '{"a": 1}')
     shell.ok("pools", "set", "images", "--queues", "default")
     events = shell.work("--pool", "images", "--summons", "s" * 22 + ".1", "--linger", "5s")
@@ -216,8 +216,8 @@ def test_a_worker_that_was_summoned_too_late_reports_it_and_leaves(shell):
     assert events[-1]["completed"] == 0
 
 
-def test_submit_summons_if_the_environment_allows_it(shell, client):
-    """…by whatever invokers the environment has: here none that could be used, and the submit succeeds all the same."""
+def test_submit_summons_workers_if_the_environment_enables_it(shell, client):
+    """With the invokers of the environment: here none is usable, and the submit succeeds all the same."""
     shell.ok("pools", "set", "images", "--queues", "default")
     done = shell.run("submit", "add", '{"a": 1}', SUBLET_SUMMON="1")
     assert (done.returncode, done.stderr) == (0, "")
@@ -226,7 +226,7 @@ def test_submit_summons_if_the_environment_allows_it(shell, client):
     assert len(follow_sync(client.transport.run, client.operations.list_jobs()).jobs) == 2
 
 
-def test_looking_makes_no_namespace(shell):
+def test_reading_creates_no_namespace(shell):
     assert shell.json("pools") == []
     assert shell.json("scale") == []
     with redis.Redis.from_url(shell.env["SUBLET_REDIS_URL"]) as raw:

@@ -108,7 +108,7 @@ def test_workers_are_listed_while_they_are_there(stage):
 
 
 @OVER_BOTH
-def test_a_worker_that_is_drained_finishes_and_goes(stage):
+def test_a_drained_worker_finishes_its_jobs_and_exits(stage):
     worker = stage.hire(
         "--slots", "2", "--lease", "3s", "--name", "drained"
     )  # it is heard at a heartbeat: have these often

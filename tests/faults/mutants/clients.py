@@ -234,7 +234,7 @@ MUTANTS = (
         " or (isinstance(error, Forbidden) and not self._was_answered)",
         "",
         "a cron's worker with too few rights never ends, and says nothing to the cron",
-        "cli/test_acl.py::test_a_worker_that_may_come_but_not_claim_is_told_so[valkey]",
+        "cli/test_acl.py::test_a_worker_that_may_register_but_not_claim_exits_with_a_message[valkey]",
     ),
     Mutant(
         "a worker dies of a heartbeat without an answer",
