@@ -88,10 +88,14 @@ async def serve(
             await worker_host.aclose()
         for one in sockets:
             one.close()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_SECONDS):
-                await summoner.aclose(CLOSE_SECONDS / 2)
-                await store.aclose()
+        await _disconnect(store, summoner)
+
+
+async def _disconnect(store: Store, summoner: Summoner) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await summoner.aclose(CLOSE_SECONDS / 2)
+            await store.aclose()
 
 
 @contextlib.contextmanager

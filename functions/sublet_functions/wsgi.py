@@ -6,9 +6,9 @@ The server's thread waits for the loop, and reads the body and sends the respons
 A client that disconnects is noticed while its request waits if the server shows the connection, and at the latest when its
 response cannot be sent: then a claim releases its leases.
 
-`a2wsgi` over the ASGI application was tried and not used. It never looks at the connection while a request waits, so that a claim
-whose client has gone takes jobs; it lacks time limits for slow bodies and slow readers; it drops chunked bodies; it does not see
-that gunicorn stops; and its thread is lost when a preloaded server forks.
+`a2wsgi` over the ASGI application is not used. Tried: under `gunicorn --preload` it hung. Read in the source of 1.10.10: its thread
+starts at the import, and so is lost when a preloaded server forks; it does not look at the connection while a request waits, so that
+a claim whose client has gone takes jobs; it has no time limits; it reads no body without a Content-Length (chunked).
 """
 
 from __future__ import annotations

@@ -344,7 +344,7 @@ def test_it_is_imported_without_any_framework_or_connection(tmp_path):
 # docs/platforms/asgi.md
 
 
-PAGE = (ROOT / "docs" / "platforms" / "asgi.md").read_text()
+PAGE = "\n".join((ROOT / "docs" / "platforms" / f"{name}.md").read_text() for name in ("asgi", "vercel"))
 STEPS = list(pages.steps(*(console for _, console in pages.blocks("console", PAGE))))
 
 

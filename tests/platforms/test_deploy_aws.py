@@ -31,7 +31,7 @@ pytest_plugins = ["tests.support.sam_template"]
 PLACE = ROOT / "deploy" / "aws-sam"
 TEMPLATE = (PLACE / "template.yaml").read_text()
 README = (PLACE / "README.md").read_text()
-PAGE = (ROOT / "docs" / "platforms" / "aws.md").read_text()
+PAGE = "\n".join((ROOT / "docs" / "platforms" / f"{name}.md").read_text() for name in ("aws", "aws-adapter"))
 STACK = "sublet"
 SECRET = "the-secret-of-the-template"
 REFERENCE = re.compile(r"\{\{resolve:secretsmanager:sublet:SecretString:(\w+)::(\w*)\}\}")
@@ -350,15 +350,17 @@ def test_what_the_page_names_is_there():
     assert all(
         (ROOT / name).is_file() for name in re.findall(r"`((?:bench|docs|functions)/[\w./]+\.\w+)`", PAGE)
     )
-    assert set(re.findall(r"`(functions\.\w+\.\w+)`", PAGE)) == set(re.findall(r"Handler: (.*)", TEMPLATE))
+    assert set(re.findall(r"`(sublet_functions\.\w+\.\w+)`", PAGE)) == set(
+        re.findall(r"Handler: (.*)", TEMPLATE)
+    )
     assert f"{aws.BODY_MAX / 1e6:g} MB" in PAGE
     connections = (told["ApiConcurrency"] + told["WorkerConcurrency"]) * 4 + 2
     assert (
         f"reserves {told['ApiConcurrency']}, {told['WorkerConcurrency']} and 1: {connections} connections"
         in PAGE
     )
-    assert f"{told['ApiConcurrency']} callers with `wait=20` take all {told['ApiConcurrency']}" in PAGE
-    assert f"all callers together, {told['ApiRate']} unless" in PAGE
+    assert f"{told['ApiConcurrency']} clients with `wait=20` occupy all {told['ApiConcurrency']}" in PAGE
+    assert f"all clients together, by default {told['ApiRate']}" in " ".join(PAGE.split())
     assert f"kept for {re.search(r'RetentionInDays: (.*)', TEMPLATE)[1]} days" in PAGE
     jobs = [re.findall(r"--json '(.*?)'", text) for text in (README, PAGE)]
     assert jobs[0] == jobs[1]

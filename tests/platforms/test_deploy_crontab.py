@@ -239,7 +239,7 @@ def test_a_worker_takes_jobs_for_nearly_all_of_its_minute():
     """In the end of its time, its grace, it takes none. And who waits for a tick over HTTP waits until that is over."""
     told = COMMANDS["work"].read(WORK.command.partition(" work ")[2].partition(" >")[0].split())
     assert told.seconds - told.grace >= 50
-    assert f"takes jobs for {told.seconds - told.grace:g} s, has {told.grace:g} s" in PAGE
+    assert f"claims jobs for {told.seconds - told.grace:g} s, and ends after {told.grace:g} s more" in PAGE
     (goes_on,) = re.findall(r"[?&]for=(\d+)", OVER_HTTP.command)
     assert int(goes_on) + 5 <= int(re.search(r" -m (\d+) ", OVER_HTTP.command)[1]) < 60
 

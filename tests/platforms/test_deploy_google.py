@@ -31,7 +31,9 @@ pytest_plugins = ["tests.support.manifests"]
 TEMPLATE = ROOT / "deploy" / "cloud-run"
 SERVICES = documents(TEMPLATE / "service.yaml", TEMPLATE / "worker.yaml")
 API, WORKER = (kind_of(SERVICES, "Service", name) for name in ("sublet", "sublet-worker"))
-PAGE = (ROOT / "docs" / "platforms" / "google.md").read_text()
+PAGE = "\n".join(
+    (ROOT / "docs" / "platforms" / f"{name}.md").read_text() for name in ("google", "google-functions")
+)
 TEN = 10.0
 """Seconds that Cloud Run gives an instance to end."""
 TASKS = """

@@ -13,7 +13,7 @@ from tests.support.pods import ROOT
 from tests.support.processes import until
 
 pytest_plugins = ["tests.support.clusters"]
-PAGE = (ROOT / "docs" / "platforms" / "kubernetes.md").read_text()
+PAGE = "\n".join((ROOT / "docs" / "platforms" / f"{name}.md").read_text() for name in ("kubernetes", "keda"))
 SUM = kind_of(PLAIN, "ScaledObject")["spec"].get("advanced", {}).get("scalingModifiers")
 """How one number is made of those of both triggers."""
 

@@ -19,7 +19,7 @@ from tests.support.pods import ROOT, SECONDS, secret_of
 from tests.support.processes import on_linux, until
 
 pytest_plugins = ["tests.support.manifests", "tests.support.clusters"]
-PAGE = (ROOT / "docs" / "platforms" / "kubernetes.md").read_text()
+PAGE = "\n".join((ROOT / "docs" / "platforms" / f"{name}.md").read_text() for name in ("kubernetes", "keda"))
 WORKLOADS = ("Deployment", "StatefulSet", "CronJob", "ScaledJob")
 PODS = [(one["metadata"]["name"], pod_of(one)) for one in PLAIN if one["kind"] in WORKLOADS]
 
@@ -223,30 +223,31 @@ def test_the_pages_snippets_fit_into_the_template(manifest_faults):
 
 
 def test_the_pages_numbers_are_those_of_the_files():
+    page = " ".join(PAGE.split())
     worker, scaled = (
         pod_of(kind_of(PLAIN, "Deployment", "sublet-worker")),
         kind_of(PLAIN, "ScaledObject")["spec"],
     )
     assert (
-        f"the former ({worker['terminationGracePeriodSeconds']} s), in the latter ({told(worker).grace:g} s)"
-        in PAGE
+        f"the former ({worker['terminationGracePeriodSeconds']} s); jobs may finish within the latter ({told(worker).grace:g} s)"
+        in page
     )
-    assert f"every {scaled['pollingInterval']} s (`pollingInterval`)" in PAGE
-    assert f"{scaled['cooldownPeriod']} s after there was anything" in PAGE
-    assert f"0 to {scaled['maxReplicaCount']} |" in PAGE
-    assert f"and for {told(pod_of(kind_of(PLAIN, 'ScaledJob'))).linger:g} s more" in PAGE
+    assert f"every {scaled['pollingInterval']} s (`pollingInterval`)" in page
+    assert f"to zero {scaled['cooldownPeriod']} s after the last one" in page
+    assert f"0 to {scaled['maxReplicaCount']} |" in page
+    assert f"have been empty for {told(pod_of(kind_of(PLAIN, 'ScaledJob'))).linger:g} s" in page
     most = sum(connect(Settings(), blocking=which).connection_pool.max_connections for which in (True, False))
     pods, apis = scaled["maxReplicaCount"], kind_of(PLAIN, "Deployment", "sublet-api")["spec"]["replicas"]
-    assert f"no process takes more than {most}" in PAGE
-    assert f"{pods} pods of workers and {apis} of the API, {pods * 3 + apis * 4 + 1} as a rule, " in PAGE
-    assert f"{(pods + apis) * most + 1} at most" in PAGE
+    assert f"no process uses more than {most}" in page
+    assert f"{pods} pods of workers and {apis} of the API, {pods * 3 + apis * 4 + 1} as a rule, " in page
+    assert f"{(pods + apis) * most + 1} at most" in page
 
 
 def test_each_pod_opens_as_many_connections_as_the_page_says(cluster):
     def open_ones():
         return len(cluster.redis.client_list()) - 1
 
-    assert "of workers takes 3, of the API 2 to 4, a tick 1" in PAGE
+    assert "of workers uses 3, of the API 2 to 4, a tick 1" in PAGE
     worker = cluster.worker()
     assert cluster.submit("hello", {"name": "x"}, "--wait 30s") == '"hello, x"'
     until(lambda: open_ones() <= 3)

@@ -76,7 +76,7 @@ def test_redis_keeps_its_data_on_its_disk_and_within_its_memory():
 
 def test_pods_have_the_memory_that_the_page_counts():
     each, more = map(
-        int, re.search(r"A\s+worker\s+takes\s+(\d+)\s+MiB,\s+each\s+process\s+(\d+)\s+MiB", PAGE).groups()
+        int, re.search(r"A\s+worker\s+needs\s+(\d+)\s+MiB,\s+each\s+process\s+(\d+)\s+MiB", PAGE).groups()
     )
     for name in ("sublet-worker", "sublet-drain"):
         spec = pod_of(workload(name))

@@ -340,7 +340,7 @@ async def test_the_last_look_is_at_the_very_address_that_is_connected_to(monkeyp
         for host in ("public.example", "127.0.0.1", "[::ffff:127.0.0.1]"):
             assert "which is not a public address" in await why(invoker, f"http://{host}:{played.port}/")
         for host in ("127.1", "0x7f000001", "2130706433"):
-            assert not (await why(invoker, f"http://{host}:{played.port}/")).startswith("it answered")
+            assert not (await why(invoker, f"http://{host}:{played.port}/")).startswith("the target answered")
         assert not played.requests
         await invoker.aclose()
 

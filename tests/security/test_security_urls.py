@@ -133,7 +133,7 @@ async def test_no_redirect_of_any_kind_is_followed(status):
             inside.url.encode(),
         )
         async with playing(said) as outside:
-            assert (await why(invoker, outside.url)).startswith(f"it answered {status}")
+            assert (await why(invoker, outside.url)).startswith(f"the target answered {status}")
             assert len(outside.requests) == 1
         assert not inside.requests, "nobody there was called"
     await invoker.aclose()

@@ -25,9 +25,9 @@ async def test_a_crowd_that_says_nothing_is_let_go_and_keeps_nobody_out_for_long
         for _ in range(120):
             one = await crowd.enter_async_context(wire(url))
             one.write(begun)
-        assert len(front.open) <= 100, "no more than may be"
+        assert len(front.state.open) <= 100, "no more than may be"
         async with asyncio.timeout(20):
-            while front.open:
+            while front.state.open:
                 await asyncio.sleep(0.01)
         assert (await ask(url, "GET", "/")).status == 200
 

@@ -4,7 +4,7 @@ Every server of a namespace returns the same metrics: scrape one of them, or use
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -45,6 +45,7 @@ class _NamespaceCollector(Collector):
         """Yield all metrics."""
         yield from _jobs(self._found)
         yield from _outcomes(self._found)
+        yield from _losses(self._found.totals)
         yield from _namespace(self._found)
 
 
@@ -75,8 +76,7 @@ def _jobs(found: NamespaceStatistics) -> Iterator[Metric]:
 
 
 def _outcomes(found: NamespaceStatistics) -> Iterator[Metric]:
-    totals = found.totals
-    yield CounterMetricFamily("sublet_jobs_submitted", "Jobs submitted.", totals["submitted"])
+    yield CounterMetricFamily("sublet_jobs_submitted", "Jobs submitted.", found.totals["submitted"])
     finished = CounterMetricFamily(
         "sublet_jobs_finished", "Jobs that ended, by queue and outcome.", labels=("queue", "outcome")
     )
@@ -98,6 +98,9 @@ def _outcomes(found: NamespaceStatistics) -> Iterator[Metric]:
         "Time from a claim to the accepted result or failure.",
         ((queue, queue.completed + queue.failed) for queue in found.queues),
     )
+
+
+def _losses(totals: Mapping[str, int]) -> Iterator[Metric]:
     yield CounterMetricFamily(
         "sublet_leases_expired",
         "Leases that expired without a heartbeat, or whose worker had ended.",
