@@ -1,7 +1,7 @@
-"""AWS Lambda: `sublet_functions.aws.handler` is the API behind an HTTP API or a function URL, and is invoked by EventBridge and pools.
+"""AWS Lambda: `sublet_functions.aws.handler` is the API, a tick and a worker.
 
-HTTP requests are recognized by fields that the platform puts into an event, and that no client can set. HTTP clients need a
-token. EventBridge and pools need none: AWS has allowed them to invoke this function, and an HTTP client cannot imitate them.
+HTTP requests are recognized by fields that the platform puts into an event and no client can set; they need
+a token. EventBridge and pools need none: AWS has allowed them to invoke this function.
 """
 
 from __future__ import annotations
@@ -67,7 +67,6 @@ class _Function:
         self._hosted = Hosted(freezes=True)
 
     async def handle(self, event: Any, left: float) -> Any:
-        """Handle one event within `left` seconds."""
         if not isinstance(event, dict):
             raise EventFailed(f"the event is a {type(event).__name__}, not a JSON object; {SUPPORTED}")
         seconds = left - RESERVE
@@ -108,7 +107,7 @@ class _Function:
         return _result(refusal, await _collect(refusal))
 
     async def _ask(self, request: Request, seconds: float, principal: Principal | None = None) -> Response:
-        """Return the response, or raise TimeoutError. A worker that runs has its own, earlier limit."""
+        """Raises TimeoutError. A running worker has its own, earlier limit."""
         async with asyncio.timeout(seconds):
             return await self._hosted.answer(request, principal)
 

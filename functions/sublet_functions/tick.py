@@ -1,7 +1,4 @@
-"""The tick: rounds of maintenance (due jobs, expired leases, schedules, pruning) and of summoning workers that are owed.
-
-Any number of ticks may run at once, from any cron. Nothing of HTTP is imported here: a shell can run a tick.
-"""
+"""The tick: rounds of maintenance (due jobs, expired leases, schedules, pruning) and of summoning workers."""
 
 from __future__ import annotations
 
@@ -27,17 +24,11 @@ class TickSummary:
     """Totals of all rounds of a tick."""
 
     reaped: int = 0
-    """Leases that expired."""
     promoted: int = 0
-    """Scheduled jobs that became due."""
     pruned: int = 0
-    """Ended jobs that were deleted after their retention."""
     fired: int = 0
-    """Jobs that schedules made."""
     summoned: int = 0
-    """Workers that were invoked."""
     unreached: int = 0
-    """Workers whose invocation failed."""
     rounds: int = 0
 
     def add_summoned(self, summoned: Summoned) -> None:

@@ -44,9 +44,7 @@ class RequestStream:
         self._unwanted = False
         self._receiving: asyncio.Task[None] | None = None
         self.disconnected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the client has disconnected."""
         self.responding = False
-        """Whether the response has begun."""
         self.served = False
         """Whether the last piece of the response is being sent: servers then also report a client that received everything."""
 
@@ -97,7 +95,7 @@ class RequestStream:
         return piece
 
     async def readany(self) -> bytes:
-        """Wait for the next bytes; empty at the end. Raises OSError if the body was discarded."""
+        """Raises OSError if the body was discarded."""
         while not self._held and not self._complete and not self._unwanted:
             self._arrived.clear()
             await self._arrived.wait()

@@ -21,7 +21,6 @@ from sublet.scaling.secrets_file import SecretsFile
 log = logging.getLogger(__name__)
 
 HINT = "openssl rand -hex 24"
-"""Command that makes a secret."""
 FILE_MAX = 1024 * 1024
 """Bytes of the token file."""
 
@@ -41,9 +40,7 @@ class Role(StrEnum):
     READ = "read"
     """Read everything except the tokens of leases."""
     ADMIN = "admin"
-    """Everything."""
     TICK = "tick"
-    """Run ticks, from a cron."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +52,6 @@ class Principal:
 
 
 LOCAL = Principal("anyone", frozenset({Role.ADMIN}))
-"""Every client of a server without tokens, which answers on loopback only."""
 OPENABLE = (Role.TICK, Role.SUBMIT)
 """Roles that SUBLET_OPEN may name. Without a token they apply only where a CloudEvent is accepted: such a call returns no data,
 and may be delivered twice."""
@@ -73,12 +69,11 @@ _Known = tuple[tuple[bytes, Principal], ...]
 
 
 class Tokens:
-    """The valid tokens. `Tokens.read()` takes them from the environment. Without tokens, every local client has all roles.
+    """The valid tokens. Without tokens, every local client has all roles.
 
-    `open_for`: roles that need no token where a CloudEvent is accepted. This is for servers that only the network of a platform
-    can reach, and for clients that cannot send a token.
-
-    A token file is read again when it has changed. If it is missing or invalid then, the tokens read before stay valid.
+    `open_for`: roles that need no token where a CloudEvent is accepted, for servers that only the network
+    of a platform can reach. A changed token file is read again; if it is missing or invalid then, the
+    tokens read before stay valid.
     """
 
     def __init__(self, words: str = "", file: str | Path | None = None, open_for: str = "") -> None:
@@ -86,7 +81,6 @@ class Tokens:
         self._file = SecretsFile(file, "tokens", FILE_MAX) if file else None
         self._known = _joined(self._given, _of_file(self._file) if self._file else ())
         self.open_roles = _open_roles(open_for)
-        """Roles that need no token where a CloudEvent is accepted."""
 
     @classmethod
     def read(cls, file: str | None = None) -> Tokens:
@@ -159,7 +153,6 @@ class Tokens:
         return ""
 
     def _reload(self) -> None:
-        """Read the file again if it has changed."""
         if self._file is None or not self._file.has_changed():
             return
         try:
@@ -206,7 +199,7 @@ def _open_roles(roles: str) -> frozenset[Role]:
 def _parse(
     where: str, words: Iterator[tuple[int, str]] | enumerate[str]
 ) -> Iterator[tuple[bytes, Principal]]:
-    """Yield the digests and principals of tokens. Raises Invalid, whose text contains nothing of a token."""
+    """Raises Invalid, whose text contains nothing of a token."""
     for at, word in words:
         name, _, rest = word.partition(":")
         roles, colon, secret = rest.partition(":")

@@ -1,7 +1,4 @@
-"""Request bodies: read from the connection within limits, large ones in turn, and parsed into their models.
-
-A body passes through `BodyReader` (size, time, memory), `BodyQueues` (fairness between tokens) and `parse_body`.
-"""
+"""Request bodies: read within limits, large ones in turn, and parsed into their models."""
 
 from __future__ import annotations
 
@@ -50,7 +47,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class BodyStream(Protocol):
-    """A body on its way in: the part of aiohttp's StreamReader that is used."""
+    """The part of aiohttp's StreamReader that is used."""
 
     def is_eof(self) -> bool:
         """Return whether the last byte has arrived."""
@@ -125,13 +122,12 @@ def _too_large(most: int) -> Problem:
 
 
 class BodyQueues:
-    """Queues of large bodies, so that one token cannot block the event loop for all others.
+    """Queues of large bodies. Parsing one blocks the event loop for up to 0.5 s; one token must not take it all.
 
-    Parsing a large body blocks the event loop for up to 0.5 s. So the large bodies of one queue are parsed one after the other.
-    A queue belongs to a token's name, or to one kind of request of that token; requests without a token share one queue.
-    After a body that took long to parse, other requests get the CPU for as long as they use it, at most for the time that the
-    body took. A flood from one token then delays each request of another token by the time of one body, or of two if Redis
-    answers slowly. A token alone on the server loses next to nothing.
+    A queue belongs to a token's name, or to one kind of request of that token; requests without a token
+    share one. Its bodies are parsed one after the other. After a long one, other requests get the CPU for
+    as long as they use it, at most for the time that the body took. A flood from one token then delays each
+    request of another one by the time of one body, or of two if Redis answers slowly.
     """
 
     def __init__(self) -> None:
@@ -168,7 +164,7 @@ class BodyQueues:
 
 
 class QueuedBody:
-    """Context in which a body is read and parsed. At its end the next body of the queue may be parsed."""
+    """Context in which a body is read and parsed."""
 
     __slots__ = ("_began", "_name", "_queue", "_queues", "_read")
 

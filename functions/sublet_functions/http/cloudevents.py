@@ -1,8 +1,5 @@
-"""CloudEvents 1.0 over HTTP: both modes, binary and structured, are parsed into the JSON format.
-
-In binary mode the attributes are headers and the body is the data; in structured mode the body is the whole event. Problems name
-the invalid attribute, and never its value.
-"""
+"""CloudEvents 1.0 over HTTP: binary and structured mode are parsed into the JSON format. Problems never
+contain a value."""
 
 import base64
 import binascii
@@ -78,7 +75,6 @@ class Event:
     """A CloudEvent."""
 
     form: Mapping[str, Any] = field(repr=False)
-    """The event in JSON format: its attributes, and `data` or `data_base64`."""
 
     def key(self, *more: str) -> str:
         """Return a hash of the event's identity (by the standard, source and id) and of `more`."""
@@ -100,7 +96,7 @@ class Event:
 
 
 async def read_event(request: Request, most: int) -> Event:
-    """Read the event of a request, of at most so many bytes. Raises Problem for an invalid event, or a batch of events."""
+    """Raises Problem for an invalid event, or a batch of events."""
     kind = media_type(request.headers)
     if kind.startswith(EVENT_MEDIA_TYPE) and kind != STRUCTURED:
         raise Problem(
@@ -140,7 +136,6 @@ def _binary(headers: Mapping[str, str], raw: bytes) -> Event:
 
 
 def _data(kind: str | None, raw: bytes) -> dict[str, Any]:
-    """Return the data of an event in binary mode in the JSON format: as JSON, else as text, else in base64."""
     if kind is None or _is_json(kind):
         return {"data": _parsed(raw, "the event's data")}
     if kind.lower().startswith("text/"):

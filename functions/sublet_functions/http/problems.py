@@ -1,8 +1,5 @@
-"""Problem documents (RFC 9457): every error of the API, its status, and how errors of the library become problems.
-
-The `type` of a problem is stable and meant for programs; `title` and `detail` are for people. Only this module maps errors to
-HTTP statuses.
-"""
+"""Problem documents (RFC 9457). The `type` is stable and meant for programs. Only this module maps errors to
+HTTP statuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP responses as handlers build them, and values encoded as JSON."""
+"""HTTP responses, and values encoded as JSON."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Response:
     on_unsent: Callable[[], Awaitable[None]] | None = None
     """Called if the client disconnected before the response was sent: a claim then releases its leases."""
     finite: bool = False
-    """The iterator ends by itself soon after the server begins to stop. Other streams are ended at once."""
+    """The iterator ends by itself soon after the server begins to stop."""
 
     async def close(self) -> None:
         """Let the iterator of a streamed body clean up."""
@@ -83,7 +83,6 @@ def encode(value: Any) -> bytes:
 
 
 def _mended(value: Any, depth: int = 0) -> Any:
-    """Reduce a value to plain JSON types, at most DEPTH_MAX deep."""
     if depth > DEPTH_MAX:
         return "…"
     if isinstance(value, BaseModel):

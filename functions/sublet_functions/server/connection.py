@@ -62,11 +62,8 @@ class ServerState:
     streams: StreamShutdown = field(default_factory=StreamShutdown)
     open: set[Connection] = field(default_factory=set)
     refusing: int = 0
-    """Connections beyond the limit that are being answered 503."""
     running: set[asyncio.Task[Any]] = field(default_factory=set)
-    """Tasks that answer a request."""
     discarding: set[asyncio.Task[None]] = field(default_factory=set)
-    """Tasks that clean up after undelivered responses."""
     stopping: bool = False
 
     def __post_init__(self) -> None:
@@ -88,15 +85,11 @@ class Connection(web.RequestHandler):
         super().__init__(server, loop=loop, **options)
         self.state = state
         self.busy = False
-        """Whether a request is being answered."""
         self.head_at = 0.0
         """When the first byte of a request arrived whose headers are incomplete; otherwise 0."""
         self.idle_at = time.monotonic()
-        """When the last request was answered."""
         self.refused = False
-        """Whether the connection is beyond the limit."""
         self.left = False
-        """Whether the last response was sent."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accept the connection if the limit allows it."""
@@ -109,7 +102,6 @@ class Connection(web.RequestHandler):
         self._refuse(cast(asyncio.Transport, transport))
 
     def _refuse(self, transport: asyncio.Transport) -> None:
-        """Answer 503, and close."""
         state = self.state
         if state.refusing >= REFUSING_MAX:
             transport.abort()
@@ -229,7 +221,7 @@ class Connection(web.RequestHandler):
         return await self.state.bodies.read(request.content, request.headers, send_continue, most)
 
     async def _send(self, request: web.BaseRequest, response: Response) -> web.StreamResponse:
-        """Send a response. If it cannot be delivered, it is discarded."""
+        """Discards a response that cannot be delivered."""
         writer = ResponseWriter(request.transport, request.writer.drain, self.state.limits.send_seconds)
         try:
             if isinstance(response.body, bytes):
@@ -294,7 +286,6 @@ def _absolute_target(target: str) -> tuple[str, str]:
 
 
 def _malformed(error: BaseException | None, limits: Limits) -> Response:
-    """Return the response to a malformed request."""
     args: tuple[Any, ...] = error.args if error else ()
     if isinstance(error, LineTooLong):
         if args[1:2] == (limits.line,):

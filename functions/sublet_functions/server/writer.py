@@ -62,7 +62,7 @@ def has_disconnected(transport: asyncio.Transport) -> bool:
 
 
 class ResponseWriter:
-    """Sends one response. `drain` waits until the connection takes more data."""
+    """`drain` waits until the connection takes more data."""
 
     def __init__(
         self, transport: asyncio.Transport | None, drain: Callable[[], Awaitable[None]], seconds: float
