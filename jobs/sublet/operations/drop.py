@@ -98,12 +98,12 @@ def widest(namespace: str, spread: int) -> Plan[int]:
 
 
 def _mark(base: str, bases: Collection[str]) -> Plan[None]:
-    """A base is created where there is none, so that no client creates it."""
+    """A missing base is created first, so that clients cannot create it."""
     try:
         if (yield reads.layout(base)) == "":
             yield verbs.init(base, (yield from _stored_count(bases)) or min(len(bases), 9999))
         yield verbs.drop(base, (yield _submitted(base)))
-    except OutOfMemory:  # it has no base, and no client can create one on a full server
+    except OutOfMemory:  # the base is missing, and clients cannot create one on a full server
         return
     except Unfit:  # its base is not a hash: every verb refuses already
         return

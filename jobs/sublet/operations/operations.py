@@ -93,7 +93,6 @@ class Operations(SubmitOperations):
         return self._change(queue, change)
 
     def _change(self, queue: str, change: Callable[[str, Queue], Call[str]]) -> Plan[str]:
-        """Read a queue's settings and change them; retry if they change meanwhile."""
         self.check_queue(queue, "*")
         answer = ""
         for base in self.bases if queue == "*" else [self.base_of_queue(queue)]:

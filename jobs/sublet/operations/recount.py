@@ -156,7 +156,7 @@ def _read(base: str, ids: Sequence[str], sums: Sums) -> Plan[None]:
 
 
 def members(base: str, structure: str, cursor: int) -> Call[tuple[int, list[str]]]:
-    """Read some members of a sorted set, and the next cursor (0 at the end). No constant member is missed."""
+    """Read some members of a sorted set, and the next cursor (0 at the end). No member that stays throughout is missed."""
 
     def read(reply: Sequence[Any]) -> tuple[int, list[str]]:
         flat = (

@@ -285,7 +285,6 @@ def _find_wrong_type(fault: Fault) -> Plan[list[Fault]]:
 
 
 def _header(base: str, job_id: str) -> Call[tuple[str, str]]:
-    """Read the queue and the deduplication key in a job's header, else empty strings."""
 
     def read(reply: bytes | None) -> tuple[str, str]:
         queue, *words = (reply or b"").partition(b"\n")[0].decode("utf-8", "replace").split(" ")
@@ -305,7 +304,6 @@ def _has_keys(base: str) -> Plan[bool]:
 
 
 def _page(base: str, cursor: int) -> Call[tuple[int, list[tuple[str, str]]]]:
-    """Read some keys, as (word after the base, rest), and the next cursor."""
 
     def read(reply: Sequence[Any]) -> tuple[int, list[tuple[str, str]]]:
         names = [key.decode("utf-8", "replace").removeprefix(f"{base}:").partition(":") for key in reply[1]]

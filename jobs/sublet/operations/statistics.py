@@ -9,7 +9,7 @@ from sublet.protocol.reads import TOTALS, number, pairs, shown, together
 from sublet.protocol.scripts import Call
 
 BOUNDS = (5, 20, 100, 500, 1000, 2000, 5000, 15_000, 60_000, 300_000, 900_000, 3_600_000)
-"""Upper bounds of the classes of a histogram (ms), as in the scripts; the last class has no bound."""
+"""Upper bounds of the classes of a histogram (ms), as in the scripts; the last class is unbounded."""
 MOST = 1000
 """Queues that are read, at most."""
 SEEN = 60_000

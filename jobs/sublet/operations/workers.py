@@ -139,7 +139,7 @@ def _worker(name: str, seen_at: datetime, fields: dict[str, bytes]) -> WorkerInf
 
 
 def _running(base: str, cursor: int) -> Call[tuple[int, list[str]]]:
-    """Read the ids of some running jobs, and the next cursor (0 at the end). No constant member is missed."""
+    """Read the ids of some running jobs, and the next cursor (0 at the end). No job that runs throughout is missed."""
 
     def read(reply: Sequence[Any]) -> tuple[int, list[str]]:
         ids = reply[1][::2] if reply[1] and isinstance(reply[1][0], bytes) else [pair[0] for pair in reply[1]]
@@ -149,7 +149,6 @@ def _running(base: str, cursor: int) -> Call[tuple[int, list[str]]]:
 
 
 def _holders(base: str, job_ids: Sequence[str]) -> Call[list[tuple[str, str, int]]]:
-    """Read id, worker and attempt of those of these jobs that run."""
 
     def read(reply: Sequence[Any]) -> list[tuple[str, str, int]]:
         found = (

@@ -57,7 +57,6 @@ class _Field(NamedTuple):
         return None
 
     def _number(self, text: str) -> int | None:
-        """Return the value of a name or number; None if the field does not allow it."""
         if text in self.names:
             return self.names.index(text) + self.least
         return int(text) if text.isdigit() and self.least <= int(text) <= self.most else None

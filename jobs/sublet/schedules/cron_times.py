@@ -106,7 +106,6 @@ class CronLine:
         return lambda i: day * _DAY + self._time(i) - offset
 
     def _time(self, i: int) -> int:
-        """Return the i-th time of a day, in seconds since midnight."""
         rest, second = divmod(i, len(self._seconds))
         hour, minute = divmod(rest, len(self._minutes))
         return self._hours[hour] * 3600 + self._minutes[minute] * 60 + self._seconds[second]
@@ -144,7 +143,6 @@ def _number(day: date) -> int:
 
 
 def _offset(moment: int, zone: ZoneInfo) -> int:
-    """Return the seconds by which a zone is ahead of UTC at a moment."""
     return _seconds(datetime.fromtimestamp(moment, zone).utcoffset())
 
 

@@ -280,7 +280,6 @@ def schedule_from(one: Stored, now_ms: int | None = None) -> Schedule:
 
 
 def _why(held: str) -> str | None:
-    """Format the reason that the script stored for a held occurrence."""
     if not held:
         return None
     code, _, rest = held.partition(" ")
@@ -289,7 +288,6 @@ def _why(held: str) -> str | None:
 
 
 def _rules(text: str) -> dict[str, Any]:
-    """Parse rules into options."""
     said: dict[str, Any] = {}
     for name, _, value in (word.partition("=") for word in text.split()):
         if name == "priority":

@@ -203,7 +203,6 @@ def _request(pick: Pick, now: int) -> FireRequest | None:
 
 
 def _calls(requests: Sequence[FireRequest]) -> list[list[FireRequest]]:
-    """Divide requests into calls of at most 100 occurrences."""
     calls: list[list[FireRequest]] = []
     left = 0
     for request in requests:

@@ -154,7 +154,6 @@ def _put(operations: SubmitOperations, wanted: NewSchedule) -> Plan[str]:
 
 
 def _check_partition(operations: SubmitOperations, wanted: NewSchedule) -> Plan[None]:
-    """Raise WrongState if the schedule is in another partition than its queue."""
     if len(operations.bases) > 1:
         one = yield from _find_one(operations.bases, wanted.name)
         if one and one.base != operations.base_of_queue(wanted.queue):
@@ -327,7 +326,6 @@ def _now() -> Plan[int]:
 
 
 def _find_all(bases: Sequence[str], name: str) -> Plan[list[Stored]]:
-    """Read the schedule of this name in every partition that has one, in the order of partitions."""
     found: list[Stored] = []
     for base in bases:
         found += yield stored(base, [name])

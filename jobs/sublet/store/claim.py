@@ -105,7 +105,7 @@ class Claims:
         return WakeUps(self._settings, self._run, self._operations.bases[0], self._blocking, reader)
 
     async def _claim_and_fire(self, request: ClaimRequest) -> Claimed:
-        """Due occurrences are fired before the answer if there is no job, else in the background."""
+        """Due occurrences are fired before an answer without jobs, else in the background."""
         claimed = await self._claim_once(request)
         if not claimed.come:
             return claimed

@@ -65,7 +65,7 @@ class EventPage:
     """The requested cursor, unless events were missed."""
     cursor: Cursor
     missed: bool
-    """Events after that cursor are no longer kept, or it belongs to another stream."""
+    """Events after that cursor were trimmed, or it belongs to another stream."""
     more: bool
     """There may be more events: read on at once."""
     version: int

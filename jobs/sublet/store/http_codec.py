@@ -63,7 +63,6 @@ def write(value: Any) -> bytes:
 
 
 def _value_of(raw: bytes, what: str, lease_or_job: Lease | Submission) -> Any:
-    """Decode JSON of a user, to be part of a body. Raises Invalid."""
     try:
         return from_json(raw, allow_inf_nan=False)
     except ValueError as error:
@@ -73,7 +72,6 @@ def _value_of(raw: bytes, what: str, lease_or_job: Lease | Submission) -> Any:
 
 
 def _bytes_of(value: Any) -> bytes:
-    """Encode a part of a body as JSON of a user."""
     try:
         return to_json(value)
     except (PydanticSerializationError, ValueError):

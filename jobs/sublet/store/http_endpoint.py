@@ -140,7 +140,6 @@ def _checked(url: str) -> str:
 
 
 def _shown(url: str) -> str:
-    """Return a URL without its secret parts, for messages."""
     before, slashes, rest = url.strip().partition("://")
     host, slash, path = rest.partition("/")
     return re.split(r"[?#]", f"{before}{slashes}{host.rpartition('@')[2]}{slash}{path}")[0][:200]

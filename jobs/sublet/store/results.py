@@ -148,7 +148,6 @@ class ResultWatcher:
             await self._pubsub.subscribe(*self._channels)
 
     async def _resubscribe(self) -> None:
-        """After a failure, find the partition's server again."""
         if self._routes:
             with contextlib.suppress(RedisError, OSError, Unavailable):
                 await self._subscribe_at(self._routes, self._home)
@@ -193,8 +192,6 @@ class ResultWatcher:
 
 @dataclass(slots=True, eq=False)
 class _Watch:
-    """A waiter for the end of a job, woken to read or given the state."""
-
     base: str
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     read_at: float = math.inf

@@ -197,7 +197,6 @@ class WakeUps:
             await self._run(Call((("LPUSH", wakeup, 1),), _ignore))
 
     def _interrupt(self) -> None:
-        """End the BLPOP under way, so that the next one names other queues."""
         if not self._interrupted and not self._rest:
             self._interrupted = True
             self._start(self._wake_own_read())
@@ -263,7 +262,7 @@ class WakeUps:
                             first.call(keys.wake(base, queue.queue))
 
     async def _with_jobs(self, base: str, queues: Sequence[_QueueWaiters]) -> list[_QueueWaiters]:
-        """Return the queues that are not paused and have jobs. Two commands find that there are none."""
+        """Return the queues that are not paused and have jobs. Two commands suffice if all are empty."""
         settings = await self._run(
             Call((("HMGET", keys.queues(base), *(queue.queue for queue in queues)),), list)
         )

@@ -37,7 +37,7 @@ def _time_part(ms: int) -> str:
 class SubmitOperations:
     """The operations that store new jobs.
 
-    `admission` is None without a memory guard (SUBLET_MEMORY=1): then a full server refuses jobs itself.
+    Without a memory guard (SUBLET_MEMORY=1, `admission` None) a full server refuses jobs itself.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -148,7 +148,6 @@ class SubmitOperations:
     def _submit_batch(
         self, base: str, batch: Sequence[Submission], waits: durability.Waits
     ) -> Plan[list[Submitted | JobsError]]:
-        """Store jobs of one partition, as far as its server has memory for them."""
         if self.admission is None:
             return (yield from self._send(base, batch, waits))
         size = estimated_bytes(batch)
