@@ -65,7 +65,7 @@ local alarm = call('GET', key('alarm'))
 for i = 5, #ARGV do get_queue(ARGV[i]) end
 maintain(10 + math.floor(n / 2), worker)
 
--- Claim one job. Returns true if the reply has no room for it. Only four fields are read: `load` reads 15.
+-- Claim one job. Returns true if the reply is full. Only four fields are read: `load` reads 15.
 local function take(id, score)
   local hash = key('job:', id)
   local state, spec, attempts, tries_left = unpack(peek('HMGET', hash, 'state', 'spec', 'attempt', 'tries_left'))

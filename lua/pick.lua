@@ -19,7 +19,7 @@ for _, name in ipairs(names) do
   local stored = peek('HMGET', key('schedule:' .. name), 'revision', 'occurrence', 'plan', 'overlap')
   local revision, occurrence, plan, overlap = unpack(stored)
   if not revision or not occurrence or occurrence == '' or not plan then
-    call('ZREM', key('schedules'), name)    -- there is no such schedule
+    call('ZREM', key('schedules'), name)    -- the schedule does not exist
   else
     call('ZADD', key('schedules'), string.format('%.0f', now + KEPT), name)
     for _, value in ipairs({name, revision, occurrence, plan, overlap or 'allow'}) do

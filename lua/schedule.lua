@@ -11,7 +11,7 @@
 -- ARGV  rules        their rules, as submit has them: priority tries timeout retention backoff
 -- ARGV  overlap      what happens while the job of an earlier occurrence is unfinished: allow (both run), skip, queue (it waits)
 -- ARGV  paused       1 or 0
--- ARGV  occurrence   ms, the next occurrence; "" if there is none
+-- ARGV  occurrence   ms, the next occurrence; "" without one
 -- ARGV  due          ms, when that one is fired: the occurrence, or a little later
 -- ARGV  payload      the payload of its jobs, at most 256 KiB
 -- REPLY string       "created", "changed" or "removed"

@@ -167,7 +167,7 @@ def _label(axes: "Axes", x: float, points: Sequence[tuple[float, str]]) -> None:
 
 
 def _styles(names: Iterable[str]) -> dict[str, Any]:
-    """Return colour, marker and line of each contestant; ours is the first."""
+    """Return colour, symbol and line of each contestant; ours is the first."""
     others = iter(LINES[1:])
     return {name: LINES[0] if name == "sublet" else next(others) for name in names}
 

@@ -32,7 +32,6 @@ REPLACED = {
     r"\bupkeep\b": "maintenance",
     r"\bturned away\b": "rejected, refused",
     r"\bspoiled\b": "inconsistent, invalid",
-    r"\bsummonses\b|\bsummonsed\b": "invocation",
     r"\bnumber of partitions\b": "partition count",
 }
 """Words that the glossary has replaced, where they name its things, and the words that are used instead."""
@@ -55,6 +54,7 @@ def test_replaced_words_are_not_used(kind):
     found = [
         f"{path.relative_to(ROOT)}: {hit.group()!r}: say {instead}"
         for path, text in prose(kind).items()
+        if path.name != "CHANGELOG.md"  # it names what was renamed
         for words, instead in REPLACED.items()
         for hit in re.finditer(words, text, re.IGNORECASE)
     ]

@@ -105,7 +105,7 @@ def fingerprint(needed: Sequence[str]) -> str:
 def missing(needed: Sequence[str], path: list[str] | None = None) -> list[str]:
     """Return the requirements that are not on `path` (sys.path by default) in their minimum version.
 
-    It leaves upper bounds, markers and extras to pip.
+    It leaves upper bounds, environment conditions and extras to pip.
     """
     from importlib.metadata import distributions
 

@@ -39,7 +39,7 @@ class Content(NamedTuple):
 def contents(namespace: str, spread: int = 0) -> Plan[Content]:
     """Read the content of a namespace. Raises Invalid for an invalid name.
 
-    `spread`: in a cluster, the number of partitions as far as it is known (see `widest`).
+    `spread`: in a cluster, the partition count as far as it is known (see `widest`).
     """
     found: Counter[str] = Counter()
     yield from _each(namespace, spread, lambda names: found.update(_base(name) for name in names))
