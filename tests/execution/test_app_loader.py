@@ -1,4 +1,4 @@
-"""How an app that cannot be imported is told of, where its environment lies in the project's own folder."""
+"""Errors of an app that cannot be imported, if its environment lies inside the project folder."""
 
 import pytest
 

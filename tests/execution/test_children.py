@@ -1,4 +1,4 @@
-"""Plain functions in child processes: what kills them, what they survive, and what is left of them. All for real."""
+"""Plain functions in child processes: their crashes, errors and ends, with real processes."""
 
 import asyncio
 import itertools
@@ -73,7 +73,7 @@ async def test_a_child_that_was_killed_while_it_was_idle_is_replaced(hire):
     os.kill(first, signal.SIGKILL)
     assert await eventually(lambda: not is_alive(first))
     pids = []
-    for _ in range(20):  # a job may be given to it before its pipe is heard
+    for _ in range(20):  # a job may be sent before its closed pipe is noticed
         try:
             pids.append(int(await result(runner, tasks.pid)))
         except Crashed:
@@ -253,7 +253,7 @@ async def test_closing_ends_running_jobs(hire, tmp_path):
 
 
 async def test_a_child_that_died_before_it_was_sent_a_job_has_begun_none(hire):
-    """Nobody has noticed its end yet: the loop does not turn between its death and the next job."""
+    """Its end is not noticed yet: the loop does not turn between its death and the next job."""
     runner = hire(processes=1)
     await result(runner, tasks.naps, '{"seconds": 0}')
     (child,) = runner._children._children

@@ -1,4 +1,4 @@
-"""Short jobs: several are handed to a child at once, more are taken than there are children, and none suffers by it."""
+"""Short jobs: several are sent to a child at once, and more are claimed than there are children."""
 
 import asyncio
 import os
@@ -54,7 +54,7 @@ async def test_jobs_behind_one_that_takes_longer_than_was_thought_go_to_another_
         await asyncio.wait([attempt.running for attempt in others])
     assert not stuck.running.done()
     for attempt in others:
-        error = attempt.running.exception()  # or nobody had a child for it in time: then it is given back
+        error = attempt.running.exception()  # or no child was free in time: then it is released
         assert error is None or error.ending[1:] == (0, "every child process is busy")
     stuck.end(Why.CANCELLED)
 
@@ -94,9 +94,7 @@ async def test_a_job_that_is_called_off_behind_another_never_runs(hire, tmp_path
 
 
 async def test_many_jobs_of_any_length_all_end_well(hire, monkeypatch):
-    monkeypatch.setattr(
-        process_pool, "PATIENCE", 60.0
-    )  # else a busy machine has some given back, which is no harm
+    monkeypatch.setattr(process_pool, "PATIENCE", 60.0)  # a busy machine may release some, which is harmless
     runner = hire(processes=2, limits=Limits(jobs=50))
     lengths = [0.05 if number % 97 == 0 else 0.0 for number in range(2000)]
     ends = []

@@ -1,4 +1,4 @@
-"""Child processes start, find their tasks, and go with their parent, however it goes."""
+"""Child processes start, find their tasks, and end with their parent, however it ends."""
 
 import asyncio
 import os

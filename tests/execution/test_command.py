@@ -1,4 +1,4 @@
-"""Tasks that run programs: what a template lets in, what a program gets to see, and what it leaves. For real."""
+"""Tasks that run programs: templates, environments and output, with real programs."""
 
 import asyncio
 import json
@@ -118,7 +118,7 @@ async def test_braces_and_variables_of_the_shell_are_its_own(run, worker):
     assert done.stdout == "1é2"
 
 
-# what a program gets to see
+# environment of a program
 
 
 async def test_a_program_sees_its_job_but_not_our_secrets(run, worker, monkeypatch):
@@ -163,7 +163,7 @@ async def test_stdin_is_empty_or_the_given_input(context, worker):
     assert read.stdout.startswith("xxx")
 
 
-# what it leaves
+# output
 
 
 async def test_a_failure_has_the_exit_code_and_the_end_of_stderr(run, worker):
@@ -234,7 +234,7 @@ async def test_output_is_bounded_and_states_how_much_is_missing(run, worker):
 
 @pytest.mark.parametrize("byte", ["000", "377", "042", "033"])
 async def test_any_output_fits_into_a_result(context, worker, byte):
-    """What is no text is replaced, and what JSON writes in six characters is kept in a smaller part."""
+    """Invalid UTF-8 is replaced, and a smaller part is kept of characters that JSON escapes."""
     task = App().command("x")
     script = f"head -c 300000 /dev/zero | tr '\\000' '\\{byte}' | tee /dev/stderr"
     done = await any_program(context, shell=script)

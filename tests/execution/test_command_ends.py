@@ -1,4 +1,4 @@
-"""A program ends, whatever it does: with all that it has started, when it is told to, and when nobody is left to tell it."""
+"""A program always ends, with all processes that it started: at a cancellation, and when its worker dies."""
 
 import asyncio
 import os
@@ -42,7 +42,7 @@ async def test_a_program_that_closes_its_output_is_waited_for(run, worker, tmp_p
 
 
 async def begun(running, path):
-    """Wait until a program has said that it runs."""
+    """Wait until a program has reported that it runs."""
     await soon(lambda: running.done() or path.exists(), "the program has begun")
     assert not running.done()
 
@@ -107,7 +107,7 @@ async def test_without_a_worker_a_program_has_a_guard_of_its_own(run):
 
 @on_linux
 def test_a_program_that_was_not_allowed_to_run_does_nothing(tmp_path):
-    """The worker dies after it has started the gate and before the guard knows: the program must not run."""
+    """The worker dies after it has started the gate and before the guard watches it: the program must not run."""
     script = f"""
 import asyncio, os, signal
 from sublet.tasks import process_guard, program

@@ -1,4 +1,4 @@
-"""Fork after connect: two processes never share a connection, whoever used it first."""
+"""Fork after connect: two processes never share a connection."""
 
 import subprocess
 import sys

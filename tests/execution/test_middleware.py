@@ -1,4 +1,4 @@
-"""Middleware: what every attempt runs in, where it runs, and how errors pass through."""
+"""Middleware: around every attempt, its process, and the order of errors."""
 
 import asyncio
 import contextlib
@@ -54,7 +54,7 @@ async def run(store, client):
 
 
 def noting(trail, name):
-    """A hook that notes what it sees."""
+    """A middleware that records its calls."""
 
     @contextmanager
     def hook(ctx):
@@ -258,7 +258,7 @@ async def test_none_is_refused_as_a_result_of_another_type(app, run):
 
 
 async def test_a_result_that_is_refused_is_an_error_to_hooks(app, run):
-    """What they commit is what counts: a session rolls back when the job fails for its result."""
+    """Only commits count: a session rolls back when the job fails for its result."""
     trail = []
     app.middleware(noting(trail, "a"))
 
@@ -371,7 +371,7 @@ async def test_async_hooks_are_entered_and_left_by_the_task_they_wrap(app, run):
     assert len(set(seen)) == 1
 
 
-# what is refused
+# refused objects
 
 
 @contextmanager
@@ -460,7 +460,7 @@ def test_hooks_are_typed(tmp_path):
     assert re.match(r"3: error: .*(\"H\"|middleware)", errors[0]), done.stdout
 
 
-# what the document and the example say
+# the page and the example
 
 
 @pytest.mark.real_server

@@ -1,4 +1,4 @@
-"""The guard: whatever becomes of a worker, the process groups that it started end with it. Real processes, real signals."""
+"""The guard: however a worker ends, its process groups end with it. Real processes, real signals."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ def tell(**pids):
 
 @pytest.fixture
 def worker():
-    """Run a script as a worker would be, and give it with the pids that it tells; all of it is gone after the test."""
+    """Run a script as a worker would be, and yield it with the pids that it prints; all of it is gone after the test."""
     started = []
 
     def start(script):

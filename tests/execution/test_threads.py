@@ -1,4 +1,4 @@
-"""Plain functions in threads, which cannot be killed: that is said, counted, and keeps nobody from leaving."""
+"""Plain functions in threads, which cannot be killed: that is logged and counted, and delays no exit."""
 
 import asyncio
 import logging

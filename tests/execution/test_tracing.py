@@ -97,7 +97,7 @@ def outcome(span):
     )
 
 
-# what is recorded
+# spans and attributes
 
 
 async def test_a_submit_and_its_attempt_are_two_linked_spans(traced_app, spans, run):
@@ -301,7 +301,7 @@ async def test_an_error_that_cannot_be_read_changes_no_outcome(traced_app, spans
     assert kind.endswith("Unspeakable")
 
 
-# what travels
+# propagation
 
 
 async def test_only_the_traceparent_travels(traced_app, spans, raw, place):
@@ -522,7 +522,7 @@ def test_without_opentelemetry_the_error_names_the_package_to_install():
     assert done.stderr.splitlines()[-1] == f"ImportError: {words}"
 
 
-# what the document says
+# the page
 
 
 def test_the_documents_snippet_works_as_written(tmp_path, place, raw):
@@ -546,5 +546,5 @@ def test_the_documents_snippet_works_as_written(tmp_path, place, raw):
     )
     assert done.returncode == 0, done.stderr
     assert "small-a.png" in done.stdout
-    printed = done.stdout + done.stderr  # what a child prints goes to stderr
+    printed = done.stdout + done.stderr  # a child's output goes to stderr
     assert set(re.findall(r'"name": "([a-z ]+)"', printed)) == {"send default", "load", "process default"}

@@ -1,6 +1,6 @@
 """One invocation on a platform that ends it: `work(app, seconds=…)` is gone by then, with nothing left to lose.
 
-The platform is played by the test: it tells the time that is left, and kills the process when that is over, as a function's
+The platform is played by the test: it passes the time that is left, and kills the process when that is over, as a function's
 platform does.
 """
 
@@ -39,7 +39,7 @@ class Platform:
         self.stage = stage
 
     def invoke(self, seconds, slots=4):
-        """One invocation to its end, and what it said; it must have returned in time."""
+        """One invocation to its end, and its answer; it must have returned in time."""
         process = self.stage.run([sys.executable, "-c", HANDLER, str(seconds), str(slots)])
         (invoked,) = process.until("invoked")
         while not process.seen("returned") and time.monotonic() < invoked["clock"] + seconds:
@@ -58,7 +58,7 @@ def platform(stage):
 
 
 def test_an_invocation_returns_in_time_and_holds_nothing(stage, platform):
-    """What it could not finish is given back, without a try being burnt."""
+    """Unfinished jobs are released, without a try being burnt."""
     short = stage.submit(tasks.naps, 0.1, n=20) + stage.submit(tasks.plain_naps, 0.1, n=4)
     long = stage.submit(tasks.rests, always=True) + stage.submit(tasks.plain_rests, always=True)
     said = platform.invoke(3, slots=8)
@@ -82,7 +82,7 @@ def test_a_backlog_is_worked_off_invocation_by_invocation(stage, platform):
 
 
 def test_a_job_that_could_not_be_finished_is_not_begun(stage, platform):
-    """What is left is shorter than what the task may take: the job waits for the next invocation, with all its tries."""
+    """The time left is shorter than the timeout of the task: the job waits for the next invocation, with all its tries."""
     (first, second) = stage.submit(tasks.naps.options(timeout=1.9), 1.0, n=2)
     platform.invoke(2.8, slots=1)
     assert stage.states(first, second) == ["completed", "queued"]

@@ -1,4 +1,4 @@
-"""What may be called: https on the public internet, unless somebody has said so; in every spelling, and again when connecting."""
+"""What may be called: https on the public internet, unless allowed; in every spelling, and again when connecting."""
 
 import asyncio
 import ipaddress

@@ -1,4 +1,4 @@
-"""docs/guides/invokers.md is true: its commands run, its snippets work, and what it says is sent is what is sent."""
+"""docs/guides/invokers.md is true: its commands run, its snippets work, and requests match it."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""The invoker `process`: workers that are started here, heard, counted, reaped, and never left behind."""
+"""The invoker `process`: workers that are started here, read, counted, reaped, and never left behind."""
 
 import asyncio
 import os
@@ -29,7 +29,7 @@ POLITE = "import signal; signal.pthread_sigmask(0, {15}); print('up', flush=True
 
 
 class Playing(ProcessInvoker):
-    """Starts a script in a worker's place, which is faster, and dies as it is told."""
+    """Starts a script in a worker's place, which is faster, and dies on request."""
 
     def __init__(self, script=WAITS, **how):
         self.heard, self.ends = [], []

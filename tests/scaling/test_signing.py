@@ -1,4 +1,4 @@
-"""Signed requests: as Standard Webhooks has them, with secrets that can be changed, and that nothing tells."""
+"""Signed requests: as Standard Webhooks has them, with secrets that can be changed, and that are never shown."""
 
 import base64
 import os

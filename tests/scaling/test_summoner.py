@@ -1,4 +1,4 @@
-"""Who asks for workers: after a submit, in a tick, at a worker's end. Invokers are played, Redis is real."""
+"""Summoning of workers: after a submit, in a tick, at a worker's end. Invokers are played, Redis is real."""
 
 import asyncio
 from dataclasses import replace

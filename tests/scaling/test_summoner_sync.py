@@ -1,4 +1,4 @@
-"""Summoning for code without an event loop, and by clients that are told to."""
+"""Summoning for code without an event loop, and by configured clients."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What a worker asks for: neither kind of task waits for the other, and no more run at once than there are slots."""
+"""Claims of a worker: neither kind of task waits for the other, and the slots are never exceeded."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""What a task may ask and tell, and what becomes of it."""
+"""The context of a task: its attempt, progress, checkpoints and logs."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Signs of life: one call for all leases, news when it is said, and orders that are heard."""
+"""Heartbeats: one call for all leases, reports without delay, and cancellations."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ from sublet.worker.heartbeat import Heartbeat
 
 
 class Source:
-    """Keeps what it is sent; answers what it is told to."""
+    """Stores each call and returns the prepared answers."""
 
     def __init__(self):
         self.beats, self.notes, self.answers, self.errors = [], [], {}, []
@@ -35,7 +35,7 @@ class Source:
 
 @pytest.fixture
 async def beating(monkeypatch):
-    """A pulse over two attempts whose tasks run until they are stopped."""
+    """A heartbeat over two attempts whose tasks run until they are stopped."""
     monkeypatch.setattr(heartbeat, "NEWS_EVERY", 0.01)
     monkeypatch.setattr(heartbeat, "RENEW_EVERY", 0.1)
     source, attempts, seen = Source(), set(), []
@@ -147,7 +147,7 @@ async def test_a_task_that_swallows_its_cancellation_is_cancelled_again(monkeypa
 
 
 def test_a_context_hears_nothing_of_its_own_words(caplog):
-    """What is told is kept until somebody sends it, also where nothing beats yet."""
+    """A report is kept until it is sent, also before the heartbeat loop starts."""
     attempt = Attempt(Lease("0-a", "1.c", 1, 0, "q", "t", None, b"", ""))
     assert isinstance(attempt.context, Context)
     attempt.context.progress(0.5)

@@ -1,4 +1,4 @@
-"""Who is certainly gone: never somebody of whom that cannot be known."""
+"""A worker counts as gone only where that is certain."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def test_a_killed_process_is_gone_even_as_a_zombie(me):
         about = {**me, "pid": child.pid, "started": host_identity.started(child.pid)}
         assert not host_identity.is_gone(about, me)
         child.send_signal(signal.SIGKILL)
-        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # dead, and still in the table
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # a zombie
         assert host_identity.is_gone(about, me)
     assert host_identity.is_gone(about, me)
 

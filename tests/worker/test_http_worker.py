@@ -1,6 +1,6 @@
 """Real workers over HTTP, and a real server that is killed, frozen, started again, or does not know them.
 
-The lease is five minutes where nothing is said of it: what comes through within a test did not wait for its end.
+The lease is five minutes by default: a job that is recovered within a test did not wait for its end.
 """
 
 import json
@@ -42,7 +42,7 @@ def counted(stage):
 
 
 def test_a_server_that_is_killed_and_started_again_loses_nothing_and_doubles_nothing(stage, api):
-    """What ends meanwhile is kept and told afterwards. What a claim took whose answer died with it comes back with its lease."""
+    """Outcomes are kept and settled afterwards. Jobs of a claim whose answer was lost are queued again after their lease."""
     worker = stage.hire("--slots", "4", "--lease", "2s", env=QUICK)
     ids = (
         stage.submit(tasks.naps, 0.05, n=40)
@@ -83,7 +83,7 @@ def test_a_server_that_stands_still_for_a_while_loses_nothing(stage, api):
 
 @pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGKILL], ids=["silent", "gone"])
 def test_a_worker_can_be_stopped_while_the_server_is_away(stage, api, how):
-    """What it holds comes back when the leases end; its own end does not wait for the server."""
+    """Its jobs are queued again when the leases end; the worker does not wait for the server."""
     worker = stage.hire("--slots", "4", "--lease", "300s", "--grace", "500ms", env=QUICK)
     stage.submit(tasks.rests)
     stage.until_noted("began")
@@ -105,7 +105,7 @@ def test_a_worker_that_is_killed_while_it_waits_takes_no_job_with_it(stage, api)
 
 
 def test_the_server_may_be_stopped_in_good_order_under_a_worker_that_waits(stage, api):
-    """Its long polls are answered at once, and it goes; the worker finds the next server."""
+    """Its long polls are answered at once, and it exits; the worker finds the next server."""
     worker = stage.hire(*FLAGS, env=QUICK)
     worker.until("completed", id=stage.submit(tasks.quick)[0])
     assert api.stop() == 0
@@ -129,7 +129,7 @@ def test_a_token_from_a_file_lets_a_worker_in_and_is_nowhere_to_be_read(stage, t
 
 
 def test_a_worker_whose_token_loses_its_role_for_a_while_waits_for_it(stage, tmp_path):
-    """What it runs is kept and told afterwards, as when the server is away."""
+    """Outcomes are kept and settled afterwards, as during an outage."""
     tokens = tmp_path / "tokens"
     tokens.write_text(f"w:work:{SECRET}\n")
     with serve_process(stage.settings, "--tokens-file", str(tokens)) as api:
@@ -150,7 +150,7 @@ def test_a_worker_whose_token_loses_its_role_for_a_while_waits_for_it(stage, tmp
 
 
 def test_a_worker_starts_where_the_data_was_flushed_under_the_api(stage, api):
-    """Its first sign of life makes the namespace anew, as a claim does."""
+    """Its first heartbeat creates the namespace again, as a claim does."""
     body = json.dumps({"task": "quick", "payload": {}}).encode()
     asked = urllib.request.Request(f"{api.url}/jobs", body, {"Content-Type": "application/json"})
     assert urllib.request.urlopen(asked, timeout=10).status == 201

@@ -1,4 +1,4 @@
-"""Workers that linger, and go when their pool can spare them. In this process, over Redis and over HTTP."""
+"""Workers that linger, and leave when their pool can spare them. In this process, over Redis and over HTTP."""
 
 import asyncio
 
@@ -21,7 +21,7 @@ from tests.support.recording_invoker import Watched, crew, ended, gated, plain, 
 pytest_plugins = ["tests.support.job_sources", "tests.support.pool_workers"]
 ONE_BACKEND = True
 OVER_REDIS = pytest.mark.parametrize("over", ["redis"])
-"""For what does not depend on where the jobs come from."""
+"""For tests that do not depend on the source."""
 
 
 # it lingers
@@ -116,7 +116,7 @@ async def test_one_that_must_stay_still_works(store, start_worker, put):
 
 @OVER_REDIS
 async def test_between_the_answer_and_its_end_nothing_is_claimed(store, start_worker, put, raw, base):
-    """What comes in this very moment is not its own any more: the pool is owed another worker for it."""
+    """A job that arrives at this moment is for another worker, which the pool is owed."""
     await put()
     left = []
 
@@ -138,7 +138,7 @@ async def test_between_the_answer_and_its_end_nothing_is_claimed(store, start_wo
 
 
 async def test_no_sign_of_life_counts_it_again_once_it_may_go(store, put, raw, base):
-    """One that is to be sent while the question is asked goes after the answer, and speaks of no pool."""
+    """A renewal during the request is sent after the answer, without the pool."""
     await put()
     asked, answer = asyncio.Event(), asyncio.Event()
     watched = Watched(store)

@@ -1,4 +1,4 @@
-"""Workers that were summoned, and what a worker leaves behind. In this process, over Redis and over HTTP."""
+"""Summoned workers, and jobs that a worker leaves. In this process, over Redis and over HTTP."""
 
 import asyncio
 
@@ -70,7 +70,7 @@ async def test_when_a_pool_is_removed_its_workers_finish_and_go(store, start_wor
     assert (await Client(store=store).get(left.id)).state is State.QUEUED
 
 
-# what it leaves behind
+# jobs that it leaves
 
 
 @pytest.mark.parametrize(("how", "summoned"), [({"max_jobs": 1}, 1), ({"drain": True, "pool": "p"}, 0)])

@@ -1,4 +1,4 @@
-"""A crew that a burst has called goes when little is left to do, although each of it is given a job now and then."""
+"""Workers that a burst has summoned leave when little work is left, although each gets a job now and then."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ POOL = Pool(name="p", queues=("default",), invoker="process", max=3, slots=4, wa
 
 @pytest.fixture
 async def called(stage):
-    """A pool whose workers are processes: who submits to it, who calls them, and who they are."""
+    """A pool whose workers are processes, with its client and its summoner."""
     store = Store(stage.settings)
     invoker = ProcessInvoker(
         "tests.support.misbehaving_tasks:app", environment=stage.env, hear=lambda worker, line: None

@@ -1,4 +1,4 @@
-"""Summoned workers as real processes: one is killed, another is summoned for what it held, and in the end nobody is left."""
+"""Summoned workers as real processes: one is killed, another is summoned for its jobs, and all leave in the end."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""A worker's coming and going: what predecessors held comes back, and a live sibling is never touched."""
+"""Registration: jobs of predecessors are recovered, and a live sibling is never touched."""
 
 import asyncio
 import json
@@ -115,7 +115,7 @@ async def test_without_a_boot_id_no_workers_are_read(monkeypatch):
 
 
 async def test_a_superseded_worker_finishes_and_leaves(caplog):
-    """…also when it was struck off the register for it, and whoever came last holds the place."""
+    """Also after its registration was removed; the last worker to register has the identity."""
     caplog.set_level(logging.WARNING)
     source = Source()
     here = register(source, worker_id="pod-0")
@@ -142,7 +142,7 @@ async def test_a_superseded_worker_finishes_and_leaves(caplog):
     ("mine", "other", "goes"), [("a", "b", False), (None, "b", False), ("a", "a", True), ("a", None, True)]
 )
 async def test_a_worker_id_is_not_taken_by_another_token(mine, other, goes):
-    """Over HTTP any worker may say what it likes; one without the API could write into Redis whatever it wants."""
+    """Over HTTP a worker may send any identity; one without the API has full access to Redis."""
     source = Source()
     here = register(source, worker_id="pod-0")
     await here.enlist()
@@ -156,7 +156,7 @@ async def test_a_worker_id_is_not_taken_by_another_token(mine, other, goes):
 
 @pytest.mark.parametrize(("other", "goes"), [("b", False), ("a", True)])
 async def test_an_unlisted_worker_is_superseded_only_by_one_that_may(other, goes):
-    """It has the 1,000 that were heard of last, and none after a flush: another's token can see to that, or enlist first."""
+    """The list has the latest 1,000, and is empty after a flush, so another token could fill it or enlist first."""
     source = Source()
     here = register(source, worker_id="pod-0")
     enlisting = asyncio.create_task(here.enlist())
@@ -174,7 +174,7 @@ async def test_an_unlisted_worker_is_superseded_only_by_one_that_may(other, goes
 
 
 async def test_of_two_workers_of_one_name_that_started_together_one_goes(caplog):
-    """Both have looked before either was there; the one whose card was overwritten finds that out."""
+    """Both read the list before either registered; the one whose card was overwritten notices it."""
     caplog.set_level(logging.WARNING)
     source = Source()
     first, second = register(source), register(source)

@@ -1,6 +1,6 @@
 """Workers are killed and frozen at random under load, and replaced: nothing is lost, each job has one outcome, nothing is left.
 
-What a master process would do, nobody in particular does here: whoever submits, and a tick, ask whether the pool is owed workers.
+No master process exists: clients that submit, and a tick, check whether the pool is owed workers.
 `SUBLET_TEST_REPLACEMENT=30` goes on for half a minute; `SUBLET_TEST_SEED=N` repeats the choices of a run that failed.
 """
 
@@ -33,9 +33,9 @@ POOL = Pool(
     name="p", queues=("default",), invoker="process", max=3, slots=3, wait=0.5, linger=1.0, arrive=5.0
 )
 SILENT = 12.0
-"""Seconds after which a worker that is not heard of counts no more."""
+"""Seconds without a heartbeat after which a worker does not count."""
 PATIENCE = 60.0
-"""How long what must come is waited for: nothing is measured by it."""
+"""Seconds to wait for an event; not a measurement."""
 
 
 def is_frozen(pid):
@@ -50,7 +50,7 @@ def send(pid, number):
 
 
 class Show:
-    """A pool under load, and what befalls its workers."""
+    """A pool under load, whose workers are killed and frozen."""
 
     def __init__(self, stage, seed):
         self.stage, self.random = stage, random.Random(seed)
@@ -70,7 +70,7 @@ class Show:
     def hear(self, worker, line):
         try:
             self.said.append((worker.pid, json.loads(line)))
-        except ValueError:  # what it says to people, or a line that was cut short by its death
+        except ValueError:  # a message, or a line that was cut short by its death
             self.words.append(f"{worker.pid} {line}")
 
     def ended(self, summons, pid, code):
@@ -81,12 +81,12 @@ class Show:
         return self.store.operations.bases
 
     def at_work(self):
-        """The workers that have come, live, and are not frozen."""
+        """The registered live workers that are not frozen."""
         ready = {pid for pid, said in self.said if said.get("event") == "ready"}
         return [one.pid for one in self.invoker.processes if one.pid in ready and one.pid not in self.frozen]
 
     async def pour(self):
-        """Whoever submits has workers called."""
+        """Submit jobs, which summons workers."""
         while self.pouring:
             found = await self.store.follow(pools.look(self.bases, POOL))
             if found.sum.ready < 20:
@@ -97,7 +97,7 @@ class Show:
             await asyncio.sleep(0.1)
 
     async def tick(self):
-        """What a cron would call."""
+        """Run a tick, as cron would."""
         while True:
             await self.store.follow(maintenance.reap(self.bases, "tick"))
             await self.summoner.summon()
@@ -110,12 +110,12 @@ class Show:
             await asyncio.sleep(0.02)
 
     async def rage(self, seconds):
-        """Kill and freeze workers, and kill children of theirs. What is frozen stays so, and is replaced all the same."""
+        """Kill and freeze workers, and kill their children. Frozen workers stay frozen, and are replaced."""
         over, deeds = time.monotonic() + seconds, ["freeze", "kill", "kill a child"]
         while deeds or time.monotonic() < over:
             await self.until(self.at_work, "a worker to do something to")
             victim = self.random.choice(self.at_work())
-            late = over - time.monotonic() < SILENT  # what is frozen now will not be replaced before the end
+            late = over - time.monotonic() < SILENT  # a worker frozen now will not be replaced before the end
             what = (
                 deeds.pop(0)
                 if deeds
@@ -164,7 +164,7 @@ async def show(stage):
 
 
 def outcomes(show):
-    """Hold each job's story against what its task wrote, and against what its workers said: outside of Redis."""
+    """Compare each job's history with the files of its task and the events of its workers."""
     accepted = Counter(said["id"] for _, said in show.said if said.get("event") == "completed")
     done = {(note.id, note.attempt) for note in show.stage.notes("done")}
     assert set(accepted) <= set(show.ids)

@@ -1,6 +1,6 @@
-"""Several workers on one machine, of which one dies, freezes or is started anew: what comes back, and what stays where it is.
+"""Several workers on one machine, of which one dies, freezes or restarts: which jobs are recovered.
 
-The lease is five minutes, so whatever comes back within a test did not wait for it.
+The lease is five minutes, so a job that is recovered within a test did not wait for it.
 """
 
 import json
@@ -49,7 +49,7 @@ def test_a_restarted_worker_recovers_only_the_jobs_of_its_dead_predecessor(stage
 
 
 def test_a_worker_that_died_by_itself_is_a_predecessor_too(stage):
-    """…by `os._exit` in a task: nobody has waited for the process, and its children are gone with it."""
+    """By `os._exit` in a task: the process is a zombie, and its children are gone."""
     first = stage.hire(*FLAGS)
     (job_id,) = stage.submit(tasks.plain_rests)
     stage.until_noted("began")
@@ -111,7 +111,7 @@ def test_workers_are_listed_while_they_are_there(stage):
 def test_a_drained_worker_finishes_its_jobs_and_exits(stage):
     worker = stage.hire(
         "--slots", "2", "--lease", "3s", "--name", "drained"
-    )  # it is heard at a heartbeat: have these often
+    )  # noticed at a heartbeat: send these often
     (job_id,) = stage.submit(tasks.rests, stage.go)
     worker.until("started", id=job_id)
     subprocess.run(

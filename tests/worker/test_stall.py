@@ -1,4 +1,4 @@
-"""`--stall`: a worker that has work and finishes none says so, gives back what it can, and goes, so that it is replaced."""
+"""`--stall`: a worker that has work and finishes none logs it, releases its jobs, and leaves to be replaced."""
 
 import signal
 import time
@@ -44,7 +44,7 @@ def test_time_during_which_the_machine_slept_is_not_a_stall(stage):
     (job_id,) = stage.submit(tasks.rests, stage.go)
     stage.until_noted("began")
     worker.send(signal.SIGSTOP)
-    time.sleep(2.2)  # longer than the stall: this is what is tried
+    time.sleep(2.2)  # longer than the stall
     stage.say_go()
     worker.send(signal.SIGCONT)
     worker.until("completed", id=job_id)

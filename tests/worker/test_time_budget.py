@@ -1,4 +1,4 @@
-"""What a worker begins when its platform will end it."""
+"""The jobs that a worker starts when its platform will end it."""
 
 from types import SimpleNamespace
 

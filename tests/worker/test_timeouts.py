@@ -1,4 +1,4 @@
-"""Timeouts: one timer for all that were given the same time."""
+"""Timeouts: one timer for all items of one duration."""
 
 import asyncio
 

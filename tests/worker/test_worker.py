@@ -18,7 +18,7 @@ from tests.support import tasks
 
 pytest_plugins = ["tests.support.job_sources"]
 IS_ITS_OWN_AFFAIR = pytest.mark.parametrize("over", ["redis"])
-"""For what a worker does by itself, wherever its jobs come from."""
+"""For tests that do not depend on the source."""
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def client(store):
 
 @pytest.fixture
 async def hire(source):
-    """Have a worker run beside the test; it is stopped at the end."""
+    """Run a worker beside the test; it is stopped at the end."""
     hired = []
 
     def start(app=tasks.app, *, source=source, report=lambda *_: None, **how):
@@ -395,7 +395,7 @@ def test_a_plain_function_that_no_child_could_find_is_refused_at_the_start(store
 
 
 async def test_a_stop_takes_effect_at_any_moment(client, source):
-    """…also in the very turn in which something else woke the loop that claims: it must not swallow its cancellation."""
+    """Also in the turn in which another event woke the claim loop, which must not swallow its cancellation."""
     for i in range(30):
         worker = Worker(tasks.app, source, WorkerConfig(slots=2, grace=0))
         running = asyncio.create_task(worker.run())
@@ -460,7 +460,7 @@ async def test_finished_jobs_leave_nothing_for_the_garbage_collector(client, hir
 
 @IS_ITS_OWN_AFFAIR
 async def test_code_outside_tasks_that_blocks_the_loop_is_not_blamed_on_a_job(client, hire, over):
-    """A job that has ended and is not settled yet has no run any more; nor has who is not a task."""
+    """An ended but unsettled attempt has no running task."""
     worker = hire()
     await submit(client, tasks.add.job(1))
     settling = asyncio.Event()

@@ -1,6 +1,6 @@
-"""Crash, segfault, OOM kill, endless loop, dead-locked thread: what becomes of the job, and how soon.
+"""Crash, segfault, OOM kill, endless loop, dead-locked thread: the outcome of the job, and how soon it is known.
 
-"At once" is shown by contrast: the lease is five minutes, so what happens within the test did not wait for it.
+"At once" is shown by contrast: the lease is five minutes, so an event within the test did not wait for it.
 """
 
 import os
@@ -62,7 +62,7 @@ def test_a_child_that_dies_is_noticed_at_once(stage):
     "task", [tasks.dies_beside_a_fork, tasks.closes_everything], ids=["its fork lives", "it lives"]
 )
 def test_a_child_is_given_up_when_it_dies_or_falls_silent(stage, task):
-    """Its pipe stays open after its death, for what it forked holds it; or is closed while it lives."""
+    """Its pipe stays open after its death, held by a fork; or is closed while it lives."""
     stage.hire("--slots", "2", "--lease", "300s")
     (job_id,) = stage.submit(task)
     stage.until_ended(job_id)
@@ -95,9 +95,7 @@ def test_a_task_that_eats_all_memory_is_stopped_at_the_limit(stage):
 @pytest.mark.parametrize("task", [tasks.loops, tasks.deadlocks], ids=["endless loop", "dead-locked thread"])
 def test_a_stuck_plain_function_is_killed_at_its_timeout(stage, task):
     worker = stage.hire("--slots", "2", "--processes", "1", "--lease", "300s")
-    stage.until_ended(
-        *stage.submit(tasks.plain_quick)
-    )  # the child is there: its start is none of the task's time
+    stage.until_ended(*stage.submit(tasks.plain_quick))  # the child is up: its start does not count
     (job_id,) = stage.submit(task)
     (began,) = stage.until_noted("began")
     (failed,) = worker.until("failed", id=job_id)

@@ -1,6 +1,6 @@
-"""Blocked loops, starved workers, frozen processes and hosts that come back: the ghost's word does not count.
+"""Blocked loops, starved workers, frozen processes and hosts that come back: late results are refused.
 
-What matters is the same each time: the job runs again elsewhere, one result is accepted, and the ghost, once it is back, is told
+What matters is the same each time: the job runs again elsewhere, one result is accepted, and the late worker is refused
 and goes on to other work.
 """
 
@@ -48,7 +48,7 @@ def test_a_blocked_loop_loses_the_lease_and_its_late_result_is_refused(stage, th
 
 
 def test_the_task_that_blocks_the_loop_is_named(stage):
-    """…while it does so, for nobody can ask afterwards why all else stood still."""
+    """Logged while it is blocked: afterwards the cause cannot be found."""
     worker = stage.hire(*SHORT)
     (job_id,) = stage.submit(tasks.blocks, stage.go, "return")
     worker.hears("blocks", job_id)
@@ -91,7 +91,7 @@ def test_a_worker_that_was_stopped_for_a_while_is_refused_and_works_on(stage, th
 
 
 def test_a_server_that_stands_still_for_longer_than_a_lease_loses_nothing(private):
-    """What ends meanwhile is told afterwards; each job counts once, and the workers go on."""
+    """Outcomes are settled afterwards; each job counts once, and the workers go on."""
     workers = [private.hire(*SHORT, env={"SUBLET_TIMEOUT": "0.3"}) for _ in range(2)]
     ids = private.submit(tasks.rests, private.go, n=4) + private.submit(tasks.plain_rests, private.go, n=2)
     private.until_noted("began", count=6)
@@ -110,7 +110,7 @@ def test_a_server_that_stands_still_for_longer_than_a_lease_loses_nothing(privat
 
 
 def test_the_results_of_a_host_that_comes_back_are_refused(stage):
-    """Worker and children stand still, the server's clock goes on; then all of them finish what they were at."""
+    """Worker and children stand still, the server's clock goes on; then all of them finish their jobs."""
     first = stage.hire(*SHORT, "--processes", "2")
     ids = stage.submit(tasks.rests, stage.go, n=2) + stage.submit(tasks.plain_rests, stage.go, n=2)
     stage.until_noted("began", count=4)

@@ -1,4 +1,4 @@
-"""What a running task leaves with its job: kept through outages, endings and attempts."""
+"""Notes of a running task: kept through outages, outcomes and attempts."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ app = App(settings=Settings())
 
 @app.task(max_attempts=3, backoff=0.0)
 async def climbs(ctx: Context, how: str) -> int:
-    """Leaves its height, says it, and ends in one way or another; the third attempt completes."""
+    """Stores a checkpoint, logs it, and ends as its argument demands; the third attempt completes."""
     height = (ctx.restored or 0) + 1
     ctx.checkpoint(height)
     ctx.log(f"at {height}")
@@ -47,7 +47,7 @@ async def run(source, store, how):
 
 @pytest.mark.parametrize("how", ["completes", "fails", "snoozes"])
 async def test_the_last_words_of_a_task_are_kept_with_its_job(source, store, how):
-    """They go before the ending: afterwards the lease is no more."""
+    """They are sent before the outcome: afterwards the lease is gone."""
     job = await run(source, store, how)
     heights = [1] if how == "completes" else [1, 2, 3]
     assert [words(attempt) for attempt in job.attempts] == [[f"at {height}"] for height in heights]
@@ -69,7 +69,7 @@ async def test_a_checkpoint_is_there_while_the_task_runs(source, store):
             await asyncio.sleep(0.01)
     worker.stop()
     await running
-    assert (await client.get(submitted.id)).checkpoint == "here"  # given back, and the checkpoint with it
+    assert (await client.get(submitted.id)).checkpoint == "here"  # released, with the checkpoint
 
 
 async def test_a_checkpoint_is_kept_through_an_outage(source, store, monkeypatch):

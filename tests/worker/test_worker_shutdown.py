@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT, when idle, busy, starting, cut off from Redis, or for the whole terminal: how a worker takes its leave."""
+"""SIGTERM and SIGINT, when idle, busy, starting, cut off from Redis, or for the whole terminal: how a worker stops."""
 
 import signal
 import time
@@ -47,7 +47,7 @@ def test_jobs_that_end_within_the_grace_are_completed_and_no_other_is_begun(stag
 
 
 def test_leases_are_kept_during_a_long_grace(stage):
-    """…or what was about to finish would be run again by another worker, which stands by."""
+    """Otherwise another worker, which is ready, would run the job again."""
     worker = stage.hire("--slots", "2", "--lease", "1s", "--grace", "300s")
     (job_id,) = stage.submit(tasks.rests, stage.go)
     stage.until_noted("began")
@@ -67,7 +67,7 @@ def test_leases_are_kept_during_a_long_grace(stage):
 @OVER_BOTH
 @pytest.mark.parametrize("hurry", [False, True], ids=["grace over", "second signal"])
 def test_jobs_that_do_not_end_in_time_are_released_without_counting_the_attempt(stage, hurry):
-    """The task is told; a plain function's child is killed."""
+    """The async task is cancelled; a plain function's child is killed."""
     worker = stage.hire(*(PATIENT if hurry else HASTY))
     ids = stage.submit(tasks.rests) + stage.submit(tasks.plain_rests)
     pids = {note.id: note.pid for note in stage.until_noted("began", count=2)}
@@ -99,7 +99,7 @@ def test_no_job_is_lost_by_a_signal_at_any_moment_of_the_start(stage):
 
 @pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGKILL], ids=["silent", "gone"])
 def test_a_worker_can_be_stopped_while_redis_is_away(private, how):
-    """What it holds comes back when the leases end; its own end does not wait for Redis."""
+    """Its jobs are queued again when the leases end; the worker does not wait for Redis."""
     worker = private.hire(*HASTY, env={"SUBLET_TIMEOUT": "0.3"})
     (job_id,) = private.submit(tasks.rests)
     private.until_noted("began")
@@ -141,7 +141,7 @@ def test_a_worker_whose_output_is_closed_releases_its_jobs(stage):
     worker.leave()
     stage.submit(tasks.quick)
     until(lambda: not worker.readers[0].is_alive(), "its reader has left")
-    stage.submit(tasks.quick)  # of the first one it may have told before
+    stage.submit(tasks.quick)  # it may have reported the first one before
     assert worker.wait() == 141
     assert stage.states(job_id) == ["queued"]
     assert stage.codes(job_id) == ["released"]

@@ -1,4 +1,4 @@
-"""When a worker's world goes wrong: a server that fails once, an ending that was not sent, a claim that was abandoned."""
+"""Errors around a worker: a server that fails once, an unsent outcome, an abandoned claim."""
 
 import asyncio
 from datetime import timedelta
@@ -151,7 +151,7 @@ async def test_a_closed_store_has_released_the_jobs_of_an_abandoned_claim(place,
 
 
 async def test_a_drain_does_not_end_while_the_server_does_not_answer(source, monkeypatch):
-    """The server is away when the worker asks for more: that is no answer, so the queues are not dry."""
+    """The server is away during a claim: the queues do not count as empty."""
     claim, worker = source.claim, Worker(tasks.app, source, WorkerConfig(slots=2))
     taken, refused = [], []
 
@@ -242,7 +242,7 @@ def child_raises(what: str) -> None:
 
 @pytest.mark.parametrize("task", [raises, thread_raises, child_raises], ids=["loop", "thread", "child"])
 async def test_every_exception_of_a_task_ends_its_job_and_not_the_worker(source, store, task):
-    """…also what was made wrongly: it would kill one worker after the other."""
+    """Also an invalid exception object: it would kill one worker after the other."""
     submitted = await source.submit([task.job(what) for what in RAISED])
     worker = Worker(app, source, WorkerConfig(slots=2, lease=60, grace=0.0))
     run = asyncio.create_task(worker.run())
