@@ -27,7 +27,7 @@ OK = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 class Played:
-    """A server that reads a request and does as it is told; `do` gets its writer, or is what it answers."""
+    """A server that reads a request; `do` is its answer, or is called with its writer."""
 
     def __init__(self, do):
         self.do, self.requests, self.ended = do, [], []
@@ -216,7 +216,7 @@ async def test_a_function_that_hangs_or_trickles_is_given_up_after_five_seconds_
 async def test_a_socket_that_never_accepts_is_given_up_too(invoker, monkeypatch):
     monkeypatch.setattr(module, "SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full, contextlib.ExitStack() as crowd:
-        for _ in range(4):  # the queue of those who wait to be accepted is full
+        for _ in range(4):  # the queue of connections to accept is full
             one = crowd.enter_context(socket.socket())
             one.setblocking(False)
             one.connect_ex(full.getsockname())

@@ -92,7 +92,7 @@ async def test_an_end_is_reported_at_once_without_a_zombie(play):
     await soon(lambda: invoker.ends)
     ((summons, pid, code),) = invoker.ends
     assert (summons, code, invoker.heard) == ("s.1", 3, [("s.1", "so long")])
-    with pytest.raises(ProcessLookupError):  # a zombie could still be asked
+    with pytest.raises(ProcessLookupError):  # a zombie would still exist
         os.kill(pid, 0)
 
 
@@ -204,7 +204,7 @@ async def test_a_job_in_a_pools_queue_has_a_worker_come_and_go(settings):
     await store.aclose()
 
 
-# what they write
+# output
 
 
 async def test_lines_are_read_whole_and_within_bounds(play):

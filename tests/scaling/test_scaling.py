@@ -1,6 +1,6 @@
-"""Pools under loads of all kinds, in virtual time with the real scripts: waiting times, and what the workers cost.
+"""Pools under loads of all kinds, in virtual time with the real scripts: waiting times, and the cost of the workers.
 
-Each load (tests/support/pool_loads.py) is lived through once; `SUBLET_TEST_SEED=N` draws other ones, and the bounds hold for those, too.
+Each load (tests/support/pool_loads.py) is simulated once; `SUBLET_TEST_SEED=N` draws other ones, and the bounds hold for those, too.
 `bench/scaling.py` draws the pictures, and docs/measurements/scaling-simulated.md tells what they show.
 """
 

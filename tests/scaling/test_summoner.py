@@ -18,7 +18,7 @@ pytest_plugins = ["tests.support.job_sources", "tests.support.pool_fixtures"]
 ONE_BACKEND = True
 
 
-# what is asked for
+# summonses
 
 
 async def test_a_submit_has_the_workers_invoked_that_its_pool_is_owed(store, have_pool, summoner_of):
@@ -184,7 +184,7 @@ async def test_many_nudges_make_one_call_and_the_last_one_counts(have_pool, summ
     await who.settle()
     assert lookups == {"known": 1, "ask": 1}
     who.nudge(["q"])
-    await asyncio.sleep(0)  # it is being asked about
+    await asyncio.sleep(0)  # the call is under way
     for _ in range(100):
         who.nudge(["q"])
     await who.settle()
