@@ -21,7 +21,7 @@ def child_spans(tmp_path, monkeypatch, place):
     monkeypatch.setenv("SUBLET_TEST_SPANS", str(path))
     for app in (traced_tasks.app, traced_tasks.batched):
         app.settings = place.settings
-        app._layout = None
+        app._operations = None
 
     def read():
         lines = [line.partition(" ") for line in path.read_text().splitlines()] if path.exists() else []
