@@ -1,4 +1,4 @@
--- cancel: end a waiting job, or request the end of a running one. Its worker learns of the request at the next heartbeat.
+-- cancel: end a waiting job, or request the end of a running one; the next heartbeat informs its worker.
 --
 -- LIBS  lib/base.lua lib/queue.lua lib/lifecycle.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name

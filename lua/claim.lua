@@ -1,16 +1,18 @@
--- claim: do a share of the maintenance, then take up to n jobs from the queues, in their order, each under a new lease.
+-- claim: do a share of the maintenance, then take up to n jobs from the queues in order, under new leases.
 --
 -- LIBS  lib/base.lua lib/queue.lua lib/lifecycle.lua lib/due.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
--- ARGV  claim_id     22 to 64 random characters, the idempotency key: repeating it within 10 s returns the leases of the first call
---                    that are still held. A repeat with n > 0 also flags the memo (see release)
+-- ARGV  claim_id     22 to 64 random characters, the idempotency key: repeating it within 10 s returns the
+--                    leases of the first call that are still held. A repeat with n > 0 also flags the memo
+--                    (see release)
 -- ARGV  worker       the caller's name
 -- ARGV  lease        ms until the leases end without a heartbeat
 -- ARGV  n            jobs wanted, at most 100; 0 does the maintenance alone, and flags no memo
 -- ARGV  queue …      the queues, at most 32, by priority
--- REPLY array        [token, ms until this worker should claim again (at most 2000), 1 if an occurrence of a schedule is due (see pick)
---                    or 0, then per job: id, attempt, lease's end, spec, payload ("" if it is in spec), the code of the last attempt
---                    or "" and, if one left a checkpoint, a newline and the checkpoint]
+-- REPLY array        [token, ms until this worker should claim again (at most 2000), 1 if an occurrence of a
+--                    schedule is due (see pick) or 0, then per job: id, attempt, lease's end, spec, payload
+--                    ("" if it is in spec), the code of the last attempt or "" and, if one left a checkpoint,
+--                    a newline and the checkpoint]
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID
 
 local CAP = 2000                            -- ms, at most, until this worker should claim again
@@ -19,9 +21,11 @@ local BYTES = 1048576                       -- bytes of jobs in a reply, if it h
 local claim_id, worker, lease, n = ARGV[1], ARGV[2], ms(ARGV[3]), tonumber(ARGV[4])
 local refused_because = refused(n, 100) or too_many(#ARGV - 4, 32)
 if refused_because then return refused_because end
-local valid = are_names(ARGV, 5) and is_name(worker) and is_name(claim_id) and #claim_id >= 22 and #claim_id <= 64 and lease
+local valid = are_names(ARGV, 5) and is_name(worker) and is_name(claim_id)
+  and #claim_id >= 22 and #claim_id <= 64 and lease
 if not valid then
-  return refusal('INVALID', 'use a claim_id of 22 to 64 and names of 1 to 128 of A-Z a-z 0-9 _ . : -, and a lease in ms')
+  return refusal('INVALID',
+    'use a claim_id of 22 to 64 and names of 1 to 128 of A-Z a-z 0-9 _ . : -, and a lease in ms')
 end
 
 local reply = {'', CAP, 0}
@@ -40,7 +44,8 @@ local function answer(id, attempt, expires, spec)
   end
   local before = (last and string.match(last, '^%S+ %S+ %S+ (%S+)') or '') .. (kept and '\n' .. kept or '')
   local i = #reply
-  reply[i + 1], reply[i + 2], reply[i + 3], reply[i + 4], reply[i + 5], reply[i + 6] = id, attempt, expires, spec, payload, before
+  reply[i + 1], reply[i + 2], reply[i + 3] = id, attempt, expires
+  reply[i + 4], reply[i + 5], reply[i + 6] = spec, payload, before
   bytes = bytes + #spec + #payload + #before
 end
 
@@ -68,17 +73,22 @@ maintain(10 + math.floor(n / 2), worker)
 -- Claim one job. Returns true if the reply is full. Only four fields are read: `load` reads 15.
 local function take(id, score)
   local hash = key('job:', id)
-  local state, spec, attempts, tries_left = unpack(peek('HMGET', hash, 'state', 'spec', 'attempt', 'tries_left'))
+  local state, spec, attempts, tries_left = unpack(
+    peek('HMGET', hash, 'state', 'spec', 'attempt', 'tries_left'))
   local rules, attempt = spec and read_header(spec) or {}, whole_number(attempts, 0) + 1
   if state ~= 'queued' or not rules.queue then
     if not state then lost = lost + 1 end
     return
   end
-  if bytes > 0 and not string.find(spec, '\n', 1, true) and bytes + call('HSTRLEN', hash, 'payload') > BYTES then return true end
+  if bytes > 0 and not string.find(spec, '\n', 1, true)
+      and bytes + call('HSTRLEN', hash, 'payload') > BYTES then
+    return true
+  end
   local expires = lease_end(lease, now, rules.timeout)
   if reply[1] == '' then reply[1] = new_fence() .. '.' .. claim_id end
   call('HSET', hash, 'state', 'running', 'token', reply[1], 'attempt', digits(attempt),
-    'tries_left', digits(whole_number(tries_left, rules.tries) - 1), 'worker', worker, 'claimed_at', stamp, 'rank', score)
+    'tries_left', digits(whole_number(tries_left, rules.tries) - 1), 'worker', worker, 'claimed_at', stamp,
+    'rank', score)
   leases[#leases + 1], leases[#leases + 2], taken[#taken + 1] = digits(expires), id, id
   if attempt == 1 then observe(waits, waiting_time(rules)) end
   answer(id, attempt, expires, spec)

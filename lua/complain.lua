@@ -1,4 +1,4 @@
--- complain: a summoned worker could not be invoked. Count it and keep the reason; the summons expires by itself.
+-- complain: a summoned worker could not be invoked. Count it and keep the reason; the summons expires.
 --
 -- LIBS  lib/base.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name

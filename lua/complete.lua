@@ -1,4 +1,4 @@
--- complete: attempts succeeded. Store the results, delete what is not needed any more, and prune a few old jobs.
+-- complete: attempts succeeded. Store the results, delete payloads and checkpoints, prune a few old jobs.
 --
 -- LIBS  lib/base.lua lib/queue.lua lib/lifecycle.lua lib/prune.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name

@@ -4,8 +4,9 @@
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  queue        the queue, or * for the partition
 -- ARGV  revision     the one that the caller saw: operators' verbs on this queue so far, 0 if there were none
--- ARGV  settings     all limits, as words: jobs=N (waiting and running) bytes=N (of their payloads); for *: completed=N dead=N
---                    cancelled=N (finished jobs kept, 100000 each unless given); "" removes all limits
+-- ARGV  settings     all limits, as words: jobs=N (waiting and running) bytes=N (of their payloads); for *:
+--                    completed=N dead=N cancelled=N (finished jobs kept, 100000 each unless given); ""
+--                    removes all limits
 -- REPLY string       the settings as they are stored
 -- CODE  NO_NAMESPACE WRONG_LAYOUT INVALID CHANGED
 
@@ -21,7 +22,8 @@ local words, count_of = '', {}
 for word in string.gmatch(settings, '%S+') do
   local what, number = string.match(word, '^(%l+)=(%d+)$')
   if not number or #number > 14 or count_of[what] or KNOWN[what] ~= (name == '*' and '*' or 'queue') then
-    return refusal('INVALID', 'setting ' .. word .. ': a queue takes jobs=N and bytes=N, * takes completed=N dead=N cancelled=N, each once')
+    return refusal('INVALID', 'setting ' .. word
+      .. ': a queue takes jobs=N and bytes=N, * takes completed=N dead=N cancelled=N, each once')
   end
   count_of[what], words = true, words .. ' ' .. word
 end

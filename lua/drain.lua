@@ -1,4 +1,4 @@
--- drain: ask a worker to finish its jobs, claim no more, and exit. It learns of the request when it enlists next.
+-- drain: ask a worker to finish its jobs, claim no more, and exit. Its next enlist returns the request.
 --
 -- LIBS  lib/base.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name

@@ -1,16 +1,20 @@
--- drop: make every verb refuse, then delete keys. This order allows a partition to be deleted while clients still call it.
+-- drop: make every verb refuse, then delete keys. Clients may still call the partition meanwhile.
 --
 -- LIBS  lib/base.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
--- ARGV  submitted    the field of the base that the caller saw, 0 if it is not a number; a partition made again since has a lower one
--- ARGV  key …        none: set the mark. Otherwise full names of keys of this partition to delete, at most 1,000; the base last
+-- ARGV  submitted    the field of the base that the caller saw, 0 if it is not a number; a partition made
+--                    again since has a lower one
+-- ARGV  key …        none: set the mark. Otherwise full names of keys of this partition to delete, at most
+--                    1,000; the base last
 -- REPLY string       "dropped"; or "deleted <n>", the number of these keys that existed
 -- CODE  NO_NAMESPACE WRONG_LAYOUT INVALID CHANGED TOO_MANY
 
 local seen, n = ms(ARGV[1]), #ARGV - 1
 local fit = seen
 for i = 2, #ARGV do fit = fit and (ARGV[i] == base or string.sub(ARGV[i], 1, #base + 1) == base .. ':') end
-if not fit then return refusal('INVALID', 'submitted is a number of up to 14 digits, and all keys must begin with ' .. base) end
+if not fit then
+  return refusal('INVALID', 'submitted is a number of up to 14 digits, and all keys must begin with ' .. base)
+end
 local refused_because = too_many(n, 1000)
 if refused_because then return refused_because end
 local found = (n == 0 and call or peek)('HMGET', base, 'layout', 'submitted')

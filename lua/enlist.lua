@@ -1,19 +1,23 @@
--- enlist: register a worker, store its description, and answer whether it was asked to drain. Repeated, it keeps it registered.
+-- enlist: register a worker, or renew its registration, and return whether it was asked to drain.
 --
 -- LIBS  lib/base.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  worker       its name
 -- ARGV  life         a word of its own choice, a new one at each start
--- ARGV  worker_id    its exclusive identity, "" for none: a worker that enlists with it takes over from the previous holder
--- ARGV  about        its description, at most 4 KiB; only "queues": ["a", "b"], the queues it serves, is read here
+-- ARGV  worker_id    its exclusive identity, "" for none: a worker that enlists with it takes over from the
+--                    previous holder
+-- ARGV  about        its description, at most 4 KiB; only "queues": ["a", "b"], the queues it serves, is read
+--                    here
 -- ARGV  pool         the pool that it works for, "" for none, or none any more
 -- ARGV  summons      the one that started it (see summon), "" for none
--- REPLY string       "work", or "drain": an operator asked for it; or it was summoned, and the pool needs it no more, or it does not
---                    serve all queues that the pool has now
+-- REPLY string       "work", or "drain": an operator asked for it; or it was summoned, and the pool needs it
+--                    no more, or it does not serve all queues that the pool has now
 -- CODE  NO_NAMESPACE WRONG_LAYOUT INVALID
 
-local FORGOTTEN = 86400000                  -- ms without a heartbeat after which a worker's registration is deleted
-local SILENT = 12000                        -- ms without a heartbeat after which a worker does not count for its pool
+-- ms without a heartbeat after which a worker's registration is deleted
+local FORGOTTEN = 86400000
+-- ms without a heartbeat after which a worker does not count for its pool
+local SILENT = 12000
 local ABOUT_MAX = 4096                      -- bytes
 local worker, life, worker_id, about, pool, summons = unpack(ARGV, 1, 6)
 local refused_because = refused(1, 1)
@@ -21,7 +25,8 @@ if refused_because then return refused_because end
 local named = is_name(worker) and is_name(life) and (worker_id == '' or is_name(worker_id))
   and (pool == '' or is_name(pool)) and (summons == '' or pool ~= '' and is_name(summons))
 if not named or #about > ABOUT_MAX then
-  return refusal('INVALID', 'use names of 1 to 128 of A-Z a-z 0-9 _ . : -, and at most ' .. ABOUT_MAX .. ' bytes of about')
+  return refusal('INVALID', 'use names of 1 to 128 of A-Z a-z 0-9 _ . : -, and at most '
+    .. ABOUT_MAX .. ' bytes of about')
 end
 local card = key('worker:' .. worker)
 local before, orders, crew = unpack(call('HMGET', card, 'life', 'drain', 'pool'))
@@ -45,7 +50,8 @@ local short = serves and call('ZCOUNT', crew_key, now - SILENT, now + SILENT) < 
 local needed = serves and (summons == '' or member or short)
 
 begin()
-call('HSETNX', card, 'enlisted_at', stamp)  -- a user without this right is refused here, before anything has changed
+-- A user without this right is refused here, before anything has changed
+call('HSETNX', card, 'enlisted_at', stamp)
 if before ~= life then call('DEL', card) end
 call('HSET', card, 'life', life, 'worker_id', worker_id, 'about', about)
 call('HSETNX', card, 'enlisted_at', stamp)  -- again: it was deleted with the earlier life

@@ -2,9 +2,11 @@
 --
 -- LIBS  lib/base.lua lib/queue.lua lib/lifecycle.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
--- ARGV  id token code message detail again …   the leases, in sixes, at most 50; code is one word, message at most 1 KiB, detail
---                    4 KiB; again: "yes" to try again while tries are left, "no" to make the job dead now
--- REPLY array        one per lease: "scheduled <ms>", "dead", "cancelled" (a cancel was requested), "LEASE_LOST" or "NOT_FOUND"
+-- ARGV  id token code message detail again …   the leases, in sixes, at most 50; code is one word, message at
+--                    most 1 KiB, detail 4 KiB; again: "yes" to try again while tries are left, "no" to make
+--                    the job dead now
+-- REPLY array        one per lease: "scheduled <ms>", "dead", "cancelled" (a cancel was requested),
+--                    "LEASE_LOST" or "NOT_FOUND"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
 
 local refused_because = refused(#ARGV / 6, 50)

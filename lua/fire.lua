@@ -1,18 +1,20 @@
--- fire: submit the jobs of occurrences that are due, and move each schedule on. Of several callers for one occurrence, one succeeds.
+-- fire: submit the jobs of due occurrences, and move each schedule on. Per occurrence one caller succeeds.
 --
 -- LIBS  lib/base.lua lib/queue.lua lib/lifecycle.lua lib/occurrence.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  by           the caller's name
--- ARGV  name revision occurrence occurrences missed next due …   the schedules, in sevens: the first three as pick returned them; the
---                    occurrences that get a job (ms, from that one on, oldest first, separated by blanks, at most 100 in a call); how
---                    many are left out; the occurrence after them ("" for none), and when that one is due (ms)
--- REPLY array        one per schedule: "fired <n>" (jobs that exist now), "skipped <n>" (n jobs; overlap left out others), "held"
---                    (overlap), "later" (a call stores at most 1 MiB of payloads), "QUEUE_FULL …", "INVALID …", "CHANGED" or
---                    "NOT_FOUND"
+-- ARGV  name revision occurrence occurrences missed next due …   the schedules, in sevens: the first three as
+--                    pick returned them; the occurrences that get a job (ms, from that one on, oldest first,
+--                    separated by blanks, at most 100 in a call); how many are left out; the occurrence after
+--                    them ("" for none), and when that one is due (ms)
+-- REPLY array        one per schedule: "fired <n>" (jobs that exist now), "skipped <n>" (n jobs; overlap left
+--                    out others), "held" (overlap), "later" (a call stores at most 1 MiB of payloads),
+--                    "QUEUE_FULL …", "INVALID …", "CHANGED" or "NOT_FOUND"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID
 
 local AGAIN = 5000                          -- ms until a full queue is tried again
-local LOOK = 60000                          -- ms until a held occurrence is tried again, if the end of the job before does not cause it
+-- ms until a held occurrence is tried again, if the end of the job before does not cause it
+local LOOK = 60000
 local OCCURRENCES = 100                     -- in one call
 local BYTES = 1048576                       -- bytes of payloads in one call
 local by, total, bytes = ARGV[1], 0, 0
@@ -30,17 +32,22 @@ local schedules, seen = {}, {}
 for i = 2, #ARGV, 7 do                      -- read everything before the first write
   local name, revision, occurrence, occurrences, missed, next_occurrence, due = unpack(ARGV, i, i + 6)
   local last = (ms(occurrence) or 0) - 1
-  local v = peek('HMGET', key('schedule:' .. name), 'revision', 'occurrence', 'queue', 'task', 'rules', 'overlap', 'last_id', 'answer',
+  local v = peek('HMGET', key('schedule:' .. name), 'revision', 'occurrence', 'queue', 'task', 'rules',
+    'overlap', 'last_id', 'answer',
     'paused')
-  local one = {name = name, queue = v[3], task = v[4], rules = v[5] or '', overlap = v[6], last = v[7], fired = 0, new = 0, skipped = 0,
-    asked = table.concat({by, revision, occurrence, ''}, ' '), occurrences = {}, missed = ms(missed), occurrence = next_occurrence,
+  local one = {name = name, queue = v[3], task = v[4], rules = v[5] or '', overlap = v[6], last = v[7],
+    fired = 0, new = 0, skipped = 0, occurrences = {}, missed = ms(missed),
+    asked = table.concat({by, revision, occurrence, ''}, ' '), occurrence = next_occurrence,
     due = next_occurrence == '' and NEVER or due}
   for moment in string.gmatch(occurrences, '%S+') do
     local at = ms(moment)
-    if not at or at > now or at <= last then one.answer = 'INVALID occurrence ' .. string.sub(moment, 1, 80) end
+    if not at or at > now or at <= last then
+      one.answer = 'INVALID occurrence ' .. string.sub(moment, 1, 80)
+    end
     one.occurrences[#one.occurrences + 1], last = moment, at or last
   end
-  local onward = ms(occurrence) and ms(one.due) and (next_occurrence == '' or (ms(next_occurrence) or 0) > math.max(last, occurrence))
+  local onward = ms(occurrence) and ms(one.due) and (
+    next_occurrence == '' or (ms(next_occurrence) or 0) > math.max(last, occurrence))
   if not one.missed or not onward then
     one.answer = 'INVALID missed is a count, next and due are ms, and next must be later than the occurrences'
   end
@@ -86,7 +93,8 @@ for _, one in ipairs(schedules) do
   if not one.answer then
     local hash = key('schedule:' .. one.name)
     one.answer = fire(one)
-    call('HSET', hash, 'occurrence', one.occurrence, 'held', one.held or '', 'answer', one.asked .. one.answer)
+    call('HSET', hash, 'occurrence', one.occurrence, 'held', one.held or '',
+      'answer', one.asked .. one.answer)
     if one.fired > 0 then call('HSET', hash, 'last_id', one.last, 'fired_at', stamp, 'fired_by', by) end
     for _, what in ipairs({'fired', 'skipped', 'missed'}) do
       if one[what] > 0 then add(hash, what, one[what]) end

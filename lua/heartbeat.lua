@@ -3,7 +3,8 @@
 -- LIBS  lib/base.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  lease        ms until the leases end without another heartbeat
--- ARGV  id token progress …   the leases, in threes; progress is opaque, at most 1 KiB, "" to leave it unchanged
+-- ARGV  id token progress …   the leases, in threes; progress is opaque, at most 1 KiB, "" to leave it
+--                    unchanged
 -- REPLY array        one per lease: the new end in ms, "LEASE_LOST", "NOT_FOUND" or "CANCEL_REQUESTED"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID
 

@@ -7,7 +7,9 @@
 -- CODE  WRONG_LAYOUT INVALID
 
 local partitions = ARGV[1] or ''
-if not string.find(partitions, '^[1-9]%d?%d?%d?$') then return refusal('INVALID', 'partitions is not a number from 1 to 9999') end
+if not string.find(partitions, '^[1-9]%d?%d?%d?$') then
+  return refusal('INVALID', 'partitions is not a number from 1 to 9999')
+end
 local layout, number = unpack(call('HMGET', base, 'layout', 'partitions'))
 if layout and layout ~= LAYOUT then return refused(0, 0) end
 if number and number ~= partitions then

@@ -16,5 +16,6 @@ local at_once = settings_answer(queue, 'pause', revision, 'paused')
 if at_once then return at_once end
 
 begin()
-save_settings(queue, 'pause', revision, limits(queue) .. ' paused=' .. (setting(queue.settings, 'paused') or stamp))
+save_settings(queue, 'pause', revision, limits(queue) .. ' paused='
+  .. (setting(queue.settings, 'paused') or stamp))
 return 'paused'

@@ -1,9 +1,10 @@
--- pick: get schedules with a due occurrence. Other callers do not get them for 2 s, in which the caller computes what comes next.
+-- pick: get schedules with a due occurrence. Other callers do not get them for 2 s.
 --
 -- LIBS  lib/base.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  limit        schedules at most, up to 50
--- REPLY array        [now (ms); 1 if there may be more or 0; then per schedule: name, revision, occurrence, plan, overlap]
+-- REPLY array        [now (ms); 1 if there may be more or 0; then per schedule: name, revision, occurrence,
+--                    plan, overlap]
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
 
 local KEPT = 2000                           -- ms until other callers get the schedule, if this one dies

@@ -5,9 +5,10 @@
 -- ARGV  pool         its name
 -- ARGV  revision     the one that the caller saw: how often this pool was put, 0 if it does not exist
 -- ARGV  settings     all settings, as words, each once; "" removes the pool:
---                    queues=a,b (at most 32)  invoker=process|http|lambda|none  min=N max=N (workers; 0 and 10)
---                    wait=ms (that a job should wait at most; 5000)  slots=N (jobs a worker runs at a time; 10)
---                    linger=ms (that an idle worker stays; 5000)  arrive=ms (in which a summoned worker must enlist; 15000)
+--                    queues=a,b (at most 32)  invoker=process|http|lambda|none  min=N max=N (workers; 0, 10)
+--                    wait=ms (that a job should wait at most; 5000)  slots=N (jobs of a worker; 10)
+--                    linger=ms (that an idle worker stays; 5000)
+--                    arrive=ms (in which a summoned worker must enlist; 15000)
 -- ARGV  target       what the invoker calls: opaque, at most 1 KiB
 -- REPLY string       "created", "changed" or "removed"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT INVALID NOT_FOUND CHANGED
@@ -18,7 +19,8 @@ local name, revision, settings, target = unpack(ARGV, 1, 4)
 local refused_because = refused(1, 1)
 if refused_because then return refused_because end
 if not is_name(name) or not target or #target > 1024 or string.find(target, '%c') then
-  return refusal('INVALID', 'name a pool with 1 to 128 of A-Z a-z 0-9 _ . : -, and give a target of one line, at most 1024 bytes')
+  return refusal('INVALID',
+    'name a pool with 1 to 128 of A-Z a-z 0-9 _ . : -, and give a target of one line, at most 1024 bytes')
 end
 
 -- Are these at most 32 names of queues, each once?
@@ -34,9 +36,11 @@ end
 local words, given = '', {}
 for word in string.gmatch(settings, '%S+') do
   local what, value = string.match(word, '^(%l+)=(.+)$')
-  local fits = what == 'queues' and are_queues(value) or what == 'invoker' and INVOKERS[value] or NUMBERS[what] and ms(value)
+  local fits = what == 'queues' and are_queues(value) or what == 'invoker' and INVOKERS[value]
+    or NUMBERS[what] and ms(value)
   if not what or given[what] or not fits then
-    return refusal('INVALID', 'setting ' .. string.sub(word, 1, 80) .. ' is unknown, repeated or not valid for a pool')
+    return refusal('INVALID', 'setting ' .. string.sub(word, 1, 80)
+      .. ' is unknown, repeated or not valid for a pool')
   end
   given[what], words = value, words .. ' ' .. word
 end
@@ -44,7 +48,8 @@ local known = call('HGET', key('pools'), name)
 local held = string.match(known or '', '^%d+(.*)$')
 local current = string.match(known or '0', '^%d+')
 local seen = string.match(revision, '^%d+$') or '-1'
-local moved = refusal('CHANGED', 'pool ' .. name .. ' is at revision ' .. current .. ', not ' .. revision .. ': look again')
+local moved = refusal('CHANGED', 'pool ' .. name .. ' is at revision ' .. current .. ', not ' .. revision
+  .. ': look again')
 
 if words == '' then                         -- removed already: a repeated call gets the same answer
   if not known then return revision == '0' and refusal('NOT_FOUND', 'no pool ' .. name) or 'removed' end
@@ -57,7 +62,8 @@ end
 local fits = given.queues and given.invoker and tonumber(given.min or 0) <= tonumber(given.max or 10)
 for _, what in ipairs({'wait', 'slots', 'arrive'}) do fits = fits and tonumber(given[what] or 1) >= 1 end
 if not fits or tonumber(given.max or 10) > 1000 then
-  return refusal('INVALID', 'a pool needs queues and an invoker, min up to max up to 1000, and wait, slots and arrive of at least 1')
+  return refusal('INVALID',
+    'a pool needs queues and an invoker, min up to max up to 1000, and wait, slots and arrive of at least 1')
 end
 local answer = seen == '0' and 'created' or 'changed'
 if held == words .. '\n' .. target and tonumber(current) == seen + 1 then return answer end
@@ -76,7 +82,8 @@ call('HDEL', memory, 'wanted')
 if given.queues ~= before then              -- the averages are of the earlier queues
   call('HDEL', memory, 'at', 'came', 'ended', 'took', 'rate', 'run', 'ran', 'over', 'running', 'came_at')
 end
-if more then                                -- present workers do not serve the new queue, and drain (see enlist)
+-- Present workers do not serve the new queue, and drain (see enlist)
+if more then
   call('DEL', key('crew:' .. name), summons)
   later = {}
 end

@@ -1,4 +1,4 @@
--- prune: delete finished jobs past their retention, or above the number kept; and empty queues, if there are very many.
+-- prune: delete finished jobs past their retention or above the number kept, and surplus empty queues.
 --
 -- LIBS  lib/base.lua lib/queue.lua lib/lifecycle.lua lib/prune.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name

@@ -1,11 +1,12 @@
--- reap: do maintenance: jobs with an expired lease go back, due jobs are queued. Any number of callers may run it at once.
+-- reap: do maintenance: jobs with an expired lease go back, due jobs are queued. May run concurrently.
 --
 -- LIBS  lib/base.lua lib/queue.lua lib/lifecycle.lua lib/due.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  limit        moves at most, up to 100
 -- ARGV  by           the caller's name
--- REPLY array        [leases ended, jobs queued, 1 if there may be more or 0, 1 if an occurrence of a schedule is due (see pick) or 0,
---                    how many pools there are (see summon), how many partitions the namespace has]
+-- REPLY array        [leases ended, jobs queued, 1 if there may be more or 0, 1 if an occurrence of a
+--                    schedule is due (see pick) or 0, how many pools there are (see summon), how many
+--                    partitions the namespace has]
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID
 
 local limit, by = tonumber(ARGV[1]), ARGV[2]
@@ -19,4 +20,5 @@ local occurrence = peek('ZRANGE', key('schedules'), 0, 0, 'WITHSCORES')[2]
 local pools = peek('HLEN', key('pools'))
 local come = occurrence and tonumber(occurrence) <= now
 local partitions = tonumber(call('HGET', base, 'partitions') or 0)
-return {lost, due, lost + due == limit and 1 or 0, come and 1 or 0, type(pools) == 'number' and pools or 0, partitions or 0}
+return {lost, due, lost + due == limit and 1 or 0, come and 1 or 0, type(pools) == 'number' and pools or 0,
+  partitions or 0}

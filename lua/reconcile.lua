@@ -1,11 +1,13 @@
--- reconcile: a worker is gone for good. End leases that it held before they expire; or delete its registration.
+-- reconcile: a worker is certainly gone. End its leases before they expire, or delete its registration.
 --
 -- LIBS  lib/base.lua lib/queue.lua lib/lifecycle.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  worker       the one that is gone; leases of other workers are not touched
--- ARGV  life         the one that it enlisted with: if the registration has another one by now, nothing is done
+-- ARGV  life         the one that it enlisted with: if the registration has another one by now, nothing is
+--                    done
 -- ARGV  id attempt …  the leases to end, in twos, at most 100; with none, the registration is deleted
--- REPLY array        one per lease: "queued", "scheduled <ms>", "dead", "cancelled", "LEASE_LOST" or "NOT_FOUND"
+-- REPLY array        one per lease: "queued", "scheduled <ms>", "dead", "cancelled", "LEASE_LOST" or
+--                    "NOT_FOUND"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID
 
 local worker, life = ARGV[1], ARGV[2]

@@ -2,12 +2,14 @@
 --
 -- LIBS  lib/base.lua lib/queue.lua lib/lifecycle.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
--- ARGV  id token delay reason …   the leases, in fours, at most 100; delay in ms, 0 for the old place in the queue; reason is free text.
---                    One that begins with "unknown_task" sets its own delay (1 s, doubling to 60 s). One that begins with "abandoned:"
---                    (the claim's caller left, and may have repeated the claim elsewhere) is refused if the claim was repeated, or its
---                    memo has expired
--- REPLY array        one per lease: "queued", "scheduled <ms>", "dead" (the 20th unknown_task in a row), "cancelled",
---                    "LEASE_LOST" or "NOT_FOUND"; after 100 releases in a row, one counts as a failure
+-- ARGV  id token delay reason …   the leases, in fours, at most 100; delay in ms, 0 for the old place in the
+--                    queue; reason is free text. One that begins with "unknown_task" sets its own delay (1 s,
+--                    doubling to 60 s). One that begins with "abandoned:" (the claim's caller left, and may
+--                    have repeated the claim elsewhere) is refused if the claim was repeated, or its memo has
+--                    expired
+-- REPLY array        one per lease: "queued", "scheduled <ms>", "dead" (the 20th unknown_task in a row),
+--                    "cancelled", "LEASE_LOST" or "NOT_FOUND"; after 100 releases in a row, one counts as a
+--                    failure
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
 
 local RELEASES = 100                        -- in a row; the next one counts as a failure

@@ -18,7 +18,8 @@ local rules = job.rules
 local lock = rules.key and key('key:' .. rules.queue .. '|' .. rules.key)
 local holder = lock and call('GET', lock)
 if holder and holder ~= id then
-  return refusal('KEY_TAKEN', 'job ' .. holder .. ' holds the key ' .. rules.key .. ' of queue ' .. rules.queue)
+  return refusal('KEY_TAKEN', 'job ' .. holder .. ' holds the key ' .. rules.key .. ' of queue '
+    .. rules.queue)
 end
 
 begin()

@@ -9,7 +9,8 @@
 -- ARGV  queue        the queue of its jobs
 -- ARGV  task         the task of its jobs
 -- ARGV  rules        their rules, as submit has them: priority tries timeout retention backoff
--- ARGV  overlap      what happens while the job of an earlier occurrence is unfinished: allow (both run), skip, queue (it waits)
+-- ARGV  overlap      what happens while the job of an earlier occurrence is unfinished: allow (both run),
+--                    skip, queue (it waits)
 -- ARGV  paused       1 or 0
 -- ARGV  occurrence   ms, the next occurrence; "" without one
 -- ARGV  due          ms, when that one is fired: the occurrence, or a little later
@@ -19,16 +20,21 @@
 
 local KNOWN = ' priority tries timeout retention backoff '
 local OVERLAPS = {allow = true, skip = true, queue = true}
-local name, revision, was, plan, queue, task, rules, overlap, paused, occurrence, due, payload = unpack(ARGV, 1, 12)
+local name, revision, was, plan, queue, task = unpack(ARGV, 1, 6)
+local rules, overlap, paused, occurrence, due, payload = unpack(ARGV, 7, 12)
 local refused_because = refused(1, 1)
 if refused_because then return refused_because end
-if not is_name(name) or #name > 40 then return refusal('INVALID', 'name a schedule with 1 to 40 of A-Z a-z 0-9 _ . : -') end
+if not is_name(name) or #name > 40 then
+  return refusal('INVALID', 'name a schedule with 1 to 40 of A-Z a-z 0-9 _ . : -')
+end
 local hash = key('schedule:' .. name)
 needs('HSETNX', hash, 'made_at', stamp)
-local known = call('HMGET', hash, 'revision', 'plan', 'queue', 'task', 'rules', 'overlap', 'paused', 'payload', 'occurrence')
+local known = call('HMGET', hash, 'revision', 'plan', 'queue', 'task', 'rules', 'overlap', 'paused',
+  'payload', 'occurrence')
 call('ZCARD', key('schedules'))
 local current, seen = known[1] or '0', string.match(revision or '', '^%d+$')
-local removed = ms(call('HGET', base, 'removed')) or 0      -- the highest revision of a removed schedule: a new one goes on from there
+-- The highest revision of a removed schedule: a new one goes on from there
+local removed = ms(call('HGET', base, 'removed')) or 0
 local why = current ~= seen and ' is at revision ' .. current .. ', not ' .. tostring(revision)
   or known[1] and was ~= '' and known[9] ~= was and ' has fired since'
 local stale = why and refusal('CHANGED', 'schedule ' .. name .. why .. ': look again')
@@ -44,24 +50,35 @@ if plan == '' then                          -- removed already: a repeated call 
 end
 
 local moments = payload and (occurrence == '' or ms(occurrence) and ms(due))
-if not moments or #plan > 4096 or #payload > 262144 or not OVERLAPS[overlap] or paused ~= '0' and paused ~= '1' then
+if not moments or #plan > 4096 or #payload > 262144 or not OVERLAPS[overlap]
+    or paused ~= '0' and paused ~= '1' then
   local rule = 'use a plan of at most 4096 bytes, a payload of at most 262144, overlap allow, skip or queue, paused 0 or 1, moments in ms'
   return refusal('INVALID', rule)
 end
-if not (is_name(queue) and is_name(task)) then return refusal('INVALID', 'name queue and task with 1 to 128 of A-Z a-z 0-9 _ . : -') end
+if not (is_name(queue) and is_name(task)) then
+  return refusal('INVALID', 'name queue and task with 1 to 128 of A-Z a-z 0-9 _ . : -')
+end
 local unfit = invalid_rule(rules, KNOWN)
-if unfit then return refusal('INVALID', 'rule ' .. unfit .. ': a schedule takes' .. string.sub(KNOWN, 1, -2)) end
+if unfit then
+  return refusal('INVALID', 'rule ' .. unfit .. ': a schedule takes' .. string.sub(KNOWN, 1, -2))
+end
 
 local since = seen == '0' and removed or 0
 local put, same = (seen or -2) + 1 + since, true
-for i, value in ipairs({plan, queue, task, rules, overlap, paused, payload}) do same = same and known[i + 1] == value end
-if same and (revision == '0' or tonumber(current) == put) then return seen == '0' and 'created' or 'changed' end
+for i, value in ipairs({plan, queue, task, rules, overlap, paused, payload}) do
+  same = same and known[i + 1] == value
+end
+if same and (revision == '0' or tonumber(current) == put) then
+  return seen == '0' and 'created' or 'changed'
+end
 if stale then return stale end
 get_queue(queue)
 if known[1] then begin() end                -- an existing one can be paused when memory is full, too
-call('HSET', hash, 'revision', string.format('%.0f', put), 'plan', plan, 'queue', queue, 'task', task, 'rules', rules,
+call('HSET', hash, 'revision', string.format('%.0f', put), 'plan', plan, 'queue', queue, 'task', task,
+  'rules', rules,
   'overlap', overlap, 'paused', paused, 'occurrence', occurrence, 'payload', payload, 'held', '', 'answer', '', 'changed_at', stamp)
 call('HSETNX', hash, 'made_at', stamp)
 call('ZADD', key('schedules'), (paused == '1' or occurrence == '') and NEVER or due, name)
-if call('ZRANGE', key('schedules'), 0, 0)[1] == name then wake(queue) end  -- idle workers wait for a later moment
+-- Idle workers wait for a later moment
+if call('ZRANGE', key('schedules'), 0, 0)[1] == name then wake(queue) end
 return seen == '0' and 'created' or 'changed'

@@ -4,7 +4,8 @@
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  id queue task rules payload …   the jobs, in fives; rules are words, "" when all is default:
 --                    priority=-100…100  delay=ms or at=ms since 1970  key=K [window=ms]  tries=N
---                    timeout=ms|none  retention=ms  backoff=first ms:factor:cap ms  trace=traceparent  digest=hexadecimal
+--                    timeout=ms|none  retention=ms  backoff=first ms:factor:cap ms
+--                    trace=traceparent  digest=hexadecimal
 --                    schedule=name  known=1 (store nothing: "NOT_FOUND" unless the id or key is in use)
 -- REPLY array        one per job: "created", "exists <id>", "QUEUE_FULL …", "INVALID …" or "NOT_FOUND"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
@@ -65,7 +66,8 @@ for i, job in ipairs(jobs) do
   ids[#ids + 1], moved[state] = job.id, ids
   places[structure] = members
   wanted[rules.queue] = wanted[rules.queue] or state == 'queued'
-  members[#members + 1], members[#members + 2] = state == 'queued' and rank(rules.priority, seq + i) or job.due, job.id
+  members[#members + 1], members[#members + 2] =
+    state == 'queued' and rank(rules.priority, seq + i) or job.due, job.id
 end
 for structure, members in pairs(places) do call('ZADD', key(structure), unpack(members)) end
 for state, ids in pairs(moved) do event(ids, state, 'submitted') end

@@ -1,9 +1,10 @@
--- watch: publish the ids of these jobs on the channel base .. ":ended" when they end; subscribe first. Returns their present states.
+-- watch: publish the ids of these jobs on base .. ":ended" when they end; subscribe first.
 --
 -- LIBS  lib/base.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  id …         the jobs
--- REPLY array        per job: its state or "NOT_FOUND", its result or "", the stored text of its last attempt or ""
+-- REPLY array        per job: its state or "NOT_FOUND", its result or "", the stored text of its last attempt
+--                    or ""
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
 
 local refused_because = refused(#ARGV, 200)

@@ -1,5 +1,6 @@
 -- lib/base: the clock, the keys, refusals, input checks, and a job as it is stored. Every script needs it.
--- The libraries stand in front of a script in this order: base, queue, lifecycle, prune, due, occurrence, integrity.
+-- The libraries stand in front of a script in this order: base, queue, lifecycle, prune, due, occurrence,
+-- integrity.
 -- luacheck: push ignore 211 231
 local LAYOUT = '1'
 local GRACE = 5000                          -- ms after a timeout in which the worker may still report it
@@ -11,12 +12,15 @@ local NEVER = '99999999999999'              -- ms, the score of a schedule witho
 local EVENT_IDS = 10                        -- jobs in one event
 local COUNTS = 20000                        -- fields of the counts by queue, about
 -- The values of rules that a header does not have.
-local RULES = {__index = {priority = 0, tries = 3, timeout = 300000, retention = 86400000, backoff = '1000:2:300000'}}
+local RULES = {__index = {priority = 0, tries = 3, timeout = 300000, retention = 86400000,
+  backoff = '1000:2:300000'}}
 -- What a rule's value must match to be used; rules that are not listed here are digits.
-local PLAIN = {key = '', trace = '', digest = '', schedule = '', priority = '^%-?%d+$', backoff = '^%d+:%d+%.?%d*:%d+$'}
+local PLAIN = {key = '', trace = '', digest = '', schedule = '', priority = '^%-?%d+$',
+  backoff = '^%d+:%d+%.?%d*:%d+$'}
 
 local call = redis.call
-local peek = redis.pcall                    -- returns an error instead of raising it, so a key of a wrong type counts as missing
+-- Returns an error instead of raising it, so a key of a wrong type counts as missing
+local peek = redis.pcall
 local base = KEYS[1]
 local time = call('TIME')                   -- the only clock, read once
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -52,13 +56,14 @@ local function too_many(n, limit)
   return refusal('TOO_MANY', tostring(n) .. ' items: a call takes 0 to ' .. limit)
 end
 
-local sizes = {scheduled = 0, running = 0, completed = 0, dead = 0, cancelled = 0}   -- members of each structure
+-- Members of each structure
+local sizes = {scheduled = 0, running = 0, completed = 0, dead = 0, cancelled = 0}
 local partition                             -- the settings of the whole partition
 local crowded                               -- has `counts` as many fields as it may have?
 
--- The error to return before anything else: no namespace, another layout, or too many items. It also reads the keys that scripts
--- write to, so that a key of a wrong type raises here and not between two writes. `only` names the one structure that the verb
--- writes to, if it is only one.
+-- The error to return before anything else: no namespace, another layout, or too many items. It also reads
+-- the keys that scripts write to, so that a key of a wrong type raises here and not between two writes.
+-- `only` names the one structure that the verb writes to, if it is only one.
 local function refused(n, limit, only)
   local layout = call('HGET', base, 'layout')
   if not layout then return refusal('NO_NAMESPACE', base .. ' does not exist: run init first') end
@@ -88,7 +93,8 @@ local function add(hash, name, by, anew)
   return (anew or 0) + by
 end
 local function count(name, by) if by > 0 then add(base, name, by) end end
-local function next_seq(n) return add(base, 'seq', n, now) end     -- restarted at the time, it is above all earlier ones
+-- Restarted at the time, it is above all earlier ones
+local function next_seq(n) return add(base, 'seq', n, now) end
 
 -- Append one state change of some jobs to the event stream.
 local function event(ids, state, code)
@@ -98,8 +104,8 @@ local function event(ids, state, code)
   end
 end
 
--- "<queue> <task> <submitted_at> [name=value …]" as a table. A rule that is absent or not valid has its default. Jobs with
--- equal headers share one table.
+-- "<queue> <task> <submitted_at> [name=value …]" as a table. A rule that is absent or not valid has its
+-- default. Jobs with equal headers share one table.
 local headers = {}
 local function read_header(spec)
   local header = string.sub(spec, 1, (string.find(spec, '\n', 1, true) or 0) - 1)
@@ -119,25 +125,29 @@ local shapes
 local function invalid_rule(rules, known)
   if rules == '' then return nil end
   if not shapes then
-    local more, hex = string.rep('%d?', 13), string.rep('%x', 16)   -- 14 digits in all reach the year 5138; a short digest's digits
+    -- 14 digits in all reach the year 5138; a short digest's digits
+    local more, hex = string.rep('%d?', 13), string.rep('%x', 16)
     local number, some = '^%d' .. more .. '$', '^[1-9]' .. more .. '$'
-    shapes = {priority = '^%-?%d%d?%d?$', delay = number, at = number, window = some, tries = some, timeout = number,
-      retention = number, backoff = '^%d' .. more .. ':%d+%.?%d*:%d' .. more .. '$', key = '^[!-~]+$', trace = '^%x[%x-]+$',
+    shapes = {priority = '^%-?%d%d?%d?$', delay = number, at = number, window = some, tries = some,
+      timeout = number, retention = number, backoff = '^%d' .. more .. ':%d+%.?%d*:%d' .. more .. '$',
+      key = '^[!-~]+$', trace = '^%x[%x-]+$',
       digest = '^' .. hex .. '%x*$', schedule = '^[%w_.:-]+$', known = '^1$'}
   end
   local given = {}
   for word in string.gmatch(rules .. ' ', '([^ ]*) ') do
     local name, value = string.match(word, '^(%w+)=(.+)$')
-    local allowed = name and not given[name] and #value <= 128 and (not known or string.find(known, ' ' .. name .. ' ', 1, true))
+    local allowed = name and not given[name] and #value <= 128
+      and (not known or string.find(known, ' ' .. name .. ' ', 1, true))
     local fits = allowed and (string.find(value, shapes[name] or '^$') or word == 'timeout=none')
     if not fits or name == 'priority' and math.abs(value) > 100 then return string.sub(word, 1, 80) end
     given[name] = true
   end
 end
 
--- A job by its id: its stored fields, and its header as `rules`. Read once per script; the same table is returned when the job is
--- named again, so changes by this script are seen. Anything that is not a job has no state. This is the one place that checks
--- stored values: numbers that are not valid get a usable value, and a running job has all fields of a lease.
+-- A job by its id: its stored fields, and its header as `rules`. Read once per script; the same table is
+-- returned when the job is named again, so changes by this script are seen. Anything that is not a job has no
+-- state. This is the one place that checks stored values: numbers that are not valid get a usable value, and
+-- a running job has all fields of a lease.
 local loaded = {}
 local function load(id)
   if not id or loaded[id] then return loaded[id] or {} end
@@ -146,8 +156,9 @@ local function load(id)
     'rank', 'streak', 'ended', 'ops', 'op', 'watched', 'cancel_requested_at', 'logged')
   local rules, runs = v[1] and v[2] and read_header(v[2]), v[1] == 'running'
   loaded[id] = rules and rules.queue and {id = id, hash = hash, state = v[1], spec = v[2], token = v[3],
-    attempt = whole_number(v[4], runs and '1'), tries_left = runs and whole_number(v[5], rules.tries - 1), worker = v[6] or '?',
-    claimed_at = whole_number(v[7], stamp), rank = whole_number(v[8]), streak = v[9], ended = v[10], ops = v[11], op = v[12],
+    attempt = whole_number(v[4], runs and '1'), tries_left = runs and whole_number(v[5], rules.tries - 1),
+    worker = v[6] or '?', claimed_at = whole_number(v[7], stamp), rank = whole_number(v[8]),
+    streak = v[9], ended = v[10], ops = v[11], op = v[12],
     watched = v[13], cancel_requested_at = v[14], logged = v[15], rules = rules} or {id = id}
   return loaded[id]
 end
@@ -163,7 +174,8 @@ local function lease_end(lease, claimed_at, timeout)
   return timeout == 'none' and now + lease or math.min(now + lease, claimed_at + timeout + GRACE)
 end
 
--- The answer to a lease's verb if the lease is not live; nil if it is. A lease that ended repeats its first answer.
+-- The answer to a lease's verb if the lease is not live; nil if it is. A lease that ended repeats its first
+-- answer.
 local function lease_answer(job, token, verb)
   if not job.state then return 'NOT_FOUND' end
   if job.token ~= token then return 'LEASE_LOST' end

@@ -1,7 +1,7 @@
 -- lib/due: expired leases, due jobs, and which worker looks next. It needs base, queue and lifecycle.
 -- luacheck: push ignore 211
--- Maintenance, at most `limit` moves: jobs with an expired lease go back (the first time in a row to their old place, later after a
--- backoff), due jobs are queued. Returns how many of each.
+-- Maintenance, at most `limit` moves: jobs with an expired lease go back (the first time in a row to their
+-- old place, later after a backoff), due jobs are queued. Returns how many of each.
 local function maintain(limit, by)
   local lost = overdue('running', limit)
   local due = overdue('scheduled', limit - #lost)
@@ -12,7 +12,11 @@ local function maintain(limit, by)
   call('HSET', base, 'maintenance', stamp .. ' ' .. by)
   for _, id in ipairs(lost) do
     local job = load(id)
-    if job.state == 'running' then lose_lease(job, 'reap', 'lease_expired') else call('ZREM', key('running'), id) end
+    if job.state == 'running' then
+      lose_lease(job, 'reap', 'lease_expired')
+    else
+      call('ZREM', key('running'), id)
+    end
   end
   for _, id in ipairs(due) do
     local job = load(id)
@@ -24,15 +28,18 @@ local function maintain(limit, by)
   return #lost, #due
 end
 
--- The next moment at which something falls due (a job, an occurrence of a schedule, the end of a lease) is given to one worker at a
--- time, as an alarm; the others look again after `cap` ms. `alarm` is the present one. The end of a worker's own lease is not given
--- to it: if the worker dies, nobody would look. Returns the ms that `worker` may wait, and 1 if an occurrence is due already: the
--- caller fires it at once.
+-- The next moment at which something falls due (a job, an occurrence of a schedule, the end of a lease) is
+-- given to one worker at a time, as an alarm; the others look again after `cap` ms. `alarm` is the present
+-- one. The end of a worker's own lease is not given to it: if the worker dies, nobody would look. Returns the
+-- ms that `worker` may wait, and 1 if an occurrence is due already: the caller fires it at once.
 local function appointment(worker, cap, alarm)
-  local due = (sizes.scheduled > 0 or first_due) and call('ZRANGE', key('scheduled'), 0, 0, 'WITHSCORES')[2] or nil
+  local due = (sizes.scheduled > 0 or first_due) and call('ZRANGE', key('scheduled'), 0, 0, 'WITHSCORES')[2]
+    or nil
   -- jobs that this very call has taken are not in `sizes`: their leases are the worker's own
   local id, ends = unpack(sizes.running > 0 and call('ZRANGE', key('running'), 0, 0, 'WITHSCORES') or {})
-  if ends and tonumber(ends) < now + cap and peek('HGET', key('job:', id), 'worker') == worker then ends = nil end
+  if ends and tonumber(ends) < now + cap and peek('HGET', key('job:', id), 'worker') == worker then
+    ends = nil
+  end
   local occurrence = peek('ZRANGE', key('schedules'), 0, 0, 'WITHSCORES')[2]
   local come = occurrence and tonumber(occurrence) <= now
   local moment = math.min(tonumber(due or math.huge), tonumber(ends or math.huge), not come and tonumber(occurrence) or math.huge)

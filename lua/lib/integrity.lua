@@ -1,6 +1,7 @@
 -- lib/integrity: find out whether all that is stored of a job agrees, and repair it. It needs base and queue.
 -- luacheck: push ignore 211
-local UNHEARD = 30000                       -- ms after the last heartbeat: the new lease end of a running job that lost its lease
+-- ms after the last heartbeat: the new lease end of a running job that lost its lease
+local UNHEARD = 30000
 local UNFINISHED = {scheduled = true, queued = true, running = true}
 local LEASED = {'worker', 'claimed_at', 'heartbeat_at', 'rank', 'progress', 'cancel_requested_at'}
 
@@ -25,33 +26,41 @@ local function valid_score(score, most)
   return n and n >= 0 and n < (most or 1e14) and score or nil
 end
 
--- What is stored in place of a job: nil for nothing, "lost" for a hash that is not a usable job, "foreign" for another type.
+-- What is stored in place of a job: nil for nothing, "lost" for a hash that is not a usable job, "foreign"
+-- for another type.
 local function leftover(hash)
   local fields = peek('HLEN', hash)
   if fields == 0 then return nil end
   return type(fields) == 'number' and 'lost' or 'foreign'
 end
 
--- The state that a job must be in: the one in its hash or, if that is missing or impossible, the one that its other fields imply.
+-- The state that a job must be in: the one in its hash or, if that is missing or impossible, the one that its
+-- other fields imply.
 local function state_of(job, hash)
   local v = call('HMGET', hash, 'token', 'worker', 'attempt', 'tries_left', 'claimed_at', 'rank')
-  local held = v[1] and v[2] and whole_number(v[3]) and whole_number(v[4]) and whole_number(v[5]) and whole_number(v[6])
-  if job.state == 'queued' or sizes[job.state or ''] and (job.state ~= 'running' or held) then return job.state end
+  local held = v[1] and v[2] and whole_number(v[3]) and whole_number(v[4]) and whole_number(v[5])
+    and whole_number(v[6])
+  if job.state == 'queued' or sizes[job.state or ''] and (job.state ~= 'running' or held) then
+    return job.state
+  end
   if call('HEXISTS', hash, 'result') == 1 then return 'completed' end
   return call('HEXISTS', hash, 'finished_at') == 1 and 'dead' or 'queued'
 end
 
--- A job by its id, and the state that it must be in; or nil, and what is stored instead ("odd": its header has an invalid rule). Its
--- queue is read as well.
+-- A job by its id, and the state that it must be in; or nil, and what is stored instead ("odd": its header
+-- has an invalid rule). Its queue is read as well.
 local function inspect(id)
   local job, hash = load(id), key('job:', id)
   local spec = job.spec or peek('HGET', hash, 'spec')
   local rules = type(spec) == 'string' and read_header(spec)
   if not rules or not is_name(rules.queue) then return nil, leftover(hash) end
-  if invalid_rule(string.match(rules.header, '^%S+ %S+ %d+ ?(.*)$')) then return nil, 'odd' end   -- another version may know the rule
+  -- Another version may know the rule
+  if invalid_rule(string.match(rules.header, '^%S+ %S+ %d+ ?(.*)$')) then return nil, 'odd' end
   local state = state_of(job, hash)
   local waits = state == 'queued' or state == 'scheduled'
-  if waits and not string.find(spec, '\n', 1, true) and call('HEXISTS', hash, 'payload') == 0 then return nil, 'lost' end
+  if waits and not string.find(spec, '\n', 1, true) and call('HEXISTS', hash, 'payload') == 0 then
+    return nil, 'lost'
+  end
   get_queue(rules.queue)
   job.hash, job.rules, job.spec = hash, rules, spec
   return job, state
@@ -63,18 +72,21 @@ local function numbered(seq)
   return next_seq(1)
 end
 
--- The score of a job in the structure that lacks it: the end of its queue, or the moment that its other fields have.
+-- The score of a job in the structure that lacks it: the end of its queue, or the moment that its other
+-- fields have.
 local function score_of(job, state, seq)
   local rules = job.rules
   local over, heard, ended_as = unpack(call('HMGET', job.hash, 'finished_at', 'heartbeat_at', 'ended'))
   if state == 'queued' then return rank(rules.priority, numbered(seq)) end
   if state == 'scheduled' then
-    return string.match(ended_as or '', '^%S+ scheduled (%d+)$') or rules.at or digits(rules.submitted_at + (rules.delay or 0))
+    return string.match(ended_as or '', '^%S+ scheduled (%d+)$') or rules.at
+      or digits(rules.submitted_at + (rules.delay or 0))
   elseif state == 'running' then            -- a live holder extends the lease; otherwise it expires as usual
     local last = (tonumber(heard or nil) or job.claimed_at) + UNHEARD
     return digits(rules.timeout == 'none' and last or math.min(last, job.claimed_at + rules.timeout + GRACE))
   end
-  return digits((tonumber(over or nil) or now) + math.max(state == 'completed' and 60000 or KEEP_DEAD, rules.retention))
+  return digits((tonumber(over or nil) or now) +
+    math.max(state == 'completed' and 60000 or KEEP_DEAD, rules.retention))
 end
 
 -- The structures that may contain a job: those of the partition, its queue, and the one in which it was seen.
@@ -86,7 +98,8 @@ local function structures_of(job, seen_in)
   return found
 end
 
--- Make a job (nil if there is none) a member of only the structure that its state names. Returns its earlier score there.
+-- Make a job (nil if there is none) a member of only the structure that its state names. Returns its earlier
+-- score there.
 local function check_structure(id, job, state, seen_in, seq)
   local home = job and (state == 'queued' and 'queue:' .. job.rules.queue or state)
   local score
@@ -131,18 +144,23 @@ local function check_lock(id, job, state, seen_in)
     if type(holder) == 'table' then
       fix('foreign')
     elseif lock == own and UNFINISHED[state] then
-      if not holder or holder ~= id and not UNFINISHED[load(holder).state] then fix('locked', 'SET', key(lock), id) end
+      if not holder or holder ~= id and not UNFINISHED[load(holder).state] then
+        fix('locked', 'SET', key(lock), id)
+      end
     elseif holder == id and not (lock == named and UNFINISHED[state]) and call('PTTL', key(lock)) == -1 then
       fix('unlocked', 'DEL', key(lock))
     end
   end
 end
 
--- Raise `seq` and `fence` to at least those of the jobs. Otherwise queues would not be served in order, and a new token not be the highest.
+-- Raise `seq` and `fence` to at least those of the jobs. Otherwise queues would not be served in order, and a
+-- new token not be the highest.
 local function check_counters(job, state, score, seq)
   local at = tonumber(state == 'queued' and score or state == 'running' and job.rank or nil)
   at = at and at % 17592186044416
-  if at and at > (seq or 0) then fix('numbered', 'HSET', base, 'seq', digits(math.max(at, seq and 0 or now))) end
+  if at and at > (seq or 0) then
+    fix('numbered', 'HSET', base, 'seq', digits(math.max(at, seq and 0 or now)))
+  end
   local head = string.match(job.token or '', '^(%d+)%.')
   local fence = head and tonumber(call('HGET', base, 'fence') or nil)
   if head and tonumber(head) > (fence or 0) then fix('numbered', 'HSET', base, 'fence', head) end

@@ -10,17 +10,19 @@ local function new_fence()
   return string.format('%.0f', fence)
 end
 
--- The ms before the next try, after n tries: first·factor^(n-1), at most the cap. Up to half of it is jitter, computed from token and id.
+-- The ms before the next try, after n tries: first·factor^(n-1), at most the cap. Up to half of it is jitter,
+-- computed from token and id.
 local function backoff(job, n)
   local first, factor, cap = string.match(job.rules.backoff, '^(%d+):([%d.]+):(%d+)$')
-  local delay, dice = math.min(tonumber(cap), 1e14, first * factor ^ (n - 1)), 0    -- in this order, as 0 * inf is NaN
+  -- In this order, as 0 * inf is NaN
+  local delay, dice = math.min(tonumber(cap), 1e14, first * factor ^ (n - 1)), 0
   local bits = string.sub(job.token or '', -4) .. string.sub(job.id, -4)
   for i = 1, #bits do dice = (dice + string.byte(bits, i)) * 40503 % 65536 end
   return math.floor(delay / 2 + delay / 2 * dice / 65536)
 end
 
--- A job has ended: publish its id if it is watched, release its key, and make its schedule due if that waits for this job. A lock or
--- schedule of a wrong type does not name this job.
+-- A job has ended: publish its id if it is watched, release its key, and make its schedule due if that waits
+-- for this job. A lock or schedule of a wrong type does not name this job.
 local function on_end(job)
   local rules = job.rules
   if job.watched then call('PUBLISH', key('ended'), job.id) end
@@ -30,7 +32,8 @@ local function on_end(job)
   if waits then peek('ZADD', key('schedules'), 'XX', stamp, rules.schedule) end
 end
 
--- Delete finished jobs of a state. Dead and cancelled jobs that are deleted early, before their retention has passed, are counted.
+-- Delete finished jobs of a state. Dead and cancelled jobs that are deleted early, before their retention has
+-- passed, are counted.
 local function delete_jobs(state, ids, early)
   if #ids == 0 then return 0 end
   for _, id in ipairs(ids) do call('DEL', key('job:', id)) end
@@ -39,19 +42,24 @@ local function delete_jobs(state, ids, early)
   return #ids
 end
 
--- At most `limit` ids of finished jobs above the number kept, when `more` are added: those whose retention ends first.
+-- At most `limit` ids of finished jobs above the number kept, when `more` are added: those whose retention
+-- ends first.
 local function excess(state, more, limit)
   local extra = math.min(limit, sizes[state] + more - tonumber(setting(partition, state) or KEEP))
   return extra > 0 and call('ZRANGE', key(state), 0, extra - 1) or {}
 end
 
--- Before a job becomes dead or cancelled: delete others above the number kept, so that it holds without a prune.
+-- Before a job becomes dead or cancelled: delete others above the number kept, so that it holds without a
+-- prune.
 local WENT_WRONG = {dead = true, cancelled = true}
-local function make_room(state) sizes[state] = sizes[state] + 1 - delete_jobs(state, excess(state, 1, 2), true) end
+local function make_room(state)
+  sizes[state] = sizes[state] + 1 - delete_jobs(state, excess(state, 1, 2), true)
+end
 
 local first_due                             -- the earliest score of `scheduled`, once it was read
 
--- The only way into a state: set the field (and others with it), add the job to the structure, append the event, wake a worker.
+-- The only way into a state: set the field (and others with it), add the job to the structure, append the
+-- event, wake a worker.
 local function place(job, state, score, code, ...)
   local queue, hash = job.rules.queue, job.hash
   if state == 'scheduled' and not first_due then
@@ -85,7 +93,8 @@ local function story(job, code, message, detail)
   return line .. '\n' .. string.gsub(string.sub(message, 1, 1024), '[\r\n]+', ' ') .. '\n' .. detail
 end
 
--- An attempt is over: delete its lease, record the attempt (the first and last five are kept), move the job to its next state.
+-- An attempt is over: delete its lease, record the attempt (the first and last five are kept), move the job
+-- to its next state.
 local function conclude(job, ending, state, score)
   local hash, n = job.hash, job.attempt
   local answer = state == 'scheduled' and state .. ' ' .. string.format('%.0f', score) or state
@@ -103,11 +112,14 @@ end
 -- Until when a dead or cancelled job is kept: 14 days, or its retention if that is longer.
 local function kept_until(job) return now + math.max(KEEP_DEAD, job.rules.retention) end
 
--- An attempt failed: try again after a delay, or end the job when no tries are left or a cancel was requested.
+-- An attempt failed: try again after a delay, or end the job when no tries are left or a cancel was
+-- requested.
 local function try_again(job, ending, delay)
   if job.cancel_requested_at then return conclude(job, ending, 'cancelled', kept_until(job)) end
   if tonumber(job.tries_left) <= 0 then return conclude(job, ending, 'dead', kept_until(job)) end
-  if delay == 0 then return conclude(job, ending, 'queued', job.rank or rank(job.rules.priority, next_seq(1))) end
+  if delay == 0 then
+    return conclude(job, ending, 'queued', job.rank or rank(job.rules.priority, next_seq(1)))
+  end
   return conclude(job, ending, 'scheduled', now + (delay or backoff(job, job.rules.tries - job.tries_left)))
 end
 
@@ -117,7 +129,8 @@ local function in_a_row(job, code)
   return before == code and n + 1 or 1
 end
 
--- A lease ended and its holder reported nothing. The first time in a row the job returns to its old place, later it waits for a backoff.
+-- A lease ended and its holder reported nothing. The first time in a row the job returns to its old place,
+-- later it waits for a backoff.
 local function lose_lease(job, verb, code, message)
   local n = in_a_row(job, 'lease_expired')
   local ending = {verb = verb, code = code, message = message, detail = '', streak = 'lease_expired ' .. n}
@@ -126,18 +139,21 @@ end
 
 -- At most `limit` ids of a structure whose score is not in the future.
 local function overdue(structure, limit)
-  return sizes[structure] > 0 and call('ZRANGE', key(structure), '-inf', stamp, 'BYSCORE', 'LIMIT', 0, limit) or {}
+  return sizes[structure] > 0 and call('ZRANGE', key(structure), '-inf', stamp, 'BYSCORE', 'LIMIT', 0, limit)
+    or {}
 end
 
--- An operator's verb names the revision that the operator saw: attempts plus operators' verbs accepted. Returns the answer if nothing
--- is to be done: a refusal, or the first answer when the same call is repeated; nil if the verb may be carried out.
+-- An operator's verb names the revision that the operator saw: attempts plus operators' verbs accepted.
+-- Returns the answer if nothing is to be done: a refusal, or the first answer when the same call is repeated;
+-- nil if the verb may be carried out.
 local function order_answer(job, verb, revision, ...)
   if not job.state then return refusal('NOT_FOUND', 'no job ' .. tostring(job.id)) end
   local current = (job.attempt or 0) + (job.ops or 0)
   local asked, seen, answer = string.match(job.op or '', '^(%S+) (%S+) (%S+)$')
   if asked == verb and seen == revision and current == seen + 1 then return answer end
   if tostring(current) ~= revision then
-    return refusal('CHANGED', 'job ' .. job.id .. ' is at revision ' .. current .. ', not ' .. tostring(revision) .. ': look again')
+    return refusal('CHANGED', 'job ' .. job.id .. ' is at revision ' .. current .. ', not '
+      .. tostring(revision) .. ': look again')
   end
   for _, state in ipairs({...}) do if job.state == state then return nil end end
   return refusal('WRONG_STATE', 'job ' .. job.id .. ' is ' .. job.state)

@@ -1,10 +1,11 @@
 -- lib/occurrence: the job of a schedule's occurrence. It needs base, queue and lifecycle.
 -- luacheck: push ignore 211
-local OTHERS = 99                           -- other ids that an occurrence's job may have, if jobs of other origin took its own
+-- Other ids that an occurrence's job may have, if jobs of other origin took its own
+local OTHERS = 99
 local OPEN = {scheduled = true, queued = true, running = true}
 
--- Why a schedule with invalid stored values, or one whose queue has a key of a wrong type, cannot be fired; nil if it can. It returns
--- an answer and raises nothing: the other schedules of the call go on.
+-- Why a schedule with invalid stored values, or one whose queue has a key of a wrong type, cannot be fired;
+-- nil if it can. It returns an answer and raises nothing: the other schedules of the call go on.
 local function inconsistent(one)
   if not (is_name(one.queue) and is_name(one.task)) then
     return 'INVALID the stored name of its queue or task is not valid: put the schedule again'
@@ -12,15 +13,19 @@ local function inconsistent(one)
   if invalid_rule(one.rules) then return 'INVALID its stored rules are not valid: put the schedule again' end
   for command, structure in pairs({ZCARD = 'queue:', LLEN = 'wake:'}) do
     local length = peek(command, key(structure .. one.queue))
-    if type(length) ~= 'number' then return 'INVALID ' .. structure .. one.queue .. ' is a key of a wrong type' end
+    if type(length) ~= 'number' then
+      return 'INVALID ' .. structure .. one.queue .. ' is a key of a wrong type'
+    end
   end
   get_queue(one.queue)
 end
 
--- The id of an occurrence's job, and whether the job exists. If a job of other origin has this id, the next one is tried.
+-- The id of an occurrence's job, and whether the job exists. If a job of other origin has this id, the next
+-- one is tried.
 local function occurrence_job(one, occurrence)
   for i = 0, OTHERS do
-    local id = (string.match(base, '(%d+)}$') or '0') .. '-' .. one.name .. (i > 0 and '.' .. i or '') .. ':' .. occurrence
+    local id = (string.match(base, '(%d+)}$') or '0') .. '-' .. one.name .. (i > 0 and '.' .. i or '') .. ':'
+      .. occurrence
     if call('EXISTS', key('job:', id)) == 0 then return id, false end
     local spec = peek('HGET', key('job:', id), 'spec')
     local rules = type(spec) == 'string' and read_header(spec)
@@ -37,7 +42,8 @@ local function submit_occurrence(one, occurrence)
     local no_room = full(queue, #one.payload)
     if no_room then return no_room end
     local more = one.rules == '' and '' or ' ' .. one.rules
-    local header = one.queue .. ' ' .. one.task .. ' ' .. stamp .. ' at=' .. occurrence .. ' schedule=' .. one.name .. more
+    local header = one.queue .. ' ' .. one.task .. ' ' .. stamp .. ' at=' .. occurrence .. ' schedule='
+      .. one.name .. more
     local job = {id = id, hash = key('job:', id), rules = read_header(header)}
     if not queue.settings then
       call('HSET', key('queues'), one.queue, '')

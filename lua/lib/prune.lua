@@ -1,4 +1,5 @@
--- lib/prune: delete finished jobs and empty queues that are past their retention, or too many. It needs base, queue and lifecycle.
+-- lib/prune: delete finished jobs and empty queues that are past their retention, or too many. It needs base,
+-- queue and lifecycle.
 -- luacheck: push ignore 211
 local CLASSES = '5 20 100 500 1000 2000 5000 15000 60000 300000 900000 3600000 inf ms'
 
@@ -11,8 +12,8 @@ local function words_counted()
   return words
 end
 
--- When more than KEEP_QUEUES queues are known, delete some that are empty and have no settings. Their counts are added to those of `*`.
--- Returns how many queues were deleted.
+-- When more than KEEP_QUEUES queues are known, delete some that are empty and have no settings. Their counts
+-- are added to those of `*`. Returns how many queues were deleted.
 local function forget_queues(limit)
   local known, counts, sums, gone = key('queues'), key('counts'), {}, 0
   if call('HLEN', known) <= KEEP_QUEUES then return 0 end
@@ -23,11 +24,14 @@ local function forget_queues(limit)
     local name = found[i]
     local idle = found[i + 1] == '' and call('HEXISTS', key('backlog'), name .. ' jobs') == 0
     if idle and peek('ZCARD', key('queue:' .. name)) == 0 then
-      if call('HEXISTS', counts, name .. ' wait ms') + call('HEXISTS', counts, name .. ' cancelled jobs') > 0 then
+      local counted = call('HEXISTS', counts, name .. ' wait ms')
+      if counted + call('HEXISTS', counts, name .. ' cancelled jobs') > 0 then
         local fields, there = {}, {}
         for j, word in ipairs(words) do fields[j] = name .. ' ' .. word end
         for j, n in ipairs(call('HMGET', counts, unpack(fields))) do
-          if n then there[#there + 1], sums[words[j]] = fields[j], (sums[words[j]] or 0) + (tonumber(n) or 0) end
+          if n then
+            there[#there + 1], sums[words[j]] = fields[j], (sums[words[j]] or 0) + (tonumber(n) or 0)
+          end
         end
         call('HDEL', counts, unpack(there))
       end
@@ -40,12 +44,14 @@ local function forget_queues(limit)
   return gone
 end
 
--- Delete at most `limit` finished jobs that are past their retention, or too many. Returns how many jobs, and how many queues.
+-- Delete at most `limit` finished jobs that are past their retention, or too many. Returns how many jobs, and
+-- how many queues.
 local function forget(limit)
   local gone = 0
   for _, state in ipairs({'completed', 'dead', 'cancelled'}) do
     local old = overdue(state, limit - gone)
-    gone = gone + (#old > 0 and delete_jobs(state, old) or delete_jobs(state, excess(state, 0, limit - gone), true))
+    gone = gone + (#old > 0 and delete_jobs(state, old)
+      or delete_jobs(state, excess(state, 0, limit - gone), true))
   end
   return gone, forget_queues(limit)
 end

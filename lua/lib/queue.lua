@@ -1,11 +1,13 @@
 -- lib/queue: a queue's settings, wake-up list, backlog and counts. It needs base.
 -- luacheck: push ignore 211
--- A queue by its name, read before anything is written to it. `jobs` and `bytes` are what this call has stored in it.
+-- A queue by its name, read before anything is written to it. `jobs` and `bytes` are what this call has
+-- stored in it.
 local queues = {}
 local function get_queue(name)
   local queue = queues[name]
   if not queue then
-    queue = {name = name, length = call('ZCARD', key('queue:' .. name)), wakeups = call('LLEN', key('wake:' .. name)),
+    queue = {name = name, length = call('ZCARD', key('queue:' .. name)),
+      wakeups = call('LLEN', key('wake:' .. name)),
       settings = call('HGET', key('queues'), name), jobs = 0, bytes = 0}
     queues[name] = queue
   end
@@ -22,14 +24,15 @@ end
 -- The score of a job in its queue: by priority, then in the order of `seq`.
 local function rank(priority, seq) return (100 - priority) * 17592186044416 + seq end
 
--- The fields of a job that never change: the header, with a payload of up to 1 KiB after it. A longer payload is a field of its
--- own, which only claim reads.
+-- The fields of a job that never change: the header, with a payload of up to 1 KiB after it. A longer payload
+-- is a field of its own, which only claim reads.
 local function as_spec(header, payload)
   if #payload <= 1024 then return 'spec', header .. '\n' .. payload end
   return 'spec', header, 'payload', payload
 end
 
--- Settings are "<revision> <verb> [name=value …]": jobs= and bytes= are limits, paused= is the moment (ms) of the pause.
+-- Settings are "<revision> <verb> [name=value …]": jobs= and bytes= are limits, paused= is the moment (ms) of
+-- the pause.
 local function setting(settings, name) return string.match(settings or '', ' ' .. name .. '=(%d+)') end
 local function limits(queue)
   return (string.gsub(string.match(queue.settings or '', '^%d+ %S+(.*)$') or '', ' paused=%d+', ''))
@@ -41,8 +44,8 @@ local function first_jobs(name, n)
   return call('ZRANGE', key('queue:' .. name), 0, n - 1, 'WITHSCORES')
 end
 
--- Put one element on the queue's wake-up list: it unblocks one idle worker. A second element would wake two workers, and a paused
--- queue has no work.
+-- Put one element on the queue's wake-up list: it unblocks one idle worker. A second element would wake two
+-- workers, and a paused queue has no work.
 local function wake(name)
   local queue = get_queue(name)
   if queue.wakeups > 0 or setting(queue.settings, 'paused') then return end
@@ -50,8 +53,8 @@ local function wake(name)
   queue.wakeups = 1
 end
 
--- Wake the next worker for each queue, named from `first` on, in which a claim left jobs. Where no job is left, delete the wake-up:
--- it would wake a worker for nothing.
+-- Wake the next worker for each queue, named from `first` on, in which a claim left jobs. Where no job is
+-- left, delete the wake-up: it would wake a worker for nothing.
 local function wake_next(names, first)
   for i = first, #names do
     if call('ZCARD', key('queue:' .. names[i])) > 0 then
@@ -74,13 +77,15 @@ end
 
 -- Count a duration (ms) under the bound of its class, and in the sum.
 local function observe(seen, took)
-  local bound = took <= 5 and 5 or took <= 20 and 20 or took <= 100 and 100 or took <= 500 and 500 or took <= 1000 and 1000
+  local bound = took <= 5 and 5 or took <= 20 and 20 or took <= 100 and 100 or took <= 500 and 500
+    or took <= 1000 and 1000
     or took <= 2000 and 2000 or took <= 5000 and 5000 or took <= 15000 and 15000 or took <= 60000 and 60000
     or took <= 300000 and 300000 or took <= 900000 and 900000 or took <= 3600000 and 3600000 or 'inf'
   seen[bound], seen.ms = (seen[bound] or 0) + 1, (seen.ms or 0) + math.max(0, took)
 end
 
--- Add to a queue's counts, which are for people. When very many queues are counted, new ones are counted together under `*`.
+-- Add to a queue's counts, which are for people. When very many queues are counted, new ones are counted
+-- together under `*`.
 local function tally(name, what, seen)
   local counts = key('counts')
   if crowded and call('HEXISTS', counts, name .. ' wait ms') == 0 then name = '*' end
@@ -89,7 +94,8 @@ end
 
 -- A queue's totals since the beginning: jobs finished, attempts ended, and the ms that these took.
 local function totals_of(name)
-  local fields = {name .. ' dead jobs', name .. ' cancelled jobs', name .. ' completed ms', name .. ' failed ms'}
+  local fields = {name .. ' dead jobs', name .. ' cancelled jobs', name .. ' completed ms',
+    name .. ' failed ms'}
   for class in string.gmatch('5 20 100 500 1000 2000 5000 15000 60000 300000 900000 3600000 inf', '%S+') do
     fields[#fields + 1], fields[#fields + 2] = name .. ' completed ' .. class, name .. ' failed ' .. class
   end
@@ -113,8 +119,8 @@ local function sum_up()
   end
 end
 
--- Add to a queue's backlog: its waiting and running jobs, and the bytes of their payloads. The queue's limits apply to these. When no
--- job is left, the numbers are deleted, so an error in them does not last.
+-- Add to a queue's backlog: its waiting and running jobs, and the bytes of their payloads. The queue's limits
+-- apply to these. When no job is left, the numbers are deleted, so an error in them does not last.
 local function backlog(name, jobs, bytes)
   if add(key('backlog'), name .. ' jobs', jobs) <= 0 then
     call('HDEL', key('backlog'), name .. ' jobs', name .. ' bytes', name .. ' running')
@@ -127,16 +133,20 @@ end
 local function full(queue, bytes)
   for name, more in pairs({jobs = 1, bytes = bytes}) do
     local limit = setting(queue.settings, name)
-    local has = limit and queue[name] + (tonumber(call('HGET', key('backlog'), queue.name .. ' ' .. name) or 0) or 0)
+    local has = limit
+      and queue[name] + (tonumber(call('HGET', key('backlog'), queue.name .. ' ' .. name) or 0) or 0)
     if limit and has + more > tonumber(limit) then
-      local never = name == 'bytes' and more > tonumber(limit) and ', so that one of ' .. more .. ' can never fit' or ''
-      return 'QUEUE_FULL queue ' .. queue.name .. ' may hold ' .. limit .. ' ' .. name .. ' and has ' .. has .. never
+      local never = name == 'bytes' and more > tonumber(limit) and ', so that one of ' .. more
+        .. ' can never fit' or ''
+      return 'QUEUE_FULL queue ' .. queue.name .. ' may hold ' .. limit .. ' ' .. name .. ' and has ' .. has
+        .. never
     end
   end
 end
 
--- An operator's verb on a queue names the revision that the operator saw. Returns the answer if nothing is to be done: a refusal, or
--- `answer` (if any) when the same call is repeated; nil if the verb may be carried out.
+-- An operator's verb on a queue names the revision that the operator saw. Returns the answer if nothing is to
+-- be done: a refusal, or `answer` (if any) when the same call is repeated; nil if the verb may be carried
+-- out.
 local function settings_answer(queue, verb, revision, answer)
   local current, last = string.match(queue.settings or '', '^(%d+) (%S+)')
   local seen = string.match(revision or '', '^%d+$') or '-1'

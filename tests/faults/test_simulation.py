@@ -208,9 +208,9 @@ class TestTheCommand:
     @pytest.mark.parametrize(
         ("words", "said"),
         [
-            (["--for", "soon"], "no duration"),
-            (["--seed", "x"], "no whole number"),
-            (["--exhaustive", "--seed", "1"], "takes no --seed"),
+            (["--for", "soon"], "is not a duration"),
+            (["--seed", "x"], "is not a whole number"),
+            (["--exhaustive", "--seed", "1"], "leave --seed and --for out"),
         ],
     )
     def test_bad_input_is_answered_in_words(self, words, said):

@@ -268,7 +268,7 @@ def test_every_field_of_a_pool_is_told_and_no_other():
     code = LUA["summon"] + LUA["complain"] + LUA["enlist"]
     calls = re.findall(r"(?:'H(?:MGET|GET|SET)', |add\()(?:memory|key\('pool:' \.\. pool\)), ([^()]*)", code)
     found = {name for words in calls for name in re.findall(r"'(\w+)'", words)}
-    found |= set(re.findall(r"'(\w+)'", re.search(r"averages = \{(.*?)\}", code)[1]))
+    found |= set(re.findall(r"'(\w+)'", re.search(r"averages = \{(.*?)\}", code, re.DOTALL)[1]))
     assert found == set(first_words(table(section("How workers are summoned"), "field")))
 
 

@@ -6,7 +6,7 @@ MUTANTS = (
     Mutant(
         "reap does not look whether the job still runs",
         "lua/lib/due.lua",
-        "if job.state == 'running' then lose_lease(",
+        "if job.state == 'running' then\n      lose_lease(",
         "if job.state then lose_lease(",
         "one id left there by mistake makes every claim raise, in the middle of its writes",
         "protocol/test_stale_ids.py::test_a_finished_job_that_is_said_to_run_or_to_be_due_stays_finished[fakeredis]",

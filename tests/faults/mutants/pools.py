@@ -54,7 +54,7 @@ MUTANTS = (
     Mutant(
         "a summons that expired is kept",
         "lua/summon.lua",
-        "local lost = call('ZREMRANGEBYSCORE', summons_key, '-inf', stamp) +",
+        "local lost = call('ZREMRANGEBYSCORE', summons_key, '-inf', stamp)\n  +",
         "local lost =",
         "a pool whose workers never come looks as if all went well",
         "protocol/test_summon.py::test_a_summons_is_waited_for_as_long_as_is_said_and_then_another_is_given[fakeredis]",

@@ -214,8 +214,8 @@ MUTANTS = (
     Mutant(
         "a batch goes past a queue's limit",
         "lua/lib/queue.lua",
-        "local has = limit and queue[name] + (tonumber(call(",
-        "local has = limit and 0 + (tonumber(call(",
+        "and queue[name] + (tonumber(call('HGET', key('backlog')",
+        "and 0 + (tonumber(call('HGET', key('backlog')",
         "one call of 200 jobs fills a queue that takes three",
         "protocol/test_configure.py::test_a_batch_is_taken_in_as_far_as_there_is_room[fakeredis]",
     ),

@@ -278,8 +278,8 @@ MUTANTS = (
     Mutant(
         "half a worker stays",
         "lua/repair.lua",
-        "is_name(name) and life and ms(since) ",
-        "life since = ms(since) and since or stamp ",
+        "is_name(name) and life and ms(since)",
+        "life since = ms(since) and since or stamp",
         "what an enlist left that stopped stands on the register for a day",
         "protocol/test_repair.py::test_what_an_enlist_left_that_stopped_half_way_is_removed[fakeredis]",
     ),
