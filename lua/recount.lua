@@ -3,7 +3,7 @@
 -- LIBS  lib/base.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  how          "mend", or "look": the same answers, and nothing is written
--- ARGV  stamp        the id of the last event when the client counted; "" if there was none
+-- ARGV  stamp        the id of the last event when the client counted; "" without one
 -- ARGV  queue jobs bytes running …  queues, in fours, at most 100, each with its jobs that are scheduled,
 --                    queued or running, the bytes of their payloads, and how many of them run
 -- REPLY array        one per queue: "sound", or "recounted <jobs> <bytes> <running>": the numbers before, ?

@@ -30,7 +30,7 @@ end
 
 -- The next moment at which something falls due (a job, an occurrence of a schedule, the end of a lease) is
 -- given to one worker at a time, as an alarm; the others look again after `cap` ms. `alarm` is the present
--- one. The end of a worker's own lease is not given to it: if the worker dies, nobody would look. Returns the
+-- one. The end of a worker's own lease is not given to it: if it dies, the end would be noticed late. Returns the
 -- ms that `worker` may wait, and 1 if an occurrence is due already: the caller fires it at once.
 local function appointment(worker, cap, alarm)
   local due = (sizes.scheduled > 0 or first_due) and call('ZRANGE', key('scheduled'), 0, 0, 'WITHSCORES')[2]

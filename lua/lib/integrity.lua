@@ -98,7 +98,7 @@ local function structures_of(job, seen_in)
   return found
 end
 
--- Make a job (nil if there is none) a member of only the structure that its state names. Returns its earlier
+-- Make a job (or nil) a member of only the structure that its state names. Returns its earlier
 -- score there.
 local function check_structure(id, job, state, seen_in, seq)
   local home = job and (state == 'queued' and 'queue:' .. job.rules.queue or state)

@@ -45,7 +45,7 @@ local function first_jobs(name, n)
 end
 
 -- Put one element on the queue's wake-up list: it unblocks one idle worker. A second element would wake two
--- workers, and a paused queue has no work.
+-- workers, and the jobs of a paused queue wait.
 local function wake(name)
   local queue = get_queue(name)
   if queue.wakeups > 0 or setting(queue.settings, 'paused') then return end

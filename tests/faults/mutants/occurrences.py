@@ -78,7 +78,7 @@ MUTANTS = (
     Mutant(
         "a name without a schedule stays",
         "lua/pick.lua",
-        "    call('ZREM', key('schedules'), name)    -- there is no such schedule\n",
+        "    call('ZREM', key('schedules'), name)    -- the schedule does not exist\n",
         "",
         "every claim is told of an occurrence that has come, for ever",
         "protocol/test_pick.py::test_a_name_of_which_there_is_no_schedule_is_dropped[fakeredis]",
