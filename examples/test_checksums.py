@@ -9,7 +9,7 @@ sandbox = testing.fixture(app)
 OF_ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
 
-def test_a_file_is_one_job_until_it_is_done(sandbox: testing.Sandbox, tmp_path: Path) -> None:
+def test_a_file_has_one_job_until_it_is_done(sandbox: testing.Sandbox, tmp_path: Path) -> None:
     """A job with the same key is created once while it waits."""
     (tmp_path / "abc").write_text("abc")
     keyed = checksum.options(key="abc")
@@ -19,7 +19,7 @@ def test_a_file_is_one_job_until_it_is_done(sandbox: testing.Sandbox, tmp_path: 
     assert first.result() == OF_ABC
 
 
-def test_progress_is_told_as_it_goes(tmp_path: Path) -> None:
+def test_progress_is_reported_per_chunk(tmp_path: Path) -> None:
     """A function can be tested without a job."""
     (tmp_path / "large").write_bytes(bytes(3 << 20))
     ctx = testing.StandIn()

@@ -12,7 +12,7 @@ from sublet import JobFailed, testing
 sandbox = testing.fixture(app, autouse=True)
 
 
-async def test_an_order_is_looked_at_until_it_is_paid(sandbox: testing.Sandbox) -> None:
+async def test_an_unpaid_order_is_snoozed_until_it_is_paid(sandbox: testing.Sandbox) -> None:
     """A snooze costs no try, and the sandbox skips its delay."""
     handle = await wait_for_payment.submit(7)
     assert (await sandbox.drain()).released == 1
@@ -20,7 +20,7 @@ async def test_an_order_is_looked_at_until_it_is_paid(sandbox: testing.Sandbox) 
     assert await handle.result() == "order 7 is paid"
 
 
-async def test_what_can_never_work_is_tried_once(sandbox: testing.Sandbox) -> None:
+async def test_an_invalid_job_is_attempted_once(sandbox: testing.Sandbox) -> None:
     """A discarded job is dead after its first attempt."""
     handle = await deliver.submit("nowhere")
     await sandbox.drain(through=3600)
@@ -29,7 +29,7 @@ async def test_what_can_never_work_is_tried_once(sandbox: testing.Sandbox) -> No
     assert sandbox.job(handle).attempt == 1
 
 
-async def test_what_hangs_up_is_called_again(sandbox: testing.Sandbox) -> None:
+async def test_a_failed_connection_is_retried(sandbox: testing.Sandbox) -> None:
     """The sandbox skips its backoff, too."""
     handle = await flaky.submit()
     done = await sandbox.drain(through=3600)

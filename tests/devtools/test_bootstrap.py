@@ -1,6 +1,6 @@
-"""A fresh checkout runs: with Python and pip alone, whatever happened to its `.venv` before.
+"""A fresh checkout runs with Python and pip alone, whatever the state of its `.venv`.
 
-The checkouts here are tiny, and their one dependency is a wheel made on the spot: no network.
+The checkouts are tiny, with a generated wheel as their only dependency: no network.
 """
 
 import json
@@ -38,10 +38,10 @@ def main():
 """
 
 
-# ── what is needed, and what is here ─────────────────────────────────────────────────────────────────────────────────
+# ── requirements ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_groups_are_written_out_once() -> None:
+def test_groups_are_expanded_without_duplicates() -> None:
     project = {
         "dependencies": ["a>=1", "b[x,y]"],
         "optional-dependencies": {
@@ -59,7 +59,7 @@ def test_groups_are_written_out_once() -> None:
     ]
 
 
-def test_this_projects_test_group_brings_the_demo_along() -> None:
+def test_the_test_group_includes_the_demo_group() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     demo, tests = (bootstrap.requirements(project, [group]) for group in ("demo", "test"))
     assert set(project["dependencies"]) < set(demo) < set(tests)
@@ -67,7 +67,9 @@ def test_this_projects_test_group_brings_the_demo_along() -> None:
     assert not [line for line in tests if ";" in line], "markers are not understood by bootstrap.missing"
 
 
-def test_a_fingerprint_is_of_the_requirements_and_of_the_python(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fingerprint_covers_the_requirements_and_the_python_version(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     one = bootstrap.fingerprint(["a>=1", "b"])
     assert one == bootstrap.fingerprint(["b", "a>=1"])
     assert one != bootstrap.fingerprint(["a>=2", "b"])
@@ -89,7 +91,9 @@ def test_a_fingerprint_is_of_the_requirements_and_of_the_python(monkeypatch: pyt
         ("half", True),
     ],
 )
-def test_what_is_missing_is_found_by_name_and_minimum(tmp_path: Path, line: str, is_missing: bool) -> None:
+def test_missing_requirements_are_found_by_name_and_minimum_version(
+    tmp_path: Path, line: str, is_missing: bool
+) -> None:
     for name in ("tiny_dep-6.0.dist-info", "half-1.dist-info"):
         (tmp_path / name).mkdir()
     (tmp_path / "tiny_dep-6.0.dist-info" / "METADATA").write_text(
@@ -98,7 +102,7 @@ def test_what_is_missing_is_found_by_name_and_minimum(tmp_path: Path, line: str,
     assert bootstrap.missing([line], [str(tmp_path)]) == ([line] if is_missing else [])
 
 
-def test_it_is_the_standard_library_alone() -> None:
+def test_bootstrap_imports_only_the_standard_library() -> None:
     script = (
         "import sys; sys.path.insert(0, sys.argv[1]); import sublet.devtools.bootstrap; print(*sys.modules)"
     )
@@ -112,24 +116,26 @@ def test_it_is_the_standard_library_alone() -> None:
     assert outside == {"sublet", "__main__"} - set(sys.stdlib_module_names)
 
 
-def test_it_returns_at_once_where_all_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bootstrap_returns_at_once_if_nothing_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def never(*_: Any) -> None:
         raise AssertionError("this must not be needed")
 
     monkeypatch.setattr(os, "execve", never)
     monkeypatch.setattr(bootstrap, "_set_up", never)
     monkeypatch.setenv("SUBLET_SET_UP", str(tmp_path / ".venv"))
-    bootstrap._ensure(tmp_path, ["demo"])  # no checkout
+    bootstrap._ensure(tmp_path, ["demo"])  # not a checkout
     (tmp_path / "pyproject.toml").write_text(
         "[project]\nname = 'another'\ndependencies = ['no-such-thing']\n"
     )
-    bootstrap._ensure(tmp_path, ["demo"])  # somebody else's checkout
+    bootstrap._ensure(tmp_path, ["demo"])  # the checkout of another project
     (tmp_path / "pyproject.toml").write_text("[project]\nname = 'sublet'\ndependencies = ['pytest>=1']\n")
     bootstrap._ensure(tmp_path, [])
     assert "SUBLET_SET_UP" not in os.environ, "those it starts must not take the guard for theirs"
 
 
-def test_an_old_python_is_told(
+def test_an_old_python_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 10, 4, "final", 0))
@@ -142,7 +148,7 @@ def test_an_old_python_is_told(
 @pytest.mark.parametrize(
     ("says", "told"), [("pip 22.2.1 from x", "pip 22.2.1 is too old"), ("", "apt-get install python3-pip")]
 )
-def test_a_pip_that_cannot_is_told(monkeypatch: pytest.MonkeyPatch, says: str, told: str) -> None:
+def test_an_old_pip_is_refused(monkeypatch: pytest.MonkeyPatch, says: str, told: str) -> None:
     monkeypatch.setattr(
         subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, 1, says, "")
     )
@@ -150,7 +156,7 @@ def test_a_pip_that_cannot_is_told(monkeypatch: pytest.MonkeyPatch, says: str, t
         bootstrap._find_pip()
 
 
-# ── the real thing ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── real runs ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def make_wheel(folder: Path, name: str) -> None:
@@ -168,7 +174,7 @@ def make_wheel(folder: Path, name: str) -> None:
 
 
 class Checkout:
-    """A tiny project beside the wheels it needs, and the ways to run it."""
+    """A tiny project with the wheels that it needs."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.venv, self.stamp = root, root / ".venv", root / ".venv" / "sublet-stamp"
@@ -191,7 +197,7 @@ class Checkout:
         )
 
     def run(self, *words: str, **env: str) -> tuple[dict[str, Any], str]:
-        """Its answer, and what was said on stderr."""
+        """Its stdout and stderr."""
         process = self.begin(*words, **env)
         out, err = process.communicate(timeout=60)
         assert process.returncode == 0, err
@@ -241,12 +247,12 @@ def checkout(made: Checkout, tmp_path: Path) -> Checkout:
     return Checkout(tmp_path / "home" / "checkout")
 
 
-def test_the_second_run_needs_no_pip_and_says_nothing(checkout: Checkout) -> None:
+def test_the_second_run_needs_no_pip_and_prints_nothing(checkout: Checkout) -> None:
     answer, said = checkout.run("demo", PIP_FIND_LINKS="/nowhere")
     assert (answer["prefix"], said) == (str(checkout.venv), "")
 
 
-def test_a_further_group_is_added_and_the_first_stays_good(checkout: Checkout) -> None:
+def test_a_second_group_is_added_and_the_first_stays_installed(checkout: Checkout) -> None:
     path = checkout.root / "pyproject.toml"
     path.write_text(
         PROJECT.replace('["tiny.extra>=1"]', "[]").replace(
@@ -261,12 +267,12 @@ def test_a_further_group_is_added_and_the_first_stays_good(checkout: Checkout) -
 
 def test_an_interrupted_set_up_is_repaired(checkout: Checkout) -> None:
     checkout.stamp.write_text("unfinished")
-    next(checkout.venv.glob("lib/*/site-packages/tinydep.py")).unlink()  # pip would take it for installed
+    next(checkout.venv.glob("lib/*/site-packages/tinydep.py")).unlink()  # pip would consider it installed
     assert checkout.run("demo")[1].startswith("first run")
     assert "unfinished" not in checkout.stamp.read_text()
 
 
-def test_a_python_that_is_gone_makes_it_anew(checkout: Checkout) -> None:
+def test_an_environment_of_a_deleted_python_is_recreated(checkout: Checkout) -> None:
     for name in os.listdir(checkout.venv / "bin"):
         if name.startswith("python"):
             (checkout.venv / "bin" / name).unlink()
@@ -274,13 +280,13 @@ def test_a_python_that_is_gone_makes_it_anew(checkout: Checkout) -> None:
     assert checkout.run("demo")[1].startswith("first run")
 
 
-def test_our_own_of_another_python_is_made_anew(checkout: Checkout) -> None:
+def test_an_own_environment_of_another_python_is_recreated(checkout: Checkout) -> None:
     (checkout.venv / "pyvenv.cfg").write_text("home = /nowhere\nversion = 3.2.0\n")
     checkout.stamp.write_text("0123456789abcdef")
     assert checkout.run("demo")[1].startswith("first run")
 
 
-def test_somebody_elses_venv_is_completed_and_never_emptied(checkout: Checkout) -> None:
+def test_an_environment_of_another_tool_is_completed_and_not_recreated(checkout: Checkout) -> None:
     shutil.rmtree(checkout.venv)
     EnvBuilder(with_pip=False, symlinks=True).create(checkout.venv)
     (checkout.venv / "theirs").touch()
@@ -290,7 +296,7 @@ def test_somebody_elses_venv_is_completed_and_never_emptied(checkout: Checkout) 
     assert not checkout.stamp.exists()
 
 
-def test_two_first_runs_at_the_same_time_make_it_once(checkout: Checkout) -> None:
+def test_two_concurrent_first_runs_create_one_environment(checkout: Checkout) -> None:
     shutil.rmtree(checkout.venv)
     both = [checkout.begin("demo"), checkout.begin("demo")]
     said = [process.communicate(timeout=60)[1] for process in both]
@@ -298,7 +304,7 @@ def test_two_first_runs_at_the_same_time_make_it_once(checkout: Checkout) -> Non
     assert "".join(said).count("making .venv") == 1
 
 
-def test_when_pip_fails_its_last_words_and_one_sentence_are_shown(checkout: Checkout) -> None:
+def test_a_failure_of_pip_is_reported_with_the_end_of_its_output(checkout: Checkout) -> None:
     shutil.rmtree(checkout.venv)
     said = checkout.fail("demo", PIP_FIND_LINKS="/nowhere")
     assert "No matching distribution found for tinydep>=1.0" in said
@@ -306,16 +312,16 @@ def test_when_pip_fails_its_last_words_and_one_sentence_are_shown(checkout: Chec
     assert checkout.stamp.read_text() == "unfinished"
 
 
-def test_a_checkout_that_cannot_be_written_is_said_in_one_line(checkout: Checkout) -> None:
+def test_a_read_only_checkout_is_reported_in_one_line(checkout: Checkout) -> None:
     shutil.rmtree(checkout.venv)
     shutil.rmtree(checkout.root / ".sublet")
-    (checkout.root / ".sublet").touch()  # for root, too, may run the tests
+    (checkout.root / ".sublet").touch()  # also for root
     said = checkout.fail("demo")
     assert said.startswith("sublet: cannot set up ")
     assert said.count("\n") == 1
 
 
-def test_it_never_runs_in_circles(checkout: Checkout) -> None:
+def test_bootstrap_restarts_at_most_once(checkout: Checkout) -> None:
     checkout.stamp.unlink()
     next(checkout.venv.glob("lib/*/site-packages/tinydep-1.0.dist-info/METADATA")).unlink()
     said = checkout.fail("demo", SUBLET_SET_UP=str(checkout.venv))

@@ -1,4 +1,4 @@
-"""The conformance run: a client that keeps the rules passes, and one that breaks a rule is found to break it and no other."""
+"""The conformance run: a conforming client passes, and a client with a defect breaks exactly its rules."""
 
 import asyncio
 import json
@@ -66,10 +66,10 @@ BREAKS = {
     "ignores-sigterm": {"sigterm"},
     "leaves-a-child": {"sigterm"},
 }
-"""What the careless client can be told to do wrong, and the rules that it breaks then."""
+"""The defects of the rule-breaking client, and the rules that each breaks."""
 
 TRIED = one_in(3, [*BREAKS])
-"""All of them take a minute."""
+"""All defects take a minute."""
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -81,7 +81,7 @@ def settings(new_server):
 
 @pytest.fixture(scope="module")
 def found(settings):
-    """Each careless client's verdicts, of the trial that shows its rules; a few clients at a time, for they mostly wait."""
+    """The verdicts on each defect in the trial of its rules. Several run at a time, because they mostly wait."""
 
     async def look(turn, defect, rules):
         shown = set(next(trial.rules for trial in reversed(TRIALS) if rules <= set(trial.rules)))
@@ -96,13 +96,13 @@ def found(settings):
 
 
 @pytest.mark.parametrize("defect", TRIED)
-def test_a_client_that_breaks_a_rule_is_found_to_break_it_and_no_other(found, defect):
+def test_a_client_with_a_defect_breaks_only_its_rules(found, defect):
     assert {
         verdict.rule.name: verdict.seen for verdict in found[defect] if not verdict.kept
     }.keys() == BREAKS[defect]
 
 
-def test_our_own_worker_keeps_every_rule(settings, monkeypatch):
+def test_the_python_worker_keeps_every_rule(settings, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     verdicts = asyncio.run(
         examine([sys.executable, str(ROOT / "tests" / "support" / "conforming_worker.py")], settings)
@@ -111,22 +111,22 @@ def test_our_own_worker_keeps_every_rule(settings, monkeypatch):
     assert len(verdicts) == len(BY_NAME)
 
 
-def test_every_rule_has_a_trial_that_shows_it_and_a_client_that_breaks_it():
+def test_every_rule_has_a_trial_and_a_client_that_breaks_it():
     assert {name for trial in TRIALS for name in trial.rules} == set(BY_NAME)
     assert {name for rules in BREAKS.values() for name in rules} == set(BY_NAME)
 
 
-def test_a_client_that_is_not_there_is_refused(settings):
+def test_a_missing_client_is_refused(settings):
     with pytest.raises(Invalid, match="program 'no-such-client' does not exist"):
         asyncio.run(examine(["no-such-client"], settings))
 
 
-def test_a_client_that_ends_at_once_is_told_with_its_last_words(settings):
+def test_a_client_that_ends_at_once_is_reported_with_its_output(settings):
     with pytest.raises(JobsError, match="ended by itself with exit code 1: no luck today"):
         asyncio.run(examine([sys.executable, "-c", "import sys; sys.exit('no luck today')"], settings))
 
 
-def test_a_client_that_never_claims_is_told_so_and_ended_with_its_children(settings, monkeypatch):
+def test_a_client_that_never_claims_is_killed_with_its_children(settings, monkeypatch):
     monkeypatch.setattr(context, "PATIENCE", 1.0)
     mark = uuid.uuid4().hex
     with pytest.raises(JobsError, match="has sent no claim within 1 s; it did not connect to redis://"):
@@ -147,12 +147,12 @@ def test_a_client_that_never_claims_is_told_so_and_ended_with_its_children(setti
         ("sleeps-no-time", "its task `sleep` ended"),
     ],
 )
-def test_a_client_without_the_three_tasks_is_told_so_in_one_sentence(settings, defect, words):
+def test_a_client_without_the_three_tasks_is_refused(settings, defect, words):
     with pytest.raises(JobsError, match=words):
         asyncio.run(examine(["env", f"DEFECT={defect}", *CARELESS], settings, {"sigterm", "heartbeat"}))
 
 
-def test_a_client_with_other_scripts_is_told_so(settings, monkeypatch, tmp_path):
+def test_a_client_with_other_scripts_is_refused(settings, monkeypatch, tmp_path):
     monkeypatch.setattr(context, "PATIENCE", 3.0)
     (tmp_path / "tests" / "support").mkdir(parents=True)
     shutil.copytree(ROOT / "lua", tmp_path / "lua")
@@ -169,7 +169,7 @@ def test_a_client_with_other_scripts_is_told_so(settings, monkeypatch, tmp_path)
         )
 
 
-def test_the_verdict_is_told_in_words_and_in_the_exit_code(settings, capsys, monkeypatch):
+def test_the_verdict_is_printed_and_sets_the_exit_code(settings, capsys, monkeypatch):
     def run(defect, rule, as_json=False):
         monkeypatch.setenv("DEFECT", defect)
         args = Namespace(only=[rule], command=CARELESS, json=as_json, redis_url=settings.redis_url)
@@ -190,7 +190,7 @@ def test_the_verdict_is_told_in_words_and_in_the_exit_code(settings, capsys, mon
         run("", "own-names")
 
 
-def test_the_command_examines_a_client_on_a_server_of_its_own(shell):
+def test_the_command_tests_a_client_on_an_embedded_server(shell):
     words = ("--only", "durations,tells-failure", "--json", "--", *CARELESS)
     done = shell.run("conformance", *words, SUBLET_REDIS_URL="redis://nowhere")
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""The worker in shell and curl: real jobs from the real server, with a token, and an end that gives back what it holds."""
+"""The worker in shell and curl, with real jobs, a real server and a token."""
 
 import importlib.util
 import os
@@ -21,7 +21,7 @@ from tests.support.processes import until
 SCRIPT = ROOT / "examples" / "curl_worker.sh"
 SECRET = uuid.uuid4().hex
 HARD = '{"a","token":"no","lease_expires_at":"no","timeout":1,"recovered":""} \\ \n ü \''
-"""A text that reads like the end of a claim's answer."""
+"""A text that resembles the end of a claim's reply."""
 pytestmark = pytest.mark.skipif(not shutil.which("curl"), reason="no curl on PATH: the worker needs it")
 
 
@@ -45,7 +45,7 @@ def client(settings):
 
 @pytest.fixture
 def start(server, tmp_path):
-    """Start workers in shell; they end with the test, and leave no file."""
+    """Start workers in shell. They end with the test, without files."""
     started = []
 
     def start(secret=SECRET, source=server.url):
@@ -66,7 +66,7 @@ def start(server, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_it_runs_jobs_to_every_end(start, client):
+def test_it_runs_jobs_to_each_outcome(start, client):
     once = Options(max_attempts=1)
     echo = client.submit("echo", {"hard": {HARD: HARD}}, Options(queue="mail"))
     boom = client.submit("boom", {}, once)
@@ -86,7 +86,7 @@ def test_it_runs_jobs_to_every_end(start, client):
     unknown.cancel()
 
 
-def test_what_is_cancelled_ends_and_what_runs_at_the_end_is_given_back(start, client):
+def test_cancelled_jobs_end_and_running_jobs_are_released_at_the_stop(start, client):
     worker = start()
     first = client.submit("sleep", {"seconds": 60})
     until(lambda: first.get().state is State.RUNNING)
@@ -100,7 +100,7 @@ def test_what_is_cancelled_ends_and_what_runs_at_the_end_is_given_back(start, cl
     second.cancel()
 
 
-def test_a_worker_that_waits_goes_at_once_and_takes_nothing_with_it(start, server, client):
+def test_an_idle_worker_stops_at_once_without_taking_a_job(start, server, client):
     worker = start()
     before = client.submit("echo", {})
     before.result()
@@ -111,11 +111,11 @@ def test_a_worker_that_waits_goes_at_once_and_takes_nothing_with_it(start, serve
     after.cancel()
 
 
-def test_a_worker_that_is_refused_says_why(start):
+def test_a_refused_worker_prints_the_reason(start):
     worker = start(secret="another-" + SECRET)
     assert worker.wait(20) == 1
     assert "urn:sublet:problem:unauthorized" in worker.stderr.read()
 
 
-def test_it_is_short_enough_to_be_read():
+def test_the_worker_is_short():
     assert len(SCRIPT.read_text().splitlines()) <= 70

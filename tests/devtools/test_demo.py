@@ -1,4 +1,4 @@
-"""The demo: it shows what it promises, measures it truly, and leaves nothing behind, however it ends."""
+"""The demo: its results, its measurements, and its clean-up after each kind of end."""
 
 import ast
 import json
@@ -22,7 +22,7 @@ from tests.support.paths import ROOT
 pytest.importorskip("rich")
 
 MARK = "DEMO_TEST_MARK"
-"""An environment variable by which everything that a demo starts can be found."""
+"""An environment variable that marks all processes of a demo."""
 SMALL = """
 import sys
 from sublet.devtools.demo import run
@@ -36,7 +36,7 @@ sys.exit(run.run(once=False, json=False, call="python3 -m jobs"))
 
 
 class Demo:
-    """A demo in a process of its own, and all that it has started."""
+    """A demo process and its children."""
 
     def __init__(self, folder: Path, *words: str) -> None:
         self.mark = uuid.uuid4().hex
@@ -55,7 +55,7 @@ class Demo:
         )
 
     def until(self, words: str) -> str:
-        """Read the story up to a line that has these words."""
+        """Read the output up to a line with these words."""
         assert self.process.stdout is not None
         read = ""
         for line in self.process.stdout:
@@ -67,7 +67,7 @@ class Demo:
         )
 
     def family(self) -> list[int]:
-        """The processes that it has started, itself included, that are still there."""
+        """The live processes of this demo."""
         mark, found = f"{MARK}={self.mark}".encode(), []
         for path in Path("/proc").glob("[0-9]*/environ"):
             try:
@@ -78,7 +78,7 @@ class Demo:
         return found
 
     def is_gone(self) -> bool:
-        """Has all of it ended, within a few seconds?"""
+        """Whether all have ended within a few seconds."""
         deadline = time.monotonic() + 5
         while self.family() and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -102,7 +102,7 @@ def demo(tmp_path: Path) -> Iterator[Callable[..., Demo]]:
         each.process.communicate()
 
 
-def test_a_worker_dies_a_ghost_is_refused_and_nothing_is_lost(demo: Callable[..., Demo]) -> None:
+def test_a_worker_is_killed_a_late_result_is_refused_and_no_job_is_lost(demo: Callable[..., Demo]) -> None:
     run = demo("-m", "jobs", "demo", "--once", "--json")
     out, story = run.process.communicate(timeout=100)
     assert (run.process.returncode, run.is_gone()) == (0, True), story
@@ -121,7 +121,7 @@ def test_a_worker_dies_a_ghost_is_refused_and_nothing_is_lost(demo: Callable[...
     assert (found["lost"], found["completed_twice"]) == (0, 0)
     assert min(found["recovered"], found["refused"]) >= 1
     assert "\x1b" not in story
-    assert "worker 4 started: summoned" in story  # in the place of the one that was killed
+    assert "worker 4 started: summoned" in story  # in place of the killed one
     for words in (
         "SIGKILL",
         "SIGSTOP",
@@ -135,13 +135,13 @@ def test_a_worker_dies_a_ghost_is_refused_and_nothing_is_lost(demo: Callable[...
 
 
 def lines_to_paste(story: str, after: str, before: str) -> str:
-    """What the demo says to paste between two of its lines; they are in a shell's words, set in by four."""
+    """The commands that the demo prints between two of its lines, indented by four spaces."""
     part = story.partition(after)[2].partition(before)[0]
     return "".join(line[4:] + "\n" for line in part.splitlines() if line.startswith("    "))
 
 
 def paste(run: Demo, lines: str) -> str:
-    """What a shell prints that runs them, as a person's would."""
+    """The output of a shell that runs them."""
     script = f"set -e\n{lines}".replace("python3 ", f"{shlex.quote(sys.executable)} ")
     env = {name: value for name, value in run.env.items() if name != MARK}
     pasted = subprocess.run(
@@ -151,7 +151,7 @@ def paste(run: Demo, lines: str) -> str:
     return pasted.stdout
 
 
-def test_one_may_play_with_it_until_ctrl_c(demo: Callable[..., Demo]) -> None:
+def test_the_demo_runs_until_ctrl_c(demo: Callable[..., Demo]) -> None:
     with socket.create_server(("", 0)) as taken:
         run = demo("-c", SMALL.replace("PORT", str(taken.getsockname()[1])))
         story = run.until("Ctrl-C stops everything")
@@ -176,7 +176,7 @@ def test_one_may_play_with_it_until_ctrl_c(demo: Callable[..., Demo]) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_tidily(demo: Callable[..., Demo], number: signal.Signals) -> None:
+def test_a_signal_stops_the_demo_in_order(demo: Callable[..., Demo], number: signal.Signals) -> None:
     run = demo("-m", "jobs", "demo", "--once")
     run.until("submitted")
     run.process.send_signal(number)
@@ -184,10 +184,10 @@ def test_a_signal_ends_it_tidily(demo: Callable[..., Demo], number: signal.Signa
     assert (run.process.returncode, err, run.is_gone()) == (128 + number, "", True)
 
 
-def test_a_kill_leaves_nothing_behind_and_two_in_a_folder_are_refused(demo: Callable[..., Demo]) -> None:
+def test_a_kill_leaves_no_process_and_a_second_demo_in_a_folder_is_refused(demo: Callable[..., Demo]) -> None:
     run = demo("-m", "jobs", "demo")
     run.until("killed worker")
-    assert len(run.family()) >= 1 + 1 + 2 + 2  # itself, the server, workers, their children
+    assert len(run.family()) >= 1 + 1 + 2 + 2  # the demo, the server, workers, their children
     second = demo("-m", "jobs", "demo", "--once")
     _, err = second.process.communicate(timeout=20)
     assert (second.process.returncode, len(err.splitlines())) == (3, 1)

@@ -1,4 +1,4 @@
-"""The parts of the demo: what it counts, in which files, how it sums up, and how it looks."""
+"""Parts of the demo: the analysis, the files, the tally and the screen."""
 
 import io
 import json
@@ -55,7 +55,7 @@ except ImportError:
 
 @pytest.fixture
 def report(tmp_path: Path) -> Callable[[bytes], Report]:
-    """Analyse a file that has this content."""
+    """Analyse a file with this content."""
 
     def report(content: bytes) -> Report:
         (tmp_path / "it.py").write_bytes(content)
@@ -84,7 +84,7 @@ def test_lines_blocks_functions_and_classes_are_counted(report: Callable[[bytes]
         (b"-" * 100_000 + b"1", "(SyntaxError|MemoryError|RecursionError)"),
     ],
 )
-def test_what_is_not_python_is_reported_and_no_failure(
+def test_an_invalid_python_file_is_reported_without_a_failure(
     report: Callable[[bytes], Report], content: bytes, problem: str
 ) -> None:
     found = report(content)
@@ -93,7 +93,7 @@ def test_what_is_not_python_is_reported_and_no_failure(
     assert found.lines == found.functions == 0
 
 
-def test_a_file_that_is_not_there_is_a_failure(tmp_path: Path) -> None:
+def test_a_missing_file_is_a_failure(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         analyse(str(tmp_path / "none.py"))
 
@@ -101,7 +101,7 @@ def test_a_file_that_is_not_there_is_a_failure(tmp_path: Path) -> None:
 # ── the files ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_standard_library_is_enough_where_it_is_large() -> None:
+def test_a_large_standard_library_is_analysed_alone() -> None:
     found = Corpus.find(enough=100)
     assert len(found.files) == found.standard > 300
     assert not any({"site-packages", "dist-packages"} & set(path.parts) for path in found.files)
@@ -109,7 +109,7 @@ def test_the_standard_library_is_enough_where_it_is_large() -> None:
     assert "packages" not in found.words
 
 
-def test_packages_are_added_where_it_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packages_are_added_to_a_small_standard_library(monkeypatch: pytest.MonkeyPatch) -> None:
     standard = Corpus.find(enough=0).standard
     found = Corpus.find(enough=100_000, at_most=standard + 50)
     assert (found.standard, len(found.files)) == (standard, standard + 50)
@@ -119,17 +119,17 @@ def test_packages_are_added_where_it_is_small(monkeypatch: pytest.MonkeyPatch) -
     assert len(Corpus.find(enough=100_000).files) == standard
 
 
-# ── the sums ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the tally ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Someone:
-    """As much of a worker as the ledger looks at."""
+    """The parts of a worker that the ledger uses."""
 
     number = 1
 
 
 class Redis:
-    """As much of a client as the sums look at."""
+    """The parts of a client that the tally uses."""
 
     def __init__(self, *jobs: Job) -> None:
         self.jobs = {job.id: job for job in jobs}
@@ -163,7 +163,7 @@ def counted(redis: Any, ids: str, ledger: Ledger) -> tally.Tally:
     return tally.count(redis, ids.split(), ledger, 1.0)[0]
 
 
-def test_the_sums_of_a_good_run() -> None:
+def test_the_tally_of_a_good_run() -> None:
     redis = Redis(
         job("a", State.COMPLETED, "completed"), job("b", State.COMPLETED, "lease_expired", "completed")
     )
@@ -174,7 +174,7 @@ def test_the_sums_of_a_good_run() -> None:
     assert found.complaints() == []
 
 
-def test_a_job_that_redis_does_not_know_is_lost() -> None:
+def test_a_job_missing_in_redis_is_lost() -> None:
     found = counted(
         Redis(job("a", State.COMPLETED, "lease_expired", "completed")), "a b", told(("lost", "a", ""))
     )
@@ -182,18 +182,18 @@ def test_a_job_that_redis_does_not_know_is_lost() -> None:
     assert found.complaints() == ["1 jobs were lost", "1 jobs have not ended"]
 
 
-def test_an_accepted_completion_that_redis_has_not_kept_is_lost() -> None:
+def test_an_accepted_completion_missing_in_redis_is_lost() -> None:
     assert counted(Redis(job("a", State.QUEUED)), "a", told(("completed", "a", "completed"))).lost == 1
 
 
-def test_two_accepted_completions_are_seen() -> None:
+def test_two_accepted_completions_are_counted() -> None:
     ledger = told(("completed", "a", "completed"), ("completed", "a", "completed"))
     found = counted(Redis(job("a", State.COMPLETED, "completed")), "a", ledger)
     assert found.completed_twice == 1
     assert "1 jobs were completed twice" in found.complaints()
 
 
-def test_a_show_that_did_not_show_says_so() -> None:
+def test_an_accident_that_did_not_happen_is_reported() -> None:
     found = counted(Redis(job("a", State.DEAD, "Boom")), "a", told())
     assert found.dead == 1
     assert [words.partition(":")[0] for words in found.complaints()] == ["not shown", "not shown"]
@@ -223,11 +223,11 @@ def test_a_terminal_gets_colours_and_a_bar(monkeypatch: pytest.MonkeyPatch) -> N
     words = shown(Terminal())
     assert "\x1b[" in words
     assert "━" in words
-    assert words.endswith("\x1b[?25h")  # the cursor is back
+    assert words.endswith("\x1b[?25h")  # the cursor is visible again
 
 
 @pytest.mark.parametrize("way", ["piped", "NO_COLOR", "dumb"])
-def test_elsewhere_there_are_plain_lines(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+def test_without_a_terminal_there_are_plain_lines(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "dumb" if way == "dumb" else "xterm-256color")
     monkeypatch.setenv("NO_COLOR", "1" if way == "NO_COLOR" else "")
@@ -244,7 +244,7 @@ def test_elsewhere_there_are_plain_lines(monkeypatch: pytest.MonkeyPatch, way: s
         assert expected in words
 
 
-def test_an_installed_package_that_lacks_what_the_demo_takes_says_what_to_install(monkeypatch):
+def test_an_installed_package_without_the_demo_group_names_the_command_to_install_it(monkeypatch):
     monkeypatch.setattr(project, "missing", lambda needed: missing(needed, path=[]))
     with pytest.raises(Invalid, match=r"the demo takes rich>=13 .*: pip install 'sublet\[demo\]'"):
         project.demo(None)

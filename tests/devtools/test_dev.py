@@ -1,4 +1,4 @@
-"""`sublet dev`: one terminal plays the function platform. Its processes are killed and frozen for real."""
+"""`sublet dev`, with real processes that are killed and frozen."""
 
 import json
 import os
@@ -61,7 +61,7 @@ def done(run: Dev, task: str = "add", nth: int = 1) -> dict[str, Any]:
 
 
 def paste(run: Dev, *lines: str) -> str:
-    """What a shell prints that runs these lines, as somebody's would who has pasted them."""
+    """The output of a shell that runs these pasted lines."""
     script = "\n".join(["set -e", *lines]).replace("python3 ", f"{shlex.quote(sys.executable)} ")
     script = script.replace("\nsublet ", f"\n{shlex.quote(sys.executable)} -m sublet ")
     ran = subprocess.run(
@@ -71,10 +71,10 @@ def paste(run: Dev, *lines: str) -> str:
     return ran.stdout.strip()
 
 
-def test_whoever_submits_a_worker_comes_and_goes_again(dev: Callable[..., Dev]) -> None:
+def test_a_submit_starts_a_worker_that_exits_when_idle(dev: Callable[..., Dev]) -> None:
     run = dev("--linger", "1s", patch=NO_TICK)
     here = run.up()
-    client = redis.Redis.from_url(here["redis_url"])  # a plain one, that knows nothing of pools
+    client = redis.Redis.from_url(here["redis_url"])  # a client that does not use pools
     client.eval(script("submit").text, 1, "{sublet:0}", "0-plain", "default", "add", "", '{"a": 5}')
     client.close()
     assert done(run)["id"] == "0-plain"
@@ -94,10 +94,10 @@ def test_whoever_submits_a_worker_comes_and_goes_again(dev: Callable[..., Dev]) 
     assert not data.exists()
 
 
-def test_what_is_killed_is_there_again_and_nothing_is_lost(dev: Callable[..., Dev], tmp_path: Path) -> None:
+def test_killed_processes_are_restarted_and_no_job_is_lost(dev: Callable[..., Dev], tmp_path: Path) -> None:
     run = dev(
         "--data", "kept", "--linger", "1s", "--port", free_port()
-    )  # the next that is free is whoever's comes first
+    )  # another program may have taken the next free port
     here, go = run.up(), tmp_path / "go"
     run.sublet("submit", "hold", json.dumps({"path": str(go)}), "--id", "held")
     (holder,) = [line["pid"] for line in [run.until("job", "started", task="hold")]]
@@ -105,7 +105,7 @@ def test_what_is_killed_is_there_again_and_nothing_is_lost(dev: Callable[..., De
     run.until("worker", "died", pid=holder, exit=-9)
     assert (
         run.until("job", "started", 2, task="hold")["attempt"] == 2
-    )  # at once, not when the lease ends, 30 s later
+    )  # at once, not at the end of the lease of 30 s
     os.kill(run.pid_of("api"), signal.SIGKILL)
     os.kill(run.pid_of("server"), signal.SIGKILL)
     assert run.until("server", "ready", 2)
@@ -130,7 +130,7 @@ def test_what_is_killed_is_there_again_and_nothing_is_lost(dev: Callable[..., De
     assert (again.end(signal.SIGTERM), again.errors, again.is_gone()) == (0, [], True)
 
 
-def test_what_is_frozen_is_replaced(dev: Callable[..., Dev], tmp_path: Path) -> None:
+def test_frozen_processes_are_replaced(dev: Callable[..., Dev], tmp_path: Path) -> None:
     run = dev("--lease", "1s", "--port", free_port(), patch=IMPATIENT)
     here, go = run.up(), tmp_path / "go"
     run.sublet("submit", "hold", json.dumps({"path": str(go)}))
@@ -152,7 +152,7 @@ def test_what_is_frozen_is_replaced(dev: Callable[..., Dev], tmp_path: Path) -> 
     assert (run.end(), run.is_gone()) == (0, True)
 
 
-def test_an_edit_replaces_the_workers_and_a_broken_one_does_not(
+def test_a_valid_edit_replaces_the_workers_and_a_broken_edit_does_not(
     dev: Callable[..., Dev], tmp_path: Path
 ) -> None:
     pytest.importorskip("watchfiles")
@@ -186,7 +186,7 @@ def test_an_edit_replaces_the_workers_and_a_broken_one_does_not(
     assert (run.end(), run.errors, run.is_gone()) == (0, [], True)
 
 
-def test_a_second_signal_ends_it_at_once(dev: Callable[..., Dev], tmp_path: Path) -> None:
+def test_a_second_signal_stops_the_platform_at_once(dev: Callable[..., Dev], tmp_path: Path) -> None:
     run = dev("--no-reload")
     run.up()
     run.sublet("submit", "hold", json.dumps({"path": str(tmp_path / "never")}))
@@ -210,10 +210,10 @@ def test_the_users_own_redis_gets_no_second_server(
     with redis.Redis.from_url(url) as client:
         assert (
             client.hlen("{test-dev-own:0}:pools") == 0
-        )  # nobody else is to start workers that this machine has started
+        )  # no other process may start the workers of this machine
 
 
-def test_two_apps_on_one_redis_have_workers_each_of_its_own(
+def test_two_apps_on_one_redis_have_separate_workers(
     dev: Callable[..., Dev], server_url: Callable[[str], str], tmp_path: Path
 ) -> None:
     url = server_url("valkey" if "valkey" in REAL else "redis")
@@ -247,7 +247,7 @@ def test_two_apps_on_one_redis_have_workers_each_of_its_own(
         assert (run.end(), run.errors, run.is_gone()) == (0, [], True)
 
 
-def test_a_port_that_is_taken_is_said(dev: Callable[..., Dev]) -> None:
+def test_a_taken_port_is_reported(dev: Callable[..., Dev]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         run = dev("--port", str(taken.getsockname()[1]))
         assert (run.wait(), len(run.errors), run.is_gone()) == (1, 1, True)
@@ -264,7 +264,7 @@ def test_a_port_that_is_taken_is_said(dev: Callable[..., Dev]) -> None:
         (TASKS, ("--workers", "0"), "from 1 to 100"),
     ],
 )
-def test_what_cannot_be_is_said_in_a_line(
+def test_an_invalid_request_is_reported_in_one_line(
     dev: Callable[..., Dev], tasks: str, words: tuple[str, ...], complaint: str
 ) -> None:
     run = dev(*words, tasks=tasks)
@@ -273,8 +273,8 @@ def test_what_cannot_be_is_said_in_a_line(
     assert run.is_gone()
 
 
-def test_the_page_on_it_is_true(tmp_path: Path) -> None:
-    """Its two terminals: what the first one prints, and what the second one is shown to do."""
+def test_the_commands_of_its_page_work(tmp_path: Path) -> None:
+    """Run the commands of the page's two terminals, and compare the output."""
     need_curl()
     for name, text in blocks("python", PAGE):
         (tmp_path / name).write_text(text)

@@ -1,4 +1,4 @@
-"""The parts of `sublet dev`: what it finds in an app, how its lines look, how it keeps a process, and what it says of a flood."""
+"""Parts of `sublet dev`: the description of an app, its output, supervision and floods."""
 
 import argparse
 import asyncio
@@ -36,8 +36,8 @@ from sublet.store.store import Store
 from tests.support.paths import ROOT
 
 
-class Ear:
-    """Hears all that is said."""
+class Recorder:
+    """Records all reports."""
 
     def __init__(self) -> None:
         self.lines: list[PlatformEvent] = []
@@ -47,7 +47,7 @@ class Ear:
         return [(line.who, line.event) for line in self.lines]
 
 
-def test_an_app_is_looked_over_and_a_simple_task_is_the_one_to_try() -> None:
+def test_an_app_is_described_with_a_simple_task_as_example() -> None:
     app = App()
 
     @app.task
@@ -63,13 +63,13 @@ def test_an_app_is_looked_over_and_a_simple_task_is_the_one_to_try() -> None:
         "queue": "mail",
         "payload": {"to": "hello", "times": 1, "tags": []},
     }
-    assert str(Path(__file__).parent) in found.folders  # this module is a person's own
+    assert str(Path(__file__).parent) in found.folders  # a module of the user
     assert not any(
         "site-packages" in folder or folder.startswith(str(ROOT / "jobs")) for folder in found.folders
     )
 
 
-def test_a_link_from_the_standard_library_to_elsewhere_is_not_watched(
+def test_a_linked_module_of_the_standard_library_is_not_watched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library, elsewhere = tmp_path / "lib", tmp_path / "etc"
@@ -84,7 +84,7 @@ def test_a_link_from_the_standard_library_to_elsewhere_is_not_watched(
     assert str(elsewhere) not in describe("tasks:app", App()).folders
 
 
-def test_each_app_has_a_pool_of_its_own_in_each_folder(tmp_path: Path) -> None:
+def test_each_app_and_folder_has_a_pool(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     names = [
         pool_name("tasks:app", tmp_path),
@@ -96,7 +96,7 @@ def test_each_app_has_a_pool_of_its_own_in_each_folder(tmp_path: Path) -> None:
     assert names[0] == pool_name("tasks:app", tmp_path / "other" / "..")
 
 
-def test_folders_of_platforms_that_were_killed_are_removed_and_no_others(tmp_path: Path) -> None:
+def test_only_folders_of_killed_platforms_are_removed(tmp_path: Path) -> None:
     folders = {name: tmp_path / f"{PREFIX}{name}" for name in ("dead", "alive", "restarts", "fresh", "odd")}
     for name, folder in folders.items():
         folder.mkdir()
@@ -108,7 +108,7 @@ def test_folders_of_platforms_that_were_killed_are_removed_and_no_others(tmp_pat
             ("alive", LOCKS[0]),
             ("alive", LOCKS[1]),
             ("restarts", LOCKS[0]),
-        ):  # the latter's server has died
+        ):  # the server of the latter has ended
             fcntl.flock(files.enter_context(open(folders[name] / lock, "rb")), fcntl.LOCK_EX)
         sweep(tmp_path)
     assert {name for name, folder in folders.items() if folder.exists()} == {
@@ -131,7 +131,7 @@ def test_a_platform_starts_no_workers_for_the_pool_of_another(tmp_path: Path) ->
     ]
 
 
-def test_a_check_says_which_schedules_there_are(
+def test_a_check_lists_the_schedules(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = App()
@@ -151,7 +151,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize("stream", [Terminal, io.StringIO])
-def test_colours_are_for_terminals_and_what_is_to_be_pasted_stands_alone(
+def test_only_terminals_get_colours_and_commands_have_lines_of_their_own(
     stream: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TERM", "xterm")
@@ -167,7 +167,7 @@ def test_colours_are_for_terminals_and_what_is_to_be_pasted_stands_alone(
     assert again.replace("\x1b[1m", "").replace("\x1b[0m", "").strip() == "curl -s http://127.0.0.1"
 
 
-def test_programs_get_one_document_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_output_has_one_object_per_line(monkeypatch: pytest.MonkeyPatch) -> None:
     out = io.StringIO()
     monkeypatch.setattr(sys, "stdout", out)
     dev.EventPrinter(as_json=True)(PlatformEvent("job", "started", "started  add", {"id": "0-1"}))
@@ -176,7 +176,7 @@ def test_programs_get_one_document_a_line(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 class Sleeper:
-    """A piece that dies when it is told, and whose starts fail as often as one likes."""
+    """A service that ends on demand, and fails to start a given number of times."""
 
     name, pid = "piece", 1
 
@@ -204,7 +204,7 @@ class Sleeper:
     def close(self) -> None: ...
 
 
-async def test_a_piece_that_dies_or_falls_silent_is_started_anew_more_and_more_slowly(
+async def test_a_dead_or_frozen_service_is_restarted_with_growing_delays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(supervisor, "HEALTH_SECONDS", 0.0)
@@ -216,8 +216,8 @@ async def test_a_piece_that_dies_or_falls_silent_is_started_anew_more_and_more_s
         await sleep(0)
 
     monkeypatch.setattr(supervisor.asyncio, "sleep", short)
-    ear, piece = Ear(), Sleeper(failures=3)
-    keeper = Supervisor(piece, ear.says)
+    recorder, piece = Recorder(), Sleeper(failures=3)
+    keeper = Supervisor(piece, recorder.says)
     await keeper.start()
     task = asyncio.ensure_future(keeper.run())
     async with asyncio.timeout(30):
@@ -229,12 +229,12 @@ async def test_a_piece_that_dies_or_falls_silent_is_started_anew_more_and_more_s
             await sleep(0.001)
     task.cancel()
     assert [pause for pause in pauses if pause >= supervisor.DELAY] == [0.2, 0.4, 0.8, 1.6]
-    words = [line.words for line in ear.lines if line.event == "died"]
+    words = [line.words for line in recorder.lines if line.event == "died"]
     assert words == [
         "died (exit 1); it is restarted",
         "did not answer and was killed; it is restarted",
     ]
-    assert [event for _, event in ear.events()] == [
+    assert [event for _, event in recorder.events()] == [
         "ready",
         "died",
         "failed",
@@ -250,9 +250,9 @@ class Someone:
     pid = 7
 
 
-def test_a_flood_of_jobs_is_counted_and_failures_keep_their_words() -> None:
-    ear = Ear()
-    output: Any = WorkerOutput(ear.says)
+def test_a_flood_of_lines_is_counted_and_failures_are_printed() -> None:
+    recorder = Recorder()
+    output: Any = WorkerOutput(recorder.says)
     for i in range(1000):
         for event in ("started", "completed"):
             said = {
@@ -265,9 +265,9 @@ def test_a_flood_of_jobs_is_counted_and_failures_keep_their_words() -> None:
                 "words": "",
             }
             output.read_line(Someone, as_json(said))
-    assert [line.event for line in ear.lines].count("completed") == LINES_MAX
-    assert len(ear.lines) <= 2 * LINES_MAX + 1
-    output = WorkerOutput(ear.says)
+    assert [line.event for line in recorder.lines].count("completed") == LINES_MAX
+    assert len(recorder.lines) <= 2 * LINES_MAX + 1
+    output = WorkerOutput(recorder.says)
     output.read_line(
         Someone,
         as_json(
@@ -296,7 +296,7 @@ def test_a_flood_of_jobs_is_counted_and_failures_keep_their_words() -> None:
     )
     output.read_line(Someone, "what a task prints")
     output.read_line(Someone, '{"event":"completed"} or so it says')
-    failed, hint, second, printed, odd = ear.lines[-5:]
+    failed, hint, second, printed, odd = recorder.lines[-5:]
     assert (hint.event, hint.words) == ("hint", "  → sublet get 0-1 --detail shows where")
     assert second.words == "failed  t  0-2  Boom · again in 5 min"
     assert failed.words == "failed  t  0-1  attempt 2  Boom: x · dead"
@@ -304,21 +304,21 @@ def test_a_flood_of_jobs_is_counted_and_failures_keep_their_words() -> None:
     assert odd.event == "log"
 
 
-async def test_without_watchfiles_it_says_that_reload_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_watchfiles_reload_is_reported_as_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app_source, "missing", lambda needed: missing(needed, path=[]))
     monkeypatch.setattr(reload, "can_watch", app_source.can_watch)
-    ear, over = Ear(), asyncio.Event()
+    recorder, over = Recorder(), asyncio.Event()
     seen = AppInfo(app="tasks:app", queues=["q"], tasks=[], folders=[])
-    task = asyncio.ensure_future(Reload("tasks:app", {}, seen, ear.says, on_change=None).run(over))  # type: ignore[arg-type]  # unused
+    task = asyncio.ensure_future(Reload("tasks:app", {}, seen, recorder.says, on_change=None).run(over))  # type: ignore[arg-type]  # unused
     async with asyncio.timeout(30):
-        while not ear.lines:
+        while not recorder.lines:
             await asyncio.sleep(0.001)
     over.set()
     await task
-    assert "pip install 'sublet[dev]'" in ear.lines[0].words
+    assert "pip install 'sublet[dev]'" in recorder.lines[0].words
 
 
-def test_an_installed_package_that_lacks_what_it_takes_says_what_to_install() -> None:
+def test_an_installed_package_without_the_dev_group_names_the_command_to_install_it() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert set(dev.NEEDED) <= set(extras["http"])
     assert set(app_source.NEEDED) <= set(extras["dev"])

@@ -1,4 +1,4 @@
-"""The embedded server: it starts, keeps what it acknowledged, and never outlives its user."""
+"""The embedded server: it starts, keeps acknowledged data, and ends with its user."""
 
 import os
 import shutil
@@ -45,7 +45,7 @@ def binary(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., EmbeddedServer]]:
-    """Starts servers that are gone after the test."""
+    """Start servers that are stopped after the test."""
     servers: list[EmbeddedServer] = []
 
     def start(folder: Path = tmp_path / "data", **options: Any) -> EmbeddedServer:
@@ -75,7 +75,7 @@ def is_dead(url: str) -> bool:
         return True
 
 
-def test_it_answers_and_is_set_up_to_keep_jobs(
+def test_it_answers_with_durable_settings(
     start: Callable[..., EmbeddedServer], binary: str, tmp_path: Path
 ) -> None:
     server = start(binary=binary)
@@ -95,7 +95,9 @@ def test_it_answers_and_is_set_up_to_keep_jobs(
     assert talk(server).info("server")["process_id"] == server.pid
 
 
-def test_what_it_writes_is_for_this_user_alone(start: Callable[..., EmbeddedServer], tmp_path: Path) -> None:
+def test_its_files_are_readable_only_by_this_user(
+    start: Callable[..., EmbeddedServer], tmp_path: Path
+) -> None:
     talk(start()).set("a", 1)
     assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "data" / "server.sock").stat().st_mode & 0o077 == 0
@@ -104,7 +106,7 @@ def test_what_it_writes_is_for_this_user_alone(start: Callable[..., EmbeddedServ
     ] == []
 
 
-def test_its_data_survive_a_stop_and_a_kill(start: Callable[..., EmbeddedServer], binary: str) -> None:
+def test_its_data_survives_a_stop_and_a_kill(start: Callable[..., EmbeddedServer], binary: str) -> None:
     first = start(binary=binary)
     talk(first).set("before", "stop")
     first.stop()
@@ -115,7 +117,7 @@ def test_its_data_survive_a_stop_and_a_kill(start: Callable[..., EmbeddedServer]
     assert talk(third).mget("before", "before the") == ["stop", "kill"]
 
 
-def test_nothing_is_kept_that_was_not_meant_to_be(start: Callable[..., EmbeddedServer]) -> None:
+def test_a_server_without_persistence_keeps_nothing(start: Callable[..., EmbeddedServer]) -> None:
     first = start(persistent=False)
     talk(first).set("a", 1)
     first.stop()
@@ -132,7 +134,7 @@ def test_stop_can_be_called_twice_and_leaves_nothing_running(tmp_path: Path) -> 
     assert is_dead(server.url)
 
 
-def test_a_server_that_does_not_listen_is_killed(
+def test_a_server_that_does_not_stop_is_killed(
     start: Callable[..., EmbeddedServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(embedded_server, "STOP_SECONDS", 0.05)
@@ -144,7 +146,7 @@ def test_a_server_that_does_not_listen_is_killed(
 
 
 @pytest.mark.parametrize("way", ["death-signal", "watchdog"])
-def test_it_dies_with_a_parent_that_was_killed(tmp_path: Path, way: str) -> None:
+def test_it_ends_with_a_killed_parent(tmp_path: Path, way: str) -> None:
     if way == "death-signal" and sys.platform != "linux":
         pytest.skip("only Linux has death signals")
     words = [sys.executable, "-c", PARENT, str(tmp_path / "data"), way]
@@ -158,7 +160,7 @@ def test_it_dies_with_a_parent_that_was_killed(tmp_path: Path, way: str) -> None
     eventually(lambda: is_dead(url))
 
 
-def test_it_is_not_started_for_a_parent_that_is_gone(tmp_path: Path) -> None:
+def test_it_is_not_started_for_an_ended_parent(tmp_path: Path) -> None:
     way = "death-signal" if sys.platform == "linux" else "watchdog"
     with open(tmp_path / "lock", "w") as lock:
         somebody_else = str(os.getppid())
@@ -205,7 +207,7 @@ def test_a_folder_has_one_server(start: Callable[..., EmbeddedServer], tmp_path:
     assert talk(server).ping()
 
 
-def test_a_start_waits_for_the_server_before_it_to_end(start: Callable[..., EmbeddedServer]) -> None:
+def test_a_start_waits_for_the_end_of_the_previous_server(start: Callable[..., EmbeddedServer]) -> None:
     first = start()
     talk(first).set("a", 1)
     os.kill(first.pid, signal.SIGSTOP)
@@ -215,7 +217,7 @@ def test_a_start_waits_for_the_server_before_it_to_end(start: Callable[..., Embe
     kill.join()
 
 
-def test_a_long_path_gets_its_socket_elsewhere(
+def test_a_long_path_has_its_socket_in_the_temporary_folder(
     start: Callable[..., EmbeddedServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / ("x" * 150)
@@ -233,7 +235,7 @@ def test_a_long_path_gets_its_socket_elsewhere(
             start(folder)
 
 
-def test_a_path_may_hold_any_letter(
+def test_a_path_may_contain_any_character(
     start: Callable[..., EmbeddedServer], tmp_path: Path, binary: str
 ) -> None:
     server = start(tmp_path / "a b#c%20?d'e\"é", binary=binary)
@@ -241,7 +243,9 @@ def test_a_path_may_hold_any_letter(
     assert (tmp_path / "a b#c%20?d'e\"é" / "appendonlydir").is_dir()
 
 
-def test_without_a_binary_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_binary_the_error_names_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(Unavailable, match="program no-such-server does not exist"):
         EmbeddedServer.start(tmp_path, binary="no-such-server")
     monkeypatch.setattr(embedded_server, "_bundled", lambda: None)
@@ -252,7 +256,7 @@ def test_without_a_binary_it_says_what_to_install(tmp_path: Path, monkeypatch: p
         EmbeddedServer.start(tmp_path)
 
 
-def test_a_failed_start_shows_the_last_words_of_the_log(tmp_path: Path) -> None:
+def test_a_failed_start_shows_the_end_of_the_log(tmp_path: Path) -> None:
     (tmp_path / "broken").write_text("#!/bin/sh\necho 'the disk is tired'\nexit 3\n")
     (tmp_path / "broken").chmod(0o755)
     for _ in range(2):
@@ -264,7 +268,7 @@ def test_a_failed_start_shows_the_last_words_of_the_log(tmp_path: Path) -> None:
         EmbeddedServer.start(tmp_path / "data", binary=str(tmp_path / "broken"))
 
 
-def test_a_folder_that_cannot_be_used_is_said_in_one_line(tmp_path: Path) -> None:
+def test_an_unusable_folder_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(Unavailable, match=r"cannot run a server in .*: File exists"):
         EmbeddedServer.start(tmp_path / "file")

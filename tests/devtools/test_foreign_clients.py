@@ -1,4 +1,4 @@
-"""The clients in other languages: each runs for real, keeps every rule of the protocol, and understands the others."""
+"""The clients in other languages keep every rule of the protocol, and run each other's jobs."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture(scope="session")
 def sh():
-    """The command line of the shell's client."""
+    """The command line of the shell client."""
     if not shutil.which("redis-cli"):
         pytest.skip("no redis-cli on PATH: worker.sh needs it")
     return ["bash", str(EXAMPLES / "worker.sh")]
@@ -27,7 +27,7 @@ def sh():
 
 @pytest.fixture(scope="session")
 def node(tmp_path_factory):
-    """The command line of Node's client, beside the package `redis` from npm."""
+    """The command line of the Node client, with the npm package `redis`."""
     folder = tmp_path_factory.mktemp("node")
     installed = packages(folder, "redis")
     if not (folder / "node_modules").exists():
@@ -44,7 +44,7 @@ def client(request, monkeypatch):
 
 @pytest.fixture
 def settings(new_server, client):
-    """The shell's client meets Redis, Node's meets Valkey."""
+    """The shell client uses Redis, the Node client Valkey."""
     return Settings(
         redis_url=new_server(
             "redis" if client[0] == "bash" and shutil.which("redis-server") else "valkey"
@@ -59,13 +59,13 @@ def test_a_client_in_another_language_keeps_every_rule(client, settings):
 
 
 @pytest.mark.parametrize("words", [[], ["help"], ["submit"]])
-def test_a_client_that_is_called_wrongly_says_how_to_call_it(client, words):
+def test_a_client_with_wrong_arguments_prints_its_usage(client, words):
     environment = {**os.environ, "SUBLET_REDIS_URL": "redis://127.0.0.1:1"}
     done = subprocess.run([*client, *words], env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert "submit TASK JSON" in done.stderr
 
 
-def test_the_clients_are_short_enough_to_be_read():
+def test_the_clients_are_short():
     assert len((EXAMPLES / "worker.sh").read_text().splitlines()) < 80
     assert len((EXAMPLES / "worker.mjs").read_text().splitlines()) <= 165

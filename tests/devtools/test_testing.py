@@ -1,4 +1,4 @@
-"""`sublet.testing`: what its page promises, at the edges that the page leaves out. No server, and nobody sleeps."""
+"""`sublet.testing`: its page, and cases that the page omits. No server, and no sleeping."""
 
 import os
 import re
@@ -59,7 +59,7 @@ def test_the_snippets_of_the_page_pass_as_written(tmp_path):
     assert f"{tests + 1} passed" in done.stdout
 
 
-def test_the_fixture_serves_anyio_too(tmp_path):
+def test_the_fixture_works_with_anyio(tmp_path):
     for name in ("tasks.py", "conftest.py"):
         (tmp_path / name).write_text(snippets()[name])
     text = snippets()["test_pay.py"].replace("async def", "@pytest.mark.anyio\nasync def")
@@ -70,7 +70,7 @@ def test_the_fixture_serves_anyio_too(tmp_path):
     assert "2 passed" in done.stdout, done.stdout
 
 
-def test_a_failed_test_shows_what_its_tasks_raised(tmp_path):
+def test_a_failed_test_shows_the_exceptions_of_its_tasks(tmp_path):
     for name in ("tasks.py", "conftest.py"):
         (tmp_path / name).write_text(snippets()[name])
     (tmp_path / "test_wrong.py").write_text(
@@ -83,10 +83,10 @@ def test_a_failed_test_shows_what_its_tasks_raised(tmp_path):
     assert 'raise ConnectionError("not in a test")' in done.stdout
 
 
-# nothing outside
+# isolation
 
 
-async def test_an_app_is_as_before_when_it_comes_out(monkeypatch):
+async def test_the_app_is_unchanged_after_the_sandbox(monkeypatch):
     monkeypatch.setenv("SUBLET_REDIS_URL", "redis://127.0.0.1:2")
     own = App()
     client, sync, settings, operations = own.client, own.sync, own.settings, own.operations
@@ -100,7 +100,7 @@ async def test_an_app_is_as_before_when_it_comes_out(monkeypatch):
     assert own.hooks == []
 
 
-async def test_an_app_is_as_before_even_if_the_test_fails():
+async def test_the_app_is_unchanged_after_a_failed_test():
     own = App(redis_url=NOWHERE)
     with pytest.raises(ZeroDivisionError):
         async with Sandbox(own):
@@ -110,7 +110,7 @@ async def test_an_app_is_as_before_even_if_the_test_fails():
         assert sandbox.jobs() == []
 
 
-async def test_two_sandboxes_do_not_see_each_other():
+async def test_two_sandboxes_are_separate():
     one, two = App(redis_url=NOWHERE), App(redis_url=NOWHERE)
     with Sandbox(one, now=NOW) as left, Sandbox(two, now=NOW) as right:
         await one.client.submit("t")
@@ -119,7 +119,7 @@ async def test_two_sandboxes_do_not_see_each_other():
         assert (left.now, right.now) == (NOW + timedelta(hours=1), NOW)
 
 
-def test_a_sandbox_in_a_sandbox_is_refused_and_disturbs_nothing(sandbox):
+def test_a_nested_sandbox_is_refused_without_effect(sandbox):
     double.submit_sync(1)
     with pytest.raises(Invalid, match="in a sandbox already: leave that one first"):
         Sandbox(app).__enter__()
@@ -128,7 +128,7 @@ def test_a_sandbox_in_a_sandbox_is_refused_and_disturbs_nothing(sandbox):
     assert len(sandbox.jobs()) == 1
 
 
-def test_a_sandbox_that_nobody_is_in_says_so():
+def test_a_sandbox_that_is_not_entered_is_refused():
     own = App(redis_url=NOWHERE)
     idle = Sandbox(own)
     for use in (idle.drain_sync, idle.jobs, idle.travel, lambda: idle.job("x"), lambda: idle.now):
@@ -140,7 +140,7 @@ def test_a_sandbox_that_nobody_is_in_says_so():
         idle.jobs()
 
 
-def test_the_real_clock_is_left_alone(sandbox):
+def test_the_real_clock_does_not_change(sandbox):
     real, module = time.time, sys.modules["time"]
     sandbox.travel(timedelta(days=365))
     assert time.time is real
@@ -148,14 +148,14 @@ def test_the_real_clock_is_left_alone(sandbox):
     assert sandbox.now == NOW + timedelta(days=365)
 
 
-def test_a_missing_fakeredis_is_said_in_words(monkeypatch):
+def test_a_missing_fakeredis_is_reported(monkeypatch):
     monkeypatch.setitem(sys.modules, "fakeredis", None)
     with pytest.raises(Unfit, match=r"pip install 'sublet\[testing\]'"), Sandbox(App(redis_url=NOWHERE)):
         pass
 
 
 @pytest.mark.parametrize("strange", ["dbs", "lock", "time"])
-def test_a_fakeredis_that_keeps_time_otherwise_is_said_in_words(monkeypatch, strange):
+def test_an_incompatible_fakeredis_is_reported(monkeypatch, strange):
     import fakeredis
 
     class Other(fakeredis.FakeServer):
@@ -172,7 +172,7 @@ def test_a_fakeredis_that_keeps_time_otherwise_is_said_in_words(monkeypatch, str
         Server(NOW)
 
 
-def test_the_tools_cost_nothing_until_they_are_used():
+def test_the_test_tools_are_not_imported_until_they_are_used():
     code = "import sys, sublet.testing; print(sorted({'fakeredis', 'pytest', 'lupa'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.stdout == "[]\n", done.stderr
@@ -187,17 +187,17 @@ def test_plain_functions_run_in_a_thread_of_this_process(sandbox):
     pid, thread = handle.result()
     assert pid == os.getpid()
     assert thread != threading.get_ident()
-    assert app.tasks["here"].run == "process"  # as before
+    assert app.tasks["here"].run == "process"  # unchanged
 
 
-def test_plain_functions_run_in_this_very_thread_if_asked_to():
+def test_plain_functions_run_in_this_thread_with_inline():
     with Sandbox(app, plain="inline") as inline:
         handle = here.submit_sync()
         inline.drain_sync(raising=True)
         assert handle.result() == here() == (os.getpid(), threading.get_ident())
 
 
-def test_plain_functions_run_in_children_if_asked_to():
+def test_plain_functions_run_in_child_processes_with_process():
     from tests.support.tasks import app as others
 
     with Sandbox(others, plain="process") as sandbox:
@@ -206,17 +206,17 @@ def test_plain_functions_run_in_children_if_asked_to():
         assert handle.result()["pid"] != os.getpid()
 
 
-def test_wrong_words_are_refused():
+def test_invalid_arguments_are_refused():
     with pytest.raises(Invalid, match="thread, inline, process"):
         Sandbox(app, plain="fork")
     with pytest.raises(Invalid, match="time zone"):
-        Sandbox(app, now=datetime(2030, 1, 1))  # that it has no time zone is the point
+        Sandbox(app, now=datetime(2030, 1, 1))  # without a time zone, on purpose
 
 
 # the stand-in
 
 
-def test_a_stand_in_keeps_what_it_is_told():
+def test_a_stand_in_records_progress_checkpoints_and_logs():
     ctx = StandIn(attempt=2, recovered="crashed", restored={"row": 3}, timeout=60)
     assert (ctx.attempt, ctx.recovered, ctx.restored) == (2, "crashed", {"row": 3})
     assert 0 < ctx.remaining <= 60

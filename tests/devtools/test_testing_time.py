@@ -1,4 +1,5 @@
-"""A sandbox's time, what jobs come to in it, and its drains (see also test_testing.py). No server, and nobody sleeps."""
+"""A sandbox's time, the outcomes of its jobs, and its drains (see also test_testing.py). No server, and no
+sleeping."""
 
 import asyncio
 import logging
@@ -60,7 +61,7 @@ def codes(sandbox, handle):
 # time
 
 
-async def test_hours_of_backoff_pass_at_once(sandbox):
+async def test_a_drain_skips_hours_of_backoff(sandbox):
     handle = await flaky.submit(3)
     done = await sandbox.drain(through=timedelta(days=1))
     assert (done.failed, done.completed, done.scheduled, done.next_at) == (2, 1, 0, None)
@@ -70,7 +71,7 @@ async def test_hours_of_backoff_pass_at_once(sandbox):
     assert third.ended_at == sandbox.now
 
 
-async def test_a_drain_goes_no_further_than_it_was_told(sandbox):
+async def test_a_drain_ends_at_its_time_limit(sandbox):
     await flaky.submit()
     done = await sandbox.drain(through=60)
     assert (done.failed, done.scheduled, sandbox.now) == (1, 1, NOW)
@@ -78,7 +79,7 @@ async def test_a_drain_goes_no_further_than_it_was_told(sandbox):
     assert (await sandbox.drain(through=done.next_at - NOW)).failed == 1
 
 
-async def test_a_delay_ends_at_its_moment_and_no_sooner(sandbox):
+async def test_a_delay_ends_when_it_is_due_and_not_before(sandbox):
     handle = await double.options(delay=60).submit(4)
     sandbox.travel(59.999)
     assert (await sandbox.drain()).next_at == NOW + timedelta(seconds=60)
@@ -90,16 +91,16 @@ async def test_a_delay_ends_at_its_moment_and_no_sooner(sandbox):
     assert sandbox.job(other).state == "queued"
 
 
-def test_nobody_travels_into_the_past(sandbox):
+def test_travel_into_the_past_is_refused(sandbox):
     for wrong in ({"by": -1}, {"to": NOW - timedelta(seconds=1)}):
         with pytest.raises(Invalid, match="not before"):
             sandbox.travel(**wrong)
     with pytest.raises(Invalid, match="time zone"):
-        sandbox.travel(to=datetime(2040, 1, 1))  # that it has no time zone is the point
+        sandbox.travel(to=datetime(2040, 1, 1))  # without a time zone, on purpose
     assert sandbox.now == NOW
 
 
-async def test_a_finished_job_is_forgotten_after_its_retention(sandbox):
+async def test_a_finished_job_is_deleted_after_its_retention(sandbox):
     handle = await double.options(retention=3600).submit(4)
     await sandbox.drain()
     sandbox.travel(3599)
@@ -109,7 +110,7 @@ async def test_a_finished_job_is_forgotten_after_its_retention(sandbox):
         sandbox.job(handle)
 
 
-async def test_a_key_stands_until_the_end_or_for_its_window(sandbox):
+async def test_a_deduplication_key_lasts_until_the_end_or_for_its_window(sandbox):
     first = await double.options(key="k").submit(1)
     assert (await double.options(key="k").submit(2)).id == first.id
     await sandbox.drain()
@@ -121,10 +122,10 @@ async def test_a_key_stands_until_the_end_or_for_its_window(sandbox):
     assert (await double.options(key="w", window=60).submit(1)).created
 
 
-# what a job may come to
+# outcomes
 
 
-async def test_a_snoozed_job_comes_back(sandbox):
+async def test_a_snoozed_job_runs_again(sandbox):
     handle = await steered.submit("snooze")
     assert (await sandbox.drain()).released == 1
     assert (await sandbox.drain(through=3600)).completed == 1
@@ -147,7 +148,7 @@ async def test_a_cancelled_job_does_not_run(sandbox):
         await handle.result()
 
 
-async def test_a_worker_that_died_holds_its_job_until_the_lease_ends(sandbox):
+async def test_a_dead_workers_job_stays_leased_until_the_lease_ends(sandbox):
     handle = await mortal.submit()
     done = await sandbox.drain()
     assert (done.died, done.refused, done.failed, done.running) == (1, 0, 0, 1)
@@ -159,14 +160,14 @@ async def test_a_worker_that_died_holds_its_job_until_the_lease_ends(sandbox):
     assert "attempt 2" in sandbox.job(handle).attempts[-1].log[0]
 
 
-async def test_a_job_that_kills_its_workers_is_dead_in_the_end(sandbox):
+async def test_a_job_that_kills_its_workers_becomes_dead(sandbox):
     handle = await mortal.submit(99)
     done = await sandbox.drain(through=timedelta(hours=1))
     assert done.died == 3
     assert sandbox.job(handle).state == "dead"
 
 
-async def test_a_task_that_is_not_there_is_told_and_left_for_later(sandbox, caplog):
+async def test_a_job_of_an_unknown_task_is_reported_and_released(sandbox, caplog):
     await app.client.submit("nobody")
     with caplog.at_level(logging.WARNING):
         assert (await sandbox.drain()).released == 1
@@ -178,17 +179,17 @@ async def test_a_task_that_is_not_there_is_told_and_left_for_later(sandbox, capl
 # drains
 
 
-async def test_an_exception_comes_out_of_the_drain_as_it_was(sandbox):
+async def test_a_drain_raises_the_tasks_exception(sandbox):
     await flaky.submit()
     with pytest.raises(ConnectionError, match="hung up") as caught:
         await sandbox.drain(raising=True)
     assert any(entry.name == "flaky" for entry in caught.traceback)
     assert "attempt 1 of job" in caught.value.__notes__[0]
     await double.submit(1)
-    assert (await sandbox.drain(raising=True)).completed == 1  # the failure before was told already
+    assert (await sandbox.drain(raising=True)).completed == 1  # the earlier failure was reported already
 
 
-async def test_what_was_running_beside_a_failure_is_given_back():
+async def test_jobs_running_at_a_failure_are_released():
     own = App(redis_url=NOWHERE)
     begun = asyncio.Event()
 
@@ -210,20 +211,20 @@ async def test_what_was_running_beside_a_failure_is_given_back():
         assert sandbox.job(handle).state == "queued"
 
 
-async def test_a_drain_without_an_end_ends(sandbox):
+async def test_an_endless_drain_raises_at_its_limit(sandbox):
     await again.submit()
     with pytest.raises(Endless, match="does a task submit itself"):
         await sandbox.drain(limit=10)
     assert len(sandbox.jobs(task="again", state="completed")) == 10
 
 
-async def test_a_limit_that_is_just_enough_is_enough(sandbox):
+async def test_a_drain_may_use_its_whole_limit(sandbox):
     for n in range(10):
         await double.submit(n)
     assert (await sandbox.drain(limit=10)).completed == 10
 
 
-async def test_all_queues_are_drained_but_paused_ones(sandbox):
+async def test_all_queues_except_paused_ones_are_drained(sandbox):
     for n in range(40):
         await double.options(queue=f"q{n}").submit(n)
     await app.client.pause("q7")
@@ -232,7 +233,7 @@ async def test_all_queues_are_drained_but_paused_ones(sandbox):
     assert [job.queue for job in sandbox.jobs(state="queued")] == ["q7"]
 
 
-async def test_jobs_run_in_the_order_of_priority_and_arrival():
+async def test_jobs_run_in_the_order_of_priority_and_submission():
     own, ran = App(redis_url=NOWHERE), []
 
     @own.task
@@ -246,7 +247,7 @@ async def test_jobs_run_in_the_order_of_priority_and_arrival():
     assert ran == ["urgent", "a", "b", "c"]
 
 
-def test_a_drain_with_its_own_loop_asks_for_none_around_it(sandbox):
+def test_drain_sync_is_refused_inside_an_event_loop(sandbox):
     handle = double.submit_sync(4)
     assert sandbox.drain_sync().completed == 1
     assert handle.result() == 8
@@ -258,7 +259,7 @@ def test_a_drain_with_its_own_loop_asks_for_none_around_it(sandbox):
         asyncio.run(inside())
 
 
-async def test_a_worker_beside_the_test_hears_of_jobs_and_of_time(sandbox):
+async def test_a_concurrent_worker_runs_submitted_and_due_jobs(sandbox):
     async with sandbox.working():
         assert await (await double.submit(4)).result() == 8
         later = await double.options(delay=3600).submit(5)
@@ -266,19 +267,19 @@ async def test_a_worker_beside_the_test_hears_of_jobs_and_of_time(sandbox):
         assert await later.result() == 10
 
 
-async def test_a_worker_beside_the_test_is_woken_and_does_not_look_now_and_then(sandbox):
-    async with sandbox.working(), asyncio.timeout(15):  # a look every 2 s would take 40
+async def test_a_concurrent_worker_is_woken_without_polling(sandbox):
+    async with sandbox.working(), asyncio.timeout(15):  # polling every 2 s would take 40 s
         for n in range(20):
             assert await (await double.submit(n)).result() == 2 * n
 
 
-async def test_a_program_that_works_by_itself_does_so_in_the_sandbox(sandbox):
+async def test_a_program_with_its_own_worker_runs_in_the_sandbox(sandbox):
     handle = await double.submit(4)
     assert (await work(app, drain=True)).completed == 1
     assert await handle.result() == 8
 
 
-async def test_a_queue_whose_jobs_are_not_there_does_not_keep_a_drain(sandbox):
+async def test_a_queue_with_missing_jobs_does_not_block_a_drain(sandbox):
     handle = await double.submit(4)
     with sandbox._here().sync_client() as raw:
         raw.delete(keys.job(app.operations.bases[0], handle.id))
