@@ -281,6 +281,6 @@ async def test_a_program_with_its_own_worker_runs_in_the_sandbox(sandbox):
 
 async def test_a_queue_with_missing_jobs_does_not_block_a_drain(sandbox):
     handle = await double.submit(4)
-    with sandbox._here().sync_client() as raw:
+    with sandbox._entered().sync_client() as raw:
         raw.delete(keys.job(app.operations.bases[0], handle.id))
     assert (await sandbox.drain()).completed == 0
