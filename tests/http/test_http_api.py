@@ -102,7 +102,7 @@ async def test_orders_that_do_not_fit_are_409(asked):
     assert (taken.status, taken.problem) == (409, "key-taken")
 
 
-async def test_a_running_job_that_is_cancelled_is_202_and_its_worker_hears_of_it(asked):
+async def test_cancelling_a_running_job_is_202_and_reaches_its_worker(asked):
     words = await prepared(asked)
     asked_to_stop = await asked("POST", f"/jobs/{words['RUNNING']}/cancel")
     assert (asked_to_stop.status, asked_to_stop.json()["state"]) == (202, "running")

@@ -128,7 +128,7 @@ async def is_unharmed(url):
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     ],
 )  # fmt: skip
-async def test_what_is_no_http_is_told_so(api, data):
+async def test_malformed_http_gets_a_problem(api, data):
     answer = await said(api, data)
     assert (answer.status, answer.problem) == (400, "bad-request")
     assert b"Traceback" not in answer.body
@@ -151,13 +151,13 @@ async def test_what_is_no_http_is_told_so(api, data):
     ],
     ids=["long path", "very long query", "long header", "long name", "10,000 headers"],
 )
-async def test_a_head_that_is_too_large_is_told_so(api, data, status, problem):
+async def test_too_large_headers_get_a_problem(api, data, status, problem):
     answer = await said(api, data)
     assert (answer.status, answer.problem) == (status, problem)
     assert await is_unharmed(api)
 
 
-async def test_who_says_too_much_before_it_listens_is_heard_out():
+async def test_a_client_that_sends_too_much_can_still_read_the_problem():
     async with fronting(Mirror()) as (_, url), wire(url) as one:
         one.write(b"GET /" + b"x" * 20_000_000)
         await asyncio.wait_for(one.writer.drain(), 30)
@@ -176,7 +176,7 @@ async def test_who_says_too_much_before_it_listens_is_heard_out():
         "/queues/%00", "/jobs/%2a",
     ],
 )  # fmt: skip
-async def test_a_path_that_leads_nowhere_is_told_so(api, path):
+async def test_an_unknown_path_gets_a_problem(api, path):
     answer = await ask(api, "GET", path)
     assert answer.status in (404, 422)
     assert answer.problem in ("not-found", "no-namespace", "invalid")
@@ -187,7 +187,7 @@ async def test_a_path_that_leads_nowhere_is_told_so(api, path):
 @pytest.mark.parametrize(
     "path", [b"/jobs/\xff\xfe", b"/jobs?queue=\xff", b"/\xc3\xa4", b"/jobs/\xed\xa0\x80"]
 )
-async def test_bytes_in_a_path_that_must_not_be_there_harm_nobody(api, path):
+async def test_invalid_bytes_in_a_path_are_refused(api, path):
     async with wire(api) as one:
         one.write(b"GET " + path + b" HTTP/1.1\r\n" + HOST + b"\r\n")
         answer = await one.answer()
@@ -214,7 +214,7 @@ async def test_whole_addresses_and_fragments_are_understood(mirror):
 @pytest.mark.parametrize(
     "first", [b"CONNECT localhost:80 HTTP/1.1", b"OPTIONS * HTTP/1.1", b"TRACE /jobs HTTP/1.1"]
 )
-async def test_methods_that_nobody_needs_are_refused(api, first):
+async def test_unsupported_methods_are_refused(api, first):
     async with wire(api) as one:
         one.write(first + b"\r\n" + HOST + b"\r\n")
         assert (await one.answer()).problem in ("bad-request", "method-not-allowed")
@@ -277,7 +277,7 @@ async def test_a_compressed_body_is_refused_and_not_unpacked(api, coding):
     assert await is_unharmed(api)
 
 
-async def test_a_body_that_nobody_may_send_is_not_read(settings):
+async def test_an_unauthorized_body_is_not_read(settings):
     async with serving(settings, tokens=ADMIN, limits=BRIEF) as url:
         answer = await said(
             url,
@@ -321,7 +321,7 @@ async def test_a_slow_body_is_given_up(quick):
 
 
 @pytest.mark.parametrize("start", [b"GET /", b"GET / HTTP/1.1\r\n", b"GET / HTTP/1.1\r\n" + HOST + b"X-A: "])
-async def test_a_slow_head_is_given_up_however_it_drips(quick, start):
+async def test_headers_that_arrive_slowly_time_out(quick, start):
     _, url = quick
     async with wire(url) as one:
         one.write(start)
@@ -352,7 +352,7 @@ async def test_a_second_request_that_comes_slowly_is_given_up_too(quick):
 @pytest.mark.parametrize(
     "begun", [b"G", b"GET /b", b"GET /b HTTP/1.1\r\nHo", b"GET /b HTTP/1.1\r\nHost: a\r\n", b"\r\nPOST"]
 )
-async def test_a_head_that_begins_behind_a_request_and_goes_no_further_is_given_up(patient, begun):
+async def test_an_incomplete_second_request_times_out(patient, begun):
     """…long before the connection would be closed for its silence."""
     whole = b"POST /a HTTP/1.1\r\n" + HOST + b"Content-Length: 2\r\n\r\nok"
     async with wire(patient) as one:
@@ -385,7 +385,7 @@ async def test_a_connection_on_which_nothing_is_said_is_closed(quick):
     assert not front.state.open
 
 
-async def test_a_caller_who_does_not_read_is_given_up():
+async def test_a_client_that_does_not_read_is_disconnected():
     gone = asyncio.Event()
 
     class Endless:
@@ -410,7 +410,7 @@ async def test_a_caller_who_does_not_read_is_given_up():
 # how many
 
 
-async def test_beyond_the_most_connections_each_further_one_is_told_to_come_back(quick):
+async def test_connections_beyond_the_limit_are_answered_503(quick):
     front, url = quick
     async with wire(url) as one, wire(url) as two, wire(url) as three:
         for each in (one, two, three):
@@ -472,7 +472,7 @@ async def test_what_is_no_http_spoils_what_came_in_one_piece_with_it_and_that_is
     assert core.asked == []
 
 
-async def test_an_upgrade_is_not_taken_up_and_harms_nobody(mirror):
+async def test_an_upgrade_request_is_ignored(mirror):
     _, url = mirror
     for protocol in (b"h2c", b"websocket", b"TLS/1.0"):
         async with wire(url) as one:

@@ -65,7 +65,7 @@ async def test_numbers_and_depths_that_can_be_kept_are_kept(asked):
 
 
 @pytest.mark.parametrize("own", ["nightly:1700000000000", "0-nightly.99:1700000000000", "x:17000000000000"])
-async def test_nobody_can_take_the_id_of_a_schedules_occurrence(asked, own):
+async def test_a_client_cannot_use_the_id_of_an_occurrence(asked, own):
     """It can be worked out, and an occurrence whose ids are all taken is never fired, nor any after it."""
     assert not Draft202012Validator(TypeAdapter(OwnId).json_schema()).is_valid(own)
     bodies = (("/jobs", {"task": "t", "id": own}), ("/jobs/batch", {"jobs": [{"task": "t", "id": own}]}))

@@ -78,7 +78,7 @@ def rows(heading):
     return [[cell.strip() for cell in row.split("|")[1:3]] for row in table[1].splitlines()]
 
 
-def test_every_problem_is_told_with_its_status():
+def test_every_problem_is_documented_with_its_status():
     told = [
         (slug, int(status)) for slugs, status in rows("type") for slug in re.findall(r"`([\w-]+)`", slugs)
     ]
@@ -86,13 +86,13 @@ def test_every_problem_is_told_with_its_status():
     assert len(told) == len(PROBLEMS)
 
 
-def test_every_status_of_success_is_told():
+def test_every_success_status_is_documented():
     assert {int(status) for status, _ in rows("status")} == {
         status for route in ROUTES for status in route.responses
     }
 
 
-def test_every_role_is_told():
+def test_every_role_is_documented():
     assert {re.findall(r"`(\w+)`", role)[0] for role, _ in rows("role")} == set(Role)
 
 

@@ -177,7 +177,7 @@ CLAIMS = [("POST", "/jobs/claim", {}), ("GET", "/jobs/next", None)]
 
 
 @pytest.mark.parametrize(("method", "path", "body"), CLAIMS)
-async def test_who_claims_without_a_name_claims_by_its_tokens_and_no_other_token_ends_that(
+async def test_a_claim_without_a_worker_name_uses_the_tokens_name_and_no_other_token_may_settle_it(
     settings, method, path, body
 ):
     tokens = Tokens(

@@ -52,7 +52,7 @@ def stored(settings):
         yield look
 
 
-async def test_who_let_an_id_be_made_hears_it_when_redis_does_not_answer(tmp_path):
+async def test_a_problem_names_the_generated_id_when_redis_does_not_answer(tmp_path):
     """The same under this id is the same job, whether or not the first was stored; the same without it is another one."""
     with EmbeddedServer.start(tmp_path, persistent=False) as server:
         store = Store(Settings(redis_url=server.url, timeout=0.3))
@@ -176,7 +176,7 @@ async def test_the_same_key_with_another_body_is_422(core, change):
     assert len((await core("GET", "/jobs")).json()["jobs"]) == 1
 
 
-async def test_a_key_belongs_to_who_sent_it(settings):
+async def test_an_idempotency_key_belongs_to_its_token(settings):
     api = Api(
         Store(settings),
         Tokens("a:submit:secret-of-a-0123456 b:submit:secret-of-b-0123456 a:submit:secret-of-a-second"),

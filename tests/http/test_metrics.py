@@ -142,7 +142,7 @@ async def test_what_somebody_spoiled_is_no_reason_to_tell_nothing(desk, store):
     assert found["sublet_jobs", "queued", "r"] == 2
 
 
-async def test_of_very_many_queues_the_busiest_are_told(desk, store, monkeypatch):
+async def test_of_very_many_queues_only_the_busiest_are_reported(desk, store, monkeypatch):
     monkeypatch.setattr(counts, "MOST", 3)
     monkeypatch.setattr(statistics, "CHUNK", 2)
     for n, queue in enumerate(("five", "four", "three", "two", "one")):
@@ -157,7 +157,7 @@ async def test_of_very_many_queues_the_busiest_are_told(desk, store, monkeypatch
     assert found["sublet_queues_left_out",] == 2
 
 
-async def test_what_is_counted_together_is_told_as_one_queue(desk, store):
+async def test_queues_counted_together_are_reported_as_one(desk, store):
     desk.raw.hset(keys.counts(desk.base), mapping={"* dead jobs": 3, "* wait 5": 2, "* wait ms": 7})
     found = samples(await exposition(store))
     assert (found["sublet_jobs_finished_total", "*", "dead"], found["sublet_job_wait_seconds_sum", "*"]) == (
@@ -168,7 +168,7 @@ async def test_what_is_counted_together_is_told_as_one_queue(desk, store):
 
 
 @pytest.mark.real_server
-async def test_partitions_are_told_as_one(place, raw):
+async def test_partitions_are_summed(place, raw):
     wide = Store(
         Settings(redis_url=place.settings.redis_url, namespace=place.settings.namespace, partitions=3)
     )

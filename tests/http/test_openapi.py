@@ -73,7 +73,7 @@ def test_each_operation_says_what_it_is_for(place):
 
 
 @pytest.mark.parametrize("place", OPERATIONS, ids=" ".join)
-def test_each_operation_says_who_may_and_what_may_go_wrong(place):
+def test_each_operation_documents_its_roles_and_problems(place):
     said = OPERATIONS[place]
     (route,) = [r for r in ROUTES if place[0] in (r.path, r.alias) and place[1] == r.method.lower()]
     assert {role for one in said["security"] for role in one["bearer"]} == (

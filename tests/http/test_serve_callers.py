@@ -34,7 +34,7 @@ async def test_a_claim_whose_caller_hangs_up_while_it_waits_takes_nothing(settin
         assert len(claimed.json()["jobs"]) == 3
 
 
-async def test_who_works_on_an_answer_is_cancelled_when_its_caller_hangs_up():
+async def test_a_handler_is_cancelled_when_its_client_disconnects():
     core = Held()
     async with fronting(core) as (_, url):
         for rudely in (False, True):
@@ -53,7 +53,7 @@ async def hang_up(core, url, rudely=False):
         return one
 
 
-async def test_an_answer_that_finds_nobody_is_undone():
+async def test_an_undeliverable_response_is_discarded():
     core = Held(stubborn=True)
     async with fronting(core) as (_, url):
         await hang_up(core, url)
@@ -75,7 +75,7 @@ async def test_an_answer_that_was_taken_is_not_undone(size):
 
 
 @pytest.mark.parametrize("leaves", [True, False], ids=["hangs up", "takes no more"])
-def test_an_answer_of_which_the_caller_took_only_a_part_is_undone(loop_factory, leaves):
+def test_a_partly_delivered_response_is_discarded(loop_factory, leaves):
     async def partly():
         core = Held(b"x" * 50_000_000)
         core.go.set()
@@ -136,7 +136,7 @@ def loop_factory(request):
     return pytest.importorskip("uvloop").new_event_loop if request.param == "uvloop" else None
 
 
-async def test_an_undoing_that_fails_harms_nobody(caplog):
+async def test_a_failed_cleanup_affects_no_other_request(caplog):
     core = Held(stubborn=True)
 
     async def undo():

@@ -122,7 +122,7 @@ async def test_a_stream_is_made_no_faster_than_it_is_taken(streaming):
 # the end
 
 
-async def test_at_the_end_who_waits_is_answered_and_streams_end_well(settings):
+async def test_at_the_stop_waiting_requests_are_answered_and_streams_end(settings):
     stop = Stop()
     async with serving(settings, stop=stop) as api:
         job = (await ask(api, "POST", "/jobs", {"task": "t", "queue": "q"})).json()["id"]

@@ -200,7 +200,7 @@ class Interrupting:
 
 
 @pytest.mark.parametrize("path", ["/jobs/next?lease=60", "/jobs/next?lease=60&wait=5"])
-async def test_a_job_that_was_taken_for_a_caller_who_is_gone_by_then_comes_back_at_once(settings, path):
+async def test_a_job_claimed_for_a_disconnected_client_is_released_at_once(settings, path):
     core = Interrupting(settings)
     async with fronting(core) as (_, url):
         await ask(url, "POST", "/jobs", {"task": "t"})
@@ -266,7 +266,7 @@ async def test_no_answer_holds_a_lease_that_another_server_gives_back(two, third
 
 
 @pytest.mark.parametrize("path", ["claim", "next"])
-async def test_whoever_hangs_up_before_the_answer_has_taken_no_job(settings, path):
+async def test_a_client_that_disconnects_before_the_response_has_claimed_no_job(settings, path):
     """Whatever the moment, also the very one in which the job comes. Its lease would last a minute; it comes back at once."""
     chance = random.Random(SEED)
     body = json.dumps({"n": 2, "wait": 5, "lease": 60}).encode()

@@ -40,7 +40,7 @@ def test_a_token_names_its_principal_and_roles():
         "Bearer " + "x" * 100_000,
     ],
 )  # fmt: skip
-def test_whoever_has_no_token_of_ours_is_nobody(header):
+def test_an_unknown_token_is_refused(header):
     assert Tokens(f"ci:submit,read:{ONE}").principal(header) is None
 
 

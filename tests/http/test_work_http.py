@@ -380,7 +380,7 @@ async def test_the_log_says_what_came_and_went_and_who_is_refused_once_a_minute(
     assert gone.startswith("a worker ended after ")
 
 
-async def test_an_invoker_with_another_secret_gets_nobody(url, summoner):
+async def test_an_invocation_with_a_wrong_signature_starts_no_worker(url, summoner):
     stranger = HttpInvoker(Secrets("another-secret-of-ours"), private=True)
     with pytest.raises(
         InvocationFailed, match="the target answered 401: does it have the same SUBLET_SIGNING_SECRETS"
@@ -401,7 +401,9 @@ async def test_without_redis_it_says_so_before_it_says_yes(app, settings):
     app.settings = settings
 
 
-async def test_at_the_end_the_worker_gives_back_and_the_caller_is_told(app, settings, monkeypatch):
+async def test_at_the_stop_the_worker_releases_jobs_and_the_caller_gets_a_response(
+    app, settings, monkeypatch
+):
     monkeypatch.setattr(module, "GRACE", 0.2)
     stop = Stop()
     async with serving(settings, worker_host=WorkerHost(app), stop=stop) as url:
@@ -417,7 +419,7 @@ async def test_at_the_end_the_worker_gives_back_and_the_caller_is_told(app, sett
     assert (job.state, job.attempt) == ("queued", 1)
 
 
-async def test_a_worker_that_nobody_listens_to_gives_back_too(app, settings, monkeypatch):
+async def test_a_worker_whose_caller_disconnected_releases_its_jobs(app, settings, monkeypatch):
     monkeypatch.setattr(module, "GRACE", 0.2)
     async with serving(settings, worker_host=WorkerHost(app)) as url:
         handle = await submit(app, "wait")

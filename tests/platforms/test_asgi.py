@@ -106,7 +106,7 @@ async def test_a_header_that_comes_twice_is_both(url):
         assert (await one.answer()).headers["content-type"] == "text/html; charset=utf-8"
 
 
-async def test_who_has_no_token_or_a_wrong_one_is_told_so(url):
+async def test_a_missing_or_wrong_token_gets_a_problem(url):
     for token in ("", "not-the-token-of-the-boss", SECRET + "x"):
         answer = await ask(url, "POST", "/jobs", {"task": "t"}, token=token)
         assert (answer.status, answer.problem, answer.headers["www-authenticate"]) == (

@@ -97,7 +97,7 @@ async def fronting(core, limits=Limits(), **options):  # noqa: B008  frozen
 
 
 @pytest.mark.parametrize("asking", [GET, EXPECTING], ids=["", "expecting"])
-async def test_who_works_on_an_answer_is_cancelled_when_its_caller_hangs_up(asking, monkeypatch):
+async def test_a_handler_is_cancelled_when_its_client_disconnects(asking, monkeypatch):
     monkeypatch.setattr("sublet_functions.asgi.CONTINUE_SECONDS", 0.2)
     core = Core()
     async with fronting(core) as url:
@@ -113,7 +113,7 @@ async def test_who_works_on_an_answer_is_cancelled_when_its_caller_hangs_up(aski
 
 
 @pytest.mark.parametrize("size", [5, 5_000_000])
-async def test_an_answer_that_finds_nobody_is_undone(size):
+async def test_an_undeliverable_response_is_discarded(size):
     core = Core(b"x" * size, stubborn=True)
     async with fronting(core) as url:
         async with wire(url) as one:
@@ -136,7 +136,7 @@ async def test_an_answer_that_was_taken_is_not_undone(size, http):
 
 
 @pytest.mark.parametrize("leaves", [True, False], ids=["hangs up", "takes no more"])
-async def test_an_answer_of_which_the_caller_took_only_a_part_is_undone(leaves):
+async def test_a_partly_delivered_response_is_discarded(leaves):
     core = Core(b"x" * 50_000_000)
     core.go.set()
     async with fronting(core, Limits(send_seconds=30 if leaves else 0.3)) as url, wire(url) as one:
@@ -161,7 +161,7 @@ async def test_an_answer_is_undone_whose_caller_left_in_the_moment_it_was_made(a
         assert core.notes in (["undone"], ["cancelled"])
 
 
-async def test_an_undoing_that_fails_harms_nobody(caplog):
+async def test_a_failed_cleanup_affects_no_other_request(caplog):
     core = Core(stubborn=True)
 
     async def undo():
@@ -240,7 +240,7 @@ async def test_who_has_gone_is_heard_of_behind_a_body_that_nobody_reads():
 
 
 @pytest.mark.parametrize("answered", [True, False], ids=["when there is an answer", "after a while"])
-async def test_of_a_large_body_that_nobody_reads_only_the_beginning_is_held_and_not_for_long(answered):
+async def test_only_the_beginning_of_an_unread_body_is_held_for_a_short_time(answered):
     receive, said = pieces_of(500)
     caller = RequestStream(receive, 30 if answered else 0.2)
     caller.start()
@@ -337,7 +337,7 @@ async def test_no_header_of_an_answer_can_become_two(value, caplog):
         (ADMIN, {"SUBLET_APP": "nowhere:app"}, "nowhere"),
     ],
 )
-def test_a_server_that_could_answer_nobody_does_not_start_and_says_why(tmp_path, tokens, env, why):
+def test_a_server_that_could_not_answer_any_client_fails_at_start(tmp_path, tokens, env, why):
     words = ["uvicorn", "sublet_functions.asgi:app", "--port", "0", "--log-level", "warning"]
     with spawned(words, tmp_path, environment(None, tmp_path, tokens, **env)) as server:
         assert server.wait() == 3

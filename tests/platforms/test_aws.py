@@ -150,7 +150,7 @@ async def test_a_stream_of_events_is_what_there_is(asked):
 
 
 @pytest.mark.parametrize("token", ["", "wrong-wrong-wrong-wrong"])
-async def test_who_has_no_token_is_not_let_in(asked, token):
+async def test_a_request_without_a_token_is_refused(asked, token):
     for method, path in (("GET", "/jobs"), ("POST", "/tick"), ("POST", "/events"), ("POST", "/work")):
         assert (await asked(method, path, token=token)).problem == "unauthorized"
     assert (await asked("POST", "/jobs", {"task": "t"}, token="look-look-look-look")).problem == "forbidden"
@@ -209,7 +209,7 @@ def test_what_is_sent_fits_into_an_answer_of_lambda_however_it_grows(body):
     assert len(to_json(_result(reply, body))) < ANSWER_MAX
 
 
-async def test_who_would_wait_longer_than_there_is_time_is_told_before_its_end(invoke, asked):
+async def test_a_request_that_would_exceed_the_time_left_is_answered_before(invoke, asked):
     for method, path, body in (
         ("POST", "/jobs/claim", CLAIM | {"queues": ["dry"], "wait": 20}),
         (
@@ -433,7 +433,7 @@ def test_settings_that_cannot_be_used_are_said_in_the_log_alone(server_url, env,
     assert words not in answer.body.decode()
 
 
-def test_when_redis_is_away_callers_are_told_soon_and_a_tick_fails():
+def test_without_redis_requests_get_503_soon_and_a_tick_fails():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         silent = Settings(
@@ -508,7 +508,7 @@ async def test_a_tick_with_nothing_to_do_is_three_commands_at_most(new_server):
     assert 1 <= len(sent["warm"]) <= 3, sent
 
 
-def test_whoever_is_forked_has_a_loop_and_connections_of_its_own(settings):
+def test_a_forked_process_has_its_own_loop_and_connections(settings):
     script = """
 import os
 from sublet_functions.aws import handler

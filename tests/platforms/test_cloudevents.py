@@ -279,7 +279,7 @@ def test_its_description_is_of_what_the_sdk_writes():
 
 
 @pytest.mark.parametrize("own", ["e." + "0" * 40, "0-e." + "a1" * 20, "i." + "f" * 40])
-async def test_nobody_can_take_the_id_that_is_made_of_anothers_event(asked, own):
+async def test_a_client_cannot_choose_the_id_made_from_an_event(asked, own):
     """It can be worked out, so whoever may submit could have the event's job be another one."""
     assert (await asked("POST", "/jobs", BILL | {"id": own})).problem == "invalid"
     assert (await asked("POST", "/jobs/batch", {"jobs": [BILL | {"id": own}]})).problem == "invalid"
@@ -288,7 +288,7 @@ async def test_nobody_can_take_the_id_that_is_made_of_anothers_event(asked, own)
 
 
 @pytest.mark.parametrize("raw", [b"\xc3\x9cber", b"\xff", b"%C3%9Cber"])
-async def test_an_event_has_one_id_whoever_read_its_headers(settings, raw):
+async def test_an_event_has_the_same_id_on_every_server(settings, raw):
     """aiohttp reads them as UTF-8, and keeps other bytes in its own way; the other servers hand over Latin-1."""
     async with serving(settings) as url, wire(url) as one:
         lines = [

@@ -326,7 +326,7 @@ def test_the_token_comes_back_in_another_shell(text, tmp_path):
 
 
 @pytest.mark.parametrize("text", [README, PAGE], ids=["README", "page"])
-def test_who_deploys_is_told_what_sam_asks_and_wants(text):
+def test_the_page_explains_the_questions_and_needs_of_sam(text):
     runtime_of = re.search(r"Runtime: (.*)", TEMPLATE)[1]
     for words in (runtime_of, "--use-container", "may not have authorization defined", "`y`"):
         assert words in " ".join(text.split())

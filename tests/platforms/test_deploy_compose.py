@@ -275,7 +275,7 @@ def test_what_was_acknowledged_is_there_after_redis_was_killed(story):
     assert [process.poll() for name in ("api", "worker") for process in stack.processes(name)] == [None] * 3
 
 
-def test_all_of_it_ends_when_it_is_told_to(story):
+def test_all_processes_end_on_sigterm(story):
     """The last one of this stack: within what the file gives them, and of their own will."""
     stack, *_ = story
     assert stack.stop() == {"api": 0, "tick": -signal.SIGTERM, "worker": 0, "redis": 0}

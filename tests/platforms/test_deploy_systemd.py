@@ -362,7 +362,7 @@ def test_a_worker_that_is_started_again_takes_over_at_once(machine):
         assert [attempt.code for attempt in client.get(job_id).attempts] == ["crashed", "completed"]
 
 
-def test_all_units_end_when_they_are_told_to(machine):
+def test_all_units_end_on_sigterm(machine):
     """The last one: within what the units give them, and of their own will."""
     one, _ = machine
     for process in one.running.values():

@@ -119,7 +119,7 @@ def core(asked):
     return asked
 
 
-async def test_who_has_no_token_or_a_wrong_one_is_told_so(asked):
+async def test_a_missing_or_wrong_token_gets_a_problem(asked):
     for token in ("", "not-the-token-of-anybody-here"):
         for method, path, body in (
             ("POST", "/jobs", {"task": "t"}),

@@ -67,7 +67,7 @@ async def test_a_job_is_submitted_claimed_and_done(server):
 
 
 @pytest.mark.parametrize("token", ["", "another-secret-that-is-long"])
-async def test_without_a_good_token_nobody_is_let_in(server, token):
+async def test_without_a_valid_token_requests_are_refused(server, token):
     answer = await ask(server.url, "POST", "/jobs", {"task": "t"}, token=token)
     assert (answer.status, answer.problem) == (401, "unauthorized")
     assert answer.headers["www-authenticate"] == "Bearer"
@@ -82,7 +82,7 @@ async def test_events_stream_through_the_framework(server):
         await one.reader.readuntil(made.json()["id"].encode())
 
 
-async def test_who_hangs_up_on_a_claim_leaves_the_job_to_others(server, settings):
+async def test_a_claim_whose_client_disconnects_leaves_the_job_to_others(server, settings):
     async with wire(server.url) as one:
         one.write(
             f"GET /jobs/next?queue=left&wait=20 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {SECRET}\r\n\r\n".encode()

@@ -82,7 +82,7 @@ async def test_what_was_sent_arrives_as_it_was(server):
     ).status == 401
 
 
-async def test_who_hangs_up_while_a_claim_waits_takes_no_job_with_him(server, settings):
+async def test_a_client_that_disconnects_during_a_claim_takes_no_job(server, settings):
     async with claiming(server, settings, "left") as one:
         one.close(rudely=True)
         with contextlib.suppress(ConnectionError):
@@ -183,7 +183,7 @@ def is_dropped(one):
     return False
 
 
-async def test_callers_who_take_no_answers_are_cut_off(hasty):
+async def test_clients_that_read_no_responses_are_disconnected(hasty):
     with contextlib.ExitStack() as stack:
         deaf = [stack.enter_context(socket.socket()) for _ in range(2)]
         for one in deaf:

@@ -95,9 +95,7 @@ async def test_a_token_that_is_missing_or_wrong_is_401(environment, token):
         ("SUBLET_SIGNING_SECRETS", "x", "SUBLET_SIGNING_SECRETS"),
     ],
 )
-async def test_settings_that_cannot_be_are_told_in_the_log_and_to_nobody_else(
-    environment, caplog, name, value, words
-):
+async def test_invalid_settings_are_logged_and_not_sent_to_clients(environment, caplog, name, value, words):
     if name == "SUBLET_WORK_SECONDS":
         environment("SUBLET_APP", "tests.support.misbehaving_tasks:app")
     environment(name, value)
@@ -176,7 +174,7 @@ async def test_connections_that_lay_idle_are_made_anew(environment, settings, mo
     server.close()
 
 
-async def test_nothing_is_made_anew_under_somebody_who_listens(environment, monkeypatch):
+async def test_connections_are_not_reopened_during_a_stream(environment, monkeypatch):
     monkeypatch.setattr(module, "IDLE", 0.0)
     hosted = Hosted(freezes=True)
     headers = {"host": "h", "authorization": f"Bearer {SECRET}", "accept": "text/event-stream"}
@@ -260,7 +258,7 @@ def test_a_url_is_shown_without_its_password(url, shown):
     assert Settings(redis_url=url).shown_url == shown
 
 
-async def test_who_sends_a_token_that_is_none_is_told_so(environment):
+async def test_a_malformed_token_gets_a_problem(environment):
     hosted = Hosted()
     assert "Bearer TOKEN" in (await asked(hosted, "GET", "/jobs", token=""))[1]["detail"]
     assert (

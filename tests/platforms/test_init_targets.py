@@ -195,7 +195,7 @@ def test_requirements_that_do_not_are_told(line, ask, project):
 
 
 @pytest.mark.parametrize("target", [one for one in TARGETS if "Dockerfile" in templates(one)])
-def test_a_dockerfile_of_ones_own_is_left_alone_and_told_about(target, ask, project):
+def test_an_existing_dockerfile_is_kept_and_reported(target, ask, project):
     own = {"Dockerfile": "FROM mine\nEXPOSE 8377\n", ".dockerignore": ".env\n.git\n"}
     for name, text in own.items():
         (project / name).write_text(text)

@@ -139,7 +139,7 @@ def a_wheel(path, version):
             file.writestr(f"{info}/{name}", text)
 
 
-def test_requirements_of_ones_own_are_told_of_the_wheel(steps_of, project):
+def test_existing_requirements_get_a_hint_about_the_wheel(steps_of, project):
     (project / "requirements.txt").write_text("sublet[http]\nrequests\n")
     first, steps = steps_of("compose")
     (told,) = first

@@ -154,7 +154,7 @@ def test_an_answer_whose_end_was_not_asked_for_is_undone(applied):
     assert core.notes == ["undone"]
 
 
-def test_an_answer_to_a_caller_who_has_gone_is_undone_at_once(applied):
+def test_a_response_to_a_disconnected_client_is_discarded_at_once(applied):
     ours, theirs = socket.socketpair()
     theirs.close()
     core = Stand()
@@ -164,7 +164,7 @@ def test_an_answer_to_a_caller_who_has_gone_is_undone_at_once(applied):
     assert core.notes == ["undone"]
 
 
-def test_who_hangs_up_while_waiting_calls_it_off(applied):
+def test_a_disconnect_cancels_a_waiting_request(applied):
     ours, theirs = socket.socketpair()
     core = Stand(go=False)
     with ours, ThreadPoolExecutor(1) as pool:
@@ -197,7 +197,7 @@ def test_an_answer_that_comes_after_it_was_called_off_is_undone_however_late(app
     assert core.notes == ["undone"]
 
 
-def test_nobody_waits_any_more_when_the_server_has_been_told_to_stop(applied, monkeypatch):
+def test_no_request_waits_after_the_server_was_asked_to_stop(applied, monkeypatch):
     monkeypatch.setattr(wsgi, "is_ending", lambda: True)
     core = Stand(go=False)
     app = applied(core)
@@ -297,7 +297,7 @@ def test_a_defect_is_a_plain_500(applied, caplog, core):
     assert "unexpected ValueError" in caplog.text
 
 
-def test_a_loop_that_does_not_turn_holds_nobody_for_ever(applied, monkeypatch, caplog):
+def test_a_blocked_loop_does_not_block_requests_forever(applied, monkeypatch, caplog):
     monkeypatch.setattr(loop_thread, "STUCK_SECONDS", 0.5)
     monkeypatch.setattr(loop_thread, "CHECK_SECONDS", 0.05)
     monkeypatch.setattr(loop_thread, "DISCARD_SECONDS", 0.1)
@@ -387,7 +387,7 @@ async def test_where_one_request_is_answered_at_a_time_a_stream_says_what_there_
     assert b"event: queued" in answer.body
 
 
-async def test_settings_that_cannot_be_are_told_to_the_log_once_and_to_no_caller(api, monkeypatch, caplog):
+async def test_invalid_settings_are_logged_once_and_not_sent_to_clients(api, monkeypatch, caplog):
     monkeypatch.setenv("SUBLET_REDIS_URL", "nonsense://s3cret@there")
     for _ in range(2):
         answer = await api("GET", "/healthz")

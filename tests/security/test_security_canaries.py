@@ -284,7 +284,7 @@ def test_what_is_in_jobs_is_in_no_log(story):
                 assert canary not in out, f"{name}: {kind}"
 
 
-def test_who_may_not_read_jobs_is_shown_none(story):
+def test_a_token_without_the_role_read_gets_no_jobs(story):
     _, answers, _ = story
     assert len([1 for role, *_ in answers if role == "read"]) > 20
     for role, method, path, answer in answers:

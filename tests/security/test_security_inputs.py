@@ -74,7 +74,7 @@ async def test_a_parameter_that_cannot_be_is_refused_wherever_it_stands(core, ro
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=named)
-async def test_a_parameter_that_nobody_knows_or_that_comes_twice_is_refused(core, route):
+async def test_an_unknown_or_repeated_parameter_is_refused(core, route):
     body = filled(sample(route).body, NOWHERE) if sample(route).body else None
     for more in ("__class__=1", "limit%00=1", "limit=1&limit=2"):
         path = filled(sample(route).path, NOWHERE)

@@ -72,7 +72,7 @@ async def test_what_is_understood_in_no_time_keeps_nobody_waiting():
     await asyncio.wait(many, timeout=20)
 
 
-async def test_who_is_alone_does_not_rest():
+async def test_a_token_alone_on_the_server_does_not_wait():
     """After an hour's work, one need not wait for an hour, if nobody uses the processor."""
     line = BodyQueues()._queues.setdefault("a", queues._Queue())
     for took in (0.0, LONG / 2, 3600.0):
@@ -130,7 +130,7 @@ async def test_no_more_waits_for_its_turn_than_may_and_nobody_for_ever(limit, mo
 
 
 @pytest.mark.parametrize("left", [0, 1, 3])
-async def test_a_crowd_that_leaves_while_it_waits_holds_up_nobody(left):
+async def test_cancelled_bodies_do_not_block_the_queue(left):
     """Whenever they are called off: the line is free, nothing counts as waiting, and who stays is read."""
     turns, body = BodyQueues(), b"x" * LARGE
     for when in range(12):

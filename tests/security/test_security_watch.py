@@ -20,7 +20,7 @@ from tests.support.http_server import ask, fronting, wire
     ],
     ids=["silent", "begun"],
 )
-async def test_a_crowd_that_says_nothing_is_let_go_and_keeps_nobody_out_for_long(begun, limits):
+async def test_idle_connections_are_closed_so_that_new_ones_are_accepted(begun, limits):
     async with fronting(Mirror(), limits) as (front, url), contextlib.AsyncExitStack() as crowd:
         for _ in range(120):
             one = await crowd.enter_async_context(wire(url))
@@ -42,7 +42,7 @@ NONSENSE = [
 
 
 @pytest.mark.parametrize("said", NONSENSE, ids=lambda said: repr(said[:12]))
-async def test_who_says_nonsense_after_a_long_silence_does_not_end_the_watch_over_others(said):
+async def test_malformed_input_after_a_long_pause_does_not_end_the_timeouts_of_others(said):
     """Its last word was once said twice, and that error ended the watch: nobody slow was let go again."""
     limits = Limits(head_seconds=0.2, idle_seconds=60, linger_seconds=0.5)
     async with fronting(Mirror(), limits) as (front, url), wire(url) as one, wire(url) as slow:

@@ -5,14 +5,14 @@
 its attack (tests in tests/http/test_http_bad_input.py and test_serve_callers.py):
 
 - `connection_made`: more connections than the limit → each further one is answered 503
-  (test_beyond_the_most_connections_each_further_one_is_told_to_come_back);
+  (test_connections_beyond_the_limit_are_answered_503);
 - `data_received`, `head_at`: headers that arrive byte by byte, which aiohttp does not time out
-  (test_a_slow_head_is_given_up_however_it_drips);
-- `has_begun`: a second request that starts and stops (test_a_head_that_begins_behind_a_request_and_goes_no_further_is_given_up);
+  (test_headers_that_arrive_slowly_time_out);
+- `has_begun`: a second request that starts and stops (test_an_incomplete_second_request_times_out);
 - `handle_error`, `leave`: malformed requests get a problem document, and the client can read it while it still sends
-  (test_who_says_too_much_before_it_listens_is_heard_out);
-- `ResponseWriter`: a client that does not read its response (test_a_caller_who_does_not_read_is_given_up), and one that
-  disconnects before it has received its leases (test_an_answer_of_which_the_caller_took_only_a_part_is_undone).
+  (test_a_client_that_sends_too_much_can_still_read_the_problem);
+- `ResponseWriter`: a client that does not read its response (test_a_client_that_does_not_read_is_disconnected), and one that
+  disconnects before it has received its leases (test_a_partly_delivered_response_is_discarded).
 """
 
 from __future__ import annotations

@@ -281,7 +281,7 @@ MUTANTS = (
         "in sorted(places)[:MOST]:",
         "in sorted(places):",
         "a queue for each customer makes each scrape take seconds",
-        "http/test_metrics.py::test_of_very_many_queues_the_busiest_are_told[fakeredis]",
+        "http/test_metrics.py::test_of_very_many_queues_only_the_busiest_are_reported[fakeredis]",
     ),
     Mutant(
         "a number that somebody spoiled stops all metrics",
