@@ -156,7 +156,7 @@ async def test_a_store_looks_before_it_orders(desk, store):
         await store.follow(store.operations.cancel("0-nobody"))
 
 
-async def test_the_waiting_are_told(desk):
+async def test_waiting_clients_are_notified(desk):
     await desk.submit("a")
     await desk.watch("a")
     with desk.raw.pubsub(ignore_subscribe_messages=True) as pubsub:

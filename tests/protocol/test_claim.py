@@ -87,7 +87,7 @@ async def test_each_claim_uses_up_a_try_and_counts_an_attempt(desk):
         await desk.fail(lease)
 
 
-async def test_the_next_attempt_is_told_how_the_last_one_ended(desk):
+async def test_the_next_attempt_gets_the_code_of_the_last_one(desk):
     await desk.fail(await desk.running("a", rules="backoff=0:1:0"), code="ValueError")
     lease = await desk.take("a")
     assert lease.recovered == "ValueError"
@@ -272,7 +272,7 @@ async def test_a_claim_that_leaves_work_wakes_the_next_worker(desk):
     assert [desk.markers(queue) for queue in ("one", "two", "three")] == [1, 1, 0]
 
 
-async def test_a_claim_that_takes_all_wakes_nobody(desk):
+async def test_a_claim_that_takes_all_jobs_wakes_no_worker(desk):
     await desk.submit("a", "b")
     desk.raw.delete(keys.wake(desk.base, "q"))
     await desk.claim(2)
@@ -323,7 +323,7 @@ async def test_a_claim_that_leaves_nothing_behind_leaves_no_marker(desk):
     assert desk.markers() == 0
 
 
-async def test_a_job_with_rules_that_are_none_keeps_nobody_from_the_jobs_behind_it(desk):
+async def test_a_job_with_invalid_rules_does_not_block_later_jobs(desk):
     """Submit refuses such rules, but another program may write them."""
     await desk.submit("a", "b")
     job = keys.job(desk.base, "a")

@@ -169,7 +169,7 @@ async def test_a_keys_window_lasts_longer_by_the_jump(desk, clock):
     assert [each.created for each in await desk.submit("b", rules=rules)] == [True]
 
 
-async def test_an_alarm_that_is_now_far_away_keeps_nobody_from_an_earlier_moment(desk, clock):
+async def test_an_alarm_that_is_now_far_away_does_not_hide_an_earlier_moment(desk, clock):
     await desk.submit("far", rules="delay=1500")
     assert (await desk.ask(worker="dead")).next_in < 2
     clock.jump(-HOUR)

@@ -115,7 +115,7 @@ async def test_all_partitions_go_and_no_other_namespace(desk):
 
 
 @pytest.mark.parametrize("name", ["", "a*", "a?", "[ab]", "a b", "{a", "a}", "a\\", "ä"])
-async def test_what_is_no_name_is_refused(desk, name):
+async def test_an_invalid_name_is_refused_by_drop(desk, name):
     for plan in (contents(name), drop(name)):
         with pytest.raises(Invalid):
             await follow(desk.run, plan)
@@ -139,7 +139,7 @@ async def test_a_base_that_is_made_to_be_marked_has_the_number_of_the_others(des
     assert [*filter(None, made)][:1] == ["4"]
 
 
-async def test_who_calls_meanwhile_writes_nothing(desk):
+async def test_calls_during_a_drop_write_nothing(desk):
     """Between any two calls a client submits, claims and creates the namespace: no key stays behind."""
     name = namespace(desk)
     for partition in (0, 1):
@@ -437,7 +437,7 @@ def test_the_command_answers_programs(shell, name):
     assert said["deleted"] > 5
 
 
-def test_without_a_terminal_nobody_is_taken_to_agree(shell, name):
+def test_without_a_terminal_a_drop_is_not_confirmed(shell, name):
     done = shell.run("drop", name, stdin=f"{name}\n")
     assert (done.returncode, done.stdout) == (1, "")
     assert f"drop {name} --yes" in done.stderr
@@ -472,7 +472,7 @@ def test_on_a_terminal_it_asks_for_the_name(shell, name, words):
     assert shell.json("stats")["states"]["queued"] == 1
 
 
-def test_who_types_the_name_agrees(shell, name):
+def test_typing_the_name_confirms_a_drop(shell, name):
     code, shown = answer(shell, name, f"{name}\n")
     assert code == 0
     assert f"dropped {name}" in shown

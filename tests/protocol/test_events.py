@@ -436,7 +436,7 @@ async def test_words_of_a_stranger_do_not_reach_a_stream(store, listen, raw, bas
     assert reader.jobs == ["0-a", "0-b"]
 
 
-async def test_an_id_beyond_all_calendars_stops_nobody(store, page, raw, base):
+async def test_an_id_beyond_all_calendars_stops_no_reader(store, page, raw, base):
     """Another program wrote it; Redis counts upwards from it."""
     await submit(store, "a")
     raw.xadd(keys.events(base), {"jobs": "0-b", "state": "queued", "code": "x"}, id=f"{2**64 - 2}-7")

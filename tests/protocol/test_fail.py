@@ -161,7 +161,7 @@ async def test_a_script_cuts_what_a_foreign_client_did_not(desk):
 
 
 @pytest.mark.parametrize("code", ["", "two words", "a\nb", "naïve"])
-async def test_a_code_that_is_no_word_becomes_failed(desk, code):
+async def test_an_invalid_code_becomes_failed(desk, code):
     await desk.fail(await desk.running("a"), code, "message")
     assert desk.job("a")["attempt:1"].split("\n")[0].endswith(" failed")
 

@@ -145,7 +145,7 @@ async def test_where_others_have_all_the_ids_of_an_occurrence_it_says_so(desk):
         ("occurrence", b"abc"),
     ],
 )
-async def test_one_that_is_spoiled_is_not_fired_and_the_others_are(desk, field, value):
+async def test_a_malformed_schedule_is_not_fired_and_the_others_are(desk, field, value):
     for name in ("s", "bad"):
         await desk.put(name)
     desk.raw.hset(keys.schedule(desk.base, "bad"), field, value)
@@ -171,7 +171,7 @@ async def test_one_whose_queue_is_a_key_of_a_wrong_type_is_not_fired_and_the_oth
 # once
 
 
-async def test_of_many_who_fire_an_occurrence_one_does(desk):
+async def test_of_many_callers_one_fires_an_occurrence(desk):
     await desk.put()
     shots = [firing.fire(desk.base, f"w{i}", [FireRequest(PICK, [1000], 0, 2000, 2000)]) for i in range(20)]
     answers = [answer for (answer,) in await asyncio.gather(*map(desk.run, shots))]
@@ -179,7 +179,7 @@ async def test_of_many_who_fire_an_occurrence_one_does(desk):
     assert desk.members("queue:q") == ["0-s:1000"]
 
 
-async def test_of_many_who_look_at_once_one_fires(desk, store):
+async def test_of_many_concurrent_callers_one_fires(desk, store):
     """As claims and ticks do, by the plan of the schedule."""
     plan = b'{"when":{"every":3600}}'
     await desk.put(plan=plan, occurrence=3_600_000)
@@ -198,7 +198,7 @@ async def test_fired_again_after_a_lost_reply_it_is_answered_as_before_and_chang
     assert await desk.fire(PICK, 1000, missed=2, then=2000, by="another") == "CHANGED"
 
 
-async def test_who_picked_and_died_delays_an_occurrence_by_two_seconds(desk):
+async def test_a_caller_that_dies_after_a_pick_delays_an_occurrence_by_two_seconds(desk):
     await desk.put()
     assert len((await desk.pick()).picks) == 1
     desk.elapse(2)
@@ -226,7 +226,7 @@ async def test_a_schedule_that_was_changed_since_it_was_picked_is_left_alone(des
     assert desk.everything() == before
 
 
-async def test_a_paused_schedule_is_not_fired_by_whoever_knows_its_revision(desk):
+async def test_a_paused_schedule_is_not_fired_with_its_revision(desk):
     await desk.put(paused=True)
     assert await desk.fire(PICK, 1000, then=2000) == "CHANGED"
     assert desk.raw.zscore(keys.schedules(desk.base), "s") == NEVER

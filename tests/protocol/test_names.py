@@ -96,7 +96,7 @@ def test_two_names_never_give_one_key_and_all_stay_in_the_slot(namespace, one, t
         assert key_slot(key.encode()) == key_slot(base.encode())
 
 
-def test_a_queue_and_a_key_are_told_apart_wherever_one_ends():
+def test_a_queue_and_a_key_cannot_be_confused():
     """For example queue `a` with key `a:a`, and queue `a:a` with key `a`: all short names of these letters."""
     words = ["".join(word) for n in (1, 2, 3) for word in itertools.product("a:|", repeat=n)]
     both = [(queue, key) for queue in words if "|" not in queue for key in words]
@@ -172,7 +172,7 @@ async def test_a_script_refuses_it(verb, desk, data):
     assert desk.everything() == before
 
 
-async def test_a_script_refuses_a_key_that_is_none(desk):
+async def test_a_script_refuses_an_invalid_key(desk):
     """A key is one of the rules, so it must not contain blanks or invisible characters."""
     for bad in HOSTILE[:-2]:
         before = desk.everything()
@@ -186,7 +186,7 @@ async def test_a_script_refuses_a_key_that_is_none(desk):
 
 @FEW
 @given(BAD)
-def test_a_namespace_that_is_none_is_refused(name):
+def test_an_invalid_namespace_is_refused(name):
     with pytest.raises(Invalid, match="namespace"):
         Settings.read(namespace=name)
 

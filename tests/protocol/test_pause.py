@@ -38,7 +38,7 @@ async def test_what_falls_due_or_comes_back_waits_with_the_others(desk):
     assert sorted(desk.members("queue:q")) == ["back", "due", "lost"]
 
 
-async def test_nobody_is_woken_for_a_paused_queue(desk):
+async def test_no_worker_is_woken_for_a_paused_queue(desk):
     await desk.arrange("pause")
     await desk.submit("a")
     assert desk.markers() == 0

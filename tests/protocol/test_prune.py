@@ -254,7 +254,7 @@ async def test_an_id_without_a_job_is_dropped(desk):
     assert desk.members("dead") == []
 
 
-async def test_a_store_prunes_and_tells(desk, store):
+async def test_a_store_prunes_and_returns_the_numbers(desk, store):
     await finish(desk, "a", "completed")
     desk.elapse(2 * DAY)
     assert await store.follow(store.operations.prune()) == (1, False)

@@ -152,7 +152,7 @@ async def test_two_reaps_at_once_move_everything_once(desk):
     assert [await desk.reap(), await desk.reap()] == [(10, 0, False), (0, 0, False)]
 
 
-async def test_it_is_noted_who_looked_and_when(desk):
+async def test_maintenance_is_recorded_with_caller_and_time(desk):
     await desk.reap()
     at, by = desk.raw.hget(desk.base, "maintenance").split(" ")
     assert abs(int(at) - desk.now()) < 5000
@@ -168,7 +168,7 @@ async def test_ids_that_point_nowhere_are_dropped(desk):
     assert (desk.places("ghost"), desk.state("ghost")) == ([], None)
 
 
-async def test_a_store_reaps_and_tells(desk, store):
+async def test_a_store_reaps_and_returns_the_numbers(desk, store):
     await desk.running("a")
     desk.elapse(30)
     assert (await store.follow(store.operations.reap("tick")))[:3] == (1, 0, False)

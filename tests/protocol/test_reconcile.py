@@ -142,7 +142,7 @@ async def test_the_same_call_again_gets_the_same_answers_until_the_jobs_move_on(
     assert await desk.reconcile(a, b) == ["queued", "LEASE_LOST"]
 
 
-async def test_two_who_reconcile_at_once_end_each_lease_once(desk):
+async def test_two_concurrent_reconciles_end_each_lease_once(desk):
     lease = await desk.running("a")
     assert await desk.reconcile(lease, lease) == ["queued", "queued"]
     assert (desk.counter("expired"), len(desk.events())) == (1, 3)

@@ -112,7 +112,7 @@ async def test_while_jobs_come_and_go_the_count_is_exact(desk):
     assert (await follow(desk.run, recount(desk.base, "look"))).found == []
 
 
-async def test_where_too_much_moves_it_says_so_and_leaves_the_numbers(desk):
+async def test_with_too_many_changes_a_recount_fails_and_leaves_the_numbers(desk):
     await several(desk)
     desk.raw.hset(keys.backlog(desk.base), "q jobs", 70)
 
@@ -158,7 +158,7 @@ def pass_by(desk, n, keep=10_000):
 
 
 @pytest.mark.parametrize("always", [False, True])
-async def test_what_was_mended_before_something_moved_is_told(desk, always):
+async def test_repairs_before_a_change_are_reported(desk, always):
     """More queues than one call takes, all wrong, and a job moves after the first call: once, or each time."""
     for i in range(150):
         await desk.submit(f"j{i}", queue=f"q{i:03d}")

@@ -146,7 +146,7 @@ async def test_a_repair_beside_a_server_that_goes_on_losing_keys_has_an_end(desk
 
 
 @pytest.mark.parametrize("rule", ["tries=x", "backoff=1000:2", "at=zz", "delay=zz", "window=zz"])
-async def test_a_job_whose_header_cannot_be_is_left_where_it_stands(desk, rule):
+async def test_a_job_with_an_invalid_header_is_left_unchanged(desk, rule):
     await desk.submit("a", "b", rules="key=k")
     await desk.submit("c")
     spec = desk.job("a")["spec"]
@@ -159,7 +159,7 @@ async def test_a_job_whose_header_cannot_be_is_left_where_it_stands(desk, rule):
     assert await look(desk, ("queue:q", "a"), ("dead", "a"), ("key:q|k", "a")) == ["foreign"] * 3
 
 
-async def test_what_an_enlist_left_that_stopped_half_way_is_removed(desk):
+async def test_the_remains_of_an_interrupted_enlist_are_removed(desk):
     for name in ("w", "v"):
         await desk.enlist(name)
     for name in ("w", "half"):
@@ -223,7 +223,7 @@ async def test_what_stands_in_two_structures_is_left_in_the_one_that_its_state_n
     assert desk.everything() == before
 
 
-async def test_what_is_left_of_a_job_is_removed_and_told(desk):
+async def test_the_remains_of_a_job_are_removed_and_reported(desk):
     await desk.submit("a", "b")
     desk.raw.hdel(keys.job(desk.base, "a"), "spec")
     desk.raw.hset(keys.job(desk.base, "c"), "state", "queued")
@@ -276,7 +276,7 @@ NONE = ["spoiled", "1 ", "0x1", "1e0", "1.0", "-1", "9" * 20]
 
 
 @pytest.mark.parametrize("rank", NONE)
-async def test_a_lease_whose_rank_is_none_ends_like_another(desk, rank):
+async def test_a_lease_with_an_invalid_rank_ends_like_another(desk, rank):
     """A reap cannot be undone half-way; a repair before it finds the fault."""
     for job_id in ("a", "b"):
         await desk.running(job_id, lease=1)
@@ -290,7 +290,7 @@ async def test_a_lease_whose_rank_is_none_ends_like_another(desk, rank):
 
 @pytest.mark.parametrize("spoiled", NONE)
 @pytest.mark.parametrize("field", ["attempt", "tries_left"])
-async def test_a_jobs_number_that_is_none_is_put_right(desk, field, spoiled):
+async def test_an_invalid_number_of_a_job_is_repaired(desk, field, spoiled):
     """A waiting job starts again with it; a running job is queued again."""
     await desk.running("held")
     await desk.submit("a")
@@ -460,7 +460,7 @@ SCORES = ["inf", "-inf", "1e17"]
 
 
 @pytest.mark.parametrize("score", SCORES)
-async def test_a_score_that_is_no_moment_counts_as_none(desk, score):
+async def test_an_invalid_score_counts_as_missing(desk, score):
     """Invalid scores of jobs, workers and schedules are repaired like missing ones."""
     await one_of_each(desk)
     names = {"scheduled": "late", "running": "held", "completed": "done", "dead": "dead", "cancelled": "off"}
@@ -488,14 +488,14 @@ async def test_a_moment_that_is_the_last_one_is_left(desk):
     assert await put_right(desk, ("job", "late"), ("job", "dead")) == ["sound", "sound"]
 
 
-async def test_a_worker_whose_name_cannot_be_is_removed(desk):
+async def test_a_worker_with_an_invalid_name_is_removed(desk):
     await desk.enlist("w")
     desk.raw.hset(keys.worker(desk.base, "a b"), mapping={"life": "x", "enlisted_at": desk.now()})
     desk.raw.zadd(keys.workers(desk.base), {"a b": desk.now()})
     assert await put_right(desk, ("worker", "w"), ("worker", "a b")) == ["sound", "stray, lost"]
 
 
-async def test_what_no_script_writes_and_nobody_can_mend_is_told_and_left(desk):
+async def test_data_that_cannot_be_repaired_is_reported_and_left(desk):
     """Invalid names, settings and partition counts are reported; other faults beside them are repaired."""
     await one_of_each(desk)
     await desk.arrange("configure", "r", None, "jobs=7")
@@ -543,7 +543,7 @@ async def test_what_is_not_as_it_must_be_is_refused(desk):
         await desk.run(verbs.repair(desk.base, "look", [("job", "a")] * 101))
 
 
-async def test_a_walk_that_may_not_look_at_everything_says_so(desk):
+async def test_a_walk_without_all_rights_reports_it(desk):
     await desk.submit(*(f"j{i}" for i in range(150)))
     for i in range(6):
         await desk.submit(*(f"{i}j{n}" for n in range(150)))

@@ -21,7 +21,7 @@ async def test_a_worker_is_woken_if_there_is_work(desk):
     assert desk.markers() == 1
 
 
-async def test_nobody_is_woken_for_an_empty_queue(desk):
+async def test_no_worker_is_woken_for_an_empty_queue(desk):
     await desk.arrange("pause")
     await desk.arrange("resume")
     assert desk.markers() == 0

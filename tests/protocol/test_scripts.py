@@ -100,7 +100,7 @@ async def test_an_error_that_no_script_means_stays_redis_own(run, desk):
         await run(Call((("HINCRBY", desk.base, "layout", "x"),), int))
 
 
-async def test_a_key_of_a_wrong_type_is_told_in_words(run, desk):
+async def test_a_key_of_a_wrong_type_is_a_clear_error(run, desk):
     desk.raw.set(f"{desk.base}:running", "no sorted set")
     with pytest.raises(Unfit, match=r"a key of this namespace has a wrong type.*\(WRONGTYPE\)"):
         await run(verbs.reap(desk.base, limit=1, by="w"))

@@ -39,7 +39,7 @@ async def crewed(desk, n, settings=ONE):
 # the computation
 
 
-async def test_where_nothing_is_to_do_nobody_is_owed(desk):
+async def test_without_jobs_no_worker_is_owed(desk):
     await desk.pool("p", 0, "queues=q invoker=http max=3", "https://example.org")
     told = await desk.summon(5)
     assert (told.given, told.word, told.settings, told.target) == (
@@ -92,14 +92,14 @@ async def test_as_many_are_wanted_as_work_off_what_waits_in_time(desk, ready, se
     assert (told["ready"], told["wanted"], told["owed"]) == (ready, wanted, wanted)
 
 
-async def test_what_waits_in_a_paused_queue_wants_nobody(desk):
+async def test_jobs_of_a_paused_queue_want_no_worker(desk):
     await desk.pool()
     await jobs(desk, 50)
     await desk.arrange("pause")
     assert (await looked(desk))["owed"] == 0
 
 
-async def test_what_is_scheduled_wants_nobody_yet(desk):
+async def test_scheduled_jobs_want_no_worker_yet(desk):
     await desk.pool()
     await jobs(desk, 50, rules="delay=60000")
     assert (await looked(desk))["wanted"] == 0
@@ -237,7 +237,7 @@ async def test_what_is_told_of_a_queue_counts_instead_of_what_is_here(desk):
 # summonses
 
 
-async def test_two_who_ask_are_not_given_the_same(desk):
+async def test_two_callers_get_different_summonses(desk):
     await desk.pool("p", 0, ONE)
     await jobs(desk, 40)
     told = await asyncio.gather(*(desk.summon(3) for _ in range(10)))
@@ -275,7 +275,7 @@ async def test_a_summons_is_waited_for_as_long_as_is_said_and_then_another_is_gi
     assert desk.raw.hmget(keys.pool(desk.base, "p"), "summoned", "lost", "arrived") == ["2", "1", None]
 
 
-async def test_who_comes_is_crew_and_waited_for_no_more(desk):
+async def test_a_worker_that_enlists_joins_the_crew_and_uses_its_summons(desk):
     await desk.pool("p", 0, ONE)
     await jobs(desk, 40)
     await desk.summon(3, summons="s" * 22)
@@ -392,7 +392,7 @@ async def test_who_is_not_heard_of_for_12_s_is_crew_no_more(desk):
     assert (told["crew"], told["owed"]) == (1, 1)
 
 
-async def test_who_leaves_is_crew_no_more_at_once(desk):
+async def test_a_worker_that_leaves_is_removed_from_the_crew_at_once(desk):
     await crewed(desk, 1)
     await desk.reconcile(worker="w0")
     assert (await looked(desk))["crew"] == 0
@@ -474,7 +474,7 @@ async def test_what_makes_no_sense_is_refused_and_changes_nothing(desk, wrong, e
     assert desk.everything() == before
 
 
-async def test_numbers_that_somebody_spoiled_begin_anew(desk):
+async def test_invalid_averages_start_again(desk):
     await desk.pool()
     await jobs(desk, 5)
     spoiled = ("at", "came", "ended", "took", "rate", "run", "ran", "over", "running", "came_at", "summoned")
@@ -493,7 +493,7 @@ async def test_32_queues_are_summed(desk):
     assert (await looked(desk, elsewhere=far))["ready"] == 320
 
 
-async def test_a_summoned_worker_hears_that_it_is_to_drain(desk):
+async def test_a_summoned_worker_is_asked_to_drain(desk):
     await desk.pool("p", 0, ONE)
     await jobs(desk, 1)
     await desk.summon(1, summons="s" * 22)

@@ -64,7 +64,7 @@ async def test_a_watched_job_says_when_a_lost_lease_was_its_last(desk, heard):
     assert heard() == ["a"]
 
 
-async def test_a_job_that_nobody_watches_ends_in_silence(desk, heard):
+async def test_a_job_without_watchers_publishes_nothing(desk, heard):
     await desk.complete(await desk.running("a"))
     assert heard() == []
 
@@ -117,7 +117,7 @@ async def test_the_pending_story_of_a_revived_job_is_not_told(desk):
 # the store
 
 
-async def test_a_store_hears_of_the_end_while_it_waits(store):
+async def test_a_store_is_notified_of_the_end_while_it_waits(store):
     await store.submit([Submission("0-a", "q", "t", "", b"{}")])
     waiting = asyncio.create_task(store.watch("0-a", wait=20))
     (lease,) = (await store.claim(worker="w", queues=["q"], n=1, lease=30)).leases

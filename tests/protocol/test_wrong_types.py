@@ -213,7 +213,7 @@ def assert_whole(desk, spoiled):
         assert desk.backlog(queue)[0] == len(waiting) + gone
 
 
-async def test_a_claim_passes_over_what_is_no_job(desk):
+async def test_a_claim_skips_values_of_another_type(desk):
     """A key of a wrong type in a job's place blocks nothing: the id is dropped, the next job is claimed, the next worker is woken."""
     await desk.submit("a", "b", "c")
     spoil(desk, keys.job(desk.base, "a"))
@@ -261,7 +261,7 @@ def spoil_job(desk, what):
 
 @pytest.mark.parametrize("state", ["queued", "returned", "lost", "held"])
 @pytest.mark.parametrize("what", FIELDS + WORDS)
-async def test_a_job_that_somebody_spoiled_stops_no_other(desk, what, state):
+async def test_a_malformed_job_does_not_stop_others(desk, what, state):
     """Nothing raises between two writes: the job goes on with default values, as do the other jobs of the call."""
     await desk.submit("before", "spoiled", "after")
     held = [] if state == "queued" else await desk.claim(3, lease=60 if state == "held" else 1)
@@ -285,7 +285,7 @@ async def test_a_job_that_somebody_spoiled_stops_no_other(desk, what, state):
 
 
 @pytest.mark.parametrize("what", FIELDS + WORDS)
-async def test_a_job_that_somebody_spoiled_is_completed_with_the_others(desk, what):
+async def test_a_malformed_job_is_completed_with_the_others(desk, what):
     await desk.submit("before", "spoiled", "after")
     held = await desk.claim(3)
     spoil_job(desk, what)
@@ -296,7 +296,7 @@ async def test_a_job_that_somebody_spoiled_is_completed_with_the_others(desk, wh
     assert_whole(desk, "")
 
 
-async def test_a_claim_passes_over_a_header_that_is_none(desk):
+async def test_a_claim_skips_an_invalid_header(desk):
     await desk.submit("a", "b")
     desk.raw.hset(keys.job(desk.base, "a"), "spec", "nothing that anybody reads")
     assert [lease.id for lease in await desk.claim(5)] == ["b"]
@@ -306,7 +306,7 @@ COUNTERS = ["seq", "fence", *reads.TOTALS]
 
 
 @pytest.mark.parametrize("verb", VERBS)
-async def test_a_counter_that_is_no_number_stops_nobody(desk, verb):
+async def test_an_invalid_counter_stops_no_call(desk, verb):
     """It starts again: a half-written move is worse than a wrong sum."""
     call = (await scene(desk))[verb]
     for name in COUNTERS:
@@ -341,7 +341,7 @@ async def test_a_counter_that_is_no_number_stops_nobody(desk, verb):
     assert verb == "claim" or [lease.id for lease in await desk.claim(1, queues=("r",))]
 
 
-async def test_after_its_number_was_spoiled_a_queue_is_still_first_come_first_served(desk):
+async def test_with_an_invalid_number_a_queue_is_still_first_in_first_out(desk):
     await desk.submit("a", "b")
     desk.raw.hset(desk.base, "seq", "spoiled")
     await desk.submit("c", "d")
@@ -349,7 +349,7 @@ async def test_after_its_number_was_spoiled_a_queue_is_still_first_come_first_se
     assert [lease.id for lease in await desk.claim(5)] == ["a", "b", "c", "d", "e"]
 
 
-async def test_what_is_lost_by_hand_takes_no_room_for_ever(desk):
+async def test_jobs_deleted_by_hand_do_not_count_for_ever(desk):
     await desk.arrange("configure", "q", None, "jobs=2")
     await desk.submit("a", "b", payload=b"x" * 50)
     desk.raw.delete(keys.job(desk.base, "a"))
@@ -359,7 +359,7 @@ async def test_what_is_lost_by_hand_takes_no_room_for_ever(desk):
     assert desk.backlog() == (0, 0)
 
 
-async def test_what_somebody_spoiled_is_passed_over_by_who_reads(desk):
+async def test_readers_skip_malformed_data(desk):
     """Queues, numbers and events: invalid text, numbers and settings are ignored, as by the scripts."""
     await desk.submit("a")
     await desk.submit("b", queue="r")

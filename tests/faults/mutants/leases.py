@@ -257,7 +257,7 @@ MUTANTS = (
         "whole_number(attempts, 0) + 1",
         "(attempts or 0) + 1",
         "one job that somebody spoiled stops all claims of its queue, and those before it run for ever, held by nobody",
-        "protocol/test_wrong_types.py::test_a_job_that_somebody_spoiled_stops_no_other[fakeredis-attempt=x-queued]",
+        "protocol/test_wrong_types.py::test_a_malformed_job_does_not_stop_others[fakeredis-attempt=x-queued]",
     ),
     Mutant(
         "a lease is as somebody spoiled it",
@@ -265,7 +265,7 @@ MUTANTS = (
         "attempt = whole_number(v[4], runs and '1')",
         "attempt = v[4]",
         "one job that somebody spoiled stops maintenance, and with it every queue of the partition",
-        "protocol/test_wrong_types.py::test_a_job_that_somebody_spoiled_stops_no_other[fakeredis-attempt=x-lost]",
+        "protocol/test_wrong_types.py::test_a_malformed_job_does_not_stop_others[fakeredis-attempt=x-lost]",
     ),
     Mutant(
         "a header is as somebody spoiled it",
@@ -273,7 +273,7 @@ MUTANTS = (
         "if string.find(value, PLAIN[name] or '^%d+$') or value == 'none' and name == 'timeout' then job[name] = value end",
         "job[name] = value",
         "a backoff that is none stops maintenance, and with it every queue of the partition",
-        "protocol/test_wrong_types.py::test_a_job_that_somebody_spoiled_stops_no_other[fakeredis-backoff=1000:2-lost]",
+        "protocol/test_wrong_types.py::test_a_malformed_job_does_not_stop_others[fakeredis-backoff=1000:2-lost]",
     ),
     Mutant(
         "claim takes as much as fits no reply",

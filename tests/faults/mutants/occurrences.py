@@ -97,7 +97,7 @@ MUTANTS = (
         "if v[1] ~= revision or v[2] ~= occurrence or v[9] == '1' then",
         "if v[1] ~= revision or v[9] == '1' then",
         "each trigger fires an occurrence once more, as soon as its job is forgotten",
-        "protocol/test_fire.py::test_of_many_who_fire_an_occurrence_one_does[fakeredis]",
+        "protocol/test_fire.py::test_of_many_callers_one_fires_an_occurrence[fakeredis]",
     ),
     Mutant(
         "an occurrence of an old plan is fired",
@@ -113,7 +113,7 @@ MUTANTS = (
         " or v[9] == '1' then",
         " then",
         "a trigger that does not know of pauses sets a paused schedule going again",
-        "protocol/test_fire.py::test_a_paused_schedule_is_not_fired_by_whoever_knows_its_revision[fakeredis]",
+        "protocol/test_fire.py::test_a_paused_schedule_is_not_fired_with_its_revision[fakeredis]",
     ),
     Mutant(
         "the answer of a firing is for everybody",

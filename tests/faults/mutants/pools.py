@@ -41,7 +41,7 @@ MUTANTS = (
         "math.max(0, wanted - crew - out)",
         "math.max(0, wanted - crew)",
         "each submit starts another worker until the first one has come",
-        "protocol/test_summon.py::test_two_who_ask_are_not_given_the_same[fakeredis]",
+        "protocol/test_summon.py::test_two_callers_get_different_summonses[fakeredis]",
     ),
     Mutant(
         "a summon sent again is another one",
@@ -129,7 +129,7 @@ MUTANTS = (
         "setting(queue.settings, 'paused') and 0 or queue.length",
         "queue.length",
         "workers are started for a queue that hands out nothing",
-        "protocol/test_summon.py::test_what_waits_in_a_paused_queue_wants_nobody[fakeredis]",
+        "protocol/test_summon.py::test_jobs_of_a_paused_queue_want_no_worker[fakeredis]",
     ),
     Mutant(
         "a pool's rate forgets nothing",
@@ -193,7 +193,7 @@ MUTANTS = (
         "  if crew then peek('ZREM', key('crew:' .. crew), worker) end\n",
         "",
         "a worker that was replaced by a deploy is missed for 12 s",
-        "protocol/test_summon.py::test_who_leaves_is_crew_no_more_at_once[fakeredis]",
+        "protocol/test_summon.py::test_a_worker_that_leaves_is_removed_from_the_crew_at_once[fakeredis]",
     ),
     Mutant(
         "a complaint sent again is counted again",

@@ -97,7 +97,7 @@ MUTANTS = (
         "local sum = peek('HINCRBY', hash, name, by)",
         "local sum = call('HINCRBY', hash, name, by)",
         "half of a move is written, and the other half is not",
-        "protocol/test_wrong_types.py::test_a_counter_that_is_no_number_stops_nobody[fakeredis-submit]",
+        "protocol/test_wrong_types.py::test_an_invalid_counter_stops_no_call[fakeredis-submit]",
     ),
     Mutant(
         "what is lost by hand is counted for ever",
@@ -105,7 +105,7 @@ MUTANTS = (
         "    backlog(ARGV[i], -lost, 0)\n",
         "",
         "a limited queue has room for one job less, with each that somebody deletes",
-        "protocol/test_wrong_types.py::test_what_is_lost_by_hand_takes_no_room_for_ever[fakeredis]",
+        "protocol/test_wrong_types.py::test_jobs_deleted_by_hand_do_not_count_for_ever[fakeredis]",
     ),
     Mutant(
         "submit takes any name",
@@ -201,7 +201,7 @@ MUTANTS = (
         "if queue.wakeups > 0 or setting(queue.settings, 'paused') then return end",
         "if queue.wakeups > 0 then return end",
         "each submit to a queue that stands still wakes a worker in vain",
-        "protocol/test_pause.py::test_nobody_is_woken_for_a_paused_queue[fakeredis]",
+        "protocol/test_pause.py::test_no_worker_is_woken_for_a_paused_queue[fakeredis]",
     ),
     Mutant(
         "claim takes from a paused queue",

@@ -73,7 +73,7 @@ MUTANTS = (
         "if waits and not string.find(spec, '\\n', 1, true) and",
         "if false and",
         "a task is run without its arguments, and nobody is told why",
-        "protocol/test_repair.py::test_what_is_left_of_a_job_is_removed_and_told[fakeredis]",
+        "protocol/test_repair.py::test_the_remains_of_a_job_are_removed_and_reported[fakeredis]",
     ),
     Mutant(
         "a foreign key in a job's place is deleted",
@@ -113,7 +113,7 @@ MUTANTS = (
         "if invalid_rule(string.match(rules.header, '^%S+ %S+ %d+ ?(.*)$')) then",
         "if not tonumber(rules.tries) then",
         "nobody is told that a job's backoff is none",
-        "protocol/test_repair.py::test_a_job_whose_header_cannot_be_is_left_where_it_stands[fakeredis-backoff=1000:2]",
+        "protocol/test_repair.py::test_a_job_with_an_invalid_header_is_left_unchanged[fakeredis-backoff=1000:2]",
     ),
     Mutant(
         "a repair does not look at a job's numbers",
@@ -121,7 +121,7 @@ MUTANTS = (
         "if value and not whole_number(value) then",
         "if nil then",
         "an attempt that is no number stays, and readers stumble over it",
-        "protocol/test_repair.py::test_a_jobs_number_that_is_none_is_put_right[fakeredis-attempt-spoiled]",
+        "protocol/test_repair.py::test_an_invalid_number_of_a_job_is_repaired[fakeredis-attempt-spoiled]",
     ),
     Mutant(
         "a schedule that was paused once never comes again",
@@ -137,7 +137,7 @@ MUTANTS = (
         "  score = valid_score(score, state == 'queued' and 9e15)\n",
         "",
         "it is never due, and the doctor says that all is well",
-        "protocol/test_repair.py::test_a_score_that_is_no_moment_counts_as_none[fakeredis-inf]",
+        "protocol/test_repair.py::test_an_invalid_score_counts_as_missing[fakeredis-inf]",
     ),
     Mutant(
         "a drop takes a number that somebody spoiled for how many jobs there were",
@@ -209,7 +209,7 @@ MUTANTS = (
         "    for base in sorted(bases):\n        yield from _mark(base, bases)",
         "",
         "who still calls writes into what is half gone, and that stays",
-        "protocol/test_drop.py::test_who_calls_meanwhile_writes_nothing[fakeredis]",
+        "protocol/test_drop.py::test_calls_during_a_drop_write_nothing[fakeredis]",
     ),
     Mutant(
         "a namespace whose name begins alike is dropped, too",
@@ -233,7 +233,7 @@ MUTANTS = (
         "if _base(name) == base and name != base]",
         "if _base(name) == base]",
         "in the middle of it a client makes the namespace anew, and is deleted under its feet",
-        "protocol/test_drop.py::test_who_calls_meanwhile_writes_nothing[fakeredis]",
+        "protocol/test_drop.py::test_calls_during_a_drop_write_nothing[fakeredis]",
     ),
     Mutant(
         "who deletes does not look whether the partition was made anew",
@@ -273,7 +273,7 @@ MUTANTS = (
         "if state == 'odd' then return fix('foreign') end",
         "if state == 'odd' then state = 'foreign' end",
         "what was said to be left alone is moved",
-        "protocol/test_repair.py::test_a_job_whose_header_cannot_be_is_left_where_it_stands[fakeredis-tries=x]",
+        "protocol/test_repair.py::test_a_job_with_an_invalid_header_is_left_unchanged[fakeredis-tries=x]",
     ),
     Mutant(
         "half a worker stays",
@@ -281,7 +281,7 @@ MUTANTS = (
         "is_name(name) and life and ms(since)",
         "life since = ms(since) and since or stamp",
         "what an enlist left that stopped stands on the register for a day",
-        "protocol/test_repair.py::test_what_an_enlist_left_that_stopped_half_way_is_removed[fakeredis]",
+        "protocol/test_repair.py::test_the_remains_of_an_interrupted_enlist_are_removed[fakeredis]",
     ),
     Mutant(
         "a recount tells only what its last walk mended",
@@ -289,7 +289,7 @@ MUTANTS = (
         "        changed = ChangedJobs(base, (yield _last(base)))\n",
         "        changed = ChangedJobs(base, (yield _last(base)))\n        found = {}\n",
         "queues are mended, and nobody is told",
-        "protocol/test_recount.py::test_what_was_mended_before_something_moved_is_told[fakeredis-True]",
+        "protocol/test_recount.py::test_repairs_before_a_change_are_reported[fakeredis-True]",
     ),
     Mutant(
         "a recount reads a thousand moves and no more",
