@@ -23,7 +23,7 @@ class Summoning(NamedTuple):
     """The reply of `summon`."""
 
     given: int
-    """Workers that the caller must invoke now: their summonses are `<summons>.1`, `<summons>.2` …"""
+    """Workers that the caller must invoke now: their ids are `<summons>.1`, `<summons>.2` …"""
     word: str
     """`leave` or `stay`, for a worker that asked; else empty."""
     settings: str
@@ -55,7 +55,7 @@ def pool(base: str, name: str, revision: int, settings: str, target: str) -> Cal
 def summon(
     base: str, name: str, *, summons: str, n: int, leaver: str = "", elsewhere: Sequence[Elsewhere] = ()
 ) -> Call[Summoning]:
-    """Ask for up to `n` (≤ 100) summonses; with 0, only read the sum. Raises NotFound."""
+    """Ask for up to `n` (≤ 100) workers to invoke; with 0, only read the sum. Raises NotFound."""
 
     def read(reply: list[Any]) -> Summoning:
         given, word, settings, target, *rest = reply
@@ -155,7 +155,7 @@ def look_at_all(bases: Sequence[str], name: str = "") -> Plan[list[Pool]]:
 def ask(
     bases: Sequence[str], name: str, queues: Sequence[str], *, summons: str, n: int, leaver: str = ""
 ) -> Plan[Summoning]:
-    """Ask for up to `n` summonses, or whether a worker may leave. Sends the numbers of queues in other
+    """Ask for up to `n` workers to invoke, or whether a worker may leave. Sends the numbers of queues in other
     partitions.
     """
     elsewhere: list[Elsewhere] = []
@@ -185,7 +185,7 @@ def may_leave(bases: Sequence[str], name: str, worker: str) -> Plan[bool]:
 
 
 def new_summons() -> str:
-    """Make the prefix of a caller's summonses."""
+    """Make the prefix of a caller's invocation ids."""
     return secrets.token_hex(12)
 
 
