@@ -27,6 +27,7 @@ GRACE = 8.0
 """Seconds in which running requests may finish when the server stops."""
 CLOSE_SECONDS = 3.0
 """Time limit for closing the connections to Redis, which may not answer."""
+READY = Request("GET", "/readyz", headers={"host": "localhost"})
 
 
 class Stop:
@@ -76,8 +77,7 @@ async def serve(
             await server.start(sockets)
             report(url_of(host, sockets[0]))
             # for the log: is Redis available?
-            ready = Request("GET", "/readyz", headers={"host": "localhost"})
-            checking = asyncio.create_task(api.answer(ready))
+            checking = asyncio.create_task(api.answer(READY))
             await stop.asked.wait()
             checking.cancel()
             store.hurry()
