@@ -1,6 +1,6 @@
 """Async tests of an example, without a server and without sleeping (see docs/guides/testing.md).
 
-pip install 'sublet[testing]' pytest pytest-asyncio (from a checkout: '.[testing]')
+pip install 'PATH/TO/THE/CHECKOUT[testing]' pytest pytest-asyncio
 python3 -m pytest examples -o asyncio_mode=auto
 """
 

@@ -88,7 +88,7 @@ class Lease(NamedTuple):
 
     @property
     def fence(self) -> int:
-        """Increases with each attempt. Pass it to systems that must reject writes of an earlier attempt."""
+        """Increases with each claim. Pass it to systems that must reject writes of an earlier attempt."""
         return int(self.token.partition(".")[0])
 
 

@@ -17,6 +17,11 @@ def import_folders() -> list[str]:
     return [str(CHECKOUT / "jobs"), str(CHECKOUT / "functions")] if is_checkout() else [str(PACKAGE.parent)]
 
 
+def install_command(extra: str) -> str:
+    """Return the command that installs Sublet with an extra. It names no package index: none has Sublet yet."""
+    return f"pip install 'PATH/TO/THE/CHECKOUT[{extra}]'"
+
+
 def data_folder(name: str) -> Path:
     """Return the folder `lua` or `deploy`."""
     inside = PACKAGE / name

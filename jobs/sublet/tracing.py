@@ -16,6 +16,7 @@ from sublet.connection.url import servers
 from sublet.context import Context, Discard, Snooze
 from sublet.errors import Invalid
 from sublet.model import Submission
+from sublet.source_tree import install_command
 
 try:
     from opentelemetry import context as otel
@@ -23,10 +24,7 @@ try:
     from opentelemetry.trace import Link, Span, SpanContext, SpanKind, StatusCode, TracerProvider
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ImportError as error:
-    words = (
-        "sublet.tracing needs OpenTelemetry's API: pip install 'sublet[otel]' (from a checkout: '.[otel]')"
-    )
-    raise ImportError(words) from error
+    raise ImportError(f"sublet.tracing needs OpenTelemetry's API: {install_command('otel')}") from error
 
 if TYPE_CHECKING:
     from sublet.app import App, SubmitMiddleware

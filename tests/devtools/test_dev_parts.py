@@ -315,7 +315,7 @@ async def test_without_watchfiles_reload_is_reported_as_off(monkeypatch: pytest.
             await asyncio.sleep(0.001)
     over.set()
     await task
-    assert "pip install 'sublet[dev]'" in recorder.lines[0].words
+    assert "pip install 'PATH/TO/THE/CHECKOUT[dev]'" in recorder.lines[0].words
 
 
 def test_an_installed_package_without_the_dev_group_names_the_command_to_install_it() -> None:

@@ -309,7 +309,10 @@ async def test_it_takes_none_of_the_extras(settings, project):
         assert invoke({"sublet": "tick"})[1] is None
         assert invoke({"sublet": "work"})[0]["completed"] == 1
         told = await asked("GET", "/metrics", token=SECRET)
-        assert (told.problem, "pip install 'sublet[http]'" in told.json()["detail"]) == ("not-set-up", True)
+        assert (told.problem, "pip install 'PATH/TO/THE/CHECKOUT[http]'" in told.json()["detail"]) == (
+            "not-set-up",
+            True,
+        )
 
 
 # events

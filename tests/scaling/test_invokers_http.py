@@ -439,4 +439,6 @@ def test_nothing_large_is_imported_before_it_is_needed():
 
 async def test_without_aiohttp_the_error_names_the_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "aiohttp", None)
-    assert "pip install 'sublet[http]'" in await why(HttpInvoker(SECRETS), "https://example.com/")
+    assert "pip install 'PATH/TO/THE/CHECKOUT[http]'" in await why(
+        HttpInvoker(SECRETS), "https://example.com/"
+    )

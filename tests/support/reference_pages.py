@@ -12,6 +12,7 @@ from sublet.cli.error_report import ERRORS, EXIT_CODES
 from sublet.cli.workers.serve import HOST, PORT
 from sublet.connection.settings import Settings
 from sublet.protocol.scripts import NAMES, script, source
+from sublet.source_tree import install_command
 from sublet_functions.handlers.worker_host import SECONDS
 from sublet_functions.http.problems import PROBLEMS, slug_of
 from tests.support.paths import ROOT
@@ -126,7 +127,7 @@ def _command(command, depth):
     if command.details:
         parts.append(f"```text\n{command.details}\n```\n")
     if command.extras:
-        parts.append(f"Needs `pip install 'sublet[{','.join(command.extras)}]'`.\n")
+        parts.append(f"Needs `{install_command(','.join(command.extras))}`.\n")
     actions = [one for one in command.parser()._actions if one.metavar]
     if actions:
         lines = ["| argument | meaning |", "|---|---|"]

@@ -1,5 +1,6 @@
 """`GET /metrics`: statistics for Prometheus, if prometheus-client is installed."""
 
+from sublet.source_tree import install_command
 from sublet_functions.handlers.call import Call
 from sublet_functions.http.problems import Problem
 from sublet_functions.http.response import Response
@@ -17,8 +18,5 @@ async def metrics(call: Call[Empty, Empty]) -> Response:
             exposition,
         )
     except ModuleNotFoundError:
-        raise Problem(
-            "not-set-up",
-            "metrics need prometheus-client: pip install 'sublet[http]' (from a checkout: '.[http]')",
-        ) from None
+        raise Problem("not-set-up", f"metrics need prometheus-client: {install_command('http')}") from None
     return Response(200, await exposition(call.store), {"Content-Type": MEDIA_TYPE})

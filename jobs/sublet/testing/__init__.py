@@ -1,6 +1,6 @@
 """Test tasks without a server and without sleeping. See docs/guides/testing.md.
 
-Needs fakeredis: `pip install 'sublet[testing]'` (from a checkout: `'.[testing]'`).
+Needs fakeredis: `pip install 'PATH/TO/THE/CHECKOUT[testing]'`.
 """
 
 from sublet.testing.drain import Drained, Endless

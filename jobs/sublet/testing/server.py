@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sublet.errors import Unfit
+from sublet.source_tree import install_command
 
-INSTALL = "pip install 'sublet[testing]' (from a checkout: '.[testing]')"
 TRIAL = """
 redis.call('SET', KEYS[1], 1, 'PX', 1000)
 redis.call('ZADD', KEYS[2], 7, 'member')
@@ -31,7 +31,9 @@ class Server:
         try:
             import fakeredis
         except ImportError as error:
-            raise Unfit(f"a sandbox needs fakeredis, which is not installed: {INSTALL}") from error
+            raise Unfit(
+                f"a sandbox needs fakeredis, which is not installed: {install_command('testing')}"
+            ) from error
         self._fakeredis: Any = fakeredis
         self._fake: Any = fakeredis.FakeServer()
         self._take_expiry()
@@ -115,5 +117,5 @@ class Server:
     def _unfit(self, reason: str) -> Unfit:
         version = getattr(self._fakeredis, "__version__", "of this version")
         return Unfit(
-            f"fakeredis {version} cannot run a sandbox ({reason}): install another version: {INSTALL}"
+            f"fakeredis {version} cannot run a sandbox ({reason}): install another version: {install_command('testing')}"
         )

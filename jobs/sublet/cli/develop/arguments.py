@@ -167,7 +167,7 @@ COMMANDS = (
     Command(
         "test",
         "[pytest's arguments]",
-        "Run the project's tests. Arguments are passed on to pytest.",
+        "Run Sublet's own test suite (in a checkout). Arguments are passed on to pytest.",
         "develop.project:test",
         extras=("test",),
         passes_arguments=True,

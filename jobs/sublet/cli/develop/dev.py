@@ -19,6 +19,7 @@ from sublet.devtools.bootstrap import missing
 from sublet.devtools.platform.reports import PlatformEvent
 from sublet.errors import Invalid
 from sublet.execution.app_loader import load_app
+from sublet.source_tree import install_command
 
 NEEDED = ("aiohttp>=3.14.1", "prometheus-client>=0.22")
 """Packages that an installed Sublet may lack; a test compares them with the extra `http`."""
@@ -40,9 +41,7 @@ def dev(args: Namespace) -> int:
         return _check(args)
     lacking = missing(NEEDED)
     if lacking:
-        raise Invalid(
-            f"dev takes {' and '.join(lacking)}: pip install 'sublet[dev]' (from a checkout: '.[dev]')"
-        )
+        raise Invalid(f"dev takes {' and '.join(lacking)}: {install_command('dev')}")
     if args.redis_url and args.data:
         raise Invalid(
             "--data is for the server that dev starts; with --redis-url it starts none: leave one of them out"

@@ -12,7 +12,7 @@ from sublet.cli.output import document, write
 from sublet.cli.parser import program
 from sublet.devtools.bootstrap import missing
 from sublet.errors import Invalid
-from sublet.source_tree import CHECKOUT, import_folders, is_checkout
+from sublet.source_tree import CHECKOUT, import_folders, install_command, is_checkout
 
 NEEDED = ("rich>=13", "aiohttp>=3.14.1", "prometheus-client>=0.22")
 """Packages that the demo needs and an installed Sublet may lack."""
@@ -26,9 +26,7 @@ def demo(args: Namespace) -> int:
     """Run the demo."""
     lacking = missing(NEEDED)
     if lacking:
-        raise Invalid(
-            f"the demo takes {' and '.join(lacking)}: pip install 'sublet[demo]' (from a checkout: '.[demo]')"
-        )
+        raise Invalid(f"the demo takes {' and '.join(lacking)}: {install_command('demo')}")
     from sublet.devtools.demo.run import run  # rich comes with it
 
     return run(once=args.once, json=args.json, call=program())

@@ -77,7 +77,7 @@ def server(facts: Facts) -> Iterator[Finding]:
 
 
 def product(info: dict[str, Any]) -> tuple[str, tuple[int, ...]]:
-    """Return name and version of the server; the version is "" if unknown."""
+    """Return name and version of the server; the version is empty if unknown."""
     name = "valkey" if "valkey_version" in info else "redis"
     return name, tuple(int(part) for part in re.findall(r"\d+", str(info.get(f"{name}_version", "")))[:3])
 

@@ -17,6 +17,7 @@ from sublet.devtools.bootstrap import missing
 from sublet.errors import Invalid
 from sublet.execution.app_loader import load_app
 from sublet.scaling.signing import Secrets
+from sublet.source_tree import install_command
 from sublet_functions.http.auth import Tokens
 
 if TYPE_CHECKING:
@@ -63,9 +64,7 @@ def serve(args: Namespace) -> int:
 def _require_packages() -> None:
     lacking = missing(NEEDED)
     if lacking:
-        raise Invalid(
-            f"serving HTTP takes {' and '.join(lacking)}: pip install 'sublet[http]' (from a checkout: '.[http]')"
-        )
+        raise Invalid(f"serving HTTP takes {' and '.join(lacking)}: {install_command('http')}")
 
 
 def _announcement(as_json: bool, tokens: Tokens) -> Callable[[str], None]:

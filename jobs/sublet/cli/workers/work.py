@@ -21,6 +21,7 @@ from sublet.execution.runner import Limits
 from sublet.model import Lease
 from sublet.operations import pools
 from sublet.protocol.keys import is_name
+from sublet.source_tree import install_command
 from sublet.store.source import JobSource
 from sublet.worker.summary import Summary
 from sublet_functions.work import work as run_worker
@@ -146,7 +147,7 @@ def _http_source(url: str, app: App) -> JobSource:
         from sublet.store.http import HttpSource
     except ImportError as error:
         raise Invalid(
-            f"--source needs the dependencies of sublet[http] ({error}): pip install 'sublet[http]' (from a checkout: '.[http]')"
+            f"--source needs the dependencies of sublet[http] ({error}): {install_command('http')}"
         ) from None
     return HttpSource.read(url, app.settings.timeout)
 

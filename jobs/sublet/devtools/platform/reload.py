@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sublet.devtools.platform.app_source import AppBroken, AppInfo, can_watch, changes, inspect_app
 from sublet.devtools.platform.reports import Reporter
+from sublet.source_tree import install_command
 
 NAMES_MAX = 3
 """The largest number of file names in a report."""
@@ -35,7 +36,7 @@ class Reload:
     async def run(self, over: asyncio.Event) -> None:
         """Watch until `over` is set."""
         if not can_watch():
-            turn_on = "pip install 'sublet[dev]' (from a checkout: '.[dev]') turns it on"
+            turn_on = f"{install_command('dev')} turns it on"
             self._report("app", "warning", f"reload is off because watchfiles is not installed: {turn_on}")
             await over.wait()
         while not over.is_set():

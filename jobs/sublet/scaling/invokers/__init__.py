@@ -20,6 +20,7 @@ from typing import Protocol
 from sublet.errors import Invalid, JobsError
 from sublet.scaling.invokers.addresses import check_url
 from sublet.scaling.signing import Secrets
+from sublet.source_tree import install_command
 
 KINDS = ("http", "lambda", "process", "none")
 """Kinds of invokers."""
@@ -177,9 +178,7 @@ def why_missing(kind: str, environment: Mapping[str, str] | None = None) -> str:
         return "no SUBLET_SIGNING_SECRETS"
     if kind == "lambda":
         region = found.get("AWS_REGION") or found.get("AWS_DEFAULT_REGION")
-        return (
-            "no boto3: pip install 'sublet[aws]' (from a checkout: '.[aws]')" if region else "no AWS_REGION"
-        )
+        return f"no boto3: {install_command('aws')}" if region else "no AWS_REGION"
     return (
         "only sublet dev starts workers as processes, on its own machine"
         if kind == "process"

@@ -7,6 +7,7 @@ from typing import Any
 
 from sublet.scaling.invokers import AT_ONCE, Invocation, InvocationFailed, call_each
 from sublet.scaling.invokers.thread_call import run_in_thread
+from sublet.source_tree import install_command
 
 CONNECT, READ = 2.0, 3.0
 """Seconds for the connection, and for the answer: together as long as a call may take."""
@@ -47,7 +48,7 @@ class LambdaInvoker:
             import boto3
             from botocore.config import Config
         except ImportError:
-            words = "invoking a Lambda function needs boto3: pip install 'sublet[aws]' (from a checkout: '.[aws]')"
+            words = f"invoking a Lambda function needs boto3: {install_command('aws')}"
             raise InvocationFailed(words) from None
         how = Config(
             connect_timeout=CONNECT,

@@ -19,6 +19,7 @@ from sublet.errors import Invalid
 from sublet.scaling.invokers import AT_ONCE, Invocation, InvocationFailed, call_each
 from sublet.scaling.invokers.addresses import AddressGuard, NotAllowed, Resolve, check_url
 from sublet.scaling.signing import Secrets
+from sublet.source_tree import install_command
 
 if TYPE_CHECKING:
     import aiohttp
@@ -103,7 +104,7 @@ class HttpInvoker:
             try:
                 import aiohttp
             except ImportError:
-                words = "calling a URL needs aiohttp: pip install 'sublet[http]' (from a checkout: '.[http]')"
+                words = f"calling a URL needs aiohttp: {install_command('http')}"
                 raise InvocationFailed(words, request.summons) from None
             connector = aiohttp.TCPConnector(
                 # The semaphores are the limit; connections that are kept open must not count.
