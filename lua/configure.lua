@@ -23,7 +23,7 @@ for word in string.gmatch(settings, '%S+') do
   local what, number = string.match(word, '^(%l+)=(%d+)$')
   if not number or #number > 14 or count_of[what] or KNOWN[what] ~= (name == '*' and '*' or 'queue') then
     return refusal('INVALID', 'setting ' .. word
-      .. ': a queue takes jobs=N and bytes=N, * takes completed=N dead=N cancelled=N, each once')
+      .. ': a queue takes jobs=N and bytes=N, the partition (*) takes completed=N dead=N cancelled=N, each once')
   end
   count_of[what], words = true, words .. ' ' .. word
 end

@@ -25,8 +25,8 @@ if refused_because then return refused_because end
 local named = is_name(worker) and is_name(life) and (worker_id == '' or is_name(worker_id))
   and (pool == '' or is_name(pool)) and (summons == '' or pool ~= '' and is_name(summons))
 if not named or #about > ABOUT_MAX then
-  return refusal('INVALID', 'use names of 1 to 128 of A-Z a-z 0-9 _ . : -, and at most '
-    .. ABOUT_MAX .. ' bytes of about')
+  return refusal('INVALID', 'worker, life, worker_id, pool and summons: use names of 1 to 128 of A-Z a-z 0-9 _ . : -; '
+    .. 'a summons needs a pool; the description `about` may have ' .. ABOUT_MAX .. ' bytes')
 end
 local card = key('worker:' .. worker)
 local before, orders, crew = unpack(call('HMGET', card, 'life', 'drain', 'pool'))

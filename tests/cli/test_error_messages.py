@@ -144,7 +144,7 @@ def test_a_payload_that_is_too_large_is_refused_before_it_is_sent(shell):
 
 
 def test_a_missing_object_is_exit_code_1(shell):
-    gone = "no job 0-nobody: it never was, or its retention has passed"
+    gone = "no job 0-nobody: it never existed, or its retention has passed"
     assert (
         shell.no(1, "get", "0-nobody") == f"{gone}; there is no namespace {shell.env['SUBLET_NAMESPACE']} yet"
     )

@@ -150,7 +150,10 @@ def test_the_real_clock_does_not_change(sandbox):
 
 def test_a_missing_fakeredis_is_reported(monkeypatch):
     monkeypatch.setitem(sys.modules, "fakeredis", None)
-    with pytest.raises(Unfit, match=r"pip install 'sublet\[testing\]'"), Sandbox(App(redis_url=NOWHERE)):
+    with (
+        pytest.raises(Unfit, match=r"pip install 'PATH/TO/THE/CHECKOUT\[testing\]'"),
+        Sandbox(App(redis_url=NOWHERE)),
+    ):
         pass
 
 

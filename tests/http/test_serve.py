@@ -130,7 +130,8 @@ def test_the_port_is_that_of_the_flag_else_ours_else_the_platforms(monkeypatch):
 def test_an_installed_package_without_aiohttp_says_what_to_install(monkeypatch):
     monkeypatch.setattr(command, "missing", lambda needed: missing(needed, path=[]))
     with pytest.raises(
-        Invalid, match=r"aiohttp>=3\.14\.1 and prometheus-client>=0\.22: pip install 'sublet\[http\]'"
+        Invalid,
+        match=r"aiohttp>=3\.14\.1 and prometheus-client>=0\.22: pip install 'PATH/TO/THE/CHECKOUT\[http\]'",
     ):
         command.serve(None)
     extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["http"]

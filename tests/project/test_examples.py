@@ -138,7 +138,7 @@ def test_on_time(run):
         report
         == "report: created, At 09:00 on Monday through Friday (Europe/Berlin), not if more than 1 hour late"
     )
-    assert probe == "probe: created, Every second, not while the job before is not over"
+    assert probe == "probe: created, Every second, skipped while the previous job runs"
     assert len(probes) == len(set(probes)) == 3
     assert [line.rpartition(" ")[0] for line in probes] == ["probe of"] * 3
 

@@ -97,7 +97,7 @@ async def test_a_call_strikes_off_ten_at_most(desk):
 async def test_what_is_not_as_it_must_be_is_refused_and_leaves_no_trace(desk, wrong):
     card = Card("w", "1", "p", b"{}")._replace(**wrong)
     before = desk.everything()
-    with pytest.raises(Invalid, match=r"use names of 1 to 128 .* at most 4096 bytes of about"):
+    with pytest.raises(Invalid, match=r"use names of 1 to 128 .* `about` may have 4096 bytes"):
         await desk.run(verbs.enlist(desk.base, card))
     assert desk.everything() == before
 

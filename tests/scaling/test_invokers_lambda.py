@@ -145,7 +145,7 @@ async def test_missing_credentials_are_named_in_the_error(invoker, monkeypatch):
 
 async def test_without_boto3_the_error_names_the_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "boto3", None)
-    with pytest.raises(InvocationFailed, match=r"needs boto3: pip install 'sublet\[aws\]'"):
+    with pytest.raises(InvocationFailed, match=r"needs boto3: pip install 'PATH/TO/THE/CHECKOUT\[aws\]'"):
         await LambdaInvoker("eu-central-1").invoke(request_of())
 
 

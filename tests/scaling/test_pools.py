@@ -86,7 +86,7 @@ async def test_a_pool_that_is_removed_is_gone_and_may_be_removed_again(follow, b
         ({"arrive": 1e9}, r"arrive=1e\+09: use 0\.1 to 86,400 seconds"),
         (
             {"invoker": "http", "target": f"https://example.com/work?{HIDDEN}"},
-            "this is its shown form; write out",
+            "this is the masked form; write out",
         ),
         (
             {"invoker": "http", "target": "https://example.com/\n"},

@@ -70,7 +70,7 @@ async def test_a_put_with_another_revision_is_refused(core):
         ({"invoker": "http", "target": "http://example.com/work"}, "must begin with https://"),
         (
             {"invoker": "http", "target": "https://example.com/work?…"},
-            "this is its shown form; write out what the …",
+            "this is the masked form; write out what the …",
         ),
     ],
 )

@@ -319,7 +319,7 @@ WORDS = [
         },
         "At the start of every hour, from 2026-01-01 09:00:00, until 2026-07-01 10:00:00 (Europe/Berlin)",
     ),
-    ({"every": 60, "overlap": "skip"}, "Every minute, not while the job before is not over"),
+    ({"every": 60, "overlap": "skip"}, "Every minute, skipped while the previous job runs"),
     ({"every": 60, "overlap": "queue"}, "Every minute, one after the other"),
     ({"every": 60, "missed": "skip"}, "Every minute, not if more than 5 minutes late"),
     ({"every": 60, "missed": "all"}, "Every minute, up to 24 missed occurrences made up for"),

@@ -115,7 +115,7 @@ def check(pool: Pool) -> None:
             raise Invalid(f"{name}={getattr(pool, name):g}: use {least:g} to {SECONDS_MAX:,.0f} seconds")
     if HIDDEN in pool.target:
         raise Invalid(
-            f"target {pool.target[:200]!r}: this is its shown form; write out what the {HIDDEN} stands for"
+            f"target {pool.target[:200]!r}: this is the masked form; write out what the {HIDDEN} stands for"
         )
     if len(pool.target.encode("utf-8", "replace")) > TARGET_MAX or not pool.target.isprintable():
         raise Invalid(f"target: use at most {TARGET_MAX:,} bytes, on one line")

@@ -21,7 +21,7 @@ from sublet.schedules.durations import EPOCH, LATEST_MS, MS, Duration, Moment, W
 COUNTED = 100
 """Missed occurrences of a cron line that are counted; a count of so many is a lower bound."""
 UPCOMING_MAX = 1000
-_OVERLAP = {"allow": "", "skip": ", not while the job before is not over", "queue": ", one after the other"}
+_OVERLAP = {"allow": "", "skip": ", skipped while the previous job runs", "queue": ", one after the other"}
 _YEARS_10 = 315_576_000.0
 
 
@@ -246,7 +246,10 @@ def _last(recurrence: Recurrence, until_ms: int) -> int | None:
 
 
 def _last_due(recurrence: Recurrence, name: str, occurrence: int, now: int) -> int:
-    """Each occurrence is due before the next, so at most one is not due yet."""
+    """Return the last occurrence from `occurrence` on that is due at `now`.
+
+    Jitter ends before the next occurrence, so of those whose moment has passed only the last may not be due yet.
+    """
     last = max(occurrence, _last(recurrence, now) or 0)
     if last > occurrence and _due(recurrence, name, last) > now:
         last = max(occurrence, _last(recurrence, last - 1) or 0)

@@ -184,7 +184,10 @@ class Claims:
         """Learn by its id (kept for 10 s) which jobs a claim took, and release them and `leases`."""
         try:
             claimed = await self._run(again)
-            await self.give_back((*leases, *claimed.leases), "abandoned: the claimer left")
+            await self.give_back(
+                (*leases, *claimed.leases),
+                "abandoned: given back: the worker had stopped waiting for this claim",
+            )
         except JobsError as error:
             log.warning("a claim was cancelled (%s); its jobs return when their leases end", error)
 

@@ -105,7 +105,12 @@ class HttpSource:
         try:
             async with asyncio.timeout(2 * self._timeout):
                 claimed = await self._ask("POST", "/jobs/claim", http_codec.claimed, again)
-                await self.settle([model.Release(lease, 0, "the claimer left") for lease in claimed.leases])
+                await self.settle(
+                    [
+                        model.Release(lease, 0, "given back: the worker had stopped waiting for this claim")
+                        for lease in claimed.leases
+                    ]
+                )
         except (JobsError, TimeoutError) as error:
             log.info(
                 "a claim was cancelled (%s); its jobs return when their leases end",

@@ -222,7 +222,7 @@ def settled(line: Any) -> str:
 
 
 def noted(line: Any) -> str:
-    """Decode the answer to a note."""
+    """Decode one item of the reply to `note`: `noted`, or the code of its refusal."""
     return "noted" if line["status"] == 200 else ANSWERS[line["status"]]
 
 

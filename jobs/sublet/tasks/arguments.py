@@ -108,7 +108,9 @@ class Arguments:
         try:
             return self._result.validate_json(result or b"null")
         except ValidationError as error:
-            raise Invalid(f"result of task {self.name}: {_errors(error)}") from None
+            raise Invalid(
+                f"the stored result of task {self.name} does not match its return annotation: {_errors(error)}"
+            ) from None
 
 
 def _typed_dict(name: str, parameters: list[inspect.Parameter], hints: dict[str, Any]) -> Any:

@@ -150,8 +150,8 @@ MUTANTS = (
     Mutant(
         "a caller who was cancelled is no reason to look for the mark",
         "jobs/sublet/store/claim.py",
-        '"abandoned: the claimer left"',
-        '"the claimer left"',
+        '"abandoned: given back: the worker had stopped waiting for this claim"',
+        '"given back: the worker had stopped waiting for this claim"',
         "a claim that is sent again to another server is answered with leases that are given away",
         "faults/test_lost_replies.py::test_a_caller_that_leaves_and_has_asked_again_elsewhere_keeps_what_it_was_given_there[valkey]",
     ),

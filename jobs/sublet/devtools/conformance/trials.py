@@ -304,4 +304,6 @@ async def timeout(context: TrialContext) -> None:
         job_id = await context.submit("sleep", {"seconds": 60}, "tries=1 timeout=1000")
         job = await context.ended(job_id, "a job with a timeout of 1 s", 1 + 5)
         if job.attempts[-1].code != "timed_out":
-            raise RuleBroken(f"a job with a timeout of 1 s is {describe(job)}")
+            raise RuleBroken(
+                f"a job with a timeout of 1 s should have ended as timed_out, but is {describe(job)}"
+            )

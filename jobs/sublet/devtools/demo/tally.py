@@ -32,7 +32,7 @@ class Tally:
 
     def words(self) -> list[str]:
         """The numbers with their names."""
-        named = {"ghosts refused": self.refused, "completed twice": self.completed_twice}
+        named = {"late reports refused": self.refused, "completed twice": self.completed_twice}
         plain = ("submitted", "completed", "dead", "lost", "recovered")
         numbers = {**{name: getattr(self, name) for name in plain}, **named}
         return [*(f"{name} {number:,}" for name, number in numbers.items()), f"{self.seconds:.1f} s"]

@@ -39,7 +39,7 @@ _FUNCTION = re.compile(
 
 
 class InvocationFailed(JobsError):
-    """Some or all workers could not be invoked. `summons` are theirs; these expire by themselves."""
+    """Some or all workers could not be invoked. `summons`: the records of those. They expire without help."""
 
     def __init__(self, words: str, summons: tuple[str, ...] = ()) -> None:
         super().__init__(words)
