@@ -266,7 +266,7 @@ def test_an_unreachable_server_is_exit_code_3(shell, words):
 
 
 def test_tls_to_a_port_without_it_is_explained(shell):
-    words = "does that port speak TLS (one that does not takes redis:// in place of rediss://)"
+    words = "does that port speak TLS (if not, use redis:// instead of rediss://)"
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"rediss://127.0.0.1:{silent.getsockname()[1]}"
         assert words in shell.no(3, "stats", "--redis-url", url, SUBLET_TIMEOUT="0.3")

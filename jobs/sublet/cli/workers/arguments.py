@@ -164,9 +164,7 @@ def _set_pool(parser: CommandParser) -> None:
     option = parser.option
     option("--queues", metavar="A,B", type=types.names, help="queues whose jobs its workers run")
     option("--invoker", metavar="KIND", help="how workers are started: http, lambda, process, none (none)")
-    option(
-        "--target", metavar="TARGET", help="address of the invoker: a URL (http), a function's name (lambda)"
-    )
+    option("--target", metavar="TARGET", help="its address: a URL (http), a function's name (lambda)")
     option("--min", metavar="N", type=types.integer, help="workers to keep, even without jobs (0)")
     option("--max", metavar="N", type=types.integer, help="workers at most (10)")
     option("--wait", metavar="5s", type=types.positive_duration, help="longest time a job should wait (5s)")
