@@ -200,6 +200,8 @@ def _plan(template: Traversable, folder: Path, app: str | None, module: str) -> 
             plan.lacking.append(f"write {folder / file}, with an App named {app.partition(':')[2]}")
         else:
             plan.new.append(File(folder / file, TASKS))
+            if any(folder.glob("*.py")) or any(folder.glob("*/__init__.py")):
+                plan.lacking.append(f"no {file} found: wrote an example; use --app MODULE:APP for yours")
     return plan
 
 

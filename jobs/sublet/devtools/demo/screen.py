@@ -157,4 +157,6 @@ class Screen:
 
 def _count(progress: Progress) -> str:
     words = f"{progress.ended:,} of {progress.submitted:,} done · {progress.running} running"
+    if not (progress.ended or progress.running):
+        words += " · waiting for the first workers"
     return f"{words} · {progress.rate:,.0f}/s · {progress.seconds:.1f} s"
