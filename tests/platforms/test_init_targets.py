@@ -308,7 +308,7 @@ def test_what_names_no_app(app, ask, project):
 
 @pytest.mark.parametrize(
     ("to", "words"),
-    [("file", "file is no folder"), ("file/deeper/yet", "file is no folder"), ("", "is empty")],
+    [("file", "file is not a folder"), ("file/deeper/yet", "file is not a folder"), ("", "is empty")],
 )
 def test_a_folder_that_is_none(to, words, ask, project):
     (project / "file").write_text("")
