@@ -393,7 +393,7 @@ async def test_a_worker_that_loses_its_rights_for_a_while_waits_for_them(
         await soon(lambda: desk.counter("completed") == 2)
     worker.stop()
     await running
-    assert await store.workers() == [], "a refusal is no outage: it can leave, and does"
+    assert await store.workers() == [], "a refusal is not an outage: the worker deregisters"
     await own.aclose()
     await store.aclose()
 

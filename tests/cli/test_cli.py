@@ -130,7 +130,7 @@ def test_get_shows_the_owner_of_a_job_and_its_last_heartbeat(shell):
         )
         assert "  progress    50%   half\n" in told
         assert re.search(
-            r"running +forever +default +1 +heard of .+ ago, w1$", shell.ok("list", "--state", "running")
+            r"running +forever +default +1 +heartbeat .+ ago, w1$", shell.ok("list", "--state", "running")
         )
         assert shell.json("cancel", job_id) == [{"id": job_id, "answer": "requested"}]
     finally:
@@ -235,7 +235,7 @@ def test_an_operator_limits_a_queue_and_the_namespace(shell):
         2, "configure", "mail", "--completed", "5"
     )
     assert "--jobs is of a queue: name it" in shell.no(2, "configure", "--jobs", "5")
-    assert "'1TB' is no size; write 500000, 64KiB" in shell.no(2, "configure", "mail", "--bytes", "1TB")
+    assert "'1TB' is not a size; write 500000, 64KiB" in shell.no(2, "configure", "mail", "--bytes", "1TB")
 
 
 def test_a_refusal_among_several_ids_is_reported_and_the_others_are_done(shell):

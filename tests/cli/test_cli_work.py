@@ -370,30 +370,30 @@ def lines_of(*events):
 
     async def hear():
         for event in events:
-            heard.print_event(*event)
+            printer.print_event(*event)
         await asyncio.sleep(0)
 
-    heard = EventPrinter(io.StringIO(), as_json=False, quiet=False)
+    printer = EventPrinter(io.StringIO(), as_json=False, quiet=False)
     asyncio.run(hear())
-    return [line.split(maxsplit=1)[1] for line in heard._stream.getvalue().splitlines()]
+    return [line.split(maxsplit=1)[1] for line in printer._stream.getvalue().splitlines()]
 
 
 LEASE = Lease("0-01M7YZCYXBMTDMEHCNPXH2D402", "1.x", 1, 1, "default", "convert", None, b"", "")
 
 
 def test_an_event_during_a_job_does_not_end_it():
-    heard = EventPrinter(io.StringIO(), as_json=False, quiet=False)
+    printer = EventPrinter(io.StringIO(), as_json=False, quiet=False)
 
     async def hear():
-        heard.print_event("started", LEASE, "")
-        heard.print_event("lag", LEASE, "the loop was blocked for 2.0 s")
-        heard.print_event("crashed", LEASE, "SIGSEGV")
-        assert len(heard._started) == 1, "or else what follows would be said to have taken no time"
-        heard.print_event("completed", LEASE, "completed")
+        printer.print_event("started", LEASE, "")
+        printer.print_event("lag", LEASE, "the loop was blocked for 2.0 s")
+        printer.print_event("crashed", LEASE, "SIGSEGV")
+        assert len(printer._started) == 1, "otherwise the next event would show no duration"
+        printer.print_event("completed", LEASE, "completed")
         await asyncio.sleep(0)
 
     asyncio.run(hear())
-    start, lag, crash, end = (line.split(maxsplit=1)[1] for line in heard._stream.getvalue().splitlines())
+    start, lag, crash, end = (line.split(maxsplit=1)[1] for line in printer._stream.getvalue().splitlines())
     assert start == "started     convert           …HCNPXH2D402"
     assert lag.endswith("…HCNPXH2D402  the loop was blocked for 2.0 s")
     assert crash.endswith("…HCNPXH2D402  SIGSEGV")
@@ -414,11 +414,11 @@ async def test_lines_for_programs_are_json_for_any_text_and_have_times(monkeypat
     moments = iter([1_763_690_000.0011, 1_763_690_000.0012, 1_763_690_000.0023])
     monkeypatch.setattr("sublet.cli.workers.worker_events.time.time", lambda: next(moments))
     stream = io.StringIO()
-    heard = EventPrinter(stream, as_json=True, quiet=False)
+    printer = EventPrinter(stream, as_json=True, quiet=False)
     lease = Lease("0-a", "1.c", 1, 0, "q", "t", None, b"", "")
     said = ['half a "character" \udc80 é\n', "ValueError no: scheduled 1763690001500", "completed"]
     for event, words in zip(("lost", "failed", "completed"), said, strict=True):
-        heard.print_event(event, lease, words)
+        printer.print_event(event, lease, words)
     await asyncio.sleep(0)
     lost, failed, completed = map(json.loads, stream.getvalue().splitlines())
     about = {"id": "0-a", "task": "t", "queue": "q", "attempt": 1}
@@ -440,15 +440,15 @@ async def test_lines_for_programs_are_json_for_any_text_and_have_times(monkeypat
 
 
 def test_the_printer_forgets_finished_jobs():
-    heard = EventPrinter(io.StringIO(), as_json=False, quiet=False)
+    printer = EventPrinter(io.StringIO(), as_json=False, quiet=False)
 
     async def hear():
         for ending in ("completed", "failed", "released", "refused", "lost"):
-            heard.print_event("started", LEASE, "")
-            heard.print_event(ending, LEASE, "x: dead")
+            printer.print_event("started", LEASE, "")
+            printer.print_event(ending, LEASE, "x: dead")
 
     asyncio.run(hear())
-    assert heard._started == {}
+    assert printer._started == {}
 
 
 # # ── a server that has lost all data ──────────────────────────────────────────────────────────────────────────────────
@@ -481,7 +481,7 @@ def test_the_task_command_exists_on_request(shell):
 
 def test_the_garbage_collector_runs_seldom_in_a_worker(shell):
     (shell.folder / "gentle.py").write_text(
-        "import gc\nfrom jobs import App\napp = App()\n\n"
+        "import gc\nfrom sublet import App\napp = App()\n\n"
         "@app.task\nasync def looks() -> list[int]:\n    return [gc.get_threshold()[0], gc.get_freeze_count()]\n"
     )
     job_id = shell.ok("submit", "looks")

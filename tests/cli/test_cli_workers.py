@@ -113,7 +113,9 @@ def test_a_worker_in_another_language_may_report_anything(shell, register):
     assert "\x1b" not in "".join(lines)
     found = {worker["name"]: worker for worker in shell.json("workers")}
     assert shell.work()[-1]["event"] == "summary", "others start beside it"
-    assert (found["odd-0"]["about"], found["odd-4"]["about"]["completed"]) == ({}, None), "NaN is no JSON"
+    assert (found["odd-0"]["about"], found["odd-4"]["about"]["completed"]) == ({}, None), (
+        "NaN is not valid JSON"
+    )
 
 
 def test_a_narrow_terminal_omits_values_that_the_name_contains(shell, register):
