@@ -213,7 +213,7 @@ async def test_jobs_running_at_a_failure_are_released():
 
 async def test_an_endless_drain_raises_at_its_limit(sandbox):
     await again.submit()
-    with pytest.raises(Endless, match="does a task submit itself"):
+    with pytest.raises(Endless, match="whether a task submits itself"):
         await sandbox.drain(limit=10)
     assert len(sandbox.jobs(task="again", state="completed")) == 10
 
