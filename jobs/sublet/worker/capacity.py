@@ -1,9 +1,7 @@
-"""Capacity of a worker: free slots and free child processes. It never claims a job that it cannot start at
-once.
+"""Capacity of a worker: free slots and free child processes. It claims only jobs that it can start at once.
 
-The kind of job that a queue yields is not known before the claim. So the queues are claimed in two sets:
-those that only async tasks of this program use, limited by slots, and all others, limited by free child
-processes as well.
+The kind of a queue's next job is unknown before the claim. So the queues form two sets: those that only
+async tasks of this program use, limited by slots, and all others, limited by free child processes as well.
 """
 
 import asyncio
@@ -21,9 +19,7 @@ class QueueSet:
     def __init__(self, queues: Sequence[str], may_need_child: bool, all_need_child: bool = False) -> None:
         self.queues = list(queues)
         self.may_need_child = may_need_child
-        """Do some of its jobs run in a child process?"""
         self.all_need_child = all_need_child
-        """Do all of them?"""
 
 
 def queue_sets(queues: Sequence[str], tasks: Iterable[Task[..., Any]]) -> list[QueueSet]:
@@ -41,14 +37,12 @@ def queue_sets(queues: Sequence[str], tasks: Iterable[Task[..., Any]]) -> list[Q
 
 
 class Capacity:
-    """Limits of a worker, its running jobs, and the jobs that open claims may bring. Every change sets
-    `changed`.
-    """
+    """Limits of a worker, its running jobs, and the jobs of open claims. Every change sets `changed`."""
 
     def __init__(self, slots: int, processes: int, ahead: Callable[[], int] = lambda: 0) -> None:
         self.slots, self.processes = slots, processes
         self.ahead = ahead
-        """Returns how many jobs may wait for a child process, because the wait is short."""
+        """Returns how many jobs may wait for a child process."""
         self.max_jobs: int | None = None
         """Jobs to start in all; None: no limit."""
         self.running = self.running_in_children = self.started = 0
@@ -63,7 +57,6 @@ class Capacity:
             ahead = self.ahead() if queue_set.all_need_child else 0
             at_once = min(self.processes, self.slots - others)
             free = at_once + ahead - children if at_once > 0 else 0
-            # Claim later, and many at a time.
             if 2 * free < ahead:
                 return 0
         else:
@@ -71,7 +64,7 @@ class Capacity:
         return free if self.max_jobs is None else min(free, self.max_jobs - self.started - self.reserved)
 
     def claim_size(self, queue_set: QueueSet) -> int:
-        """How many jobs to claim at once: at most half of the capacity, so that two claims can be under way."""
+        """Jobs to claim at once: at most half of the capacity, so that two claims can be under way."""
         half = -(-self.slots // 2)
         return min(self.free(queue_set), max(half, self.ahead() if queue_set.all_need_child else 0))
 
@@ -82,7 +75,7 @@ class Capacity:
 
     @contextlib.contextmanager
     def reserve(self, n: int, may_need_child: bool) -> Iterator[None]:
-        """Reserve capacity for `n` jobs while a claim for them is under way."""
+        """Reserve capacity for `n` jobs during their claim."""
         self.reserved += n
         self.reserved_children += n * may_need_child
         try:
@@ -110,7 +103,7 @@ class Capacity:
         self.changed.set()
 
     async def wait_until(self, condition: Callable[[], bool], seconds: float | None = None) -> bool:
-        """Wait for a condition that only changes when `changed` is set. Returns False on timeout."""
+        """Wait for a condition that only changes with `changed`. Returns False on timeout."""
         end = None if seconds is None else time.monotonic() + seconds
         while not condition():
             if end is not None and time.monotonic() >= end:

@@ -1,5 +1,4 @@
-"""Claims jobs: two loops for each set of queues, so that one claim is under way while the jobs of the other
-run."""
+"""Claims jobs: two loops per set of queues, one claims while the jobs of the other run."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,7 +13,6 @@ from sublet.worker.settle_loop import RETRY_AFTER
 from sublet.worker.state import WorkerState
 
 LOOPS = 2
-"""Open claims for one set of queues."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +24,11 @@ class ClaimConfig:
     queue_sets: Sequence[QueueSet]
     lease: float
     drain: bool = False
-    """End when the queues are empty, and the linger is over."""
+    """End when the queues are empty and the linger is over."""
 
 
 class ClaimLoops:
-    """The claims of one worker. Each job that is claimed goes to `start`."""
+    """The claims of one worker. Each claimed job goes to `start`."""
 
     def __init__(
         self,
@@ -57,7 +55,7 @@ class ClaimLoops:
         ]
 
     def stop(self) -> list["asyncio.Task[None]"]:
-        """Stop the maintenance. Returns its claim that may still be under way."""
+        """Stop the maintenance. Returns its claim that may be under way."""
         return self._maintenance.stop()
 
     async def _run(self, queue_set: QueueSet) -> None:
@@ -91,7 +89,7 @@ class ClaimLoops:
         return self._linger is not None and self._linger.dismissed
 
     async def _claim_now(self, queue_set: QueueSet) -> bool:
-        """Returns True when there were fewer jobs than asked for, as do the methods below."""
+        """Returns True for fewer jobs than asked for, as do the methods below."""
         n = self._capacity.claim_size(queue_set)
         if n <= 0:
             return False
@@ -118,7 +116,6 @@ class ClaimLoops:
         return await self._first(waiting, lambda: not self._state.attempts, lambda: waiting.result())
 
     async def _wait(self, seconds: float) -> bool:
-        """Wait for a job from all queues with free capacity."""
         able = [
             queue_set
             for queue_set in self._config.queue_sets
@@ -144,7 +141,7 @@ class ClaimLoops:
         until: Callable[[], bool],
         dry: Callable[[], bool],
     ) -> bool:
-        """Await a claim, but give it up (True) when `until` becomes true."""
+        """Await a claim, but cancel it (True) when `until` becomes true."""
         watching = asyncio.create_task(self._capacity.wait_until(until))
         try:
             await asyncio.wait([claim, watching], return_when=asyncio.FIRST_COMPLETED)
@@ -155,7 +152,7 @@ class ClaimLoops:
             await asyncio.wait([claim, watching])
 
     async def _claim(self, queues: Sequence[str], n: int, may_need_child: bool, wait: float) -> int:
-        """Returns how many jobs were started; `n` if the source did not answer."""
+        """Returns the number of started jobs; `n` if the source did not answer."""
         if self._linger:
             await self._linger.not_asking.wait()
         if self._dismissed:
@@ -186,7 +183,7 @@ class ClaimLoops:
 class MaintenanceTimer:
     """Calls `claim_nothing` (a claim of no jobs, which does the maintenance) when the next job falls due.
 
-    Without it, due jobs would wait while every slot is taken. Each answer to a claim sets the timer anew.
+    Without it, due jobs would wait while every slot is taken.
     """
 
     def __init__(self, claim_nothing: Callable[[], Awaitable[object]], state: WorkerState) -> None:
@@ -195,13 +192,13 @@ class MaintenanceTimer:
         self._claim: asyncio.Task[None] | None = None
 
     def set(self, seconds: float) -> None:
-        """Replace the time that was set before."""
+        """Replace the time."""
         if self._timer:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(seconds, self._start)
 
     def stop(self) -> list["asyncio.Task[None]"]:
-        """Cancel the timer. Returns its claim that may still be under way."""
+        """Cancel the timer. Returns its claim that may be under way."""
         if self._timer:
             self._timer.cancel()
         return [self._claim] if self._claim else []

@@ -1,4 +1,4 @@
-"""Extends all leases of a worker in one call, renews its registration, and sends the reports of its tasks."""
+"""Extends all leases of a worker in one call, renews its registration, and sends its tasks' reports."""
 
 import asyncio
 import contextlib
@@ -16,15 +16,15 @@ from sublet.store.source import JobSource
 log = logging.getLogger("sublet.worker.worker")
 
 NEWS_EVERY = 0.25
-"""Least seconds between two sendings of reports (progress, checkpoints, log lines)."""
+"""Least seconds between two sendings of reports."""
 RENEW_EVERY = 5.0
-"""Seconds between two renewals of the registration."""
+"""Seconds."""
 CANCEL_AGAIN_AFTER = 5.0
 """Seconds after which a task that ignored its cancellation is cancelled again."""
 
 
 class Heartbeat:
-    """The heartbeats of one worker; `renew` renews its registration."""
+    """The heartbeats of one worker."""
 
     def __init__(
         self,
@@ -88,7 +88,6 @@ class Heartbeat:
             attempt.cancel_again()
 
     async def _send(self, attempts: Sequence[Attempt], *beside: Coroutine[Any, Any, None]) -> None:
-        """Send heartbeats, all notes, and `beside` in one turn of the event loop."""
         notes = [(attempt, note) for attempt in self._attempts if (note := attempt.note())]
         sending = [asyncio.ensure_future(self._note(notes))] if notes else []
         for attempt, _ in notes:

@@ -19,7 +19,7 @@ _PLATFORMS = (
     ("KUBERNETES_SERVICE_HOST", "kubernetes"),
     ("INVOCATION_ID", "systemd"),
 )
-"""The first variable that is set names the platform. Cloud Run services set K_SERVICE, too."""
+"""The first set variable names the platform. Cloud Run services set K_SERVICE, too."""
 
 
 def identity() -> dict[str, Any]:
@@ -40,7 +40,7 @@ def identity() -> dict[str, Any]:
 
 
 def started(pid: int) -> int | None:
-    """When a process started, in ticks since the boot; None if it is gone, or a zombie."""
+    """Start of a process in ticks since the boot; None if it is gone, or a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
     except OSError:
@@ -51,7 +51,7 @@ def started(pid: int) -> int | None:
 
 
 def is_here(about: dict[str, Any], me: dict[str, Any]) -> bool:
-    """Did the worker with this registration run where this process can see it?"""
+    """Did the registered worker run where this process can see it?"""
     if not (me["boot"] and me["pidns"]):
         return False
     return all(about.get(word) == me[word] for word in ("host", "boot", "pidns"))

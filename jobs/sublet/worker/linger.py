@@ -17,8 +17,8 @@ ASK_EVERY = 1.0
 class Linger:
     """A draining worker waits `seconds` for more jobs; then it leaves if `may_leave` allows it.
 
-    Without a pool the time starts anew with each job. In a pool it does not: in one that is far too large
-    every worker gets a job now and then, and none would ever be idle for long.
+    Without a pool the time starts anew with each job. In a pool it does not: in one that is far too large,
+    every worker gets a job now and then.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Linger:
         self.seconds, self.in_pool = seconds, in_pool
         self._may_leave, self._outage = may_leave, outage
         self.since = time.monotonic()
-        """When the time began, on the monotonic clock."""
+        """On the monotonic clock."""
         self.dismissed = False
         """The worker must claim no more."""
         self.not_asking = asyncio.Event()
@@ -49,11 +49,11 @@ class Linger:
             self.since = time.monotonic()
 
     def wait_seconds(self, has_work: bool) -> float:
-        """How long the next claim may wait; 0 when the time is over."""
+        """Seconds that the next claim may wait; 0 when the time is over."""
         return min(IDLE, max(self.seconds, ASK_EVERY) if has_work else max(0.0, self.left))
 
     async def ask_to_leave(self) -> None:
-        """Ask to leave, and let no claim start meanwhile. Without an answer the worker stays."""
+        """Ask to leave; no claim starts meanwhile. Without an answer the worker stays."""
         self.not_asking.clear()
         try:
             self.dismissed = await self._may_leave()

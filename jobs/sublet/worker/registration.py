@@ -17,7 +17,7 @@ from sublet.worker import host_identity as host
 log = logging.getLogger("sublet.worker.worker")
 
 ABOUT_MAX = 4096
-"""Bytes of the JSON in which a worker describes itself."""
+"""Bytes of the JSON that describes a worker."""
 PATIENCE = 2.0
 """Seconds that leaving may take."""
 
@@ -46,13 +46,12 @@ class Registration:
         self._pool, self._summons = pool, summons
         self._lock = asyncio.Lock()
         self.unwanted = False
-        """Was the summons expired or used, or is the pool gone, or are its queues others?"""
+        """The summons is expired or used, the pool is gone, or it has other queues."""
         self._host = host.identity()
         self._exclusive = bool(worker_id) or named
-        """May another worker have the same identity or name?"""
         self._worker, self._worker_id, self._life = worker, worker_id, secrets.token_hex(8)
         self._record: WorkerInfo | None = None
-        """This worker's record as it was last read."""
+        """As last read."""
 
     def _card(self) -> Card:
         about = {**self._host, **self._about()}
@@ -63,8 +62,7 @@ class Registration:
         return Card(self._worker, self._life, self._worker_id, said, self._pool, self._summons)
 
     async def enlist(self) -> int:
-        """Register, after the leases of predecessors that are gone were ended. Returns the number of those
-        leases.
+        """Register, and end the leases of gone predecessors. Returns the number of those leases.
 
         Predecessors are workers of this machine whose process is gone, and the previous holder of this
         worker identity. Raises Invalid when a live worker of this machine has the same name.
@@ -93,7 +91,7 @@ class Registration:
         )
 
     async def renew(self) -> bool:
-        """Renew the registration. Returns True when the worker must drain: an operator asked for it, or it was
+        """Renew the registration. Returns True when the worker must drain: by an operator's request, or
         replaced.
         """
         try:
@@ -110,7 +108,7 @@ class Registration:
             return False
 
     async def retire(self) -> bool:
-        """Ask whether this idle worker may leave. If so, its pool does not count it any more."""
+        """Ask whether this idle worker may leave. If so, its pool no longer counts it."""
         # A renewal that arrives later would count the worker again.
         async with self._lock:
             if not self._pool:
@@ -150,7 +148,7 @@ class Registration:
         return self._record
 
     async def leave(self) -> None:
-        """Remove the registration. If the source does not answer, log a warning."""
+        """Remove the registration. Log a warning if the source does not answer."""
         try:
             async with asyncio.timeout(PATIENCE):
                 await self._source.leave(self._card())

@@ -10,7 +10,7 @@ from sublet.store.outage_log import OutageLog
 from sublet.store.source import JobSource
 
 RETRY_AFTER = 0.5
-"""Seconds before a call is repeated that the source did not answer."""
+"""Seconds until an unanswered call is repeated."""
 FULL_BATCH = 50
 """Outcomes that are sent while another batch is under way; fewer wait."""
 
@@ -19,7 +19,7 @@ Settled = Callable[[Attempt, Ending, str], None]
 
 
 class SettleLoop:
-    """The outcomes that are not settled yet."""
+    """The unsettled outcomes."""
 
     def __init__(self, source: JobSource, settled: Settled, outage: OutageLog) -> None:
         self._source, self._settled, self._outage = source, settled, outage
@@ -66,7 +66,7 @@ class SettleLoop:
 
     async def _send_notes(self, attempts: list[Attempt]) -> None:
         """Checkpoints and logs go first: afterwards the lease is gone."""
-        # A note that the heartbeat loop sends must not arrive after the outcome either.
+        # Nor may a note that the heartbeat loop sends arrive after the outcome.
         under_way = {
             attempt.sending for attempt in attempts if attempt.sending and not attempt.sending.done()
         }

@@ -9,13 +9,13 @@ from sublet.worker.time_budget import TimeBudget
 
 
 class WorkerState:
-    """A worker's attempts, capacity, time budget and outages, and whether it stops."""
+    """A worker's attempts, capacity, time budget and outages."""
 
     def __init__(self, capacity: Capacity, budget: TimeBudget) -> None:
         self.capacity = capacity
         self.budget = budget
         self.attempts: set[Attempt] = set()
-        """Leases that the worker holds, unsettled outcomes included."""
+        """Leases of the worker, unsettled outcomes included."""
         self.stopping = asyncio.Event()
         """Set when the worker must claim no more."""
         self.outage = OutageLog()

@@ -13,7 +13,7 @@ class TimeBudget:
     """`seconds` from now, or no limit. The last of them (the grace, at most a fifth) are for finishing running
     jobs.
 
-    A task needs its `timeout`, which is ignored if it is longer than the whole budget.
+    A task needs its `timeout`, ignored if longer than the whole budget.
     """
 
     def __init__(self, seconds: float | None, grace: float, tasks: Mapping[str, Task[..., Any]]) -> None:
@@ -43,7 +43,7 @@ class TimeBudget:
         return None if self.seconds is None else max(0.0, self.left - self._reserve)
 
     def open(self, queues: Sequence[str]) -> list[str]:
-        """The queues that may still be claimed from."""
+        """Queues that may still be claimed from."""
         if self._ends is None:
             return list(queues)
         return [

@@ -14,8 +14,7 @@ KEPT = 64
 class Timeouts(Generic[T]):
     """Calls `on_timeout` with each item that was not removed in time.
 
-    Items of one duration expire in the order of adding: so one queue for each duration, and one timer for
-    its head.
+    Items of one duration expire in order: so one queue and one timer per duration.
     """
 
     def __init__(self, on_timeout: Callable[[T], None]) -> None:
@@ -34,7 +33,7 @@ class Timeouts(Generic[T]):
         queue[item] = time.monotonic() + ms / 1000
 
     def remove(self, item: T, ms: int | None) -> None:
-        """Remove an item that has ended; `ms` as it was added."""
+        """Remove an item that has ended; `ms` as in `add`."""
         queue = self._by_duration.get(ms)
         if queue is None:
             return

@@ -16,16 +16,15 @@ from typing import Any
 log = logging.getLogger("sublet.worker.worker")
 
 CHECK_EVERY = 0.25
-"""Seconds between two checks."""
+"""Seconds."""
 BLOCKED_AFTER = 1.0
-"""Seconds without a turn after which the event loop counts as blocked."""
+"""Seconds without a turn of the event loop."""
 
 Name = Callable[["asyncio.Task[Any] | None"], str]
-"""Describes the job that an asyncio task runs."""
 
 
 class Watchdog:
-    """Watches the running event loop. After `stall` seconds without a turn it ends the process."""
+    """Watches the running event loop. Ends the process after `stall` seconds without a turn."""
 
     def __init__(self, name: Name, stall: float | None = None) -> None:
         self._name, self._stall = name, stall
@@ -41,7 +40,7 @@ class Watchdog:
         self._thread.start()
 
     def stop(self) -> None:
-        """Let the thread end."""
+        """End the thread."""
         self._over.set()
 
     def _turn(self) -> None:
@@ -81,7 +80,6 @@ class Watchdog:
             os._exit(1)
 
     def _culprit(self) -> str:
-        # The documented way to see another thread's stack.
         frame = sys._current_frames().get(self._thread_id)
         name = self._name(asyncio.current_task(self._loop))
         return f"{name}, {_location(frame)}" if frame else name

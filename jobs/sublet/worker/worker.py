@@ -1,8 +1,4 @@
-"""Runs jobs: claim → run, with heartbeats meanwhile → complete, fail or release.
-
-A worker is a few loops over one set of attempts. The source packs all calls of one turn of the event loop
-into one round trip.
-"""
+"""Runs jobs: claim → run, with heartbeats meanwhile → complete, fail or release."""
 
 import asyncio
 import os
@@ -31,9 +27,9 @@ from sublet.worker.timeouts import Timeouts
 from sublet.worker.watchdog import Watchdog
 
 SLOTS = 100
-"""Default number of slots where some tasks are async."""
+"""Default with async tasks."""
 SETTLE_LOOPS = 2
-"""Settle calls that may be under way at once."""
+"""Settle calls under way at once."""
 CLEAN_UP = 1.0
 """Seconds that cancelled tasks have to clean up."""
 LAST_SETTLE = 3.0
@@ -55,7 +51,7 @@ class WorkerConfig:
     processes: int | None = None
     """Child processes, each under `limits`. Default: the number of CPUs."""
     lease: float = 30.0
-    """Seconds without a heartbeat after which a job is given to another worker."""
+    """Seconds without a heartbeat until a job goes to another worker."""
     grace: float = 8.0
     """Seconds that running jobs have to finish after `stop()`."""
     stall: float | None = None
@@ -65,7 +61,7 @@ class WorkerConfig:
     """Offer the built-in task `command`, which runs any program."""
     name: str | None = None
     worker_id: str = ""
-    """Exclusive identity: the worker takes over the leases of the previous holder."""
+    """Exclusive identity: the worker takes over the previous holder's leases."""
     pool: str = ""
     """The pool that counts the worker, if it serves all queues of that pool."""
     summons: str = ""
@@ -75,8 +71,8 @@ class WorkerConfig:
 class Worker:
     """Claims jobs from a source and runs them within its capacity, until it is stopped, dry, or out of time.
 
-    A worker may be killed at any line: its jobs are queued again when their leases end, or when its
-    successor on the same machine starts.
+    A killed worker's jobs are queued again when their leases end, or when its successor on the same machine
+    starts.
     """
 
     def __init__(
@@ -192,7 +188,7 @@ class Worker:
         return started
 
     async def _enlist(self) -> None:
-        """Raises Forbidden, for then no claim would be allowed either."""
+        """Raises Forbidden: then no claim would be allowed either."""
         try:
             recovered = await self._registration.enlist()
         except Forbidden:
@@ -274,7 +270,6 @@ class Worker:
             await self._runner.aclose(max(0.1, self._state.budget.left))
 
     async def _may_leave(self) -> bool:
-        """Raises Unavailable."""
         self.summary.dismissed = await self._registration.retire()
         if self.summary.dismissed:
             idle = f"no job for {self._linger.seconds:g} s"
@@ -320,7 +315,7 @@ class Worker:
         self._progressed_at = time.monotonic()
         self._timeouts.remove(attempt, attempt.lease.timeout_ms)
         ending = attempt.ending()
-        # A child's run refers to its attempt: without the circle the garbage collector has nothing to do.
+        # A child's run refers to its attempt: this breaks the cycle.
         attempt.running = None
         if ending is not None:
             self._settling.put(attempt, ending)
