@@ -1,1 +1,1 @@
-"""Sublet over HTTP and on platforms: the API, adapters for servers and functions, the worker and the tick as functions."""
+"""Sublet over HTTP and on platforms: API, adapters, and the worker and tick as functions."""

@@ -1,7 +1,4 @@
-"""The API as an ASGI 3 application: `uvicorn sublet_functions.asgi:app`, or mounted in another application.
-
-No framework is imported. Connections are opened at the first request, or when the server starts.
-"""
+"""The API as an ASGI 3 application: `uvicorn sublet_functions.asgi:app`, or mounted in another application."""
 
 from __future__ import annotations
 
@@ -35,10 +32,10 @@ from sublet_functions.http.response import DISCARD_SECONDS, SECURITY_HEADERS, St
 log = logging.getLogger(__name__)
 
 FREEZES = ("VERCEL", "AWS_LAMBDA_FUNCTION_NAME", "SUBLET_SUMMON_FIRST")
-"""Variables of platforms that freeze processes between requests, and ours for other such platforms."""
+"""Variables that show a platform which freezes processes between requests; the last is ours."""
 CONTINUE_SECONDS = 1.0
-"""Seconds after which a client that sent `Expect: 100-continue` is told to send its body although it is not read: most clients
-send it by then anyway."""
+"""Seconds after which a client with `Expect: 100-continue` gets 100 although its body is not read: most send
+it by then."""
 
 
 class LoopState:
@@ -65,7 +62,7 @@ class LoopState:
 
 
 class StopSignals:
-    """Ends the states of a process when its server gets SIGTERM or SIGINT, and then calls the server's own handler.
+    """Ends the states of a process at SIGTERM or SIGINT, then calls the server's own handler.
 
     Servers wait for all requests before they report their shutdown; long polls and streams would delay it.
     """
@@ -75,7 +72,7 @@ class StopSignals:
         self._hooks: dict[int, partial[None]] = {}
 
     def add(self, state: LoopState) -> None:
-        """End this state, too."""
+        """Add a state."""
         self._forget_closed()
         self._states.add(state)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -87,7 +84,7 @@ class StopSignals:
                     self._hooks[number] = hook
 
     def remove(self, state: LoopState) -> None:
-        """Forget a state; after the last one, restore the signal handlers."""
+        """Remove a state; after the last one, restore the signal handlers."""
         self._states.discard(state)
         self._forget_closed()
         if not self._states:
@@ -99,7 +96,6 @@ class StopSignals:
                         signal.signal(number, before)
 
     def _forget_closed(self) -> None:
-        """Forget the states of closed loops, so that they can be garbage-collected."""
         for state in tuple(self._states):
             if state.loop.is_closed():
                 self._states.discard(state)
@@ -112,11 +108,11 @@ class StopSignals:
 
 
 SIGNALS = StopSignals()
-"""One per process: one hook per event loop would keep each previous hook, and its connections, alive."""
+"""One per process: a hook per event loop would keep each previous hook, and its connections, alive."""
 
 
 class Asgi:
-    """The application. Its connections belong to an event loop, and are opened at the first request on that loop."""
+    """The application. Connections belong to an event loop, and are opened at its first request."""
 
     def __init__(self, make: Callable[[], Hosted] | None = None, limits: Limits = Limits()) -> None:  # noqa: B008  frozen
         self._make = make or _hosted
@@ -125,7 +121,7 @@ class Asgi:
         self._states: dict[asyncio.AbstractEventLoop, LoopState] = {}
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Serve one scope: an HTTP request, or the server's lifespan."""
+        """Serve an HTTP request, or the lifespan."""
         if scope["type"] == "http":
             await self._http(scope, receive, send)
         elif scope["type"] == "lifespan":
@@ -139,7 +135,7 @@ class Asgi:
 
     @contextlib.asynccontextmanager
     async def lifespan(self, outer: Any = None) -> AsyncIterator[None]:
-        """Start and end with the application in which this one is mounted, as its `lifespan`. Raises Invalid."""
+        """Start and end with an outer application, as its `lifespan`. Raises Invalid."""
         state = self._state()
         try:
             await state.hosted.start()
@@ -216,7 +212,7 @@ class Asgi:
             sent = True
         except OSError as error:
             log.debug("a response could not be sent: %s", type(error).__name__)
-        except Exception as error:  # noqa: BLE001  of a stream's iterator: the client sees the connection break
+        except Exception as error:  # noqa: BLE001  of a stream's iterator: the connection breaks
             log.error("a response was cut off: unexpected %s", type(error).__name__)
         finally:
             if not sent and response.on_unsent:
@@ -228,4 +224,3 @@ def _hosted() -> Hosted:
 
 
 app = Asgi()
-"""For servers: `sublet_functions.asgi:app`."""

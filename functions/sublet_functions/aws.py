@@ -1,7 +1,7 @@
 """AWS Lambda: `sublet_functions.aws.handler` is the API, a tick and a worker.
 
-HTTP requests are recognized by fields that the platform puts into an event and no client can set; they need
-a token. EventBridge and pools need none: AWS has allowed them to invoke this function.
+Fields that no client can set mark HTTP requests, which need a token. EventBridge and pools need none: AWS
+allowed them to invoke.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from sublet_functions.http.request import Request, fold_headers
 from sublet_functions.http.response import Response
 
 RESERVE = 1.0
-"""Seconds before the invocation's end by which workers have ended and a response exists, if only a refusal. A request that was
-cut short has this time to release its leases."""
+"""Seconds before the invocation's end by which workers have ended and a response exists: time to release the
+leases of a request that was cut short."""
 TEXT_MAX = 1_000_000
-"""Bytes of a body that is returned as text, which JSON may expand to six times the size; larger bodies are returned as base64."""
+"""Bytes of a body returned as text, which JSON may expand sixfold; larger ones become base64."""
 BODY_MAX = 4_700_000
-"""Bytes of a body that in base64 fit into the 6 MB of a function's response."""
+"""Bytes of a body that in base64 fit into the 6 MB of a response."""
 ADAPTER_HEADER = "x-amzn-request-context"
-"""Header of the Lambda Web Adapter, which is not used with this handler."""
+"""Header of the Lambda Web Adapter, which this handler does not use."""
 HTTP_KEYS = ("requestContext", "httpMethod", "rawPath", "routeKey", "multiValueHeaders")
-"""Every event of an HTTP request has at least one of these keys."""
+"""Each event of an HTTP request has at least one of these keys."""
 
 
 class EventFailed(Exception):
@@ -39,7 +39,7 @@ class EventFailed(Exception):
 
 
 class Context(Protocol):
-    """The part of Lambda's context object that is used."""
+    """The used part of Lambda's context."""
 
     def get_remaining_time_in_millis(self) -> int:
         """Return the time until Lambda ends the invocation."""
@@ -47,9 +47,9 @@ class Context(Protocol):
 
 
 def handler(event: Any, context: Context) -> Any:
-    """Answer an HTTP request, or run the tick or the worker that an event stands for.
+    """Answer an HTTP request, or run the tick or worker of an event.
 
-    Raises EventFailed for an event without HTTP request that failed or is not supported.
+    Raises EventFailed for another event that failed or is not supported.
     """
     global _kept
     if _kept is None or _kept.process != os.getpid():
@@ -58,12 +58,12 @@ def handler(event: Any, context: Context) -> Any:
 
 
 class _Function:
-    """What a process keeps between invocations: an event loop, and the API on it with its connections."""
+    """The state between invocations: an event loop, and the API on it."""
 
     def __init__(self, before: _Function | None) -> None:
         self.process = os.getpid()
         self.runner = asyncio.Runner()
-        self._parent = before  # of the process that forked this one: kept, because closing it would close the parent's sockets
+        self._parent = before  # of the parent process: closing it would close the parent's sockets
         self._hosted = Hosted(freezes=True)
 
     async def handle(self, event: Any, left: float) -> Any:
@@ -107,17 +107,17 @@ class _Function:
         return _result(refusal, await _collect(refusal))
 
     async def _ask(self, request: Request, seconds: float, principal: Principal | None = None) -> Response:
-        """Raises TimeoutError. A running worker has its own, earlier limit."""
+        """Raises TimeoutError. A worker has its own, earlier limit."""
         async with asyncio.timeout(seconds):
             return await self._hosted.answer(request, principal)
 
 
 _kept: _Function | None = None
-"""Made by the first invocation, not at import: the process may be forked, or frozen and copied, after imports."""
+"""Made by the first invocation: the process may be forked, or frozen and copied, after imports."""
 
 
 def _request(event: Mapping[str, Any]) -> Request | None:
-    """Return the HTTP request of an event; None if it has none. Raises EventFailed for an unsupported format."""
+    """Return the HTTP request of an event, if it has one. Raises EventFailed for an unsupported format."""
     context = event.get("requestContext")
     http = context.get("http") if isinstance(context, dict) else None
     if not isinstance(context, dict) or not isinstance(http, dict):
@@ -128,7 +128,7 @@ def _request(event: Mapping[str, Any]) -> Request | None:
         return None
     try:
         headers = fold_headers((event.get("headers") or {}).items())
-        headers.pop(ADAPTER_HEADER, None)  # from a client, it could imitate the adapter
+        headers.pop(ADAPTER_HEADER, None)  # a client could imitate the adapter
         if event.get("cookies"):
             headers["cookie"] = "; ".join(event["cookies"])
         text = event.get("body") or ""
@@ -143,14 +143,14 @@ def _request(event: Mapping[str, Any]) -> Request | None:
 
 
 def _path(raw: str, stage: str) -> str:
-    """Remove the stage's name, with which paths begin at the API's own domain."""
+    """Remove the stage's name, which begins paths at the API's own domain."""
     if stage != "$default" and (raw == f"/{stage}" or raw.startswith(f"/{stage}/")):
         return raw[len(stage) + 1 :] or "/"
     return raw
 
 
 def _http_kind(event: Mapping[str, Any]) -> str:
-    """Name the kind of an unsupported HTTP event. Nothing of the request itself is shown."""
+    """Name the kind of an unsupported HTTP event, without its data."""
     context = event.get("requestContext")
     about = context if isinstance(context, dict) else {}
     if "elb" in about:
@@ -164,7 +164,7 @@ def _http_kind(event: Mapping[str, Any]) -> str:
 
 
 def _shortened(event: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Limit the event's `for` to the time that is left: the last round of a tick may begin at its last moment."""
+    """Limit the event's `for` to the time left: a tick's last round may begin at its last moment."""
     asked = event.get("for")
     if isinstance(asked, int | float) and asked > max(seconds, 0):
         return event | {"for": max(seconds, 0)}
@@ -178,7 +178,7 @@ async def _collect(response: Response) -> bytes:
 
 
 def _result(response: Response, body: bytes) -> dict[str, Any]:
-    """Return a response in Lambda's format: as text, or as base64 if it is not UTF-8 or may expand too much in JSON."""
+    """Return a response in Lambda's format."""
     result = {"statusCode": response.status, "headers": response.headers}
     if len(body) <= TEXT_MAX:
         try:

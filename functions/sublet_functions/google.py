@@ -1,7 +1,6 @@
 """Google's functions-framework: `from sublet_functions.google import http, event` is a complete `main.py`.
 
-`http` is the API: the WSGI application, called with the environ of Flask's request. `event` is for triggers without an HTTP
-request (Eventarc, Pub/Sub): every event is a tick.
+`event` is for triggers without an HTTP request (Eventarc, Pub/Sub).
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class TickFailed(Exception):
-    """The tick failed. The platform repeats the event if it was configured to."""
+    """The tick failed. The platform repeats the event if configured to."""
 
 
 def http(request: Any) -> Response:
-    """Answer an HTTP request. A response without a body gets no Content-Type, which Flask would add."""
-    from werkzeug.wrappers import Response  # part of the framework, and needed nowhere else
+    """Answer an HTTP request, without the Content-Type that Flask adds to an empty response."""
+    from werkzeug.wrappers import Response  # part of the framework
 
     response = Response.from_app(app, request.environ)
     if response.status_code in BODILESS or response.content_length == 0:
@@ -32,7 +31,7 @@ def http(request: Any) -> Response:
 
 
 def event(cloud_event: Any) -> None:
-    """Run one round of maintenance, whatever the event contains. The platform decides who may send events; no token is needed.
+    """Run one round of maintenance for any event. The platform authenticates the sender.
 
     Raises TickFailed.
     """

@@ -1,4 +1,4 @@
-"""The API as a server of its own (`sublet serve`). It keeps no state: run any number, and stop any of them."""
+"""The API as a stateless server of its own (`sublet serve`)."""
 
 import asyncio
 import contextlib
@@ -24,14 +24,14 @@ from sublet_functions.server.sockets import listen, make_room, url_of
 log = logging.getLogger(__name__)
 
 GRACE = 8.0
-"""Seconds in which running requests may finish when the server stops."""
+"""Seconds for running requests when the server stops."""
 CLOSE_SECONDS = 3.0
-"""Time limit for closing the connections to Redis, which may not answer."""
+"""Time limit for closing connections to a Redis that may not answer."""
 READY = Request("GET", "/readyz", headers={"host": "localhost"})
 
 
 class Stop:
-    """Request to stop: the first one lets running requests finish, the second one ends them."""
+    """Request to stop: the first lets running requests finish, the second ends them."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
@@ -55,13 +55,14 @@ async def serve(
     secrets: Secrets | None = None,
     summon_first: bool = False,
 ) -> None:
-    """Serve the API until SIGTERM, SIGINT or SIGHUP or, with a `stop`, until that is asked.
+    """Serve the API until SIGTERM, SIGINT, SIGHUP, or the given `stop`.
 
-    `report` is called with the URL when the server listens. Without `tokens` only loopback addresses are served. Redis need not
-    be available: requests are then answered 503. With a `worker_host`, `POST /work` runs workers, for clients with a token or
-    one of the `secrets`. On a stop, waiting requests are answered at once, workers finish or release their jobs, and other
-    requests have 8 s; a second signal ends them. `summon_first` is for a process that may be frozen between requests.
-    Raises Invalid for an address that cannot be served, and JobsError for a port that is in use.
+    `report` gets the URL when the server listens. Without `tokens` only loopback addresses are served.
+    Without Redis, requests are answered 503. With a `worker_host`, `POST /work` runs workers, for clients
+    with a token or one of the `secrets`. On a stop, waiting requests are answered at once, workers finish
+    or release their jobs, and other requests have 8 s; a second signal ends them. `summon_first` is for a
+    process that may be frozen between requests. Raises Invalid for an address that cannot be served, and
+    JobsError for a port in use.
     """
     tokens = tokens or Tokens()
     limits = limits or Limits()
@@ -100,17 +101,16 @@ async def _disconnect(store: Store, summoner: Summoner) -> None:
 
 @contextlib.contextmanager
 def _stop_on_signals(stop: Stop | None) -> Iterator[Stop]:
-    """Yield the caller's stop, or one that signals ask."""
     if stop:
         yield stop
         return
     stop = Stop()
     loop = asyncio.get_running_loop()
     handled = []
-    # not the main thread: the platform handles the signals
+    # not the main thread
     with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            # under nohup SIGHUP is ignored, and stays so
+            # under nohup SIGHUP stays ignored
             if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
                 loop.add_signal_handler(number, stop.ask)
                 handled.append(number)

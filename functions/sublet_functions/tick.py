@@ -1,4 +1,4 @@
-"""The tick: rounds of maintenance (due jobs, expired leases, schedules, pruning) and of summoning workers."""
+"""The tick: rounds of maintenance and of summoning workers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TickSummary:
 
 
 Report = Callable[[TickSummary, bool], None]
-"""Called after each round with the totals so far, and whether there are pools."""
+"""Called after each round with the totals, and whether there are pools."""
 
 
 def run_tick(
@@ -49,16 +49,16 @@ def run_tick(
     every: float = 5.0,
     report: Report = lambda summary, pools: None,
 ) -> TickSummary:
-    """Run one round at once, and further ones every `every` seconds until `seconds` are over.
+    """Run one round at once, then one every `every` seconds until `seconds` are over.
 
-    Raises Unavailable when Redis does not answer: the next tick is the retry.
+    Raises Unavailable: the next tick is the retry.
     """
     start = time.monotonic()
     summary = TickSummary()
     while True:
         done = client.follow_existing(one_round(client.operations, by, summary))
         if done.pools:
-            from sublet.scaling.sync_summoner import summon_once  # a tick without pools does not load it
+            from sublet.scaling.sync_summoner import summon_once
 
             summary.add_summoned(summon_once(client.operations.settings, transport=client.transport))
         if done.error:
@@ -71,23 +71,23 @@ def run_tick(
 
 
 def pause_until_next_round(start: float, every: float, seconds: float) -> float | None:
-    """Return the seconds until the next round, or None after the last: rounds begin at multiples of `every` up to `seconds`."""
+    """Return the seconds until the next round, a multiple of `every`; None after the last."""
     passed = time.monotonic() - start
     at = (passed // every + 1) * every
     return at - passed if at <= seconds else None
 
 
 class RoundResult(NamedTuple):
-    """What a round leaves to its caller."""
+    """Result of a round."""
 
     pools: bool
-    """There are pools, so workers may be owed."""
+    """There are pools: workers may be owed."""
     error: JobsError | None
-    """Why schedules could not be fired, to be raised after workers were summoned."""
+    """Why schedules could not be fired; raised after workers were summoned."""
 
 
 def one_round(operations: Operations, by: str, summary: TickSummary) -> Plan[RoundResult]:
-    """Run one round except for summoning. If the namespace does not exist there is nothing to do, and it is not created."""
+    """Run one round without summoning. It does not create a missing namespace."""
     summary.rounds += 1
     try:
         return (yield from _maintain(operations, by, summary))
@@ -96,7 +96,7 @@ def one_round(operations: Operations, by: str, summary: TickSummary) -> Plan[Rou
 
 
 def _maintain(operations: Operations, by: str, summary: TickSummary) -> Plan[RoundResult]:
-    """Reap and prune before firing schedules: these make no jobs, and so work on a full server."""
+    """Reap and prune first: these make no jobs, and so work on a full server."""
     schedules_due = False
     for _ in range(CALLS_MAX):
         reaped = yield from operations.reap(by)
@@ -114,6 +114,6 @@ def _maintain(operations: Operations, by: str, summary: TickSummary) -> Plan[Rou
     if schedules_due:
         try:
             summary.fired += yield from operations.fire(by)
-        except JobsError as refused:  # a full server accepts no job: all the more it needs its workers
+        except JobsError as refused:  # a full server accepts no job, and needs its workers
             error = refused
     return RoundResult(reaped.pools > 0, error)

@@ -1,4 +1,4 @@
-"""The worker as a function: run jobs until the queues are empty, the time is over, or a signal arrives; release the rest."""
+"""The worker as a function: runs jobs for a limited time, and releases the rest."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from sublet.worker.summary import Summary
 from sublet.worker.worker import Report, Worker, WorkerConfig
 
 SUMMON_SECONDS = 0.5
-"""Time for summoning other workers after a worker's own time is over."""
+"""Time for summoning other workers after the worker's own."""
 
 
 async def work(
@@ -46,20 +46,21 @@ async def work(
     report: Report = lambda event, lease, words: None,
     obey: Callable[[Worker], None] | None = None,
 ) -> Summary:
-    """Run one worker in this process, on the app's Redis or on another `source`, and return its summary.
+    """Run one worker in this process, on the app's Redis or another `source`, and return its summary.
 
-    `seconds` is the time that the platform has left for this invocation. The worker has ended by then: it claims no job that
-    could not finish in time (the task's `timeout`, if that is shorter), and releases unfinished ones. The other options are those
-    of `WorkerConfig`; the default of `worker_id` is SUBLET_WORKER_ID.
+    `seconds` is the time that the platform has left. The worker has ended by then: it claims no job that
+    could not finish in time (the task's `timeout`, if shorter), and releases unfinished ones. The other
+    options are those of `WorkerConfig`; the default of `worker_id` is SUBLET_WORKER_ID.
 
-    A draining worker of a `pool` ends when it was idle for `linger` seconds and the pool can spare it. If it ends for another
-    reason, other workers are summoned for the jobs that it leaves, by `invokers` (default: those that the environment allows).
+    A draining worker of a `pool` ends when it was idle for `linger` seconds and the pool can spare it. If
+    it ends for another reason, it summons workers for the jobs that it leaves, by `invokers` (default:
+    those that the environment allows).
 
-    SIGTERM, SIGINT and SIGHUP stop it: it claims no more jobs, lets running ones finish for `grace` seconds, and releases the
-    rest without counting the attempt; a second signal releases them at once. If the caller handles signals itself, `obey` is
-    called with the worker, to `stop()` it. Raises Unavailable if the source does not answer at the start, Denied if it rejects
-    the credentials, and Invalid for invalid options; later outages are retried. A `source` (for example a
-    `sublet.store.http.HttpSource`) is not closed.
+    SIGTERM, SIGINT and SIGHUP stop it: running jobs have `grace` seconds, then are released without
+    counting the attempt; a second signal releases them at once. A caller that handles signals itself gets
+    the worker by `obey`, to `stop()` it. Raises Unavailable if the source does not answer at the start,
+    Denied for rejected credentials, and Invalid for invalid options; later outages are retried. A `source`
+    is not closed.
     """
     keep_log = JobLogHandler(logging.INFO)
     logging.getLogger().addHandler(keep_log)
@@ -84,7 +85,7 @@ def _identity(worker_id: str | None) -> str:
 
 @contextlib.asynccontextmanager
 async def _opened_source(app: App, source: JobSource | None) -> AsyncIterator[JobSource]:
-    """Yield the given source, or the app's Redis, after a first call: it is known to answer."""
+    """Yield the given source, or the app's Redis once it answered."""
     if source is not None:
         await source.workers()
         yield source
@@ -101,7 +102,7 @@ async def _opened_source(app: App, source: JobSource | None) -> AsyncIterator[Jo
 async def _summoning_afterwards(
     source: JobSource, invokers: Mapping[str, Invoker] | None, worker: Worker, seconds: float | None
 ) -> AsyncIterator[None]:
-    """Summon other workers for the jobs that a worker leaves. Over HTTP, the API does it."""
+    """Summon workers for the jobs that a worker leaves. Over HTTP, the API does it."""
     ends = time.monotonic() + (float("inf") if seconds is None else seconds)
     if not isinstance(source, Store):
         yield
@@ -117,9 +118,9 @@ async def _summoning_afterwards(
 
 def _obey_signals(worker: Worker) -> None:
     loop = asyncio.get_running_loop()
-    # not the main thread: the platform handles the signals
+    # not the main thread
     with contextlib.suppress(NotImplementedError, RuntimeError):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            # under nohup SIGHUP is ignored, and stays so
+            # under nohup SIGHUP stays ignored
             if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
                 loop.add_signal_handler(number, worker.stop)

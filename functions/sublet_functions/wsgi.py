@@ -1,14 +1,15 @@
 """The API as a WSGI application (PEP 3333): `sublet_functions.wsgi:app`, for gunicorn and other WSGI servers.
 
-The API is asynchronous, WSGI is not. So each process has one event loop in a thread of its own, started at the first request.
-The server's thread waits for the loop, and reads the body and sends the response itself.
+Each process has an event loop in a thread, started at the first request. The server's thread reads the body
+and sends the response.
 
-A client that disconnects is noticed while its request waits if the server shows the connection, and at the latest when its
-response cannot be sent: then a claim releases its leases.
+A disconnected client is noticed while its request waits, if the server shows the connection; else when its
+response cannot be sent. Then a claim releases its leases.
 
-`a2wsgi` over the ASGI application is not used. Tried: under `gunicorn --preload` it hung. Read in the source of 1.10.10: its thread
-starts at the import, and so is lost when a preloaded server forks; it does not look at the connection while a request waits, so that
-a claim whose client has gone takes jobs; it has no time limits; it reads no body without a Content-Length (chunked).
+`a2wsgi` over the ASGI application is not used. Under `gunicorn --preload` it hung. By the source of
+1.10.10, its thread starts at the import, and is lost when a preloaded server forks; it ignores the
+connection while a request waits, so that a claim whose client has gone takes jobs; it has no time limits;
+it reads no chunked body.
 """
 
 from __future__ import annotations
@@ -51,21 +52,21 @@ from sublet_functions.http.response import DISCARD_SECONDS, Response
 log = logging.getLogger(__name__)
 
 PIECE_SECONDS = 60.0
-"""Time limit for the next piece of a stream: all of ours send something every 15 s."""
+"""Time limit for the next piece of a stream: all of ours send every 15 s."""
 BODY_SECONDS = Limits().body_seconds
 SEND_SECONDS = Limits().send_seconds
-"""Time limit for the client to take a response, or a piece of one, if the server shows the connection."""
+"""Time limit for the client to take one piece, if the server shows the connection."""
 PHRASES = {status.value: status.phrase for status in HTTPStatus}
 BODILESS = (204, 304)
-"""Statuses whose responses have neither body nor Content-Length."""
+"""Statuses without body and Content-Length."""
 
 
 class ResponseAborted(Exception):
-    """Raised to the server in the middle of a response that cannot be continued, so that it does not look complete."""
+    """Makes the server break off a response that cannot be continued."""
 
 
 class Wsgi:
-    """The WSGI application. `make` makes the API, once per process and on its event loop; by default, from the environment."""
+    """The WSGI application. `make` makes the API, on the event loop; by default, from the environment."""
 
     def __init__(self, make: Callable[[], Application] | None = None) -> None:
         self._make = make or partial(Hosted, freezes=True)
@@ -86,13 +87,13 @@ class Wsgi:
         return ResponseIterator(call, response, is_head=is_head, cut=partial(cut, environ))
 
     def close(self) -> None:
-        """End this process's event loop. An orderly exit does it, too."""
+        """End this process's event loop."""
         thread = self._threads.pop(os.getpid(), None)
         if thread:
             thread.close()
 
     def ask(self, request: Request, principal: Principal | None = None) -> Response:
-        """Return the complete response to a request that did not come by WSGI. Raises LoopUnresponsive."""
+        """Return the response to a request that did not come by WSGI. Raises LoopUnresponsive."""
         thread = self._thread()
 
         async def answer() -> Response:
@@ -104,7 +105,7 @@ class Wsgi:
         return LoopCall(thread).run(answer())
 
     def _answer(self, method: str, environ: Environ) -> tuple[LoopCall | None, Response]:
-        """Return the response, and the call that will fetch its pieces."""
+        """Return the response, and the call for its pieces."""
         try:
             thread = self._thread()
             has_left = partial(has_disconnected, environ)
@@ -112,7 +113,7 @@ class Wsgi:
 
             async def read(most: int) -> bytes:
                 try:
-                    # read_body has the same limit, but may be blocked in a read
+                    # read_body has the same limit, but may block in a read
                     async with asyncio.timeout(BODY_SECONDS + 1):
                         return await call.in_thread(partial(read_body, environ, most, BODY_SECONDS))
                 except TimeoutError:
@@ -141,7 +142,7 @@ class Wsgi:
             return None, Problem("busy", "this process does not respond: send the request again").response()
 
     def _thread(self) -> LoopThread:
-        """Return this process's loop. One from before a fork belongs to the parent process, and is left alone."""
+        """Return this process's loop. One from before a fork is the parent's."""
         pid = os.getpid()
         thread = self._threads.get(pid) or self._threads.setdefault(pid, LoopThread(self._make, is_ending))
         thread.start()
@@ -149,7 +150,7 @@ class Wsgi:
 
 
 class ResponseIterator:
-    """The body of a response, piece by piece. One that the server did not iterate to its end was not delivered."""
+    """The pieces of a response's body. One that the server did not iterate to its end was not delivered."""
 
     def __init__(
         self, call: LoopCall | None, response: Response, *, is_head: bool, cut: Callable[[], None]
@@ -174,7 +175,7 @@ class ResponseIterator:
             try:
                 return self._next_piece(self._call, self._pieces)
             finally:
-                self._start_deadline()  # the server sends the end of a stream, too
+                self._start_deadline()
         self._over = True
         raise StopIteration
 
@@ -188,7 +189,7 @@ class ResponseIterator:
                 piece = LoopCall(call.thread, is_over).run(_next_nonempty(pieces), PIECE_SECONDS)
         except ClientDisconnected:
             piece = b""
-        except Exception as error:  # noqa: BLE001  of the stream's iterator: the client sees the response break
+        except Exception as error:  # noqa: BLE001  of the stream's iterator: the response breaks
             _log_unexpected(error)
             self.close()
             raise ResponseAborted(type(error).__name__) from None
@@ -198,13 +199,13 @@ class ResponseIterator:
         raise StopIteration
 
     def _start_deadline(self) -> None:
-        """The server sends now: cut the connection off if the client does not take it in time."""
+        """Cut the connection off if the client does not take the piece in time."""
         if self._call:
             with contextlib.suppress(LoopUnresponsive):
                 self._call.thread.set_deadline(self, SEND_SECONDS, self._cut)
 
     def close(self) -> None:
-        """Called by the server at the end. A response that was not delivered is discarded, and a stream cleans up."""
+        """Discard a response that was not delivered; let a stream clean up."""
         if self._call:
             self._call.thread.clear_deadline(self)
         over, self._over = self._over, True
@@ -217,7 +218,7 @@ class ResponseIterator:
 
 
 async def _next_nonempty(pieces: AsyncIterator[bytes]) -> bytes:
-    """Return the next piece that is not empty; empty at the end."""
+    """Return the next nonempty piece; empty at the end."""
     async for piece in pieces:
         if piece:
             return piece
@@ -225,7 +226,7 @@ async def _next_nonempty(pieces: AsyncIterator[bytes]) -> bytes:
 
 
 def _head(response: Response, is_head: bool) -> tuple[str, list[tuple[str, str]]]:
-    """Return status and headers. A response to HEAD has a Content-Length only if the body is known."""
+    """Return status and headers. HEAD has a Content-Length only if the body is known."""
     headers = [(name, value) for name, value in response.headers.items() if not is_hop_by_hop(name)]
     body = response.body
     if isinstance(body, bytes) and response.status not in BODILESS and (body or not is_head):
@@ -237,11 +238,10 @@ def _head(response: Response, is_head: bool) -> tuple[str, list[tuple[str, str]]
 
 
 def _log_unexpected(error: Exception) -> None:
-    """Log an unexpected exception without its text, which may contain data of the client."""
+    """Log without the exception's text, which may contain client data."""
     place = traceback.extract_tb(error.__traceback__)[-1]
     file = os.path.basename(place.filename)
     log.error("unexpected %s at %s:%d", type(error).__name__, file, place.lineno or 0)
 
 
 app = Wsgi()
-"""The API, set up from the environment: `gunicorn sublet_functions.wsgi:app`."""
