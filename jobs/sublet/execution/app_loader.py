@@ -12,7 +12,7 @@ from sublet.app import App
 from sublet.errors import Invalid, did_you_mean
 
 INSTALLED = {"site-packages", "dist-packages"}
-"""Folders of installed packages: a virtual environment may lie inside the current folder."""
+"""A virtual environment may lie inside the current folder."""
 
 
 def load_app(target: str) -> App:

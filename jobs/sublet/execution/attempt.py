@@ -1,4 +1,4 @@
-"""One attempt at a job: its state while it runs, and how its result or exception becomes an ending."""
+"""One attempt at a job: its state while it runs, and its ending by result or exception."""
 
 import asyncio
 import time
@@ -13,22 +13,22 @@ from sublet.tasks.program import ProgramFailed
 
 
 class Why(StrEnum):
-    """Why a worker stops an attempt before its task is done."""
+    """Why a worker stops an attempt before its end."""
 
     TIMED_OUT = "timed_out"
     CANCELLED = "cancelled"
     LOST = "lost"
-    """The outcome is ignored: another worker has the lease, or the job has ended."""
+    """Another worker has the lease, or the job has ended: the outcome is ignored."""
     STOPPING = "stopping"
     """The job is released."""
 
 
 class UnknownTask(JobsError):
-    """This worker's code cannot run the job: the task is missing, or the payload is of another version."""
+    """This worker's code lacks the task, or the payload is of another version."""
 
 
 def unfit(error: Invalid) -> UnknownTask:
-    """The exception for a payload that does not match the task's signature."""
+    """The exception for a payload that does not match the signature."""
     return UnknownTask(f"the payload does not match this worker's version of the task: {error}")
 
 
@@ -47,10 +47,10 @@ class Ended(Exception):
 
 
 class Unsent:
-    """Reports of a task that were not sent yet, the latest of each kind.
+    """Unsent reports of a task, the latest of each kind.
 
-    Not part of the attempt: a reference cycle of attempt, context and reports would cost the garbage
-    collector as much as everything else that a worker does for a job.
+    Not part of the attempt: a reference cycle would cost the garbage collector as much as all other work
+    for a job.
     """
 
     progress = checkpoint = log = b""
@@ -70,21 +70,21 @@ class Unsent:
 
 
 class Attempt:
-    """One lease and the run of its task. `notify` is called when there is a report to send."""
+    """One lease and the run of its task. `notify` is called for each report to send."""
 
     why: Why | None = None
     cancelled_at = 0.0
-    """When its task was cancelled, on the monotonic clock."""
+    """On the monotonic clock."""
     running: "asyncio.Future[Completion] | None" = None
     sending: asyncio.Task[None] | None = None
-    """The call that sends its latest note; its ending is settled after that."""
+    """Sends its latest note; its ending is settled after that."""
 
     def __init__(self, lease: Lease, notify: Callable[[], None] = lambda: None) -> None:
         self.lease, self.unsent = lease, Unsent(notify)
         self.context = Context(lease, self.unsent.add, notify)
 
     def note(self) -> Note | None:
-        """Take the unsent checkpoint and log; None without any."""
+        """Take the unsent checkpoint and log, if any."""
         unsent = self.unsent
         if not (unsent.checkpoint or unsent.log):
             return None
@@ -106,7 +106,7 @@ class Attempt:
             self.running.cancel()
 
     def cancel_again(self) -> None:
-        """Cancel the task again: it has ignored its cancellation."""
+        """Cancel a task again that ignored its cancellation."""
         if self.running and not self.running.done():
             self.cancelled_at = time.monotonic()
             self.running.cancel()
@@ -136,8 +136,8 @@ def ending_of_stop(lease: Lease, why: Why | None) -> Ending:
 
 
 def ending_of(lease: Lease, error: BaseException) -> Ending:
-    """The ending of an attempt whose task raised. An exception runs user code (`__str__`, attributes), which
-    may raise as well.
+    """The ending of an attempt whose task raised. An exception's own code (`__str__`, attributes) may raise as
+    well.
     """
     try:
         return _ending_of(lease, error)

@@ -1,8 +1,8 @@
 """The program of a child process: reads jobs from its parent, runs them one by one, and writes their outcomes.
 
-It ends when its parent does: a thread notices that the parent's end of a pipe closes, and on Linux the
-kernel kills the child as well, in case a task holds the interpreter lock. The main thread reads the jobs:
-passing them on from another thread costs 20 µs a job and more.
+It ends with its parent: a thread notices that a pipe closes, and on Linux the kernel kills the child, in
+case a task holds the interpreter lock. The main thread reads the jobs: passing them on from another thread
+costs 20 µs a job and more.
 """
 
 import contextlib
@@ -47,8 +47,8 @@ def main() -> None:
 
 
 def _take_pipes(life: int) -> tuple[int, int, int]:
-    """Move the pipes away from stdin and stdout: a task reads nothing and prints to stderr; its forks do not
-    inherit the pipes.
+    """Move the pipes away from stdin and stdout: tasks read nothing and print to stderr; forks do not inherit
+    the pipes.
     """
     source, out, own_life = os.dup(0), os.dup(1), os.dup(life)
     os.close(life)
@@ -82,13 +82,13 @@ def _restore_signals() -> None:
     """Let signals end a forked process: multiprocessing's `terminate` relies on it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    # Unblocked last, so that a signal since the fork takes effect, too.
+    # Last, so that a signal since the fork takes effect, too.
     _unmask()
 
 
 def _watch(life: int, runner: "JobRunner") -> None:
     """Flush reports until the pipe closes; then kill this process group."""
-    # OSError: the task has closed a file descriptor of ours; the parent notices that.
+    # OSError: the task has closed our file descriptor.
     with contextlib.suppress(OSError):
         while True:
             ready = select.select([life, runner.news], [], [])[0]
@@ -102,9 +102,7 @@ def _watch(life: int, runner: "JobRunner") -> None:
 
 
 def _receive(source: int) -> list[bytes]:
-    """The bodies of the next frames; an empty list at the end. The parent sends no more before these are
-    answered.
-    """
+    """The bodies of the next frames; an empty list at the end. The parent sends no more before their answers."""
     data, at, head = b"", 0, frames.HEAD.size
     bodies: list[bytes] = []
     while more := os.read(source, frames.CHUNK):
@@ -154,11 +152,11 @@ class JobRunner:
         while not self._spent and (bodies := _receive(self._source)):
             self._pending.extend(bodies)
             while self._pending and not self._spent:
-                with contextlib.suppress(IndexError):  # given back this very moment
+                with contextlib.suppress(IndexError):
                     self._write(self._outcome(*frames.lease(self._pending.popleft(), self._names)))
 
     def give_back(self) -> None:
-        """Give back the jobs that have not begun: the running task takes longer than expected."""
+        """Give back the jobs that have not begun: the running task is slow."""
         given = 0
         with contextlib.suppress(IndexError):
             while True:
@@ -179,14 +177,14 @@ class JobRunner:
             context.flush()
 
     def _write(self, data: bytes) -> None:
-        """Write a frame. A task's threads may write as well."""
+        """A task's threads may write as well."""
         with self._writing:
             sent = os.write(self._out, data)
             while sent < len(data):
                 sent += os.write(self._out, data[sent:])
 
     def _outcome(self, number: int, lease: Lease) -> bytes:
-        """Run one job. Returns the frame of its outcome."""
+        """Returns the frame of its outcome."""
         context = Context(lease, partial(self._send_news, lease), self._notify)
         try:
             task = self._tasks.get(number) or self._task(number)
@@ -247,7 +245,7 @@ class JobRunner:
 
 
 def _import_main(file: str) -> Any:
-    """Under another name than `__main__`, so that the program does not start again."""
+    """Not as `__main__`, so that the program does not start again."""
     if frames.MAIN not in sys.modules:
         loader = SourceFileLoader(frames.MAIN, file)
         spec = spec_from_loader(frames.MAIN, loader)
@@ -262,7 +260,7 @@ def _import_main(file: str) -> Any:
 
 
 def _limit_memory(limit: int) -> None:
-    # The worker only asks for a limit where the platform has it.
+    # Only asked for where the platform has it.
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)

@@ -23,23 +23,22 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
 BOOT = "import json, sys; sys.path[:0] = [sys.argv[4]]; from sublet.execution.child_main import main; sys.path[:] = json.loads(sys.argv[3]); main()"
-"""The child imports with the parent's `sys.path`, but this package from its own folder, whatever the user's
-folder contains. Arguments: the parent's pid, the pipe that closes when the parent dies, that path, that
-folder."""
+"""The child imports with the parent's `sys.path`, but this package from its own folder. Arguments: the
+parent's pid, the pipe that closes when the parent dies, that path, that folder."""
 HOME = str(PACKAGE.parent)
 GARBAGE = "the child process wrote an invalid frame to its pipe: does the task write to file descriptors that it did not open?"
 START_SECONDS = 120.0
-"""Seconds that a child may take to import the user's modules."""
+"""For importing the user's modules."""
 LEAVE_SECONDS = 2.0
-"""Seconds that a retired child may take to exit."""
+"""For a retired child to exit."""
 CLOSED_SECONDS = 0.1
-"""Seconds that a child may live after its pipe closed: the task may have closed it."""
+"""From its pipe's closing to its kill: the task may have closed it."""
 DEAD_SECONDS = 10.0
-"""Seconds that the system may take to end a killed process."""
+"""For the system to end a killed process."""
 
 
 class ChildRun(asyncio.Future[Completion]):
-    """The run of a job in a child process. Cancelling it ends the task: the child is killed."""
+    """The run of a job in a child process. Cancelling it kills the child."""
 
     def __init__(self, attempt: Attempt, number: int, loop: "AbstractEventLoop") -> None:
         super().__init__(loop=loop)
@@ -80,18 +79,18 @@ class ChildProcess:
     def __init__(self, pool: Pool, hello: bytes, loop: "AbstractEventLoop") -> None:
         self._pool, self._loop = pool, loop
         self.jobs: deque[ChildRun] = deque()
-        """The job that it runs, then those that follow."""
+        """The running job, then those that follow."""
         self.up = False
         self.batch = 0
         """Jobs in the last batch."""
         self.taken = 0
-        """Jobs that it was sent in all."""
+        """Jobs sent in all."""
         self._open = True
         self._given = 0
         self._never_read = False
         """It died before it read its last batch, of `_given` bytes: it has begun none of those jobs."""
         self.began = self.heard = 0.0
-        """When it was sent these jobs, and when the last of them ended (monotonic clock)."""
+        """Sending of these jobs, and end of their last (monotonic clock)."""
         self._got = self._unsent = b""
         self._garbage = ""
         self._life, self._process = _spawn()
@@ -108,7 +107,7 @@ class ChildProcess:
         self._send(hello)
 
     def take(self, jobs: Sequence[ChildRun]) -> None:
-        """Send jobs, which run one after the other. The child must be up and free."""
+        """Send jobs, to run one after the other. The child must be up and free."""
         for job in jobs:
             job.child = self
         self.jobs.extend(jobs)
@@ -120,7 +119,7 @@ class ChildProcess:
         self._never_read = not self._send(data)
 
     def abandon(self, job: ChildRun) -> None:
-        """Kill the child if the cancelled job runs; if it has not begun, ask for it back."""
+        """Kill the child if the cancelled job runs; else ask for the job back."""
         # Its end may lie in the pipe already.
         self._read()
         if self.jobs and self.jobs[0] is job:
@@ -129,13 +128,13 @@ class ChildProcess:
             self.ask_back()
 
     def ask_back(self) -> None:
-        """Ask for the jobs that it has not begun."""
+        """Ask for the jobs that have not begun."""
         with contextlib.suppress(OSError):  # it has died
             os.write(self._life, frames.ASK_BACK)
 
     def _send(self, data: bytes) -> bool:
-        """Send now, or as soon as the pipe has room. Returns False if the child has died; its other pipe
-        closes then, too.
+        """Send now, or when the pipe has room. Returns False if the child has died; its other pipe closes
+        then, too.
         """
         try:
             sent = os.write(self._to, data)
@@ -217,7 +216,7 @@ class ChildProcess:
             self.retire()
         elif not self.jobs:
             self._pool.came_free(self)
-        # The next job was cancelled before it began, and was not given back in time.
+        # The next job was cancelled before it began, and came back too late.
         elif self.jobs[0].done():
             self.kill()
 
@@ -230,7 +229,7 @@ class ChildProcess:
         self._leave(seconds, retired=True)
 
     def kill(self) -> None:
-        """Kill it now, with all processes of its group."""
+        """Kill its group now."""
         if self._open:
             self._kill_group()
             self._leave(0.0)
@@ -265,7 +264,7 @@ class ChildProcess:
         return 0
 
     async def _wait_for_end(self, seconds: float) -> None:
-        """Wait for the process; kill it and its group after `seconds`."""
+        """Kill the process and its group after `seconds`."""
         pause, until = 0.001, self._loop.time() + seconds
         words = self._garbage
         while (code := self._process.poll()) is None and self._loop.time() < until:

@@ -2,11 +2,11 @@
 
 A frame is four bytes of length, one byte of kind, and the body.
 
-To a child: one HELLO (JSON: the address of each task, the memory limit); then, whenever the child is idle,
-a JOB, or several short ones. From a child: one UP when it is ready; then for each job any number of reports
-(kinds: `NEWS`), and one of RESULT, FAILURE (JSON: code, message, detail, again), SPENT (a failure after
-which the child must be replaced) or RELEASE (JSON: delay, reason). After ASK_BACK, the child drops the jobs
-that it has not begun and sends their number in a BACK.
+To a child: one HELLO (JSON: the tasks' addresses, the memory limit); then, whenever the child is idle, a
+JOB, or several short ones. From a child: one UP when ready; then for each job any number of reports (kinds:
+`NEWS`), and one of RESULT, FAILURE (JSON: code, message, detail, again), SPENT (a failure after which the
+child must be replaced) or RELEASE (JSON: delay, reason). After ASK_BACK, the child drops the jobs that have
+not begun and sends their number in a BACK.
 """
 
 import json
@@ -39,15 +39,15 @@ _JOB = struct.Struct(">HIQqqHHHHI")
 """Head of a JOB: task number, attempt, fence, timeout and occurrence in ms (-1: none), lengths of the fields
 before the payload."""
 BODY_MAX = 1 << 20
-"""Bytes of the largest body. A longer one means that something else wrote to the pipe."""
+"""Bytes. A longer body means that another program wrote to the pipe."""
 CHUNK = 1 << 16
 """Bytes to read at a time: the size of a pipe."""
 MAIN = "__sublet_main__"
-"""The name under which a child imports the parent's `__main__`."""
+"""The child's name of the parent's `__main__`."""
 
 
 class Address(NamedTuple):
-    """Where a child finds a task: module, qualified name, and the file if that is the parent's main program."""
+    """Module and qualified name of a task, and the file if that is the parent's main program."""
 
     module: str
     name: str

@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MEMORY_MIN = 64 << 20
-"""Least memory limit in bytes: a child that has imported only this library needs about half of it."""
+"""Bytes: a child that has imported only this library needs about half."""
 AHEAD, AHEAD_SECONDS = 100, 0.02
-"""Most jobs that may wait for a child, and for how many seconds by the recent pace."""
+"""Most jobs that may wait for a child, and their seconds by the recent pace."""
 BATCH, BATCH_SECONDS, BATCH_BYTES = 16, 0.004, 4096
-"""Most jobs of one batch, their seconds by the recent pace, and their bytes: one write to a pipe."""
+"""Of one batch: most jobs, their seconds by the recent pace, and their bytes (one write to a pipe)."""
 RECALL = 0.02
-"""Seconds without the end of a job after which a child must give back those that it has not begun."""
+"""Seconds a job may take before a child must give back those not begun."""
 PATIENCE = 0.5
-"""Seconds without the end of any job after which waiting jobs are released."""
+"""Seconds without the end of any job until waiting jobs are released."""
 TRIES = 3
-"""Children in a row that may fail to start before the waiting jobs fail."""
+"""Failed starts in a row before the waiting jobs fail."""
 PAUSE, PAUSE_MAX = 0.1, 10.0
-"""Seconds before another child is started after a failure; doubled each time."""
+"""Seconds from a failed start to the next; doubled each time."""
 
 
 class Limits(NamedTuple):
@@ -52,7 +52,7 @@ class Limits(NamedTuple):
     jobs: int | None = None
 
     def check(self) -> None:
-        """Raise Invalid for limits that are out of range, or that this platform cannot enforce."""
+        """Raise Invalid for limits out of range, or that this platform cannot enforce."""
         if self.memory is not None and not sys.platform.startswith("linux"):
             raise Invalid(
                 f"memory limit: child processes can be limited on Linux only, and this is {sys.platform}: leave it out"
@@ -69,7 +69,7 @@ NO_LIMITS = Limits()
 
 
 class ProcessPool:
-    """Up to `processes` child processes, started on demand; the one that was busy last is used first."""
+    """Up to `processes` child processes, started on demand; the one last busy is used first."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class ProcessPool:
         self._idle: list[ChildProcess] = []
         self._waiting: deque[ChildRun] = deque()
         self._pace = 1.0
-        """Seconds that a job has taken recently. The initial value lets no job wait for a child."""
+        """Recent seconds of a job. The initial value lets no job wait for a child."""
         self._finished = self._seen = 0
         self._minder: asyncio.TimerHandle | None = None
         self._recaller: asyncio.TimerHandle | None = None
@@ -107,10 +107,7 @@ class ProcessPool:
 
     @property
     def ahead(self) -> int:
-        """How many jobs may wait for a child: 0 unless jobs are short.
-
-        Then a worker settles many in one round trip, and no child idles.
-        """
+        """How many jobs may wait for a child: 0 unless jobs are short."""
         return min(AHEAD, int(AHEAD_SECONDS * self._processes / self._pace))
 
     def start(self, attempt: Attempt) -> "asyncio.Future[Completion]":
@@ -146,7 +143,7 @@ class ProcessPool:
             self._recruit()
 
     def _next_batch(self, child: ChildProcess) -> list[ChildRun]:
-        """Several jobs if they are small and short: one write and one wake-up for all."""
+        """Several jobs if small and short: one write and one wake-up for all."""
         most = min(BATCH, int(BATCH_SECONDS / self._pace), 1 + len(self._waiting) // self._processes)
         if self._jobs is not None:
             most = min(most, self._jobs - child.taken)
@@ -163,7 +160,7 @@ class ProcessPool:
         return batch
 
     def given_back(self, jobs: Sequence[ChildRun]) -> None:
-        """Put jobs that a child has not begun at the head of the queue."""
+        """Put jobs that have not begun at the head of the queue."""
         if self._closed or not jobs:
             for job in jobs:
                 job.cancel()
@@ -179,7 +176,7 @@ class ProcessPool:
                 self._mind()
 
     def _recall(self) -> None:
-        """Have each child whose job takes longer than expected give back its other jobs."""
+        """Have each child with a slow job give back its other jobs."""
         loop = asyncio.get_running_loop()
         several = [child for child in self._children if len(child.jobs) > 1]
         for child in several:

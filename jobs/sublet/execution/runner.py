@@ -45,7 +45,7 @@ class Runner:
 
     @property
     def stuck(self) -> int:
-        """Threads that still run a task whose attempt has ended; each occupies a slot."""
+        """Threads that still run the task of an ended attempt; each occupies a slot."""
         return self._threads.stuck
 
     @property
@@ -55,12 +55,11 @@ class Runner:
 
     @property
     def ahead(self) -> int:
-        """Plain jobs that may be claimed beyond the free children, because the wait would be short."""
+        """Plain jobs that may be claimed beyond the free children."""
         return self._children.ahead
 
     def start(self, attempt: Attempt) -> "asyncio.Future[Completion]":
-        """Start the task of an attempt. Cancelling the future ends the task: a child is killed, a thread
-        cannot be.
+        """Start the task of an attempt. Cancelling the future kills a child, but cannot end a thread.
 
         The future raises the task's own exception, Ended, Crashed, or UnknownTask if this worker lacks the
         task or the payload does not match its signature.
@@ -80,7 +79,7 @@ class Runner:
         return loop.create_task(_perform(task, attempt))
 
     async def aclose(self, patience: float = LEAVE_SECONDS) -> None:
-        """End the children within `patience` seconds, and the free threads. A stuck thread ends with the
+        """End the children within `patience` seconds, and the free threads. Stuck threads end with the
         process.
         """
         self._threads.close()
@@ -103,7 +102,7 @@ async def _perform(task: Task[..., Any], attempt: Attempt) -> Completion:
             return Completion(
                 attempt.lease, task.arguments.dump_result(await task.function(*first, **arguments))
             )
-        # Reached when a middleware has swallowed the task's exception.
+        # A middleware has swallowed the task's exception.
         return Completion(attempt.lease, task.arguments.dump_result(None))
     except (SystemExit, KeyboardInterrupt) as error:  # asyncio would let these end the worker
         raise Ended(ending_of(attempt.lease, error)) from None

@@ -1,7 +1,6 @@
 """Threads for tasks with `run="thread"`. A thread cannot be killed: a cancelled task runs on, and is counted.
 
-Not `concurrent.futures`: the interpreter waits for its threads at exit, so one stuck task would keep a
-worker from ending.
+Not `concurrent.futures`: the interpreter waits for its threads at exit, even for a stuck task.
 """
 
 import asyncio
@@ -18,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class ThreadRun(asyncio.Future[Completion]):
-    """The run of a job in a thread. Cancelled before it begins, it never does; afterwards its result is
+    """The run of a job in a thread. Cancelled before its begin, it never starts; afterwards its result is
     ignored.
     """
 
@@ -28,7 +27,7 @@ class ThreadRun(asyncio.Future[Completion]):
         self.begun = self.stuck = False
 
     def cancel(self, msg: object = None) -> bool:
-        """Cancel the run. If the task has begun, log that it cannot be ended."""
+        """Cancel the run. Log a task that has begun: it cannot be ended."""
         cancelled = super().cancel(msg)
         if cancelled and self.begun:
             self.stuck = True
@@ -49,7 +48,7 @@ class ThreadPool:
     def __init__(self, most: int) -> None:
         self.most = most
         self.stuck = 0
-        """Threads that still run a task whose attempt has ended."""
+        """Threads that still run the task of an ended attempt."""
         self._queue: SimpleQueue[ThreadRun | None] = SimpleQueue()
         self._alive = self._wanted = 0
 
