@@ -1,6 +1,6 @@
 """Parse cron lines, with `cronsim`, and names of time zones.
 
-An error of cronsim names only the field; this module finds the reason.
+This module finds the reason of an error; cronsim names only the field.
 """
 
 import difflib
@@ -22,7 +22,6 @@ ALIASES = {
     "@annually": "0 0 1 1 *",
 }
 LONGEST = 200
-"""Characters of a line, at most."""
 
 
 class _Field(NamedTuple):
@@ -34,7 +33,6 @@ class _Field(NamedTuple):
     more: str = ""
 
     def wrong(self, term: str) -> str | None:
-        """Return the error of one comma-separated item, if one is found."""
         values, slash, step = term.partition("/")
         if slash and not (step.isdigit() and int(step)):
             return f"has the step {step!r}, which is not a whole number from 1"
@@ -83,7 +81,7 @@ _SHAPE = "use 5 (minute hour day-of-month month day-of-week), or 6 with seconds 
 
 
 def read(text: str) -> CronSim:
-    """Parse a cron line or an alias. Raises ValueError, which names the invalid field and the reason."""
+    """Parse a cron line or an alias. Raises ValueError with the invalid field and the reason."""
     prefix = f"cron {text[:LONGEST]!r}: "
     if len(text) > LONGEST or not text.isascii():
         raise ValueError(f"{prefix}use at most {LONGEST} characters, all ASCII")
@@ -116,12 +114,12 @@ def _refused(why: str, parts: list[str]) -> str:
 
 @lru_cache(maxsize=1)
 def zones() -> frozenset[str]:
-    """Return the names of all time zones, from the list in `tzdata`."""
+    """Return the names of all time zones in `tzdata`."""
     return frozenset((files("tzdata") / "zones").read_text().split()) - {"Factory"}
 
 
 def zone(name: str) -> ZoneInfo:
-    """Return a time zone by its IANA name. Raises ValueError for an unknown name, for which no file is opened."""
+    """Return a time zone by its IANA name. Raises ValueError for an unknown one, without opening a file."""
     if name in zones():
         return ZoneInfo(name)
     if len(name) > 64:

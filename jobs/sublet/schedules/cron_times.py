@@ -1,4 +1,4 @@
-"""The occurrences of a cron line in a time zone: the next one after a moment, and the last one before it.
+"""The next and the last occurrence of a cron line in a time zone.
 
 The rules are those of Debian's cron, as `cronsim` implements them:
 
@@ -6,9 +6,8 @@ The rules are those of Debian's cron, as `cronsim` implements them:
 a skipped time right after the gap, a repeated time the first time;
 - any other line follows local time: it skips the skipped hour and fires again in the repeated one.
 
-The search is our own: from one moment cronsim's finds an occurrence that it misses from another (where
-clocks move by half an hour). It takes bounded work: days that do not fit are passed over, and within a day
-the time is found by bisection.
+The search is our own, because cronsim's depends on its start where clocks move by half an hour. Its work is
+bounded: it skips days that do not fit and bisects within a day.
 
 A moment is whole seconds since 1970; a *wall* time is the local time, counted in the same way.
 """
@@ -52,7 +51,7 @@ class CronLine:
         self._fixed = not any(part.startswith("*") for part in self._sim.parts[1:3])
 
     def describe(self) -> str:
-        """Describe the line in English."""
+        """In English."""
         return self._sim.explain()
 
     def after(self, moment: int, zone: ZoneInfo) -> int | None:
@@ -72,9 +71,7 @@ class CronLine:
         return None
 
     def _runs(self, moment: int, zone: ZoneInfo, step: int) -> Iterator[_Run]:
-        """Yield the runs that may contain the next occurrence (step 1) or the last one (-1), in that
-        direction.
-        """
+        """The runs that may contain the next occurrence (step 1) or the last one (-1), in that direction."""
         if self._fixed:
             here = (moment + _offset(moment, zone)) // _DAY
             seen = (
@@ -114,7 +111,7 @@ class CronLine:
         return day.month in self._months and self._sim.match_day(day)
 
     def _days(self, day: int, step: int) -> Iterator[int]:
-        """Yield the days that match, from `day` on. Months that do not match are skipped as a whole."""
+        """The days that match, from `day` on. Months that do not match are skipped as a whole."""
         left = _YEARS * 366 if step > 0 else min(_YEARS * 366, day + 3)
         end = day + step * left
         while (end - day) * step > 0:
@@ -151,7 +148,7 @@ def _seconds(offset: timedelta | None) -> int:
 
 
 def _moment(wall: int, zone: ZoneInfo) -> int:
-    """Return the first moment of a wall time; if the clock skips it, the moment of the change."""
+    """The first moment of a wall time; if the clock skips it, the moment of the change."""
     shown = (_EPOCH + timedelta(seconds=wall)).replace(tzinfo=zone)
     offset = _seconds(shown.utcoffset())
     if _offset(wall - offset, zone) == offset:
@@ -160,7 +157,7 @@ def _moment(wall: int, zone: ZoneInfo) -> int:
 
 
 def _change(before: int, later: int, zone: ZoneInfo) -> int:
-    """Bisect for the change of the offset. No zone changes it twice within two days."""
+    """No zone changes its offset twice within two days."""
     old = _offset(before, zone)
     return bisect_left(range(later), True, before, later, key=lambda moment: _offset(moment, zone) != old)
 

@@ -80,7 +80,7 @@ class DeclaredSchedules:
         return list(self._schedules.values())
 
     def add(self, task: ScheduledTask, declared: Declaration) -> None:
-        """Raises Invalid for a name that is taken, and for arguments that do not fit."""
+        """Raises Invalid for a name in use and for arguments that do not fit."""
         from sublet.schedules.definition import NAME_MAX, new_schedule
 
         name = declared.name or task.name

@@ -1,5 +1,4 @@
-"""The definition of a schedule: to be stored (`NewSchedule`), as stored (`Stored`) and as shown (`Schedule`),
-with its reads."""
+"""The definition of a schedule: to be stored (`NewSchedule`), as stored (`Stored`) and as shown (`Schedule`)."""
 
 import json
 from collections.abc import Sequence
@@ -16,17 +15,17 @@ from sublet.protocol.scripts import Call
 from sublet.schedules.recurrence import Recurrence, describe, upcoming
 
 NAME_MAX = 40
-"""Characters of a schedule's name: the ids of its jobs contain it, a partition and a time."""
+"""Characters of a name: the ids of the jobs contain it, a partition and a time."""
 PLAN_MAX = 4096
 SHOWN = 5
 
 ScheduleState = Literal["active", "held", "paused", "ended", "broken"]
-"""It fires; its next job waits; an operator paused it; no occurrence is to come; its plan cannot be read."""
+"""Fires; its job waits; paused by an operator; without a further occurrence; with an unreadable plan."""
 
 
 class NewSchedule(NamedTuple):
-    """A schedule for `put`. `rules`: the options of its jobs that differ from the defaults, in the protocol's
-    words.
+    """A schedule for `put`. `rules`: the job options that differ from the defaults, as the protocol spells
+    them.
     """
 
     name: str
@@ -40,7 +39,7 @@ class NewSchedule(NamedTuple):
 
     @property
     def plan(self) -> bytes:
-        """The recurrence and the source as JSON, which the scripts store and do not read."""
+        """The recurrence and the source as JSON; the scripts do not read it."""
         said: dict[str, Any] = {"when": self.recurrence.model_dump(mode="json", exclude_defaults=True)}
         said |= {"from": self.source} if self.source else {}
         return json.dumps(said, separators=(",", ":"), ensure_ascii=False).encode()
@@ -49,7 +48,7 @@ class NewSchedule(NamedTuple):
 def new_schedule(
     name: str, when: Recurrence, task: str, payload: bytes, options: Options, source: str = ""
 ) -> NewSchedule:
-    """Raises Invalid for an invalid name, for too large data and for options of single jobs."""
+    """Raises Invalid for an invalid name, too large data and options of single jobs."""
     check_name(name)
     if not keys.is_name(task):
         raise Invalid(f"task {task[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
@@ -71,7 +70,7 @@ def new_schedule(
 
 
 class Stored(NamedTuple):
-    """A schedule as it is stored, and the base of its partition."""
+    """A stored schedule."""
 
     base: str
     name: str
@@ -79,23 +78,23 @@ class Stored(NamedTuple):
     score: bytes | float | None
 
     def text(self, field: str) -> str:
-        """Return a field as text; empty if it is missing."""
+        """Return a field as text; empty if missing."""
         return self.fields.get(field, b"").decode("utf-8", "replace")
 
     @property
     def revision(self) -> int:
-        """How often it was changed."""
+        """Number of changes."""
         return int(self.text("revision") or 0)
 
     @property
     def plan(self) -> dict[str, Any]:
-        """The stored plan (see `NewSchedule.plan`); empty if it is not valid JSON."""
+        """The stored plan (see `NewSchedule.plan`); empty if it is not JSON."""
         said = json_of(self.fields.get("plan"))
         return said if isinstance(said, dict) else {}
 
     @property
     def source(self) -> str:
-        """The application that declares it; empty for a schedule that was put by hand."""
+        """The application that declares it; empty if it was put by hand."""
         return str(self.plan.get("from", ""))
 
     @property
@@ -105,12 +104,12 @@ class Stored(NamedTuple):
 
     @property
     def paused(self) -> bool:
-        """Has an operator paused it?"""
+        """Whether an operator has paused it."""
         return self.text("paused") == "1"
 
 
 class Schedule(BaseModel):
-    """A schedule as it is shown: its task, its times, and the outcomes of its occurrences."""
+    """A schedule as it is shown."""
 
     model_config = ConfigDict(frozen=True, json_schema_serialization_defaults_required=True)
 
@@ -118,10 +117,10 @@ class Schedule(BaseModel):
     task: str
     queue: str
     payload: Any = None
-    """The arguments of its jobs by name; not in lists."""
+    """Arguments of its jobs by name; not in lists."""
     state: ScheduleState
     words: str
-    """When it fires, in words."""
+    """Its times, in words."""
     cron: str | None = None
     every: float | None = None
     tz: str = "UTC"
@@ -140,33 +139,32 @@ class Schedule(BaseModel):
     source: str = ""
     """The application that declares it (`source` of `sync`), or empty."""
     next_at: datetime | None = None
-    """The next occurrence; None if it is paused or none is to come."""
+    """The next occurrence; None if it is paused or at its end."""
     due_at: datetime | None = None
     """When that is fired: with jitter, or when a held occurrence is tried again."""
     upcoming: tuple[datetime, ...] = ()
-    """The next runs in its time zone, as if it were not paused; not in lists."""
+    """The next runs in its time zone, as if not paused; not in lists."""
     last_at: datetime | None = None
-    """The latest occurrence that was fired."""
     last_job: str | None = None
     fired_at: datetime | None = None
-    """When it last fired, and which worker or tick fired it (`fired_by`)."""
+    """When it last fired, and the worker or tick that fired it (`fired_by`)."""
     fired_by: str | None = None
     fired: int = 0
-    """Occurrences that were fired since it was created."""
+    """Occurrences fired since it was created."""
     occurrences_missed: int = 0
-    """Occurrences that were dropped by the misfire policy (`missed`)."""
+    """Occurrences dropped by the misfire policy (`missed`)."""
     occurrences_skipped: int = 0
-    """Occurrences that were dropped because the job before was not over (`overlap`)."""
+    """Occurrences dropped because the job before was unfinished (`overlap`)."""
     held: str | None = None
-    """Why its next job waits: the job before is not over, or the queue is full."""
+    """Why its next job waits: the job before is unfinished, or the queue is full."""
     made_at: datetime | None = None
     changed_at: datetime | None = None
     revision: int = 0
-    """How often it was created, changed, paused or resumed."""
+    """Number of changes, pauses and resumes."""
 
 
 def recurrence(said: Any) -> Recurrence:
-    """Make a recurrence from its fields. Raises Invalid, with the field and the reason."""
+    """Make a recurrence from its fields. Raises Invalid with the field and the reason."""
     try:
         return Recurrence.model_validate(said)
     except ValidationError as error:
@@ -174,14 +172,14 @@ def recurrence(said: Any) -> Recurrence:
 
 
 def reason(error: ValidationError) -> str:
-    """Format the first error of a recurrence, with its field."""
+    """The first error of a recurrence, with its field."""
     fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
     where = ".".join(map(str, fault["loc"]))
     return f"{where}: {fault['msg']}" if where and not fault["msg"].startswith(where) else fault["msg"]
 
 
 def check_name(name: str) -> str:
-    """Return the name if it is valid. Raises Invalid."""
+    """Raises Invalid for an invalid name."""
     if not keys.is_name(name) or len(name) > NAME_MAX:
         raise Invalid(f"name {name[:80]!r}: use 1 to {NAME_MAX} of A-Z a-z 0-9 _ . : -")
     return name
@@ -191,11 +189,11 @@ SUMMARY = (
     "revision", "plan", "queue", "task", "rules", "overlap", "paused", "occurrence", "held", "made_at", "changed_at", "last_id",
     "fired_at", "fired_by", "fired", "skipped", "missed",
 )  # fmt: skip
-"""The fields that a list shows: all but the payload."""
+"""All but the payload."""
 
 
 def stored(base: str, names: Sequence[str]) -> Call[list[Stored]]:
-    """Read those of these schedules that are in this partition, with their payloads."""
+    """Read those of these schedules that are in this partition, with payloads."""
 
     def read(reply: Sequence[Any]) -> list[Stored]:
         found = [(pairs(reply[i]) if reply[i] else {}, reply[i + 1]) for i in range(0, len(reply), 2)]
@@ -230,7 +228,7 @@ def _score(base: str, name: str) -> tuple[Any, ...]:
 
 
 def names(base: str) -> Call[list[str]]:
-    """Read the valid names of the schedules of a partition, sorted."""
+    """Read the valid names of a partition's schedules, sorted."""
     return Call(
         (("ZRANGE", keys.schedules(base), 0, -1),),
         lambda reply: sorted(n for n in map(shown, reply) if keys.is_name(n)),
@@ -238,7 +236,7 @@ def names(base: str) -> Call[list[str]]:
 
 
 def schedule_from(one: Stored, now_ms: int | None = None) -> Schedule:
-    """Make the shown form; with `now_ms` also its next runs. If its plan is unreadable, `state` is `broken`."""
+    """Make the shown form; with `now_ms` also its next runs. An unreadable plan gives the state `broken`."""
     occurrence, held, last = one.text("occurrence"), one.text("held"), one.text("last_id")
     last_occurrence = last.rpartition(":")[2]
     runs: list[datetime] = []
@@ -303,5 +301,5 @@ def _rules(text: str) -> dict[str, Any]:
 
 
 def in_ms(at: datetime) -> int:
-    """Return whole milliseconds since 1970."""
+    """Whole ms since 1970."""
     return round(at.astimezone(UTC).timestamp() * 1000)

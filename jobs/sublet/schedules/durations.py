@@ -1,4 +1,4 @@
-"""Parse moments and durations, convert moments to ms since 1970, format durations."""
+"""Moments and durations: parse, convert to ms since 1970, format."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -20,7 +20,7 @@ def _seconds(value: Any) -> Any:
 
 
 def _is_moment(value: Any) -> Any:
-    """Accept datetimes and RFC 3339 text; not numbers, whose unit is unknown."""
+    """Numbers are refused, as their unit is unknown."""
     if not (
         value is None
         or isinstance(value, datetime)
@@ -33,12 +33,11 @@ def _is_moment(value: Any) -> Any:
 
 
 def _whole(value: Any) -> Any:
-    """Accept 3.0 for 3, as JSON does: some languages cannot write whole numbers otherwise."""
+    """Accept 3.0 for 3: some languages cannot write whole numbers otherwise."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 Whole = Annotated[int, BeforeValidator(_whole)]
-"""A whole number."""
 Duration = Annotated[float, Field(strict=True, allow_inf_nan=False), BeforeValidator(_seconds)]
 """Seconds; a program may give a timedelta."""
 Moment = Annotated[Annotated[AwareDatetime, Field(strict=False)] | None, BeforeValidator(_is_moment)]
@@ -46,12 +45,12 @@ Moment = Annotated[Annotated[AwareDatetime, Field(strict=False)] | None, BeforeV
 
 
 def floor_ms(moment: datetime) -> int:
-    """Round a moment down to whole ms since 1970."""
+    """Round down to whole ms since 1970."""
     return (moment - EPOCH) // MS
 
 
 def ceil_ms(moment: datetime) -> int:
-    """Round a moment up to whole ms since 1970."""
+    """Round up to whole ms since 1970."""
     return -((EPOCH - moment) // MS)
 
 

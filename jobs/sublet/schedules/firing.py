@@ -1,4 +1,4 @@
-"""The calls of the scripts for schedules, and the plan that fires due occurrences. Without I/O."""
+"""The script calls for schedules, and the plan that fires due occurrences. Without I/O."""
 
 import json
 import logging
@@ -19,17 +19,17 @@ PICKED = 50
 OCCURRENCES = 100
 """Occurrences that one call fires."""
 ROUNDS = 200
-"""Rounds of one firing, at most; the next claim or tick goes on."""
+"""Rounds of one firing; the next claim or tick goes on."""
 
 
 AGAIN = 60.0
-"""Seconds between two log lines about a schedule that is skipped."""
+"""Seconds between two log lines about a skipped schedule."""
 
 _warned_at: dict[str, float] = {}
 
 
 def _warn_skipped(name: str, why: str) -> None:
-    """At most once a minute. The log does not contain the schedule's data."""
+    """The log does not contain the schedule's data."""
     now = time.monotonic()
     if now - _warned_at.get(name, -AGAIN) < AGAIN:
         return
@@ -40,7 +40,7 @@ def _warn_skipped(name: str, why: str) -> None:
 
 
 class Pick(NamedTuple):
-    """A schedule with a due occurrence, which is reserved for this caller for 2 s."""
+    """A schedule with a due occurrence, reserved for this caller for 2 s."""
 
     name: str
     revision: str
@@ -50,7 +50,7 @@ class Pick(NamedTuple):
 
 
 class Picked(NamedTuple):
-    """The picked schedules, the server's time (ms), and whether there may be more."""
+    """The picked schedules, the server's time (ms), and whether more may remain."""
 
     now: int
     more: bool
@@ -64,15 +64,15 @@ class FireRequest(NamedTuple):
     occurrences: Sequence[int]
     """Oldest first (ms)."""
     missed: int
-    """How many occurrences are not fired."""
+    """Occurrences that are not fired."""
     next: int | None
     """The next occurrence after these (ms), or None."""
     due: int | None
-    """When that one is due (ms)."""
+    """When it is due (ms)."""
 
 
 class Fired(NamedTuple):
-    """The result of a firing: jobs made, and occurrences that wait for their queue or for an earlier job."""
+    """Jobs made, and occurrences that wait for their queue or for an earlier job."""
 
     jobs: int
     waiting: int
@@ -82,7 +82,7 @@ def schedule(
     base: str, name: str, revision: int, *, was: str = "", plan: bytes, queue: str, task: str, rules: str,
     overlap: str, paused: bool, occurrence: int | None, due: int | None, payload: bytes,
 ) -> Call[str]:  # fmt: skip
-    """Store a schedule at the read revision and next occurrence. `created` or `changed`; raises Changed."""
+    """Store a schedule at the read revision and next occurrence: `created` or `changed`. Raises Changed."""
     return script("schedule").call(
         base, bytes.decode, name=name, revision=revision, was=was, plan=plan, queue=queue, task=task, rules=rules,
         overlap=overlap, paused=int(paused), occurrence=_ms(occurrence), due=_ms(due), payload=payload,
@@ -98,7 +98,7 @@ def unschedule(base: str, name: str, revision: int, occurrence: str = "") -> Cal
 
 
 def pick(base: str, limit: int = PICKED) -> Call[Picked]:
-    """Take up to `limit` (≤ 50) schedules with a due occurrence; no other caller gets them for 2 s."""
+    """Take up to `limit` (≤ 50) schedules with a due occurrence; other callers do not get them for 2 s."""
 
     def read(reply: list[Any]) -> Picked:
         rows = [_row(reply[i : i + 5]) for i in range(2, len(reply), 5)]
@@ -108,7 +108,7 @@ def pick(base: str, limit: int = PICKED) -> Call[Picked]:
 
 
 def _row(row: Sequence[Any]) -> Pick | None:
-    """None if its fields are invalid, so that the others are still fired."""
+    """An invalid one must not block the others."""
     name, revision, occurrence, plan, overlap = row
     try:
         return Pick(name.decode(), revision.decode(), int(occurrence), plan, overlap.decode())
@@ -121,7 +121,7 @@ def _row(row: Sequence[Any]) -> Pick | None:
 
 
 def fire(base: str, by: str, requests: Sequence[FireRequest]) -> Call[list[str]]:
-    """Submit the jobs of up to 50 schedules and 100 occurrences. Returns a word of the script per schedule."""
+    """Submit the jobs of up to 50 schedules and 100 occurrences. Returns a word per schedule."""
     rest: list[Any] = []
     for (name, revision, occurrence, _, _), occurrences, missed, after, due in requests:
         rest += [
@@ -145,8 +145,7 @@ def _ms(moment: int | None) -> str:
 def fire_due(bases: Sequence[str], by: str, admission: Admission | None = None) -> Plan[Fired]:
     """Fire the due occurrences of all partitions. Callers may overlap.
 
-    Raises OutOfMemory, after all partitions had their turn, if a server is full: its occurrences are tried
-    again in 2 s.
+    Raises OutOfMemory at the end if a server is full: its occurrences are tried again in 2 s.
     """
     done, full = Fired(0, 0), None
     for base in bases:
@@ -185,11 +184,11 @@ def _fire_in(base: str, by: str, admission: Admission | None) -> Plan[Fired]:
 
 
 def _request(pick: Pick, now: int) -> FireRequest | None:
-    """None if this version of the code cannot read the plan."""
+    """None if this version cannot read the plan."""
     try:
         recurrence = Recurrence.model_validate(json.loads(pick.plan)["when"])
         found = firing(recurrence, pick.name, pick.occurrence, now)
-    except Exception as error:  # noqa: BLE001  # an invalid plan must not stop the other schedules
+    except Exception as error:  # noqa: BLE001  # an invalid plan must not stop the others
         _warn_skipped(pick.name, f"this version of the code cannot read its plan ({type(error).__name__})")
         return None
     after = found.next

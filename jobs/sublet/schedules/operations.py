@@ -1,7 +1,7 @@
-"""Operations on schedules: put, get, list, remove, pause, resume, run and sync. Plans, without I/O.
+"""Operations on schedules. Plans, without I/O.
 
-A schedule stays in the partition of its queue. An operation that takes a name searches all partitions. The
-server's clock gives the moment from which a schedule counts. Every plan may be sent again.
+A schedule stays in the partition of its queue; by name it is searched in all. Times count by the server's
+clock. Every plan may be sent again.
 """
 
 import contextlib
@@ -34,15 +34,14 @@ from sublet.submission.submit import SubmitOperations
 PAGE = 200
 """Schedules read in one round trip."""
 ATTEMPTS = 5
-"""Times that an operation reads a schedule again after another client changed it."""
+"""Times that a schedule is read again after another client changed it."""
 
 Decide = Callable[[Stored | None, int], Call[str] | None]
-"""Takes the stored schedule and the server's time (ms); returns the call that changes it, if a change is
-needed."""
+"""Takes the stored schedule and the server's time (ms); returns the call that changes it, if needed."""
 
 
 class SchedulePage(NamedTuple):
-    """Some schedules of a list, and the name after which the list goes on; None at its end."""
+    """Some schedules, and the name after which the list goes on; None at its end."""
 
     schedules: list[Schedule]
     cursor: str | None
@@ -54,11 +53,11 @@ class Synced(NamedTuple):
     name: str
     answer: str
     before: str | None = None
-    """The previous source, if it was another one."""
+    """The previous source, if another one."""
 
     @property
     def is_taken(self) -> bool:
-        """Did the schedule belong to another source, and was it changed?"""
+        """Whether the schedule belonged to another source and was changed."""
         return self.before is not None and self.answer != "unchanged"
 
 
@@ -84,7 +83,7 @@ def find(operations: SubmitOperations, name: str) -> Plan[Stored]:
 
 
 def known(operations: SubmitOperations) -> Plan[list[tuple[str, str]]]:
-    """List the names of all schedules, sorted, each with the base of its partition."""
+    """List all names, sorted, each with the base of its partition."""
     found: list[tuple[str, str]] = []
     for base in operations.bases:
         found += [(name, base) for name in (yield names(base))]
@@ -92,7 +91,7 @@ def known(operations: SubmitOperations) -> Plan[list[tuple[str, str]]]:
 
 
 def page(operations: SubmitOperations, after: str = "", most: int | None = None) -> Plan[SchedulePage]:
-    """List schedules by name, without payloads: those after the name `after`, at most `most`."""
+    """List up to `most` schedules by name after the name `after`, without payloads."""
     left = [one for one in (yield from known(operations)) if one[0] > after]
     found = left[:most]
     read: dict[str, Stored] = {}
@@ -107,16 +106,16 @@ def _readable(found: Iterable[Stored]) -> Iterator[Schedule]:
     for one in found:
         try:
             yield schedule_from(one)
-        except MALFORMED:  # an invalid schedule must not hide the others; `get` raises an error for it
+        except MALFORMED:  # an invalid one must not hide the others; `get` raises its error
             continue
 
 
 def put(operations: SubmitOperations, wanted: NewSchedule) -> Plan[str]:
     """Create or change a schedule: `created`, `changed` or `unchanged`.
 
-    A schedule whose times change counts from now on; otherwise it keeps its next occurrence. A paused one
-    stays paused. Raises Invalid for an invalid name, too large data, and times of which none is to come;
-    WrongState if it exists in another partition than that of the wanted queue.
+    Changed times count from now on; otherwise it keeps its next occurrence. A paused one stays paused.
+    Raises Invalid for an invalid name, too large data, and times without a future occurrence; WrongState if
+    it exists in another partition than its queue's.
     """
     if wanted.recurrence.end is not None:
         yield from _check_end(operations, wanted, wanted.recurrence.end)
@@ -124,7 +123,7 @@ def put(operations: SubmitOperations, wanted: NewSchedule) -> Plan[str]:
 
 
 def _check_end(operations: SubmitOperations, wanted: NewSchedule, end: datetime) -> Plan[None]:
-    """Raise Invalid if no occurrence is to come, unless the schedule is stored with these times."""
+    """A schedule that is stored with these times may have passed its end."""
     now = yield from _now()
     if first(wanted.recurrence, wanted.name, now) is not None:
         return
@@ -172,9 +171,7 @@ def _call(home: str, wanted: NewSchedule, seen: Stored | None, now: int) -> Call
     kept = seen.text("occurrence") if seen and _has_same_times(wanted, seen) else ""
     paused = seen is not None and seen.paused
     found = None if paused else first(wanted.recurrence, wanted.name, int(kept) - 1 if kept else now)
-    if (
-        seen and not wanted.source
-    ):  # a change by hand does not take the schedule from the code that declares it
+    if seen and not wanted.source:  # a change by hand does not take it from the code that declares it
         wanted = wanted._replace(source=seen.source)
     return schedule(
         home, wanted.name, seen.revision if seen else 0, was=seen.text("occurrence") if seen else "", plan=wanted.plan,
@@ -203,7 +200,7 @@ def _has_same_times(wanted: NewSchedule, seen: Stored) -> bool:
 
 
 def remove(operations: SubmitOperations, name: str) -> Plan[bool]:
-    """Remove a schedule; the jobs that it made stay. False for an unknown one. Raises Invalid."""
+    """Remove a schedule; its jobs stay. False for an unknown one. Raises Invalid."""
     check_name(name)
     removed = False
     for base in operations.bases:
@@ -212,7 +209,7 @@ def remove(operations: SubmitOperations, name: str) -> Plan[bool]:
 
 
 def pause(operations: SubmitOperations, name: str) -> Plan[str]:
-    """Make no more jobs of a schedule until it is resumed: `paused`. Raises Invalid or NotFound."""
+    """Make no more jobs until the schedule is resumed: `paused`. Raises Invalid or NotFound."""
     yield from _set_paused(operations, name, paused=True)
     return "paused"
 
@@ -251,14 +248,14 @@ def _with_paused(one: Stored, now: int | None) -> Call[str]:
 def run(
     operations: SubmitOperations, name: str, job_id: str | None = None, rules: str = ""
 ) -> Plan[Submitted]:
-    """Submit one job of a schedule now. The same `job_id` again is the same job. Raises Invalid or NotFound."""
+    """Submit one job now. The same `job_id` again is the same job. Raises Invalid or NotFound."""
     one = yield from find(operations, name)
     (submitted,) = yield from operations.submit([job_of(operations, one, job_id, rules)])
     return submitted
 
 
 def job_of(operations: SubmitOperations, one: Stored, job_id: str | None, rules: str = "") -> Submission:
-    """Return the job that a schedule makes if it runs now."""
+    """Return the job of a run now."""
     words = " ".join(filter(None, [one.text("rules"), f"schedule={one.name}", rules]))
     return operations.submission(
         one.text("task"), one.fields.get("payload", b""), one.text("queue"), words, job_id
@@ -270,9 +267,9 @@ def sync(
 ) -> Plan[list[Synced]]:
     """Store the schedules that code declares; return the outcome for each. The same call again writes nothing.
 
-    With `remove`, other schedules of this source are removed. Schedules of other sources stay, unless they
-    have a wanted name. Before anything is written, raises Invalid, and WrongState for a schedule in another
-    partition than that of its wanted queue.
+    With `remove`, other schedules of this source are removed; those of other sources stay, except under a
+    wanted name. Before any write, raises Invalid, and WrongState for a schedule in another partition than
+    its queue's.
     """
     if remove and not source:
         raise Invalid("remove: say whose schedules are to go (source)")
@@ -298,7 +295,7 @@ def sync(
 def _read_for_sync(
     operations: SubmitOperations, wanted: Iterable[str], source: str, remove: bool
 ) -> Plan[dict[str, list[Stored]]]:
-    """Read the wanted schedules that are stored and, with `remove`, the others of this source, by name."""
+    """The wanted schedules that are stored and, with `remove`, the others of this source, by name."""
     there: dict[str, list[Stored]] = {}
     for base in operations.bases:
         all_names = set((yield names(base)))
@@ -333,9 +330,7 @@ def _find_all(bases: Sequence[str], name: str) -> Plan[list[Stored]]:
 
 
 def _find_one(bases: Sequence[str], name: str) -> Plan[Stored | None]:
-    """Return the schedule of this name, or None.
-
-    Clients that create one name in several partitions at the same moment leave duplicates: all but the
+    """Clients that create one name in several partitions at the same moment leave duplicates: all but the
     first are removed at the revision that was read.
     """
     for _ in range(ATTEMPTS):
@@ -349,10 +344,7 @@ def _find_one(bases: Sequence[str], name: str) -> Plan[Stored | None]:
 
 
 def _change(operations: SubmitOperations, base: str, name: str, decide: Decide) -> Plan[str]:
-    """Send the call of `decide`; read the schedule again if it changed meanwhile.
-
-    Returns the call's answer, or `unchanged`.
-    """
+    """Send the call of `decide`; read the schedule again if it changed meanwhile."""
     for left in range(ATTEMPTS - 1, -1, -1):
         found = yield stored(base, [name])
         call = decide(found[0] if found else None, (yield from _now()))

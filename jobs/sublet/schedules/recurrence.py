@@ -1,8 +1,8 @@
-"""When a schedule's jobs are due: pure arithmetic, without a clock and without I/O.
+"""When a schedule's jobs are due: arithmetic, without a clock and without I/O.
 
-An *occurrence* is a moment named by a recurrence, in ms since 1970. The id of its job contains it, so each
-occurrence is fired once, by any number of callers. With jitter it is *due* a little later, always before
-the next one. Missed occurrences are counted without walking through them.
+An *occurrence* is a moment named by a recurrence, in ms since 1970. Its job's id contains it, so that it is
+fired once by any number of callers. With jitter it is *due* a little later, always before the next one.
+Missed occurrences are counted without walking through them.
 """
 
 import hashlib
@@ -19,14 +19,14 @@ from sublet.schedules.cron_times import cron_line
 from sublet.schedules.durations import EPOCH, LATEST_MS, MS, Duration, Moment, Whole, ceil_ms, floor_ms, spell
 
 COUNTED = 100
-"""Missed occurrences of a cron line that are counted; a count of so many is a lower bound."""
+"""Missed occurrences of a cron line that are counted; such a count is a lower bound."""
 UPCOMING_MAX = 1000
 _OVERLAP = {"allow": "", "skip": ", skipped while the previous job runs", "queue": ", one after the other"}
 _YEARS_10 = 315_576_000.0
 
 
 class Occurrence(NamedTuple):
-    """An occurrence, and when its job is due: later by the jitter. Both in ms."""
+    """An occurrence, and when its job is due with jitter, in ms."""
 
     occurrence: int
     due: int
@@ -38,7 +38,7 @@ class Firing(NamedTuple):
     occurrences: tuple[int, ...]
     """Oldest first (ms)."""
     missed: int
-    """Occurrences that came due and are not fired. For a cron line, `COUNTED` or more are a lower bound."""
+    """Due occurrences that are not fired. For a cron line, `COUNTED` is a lower bound."""
     next: Occurrence | None
     """The next occurrence, which may be due already; None at the end."""
 
@@ -48,7 +48,7 @@ def _wrong(why: str) -> PydanticCustomError:
 
 
 class Recurrence(BaseModel):
-    """The occurrences of a schedule, and its policies for missed and overlapping ones."""
+    """Occurrences, and the policies for missed and overlapping ones."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -123,7 +123,7 @@ class Recurrence(BaseModel):
     @field_validator("start", "end")
     @classmethod
     def _is_in_time(cls, moment: datetime | None) -> datetime | None:
-        """Convert to UTC, so that equal schedules are stored alike."""
+        """Converted to UTC, so that equal schedules are stored alike."""
         if moment is not None and not 1970 < moment.year < 5000:
             raise _wrong("use a moment in the years 1971 to 4999")
         return moment and moment.astimezone(UTC)
@@ -152,7 +152,7 @@ class Recurrence(BaseModel):
 
 
 def first(recurrence: Recurrence, name: str, after_ms: int) -> Occurrence | None:
-    """Return the first occurrence strictly after a moment (ms), or None. `name`: the schedule's, for the
+    """Return the first occurrence strictly after a moment (ms), or None. The schedule's `name` gives the
     jitter.
     """
     occurrence = _next(recurrence, after_ms)
@@ -160,11 +160,11 @@ def first(recurrence: Recurrence, name: str, after_ms: int) -> Occurrence | None
 
 
 def firing(recurrence: Recurrence, name: str, occurrence_ms: int, now_ms: int) -> Firing:
-    """Decide which of the occurrences are fired that are due now, from `occurrence_ms` on.
+    """Decide which occurrences are fired that are due now, from `occurrence_ms` on.
 
-    `latest` fires the last of them, `skip` that one if it is at most `late` seconds late, `all` the last
-    `most`; with overlap=queue at most one, and the others stay due. If each call gets the `next` of the one
-    before, no occurrence is fired twice.
+    `latest` fires the last, `skip` that one if it is at most `late` seconds late, `all` the last `most`;
+    with overlap=queue at most one, and the others stay due. If each call gets the `next` of the one before,
+    no occurrence is fired twice.
     """
     due = _due(recurrence, name, occurrence_ms)
     if due > now_ms:
@@ -182,9 +182,7 @@ def firing(recurrence: Recurrence, name: str, occurrence_ms: int, now_ms: int) -
 
 
 def upcoming(recurrence: Recurrence, after_ms: int, n: int = 5) -> list[datetime]:
-    """Return the next `n` (at most a thousand) occurrences after a moment, in the schedule's time zone and
-    without jitter.
-    """
+    """Return the next `n` (≤ 1,000) occurrences in the schedule's time zone, without jitter."""
     found: list[datetime] = []
     occurrence = _next(recurrence, after_ms)
     while occurrence is not None and len(found) < min(n, UPCOMING_MAX):
@@ -194,7 +192,7 @@ def upcoming(recurrence: Recurrence, after_ms: int, n: int = 5) -> list[datetime
 
 
 def describe(recurrence: Recurrence) -> str:
-    """Describe the recurrence in English."""
+    """In English."""
     tz, extras = f" ({recurrence.tz})", ""
     if recurrence.cron is not None:
         said = cron_line(recurrence.cron).describe()
@@ -234,7 +232,6 @@ def _next(recurrence: Recurrence, after_ms: int) -> int | None:
 
 
 def _last(recurrence: Recurrence, until_ms: int) -> int | None:
-    """Return the last occurrence that is not after a moment."""
     begin = 0 if recurrence.start is None else ceil_ms(recurrence.start)
     until = min(until_ms, LATEST_MS if recurrence.end is None else floor_ms(recurrence.end))
     if until < begin:
@@ -246,9 +243,9 @@ def _last(recurrence: Recurrence, until_ms: int) -> int | None:
 
 
 def _last_due(recurrence: Recurrence, name: str, occurrence: int, now: int) -> int:
-    """Return the last occurrence from `occurrence` on that is due at `now`.
+    """The last occurrence from `occurrence` on that is due at `now`.
 
-    Jitter ends before the next occurrence, so of those whose moment has passed only the last may not be due yet.
+    Jitter ends before the next occurrence, so only the last that has passed may not be due yet.
     """
     last = max(occurrence, _last(recurrence, now) or 0)
     if last > occurrence and _due(recurrence, name, last) > now:
@@ -257,7 +254,7 @@ def _last_due(recurrence: Recurrence, name: str, occurrence: int, now: int) -> i
 
 
 def _back(recurrence: Recurrence, occurrence: int, last: int) -> Iterator[int]:
-    """Yield back to `occurrence`, also if the recurrence has changed and does not name it."""
+    """Back to `occurrence`, also if the recurrence has changed and does not name it."""
     while last > occurrence:
         yield last
         last = _last(recurrence, last - 1) or 0
@@ -265,7 +262,7 @@ def _back(recurrence: Recurrence, occurrence: int, last: int) -> Iterator[int]:
 
 
 def _count(recurrence: Recurrence, occurrence: int, last: int, seen: int) -> int:
-    """Count the occurrences between two, both included; for a cron line, those that were seen."""
+    """Both included; for a cron line, those that were seen."""
     if recurrence.cron is not None:
         return seen
     begin, every = 0 if recurrence.start is None else ceil_ms(recurrence.start), _every(recurrence)
