@@ -1,4 +1,4 @@
-"""Types of command-line arguments. Each raises ArgumentTypeError with a message that names the valid values."""
+"""Types of command-line arguments. Each raises ArgumentTypeError that names the valid values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEASE = (0.1, 86_400.0)
 MEMORY_MIN = 64 << 20
 _NUMBER = 999_999_999
 HIDDEN = SUPPRESS
-"""Help of an option without a line of its own: the line before it names it."""
+"""For an option that the line before it names."""
 STATES = ("scheduled", "queued", "running", "completed", "dead", "cancelled")
 
 
@@ -44,7 +44,7 @@ def positive_duration(text: str) -> float:
 
 
 def lease(text: str) -> float:
-    """Parse the length of a lease, which must leave time for several heartbeats."""
+    """Parse the length of a lease, which must last several heartbeats."""
     value = duration(text)
     if not LEASE[0] <= value <= LEASE[1]:
         raise ArgumentTypeError(
@@ -73,14 +73,14 @@ def timestamp(text: str) -> datetime:
 
 def integer(text: str) -> int:
     """Parse a whole number."""
-    if not re.fullmatch(r"-?\d{1,18}", text):  # the range is checked where the option is used
+    if not re.fullmatch(r"-?\d{1,18}", text):  # the option's user checks the range
         what = "is too large" if re.fullmatch(r"-?\d+", text) else "is not a whole number"
         raise ArgumentTypeError(f"{text[:40]!r} {what}")
     return int(text)
 
 
 def seed(text: str) -> int:
-    """Parse a seed: any whole number, for the default seed is the time of day in seconds."""
+    """Parse any whole number: the default seed is the time in seconds."""
     if not re.fullmatch(r"\d{1,18}", text):
         raise ArgumentTypeError(f"{text[:40]!r} is not a whole number")
     return int(text)
@@ -104,7 +104,7 @@ def port(text: str) -> int:
 
 
 def integer_up_to(largest: int, reason: str) -> Callable[[str], int]:
-    """Return a parser of whole numbers from 1 to `largest`; its error gives the reason for the limit."""
+    """Return a parser of whole numbers from 1 to `largest`; its error gives the reason."""
 
     def parse(text: str) -> int:
         if not re.fullmatch(r"\d{1,18}", text) or not 1 <= int(text) <= largest:
@@ -124,7 +124,7 @@ def optional_count(text: str) -> int | None:
 
 
 def optional_bytes(text: str) -> int | None:
-    """Parse a number of bytes: 500000, 64KiB, 10MiB, 2GiB; or `none` for no limit."""
+    """Parse bytes: 500000, 64KiB, 10MiB, 2GiB; or `none` for no limit."""
     if text == "none":
         return None
     found = _SIZE.fullmatch(text)
@@ -134,7 +134,7 @@ def optional_bytes(text: str) -> int | None:
 
 
 def child_memory(text: str) -> int | None:
-    """Parse the memory limit of a child process in bytes, or `none` for no limit."""
+    """Parse a child process's memory limit in bytes, or `none`."""
     found = optional_bytes(text)
     if found is not None and found < MEMORY_MIN:
         raise ArgumentTypeError(f"{text[:40]!r} is too small to start Python in; use 64MiB or more")

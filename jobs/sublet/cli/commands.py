@@ -1,4 +1,4 @@
-"""The table of all commands, in the order of the help and the reference."""
+"""All commands, in the order of the help."""
 
 from sublet.cli.develop.arguments import COMMANDS as DEVELOP
 from sublet.cli.jobs.arguments import COMMANDS as JOBS

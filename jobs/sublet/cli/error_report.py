@@ -36,12 +36,12 @@ ERRORS: tuple[tuple[type[BaseException], str, int], ...] = (
     (JobsError, "ERROR", 1),
     (KeyboardInterrupt, "INTERRUPTED", 130),
 )
-"""Exception, `error` with --json ("": the refusal's own code), exit code. The first match counts."""
+"""Exception, `error` with --json ("": the refusal's own code), exit code; the first match counts."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def report(error: BaseException, as_json: bool) -> int:
-    """Write an error in one line to stderr and return its exit code. Ignores a stderr that cannot be written."""
+    """Write an error to stderr and return its exit code. Ignores a stderr that cannot be written."""
     code, message, exit_code = _describe(error)
     for note in getattr(error, "__notes__", ()):
         message += f" {note[0].upper()}{note[1:]}" if message.endswith("?") else f"; {note}"
@@ -57,13 +57,12 @@ def report(error: BaseException, as_json: bool) -> int:
 
 
 def is_output_error(error: BaseException) -> bool:
-    """Return whether this is about the disk or the stream that the output goes to."""
+    """Return whether the error is about the disk or the stream of the output."""
     closed = (errno.EBADF,) if sys.__stdout__ is None else ()
     return isinstance(error, OSError) and error.errno in (*_FULL, *closed) and error.filename is None
 
 
 def _describe(error: Any) -> tuple[str, str, int]:
-    """Return the code, the message and the exit code of an error."""
     for exception, code, exit_code in ERRORS:
         if isinstance(error, exception):
             message = str(error) or "interrupted"

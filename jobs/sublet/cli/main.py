@@ -1,4 +1,4 @@
-"""From a command line to an exit code: find the command, in a checkout install its dependencies, run it, report its error."""
+"""From a command line to an exit code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sublet.errors import Invalid, did_you_mean
 
 
 def run(argv: list[str]) -> int:
-    """Run one command line and return its exit code. Errors that a user can cause are printed, not raised."""
+    """Run one command line and return its exit code. Prints errors that a user can cause."""
     _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -50,23 +50,23 @@ def _run_and_report(argv: list[str]) -> int:
 
 
 def _interrupted(error: BaseException, as_json: bool, exit_code: int) -> int:
-    """Return the exit code. Report the error only if it has a note: for example, that a job was submitted."""
+    """Report only an error with a note, such as that a job was submitted."""
     if hasattr(error, "__notes__"):
         report(error, as_json)
     return exit_code
 
 
 def _open_closed_streams() -> None:
-    """Open the standard streams that the caller has closed; a socket would get their file descriptors otherwise."""
+    """Otherwise a socket would get the file descriptor of a closed standard stream."""
     for name in ("stdin", "stdout", "stderr"):  # in the order of their descriptors
         if getattr(sys, name) is None:
-            # stdout for reading only, so that writing to it fails as before
+            # read-only, so that writing to it fails as before
             fd = os.open(os.devnull, os.O_WRONLY if name == "stderr" else os.O_RDONLY)
             setattr(sys, name, open(fd, "r" if name == "stdin" else "w"))  # noqa: SIM115  it stays open
 
 
 def _flush_or_discard() -> None:
-    """Flush stdout and stderr. Discard output that cannot be written: Python would otherwise exit with code 120."""
+    """With output that cannot be written, Python would exit with code 120."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -90,7 +90,7 @@ def _run(argv: list[str]) -> int:
     ensure(command.extras)
     module, _, function = command.resolve(words)[0].handler.partition(":")
     handler = getattr(importlib.import_module(f"sublet.cli.{module}"), function)
-    # Imported modules stay alive: the collector need not examine them again, not even at exit.
+    # Imported modules stay alive: the collector need not examine them again.
     gc.freeze()
     gc.enable()
     code: int = handler(args)
@@ -98,7 +98,7 @@ def _run(argv: list[str]) -> int:
 
 
 def split(argv: list[str]) -> tuple[str, list[str]]:
-    """Return the command's name and all other words. Shared options may stand before the name."""
+    """Return the command's name and all other words. Shared options may come first."""
     i = 0
     while i < len(argv) and argv[i].startswith("-"):
         if argv[i] in HELP_FLAGS:
@@ -110,7 +110,6 @@ def split(argv: list[str]) -> tuple[str, list[str]]:
 
 
 def _find(name: str) -> Command:
-    """Return the command. Raises Invalid."""
     if name in COMMANDS:
         return COMMANDS[name]
     raise Invalid(with_help_hint(f"there is no command {name[:40]!r}{did_you_mean(name, COMMANDS)}"))

@@ -1,6 +1,7 @@
-"""Terminal output: colours only on a terminal and without NO_COLOR, aligned columns, one JSON document with --json.
+"""Terminal output: colours only on a terminal without NO_COLOR, columns, one JSON document with --json.
 
-Text that comes from jobs is printed without control characters, so that it cannot control the reader's terminal.
+Text of jobs is printed without control characters: it must not control the terminal.
+
 """
 
 import json
@@ -24,7 +25,7 @@ STATE_COLOURS = {
 }
 
 LEAST = 20
-"""Columns for the last part of a line, even on a narrow terminal."""
+"""Minimum columns of a line's last part."""
 
 
 class Cell(NamedTuple):
@@ -47,7 +48,7 @@ def paint(text: str, colour: str, stream: TextIO | None = None) -> str:
 
 
 def clean(text: str) -> str:
-    """Return the text on one line and without control characters."""
+    """Return the text on one line, without control characters."""
     return "".join(c if c.isprintable() else " " for c in text)
 
 
@@ -62,12 +63,12 @@ def note(text: str) -> None:
 
 
 def document(value: Any) -> None:
-    """Write a JSON document to stdout: indented on a terminal, on one line otherwise."""
+    """Write JSON to stdout: indented on a terminal, else on one line."""
     indent = 2 if sys.stdout.isatty() else None
     try:
         text = json.dumps(value, ensure_ascii=False, indent=indent, allow_nan=False)
     except ValueError:
-        # NaN or infinity, stored by another client: JSON has neither, so print null
+        # NaN or infinity of another client: JSON has neither, so print null
         value = json.loads(json.dumps(value), parse_constant=lambda _: None)
         text = json.dumps(value, ensure_ascii=False, indent=indent)
     write(text)
@@ -88,15 +89,16 @@ def is_narrow(columns: int) -> bool:
 
 
 def fit(text: str, used: int = 0) -> str:
-    """Cut the text to the columns left on a terminal's line after `used` columns. Without a terminal, return all of it."""
+    """Cut the text to the columns that `used` leaves on a terminal's line."""
     room = max(LEAST, _columns() - used)
     return text if len(text) <= room or not sys.stdout.isatty() else text[: room - 1] + "…"
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[Cell | str]], spare: Sequence[str] = ()) -> None:
-    """Print rows below column heads. Numbers are right-aligned; the last column is cut to the terminal's width.
+    """Print rows below heads: numbers right-aligned, the last column cut to the terminal.
 
-    On a terminal that is too narrow, the columns in `spare` are left out one after the other.
+    A terminal that is too narrow leaves out the columns in `spare`, one after the other.
+
     """
     cells = [
         [Cell(clean(c)) if isinstance(c, str) else Cell(clean(c.text), c.colour) for c in row] for row in rows

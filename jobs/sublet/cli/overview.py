@@ -1,4 +1,4 @@
-"""The two pages that introduce the program: three next steps, and all commands on one screen."""
+"""Two pages that introduce the program: three next steps, and all commands on one screen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands and their parsers: argparse, with short help pages and errors of one line. Imports only the standard library."""
+"""Commands and their parsers: argparse, with short help and errors of one line. Standard library only."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _FORMATTER = functools.partial(argparse.RawDescriptionHelpFormatter, max_help_po
 
 
 def program() -> str:
-    """Return the command that started this program, for messages that a user can paste."""
+    """Return the command that started this program, for users to paste."""
     return "python3 -m jobs" if sys.argv[0].endswith(os.path.join("jobs", "__main__.py")) else "sublet"
 
 
 def with_help_hint(message: str, command: str = "") -> str:
-    """Return the message with a pointer to the help page of a command."""
+    """Return the message with a pointer to a command's help."""
     page = " ".join(filter(None, [program(), command, "--help"]))
     return f"{message}{' See' if message.endswith('?') else '; see'} {page}"
 
 
 class CommandParser(argparse.ArgumentParser):
-    """The parser of one command. Options may stand anywhere and are not abbreviated; an absent option sets no attribute."""
+    """Options may stand anywhere and are not abbreviated; an absent option sets no attribute."""
 
     def __init__(self, command: Command) -> None:
         super().__init__(
@@ -56,7 +56,7 @@ class CommandParser(argparse.ArgumentParser):
         return {flag: action for action in self._actions for flag in action.option_strings}
 
     def read(self, words: Sequence[str]) -> argparse.Namespace:
-        """Parse the words. Raises Invalid with one line that names a valid input."""
+        """Parse the words. Raises Invalid that names a valid input."""
         args, rest = self.parse_known_intermixed_args(list(self._attach_values(words)))
         if rest:
             flag = rest[0].split("=")[0]
@@ -66,7 +66,9 @@ class CommandParser(argparse.ArgumentParser):
         return args
 
     def _attach_values(self, words: Sequence[str]) -> Iterator[str]:
-        """Write `--flag=value` where argparse would guess wrong: `--delay -5s` has a value, `--wait TASK` does not."""
+        """Write `--flag=value` where argparse guesses wrong: `--delay -5s` has a value, `--wait TASK` does
+        not.
+        """
         flags, positions = self.flags(), iter(range(len(words)))
         for i in positions:
             word, following = words[i], words[i + 1] if i + 1 < len(words) else ""
@@ -94,26 +96,25 @@ class CommandParser(argparse.ArgumentParser):
 
 
 class Command(NamedTuple):
-    """One command, or one verb of a command (`schedules add`)."""
+    """A command, or a verb of one (`schedules add`)."""
 
     name: str
     usage: str
     summary: str
     handler: str = ""
-    """MODULE:FUNCTION below `sublet.cli`; imported when the command runs."""
+    """MODULE:FUNCTION below `sublet.cli`, imported at the run."""
     add_arguments: Callable[[CommandParser], None] = lambda parser: None
     details: str = ""
-    """Further lines of the help page."""
     extras: tuple[str, ...] = ()
-    """Optional dependency groups of pyproject.toml that it needs."""
+    """Needed dependency groups of pyproject.toml."""
     passes_arguments: bool = False
-    """Its arguments are for another program and are not parsed."""
+    """Its arguments are another program's and are not parsed."""
     verbs: tuple[Any, ...] = ()
-    """The commands that it consists of; without a verb the first one runs."""
+    """Without a verb the first one runs."""
 
     @property
     def description(self) -> str:
-        """The text of the help page between usage and arguments."""
+        """Return the help between usage and arguments."""
         width = max((len(f"{verb.verb} {verb.usage}") for verb in self.verbs), default=0)
         lines = [f"  {f'{verb.verb} {verb.usage}':<{width}}  {verb.summary}" for verb in self.verbs]
         return "\n\n".join(filter(None, [self.summary, "\n".join(lines), self.details]))
@@ -134,7 +135,7 @@ class Command(NamedTuple):
         return self.parser().format_help()
 
     def resolve(self, words: Sequence[str]) -> tuple[Command, list[str]]:
-        """Return the verb that the words name and the words without it. Raises Invalid for an unknown verb."""
+        """Return the verb and the other words. Raises Invalid for an unknown verb."""
         known = {verb.verb: verb for verb in self.verbs}
         position = next((i for i, word in enumerate(words) if word in known), None)
         if position is not None:

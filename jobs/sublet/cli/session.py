@@ -1,4 +1,4 @@
-"""Settings and client of a command that connects to Redis."""
+"""Settings and client of a command."""
 
 import os
 from argparse import Namespace
@@ -58,11 +58,11 @@ def read(client: SyncClient, plan: Plan[T], args: Namespace | None = None) -> T:
 
 
 def server_time(client: SyncClient) -> datetime:
-    """Return the time of the server, the only clock that counts."""
+    """Return the server's time, the only clock that counts."""
     return client.transport.run(server_info.clock())
 
 
 def process_name(verb: str) -> str:
-    """Return a name for this process, which Redis stores with the actions of this process."""
+    """Return this process's name, stored with its actions."""
     host = "".join(c for c in os.uname().nodename if c.isalnum() or c in "_.-")[:64] or "host"
     return f"{verb}-{host}-{os.getpid()}"

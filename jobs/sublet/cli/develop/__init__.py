@@ -1,1 +1,1 @@
-"""Commands for development: dev, init, conformance, demo, test, simulate, chaos, version."""
+"""Commands for development."""

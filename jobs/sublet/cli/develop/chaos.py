@@ -1,4 +1,4 @@
-"""`chaos`: attack the promises on real servers and processes. The suite is in the checkout's tests."""
+"""`chaos`: attack the promises on real servers and processes, by the checkout's tests."""
 
 import sys
 from argparse import Namespace
@@ -9,12 +9,12 @@ from sublet.source_tree import CHECKOUT, is_checkout
 
 
 def chaos(args: Namespace) -> int:
-    """Run the chaos suite. Return 1 if a promise was broken. Raises Invalid outside a checkout."""
+    """Return 1 if a promise was broken. Raises Invalid outside a checkout."""
     if not is_checkout():
         raise Invalid(
             "the chaos suite is in the source checkout, not in the installed package: git clone it, and run this there"
         )
-    # without the current folder: it may have a package `tests` of its own
+    # the current folder may have its own package `tests`
     sys.path[:] = [str(CHECKOUT), *(entry for entry in sys.path if Path(entry).resolve() != Path.cwd())]
     from tests.faults.chaos.suite import run_suite
 

@@ -1,4 +1,4 @@
-"""`conformance`: test a client in any language against the rules of the protocol."""
+"""`conformance`: test a client in any language against the protocol."""
 
 import asyncio
 import signal
@@ -18,9 +18,9 @@ from sublet.errors import Invalid, did_you_mean
 
 
 def conformance(args: Namespace) -> int:
-    """Run the tests and print a line per rule. Return 1 if a MUST is violated."""
+    """Print a line per rule. Return 1 if a MUST is violated."""
     names = _names(args.only)
-    # so that SIGTERM also ends the started processes
+    # so that SIGTERM ends the started processes
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ExitStack() as stack:
         verdicts = asyncio.run(examine(args.command, _settings(args, stack), names, _progress))
@@ -44,7 +44,7 @@ def _names(only: list[str] | None) -> set[str]:
 
 
 def _settings(args: Namespace, stack: ExitStack) -> Settings:
-    """Yield the URL of --redis-url, else of a server of its own; never that of the environment."""
+    """Yield --redis-url or an own server; never the environment's URL."""
     if args.redis_url:
         return replace(Settings.read(args.redis_url), partitions=1)
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sublet-"))

@@ -1,4 +1,4 @@
-"""`dev`: run a function platform on this machine, in this terminal."""
+"""`dev`: run a function platform in this terminal."""
 
 import asyncio
 import json
@@ -28,9 +28,9 @@ COLOURS = {"died": "red", "failed": "red", "broken": "red", "frozen": "yellow", 
            "refused": "yellow", "lost": "yellow", "crashed": "red", "try": "bold", "load": "dim", "started": "dim",
            "hint": "dim"}  # fmt: skip
 HIDDEN = ("started",)
-"""Events that are printed only with --json."""
+"""Printed only with --json."""
 WIDE = 8
-"""Columns for the origin of a line."""
+"""Columns of a line's origin."""
 
 
 def dev(args: Namespace) -> int:
@@ -73,7 +73,6 @@ def dev(args: Namespace) -> int:
 
 
 def _check(args: Namespace) -> int:
-    """Import the app and print its tasks and schedules."""
     from sublet.devtools.platform.app_info import describe
 
     found = describe(args.app, load_app(args.app))
@@ -88,13 +87,13 @@ def _check(args: Namespace) -> int:
 
 
 class EventPrinter:
-    """Prints the platform's events: a line of text, or of JSON."""
+    """Prints the platform's events, as text or JSON."""
 
     def __init__(self, as_json: bool) -> None:
         self._json, self._unread = as_json, False
 
     def __call__(self, entry: PlatformEvent) -> None:
-        """Print one line. If the reader of the output has gone, shut down as after Ctrl-C."""
+        """If the reader of the output has gone, shut down as after Ctrl-C."""
         if self._unread or (entry.event in HIDDEN and not self._json):
             return
         try:
@@ -109,7 +108,7 @@ class EventPrinter:
         return json.dumps({**line, **entry.more}, ensure_ascii=False)
 
     def _as_words(self, entry: PlatformEvent) -> str:
-        if entry.event == "try":  # without the origin, so that it can be copied
+        if entry.event == "try":  # without the origin, to copy
             return f"          {paint(clean(entry.words), 'bold')}"
         words = clean(entry.words)
         return f"{time.strftime('%H:%M:%S')}  {entry.who.ljust(WIDE)}{paint(words, COLOURS.get(entry.event, ''))}".rstrip()

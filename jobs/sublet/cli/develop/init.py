@@ -1,7 +1,8 @@
-"""`init`: write the files that a platform needs to run an app into a project. No network, no Redis, no secrets.
+"""`init`: write the files by which a platform runs an app. No network, no Redis, no secrets.
 
-A template is a folder of `deploy/`. Its README.md describes it and lists the commands to type; it is written as TARGET.md. All
-other files keep their names. Templates are made for the app `tasks:app` in tasks.py; only these two names are replaced.
+A template is a folder of `deploy/`, for the app `tasks:app` in tasks.py: only these names are replaced. Its
+README.md lists the commands to type and becomes TARGET.md.
+
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from sublet.source_tree import data_folder
 APP = "tasks:app"
 README = "README.md"
 OWN = (init_steps.REQUIREMENTS, "Dockerfile", ".dockerignore")
-"""Files of a template that an existing project may have already: those of the project are kept."""
+"""Files that a project keeps if it has them."""
 TOLD = re.compile(r"(?!#|FROM |COPY |WORKDIR |RUN python )\S")
-"""Lines of these files that a project must have: not the beginning of an image."""
+"""Lines of these files that a project must have; an image's beginning is not one."""
 OTHERS = {
     "aws": "aws-sam", "lambda": "aws-sam", "sam": "aws-sam",
     "gcp": "cloud-run", "google": "cloud-run", "cloudrun": "cloud-run", "run": "cloud-run",
@@ -44,7 +45,7 @@ app = App()
 async def hello(name: str) -> str:
     return f"hello, {name}"
 """
-"""The app that a new project starts with."""
+"""The app of a new project."""
 
 
 class File(NamedTuple):
@@ -55,7 +56,7 @@ class File(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The files to write, the files that exist already, and advice for the user's first steps."""
+    """The files to write, those that exist, and advice for the first steps."""
 
     new: list[File]
     same: list[Path]
@@ -93,7 +94,7 @@ def init(args: Namespace) -> int:
 
 
 def _check_target(target: str, found: dict[str, Traversable]) -> str:
-    """Return the target. Raises Invalid, with the closest name."""
+    """Raises Invalid, with the closest name."""
     if not target:
         raise Invalid(with_help_hint(f"TARGET is missing; there are {', '.join(found)}", "init"))
     if target not in found:
@@ -121,7 +122,6 @@ def _list(found: dict[str, Traversable], as_json: bool) -> int:
 
 
 def _targets() -> list[Traversable]:
-    """Return the folders of templates, of the installed package or of the checkout."""
     folder = data_folder("deploy")
     if not folder.is_dir():
         raise JobsError(
@@ -135,12 +135,11 @@ def _text(file: Traversable) -> str:
 
 
 def _summary(readme: str) -> str:
-    """Return the title."""
     return readme.splitlines()[0].lstrip("# ")
 
 
 def _files_of(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield all files of a template as (name in the project, text)."""
+    """Yield (name in the project, text)."""
     for one in sorted(folder.iterdir(), key=lambda one: one.name):
         if one.is_dir() and one.name != "__pycache__":
             yield from _files_of(one, f"{prefix}{one.name}/")
@@ -164,7 +163,7 @@ def _module_of(app: str) -> str:
 
 
 def _project(name: str) -> Path:
-    """Return the folder to write to; it need not exist. Raises Invalid."""
+    """The folder need not exist. Raises Invalid."""
     folder = Path(name)
     for one in (folder, *folder.parents):
         if os.path.lexists(one) and not os.path.isdir(one):
@@ -175,7 +174,7 @@ def _project(name: str) -> Path:
 
 
 def _plan(template: Traversable, folder: Path, app: str | None, module: str) -> Plan:
-    """Compare a template with the project. Raises JobsError, with the names, if a file exists with other content."""
+    """Raises JobsError, with the names, if a file exists with other content."""
     file = _file_of(folder, module)
     plan, others = Plan([], [], []), []
     texts = {name: _for_app(text, app or APP, file) for name, text in _files_of(template)}
@@ -206,19 +205,16 @@ def _plan(template: Traversable, folder: Path, app: str | None, module: str) -> 
 
 
 def _file_of(folder: Path, module: str) -> str:
-    """Return the file of a module: its package if there is one."""
     name = module.replace(".", "/")
     return f"{name}/__init__.py" if os.path.isfile(folder / name / "__init__.py") else f"{name}.py"
 
 
 def _for_app(text: str, app: str, file: str) -> str:
-    """Return a template's text for another app than `tasks:app`."""
     text = re.sub(rf"(?<![\w.:/-]){APP}(?![\w:])", lambda _: app, text)
     return re.sub(r"(?<![\w.-])tasks\.py(?!\w)", lambda _: file, text)
 
 
 def _is_same(path: Path, text: str) -> bool:
-    """Return whether this is a readable file with this text."""
     wanted = text.encode()
     try:
         return path.is_file() and path.stat().st_size == len(wanted) and path.read_bytes() == wanted
@@ -227,7 +223,7 @@ def _is_same(path: Path, text: str) -> bool:
 
 
 def _missing_lines(path: Path, text: str) -> list[str]:
-    """Return advice about lines that a template's file has and the project's own file lacks."""
+    """Return advice about lines of a template's file that the project's own lacks."""
     try:
         there = path.read_text("utf-8", errors="replace").splitlines()
     except OSError as error:
@@ -241,7 +237,7 @@ def _missing_lines(path: Path, text: str) -> list[str]:
 
 
 def _covers(mine: str, asked: str) -> bool:
-    """Return whether a line names the package and its extras. The file of a wheel counts, too."""
+    """Return whether a line names the package, or its wheel, and its extras."""
     package, *extras = re.findall(r"[\w-]+", asked)
     return re.search(rf"(?<![\w-]){package}(?!\w|-\D)", mine) is not None and all(
         extra in mine for extra in extras
@@ -252,7 +248,7 @@ def _covers(mine: str, asked: str) -> bool:
 
 
 def _write(folder: Path, new: list[File]) -> None:
-    """Write all files or none: if one fails, remove the others. Never overwrite a file."""
+    """Write all files or none. Never overwrites a file."""
     made: list[Path] = []
     at = folder
     try:
@@ -263,7 +259,7 @@ def _write(folder: Path, new: list[File]) -> None:
                 at.mkdir()
                 made.append(at)
         for at, text in new:
-            # reduced by the user's umask
+            # reduced by the umask
             mode = 0o777 if text.startswith("#!") else 0o666
             with open(os.open(at, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
                 made.append(at)
@@ -277,7 +273,7 @@ def _write(folder: Path, new: list[File]) -> None:
 
 
 def _remove_written(made: list[Path]) -> list[Path]:
-    """Remove the written files, the last first. Return the paths that could not be removed."""
+    """Return the paths that could not be removed."""
     left = []
     for path in reversed(made):
         try:

@@ -1,4 +1,4 @@
-"""Advice after `init` has written a template: what to do first, and the commands to paste."""
+"""Advice after `init`: the first steps, and commands to paste."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from sublet.errors import JobsError
 from sublet.source_tree import CHECKOUT, is_checkout
 
 HELLO = '{"name": "Ada"}'
-"""Arguments that the templates give to `hello`, the task of a new project."""
+"""The templates' arguments of `hello`, the task of a new project."""
 REQUIREMENTS = "requirements.txt"
 PACKAGES = ("sublet", "sublet_functions")
-"""Names of Sublet's packages; a project cannot use them."""
+"""A project cannot use these names."""
 
 
 class Job(NamedTuple):
@@ -34,7 +34,7 @@ UNKNOWN = Job("YOUR_TASK", "default", {"YOUR": "ARGUMENTS"})
 
 
 def commands(readme: str) -> list[str]:
-    """Return the commands in a template's shell blocks; a command over several lines stays one."""
+    """Return the commands in a template's shell blocks, multi-line ones as one."""
     blocks = re.findall(r"^```(?:sh|console)\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
     return [line.removeprefix("$ ") for line in re.split(r"(?<!\\)\n", "".join(blocks)) if line.strip()]
 
@@ -43,7 +43,7 @@ def commands(readme: str) -> list[str]:
 
 
 def job_of(app: str, folder: Path) -> Job:
-    """Return a job of this app, which is loaded in a process of its own; a placeholder if it lacks tasks or cannot be loaded."""
+    """Return a job of this app, loaded in another process; a placeholder without tasks or after an error."""
     from sublet.devtools.platform.app_source import inspect_app
 
     try:
@@ -71,9 +71,10 @@ def with_job(command: str, job: Job) -> str:
 
 
 def wheel(folder: Path, ours: str) -> tuple[list[str], list[str]]:
-    """Return notes and commands for the time before a release is published; nothing if the requirements name a wheel.
+    """Return steps for the time before a release; none if the requirements name a wheel.
 
     `ours` is the template's requirements.txt.
+
     """
     try:
         there = (folder / REQUIREMENTS).read_text("utf-8", errors="replace")
@@ -96,7 +97,7 @@ def wheel(folder: Path, ours: str) -> tuple[list[str], list[str]]:
 
 
 def hidden(folder: Path, module: str) -> list[str]:
-    """Return a warning for each module of the project that has the name of a package of Sublet."""
+    """Return a warning for each module with the name of a package of Sublet."""
     return [
         f"rename {' and '.join(map(str, found))}: Sublet's package has the same name, and one of them hides the other"
         for name in PACKAGES

@@ -15,11 +15,11 @@ from sublet.errors import Invalid
 from sublet.source_tree import CHECKOUT, import_folders, install_command, is_checkout
 
 NEEDED = ("rich>=13", "aiohttp>=3.14.1", "prometheus-client>=0.22")
-"""Packages that the demo needs and an installed Sublet may lack."""
+"""The demo's packages that an installed Sublet may lack."""
 KEPT = "SUBLET_TEST_"
-"""Prefix of the environment variables that tests read."""
+"""Prefix of environment variables for tests."""
 SPREAD = ("-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder")
-"""Options for pytest-xdist; see tests/support/parallel_runs.py. The caller's options win: `-n 0`."""
+"""For pytest-xdist (tests/support/parallel_runs.py). The caller's options win: `-n 0`."""
 
 
 def demo(args: Namespace) -> int:
@@ -33,7 +33,7 @@ def demo(args: Namespace) -> int:
 
 
 def test(args: Namespace) -> NoReturn:
-    """Replace this process by pytest on the checkout's tests, in any folder, without the caller's SUBLET_ variables."""
+    """Become pytest on the checkout's tests, without the caller's SUBLET_ variables."""
     if not is_checkout():
         raise Invalid(
             "the tests are in the source checkout, not in the installed package: git clone it, and run this there"
@@ -64,7 +64,7 @@ def version(args: Namespace) -> int:
 
 
 def own_version() -> str:
-    """Return the version of the checkout, else of the installed package. An editable install may be outdated."""
+    """Return the version of the checkout, else of the package: an editable install may be outdated."""
     project = CHECKOUT / "pyproject.toml"
     if project.is_file():
         found: str = tomllib.loads(project.read_text("utf-8"))["project"]["version"]

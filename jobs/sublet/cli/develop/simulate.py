@@ -1,4 +1,4 @@
-"""`simulate`: run simulated worlds in which calls are lost, repeated and delayed, and callers crash."""
+"""`simulate`: run simulated worlds of lost, repeated and delayed calls and crashing callers."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ from sublet.source_tree import CHECKOUT, import_folders, is_checkout
 
 
 def simulate(args: Namespace) -> NoReturn:
-    """Replace this process by the simulation in the checkout's tests, without the caller's SUBLET_ variables."""
+    """Become the simulation of the checkout's tests, without the caller's SUBLET_ variables."""
     if not is_checkout():
         raise Invalid(
             "the simulation is in the source checkout, not in the installed package: git clone it, and run this there"

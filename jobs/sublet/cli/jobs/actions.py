@@ -1,4 +1,4 @@
-"""Actions: `cancel`, `retry` and `promote` on jobs; `pause`, `resume` and `configure` on queues."""
+"""Commands that change jobs or queues."""
 
 from argparse import Namespace
 from typing import Any
@@ -11,7 +11,7 @@ from sublet.errors import Invalid, Refused, did_you_mean
 from sublet.protocol.plan import follow_sync
 
 KEPT = ("completed", "dead", "cancelled")
-"""Limits of the namespace: how many finished jobs it keeps."""
+"""Limits of kept finished jobs in the namespace."""
 WORDS = {"requested": "requested: its worker ends it at the next heartbeat"}
 
 
@@ -31,20 +31,19 @@ def promote(args: Namespace) -> int:
 
 
 def pause(args: Namespace) -> int:
-    """Stop handing out jobs of queues."""
+    """Stop claims from queues."""
     return _for_each("pause", args)
 
 
 def resume(args: Namespace) -> int:
-    """Hand out jobs of paused queues again."""
+    """Allow claims from paused queues."""
     return _for_each("resume", args)
 
 
 def _for_each(verb: str, args: Namespace) -> int:
-    """Call the verb for each job or queue and print the answers. Return 1 if one was refused."""
     kind, names = ("queue", args.queues) if verb in ("pause", "resume") else ("id", args.ids)
     with client_of(settings_of(args)) as client:
-        # an invalid name is refused before anything is changed
+        # an invalid name is refused before any change
         for name in names:
             (client.operations.check_queue if kind == "queue" else client.operations.base_of_job)(name)
         follow_sync(client.transport.run, client.operations.exists())
@@ -77,7 +76,7 @@ def _cell(answer: dict[str, Any]) -> Cell:
 
 
 def configure(args: Namespace) -> int:
-    """Set limits of a queue or of the namespace, and print the limits in force."""
+    """Set limits of a queue or the namespace, and print those in force."""
     limits = {name: getattr(args, name) for name in ("jobs", "bytes", *KEPT) if hasattr(args, name)}
     everywhere = args.queue == "*"
     for name in limits:

@@ -1,4 +1,4 @@
-"""Text output of one job: state, owner, and the outcome of each attempt."""
+"""Text output of one job."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -26,14 +26,14 @@ ENDINGS = {
     "unknown_task": "released: the worker's app has no such task",
     "cancelled": "called off",
 }
-"""Text for the code of an attempt without a message."""
+"""Text for an attempt's code without a message."""
 
 LOG_LINES = 10
-"""Lines of an attempt's log that are shown: the last ones."""
+"""Shown lines of an attempt's log: the last."""
 SHORT = 120
-"""Characters of a checkpoint that are shown."""
+"""Shown characters of a checkpoint."""
 WIDE = 110
-"""Columns that a terminal needs to show an attempt's message in the same line."""
+"""Columns needed for an attempt's message in the same line."""
 
 
 def show_job(job: Job, now: datetime, detail: bool) -> None:
@@ -117,7 +117,6 @@ def _time_until(at: datetime, now: datetime) -> str:
 
 
 def _short(text: str) -> str:
-    """Return the text, or its length and its beginning if it is long; --json prints all of it."""
     return text if len(text) <= SHORT else f"{len(text):,} characters: {text[:SHORT]}…"
 
 
@@ -172,7 +171,7 @@ def _attempt_row(attempt: Attempt) -> list[Cell | str]:
 
 
 def _show_log(name: str, log: Sequence[str], trace: str, detail: bool) -> bool:
-    """Print an attempt's log, with `detail` also its stack trace. Return whether that was everything."""
+    """With `detail` also print the stack trace. Return whether that was everything."""
     shown = log if detail else log[-LOG_LINES:]
     if shown:
         share = f", the last {len(shown)} of {len(log)} lines" if len(shown) < len(log) else ""

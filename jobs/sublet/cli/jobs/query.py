@@ -1,4 +1,4 @@
-"""`get`, `list`, `queues` and `stats`: read without changing anything, and without creating a missing namespace."""
+"""`get`, `list`, `queues` and `stats`: read, without creating a missing namespace."""
 
 import shlex
 from argparse import Namespace
@@ -15,9 +15,9 @@ from sublet.errors import NotFound, did_you_mean
 from sublet.model import Job, Queue, State, Stats, WorkerInfo
 
 FOREIGN = frozenset({"payload", "progress", "checkpoint", "result", "about"})
-"""Fields written by programs: JSON of any content."""
+"""Written by programs: JSON of any content."""
 UNREAD = {"payload", "result", "attempts"}
-"""Fields that a list does not read, and cannot show."""
+"""Fields that a list does not read."""
 
 
 def get(args: Namespace) -> int:
@@ -32,7 +32,7 @@ def get(args: Namespace) -> int:
 
 
 def as_json(shown: Job | WorkerInfo, without: Collection[str] = ()) -> dict[str, Any]:
-    """Return a model for JSON output. Values written by programs are added as they are: pydantic limits their depth."""
+    """Return a model for JSON output. pydantic limits depth: values of programs are added as they are."""
     rest = shown.model_dump(mode="json", exclude={*FOREIGN, *without})
     return {
         name: rest.get(name, getattr(shown, name)) for name in type(shown).model_fields if name not in without
@@ -40,7 +40,7 @@ def as_json(shown: Job | WorkerInfo, without: Collection[str] = ()) -> dict[str,
 
 
 def _find(client: SyncClient, job_id: str) -> Job:
-    """Return the job. Raises NotFound, with the id that was meant if only the partition's prefix is missing."""
+    """Raises NotFound, with the right id if only the partition's prefix is missing."""
     try:
         return read(client, client.operations.get(job_id))
     except NotFound as error:
@@ -54,7 +54,7 @@ def _find(client: SyncClient, job_id: str) -> Job:
 
 
 def list_jobs(args: Namespace) -> int:
-    """Print a page of jobs, and the cursor of the next page."""
+    """Print a page of jobs, and the next page's cursor."""
     state = State(args.state) if args.state else None
     with client_of(settings_of(args)) as client:
         page = read(
@@ -79,7 +79,6 @@ def _row(job: Job, now: datetime) -> list[Cell | str]:
 
 
 def _relevant_time(job: Job, now: datetime) -> str:
-    """Return the time that matters in the job's state."""
     if job.state is State.SCHEDULED and job.due_at:
         left = (job.due_at - now).total_seconds()
         return f"due in {duration(left)}" if left >= 0 else f"overdue by {duration(-left)}"
@@ -147,7 +146,7 @@ def stats(args: Namespace) -> int:
 
 
 def total(partitions: list[Stats]) -> Stats:
-    """Add up the counts of all partitions, with the latest maintenance of any of them."""
+    """Add up the counts of all partitions, with the latest maintenance."""
     latest = max(partitions, key=lambda each: each.maintenance_at.timestamp() if each.maintenance_at else 0.0)
     return Stats(
         states={state: sum(each.states.get(state, 0) for each in partitions) for state in State},

@@ -33,11 +33,11 @@ OPTIONS = (
     "durability",
 )
 PATIENCE = 2.0
-"""Seconds of `--wait` after which a terminal shows the reason why the job is not finished."""
+"""Seconds of `--wait` after which a terminal shows the reason of the delay."""
 
 
 class Unfinished(TimeoutError):
-    """The job has not ended within the time to wait."""
+    """The job did not end in time."""
 
     def __init__(self, job_id: str, words: str) -> None:
         super().__init__(words)
@@ -45,7 +45,7 @@ class Unfinished(TimeoutError):
 
 
 class NotAsDurable(Unconfirmed):
-    """The job is stored, but not with the requested durability."""
+    """The job is stored, without the requested durability."""
 
     def __init__(self, words: str, job_id: str) -> None:
         super().__init__(words)
@@ -54,7 +54,7 @@ class NotAsDurable(Unconfirmed):
 
 @contextlib.contextmanager
 def _sigterm_as_interrupt() -> Iterator[None]:
-    """Turn SIGTERM into KeyboardInterrupt, so that the id of a submitted job is still printed."""
+    """So the id of a submitted job is still printed."""
 
     def end(number: int, frame: object) -> None:
         raise KeyboardInterrupt(number)
@@ -107,7 +107,7 @@ def _show(args: Namespace, answer: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def _naming_job(job_id: str, words: str) -> Iterator[None]:
-    """Add a note, and the job's id for JSON output, to any error raised here, Ctrl-C included."""
+    """Add a note and the job's id to any error, Ctrl-C included."""
     try:
         yield
     except (JobFailed, Unfinished, NotAsDurable):
@@ -144,14 +144,14 @@ def _options(args: Namespace) -> dict[str, Any]:
 def _app(place: str | None) -> "App | None":
     if not place:
         return None
-    # imported late: it imports asyncio and more, which a submit without an app need not wait for
+    # imports asyncio and more, needless without an app
     from sublet.execution.app_loader import load_app
 
     return load_app(place)
 
 
 def checked_options(app: "App", place: str, task: str, payload: bytes) -> Options:
-    """Return the task's options. Raises Invalid if the app lacks the task or the arguments do not match it."""
+    """Return the task's options. Raises Invalid for an unknown task or wrong arguments."""
     if task not in app.tasks:
         near = did_you_mean(task, app.tasks) or f"; there are {', '.join(sorted(app.tasks)) or 'none'}"
         raise Invalid(f"{place} has no task {task!r}{near}")
@@ -185,7 +185,7 @@ def _send(client: SyncClient, job: Submission) -> Submitted:
 
 
 def _wait(client: SyncClient, job_id: str, seconds: float) -> Any:
-    """Wait for the result. Raises JobFailed, JobCancelled or TimeoutError. A terminal shows the reason of a delay."""
+    """Raises JobFailed, JobCancelled or TimeoutError. A terminal shows the reason of a delay."""
     if seconds > PATIENCE and sys.stderr.isatty():
         try:
             return client.result(job_id, PATIENCE)

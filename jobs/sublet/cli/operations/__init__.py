@@ -1,1 +1,1 @@
-"""Commands for operators: doctor, acl, scripts, drop."""
+"""Commands for operators."""

@@ -1,8 +1,9 @@
-"""`acl`: Redis users for the roles of a deployment, with the keys and commands that each role needs and no others.
+"""`acl`: Redis users for the roles of a deployment, each with the keys and commands that it needs.
 
-Redis checks each command that a script runs against the rights of the script's caller. The commands are therefore taken from the
-text of the scripts: for each verb, its own commands and those of the library functions that it can reach. Commands that Python
-calls without a script are listed in PLAIN. A test runs everything as each user on real servers.
+Redis checks each command of a script against the caller's rights. So a verb's commands are taken from the
+text
+of its script and of the library functions that it can reach. A test runs everything as each user.
+
 """
 
 import hashlib
@@ -44,12 +45,12 @@ VERBS = {
     "admin": NAMES,
     "tick": MAINTENANCE,
 }
-"""The verbs of each role. Submitting, working and ticking also summon workers for pools, where that is enabled."""
+"""The verbs of each role. Submitting, working and ticking also summon workers for pools."""
 
 LOOK = "hget hgetall hmget zscore hkeys hlen hexists hscan zrange zcard zcount zscan xrange xrevrange xread xinfo|stream type time"
-# checks before first use: does the namespace exist, may the server evict, is its memory nearly full?
+# checks before first use: namespace, eviction, memory
 PREPARE = "hget info|memory"
-# reads of `pick` for schedules, and of pools
+# reads for schedules and pools
 CALENDAR = "hgetall hmget zscore time zrange"
 PLAIN = {
     "submit": f"{PREPARE} hgetall hmget zscore time ping subscribe",
@@ -58,12 +59,13 @@ PLAIN = {
     "admin": f"{PREPARE} {LOOK} info script|exists script|load scan mget exists blpop lpush pexpire ping subscribe",
     "tick": f"{PREPARE} {CALENDAR} zcount ping",
 }
-"""Commands that each role calls without a script. SCAN also shows other keys' names; only repair and drop need it."""
+"""Commands without a script. SCAN also shows other keys' names; only repair and drop need it."""
 
 DURABLE = {"none": "", "replicated": "wait", "fsync": "waitaof config|get"}
-"""Commands that wait for durability. Redis 7.0 refuses to load an ACL file that names `waitaof`."""
+"""Commands that wait for durability. Redis 7.0 refuses an ACL file that names `waitaof`."""
 OWNER = "default"
-"""The user of connections without a name. An ACL file without a line for it gives it every right, without a password."""
+"""The user of connections without a name. Without a line in the ACL file, it has every right and no password.
+"""
 OPEN = (
     f"{OWNER}: not in this line. Whoever gives no name is this user, and may do everything, without a password, on a server "
     "that has given it none: there, run ACL SETUSER default '>PASSWORD'"
@@ -73,7 +75,7 @@ SECRET = re.compile(r"[!-~]{16,512}")
 
 
 class User(NamedTuple):
-    """One line of the ACL file. `secret` is the new password, if the caller did not supply one."""
+    """One line of the ACL file. `secret` is a new password, not one that the caller supplied."""
 
     name: str
     line: str
@@ -81,7 +83,7 @@ class User(NamedTuple):
 
 
 def acl(args: Namespace) -> int:
-    """Print Redis users as lines of an ACL file, or write the file. New passwords are shown once, on stderr."""
+    """Print Redis users as lines of an ACL file, or write it. New passwords are shown once, on stderr."""
     settings = settings_of(args)
     known = _passwords(args.password_file)
     wanted = [[role] for role in VERBS] if args.role is None else [_roles(args.role)]
@@ -116,7 +118,7 @@ def acl(args: Namespace) -> int:
 
 
 def rights(settings: Settings, roles: Sequence[str]) -> str:
-    """Return the rights of a user with these roles as ACL rules: keys, channels, commands."""
+    """Return the ACL rules of these roles: keys, channels, commands."""
     bases = [keys.base(settings.namespace, p) for p in range(settings.partitions)]
     verbs = sorted({verb for role in roles for verb in VERBS[role]})
     mode, channels = ("~", [f"&{keys.ended(base)}" for base in bases]) if verbs else ("%R~", [])
@@ -147,7 +149,7 @@ def rights(settings: Settings, roles: Sequence[str]) -> str:
 
 @cache
 def commands(verb: str) -> frozenset[str]:
-    """Return the commands that a verb's script can run: its own, and those of the library functions that it can reach."""
+    """Return the commands that a verb's script can run, library functions included."""
     functions, top = _functions(script(verb).text)
     reached, texts = set[str](), [top]
     for text in texts:
@@ -161,7 +163,7 @@ def commands(verb: str) -> frozenset[str]:
 
 
 def _functions(text: str) -> tuple[dict[str, str], str]:
-    """Return the bodies of the functions in a script by name, and the code outside of functions."""
+    """Return the functions' bodies by name, and the code outside."""
     functions: dict[str, str] = {}
     top, own = [], ""
     for line in text.splitlines():
@@ -180,14 +182,13 @@ def _functions(text: str) -> tuple[dict[str, str], str]:
 
 
 def _database(url: str) -> str:
-    """Return the number of the database that a URL names, "" for database 0."""
+    """Return the database's number in a URL, "" for 0."""
     parts = urlsplit(url)
     named = parse_qs(parts.query).get("db") or ([] if parts.scheme == "unix" else [parts.path.strip("/")])
     return named[-1] if named and re.fullmatch(r"[1-9]\d{0,4}", named[-1]) else ""
 
 
 def _roles(given: Sequence[str]) -> list[str]:
-    """Return the roles in the order of the table. Raises Invalid."""
     for role in given:
         if role not in VERBS:
             raise Invalid(
@@ -197,7 +198,7 @@ def _roles(given: Sequence[str]) -> list[str]:
 
 
 def _user(name: str, short: str, rules: str, known: dict[str, str]) -> User:
-    """Return a user's line with its password from `known` (which is removed there) or with a new one."""
+    """Return a user's line with its password, taken out of `known`, or a new one."""
     given = known.pop(short, None)
     secret = given or secrets.token_hex(24)
     return User(
@@ -208,7 +209,7 @@ def _user(name: str, short: str, rules: str, known: dict[str, str]) -> User:
 
 
 def _passwords(path: str | None) -> dict[str, str]:
-    """Read lines ROLE:PASSWORD from a file. Raises Invalid with the number of the malformed line, never with its content."""
+    """Read lines ROLE:PASSWORD. Raises Invalid with a bad line's number, never its content."""
     found: dict[str, str] = {}
     for number, line in _lines(path):
         role, colon, secret = line.partition(":")
@@ -230,7 +231,7 @@ def _lines(path: str | None) -> Iterator[tuple[int, str]]:
 
 
 def _write(path: str, lines: Sequence[str]) -> None:
-    """Write a new file that only its owner can read. Raises JobsError if it exists or cannot be written."""
+    """Only the owner can read the file. Raises JobsError if it exists or cannot be written."""
     try:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
             file.write("\n".join(lines) + "\n")
@@ -243,6 +244,5 @@ def _write(path: str, lines: Sequence[str]) -> None:
 
 
 def _url(settings: Settings, name: str, secret: str) -> str:
-    """Return the URL with which this user connects."""
     scheme, _, rest = settings.redis_url.partition("://")
     return f"{scheme}://{quote(name, safe='')}:{quote(secret, safe='')}@{rest.rpartition('@')[2]}"

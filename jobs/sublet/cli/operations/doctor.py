@@ -1,4 +1,4 @@
-"""`doctor`: check a server and a namespace, and print findings with advice. Changes nothing without `--repair`."""
+"""`doctor`: check a server and a namespace, with advice. Only `--repair` changes anything."""
 
 import time
 from argparse import Namespace
@@ -28,15 +28,15 @@ T = TypeVar("T")
 COLOURS = {"ok": "green", "warn": "yellow", "bad": "red", "unknown": "dim"}
 CONFIG = ("save", "appendfsync", "maxclients")
 QUEUES = 1000
-"""Queues that are checked individually."""
+"""Queues that are checked."""
 AUDITED = 5000
-"""Approximate number of items per partition that are checked for consistency; `--repair` checks all."""
+"""About the checked items per partition; `--repair` checks all."""
 OVERDUE = 5.0
 """Seconds for which something may be overdue: idle workers check every 2 s."""
 
 
 def doctor(args: Namespace) -> int:
-    """Check the server and print a line per finding. Return 1 if one is bad. Raises Unavailable if a server does not answer."""
+    """Print a line per finding. Return 1 if one is bad. Raises Unavailable if a server does not answer."""
     if args.repair:
         from sublet.cli.operations.repair import repair_namespace
 
@@ -65,7 +65,7 @@ def doctor(args: Namespace) -> int:
 
 
 def _print_findings(findings: list[Finding], as_json: bool) -> None:
-    """Print findings about the nodes of a cluster that does not serve the whole namespace."""
+    """Of a cluster that does not serve the whole namespace, print findings about its nodes."""
     if findings and as_json:
         document({"ok": False, "denied": False, "checks": [finding._asdict() for finding in findings]})
         return
@@ -74,7 +74,7 @@ def _print_findings(findings: list[Finding], as_json: bool) -> None:
 
 
 def diagnose(facts: Facts) -> list[Finding]:
-    """Return all findings. Equal findings of several nodes are merged into one that names them."""
+    """Return all findings, equal ones of several nodes as one."""
     findings: list[Finding] = []
     each = [facts._replace(**node._asdict()) for node in facts.nodes] or [facts]
     for check in CHECKS:
@@ -111,7 +111,9 @@ def _verdict(findings: list[Finding]) -> str:
 
 
 def read_facts(client: SyncClient) -> Facts:
-    """Read all facts from the servers once. Raises Unavailable if a server does not answer TIME; other unreadable facts become None."""
+    """Read all facts once. Raises Unavailable if a server does not answer TIME; other unreadable facts become
+    None.
+    """
     probe = _Probe(client)
     operations, bases = client.operations, client.operations.bases
     nodes = [_node(probe, place, base) for place, base in _servers(client).items()]
@@ -146,17 +148,17 @@ def read_facts(client: SyncClient) -> Facts:
 
 
 class _Probe:
-    """Reads facts; a refused call sets `denied`."""
+    """A refused call sets `denied`."""
 
     def __init__(self, client: SyncClient) -> None:
         self.client, self.denied = client, False
 
     def ask(self, call: Call[T]) -> T | None:
-        """Return the reply, or None if the call is refused."""
+        """Return None for a refused call."""
         return self._try(lambda: self.client.transport.run(call))
 
     def follow(self, plan: Plan[T]) -> T | None:
-        """Return the result of a plan, or None if a call is refused."""
+        """Return None for a refused call."""
         return self._try(lambda: read(self.client, plan))
 
     def _try(self, work: Callable[[], T]) -> T | None:
@@ -170,7 +172,7 @@ class _Probe:
 
 
 def _servers(client: SyncClient) -> dict[str, str]:
-    """Return the servers of the namespace by address, each with one of its partitions. Raises Unavailable."""
+    """Return by address one partition of each server. Raises Unavailable."""
     transport, bases = client.transport, client.operations.bases
     if not isinstance(transport, SyncRoutingTransport):
         return {"": bases[0]}
@@ -178,7 +180,7 @@ def _servers(client: SyncClient) -> dict[str, str]:
 
 
 def _node(probe: _Probe, place: str, base: str) -> Node:
-    """Read the facts of one server. Raises Unavailable if it does not answer."""
+    """Raises Unavailable if the server does not answer."""
 
     def of(call: Call[T]) -> Call[T]:
         return _routed_to(base, call) if place else call
@@ -195,7 +197,7 @@ def _node(probe: _Probe, place: str, base: str) -> Node:
 
 
 def _basic_facts(probe: _Probe, base: str) -> dict[str, Any]:
-    """Return the part of a server's INFO and CONFIG that users with the roles submit, work and tick may read, too."""
+    """Return the INFO and CONFIG that the roles submit, work and tick may read, too."""
     memory = probe.ask(server_info.memory(base))
     return (
         {"maxmemory_policy": memory.policy, "used_memory": memory.used, "maxmemory": memory.most}
@@ -205,7 +207,6 @@ def _basic_facts(probe: _Probe, base: str) -> dict[str, Any]:
 
 
 def _routed_to(base: str, call: Call[T]) -> Call[T]:
-    """Return a call that is routed to the server of a partition, because it also reads from the partition."""
 
     def read(reply: Any) -> T:
         return call.read(reply[1])
@@ -214,7 +215,7 @@ def _routed_to(base: str, call: Call[T]) -> Call[T]:
 
 
 def _wrong_type_keys(probe: _Probe, names: list[list[str] | None]) -> list[str] | None:
-    """Return keys of a wrong type, or None if they cannot be read."""
+    """Return None if they cannot be read."""
     bases = probe.client.operations.bases
     found = [
         probe.ask(reads.foreign(base, (some or [])[:QUEUES])) for base, some in zip(bases, names, strict=True)
@@ -223,12 +224,12 @@ def _wrong_type_keys(probe: _Probe, names: list[list[str] | None]) -> list[str] 
 
 
 def _last_maintenance(sums: Stats | None) -> tuple[datetime, str] | None:
-    """Return when maintenance last ran, and the process that ran it."""
+    """Return its time and process."""
     return (sums.maintenance_at, sums.maintenance_by or "") if sums and sums.maintenance_at else None
 
 
 def _overdue(probe: _Probe, now: datetime) -> tuple[int, float] | None:
-    """Return the number of overdue items and the longest delay in seconds, or None if they cannot be read."""
+    """Return number and longest delay in seconds, None if they cannot be read."""
     until = round((now.timestamp() - OVERDUE) * 1000)
     found = [probe.ask(reads.overdue(base, until)) for base in probe.client.operations.bases]
     if None in found:

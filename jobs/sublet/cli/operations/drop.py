@@ -18,7 +18,7 @@ NAMED = 3
 
 
 def drop(args: Namespace) -> int:
-    """Delete a namespace. Raises Invalid; JobsError if it does not exist, has live workers, or is not confirmed."""
+    """Raises Invalid; JobsError for an absent namespace, live workers, or no confirmation."""
     if not is_name(args.name):
         raise Invalid(f"namespace {args.name[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     settings = replace(settings_of(args), namespace=args.name)
@@ -52,7 +52,7 @@ def drop(args: Namespace) -> int:
 
 
 def _confirm(args: Namespace, content: Content) -> None:
-    """Print the contents that would be deleted and ask for confirmation. Raises JobsError."""
+    """Raises JobsError."""
     jobs = (
         ", ".join(f"{number:,} {state}" for state, number in content.jobs.items() if number)
         or "an unknown number of jobs"

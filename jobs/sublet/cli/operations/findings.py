@@ -1,4 +1,4 @@
-"""Facts that the doctor reads, and findings that it prints."""
+"""The doctor's facts and findings."""
 
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from sublet.operations.repair import Audit
 
 
 class Node(NamedTuple):
-    """Facts of one server: its address, and fields with the same names as in Facts."""
+    """A server's address and facts, named as in Facts."""
 
     node: str
     skew: float
@@ -20,7 +20,7 @@ class Node(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """Facts of a namespace and of one of its servers. None stands for a fact that could not be read."""
+    """Facts of a namespace and one of its servers; None for one that could not be read."""
 
     settings: Settings
     now: datetime
@@ -29,33 +29,34 @@ class Facts(NamedTuple):
     config: dict[str, str | None]
     layouts: list[str | None]
     partition_counts: tuple[int | None, ...]
-    """The partition counts that the namespace's metadata gives, per partition; 0 if the partition does not exist."""
+    """By partition, as its metadata has it; 0 if the partition does not exist."""
     loaded: list[bool] | None
     last_maintenance: tuple[datetime, str] | None
     overdue: tuple[int, float] | None
-    """The number of overdue items, and the longest delay in seconds."""
+    """Number and longest delay in seconds."""
     wrong_type_keys: list[str] | None
-    """Keys of the namespace with a wrong type."""
     workers: list[tuple[str, datetime]] | None
-    """The registered workers with the times of their last heartbeats."""
+    """Workers and their last heartbeats."""
     pools: list[Pool] | None = None
-    """The pools with their computed sizes."""
+    """With computed sizes."""
     audit: Audit | None = None
-    """Inconsistencies in the stored data, as far as it was checked."""
+    """As far as the data was checked."""
     misplaced: tuple[str, ...] = ()
-    """Queues that are stored in another partition than their names map to."""
+    """Queues outside the partition of their names."""
     deleted_early: int | None = 0
-    """Dead and cancelled jobs that were deleted before their retention passed, because there were too many."""
+    """Dead and cancelled jobs deleted before their retention passed: there were too many."""
     denied: bool = False
-    """Some facts are missing because this user may not read them."""
+    """This user may not read some facts."""
     node: str = ""
-    """host:port of the server, if there are several."""
+    """host:port, if the namespace has several servers."""
     nodes: tuple[Node, ...] = ()
-    """All servers of the namespace, if there are several."""
+    """All servers, if there are several."""
 
     @property
     def suggested_user(self) -> str:
-        """The user that may read the missing facts; "" if no fact is missing or this user has the most rights."""
+        """The user that may read the missing facts; "" without such facts, or if this user has the most
+        rights.
+        """
         user, name = urlsplit(self.settings.redis_url).username or "", self.settings.namespace
         if not self.denied or user.endswith(("-admin", "+admin")):
             return ""
@@ -67,17 +68,17 @@ class Facts(NamedTuple):
 
     @property
     def advice(self) -> str:
-        """Advice for facts that this user may not read; "" if rights are not the reason."""
+        """Advice for facts that this user may not read, else ""."""
         return f"run the doctor as {self.suggested_user}" if self.suggested_user else ""
 
     @property
     def other_partition_counts(self) -> set[int]:
-        """Partition counts in the namespace that differ from ours. If they exist, most of the namespace was not checked."""
+        """Partition counts that differ from ours. With any, most of the namespace was not checked."""
         return {number for number in self.partition_counts if number} - {len(self.layouts)}
 
     @property
     def lost(self) -> list[str]:
-        """Partitions whose metadata is gone while other keys exist."""
+        """Partitions that have keys and lost their metadata."""
         return [fault.base for fault in self.audit.faults if fault.seen_in == "base"] if self.audit else []
 
 
@@ -92,5 +93,5 @@ class Finding(NamedTuple):
 
 
 def unknown(facts: Facts, subject: str, found: str, advice: str = "") -> Finding:
-    """Return a finding about an unreadable fact. If rights are the reason, the advice is to run as another user."""
+    """Return a finding about an unreadable fact; for lack of rights it names another user."""
     return Finding("unknown", subject, found, facts.advice or advice)

@@ -1,4 +1,4 @@
-"""Checks of a namespace, one function per question, on facts that were read once. No I/O."""
+"""Checks of a namespace on facts that were read once. No I/O."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from sublet.operations.repair import ALONE, Fault
 from sublet.protocol.scripts import source
 
 SILENT = 60.0
-"""Seconds without a heartbeat after which a worker counts as silent; it sends one every 5 s at least."""
+"""Seconds without a heartbeat after which a worker is silent; it sends one every 5 s at least."""
 LONG_AGO = 3600.0
 """Seconds for which a failed invocation is reported."""
 ELSEWHERE = "set SUBLET_PARTITIONS as everywhere else, or jobs are not found"
@@ -24,11 +24,11 @@ CALLERS = {
     "process": "run sublet dev MODULE:APP: only it starts these, on its own machine",
     "none": "start them: this pool has no invoker",
 }
-"""Invoker of a pool that is owed workers → advice."""
+"""Invoker of a pool with owed workers → advice."""
 
 
 def layout(facts: Facts) -> Iterator[Finding]:
-    """Is the namespace's layout one that this version reads?"""
+    """Can this version read the namespace's layout?"""
     ours = re.findall(r"^local LAYOUT = '(\w+)'", source("lib/base"), re.MULTILINE)[0]
     name, there = facts.settings.namespace, {found for found in facts.layouts if found}
     if facts.other_partition_counts:
@@ -58,7 +58,7 @@ def layout(facts: Facts) -> Iterator[Finding]:
 
 
 def _partitions(facts: Facts, ours: str) -> Finding:
-    """Does the namespace exist, with the configured partition count?"""
+    """Does the namespace exist with this partition count?"""
     name, number, there = (
         facts.settings.namespace,
         len(facts.layouts),
@@ -116,7 +116,7 @@ def key_types(facts: Facts) -> Iterator[Finding]:
 
 
 def _unreadable_keys(facts: Facts) -> list[str]:
-    """Return the keys at which scripts stopped during the check."""
+    """Return the keys that stopped scripts during the check."""
     return [fault.key for fault in facts.audit.faults if fault.words == "foreign"] if facts.audit else []
 
 
@@ -142,7 +142,7 @@ def consistency(facts: Facts) -> Iterator[Finding]:
 
 
 def _describe(fault: Fault) -> str:
-    """Describe a fault in the words of `--repair`, or in the script's own words if `--repair` does not know the kind."""
+    """Describe a fault in the words of `--repair`, else in the script's."""
     return "; ".join(REPAIRS[kind][0] if kind in REPAIRS else kind for kind in kinds(fault))
 
 
@@ -231,7 +231,6 @@ def pools(facts: Facts) -> Iterator[Finding]:
 
 
 def _problem(pool: Pool, now: datetime) -> tuple[str, str] | None:
-    """Return the problem of a pool and the advice, or None."""
     owed, ago = (
         pool.sum.owed if pool.sum else 0,
         (now - pool.failed_at).total_seconds() if pool.failed_at else LONG_AGO,

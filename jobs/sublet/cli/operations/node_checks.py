@@ -1,4 +1,4 @@
-"""Checks of cluster nodes: which of them answer when a part of the namespace cannot be reached."""
+"""Checks of cluster nodes when a part of the namespace cannot be reached."""
 
 from contextlib import closing, suppress
 
@@ -14,7 +14,7 @@ from sublet.protocol import reads, server_info
 
 
 def check_nodes(client: SyncClient) -> list[Finding]:
-    """Return a finding per node that has a partition or that the URL names; [] if no node answers or it is not a cluster."""
+    """Return a finding per node with a partition or in the URL; [] without an answer or a cluster."""
     settings = client.operations.settings
     many = MultiServerUrl.read(settings.redis_url)
     if not isinstance(client.transport, SyncRoutingTransport) or many is None or many.kind != "cluster":
@@ -29,7 +29,7 @@ def check_nodes(client: SyncClient) -> list[Finding]:
 def _partitions_by_node(
     client: SyncClient, routes: SyncRoutingTransport, many: MultiServerUrl
 ) -> dict[str, list[str]]:
-    """Return the partitions by the address of their node; those without a node are under ""."""
+    """Partitions without a node are under ""."""
     on: dict[str, list[str]] = {}
     for base in client.operations.bases:
         place = ""
@@ -40,12 +40,12 @@ def _partitions_by_node(
 
 
 def _check_node(place: str, settings: Settings, bases: list[str]) -> tuple[bool, Finding]:
-    """Return whether a node answers, and a finding about it."""
+    """Return whether a node answers, and a finding."""
     with closing(SyncTransport(settings)) as transport:
         try:
             transport.run(server_info.clock())
         except Forbidden:
-            # it answered: rights do not matter here
+            # it answered, despite its rights
             pass
         except Unavailable as error:
             lost = f"; out of reach: {', '.join(bases)}" if bases else ""
@@ -55,7 +55,6 @@ def _check_node(place: str, settings: Settings, bases: list[str]) -> tuple[bool,
 
 
 def _check_partitions(place: str, transport: SyncTransport, bases: list[str]) -> Finding:
-    """Return a finding about a node that answers: whether it serves its partitions."""
     for base in bases:
         try:
             transport.run(reads.layout(base))
@@ -70,12 +69,11 @@ def _check_partitions(place: str, transport: SyncTransport, bases: list[str]) ->
 
 
 def _reason(error: Exception) -> str:
-    """Return the reason of an error, in the server's own words if there are any."""
+    """Return an error's reason, if possible in the server's words."""
     return str(error.__cause__ or error).rpartition("caused error: ")[2].rstrip(".")[:160]
 
 
 def _without_node(bases: list[str]) -> list[Finding]:
-    """Return a finding about partitions without a node."""
     if not bases:
         return []
     return [

@@ -1,4 +1,4 @@
-"""`doctor --repair`: repair inconsistent data, show the progress, and print faults and repairs."""
+"""`doctor --repair`: repair inconsistent data, with progress."""
 
 import sys
 from argparse import Namespace
@@ -15,7 +15,7 @@ from sublet.operations.repair import BESIDE, Fault, repair
 from sublet.protocol import keys, reads
 
 EXAMPLES = 5
-"""Ids that are named per kind of fault."""
+"""Named ids per kind of fault."""
 REPAIRS = {
     "baseless": ("a partition had no metadata", "made anew"),
     "lost": ("it could be neither run nor kept", "removed, and lost"),
@@ -32,7 +32,7 @@ REPAIRS = {
     "unlisted": ("a worker or a schedule is gone, but was registered", "removed there"),
     "useless": ("remains of a worker, a schedule or a pool were unusable", "removed"),
 }
-"""The script's word for a fault → its description and the repair. NO_JOB renames faults of keys that belong to no job."""
+"""The script's word for a fault → description and repair. NO_JOB renames faults of keys without a job."""
 NO_JOB = {"placed": "enlisted", "stray": "unlisted", "lost": "useless"}
 UNREPAIRED = {
     "foreign": "of a wrong type, or not as scripts write it: find the program that wrote it; then restore it, or DEL it; where something is "
@@ -41,7 +41,7 @@ UNREPAIRED = {
     "uncounted": "of which the backlogs cannot be counted because of such a key: run it again then",
     "busy": "too many changes to count backlogs: try again; a backlog corrects itself when its queue is empty",
 }
-"""Faults that are not repaired → advice."""
+"""Faults without repair → advice."""
 
 
 class Kind(NamedTuple):
@@ -53,7 +53,7 @@ class Kind(NamedTuple):
 
 
 def repair_namespace(args: Namespace) -> int:
-    """Repair a namespace and print the result. Return 1 if faults are left. Raises JobsError if it does not exist, Unavailable."""
+    """Repair a namespace. Return 1 if faults are left. Raises Unavailable, and JobsError if it does not exist."""
     with client_of(settings_of(args)) as client:
         seen, mended = read(client, repair(client.operations.bases, _progress))
         counted = [*_recount_faults(client)]
@@ -83,7 +83,7 @@ def repair_namespace(args: Namespace) -> int:
 
 
 def _recount_faults(client: SyncClient) -> Iterator[Fault]:
-    """Yield faults of the backlogs, or the fault that they are busy."""
+    """Yield faults of the backlogs, or that they are busy."""
     for base in client.operations.bases:
         try:
             if not client.transport.run(reads.layout(base)):
@@ -105,13 +105,13 @@ def _recount_faults(client: SyncClient) -> Iterator[Fault]:
 
 
 def kinds(fault: Fault) -> list[str]:
-    """Return the kinds of a fault: the script's words without their arguments."""
+    """Return the script's words without arguments."""
     words = [part.partition(" ")[0] for part in fault.words.split(", ")]
     return [NO_JOB.get(word, word) for word in words] if fault.seen_in in BESIDE else words
 
 
 def _kinds(faults: Sequence[Fault]) -> list[Kind]:
-    """Group faults by kind, in the order of the tables. A fault may have several kinds."""
+    """Group faults by their kinds, in the order of the tables."""
     names: dict[str, dict[str, None]] = {}
     for fault in faults:
         for kind in kinds(fault):

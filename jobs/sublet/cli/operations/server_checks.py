@@ -1,4 +1,4 @@
-"""Checks of a server, one function per question, on facts that were read once. No I/O."""
+"""Checks of a server on facts that were read once. No I/O."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -24,12 +24,12 @@ Lines = dict[tuple[int, int], int]
 
 
 class Vulnerability(NamedTuple):
-    """A vulnerability in Redis itself: the first affected release line, and the first patched release of each line."""
+    """A vulnerability of Redis: the first affected release line, and each line's first patched release."""
 
     name: str
     since: tuple[int, int]
     fixed: dict[str, Lines]
-    """By product. Later lines are patched; on a line in between without a patched release, the next line is needed."""
+    """By product. Later lines are patched; a line without a patched release needs the next line."""
 
 
 VULNERABILITIES = (
@@ -43,10 +43,9 @@ VULNERABILITIES = (
     }),
     Vulnerability("CVE-2026-81934 (TLS)", (8, 2), {"redis": {(8, 2): 9, (8, 4): 6, (8, 6): 6, (8, 8): 2, (8, 10): 1}, "valkey": {}}),
 )  # fmt: skip
-"""Vulnerabilities open to any user that may run scripts or block, or to any process that reaches the port. The releases of the first also
-fix CVE-2025-46817, -46818 and -46819, and before them CVE-2024-46981 and CVE-2024-31449; those of the second fix
-CVE-2026-23631 (Lua) and CVE-2026-25243 (RESTORE).
-"""
+"""Open to any user that may run scripts or block, or to any process that reaches the port. The first's
+releases also fix CVE-2025-46817, -46818, -46819, CVE-2024-46981 and CVE-2024-31449; the second's
+CVE-2026-23631 (Lua) and CVE-2026-25243 (RESTORE)."""
 
 
 def server(facts: Facts) -> Iterator[Finding]:
@@ -77,7 +76,7 @@ def server(facts: Facts) -> Iterator[Finding]:
 
 
 def product(info: dict[str, Any]) -> tuple[str, tuple[int, ...]]:
-    """Return name and version of the server; the version is empty if unknown."""
+    """Return the server's name and version, the latter empty if unknown."""
     name = "valkey" if "valkey_version" in info else "redis"
     return name, tuple(int(part) for part in re.findall(r"\d+", str(info.get(f"{name}_version", "")))[:3])
 
@@ -88,7 +87,7 @@ def text(version: tuple[int, ...]) -> str:
 
 
 def security(facts: Facts) -> Iterator[Finding]:
-    """Does this release have known vulnerabilities?"""
+    """Has this release known vulnerabilities?"""
     name, version = product(facts.info)
     if not version:
         return
@@ -111,7 +110,7 @@ def security(facts: Facts) -> Iterator[Finding]:
 def first_fixed(
     name: str, version: tuple[int, ...], vulnerability: Vulnerability = VULNERABILITIES[0]
 ) -> str:
-    """Return the release to update to; "" if this one is patched or was never affected."""
+    """Return the release to update to, "" if this one is not affected."""
     major, minor, patch = (*version, 0, 0)[:3]
     if (major, minor) < vulnerability.since:
         return ""
@@ -180,7 +179,7 @@ def size(number: int) -> str:
 
 
 def persistence(facts: Facts) -> Iterator[Finding]:
-    """How much is lost when the server crashes?"""
+    """How much does a crash of the server lose?"""
     info, save = facts.info, facts.config["save"]
     failed = [
         name for name in ("rdb_last_bgsave_status", "aof_last_write_status") if info.get(name, "ok") != "ok"
@@ -243,12 +242,11 @@ def durability(facts: Facts) -> Iterator[Finding]:
 
 
 def _replicas(info: dict[str, Any]) -> int:
-    """Return the number of replicas in sync."""
     return sum("online" in str(value) for name, value in info.items() if re.fullmatch(r"slave\d+", name))
 
 
 def _durability_obstacle(facts: Facts) -> tuple[str, str] | None:
-    """Return why the server cannot wait for its disk, and the advice; None if it can, or if that is unknown."""
+    """Return the reason and the advice if the server cannot wait for its disk; else, or if unknown, None."""
     name, version = product(facts.info)
     if name == "redis" and version < (7, 2):
         return (
@@ -285,7 +283,7 @@ def connections(facts: Facts) -> Iterator[Finding]:
 
 
 def clock(facts: Facts) -> Iterator[Finding]:
-    """Do the clocks agree? Only Redis's clock decides; this one matters when people compare times."""
+    """Do the clocks agree? Only Redis's clock decides; this one matters to people."""
     found = f"Redis's is {duration(abs(facts.skew))} {'ahead of' if facts.skew > 0 else 'behind'} ours; Redis's decides"
     if abs(facts.skew) > 5:
         yield Finding(
@@ -299,7 +297,7 @@ def clock(facts: Facts) -> Iterator[Finding]:
 
 
 def trust(facts: Facts) -> Iterator[Finding]:
-    """Is the connection encrypted, and does the server require a password?"""
+    """Is the connection encrypted, and a password required?"""
     url = urlsplit(facts.settings.redis_url)
     if url.scheme == "unix" or (url.hostname or "") in LOOPBACK:
         yield Finding("ok", "trust", "on this machine only")
@@ -320,4 +318,4 @@ CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
 OF_NODE = frozenset(
     {server, security, eviction, memory, persistence, durability, connections, clock, scripts}
 )
-"""Checks that run on each server of the namespace."""
+"""Checks of each server."""

@@ -1,4 +1,4 @@
-"""Text output of schedules: next runs in the schedule's zone and in UTC, and outcomes of past occurrences."""
+"""Text output of schedules, with times in the schedule's zone and in UTC."""
 
 import textwrap
 from collections.abc import Iterator
@@ -16,9 +16,9 @@ POLICIES = {
     "all": "the last {most} run, oldest first",
 }
 WRAPPED = 66
-"""Columns for the description of the recurrence on a narrow terminal."""
+"""Columns of the recurrence on a narrow terminal."""
 USUAL = 1.0
-"""Seconds after which a due occurrence is shown as overdue."""
+"""Seconds after which a due occurrence is overdue."""
 OVERLAPS = {
     "allow": "both run",
     "skip": "the new occurrence is skipped",
@@ -27,7 +27,7 @@ OVERLAPS = {
 
 
 def row(one: Schedule, now: datetime) -> list[Cell | str]:
-    """Return a row of the list. An overdue schedule shows it in the column of the state, which every terminal has."""
+    """Return a row of the list. Every terminal shows `overdue` in the column of the state."""
     last = f"{duration((now - one.last_at).total_seconds())} ago" if one.last_at else "never"
     next_at = in_zone(one.next_at, one.tz) if one.next_at else ""
     late = _overdue(one, now)
@@ -36,7 +36,9 @@ def row(one: Schedule, now: datetime) -> list[Cell | str]:
 
 
 def _overdue(one: Schedule, now: datetime) -> float:
-    """Return for how many seconds the next occurrence has been due without a reason to wait; 0 if within the usual delay."""
+    """Return the seconds since the next occurrence was due; 0 within the usual delay, or with a reason to
+    wait.
+    """
     due = one.due_at or one.next_at
     late = (now - due).total_seconds() if due and one.state == "active" else 0.0
     return late if late >= USUAL else 0.0
@@ -52,7 +54,6 @@ def in_zone(at: datetime, tz: str) -> str:
 
 
 def _time_left(one: Schedule, now: datetime) -> str:
-    """Return the time until the next run as text."""
     if one.next_at is None:
         return ""
     left = ((one.due_at if one.due_at and one.state == "active" else None) or one.next_at) - now

@@ -1,4 +1,4 @@
-"""`schedules`: list, show, add, remove, pause, resume, run and sync schedules."""
+"""`schedules` and its verbs."""
 
 import os
 import shlex
@@ -20,14 +20,12 @@ from sublet.schedules.definition import Schedule, check_name, new_schedule, recu
 from sublet.schedules.recurrence import Recurrence
 
 RECURRENCE_OPTIONS = ("cron", "every", "tz", "start", "end", "jitter", "missed", "late", "most", "overlap")
-"""Options that describe the recurrence."""
 JOB_OPTIONS = ("queue", "priority", "max_attempts", "timeout", "retention")
-"""Options that its jobs get."""
 HEADS = ("NAME", "STATE", "NEXT", "IN", "LAST FIRED", "WHEN")
 SPARE = ("LAST FIRED", "IN", "WHEN")
-"""Columns that a narrow terminal leaves out, in this order."""
+"""Columns that a narrow terminal leaves out, in order."""
 NEEDS = {"late": "skip", "most": "all"}
-"""Option → the misfire policy (`--missed`) that it needs."""
+"""Option → the misfire policy that it needs."""
 
 
 def list_schedules(args: Namespace) -> int:
@@ -52,7 +50,7 @@ def list_schedules(args: Namespace) -> int:
 
 
 def _as_json(shown: Schedule, *without: str) -> dict[str, Any]:
-    """Return a schedule for JSON output. The payload is added as it is: pydantic limits the depth of nested values."""
+    """pydantic limits the depth of nested values: the payload is added as it is."""
     fields = shown.model_dump(mode="json", exclude={"payload", *without})
     return fields if "payload" in without else fields | {"payload": shown.payload}
 
@@ -69,7 +67,7 @@ def show(args: Namespace) -> int:
 
 
 def _find(client: SyncClient, name: str) -> Schedule:
-    """Return the schedule. Raises NotFound, with the closest known name."""
+    """Raises NotFound, with the closest known name."""
     check_name(name)
     try:
         return read(client, operations.get(client.operations, name))
@@ -86,7 +84,7 @@ def _not_found(client: SyncClient, name: str, error: NotFound) -> NotFound:
 
 
 def add(args: Namespace) -> int:
-    """Create a schedule or replace it as a whole: an option that is not given has its default. Print the result."""
+    """Create or replace a schedule, with defaults for absent options, and print it."""
     name, task = args.name, args.task
     place = getattr(args, "app", None) or os.environ.get("SUBLET_APP")
     app, payload = None, payload_of(text_of(args.payload))
@@ -111,7 +109,7 @@ def add(args: Namespace) -> int:
 
 
 def _recurrence(args: Namespace) -> Recurrence:
-    """Return the recurrence that the options describe. Raises Invalid, also for options without effect."""
+    """Return the recurrence of the options. Raises Invalid, also for options without effect."""
     given = {field: getattr(args, field) for field in RECURRENCE_OPTIONS if hasattr(args, field)}
     if "cron" not in given and "every" not in given:
         raise Invalid(
@@ -128,7 +126,7 @@ def _recurrence(args: Namespace) -> Recurrence:
 
 
 def remove(args: Namespace) -> int:
-    """Delete schedules. An unknown name is refused: it may be a typing error."""
+    """Delete schedules. Raises NotFound for an unknown name, perhaps a typing error."""
 
     def call(client: SyncClient, name: str) -> dict[str, Any]:
         client.schedules.remove(name)
@@ -160,8 +158,7 @@ def run(args: Namespace) -> int:
 
 
 def _for_each(args: Namespace, call: Callable[[SyncClient, str], dict[str, Any]]) -> int:
-    """Call `call` for each named schedule and print its answers. Return 1 if any was refused."""
-    for name in args.names:  # an invalid name is refused before anything is changed
+    for name in args.names:  # an invalid name is refused before any change
         check_name(name)
     answers: list[dict[str, Any]] = []
     with client_of(settings_of(args)) as client:
@@ -186,7 +183,7 @@ def _cell(answer: dict[str, Any]) -> Cell:
 
 
 def sync(args: Namespace) -> int:
-    """Store the schedules that the app's code declares, and print what changed."""
+    """Store the schedules of the app's code, and print the changes."""
     from sublet.execution.app_loader import load_app, target_of
 
     place = args.app or os.environ.get("SUBLET_APP")

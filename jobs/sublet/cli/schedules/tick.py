@@ -12,11 +12,11 @@ from sublet.errors import Invalid, JobsError
 from sublet_functions.tick import TickSummary, run_tick
 
 ALWAYS, SOMETIMES = ("reaped", "promoted", "pruned", "fired"), ("summoned", "unreached")
-"""Counts that a tick prints; the second ones only if they are not 0."""
+"""The second ones are printed only if they are not 0."""
 
 
 def tick(args: Namespace) -> int:
-    """Run one round of maintenance, or rounds for a while, and print the counts."""
+    """Run a round of maintenance, or rounds for a while, and print the counts."""
     if args.every is not None and args.seconds is None:
         raise Invalid("--every needs --for: say how long to repeat, e.g. --for 55s --every 5s")
     before, told = TickSummary(), set[str]()
@@ -46,14 +46,14 @@ def tick(args: Namespace) -> int:
 
 
 def _warn_of_uninvoked(client: SyncClient, told: set[str]) -> None:
-    """Print on stderr the pools that are owed workers which this process cannot invoke, once per pool."""
+    """Warn once per pool of owed workers that this process cannot invoke."""
     # slow to import
     from sublet.scaling.sync_summoner import uninvoked
 
     try:
         found = uninvoked(client.operations.settings, client.transport)
     except JobsError:
-        # the round is done; the next one tries again
+        # # the next round tries again
         return
     for pool in found:
         if pool.pool not in told:

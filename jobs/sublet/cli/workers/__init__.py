@@ -1,1 +1,1 @@
-"""Commands that run or show processes: work, serve, workers, pools, scale."""
+"""Commands that run or show processes."""

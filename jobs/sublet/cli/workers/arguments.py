@@ -1,4 +1,4 @@
-"""Arguments of the commands that run or show processes."""
+"""Arguments of the commands for processes."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Event loop and garbage collector of a command that runs for long."""
+"""Event loop and garbage collector of a long command."""
 
 import asyncio
 import gc
@@ -6,13 +6,12 @@ import importlib
 from collections.abc import Callable
 
 YOUNG = 5_000
-"""Allocations between two runs of the garbage collector. A hundred jobs at a time are 1,500 live objects; with Python's default of
-700, the collector would examine each of them twice.
-"""
+"""Allocations between two collections. A hundred jobs at a time are 1,500 live objects; with Python's default
+of 700, each would be examined twice."""
 
 
 def calm_collector() -> None:
-    """Let the garbage collector run seldom, and never examine the program itself again."""
+    """Collect garbage seldom, and never examine the program again."""
     gc.freeze()
     gc.set_threshold(YOUNG)
 

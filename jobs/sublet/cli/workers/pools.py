@@ -1,4 +1,4 @@
-"""`pools`: manage pools of summoned workers; `scale`: show how the size of a pool is computed."""
+"""`pools`: manage pools of summoned workers; `scale`: how a pool's size is computed."""
 
 from argparse import Namespace
 from datetime import datetime
@@ -16,12 +16,12 @@ from sublet.scaling.pool_check import check_pool
 
 HEADS = ("POOL", "QUEUES", "INVOKER", "TARGET", "READY", "HERE", "WANTED", "SUMMONED", "LAST FAILURE")
 SPARE = ("TARGET", "INVOKER", "SUMMONED")
-"""Columns that a narrow terminal leaves out, in this order."""
+"""Columns that a narrow terminal leaves out, in order."""
 OPTIONS = ("queues", "invoker", "target", "min", "max", "wait", "slots", "linger", "arrive")
 QUEUES = 24
-"""Columns for the names of a pool's queues on a narrow terminal."""
+"""Columns of a pool's queues on a narrow terminal."""
 ATTEMPTS = 5
-"""Attempts to change a pool that other commands change at the same time."""
+"""Attempts to change a pool that other commands change, too."""
 TARGETS = {"http": "the URL of a function that answers POST /work", "lambda": "a function's name, or its ARN"}
 """Invoker → the kind of its target."""
 
@@ -55,7 +55,7 @@ def _row(pool: Pool, now: datetime) -> list[Cell | str]:
 
 
 def show(args: Namespace) -> int:
-    """Print one pool in full: its settings, the computation of its size, and its last failure."""
+    """Print a pool: settings, computed size, last failure."""
     with client_of(settings_of(args)) as client:
         (pool,), now = _read_pools(client, args.name), server_time(client)
     if args.json:
@@ -73,7 +73,7 @@ def show(args: Namespace) -> int:
 
 
 def _read_pools(client: SyncClient, name: str = "") -> list[Pool]:
-    """Return the pool of this name, or all. Raises NotFound, with the closest known name."""
+    """Return this pool, or all. Raises NotFound, with the closest known name."""
     try:
         return read(client, pools.look_at_all(client.operations.bases, name))
     except NotFound as error:
@@ -86,7 +86,7 @@ def _hint(name: str, known: list[str]) -> str:
 
 
 def _failure(pool: Pool, now: datetime) -> Cell:
-    """Return a table cell with the last failure: how long ago, how many in total, and the reason."""
+    """Return how long ago, how many, and why."""
     if pool.failed_at is None:
         return Cell("")
     ago = duration((now - pool.failed_at).total_seconds())
@@ -94,7 +94,7 @@ def _failure(pool: Pool, now: datetime) -> Cell:
 
 
 def set_pool(args: Namespace) -> int:
-    """Create a pool or change the given options of one. Repeat the change if the pool was changed meanwhile."""
+    """Create a pool or change the given options. Repeat it if the pool was changed meanwhile."""
     given = {name: getattr(args, name) for name in OPTIONS if hasattr(args, name)}
     if "queues" in given:
         given["queues"] = tuple(given["queues"])
@@ -112,7 +112,7 @@ def set_pool(args: Namespace) -> int:
 
 
 def _change(client: SyncClient, name: str, given: dict[str, Any]) -> tuple[str, Pool]:
-    """Return Redis's answer and the pool as it is now. Raises Changed after ATTEMPTS concurrent changes."""
+    """Return Redis's answer and the pool now. Raises Changed after ATTEMPTS concurrent changes."""
     for attempts_left in reversed(range(ATTEMPTS)):
         before = _find(client, name)
         if before is None and "queues" not in given:
@@ -126,7 +126,7 @@ def _change(client: SyncClient, name: str, given: dict[str, Any]) -> tuple[str, 
 
 
 def _put(client: SyncClient, before: Pool, changes: dict[str, Any]) -> tuple[str, Pool]:
-    """Store `before` with changes and return the answer and the pool. Raises Changed if `before` is outdated, Invalid."""
+    """Raises Changed if `before` is outdated, Invalid."""
     if changes.get("invoker", before.invoker) != before.invoker:
         # the old target was for another invoker
         changes = {"target": "", **changes}
@@ -140,7 +140,6 @@ def _put(client: SyncClient, before: Pool, changes: dict[str, Any]) -> tuple[str
 
 
 def _settings(pool: Pool) -> str:
-    """Return a pool's settings as text."""
     target = f" {pool.shown.target}" if pool.target else ""
     workers = f"{pool.min:,} to {pool.max:,} workers of {pool.slots:,} slots"
     times = ", ".join(f"{name} {duration(getattr(pool, name))}" for name in ("wait", "linger", "arrive"))
@@ -148,7 +147,7 @@ def _settings(pool: Pool) -> str:
 
 
 def remove(args: Namespace) -> int:
-    """Remove pools and print each answer. Return 1 if one does not exist."""
+    """Remove pools. Return 1 if one does not exist."""
     answers: list[dict[str, Any]] = []
     with client_of(settings_of(args)) as client:
         known = [pool.name for pool in read(client, pools.known(client.operations.bases))]
@@ -196,7 +195,6 @@ def scale(args: Namespace) -> int:
 
 
 def _computation(pool: Pool, sum: Sum) -> str:
-    """Return the computation of a pool's size as text."""
     wait, run = duration(pool.wait), duration(sum.run)
     by_load = sum.rate * sum.run + sum.ready * sum.run / pool.wait
     words = "but no more than there are" if sum.need < by_load else "but at least what runs"

@@ -1,4 +1,4 @@
-"""`serve`: run the HTTP API in this process."""
+"""`serve`: run the HTTP API."""
 
 import asyncio
 import logging
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 HOST, PORT = "127.0.0.1", 8377
 NEEDED = ("aiohttp>=3.14.1", "prometheus-client>=0.22")
-"""Packages that an installed Sublet may lack; a test compares them with the extra `http`. Older releases have vulnerabilities."""
+"""Packages that an installed Sublet may lack; a test compares them with the extra `http`. Older ones have
+vulnerabilities."""
 
 
 def serve(args: Namespace) -> int:
@@ -42,7 +43,7 @@ def serve(args: Namespace) -> int:
     port = _port() if args.port is None else args.port
     log_to_stderr(args.json)
     logging.getLogger("sublet_functions").setLevel(logging.DEBUG if args.debug else logging.INFO)
-    # imported late: aiohttp may be missing
+    # aiohttp may be missing
     from sublet_functions.handlers.worker_host import WorkerHost
     from sublet_functions.serve import serve as run
 
@@ -93,7 +94,7 @@ def _run(api: Coroutine[Any, Any, None], worker_host: "WorkerHost | None") -> No
 
 
 def _app(args: Namespace) -> "App | None":
-    """Return the app whose jobs are run here, or None. Its settings apply to the API, too. Raises Invalid."""
+    """Return the app of jobs to run here, or None. The API takes its settings, too. Raises Invalid."""
     if not args.app:
         return None
     for flag, variable in (("redis_url", "SUBLET_REDIS_URL"), ("namespace", "SUBLET_NAMESPACE")):
@@ -106,7 +107,7 @@ def _app(args: Namespace) -> "App | None":
 
 
 def _port() -> int:
-    """Return the port from the environment: SUBLET_PORT, else PORT, which platforms set."""
+    """Platforms set PORT; SUBLET_PORT comes first."""
     for name in ("SUBLET_PORT", "PORT"):
         value = os.environ.get(name)
         if value:

@@ -30,15 +30,15 @@ log = logging.getLogger(__name__)
 
 WORKER_ID = "SUBLET_WORKER_ID"
 THREADS = ("sublet-task", "asyncio")
-"""Prefixes of the names of threads that run tasks: `run="thread"`, and `asyncio.to_thread`."""
+"""Threads that run tasks: `run="thread"`, and `asyncio.to_thread`."""
 EXIT_GRACE = 3.0
-"""Seconds that an orderly exit may take: asyncio's clean-up, `atexit`, threads that tasks have started."""
+"""Seconds of an orderly exit: asyncio's clean-up, `atexit`, threads of tasks."""
 THREAD_GRACE = 0.25
 """Seconds that threads get to end."""
 
 
 def work(args: Namespace) -> int:
-    """Run a worker until it stops: a signal, empty queues, or its time limit. Print a summary. Return 1 if it stalled."""
+    """Run a worker until a signal, empty queues, or its time limit. Print a summary. Return 1 if it stalled."""
     _check_arguments(args)
     _export_connection(args)
     app = load_app(args.app)
@@ -64,7 +64,7 @@ def work(args: Namespace) -> int:
 
 
 class _Events(NamedTuple):
-    """Prints the worker's events, and the warnings of its start once it is ready."""
+    """Holds warnings of the start until the worker is ready."""
 
     printer: EventPrinter
     warnings: list[str]
@@ -124,14 +124,14 @@ def _check_names(kind: str, *names: str) -> None:
 
 
 def _export_connection(args: Namespace) -> None:
-    """Put the connection's flags into the environment: child processes load the app again."""
+    """Child processes load the app again, with the connection's flags from the environment."""
     for flag, variable in (("redis_url", "SUBLET_REDIS_URL"), ("namespace", "SUBLET_NAMESPACE")):
         if getattr(args, flag):
             os.environ[variable] = getattr(args, flag)
 
 
 def _source_url(args: Namespace) -> str | None:
-    """Return the job source if it is not Redis: the flag, else SUBLET_SOURCE unless a flag names a Redis. Raises Invalid."""
+    """The flag, else SUBLET_SOURCE unless a flag names a Redis. Empty for Redis. Raises Invalid."""
     given, redis = args.source, bool(args.redis_url or args.namespace)
     if given and redis:
         raise Invalid(
@@ -141,7 +141,7 @@ def _source_url(args: Namespace) -> str | None:
 
 
 def _http_source(url: str, app: App) -> JobSource:
-    """Return the API at a URL, with the token from the environment. Raises Invalid."""
+    """The token comes from the environment. Raises Invalid."""
     ensure(("http",))
     try:
         from sublet.store.http import HttpSource
@@ -153,7 +153,7 @@ def _http_source(url: str, app: App) -> JobSource:
 
 
 def _unknown_queues(app: App, args: Namespace) -> str:
-    """Return a warning about queues that neither the app nor the server knows, or "". Raises Invalid for an invalid URL."""
+    """Warn of queues unknown to the app and the server, else "". Raises Invalid for an invalid URL."""
     queues = [] if args.summons else args.queues or []
     with client_of(app.settings) as client:
         if not queues:
@@ -171,7 +171,7 @@ def _unknown_queues(app: App, args: Namespace) -> str:
 
 
 def _unknown_pool(app: App, name: str) -> str:
-    """Return a warning if the pool does not exist, else ""."""
+    """Warn if the pool does not exist, else ""."""
     with client_of(app.settings) as client:
         known = {pool.name for pool in read(client, pools.known(client.operations.bases))}
     return (
@@ -182,21 +182,21 @@ def _unknown_pool(app: App, name: str) -> str:
 
 
 def _sync_schedules(app: App, place: str) -> str:
-    """Store the app's schedules; return a warning, or "". Skipped over HTTP, where a worker's token may not store them."""
+    """Return a warning, or "". Skipped over HTTP, where a worker's token may not store schedules."""
     if not app.schedules:
         return ""
     with client_of(app.settings) as client:
         try:
             done = client.sync(app, target_of(place))
         except Refused as error:
-            # for example, Redis is full: then workers are needed all the more
+            # for example, Redis is full: workers are needed all the more
             return f"the app's schedules could not be stored: {error}"
     taken = [f"{one.name} ({one.before or 'put by hand'})" for one in done if one.is_taken]
     return f"the app's code now owns schedules: {', '.join(taken)}" if taken else ""
 
 
 def exit_despite_running_tasks(stuck: int, code: int) -> None:
-    """End this process if tasks, or threads that they use, do not end. Python would wait for them for ever."""
+    """End this process if tasks or their threads do not end. Python would wait for ever."""
     until = time.monotonic() + THREAD_GRACE
     threads = [thread for thread in threading.enumerate() if thread.name.startswith(THREADS)]
     for thread in threads:
@@ -212,8 +212,8 @@ def exit_despite_running_tasks(stuck: int, code: int) -> None:
 
 
 def _exit_later(code: int) -> None:
-    """Exit although leftovers of tasks do not end: asyncio tasks that suppress cancellation, or threads of their own."""
-    # an orderly exit ends this thread, too
+    """Against leftovers of tasks: asyncio tasks that suppress cancellation, or own threads."""
+    # an orderly exit ends this thread
     time.sleep(EXIT_GRACE)
     log.warning("exit without waiting for leftovers of tasks: they did not end in %g s", EXIT_GRACE)
     _exit(code)

@@ -1,4 +1,4 @@
-"""Output of a worker's events: a line of text on a terminal, else JSON lines. Never contains tokens or payloads."""
+"""A worker's events: text on a terminal, else JSON lines. Never contains tokens or payloads."""
 
 import asyncio
 import json
@@ -23,16 +23,15 @@ COLOURS = {"ready": "bold", "started": "dim", "completed": "green", "failed": "r
            "lost": "yellow", "crashed": "red", "stalled": "red", "stuck": "red", "lag": "yellow", "warning": "yellow",
            "draining": "yellow", "stopping": "yellow"}  # fmt: skip
 UNCUT = ("warning", "stalled")
-"""Events whose text is never cut."""
 ENDS = ("completed", "failed", "released", "refused", "lost")
 """Events that end an attempt."""
 HEAD = 54
-"""Columns before the text of a line: time, event, task, job."""
+"""Columns before a line's text: time, event, task, job."""
 _ANSWER = re.compile(r"(.*): (?:scheduled (\d+)|(queued|dead|cancelled|LEASE_LOST|NOT_FOUND))", re.DOTALL)
 
 
 class EventPrinter:
-    """Prints events. Lines of one iteration of the event loop are written at once."""
+    """Prints events; those of one turn of the event loop in one write."""
 
     def __init__(self, stream: TextIO, as_json: bool, quiet: bool) -> None:
         self._stream, self._json, self._quiet = stream, as_json, quiet
@@ -55,7 +54,7 @@ class EventPrinter:
         try:
             self._write()
         except BrokenPipeError:
-            # the reader of the output has gone: stop the worker
+            # the reader of the output has gone
             self._quiet = True
             signal.raise_signal(signal.SIGTERM)
         except OSError as error:
@@ -106,7 +105,7 @@ class EventPrinter:
         return as_json(entry)
 
     def _now(self) -> str:
-        """Return the current time, formatted once per millisecond: a busy worker writes forty lines in one."""
+        """Formatted once per millisecond: a busy worker writes forty lines in one."""
         now = int(time.time() * 1000)
         if now != self._moment[0]:
             self._moment = now, rfc3339(now / 1000)
@@ -121,7 +120,7 @@ class EventPrinter:
         return f"{head}  {lease.task.ljust(16)}  {short(lease.id)}  {why}{then}".rstrip()
 
     def _message(self, event: str, lease: Lease, words: str) -> tuple[str, str]:
-        """Return the text of an event, and what happens to the job next."""
+        """Return an event's text, and the job's next step."""
         if event == "started":
             self._started[lease.id, lease.attempt] = time.monotonic()
             return f"attempt {lease.attempt}, after {words or 'another'}" if lease.attempt > 1 else "", ""
@@ -140,12 +139,12 @@ class EventPrinter:
 
 
 def short(job_id: str) -> str:
-    """Return the end of an id, enough to find the job in a list."""
+    """Return an id's end, enough to find the job in a list."""
     return job_id.rjust(12) if len(job_id) <= 12 else f"…{job_id[-11:]}"
 
 
 def as_json(entry: Mapping[str, object]) -> str:
-    """Return one line of JSON. pydantic takes a sixth of the time of `json`, but refuses unpaired surrogates."""
+    """Return a JSON line. pydantic takes a sixth of `json`'s time, but refuses unpaired surrogates."""
     try:
         return to_json(entry).decode()
     except ValueError:
@@ -158,7 +157,7 @@ def rfc3339(seconds: float) -> str:
 
 
 class OneLineFormatter(logging.Formatter):
-    """Formats a log record on one line, its exception included."""
+    """Formats a log record on one line, with its exception."""
 
     def __init__(self, as_json: bool) -> None:
         super().__init__()
@@ -183,7 +182,7 @@ class OneLineFormatter(logging.Formatter):
 
 
 def log_to_stderr(as_json: bool) -> None:
-    """Log to stderr, unless the app has configured logging."""
+    """Log to stderr, unless the app configured logging."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLineFormatter(as_json))
     logging.basicConfig(level=logging.INFO, handlers=[handler])

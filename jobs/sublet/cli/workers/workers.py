@@ -1,4 +1,4 @@
-"""`workers`: list the registered workers and their jobs; `workers drain`: let workers finish and stop."""
+"""`workers`: list the registered workers; `workers drain`: let workers finish and stop."""
 
 from argparse import Namespace
 from collections.abc import Callable
@@ -18,13 +18,13 @@ from sublet.protocol.plan import follow_sync
 
 HEADS = ("NAME", "HOST", "PID", "PLATFORM", "SLOTS", "LEASES", "DONE", "LAST SEEN", "JOBS")
 SPARE = ("PLATFORM", "PID", "HOST", "SLOTS")
-"""Columns that a narrow terminal leaves out, in this order. A default name contains host and pid."""
+"""Columns that a narrow terminal leaves out, in order. A default name contains host and pid."""
 LATE = 15.0
-"""Seconds without a heartbeat after which a worker is shown as silent; it sends one every 5 s at least."""
+"""Seconds without a heartbeat until a worker is silent; it sends one every 5 s at least."""
 JOBS = 3
-"""Job ids that a line shows."""
+"""Shown job ids."""
 NAMED = 10
-"""Names that an error lists."""
+"""Names in an error."""
 
 
 def list_workers(args: Namespace) -> int:
@@ -55,12 +55,12 @@ def _row(worker: WorkerInfo, now: datetime) -> list[Cell | str]:
 
 
 def _name(name: str) -> str:
-    """Return a worker's name, cut to its end on a narrow terminal."""
+    """On a narrow terminal, return its end."""
     return _end(name, 20) if is_narrow(110) else _end(name, 30) if is_narrow(160) else name
 
 
 def last_seen_cell(worker: WorkerInfo, now: datetime) -> Cell:
-    """Return a cell with the time since the last heartbeat: yellow, as a silence, if that is too long."""
+    """Return the time since the last heartbeat, yellow as a silence if too long."""
     silent = (now - worker.seen_at).total_seconds()
     return (
         Cell(f"{duration(silent)} ago")
@@ -70,7 +70,7 @@ def last_seen_cell(worker: WorkerInfo, now: datetime) -> Cell:
 
 
 def _slots(worker: WorkerInfo) -> str:
-    """Return how many jobs a worker runs at a time, and its number of child processes, if it reports them."""
+    """Return how many jobs run at a time, and the reported child processes."""
     slots, processes = _count(worker.about.get("slots")), _count(worker.about.get("processes"))
     return f"{slots:,}{f' + {processes:,} proc.' if processes else ''}" if slots else ""
 
@@ -83,22 +83,21 @@ def _jobs(worker: WorkerInfo) -> Cell:
 
 
 def _reported(value: Any) -> str:
-    """Return a reported value as text. Workers in other languages may report anything."""
+    """Workers in other languages may report anything."""
     return _end(str(value), 20) if isinstance(value, str) or _count(value) else ""
 
 
 def _count(value: Any) -> int:
-    """Return the value if it is a valid count, else 0."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**12 else 0
 
 
 def _end(text: str, most: int) -> str:
-    """Return the end of a text that is too long: names on one host differ at the end."""
+    """Names on one host differ at the end."""
     return text if len(text) <= most else f"…{text[1 - most :]}"
 
 
 def _full_name(word: str, known: list[WorkerInfo]) -> str:
-    """Return the worker that a word names: the whole name, or a beginning or end that only one has. Raises Invalid if ambiguous."""
+    """A beginning or end that only one name has will do. Raises Invalid if ambiguous."""
     if not keys.is_name(word):
         raise Invalid(f"worker {word[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     names = [worker.name for worker in known]
@@ -122,7 +121,7 @@ def _join_names(names: list[str]) -> str:
 
 
 def drain(args: Namespace) -> int:
-    """Ask workers to finish their jobs and stop, and print each answer. Return 1 if one was refused."""
+    """Ask workers to finish their jobs and stop. Return 1 if one was refused."""
     with client_of(settings_of(args)) as client:
         known = read(client, client.operations.workers())
         names = dict.fromkeys(_full_name(name, known) for name in args.names)
