@@ -1,1 +1,1 @@
-"""One file per verb: each handler turns a call into a response. Its docstring is its description in the OpenAPI document."""
+"""Handlers of the API: a handler's docstring is its description in the OpenAPI document."""

@@ -1,4 +1,4 @@
-"""What every handler is given: an authenticated, parsed request."""
+"""An authenticated, parsed request."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ class Call(Generic[B, Q]):
     body: B = field(repr=False)
     query: Q
     path: Mapping[str, str]
-    """The path's parameters, by their names in the route."""
+    """By their names in the route."""
     worker_host: WorkerHost | None = None
-    """Runs workers, if this server has an app."""
     is_token_name: Callable[[str], bool] = field(default=lambda name: False, repr=False)
-    """Whether a token has this name. A worker with such a name belongs to that token alone."""
+    """Whether a token has this name: a worker with such a name belongs to that token alone."""

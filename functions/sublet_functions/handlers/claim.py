@@ -1,4 +1,4 @@
-"""`POST /jobs/claim`, `GET /jobs/next`: claim jobs. If the client disconnects before the response, the jobs are released."""
+"""`POST /jobs/claim`, `GET /jobs/next`. If the client disconnects before the response, the jobs are released."""
 
 from typing import Any
 
@@ -40,8 +40,9 @@ async def claim_next(call: Call[Empty, ClaimNextQuery]) -> Response:
 
 
 def _worker(call: Call[Any, Any], given: str | None) -> str:
-    """Return the worker's name. The default is the token's name: a shared default could be registered with any token, and that
-    token could then end the leases of all others."""
+    """Return the worker's name; by default the token's. Any token could register a shared default, and end the
+    others' leases.
+    """
     return given or ("http" if call.principal is LOCAL else call.principal.name)
 
 
@@ -59,7 +60,7 @@ def _response(call: Call[Any, Any], claimed: Claimed, body: Any) -> Response:
 
 
 def leased(lease: Lease) -> dict[str, Any]:
-    """Return a job under a lease, with its token: only for the client that claimed it."""
+    """Return a job under a lease, with its token: only for the claiming client."""
     job: dict[str, Any] = {
         "id": lease.id,
         "task": lease.task,

@@ -1,7 +1,7 @@
-"""`GET /events`: every change of state, as a page of JSON or as a stream of server-sent events (WHATWG HTML, 9.2).
+"""`GET /events`: changes of state, as a page of JSON or a stream of server-sent events (WHATWG HTML, 9.2).
 
-Both use the same ids, so a client may change from one to the other. Data that other Redis clients wrote cannot break the framing
-of a stream: an id consists of digits, an event's name is a state, and JSON escapes the rest.
+Both use the same ids. Data of other Redis clients cannot break a stream's framing: ids are digits, an
+event's name is a state, and JSON escapes the rest.
 """
 
 import asyncio
@@ -18,19 +18,19 @@ from sublet_functions.schemas.query import Empty, EventsQuery
 
 EVENT_STREAM = "text/event-stream"
 STREAMS_MAX = 1000
-"""Streams open at a time in one process."""
+"""Open streams of one process."""
 STREAM_PAGE = 100
-"""Events that a stream holds in memory while a slow client takes them."""
+"""Events held for a slow client."""
 STREAM_SECONDS = 300.0
-"""Length of a stream. The client then reconnects and continues where it was."""
+"""Length of a stream. The client then reconnects and continues."""
 KEEP_ALIVE = 15.0
 """Seconds of silence after which a stream sends its position."""
 RETRY_MS = 2000
-"""Time after which clients are asked to reconnect."""
+"""Time after which clients reconnect."""
 RETRY_SECONDS = 1.0
-"""Pause of a stream after Redis was unavailable."""
+"""Pause after Redis was unavailable."""
 READS_MAX = 1000
-"""Most reads of the event stream for one page."""
+"""Most reads for one page."""
 
 
 async def events(call: Call[Empty, EventsQuery]) -> Response:
@@ -71,7 +71,7 @@ def _event(event: JobEvent) -> dict[str, Any]:
 
 
 async def _page(event_stream: EventStream, after: Cursor, query: EventsQuery) -> dict[str, Any]:
-    """Return the first events after a position; wait for one until `query.wait` is over."""
+    """Return the first events after a position; wait until `query.wait` is over."""
     until = time.monotonic() + query.wait
     cursor, found, missed = cursor_text(after), list[JobEvent](), False
     for _ in range(READS_MAX):
@@ -93,7 +93,7 @@ async def _page(event_stream: EventStream, after: Cursor, query: EventsQuery) ->
 async def _open_stream(
     event_stream: EventStream, after: Cursor, query: EventsQuery, seconds: float
 ) -> Response:
-    """Return a stream of the events after a position. The first page is read before, so that errors still have a status."""
+    """Return a stream. The first page is read before, so that errors have a status."""
     if len(event_stream.subscribers) >= STREAMS_MAX:
         raise Problem("busy", f"{STREAMS_MAX} event streams are open, the limit: retry, or poll with ?after=")
     stream = _stream(event_stream, await event_stream.read(after, STREAM_PAGE), query, seconds)
@@ -105,7 +105,7 @@ async def _open_stream(
 async def _stream(
     event_stream: EventStream, page: EventPage, query: EventsQuery, seconds: float
 ) -> AsyncIterator[bytes]:
-    """Yield events, and the position during silence. Ends after `seconds`, or when the server stops."""
+    """Yield events, and the position during silence, for `seconds` or until the server stops."""
     until = time.monotonic() + seconds
     yield f"retry: {RETRY_MS}\nid: {cursor_text(page.begin)}\n\n".encode()
     sent_at, is_new = time.monotonic(), True
@@ -118,7 +118,7 @@ async def _stream(
         now = time.monotonic()
         over = event_stream.closed or now >= until
         if data or over or now - sent_at >= KEEP_ALIVE:
-            # with filters there may be no data, and yet progress: send the position
+            # filters may leave no data: send the progress
             yield data or f":\nid: {cursor_text(page.cursor)}\n\n".encode()
             sent_at = time.monotonic()
         if over:
@@ -129,13 +129,13 @@ async def _stream(
             )
         try:
             page, is_new = await event_stream.read(page.cursor, STREAM_PAGE), True
-        except Unavailable:  # the stream stays open: after a 503 a browser does not reconnect
+        except Unavailable:  # after a 503 a browser does not reconnect
             is_new = False
             await event_stream.wait(event_stream.version, RETRY_SECONDS)
 
 
 def _encode_page(page: EventPage, query: EventsQuery) -> bytes:
-    """Encode a page as server-sent events, once for all streams without filters."""
+    """Encode a page, once for all streams without filters."""
     if query.job or query.state:
         return _encode_events(page, query)
     if page.rendered is None:

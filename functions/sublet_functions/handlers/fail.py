@@ -9,7 +9,9 @@ from sublet_functions.schemas.requests import Failure, FailureBatch
 
 
 async def fail(call: Call[Failure, Empty]) -> Response:
-    """Report a failed attempt. The job is scheduled again after its backoff while attempts remain; else it is dead."""
+    """Report a failed attempt. The job is scheduled again after its backoff while attempts remain; else it is
+    dead.
+    """
     return await settle_one(call, _failure(call.path["id"], call.body))
 
 

@@ -35,7 +35,7 @@ async def index(call: Call[Empty, Empty]) -> Response:
 
 
 async def healthz(call: Call[Empty, Empty]) -> Response:
-    """Liveness: this process runs. Redis is not asked, because restarting this process would not repair it."""
+    """Liveness: this process runs. Redis is not asked: a restart of this process would not repair it."""
     return json_response({"status": "ok"})
 
 

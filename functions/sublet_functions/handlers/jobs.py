@@ -11,7 +11,7 @@ from sublet_functions.schemas.query import Empty, ListQuery, WaitQuery
 
 
 async def get_job(call: Call[Empty, WaitQuery]) -> Response:
-    """Return everything about one job: state, worker, all attempts. With `wait`, wait until the job has ended."""
+    """Return one job with all attempts. With `wait`, wait until it has ended."""
     job_id, store = call.path["id"], call.store
     if call.query.wait and (await store.watch(job_id, call.query.wait)).state is None:
         raise NotFound(f"job {job_id} does not exist, or its retention has passed")

@@ -1,4 +1,4 @@
-"""Shared by the verbs of a lease's holder: the lease that a request names, and single and batch responses."""
+"""Shared by the verbs of a lease's holder."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from sublet_functions.http.response import Response, json_response, timestamp
 
 
 def lease(job_id: str, token: str) -> Lease:
-    """Return a lease of which only job and token are known: the scripts need no more."""
+    """Return a lease of which only job and token are known."""
     return Lease(job_id, token, 0, 0, "", "", None, b"", "")
 
 
@@ -28,7 +28,7 @@ async def settle_all(call: Call[Any, Any], endings: Sequence[Ending]) -> Respons
 
 
 def job_state(job_id: str, word: str) -> dict[str, Any]:
-    """Return a job's new state, from the reply of a script. Raises Problem for a refusal."""
+    """Return a job's state from a script's reply. Raises Problem for a refusal."""
     state, _, due = word.partition(" ")
     if state in REFUSALS:
         raise lease_problem(job_id, state)
@@ -36,7 +36,7 @@ def job_state(job_id: str, word: str) -> dict[str, Any]:
 
 
 def lease_problem(job_id: str, code: str) -> Problem:
-    """Return the problem for the code with which a script refused a lease's verb."""
+    """Return the problem for a script's code of refusal."""
     if code == "NOT_FOUND":
         return Problem("not-found", f"job {job_id} does not exist, or its retention has passed")
     return Problem(
@@ -47,7 +47,7 @@ def lease_problem(job_id: str, code: str) -> Problem:
 def batch_response(
     ids: Sequence[str], words: Sequence[Any], item: Callable[[str, Any], dict[str, Any]]
 ) -> Response:
-    """Return a batch's response: for each job the response of the single route, with its status."""
+    """Return a batch's response: for each job that of the single route, with its status."""
     items = []
     for job_id, word in zip(ids, words, strict=True):
         try:

@@ -1,4 +1,4 @@
-"""`GET /metrics`: statistics for Prometheus, if prometheus-client is installed."""
+"""`GET /metrics`: statistics for Prometheus."""
 
 from sublet.source_tree import install_command
 from sublet_functions.handlers.call import Call
@@ -13,7 +13,7 @@ async def metrics(call: Call[Empty, Empty]) -> Response:
     All servers of a namespace return the same metrics: scrape one of them, or use `max by (…)`.
     """
     try:
-        from sublet_functions.handlers.prometheus import (  # an optional dependency
+        from sublet_functions.handlers.prometheus import (  # optional
             MEDIA_TYPE,
             exposition,
         )

@@ -1,4 +1,4 @@
-"""`POST /jobs/{id}/note`, `POST /jobs/note`: checkpoint and log of a running attempt."""
+"""`POST /jobs/{id}/note`, `POST /jobs/note`."""
 
 from sublet import model
 from sublet_functions.handlers.call import Call
@@ -26,7 +26,7 @@ async def note_batch(call: Call[NoteBatch, Empty]) -> Response:
 
 
 def _note(job_id: str, note: Note, *where: str | int) -> model.Note:
-    given = "checkpoint" in note.model_fields_set  # null deletes the previous checkpoint
+    given = "checkpoint" in note.model_fields_set  # null deletes the checkpoint
     checkpoint = stored_json(note.checkpoint, CHECKPOINT_MAX, *where, "checkpoint") if given else b""
     return model.Note(lease(job_id, note.token), checkpoint, note.log.encode("utf-8", "replace"))
 

@@ -1,4 +1,4 @@
-"""`/pools`: for which queues workers are summoned, and how many are wanted."""
+"""`/pools`: queues for which workers are summoned."""
 
 from typing import Any
 
@@ -13,13 +13,13 @@ from sublet_functions.schemas.query import Empty
 
 
 async def list_pools(call: Call[Empty, Empty]) -> Response:
-    """List all pools, each with the calculation of how many workers it needs. Reading a pool summons no worker."""
+    """List all pools, each with the calculation of its wanted workers. Reading a pool summons no worker."""
     found = await call.store.follow(pools.look_at_all(call.store.operations.bases))
     return json_response({"pools": [pool.shown for pool in found]})
 
 
 async def get_pool(call: Call[Empty, Empty]) -> Response:
-    """Return one pool, with the calculation of how many workers it needs. Autoscalers can use `sum.wanted`."""
+    """Return one pool, with the calculation of its wanted workers. Autoscalers can use `sum.wanted`."""
     return json_response(await _pool(call))
 
 
@@ -34,7 +34,7 @@ async def put_pool(call: Call[PoolSettings, Empty]) -> Response:
 
 
 async def delete_pool(call: Call[Empty, Empty]) -> Response:
-    """Delete a pool, if it exists: no further worker is summoned. Workers that run finish their jobs and end."""
+    """Delete a pool, if it exists: no further worker is summoned. Running workers finish their jobs and end."""
     await call.store.follow(pools.remove(call.store.operations.bases, call.path["name"]))
     return Response(204)
 

@@ -1,7 +1,4 @@
-"""Metrics in Prometheus's text format, read from Redis for each scrape.
-
-Every server of a namespace returns the same metrics: scrape one of them, or use `max by (…)`.
-"""
+"""Metrics in Prometheus's text format, read from Redis for each scrape."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,7 +29,7 @@ def _text(found: NamespaceStatistics) -> bytes:
 
 
 class _NamespaceCollector(Collector):
-    """The statistics as prometheus-client collects them, once."""
+    """The statistics, once."""
 
     def __init__(self, found: NamespaceStatistics) -> None:
         self._found = found
@@ -42,7 +39,6 @@ class _NamespaceCollector(Collector):
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Yield all metrics."""
         yield from _jobs(self._found)
         yield from _outcomes(self._found)
         yield from _losses(self._found.totals)
@@ -122,7 +118,7 @@ def _losses(totals: Mapping[str, int]) -> Iterator[Metric]:
 
 
 def _histogram(name: str, description: str, times: Iterable[tuple[QueueNumbers, Times]]) -> Metric:
-    """Return one of the scripts' histograms. A queue without observations is left out."""
+    """Return a script's histogram, without empty queues."""
     histogram = HistogramMetricFamily(name, description, labels=("queue",))
     for queue, took in times:
         if took.count:

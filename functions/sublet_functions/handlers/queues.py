@@ -1,4 +1,4 @@
-"""`GET /queues`, `GET|PATCH /queues/{queue}`: counts, limits, pause."""
+"""`GET /queues`, `GET|PATCH /queues/{queue}`."""
 
 from sublet_functions.handlers.call import Call
 from sublet_functions.http.cursor import decode_cursor, encode_cursor
@@ -23,7 +23,7 @@ async def get_queue(call: Call[Empty, Empty]) -> Response:
 
 
 async def change_queue(call: Call[QueuePatch, Empty]) -> Response:
-    """Pause or resume a queue, and set its limits. Settings that are left out, or have the given value, stay as they are."""
+    """Pause or resume a queue, and set its limits. Settings that are left out stay as they are."""
     store, name, patch = call.store, call.path["queue"], call.body
     if name == "*" and patch.paused is not None:
         raise Problem(

@@ -1,4 +1,4 @@
-"""`/schedules`: create, read, pause, resume, run once, delete."""
+"""`/schedules`."""
 
 import hashlib
 from typing import Any
@@ -29,7 +29,7 @@ async def list_schedules(call: Call[Empty, PageQuery]) -> Response:
 
 
 async def get_schedule(call: Call[Empty, Empty]) -> Response:
-    """Return one schedule: its settings, its next occurrences, and the jobs of past ones."""
+    """Return one schedule: its settings, next occurrences, and jobs of past ones."""
     return await _current(call)
 
 
@@ -37,11 +37,11 @@ async def put_schedule(call: Call[NewSchedule, Empty]) -> Response:
     """Create or replace a schedule; 201 if it is new. New times apply from now on; a paused schedule stays paused."""
     body = call.body
     payload = stored_json(body.payload, PAYLOAD_MAX, "body", "payload")
-    # model_construct: the fields were validated with the body
+    # the fields were validated with the body
     when = Recurrence.model_construct(**{name: getattr(body, name) for name in Recurrence.model_fields})
     with invalid_at("path", "name"):
         wanted = new_schedule(call.path["name"], when, body.task, payload, _options(body))
-    with invalid_at("body", "end"):  # all other fields were validated above
+    with invalid_at("body", "end"):
         answer = await call.store.follow(operations.put(call.store.operations, wanted))
     return await _current(call, 201 if answer == "created" else 200)
 
@@ -89,7 +89,6 @@ async def run_schedule(call: Call[ScheduleRun, Empty]) -> Response:
 
 
 async def _current(call: Call[Any, Any], status: int = 200) -> Response:
-    """Return the schedule as it is stored now."""
     with invalid_at("path", "name"):
         found = await call.store.follow(operations.get(call.store.operations, call.path["name"]))
     return json_response(found, status)

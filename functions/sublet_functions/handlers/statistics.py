@@ -1,4 +1,4 @@
-"""Statistics of the namespace for `/metrics` and `/stats`: bounded, read in few round trips, the same from every server."""
+"""Statistics of the namespace for `/metrics` and `/stats`: bounded, and the same from every server."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from sublet.operations.statistics import QueueNumbers, Times
 from sublet.store.store import Store
 
 CHUNK = 250
-"""Queues that one round trip reads."""
+"""Queues of one round trip."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,20 +19,19 @@ class NamespaceStatistics:
     sizes: dict[str, int]
     totals: dict[str, int]
     queues: tuple[QueueNumbers, ...]
-    """By name. The last one may be `*`: the sum of the queues that are not counted one by one."""
+    """By name. The last may be `*`: the sum of queues that are not counted one by one."""
     oldest: dict[str, float]
     """Queue → seconds since the job at its head was due."""
     left_out: int
-    """Number of queues that were not read."""
+    """Number of queues not read."""
     workers: int
     maintenance_age: float | None
-    """Seconds since the last maintenance; None before the first."""
+    """Seconds since the last maintenance, if any."""
     maintenance_by: str | None
-    """The worker or tick that did it."""
 
 
 async def read_statistics(store: Store, names: Sequence[str] = ()) -> NamespaceStatistics:
-    """Read these queues, or all (the thousand busiest, if there are more). Raises Unavailable."""
+    """Read these queues, or all (the thousand busiest). Raises Unavailable."""
     bases = store.operations.bases
     found_surveys = await asyncio.gather(*(store.run(statistics.survey(base)) for base in bases))
     surveys = dict(zip(bases, found_surveys, strict=True))
@@ -70,7 +69,7 @@ def _sum(parts: Sequence[dict[str, int]]) -> dict[str, int]:
 
 
 def _others(found: Sequence[QueueNumbers]) -> list[QueueNumbers]:
-    """Add up the counts of all other queues; empty if they are 0."""
+    """Add up the counts of the other queues; empty if they are 0."""
     total = QueueNumbers(statistics.OTHERS, 0, 0, 0, False, None, Times(), Times(), Times(), 0, 0)
     for queue in found:
         total = replace(
@@ -88,7 +87,7 @@ def _others(found: Sequence[QueueNumbers]) -> list[QueueNumbers]:
 async def _read_queues(
     store: Store, base: str, names: Sequence[str], now: int
 ) -> tuple[list[QueueNumbers], dict[str, float]]:
-    """Read some queues of one partition, and for how many seconds the jobs at their heads have been due."""
+    """Read queues of one partition, and for how many seconds their first jobs have been due."""
     found: list[QueueNumbers] = []
     ages: dict[str, float] = {}
     for start in range(0, len(names), CHUNK):

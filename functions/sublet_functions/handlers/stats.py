@@ -1,4 +1,4 @@
-"""`GET /stats`: one flat object of numbers, for autoscalers (KEDA's `metrics-api` reads one by its name) and for people."""
+"""`GET /stats`: a flat object of numbers, for autoscalers (KEDA's `metrics-api` reads one by name) and people."""
 
 from sublet_functions.handlers.call import Call
 from sublet_functions.handlers.statistics import NamespaceStatistics, read_statistics
@@ -10,8 +10,8 @@ from sublet_functions.schemas.responses import Stats
 async def stats(call: Call[Empty, StatsQuery]) -> Response:
     """Return statistics of the namespace, or their sums over some queues. Autoscalers use `ready`.
 
-    For KEDA: `metrics-api` with `valueLocation: ready`. The call first does a share of maintenance: with no worker running, the
-    autoscaler may be the only client that notices due jobs and expired leases.
+    For KEDA: `metrics-api` with `valueLocation: ready`. The call first does a share of maintenance: without
+    a running worker, only the autoscaler may notice due jobs and expired leases.
     """
     await call.store.follow(call.store.operations.maintain("stats"))
     names = tuple(dict.fromkeys(call.query.queue))
@@ -19,7 +19,7 @@ async def stats(call: Call[Empty, StatsQuery]) -> Response:
 
 
 def stats_of(found: NamespaceStatistics, whole: bool) -> Stats:
-    """Return the sums over the queues that were read. `whole`: these are all queues, so that totals of the namespace apply."""
+    """Return sums over the read queues. `whole`: these are all queues, so that totals of the namespace apply."""
     queues = found.queues
     sizes = found.sizes if whole else {}
     totals = found.totals if whole else {}

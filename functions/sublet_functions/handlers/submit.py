@@ -1,4 +1,5 @@
-"""`POST /jobs`, `POST /jobs/batch`. Repeating an id, key, Idempotency-Key or CloudEvent returns the existing job."""
+"""`POST /jobs`, `POST /jobs/batch`. Repeating an id, key, Idempotency-Key or CloudEvent returns the existing
+job."""
 
 import hashlib
 import json
@@ -28,16 +29,17 @@ from sublet_functions.schemas.query import Empty, EventQuery
 from sublet_functions.schemas.requests import ExponentialBackoff, NewJob, NewJobBatch
 
 _KEY = re.compile(r'"([ !#-\[\]-~]{1,255})"|([!#-~]{1,255})')
-"""An Idempotency-Key: a quoted string (draft-ietf-httpapi-idempotency-key-header), or the bare word that many clients send."""
+"""A quoted string (draft-ietf-httpapi-idempotency-key-header), or the bare word that many clients send."""
 PLAIN = frozenset({"task", "payload", "queue", "id", "durability"})
-"""Fields that need no options: most jobs have no others."""
+"""Fields that need no options."""
 
 
 async def submit(call: Call[NewJob | Event, EventQuery]) -> Response:
     """Store a job. 201 if it is new; 200 with the existing job of the same id, key or Idempotency-Key.
 
-    A CloudEvent is accepted, too: its data is the job. With `task`, it becomes a job of that task, whose payload `{"event": …}`
-    is the whole event in structured form. An event that is delivered twice is one job. It is answered with 202.
+    A CloudEvent is accepted, too: its data is the job. With `task`, it becomes a job of that task, with the
+    payload `{"event": …}`: the whole event in structured form. An event that is delivered twice is one job.
+    It is answered with 202.
     """
     body, key = call.body, idempotency_key(call)
     if isinstance(body, Event):
@@ -64,7 +66,7 @@ async def submit(call: Call[NewJob | Event, EventQuery]) -> Response:
 async def _store(
     call: Call[Any, Any], jobs: Sequence[Submission], named: bool
 ) -> list[Submitted | JobsError]:
-    """Store jobs. `named`: repeating the request cannot make other jobs. If it can, raises MayBeStored for Unavailable."""
+    """`named`: repeating the request makes no other jobs; else Unavailable becomes MayBeStored."""
     try:
         return await call.store.submit_each(jobs)
     except (Unconfirmed, NotDurable, Busy):
@@ -80,7 +82,7 @@ async def _store(
 
 
 def job_of_event(event: Event, asked: EventQuery) -> NewJob:
-    """Return the job that an event stands for. Raises Problem if its data is not a job."""
+    """Return the job in an event's data. Raises Problem for other data."""
     if asked.task is not None:
         named = {"task": asked.task} | ({"queue": asked.queue} if asked.queue else {})
         return NewJob.model_validate({**named, "payload": {"event": event.form}})
@@ -91,7 +93,7 @@ def job_of_event(event: Event, asked: EventQuery) -> NewJob:
 
 
 async def submit_batch(call: Call[NewJobBatch, Empty]) -> Response:
-    """Store up to 1,000 jobs. Each is stored, found or refused independently; the outcomes are in the order of the request."""
+    """Store up to 1,000 jobs, each independently; the outcomes are in the order of the request."""
     key = idempotency_key(call)
     jobs = [submission(call, job, key, at) for at, job in enumerate(call.body.jobs)]
     answers = await _store(call, jobs, key is not None or all(job.id for job in call.body.jobs))
@@ -114,7 +116,7 @@ def _item(job: Submission, answer: Submitted | JobsError) -> dict[str, Any]:
 
 
 def idempotency_key(call: Call[Any, Any]) -> str | None:
-    """Return the request's Idempotency-Key, or None. Raises Problem for a malformed one."""
+    """Return the Idempotency-Key, if any. Raises Problem for a malformed one."""
     header = call.request.headers.get("idempotency-key")
     if header is None:
         return None
@@ -130,7 +132,7 @@ def idempotency_key(call: Call[Any, Any]) -> str | None:
 def submission(
     call: Call[Any, Any], job: NewJob, key: str | None, at: int | None = None, event_id: str | None = None
 ) -> Submission:
-    """Return what to store for a job. An Idempotency-Key or `event_id` determines its id. `at`: its position in a batch."""
+    """Return a submission. An Idempotency-Key or `event_id` determines its id. `at`: position in a batch."""
     where: tuple[str | int, ...] = ("body",) if at is None else ("body", "jobs", at)
     if key is not None and job.id is not None:
         raise Problem(
@@ -151,7 +153,7 @@ def submission(
 
 
 def keyed_id(call: Call[Any, Any], key: str, at: int | None = None) -> str:
-    """Return the id of an Idempotency-Key's job: a hash of key, token name, and position in the batch."""
+    """Hash the key, token name, and position in the batch to a job's id."""
     return "i." + hashlib.sha256(json.dumps([call.principal.name, key, at]).encode()).hexdigest()[:40]
 
 
@@ -172,20 +174,20 @@ def _rules(job: NewJob) -> str:
 
 
 def backoff_of(backoff: float | ExponentialBackoff) -> float | Backoff:
-    """Return a request's backoff as an option."""
+    """Return a backoff as an option."""
     if isinstance(backoff, ExponentialBackoff):
         return Backoff(backoff.first, backoff.factor, backoff.cap)
     return backoff
 
 
 def _digest(job: NewJob) -> str:
-    """Return a hash of the body, independent of the order of its fields, and of the durability that this call asks for."""
+    """Hash the body, independent of the order of fields, and of this call's durability."""
     text = json.dumps(job.model_dump(mode="json", exclude={"durability"}), sort_keys=True)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 async def check_same_body(call: Call[Any, Any], job: Submission) -> bool:
-    """Return True if the existing job was made from the same body. Raises Problem if not."""
+    """Return whether the existing job has the same body. Raises Problem if not."""
     digest = await call.store.run(reads.digest(call.store.operations.base_of_job(job.id), job.id))
     if digest is None:
         raise Problem("not-found", f"job {job.id} was deleted a moment ago: send the request again")

@@ -1,4 +1,4 @@
-"""`POST /tick`, `GET /tick`: maintenance, for deployments in which no worker runs all the time."""
+"""`POST /tick`, `GET /tick`: maintenance, for deployments without a permanent worker."""
 
 import asyncio
 import contextlib

@@ -1,7 +1,6 @@
-"""`POST /events`: events with which a platform invokes a function without an HTTP request. Each is a tick, or starts a worker.
+"""`POST /events`: platforms' events without an HTTP request, as ticks or workers.
 
-Adapters for such platforms (AWS Lambda) pass the events on as JSON, with the principal PLATFORM: the platform decides who may
-invoke a function. All other clients need a token.
+Adapters (AWS Lambda) pass events on as JSON, with the principal PLATFORM. All other clients need a token.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from sublet_functions.schemas.summons import Summons
 from sublet_functions.schemas.triggers import CLOCKS, Clock, PoolCall, TickEvent, Trigger, WorkEvent
 
 PLATFORM = Principal("platform", frozenset({Role.TICK, Role.WORK}))
-"""The principal of events from a platform, which has checked that the caller may invoke this function."""
+"""Principal of a platform's events: the platform authorizes its callers."""
 PASS_THROUGH = "AWS_LWA_PASS_THROUGH_PATH"
-"""Variable with the path to which the Lambda Web Adapter sends such events. If it is set, the adapter is present."""
+"""Variable with the path to which the Lambda Web Adapter, if present, sends such events."""
 FUNCTION = "AWS_LAMBDA_FUNCTION_NAME"
-"""Variable that Lambda sets. Without it this is not a Lambda function, and the adapter is not trusted."""
+"""Set by Lambda. Without it the adapter is not trusted."""
 SUPPORTED = (
     'supported are {"sublet": "tick"} and {"sublet": "work"} with their options, the call of a pool\'s invoker (pool, queues, '
     "slots, linger, summons), and the scheduled events of EventBridge"
@@ -41,10 +40,10 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def is_passed_on(request: Request) -> bool:
-    """Return whether the Lambda Web Adapter sent this request for an invocation without an HTTP request.
+    """Return whether the Lambda Web Adapter sent an invocation without an HTTP request.
 
-    The adapter overwrites the header `x-amzn-request-context` of each request; `null` stands for an invocation without one. All
-    requests to a Lambda function come through the adapter.
+    It overwrites the header `x-amzn-request-context` of each request, `null` for such an invocation. All
+    requests to a Lambda function come through it.
     """
     if FUNCTION not in os.environ or request.path != os.environ.get(PASS_THROUGH):
         return False
@@ -52,7 +51,7 @@ def is_passed_on(request: Request) -> bool:
 
 
 async def trigger(call: Call[Trigger, Empty]) -> Response:
-    """Run the tick or the worker that a platform's event stands for. The response is that of `/tick` or `/work`."""
+    """Run the tick or worker of a platform's event. The response is that of `/tick` or `/work`."""
     event = call.body.root
     if event.get("sublet") == "tick":
         options = _parse(TickEvent, event).model_dump(exclude={"sublet"}, by_alias=True)
@@ -80,7 +79,7 @@ async def _work(call: Call[Any, Any], summons: Summons, query: WorkQuery) -> Res
 
 
 def _require(call: Call[Any, Any], role: Role) -> None:
-    """Raise Problem for a token that may send one kind of event, but not this one."""
+    """Raise Problem for a token without the event's role."""
     if not call.principal.roles & {role, Role.ADMIN}:
         raise Problem(
             "forbidden",
@@ -96,7 +95,7 @@ def _parse(model: type[M], event: Mapping[str, Any]) -> M:
 
 
 def _describe(event: Mapping[str, Any]) -> str:
-    """Describe an unsupported event by its keys, and by the values that name its type. Other values are not shown."""
+    """Describe an unsupported event by its keys, and by the values that name its type."""
     keys = ", ".join(repr(key[:40]) for key in list(event)[:KEYS_SHOWN]) or "none"
     more = f" and {len(event) - KEYS_SHOWN} more" if len(event) > KEYS_SHOWN else ""
     named = "".join(

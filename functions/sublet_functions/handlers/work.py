@@ -1,8 +1,7 @@
 """`POST /work`: run a worker in this server for a while, if the server has an app.
 
-The head of the response is sent at once: the client that only starts a worker need not wait for it. The summary follows when the
-worker has ended. Line breaks before it, which JSON allows, keep gateways from dropping the connection. The worker does not depend
-on the connection: it goes on when the client disconnects.
+The response's head is sent at once, for clients that only start a worker; the summary follows at its end.
+Line breaks before it, which JSON allows, keep gateways from dropping the connection.
 """
 
 from __future__ import annotations
@@ -21,15 +20,17 @@ from sublet_functions.schemas.query import WorkQuery
 from sublet_functions.schemas.summons import Summons
 
 SIGNED_BODY_MAX = 16 * 1024
-"""Bytes of a signed body: it is read before the client is authenticated."""
+"""Bytes of a signed body, which is read before authentication."""
 SUMMONER = Principal("summons", frozenset({Role.WORK}))
-"""The principal of a signed request."""
+"""Principal of a signed request."""
 
 
 async def work(call: Call[Summons, WorkQuery]) -> Response:
-    """Run a worker until its queues are empty or its time is over. A signature (Standard Webhooks) is accepted instead of a token.
+    """Run a worker until its queues are empty or its time is over. A signature (Standard Webhooks) is accepted
+    instead of a token.
 
-    The head of the response is sent at once, the body when the worker has ended. Disconnecting does not end the worker.
+    The response's head is sent at once, the body when the worker has ended. Disconnecting does not end the
+    worker.
     """
     if call.worker_host is None:
         raise Problem(
@@ -40,7 +41,7 @@ async def work(call: Call[Summons, WorkQuery]) -> Response:
 
 
 async def verify_signature(request: Request, tokens: Tokens, secrets: Secrets) -> tuple[Request, Principal]:
-    """Authenticate a signed request. Returns it with its body read. Raises Problem if no secret matches."""
+    """Authenticate a signed request, and read its body. Raises Problem if no secret matches."""
     untrusted = tokens.untrusted_reason(request.headers)
     if untrusted:
         raise Problem("forbidden", untrusted)

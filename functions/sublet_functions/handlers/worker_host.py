@@ -1,4 +1,4 @@
-"""Workers inside a server process: started by `POST /work` for a limited time."""
+"""Workers in a server process, started by `POST /work`."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SECONDS = 55.0
-"""Time limit of a worker unless SUBLET_WORK_SECONDS says otherwise: gateways cut requests at 60 s."""
+"""Default of SUBLET_WORK_SECONDS: gateways cut requests at 60 s."""
 GRACE = 5.0
-"""Seconds that running jobs may go on when the server stops. The rest of its own grace period is for releasing them."""
+"""Seconds for running jobs when the server stops; the rest of its grace period is for releasing them."""
 KEEP_ALIVE = 15.0
-"""Seconds of silence after which a line break is sent to the client."""
+"""Seconds of silence before a line break is sent."""
 ABORT_SECONDS = 4.0
-"""Seconds that workers have to release everything once they must end at once."""
+"""Seconds for releasing everything at a hurried end."""
 LOG_INTERVAL = 60.0
 """Least seconds between two log lines about refused calls."""
 
 _logged_at: dict[int, float] = {}
-"""When a refusal of each status was last logged by this process."""
+"""Status → when this process last logged such a refusal."""
 
 
 def log_refusal(status: int, reason: str) -> None:
-    """Log a refused `POST /work`, at most once per LOG_INTERVAL and status: clients may repeat it often."""
+    """Log a refused `POST /work`, at most once per LOG_INTERVAL and status."""
     now = time.monotonic()
     if now - _logged_at.get(status, float("-inf")) >= LOG_INTERVAL:
         _logged_at[status] = now
@@ -48,7 +48,7 @@ def log_refusal(status: int, reason: str) -> None:
 
 
 class WorkerRun:
-    """One worker, from its start to its summary."""
+    """One run of a worker."""
 
     def __init__(self) -> None:
         self.ready = asyncio.Event()
@@ -57,7 +57,7 @@ class WorkerRun:
         self._stopping = False
 
     def attach(self, worker: Worker) -> None:
-        """Set the worker; stop it if `stop` was called before it existed."""
+        """Set the worker; stop it if `stop` was called before."""
         self._worker = worker
         if self._stopping:
             worker.stop()
@@ -68,13 +68,13 @@ class WorkerRun:
             self.ready.set()
 
     def stop(self) -> None:
-        """Claim no more jobs; the second call releases those that run."""
+        """Claim no more jobs; the second call releases running ones."""
         self._stopping = True
         if self._worker:
             self._worker.stop()
 
     async def started(self) -> None:
-        """Wait until the worker is ready. Raises the error with which it failed to start."""
+        """Wait until the worker is ready. Raises the error of a failed start."""
         ready = asyncio.create_task(self.ready.wait())
         try:
             await asyncio.wait([self.task, ready], return_when=asyncio.FIRST_COMPLETED)
@@ -84,7 +84,7 @@ class WorkerRun:
             self.task.result()
 
     async def response_body(self) -> AsyncIterator[bytes]:
-        """Yield line breaks while the worker runs, so that no gateway drops the connection; then its summary."""
+        """Yield line breaks while the worker runs, for gateways; then its summary."""
         while not self.task.done():
             await asyncio.wait([self.task], timeout=KEEP_ALIVE)
             if not self.task.done():
@@ -96,8 +96,8 @@ class WorkerRun:
 class WorkerHost:
     """Runs workers of an app in this process: `most` at a time, each for at most `seconds`.
 
-    The default is one: each worker starts one child process per core for plain functions, and a task that blocks the event loop
-    blocks all workers of the process, and the server.
+    The default is one: each worker starts a child process per core for plain functions, and a task that
+    blocks the event loop blocks all workers and the server.
     """
 
     def __init__(self, app: App, *, most: int = 1, seconds: float = SECONDS) -> None:
@@ -107,7 +107,7 @@ class WorkerHost:
         self._runs: set[WorkerRun] = set()
         self._stopped = False
         self.stuck = 0
-        """Tasks that did not end when cancelled. An orderly exit of the process would wait for them for ever."""
+        """Tasks that ignored their cancellation. An orderly exit would wait for them for ever."""
 
     @property
     def busy(self) -> bool:
@@ -127,7 +127,9 @@ class WorkerHost:
         return seconds
 
     async def start(self, summons: Summons, seconds: float | None) -> WorkerRun:
-        """Start a worker, and return it when it is ready. Raises Problem if `most` run, and the error of a failed start."""
+        """Start a worker and wait until it is ready. Raises Problem if `most` run, and the error of a failed
+        start.
+        """
         if self._stopped:
             raise Problem("busy", "this server is stopping: send the request to another server")
         if len(self._runs) >= self._most:
@@ -170,12 +172,14 @@ class WorkerHost:
             self.stuck += done.stuck
             counts = f"{done.completed:,} completed, {done.failed:,} failed, {done.released:,} released"
             log.info("a worker%s ended after %.1f s: %s", whose, done.seconds, counts)
-        elif run.ready.is_set():  # if it failed to start, the client gets the error
+        elif run.ready.is_set():  # the client gets the error of a failed start
             words = f": {error}" if isinstance(error, JobsError) else ""
             log.error("a worker%s failed: %s%s", whose, type(error).__name__, words)
 
     async def finish(self, seconds: float, hurried: asyncio.Event) -> None:
-        """Start no more workers; let those that run finish or release their jobs, until `seconds` are over or `hurried` is set."""
+        """Let workers finish or release their jobs, until `seconds` are over or `hurried` is set; start no
+        more.
+        """
         self._stopped = True
         self._stop()
         hurry = asyncio.create_task(hurried.wait())
@@ -189,7 +193,7 @@ class WorkerHost:
             hurry.cancel()
 
     async def aclose(self) -> None:
-        """End all workers: first they release their jobs, then they are cancelled."""
+        """End all workers: they release their jobs, then are cancelled."""
         self._stopped = True
         if self._runs:
             self._stop()

@@ -1,4 +1,4 @@
-"""`/workers`: register, read, retire and drain workers, and end the leases of dead ones."""
+"""`/workers`."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ ABOUT_MAX = 4096
 
 
 async def list_workers(call: Call[Empty, WorkersQuery]) -> Response:
-    """List at most 1,000 registered workers: where each runs, what it holds, its last heartbeat."""
+    """List at most 1,000 registered workers with their place, leases and last heartbeat."""
     found = workers.workers(call.store.operations.bases, jobs=call.query.jobs)
     return json_response({"workers": await call.store.follow(found)})
 
@@ -33,19 +33,21 @@ async def enlist(call: Call[WorkerRegistration, Empty]) -> Response:
 
 
 async def leave(call: Call[Empty, LifeQuery]) -> Response:
-    """Remove the registration of a worker that holds no lease. Does nothing if it is removed already, or of another life."""
+    """Remove the registration of a worker without leases. Does nothing if it is removed already, or of another
+    life.
+    """
     name, life = call.path["name"], call.query.life
     worker = await _authorize(call, name, life)
     if worker:
         await call.store.leave(model.Card(name, life, "", b""))
-        call.store.nudge(_queues(worker))  # jobs that it leaves may need another worker
+        call.store.nudge(_queues(worker))  # its jobs may need another worker
     return Response(204)
 
 
 async def retire(call: Call[RetireRequest, Empty]) -> Response:
     """Ask whether an idle worker of a pool may end. If so, the pool stops counting it, and it must not claim."""
     name, body = call.path["name"], call.body
-    if not await _authorize(call, name, body.life):  # another life has registered under the name
+    if not await _authorize(call, name, body.life):  # another life has the name
         return json_response({"leave": True})
     may_leave = pools.may_leave(call.store.operations.bases, body.pool, name)
     return json_response({"leave": await call.store.follow(may_leave)})
@@ -65,10 +67,10 @@ async def drain(call: Call[Empty, Empty]) -> Response:
 
 
 async def _authorize(call: Call[Any, Any], name: str, life: str) -> model.WorkerInfo | None:
-    """Return the registered worker, or None if name or life are not registered.
+    """Return the worker, or None if name or life are not registered.
 
-    Raises Problem if it registered with another token's name, or if `name` is the name of another token: claims without a
-    worker's name are made under the token's name.
+    Raises Problem if it registered with another token's name, or if `name` is another token's: claims
+    without a worker's name use the token's.
     """
     is_admin = Role.ADMIN in call.principal.roles
     if name != call.principal.name and call.is_token_name(name) and not is_admin:
@@ -87,6 +89,5 @@ async def _authorize(call: Call[Any, Any], name: str, life: str) -> model.Worker
 
 
 def _queues(worker: model.WorkerInfo) -> list[str]:
-    """Return the queues that the worker claims from, as it registered them."""
     queues = worker.about.get("queues")
     return [name for name in queues if isinstance(name, str)] if isinstance(queues, list) else []
