@@ -1,8 +1,7 @@
 """Delete a namespace in small steps, so that other clients do not wait. Plans, without I/O.
 
-Every partition is marked, so that all verbs refuse there; then all other keys are deleted, and the marks
-last. An interrupted drop can be repeated. A delayed one stops where a partition was created again, as the
-script checks the mark.
+Every partition is marked, so that all verbs refuse there; the marks are deleted last. An interrupted drop
+can be repeated. A delayed one stops where a partition was created again: the script checks the mark.
 """
 
 import re
@@ -17,11 +16,11 @@ from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
 
 PAGE = 1000
-"""Keys that one scan step returns (about), and that one call deletes (at most)."""
+"""Keys of one scan step (about), and of one call that deletes (at most)."""
 PARTITIONS = 64
-"""Partitions that are checked in a cluster, at least, as SCAN does not cover all nodes there."""
+"""Partitions that are checked in a cluster, at least: SCAN does not cover all nodes there."""
 PASSES = 5
-"""Scans of all keys, at most: a scan may miss keys that are written meanwhile."""
+"""Scans of all keys: one may miss keys that are written meanwhile."""
 ALIVE = 15.0
 
 
@@ -33,13 +32,13 @@ class Content(NamedTuple):
     jobs: dict[str, int]
     """State → number of jobs; empty if it cannot be read."""
     live: list[str]
-    """The workers that were seen in the last 15 s."""
+    """Workers seen in the last 15 s."""
 
 
 def contents(namespace: str, spread: int = 0) -> Plan[Content]:
     """Read the content of a namespace. Raises Invalid for an invalid name.
 
-    `spread`: in a cluster, the partition count as far as it is known (see `widest`).
+    `spread`: the partition count in a cluster, as far as known (see `widest`).
     """
     found: Counter[str] = Counter()
     yield from _each(namespace, spread, lambda names: found.update(_base(name) for name in names))
@@ -58,9 +57,7 @@ def contents(namespace: str, spread: int = 0) -> Plan[Content]:
 
 
 def drop(namespace: str, spread: int = 0, report: Callable[[int], None] = lambda deleted: None) -> Plan[int]:
-    """Delete a namespace; returns the number of keys. Raises WrongLayout, or Changed if it was created again
-    meanwhile.
-    """
+    """Delete a namespace; returns the number of keys. Raises WrongLayout, or Changed if it was created again."""
     bases: set[str] = set()
     yield from _each(namespace, spread, lambda names: bases.update(_base(name) for name in names))
     for base in sorted(bases):
@@ -98,19 +95,18 @@ def widest(namespace: str, spread: int) -> Plan[int]:
 
 
 def _mark(base: str, bases: Collection[str]) -> Plan[None]:
-    """A missing base is created first, so that clients cannot create it."""
+    """A missing base is created first, so that clients cannot."""
     try:
         if (yield reads.layout(base)) == "":
             yield verbs.init(base, (yield from _stored_count(bases)) or min(len(bases), 9999))
         yield verbs.drop(base, (yield _submitted(base)))
-    except OutOfMemory:  # the base is missing, and clients cannot create one on a full server
+    except OutOfMemory:  # missing, and clients cannot create one on a full server
         return
-    except Unfit:  # its base is not a hash: every verb refuses already
+    except Unfit:  # not a hash: every verb refuses already
         return
 
 
 def _stored_count(bases: Iterable[str]) -> Plan[int]:
-    """Return the highest partition count in these bases, else 0."""
     most = 0
     for base in bases:
         try:
@@ -130,7 +126,7 @@ def _submitted(base: str) -> Call[int]:
 
 
 def _each(namespace: str, spread: int, visit: Callable[[list[str]], Plan[None] | None]) -> Plan[None]:
-    """Scan the whole server, or a cluster partition by partition."""
+    """The whole server, or a cluster partition by partition."""
     if not keys.is_name(namespace):
         raise Invalid(f"namespace {namespace[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     patterns = [] if spread else [f"{{{namespace}:*"]
@@ -159,7 +155,7 @@ def _exists(base: str) -> Call[bool]:
 
 
 def _page(namespace: str, pattern: str, cursor: int) -> Call[tuple[int, list[str]]]:
-    """Read some keys and the next cursor. `{ns:a:0}` and `{ns:0:1}` do not belong to namespace `ns`."""
+    """`{ns:a:0}` and `{ns:0:1}` do not belong to namespace `ns`."""
     own = re.compile(rf"\{{{re.escape(namespace)}:(?:0|[1-9][0-9]{{0,5}})\}}(?::|\Z)")
 
     def read(reply: Sequence[Any]) -> tuple[int, list[str]]:

@@ -1,4 +1,4 @@
-"""Find metadata that no script of ours writes. Readers skip it; `doctor --repair` reports it."""
+"""Find metadata that no Sublet script writes. Readers skip it; `doctor --repair` reports it."""
 
 import re
 from typing import Any
@@ -12,7 +12,7 @@ _SETTINGS = re.compile(rb"(?:[0-9]{1,14} [a-z]+(?: (?!%b(?![0-9]{1,14}(?: |\Z)))
 
 
 def invalid_metadata(base: str) -> Call[list[str]]:
-    """Read the fields (`<key> <field>`) of invalid queue names, queue settings and partition counts."""
+    """Fields (`<key> <field>`) of invalid queue names, queue settings and partition counts."""
 
     def read(reply: Any) -> list[str]:
         queues, number = reply

@@ -1,4 +1,4 @@
-"""Maintenance over all partitions: ended leases, due jobs, schedules, pruning. Plans, without I/O."""
+"""Maintenance over all partitions. Plans, without I/O."""
 
 import contextlib
 from collections.abc import Sequence
@@ -25,11 +25,11 @@ def reap(bases: Sequence[str], by: str, limit: int = verbs.SETTLE_MAX) -> Plan[R
 
 
 def fire(bases: Sequence[str], by: str, admission: Admission | None = None) -> Plan[int]:
-    """Fire the due occurrences of schedules; returns the number of jobs. Callers may overlap.
+    """Fire due occurrences; returns the number of jobs. Callers may overlap.
 
     Raises OutOfMemory if a server is full: the occurrences wait.
     """
-    # imported late: only schedules need the calendar
+    # only schedules need the calendar
     from sublet.schedules.firing import fire_due
 
     return (yield from fire_due(bases, by, admission)).jobs
@@ -43,12 +43,12 @@ def maintain(bases: Sequence[str], by: str, admission: Admission | None = None) 
         overdue, _ = yield reads.overdue(base, round(now.timestamp() * 1000))
         come = (overdue > 0 and (yield verbs.reap(base, limit=verbs.SETTLE_MAX, by=by)).come) or come
     if come:
-        with contextlib.suppress(OutOfMemory):  # the occurrences wait; a read must not fail because of them
+        with contextlib.suppress(OutOfMemory):  # the occurrences wait; a read must not fail for them
             yield from fire(bases, by, admission)
 
 
 def prune(bases: Sequence[str], limit: int = verbs.BATCH) -> Plan[tuple[int, bool]]:
-    """Remove expired jobs in every partition: their number, and whether there may be more."""
+    """Remove expired jobs: their number, and whether more may remain."""
     gone, more = 0, False
     for base in bases:
         answer = yield verbs.prune(base, limit=limit)

@@ -1,4 +1,4 @@
-"""Operations that need several calls, as plans without I/O, which async and sync transports follow."""
+"""Operations of several calls, as plans without I/O."""
 
 import re
 from collections.abc import Callable
@@ -12,9 +12,9 @@ from sublet.protocol.scripts import Call
 from sublet.submission.submit import SubmitOperations
 
 PAGE_EXAMINED = 1000
-"""Jobs that one page of a list examines, at most."""
+"""Jobs that one page of a list examines."""
 LOOKS = 5
-"""Attempts at a change of a job or a queue that keeps changing meanwhile."""
+"""Attempts at a change of a job or queue that changes meanwhile."""
 
 _OFFSET = re.compile(r"[0-9]{1,15}")
 
@@ -23,12 +23,12 @@ class Operations(SubmitOperations):
     """The plans over a namespace."""
 
     def check_queue(self, name: str, *others: str) -> None:
-        """Raise Invalid unless this is a valid name of a queue, or one of `others`."""
+        """Raise Invalid unless this is a queue's valid name, or one of `others`."""
         if not keys.is_name(name) and name not in others:
             raise Invalid(f"queue {name[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
 
     def base_of_job(self, job_id: str) -> str:
-        """Return the base of the partition of a job. Raises Invalid for an invalid id."""
+        """The base of a job's partition. Raises Invalid for an invalid id."""
         if not keys.is_id(job_id):
             raise Invalid(f"id {job_id[:80]!r}: use 1 to 64 of A-Z a-z 0-9 _ . : -")
         return self.bases[keys.partition_of_id(job_id) % len(self.bases)]
@@ -53,9 +53,7 @@ class Operations(SubmitOperations):
     def _order(
         self, verb: Callable[[str, str, int], Call[str]], job_id: str, revision: int | None
     ) -> Plan[str]:
-        """Make the call at the given revision; without one, read it first, and retry if the job changes
-        meanwhile.
-        """
+        """Send at the given revision; without one, read it, and retry if the job changes meanwhile."""
         base, looks = self.base_of_job(job_id), 1 if revision is not None else LOOKS
         while True:
             seen = revision if revision is not None else (yield reads.get(base, job_id)).revision
@@ -78,7 +76,7 @@ class Operations(SubmitOperations):
     def configure(self, queue: str, **limits: int | None) -> Plan[str]:
         """Set limits: `jobs` and `bytes` of a queue, `completed`, `dead`, `cancelled` of all partitions (`*`).
 
-        None removes a limit; others stay. Returns all limits as text. Raises Invalid.
+        None removes a limit; others stay. Returns all as text. Raises Invalid.
         """
         for name, value in limits.items():
             if value is not None and not 0 <= value < 10**14:
@@ -115,15 +113,15 @@ class Operations(SubmitOperations):
         return maintenance.fire(self.bases, by, self.admission)
 
     def maintain(self, by: str) -> Plan[None]:
-        """Do a share of the maintenance if something is overdue; else write nothing."""
+        """See `maintenance.maintain`."""
         return maintenance.maintain(self.bases, by, self.admission)
 
     def prune(self) -> Plan[tuple[int, bool]]:
-        """Remove expired jobs in every partition: their number, and whether there may be more."""
+        """See `maintenance.prune`."""
         return maintenance.prune(self.bases)
 
     def workers(self) -> Plan[list[WorkerInfo]]:
-        """Return all registered workers with their leases, the latest seen first."""
+        """Return all workers with their leases, the latest seen first."""
         return workers.workers(self.bases)
 
     def drain(self, worker: str) -> Plan[str]:
@@ -131,15 +129,13 @@ class Operations(SubmitOperations):
         return workers.drain(self.bases, worker)
 
     def queue(self, name: str) -> Plan[Queue]:
-        """Read a queue, known or not; `*` has the settings of the whole namespace."""
+        """Read a queue, known or not; `*`: the settings of the namespace."""
         self.check_queue(name, "*")
         found: list[Queue] = yield reads.describe(self.base_of_queue(name), [name])
         return found[0]
 
     def queues(self, after: str = "", most: int | None = None) -> Plan[list[Queue]]:
-        """List the queues that ever had a job or a setting, by name: those after the name `after`, at most
-        `most`.
-        """
+        """List up to `most` queues that ever had a job or a setting, by name after the name `after`."""
         found: list[Queue] = []
         for base in self.bases:
             names = [name for name in (yield reads.queues(base)) if name > after][:most]
@@ -163,8 +159,8 @@ class Operations(SubmitOperations):
         limit: int = 50,
         cursor: str | None = None,
     ) -> Plan[Page]:
-        """List jobs by state, queue and task; a page examines at most 1,000. Raises Invalid for a cursor of
-        another list.
+        """List jobs by state, queue and task; a page examines up to 1,000. Raises Invalid for another list's
+        cursor.
         """
         if queue is not None:
             self.check_queue(queue)
@@ -191,7 +187,7 @@ class Operations(SubmitOperations):
         )
 
     def _structures(self, state: State | None, queue: str | None) -> Plan[list[tuple[str, str]]]:
-        """Return the structures that may contain such jobs, (base, structure), in the order of the list."""
+        """The structures that may contain such jobs, (base, structure), in the list's order."""
         structures: list[tuple[str, str]] = []
         for wanted in [state] if state else list(State):
             for base in self.bases if queue is None else [self.base_of_queue(queue)]:

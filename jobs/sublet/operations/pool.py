@@ -16,7 +16,7 @@ KINDS: tuple[Kind, ...] = ("process", "http", "lambda", "none")
 """Invokers: a local process, a function behind a URL, AWS Lambda, or none (KEDA or a person starts workers).
 """
 QUEUES_MAX, WORKERS_MAX, SLOTS_MAX, SECONDS_MAX, TARGET_MAX = 32, 1000, 10_000, 86_400.0, 1024
-"""Limits of one pool: queues, workers, slots of a worker, seconds of its durations, bytes of its target."""
+"""Limits of a pool: queues, workers, slots of a worker, seconds, bytes of its target."""
 HIDDEN = "…"
 
 _WHOLE, _DURATIONS = ("min", "max", "slots"), ("wait", "linger", "arrive")
@@ -34,17 +34,17 @@ class Sum(_Frozen):
     """Jobs that a worker could take now."""
     running: int
     rate: float
-    """Jobs submitted per second, averaged over about ten seconds."""
+    """Jobs submitted per second, averaged over about 10 s."""
     run: float
-    """Seconds of an attempt, averaged over about twenty; 1 before the first has ended."""
+    """Seconds of an attempt, averaged over about 20; 1 before the first has ended."""
     need: float
     """Jobs that must run at a time so that none waits longer than `wait`."""
     wanted: int
-    """Workers for so many jobs at a time, between `min` and `max`."""
+    """Workers for so many jobs, between `min` and `max`."""
     crew: int
-    """Live workers: seen in the last 12 s."""
+    """Workers seen in the last 12 s."""
     summoned: int
-    """Workers that were summoned and have not registered yet."""
+    """Workers summoned and not registered yet."""
     owed: int
     """Workers to summon now."""
 
@@ -56,9 +56,9 @@ class Pool(_Frozen):
     queues: tuple[str, ...]
     invoker: Kind = "none"
     target: str = ""
-    """The target of the invoker: a URL or the name of a function."""
+    """A URL or the name of a function."""
     min: int = 0
-    """Workers that are kept without jobs."""
+    """Workers kept without jobs."""
     max: int = 10
     wait: float = 5.0
     """Seconds that a job should wait at most."""
@@ -69,34 +69,32 @@ class Pool(_Frozen):
     arrive: float = 15.0
     """Seconds within which a summoned worker must register; then another is summoned."""
     revision: int = 0
-    """Number of changes."""
     summoned: int = 0
-    """Workers summoned so far."""
     arrived: int = 0
-    """Those of them that registered."""
+    """Summoned workers that registered."""
     lost: int = 0
-    """Those that did not register in time."""
+    """Summoned workers that did not register in time."""
     failures: int = 0
-    """Those that could not be invoked."""
+    """Summoned workers that could not be invoked."""
     failed_at: datetime | None = None
     failure: str = ""
     sum: Sum | None = None
 
     @property
     def words(self) -> str:
-        """The settings in the words of the protocol."""
+        """The settings as the protocol spells them."""
         whole = [f"{name}={getattr(self, name)}" for name in _WHOLE]
         durations = [f"{name}={round(getattr(self, name) * 1000)}" for name in _DURATIONS]
         return " ".join([f"queues={','.join(self.queues)}", f"invoker={self.invoker}", *whole, *durations])
 
     @property
     def shown(self) -> "Pool":
-        """A copy without the secret parts of its target."""
+        """A copy without the secrets of its target."""
         return self.model_copy(update={"target": shown(self.target)})
 
 
 def check(pool: Pool) -> None:
-    """Raise Invalid, with the field first. `sublet.scaling.pool_check.check_pool` also checks the target."""
+    """Raises Invalid, with the field first. `sublet.scaling.pool_check.check_pool` also checks the target."""
     if not is_name(pool.name):
         raise Invalid(f"pool {pool.name[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     invalid = next((queue for queue in pool.queues if not is_name(queue)), None)
@@ -122,7 +120,7 @@ def check(pool: Pool) -> None:
 
 
 def shown(target: str) -> str:
-    """Return a target without the user, the password, the query and the fragment of a URL."""
+    """Return a URL without user, password, query and fragment."""
     try:
         parts = urlsplit(target)
     except ValueError:
@@ -159,7 +157,7 @@ def pool_from(name: str, stored: str, counted: Mapping[str, str]) -> Pool:
 
 
 def sum_from(numbers: Mapping[str, int]) -> Sum:
-    """Parse the numbers in the reply of `summon`; `rate`, `run` and `need` are thousandths."""
+    """Parse the numbers of `summon`; `rate`, `run` and `need` are thousandths."""
     parts = {name: numbers[name] / 1000 for name in ("rate", "run", "need")}
     whole = {name: numbers[name] for name in ("ready", "running", "wanted", "crew", "summoned", "owed")}
     return Sum.model_validate(parts | whole)

@@ -13,9 +13,9 @@ from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call, script
 
 LOOKS = 5
-"""Attempts at a change of a pool that keeps changing meanwhile."""
+"""Attempts at a change of a pool that changes meanwhile."""
 MOST = 100
-"""Pools whose sum is read in one list, at most."""
+"""Pools whose sum is read in one list."""
 COUNTED = ("summoned", "arrived", "lost", "failed", "failed_at", "words")
 
 
@@ -23,7 +23,7 @@ class Summoning(NamedTuple):
     """The reply of `summon`."""
 
     given: int
-    """Workers that the caller must invoke now: their ids are `<summons>.1`, `<summons>.2` …"""
+    """Workers to invoke now: their ids are `<summons>.1`, `<summons>.2` …"""
     word: str
     """`leave` or `stay`, for a worker that asked; else empty."""
     settings: str
@@ -33,7 +33,7 @@ class Summoning(NamedTuple):
 
 
 class Elsewhere(NamedTuple):
-    """The numbers of a queue in another partition than the pools: jobs now, and totals."""
+    """The numbers of a queue in another partition: jobs now, and totals."""
 
     queue: str
     ready: int
@@ -55,7 +55,7 @@ def pool(base: str, name: str, revision: int, settings: str, target: str) -> Cal
 def summon(
     base: str, name: str, *, summons: str, n: int, leaver: str = "", elsewhere: Sequence[Elsewhere] = ()
 ) -> Call[Summoning]:
-    """Ask for up to `n` (≤ 100) workers to invoke; with 0, only read the sum. Raises NotFound."""
+    """Ask for up to `n` (≤ 100) workers to invoke; 0 only reads the sum. Raises NotFound."""
 
     def read(reply: list[Any]) -> Summoning:
         given, word, settings, target, *rest = reply
@@ -67,7 +67,7 @@ def summon(
 
 
 def complain(base: str, name: str, *, summons: str, n: int, words: str) -> Call[str]:
-    """Report why `n` summoned workers could not be invoked: `noted`."""
+    """Report why `n` summoned workers could not be invoked."""
     return script("complain").call(base, bytes.decode, pool=name, summons=summons, n=n, words=words)
 
 
@@ -113,7 +113,7 @@ def put(bases: Sequence[str], wanted: Pool, revision: int | None = None) -> Plan
 
 
 def remove(bases: Sequence[str], name: str, revision: int | None = None) -> Plan[str]:
-    """Remove a pool, if there is one: `removed`. Raises Changed."""
+    """Remove a pool, if it exists: `removed`. Raises Changed."""
     if not is_name(name):
         raise Invalid(f"pool {name[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     for looks in range(1 if revision is not None else LOOKS, 0, -1):
@@ -138,9 +138,7 @@ def look(bases: Sequence[str], pool: Pool) -> Plan[Pool]:
 
 
 def look_at_all(bases: Sequence[str], name: str = "") -> Plan[list[Pool]]:
-    """Return all pools, or the named one, with their sums (at most a hundred). Writes nothing. Raises
-    NotFound.
-    """
+    """Return all pools, or the named one, with sums for a hundred. Writes nothing. Raises NotFound."""
     found = [(yield from get(bases, name))] if name else (yield from known(bases))
     looked: list[Pool] = []
     for one in found:
@@ -155,7 +153,7 @@ def look_at_all(bases: Sequence[str], name: str = "") -> Plan[list[Pool]]:
 def ask(
     bases: Sequence[str], name: str, queues: Sequence[str], *, summons: str, n: int, leaver: str = ""
 ) -> Plan[Summoning]:
-    """Ask for up to `n` workers to invoke, or whether a worker may leave. Sends the numbers of queues in other
+    """Ask for up to `n` workers, or whether a worker may leave. Sends the numbers of queues in other
     partitions.
     """
     elsewhere: list[Elsewhere] = []
@@ -204,7 +202,7 @@ def _pool(name: str, stored: str, counted: Mapping[str, str]) -> Pool | None:
 
 
 def _revision(stored: str) -> int:
-    """0 for an invalid entry, whose change the script then refuses."""
+    """0 for an invalid entry, whose change the script refuses."""
     head = stored.partition(" ")[0]
     return int(head) if head.isascii() and head.isdigit() else 0
 

@@ -1,8 +1,8 @@
 """Count the backlog of each queue again, while workers and producers go on. Plans, without I/O.
 
 All unfinished jobs are read, then those that changed by the event stream, until none changes before the
-call that writes the counts: the script refuses them otherwise. The stream keeps 10,000 events, so it is
-read during the scan as well.
+call that writes the counts; else the script refuses them. The stream keeps 10,000 events, so it is read
+during the scan, too.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,16 +17,16 @@ from sublet.protocol.scripts import Call
 PAGE = 500
 """Jobs read in one round trip, about."""
 WALKS, ROUNDS = 3, 50
-"""Attempts: scans of all jobs, and per scan reads of the changed jobs."""
+"""Scans of all jobs, and per scan reads of the changed jobs."""
 MOVED, PAGES = 1000, 20
 """Events in one round trip, and round trips after which the stream counts as too busy."""
 FOLLOW = 5
-"""Pages of the scan after which the events are read."""
+"""Pages of the scan between two reads of the events."""
 QUEUES = 100
 
 
 class Held(NamedTuple):
-    """The part of an unfinished job in the backlog of its queue."""
+    """An unfinished job's part of its queue's backlog."""
 
     queue: str
     bytes: int
@@ -38,7 +38,7 @@ class Recounted(NamedTuple):
 
     jobs: int
     found: list[tuple[str, str]]
-    """The queues whose counts were wrong, with the wrong counts."""
+    """Queues with wrong counts, and these."""
     busy: bool
     """Too many jobs changed for an exact count."""
 
@@ -73,7 +73,7 @@ class ChangedJobs:
         self._ids: set[str] = set()
 
     def follow(self) -> Plan[bool]:
-        """Read on to the last event. False if unread events were trimmed, or if there are too many."""
+        """Read to the last event. False if unread events were trimmed, or for too many."""
         for _ in range(PAGES):
             found = yield _since(self.base, self.stamp)
             if found is None:
@@ -112,9 +112,7 @@ def recount(base: str, how: str = "mend") -> Plan[Recounted]:
 def _write(
     base: str, how: str, stamp: str, sums: Sums, settled: set[str], found: dict[str, str]
 ) -> Plan[bool]:
-    """Send the sums of all queues that are not in `settled`. Are all settled now? Adds to `settled` and
-    `found`.
-    """
+    """Send the sums of queues that are not in `settled`. True once all are. Adds to `settled` and `found`."""
     names = sorted(sums.queues.keys() - settled)
     for i in range(0, len(names), QUEUES):
         some = names[i : i + QUEUES]
@@ -131,7 +129,7 @@ def _write(
 
 
 def _walk(base: str, sums: Sums, changed: ChangedJobs) -> Plan[bool]:
-    """Is it known which jobs changed meanwhile?"""
+    """False if it is unknown which jobs changed."""
     names: list[str] = yield reads.queues(base)
     pages = 0
     for structure in ("running", "scheduled", *(f"queue:{name}" for name in names)):
@@ -148,7 +146,7 @@ def _walk(base: str, sums: Sums, changed: ChangedJobs) -> Plan[bool]:
 
 
 def _read(base: str, ids: Sequence[str], sums: Sums) -> Plan[None]:
-    """Finished and missing jobs are removed from the sums."""
+    """Removes finished and missing jobs from the sums."""
     for i in range(0, len(ids), PAGE):
         some = ids[i : i + PAGE]
         for job_id, one in zip(some, (yield _jobs(base, some)), strict=True):
@@ -156,7 +154,7 @@ def _read(base: str, ids: Sequence[str], sums: Sums) -> Plan[None]:
 
 
 def members(base: str, structure: str, cursor: int) -> Call[tuple[int, list[str]]]:
-    """Read some members of a sorted set, and the next cursor (0 at the end). No member that stays throughout is missed."""
+    """Read some members of a sorted set, and the next cursor (0 at the end). No member that stays is missed."""
 
     def read(reply: Sequence[Any]) -> tuple[int, list[str]]:
         flat = (
@@ -203,7 +201,6 @@ def _counted(base: str) -> Call[set[str]]:
 
 
 def _last(base: str) -> Call[str]:
-    """Empty without events."""
     return Call(
         (("XREVRANGE", keys.events(base), "+", "-", "COUNT", 1),),
         lambda reply: reply[0][0].decode() if reply else "",
@@ -211,7 +208,7 @@ def _last(base: str) -> Call[str]:
 
 
 def _since(base: str, stamp: str) -> Call[tuple[str, set[str], bool] | None]:
-    """Return the last id, the jobs, and whether there are more; None if events were trimmed."""
+    """The last id, the jobs, and whether there are more; None if events were trimmed."""
     after = reads.events(base, stamp or "0", MOVED)
 
     def read(reply: Sequence[Any]) -> tuple[str, set[str], bool] | None:

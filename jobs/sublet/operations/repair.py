@@ -1,8 +1,8 @@
-"""Find inconsistent data of a namespace and repair it, while workers go on. Plans, without I/O.
+"""Find inconsistent data and repair it, while workers go on. Plans, without I/O.
 
-All keys and members of sorted sets are scanned, and checked by the script `repair`. Its reports are sent
-again to be repaired: the script decides by the current data. Jobs return to a queue by ms of the submit and
-id, within a batch of `FOUND`.
+All keys and members of sorted sets are checked by the script `repair`. Its reports are sent again to be
+repaired: the script decides by the current data. Jobs return to a queue by ms of the submit and id, within
+a batch of `FOUND`.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,13 +17,13 @@ from sublet.protocol.reads import together
 from sublet.protocol.scripts import Call
 
 PAGE = 500
-"""Keys that one scan step returns, about."""
+"""Keys of one scan step, about."""
 CALL = 25
-"""Items in one call: each takes a dozen reads, and the repair of a job several writes."""
+"""Items in one call: each takes a dozen reads, and a repair several writes."""
 FOUND = 100_000
 """Inconsistencies that are repaired before the scan goes on."""
 ROUNDS, LIMIT = 3, 100
-"""Rounds of repair, as one may reveal further inconsistencies; and scans that end early at `FOUND`."""
+"""Rounds of repair, as one may reveal more; and scans that end early at `FOUND`."""
 KINDS = {
     "job": "job",
     "worker": "worker",
@@ -32,16 +32,16 @@ KINDS = {
     "crew": "pool",
     "summons": "pool",
 }
-"""The kind of item to which a key belongs, by the word after the base."""
+"""The kind of an item, by the word after the base in its key."""
 PAIRS = {"workers": "worker", "schedules": "schedule"}
-"""The sorted sets whose members are not jobs."""
+"""Sorted sets whose members are not jobs."""
 BESIDE = (*PAIRS.values(), "pool")
 NO_TEXT = "\ufffd"
 """Replaces bytes that are not UTF-8. Such members cannot be sent; they are reported with their key."""
 UNFINISHED = ("scheduled", "running")
 """Structures, beside queues, where a member without its hash is a lost job."""
 ALONE = ("foreign", "waits")
-"""Only reported: data that no script of ours writes, and items that cannot be checked because of it."""
+"""Only reported: data that no Sublet script writes, and items that cannot be checked for it."""
 
 
 class Fault(NamedTuple):
@@ -57,19 +57,19 @@ class Fault(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The full key of the item."""
+        """The item's full key."""
         if self.seen_in in ("key", "base"):
             return self.name
         return f"{self.base}:{self.seen_in if self.seen_in in BESIDE else 'job'}:{self.name}"
 
     @property
     def is_lost(self) -> bool:
-        """Is it a lost job?"""
+        """Whether it is a lost job."""
         return self.seen_in not in BESIDE and not {"gone", "lost"}.isdisjoint(self.words.split(", "))
 
     @property
     def order(self) -> tuple[int, int, str]:
-        """Sort key of repairs: superfluous entries first, then missing ones in the order of the submits."""
+        """Order of repairs: superfluous entries, then missing ones by submit."""
         _, _, rest = self.words.partition("placed ")
         moment = rest.partition(",")[0].rpartition(" ")[2]
         return (1, int(moment), self.name) if moment.isdigit() else (0, 0, "")
@@ -79,7 +79,7 @@ class Audit(NamedTuple):
     """The result of a scan."""
 
     looked: int
-    """The number of items that were checked."""
+    """Items that were checked."""
     whole: bool
     faults: list[Fault]
 
@@ -100,7 +100,7 @@ class Scan:
 
     @property
     def enough(self) -> bool:
-        """Has the scan reached a limit?"""
+        """Whether a limit is reached."""
         return len(self.faults) >= FOUND or (self.most is not None and self.looked >= self.most)
 
     def run(self) -> Plan[bool]:
@@ -168,7 +168,7 @@ class Scan:
         yield from self._flush(CALL - 1)
 
     def _flush(self, left: int) -> Plan[None]:
-        """Check the collected items until `left` remain."""
+        """Until `left` remain."""
         while len(self._todo) > left:
             some, self._todo = self._todo[:CALL], self._todo[CALL:]
             self.faults += yield from ask(self.base, "look", some)
@@ -179,7 +179,7 @@ class Scan:
 def audit(
     bases: Sequence[str], most: int | None = None, report: Report = lambda looked, faults: None
 ) -> Plan[Audit]:
-    """Check everything in these partitions, or about `most` items in each. Writes nothing."""
+    """Check these partitions, or about `most` items in each. Writes nothing."""
     looked, whole, faults = 0, True, list[Fault]()
     for base in bases:
         scan = Scan(base, most, lambda n, found: report(looked + n, len(faults) + found))  # noqa: B023  # called in this iteration only
@@ -194,7 +194,7 @@ def audit(
 def repair(
     bases: Sequence[str], report: Report = lambda looked, faults: None
 ) -> Plan[tuple[Audit, list[Fault]]]:
-    """Repair all but the data in `ALONE`. Returns the last audit, and all that was repaired."""
+    """Repair all but the data in `ALONE`. Returns the last audit, and all repairs."""
     mended: list[Fault] = []
     rounds = walks = 0
     while True:
@@ -209,7 +209,7 @@ def repair(
 
 
 def mend(base: str, faults: Sequence[Fault], number: int) -> Plan[list[Fault]]:
-    """Repair faults of one of `number` partitions, in their order. Returns the repaired ones."""
+    """Repair faults of one of `number` partitions, in order. Returns the repaired ones."""
     done: list[Fault] = []
     if any(fault.seen_in == "base" for fault in faults):
         yield verbs.init(base, number)
@@ -227,7 +227,7 @@ def mend(base: str, faults: Sequence[Fault], number: int) -> Plan[list[Fault]]:
 
 
 def ask(base: str, how: str, seen: Sequence[tuple[str, str]]) -> Plan[list[Fault]]:
-    """Send items to the script. If a key has a wrong type, send each item alone, and report the key."""
+    """Send items to the script; each alone, if a key has a wrong type, to report that key."""
     try:
         answers = yield verbs.repair(base, how, seen)
     except (Unfit, Invalid):
@@ -245,7 +245,7 @@ def ask(base: str, how: str, seen: Sequence[tuple[str, str]]) -> Plan[list[Fault
 
 
 def _mark_gone(base: str, faults: Sequence[Fault]) -> Plan[list[Fault]]:
-    """Report members of structures of unfinished jobs that have no hash as `gone`."""
+    """Report members of structures of unfinished jobs without a hash as `gone`."""
     names = [fault.name for fault in faults if _may_be_gone(fault)]
     there = (yield _exist(base, names)) if names else []
     gone = {name for name, is_there in zip(names, there, strict=True) if not is_there}
@@ -257,15 +257,13 @@ def _mark_gone(base: str, faults: Sequence[Fault]) -> Plan[list[Fault]]:
 
 
 def _may_be_gone(fault: Fault) -> bool:
-    """Was only a member of a structure of unfinished jobs, or only a deduplication key, inconsistent?"""
+    """Whether only a member of a structure of unfinished jobs, or a deduplication key, was inconsistent."""
     waited = fault.seen_in in UNFINISHED or fault.seen_in.startswith("queue:")
     return (waited and fault.words == "stray") or fault.words == "stray, unlocked"
 
 
 def _find_wrong_type(fault: Fault) -> Plan[list[Fault]]:
-    """Find the key of a wrong type that made the script fail: a related key, for which the item waits, or the
-    item itself.
-    """
+    """The key of a wrong type that made the script fail: a related key, for which the item waits, or its own."""
     base, queue, key = fault.base, "", ""
     if fault.seen_in not in BESIDE:
         try:
@@ -313,7 +311,7 @@ def _page(base: str, cursor: int) -> Call[tuple[int, list[tuple[str, str]]]]:
 
 
 def _holders(base: str, locks: Sequence[str]) -> Call[list[str]]:
-    """Read the ids of the jobs that hold these deduplication keys; empty for a missing key."""
+    """The jobs that hold these deduplication keys; empty for a missing key."""
     commands = (("MGET", *(f"{base}:key:{lock}" for lock in locks)),)
     return Call(commands, lambda reply: [(name or b"").decode("utf-8", "replace") for name in reply])
 

@@ -1,4 +1,4 @@
-"""Statistics of queues, from the counters of the scripts. Without I/O."""
+"""Statistics of queues, from the scripts' counters. Without I/O."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from sublet.protocol.reads import TOTALS, number, pairs, shown, together
 from sublet.protocol.scripts import Call
 
 BOUNDS = (5, 20, 100, 500, 1000, 2000, 5000, 15_000, 60_000, 300_000, 900_000, 3_600_000)
-"""Upper bounds of the classes of a histogram (ms), as in the scripts; the last class is unbounded."""
+"""Upper bounds (ms) of a histogram's classes, as in the scripts; the last class is unbounded."""
 MOST = 1000
-"""Queues that are read, at most."""
+"""Queues that are read."""
 SEEN = 60_000
 """ms within which a live worker was last seen."""
 OTHERS = "*"
-"""The name of the sum of further queues, if there are very many."""
+"""Name of the sum of further queues."""
 
 _FINISHED = ("completed", "dead", "cancelled")
 _CLASSES = (*map(str, BOUNDS), "inf")
@@ -29,7 +29,7 @@ _FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """A histogram of durations: the number per class (not cumulative), and the total in ms."""
+    """Durations: their number per class (not cumulative), and the total in ms."""
 
     classes: tuple[int, ...] = (0,) * len(_CLASSES)
     total_ms: int = 0
@@ -41,13 +41,13 @@ class Times:
 
     @property
     def count(self) -> int:
-        """The number of durations."""
+        """Number of durations."""
         return sum(self.classes)
 
 
 @dataclass(frozen=True, slots=True)
 class QueueNumbers:
-    """Statistics of one queue: current sizes, and totals since it was first used."""
+    """One queue: current sizes, and totals since its first use."""
 
     name: str
     scheduled: int
@@ -56,11 +56,11 @@ class QueueNumbers:
     paused: bool
     head: str | None
     wait: Times
-    """The time from when a job was first due to its first claim."""
+    """Time from when a job was first due to its first claim."""
     completed: Times
-    """The duration of attempts that returned a result."""
+    """Attempts that returned a result."""
     failed: Times
-    """The duration of attempts whose worker reported a failure."""
+    """Attempts whose worker reported a failure."""
     dead: int
     cancelled: int
 
@@ -78,13 +78,13 @@ class Survey:
     """The worker or tick that last did maintenance; empty before the first."""
     known: int
     busy: dict[str, int]
-    """Queues with unfinished jobs, and their number: all such queues, if they are few."""
+    """Queues with unfinished jobs, and their number: all, if they are few."""
     others: frozenset[str]
     """Other queues: all, if they are few."""
 
 
 def survey(base: str) -> Call[Survey]:
-    """Read a partition as a whole, in one round trip; about a thousand queues at most."""
+    """Read a partition in one round trip; about a thousand queues at most."""
 
     def read(reply: Sequence[Any]) -> Survey:
         time, fields, lines, known, backlog, queues, *sizes = reply
@@ -114,7 +114,7 @@ def survey(base: str) -> Call[Survey]:
 
 
 def busiest(found: Mapping[str, Survey]) -> dict[str, list[str]]:
-    """Choose at most `MOST` queues per base to read: the busiest first, then the others by name."""
+    """Choose up to `MOST` queues per base: the busiest first, then by name."""
     places = [
         (-survey.busy.get(name, 0), name, base)
         for base, survey in found.items()
@@ -127,7 +127,7 @@ def busiest(found: Mapping[str, Survey]) -> dict[str, list[str]]:
 
 
 def queues(base: str, names: Sequence[str]) -> Call[list[QueueNumbers]]:
-    """Read the statistics of these queues, known or not. `*`: all queues that are counted together."""
+    """Read these queues, known or not. `*`: all that are counted together."""
 
     def read(reply: Sequence[Any]) -> list[QueueNumbers]:
         settings, backlog, counted, *rest = reply
@@ -155,7 +155,7 @@ def queues(base: str, names: Sequence[str]) -> Call[list[QueueNumbers]]:
 def _queue(
     name: str, settings: bytes | None, backlog: Sequence[Any], counted: Sequence[Any], queued: Any, head: Any
 ) -> QueueNumbers:
-    """The reads are not atomic, so a difference may be a little off; it is never below 0."""
+    """The reads are not atomic: a difference may be a little off, but not below 0."""
     jobs, running = max(0, _whole(backlog[0])), max(0, _whole(backlog[1]))
     numbers = dict(zip(_FIELDS, map(_whole, counted), strict=True))
     wait, completed, failed = _times(numbers)
@@ -180,7 +180,7 @@ def _times(numbers: Mapping[str, int]) -> Iterator[Times]:
 
 
 def _whole(value: bytes | None) -> int:
-    """0 if it is missing or invalid."""
+    """0 if missing or invalid."""
     try:
         return int(value or 0)
     except ValueError:
@@ -188,7 +188,7 @@ def _whole(value: bytes | None) -> int:
 
 
 def due(base: str, job_ids: Sequence[str]) -> Call[list[int | None]]:
-    """Read since when (ms) each of these jobs has been due; None for a missing job."""
+    """Read since when (ms) each job has been due; None for a missing one."""
 
     def read(reply: Sequence[Any]) -> list[int | None]:
         return [_due(spec, ended or b"") if spec else None for spec, ended in reply]
@@ -211,5 +211,5 @@ def _due(spec: bytes, ended: bytes) -> int | None:
 
 
 def here(base: str, now: int) -> Call[int]:
-    """Count the workers that were seen in the last minute."""
+    """Count the workers seen in the last minute."""
     return Call((("ZCOUNT", keys.workers(base), now - SEEN, "+inf"),), int)

@@ -1,6 +1,6 @@
-"""List and drain registered workers; end the leases of those that are gone. Plans, without I/O.
+"""List and drain workers; end the leases of those that are gone. Plans, without I/O.
 
-Registrations are stored in partition 0, leases in the partitions of their jobs.
+Registrations are in partition 0, leases in the partitions of their jobs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,15 +15,15 @@ from sublet.protocol.reads import DIGITS, LAST, json_of, number, pairs, shown, t
 from sublet.protocol.scripts import Call
 
 MOST = 1000
-"""Workers in a list, at most; the latest seen first."""
+"""Workers in a list; the latest seen first."""
 SHOWN = 100
-"""Ids of a worker's jobs in a list, at most."""
+"""Job ids of one worker in a list."""
 PAGE = 500
 """Running jobs read in one round trip."""
 
 
 def workers(bases: Sequence[str], *, jobs: bool = True) -> Plan[list[WorkerInfo]]:
-    """List the registered workers, the latest seen first; with `jobs`, with their leases."""
+    """List the workers, the latest seen first; with `jobs`, with their leases."""
     seen = yield _seen(bases[0])
     found: list[WorkerInfo] = (yield _cards(bases[0], seen)) if seen else []
     held = (yield from _held(bases, {worker.name for worker in found})) if jobs and found else {}
@@ -46,7 +46,7 @@ def drain(bases: Sequence[str], name: str) -> Plan[str]:
 
 
 def worker(bases: Sequence[str], name: str) -> Plan[WorkerInfo]:
-    """Read one registered worker, without its leases. Raises Invalid or NotFound."""
+    """Read one worker, without its leases. Raises Invalid or NotFound."""
     if not keys.is_name(name):
         raise Invalid(f"worker {name[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     found: list[WorkerInfo] = yield _cards(bases[0], [(name, datetime.now(UTC))])
@@ -59,8 +59,7 @@ def reconcile(bases: Sequence[str], gone: Mapping[str, str]) -> Plan[int]:
     """Remove workers (name → life) that are certainly gone, and end their leases. Returns the number of
     leases.
 
-    A worker registers before it claims: if a name has the same life after its leases were read, they belong
-    to that life.
+    A worker registers before it claims: leases belong to a life that is unchanged after they were read.
     """
     if not gone:
         return 0
@@ -78,7 +77,7 @@ def reconcile(bases: Sequence[str], gone: Mapping[str, str]) -> Plan[int]:
 
 
 def _held(bases: Sequence[str], names: set[str]) -> Plan[dict[str, list[tuple[str, str, int]]]]:
-    """Read the leases of these workers: base, job and attempt of each."""
+    """Base, job and attempt of each lease."""
     held: dict[str, list[tuple[str, str, int]]] = {}
     for base in bases:
         cursor, more = 0, True
@@ -92,7 +91,7 @@ def _held(bases: Sequence[str], names: set[str]) -> Plan[dict[str, list[tuple[st
 
 
 def _seen(base: str) -> Call[list[tuple[str, datetime]]]:
-    """Read the valid names of workers and when each was last seen, the latest first."""
+    """Valid names, and when each was last seen, the latest first."""
 
     def read(reply: Sequence[Any]) -> list[tuple[str, datetime]]:
         flat = (
@@ -111,7 +110,7 @@ def _seen(base: str) -> Call[list[tuple[str, datetime]]]:
 
 
 def _cards(base: str, seen: Sequence[tuple[str, datetime]]) -> Call[list[WorkerInfo]]:
-    """Missing and incomplete ones are left out."""
+    """Without missing and incomplete ones."""
 
     def read(reply: Sequence[Any]) -> list[WorkerInfo]:
         found = zip(seen, (pairs(fields) if fields else {} for fields in reply), strict=True)
@@ -139,7 +138,7 @@ def _worker(name: str, seen_at: datetime, fields: dict[str, bytes]) -> WorkerInf
 
 
 def _running(base: str, cursor: int) -> Call[tuple[int, list[str]]]:
-    """Read the ids of some running jobs, and the next cursor (0 at the end). No job that runs throughout is missed."""
+    """Ids of some running jobs, and the next cursor (0 at the end). No job that runs throughout is missed."""
 
     def read(reply: Sequence[Any]) -> tuple[int, list[str]]:
         ids = reply[1][::2] if reply[1] and isinstance(reply[1][0], bytes) else [pair[0] for pair in reply[1]]
