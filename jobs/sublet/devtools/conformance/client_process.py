@@ -16,7 +16,6 @@ from sublet.errors import Invalid
 from sublet.tasks.bound_process import spawn_bound
 
 SUBMIT_SECONDS = 20.0
-"""The time limit of one `submit`."""
 POLL = 0.05
 """Seconds between two checks of a process."""
 LAST_WORDS = 400
@@ -24,7 +23,7 @@ LAST_WORDS = 400
 
 
 class Client:
-    """The command line of a client. Raises Invalid if the program does not exist."""
+    """A client's command line. Raises Invalid if the program does not exist."""
 
     def __init__(self, command: Sequence[str]) -> None:
         program = shutil.which(command[0])
@@ -55,7 +54,7 @@ class Process:
         return self._process.poll()
 
     async def wait(self, seconds: float) -> int | None:
-        """Wait for its exit code; None if it still runs after the timeout."""
+        """Return its exit code; None if it still runs after the timeout."""
         for _ in range(max(1, round(seconds / POLL))):
             if self.exit is not None:
                 break
@@ -88,7 +87,7 @@ class Process:
         return _read(self._out)
 
     def words(self) -> str:
-        """The last of its output on one line, for a message."""
+        """The end of its output on one line, for a message."""
         tail = " ".join((_read(self._err).strip() or self.said().strip()).split())
         return (
             f": …{tail[-LAST_WORDS:]}"

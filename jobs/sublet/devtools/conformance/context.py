@@ -1,4 +1,4 @@
-"""The context of one trial: a new namespace, a proxy in front of the server, the client's processes, and queries on them."""
+"""A trial's context: a new namespace, a proxy in front of the server, the client's processes."""
 
 import asyncio
 import contextlib
@@ -20,14 +20,14 @@ from sublet.protocol import keys, reads, verbs
 from sublet.protocol.scripts import Call
 
 PATIENCE = 12.0
-"""The default timeout of a wait, in seconds."""
+"""In seconds."""
 KEPT = 0.2
 """Seconds for which a held job must stay running."""
 ENDINGS = ("complete", "fail", "release")
 
 
 class RuleBroken(Exception):
-    """The client broke a rule; the message says how."""
+    """The client broke a rule; the message describes how."""
 
 
 class WorkerEnded(RuleBroken):
@@ -46,7 +46,6 @@ class TrialContext:
         self.workers: list[Process] = []
         """Workers that must not end by themselves."""
         self.started = 0
-        """The number of started workers."""
         self._client = client
         self._folder = tempfile.TemporaryDirectory(prefix="sublet-", ignore_cleanup_errors=True)
         self._transport = Transport(self.settings)
@@ -124,11 +123,11 @@ class TrialContext:
         return [seen for seen in self.seen(*verbs) if job_id in seen.args]
 
     async def run(self, call: Any) -> Any:
-        """Run a call on the server, past the proxy."""
+        """Call the server past the proxy."""
         return await self._transport.run(call)
 
     async def raw(self, *words: Any) -> Any:
-        """Run a command on the server, past the proxy."""
+        """Run a command past the proxy."""
         return await self.run(Call((words,), lambda reply: reply))
 
     async def submit(self, task: str, payload: Any = None, rules: str = "", queue: str = "first") -> str:
@@ -167,7 +166,7 @@ class TrialContext:
         return await self.job(job_id)
 
     async def running(self, job_id: str) -> str:
-        """Wait until the client holds a job, and return the token."""
+        """Wait until the client holds a job; return the token."""
         await self.until(lambda: self.claim_of(job_id) is not None, "a queued job was not claimed")
         claim = self.claim_of(job_id)
         return claim.token() if claim else ""
@@ -191,8 +190,8 @@ class TrialContext:
                 return
 
     async def until(self, holds: Callable[[], bool], what: str, seconds: float = 0) -> None:
-        """Wait for a condition. Raises RuleBroken with `what` at the timeout, WorkerEnded when the worker has
-        ended.
+        """Wait for a condition. Raises RuleBroken with `what` at the timeout, WorkerEnded after the worker's
+        end.
         """
 
         async def check() -> bool:
@@ -214,7 +213,7 @@ class TrialContext:
 
     @contextlib.contextmanager
     def rule(self, name: str) -> Iterator[None]:
-        """Record for a rule whether the block passes or raises RuleBroken."""
+        """Record whether the block passes or raises RuleBroken."""
         try:
             yield
         except RuleBroken as broken:

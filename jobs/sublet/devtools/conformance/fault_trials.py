@@ -23,13 +23,12 @@ OBSERVED = 6.0
 SPARE = 1
 """Commands that it may send in this time in addition to one per second."""
 PROMPT = 1.0
-"""Seconds within which a submitted job must be claimed. For a job that becomes due, half of it."""
+"""Seconds within which a submitted job must be claimed; half of it for a job that becomes due."""
 STOP_SECONDS = 15.0
 AWAY = 1.1
 """Seconds for which the server is unreachable."""
 BUSY, MAX_CALLS = 2.0, 10
-"""Seconds for which a worker without available work is observed, and the maximum number of script calls per
-second."""
+"""Seconds for which a worker without available work is observed, and its maximum script calls per second."""
 
 
 async def forgotten(context: TrialContext) -> None:
@@ -63,7 +62,7 @@ def _was_answered(context: TrialContext, job_id: str, verb: str) -> bool:
 
 
 async def lost_claim(context: TrialContext) -> None:
-    """Lose the reply of a claim with jobs; then withhold the reply of another one on an open connection."""
+    """Lose the reply of a claim with jobs; then withhold that of another on an open connection."""
     with context.rule("repeats-claim"):
         context.proxy.faults.append(Fault("claim", REPLY_LOST, lambda seen: bool(seen.given())))
         ids = [await context.submit("sleep", {"seconds": 0.5}) for _ in range(2)]
@@ -89,9 +88,7 @@ async def lost_claim(context: TrialContext) -> None:
 
 
 async def lost_heartbeat(context: TrialContext) -> None:
-    """Withhold the reply of one heartbeat, lose the reply of the next, and lose the request of the one after
-    it.
-    """
+    """Withhold one heartbeat's reply, lose the next reply, and lose the request after it."""
     kept_back = Fault("heartbeat", SILENT)
     reply = Fault("heartbeat", REPLY_LOST, lambda seen: kept_back.spent)
     context.proxy.faults += [kept_back, reply, Fault("heartbeat", REQUEST_LOST, lambda seen: reply.spent)]
@@ -148,7 +145,7 @@ async def _check_repeated(context: TrialContext, job_id: str, verb: str) -> None
 
 
 async def away(context: TrialContext) -> None:
-    """Break all connections and refuse new ones for AWAY seconds, during a heartbeat and during an ending."""
+    """Break all connections and refuse new ones for AWAY seconds, during a heartbeat and an ending."""
     with context.rule("server-away"):
         await context.work()
         job_id = await context.submit("sleep", {"seconds": LEASE / 3 + 0.3})

@@ -1,4 +1,4 @@
-"""A proxy on loopback between a client and its server. It records each command, and injects faults on demand."""
+"""A proxy on loopback between a client and its server: it records each command and injects faults."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ NOSCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
 LOADING = b"-LOADING Redis is loading the dataset in memory\r\n"
 REQUEST_LOST, REPLY_LOST, FORGOTTEN, REFUSED = "request lost", "reply lost", "script forgotten", "refused"
 SILENT = "reply kept back"
-"""The connection stays open after the command, but carries nothing more: only a timeout detects it."""
+"""The connection stays open but carries nothing more: only a timeout detects it."""
 HANDSHAKE = {"HELLO", "AUTH", "SELECT", "CLIENT", "PING", "QUIT", "COMMAND"}
 """Commands that set up a connection."""
 
@@ -30,7 +30,7 @@ class Seen:
 
     at: float
     name: str
-    """The name of the Redis command in capitals."""
+    """The Redis command's name in capitals."""
     verb: str
     """The verb, if it calls a Sublet script."""
     args: list[str]
@@ -48,7 +48,7 @@ class Seen:
         return self.reply if isinstance(self.reply, ErrorReply) else ""
 
     def given(self) -> list[str]:
-        """The ids of the jobs in a claim's reply."""
+        """The job ids in a claim's reply."""
         many = self.verb == "claim" and isinstance(self.reply, list)
         return [text(self.reply[i]) for i in range(3, len(self.reply), 6)] if many else []
 
@@ -59,7 +59,7 @@ class Seen:
 
 @dataclass
 class Fault:
-    """A fault to inject once: into the first command of a verb for which `when` is true."""
+    """A fault for the first command of a verb for which `when` is true."""
 
     verb: str
     fate: str
@@ -88,7 +88,7 @@ class Proxy:
         """Answer each script call with LOADING."""
         self._verbs = {script(name).sha: name for name in NAMES}
         self.broken: set[int] = set()
-        """Connections that a fault broke. The client may not have read their last replies."""
+        """Connections that a fault broke: the client may not have read their last replies."""
         self._opened = 0
         self._known: Counter[str] = Counter()
         self._links: set[asyncio.Task[None]] = set()
@@ -219,14 +219,12 @@ class _Link:
         self._commands.put_nowait(None)
 
     def _hang_up(self) -> None:
-        """Close the server's connection when the client's ends: a read still blocked on it would consume a
-        wake-up in vain.
-        """
+        """Close the server's connection with the client's: a read still blocked on it would consume a wake-up."""
         with contextlib.suppress(OSError):
             self._server_writer.write_eof()
 
     async def _pass_on(self, raw: bytes, words: list[bytes]) -> bool:
-        """Handle one command, as far as its faults allow. Return False if the connection has ended."""
+        """Return False if the connection has ended."""
         proxy, seen = self._proxy, self._proxy.note(words, self._number)
         if proxy.strikes(seen, REQUEST_LOST):
             return False
@@ -258,7 +256,7 @@ class _Link:
         return True
 
     async def _hold(self) -> None:
-        """Send nothing more until the client closes this connection. Its further input is dropped."""
+        """Send nothing more until the client closes this connection. Its input is dropped."""
         while (command := await self._commands.get()) is not None:
             self._proxy.note(command[1], self._number).fate = REQUEST_LOST
 

@@ -1,4 +1,4 @@
-"""Read Redis's wire protocol frame by frame, as far as a proxy needs it."""
+"""Read Redis's wire protocol frame by frame."""
 
 import asyncio
 from typing import Any

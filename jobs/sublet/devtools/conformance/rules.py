@@ -1,4 +1,4 @@
-"""The rules of the protocol that can be observed from outside, and advice for each."""
+"""The protocol's rules that can be observed from outside, and advice for each."""
 
 from typing import NamedTuple
 
@@ -69,7 +69,7 @@ RULES = (
     Rule("sigterm", "MUST", "SIGTERM ends it within 15 s with exit code 0, what it held given back or finished, no process left",
          "on SIGTERM claim no more, stop or finish the tasks, release(id, token, 0, reason), end your children, exit 0"),
 )  # fmt: skip
-"""All rules, in the order in which they are reported."""
+"""In the order in which they are reported."""
 
 BY_NAME = {rule.name: rule for rule in RULES}
 
@@ -85,11 +85,11 @@ TIMED = {
     "wakes",
     "appointment",
 }
-"""Rules that depend on timing. A busy machine may break them, so a failure is tried a second time."""
+"""Rules that a busy machine may break, so a failure is tried a second time."""
 
 
 class Verdict(NamedTuple):
-    """The verdict on a rule: kept, or what was observed instead."""
+    """The verdict on a rule: kept, or the observation against it."""
 
     rule: Rule
     seen: str
@@ -101,7 +101,7 @@ class Verdict(NamedTuple):
 
 
 class Judge:
-    """Collects observations on some rules. The first observation against a rule decides."""
+    """Collects observations on some rules: the first one against a rule decides."""
 
     def __init__(self, names: set[str]) -> None:
         self.names = names
@@ -112,7 +112,7 @@ class Judge:
         return bool(self.names & set(names))
 
     def note(self, name: str, seen: str = "") -> None:
-        """Record that a rule was kept, or what was observed against it."""
+        """Record that a rule was kept, or the observation against it."""
         if name in self.names:
             self._seen[name] = self._seen.get(name) or seen
 

@@ -1,4 +1,4 @@
-"""The run: the trials with the rules that each checks, several at a time."""
+"""The run: trials with the rules that each checks, several at a time."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,6 @@ from sublet.devtools.conformance.rules import BY_NAME, TIMED, Judge, Verdict
 from sublet.errors import JobsError, Refused
 
 AT_ONCE = 6
-"""Concurrent trials."""
 TRIAL_SECONDS = 60.0
 """The last time limit of a trial: each wait in it is shorter."""
 FIRST_SLEEP, TASKS_SECONDS = 0.5, 4.0
@@ -24,7 +23,7 @@ INTERFACE = (
     "submit uses the first), SUBLET_SLOTS, SUBLET_LEASE (seconds) and SUBLET_PARTITIONS=1 in its environment. Give it the three "
     'tasks `echo` (its result is its whole payload), `sleep` {"seconds": N} and `boom` {"message": M}, which fails with message M'
 )
-"""The requirements for a client, for the error message of one that does not meet them."""
+"""The requirements for a client, for an error message."""
 COMMAND_RULES = ("claim-ids", "own-name", "names-queues", "durations", "scripts-only")
 """Rules that every trial with a worker checks."""
 
@@ -66,11 +65,11 @@ async def examine(
     names: set[str] | None = None,
     report: Callable[[int, int], None] = lambda done, of: None,
 ) -> list[Verdict]:
-    """Run the trials of these rules (default: all) against a client. Return a verdict for each rule.
+    """Run the trials of these rules (default: all) against a client. Return a verdict per rule.
 
-    Takes less than a minute for a conforming client. `report` is called with the numbers of finished and of
-    all trials. No process of the client is left. Raises Invalid if the command does not exist, JobsError if
-    it sends no claim, Unavailable if the server does not answer.
+    Takes less than a minute for a conforming client. `report` gets the numbers of finished and of all
+    trials. No process of the client remains. Raises Invalid if the command does not exist, JobsError if it
+    sends no claim, Unavailable if the server does not answer.
     """
     client, judge = Client(command), Judge(names or set(BY_NAME))
     chosen = [trial for trial in TRIALS if judge.wants(*trial.rules)]
@@ -88,7 +87,7 @@ async def examine(
 
 
 async def _check_tasks(client: Client, settings: Settings) -> None:
-    """Run the worker once. Raises JobsError if it does not claim or lacks a task."""
+    """Raises JobsError if the worker does not claim or lacks a task."""
     context = TrialContext(client, settings, Judge(set()))
     try:
         await context.open()
@@ -101,7 +100,7 @@ async def _check_tasks(client: Client, settings: Settings) -> None:
 
 
 async def _try_tasks(context: TrialContext) -> None:
-    """Run each of the three tasks. Other faults are left to the rules."""
+    """Other faults are left to the rules."""
     wanted = {"echo": {"value": 1}, "sleep": {"seconds": FIRST_SLEEP}, "boom": {"message": "words"}}
     ids = {task: await context.submit(task, payload, "tries=1") for task, payload in wanted.items()}
     with contextlib.suppress(RuleBroken):
@@ -127,7 +126,6 @@ async def _run_trials(
     judge: Judge,
     report: Callable[[int, int], None] = lambda done, of: None,
 ) -> None:
-    """Run the trials, AT_ONCE at a time."""
     turn, done = asyncio.Semaphore(at_once), 0
 
     async def run_one(trial: Trial) -> None:
@@ -146,7 +144,7 @@ async def _run_trials(
 
 
 async def _run_trial(trial: Trial, client: Client, settings: Settings, judge: Judge) -> None:
-    """Run one trial with set-up and clean-up. A rule that it did not reach is not kept, with the reason."""
+    """A rule that the trial did not reach is not kept, with the reason."""
     context, reason = TrialContext(client, settings, judge), "the trial ended before it was checked"
     try:
         await context.open(namespace=trial.namespace)

@@ -24,7 +24,7 @@ HOLD_OVER = 0.3
 SECOND_SLOT = 1.0
 """Seconds in which a client with a second slot takes a second job."""
 BEAT_MAX = LEASE * 2 / 3
-"""The maximum number of seconds between heartbeats: a third of the lease, twice that on a busy machine."""
+"""The maximum number of seconds between heartbeats: a third of the lease, doubled for a busy machine."""
 
 
 async def produce(context: TrialContext) -> None:

@@ -3,4 +3,4 @@
 from pathlib import Path
 
 FOLDER = Path(".sublet", "demo")
-"""The folder of the demo's data, in the current folder."""
+"""The folder of its data, in the current folder."""

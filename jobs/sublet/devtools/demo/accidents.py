@@ -1,5 +1,4 @@
-"""The demo's two accidents: one worker is killed, another one frozen. Each is a generator that the demo's loop
-advances."""
+"""The demo's accidents: one worker is killed, another frozen. The demo's loop advances each generator."""
 
 import time
 from collections.abc import Callable, Generator
@@ -20,7 +19,7 @@ TAKEOVER_SECONDS = LEASE + 20.0
 GHOST_SECONDS = 10.0
 """The time limit for the refusal of a resumed worker's reports."""
 SETTLE = 0.03
-"""Seconds for commands that a worker sent before the freeze to reach Redis."""
+"""Seconds for commands sent before the freeze to reach Redis."""
 
 Accident = Generator[None, None, None]
 
@@ -50,9 +49,7 @@ class Show:
 
 
 def kill(show: Show, at: float) -> Accident:
-    """Kill a worker that holds jobs after this share of the work, and wait until others have taken the jobs
-    over.
-    """
+    """After this share of the work, kill a worker that holds jobs, and wait until others have these."""
     caught = yield from _catch(show, at)
     if caught:
         worker, held = caught
@@ -62,8 +59,8 @@ def kill(show: Show, at: float) -> Accident:
 
 
 def freeze(show: Show, at: float) -> Accident:
-    """Freeze a worker that holds jobs, resume it after others have taken them over, and wait for the refusal
-    of its reports.
+    """Freeze a worker that holds jobs, resume it when others have these, and wait for the refusal of its
+    reports.
     """
     caught = yield from _catch(show, at)
     if not caught:
@@ -83,7 +80,7 @@ def freeze(show: Show, at: float) -> Accident:
 
 
 def _wait_until(condition: Callable[[], bool], seconds: float) -> Generator[None, None, bool]:
-    """Yield until the condition holds. Return False after a timeout."""
+    """Yield until the condition holds. Return False at the timeout."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -118,7 +115,7 @@ def _held_and_started(show: Show, worker: WorkerProcess) -> dict[str, int]:
 
 
 def _wait_for_takeover(show: Show, worker: WorkerProcess, held: dict[str, int]) -> Accident:
-    """Wait until Redis shows a later attempt of each job, and report its worker. Raises DemoFailed."""
+    """Wait for a later attempt of each job, and report its worker. Raises DemoFailed."""
     since = show.seconds
     heirs, codes = set[str](), set[str]()
     waiting = dict(held)
@@ -151,7 +148,6 @@ def _get(show: Show, job_id: str) -> Job:
 
 
 def _worker_after(job: Job, attempt: int) -> str | None:
-    """Return the worker of a later attempt, or None if there is none yet."""
     if job.attempt <= attempt:
         return None
     return job.worker or next((past.worker for past in job.attempts if past.number > attempt), None)

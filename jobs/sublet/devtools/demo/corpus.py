@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ENOUGH = 1200
-"""Files that the demo needs. Packages are added if the standard library has fewer (Debian omits its tests).
-"""
+"""The fewest files without packages (Debian's standard library omits its tests)."""
 AT_MOST = 2000
 """The largest number of files when packages are added."""
 
@@ -53,7 +52,7 @@ class Corpus:
 
 
 def _python_files(root: Path) -> Iterator[Path]:
-    """Yield the readable `.py` files under a folder in order, without site-packages."""
+    """Yield the readable `.py` files in order, without site-packages."""
     for folder, inner, names in os.walk(root):
         inner[:] = sorted(name for name in inner if name not in _PACKAGES)
         for name in sorted(names):

@@ -1,4 +1,4 @@
-"""The end of the demo: print the results; without `--once`, keep server, workers and HTTP API running."""
+"""The end of the demo: print the results; without `--once`, keep all processes running."""
 
 import ast
 import json
@@ -18,7 +18,6 @@ from sublet.devtools.embedded_server import EmbeddedServer
 from sublet.devtools.platform.api_service import ApiService
 
 LARGEST = 5
-"""Rows of the table of the largest files."""
 POLL_SECONDS = 0.2
 """Seconds between two reads of the workers' events."""
 SHOWN = ("ready", "completed", "failed", "released", "refused", "lost", "crashed")
@@ -28,7 +27,7 @@ LINES_MAX = 8
 
 
 def print_report(screen: Screen, corpus: Corpus, tally: Tally, reports: Sequence[Report]) -> None:
-    """Print the results, the outcomes of the jobs, and the failures."""
+    """Print the results, the outcomes and the failures."""
     largest = sorted(reports, key=lambda report: -report.lines)[:LARGEST]
     rows = [
         (corpus.name(r.path), f"{r.lines:,}", f"{r.functions:,}", f"{r.classes:,}", str(r.depth))
@@ -59,9 +58,9 @@ def _totals(corpus: Corpus, reports: Sequence[Report]) -> list[str]:
 def keep_running(
     screen: Screen, server: EmbeddedServer, group: WorkerGroup, api: ApiService, queue: str, call: str
 ) -> None:
-    """Keep all processes running, print commands to try and the workers' events, until a signal.
+    """Keep all processes running, and print the workers' events, until a signal.
 
-    `call` is the command line of this program. Raises DemoFailed when the server has ended.
+    `call` is this program's command line. Raises DemoFailed when the server has ended.
     """
     api.start()
     screen.print()

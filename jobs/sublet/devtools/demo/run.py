@@ -27,7 +27,7 @@ from sublet.model import State
 from sublet.options import Options
 
 KILL_AT, FREEZE_AT = 0.25, 0.4
-"""Shares of the work after which one worker is killed, and another one frozen."""
+"""Shares of the work after which a worker is killed, and another one frozen."""
 POLL_SECONDS = 0.05
 """Seconds between two reads of the statistics."""
 STALL_SECONDS = 30.0
@@ -37,12 +37,11 @@ LAST_LINES = 1.0
 
 
 def run(once: bool, json: bool, call: str, screen: Screen | None = None) -> int:
-    """Run the demo. Return 0 if each job ended once and the frozen worker's late reports were refused,
-    otherwise 1.
+    """Run it. Return 0 if each job ended once and the frozen worker's late reports were refused, otherwise 1.
 
     With `json`, progress goes to stderr and the tally to stdout as one JSON object. Without `once`, all
-    processes keep running until Ctrl-C; `call` is the command line of this program. `screen` replaces the
-    output. Raises JobsError when the demo cannot continue. No process is left behind.
+    processes keep running until Ctrl-C; `call` is this program's command line. `screen` replaces the
+    output. Raises JobsError when the demo cannot continue. No process remains.
     """
     screen = screen or Screen(sys.stderr if json else sys.stdout)
     code: int | None = None
@@ -68,7 +67,7 @@ def run(once: bool, json: bool, call: str, screen: Screen | None = None) -> int:
 
 
 def _api(stack: ExitStack, redis_url: str) -> ApiService:
-    """Return the HTTP API, not yet started. `stack` stops it."""
+    """Return the API, not yet started; `stack` stops it."""
     log = stack.enter_context((FOLDER / "api.log").open("ab"))
 
     def on_line(line: bytes) -> None:
@@ -121,7 +120,7 @@ def _set_up(stack: ExitStack, screen: Screen, corpus: Corpus) -> tuple[EmbeddedS
 
 
 def _new_queue(client: SyncClient, screen: Screen) -> str:
-    """Return an unused queue name: an interrupted earlier run may have left jobs."""
+    """Return an unused name: an interrupted earlier run may have left jobs."""
     earlier = [queue for queue in client.queues() if queue.name.startswith("demo-")]
     waiting = sum(queue.queued for queue in earlier)
     if waiting:
@@ -183,7 +182,7 @@ def _perform(show: accidents.Show, submitted: int, before: int) -> None:
 
 
 def _advance(accident: accidents.Accident) -> bool:
-    """Advance an accident by one step. Return whether it continues."""
+    """Return whether the accident continues."""
     with suppress(StopIteration):
         next(accident)
         return True
@@ -191,7 +190,7 @@ def _advance(accident: accidents.Accident) -> bool:
 
 
 def _ended(client: SyncClient) -> tuple[int, int]:
-    """Return the number of jobs ended since the namespace was created, and the number running."""
+    """Return how many jobs ended since the namespace was created, and how many run."""
     stats = client.stats()
     ended = sum(part.totals[name] for part in stats for name in ("completed", "dead", "cancelled"))
     return ended, sum(part.states[State.RUNNING] for part in stats)

@@ -42,7 +42,7 @@ class Progress(NamedTuple):
 
 
 class WorkerStatus(NamedTuple):
-    """The status of one worker: its name, a sign, and text."""
+    """One worker's status: its name, a sign, and text."""
 
     name: str
     sign: str
@@ -76,11 +76,11 @@ class Screen:
         self._next = 0.0
 
     def print(self, words: str = "") -> None:
-        """Print one line of rich markup, without wrapping: some lines are commands to copy."""
+        """Print rich markup without wrapping: some lines are commands to copy."""
         self.console.print(words, soft_wrap=True)
 
     def fact(self, name: str, words: str) -> None:
-        """Print one line of the introduction: a name and its value."""
+        """Print a name and its value."""
         self.console.print(f"  [dim]{name:<9}[/dim]{escape(words)}")
 
     def phrases(self, phrases: Sequence[str], style: str = "") -> None:
@@ -129,7 +129,7 @@ class Screen:
             self.close()
 
     def close(self) -> None:
-        """Leave the last picture on the screen and restore the cursor."""
+        """Leave the last picture, and restore the cursor."""
         if self._live:
             self._live.stop()
             self._live = None

@@ -1,4 +1,4 @@
-"""Count the outcomes: the state of each job in Redis, checked against the ledger of the workers' events."""
+"""Count the outcomes: each job in Redis, checked against the ledger of the workers' events."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ LOST = ("lease_expired", "crashed")
 
 @dataclass
 class Tally:
-    """The outcome of the demo, in numbers."""
+    """The outcome of the demo."""
 
     submitted: int
     completed: int = 0
@@ -38,7 +38,7 @@ class Tally:
         return [*(f"{name} {number:,}" for name, number in numbers.items()), f"{self.seconds:.1f} s"]
 
     def complaints(self) -> list[str]:
-        """Return what failed or was not shown; empty if all is well."""
+        """Return the failures; empty if all is well."""
         complaints = []
         if self.lost:
             complaints.append(f"{self.lost:,} jobs were lost")
@@ -56,7 +56,7 @@ class Tally:
 def count(
     client: SyncClient, ids: Sequence[str], ledger: Ledger, seconds: float
 ) -> tuple[Tally, list[Report]]:
-    """Read each job from Redis and check it against the ledger. Return the tally and the results."""
+    """Check each job in Redis against the ledger. Return the tally and the results."""
     tally = Tally(len(ids), seconds=round(seconds, 1))
     tally.refused = sum(ledger.ghosts.values())
     reports = []

@@ -1,6 +1,6 @@
-"""The demo's task: read a Python file and measure its size and nesting.
+"""The demo's task: measure a Python file's size and nesting.
 
-A plain function: the worker runs it in a child process. `sublet work sublet.devtools.demo.tasks:app` serves it.
+A plain function, run in a child process. `sublet work sublet.devtools.demo.tasks:app` serves it.
 """
 
 import ast
@@ -21,7 +21,7 @@ class Report(BaseModel):
 
     path: str
     lines: int = 0
-    """Lines that hold code or text: neither blank nor only a comment."""
+    """Lines that are neither blank nor only a comment."""
     functions: int = 0
     classes: int = 0
     depth: int = 0
@@ -33,7 +33,7 @@ class Report(BaseModel):
 
 @app.task
 def analyse(path: str) -> Report:
-    """Count a Python file's lines, functions and classes, and find its deepest block."""
+    """Count a file's lines, functions and classes, and find its deepest block."""
     try:
         with warnings.catch_warnings():
             # warnings about the analysed source, for example invalid escapes
@@ -63,7 +63,7 @@ _NO_CODE = {
 
 
 def _structure(path: str, tree: ast.Module) -> Report:
-    """Walk the statements with an explicit stack: generated code may exceed Python's recursion limit."""
+    """An explicit stack: generated code may exceed Python's recursion limit."""
     report = Report(path=path)
     stack: list[tuple[ast.AST, int]] = [(tree, 0)]
     while stack:
@@ -95,7 +95,7 @@ def _lines(source: str) -> int:
 
 
 def _lines_of(token: tokenize.TokenInfo) -> Iterator[int]:
-    """Yield the lines that a token occupies, without blank lines inside a multi-line string."""
+    """Yield a token's lines, without blank lines inside a multi-line string."""
     first, last = token.start[0], token.end[0]
     if token.type in _NO_CODE:
         return

@@ -1,4 +1,4 @@
-"""The demo's workers, and a ledger of the events that they printed."""
+"""The demo's workers, and a ledger of their events."""
 
 import contextlib
 from collections import Counter
@@ -13,10 +13,10 @@ from sublet.errors import JobsError
 from sublet.operations.pool import Pool
 
 POOL, WORKERS, SLOTS = "demo", 3, 2
-"""The pool's name, its maximum number of workers, and the slots of each worker."""
+"""The pool's name, its maximum number of workers, and the slots of each."""
 WAIT, LINGER = 0.5, 5.0
-"""The pool's maximum waiting time in seconds (short, so that little work needs all workers), and the idle time
-of workers."""
+"""The pool's maximum waiting time (short, so that little work needs all workers) and the workers' idle time,
+in seconds."""
 
 
 class DemoFailed(JobsError):
@@ -48,7 +48,7 @@ class Ledger:
 
 
 class WorkerGroup:
-    """The workers of the demo's pool. A context manager that stops them all."""
+    """The workers of the pool: a context manager that stops them all."""
 
     def __init__(self, settings: Settings, queue: str, lease: float, log: Path) -> None:
         self.workers: list[WorkerProcess] = []

@@ -1,4 +1,4 @@
-"""One worker process of the demo: freeze, resume and kill it, and parse the JSON lines that it prints."""
+"""A worker process of the demo, and the JSON lines that it prints."""
 
 import contextlib
 import json
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class WorkerEvent(NamedTuple):
-    """A line that a worker printed: the event, the job and the attempt."""
+    """A printed line: the event, the job and the attempt."""
 
     event: str
     job: str
@@ -18,7 +18,7 @@ class WorkerEvent(NamedTuple):
 
 
 def parse_event(line: str) -> WorkerEvent | None:
-    """Parse a worker's line. Return None for an incomplete line of a killed worker, and for output of other programs."""
+    """Parse a line. Return None for an incomplete line of a killed worker, and for output of other programs."""
     try:
         fields = {"id": "", "task": "", "attempt": 0, "words": "", **json.loads(line)}
         return WorkerEvent(fields["event"], fields["id"], fields["task"], fields["attempt"], fields["words"])
@@ -27,12 +27,12 @@ def parse_event(line: str) -> WorkerEvent | None:
 
 
 class WorkerProcess:
-    """One `sublet work` that was summoned. It is killed when this process ends."""
+    """One summoned `sublet work`, killed when this process ends."""
 
     def __init__(self, number: int, pid: int, name: str) -> None:
         self.number, self.pid, self.name = number, pid, name
         self.fate = ""
-        """`frozen` or `killed` by the demo; `died` or `left` if it ended by itself; otherwise empty."""
+        """`frozen` or `killed` by the demo; `died` or `left` by itself; otherwise empty."""
         self.exit: int | None = None
         """Its exit code, negative for a signal; None while it runs."""
 
@@ -62,7 +62,7 @@ class WorkerProcess:
                 os.kill(self.pid, number)
 
     def _await(self, state: str) -> None:
-        """Wait until it has stopped or ended. WNOWAIT leaves its exit status to the invoker that started it."""
+        """Wait until it stopped or ended. WNOWAIT leaves its exit status to the invoker."""
         if hasattr(os, "waitid"):
             with contextlib.suppress(ChildProcessError):
                 os.waitid(os.P_PID, self.pid, getattr(os, state) | os.WEXITED | os.WNOWAIT)

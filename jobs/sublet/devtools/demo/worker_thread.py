@@ -1,4 +1,4 @@
-"""The demo's pool of workers, run by an event loop in its own thread."""
+"""The demo's pool of workers, on an event loop in its own thread."""
 
 import asyncio
 import threading
@@ -14,7 +14,6 @@ from sublet.scaling.invokers.process import Spawned
 from sublet.store.store import Store
 
 READY_SECONDS = 30.0
-"""The time limit for creating the namespace and the pool."""
 STOP_SECONDS = 4.0
 """The time limit for workers to release their jobs."""
 GONE_SECONDS = 10.0
@@ -22,7 +21,7 @@ GONE_SECONDS = 10.0
 
 
 class WorkerThread:
-    """The pool of one queue and the invoker that starts its workers, as in `sublet dev`.
+    """The pool of one queue and the invoker that starts its workers.
 
     This thread calls `on_line` with the process id and each printed line, and `on_end` with the process id
     and the exit code.

@@ -1,4 +1,4 @@
-"""The platform's HTTP API: `sublet serve` in a process of its own."""
+"""The platform's HTTP API: `sublet serve` in its own process."""
 
 import asyncio
 import contextlib
@@ -20,24 +20,22 @@ from sublet.source_tree import import_folders
 from sublet.tasks.bound_process import spawn_bound
 
 FIRST_PORT, PORTS = 8377, 100
-"""The first port to try, and how many ports to try before the system chooses one."""
+"""The first port to try, and how many before the system chooses one."""
 READY_SECONDS = 30.0
-"""The time limit of a start."""
 STOP_SECONDS = 2.0
 """The time limit of open requests at the stop."""
 ANSWER_SECONDS = 1.5
-"""The time limit of a health check."""
 TRIES = 3
 """Attempts to start, if another process takes the port first."""
 OURS = ("SUBLET_TOKENS", "SUBLET_TOKENS_FILE", "SUBLET_OPEN", "SUBLET_HOST", "SUBLET_PORT", "PORT")
 """Settings for the user's own servers."""
 
 OnLine = Callable[[bytes], None]
-"""Called from a thread with each line of the API's log."""
+"""Called from a thread with each line of the log."""
 
 
 class ApiService:
-    """One `sublet serve` on loopback. It is killed when this process ends.
+    """One `sublet serve` on loopback, killed when this process ends.
 
     `port` 0 takes the first free port from 8377. A restart uses the same port.
     """
@@ -46,7 +44,7 @@ class ApiService:
 
     def __init__(self, env: Mapping[str, str], on_line: OnLine, port: int = 0) -> None:
         self.url = ""
-        """The URL once it has started."""
+        """Its URL once it has started."""
         self._env, self._on_line, self._port = env, on_line, port
         self._process: subprocess.Popen[bytes] | None = None
         self._over = False
@@ -81,7 +79,7 @@ class ApiService:
         return self._process.pid if self._process else 0
 
     def _start(self, port: int) -> str | None:
-        """Start it once on this port. Return its URL, or None if it ended or timed out."""
+        """Return its URL, or None if it ended or timed out."""
         if self._over:
             return None
         address = ["--host", "127.0.0.1", "--port", str(port)]
@@ -113,7 +111,7 @@ class ApiService:
             return False
 
     def stop(self, at_once: bool = False) -> None:
-        """Stop it after open requests are answered, or `at_once`, and wait for its end."""
+        """Stop it after open requests are answered, or `at_once`; wait for its end."""
         process = self._process
         if process is None:
             return
@@ -135,14 +133,14 @@ class ApiService:
 
 
 def environment(env: Mapping[str, str]) -> dict[str, Any]:
-    """Return the environment of a child process: this environment, the folders of this package, and `env`."""
+    """Return this environment with the folders of this package, and `env`."""
     kept = {name: value for name, value in os.environ.items() if name not in OURS}
     path = os.pathsep.join(filter(None, [*import_folders(), os.environ.get("PYTHONPATH")]))
     return {**kept, "PYTHONPATH": path, "SUBLET_SOURCE": "", **env}
 
 
 def where(redis_url: str, namespace: str) -> list[str]:
-    """Return the flags that name the server and the namespace. They override the app's settings.
+    """Return the flags for server and namespace. They override the app's settings.
 
     A URL with a password is only in the environment: other users can read command lines.
     """
@@ -179,7 +177,7 @@ def free_port() -> int:
 
 
 def is_free(port: int) -> bool:
-    """Return whether the port is free, or cannot be tested: then the API reports the reason."""
+    """Return whether the port is free or cannot be tested; then the API reports the reason."""
     try:
         with socket.create_server(("127.0.0.1", port)):
             return True

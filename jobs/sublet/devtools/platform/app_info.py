@@ -1,4 +1,4 @@
-"""Describe an app: its queues, tasks and schedules, its source folders, and an example job."""
+"""Describe an app: queues, tasks, schedules, source folders, and an example job."""
 
 import inspect
 import sys
@@ -40,9 +40,7 @@ def describe(place: str, app: App) -> AppInfo:
 
 
 def _folders() -> Iterator[str]:
-    """Yield the folders of the user's own modules, without the standard library, installed packages and this
-    package.
-    """
+    """The folders of the user's own modules: no standard library, installed packages or this package."""
     paths = [Path(path) for name, path in sysconfig.get_paths().items() if name.endswith(("stdlib", "lib"))]
     foreign = {*paths, *(path.resolve() for path in paths)}
     foreign |= {Path(folder) for folder in import_folders()}

@@ -1,4 +1,4 @@
-"""Run an app: one pool for its queues, its schedules in Redis, and new workers when its source changes."""
+"""Run an app: one pool for its queues, its schedules, and new workers when its source changes."""
 
 import asyncio
 import contextlib
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from sublet.devtools.platform.platform import PlatformConfig
 
 LOAD_INTERVAL = 1.0
-"""The shortest time between two reports of the pool's load, in seconds."""
+"""The shortest time between two reports of the load, in seconds."""
 LOAD_SECONDS = 2.0
-"""Seconds between two reads of the pool's load without events."""
+"""Seconds between two reads of the load without events."""
 RETRY_SECONDS = 5.0
 """Seconds until a failed synchronization is retried."""
 
 
 class AppRunner:
-    """Runs one app for `sublet dev`. Belongs to one event loop."""
+    """Runs one app for `sublet dev`, on one event loop."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class AppRunner:
         self._retired.discard(pid)
 
     async def _replace_workers(self, seen: AppInfo) -> None:
-        """Replace the workers: they finish or release their jobs, and new ones are summoned."""
+        """The old workers finish or release their jobs; new ones are summoned."""
         # at a failure, the next tick does it
         with contextlib.suppress(JobsError):
             await self.workers.pool.put(seen.queues)

@@ -1,4 +1,4 @@
-"""Inspect the app and synchronize its schedules in child processes, and watch its source files."""
+"""Inspect an app and synchronize its schedules in child processes; watch its source."""
 
 import asyncio
 import contextlib
@@ -19,33 +19,30 @@ from sublet.scaling.invokers.thread_call import run_in_thread
 from sublet.tasks.bound_process import spawn_bound
 
 IMPORT_SECONDS = 60.0
-"""The time limit of the app's import."""
 OUTPUT_MAX = 1 << 20
 """The maximum number of bytes read of a child's output."""
 NEEDED = ("watchfiles>=1",)
-"""The packages that reload needs."""
 NOT_SOURCE = ("site-packages", "dist-packages", "__pycache__")
 
 
 class AppInfo(BaseModel):
-    """The description of an app, as `sublet dev MODULE:APP --check --json` prints it."""
+    """An app, as `sublet dev MODULE:APP --check --json` prints it."""
 
     app: str
     queues: list[str]
     tasks: list[str]
     schedules: list[str] = []
     folders: list[str]
-    """The folders of its source."""
     example: dict[str, Any] | None = None
-    """An example job: task, queue and payload. None if no task has simple parameters."""
+    """An example job: task, queue and payload; None if all parameters are complex."""
 
 
 class AppBroken(JobsError):
-    """The app cannot be imported. The message is one line."""
+    """The app cannot be imported; the message is one line."""
 
 
 async def inspect_app(app: str, env: Mapping[str, str]) -> AppInfo:
-    """Describe the app by its current source. Raises AppBroken."""
+    """Describe the app. Raises AppBroken."""
     stdout, stderr = await _run(["dev", app, "--check", "--json"], env)
     try:
         return AppInfo.model_validate_json(stdout)
@@ -54,7 +51,7 @@ async def inspect_app(app: str, env: Mapping[str, str]) -> AppInfo:
 
 
 async def sync_schedules(app: str, env: Mapping[str, str]) -> list[str]:
-    """Make the schedules in Redis equal to those of the app. Return the changes as text. Raises AppBroken."""
+    """Make the schedules in Redis those of the app. Return the changes as text. Raises AppBroken."""
     flags = where(env["SUBLET_REDIS_URL"], env["SUBLET_NAMESPACE"])
     stdout, stderr = await _run(["schedules", "sync", app, "--remove", "--json", *flags], env)
     try:
@@ -66,10 +63,9 @@ async def sync_schedules(app: str, env: Mapping[str, str]) -> list[str]:
 
 
 async def _run(words: Sequence[str], env: Mapping[str, str]) -> tuple[bytes, bytes]:
-    """Run a `sublet` command. Return its stdout and stderr. Raises AppBroken after a timeout.
+    """Run a `sublet` command. Return its stdout and stderr. Raises AppBroken, also at the timeout.
 
-    The output goes to files, because a process left by the app's import would keep a pipe open. A
-    cancellation kills the command.
+    The output goes to files: a process left by the app's import would keep a pipe open.
     """
     command = [sys.executable, "-P", "-m", "sublet", *words]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
@@ -94,7 +90,7 @@ def _read_all(file: IO[bytes]) -> bytes:
 
 
 def _error_message(stderr: bytes) -> str:
-    """Return the last line, which is the command's own: the app may have printed earlier ones."""
+    """Return the last line, the command's own: the app may have printed earlier ones."""
     last = (stderr.decode(errors="replace").strip().splitlines() or [""])[-1]
     try:
         return str(json.loads(last)["message"]).removesuffix("; --debug shows the whole trace")
@@ -108,7 +104,7 @@ def can_watch() -> bool:
 
 
 async def changes(folders: Sequence[str], over: asyncio.Event) -> AsyncGenerator[list[str], None]:
-    """Yield the changed files of these folders, one list per change, until `over` is set."""
+    """Yield each batch of changed files of these folders, until `over` is set."""
     from watchfiles import PythonFilter, awatch
 
     if not folders:

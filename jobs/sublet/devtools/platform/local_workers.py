@@ -1,4 +1,4 @@
-"""The workers of one pool on this machine: summon them when a job is queued, monitor them, and run ticks."""
+"""One pool's workers on this machine: summon them when a job is queued, monitor them, run ticks."""
 
 import asyncio
 import contextlib
@@ -20,15 +20,14 @@ from sublet.store.store import Store
 from sublet_functions.tick import TickSummary, one_round
 
 TICK_SECONDS = 2.0
-"""Seconds between two ticks."""
 LISTEN_SECONDS = 30.0
 """The longest wait for an event, in seconds."""
 WORKER_SECONDS = 86_400.0
-"""The maximum life of a worker in seconds. No platform limits it here."""
+"""The maximum life of a worker in seconds: no platform limits it here."""
 
 
 class LocalWorkers:
-    """Summons and monitors the workers of an app. Belongs to one event loop, and closes its store.
+    """Summons and monitors the workers of an app, on one event loop. Closes its store.
 
     `on_line` gets each line that a worker prints, `on_end` its process id and exit code, `on_event` each
     state change of a job. No worker starts while `may_start` returns False.
@@ -63,7 +62,6 @@ class LocalWorkers:
             self._summoner.nudge(self.pool.queues)
 
     async def _listen(self) -> None:
-        """Summon workers on each state change, with one connection."""
         event_stream = self.store.event_stream()
         heard = event_stream.version
         while True:
@@ -105,13 +103,13 @@ class LocalWorkers:
             raise trouble
 
     def _on_worker_end(self, summons: str, pid: int, code: int) -> None:
-        """Recover the jobs of an ended worker, and summon another one if the pool owes one."""
+        """Recover its jobs, and summon another one if the pool owes one."""
         self._on_end(pid, code)
         self.monitor.check_soon()
         self.summon()
 
     async def aclose(self) -> None:
-        """Stop all workers after they finish or release their jobs, and remove the pool."""
+        """Stop all workers after they finish or release their jobs; remove the pool."""
         with contextlib.suppress(JobsError):
             await self.pool.remove()
         # so that frozen workers release their jobs too

@@ -35,11 +35,10 @@ class PlatformConfig:
 
     app: str
     settings: Settings
-    """The server and namespace. With `embedded`, the URL is replaced by that of the embedded server."""
+    """With `embedded`, the embedded server's URL replaces this one."""
     embedded: bool = True
-    """Start and supervise an embedded server."""
     data: Path | None = None
-    """The folder of its data; None for a temporary folder."""
+    """The folder of its data; None for a temporary one."""
     port: int = 0
     workers: int = 4
     slots: int = 10
@@ -47,11 +46,11 @@ class PlatformConfig:
     lease: float = 30.0
     reload: bool = True
     call: str = "sublet"
-    """The command line of this program, for the commands to try."""
+    """This program's command line, for the commands to try."""
 
 
 class Platform:
-    """Runs the platform. Belongs to one event loop."""
+    """Runs the platform on one event loop."""
 
     def __init__(self, config: PlatformConfig, report: Report) -> None:
         self.config, self.report = config, Reporter(report)
@@ -75,7 +74,7 @@ class Platform:
     async def run(self) -> int:
         """Run until SIGINT, SIGTERM or SIGHUP. Return the exit code.
 
-        Raises Unavailable, Invalid or JobsError if a part cannot start. No process is left behind.
+        Raises Unavailable, Invalid or JobsError if a part cannot start. No process remains.
         """
         with _signals(self.stop):
             running = asyncio.create_task(self._run())
@@ -97,7 +96,7 @@ class Platform:
                 await self._until_over(*loops)
 
     async def _until_over(self, *work: Coroutine[Any, Any, None]) -> None:
-        """Run coroutines until all are done, one fails, or the platform stops. Raises the failure."""
+        """Run them until all are done, one fails (raised), or the platform stops."""
         tasks = [asyncio.create_task(each) for each in work]
         over = asyncio.create_task(self._over.wait())
         all_done = asyncio.ensure_future(asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION))
@@ -129,7 +128,7 @@ class Platform:
             serving.cancel()
 
     async def _inspect(self, env: Mapping[str, str]) -> AppInfo:
-        """Inspect the app. Raises Invalid if its import fails at the start."""
+        """Raises Invalid if the import fails at the start."""
         try:
             return await inspect_app(self.config.app, env)
         except AppBroken as error:

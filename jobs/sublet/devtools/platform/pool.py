@@ -1,4 +1,4 @@
-"""The platform's own pool, whose workers are processes of this machine."""
+"""The platform's own pool: workers are processes of this machine."""
 
 import hashlib
 import re
@@ -11,13 +11,12 @@ from sublet.operations.pool import QUEUES_MAX, Pool, Sum
 from sublet.store.store import Store
 
 PREFIX = "dev:"
-"""The prefix of the pool's name."""
 APP_MAX = 100
 """The largest number of characters of the app in the pool's name."""
 
 
 def pool_name(app: str, folder: Path) -> str:
-    """Return the pool's name for an app started in this folder: other folders may also have a tasks:app."""
+    """Return the pool's name. The folder is part of it: other folders may also have a tasks:app."""
     where = hashlib.sha256(bytes(folder.resolve())).hexdigest()[:6]
     return f"{PREFIX}{re.sub('[^A-Za-z0-9_.:-]', '-', app)[:APP_MAX]}:{where}"
 
@@ -31,7 +30,7 @@ class PoolLoad:
     workers: int
     summoned: int
     broken: bool
-    """Whether the app cannot be imported, so no worker starts."""
+    """The app cannot be imported, so no worker starts."""
 
     @property
     def words(self) -> str:
@@ -43,13 +42,13 @@ class PoolLoad:
 
 
 class LocalPool:
-    """Keeps the pool defined until it is removed."""
+    """The pool, kept defined until it is removed."""
 
     def __init__(self, store: Store, pool: Pool) -> None:
         self._store, self._pool = store, pool
 
     def is_served(self, pool: Pool) -> bool:
-        """Return whether this platform starts workers for a pool: its own, or any without the prefix `dev:`."""
+        """Return whether this platform starts the pool's workers: its own, or any without the prefix `dev:`."""
         return pool.name == self._pool.name or not pool.name.startswith(PREFIX)
 
     @property
@@ -58,20 +57,20 @@ class LocalPool:
         return self._pool.queues
 
     async def put(self, queues: Sequence[str]) -> None:
-        """Define the pool with these queues. Raises Unavailable."""
+        """Define it with these queues. Raises Unavailable."""
         self._pool = self._pool.model_copy(update={"queues": tuple(queues[:QUEUES_MAX])})
         await self.restore()
 
     async def restore(self) -> None:
-        """Define the pool again if it was changed or lost. Raises Unavailable."""
+        """Define it again if it was changed or lost. Raises Unavailable."""
         await self._store.follow(pools.put(self._store.operations.bases, self._pool))
 
     async def remove(self) -> None:
-        """Remove the pool. Raises Unavailable."""
+        """Remove it. Raises Unavailable."""
         await self._store.follow(pools.remove(self._store.operations.bases, self._pool.name))
 
     async def load(self, broken: bool) -> PoolLoad:
-        """Return the current load. Raises NotFound or Unavailable."""
+        """Return its load. Raises NotFound or Unavailable."""
         found = (await self._store.follow(pools.look(self._store.operations.bases, self._pool))).sum
         assert isinstance(found, Sum)
         return PoolLoad(found.ready, found.running, found.crew, found.summoned, broken)

@@ -1,4 +1,4 @@
-"""The platform's Redis: the embedded server on a folder that keeps its data between starts."""
+"""The platform's Redis: the embedded server on a folder."""
 
 import contextlib
 import fcntl
@@ -18,20 +18,19 @@ from sublet.errors import JobsError, Unavailable
 from sublet.protocol import server_info
 
 ANSWER_SECONDS = 1.5
-"""The time limit of a health check."""
 START_SECONDS, HURRY_SECONDS = 60.0, 1.0
-"""How long `stop` waits for a start in progress, and how long with `at_once`."""
+"""How long `stop` waits for a start in progress; the same with `at_once`."""
 
 
 PREFIX, LOCKS = "sublet-dev-", ("platform.lock", "server.lock")
-"""The prefix of temporary folders, and their files that are locked while platform and server run."""
+"""The prefix of temporary folders, and their files, locked while platform and server run."""
 FRESH = 60.0
 """Seconds for which a folder without locks is kept: its platform may be starting."""
 
 
 @contextlib.contextmanager
 def temporary() -> Iterator[Path]:
-    """Yield a temporary folder, locked, and removed at the end. Removes those of killed platforms first."""
+    """Yield a locked temporary folder, removed at the end. Removes those of killed platforms first."""
     sweep(Path(tempfile.gettempdir()))
     folder = Path(tempfile.mkdtemp(prefix=PREFIX))
     with open(folder / LOCKS[0], "ab") as lock:
@@ -59,14 +58,14 @@ def sweep(among: Path) -> None:
 
 
 class RedisService:
-    """The embedded server on a folder. A restart keeps the URL and all acknowledged data."""
+    """The embedded server. A restart keeps the URL and all acknowledged data."""
 
     name = "server"
 
     def __init__(self, folder: Path, temporary: bool) -> None:
         self.folder, self._temporary = folder, temporary
         self.url = ""
-        """The URL once it has started."""
+        """Its URL once it has started."""
         self._server: EmbeddedServer | None = None
         self._lock = threading.Lock()
         self._over = False
@@ -112,9 +111,7 @@ class RedisService:
             await self._transport.aclose()
 
     def stop(self, at_once: bool = False) -> None:
-        """Stop it in order, or `at_once` with SIGKILL. A server whose start is in progress ends with this
-        process.
-        """
+        """Stop it, `at_once` with SIGKILL. A server whose start is in progress ends with this process."""
         if self._lock.acquire(timeout=HURRY_SECONDS if at_once else START_SECONDS):
             try:
                 if self._server:

@@ -1,4 +1,4 @@
-"""Reload: when the source changes, inspect the app again, and replace the workers if its import succeeds."""
+"""Reload: when the source changes, replace the workers if the app's import succeeds."""
 
 import asyncio
 import os
@@ -15,9 +15,7 @@ NAMES_MAX = 3
 
 
 class Reload:
-    """Watches the app's source. While the import fails, running workers keep the old code and no worker
-    starts.
-    """
+    """Watches the source. While the import fails, workers keep the old code and none starts."""
 
     def __init__(
         self,
@@ -29,7 +27,7 @@ class Reload:
     ) -> None:
         self.app, self.seen, self._env = app, seen, env
         self.broken = ""
-        """The import error; empty if the import succeeds."""
+        """The import error; empty if it succeeds."""
         self._report, self._on_change = report, on_change
         self._folders = set(seen.folders)
 

@@ -1,4 +1,4 @@
-"""Events of the platform. `sublet.cli.develop.dev` prints them."""
+"""Events of the platform, printed by `sublet.cli.develop.dev`."""
 
 import asyncio
 import contextlib
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class PlatformEvent(NamedTuple):
-    """One event: its source (`who`), its name, a text, and further fields for programs (`more`)."""
+    """An event: its source (`who`), its name, a text, and fields for programs (`more`)."""
 
     who: str
     event: str
@@ -31,8 +31,7 @@ class Reporter:
 
 
 def lines_on_loop(on_event: Callable[[dict[str, Any]], None]) -> Callable[[bytes], None]:
-    """Return a function that any thread may call with a line of a process: the current loop passes it to
-    `on_event`, parsed.
+    """Return a function for any thread: the current loop passes each line of a process to `on_event`, parsed.
 
     A line that is not a JSON object becomes `{"words": line}`.
     """

@@ -1,4 +1,4 @@
-"""Supervise a service: start it, check its health, kill it when frozen, and restart it after its end."""
+"""Supervise a service: check its health, kill it when frozen, and restart it after its end."""
 
 import asyncio
 import signal
@@ -18,7 +18,7 @@ FAILURES_MAX = 3
 STABLE_SECONDS = 10.0
 """Seconds after which a start is successful. An earlier end delays the next restart."""
 DELAY, DELAY_MAX = 0.2, 5.0
-"""Seconds before the second consecutive restart, doubled with each further one, and the maximum."""
+"""Seconds before the second consecutive restart, doubled with each further one; and the maximum."""
 
 
 class Service(Protocol):
@@ -32,9 +32,7 @@ class Service(Protocol):
         ...
 
     def start(self) -> str:
-        """Start it at its previous address and wait until it answers. Return a description. Blocks. Raises
-        JobsError.
-        """
+        """Start it at its previous address; return a description when it answers. Blocks. Raises JobsError."""
         ...
 
     @property
@@ -51,7 +49,7 @@ class Service(Protocol):
         ...
 
     def close(self) -> None:
-        """Refuse further starts. A start in progress may fail."""
+        """Refuse further starts; a start in progress may fail."""
         ...
 
 
@@ -99,7 +97,7 @@ class Supervisor:
         self._report(self.service.name, "ready", words, pid=self.service.pid)
 
     async def _wait_for_end(self) -> str:
-        """Wait for its end, or kill it when it does not answer. Return the reason."""
+        """Wait for its end; kill it when it does not answer. Return the reason."""
         failures, check_at = 0, time.monotonic() + HEALTH_SECONDS
         while self.service.exit is None:
             await asyncio.sleep(POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""Monitor the workers on this machine: recover the jobs of dead workers at once, and kill frozen workers."""
+"""Recover the jobs of dead workers at once, and kill frozen workers."""
 
 import asyncio
 import contextlib
@@ -18,11 +18,11 @@ CHECK_SECONDS = 2.0
 START_SECONDS = 60.0
 """Seconds until the first heartbeat: the import of the app takes time."""
 FROZEN_SECONDS = 12.0
-"""Seconds without a heartbeat after which a worker is frozen. Heartbeats come every 5 s."""
+"""Seconds without a heartbeat (one every 5 s) after which a worker is frozen."""
 
 
 class WorkerMonitor:
-    """Monitors the workers of this process by their registrations and processes."""
+    """Monitors this machine's workers by their registrations and processes."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class WorkerMonitor:
     def _check_heartbeat(self, pid: int, worker: WorkerInfo | None) -> None:
         """Kill a worker without a recent heartbeat or registration.
 
-        Time is counted in checks, so that clock jumps and suspensions do not count.
+        Time is counted in checks: clock jumps and suspensions do not count.
         """
         passed = min(time.monotonic() - self._checked_at, 2 * CHECK_SECONDS)
         heartbeat = worker.seen_at if worker else None

@@ -1,4 +1,4 @@
-"""Pass on the workers' events and the lines that tasks print. Excess lines are counted, not printed."""
+"""Pass on workers' events and tasks' output. Excess lines are only counted."""
 
 import asyncio
 import json
@@ -12,12 +12,12 @@ from sublet.scaling.invokers.process import Spawned
 LINES_MAX = 12
 """The maximum number of lines per interval."""
 INTERVAL = 0.5
-"""The interval in seconds."""
+"""In seconds."""
 STARTS_MAX = 1000
 """The maximum number of attempts with a known start time."""
 ENDS = ("completed", "failed", "released", "refused", "lost", "crashed")
 OMITTED = ("summary", "stopping", "draining", "leaving", "reconciled")
-"""Events that are not passed on."""
+"""Not passed on."""
 
 
 class WorkerOutput:
@@ -30,7 +30,7 @@ class WorkerOutput:
         self._began: dict[tuple[str, int], float] = {}
 
     async def run(self) -> None:
-        """Report the number of omitted lines once per interval."""
+        """Report the omitted lines once per interval."""
         while True:
             await asyncio.sleep(INTERVAL)
             if self._omitted:
