@@ -1,1 +1,1 @@
-"""How many workers a pool is owed, and starting them: the summoner, invokers, signatures."""
+"""Starts the workers that a pool is owed."""

@@ -1,5 +1,4 @@
-"""Check of a pool before it is stored. Apart from the invokers, which must not import pydantic at a submit's
-start."""
+"""Check of a pool before it is stored. Not in the invokers: they must not import pydantic at a submit's start."""
 
 from sublet.operations.pool import Pool, check
 from sublet.scaling.invokers import check_target

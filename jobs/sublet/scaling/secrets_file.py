@@ -1,4 +1,4 @@
-"""A file of secrets that is read again when it has changed: secrets can be replaced without a restart."""
+"""A file of secrets that is read again when it has changed: no restart is needed."""
 
 import stat
 import time
@@ -7,7 +7,7 @@ from pathlib import Path
 from sublet.errors import Invalid
 
 CHECK_EVERY = 1.0
-"""Least seconds between two checks of a file."""
+"""Seconds."""
 
 _Stamp = tuple[int, int, int]
 

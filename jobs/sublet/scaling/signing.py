@@ -1,5 +1,4 @@
-"""Signatures of requests after Standard Webhooks (https://www.standardwebhooks.com): sender and receiver share
-a secret.
+"""Signatures of requests after Standard Webhooks (https://www.standardwebhooks.com) with shared secrets.
 
 Three headers: `webhook-id` (the same when a request is repeated), `webhook-timestamp` (seconds), and
 `webhook-signature`: `v1,` and the base64 of HMAC-SHA256 over `id.timestamp.body`. Requests are signed with
@@ -30,14 +29,12 @@ from sublet.scaling.secrets_file import SecretsFile
 log = logging.getLogger(__name__)
 
 TOLERANCE = 300
-"""Seconds that the clocks of sender and receiver may differ. A recorded request cannot be replayed after that.
-"""
+"""Seconds between the clocks of sender and receiver; a recorded request cannot be replayed after that."""
 SECRETS_MAX = 8
-"""Secrets that are valid at once."""
 FILE_MAX = 64 * 1024
-"""Characters that the file may have."""
+"""Characters."""
 HINT = 'echo "whsec_$(openssl rand -base64 32)"'
-"""A command that creates a secret."""
+"""Creates a secret."""
 
 _PREFIX = "whsec_"
 _KEY_MIN, _KEY_MAX = 16, 512
@@ -54,8 +51,8 @@ class Unsigned(JobsError):
 class Secrets:
     """The valid signing secrets.
 
-    A file of secrets is read again when it has changed. If it is missing or invalid then, the previous
-    secrets stay valid.
+    A changed file of secrets is read again. If it is then missing or invalid, the previous secrets stay
+    valid.
     """
 
     def __init__(self, words: str = "", file: str | Path | None = None) -> None:
@@ -134,7 +131,7 @@ def _signature(key: bytes, message_id: str, moment: str, body: bytes) -> str:
 
 
 def _keys(where: str, text: str) -> tuple[bytes, ...]:
-    """Parse the keys in a text. Raises Invalid, without a part of the text."""
+    """Raises Invalid, without a part of the text."""
     return tuple(_key(f"{where}: word {at}", word) for at, word in enumerate(text.split(), 1))
 
 

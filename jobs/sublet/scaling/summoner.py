@@ -1,8 +1,8 @@
 """Summons workers for pools whose queues need some: after a submit, in a tick, and at a worker's end.
 
-The script `summon` decides in Redis how many workers are owed, so two concurrent callers never get the same
-summons. Summoning must not delay a submit or make it fail: a failed invocation is counted, its summons
-expires, and the worker is owed again.
+The script `summon` decides in Redis, so two concurrent callers never get the same summons. Summoning must
+not delay a submit or make it fail: a failed invocation is counted, its summons expires, and the worker is
+owed again.
 """
 
 import asyncio
@@ -27,13 +27,13 @@ PAUSE = 0.05
 KNOWN = 2.0
 """Seconds for which the list of pools is cached."""
 SUMMONS_MAX = 100
-"""Most summonses of one call."""
+"""Of one call."""
 BATCH = 10
 """Most workers of one invocation."""
 AT_ONCE = 4
-"""Invocations for one pool that may be under way at once."""
+"""Invocations for one pool under way at once."""
 PATIENCE = 8.0
-"""Seconds that one invocation may take, if its invoker has no limit of its own."""
+"""Seconds of one invocation, if its invoker has no limit of its own."""
 CLOSING = 8.0
 """Seconds that closing waits for invocations under way."""
 AGAIN = 60.0
@@ -49,7 +49,7 @@ class Summoned:
     pools: int = 0
     """Pools whose invoker this process has."""
     summoned: int = 0
-    """Workers that were invoked."""
+    """Invoked workers."""
     failed: int = 0
     """Workers that could not be invoked."""
 
@@ -119,7 +119,7 @@ class Summoner:
     ) -> None:
         self._store, self._ours = store, ours
         self.nudged = 0
-        """Number of calls of `nudge`."""
+        """Calls of `nudge`."""
         self.prompt = False
         """Do nothing later, because a caller awaits `settle`. A new pool is then noticed up to 2 s later."""
         self._invokers = {kind: invoker for kind, invoker in invokers.items() if kind != "none"}
@@ -179,11 +179,11 @@ class Summoner:
         return await _outcome([self._start(batch) for batch in batches])
 
     async def may_leave(self, pool: str, worker: str) -> bool:
-        """May an idle worker leave its pool? If so, it does not count from now on. Raises Unavailable."""
+        """May an idle worker leave its pool? If so, it no longer counts. Raises Unavailable."""
         return await self._store.follow(pools.may_leave(self._store.operations.bases, pool, worker))
 
     async def settle(self) -> None:
-        """Wait until all nudges are handled and all invocations have ended."""
+        """Wait for the end of all nudges and invocations."""
         while under_way := self._tasks():
             await asyncio.wait(under_way)
 
@@ -213,7 +213,6 @@ class Summoner:
         ]
 
     async def _know(self) -> None:
-        """Read the list of pools."""
         found = await self._store.follow(pools.known(self._store.operations.bases))
         self._known = {
             pool.name: pool for pool in found if pool.invoker in self._invokers and self._ours(pool)

@@ -1,6 +1,6 @@
 """Summoning for code without an event loop; a loop is started only if a worker is owed.
 
-The submit has been acknowledged before: nothing here can delay it or make it fail.
+The submit was acknowledged before: nothing here can delay it or make it fail.
 """
 
 import asyncio
@@ -31,11 +31,11 @@ Invokers = Callable[[], Mapping[str, Invoker]]
 PAUSE = 0.05
 """Seconds that the thread waits for more nudges before it ends."""
 SECONDS = 20.0
-"""Seconds that the thread may take for one round; invocations time out before."""
+"""Seconds of one round of the thread; invocations time out before."""
 
 
 class Uninvoked(NamedTuple):
-    """A pool that is owed workers which this process cannot invoke."""
+    """A pool with owed workers that this process cannot invoke."""
 
     pool: str
     owed: int
@@ -50,9 +50,7 @@ class Uninvoked(NamedTuple):
 def uninvoked(
     settings: Settings, transport: SyncTransport, invokers: Invokers = invokers_of
 ) -> list[Uninvoked]:
-    """The pools that are owed workers but whose invoker this process lacks. Writes nothing. Raises
-    Unavailable.
-    """
+    """The pools with owed workers whose invoker this process lacks. Writes nothing. Raises Unavailable."""
     bases, here, found = Operations(settings).bases, invokers(), list[Uninvoked]()
     for pool in follow_sync(transport.run, pools.known(bases)):
         if pool.invoker not in here:
@@ -110,7 +108,7 @@ async def _invoke(
 class SyncSummoner:
     """A `Summoner` for code without an event loop: a thread handles nudges, and ends without any.
 
-    The process waits for that thread before it ends, for some seconds at most.
+    The process waits for that thread at its end, for some seconds at most.
     """
 
     def __init__(self, settings: Settings, invokers: Invokers = invokers_of) -> None:

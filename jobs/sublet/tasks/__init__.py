@@ -1,1 +1,1 @@
-"""What a task is made of: its arguments, its command, its middleware."""
+"""Parts of a task."""

@@ -14,15 +14,13 @@ from sublet.errors import Invalid
 from sublet.options import PAYLOAD_MAX
 
 PLAIN = (int, str, bool, float)
-"""Types that are written without pydantic's check of the value's type, which takes ten times as long as
-writing one."""
+"""Written without pydantic's check of the type, which takes ten times as long as writing."""
 
 SHOWN_ERRORS = 3
-"""Validation errors that a message contains."""
 
 
 class Arguments:
-    """The signature of one task. Adapters are built once, when the task is declared."""
+    """The signature of one task. Adapters are built once, at the declaration."""
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self.name = name
@@ -46,8 +44,8 @@ class Arguments:
         self._may_be_none = _fits(self._result, None)
         self._result_type = hints.get("return", Any)
 
-    # These bypass the methods of TypeAdapter, which cost as much as the work itself. They are resolved at first use:
-    # an annotation may name a class that is defined later in its module.
+    # These bypass TypeAdapter's methods, which cost as much as the work itself. Resolved at first use:
+    # an annotation may name a class that is defined later.
     @cached_property
     def _load(self) -> Callable[[bytes], dict[str, Any]]:
         return self._adapter.validator.validate_json
@@ -77,14 +75,16 @@ class Arguments:
         return self._signature.bind(*args, **kwargs).arguments
 
     def load(self, payload: bytes) -> dict[str, Any]:
-        """Parse a payload to arguments by name. Raises Invalid if it does not match the signature."""
+        """Parse a payload to arguments by name. Raises Invalid for a mismatch."""
         try:
             return self._load(payload or b"{}")
         except ValidationError as error:
             raise Invalid(_errors(error)) from None
 
     def dump_result(self, value: Any) -> bytes:
-        """Serialize a result. Raises Invalid if it does not match the return annotation, or is too large."""
+        """Serialize a result. Raises Invalid for a mismatch with the annotation, or a result that is too
+        large.
+        """
         # pydantic writes None for any type without a warning.
         if value is None and not self._may_be_none:
             raise Invalid(f"task {self.name} returned None, which its return annotation does not allow")
@@ -104,7 +104,7 @@ class Arguments:
         return result
 
     def load_result(self, result: bytes) -> Any:
-        """Parse a result by the return annotation. Raises Invalid if it does not match."""
+        """Parse a result by the return annotation. Raises Invalid for a mismatch."""
         try:
             return self._result.validate_json(result or b"null")
         except ValidationError as error:
@@ -132,7 +132,7 @@ def _fits(adapter: TypeAdapter[Any], value: Any) -> bool:
 
 
 def _errors(error: ValidationError) -> str:
-    """The first validation errors on one line, without the values."""
+    """The first validation errors, without the values."""
     found = error.errors(include_url=False, include_input=False, include_context=False)
     words = [
         ": ".join(filter(None, (".".join(map(str, each["loc"])), each["msg"])))

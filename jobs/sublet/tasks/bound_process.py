@@ -11,8 +11,8 @@ from typing import Any
 HAS_DEATH_SIGNAL = sys.platform == "linux"
 _DEATH_SIGNAL, _WATCHDOG = "death-signal", "watchdog"
 
-# A program of its own between fork and exec: Python code in a forked child (preexec_fn) may deadlock when the parent has threads.
-# SIGKILL works even while a server runs a script. A server loses nothing by it: it writes to its file before it replies.
+# Not preexec_fn: Python code in a forked child may deadlock when the parent has threads.
+# SIGKILL works even while a server runs a script. A server writes to its file before it replies, and loses nothing.
 LAUNCHER = """
 import os, signal, sys
 parent, lock, way, binary = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
@@ -40,11 +40,11 @@ except OSError as error:
 def spawn_bound(command: Sequence[str], *, lock: int = -1, **options: Any) -> "subprocess.Popen[bytes]":
     """Start a program that is killed when this process ends. `options` are those of Popen.
 
-    On Linux the kernel kills it (PR_SET_PDEATHSIG). Elsewhere a watchdog process does; it notices the end
-    of this process only when all forked (not spawned) children of this process have ended too.
+    On Linux the kernel kills it (PR_SET_PDEATHSIG). Elsewhere a watchdog process does, once all forked (not
+    spawned) children of this process have ended too.
 
-    The program leads a session of its own, so the terminal's Ctrl-C does not reach it. `lock` is a file
-    descriptor that it inherits, or -1.
+    The program leads its own session: the terminal's Ctrl-C does not reach it. `lock` is a file descriptor
+    that it inherits, or -1.
     """
     way = _DEATH_SIGNAL if HAS_DEATH_SIGNAL else _WATCHDOG
     words = [sys.executable, "-I", "-S", "-c", LAUNCHER, str(os.getpid()), str(lock), way, *command]

@@ -1,9 +1,8 @@
 """Tasks that run a program: those that `App.command` declares, and the built-in task `command`.
 
 No argument of a job can become code, a second word or another program. As argv, the template is split into
-words before the fields are filled in. For a shell, the script contains only names of variables, and the
-values are in the environment. A value can become an option of the program, unless the template puts `--`
-before it.
+words before the fields are filled in. A shell's script contains only names of variables, and the values are
+in the environment. A value can become an option of the program, unless the template puts `--` before it.
 """
 
 import inspect
@@ -25,11 +24,10 @@ from sublet.errors import Invalid
 from sublet.tasks.program import PATIENCE, SHELL, Output, ProgramCall, run
 
 NAME = "command"
-"""The built-in task's name."""
 CONTEXT = "_context"
 PATIENCE_BY_REASON = {"lost": 0.0, "stopping": PATIENCE / 2}
-"""Seconds that a program has to clean up, by the reason for its end. None after a lost lease, because another
-worker has the job; when the worker stops, less than the second that it waits for its tasks."""
+"""Seconds that a program has to clean up. None after a lost lease, as another worker has the job; when the
+worker stops, less than the second that it waits for its tasks."""
 
 Word = list[tuple[str, str | None]]
 """A word of a template: pieces of text, each with the field after it, if any."""
@@ -38,8 +36,8 @@ Word = list[tuple[str, str | None]]
 def function(
     template: str, *, shell: bool = False, cwd: str | Path | None = None, env: Mapping[str, str] | None = None
 ) -> Callable[..., Awaitable[Output]]:
-    """Make the function of a task that runs this template. Its parameters are the template's fields, its name
-    is the program's.
+    """Make the function of a task that runs this template: the fields are its parameters, the program its
+    name.
 
     Raises Invalid for a template that cannot be split, has no program, or fields that are not plain names.
     """
@@ -123,8 +121,8 @@ async def any_program(
     env: dict[Variable, Text] | None = None,
     input: Text = "",
 ) -> Output:
-    """The built-in task: run any program that a job names. Only with `WorkerConfig(commands=True)`, if all
-    submitters are trusted.
+    """The built-in task: run any program that a job names. Only with `WorkerConfig(commands=True)`, for
+    trusted submitters.
     """
     if bool(argv) is bool(shell):
         raise Discard('give either "argv", a list of words, or "shell", a script')
@@ -148,7 +146,7 @@ def _signature(fields: list[str]) -> inspect.Signature:
 
 
 def _words(template: str) -> list[Word]:
-    """Split a template into words as a shell does, each in pieces."""
+    """Split a template as a shell does."""
     try:
         words = [_pieces(template, word) for word in shlex.split(template)]
     except ValueError as error:
@@ -159,7 +157,6 @@ def _words(template: str) -> list[Word]:
 
 
 def _program(template: str, words: list[Word]) -> str:
-    """The program that a template begins with."""
     first = words[0][0][0].split() if words and words[0] else []
     if not first or "\0" in template:
         raise Invalid(
@@ -208,7 +205,6 @@ def _script(template: str, pieces: Word) -> str:
 
 
 def _quote_after(literal: str, quote: str) -> str:
-    """The quote that is open after a text, given the one open before it."""
     for char in literal:
         if quote.endswith("\\"):
             quote = quote[:-1]

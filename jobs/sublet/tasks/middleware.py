@@ -7,15 +7,14 @@ from typing import Any
 from sublet.context import Context
 
 Hook = Callable[[Context], AbstractContextManager[Any] | AbstractAsyncContextManager[Any]]
-"""Called with the context of an attempt; returns the context manager to enter around it."""
+"""Returns the context manager to enter around an attempt."""
 
 
 def entered(hooks: Sequence[Hook], context: Context) -> ExitStack:
-    """Enter the plain middleware, the first one outermost. Async middleware is skipped."""
+    """Enter the plain middleware, the first one outermost. Skips async middleware."""
     with ExitStack() as stack:
         for hook in hooks:
             manager: Any = hook(context)
-            # `enter_context` raises for an object that is not a context manager.
             if hasattr(manager, "__enter__") or not hasattr(manager, "__aenter__"):
                 stack.enter_context(manager)
         return stack.pop_all()

@@ -1,11 +1,11 @@
 """Kills the process groups of a worker's programs and child processes when the worker itself is killed.
 
-A process group outlives the process that started it. The kernel's death signal reaches a child, but not the
-child's own children, and a SIGKILL runs no handler. So a small guard process holds the end of a pipe; when
-it closes, the guard kills the groups that were watched and not forgotten.
+The kernel's death signal reaches a child, but not the child's own children, and a SIGKILL runs no handler.
+So a small guard process holds the end of a pipe; when it closes, the guard kills the groups that were
+watched and not forgotten.
 
-Not covered: a process that leaves its group (`setsid`), and a worker whose guard was killed as well, after
-the last `check`.
+Not covered: a process that leaves its group (`setsid`), and a worker whose guard was killed after the
+last `check`.
 """
 
 import asyncio
@@ -24,13 +24,11 @@ log = logging.getLogger(__name__)
 BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from sublet.tasks.process_guard_main import main; main(int(sys.argv[2]))"
 HOME = str(PACKAGE.parent)
 PATIENCE = 5.0
-"""Seconds that a guard may take to exit after its pipe is closed."""
+"""Seconds from the pipe's end to the guard's exit."""
 
 
 class ProcessGuard:
-    """A worker's side of the guard process, which starts with the first group. Not tied to an event loop; not
-    thread-safe.
-    """
+    """A worker's side of the guard process, which starts with the first group. Not thread-safe."""
 
     def __init__(self) -> None:
         self._groups: dict[int, str] = {}
@@ -43,9 +41,7 @@ class ProcessGuard:
         return self._process.pid if self._process else None
 
     def watch(self, group: int) -> None:
-        """Have this group killed if this process dies before `forget`. Its leader must be a child that was not
-        waited for yet.
-        """
+        """Have this group killed if this process dies before `forget`. Its leader must be an unreaped child."""
         self._groups[group] = start_of(group)
         self._send(f"+{group} {self._groups[group]}\n")
 
@@ -55,7 +51,7 @@ class ProcessGuard:
             self._send(f"-{group}\n")
 
     def check(self) -> None:
-        """Replace a guard process that died while groups are watched. Cheap: call it with every heartbeat."""
+        """Replace a dead guard process while groups are watched. Cheap: call it with every heartbeat."""
         if self._process and self._process.poll() is not None:
             self._replace("it has died")
 
@@ -71,7 +67,7 @@ class ProcessGuard:
                 _kill(process)
 
     def _send(self, line: str) -> None:
-        """The pipe never blocks, and a line is written as a whole or not at all."""
+        """The pipe never blocks; a line is written as a whole or not at all."""
         try:
             if self._process is None:
                 self._start()
@@ -91,7 +87,7 @@ class ProcessGuard:
             self._start()
 
     def _start(self) -> None:
-        """Start a guard process and send it all groups. If that fails, log a warning and go on without."""
+        """Start a guard process and send it all groups. If that fails, log a warning."""
         reading, self._pipe = os.pipe()
         command = [sys.executable, "-I", "-S", "-c", BOOT, HOME, str(os.getpid())]
         env = {name: value for name, value in os.environ.items() if name.startswith(("LD_", "DYLD_"))}
@@ -124,9 +120,8 @@ class ProcessGuard:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill a guard process, unless it was waited for, and leave no zombie."""
     process.kill()
-    # If it times out, the kernel holds the process: to wait longer would not help.
+    # After a time-out the kernel holds the process: to wait longer would not help.
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(PATIENCE)
 

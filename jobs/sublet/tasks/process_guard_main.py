@@ -1,7 +1,6 @@
 """The program of the guard process: waits for the worker's end, then kills the process groups that are left.
 
-As small as a Python process can be: no `site`, only builtin modules. Input: lines `+<group> <start>` and
-`-<group>`. The worker's side is `sublet.tasks.process_guard`.
+Small: no `site`, only builtin modules. Input: lines `+<group> <start>` and `-<group>`.
 """
 
 import os
@@ -10,7 +9,7 @@ import signal
 
 
 def main(parent: int) -> None:
-    """Read groups until the worker has ended, for any reason, then kill those that are left."""
+    """Read groups until the worker has ended, then kill those that are left."""
     # A signal that stops the worker may be sent to all of its processes.
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)
@@ -33,21 +32,21 @@ def end(group: int, start: str) -> bool:
     """Kill a group, unless its number belongs to another process by now. Returns whether there was a process
     to kill.
 
-    If only the leader is gone, the kernel does not reuse the number of the group.
+    If only the leader is gone, the kernel does not reuse the group's number.
     """
     now = start_of(group)
     if start and now and now != start:
         return False
     try:
         os.killpg(group, signal.SIGKILL)
-    # PermissionError: all that is left has changed its user, or (macOS) is dead already.
+    # PermissionError: the rest has changed its user, or (macOS) is dead already.
     except (ProcessLookupError, PermissionError):
         return False
     return True
 
 
 def start_of(pid: int) -> str:
-    """When a process started, in kernel ticks; empty if it does not exist, or without /proc."""
+    """Start of a process in kernel ticks; empty if it does not exist, or without /proc."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[19].decode()
@@ -56,7 +55,7 @@ def start_of(pid: int) -> str:
 
 
 def _end_of(parent: int) -> list[int]:
-    """File descriptors that become readable when the parent dies, even if a fork still holds the pipe (Linux)."""
+    """Readable when the parent dies, even if a fork still holds the pipe (Linux)."""
     try:
         return [os.pidfd_open(parent)]
     except (AttributeError, OSError):

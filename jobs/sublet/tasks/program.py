@@ -24,9 +24,9 @@ log = logging.getLogger(__name__)
 
 SHELL = "/bin/sh"
 KEPT = 64 * 1024
-"""Bytes that are kept of stdout and of stderr each: the first half and the last half."""
+"""Bytes kept of stdout and of stderr each: the first half and the last half."""
 WRITTEN = 120 * 1024
-"""Bytes that each may take as JSON, where a control character takes six: both must fit into a result."""
+"""Bytes of each as JSON, where a control character takes six: both must fit into a result."""
 LINGER = 0.5
 """Seconds to wait after a program's exit while its children hold its output open."""
 PATIENCE = 1.0
@@ -55,14 +55,14 @@ class ProgramFailed(Exception):
 
 
 class ProgramCall(NamedTuple):
-    """A program to run: its arguments, its whole environment, folder, and stdin."""
+    """A program's arguments, whole environment, folder, and stdin."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
     cwd: str | None = None
     text: str = ""
     patience: Callable[[], float] = lambda: PATIENCE
-    """Returns the seconds between SIGTERM and SIGKILL when the program is ended early; 0: only SIGKILL."""
+    """Seconds between SIGTERM and SIGKILL at an early end; 0: only SIGKILL."""
 
 
 async def run(call: ProgramCall) -> Output:
@@ -115,13 +115,13 @@ class Program(asyncio.SubprocessProtocol):
         self.kept[fd].add(data)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        """Note that one output was read to its end."""
+        """Note the end of one output."""
         self._open.discard(fd)
         if not self._open:
             self.closed.set()
 
     def process_exited(self) -> None:
-        """Note that the leader has exited and was waited for: its pid may be reused."""
+        """Note the leader's exit: its pid may be reused."""
         self.exited.set()
 
 
@@ -132,7 +132,7 @@ class OutputBuffer:
         self._head, self._tail, self._size = bytearray(), bytearray(), 0
 
     def add(self, data: bytes) -> None:
-        """Keep these bytes, and drop those that are too far from both ends."""
+        """Add bytes; drop those too far from both ends."""
         room = max(0, KEPT // 2 - len(self._head))
         self._head += data[:room]
         self._tail += data[room:]
@@ -141,7 +141,7 @@ class OutputBuffer:
             del self._tail[: -KEPT // 2]
 
     def text(self) -> str:
-        """The kept text and how many bytes are missing. Invalid UTF-8 is replaced; text that JSON must escape
+        """The kept text and the number of missing bytes. Invalid UTF-8 is replaced; text that JSON must escape
         is cut shorter.
         """
         text = ""
@@ -160,10 +160,7 @@ class OutputBuffer:
 
 
 async def _start(call: ProgramCall) -> tuple[asyncio.SubprocessTransport, Program]:
-    """Start a shell that waits for a line before it becomes the program, so that the guard watches it first.
-
-    If this process dies in between, the shell reads the end of stdin.
-    """
+    """Start a shell that waits for a line before it becomes the program, so that the guard watches it first."""
     _check_program(call.argv[0], call.env, call.cwd)
     gate = 'read -r go && exec "$@"' + ("" if call.text else " </dev/null")
     try:
@@ -185,7 +182,7 @@ async def _start(call: ProgramCall) -> tuple[asyncio.SubprocessTransport, Progra
 
 
 def _check_program(name: str, env: Mapping[str, str], cwd: str | None) -> None:
-    """Raise ProgramFailed for a program that cannot be run; the shell's own message would be less clear."""
+    """Raise ProgramFailed for a program that cannot be run: the shell's own message is less clear."""
     if os.sep in name:
         path = Path(cwd or "", name)
         problem = "" if path.is_file() and os.access(path, os.X_OK) else f"{name} is not an executable file"
@@ -201,7 +198,6 @@ def _check_program(name: str, env: Mapping[str, str], cwd: str | None) -> None:
 
 
 def _release(transport: asyncio.SubprocessTransport, text: str) -> None:
-    """Write the line that the shell waits for, and the program's input, without blocking."""
     pipe = cast(asyncio.WriteTransport, transport.get_pipe_transport(0))
     pipe.write(b"\n" + text.encode())
     pipe.write_eof()
@@ -223,9 +219,7 @@ async def _end(group: int, program: Program, patience: float) -> None:
 
 
 def _signal(group: int, program: Program, number: int) -> bool:
-    """Returns False if the group is gone, or (once the leader was waited for) if its number belongs to another
-    process.
-    """
+    """Returns False if the group is gone, or its number belongs to another process."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if program.exited.is_set() and _is_taken(group):
             return False

@@ -1,8 +1,6 @@
 """Invokers: they start workers through a platform. A pool's settings give the kind of invoker and its target.
 
-`http` posts a signed request to a function's URL, `lambda` invokes an AWS Lambda function, `process` starts
-workers on this machine, and `none` leaves it to other systems. An invocation is not retried: if no worker
-arrives, the summons expires and the worker is owed again.
+An invocation is not retried: if no worker arrives, the summons expires and the worker is owed again.
 """
 
 from __future__ import annotations
@@ -23,23 +21,22 @@ from sublet.scaling.signing import Secrets
 from sublet.source_tree import install_command
 
 KINDS = ("http", "lambda", "process", "none")
-"""Kinds of invokers."""
 SECONDS = 5.0
 """Seconds that one `invoke` may take, for any number of workers."""
 AT_ONCE = 16
-"""Calls of one invoker that may be under way at once; others wait, within the same seconds."""
+"""Calls of one invoker under way at once; others wait, within the same seconds."""
 PRIVATE = "SUBLET_INVOKE_PRIVATE"
-"""The variable that allows private addresses, and HTTP without TLS."""
+"""Allows private addresses, and HTTP without TLS."""
 _YES, _NO = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
 _FUNCTION = re.compile(
     r"(arn:(aws[a-zA-Z-]*):lambda:)?([a-z]{2}(-[a-z]+)+-\d:)?(\d{12}:)?(function:)?[a-zA-Z0-9_-]{1,140}(:(\$LATEST|[a-zA-Z0-9_-]{1,128}))?"
 )
-"""A Lambda function: its name or ARN, optionally with a version or alias."""
+"""Name or ARN of a Lambda function, optionally with a version or alias."""
 
 
 class InvocationFailed(JobsError):
-    """Some or all workers could not be invoked. `summons`: the records of those. They expire without help."""
+    """Some or all workers could not be invoked. `summons`: their records, which expire without help."""
 
     def __init__(self, words: str, summons: tuple[str, ...] = ()) -> None:
         super().__init__(words)
@@ -55,7 +52,7 @@ class Invocation:
     """URL or function name; empty for the kinds without a target."""
     queues: tuple[str, ...]
     slots: int
-    """Slots of each worker."""
+    """Of each worker."""
     linger: float
     """Seconds that an idle worker waits for more jobs."""
     summons: tuple[str, ...]
@@ -81,9 +78,7 @@ class Invoker(Protocol):
         ...
 
     async def invoke(self, request: Invocation) -> None:
-        """Invoke one worker for each summons, within 5 s. Raises InvocationFailed with the summonses that
-        failed.
-        """
+        """Invoke one worker for each summons, within 5 s. Raises InvocationFailed with the failed summonses."""
         ...
 
     async def aclose(self) -> None:
@@ -104,7 +99,7 @@ class NoInvoker:
 
 
 def allows_private(environment: Mapping[str, str] | None = None) -> bool:
-    """Does SUBLET_INVOKE_PRIVATE allow addresses that are not public? Raises Invalid for an unknown value."""
+    """Does SUBLET_INVOKE_PRIVATE allow private addresses? Raises Invalid for an unknown value."""
     raw = (os.environ if environment is None else environment).get(PRIVATE, "")
     value = raw.strip().lower()
     if value not in _YES + _NO:
@@ -115,7 +110,7 @@ def allows_private(environment: Mapping[str, str] | None = None) -> bool:
 def check_target(kind: str, target: str, *, private: bool | None = None) -> None:
     """Check a pool's invoker and target before they are stored. Raises Invalid.
 
-    `private` allows private addresses; by default, if the environment allows them.
+    `private` allows private addresses; default: the environment's setting.
     """
     if kind not in KINDS:
         raise Invalid(f"invoker {kind[:40]!r}: use one of {', '.join(KINDS)}")
@@ -141,14 +136,13 @@ def _why_none(kind: str) -> str:
 def invokers_of(
     environment: Mapping[str, str] | None = None, app_target: str | None = None
 ) -> dict[str, Invoker]:
-    """Return the invokers that this process may use, by kind. None of them imports or opens anything before
-    its first use.
+    """Return the invokers that this process may use, by kind. Each imports and opens everything at its first
+    use.
 
     - `none`: always.
-    - `http`: if the environment has a signing secret.
-    - `lambda`: if boto3 is installed and a region is set.
-    - `process`: only if the caller names the app that the workers run (MODULE:APP), because no code is
-    named in Redis.
+    - `http`: with a signing secret in the environment.
+    - `lambda`: with boto3 installed and a region set.
+    - `process`: only if the caller names the workers' app (MODULE:APP): Redis names no code.
 
     Raises Invalid for invalid secrets, and for an unknown value of SUBLET_INVOKE_PRIVATE.
     """

@@ -2,8 +2,8 @@
 external input.
 
 Private services (this machine, its network, the platform's metadata service) often trust every caller that
-can reach them (SSRF). There are two checks: of the target when it is set, as far as it contains an address,
-and of every address when a connection is made, because a name may resolve differently by then.
+reaches them (SSRF). The target is checked when it is set, and every address when a connection is made: a
+name may resolve differently by then.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sublet.errors import Invalid
 from sublet.scaling.invokers.thread_call import run_in_thread
 
 TARGET_MAX = 2048
-"""Characters that a URL may have."""
+"""Characters of a URL."""
 LOOKUPS = 16
 """Names that may be resolved at once."""
 HOW_TO_ALLOW = "SUBLET_INVOKE_PRIVATE=1 allows it"
@@ -58,8 +58,7 @@ _INSIDE = tuple(
         ),
     )
 )
-"""Networks that are not public (IANA's special-purpose registries). All of IPv6 outside of 2000::/3 is not
-public either."""
+"""IANA's special-purpose registries. All of IPv6 outside of 2000::/3 is not public either."""
 
 Address = tuple[Any, ...]
 AddressInfo = tuple[Any, Any, int, str, Address]
@@ -147,9 +146,7 @@ class AddressGuard:
         self._look_up = resolve or self._lookups
 
     async def resolve(self, host: str, port: int = 0, family: int = socket.AF_INET) -> list[dict[str, Any]]:
-        """Resolve a name, in the form of aiohttp's resolvers. Raises NotAllowed if any of its addresses is not
-        public.
-        """
+        """Resolve a name, in the form of aiohttp's resolvers. Raises NotAllowed if any address is not public."""
         found = await self._look_up(host, port, family)
         for _, _, _, _, address in found:
             self.check(address, host)
@@ -181,9 +178,8 @@ class AddressGuard:
 class Lookups:
     """Resolves names, each in its own thread.
 
-    A resolver may hang for longer than the caller's timeout. It must not delay other lookups of the event
-    loop (as for Redis), nor the end of the process. A repeated lookup shares the one under way, and beyond
-    LOOKUPS names a lookup fails.
+    A resolver may hang. It must not delay other lookups of the event loop (as for Redis), nor the end of
+    the process. A repeated lookup shares the one under way, and beyond LOOKUPS names a lookup fails.
     """
 
     def __init__(self) -> None:
@@ -200,7 +196,7 @@ class Lookups:
                 run_in_thread(lambda: _getaddrinfo(host, port, family))
             )
             task.add_done_callback(lambda _: self._under_way.pop(key, None))
-        # Shielded: other callers may share this lookup.
+        # Other callers may share this lookup.
         return await asyncio.shield(task)
 
     async def close(self) -> None:

@@ -14,7 +14,7 @@ CONNECT, READ = 2.0, 3.0
 
 
 class LambdaInvoker:
-    """Invokes a Lambda function without waiting for its end. Credentials come from where boto3 finds them."""
+    """Invokes a Lambda function without waiting for its end. boto3 finds the credentials."""
 
     kind = "lambda"
 
@@ -25,9 +25,7 @@ class LambdaInvoker:
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def invoke(self, request: Invocation) -> None:
-        """Invoke the function once for each summons. Raises InvocationFailed for those that AWS did not
-        accept.
-        """
+        """Invoke the function once for each summons. Raises InvocationFailed for those that AWS refused."""
         await call_each(request, lambda summons: self._call(request, summons), self._turns)
 
     async def _call(self, request: Invocation, summons: str) -> None:

@@ -1,8 +1,8 @@
 """The invoker `http`: a signed POST to a function's URL for each worker.
 
-The call has succeeded with a 2xx status: a function answers first and works afterwards, as `POST /work`
-does. But many platforms stop a function whose caller has disconnected, so the connection is kept open for
-up to 15 minutes, or until this process ends.
+A 2xx status is success: a function answers first and works afterwards, as `POST /work` does. Many platforms
+stop a function whose caller has disconnected, so the connection stays open for up to 15 minutes, or until
+this process ends.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 AT_ONE_TARGET = 8
-"""Calls of one target that may be under way at once, so that a slow target does not block the others."""
+"""Calls of one target under way at once, so that a slow target does not block the others."""
 HOLD = 900.0
-"""Seconds that a connection is kept open after its status: no major function platform lets a request run for
+"""Seconds that a connection stays open after its status: no major function platform lets a request run for
 longer."""
 HELD_MAX = 256
-"""Connections that are kept open at once; a further one is closed after its status."""
+"""Connections kept open; a further one is closed after its status."""
 ANSWER_MAX = 64 * 1024
 """Bytes of an answer that are read and discarded before the connection is closed."""
 HINTS = {401: ": does it have the same SUBLET_SIGNING_SECRETS as this process?"}
@@ -60,15 +60,15 @@ class HttpInvoker:
         self._held: set[asyncio.Task[None]] = set()
 
     async def invoke(self, request: Invocation) -> None:
-        """Post to the pool's URL, once for each summons. Raises InvocationFailed for those that got no 2xx
-        within 5 s.
+        """Post to the pool's URL, once for each summons. Raises InvocationFailed for those without a 2xx in 5
+        s.
         """
         try:
             check_url(request.target, private=self._private)
         except Invalid as error:  # it was written to Redis without the check
             raise InvocationFailed(str(error), request.summons) from None
         session = self._open(request)
-        # A weak reference: removed after the last call of the target.
+        # Weak: removed after the last call of the target.
         own = self._turns_of.setdefault(request.target, asyncio.Semaphore(AT_ONE_TARGET))
         await call_each(request, lambda summons: self._call(session, request, summons), own, self._turns)
 
@@ -99,7 +99,7 @@ class HttpInvoker:
             raise InvocationFailed(f"the target answered {response.status}{HINTS.get(response.status, '')}")
 
     def _open(self, request: Invocation) -> aiohttp.ClientSession:
-        """aiohttp, which is slow to import, is imported at the first use."""
+        """aiohttp is slow to import."""
         if self._session is None:
             try:
                 import aiohttp
@@ -107,7 +107,7 @@ class HttpInvoker:
                 words = f"calling a URL needs aiohttp: {install_command('http')}"
                 raise InvocationFailed(words, request.summons) from None
             connector = aiohttp.TCPConnector(
-                # The semaphores are the limit; connections that are kept open must not count.
+                # Unlimited: the semaphores limit calls; connections that are kept open must not count.
                 limit=0,
                 # An idle connection may be dead; then it is unknown whether a call has arrived.
                 force_close=True,

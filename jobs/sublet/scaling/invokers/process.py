@@ -1,5 +1,4 @@
-"""The invoker `process`: starts workers as processes on this machine, one for each summons; they end with the
-invoker."""
+"""The invoker `process`: a process on this machine for each summons; it ends with the invoker."""
 
 from __future__ import annotations
 
@@ -23,20 +22,19 @@ from sublet.tasks.bound_process import spawn_bound
 log = logging.getLogger(__name__)
 
 MOST = 32
-"""Default number of workers that may live at once."""
+"""Most workers alive at once."""
 SECONDS = 900.0
-"""Default seconds that a worker may live. It knows the limit, as on a function platform."""
+"""Seconds that a worker may live. It knows the limit, as on a function platform."""
 KILL_AFTER = 5.0
-"""Seconds beyond that limit after which it is killed."""
+"""Seconds beyond that limit until its kill."""
 PATIENCE = 13.0
-"""Seconds that workers have to end when the invoker is closed: a worker's grace, clean-up and last settle
-calls."""
+"""Seconds that workers have to end at the invoker's closing: their grace, clean-up and last settle calls."""
 LINE_MAX = 8192
-"""Bytes of a line of output; a longer line is cut."""
+"""Bytes of a line of output; a longer one is cut."""
 
 
 class Spawned(NamedTuple):
-    """A worker process that runs."""
+    """A running worker process."""
 
     pid: int
     pool: str
@@ -45,7 +43,7 @@ class Spawned(NamedTuple):
 
 
 Ended = Callable[[str, int, int], None]
-"""Called at a worker's end: its summons, its pid, and its exit code (negative: the signal that killed it)."""
+"""Called at a worker's end: its summons, its pid, and its exit code (negative: the killing signal)."""
 Hear = Callable[[Spawned, str], None]
 """Called with each line of a worker's output."""
 
@@ -71,9 +69,9 @@ class ProcessInvoker:
     process is killed.
 
     At most `most` workers live at once, each for at most `seconds`. `arguments` are further arguments of
-    `sublet work`, and `environment` is its environment (default: this process's own). Its output goes to
-    `output` (None: to this process's own), or line by line to `hear`. `ended` is called at a worker's end.
-    Both callbacks run on the event loop and must not raise.
+    `sublet work`; its `environment` defaults to this process's own. Its output goes to `output` (None: to
+    this process's own), or line by line to `hear`. The callbacks `hear` and `ended` run on the event loop
+    and must not raise.
     """
 
     kind = "process"
@@ -99,7 +97,7 @@ class ProcessInvoker:
 
     @property
     def processes(self) -> tuple[Spawned, ...]:
-        """The workers that run, the oldest first."""
+        """The running workers, the oldest first."""
         return tuple(
             sorted(
                 (worker.shown for worker in self._workers if worker.process),
@@ -108,7 +106,7 @@ class ProcessInvoker:
         )
 
     async def invoke(self, request: Invocation) -> None:
-        """Start one worker for each summons. Raises InvocationFailed for those that could not be started."""
+        """Start one worker for each summons. Raises InvocationFailed for those that did not start."""
         if self._closed:
             raise InvocationFailed("this process is ending and starts no more workers", request.summons)
         await call_each(request, lambda summons: self._start(request, summons), self._turns)
@@ -218,7 +216,7 @@ class ProcessInvoker:
             worker.process.kill()
 
     def _read(self, worker: _Worker) -> None:
-        """Read up to 16 pieces, so that the loop is free for others in between."""
+        """Up to 16 pieces, so that the loop is free for others in between."""
         for _ in range(16):
             try:
                 piece = os.read(worker.pipe, 65536) if worker.pipe >= 0 else b""
@@ -247,9 +245,7 @@ class ProcessInvoker:
             self._hear(worker.shown, line[:LINE_MAX].decode("utf-8", "replace").rstrip("\r"))
 
     async def aclose(self, patience: float = PATIENCE) -> None:
-        """Stop all workers, which release their jobs; kill the rest after `patience` seconds. No more are
-        started.
-        """
+        """Stop all workers, which release their jobs; kill the rest after `patience` seconds. No more start."""
         self._closed = True
         self._signal(signal.SIGTERM)
         try:
@@ -274,5 +270,4 @@ class ProcessInvoker:
 
 
 def _duration(seconds: float) -> str:
-    """Format a duration for the command line."""
     return f"{seconds:.3f}".rstrip("0").rstrip(".") + "s"
