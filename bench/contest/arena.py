@@ -1,4 +1,4 @@
-"""The place where one contestant at a time works: a server, the tally that its jobs write to, and its processes."""
+"""The place where one contestant at a time works: a server, the tally of its jobs, its processes."""
 
 import json
 import os
@@ -18,11 +18,11 @@ from contest.contestants import Contestant
 from sublet.tasks.bound_process import spawn_bound
 
 ENTRY = struct.Struct("<qq")
-"""An entry of the tally: a job's number, and the machine's monotonic clock in ns."""
+"""A job's number, and the machine's monotonic clock in ns."""
 SUBMIT_SECONDS = 300.0
 """Seconds within which a program must submit its jobs."""
 STOP_SECONDS = 10.0
-"""Seconds within which a worker must end after SIGTERM, before it is killed with all its child processes."""
+"""Seconds within which a worker must end after SIGTERM, before it is killed with its child processes."""
 POLL = 0.01
 
 
@@ -40,7 +40,7 @@ class Failed(Exception):
 
 
 class Worker:
-    """One worker process of a contestant, with its child processes."""
+    """A worker process of a contestant, with its child processes."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", log: Path) -> None:
         self.process, self.log = process, log
@@ -97,7 +97,7 @@ class Arena:
         self.clear()
 
     def clear(self) -> None:
-        """Empty the tallies. Running workers continue to write to them."""
+        """Empty the tallies; running workers continue to write to them."""
         for path in (*self._tallies, self._finished):
             path.touch()
             os.truncate(path, 0)
@@ -107,7 +107,7 @@ class Arena:
         return sorted((entry for tally in self.tallies() for entry in tally), key=lambda entry: entry[1])
 
     def tallies(self) -> list[list[tuple[int, int]]]:
-        """Return the same for each of two workers with a tally of their own (see `worker`)."""
+        """Return the same for two workers with a tally each (see `worker`)."""
         return [_entries(path) for path in self._tallies]
 
     def finished(self) -> list[tuple[int, int]]:
@@ -119,26 +119,25 @@ class Arena:
         return sum(path.stat().st_size for path in self._tallies) // ENTRY.size
 
     def submit(self, contestant: Contestant, kind: str, n: int, start: int = 0) -> float:
-        """Submit jobs number `start` … `start + n - 1`, `one` by one, in `bulk`, or `slow` ones. Return the seconds.
-
+        """Submit jobs `start` … `start + n - 1`, `one` by one, in `bulk`, or `slow` ones. Return the seconds.
         Raises Failed.
         """
         seconds: float = self.ask(contestant, "submit", kind, str(n), str(start))["seconds"]
         return seconds
 
     def latency(self, contestant: Contestant, n: int, start: int = 0, patience: float = 60.0) -> list[int]:
-        """Submit up to `n` jobs while a worker runs, each after the start of the last. Return when each was sent, in ns."""
+        """Submit up to `n` jobs, each after the start of the last. Return when each was sent, in ns."""
         sent: list[int] = self.ask(contestant, "latency", str(n), str(start), BENCH_PATIENCE=str(patience))[
             "sent"
         ]
         return sent
 
     def ask(self, contestant: Contestant, *words: str, **variables: str) -> Any:
-        """Run a contestant's program. Return its output, parsed as JSON. Raises Failed."""
+        """Run a program. Return its output, parsed as JSON. Raises Failed."""
         return json.loads(self.say(contestant, *words, **variables).splitlines()[-1])
 
     def say(self, contestant: Contestant, *words: str, **variables: str) -> str:
-        """Run a contestant's program. Return its output. Raises Failed."""
+        """Run a program. Return its output. Raises Failed."""
         log = self._log(contestant, words[0])
         with open(log, "wb") as errors:
             process = self._spawn(contestant, words, variables, stdout=subprocess.PIPE, stderr=errors)
@@ -158,9 +157,8 @@ class Arena:
 
     @contextmanager
     def worker(self, contestant: Contestant, number: int = 1, /, **variables: str) -> Iterator[Worker]:
-        """Start a worker process. Afterwards it is ended, with its child processes.
-
-        Worker `number` 2 has its own tally, which shows when both work.
+        """Start a worker process, ended afterwards with its child processes. Number 2 has its own tally, which
+        shows when both work.
         """
         variables = {"BENCH_TALLY": str(self._tallies[number - 1])} | variables
         log = self._log(contestant, "work")
@@ -172,7 +170,9 @@ class Arena:
             worker.stop()
 
     def wait(self, n: int, workers: Sequence[Worker], seconds: float = 120.0) -> int:
-        """Wait until `n` jobs have started, or none has for STALL s, or the time is up. Return how many have. Raises Failed."""
+        """Wait until `n` jobs have started, none has for STALL s, or the time is up. Return how many have.
+        Raises Failed.
+        """
         begin = changed = time.monotonic()
         before = 0
         while True:
@@ -206,14 +206,14 @@ class Arena:
 
 
 def clean(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without our settings and the search path of Python."""
+    """The environment without our settings and Python's search path."""
     return {
         name: value for name, value in environ.items() if not name.startswith(("SUBLET_", "BENCH_", "PYTHON"))
     }
 
 
 def members(leader: int) -> list[int]:
-    """Return a process and its child processes, without those that have called `setsid`."""
+    """A process and its child processes, without those that have called `setsid`."""
     found = []
     for pid in _pids():
         with suppress(ProcessLookupError, PermissionError):
@@ -223,7 +223,7 @@ def members(leader: int) -> list[int]:
 
 
 def tail(log: Path, lines: int = 6) -> str:
-    """Return the last lines of a program's output."""
+    """The last lines of a program's output."""
     words = log.read_text(errors="replace").strip().splitlines()
     return "\n".join(words[-lines:]) or "(it said nothing)"
 

@@ -1,9 +1,10 @@
 """Measure a contestant's drain rate with a thousand waiting jobs, and with a million.
 
-Two servers, one with each backlog, are drained in turn, in seven rounds (Sublet and BullMQ; the others once). A rate is that of
-the first 20,000 jobs, or of the first seconds, without the first fifth of the starts. The drained jobs are submitted again before
-the next round. Compare the fastest rounds, because other load can only slow them down. Slow contestants get as many jobs as they
-can submit in bulk in twenty seconds: the row's note has the number.
+Two servers, one with each backlog, are drained in turn, in seven rounds (Sublet and BullMQ; the others
+once). A rate is that of the first 20,000 jobs, or of the first seconds, without the first fifth of the
+starts. The drained jobs are submitted again before the next round. Compare the fastest rounds: other load
+can only slow them down. Slow contestants get as many jobs as they can submit in bulk in twenty seconds; the
+row's note has the number.
 """
 
 import asyncio
@@ -43,9 +44,10 @@ HOLDS = 20
 
 
 def run(arena: Arena, contestant: Contestant, *, many: int = MANY, seconds: float = SECONDS) -> list[Row]:
-    """Return the rows `backlog_1k`, `backlog_1m` and `memory_pending_1m` of a contestant; for ours, `hold` too. Raises Failed.
+    """Return the rows `backlog_1k`, `backlog_1m` and `memory_pending_1m`; for ours, `hold` too. Raises Failed.
 
-    `arena` is emptied before and afterwards. `many` is the size of the larger backlog, `seconds` the duration of a rate.
+    `arena` is emptied before and afterwards. `many` is the larger backlog, `seconds` the duration of a
+    rate.
     """
     rounds = ROUNDS if contestant.name in ALL_OF_IT else 1
     with ExitStack() as stack:
@@ -75,9 +77,10 @@ def run(arena: Arena, contestant: Contestant, *, many: int = MANY, seconds: floa
 def drain(
     arena: Arena, contestant: Contestant, most: int, seconds: float, **variables: str
 ) -> tuple[float, int]:
-    """Start a worker. Return the rate of the first `most` jobs, or `seconds`, in jobs/s; and how many it started.
+    """Start a worker, and kill it. Return the rate of the first `most` jobs, or `seconds`, in jobs/s; and how
+    many it started.
 
-    The rate excludes the first fifth, the start and warm-up. Then the worker is killed. Raises Failed if it starts fewer than two.
+    The rate excludes the first fifth, the warm-up. Raises Failed if it starts fewer than two.
     """
     arena.clear()
     with arena.worker(contestant, **variables) as worker:
@@ -99,7 +102,7 @@ def row(
     note: str = "",
     **more: Any,
 ) -> Row:
-    """Return a row of the results with its median; None if a value is None."""
+    """Return a row with its median; None if a value is None."""
     known = [value for value in values if value is not None]
     median = statistics.median(known) if known and len(known) == len(values) else None
     named = {"contestant": contestant.name, "persistence": "off", "workload": workload, "unit": unit}
@@ -111,7 +114,7 @@ def _kind(arena: Arena) -> str:
 
 
 def _fill(arena: Arena, contestant: Contestant, many: int) -> tuple[int, float]:
-    """Submit the backlog. Return its number of jobs, and the bytes of memory per job."""
+    """Return the backlog's number of jobs, and the bytes of memory per job."""
     with meter.Meter(arena.url).counting() as counted:
         trial = min(2_000, many)
         per_second = trial / arena.submit(contestant, "bulk", trial)
@@ -122,7 +125,6 @@ def _fill(arena: Arena, contestant: Contestant, many: int) -> tuple[int, float]:
 
 
 def _hold(contestant: Contestant, url: str, note: str) -> Row:
-    """Measure the longest hold of the server by a script, with full batches."""
     held = asyncio.run(_holds(url))
     name = max(held, key=lambda name: max(held[name]))
     words = f"{name} (median {statistics.median(held[name]):.1f}), CPU time; {HOLDS} full batches of each script; {note}"

@@ -11,16 +11,16 @@ UVLOOP = "uvloop>=0.22.1"
 
 @dataclass(frozen=True)
 class Contestant:
-    """A job queue in one setup, and how to start it."""
+    """A job queue in one setup."""
 
     name: str
     program: str
     environment: str
-    """Its environment, a name in ENVIRONMENTS."""
+    """A name in ENVIRONMENTS."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Additional environment variables of its program."""
     running: int = 100
-    """Jobs that one worker process runs at a time, at most."""
+    """Maximum concurrent jobs of a worker process."""
     ours: bool = False
 
     @property
@@ -41,10 +41,8 @@ ENVIRONMENTS: dict[str, tuple[str, ...]] = {
     "huey": ("huey>=3.5.4", HIREDIS),
     "celery": ("celery[redis]>=5.7.0", HIREDIS),
 }
-"""Packages, with the latest version at the time of writing as the lower bound; `npm:` for Node packages.
-
-`sublet` also has the checkout itself, with its extras `fast` and `http`. The bench runs there, too, and needs these two packages.
-"""
+"""Packages, the latest version at the time of writing as the lower bound; `npm:` for Node. `sublet` also has
+this checkout with its extras `fast` and `http`; the bench itself runs there and needs these two packages."""
 
 CONTESTANTS: tuple[Contestant, ...] = (
     Contestant("sublet", "with_sublet.py", "sublet", ours=True),
@@ -63,11 +61,12 @@ CONTESTANTS: tuple[Contestant, ...] = (
     Contestant("huey processes", "with_huey.py", "huey", {"BENCH_VARIANT": "processes"}, running=4),
     Contestant("celery", "with_celery.py", "celery", running=CORES),
 )
-"""Ours first, then the others: the order of the tables."""
+"""Ours first: the order of the tables."""
 
 
 def named(names: list[str]) -> list[Contestant]:
-    """Return the contestants with these names, in the order of the tables; without a name, all. Raises ValueError for an unknown name.
+    """Return the contestants with these names, in the order of the tables; without a name, all. Raises
+    ValueError for an unknown name.
 
     A name may have a hyphen for a space: `sublet-plain`.
     """

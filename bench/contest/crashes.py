@@ -1,10 +1,12 @@
 """Kill a worker, and measure how soon its jobs run again, how many are lost, and how many finish twice.
 
-A contestant's worker runs a hundred jobs of a second (or as many as it runs at once), and is killed with its child processes
-(SIGKILL). Another worker is started at once, on the same machine, which is the best case for the peers: some clean up at start.
-Ours would see that its predecessor is dead and run the jobs at once (the row "sublet restarted"). The row "sublet" is for a worker
-on another host, which cannot see that and waits for the leases to expire (the default, 30 s): there the first worker is stopped
-(SIGSTOP) while the second one starts, and the clock runs from that moment. `crash.py` has more measurements of ours.
+A worker runs a hundred jobs of a second (or as many as it runs at once), and is killed with its child
+processes (SIGKILL). Another one is started at once on the same machine, the best case for the peers: some
+clean up at start.
+
+Ours would see that its predecessor is dead and run the jobs at once (the row "sublet restarted"). The row
+"sublet" is for a worker on another host, which waits for the leases to expire (the default, 30 s): the
+first worker is stopped (SIGSTOP) while the second one starts, and the clock runs from that moment.
 
 Each contestant has its own server. They begin one after the other, and wait at the same time.
 """
@@ -27,7 +29,7 @@ from contest.backlog import Row, row
 from contest.contestants import Contestant
 
 CAP = 75.0
-"""Seconds after the kill, at which the watch ends."""
+"""Seconds from the kill to the end of the watch."""
 JOBS = 100
 EACH = 10
 """Jobs per slot of a contestant, if that is fewer than JOBS."""
@@ -40,15 +42,17 @@ SETTLE_SECONDS = 2.0
 POLL = 0.02
 
 Succeed = Callable[[Arena, Contestant, Worker, ExitStack], int]
-"""Ends the first worker and starts the second. Returns when the first one died, in ns of the monotonic clock."""
+"""Ends the first worker and starts the second. Returns when the first one died, in ns of the monotonic clock.
+"""
 UNITS = {"crash_first": "s", "crash_last": "s", "crash_lost": "jobs", "crash_twice": "jobs"}
 
 
 def run(arena: Arena, contestants: Sequence[Contestant], *, cap: float = CAP) -> list[Row]:
-    """Return the rows `crash_first`, `crash_last` (s), `crash_lost` and `crash_twice` (jobs) of each; none for a cap of 0.
+    """Return the rows `crash_first`, `crash_last` (s), `crash_lost` and `crash_twice` (jobs); none for a cap
+    of 0.
 
-    A contestant whose program fails has rows without a figure, with the reason as their note. Of `arena`, only the programs, the kind
-    of server and the folder are used.
+    A contestant whose program fails has rows without a figure, with the reason as their note. `arena` only
+    supplies the programs, the kind of server and the folder.
     """
     if not cap:
         return []
@@ -76,7 +80,7 @@ def run(arena: Arena, contestants: Sequence[Contestant], *, cap: float = CAP) ->
 def _scene(
     arena: Arena, contestant: Contestant, succeed: Succeed, alone: threading.Lock, cap: float
 ) -> dict[str, float | None]:
-    """Fill the slots of the first worker, replace it by a second one, and return the fate of its jobs."""
+    """Return the fate of the first worker's jobs."""
     jobs = min(JOBS, EACH * contestant.running)
     with ExitStack() as stack:
         with alone:
@@ -115,7 +119,7 @@ def _elsewhere(arena: Arena, contestant: Contestant, first: Worker, stack: ExitS
 
 
 def _family(worker: Worker) -> list[int]:
-    """Return the processes of a worker: itself, its group, and on Linux also children that have left the group."""
+    """Return a worker, its group, and on Linux also children that have left the group."""
     found = list(dict.fromkeys([worker.process.pid, *members(worker.process.pid)]))
     for pid in found:
         for tasks in Path(f"/proc/{pid}/task").glob("*/children"):
@@ -131,7 +135,9 @@ def _signal(pids: Sequence[int], number: signal.Signals) -> None:
 
 
 def _figures(arena: Arena, jobs: int, killed: int) -> dict[str, float | None]:
-    """Return the seconds from the kill to the first and last new start of an interrupted job, and the numbers of lost and repeated jobs."""
+    """Return the seconds from the kill to the first and last new start of an interrupted job; lost jobs;
+    repeated jobs.
+    """
     ended = {n for n, at in arena.finished() if at < killed}
     interrupted = {n for n, at in arena.tally() if at < killed} - ended
     again: dict[int, float] = {}

@@ -1,4 +1,4 @@
-"""The pictures of docs/measurements/performance.md: throughput, sweeps, latency, memory. `performance.py` calls this."""
+"""The pictures of docs/measurements/performance.md, drawn by `performance.py`."""
 
 import math
 import statistics
@@ -31,7 +31,7 @@ LATENCY = ("latency", "latency_p50", "latency_p95", "latency_p99")
 
 
 def draw(rows: Sequence[Row], names: Names, legend: str, folder: Path) -> list[Path]:
-    """Draw the pictures as SVG, the same bytes from the same figures. One without figures has a note. Needs matplotlib."""
+    """Draw the pictures as SVG, the same bytes from the same figures. Needs matplotlib."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -77,7 +77,7 @@ def draw(rows: Sequence[Row], names: Names, legend: str, folder: Path) -> list[P
 
 
 def _nothing(figure: "Figure", rows: dict[str, list[Row]], names: Names) -> None:
-    """Draw a note instead of a picture without figures, so that no older picture stays beside the tables."""
+    """A note instead of a picture, so that no older picture stays beside the tables."""
     figure.text(0.5, 0.4, "Not measured in this run.", ha="center", va="center")
 
 
@@ -102,7 +102,7 @@ def _picture(
 
 
 def _throughput(figure: "Figure", rows: dict[str, list[Row]], names: Names) -> None:
-    """Draw a panel of bars per workload, with the contestants in the same order."""
+    """A panel of bars per workload, with the contestants in the same order."""
     order = _order(rows["drain_1"], [row for some in rows.values() for row in some], most=True)
     titles = ("drained by one worker", "submitted one by one", "submitted in bulk")
     for axes, (workload, some), title in zip(_columns(figure, 3, 0.2), rows.items(), titles, strict=True):
@@ -157,7 +157,7 @@ def _sweeps(figure: "Figure", rows: dict[str, list[Row]], names: Names) -> None:
 
 
 def _label(axes: "Axes", x: float, points: Sequence[tuple[float, str]]) -> None:
-    """Label the figures at one x, from the lowest: the highest above its point, others below or beside it."""
+    """Label the figures at one x: the highest above its point, others below or beside it."""
     floor = 0.12 * axes.get_ylim()[1]
     for y, colour in points:
         where, how = (0, 6), "center"
@@ -173,7 +173,7 @@ def _styles(names: Iterable[str]) -> dict[str, Any]:
 
 
 def _latency(figure: "Figure", rows: dict[str, list[Row]], names: Names) -> None:
-    """Draw the distribution of all samples of the fastest contestants, and p50, p95 and p99 of all."""
+    """The distribution of all samples of the fastest contestants; p50, p95 and p99 of all."""
     shares = [{row["contestant"]: row["median"] for row in rows[workload]} for workload in LATENCY[1:]]
     order = sorted(
         (name for name in shares[0] if shares[0][name] is not None), key=lambda name: shares[0][name]
@@ -211,7 +211,7 @@ def _latency(figure: "Figure", rows: dict[str, list[Row]], names: Names) -> None
 def _distribution(
     axes: "Axes", samples: dict[str, Sequence[float]], order: Sequence[str], names: Names
 ) -> None:
-    """Draw the share of started jobs over time, of the fastest contestants and of ours."""
+    """The share of started jobs over time."""
     fastest = [name for name in order if name in samples][:FASTEST]
     drawn = fastest if "sublet" in fastest or "sublet" not in samples else [*fastest, "sublet"]
     for name, (colour, _, style) in _styles(drawn).items():

@@ -1,7 +1,5 @@
-"""Make an environment for each contestant, with its latest release and dependencies. Environments are kept.
-
-Needs only Python with pip, and npm for contestants on Node.
-"""
+"""Make and keep an environment for each contestant, with its latest release. Needs only Python with pip, and
+npm for Node."""
 
 import fcntl
 import hashlib
@@ -25,7 +23,7 @@ from venv import EnvBuilder
 ROOT = Path(__file__).resolve().parents[2]
 STAMP = "bench-stamp"
 AT_ONCE = 4
-"""Environments that are made concurrently: most of the time is spent on the network."""
+"""Environments made concurrently: most of the time is spent on the network."""
 PATIENCE = 600.0
 """Seconds within which one must be made."""
 POLL = 0.2
@@ -35,8 +33,8 @@ NO_NODE = "node is not on the PATH"
 def make(folder: Path, wanted: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """Make the wanted environments in `folder`. Return the reasons of those that failed, by name.
 
-    A complete environment is kept, so a second run needs no network; delete the folder to get the latest releases. Reports
-    progress on stderr. Safe to interrupt, and to run twice at the same time.
+    A complete environment is kept, so a second run needs no network; delete the folder to get the latest
+    releases. Safe to interrupt, and to run twice at the same time.
     """
     folder.mkdir(parents=True, exist_ok=True)
     left_out = {
@@ -55,7 +53,7 @@ def make(folder: Path, wanted: Mapping[str, Sequence[str]]) -> dict[str, str]:
 
 
 def _make_all(folder: Path, lacking: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Make some at once. Return the reasons of failures by name. An interruption leaves no incomplete environment."""
+    """Return the reasons of failures by name. An interruption leaves no incomplete environment."""
     over = threading.Event()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         try:
@@ -71,7 +69,7 @@ def _make_all(folder: Path, lacking: Mapping[str, Sequence[str]]) -> dict[str, s
 
 
 def command_of(folder: Path, program: Path) -> tuple[str, ...]:
-    """Return the command that runs a program in the environment of that folder."""
+    """Return the command that runs a program in that environment."""
     return (
         shutil.which("node") or "node" if program.suffix == ".mjs" else str(folder / "bin" / "python"),
         str(program),
@@ -93,7 +91,7 @@ def _is_made(folder: Path, packages: Sequence[str]) -> bool:
 
 
 def _key(name: str, packages: Sequence[str]) -> str:
-    """Return a short name for these packages under this Python; for ours, also for the checkout's dependencies."""
+    """A short name for these packages and this Python; for ours, also the checkout's dependencies."""
     lines = [
         str(ROOT),
         f"{sys.version_info[0]}.{sys.version_info[1]}",
@@ -109,12 +107,11 @@ def _project() -> str:
 
 
 def _of_node(packages: Sequence[str]) -> list[str]:
-    """Return the Node packages."""
     return [package.removeprefix("npm:") for package in packages if package.startswith("npm:")]
 
 
 def _make(folder: Path, packages: Sequence[str], over: threading.Event) -> str:
-    """Make one. Return why it failed, or an empty string. An incomplete one is deleted."""
+    """Return why it failed, or an empty string. An incomplete one is deleted."""
     began = time.monotonic()
     shutil.rmtree(folder, ignore_errors=True)
     try:
@@ -152,7 +149,7 @@ def _install(folder: Path, packages: Sequence[str], over: threading.Event) -> No
 
 
 def _run(command: Sequence[str], folder: Path, over: threading.Event) -> None:
-    """Run a program. Raises ValueError with its output if it fails, TimeoutExpired if the time or the run is over."""
+    """Raises ValueError with the output if it fails, TimeoutExpired if the time or the run is over."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     until = time.monotonic() + PATIENCE
     streams: dict[str, Any] = {

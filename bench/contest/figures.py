@@ -15,7 +15,7 @@ class Run:
         self.rows: list[Row] = found["results"]
 
     def row(self, contestant: str, workload: str, persistence: str = "off") -> Row | None:
-        """Return the row of a contestant, if it was measured."""
+        """Return a contestant's row, if it was measured."""
         wanted = (contestant, workload, persistence)
         return next(
             (row for row in self.rows if (row["contestant"], row["workload"], row["persistence"]) == wanted),
@@ -30,7 +30,9 @@ class Run:
         return None if row is None or row["median"] is None else float(row["median"])
 
     def _ratio(self, contestant: str) -> float | None:
-        """Return its drain rate with a million waiting jobs, relative to that with a thousand: the fastest rounds of each."""
+        """The drain rate with a million waiting jobs, relative to that with a thousand: the fastest rounds of
+        each.
+        """
         few, many = self.row(contestant, "backlog_1k"), self.row(contestant, "backlog_1m")
         return max(many["values"]) / max(few["values"]) if few and many else None
 
@@ -44,7 +46,9 @@ class Run:
         return (min(values), max(values)) if len(values) > 1 else None
 
     def contestants(self, workloads: Iterable[str], persistence: str = "off") -> list[str]:
-        """Return the contestants with a row of any of these workloads: the best at the first one first, those without a figure of it last."""
+        """Return the contestants with any of these workloads: the best at the first one first, those without
+        it last.
+        """
         names = dict.fromkeys(row["contestant"] for row in self.rows if row["persistence"] == persistence)
         wanted = tuple(workloads)
 
@@ -74,7 +78,7 @@ class Run:
 def is_peer(name: str, workload: str = "drain_1") -> bool:
     """Is it compared with `sublet`: not one of ours, and in drains one worker process?
 
-    A contestant that drains with several processes is compared with `sublet plain`. Submits are compared with all.
+    A contestant that drains with several processes is compared with `sublet plain`.
     """
     several = name.endswith(" processes") and workload.startswith(("drain_", "backlog_"))
     return not name.startswith("sublet") and not several

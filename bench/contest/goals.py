@@ -1,4 +1,4 @@
-"""Our own targets. `performance.py` compares a run's figures with them."""
+"""Our own targets, for `performance.py`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from contest.figures import is_peer
 
 Reached = Callable[[float, float | None], bool]
-"""Takes our figure, and how many times better it is than the peer's (None without a peer). Returns whether the target is met."""
+"""Takes our figure, and how many times better it is than the peer's (None without a peer)."""
 Among = Callable[[str, str], bool]
-"""Takes a contestant and a workload. Returns whether its figure counts."""
+"""Takes a contestant and a workload."""
 NOT_PYTHON = ("bullmq",)
 
 
@@ -45,7 +45,7 @@ def _python(name: str, workload: str) -> bool:
 
 
 def _huey(name: str, workload: str) -> bool:
-    """Select Huey with threads or with processes, as ours has them: the better of the two."""
+    """Huey with threads or with processes, as ours: the better of the two."""
     return name in ("huey", "huey processes")
 
 

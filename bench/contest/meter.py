@@ -1,7 +1,4 @@
-"""Measure the server's load: CPU time, commands, bytes moved, memory.
-
-Reads Redis's `INFO` before and after, over its own connection; needs only the standard library.
-"""
+"""Measure the server's load by Redis's `INFO` before and after. Needs only the standard library."""
 
 import secrets
 import socket
@@ -19,39 +16,41 @@ PATIENCE = 30.0
 
 @dataclass
 class Counted:
-    """The load of the server while it was counted; all zero until then."""
+    """The load of the server; all zero until the counting ends."""
 
     redis_us: float = 0.0
-    """µs of CPU, user and system, of the thread that runs the commands (of the whole server if there is no figure per thread)."""
+    """µs of CPU, user and system, of the thread that runs the commands (of the whole server if there is no
+    figure per thread).
+    """
     commands: int = 0
-    """Executed commands, those within scripts included."""
+    """Those within scripts included."""
     scripts: int = 0
     """Of these, the calls of scripts and functions."""
     bytes_moved: int = 0
-    """Bytes received and sent."""
+    """Received and sent."""
     memory: int = 0
     """Growth of `used_memory` in bytes."""
 
 
 @dataclass
 class CommandCounts:
-    """The number of executed commands; 0 until the monitoring has ended."""
+    """Executed commands; 0 until the monitoring has ended."""
 
     sent: int = 0
-    """Commands that clients sent: a script is one."""
+    """By clients: a script is one."""
     inside: int = 0
-    """Commands within scripts."""
+    """Within scripts."""
 
 
 class Meter:
-    """Counts at one server, `redis://host:port/0`. Raises OSError when it cannot be reached, or does not answer in 30 s."""
+    """Counts at one server, `redis://host:port/0`. Raises OSError: unreachable, or no answer in 30 s."""
 
     def __init__(self, url: str) -> None:
         self.url = url
 
     @contextmanager
     def counting(self) -> Iterator[Counted]:
-        """Count within the block. The figures are set when it ends, also by an error."""
+        """Count within the block; also set after an error."""
         counted, before = Counted(), self.read()
         try:
             yield counted
@@ -67,10 +66,7 @@ class Meter:
 
     @contextmanager
     def monitoring(self) -> Iterator[CommandCounts]:
-        """Count the commands of clients and those within scripts, by MONITOR, which slows the server down.
-
-        The figures are set when the block ends.
-        """
+        """Count the commands by MONITOR, which slows the server down; set when the block ends."""
         counts, end = CommandCounts(), secrets.token_hex(8)
         with _connected(self.url) as (line, lines):
             line.sendall(_packed("MONITOR"))
@@ -95,7 +91,7 @@ class Meter:
 
 
 def ask(url: str, *words: str) -> str:
-    """Send one command to the server and return its answer. Raises RuntimeError for an error of the server."""
+    """Send one command; return the answer. Raises RuntimeError for an error of the server."""
     with _connected(url) as (line, lines):
         line.sendall(_packed(*words))
         head = lines.readline().decode().strip()
@@ -119,7 +115,7 @@ def _packed(*words: str) -> bytes:
 
 
 def _count_monitored(lines: BinaryIO, end: bytes, counts: CommandCounts) -> None:
-    """Count the server's lines, `+1732231234.5 [0 127.0.0.1:4711] "GET" "key"`, until one contains the end mark."""
+    """Count lines, `+1732231234.5 [0 127.0.0.1:4711] "GET" "key"`, until one contains the end mark."""
     with suppress(OSError):  # a timeout, or the server closed the connection
         for line in lines:
             if end in line:

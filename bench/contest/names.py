@@ -1,4 +1,4 @@
-"""Texts of the page, by contestant: its title, its documentation, the behaviour of its defaults."""
+"""Texts of the page, by contestant."""
 
 NAMES = {
     "sublet": "Sublet", "sublet plain": "Sublet, plain functions", "sublet http": "Sublet over HTTP",
@@ -16,7 +16,7 @@ AGAIN = {
     "huey": "no: a job leaves its list when it starts", "huey processes": "no: a job leaves its list when it starts",
     "celery": "no: acknowledged at its start; what is prefetched after 1 h (visibility_timeout)",
 }  # fmt: skip
-"""The handling of interrupted jobs by default: from its documentation or its source."""
+"""How they handle interrupted jobs by default: from documentation or source."""
 GUIDES = {
     "bullmq": "https://docs.bullmq.io/guide/workers/concurrency", "taskiq": "https://taskiq-python.github.io/guide/cli.html",
     "saq": "https://saq-py.readthedocs.io/", "streaq": "https://streaq.readthedocs.io/",

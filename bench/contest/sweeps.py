@@ -1,4 +1,4 @@
-"""Measure throughput against two settings: jobs per submit, and slots per worker."""
+"""Measure throughput by jobs per submit, and by slots per worker."""
 
 import asyncio
 import time
@@ -28,7 +28,7 @@ async def noop(n: int, text: str) -> int:
 
 
 def run(arena: Arena, *, seconds: float = SECONDS) -> list[Row]:
-    """Return the rows `sweep_batch` and `sweep_slots` of Sublet and BullMQ, if selected. Raises Failed.
+    """Return the rows `sweep_batch` and `sweep_slots` of Sublet and BullMQ. Raises Failed.
 
     `arena` is emptied before and afterwards; `seconds` is the duration of a figure.
     """
@@ -40,7 +40,7 @@ def run(arena: Arena, *, seconds: float = SECONDS) -> list[Row]:
 
 
 def _batch(arena: Arena, contestant: Contestant, at: int, seconds: float) -> Row:
-    """Measure submits of so many jobs each, one awaited after the other."""
+    """Submits of so many jobs each, one awaited after the other."""
     arena.flush()
     if contestant.ours:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -62,7 +62,6 @@ async def _submits(url: str, at: int, seconds: float) -> float:
 
 
 def _slots(arena: Arena, contestant: Contestant, at: int, seconds: float) -> Row:
-    """Measure a worker with so many slots."""
     arena.flush()
     jobs = 3 * MOST if contestant.ours else MOST
     arena.submit(contestant, "bulk", jobs)
@@ -71,7 +70,7 @@ def _slots(arena: Arena, contestant: Contestant, at: int, seconds: float) -> Row
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return uvloop's loop factory if it is installed, as in the contestants' programs."""
+    """uvloop's, if it is installed, as in the contestants' programs."""
     try:
         import uvloop
     except ImportError:

@@ -1,4 +1,4 @@
-"""The table of a run: a line per contestant, and ours beside the best peer. Lines have at most a hundred columns."""
+"""The table of a run, at most a hundred columns wide."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -53,7 +53,7 @@ def _head(found: dict[str, Any]) -> str:
 
 
 def _block(run: Run, columns: Sequence[str], persistence: str) -> str:
-    """Return the lines of these workloads with one persistence; an empty string if there are none."""
+    """Return these workloads with one persistence; an empty string if there are none."""
     rows = [row for row in run.rows if row["persistence"] == persistence and row["workload"] in columns]
     if not rows:
         return ""
@@ -100,7 +100,6 @@ def number(value: float | None) -> str:
 
 
 def _sweeps(run: Run) -> str:
-    """Return the curves as figures."""
     lines = []
     for workload, words in (("sweep_batch", "jobs a submit"), ("sweep_slots", "slots")):
         rows = [row for row in run.rows if row["workload"] == workload]
@@ -111,7 +110,6 @@ def _sweeps(run: Run) -> str:
 
 
 def _notes(found: dict[str, Any]) -> str:
-    """Return failures and notes."""
     lines = [f"LEFT OUT {name}: {why}" for name, why in found["left_out"].items()]
     about: dict[tuple[str, str, str], list[str]] = {}
     for row in found["results"]:
@@ -123,7 +121,6 @@ def _notes(found: dict[str, Any]) -> str:
 
 
 def _settings(found: dict[str, Any]) -> str:
-    """Return the versions and the setup of each contestant."""
     lines = []
     for name, settings in found["settings"].items():
         versions = ", ".join(

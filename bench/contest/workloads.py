@@ -1,7 +1,7 @@
 """The phases of a round: submit, drain, start a job on an idle queue.
 
-A phase begins on an empty server, and returns figures: workload, unit, value. It has as many jobs as the contestant does in so
-many seconds; a pilot run measures its speed.
+A phase begins on an empty server. It has as many jobs as the contestant does in so many seconds, as a pilot
+run measures.
 """
 
 import statistics
@@ -21,14 +21,14 @@ WARM = 0.2
 """The share of starts before the clock of a drain runs, so that all workers are warm."""
 PILOT_ONE, PILOT_BULK, PILOT_SECONDS = 200, 1_000, 1.0
 WARM_UP, SAMPLES = 20, 300
-"""Jobs of the latency phase: for the warm-up, and as samples."""
+"""Jobs of the latency phase."""
 LATENCY_SECONDS = 15.0
 MONITORED = 1_000
 """Jobs whose commands are counted with MONITOR."""
 SETTLE_SECONDS = 0.3
 """Seconds for a worker to complete the last job after its start."""
 START_SECONDS, DRAIN_FACTOR = 20.0, 8
-"""A drain ends after the start of a worker plus so many times the expected duration, or after Arena.STALL without a start."""
+"""A drain ends after the start of a worker plus so many times the expected duration, or Arena.STALL."""
 
 Told = list[tuple[int, int]]
 
@@ -115,7 +115,7 @@ def _enqueued(turn: Turn, kind: str, n: int, memory: str = "") -> Iterator[Figur
 
 
 def ordinary(turn: Turn) -> Iterator[Figure]:
-    """Measure the load of Redis per job, from submit to completion, for jobs that are submitted one by one."""
+    """Measure Redis's load per job, from submit to completion, for jobs submitted one by one."""
     n = max(LEAST, turn.jobs(min(turn.rates.one, turn.rates.drain)) // 2)
     submitted, drained, drain = _life(turn, "one", n)
     yield Figure("redis_us_ordinary", "µs/job", (submitted.redis_us + drained.redis_us) / n, *_fate(drain))
@@ -130,7 +130,7 @@ def ordinary(turn: Turn) -> Iterator[Figure]:
 
 
 def drain_1(turn: Turn) -> Iterator[Figure]:
-    """Drain jobs with one worker process; measure the load of Redis, and the memory of finished jobs."""
+    """Drain with one worker process; measure Redis's load, and the memory of finished jobs."""
     n = turn.jobs(turn.rates.drain)
     submitted, drained, drain = _life(turn, "bulk", n)
     yield Figure("drain_1", "jobs/s", rate_of(drain.tally), drain.note, (), drain.lost, drain.twice)
@@ -139,7 +139,7 @@ def drain_1(turn: Turn) -> Iterator[Figure]:
 
 
 def drain_2(turn: Turn) -> Iterator[Figure]:
-    """Drain jobs with two worker processes. The clock starts when both work, and not earlier than with one."""
+    """Drain with two worker processes. The clock starts when both work, and not earlier than with one."""
     n = turn.jobs(1.5 * turn.rates.drain)
     turn.arena.flush()
     turn.arena.submit(turn.contestant, "bulk", n)
@@ -151,7 +151,7 @@ def drain_2(turn: Turn) -> Iterator[Figure]:
 
 
 def latency(turn: Turn) -> Iterator[Figure]:
-    """Measure from the call of submit to the first line of the task, with a waiting worker and an empty queue."""
+    """Measure from the call of submit to the task's first line, with a waiting worker and an empty queue."""
     turn.arena.flush()
     with turn.arena.worker(turn.contestant):
         sent = turn.arena.latency(turn.contestant, WARM_UP + turn.samples, 0, LATENCY_SECONDS)
@@ -185,7 +185,6 @@ WORKLOADS = {
     "drain_2": ("drain_2",),
     "latency": ("latency_p50", "latency_p95", "latency_p99"),
 }
-"""The workloads of each phase."""
 ONLY_ONCE = ("ordinary",)
 """Phases whose figures do not depend on persistence."""
 COSTS = (
@@ -197,7 +196,7 @@ COSTS = (
     "commands_inside",
     "bytes_moved",
 )
-"""Workloads that are measured only without persistence: the file's buffer is not memory of a job."""
+"""Workloads measured only without persistence: the file's buffer is not memory of a job."""
 
 
 @dataclass(frozen=True)
@@ -225,7 +224,8 @@ class Drain:
 
 
 def rate_of(tally: Told, *, since: int = 0) -> float | None:
-    """Return the jobs per second from the end of the warm-up (WARM), or from `since` (ns) if that is later, to the last start.
+    """Return the jobs per second from the end of the warm-up (WARM), or from `since` (ns) if later, to the
+    last start.
 
     A job's second start does not count. Returns None for fewer than two starts.
     """
@@ -238,7 +238,7 @@ def rate_of(tally: Told, *, since: int = 0) -> float | None:
 
 
 def _life(turn: Turn, kind: str, n: int) -> tuple[Counted, Counted, Drain]:
-    """Submit jobs and drain them with one worker. Return the load of the server."""
+    """Drain with one worker. Return the load of the server."""
     meter = Meter(turn.arena.url)
     turn.arena.flush()
     with meter.counting() as submitted:
@@ -249,7 +249,7 @@ def _life(turn: Turn, kind: str, n: int) -> tuple[Counted, Counted, Drain]:
 
 
 def _drain(turn: Turn, n: int, workers: int) -> Drain:
-    """Start workers, and end them when all jobs have started, or no more do."""
+    """Start workers; end them when all jobs have started, or no more do."""
     with ExitStack() as stack:
         started = [stack.enter_context(turn.arena.worker(turn.contestant, i + 1)) for i in range(workers)]
         turn.arena.wait(n, started, START_SECONDS + DRAIN_FACTOR * n / turn.rates.drain)
