@@ -2,5 +2,4 @@
 
 Help works in a checkout without dependencies: before `bootstrap.ensure`, only the standard library is
 imported.
-
 """

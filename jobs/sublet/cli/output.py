@@ -1,7 +1,6 @@
 """Terminal output: colours only on a terminal without NO_COLOR, columns, one JSON document with --json.
 
 Text of jobs is printed without control characters: it must not control the terminal.
-
 """
 
 import json
@@ -98,7 +97,6 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[Cell | str]], spare: Seq
     """Print rows below heads: numbers right-aligned, the last column cut to the terminal.
 
     A terminal that is too narrow leaves out the columns in `spare`, one after the other.
-
     """
     cells = [
         [Cell(clean(c)) if isinstance(c, str) else Cell(clean(c.text), c.colour) for c in row] for row in rows

@@ -1,7 +1,7 @@
 """Blocking reads across several servers.
 
-A blocking read is tied to its connection. When its partition moves or its server fails, it ends with an
-error, and the caller repeats it over a connection to the new server.
+A read that fails, because its partition moved or its server failed, is repeated by its caller on the new
+server.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from sublet.protocol.scripts import Call
 RETRY_SECONDS = 0.5
 """Seconds before a failed read is repeated. Other calls report the error."""
 HOLD_SECONDS = 0.05
-"""Seconds for which a wake-up between two reads is kept; then it is pushed back."""
+"""Seconds for which a wake-up between two reads is kept, then pushed back."""
 
 Run = Callable[[Call[Any]], Awaitable[Any]]
 
@@ -34,7 +34,7 @@ def blocking_pipeline(settings: Settings, client: Any, given: Any) -> ClientPipe
 
 
 class PartitionPipeline:
-    """A pipeline to the server of a partition, which is looked up for the first send and after each error."""
+    """A pipeline to a partition's server, looked up at the first send and after each error."""
 
     def __init__(self, routes: RoutingTransport, tag: str) -> None:
         self._routes, self._tag = routes, tag
@@ -79,7 +79,7 @@ class PartitionPipeline:
         on_reply(reply)
 
     def moved(self) -> None:
-        """End the reads in flight if another server has the partition now: the old one may hang."""
+        """End the reads in flight if another server has the partition: the old one may hang."""
         if self._pipeline and self._routes.known_url(self._tag) not in ("", self._url):
             self._drop(self._pipeline)
 
@@ -91,7 +91,7 @@ class PartitionPipeline:
             task.add_done_callback(self._closing.discard)
 
     async def aclose(self, *, at_once: bool = True) -> None:
-        """Close the connection at once; pending commands get an error."""
+        """Close the connection; pending commands get an error."""
         if self._connecting:
             await asyncio.wait([self._connecting])
         if self._pipeline:
@@ -101,10 +101,9 @@ class PartitionPipeline:
 
 
 class WakeupReader:
-    """Reads the wake-ups of many partitions with the interface of one `Pipeline`.
+    """Reads the wake-ups of many partitions like one `Pipeline`.
 
-    One BLPOP becomes one per partition. The first reply is the reply; the others stay in flight for the next
-    read.
+    One BLPOP becomes one per partition. The first reply counts; the other reads stay in flight for the next.
     """
 
     def __init__(self, routes: RoutingTransport, run: Run) -> None:
@@ -135,7 +134,7 @@ class WakeupReader:
             self._reads[tag].want(own)
 
     def reply(self, found: Any) -> bool:
-        """Reply to the read; return whether there was one."""
+        """Return whether there was a read."""
         on_reply, self._on_reply = self._on_reply, None
         if on_reply is None:
             return False
@@ -179,22 +178,18 @@ class WakeupReader:
 
 
 class _PartitionRead:
-    """The blocking read of one partition.
-
-    Pushing to a key of its own ends it, to change its keys; it is never cancelled.
-    """
+    """The blocking read of one partition. Never cancelled: a push to its own key ends it."""
 
     def __init__(self, reader: WakeupReader, pipeline: PartitionPipeline, tag: str) -> None:
         self._reader, self._pipeline = reader, pipeline
         self._own = keys.wake(tag, "|" + secrets.token_urlsafe(16))
         self.wanted: list[str] = []
-        """The keys of the next read, if any."""
+        """Keys of the next read."""
         self._named: frozenset[str] = frozenset()
         self._reading = self._interrupted = False
         self._retry: asyncio.TimerHandle | None = None
 
     def want(self, names: list[str]) -> None:
-        """Read these keys from now on."""
         self.wanted = names
         if not self._reading:
             self._read()
@@ -224,14 +219,13 @@ class _PartitionRead:
         self._read()
 
     async def _interrupt(self) -> None:
-        expires = BLOCK_SECONDS * 1000  # if the read has just ended, nothing will pop this element
+        expires = BLOCK_SECONDS * 1000  # if the read has just ended, nothing pops this
         try:
             await self._reader.run(Call((("LPUSH", self._own, 1), ("PEXPIRE", self._own, expires)), bool))
         except JobsError:
-            self._interrupted = False  # the read ends by itself, within BLOCK_SECONDS
+            self._interrupted = False  # it ends by itself, within BLOCK_SECONDS
 
     async def aclose(self) -> None:
-        """End the read."""
         if self._retry:
             self._retry.cancel()
         self._retry = None

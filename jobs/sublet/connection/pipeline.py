@@ -1,7 +1,7 @@
-"""Raw pipelined connections to Redis: commands are sent in order, and replies come back in order.
+"""Raw pipelined connections to Redis, which redis-py only opens.
 
-redis-py only opens each connection. A call through its asyncio client takes some ten turns of the event loop,
-half of the time between a submit and the start of its task when nothing else is to do.
+Its asyncio client takes some ten turns of the event loop per call, half of the time between a submit and the
+start of its task when nothing else is to do.
 """
 
 import asyncio
@@ -16,20 +16,20 @@ from redis.exceptions import ConnectionError, InvalidResponse, ResponseError, Ti
 
 Commands = Sequence[tuple[Any, ...]]
 OnReply = Callable[[Any], None]
-"""Called once, with a command's reply or exception."""
+"""Called once, with a reply or exception."""
 Request = tuple[tuple[Any, ...], OnReply]
 
 COMMANDS_MAX = 64
 """Commands per round trip of a redis-py client."""
 POOL_EMPTY = "No connection available"
-"""redis-py's message if all connections were in use for too long."""
+"""redis-py's message if no connection was free in time."""
 
 
 class Pipeline(asyncio.Protocol):
     """One connection on an event loop. It connects at the first command, and again after a failure.
 
-    A failure gives its error to every pending command; nothing is sent again. Silence for the pool's
-    `socket_timeout` plus `extra` seconds is a failure, too.
+    A failure, or silence for the pool's `socket_timeout` plus `extra` seconds, gives an error to every
+    pending command; nothing is sent again.
     """
 
     def __init__(self, pool: Any, extra: float = 0.0) -> None:
@@ -46,7 +46,7 @@ class Pipeline(asyncio.Protocol):
 
     @property
     def idle(self) -> bool:
-        """Whether it is connected and no reply is pending."""
+        """Whether it is connected and idle."""
         return self._transport is not None and not self._pending
 
     def send(self, requests: Sequence[Request]) -> None:
@@ -123,7 +123,7 @@ class Pipeline(asyncio.Protocol):
             on_reply(error)
 
     async def aclose(self, *, at_once: bool = False) -> None:
-        """Close the connection, after all pending replies or at once."""
+        """Close the connection, after pending replies or at once."""
         if self._connecting:
             await asyncio.wait([self._connecting])
         if self._pending and not at_once:
@@ -136,7 +136,7 @@ class Pipeline(asyncio.Protocol):
 
 
 class ClientPipeline:
-    """A `Pipeline` over a given redis-py client, whose pipelines run one at a time."""
+    """A `Pipeline` over a given redis-py client, one of whose pipelines runs at a time."""
 
     idle = False
 
@@ -186,7 +186,7 @@ def resolve(future: "asyncio.Future[Any]", reply: Any) -> None:
 class SyncPipeline:
     """Connections without an event loop: one per waiting thread, at most the pool's `max_connections`.
 
-    The checks of a redis-py pool before and after each command, a third of a submit's time, are left out.
+    Leaves out the checks of a redis-py pool, a third of a submit's time.
     """
 
     def __init__(self, pool: Any) -> None:

@@ -1,7 +1,7 @@
-"""Transports over several servers (a cluster, or sentinels): each call goes to the server of its partition.
+"""Transports over several servers (a cluster, or sentinels): each call goes to its partition's server.
 
-An error of a moved slot or a replaced primary (MOVED, ASK, READONLY, CLUSTERDOWN …), or no reply: the
-topology is read again, and the call is sent again, byte for byte, for `Settings.patience` seconds.
+After no reply, or an error of a moved slot or replaced primary (MOVED, ASK, READONLY, CLUSTERDOWN …), the
+topology is read again and the call sent again, byte for byte, for `Settings.patience` seconds.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ def sync_transport_for(settings: Settings) -> SyncTransport:
 
 
 class _RetryWindow:
-    """The time in which a call may be sent again. Later, Redis may have forgotten that it has run the call."""
+    """The time in which a call may be sent again; later, Redis may have forgotten that it ran the call."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings, self._retries = settings, 0
@@ -48,16 +48,15 @@ class _RetryWindow:
 
     @property
     def left(self) -> float:
-        """Seconds that reading the topology may take, at least one call's timeout."""
+        """Seconds for reading the topology, at least one call's timeout."""
         return max(self._until - time.monotonic(), self._settings.timeout)
 
     def check(self) -> None:
-        """Raise the last error if the time is over."""
         if self._last and time.monotonic() > self._until:
             raise self._last
 
     def pause(self, error: Unavailable) -> float | None:
-        """Return the seconds before the next retry; None for no retry."""
+        """None for no retry."""
         self._last, self._retries = error, self._retries + 1
         if time.monotonic() > self._until or not _is_transient(error):
             return None
@@ -71,7 +70,6 @@ def _is_transient(error: Unavailable) -> bool:
 
 
 def _given_up(error: Unavailable, settings: Settings, tag: str) -> Unavailable:
-    """Return the final error, with the user's URL."""
     if isinstance(error, Moved):
         return Unavailable(
             f"the nodes of {settings.shown_url} redirect each call to another node: is a slot being moved key by key?"
@@ -104,10 +102,10 @@ class RoutingTransport(Transport):
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
         self.listeners: WeakSet[Any] = WeakSet()
-        """Their `moved` is called after the topology was read."""
+        """Their `moved` is called after each read of the topology."""
 
     async def run(self, call: Call[T]) -> T:
-        """Send a call and return its result. Raises Refused, or Unavailable if no server replied in time."""
+        """Send a call. Raises Refused, or Unavailable if no server replied in time."""
         patience, found, url = _RetryWindow(self.settings), self._map.found, ""
         tag = call.tag or self._map.home
         while True:
@@ -126,21 +124,18 @@ class RoutingTransport(Transport):
             found = self._newer(found)
 
     async def find(self, tag: str, seen: Topology | None = None) -> tuple[Topology, str]:
-        """Return the topology and the URL of a partition's server, read anew if `seen` is the latest.
-
-        Raises Unavailable.
-        """
+        """Return the topology and a partition's URL, read anew if `seen` is the latest. Raises Unavailable."""
         found = self._newer(seen) or await self._read_topology(tag, _RetryWindow(self.settings).left)
         return found, found.of(tag)
 
     def blocking_client(self, url: str) -> Any:
-        """Return the Redis client for blocking reads of one server."""
+        """Return one server's client for blocking reads."""
         if url not in self._blocking_clients:
             self._blocking_clients[url] = connect(self._map.node(url), blocking=True)
         return self._blocking_clients[url]
 
     def known_url(self, tag: str) -> str:
-        """Return the URL of a partition's server by the last topology, or an empty string."""
+        """Return a partition's URL by the last topology, or an empty string."""
         try:
             return self._map.found.of(tag) if self._map.found else ""
         except Demoted:
@@ -160,7 +155,7 @@ class RoutingTransport(Transport):
         return self._transports[url]
 
     async def _read_topology(self, tag: str, seconds: float) -> Topology:
-        """Read the topology. Callers share one read, which outlives a cancelled one. Raises Unavailable."""
+        """Callers share one read, which outlives a cancelled one. Raises Unavailable."""
         if self._reading is None:
             self._reading = asyncio.get_running_loop().create_task(self._find(tag))
             self._reading.add_done_callback(self._topology_read)
@@ -213,7 +208,7 @@ class SyncRoutingTransport(SyncTransport):
         self._transports: dict[str, SyncTransport] = {}
 
     def run(self, call: Call[T]) -> T:
-        """Send a call and return its result. Raises Refused, or Unavailable if no server replied in time."""
+        """Send a call. Raises Refused, or Unavailable if no server replied in time."""
         patience, found, url = _RetryWindow(self.settings), self._map.found, ""
         tag = call.tag or self._map.home
         while True:
@@ -236,7 +231,7 @@ class SyncRoutingTransport(SyncTransport):
         return connect_sync(self._map.node(self._url_of(tag)))
 
     def address(self, tag: str) -> str:
-        """Return host:port of a partition's server, by the last topology. Raises Unavailable."""
+        """Return host:port by the last topology. Raises Unavailable."""
         return urlsplit(self._url_of(tag)).netloc.rpartition("@")[2]
 
     def _url_of(self, tag: str) -> str:

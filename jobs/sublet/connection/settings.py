@@ -1,6 +1,6 @@
-"""`Settings` (flag > environment > default), and Redis clients made from them.
+"""`Settings` (flag > environment > default), and the Redis clients of them.
 
-Without `Retry(NoBackoff(), 0)`, redis-py sends a script up to ten times more; its default pool raises when
+Without `Retry(NoBackoff(), 0)`, redis-py sends a script up to ten times more. Its default pool raises when
 all connections are in use, instead of waiting.
 """
 
@@ -119,7 +119,7 @@ class Settings:
 
 
 def quick(settings: Settings) -> Settings:
-    """Return the settings for a server that must answer within a second, unless SUBLET_TIMEOUT is set."""
+    """Return settings for an answer within a second, unless SUBLET_TIMEOUT is set."""
     if os.environ.get("SUBLET_TIMEOUT"):
         return settings
     return replace(settings, timeout=min(settings.timeout, QUICK_TIMEOUT), patience=QUICK_PATIENCE)
@@ -146,7 +146,7 @@ def _number(name: str, default: Number, kind: type[Number]) -> Number:
 
 
 def connect(settings: Settings, *, blocking: bool = False) -> "redis.asyncio.Redis":
-    """Make an asyncio client without retries; `blocking` for reads that wait on the server."""
+    """Make an asyncio client; `blocking` for reads that wait on the server."""
     if settings.client_factory:
         return settings.client_factory.client()
     pool = redis.asyncio.BlockingConnectionPool.from_url(
@@ -156,7 +156,7 @@ def connect(settings: Settings, *, blocking: bool = False) -> "redis.asyncio.Red
 
 
 def connect_sync(settings: Settings) -> "redis.Redis":
-    """Make a sync client without retries."""
+    """Make a sync client."""
     if settings.client_factory:
         return settings.client_factory.sync_client()
     options = _options(settings, False)
@@ -167,9 +167,9 @@ def connect_sync(settings: Settings) -> "redis.Redis":
 
 
 def _ping_first(connection: Any) -> None:
-    """Send a PING first: the server's data after the TLS handshake is read with the reply.
+    """The server's data after the TLS handshake is read with the reply of this PING.
 
-    Otherwise redis-py takes it for the reply of another command, and closes the connection.
+    Otherwise redis-py takes it for another command's reply, and closes the connection.
     """
     connection.on_connect()
     connection.send_command("PING")
@@ -182,11 +182,11 @@ _NAMELESS: dict[str, Any] = (
     if importlib.util.find_spec("redis.driver_info")
     else {"lib_name": None, "lib_version": None}
 )
-"""No CLIENT SETINFO: two commands per connection are much for a process of a second."""
+"""No CLIENT SETINFO: two commands per connection, much for a process of a second."""
 
 
 def check(settings: Settings) -> None:
-    """Raise Invalid for parts of the URL that redis-py does not accept. Connects nothing."""
+    """Raise Invalid for parts of the URL that redis-py refuses."""
     try:
         for url in servers(settings.redis_url):
             connect_sync(replace(settings, redis_url=url)).connection_pool.make_connection()

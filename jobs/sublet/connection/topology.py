@@ -1,4 +1,4 @@
-"""Which server has which partition, without I/O: queries to cluster nodes or sentinels, and their replies."""
+"""Which server has which partition: queries to cluster nodes or sentinels, and their replies. No I/O."""
 
 from binascii import crc_hqx
 from collections.abc import Generator, Sequence
@@ -30,7 +30,7 @@ class Topology:
     _known: dict[str, str] = field(default_factory=dict)
 
     def of(self, tag: str) -> str:
-        """Return the URL of the server of a hash tag. Raises Demoted if none serves it now."""
+        """Return the URL of a hash tag's server. Raises Demoted if none serves it now."""
         if tag not in self._known:
             slot = slot_of(tag)
             url = next((url for first, last, url in self.ranges if first <= slot <= last), None)
@@ -41,12 +41,12 @@ class Topology:
 
     @property
     def urls(self) -> list[str]:
-        """The URL of each server."""
+        """The URLs of all servers."""
         return list(dict.fromkeys(url for _, _, url in self.ranges))
 
 
 TopologyPlan = Generator[Query, Any, Topology]
-"""Yields queries, receives their results or errors, and returns the topology."""
+"""Yields queries, takes results or errors, returns the topology."""
 
 
 def slot_of(tag: str) -> int:
@@ -55,7 +55,7 @@ def slot_of(tag: str) -> int:
 
 
 def discover(many: MultiServerUrl, tag: str, known: Sequence[str]) -> TopologyPlan:
-    """Query a cluster's nodes (known ones first) or the sentinels until one knows the server of this tag.
+    """Query a cluster's nodes (known ones first) or the sentinels for this tag's server.
 
     Raises Unavailable.
     """
@@ -76,12 +76,12 @@ class TopologyMap:
         return discover(self.many, tag, self._known)
 
     def take(self, found: Topology) -> None:
-        """Use this topology from now on."""
+        """Use this topology."""
         self.found, self._known = found, found.urls
 
     def doubt(self, url: str, error: Exception) -> None:
-        """Query a server first that redirected a call, and last if it failed."""
-        known = self._known  # threads replace this list, and never change it
+        """Query a server first that redirected a call, last if it failed."""
+        known = self._known  # threads replace this list, never change it
         if url in known:
             others = [each for each in known if each != url]
             self._known = [url, *others] if isinstance(error, Moved) else [*others, url]
@@ -91,12 +91,12 @@ class TopologyMap:
         return {*found.urls, *map(self.many.sentinel, self.many.hosts)}
 
     def node(self, url: str) -> Settings:
-        """Return the settings for one server; the routing transport retries."""
+        """Return one server's settings; the routing transport retries."""
         return replace(self.settings, redis_url=url, patience=0.0)
 
 
 def node_of(many: MultiServerUrl, tag: str) -> Call[str]:
-    """Read host:port of a partition's cluster node, or an empty string."""
+    """Return host:port of a partition's node, or an empty string."""
 
     def read(slots: Sequence[Any]) -> str:
         ranges = _ranges(many, many.node(many.hosts[0]), slots)

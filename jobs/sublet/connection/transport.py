@@ -1,6 +1,6 @@
-"""Transports send calls to Redis, retry them, and raise the errors of `sublet.errors`. One async, one sync.
+"""Send calls to Redis, retry them, and raise the errors of `sublet.errors`: one async, one sync.
 
-A call without a reply is sent again, byte for byte: every script gives a repeated request its first answer.
+A call without a reply is sent again, byte for byte: scripts give a repeated request its first answer.
 """
 
 import asyncio
@@ -49,22 +49,22 @@ PAUSES = (0.05, 0.2)
 """Seconds before a call without a reply is sent again."""
 
 SHARED = (("INFO", "memory"), ("CONFIG", "GET", "append[of]*"), ("COMMAND INFO", "waitaof"))
-"""Reads of a server's state: callers share the reply of one in flight."""
+"""Reads of a server's state, whose reply callers share."""
 
 _NO_ANSWER = (ConnectionError, TimeoutError, InvalidResponse, OSError)
 _STRIPPED = {
     OutOfMemoryError: "OOM ", ReadOnlyError: "READONLY ", NoPermissionError: "NOPERM ", MovedError: "MOVED ", AskError: "ASK ",
     TryAgainError: "TRYAGAIN ", ClusterDownError: "CLUSTERDOWN ", MasterDownError: "MASTERDOWN ",
 }  # fmt: skip
-"""The codes that redis-py strips from error messages."""
+"""The codes that redis-py strips from messages."""
 
 
 class Transport:
     """Runs calls on an event loop.
 
-    Those of one turn share a round trip; without a pending reply, the first goes at once. Scripts use a
-    `Pipeline`, and durable submits another one. redis-py's client, which parses replies, sends the reads; a
-    given `client` sends everything.
+    Those of one turn share a round trip; without a pending reply, the first goes at once. Scripts have a
+    `Pipeline`, durable submits another; redis-py's client, which parses replies, sends reads. A given
+    `client` sends everything.
     """
 
     def __init__(self, settings: Settings, client: "redis.asyncio.Redis | None" = None) -> None:
@@ -81,7 +81,7 @@ class Transport:
         self._shared_reads: dict[Commands, asyncio.Future[Any]] = {}
 
     async def run(self, call: Call[T]) -> T:
-        """Send a call and return its result. Raises Refused, or Unavailable if no reply came in time."""
+        """Send a call. Raises Refused, or Unavailable if no reply came in time."""
         until = time.monotonic() + self.settings.patience
         for pause in (*PAUSES, None):
             try:
@@ -174,12 +174,12 @@ class Transport:
 
 
 def waiting(call: Call[Any]) -> float:
-    """Return the seconds that a call's WAIT and WAITAOF may take."""
+    """Return the seconds for a call's WAIT and WAITAOF."""
     return sum(wait[-1] / 1000 for wait in call.waits if isinstance(wait[-1], int))
 
 
 def with_texts(call: Call[Any]) -> Commands:
-    """Return a call's scripts as EVAL with their text."""
+    """Return a call's scripts as EVAL."""
     return [("EVAL", call.text, *rest) for _, _, *rest in call.commands]
 
 
@@ -196,7 +196,7 @@ class SyncTransport:
         )
 
     def run(self, call: Call[T]) -> T:
-        """Send a call and return its result. Raises Refused, or Unavailable if no reply came in time."""
+        """Send a call. Raises Refused, or Unavailable if no reply came in time."""
         until = time.monotonic() + self.settings.patience
         for pause in (*PAUSES, None):
             try:
@@ -248,12 +248,12 @@ def refused(error: ResponseError) -> Exception:
 
 
 def denied(error: Exception) -> bool:
-    """Return whether the password was refused; redis-py's asyncio client raises a ConnectionError then."""
+    """Return whether the password was refused: then redis-py's asyncio client raises a ConnectionError."""
     return isinstance(error, AuthenticationError) or isinstance(error.__cause__, AuthenticationError)
 
 
 def unavailable(settings: Settings, error: Exception) -> Unavailable:
-    """Return our error, with hints, for a server that did not reply."""
+    """Return our error, with hints, for a missing reply."""
     if isinstance(error, InvalidResponse):
         return Unfit(
             f"what answers at {settings.shown_url} does not speak Redis's protocol: check SUBLET_REDIS_URL"

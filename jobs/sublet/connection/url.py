@@ -1,4 +1,4 @@
-"""Parse and check Redis URLs of one server, a cluster, or sentinels."""
+"""Redis URLs of one server, a cluster, or sentinels."""
 
 import re
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ _YES = ("1", "true", "yes", "on", "t", "y")
 
 @dataclass(frozen=True, slots=True)
 class MultiServerUrl:
-    """The parts of a URL of several servers; `kind` is `cluster` or `sentinel`, `hosts` are host:port."""
+    """A URL of several servers; `kind` is `cluster` or `sentinel`, `hosts` are host:port."""
 
     kind: str
     scheme: str
@@ -33,7 +33,7 @@ class MultiServerUrl:
 
     @classmethod
     def read(cls, url: str) -> "MultiServerUrl | None":
-        """Parse a URL; return None if it names one server. Raises ValueError."""
+        """Parse a URL; None if it names one server. Raises ValueError."""
         if not re.match(r"rediss?\+", url):
             return None
         found = _MANY.fullmatch(url)
@@ -56,7 +56,7 @@ class MultiServerUrl:
         return f"{self.scheme}://{self.user}{address}/{self.database}{self._query()}"
 
     def sentinel(self, address: str) -> str:
-        """Return the URL of a sentinel, with the query's `sentinel_username` and `sentinel_password`."""
+        """Return a sentinel's URL, with the query's `sentinel_username` and `sentinel_password`."""
         said = dict(self.options)
         user, password = (
             quote(said.get(f"sentinel_{name}", ""), safe="") for name in ("username", "password")
@@ -96,7 +96,7 @@ def servers(url: str) -> Iterator[str]:
 
 
 def flaw(text: str) -> str:
-    """Return why a URL is not valid, without secrets, or an empty string."""
+    """Return a URL's flaw without secrets, or an empty string."""
     try:
         wrong = [words for url in servers(text) for words in (_flaw(url),) if words]
     except ValueError:  # an invalid port or host name
@@ -105,7 +105,7 @@ def flaw(text: str) -> str:
 
 
 def _flaw(text: str) -> str:
-    """Stricter than redis-py, which takes any digits of a path, or none, for a database."""
+    """redis-py takes any digits of a path, or none, for a database."""
     parts = urlsplit(text)
     if _is_past_the_ports(parts):
         return "its port is out of range: use 1 to 65535"

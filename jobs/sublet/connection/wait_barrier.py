@@ -1,8 +1,8 @@
 """Durable submits: scripts with one WAIT or WAITAOF behind them.
 
-Both wait for the last write *of their own connection*, which the scripts share. A repeated submit may write
-nothing; from Redis 7.2 on, a wait behind it would prove nothing. So a write that changes nothing, the
-barrier, stands between.
+Both wait for the last write *of their connection*, shared by the scripts. A repeated submit may write
+nothing; from Redis 7.2 on, a wait behind it would prove nothing. So the barrier stands between, a write that
+changes nothing.
 """
 
 import asyncio
@@ -17,13 +17,13 @@ from sublet.connection.pipeline import ClientPipeline, Commands, Pipeline, Reque
 BARRIER = """if redis.call('HEXISTS', KEYS[1], 'seq') == 0 then return 0 end
 redis.call('DEL', KEYS[1] .. ':')
 return redis.call('HINCRBY', KEYS[1], 'seq', 0)"""
-"""A write that changes nothing. A full server accepts it, and it creates no partition."""
+"""A full server accepts it, and it creates no partition."""
 
 
 class WaitBatcher:
-    """Sends scripts with one wait behind them, over a connection of its own.
+    """Sends scripts with one wait behind them, over an own connection.
 
-    Scripts that come during a wait share the next one.
+    Scripts that come during a wait share the next.
     """
 
     def __init__(self, pipeline: Pipeline | ClientPipeline, waits: Sequence[tuple[Any, ...]]) -> None:
@@ -73,14 +73,14 @@ class WaitBatcher:
 
 
 def barriers(scripts: Commands) -> Commands:
-    """Return one barrier for each base: one of these partitions may not exist."""
+    """Return a barrier per base: one of these partitions may not exist."""
     return [("EVAL", BARRIER, 1, base) for base in dict.fromkeys(command[3] for command in scripts)]
 
 
 def outcome(scripts: Sequence[Any], behind: Sequence[Any], waits: int) -> Any:
-    """Return the replies of the scripts and of the waits, the end of `behind`; or the first error.
+    """Return the replies of scripts and waits, the end of `behind`; or the first error.
 
-    A script that a full server refused does not count among several: the others may be stored.
+    Of several scripts, one that a full server refused does not count: the others may be stored.
     """
     for reply in scripts:
         if isinstance(reply, BaseException) and not (

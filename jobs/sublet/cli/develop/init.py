@@ -2,7 +2,6 @@
 
 A template is a folder of `deploy/`, for the app `tasks:app` in tasks.py: only these names are replaced. Its
 README.md lists the commands to type and becomes TARGET.md.
-
 """
 
 from __future__ import annotations

@@ -74,7 +74,6 @@ def wheel(folder: Path, ours: str) -> tuple[list[str], list[str]]:
     """Return steps for the time before a release; none if the requirements name a wheel.
 
     `ours` is the template's requirements.txt.
-
     """
     try:
         there = (folder / REQUIREMENTS).read_text("utf-8", errors="replace")

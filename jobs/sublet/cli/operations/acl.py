@@ -1,9 +1,7 @@
 """`acl`: Redis users for the roles of a deployment, each with the keys and commands that it needs.
 
 Redis checks each command of a script against the caller's rights. So a verb's commands are taken from the
-text
-of its script and of the library functions that it can reach. A test runs everything as each user.
-
+text of its script and of the library functions that it can reach. A test runs everything as each user.
 """
 
 import hashlib

@@ -45,7 +45,8 @@ VULNERABILITIES = (
 )  # fmt: skip
 """Open to any user that may run scripts or block, or to any process that reaches the port. The first's
 releases also fix CVE-2025-46817, -46818, -46819, CVE-2024-46981 and CVE-2024-31449; the second's
-CVE-2026-23631 (Lua) and CVE-2026-25243 (RESTORE)."""
+CVE-2026-23631 (Lua) and CVE-2026-25243 (RESTORE).
+"""
 
 
 def server(facts: Facts) -> Iterator[Finding]:

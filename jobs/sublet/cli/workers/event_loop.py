@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 YOUNG = 5_000
 """Allocations between two collections. A hundred jobs at a time are 1,500 live objects; with Python's default
-of 700, each would be examined twice."""
+of 700, each would be examined twice.
+"""
 
 
 def calm_collector() -> None:

@@ -131,7 +131,7 @@ def _export_connection(args: Namespace) -> None:
 
 
 def _source_url(args: Namespace) -> str | None:
-    """The flag, else SUBLET_SOURCE unless a flag names a Redis. Empty for Redis. Raises Invalid."""
+    """The flag, else SUBLET_SOURCE unless a flag names a Redis; None for Redis. Raises Invalid."""
     given, redis = args.source, bool(args.redis_url or args.namespace)
     if given and redis:
         raise Invalid(
