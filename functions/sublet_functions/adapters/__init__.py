@@ -1,1 +1,1 @@
-"""Parts of the entry points for other servers and platforms."""
+"""Parts of entry points for other servers and platforms."""

@@ -1,4 +1,4 @@
-"""One request of an ASGI server: its target, its body as it arrives, and the response."""
+"""One request of an ASGI server."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 ROUNDS = 8
-"""Rounds of the event loop within which a server reports a disconnected client, if it can."""
+"""Rounds of the event loop within which a server may report a disconnect."""
 SMALL = 64 * 1024
-"""Bytes of a body that is sent in one piece."""
+"""Bytes sent in one piece."""
 AHEAD = 64 * 1024
-"""Bytes of a body that are received before they are read."""
+"""Bytes received before they are read."""
 _PLAIN = "/:@!$&'()*+,;=~"
-"""Characters of a path that are not percent-encoded."""
+"""Characters that stay unencoded in a path."""
 
 
 class RequestStream:
-    """The body of a request as it arrives, a little ahead of its reader, and whether the client is still connected.
+    """The body of a request as it arrives, a little ahead of its reader, and the client's connection.
 
-    A server reports a disconnected client only after the body. So the body is received even if it is not read: it is discarded
-    when it is no longer wanted, or after `seconds` without space for more.
+    A server reports a disconnected client only after the body. So an unread body is received, too, and
+    discarded when it is unwanted, or after `seconds` without space.
     """
 
     def __init__(self, receive: Receive, seconds: float) -> None:
@@ -46,17 +46,19 @@ class RequestStream:
         self.disconnected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.responding = False
         self.served = False
-        """Whether the last piece of the response is being sent: servers then also report a client that received everything."""
+        """Whether the response's last piece is being sent: servers then also report a client that received
+        everything.
+        """
 
     def start(self) -> None:
-        """Start to receive. To a client that sent `Expect: 100-continue`, the server then sends 100."""
+        """Start to receive, which makes the server send 100 for `Expect: 100-continue`."""
         self._receiving = self._receiving or asyncio.create_task(self._receive_all())
 
     async def _receive_all(self) -> None:
         try:
             while (message := await self._receive())["type"] == "http.request":
                 if self._complete:
-                    return  # a server that repeats the end of the body does not report disconnected clients
+                    return  # a server that repeats the body's end does not report disconnects
                 await self._keep(message.get("body", b""), message.get("more_body", False))
         except Exception as error:  # noqa: BLE001  the server's own: nothing more will arrive
             log.warning("a client is lost: the server raised %s", type(error).__name__)
@@ -64,7 +66,7 @@ class RequestStream:
             self.disconnected.set_result(None)
 
     async def _keep(self, piece: bytes, more: bool) -> None:
-        """Hold a piece for the reader, then wait for space for the next one."""
+        """Hold a piece, then wait for space."""
         self._complete = not more
         if not self._unwanted:
             self._held += piece
@@ -78,7 +80,7 @@ class RequestStream:
                 self.discard()
 
     def discard(self) -> None:
-        """Discard the body, including bytes that arrive later."""
+        """Discard the body, and later bytes."""
         self._unwanted = True
         self._held.clear()
         self._space.set()
@@ -88,7 +90,7 @@ class RequestStream:
         return self._complete and not self._unwanted
 
     def read_nowait(self, n: int = -1) -> bytes:
-        """Return all bytes that have arrived, whatever `n` is."""
+        """Return all arrived bytes, whatever `n`."""
         piece = bytes(self._held)
         self._held.clear()
         self._space.set()
@@ -137,7 +139,7 @@ class ResponseSender:
         has_length = not (self._is_head and not body) and self._response.status not in (204, 304)
         await self._begin({"Content-Length": str(len(body))} if has_length else {})
         if confirm and len(body) > SMALL:
-            # an empty last piece: its send returns after the client has taken most of the body
+            # the send of an empty last piece returns after the client has taken most of the body
             await self._piece(body)
             await self._piece(b"")
             await self._check_connected()
@@ -187,7 +189,7 @@ class ResponseSender:
             await self._send(message)
 
     async def _check_connected(self) -> None:
-        """Raise OSError if the server reports that the client has disconnected."""
+        """Raise OSError if the server reports a disconnect."""
         self._client.start()
         for _ in range(ROUNDS):
             await asyncio.sleep(0)
@@ -197,14 +199,14 @@ class ResponseSender:
 
 async def dismiss(send: Send) -> None:
     """Send an empty 503 to a disconnected client: middleware reports a missing response as a defect."""
-    with contextlib.suppress(Exception):  # the server's own, for a disconnected client
+    with contextlib.suppress(Exception):  # the server's own
         async with asyncio.timeout(DISCARD_SECONDS):
             await send({"type": "http.response.start", "status": 503, "headers": [(b"content-length", b"0")]})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def target_of(scope: Message) -> tuple[str, str] | None:
-    """Return path and query as they were sent, without the prefix of a mount; None for an invalid request target."""
+    """Return path and query as sent, without a mount's prefix; None for an invalid target."""
     raw = scope.get("raw_path")
     if raw is None:
         raw = quote(scope["path"], safe=_PLAIN, errors="replace").encode()
@@ -215,14 +217,14 @@ def target_of(scope: Message) -> tuple[str, str] | None:
     if path.startswith("/"):
         return path, query
     try:
-        parts = urlsplit(path)  # an absolute URL, as in a proxy's request
+        parts = urlsplit(path)  # an absolute URL, from a proxy
     except ValueError:
         return None
     return (parts.path or "/", query) if parts.scheme in ("http", "https") and parts.netloc else None
 
 
 def _without_prefix(path: str, root: str) -> str:
-    """Remove a mount's prefix, which ASGI gives decoded, from a percent-encoded path; unchanged if it has another start."""
+    """Remove a mount's prefix, which ASGI gives decoded, from a percent-encoded path that has it."""
     rest = path.encode("utf-8", "surrogateescape")
     for byte in root.rstrip("/").encode("utf-8", "surrogateescape"):
         if rest[:1] == b"%" and rest[1:3].lower() == b"%02x" % byte:

@@ -1,7 +1,7 @@
 """The API inside another server: common part of all adapters.
 
-An adapter turns a platform's request into a `Request`, calls `Hosted.answer`, and turns the `Response` back. Common to all are the
-settings from the environment, mandatory tokens, and workers summoned before the platform freezes the process.
+An adapter turns a platform's request into a `Request`, calls `Hosted.answer`, and turns the `Response`
+back.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ log = logging.getLogger(__name__)
 APP = "SUBLET_APP"
 """Variable with the app whose jobs run here, as MODULE:APP."""
 IDLE = 60.0
-"""Seconds without a request after which connections are reopened: the process may have been frozen, and gateways drop connections."""
+"""Seconds without a request after which connections are reopened: gateways drop those of a frozen process."""
 REST_SECONDS = 0.8
-"""Longest time that a response is delayed until abandoned claims are released."""
+"""Longest delay of a response by releases of abandoned claims."""
 CLOSE_SECONDS = 3.0
-"""Time limit for closing the connections to Redis, which may not answer."""
+"""Time limit for closing connections to a Redis that may not answer."""
 NO_TOKENS = "no tokens are set, so every request is refused: set SUBLET_TOKENS (NAME:ROLES:SECRET) or SUBLET_TOKENS_FILE"
 
 
 class Hosted:
     """The API, set up from the environment at its first request. It belongs to one event loop.
 
-    `freezes`: the process may be frozen between requests. Then workers are summoned before a response is sent, and connections
-    that were idle for a minute are reopened.
+    `freezes`: the process may be frozen between requests. Then workers are summoned before a response is
+    sent, and connections idle for a minute are reopened.
     """
 
     def __init__(self, *, freezes: bool = False) -> None:
@@ -56,15 +56,15 @@ class Hosted:
         self._logged = ""
 
     async def start(self) -> None:
-        """Check the settings. Redis need not be available. Raises Invalid if they are not sufficient."""
+        """Check the settings. Redis need not be available. Raises Invalid."""
         if not self._open().tokens.needed:
             raise Invalid(NO_TOKENS)
 
     async def answer(self, request: Request, principal: Principal | None = None) -> Response:
         """Answer one request. Raises nothing but CancelledError.
 
-        `principal`: a client that the platform has authenticated. All other clients need a token, and without tokens every
-        request is refused: who can reach a platform's address is not known here.
+        `principal`: a client that the platform has authenticated. Others need a token; without tokens every
+        request is refused, because the platform's address may be public.
         """
         self._running += 1
         try:
@@ -88,7 +88,7 @@ class Hosted:
     async def _answer_before_freeze(
         self, api: Api, request: Request, principal: Principal | None
     ) -> Response:
-        """Answer, and leave no work for later: the process may be frozen after the response."""
+        """Answer, and leave no work for later."""
         response: Response | None = None
         try:
             response = await summon_first(api.store.summoner, api.answer(request, principal))
@@ -109,7 +109,7 @@ class Hosted:
             raise
 
     def limit_work(self, seconds: float) -> None:
-        """Limit the time of workers that start from now on."""
+        """Limit the time of later workers."""
         self._work_seconds = max(1.0, seconds)
         if self._api and self._api.worker_host:
             self._api.worker_host.seconds = self._work_seconds
@@ -120,7 +120,7 @@ class Hosted:
             self._api.store.hurry()
 
     async def finish(self, hurried: asyncio.Event | None = None) -> None:
-        """Start no more workers; let those that run finish or release their jobs, within some seconds."""
+        """Start no more workers; running ones finish or release their jobs, within some seconds."""
         if self._api and self._api.worker_host:
             await self._api.worker_host.finish(GRACE, hurried or asyncio.Event())
 
@@ -151,7 +151,7 @@ class Hosted:
         return self._api
 
     async def _renew(self) -> None:
-        """Close connections that may be dead: gateways drop them silently while the process is frozen."""
+        """Close connections that gateways may have dropped silently."""
         api = self._api
         if api is None or time.time() - self._last_request_at <= IDLE or api.store.has_subscribers:
             return

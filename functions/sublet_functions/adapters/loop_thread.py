@@ -1,6 +1,6 @@
-"""An event loop in a thread of its own, for servers whose threads have none.
+"""An event loop in a thread, for servers whose threads have none.
 
-A thread that waits for the loop checks twice a second whether its client has disconnected, and whether the loop still runs.
+A thread that waits for the loop checks twice a second for a disconnected client and an ended loop.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ START_SECONDS = 10.0
 CHECK_SECONDS = 0.5
 """Interval of the checks of a waiting thread."""
 STUCK_SECONDS = 30.0
-"""Seconds without a round of the loop after which a task is assumed to block it."""
+"""Seconds without a round after which a task is assumed to block the loop."""
 DEADLINE_CHECK_SECONDS = 1.0
-"""Interval at which the deadlines of blocked threads are checked."""
+"""Interval of checks for the deadlines of blocked threads."""
 CLOSE_SECONDS = 10.0
-"""Time limit of an orderly exit for ending workers and closing connections."""
+"""Time limit of an orderly exit."""
 
 
 class Application(Protocol):
-    """What answers on the loop: `Hosted`, or a stand-in in tests."""
+    """Answers on the loop: `Hosted`, or a stand-in in tests."""
 
     async def answer(self, request: Request, principal: Principal | None = None) -> Response:
-        """Answer one request; raises nothing but CancelledError."""
+        """Answer one request; raises only CancelledError."""
         ...
 
     def hurry(self) -> None:
@@ -66,9 +66,10 @@ class ClientDisconnected(Exception):
 
 
 class LoopThread:
-    """The event loop of one process and the application on it. Started by `start`, closed at exit.
+    """A process's event loop and the application on it. Started by `start`, closed at exit.
 
-    `make` makes the application, on the loop. `is_ending` returns whether the server is stopping while requests still wait.
+    `make` makes the application, on the loop. `is_ending` returns whether the server stops while requests
+    wait.
     """
 
     def __init__(
@@ -89,10 +90,10 @@ class LoopThread:
         self._over: asyncio.Event
         self.application: Application
         self.rounds = 0
-        """Counts `ping` calls: it grows while the loop runs."""
+        """Counts `ping` calls while the loop runs."""
 
     def start(self) -> None:
-        """Start the loop unless it runs. Raises LoopUnresponsive if it does not start in time."""
+        """Start the loop unless it runs. Raises LoopUnresponsive if it takes too long."""
         with self._starting:
             if self._thread is None or not self._thread.is_alive():
                 self._up.clear()
@@ -129,7 +130,7 @@ class LoopThread:
             await asyncio.wait(tuple(self._tasks), timeout=DISCARD_SECONDS)
 
     def close(self) -> None:
-        """End the loop; workers on it release their jobs. In a forked process, the parent's loop is left alone."""
+        """End the loop; workers on it release their jobs. A forked process leaves its parent's loop alone."""
         atexit.unregister(self.close)
         if self._thread is None or not self._thread.is_alive() or os.getpid() != self._pid:
             return
@@ -149,20 +150,24 @@ class LoopThread:
         self.rounds += 1
 
     def check_ending(self) -> bool:
-        """Return whether the server is stopping; if so, answer waiting requests and end workers. Raises LoopUnresponsive."""
+        """If the server is stopping, answer waiting requests and end workers; return whether. Raises
+        LoopUnresponsive.
+        """
         ending = self._is_ending()
         if ending:
             self.soon(self._end)
         return ending
 
     def _end(self) -> asyncio.Task[None]:
-        self.application.hurry()  # each time: further requests may wait since the last call
+        self.application.hurry()  # further requests may wait since the last call
         if self._finishing is None:
             self._finishing = self.begin(self.application.finish())
         return self._finishing
 
     def set_deadline(self, key: object, seconds: float, otherwise: Callable[[], object]) -> None:
-        """Call `otherwise` on the loop unless the deadline is cleared within `seconds`. Raises LoopUnresponsive."""
+        """Call `otherwise` on the loop unless the deadline is cleared within `seconds`. Raises
+        LoopUnresponsive.
+        """
         with self._deadlines_lock:
             self._deadlines[key] = time.monotonic() + seconds, otherwise
             starts = not self._checking
@@ -171,7 +176,7 @@ class LoopThread:
             self.soon(self._check_deadlines)
 
     def clear_deadline(self, key: object) -> None:
-        """Clear a deadline. After the return, its function is not called any more."""
+        """Clear a deadline. Its function is not called afterwards."""
         with self._deadlines_lock:
             self._deadlines.pop(key, None)
 
@@ -186,7 +191,7 @@ class LoopThread:
                 self._loop.call_later(DEADLINE_CHECK_SECONDS, self._check_deadlines)
 
     def begin(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Start a task; to be called on the loop."""
+        """Start a task; call this on the loop."""
         task = self._loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -194,7 +199,7 @@ class LoopThread:
 
 
 class LoopCall:
-    """A thread's call into the loop. While the thread waits, it runs functions that the loop passes back to it.
+    """A thread's call into the loop. While the thread waits, it runs functions that the loop passes back.
 
     `has_left` returns whether the thread can stop waiting.
     """
@@ -212,8 +217,8 @@ class LoopCall:
     ) -> T:
         """Run a coroutine on the loop and return its result.
 
-        Raises the coroutine's exceptions, LoopUnresponsive, and ClientDisconnected. If the wait ends early, the coroutine is
-        cancelled; if it has a result all the same, `undo` is called with it.
+        Raises the coroutine's exceptions, LoopUnresponsive, and ClientDisconnected. If the wait ends early,
+        the coroutine is cancelled; `undo` is called with a late result.
         """
         begun: list[asyncio.Task[T]] = []
 
@@ -237,7 +242,6 @@ class LoopCall:
             raise LoopUnresponsive("this process is about to end") from None
 
     def _wait(self, begun: list[asyncio.Task[T]], seconds: float | None) -> None:
-        """Run functions from the loop until the task is done."""
         until = time.monotonic() + seconds if seconds is not None else None
         rounds = -1
         unmoved = 0
@@ -270,7 +274,7 @@ class LoopCall:
         async def cancel() -> None:
             (task,) = begun
             task.cancel()
-            # a late result is undone, too, although the thread no longer waits for that
+            # undoes a result after the thread's wait, too
             await asyncio.wait([task], timeout=STUCK_SECONDS)
             if undo and task.done() and not task.cancelled() and task.exception() is None:
                 await undo(task.result())

@@ -1,4 +1,4 @@
-"""For processes that may be frozen between requests: workers are summoned before the response is sent."""
+"""For processes that may be frozen between requests: workers are summoned before the response."""
 
 import asyncio
 import logging
@@ -12,7 +12,7 @@ from sublet_functions.http.response import Response
 log = logging.getLogger(__name__)
 
 SUMMON_SECONDS = 8.0
-"""Longest time that a response is delayed until the workers are summoned that the request calls for."""
+"""Longest delay of a response by the summons of its request."""
 
 
 class Application(Protocol):
@@ -24,7 +24,7 @@ class Application(Protocol):
 
 
 class SummonFirst:
-    """An application whose responses wait until the workers are summoned that their requests call for. Streams do not wait."""
+    """An application whose responses wait for the summons of their requests. Streams do not wait."""
 
     def __init__(self, application: Application, summoner: PoolSummoner) -> None:
         self._application = application
@@ -32,12 +32,12 @@ class SummonFirst:
         summoner.prompt = True
 
     async def answer(self, request: Request) -> Response:
-        """Answer one request; raises nothing but CancelledError."""
+        """Answer one request; raises only CancelledError."""
         return await summon_first(self._summoner, self._application.answer(request))
 
 
 async def summon_first(summoner: PoolSummoner | None, answering: Awaitable[Response]) -> Response:
-    """Await a response and, if its request calls for workers, until they are summoned, for at most SUMMON_SECONDS."""
+    """Await a response and then its request's summons, for at most SUMMON_SECONDS."""
     if summoner is None:
         return await answering
     before = summoner.nudged

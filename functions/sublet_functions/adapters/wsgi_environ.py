@@ -1,4 +1,4 @@
-"""A request in a WSGI environ (PEP 3333): path, headers, body, and the client's connection if the server shows it."""
+"""A request in a WSGI environ (PEP 3333)."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ log = logging.getLogger(__name__)
 Environ = dict[str, Any]
 
 CHUNK = 64 * 1024
-"""Bytes of a body that one read returns."""
+"""Bytes of one read."""
 RAW = ("RAW_URI", "REQUEST_URI")
 """Keys of the URL as sent: of gunicorn and werkzeug, and of uWSGI and mod_wsgi."""
 SOCKETS = ("gunicorn.socket", "werkzeug.socket")
-"""Keys under which servers give the connection to the application."""
+"""Servers' keys of the connection."""
 _BYTE = re.compile(r"%[0-9A-Fa-f]{2}|.", re.DOTALL)
 _CLOSED = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
 _PLAIN = "/:@!$&'()*+,;=~"
-"""Characters of a path that are not percent-encoded."""
+"""Characters that stay unencoded in a path."""
 
 
 def path_of(environ: Environ) -> str:
-    """Return the path below the application's mount point, percent-encoded: as sent, if the server passes that on.
+    """Return the percent-encoded path below the mount point, as sent if the server passes that on.
 
-    Middleware may have changed `PATH_INFO`, so the URL is only used if it decodes to the same path. Otherwise the path is encoded
-    again, and slashes that were sent as `%2F` are lost.
+    Middleware may have changed `PATH_INFO`: the URL is only used if it decodes to the same path. Otherwise
+    the path is encoded again, and a `%2F` becomes a slash.
     """
     script, info = str(environ.get("SCRIPT_NAME", "")), str(environ.get("PATH_INFO", ""))
     for name in RAW:
@@ -47,7 +47,7 @@ def path_of(environ: Environ) -> str:
 
 
 def _path(target: object) -> str:
-    """Return the path of a request target: a path, or an absolute URL in a proxy's request."""
+    """Return the path of a request target, which may be a proxy's absolute URL."""
     text = target if isinstance(target, str) else ""
     if text.startswith("/"):
         return text.partition("#")[0].partition("?")[0]
@@ -72,7 +72,7 @@ def has_body(environ: Environ) -> bool:
 
 
 def read_body(environ: Environ, most: int, seconds: float) -> bytes:
-    """Read the whole body. Raises Problem if it is too large, too slow or cut off, or if its length is unknown."""
+    """Read the whole body. Raises Problem if it is too large, too slow or cut off, or its length is unknown."""
     length = _length(environ)
     if length is not None and length > most:
         raise Problem("too-large", f"the body has {length:,} bytes: at most {most:,}")
@@ -95,7 +95,7 @@ def read_body(environ: Environ, most: int, seconds: float) -> bytes:
 
 
 def _length(environ: Environ) -> int | None:
-    """Return the length of a body; None if the server signals its end. Raises Problem."""
+    """Return a body's length; None if the server signals its end. Raises Problem."""
     text = str(environ.get("CONTENT_LENGTH") or "")
     chunked = "HTTP_TRANSFER_ENCODING" in environ
     if environ.get("wsgi.input_terminated") and (chunked or not text):
@@ -117,7 +117,7 @@ def _read(environ: Environ, size: int) -> bytes:
 
 
 def has_disconnected(environ: Environ) -> bool:
-    """Return whether the client has closed its end of the connection. False if the server does not show it."""
+    """Return whether the client has closed its end; False if the server hides the connection."""
     for name in SOCKETS:
         if name in environ:
             return _is_closed(environ[name])
@@ -135,10 +135,9 @@ def _is_closed(one: Any) -> bool:
 
 
 def cut(environ: Environ, how: int = socket.SHUT_RDWR) -> None:
-    """Shut a connection down, in one direction or both, if the server shows it: a thread that is blocked by it continues.
+    """Shut a connection down, in one or both directions, to free a blocked thread.
 
-    It is done on a duplicate of the socket, below the server's wrappers, so that any thread may do it: the server's own object
-    is not closed.
+    A duplicate of the socket makes this safe in any thread: the server's own object is not closed.
     """
     for name in SOCKETS:
         if name in environ:
@@ -150,6 +149,8 @@ def cut(environ: Environ, how: int = socket.SHUT_RDWR) -> None:
 
 
 def is_ending() -> bool:
-    """Return whether the server is stopping. gunicorn does not inform applications, but its worker notes the signal."""
+    """Return whether the server is stopping. gunicorn's worker notes the signal, but does not inform
+    applications.
+    """
     worker = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
     return getattr(worker, "alive", True) is False

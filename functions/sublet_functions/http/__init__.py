@@ -1,1 +1,1 @@
-"""What every handler needs of HTTP: requests, responses, problems, bodies, queries, tokens, cursors. No framework."""
+"""The HTTP of handlers: requests, responses, problems, authentication."""

@@ -1,4 +1,4 @@
-"""Authentication and roles: bearer tokens, each with a name and roles. Only digests of the secrets are kept in memory."""
+"""Authentication and roles: bearer tokens, of which only digests stay in memory."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """An authenticated client: the name of its token, which several tokens may share, and its roles."""
+    """An authenticated client: a name, which several tokens may share, and roles."""
 
     name: str
     roles: frozenset[Role]
@@ -53,8 +53,8 @@ class Principal:
 
 LOCAL = Principal("anyone", frozenset({Role.ADMIN}))
 OPENABLE = (Role.TICK, Role.SUBMIT)
-"""Roles that SUBLET_OPEN may name. Without a token they apply only where a CloudEvent is accepted: such a call returns no data,
-and may be delivered twice."""
+"""Roles for SUBLET_OPEN. Without a token they apply only to CloudEvents: such a call returns no data, and may
+be repeated."""
 
 _PROXY_HEADERS = (
     "forwarded",
@@ -64,16 +64,16 @@ _PROXY_HEADERS = (
     "x-forwarded-proto",
     "x-real-ip",
 )
-"""Headers that show that a request came through a proxy."""
+"""Headers of a proxied request."""
 _Known = tuple[tuple[bytes, Principal], ...]
 
 
 class Tokens:
     """The valid tokens. Without tokens, every local client has all roles.
 
-    `open_for`: roles that need no token where a CloudEvent is accepted, for servers that only the network
-    of a platform can reach. A changed token file is read again; if it is missing or invalid then, the
-    tokens read before stay valid.
+    `open_for`: roles that need no token for a CloudEvent, for servers that only a platform's network can
+    reach. A changed token file is read again; while it is missing or invalid, the tokens read before stay
+    valid.
     """
 
     def __init__(self, words: str = "", file: str | Path | None = None, open_for: str = "") -> None:
@@ -86,7 +86,7 @@ class Tokens:
     def read(cls, file: str | None = None) -> Tokens:
         """Read SUBLET_TOKENS, the file given here or in SUBLET_TOKENS_FILE, and SUBLET_OPEN.
 
-        Raises Invalid, which names the location of the error but contains no secret.
+        Raises Invalid, which locates the error without a secret.
         """
         return cls(
             os.environ.get("SUBLET_TOKENS", ""),
@@ -105,13 +105,13 @@ class Tokens:
 
     @property
     def needed(self) -> bool:
-        """Whether clients need a token. Decided at start: a changed file cannot turn authentication off."""
+        """Whether clients need a token. A changed file cannot turn this off."""
         return bool(self._known or self.open_roles)
 
     def principal(self, authorization: str | None) -> Principal | None:
         """Return the principal of an Authorization header; None for a missing or unknown token.
 
-        The token is compared with all known ones, each in constant time, so that the time reveals nothing about them.
+        It compares all known tokens in constant time, which reveals nothing about them.
         """
         if not self.needed:
             return LOCAL
@@ -129,14 +129,14 @@ class Tokens:
         return any(principal.name == name for _, principal in self._known)
 
     def open_principal(self, roles: frozenset[Role]) -> Principal | None:
-        """Return the principal of clients without a token if the server is open for one of these roles; else None."""
+        """Return the principal without a token, if the server is open for one of these roles."""
         return Principal("open", self.open_roles) if self.open_roles & roles else None
 
     def untrusted_reason(self, headers: Mapping[str, str]) -> str:
-        """Return why a request to a server without tokens must be refused; empty if it may be answered.
+        """Return why a server without tokens must refuse a request, or an empty text.
 
-        Any web page in a browser on this machine can send requests here. Browsers mark them with headers that pages cannot
-        forge. A host name that an attacker resolved to 127.0.0.1 (DNS rebinding) is visible in `Host`.
+        Any web page in a browser on this machine can send requests here. Browsers mark them with headers
+        that pages cannot forge. `Host` shows a name that an attacker resolved to 127.0.0.1 (DNS rebinding).
         """
         if self.needed:
             return ""
@@ -164,7 +164,7 @@ class Tokens:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a name or address is of this machine and not reachable from others."""
+    """Return whether an address is of this machine and unreachable from others."""
     try:
         address = ipaddress.ip_address(host.split("%")[0])
     except ValueError:
@@ -175,7 +175,7 @@ def is_loopback(host: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _is_local_host(header: str) -> bool:
-    """Return whether a Host header names a loopback address. Zones (`%eth0`) and user names are not accepted."""
+    """Return whether a Host header names a loopback address; not with a zone (`%eth0`) or user."""
     try:
         parts = urlsplit(f"//{header}")
         _ = parts.port  # raises ValueError for an invalid port
@@ -199,7 +199,7 @@ def _open_roles(roles: str) -> frozenset[Role]:
 def _parse(
     where: str, words: Iterator[tuple[int, str]] | enumerate[str]
 ) -> Iterator[tuple[bytes, Principal]]:
-    """Raises Invalid, whose text contains nothing of a token."""
+    """Raises Invalid, without text of a token."""
     for at, word in words:
         name, _, rest = word.partition(":")
         roles, colon, secret = rest.partition(":")
@@ -217,7 +217,7 @@ def _parse(
 
 
 def _joined(*groups: _Known) -> _Known:
-    """Join groups of tokens. Raises Invalid if tokens with the same secret differ in name or roles."""
+    """Raises Invalid if tokens with the same secret differ in name or roles."""
     found: dict[bytes, Principal] = {}
     for digest, principal in (one for group in groups for one in group):
         if found.setdefault(digest, principal) != principal:

@@ -1,4 +1,4 @@
-"""Request bodies: read within limits, large ones in turn, and parsed into their models."""
+"""Request bodies: read within limits, large ones in turn, and parsed."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ log = logging.getLogger(__name__)
 BODY_MAX = 1024 * 1024
 """Bytes of an ordinary body."""
 BATCH_BODY_MAX = 8 * 1024 * 1024
-"""Bytes of a body that carries many items."""
+"""Bytes of a body with many items."""
 LARGE = 8 * 1024
-"""Bytes from which a body is queued. Smaller ones are parsed within a millisecond."""
+"""Bytes from which a body is queued: smaller ones are parsed within a millisecond."""
 QUEUE_BYTES = 64 * 1024 * 1024
-"""Bytes of bodies that may wait in one queue."""
+"""Bytes that may wait in one queue."""
 ALL_QUEUES_BYTES = 256 * 1024 * 1024
-"""Bytes of bodies that may wait in all queues together."""
+"""Bytes that may wait in all queues."""
 QUEUE_SECONDS = 10.0
-"""Longest time that a body waits in its queue."""
+"""Longest wait in a queue."""
 SHORT = 0.001
-"""CPU seconds of parsing below which the next body of the queue starts at once."""
+"""CPU seconds of parsing below which the queue's next body starts at once."""
 LONG = 0.01
-"""CPU seconds of parsing from which other requests get the CPU for as long; below, one round of the event loop is enough."""
+"""CPU seconds of parsing from which other requests get the CPU for as long; below, for one round of the event
+loop."""
 CHECK_SECONDS = 0.002
-"""Time between two checks of whether other requests still use the CPU."""
+"""Time between checks of whether other requests use the CPU."""
 
 EVENT_MEDIA_TYPE = "application/cloudevents"
 EVENT_ATTRIBUTES = ("specversion", "id", "source", "type")
@@ -47,14 +48,14 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class BodyStream(Protocol):
-    """The part of aiohttp's StreamReader that is used."""
+    """The used part of aiohttp's StreamReader."""
 
     def is_eof(self) -> bool:
         """Return whether the last byte has arrived."""
         ...
 
     def read_nowait(self, n: int = -1) -> bytes:
-        """Return the bytes that have arrived."""
+        """Return the arrived bytes."""
         ...
 
     async def readany(self) -> bytes:
@@ -63,7 +64,7 @@ class BodyStream(Protocol):
 
 
 class BodyReader:
-    """Reads the bodies of all requests of a process, within its limits."""
+    """Reads the bodies of a process's requests, within its limits."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -72,9 +73,10 @@ class BodyReader:
     async def read(
         self, stream: BodyStream, headers: Mapping[str, str], send_continue: Callable[[], None], most: int
     ) -> bytes:
-        """Read the whole body. `send_continue` is called if the client sent `Expect: 100-continue`.
+        """Read the whole body. `send_continue` is called for `Expect: 100-continue`.
 
-        Raises Problem for a body that is too large, too slow or cut off, and if all unfinished bodies exceed `Limits.held`.
+        Raises Problem for a body that is too large, too slow or cut off, and if all unfinished bodies
+        exceed `Limits.held`.
         """
         if stream.is_eof():
             whole = stream.read_nowait()
@@ -122,12 +124,13 @@ def _too_large(most: int) -> Problem:
 
 
 class BodyQueues:
-    """Queues of large bodies. Parsing one blocks the event loop for up to 0.5 s; one token must not take it all.
+    """Queues of large bodies. Parsing one blocks the event loop for up to 0.5 s; one token must not take it
+    all.
 
-    A queue belongs to a token's name, or to one kind of request of that token; requests without a token
-    share one. Its bodies are parsed one after the other. After a long one, other requests get the CPU for
-    as long as they use it, at most for the time that the body took. A flood from one token then delays each
-    request of another one by the time of one body, or of two if Redis answers slowly.
+    A queue belongs to a token's name, or to one kind of request of it; requests without a token share one.
+    Its bodies are parsed one by one. After a long one, other requests get the CPU for up to the same time.
+    A flood from one token then delays another's request by the time of one body, or of two if Redis is
+    slow.
     """
 
     def __init__(self) -> None:
@@ -135,13 +138,13 @@ class BodyQueues:
         self._waiting = 0
 
     def enter(self, name: str, read: Read) -> QueuedBody:
-        """Return the body that `read` reads as one that waits in the queue of this name."""
+        """Return a body that waits in this name's queue."""
         return QueuedBody(self, name, read)
 
     async def wait(self, name: str, size: int) -> _Queue:
-        """Wait for the turn of a body of `size` bytes; return its queue, to be left afterwards.
+        """Wait for the turn of `size` bytes; return the queue, to be left afterwards.
 
-        Raises Problem if too many bytes wait already, or after QUEUE_SECONDS.
+        Raises Problem if too many bytes wait, or after QUEUE_SECONDS.
         """
         queue = self._queues.get(name) or self._queues.setdefault(name, _Queue())
         if queue.waiting and queue.waiting + size > QUEUE_BYTES:
@@ -179,7 +182,7 @@ class QueuedBody:
         return self.read
 
     async def read(self, most: int) -> bytes:
-        """Read the whole body, then wait for its turn. Raises Problem: see `Read` and `BodyQueues.wait`."""
+        """Read the whole body, then wait for its turn. Raises Problem."""
         raw = await self._read(most)
         if len(raw) >= LARGE and self._queue is None:
             self._queue = await self._queues.wait(self._name, len(raw))
@@ -188,12 +191,12 @@ class QueuedBody:
 
     def __exit__(self, *_: object) -> None:
         if self._queue:
-            # CPU time: other processes on this CPU must not count against the client
+            # CPU time: other processes must not count against the client
             self._queue.leave(time.thread_time() - self._began)
 
 
 class _Queue:
-    """Bodies that wait in order of arrival. It is garbage when no body waits."""
+    """Bodies in order of arrival."""
 
     __slots__ = ("__weakref__", "turn", "waiting")
 
@@ -202,12 +205,14 @@ class _Queue:
         self.waiting = 0
 
     def leave(self, took: float) -> None:
-        """Start the next body: at once, in the next round of the loop, or after other requests had as much CPU time."""
+        """Start the next body: at once, in the loop's next round, or after other requests had as much CPU
+        time.
+        """
         if took < SHORT:
             self.turn.release()
         else:
             loop = asyncio.get_running_loop()
-            loop.call_soon(self._pause, loop, took)  # by then this body's own handler waits for Redis
+            loop.call_soon(self._pause, loop, took)  # by then this body's handler waits for Redis
 
     def _pause(self, loop: asyncio.AbstractEventLoop, left: float) -> None:
         if left < LONG:
@@ -216,7 +221,7 @@ class _Queue:
             loop.call_later(CHECK_SECONDS, self._check, loop, time.thread_time(), left)
 
     def _check(self, loop: asyncio.AbstractEventLoop, since: float, left: float) -> None:
-        """Start the next body if other requests used up their share of CPU time, or were idle since the last check."""
+        """Start the next body if other requests used their CPU time, or were idle since the last check."""
         used = time.thread_time() - since
         if used >= left or used < CHECK_SECONDS / 2:
             self.turn.release()
@@ -225,7 +230,7 @@ class _Queue:
 
 
 def media_type(headers: Mapping[str, str]) -> str:
-    """Return the media type of a body, in lower case and without parameters."""
+    """Return a body's media type, in lower case, without parameters."""
     return headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
@@ -235,7 +240,7 @@ def is_event(headers: Mapping[str, str]) -> bool:
 
 
 async def read_body(request: Request, most: int) -> bytes:
-    """Read the bytes of a body. Raises Problem for one that is too large or compressed."""
+    """Read a body. Raises Problem for one too large or compressed."""
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise Problem("unsupported-media-type", "Content-Encoding: send the body uncompressed")
     raw = await request.read(most) if request.read else request.body
@@ -245,7 +250,7 @@ async def read_body(request: Request, most: int) -> bytes:
 
 
 async def parse_body(request: Request, model: type[M], most: int) -> M:
-    """Read a body and parse it. An empty one is `{}` if the model requires no field.
+    """Read and parse a body. An empty one is `{}` if the model requires no field.
 
     Raises Problem for a body that is too large, of another media type, not JSON, or invalid.
     """
@@ -271,7 +276,7 @@ def _check_media_type(header: str) -> None:
 
 
 def stored_json(value: Any, most: int, *where: str | int) -> bytes:
-    """Encode a value as the JSON to be stored. Raises Problem for one that is too large, and for NaN and infinity."""
+    """Encode a value as stored JSON. Raises Problem if it is too large, NaN or infinite."""
     try:
         text = _JSON.encode(value).encode()
     except (ValueError, RecursionError) as error:

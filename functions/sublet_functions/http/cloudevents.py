@@ -1,5 +1,4 @@
-"""CloudEvents 1.0 over HTTP: binary and structured mode are parsed into the JSON format. Problems never
-contain a value."""
+"""CloudEvents 1.0 over HTTP: both modes become the JSON format. Problems contain no value."""
 
 import base64
 import binascii
@@ -19,12 +18,13 @@ from sublet_functions.http.request import Request
 from sublet_functions.http.response import JSON
 
 STRUCTURED = "application/cloudevents+json"
-"""Media type of an event in structured mode."""
+"""Media type of structured mode."""
 ACCEPTED = 202
-"""Status for an accepted event, with no body: Knative's contract reserves other statuses, and bodies, for replies."""
+"""Status for an accepted event, with no body: Knative's contract reserves other statuses, and bodies, for
+replies."""
 VERSION = "1.0"
 VALUE_MAX = 2048
-"""Characters of one attribute."""
+"""Characters of an attribute."""
 ATTRIBUTES_MAX = 64
 MEDIA_TYPE = r"^([A-Za-z0-9!#$%&'*+.^_`|~-]+/[A-Za-z0-9!#$%&'*+.^_`|~-]+)( *;[ -~]*)?$"
 
@@ -51,7 +51,7 @@ SCHEMA: dict[str, Any] = {
         "maximum": 2**31 - 1,
     },
 }
-"""JSON schema of an event, for the OpenAPI document."""
+"""JSON schema of an event."""
 EXAMPLE = {
     "specversion": VERSION,
     "id": "A234-1234-1234",
@@ -77,12 +77,12 @@ class Event:
     form: Mapping[str, Any] = field(repr=False)
 
     def key(self, *more: str) -> str:
-        """Return a hash of the event's identity (by the standard, source and id) and of `more`."""
+        """Hash the event's identity (by the standard, source and id) and `more`."""
         identity = json.dumps([self.form["source"], self.form["id"], *more])
         return hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
     def json_data(self) -> bytes:
-        """Return its data as JSON. Raises Problem for missing data, or data of another type."""
+        """Return its data as JSON. Raises Problem for missing data or another type."""
         kind = self.form.get("datacontenttype", JSON)
         if not ({"data", "data_base64"} & self.form.keys()) or not _is_json(kind):
             raise Problem(
@@ -96,7 +96,7 @@ class Event:
 
 
 async def read_event(request: Request, most: int) -> Event:
-    """Raises Problem for an invalid event, or a batch of events."""
+    """Raises Problem for an invalid event, or a batch."""
     kind = media_type(request.headers)
     if kind.startswith(EVENT_MEDIA_TYPE) and kind != STRUCTURED:
         raise Problem(
@@ -111,7 +111,7 @@ def _structured(raw: bytes) -> Event:
     parsed = _parsed(raw, "the event")
     if not isinstance(parsed, dict):
         raise Problem("invalid", "the event is not a JSON object, as structured mode requires")
-    # null is equivalent to a missing attribute
+    # null means missing
     form = {name: value for name, value in parsed.items() if value is not None or name == "data"}
     data = {name: form.pop(name) for name in ("data", "data_base64") if name in form}
     if {"data", "data_base64"} <= parsed.keys():
@@ -147,7 +147,7 @@ def _data(kind: str | None, raw: bytes) -> dict[str, Any]:
 
 
 def _check(attributes: Mapping[str, Any]) -> None:
-    """Raise Problem for attributes that CloudEvents 1.0 does not allow, and for missing ones."""
+    """Raise Problem for attributes that CloudEvents 1.0 forbids, and for missing ones."""
     errors = [*_errors(attributes)]
     if errors:
         name, msg = errors[0]
@@ -185,12 +185,11 @@ def _error(name: str, msg: str = "is invalid") -> dict[str, Any]:
 
 
 def _decoded(value: str) -> str:
-    """Decode a header's value: remove quotes, then percent-encoding."""
     try:
         value.encode()
     except (
         UnicodeEncodeError
-    ):  # aiohttp keeps bytes that are not UTF-8 as surrogates; other servers decode Latin-1
+    ):  # aiohttp keeps other bytes than UTF-8 as surrogates; other servers decode Latin-1
         value = value.encode("utf-8", "surrogateescape").decode("latin-1")
     value = value.strip()
     quoted = _QUOTED.fullmatch(value)

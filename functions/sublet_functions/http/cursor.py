@@ -1,4 +1,4 @@
-"""Pagination cursors, encoded so that clients treat them as opaque."""
+"""Pagination cursors, opaque for clients."""
 
 import base64
 
@@ -11,7 +11,7 @@ def encode_cursor(cursor: str | None) -> str | None:
 
 
 def decode_cursor(cursor: str | None) -> str | None:
-    """Decode a cursor of `encode_cursor`. Raises Problem for anything else."""
+    """Decode a cursor. Raises Problem."""
     if cursor is None:
         return None
     try:

@@ -1,5 +1,4 @@
-"""Problem documents (RFC 9457). The `type` is stable and meant for programs. Only this module maps errors to
-HTTP statuses."""
+"""Problem documents (RFC 9457). Only this module maps errors to HTTP statuses."""
 
 from __future__ import annotations
 
@@ -24,16 +23,17 @@ from sublet.errors import (
 from sublet_functions.http.response import SECURITY_HEADERS, Response, encode
 
 PREFIX = "urn:sublet:problem:"
-"""Start of every problem's type."""
+"""Start of each problem's stable type."""
 PROBLEM_JSON = "application/problem+json"
 ERRORS_SHOWN = 20
-"""Validation errors of one body that a problem lists."""
+"""Validation errors that a problem lists."""
 ERRORS_MAX = 1000
-"""Validation errors beyond which only their number is reported: formatting them all would block other requests."""
+"""Validation errors beyond which only their number is reported: formatting them all would block other
+requests."""
 
 
 class ProblemType(NamedTuple):
-    """Status and title of a problem, and after how many seconds a retry makes sense."""
+    """Status and title, and the seconds after which to retry."""
 
     status: int
     title: str
@@ -71,7 +71,7 @@ PROBLEMS: dict[str, ProblemType] = {
     "out-of-time": ProblemType(503, "The time for this request is over", 1),
     "oom": ProblemType(507, "Redis is out of memory", 30),
 }
-"""All problems, by the last part of their type. A refusal of a script has its own code here, in lower case."""
+"""By the last part of their type. The codes of scripts' refusals are here, in lower case."""
 
 
 class Problem(Exception):
@@ -95,7 +95,7 @@ class Problem(Exception):
         return Response(kind.status, encode(self.document()) + b"\n", headers)
 
     def document(self) -> dict[str, Any]:
-        """Return the problem document of RFC 9457."""
+        """Return the document of RFC 9457."""
         kind = PROBLEMS[self.slug]
         document: dict[str, Any] = {
             "type": PREFIX + self.slug,
@@ -108,7 +108,7 @@ class Problem(Exception):
         return document
 
     def as_item(self, job_id: str) -> dict[str, Any]:
-        """Return the problem as one item of a batch response."""
+        """Return the problem as an item of a batch response."""
         document = self.document()
         return {"id": job_id} | {name: document[name] for name in ("status", "type", "detail")}
 
@@ -122,12 +122,12 @@ class MayBeStored(Unavailable):
 
 
 def internal_error() -> Problem:
-    """Return the problem of an unexpected exception, whose text may contain user data and is not shown."""
+    """Return the problem of an unexpected exception, without its text, which may contain user data."""
     return Problem("internal", "unexpected error in the server: its log names the place")
 
 
 def slug_of(error: JobsError) -> str:
-    """Return the problem that stands for an error of the library."""
+    """Return the problem's type for an error of the library."""
     if isinstance(error, Busy):
         return "busy"
     if isinstance(error, Unconfirmed):
@@ -142,7 +142,7 @@ def slug_of(error: JobsError) -> str:
 
 
 def problem_of(error: JobsError) -> Problem:
-    """Turn an error of the library into a problem. The address and messages of Redis are logged, and not sent to clients."""
+    """Turn an error of the library into a problem. The address and messages of Redis are only logged."""
     if isinstance(error, Busy):
         return Problem("busy", "this process has too many calls to Redis in flight: send the request again")
     if isinstance(error, Unfit) and not isinstance(error, Moved | NotDurable):
@@ -159,11 +159,11 @@ def problem_of(error: JobsError) -> Problem:
 
 
 def validation_problem(error: ValidationError, *where: str) -> Problem:
-    """Describe what pydantic found invalid, each with its location. Values are left out: they may be secrets."""
+    """List invalid fields without their values, which may be secrets."""
     if error.error_count() > ERRORS_MAX:
         return Problem("invalid", f"the {where[0]} has {error.error_count():,} validation errors")
     found = error.errors(include_url=False, include_context=False, include_input=False)
-    # pydantic's own order differs from release to release
+    # pydantic's order differs between releases
     found.sort(key=lambda one: [str(part) for part in one["loc"]])
     if found[0]["type"] == "json_invalid":
         return Problem("not-json", f"{found[0]['msg']}: send one JSON object")
@@ -181,13 +181,13 @@ def invalid_value(message: str, *where: str | int) -> dict[str, Any]:
 
 
 def invalid_problem(error: Invalid, *where: str | int) -> Problem:
-    """Turn Invalid into a problem that names the location in the request."""
+    """Turn Invalid into a problem that names the location."""
     return Problem("invalid", str(error), errors=[invalid_value(str(error), *where)])
 
 
 @contextlib.contextmanager
 def invalid_at(*where: str | int) -> Iterator[None]:
-    """Raise each Invalid of the block as a problem that names the location in the request."""
+    """Raise each Invalid of the block as a problem that names the location."""
     try:
         yield
     except Invalid as error:

@@ -1,4 +1,4 @@
-"""Queries and path parameters, parsed into their models."""
+"""Queries and path parameters."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -10,19 +10,19 @@ from sublet_functions.http.problems import Problem, validation_problem
 from sublet_functions.schemas.query import PathParams
 
 FIELDS_MAX = 64
-"""Fields that a query may have."""
+"""Fields of a query."""
 
 M = TypeVar("M", bound=BaseModel)
 
 
 def parse_query(query: str, model: type[M]) -> M:
-    """Parse a query string. Raises Problem for unknown names and invalid values."""
+    """Parse a query. Raises Problem for unknown names and invalid values."""
     try:
         given = parse_qs(query, keep_blank_values=True, max_num_fields=FIELDS_MAX, errors="strict")
         return model.model_validate({name: _value(model, name, values) for name, values in given.items()})
     except ValidationError as error:
         raise validation_problem(error, "query") from None
-    except ValueError:  # too many fields, or bytes that are not UTF-8
+    except ValueError:  # too many fields, or not UTF-8
         raise Problem(
             "invalid", f"the query cannot be parsed: use at most {FIELDS_MAX} fields, percent-encoded UTF-8"
         ) from None
@@ -35,7 +35,7 @@ def _value(model: type[BaseModel], name: str, values: list[str]) -> Any:
 
 
 def check_path(params: Mapping[str, str]) -> None:
-    """Check the parameters of a path. Raises Problem for an invalid name or id."""
+    """Check a path's parameters. Raises Problem for an invalid name or id."""
     try:
         PathParams.model_validate(params)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""An HTTP request as adapters hand it to the API: no server or platform is visible in it."""
+"""An HTTP request, independent of server and platform."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 Read = Callable[[int], Awaitable[bytes]]
-"""Reads a request's body, at most so many bytes. Raises Problem if it is longer, too slow or cut off."""
+"""Reads at most so many bytes of a body. Raises Problem if it is longer, too slow or cut off."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One HTTP request. Its body is in `body`, or `read` fetches it after the caller was authenticated."""
+    """One HTTP request. Its body is in `body`, or `read` fetches it after authentication."""
 
     method: str
     path: str
-    """As sent, without the query; still percent-encoded."""
+    """As sent, percent-encoded, without the query."""
     query: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
     """By lower-case name."""
@@ -23,11 +23,11 @@ class Request:
     read: Read | None = field(default=None, repr=False)
     """Set by adapters that can leave the body on the socket."""
     streams: bool = True
-    """Whether the adapter can send a response piece by piece. If not, a stream must end soon."""
+    """Whether the adapter can send a response in pieces. If not, a stream must end soon."""
 
 
 def decode_header(value: str) -> str:
-    """Decode a header that was read as Latin-1 as the UTF-8 it is meant to be; unchanged if it is not UTF-8."""
+    """Decode a header read as Latin-1 as UTF-8, if it is that."""
     try:
         return value.encode("latin-1").decode()
     except UnicodeError:
@@ -35,7 +35,7 @@ def decode_header(value: str) -> str:
 
 
 def fold_headers(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return headers by lower-case name; repeated ones are joined with commas (RFC 9110, 5.3)."""
+    """Return headers by lower-case name, repeated ones joined with commas (RFC 9110, 5.3)."""
     found: dict[str, str] = {}
     for name, value in pairs:
         name, value = name.lower(), decode_header(value)

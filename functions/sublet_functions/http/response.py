@@ -24,22 +24,22 @@ SECURITY_HEADERS = {
 }
 """Headers of every response."""
 DISCARD_SECONDS = 2.0
-"""Time limit for cleaning up after a response that could not be delivered."""
+"""Time limit for cleaning up after an undelivered response."""
 DEPTH_MAX = 200
-"""Nested arrays or objects beyond which a response shows three dots."""
+"""Nesting beyond which a response shows three dots."""
 
 
 @dataclass(slots=True)
 class Response:
-    """One HTTP response. The body is complete, or an iterator of pieces."""
+    """One HTTP response; its body may be an iterator of pieces."""
 
     status: int
     body: bytes | AsyncIterator[bytes] = field(default=b"", repr=False)
     headers: dict[str, str] = field(default_factory=dict)
     on_unsent: Callable[[], Awaitable[None]] | None = None
-    """Called if the client disconnected before the response was sent: a claim then releases its leases."""
+    """Called if the client disconnected before: a claim then releases its leases."""
     finite: bool = False
-    """The iterator ends by itself soon after the server begins to stop."""
+    """The iterator ends soon after the server begins to stop."""
 
     async def close(self) -> None:
         """Let the iterator of a streamed body clean up."""
@@ -47,16 +47,16 @@ class Response:
             await self.body.aclose()
 
     async def discard(self) -> None:
-        """Clean up after a response that was not delivered: close the stream, call `on_unsent`. Raises nothing.
+        """Close the stream of an undelivered response, and call `on_unsent`. Raises nothing.
 
-        Takes at most DISCARD_SECONDS. If it fails, the leases of an undelivered claim expire by themselves.
+        Takes at most DISCARD_SECONDS. If it fails, an undelivered claim's leases expire.
         """
         try:
             async with asyncio.timeout(DISCARD_SECONDS):
                 await self.close()
                 if self.on_unsent:
                     await self.on_unsent()
-        except Exception as error:  # noqa: BLE001  see above: there is nothing else to do about it
+        except Exception as error:  # noqa: BLE001  see above
             log.warning("the leases of an undelivered response were not released: %s", type(error).__name__)
 
 
@@ -68,14 +68,14 @@ class StreamShutdown:
         self.stopped = False
 
     def stop(self) -> None:
-        """End all streams now, and each later one at its start."""
+        """End all streams, and later ones at their start."""
         self.stopped = True
         for timeout in self.open:
             timeout.reschedule(asyncio.get_running_loop().time())
 
 
 def encode(value: Any) -> bytes:
-    """Encode a value as JSON. Values from other Redis clients may be invalid Unicode or deeply nested: these are mended."""
+    """Encode as JSON. Mends invalid Unicode and deep nesting, which other Redis clients may store."""
     try:
         return to_json(value, inf_nan_mode="null")
     except (PydanticSerializationError, ValueError):
