@@ -1,4 +1,4 @@
-"""The claims of one process, with waiting, due schedules and abandoned claims."""
+"""The claims of one process: waiting, due schedules, abandoned claims."""
 
 import asyncio
 import logging
@@ -38,13 +38,13 @@ class ClaimRequest:
     lease: float
     claim_id: str | None
     spent: bool = False
-    """Has a call with this `claim_id` taken jobs? Then it takes no others."""
+    """Whether a call with this `claim_id` has taken jobs. Then it takes no others."""
 
     def observe(self, call: Call[Claimed]) -> Call[Claimed]:
         """Return the same call; reading its reply sets `spent`."""
 
         def read(reply: Any) -> Claimed:
-            self.spent = self.spent or reply[0] != b""  # a token, also if none of its jobs is held any more
+            self.spent = self.spent or reply[0] != b""  # a token, also if its jobs are held no more
             return call.read(reply)
 
         return replace(call, read=read)
@@ -140,7 +140,7 @@ class Claims:
             request.spent = repeat.spent
             held = {self._operations.base_of_job(lease.id) for lease in claimed.leases}
             if request.spent and held and request.n > 0:
-                # Once more with n > 0 where jobs are held: that flags the claim as repeated.
+                # n > 0 where jobs are held flags the claim as repeated.
                 by_base = {base: own for base, own in by_base.items() if base in held}
                 return await self._claim_each(by_base, replace(request, n=len(claimed.leases) + 1))
             if request.spent:
@@ -154,7 +154,7 @@ class Claims:
             try:
                 claimed = await self._claim_in(base, own, request, leases)
             except JobsError:
-                if leases:  # keep the jobs of other partitions; the next claim raises the error
+                if leases:  # keep the other partitions' jobs; the next claim raises the error
                     return Claimed(leases, 0.0, come)
                 raise
             leases += claimed.leases
@@ -164,12 +164,12 @@ class Claims:
     async def _claim_in(
         self, base: str, queues: Sequence[str], request: ClaimRequest, leases: Sequence[Lease]
     ) -> Claimed:
-        """Claim in one partition; release the jobs if the caller is cancelled."""
+        """Releases the jobs if the caller is cancelled."""
         left = max(0, min(request.n - len(leases), verbs.CLAIM_MAX))
         arguments: dict[str, Any] = dict(worker=request.worker, lease=request.lease, queues=queues)
         arguments["claim_id"] = request.claim_id or secrets.token_urlsafe(16)
         call = request.observe(verbs.claim(base, n=left, **arguments))
-        await self._prepare()  # outside of the try: a caller that is cancelled here has taken nothing
+        await self._prepare()  # outside of the try: a caller cancelled here has taken nothing
         try:
             try:
                 claimed: Claimed = await self._run(call)
@@ -181,7 +181,7 @@ class Claims:
             raise
 
     async def _release_claim(self, again: Call[Claimed], leases: Sequence[Lease]) -> None:
-        """Learn by its id (kept for 10 s) which jobs a claim took, and release them and `leases`."""
+        """Learn by its id (kept for 10 s) which jobs a claim took; release them and `leases`."""
         try:
             claimed = await self._run(again)
             await self.give_back(
@@ -192,7 +192,7 @@ class Claims:
             log.warning("a claim was cancelled (%s); its jobs return when their leases end", error)
 
     async def give_back(self, leases: Sequence[Lease], reason: str) -> None:
-        """Release leases that the claimer will never receive; goes on if the caller is cancelled.
+        """Release leases that the claimer will never receive, even if the caller is cancelled.
 
         Raises Unavailable; the leases then expire.
         """

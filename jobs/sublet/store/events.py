@@ -1,8 +1,7 @@
 """The event stream of a namespace, for any number of subscribers in this process.
 
-One blocking read per process wakes all subscribers; each reads its own pages, so a slow one delays no
-other. A page starts with the entry that the subscriber read last; if the stream has dropped it, events were
-missed.
+One blocking read wakes all subscribers; each reads its own pages, so a slow one delays no other. A page
+starts with the entry that its subscriber read last; if the stream has dropped it, events were missed.
 """
 
 import asyncio
@@ -23,16 +22,16 @@ from sublet.protocol.reads import pairs, together
 from sublet.protocol.scripts import Call
 
 PAGE = 500
-"""Events in one page, at most."""
+"""Events in one page."""
 SPACING = 0.02
-"""Seconds between two blocking reads: the events of that time make one page."""
+"""Seconds between two blocking reads, whose events make one page."""
 TURNS = 4
 """Subscribers that render a page in one turn of the event loop."""
 KEPT_SECONDS = 1.0
-"""How long a full page is cached."""
+"""Seconds for which a full page is cached."""
 KEPT_PAGES = 64
 REST = 0.5
-"""Seconds to wait after a blocking read failed."""
+"""Seconds after a failed blocking read."""
 
 EntryId = tuple[int, int]
 """An entry of a partition's stream: ms and sequence number."""
@@ -47,7 +46,7 @@ _ENTRY_ID = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
 
 
 class JobEvent(NamedTuple):
-    """One state change of up to ten jobs. `id` is the cursor after this event."""
+    """One state change of up to ten jobs. `id` is the cursor after it."""
 
     id: str
     at_ms: int
@@ -67,11 +66,11 @@ class EventPage:
     missed: bool
     """Events after that cursor were trimmed, or it belongs to another stream."""
     more: bool
-    """There may be more events: read on at once."""
+    """More events may follow: read on at once."""
     version: int
     """The stream's version before the read, for `EventStream.wait`."""
     rendered: bytes | None = None
-    """The page as sent to subscribers, once rendered."""
+    """As sent to subscribers, once rendered."""
 
 
 class Entries(NamedTuple):
@@ -83,7 +82,7 @@ class Entries(NamedTuple):
 
 
 class EventStream:
-    """Reads the event stream while a subscriber waits. Belongs to one event loop."""
+    """Reads the stream while a subscriber waits. Belongs to one event loop."""
 
     def __init__(
         self, settings: Settings, run: Run, client: Any = None, routes: RoutingTransport | None = None
@@ -103,7 +102,7 @@ class EventStream:
         self._reads: dict[tuple[Cursor, int, int], asyncio.Future[EventPage]] = {}
         self._kept: dict[tuple[Cursor, int], EventPage] = {}
         self.turn = asyncio.Semaphore(TURNS)
-        """Held by a subscriber while it renders a page."""
+        """Held while a subscriber renders a page."""
         self.subscribers: WeakSet[Any] = WeakSet()
         self.closed = False
 
@@ -122,7 +121,7 @@ class EventStream:
         return tuple(newest)
 
     async def read(self, after: Cursor, count: int = PAGE) -> EventPage:
-        """Read the events after a cursor. Subscribers with the same cursor share one read. Raises Unavailable."""
+        """Read the events after a cursor, once for all its subscribers. Raises Unavailable."""
         kept = self._kept.get((after, count))
         if kept:
             return kept
@@ -167,7 +166,7 @@ class EventStream:
         return found
 
     async def wait(self, version: int, seconds: float) -> bool:
-        """Wait at most `seconds` until the stream is newer than `version`. True: read again."""
+        """Wait up to `seconds` until the stream is newer than `version`. True: read again."""
         if self.version != version or self.closed:
             return True
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -189,7 +188,7 @@ class EventStream:
             self._waiting.discard(woken)
 
     async def _follow(self, line: Any, streams: Sequence[str]) -> None:
-        """Read streams while a subscriber waits. A blocking read that was sent is never cancelled."""
+        """A blocking read that was sent is never cancelled."""
         while self._waiting:
             looks = [("XREVRANGE", key, "+", "-", "COUNT", 1) for key in streams]
             newest = await asyncio.gather(*_send(line, *looks))
@@ -248,7 +247,7 @@ def cursor_text(cursor: Iterable[EntryId | None]) -> str:
 
 
 def entries_after(base: str, after: EntryId | None, count: int) -> Call[Entries]:
-    """Return up to `count` entries after an id, and whether entries after it were trimmed."""
+    """Return up to `count` entries after an id, and whether some after it were trimmed."""
     key = keys.events(base)
 
     def read(reply: Sequence[Any]) -> Entries:
@@ -296,7 +295,7 @@ def _entry_id(text: bytes | str) -> EntryId:
 
 
 def _event(id_: str, entry: EntryId, fields: dict[str, bytes]) -> JobEvent | None:
-    """None if no script of ours wrote it."""
+    """None if no Sublet script wrote it."""
     try:
         jobs = tuple(fields["jobs"].decode().split(" "))
         state, code = State(fields["state"].decode()), fields["code"].decode()

@@ -1,7 +1,6 @@
 """`HttpSource`: the `JobSource` of workers and producers that use the HTTP API.
 
-A request without an answer is sent again, unchanged: every route answers a repeated request as the first
-one.
+A request without an answer is sent again, unchanged: the routes answer it as the first one.
 """
 
 import asyncio
@@ -31,23 +30,23 @@ PAUSES = (0.05, 0.2)
 PATIENCE = 8.0
 """Seconds after which it is not retried, besides its own wait: Redis remembers a claim for 10 s."""
 WAIT_MAX = 20.0
-"""Seconds that one request waits, at most."""
+"""Seconds that one request waits."""
 ANSWER_MAX = 64 * 1024 * 1024
-"""Bytes of an answer, at most."""
+"""Bytes of an answer."""
 CONNECTIONS = 32
 GATEWAY = (502, 504)
-"""Statuses of a gateway that got no answer itself."""
+"""Statuses of a gateway without an answer."""
 MALFORMED = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
-"""Errors of decoding an answer that the API did not write."""
+"""Errors of decoding another program's answer."""
 _WORKERS = TypeAdapter(list[model.WorkerInfo])
 
 
 class HttpSource:
     """The API at a URL. Belongs to one event loop; connects on first use.
 
-    `token` may be the path of a file, which is read again when the token is refused. `timeout` is in
-    seconds, besides a request's wait. Raises Invalid for an invalid URL or token. Methods raise Unavailable
-    without an answer in time, and Denied.
+    `token` may be a file's path, which is read again when the token is refused. `timeout` is in seconds,
+    besides a request's wait. Raises Invalid for an invalid URL or token. Methods raise Unavailable without
+    an answer in time, and Denied.
     """
 
     def __init__(self, url: str, token: str | Path | None = None, timeout: float = 2.0) -> None:
@@ -89,7 +88,7 @@ class HttpSource:
             await asyncio.sleep(min(left, PAUSES[0]))  # a server that shuts down answers early
 
     async def _claim_once(self, request: dict[str, Any], wait: float) -> model.Claimed:
-        """Release the jobs of the claim if the caller is cancelled or no answer comes."""
+        """Releases the jobs of the claim if the caller is cancelled or without an answer."""
         request = request | {"claim_id": secrets.token_urlsafe(16)}
         try:
             return await self._ask("POST", "/jobs/claim", http_codec.claimed, request, wait=wait)
@@ -138,7 +137,7 @@ class HttpSource:
         return [answers[i] for i in range(len(endings))]
 
     async def _settle(self, endings: Sequence[model.Ending]) -> list[str]:
-        """Report outcomes of one kind. A result that the API refuses must not block the others."""
+        """A result that the API refuses must not block the others."""
         try:
             return await self._lines(
                 http_codec.ROUTES[type(endings[0])], endings, http_codec.ending, http_codec.settled
@@ -179,13 +178,13 @@ class HttpSource:
         )
 
     async def workers(self) -> list[model.WorkerInfo]:
-        """Return the registered workers, without their leases."""
+        """See `JobSource.workers`."""
         return await self._ask(
             "GET", "/workers?jobs=false", lambda answer: _WORKERS.validate_python(answer.json()["workers"])
         )
 
     async def reconcile(self, gone: Mapping[str, str]) -> int:
-        """See `JobSource.reconcile`. Workers that registered with another token cannot be removed."""
+        """See `JobSource.reconcile`. Cannot remove workers that registered with another token."""
         ended = 0
         for name, life in gone.items():
             try:
@@ -203,12 +202,12 @@ class HttpSource:
         return await self._ask("POST", path, lambda answer: bool(answer.json()["leave"]), body)
 
     async def leave(self, card: model.Card) -> None:
-        """Remove the registration of a worker that holds no leases."""
+        """See `JobSource.leave`."""
         path = f"/workers/{http_codec.part(card.worker)}?life={http_codec.part(card.life)}"
         await self._ask("DELETE", path, lambda answer: None)
 
     async def watch(self, job_id: str, wait: float) -> model.Standing:
-        """Return the state of a job, as soon as it has ended or `wait` seconds are over."""
+        """See `JobSource.watch`."""
         path, until = f"/jobs/{http_codec.part(job_id)}", time.monotonic() + wait
         while True:
             piece = min(max(until - time.monotonic(), 0.0), WAIT_MAX)
@@ -257,7 +256,7 @@ class HttpSource:
         *,
         wait: float = 0.0,
     ) -> T:
-        """Raises the error that a refusal stands for."""
+        """Raises the error of a refusal."""
         ends, until = time.monotonic() + wait, time.monotonic() + wait + PATIENCE
         for pause in (*PAUSES, None):
             left = max(0.0, ends - time.monotonic())
@@ -278,7 +277,7 @@ class HttpSource:
         raise AssertionError("unreachable")
 
     async def _send(self, method: str, path: str, body: Body | None, wait: float) -> http_codec.Answer:
-        """Send once more if the token was refused and its file contains another one by now."""
+        """Once more if the token was refused and its file contains another one by now."""
         if wait and body is not None:
             body = {**body, "wait": wait}
         elif wait:
@@ -329,7 +328,7 @@ class HttpSource:
 
 
 async def _side_by_side(items: Sequence[Any], send: Callable[[Sequence[Any]], Awaitable[list[T]]]) -> list[T]:
-    """Send in concurrent requests of limited size; answers are in the order of the items."""
+    """Concurrent requests of limited size; answers are in the order of the items."""
     batches = list(verbs.batches(items, verbs.weight, http_codec.BATCH))
     if len(batches) == 1:
         return await send(batches[0])

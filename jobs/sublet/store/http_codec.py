@@ -1,4 +1,4 @@
-"""Encode requests to the HTTP API and decode its answers, without I/O.
+"""Requests to the HTTP API and its answers, without I/O.
 
 Times are RFC 3339, durations seconds; payloads and results are part of the JSON.
 """
@@ -34,10 +34,10 @@ from sublet.protocol.keys import is_name
 log = logging.getLogger(__name__)
 
 BATCH = 1000
-"""Items in one request, at most."""
+"""Items in one request."""
 ROUTES: dict[type, str] = {Completion: "/jobs/complete", Failure: "/jobs/fail", Release: "/jobs/release"}
 ABOUT_MAX = 3800
-"""Bytes of `about`, at most: the server adds to it, and stores 4,096."""
+"""Bytes of `about`: the server adds to it, and stores 4,096."""
 ANSWERS = {404: "NOT_FOUND", 409: "LEASE_LOST"}
 """The script's word for an item's status."""
 
@@ -79,12 +79,12 @@ def _bytes_of(value: Any) -> bytes:
 
 
 def _text(text: str, most: int) -> str:
-    """Return the first `most` characters, without unpaired surrogates."""
+    """The first `most` characters, without unpaired surrogates."""
     return text[:most].encode("utf-8", "replace").decode()
 
 
 def part(name: str) -> str:
-    """Return a name or an id as a part of a path. Raises Invalid."""
+    """Return a name or id as a part of a path. Raises Invalid."""
     if not is_name(name) or name in (".", ".."):
         raise Invalid(f"{name[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     return name
@@ -93,9 +93,6 @@ def part(name: str) -> str:
 def moment_ms(text: str) -> int:
     """Parse a time to ms since 1970."""
     return math.floor(datetime.fromisoformat(text).timestamp() * 1000 + 0.5)
-
-
-# submit
 
 
 def new_job(job: Submission) -> dict[str, Any]:
@@ -131,7 +128,7 @@ def _rule(name: str, value: str) -> tuple[str, Any]:
 
 
 class Rejected(NamedTuple):
-    """The type and the detail of the problem of a refused job."""
+    """The type and detail of a refused job's problem."""
 
     type: str
     detail: str
@@ -144,11 +141,8 @@ def submitted(line: Any) -> Submitted | Rejected:
     return Rejected(line["type"], line["detail"])
 
 
-# claim
-
-
 def claimed(answer: Answer) -> Claimed:
-    """Decode the leases of a claim, and when to claim again."""
+    """Decode leases, and when to claim again."""
     ends: dict[str, int] = {}
     leases = []
     for job in answer.json()["jobs"] if answer.status != 204 else ():
@@ -162,9 +156,6 @@ def claimed(answer: Answer) -> Claimed:
         )  # fmt: skip
         leases.append(lease)
     return Claimed(leases, float(answer.headers["Sublet-Next-In"]))
-
-
-# heartbeat, settle, note
 
 
 def beat(beat: Beat) -> dict[str, Any]:
@@ -222,23 +213,17 @@ def settled(line: Any) -> str:
 
 
 def noted(line: Any) -> str:
-    """Decode one item of the reply to `note`: `noted`, or the code of its refusal."""
+    """Decode an item's `noted`, or the code of its refusal."""
     return "noted" if line["status"] == 200 else ANSWERS[line["status"]]
 
 
-# registration
-
-
 def card(card: Card) -> dict[str, Any]:
-    """Encode a registration; the server adds the name of the token."""
+    """Encode a registration; the server adds the token's name."""
     about = json.loads(card.about or b"{}")
     if len(card.about) > ABOUT_MAX:
         about.pop("queues", None)
     of_pool = {name: text for name, text in (("pool", card.pool), ("summons", card.summons)) if text}
     return {"life": card.life, "worker_id": card.worker_id, "about": about, **of_pool}
-
-
-# watch
 
 
 def standing(job: Any) -> Standing:

@@ -12,7 +12,7 @@ from sublet.errors import REFUSALS, Denied, Invalid, JobsError, Unavailable, Unc
 from sublet.store.http_codec import Answer
 
 PROBLEM = "urn:sublet:problem:"
-"""The prefix of the API's problem types."""
+"""Prefix of the API's problem types."""
 SAID = 500
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,1024}")
@@ -26,7 +26,7 @@ def address(url: str | None = None) -> tuple[str, str | Path | None]:
 
 
 class Endpoint:
-    """A URL and a token, or a token's file. Raises Invalid. No message and no repr contains the token."""
+    """A URL and a token, or a token's file. Raises Invalid. No message or repr contains the token."""
 
     def __init__(self, url: str, token: str | Path | None = None) -> None:
         self.url = _checked(url)
@@ -39,7 +39,7 @@ class Endpoint:
         return {"Authorization": f"Bearer {self._token}"} if self._token else {}
 
     def renew(self, sent: Mapping[str, str]) -> bool:
-        """After a refusal of `sent`, read the token's file again. Is there another token now?"""
+        """After a refusal of `sent`, read the token's file again. True: it contains another one."""
         if self._file:
             with contextlib.suppress(Invalid):  # the file may be being replaced; the refusal is reported
                 self._token = _fit(_first_line(self._file))
@@ -47,7 +47,7 @@ class Endpoint:
 
     @property
     def is_overheard(self) -> bool:
-        """Is a token sent unencrypted over a network?"""
+        """Whether a token is sent unencrypted over a network."""
         parts = urlsplit(self.url)
         return bool(self._token) and parts.scheme == "http" and not _is_loopback(parts.hostname or "")
 
@@ -91,7 +91,7 @@ class Endpoint:
         return Denied(f"{what} refuses this token for this request{reason}: {needed}check {variable}")
 
     def foreign(self, what: str) -> Unavailable:
-        """Make the error for an answer of another program."""
+        """Make the error for another program's answer."""
         return Unavailable(
             f"the server at {self.url} is not the API of Sublet ({what}): is it up, and is SUBLET_SOURCE right?"
         )
@@ -104,7 +104,7 @@ class Endpoint:
 
 
 def _problem(answer: Answer) -> tuple[str, str]:
-    """Return the type and the detail of a problem document of the API, else empty strings."""
+    """Type and detail of the API's problem document, else empty."""
     try:
         document = answer.json()
         found = str(document["type"]), str(document.get("detail", ""))

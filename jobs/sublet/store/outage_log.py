@@ -14,7 +14,7 @@ QUIET = 1.0
 
 
 class OutageLog:
-    """The state of an outage, shared by all loops of a worker."""
+    """An outage, shared by all loops of a worker."""
 
     def __init__(self) -> None:
         self._since: float | None = None
@@ -25,7 +25,7 @@ class OutageLog:
         self._unlogged = 0
 
     def failed(self, what: str, error: Exception) -> None:
-        """Record a call without an answer. `what`: the action, as in "cannot …"."""
+        """Record a call without an answer. `what` completes "cannot …"."""
         now = self._failed_at = time.monotonic()
         self._answered = isinstance(error, Forbidden)  # a refusal is an answer
         if self._since is None:
@@ -52,7 +52,7 @@ class OutageLog:
 
     @property
     def ongoing(self) -> bool:
-        """Was the last call without an answer?"""
+        """Whether the last call had no answer."""
         return not self._answered
 
     def over(self) -> None:

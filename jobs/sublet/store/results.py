@@ -1,4 +1,4 @@
-"""Wait for results by pub/sub: each partition has a channel with the ids of jobs that have ended.
+"""Wait for results by pub/sub: each partition has a channel with the ids of ended jobs.
 
 One subscription per process serves all waiters. A lost message only delays a result.
 """
@@ -25,17 +25,17 @@ from sublet.protocol.scripts import Call
 REREAD = 1.0
 """Seconds after which a job is read without a message."""
 MANY = 200
-"""Up to so many watched jobs are read every second; more are read every other second."""
+"""Up to so many watched jobs are read every second; more every other second."""
 BATCH = 50
-"""Jobs that one call reads: the reply may contain the results of all."""
+"""Jobs that one call reads: the reply may contain all results."""
 REST = 0.5
-"""Seconds to wait after a blocking read failed."""
+"""Seconds after a failed blocking read."""
 
 Run = Callable[[Call[Any]], Awaitable[Any]]
 
 
 class ResultWatcher:
-    """Waits for jobs to end, with one subscription for all waiters of this process."""
+    """Waits for jobs to end, with one subscription for this process."""
 
     def __init__(
         self, settings: Settings, run: Run, client: Any = None, routes: RoutingTransport | None = None
@@ -55,7 +55,7 @@ class ResultWatcher:
         self._hurried = False
 
     async def watch(self, base: str, job_id: str, wait: float) -> Standing:
-        """Return the state of a job, as soon as it has ended or `wait` seconds are over."""
+        """Return a job's state, as soon as it has ended or `wait` seconds are over."""
         until = time.monotonic() + wait
         await self._listen_to(base)
         with self._expecting(base, job_id) as watch:  # before the read: the job may end right after it
@@ -93,7 +93,7 @@ class ResultWatcher:
                 del self._expected[job_id]
 
     async def _listen_to(self, base: str) -> None:
-        """Raises Unavailable if it takes longer than the timeout of a call."""
+        """Raises Unavailable after the timeout of a call."""
         if keys.ended(base) in self._channels and self._listening and not self._listening.done():
             return
         # A task of its own: redis-py uses wait_for, which may swallow its caller's cancellation before Python 3.12.
@@ -135,7 +135,7 @@ class ResultWatcher:
                 watch.woken.set()
 
     async def _subscribe_at(self, routes: RoutingTransport, home: str) -> None:
-        """Use the partition's present server: when a server leaves the cluster, its connections are closed."""
+        """At the partition's present server: when one leaves the cluster, its connections are closed."""
         self._home = home
         self._seen, url = await routes.find(home, self._seen)
         before, self._pubsub = (
@@ -220,7 +220,7 @@ def watch_sync(transport: SyncTransport, base: str, job_id: str, wait: float) ->
 
 @contextlib.contextmanager
 def _reader(transport: SyncTransport, base: str) -> Iterator[Any]:
-    """If its server dies, it gets no messages any more; the polling still works."""
+    """If its server dies, it gets no messages; the polling still works."""
     if isinstance(transport, SyncRoutingTransport):
         with transport.new_client(base) as client:
             yield client
@@ -229,7 +229,7 @@ def _reader(transport: SyncTransport, base: str) -> Iterator[Any]:
 
 
 def _wait_for_message(pubsub: Any, job_id: str, seconds: float) -> None:
-    """Return when a message names this job, or when the seconds are over."""
+    """Until a message names this job, or the seconds are over."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         try:

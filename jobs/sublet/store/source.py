@@ -1,5 +1,4 @@
-"""`JobSource`: the interface of workers and producers to the jobs, over Redis (`Store`) or HTTP
-(`HttpSource`)."""
+"""`JobSource`: the jobs for workers and producers, over Redis (`Store`) or HTTP (`HttpSource`)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -8,10 +7,10 @@ from sublet.model import Beat, Card, Claimed, Ending, Note, Standing, Submission
 
 
 class JobSource(Protocol):
-    """A store of jobs. Every method may be called again after it failed."""
+    """A store of jobs. A failed method may be called again."""
 
     async def submit(self, jobs: Sequence[Submission]) -> list[Submitted]:
-        """Store any number of jobs. For a known id or deduplication key, the answer names the existing job."""
+        """Store any number of jobs. A known id or deduplication key gives the existing job."""
         ...
 
     async def claim(
@@ -25,7 +24,7 @@ class JobSource(Protocol):
         ...
 
     async def settle(self, endings: Sequence[Ending]) -> list[str]:
-        """Report the outcomes of attempts. Returns per attempt the job's new state, LEASE_LOST or NOT_FOUND."""
+        """Report outcomes. Returns per attempt the job's new state, LEASE_LOST or NOT_FOUND."""
         ...
 
     async def note(self, notes: Sequence[Note]) -> list[str]:
@@ -33,11 +32,11 @@ class JobSource(Protocol):
         ...
 
     async def enlist(self, card: Card) -> bool:
-        """Register a worker, or refresh its registration. True if an operator asked it to drain."""
+        """Register a worker, or refresh its registration. True if it should drain."""
         ...
 
     async def workers(self) -> list[WorkerInfo]:
-        """Return the registered workers, without their leases."""
+        """Return the workers, without their leases."""
         ...
 
     async def reconcile(self, gone: Mapping[str, str]) -> int:
@@ -47,15 +46,15 @@ class JobSource(Protocol):
         ...
 
     async def retire(self, card: Card) -> bool:
-        """May an idle worker of a pool leave? True: it does not count from now on, and must not claim."""
+        """Whether a pool's idle worker may leave. True: it counts no more, and must not claim."""
         ...
 
     async def leave(self, card: Card) -> None:
-        """Remove the registration of a worker that holds no leases."""
+        """Remove the registration of a worker without leases."""
         ...
 
     async def watch(self, job_id: str, wait: float) -> Standing:
-        """Return the state of a job, as soon as it has ended or `wait` seconds are over."""
+        """Return a job's state, as soon as it has ended or `wait` seconds are over."""
         ...
 
     async def aclose(self) -> None:
@@ -74,9 +73,9 @@ class PoolSummoner(Protocol):
         ...
 
     async def settle(self) -> None:
-        """Wait until all workers that are owed by now have been invoked."""
+        """Wait until all workers owed by now are invoked."""
         ...
 
     async def aclose(self, patience: float = ...) -> None:
-        """Invoke owed workers for at most `patience` seconds, and close all connections."""
+        """Invoke owed workers for up to `patience` seconds, and close all connections."""
         ...

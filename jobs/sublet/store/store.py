@@ -38,7 +38,7 @@ T = TypeVar("T")
 class Store:
     """A `JobSource` in Redis. Belongs to one event loop; connects on first use; creates the namespace.
 
-    `client` and `blocking` replace the Redis clients that are made from the settings.
+    `client` and `blocking` replace the Redis clients of the settings.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Store:
         """Starts the workers of pools, if this process may: a tick calls it."""
 
     async def prepare(self) -> None:
-        """Create the namespace if it is missing. Raises Unfit for a server that evicts jobs."""
+        """Create a missing namespace. Raises Unfit for a server that evicts jobs."""
         if self._ready:
             return
         if self._preparing is None:  # shared by all concurrent calls: if Redis is away, all fail together
@@ -94,7 +94,7 @@ class Store:
         return await self._transport.run(call)
 
     async def _recreate(self, call: Call[T]) -> T:
-        """Send a call again that failed with NoNamespace, after creating the namespace."""
+        """Send again after NoNamespace, with a new namespace."""
         self._ready = False
         return await self.run(call)
 
@@ -115,7 +115,7 @@ class Store:
         return stored
 
     async def submit_each(self, jobs: Sequence[Submission]) -> list[Submitted | JobsError]:
-        """Store jobs independently; return the outcome or error of each. Raises Unavailable."""
+        """Store jobs independently; return each outcome or error. Raises Unavailable."""
         answers = await self.follow(self.operations.submit_each(jobs))
         self.nudge([job.queue for job in jobs])
         return answers
@@ -139,7 +139,7 @@ class Store:
         return await self._claims.claim(ClaimRequest(worker, queues, n, lease, claim_id), wait)
 
     async def give_back(self, leases: Sequence[Lease], reason: str) -> None:
-        """Release leases that the claimer will never receive; goes on if the caller is cancelled.
+        """Release leases that the claimer will never receive, even if the caller is cancelled.
 
         Raises Unavailable; the leases then expire.
         """
@@ -182,7 +182,7 @@ class Store:
             return await self._recreate(call) == "drain"
 
     async def workers(self) -> list[WorkerInfo]:
-        """Return the registered workers, without their leases."""
+        """See `JobSource.workers`."""
         return await self.follow(roster.workers(self.operations.bases, jobs=False))
 
     async def reconcile(self, gone: Mapping[str, str]) -> int:
@@ -191,7 +191,7 @@ class Store:
 
     async def retire(self, card: Card) -> bool:
         """See `JobSource.retire`."""
-        from sublet.operations.pools import may_leave  # imported late: only pools need it
+        from sublet.operations.pools import may_leave  # only pools need it
 
         return await self.follow(may_leave(self.operations.bases, card.pool, card.worker))
 
@@ -202,7 +202,7 @@ class Store:
     async def _spread(
         self, items: Sequence[Any], ids: Sequence[str], verb: Any, most: int = verbs.BATCH
     ) -> list[Any]:
-        """Send in concurrent calls of limited size; answers are in the order of the items."""
+        """Concurrent calls of limited size; answers are in the order of the items."""
         by_base: dict[str, list[int]] = {}
         for i, job_id in enumerate(ids):
             by_base.setdefault(self.operations.base_of_job(job_id), []).append(i)
@@ -219,7 +219,7 @@ class Store:
         return answers
 
     async def watch(self, job_id: str, wait: float) -> Standing:
-        """Return the state of a job, as soon as it has ended or `wait` seconds are over."""
+        """See `JobSource.watch`."""
         results = self._results = self._results or ResultWatcher(
             self.settings, self.run, self._blocking, self._routes
         )
@@ -228,7 +228,7 @@ class Store:
         )
 
     def hurry(self) -> None:
-        """End all waits of claims, watches and event subscribers; later calls do not wait."""
+        """End all waits of claims, watches and subscribers; later calls do not wait."""
         self.hurried.set()
         self._claims.hurry()
         if self._results:
@@ -246,11 +246,11 @@ class Store:
 
     @property
     def has_subscribers(self) -> bool:
-        """Is an event stream of this process open?"""
+        """Whether an event stream of this process is open."""
         return self._event_stream is not None and len(self._event_stream.subscribers) > 0
 
     def event_stream(self) -> EventStream:
-        """Return the event stream, which all subscribers of this process share."""
+        """Return the event stream that all subscribers share."""
         if self._event_stream is None:
             self._event_stream = EventStream(self.settings, self.run, self._blocking, self._routes)
         return self._event_stream

@@ -4,8 +4,8 @@ One BLPOP names their wake-up lists, and a list of this process's own, which int
 begins to wait for another queue. A wake-up goes to the waiter that has waited longest; if that one leaves
 before it claims, to the next or back to Redis. Losing a wake-up only delays a job.
 
-At least every 2 s one waiter per partition claims on behalf of all, and one or two reads find queues whose
-wake-up was lost.
+At least every 2 s one waiter per partition claims for all, and one or two reads find queues whose wake-up
+was lost.
 """
 
 import asyncio
@@ -25,19 +25,19 @@ from sublet.protocol.reads import together
 from sublet.protocol.scripts import Call
 
 BLPOP_MAX = 1000
-"""Queues that the BLPOP names: each costs the server about 1 µs at every wake-up. Others are only polled."""
+"""Queues that the BLPOP names: each costs the server about 1 µs per wake-up. Others are polled."""
 POLLED = 500
 """Queues that one read polls."""
 POLL_SECONDS = 2.0
 """Seconds after which waiters claim without a wake-up."""
 REST = 0.5
-"""Seconds to wait after a call of this module failed."""
+"""Seconds after a failed call."""
 
 Run = Callable[[Call[Any]], Awaitable[Any]]
 
 
 class Waiter:
-    """A claim that waits for a wake-up, or to claim on behalf of all waiters."""
+    """A claim that waits for a wake-up, or to claim for all waiters."""
 
     def __init__(self, queues: Sequence[tuple[str, str]]) -> None:
         self.queues = {keys.wake(base, queue): (base, queue) for base, queue in queues}
@@ -46,11 +46,11 @@ class Waiter:
         self.wakeup = ""
         """The wake-up list for which it was called, until it has claimed."""
         self.polls = False
-        """Was it called to claim on behalf of all, and has not claimed yet?"""
+        """Whether it was called to claim for all, and has not yet."""
 
     @property
     def idle(self) -> bool:
-        """May it be called?"""
+        """Whether it may be called."""
         return self.called is not None and not self.called.done()
 
     def call(self, wakeup: str = "") -> None:
@@ -61,7 +61,7 @@ class Waiter:
         self.called.set_result(None)
 
     def claimed(self) -> None:
-        """Record that it has claimed after it was called."""
+        """Record that it has claimed."""
         self.wakeup = ""
         self.polls = False
 
@@ -182,7 +182,7 @@ class WakeUps:
         self._read()
 
     def _pass_on(self, wakeup: str) -> None:
-        """Call the waiter that has waited longest; without one, put the wake-up back."""
+        """To the waiter that has waited longest; without one, back to Redis."""
         queue = self._queues.get(wakeup)
         first = queue.first() if queue else None
         if first:
@@ -232,9 +232,7 @@ class WakeUps:
         self._polling = None if at == math.inf else asyncio.get_running_loop().call_at(at, self._poll)
 
     def _poll(self) -> None:
-        """Let the first waiter of each partition claim, check the queues of the others, and plan the next
-        poll.
-        """
+        """Let the first waiter of each partition claim, check the others' queues, and plan the next poll."""
         self._plan_poll(math.inf)
         self.poll_within(POLL_SECONDS)
         bases: set[str] = set()
@@ -252,7 +250,7 @@ class WakeUps:
         self._update_names()
 
     async def _examine(self, queues: Sequence[_QueueWaiters]) -> None:
-        """Call the first waiter of each queue that has jobs: its wake-up was lost."""
+        """Call the first waiter of each queue with jobs: its wake-up was lost."""
         with contextlib.suppress(JobsError):  # the claim of the poll raises the same error
             for base in {queue.base for queue in queues}:
                 own = [queue for queue in queues if queue.base == base]
@@ -262,7 +260,7 @@ class WakeUps:
                             first.call(keys.wake(base, queue.queue))
 
     async def _with_jobs(self, base: str, queues: Sequence[_QueueWaiters]) -> list[_QueueWaiters]:
-        """Return the queues that are not paused and have jobs. Two commands suffice if all are empty."""
+        """The queues that are not paused and have jobs. Two commands suffice if all are empty."""
         settings = await self._run(
             Call((("HMGET", keys.queues(base), *(queue.queue for queue in queues)),), list)
         )
