@@ -8,8 +8,8 @@ import sys
 
 
 def main() -> int:
-    """Run the command in sys.argv, and return its exit code."""
-    gc.disable()  # imports leave no garbage, and the collector takes a sixth of a short command's time
+    """Run the command in sys.argv; return its exit code."""
+    gc.disable()  # imports leave no garbage; collecting takes a sixth of a short command's time
     if sys.version_info < (3, 11):  # noqa: UP036  # prints which Python is needed, and exits
         from sublet.devtools.bootstrap import ensure
 

@@ -42,11 +42,11 @@ R = TypeVar("R")
 H = TypeVar("H", bound=Hook)
 S = TypeVar("S", bound=Callable[..., Any])
 SubmitMiddleware = Callable[[Submission, str], AbstractContextManager[Submission]]
-"""Takes a job and "send" or "create"; returns a context manager that gives the job to submit."""
+"""Takes a job and "send" or "create"; returns a context manager that gives the job."""
 _NO_MANAGERS = (inspect.isgeneratorfunction, inspect.isasyncgenfunction, inspect.iscoroutinefunction)
 
 Run = Literal["loop", "process", "thread", "command"]
-"""Async functions run on the loop, plain ones in a child process, or in a thread, which cannot be killed."""
+"""The loop for async functions; for plain ones a child process, or a thread, which cannot be killed."""
 
 
 class Task(Generic[P, R]):
@@ -83,7 +83,7 @@ class Task(Generic[P, R]):
             return job
 
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
-        """Submit a job. Raises Invalid if the arguments do not fit, and Refused or Unavailable."""
+        """Submit a job. Raises Invalid if the arguments do not fit, Refused, Unavailable."""
         client = self.app.client
         with self._job(args, kwargs, "send") as job:
             (submitted,) = await client.store.submit([job])
@@ -99,7 +99,7 @@ class Task(Generic[P, R]):
     def _job(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], operation: str
     ) -> AbstractContextManager[Submission]:
-        """Make a job, and enter the submit middleware with it."""
+        """Make a job within the submit middleware."""
         operations, options = self.app.operations, self.defaults
         payload = self.arguments.dump(args, kwargs)
         job = operations.submission(
@@ -126,9 +126,9 @@ class App:
         self.hooks: list[Hook] = []
         """The middleware, outermost first."""
         self.schedules = DeclaredSchedules()
-        """The declared schedules; `client.sync` stores them."""
+        """Stored by `client.sync`."""
         self.submit_middleware: SubmitMiddleware | None = None
-        """Entered around each submit of a task ("send") and each `Task.job` ("create")."""
+        """Entered around each submit ("send") and each `Task.job` ("create")."""
         self._given = (redis_url, namespace)
         self._settings = settings
         self._operations: Operations | None = None
@@ -152,7 +152,7 @@ class App:
 
     @contextmanager
     def using(self, settings: "Settings") -> Iterator[None]:
-        """Use other settings until the block ends. Raises Invalid inside a sandbox."""
+        """Use other settings in the block. Raises Invalid inside a sandbox."""
         if self._settings is not None and self._settings.client_factory is not None:
             raise Invalid(
                 "this app is in a sandbox already: leave that one first (was it entered and never left?)"
@@ -174,7 +174,7 @@ class App:
 
     @property
     def operations(self) -> "Operations":
-        """The operations on the app's namespace, shared by its clients."""
+        """The operations of all clients."""
         if self._operations is None:
             from sublet.operations.operations import Operations
 
@@ -242,8 +242,8 @@ class App:
     ) -> Callable[[S], S]:  # fmt: skip
         """Submit a task by a cron line or every so many seconds. Use it above or below `@app.task`.
 
-        `name` is the task's by default; `payload` has its arguments by name. Stored by `client.sync(app)`,
-        `sublet schedules sync` or `sublet work`; see docs/guides/schedules.md. Raises Invalid.
+        `name` is the task's by default; `payload` has the arguments by name. `client.sync(app)`, `sublet
+        schedules sync` or `sublet work` stores it; see docs/guides/schedules.md. Raises Invalid.
         """
         when = {"cron": cron, "every": every, "tz": tz, "start": start, "end": end}
         declared = declaration(
@@ -262,7 +262,7 @@ class App:
         return declare
 
     def middleware(self, hook: H) -> H:
-        """Enter `hook(context)`, a context manager, around every attempt; the first hook is outermost.
+        """Enter `hook(context)`, a context manager, around every attempt, the first hook outermost.
 
         An async one is entered for async tasks only. Raises Invalid if the hook returns no context manager.
         """
@@ -285,17 +285,17 @@ class App:
         env: Mapping[str, str] | None = None,
         **options: Any,
     ) -> Task[..., Output]:
-        """Declare a task that runs a program; its arguments fill the template: "gzip --keep -- {path}".
+        """Declare a task that runs a program, from a template of arguments: "gzip --keep -- {path}".
 
-        A value cannot become a second word or shell code. With `shell` the template is a script for
-        `/bin/sh`. `name` is the program's by default. Raises Invalid. See `docs/guides/commands.md`.
+        A value cannot become a second word or shell code. With `shell`, `/bin/sh` runs the template. `name`
+        is the program's by default. Raises Invalid. See `docs/guides/commands.md`.
         """
         function = command.function(template, shell=shell, cwd=cwd, env=env)
         runs: Task[..., Output] = self.task(name=name, run="command", **options)(function)
         return runs
 
     def queues(self) -> list[str]:
-        """Return the default queues of the tasks."""
+        """Return the tasks' default queues."""
         return sorted({task.defaults.queue for task in self.tasks.values()} or {"default"})
 
     async def aclose(self) -> None:
@@ -307,7 +307,7 @@ class App:
 
 
 def builtin(app: App) -> dict[str, Task[..., Any]]:
-    """Return the task that runs any command (`sublet work --commands`). Raises Invalid if its name is taken."""
+    """Return the task for any command (`sublet work --commands`). Raises Invalid if its name is taken."""
     if command.NAME in app.tasks:
         raise Invalid(
             f"task {command.NAME}: the app has a task of this name: rename it, or start without commands"
@@ -316,7 +316,7 @@ def builtin(app: App) -> dict[str, Task[..., Any]]:
 
 
 class Declare(Protocol):
-    """The type of `@app.task(…)` with options."""
+    """`@app.task(…)` with options."""
 
     @overload
     def __call__(self, function: Callable[Concatenate[Context, P], Awaitable[R]], /) -> Task[P, R]: ...

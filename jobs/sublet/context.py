@@ -1,4 +1,4 @@
-"""`Context`: the attempt, as its task sees it. `Snooze` and `Discard`: exceptions to raise."""
+"""`Context`: the attempt for its task. `Snooze` and `Discard`: exceptions to raise."""
 
 import json
 import logging
@@ -15,13 +15,13 @@ from sublet.model import Lease, News
 CHECKPOINT_MAX = 64 * 1024
 """Maximum bytes of a checkpoint, as JSON."""
 LOG_MAX = 8 * 1024
-"""Maximum bytes kept of an attempt's log: its end."""
+"""Bytes kept of an attempt's log: its end."""
 SEND_SECONDS = 0.1
 """Minimum seconds between two reports."""
 
 
 class Snooze(Exception):
-    """Releases the job for `delay` (seconds, or a timedelta) when a task raises it. The try does not count.
+    """Raised by a task, releases the job for `delay` (seconds, or a timedelta). The try does not count.
 
     After 100 in a row, one counts. Raises ValueError for an invalid delay, which fails the attempt.
     """
@@ -35,7 +35,7 @@ class Snooze(Exception):
 
 
 class Discard(Exception):
-    """Makes the job dead at once when a task raises it, even if tries are left."""
+    """Raised by a task, makes the job dead at once, even if tries are left."""
 
     reason = ""
 
@@ -45,7 +45,7 @@ class Discard(Exception):
 
 
 def checked_delay(delay: float | timedelta) -> float:
-    """Return a delay in seconds. Raises ValueError."""
+    """Raises ValueError."""
     seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= 1e9:
         raise ValueError(f"delay {delay!r}: use a number of seconds from 0 to 1e9, or a timedelta")
@@ -56,7 +56,7 @@ class Context:
     """The running attempt. A task whose first parameter is a `Context` receives it."""
 
     ending = ""
-    """Why the attempt is ended early: `timed_out`, `cancelled`, `lost`, `stopping`; else empty."""
+    """Why the attempt is being ended: `timed_out`, `cancelled`, `lost`, `stopping`; else empty."""
     _done, _stage, _message = 0.0, "", ""
     _unsent: frozenset[News] = frozenset()
     _sent_at = 0.0
@@ -65,7 +65,7 @@ class Context:
     def __init__(
         self, lease: Lease, send: Callable[[News, bytes], None], notify: Callable[[], None] | None = None
     ) -> None:
-        # kept small: one is made for every attempt
+        # small: one is made for every attempt
         self._lease, self._send, self._notify = lease, send, notify
         self._started = time.monotonic()
 
@@ -81,7 +81,7 @@ class Context:
 
     @property
     def queue(self) -> str:
-        """The queue of the job."""
+        """The job's queue."""
         return self._lease.queue
 
     @property
@@ -91,12 +91,12 @@ class Context:
 
     @property
     def fence(self) -> int:
-        """Grows from attempt to attempt: with it, a store can refuse a late writer."""
+        """Grows with each attempt: by it, a store can refuse a late writer."""
         return self._lease.fence
 
     @property
     def recovered(self) -> str | None:
-        """How the attempt before this one ended (`lease_expired`, `crashed`, a failure's code …)."""
+        """How the previous attempt ended (`lease_expired`, `crashed`, a failure's code …)."""
         return self._lease.recovered or None
 
     @property
@@ -106,7 +106,7 @@ class Context:
 
     @property
     def occurrence(self) -> datetime | None:
-        """The occurrence of the job's schedule, in UTC; None without a schedule."""
+        """The schedule's occurrence, in UTC; None without one."""
         return (
             None
             if self._lease.occurrence_ms is None
@@ -127,12 +127,12 @@ class Context:
 
     @property
     def deadline(self) -> datetime | None:
-        """The moment of the timeout, by this machine's clock."""
+        """The time of the timeout, by this machine's clock."""
         left = self.remaining
         return None if left is None else datetime.now(UTC) + timedelta(seconds=left)
 
     def progress(self, fraction: float, *, stage: str = "", message: str = "") -> None:
-        """Report the progress, from 0 to 1. The latest report is sent, at most 10 times a second."""
+        """Report progress from 0 to 1. The latest is sent, at most 10 times a second."""
         self._done = min(max(fraction, 0.0), 1.0)
         self._stage, self._message = stage[:64] or self._stage, message[:128]
         self._report(News.PROGRESS)
@@ -144,7 +144,7 @@ class Context:
     def checkpoint(self, data: Any) -> None:
         """Store `data` (JSON, at most 64 KiB) for the next attempt, which gets it as `restored`.
 
-        Replaces the last checkpoint, is sent within 0.5 s, deleted when the job is completed. Raises Invalid.
+        Replaces the last checkpoint. Sent within 0.5 s; deleted when the job is completed. Raises Invalid.
         """
         try:
             encoded = json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
@@ -162,7 +162,7 @@ class Context:
         return json.loads(self._lease.checkpoint) if self._lease.checkpoint else None
 
     def log(self, text: str) -> None:
-        """Add lines to the attempt's log, whose last 8 KiB are kept; records of `logging` are added, too."""
+        """Add lines to the attempt's log. The last 8 KiB are kept, with the records of `logging`."""
         if self._log is None:
             self._log = deque()
         after = time.monotonic() - self._started
@@ -179,7 +179,7 @@ class Context:
             self.flush()
 
     def flush(self) -> None:
-        """Send the pending reports. The runner calls it after `notify`, and at the end."""
+        """Send the pending reports, after `notify` and at the end."""
         if not self._unsent:
             return
         self._sent_at = time.monotonic()
@@ -203,11 +203,11 @@ def _tail(text: bytes) -> bytes:
 
 
 current: ContextVar[Context | None] = ContextVar("sublet_context", default=None)
-"""The context of the task that is running here."""
+"""Of the task that is running here."""
 
 
 class JobLogHandler(logging.Handler):
-    """Adds the `logging` records of a running task to its job."""
+    """Adds a running task's `logging` records to its job."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Add one record."""

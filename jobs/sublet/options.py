@@ -1,4 +1,4 @@
-"""`Options` of a job, and the rules of the protocol made from them."""
+"""`Options` of a job, as rules of the protocol."""
 
 import math
 from dataclasses import dataclass, replace
@@ -11,13 +11,13 @@ from sublet.protocol.keys import is_key, is_name
 PAYLOAD_MAX = 256 * 1024
 """Maximum bytes of a payload or a result."""
 _LATEST = 10**14 - 1
-"""The latest time that the scripts accept, in ms: in the year 5138."""
+"""The scripts' latest time, in ms: in the year 5138."""
 RETENTION_MIN = 60.0
-"""Minimum seconds for which a finished job is kept."""
+"""Seconds for which a finished job is kept, at least."""
 
 Seconds = float | timedelta
 Durability = Literal["none", "replicated", "fsync"]
-"""How a submit is confirmed: by Redis, by replicas, or by the disk (`docs/guides/durability.md`)."""
+"""Confirmation of a submit: by Redis, replicas, or the disk (`docs/guides/durability.md`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,30 +39,30 @@ class Options:
     delay: Seconds = 0
     """Delay before the first try."""
     run_at: datetime | None = None
-    """Time of the first try, with a time zone; instead of a delay."""
+    """Time of the first try, with a zone; instead of a delay."""
     key: str | None = None
-    """Deduplication key: while a job of the queue with this key is unfinished, a submit returns it."""
+    """Deduplication key: a submit returns the queue's unfinished job with this key."""
     window: Seconds | None = None
-    """How long the key is held after the submit, instead of until the job is finished."""
+    """How long the key is held after the submit, not until the job is finished."""
     max_attempts: int = 3
-    """Tries before the job is dead; a released one does not count."""
+    """Tries before the job is dead; released ones do not count."""
     timeout: Seconds | None = 300.0
     """Maximum duration of an attempt; None for no limit."""
     retention: Seconds = 86_400.0
-    """How long a completed job is kept, at least 60 s; a dead or cancelled one at least 14 days."""
+    """How long a completed job is kept, at least 60 s; dead and cancelled ones at least 14 days."""
     backoff: Backoff | float = Backoff()
     durability: Durability | None = None
     """None for the value of SUBLET_DURABILITY."""
 
     def but(self, **changes: Any) -> "Options":
-        """Return a copy with some changes. Raises Invalid for an unknown name."""
+        """Return a changed copy. Raises Invalid for an unknown name."""
         unknown = sorted(set(changes) - set(self.__slots__))
         if unknown:
             raise Invalid(f"unknown option {', '.join(unknown)}: there are {', '.join(self.__slots__)}")
         return replace(self, **changes)
 
     def rules(self) -> str:
-        """Return the options that differ from the defaults, as rules of `submit`. Raises Invalid."""
+        """Return other options than the defaults, as rules of `submit`. Raises Invalid."""
         self._check()
         words = []
         if self.priority:
@@ -104,7 +104,7 @@ class Options:
 
 
 def check_durability(word: str) -> None:
-    """Raise Invalid for a word that is not a `Durability`."""
+    """Raise Invalid unless it is a `Durability`."""
     if word not in get_args(Durability):
         raise Invalid(f"durability {word!r}: use {', '.join(get_args(Durability))}")
 

@@ -1,10 +1,10 @@
-"""Where the files of this package are, in a wheel or a checkout. Standard library only."""
+"""This package's files, in a wheel or a checkout. Standard library only."""
 
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
 CHECKOUT = PACKAGE.parent.parent
-"""The folder of the checkout; meaningless in a wheel."""
+"""Meaningless in a wheel."""
 
 
 def is_checkout() -> bool:
@@ -13,12 +13,12 @@ def is_checkout() -> bool:
 
 
 def import_folders() -> list[str]:
-    """Return the folders from which Python imports both packages, for the path of another process."""
+    """Return both packages' import folders, for another process."""
     return [str(CHECKOUT / "jobs"), str(CHECKOUT / "functions")] if is_checkout() else [str(PACKAGE.parent)]
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs Sublet with an extra. It names no package index: none has Sublet yet."""
+    """Return the command that installs Sublet with an extra. No package index has Sublet yet."""
     return f"pip install 'PATH/TO/THE/CHECKOUT[{extra}]'"
 
 

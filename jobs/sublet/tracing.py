@@ -1,8 +1,8 @@
 """OpenTelemetry: a span around each submit and each attempt.
 
 https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/ (status: development). A job carries
-one W3C `traceparent`, without `tracestate` and baggage. Payloads and results are never recorded; the message
-and the stack of an exception are.
+one W3C `traceparent`, without `tracestate` and baggage. Records an exception's message and stack, never
+payloads and results.
 """
 
 import asyncio
@@ -34,11 +34,11 @@ PROPAGATOR: Final = TraceContextTextMapPropagator()
 
 
 class OpenTelemetry:
-    """Traces an app. Call `instrument` in the module that declares it: child processes import it, too.
+    """Traces an app. Call `instrument` in the app's module, which child processes import, too.
 
-    Spans go to `tracer_provider`, else to the global one. The span of an attempt starts a new trace, or is a
-    child of the worker's span, and links to the submit; with `parent` it is a child of the submit: one trace
-    from the request to the last retry, for jobs that run soon.
+    Spans go to `tracer_provider`, else the global one. An attempt's span links to the submit, and starts a
+    new trace or is a child of the worker's span. With `parent` it is a child of the submit: one trace up to
+    the last retry, for jobs that run soon.
     """
 
     def __init__(self, tracer_provider: TracerProvider | None = None, *, parent: bool = False) -> None:
@@ -46,7 +46,7 @@ class OpenTelemetry:
         self._parent = parent
 
     def instrument(self, app: "App") -> None:
-        """Trace the submits and attempts of an app. Raises Invalid if it is instrumented already."""
+        """Trace an app's submits and attempts. Raises Invalid if it is instrumented already."""
         if any(isinstance(getattr(hook, "__self__", None), OpenTelemetry) for hook in app.hooks):
             raise Invalid("this app is instrumented already: instrument an app once")
         app.submit_middleware = partial(self._produce, app, app.submit_middleware)
@@ -134,7 +134,7 @@ def _submit_span(traceparent: str) -> SpanContext | None:
 
 
 def _current(span: Span) -> AbstractContextManager[Span]:
-    # without an SDK the span is invalid, and with older APIs it would hide the enclosing one
+    # without an SDK the span is invalid; with older APIs it would hide the enclosing one
     if not span.get_span_context().is_valid:
         return nullcontext(span)
     return trace.use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False)
@@ -149,7 +149,7 @@ def _outcome(ctx: Context, error: BaseException) -> str:
 
 
 def _record(span: Span, error: BaseException) -> None:
-    """Record an error, or only its type if its `__str__` fails: tracing must not change an outcome."""
+    """Record only the type of an error whose `__str__` fails: tracing must not change an outcome."""
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     span.set_attribute("error.type", name)

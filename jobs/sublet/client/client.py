@@ -1,4 +1,4 @@
-"""`Client` and `SyncClient`: each method carries out one plan of `Operations`."""
+"""`Client` and `SyncClient`: each method runs one plan of `Operations`."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -93,7 +93,7 @@ class Client:
     async def submit(
         self, task: str, payload: Any = None, options: Options = DEFAULT, *, job_id: str | None = None
     ) -> Handle[Any]:
-        """Submit a job by task name; safe to repeat with one `job_id`. Raises Invalid, Refused, Unavailable."""
+        """Submit by task name; safe to repeat with one `job_id`. Raises Invalid, Refused, Unavailable."""
         job = self.store.operations.submission(
             task, payload_of(payload or {}), options.queue, options.rules(), job_id, options.durability
         )
@@ -118,11 +118,11 @@ class Client:
         return await self.store.follow(self.store.operations.list_jobs(**filters))
 
     async def cancel(self, job_id: str, revision: int | None = None) -> str:
-        """Cancel a job. Return `cancelled`, or `requested` if it is running. Raises WrongState."""
+        """Cancel a job. Return `cancelled`, or `requested` if it runs. Raises WrongState."""
         return await self.store.follow(self.store.operations.cancel(job_id, revision))
 
     async def retry(self, job_id: str, revision: int | None = None) -> str:
-        """Queue a dead or cancelled job again, with all its tries."""
+        """Queue a dead or cancelled job again, with all tries."""
         return await self.store.follow(self.store.operations.retry(job_id, revision))
 
     async def promote(self, job_id: str, revision: int | None = None) -> str:
@@ -146,11 +146,11 @@ class Client:
         return await self.store.follow(self.store.operations.queue(name))
 
     async def queues(self) -> list[Queue]:
-        """Return all queues that ever had a job or a setting."""
+        """Return all queues that ever had a job or setting."""
         return await self.store.follow(self.store.operations.queues())
 
     async def workers(self) -> list[WorkerInfo]:
-        """Return the registered workers, the latest heartbeat first."""
+        """Return the workers, the latest heartbeat first."""
         return await self.store.follow(self.store.operations.workers())
 
     async def drain(self, worker: str) -> str:
@@ -159,7 +159,7 @@ class Client:
 
     @property
     def schedules(self) -> "Schedules":
-        """The schedules of the namespace."""
+        """The namespace's schedules."""
         from sublet.client.schedules import Schedules  # the calendar is slow to load
 
         return Schedules(self.store)
@@ -167,11 +167,11 @@ class Client:
     async def sync(
         self, app: "DeclaresSchedules", source: str = "app", *, remove: bool = False
     ) -> "Sequence[Synced]":
-        """Store the schedules of an app (see `Schedules.sync`)."""
+        """Store an app's schedules (see `Schedules.sync`)."""
         return await self.schedules.sync(app.schedules.all(), source, remove=remove)
 
     async def stats(self) -> list[Stats]:
-        """Return the statistics of each partition."""
+        """Return each partition's statistics."""
         return await self.store.follow(self.store.operations.stats())
 
     async def aclose(self) -> None:
@@ -202,7 +202,7 @@ class SyncClient:
         self._ready = False
 
     def follow(self, plan: Plan[T]) -> T:
-        """Carry out a plan, creating the namespace if needed."""
+        """Run a plan, creating the namespace if needed."""
         self._prepare()
         return follow_sync(self.transport.run, plan)
 
@@ -212,13 +212,13 @@ class SyncClient:
             self._ready = True
 
     def follow_existing(self, plan: Plan[T]) -> T:
-        """Carry out a plan that stores no job, without creating the namespace."""
+        """Run a plan that stores no job, without creating the namespace."""
         return follow_sync(self.transport.run, plan)
 
     def submit(
         self, task: str, payload: Any = None, options: Options = DEFAULT, *, job_id: str | None = None
     ) -> SyncHandle[Any]:
-        """Submit a job by task name; safe to repeat with one `job_id`. Raises Invalid, Refused, Unavailable."""
+        """Submit by task name; safe to repeat with one `job_id`. Raises Invalid, Refused, Unavailable."""
         job = self.operations.submission(
             task, payload_of(payload or {}), options.queue, options.rules(), job_id, options.durability
         )
@@ -252,11 +252,11 @@ class SyncClient:
         return self.follow(self.operations.list_jobs(**filters))
 
     def cancel(self, job_id: str, revision: int | None = None) -> str:
-        """Cancel a job. Return `cancelled`, or `requested` if it is running. Raises WrongState."""
+        """Cancel a job. Return `cancelled`, or `requested` if it runs. Raises WrongState."""
         return self.follow(self.operations.cancel(job_id, revision))
 
     def retry(self, job_id: str, revision: int | None = None) -> str:
-        """Queue a dead or cancelled job again, with all its tries."""
+        """Queue a dead or cancelled job again, with all tries."""
         return self.follow(self.operations.retry(job_id, revision))
 
     def promote(self, job_id: str, revision: int | None = None) -> str:
@@ -280,11 +280,11 @@ class SyncClient:
         return self.follow(self.operations.queue(name))
 
     def queues(self) -> list[Queue]:
-        """Return all queues that ever had a job or a setting."""
+        """Return all queues that ever had a job or setting."""
         return self.follow(self.operations.queues())
 
     def workers(self) -> list[WorkerInfo]:
-        """Return the registered workers, the latest heartbeat first."""
+        """Return the workers, the latest heartbeat first."""
         return self.follow(self.operations.workers())
 
     def drain(self, worker: str) -> str:
@@ -293,7 +293,7 @@ class SyncClient:
 
     @property
     def schedules(self) -> "SyncSchedules":
-        """The schedules of the namespace."""
+        """The namespace's schedules."""
         from sublet.client.schedules import SyncSchedules  # the calendar is slow to load
 
         return SyncSchedules(self)
@@ -301,23 +301,23 @@ class SyncClient:
     def sync(
         self, app: "DeclaresSchedules", source: str = "app", *, remove: bool = False
     ) -> "Sequence[Synced]":
-        """Store the schedules of an app (see `SyncSchedules.sync`)."""
+        """Store an app's schedules (see `SyncSchedules.sync`)."""
         return self.schedules.sync(app.schedules.all(), source, remove=remove)
 
     def stats(self) -> list[Stats]:
-        """Return the statistics of each partition."""
+        """Return each partition's statistics."""
         return self.follow(self.operations.stats())
 
     def reap(self, by: str) -> Reaped:
-        """End expired leases, and queue jobs that are due."""
+        """End expired leases, and queue due jobs."""
         return self.follow(self.operations.reap(by))
 
     def prune(self) -> tuple[int, bool]:
-        """Delete jobs whose retention is over. Return how many, and whether more may remain."""
+        """Delete jobs past their retention. Return how many, and whether more may remain."""
         return self.follow(self.operations.prune())
 
     def close(self) -> None:
-        """Summon the workers that are still to be summoned, and close all connections."""
+        """Summon the remaining workers, and close all connections."""
         if self._summoner:
             self._summoner.close()
         self.transport.close()

@@ -18,14 +18,14 @@ class Handle(Generic[R]):
 
     id: str
     created: bool
-    """False if a job with this id or key was stored before."""
+    """False if its id or key was stored before."""
     _client: "Client" = field(repr=False)
     _decode: Callable[[bytes], R] = field(repr=False)
 
     async def result(self, timeout: float = 30.0) -> R:
         """Wait for the result.
 
-        Raises JobFailed, JobCancelled, or TimeoutError after `timeout` seconds; the job goes on.
+        Raises JobFailed, JobCancelled, or after `timeout` seconds TimeoutError; the job goes on.
         """
         return await self._client.result(self.id, timeout, self._decode)
 
@@ -34,7 +34,7 @@ class Handle(Generic[R]):
         return await self._client.get(self.id)
 
     async def cancel(self) -> str:
-        """Cancel the job. Return `cancelled`, or `requested` if it is running."""
+        """Cancel the job. Return `cancelled`, or `requested` if it runs."""
         return await self._client.cancel(self.id)
 
 
@@ -44,14 +44,14 @@ class SyncHandle(Generic[R]):
 
     id: str
     created: bool
-    """False if a job with this id or key was stored before."""
+    """False if its id or key was stored before."""
     _client: "SyncClient" = field(repr=False)
     _decode: Callable[[bytes], R] = field(repr=False)
 
     def result(self, timeout: float = 30.0) -> R:
         """Wait for the result.
 
-        Raises JobFailed, JobCancelled, or TimeoutError after `timeout` seconds; the job goes on.
+        Raises JobFailed, JobCancelled, or after `timeout` seconds TimeoutError; the job goes on.
         """
         return self._client.result(self.id, timeout, self._decode)
 
@@ -60,5 +60,5 @@ class SyncHandle(Generic[R]):
         return self._client.get(self.id)
 
     def cancel(self) -> str:
-        """Cancel the job. Return `cancelled`, or `requested` if it is running."""
+        """Cancel the job. Return `cancelled`, or `requested` if it runs."""
         return self._client.cancel(self.id)

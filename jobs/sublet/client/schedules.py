@@ -19,7 +19,7 @@ DEFAULT = Options()
 
 
 class Schedules:
-    """The schedules of a namespace, on an event loop."""
+    """A namespace's schedules, on an event loop."""
 
     def __init__(self, store: Store) -> None:
         self._operations, self._follow = store.operations, store.follow
@@ -39,7 +39,7 @@ class Schedules:
         return await self._follow(operations.get(self._operations, name))
 
     async def list(self, after: str = "", most: int | None = None) -> Sequence[Schedule]:
-        """Return schedules by name, at most `most`, those after a name; without payloads."""
+        """Return at most `most` schedules by name, those after a name; without payloads."""
         return (await self._follow(operations.page(self._operations, after, most))).schedules
 
     async def remove(self, name: str) -> bool:
@@ -55,22 +55,22 @@ class Schedules:
         return await self._follow(operations.resume(self._operations, name))
 
     async def run(self, name: str, job_id: str | None = None) -> Submitted:
-        """Submit one job of a schedule now. Safe to repeat with the same `job_id`. Raises NotFound."""
+        """Submit a schedule's job now. Safe to repeat with one `job_id`. Raises NotFound."""
         return await self._follow(operations.run(self._operations, name, job_id))
 
     async def sync(
         self, wanted: Sequence[NewSchedule], source: str, *, remove: bool = False
     ) -> Sequence[Synced]:
-        """Store the schedules of one `source`, their owner. Return the outcome for each. Safe to repeat.
+        """Store the schedules of one owner, `source`. Return each outcome. Safe to repeat.
 
-        `remove`: delete those that this owner no longer declares. Others with the same names are replaced.
-        Raises Invalid before anything is written.
+        `remove`: delete those that this owner no longer declares. Replaces others of the same names. Raises
+        Invalid before any write.
         """
         return await self._follow(operations.sync(self._operations, wanted, source, remove))
 
 
 class SyncSchedules:
-    """The schedules of a namespace, without an event loop."""
+    """A namespace's schedules, without an event loop."""
 
     def __init__(self, client: "SyncClient") -> None:
         self._operations, self._follow = client.operations, client.follow
@@ -90,7 +90,7 @@ class SyncSchedules:
         return self._follow(operations.get(self._operations, name))
 
     def list(self, after: str = "", most: int | None = None) -> Sequence[Schedule]:
-        """Return schedules by name, at most `most`, those after a name; without payloads."""
+        """Return at most `most` schedules by name, those after a name; without payloads."""
         return self._follow(operations.page(self._operations, after, most)).schedules
 
     def remove(self, name: str) -> bool:
@@ -106,13 +106,13 @@ class SyncSchedules:
         return self._follow(operations.resume(self._operations, name))
 
     def run(self, name: str, job_id: str | None = None) -> Submitted:
-        """Submit one job of a schedule now. Safe to repeat with the same `job_id`. Raises NotFound."""
+        """Submit a schedule's job now. Safe to repeat with one `job_id`. Raises NotFound."""
         return self._follow(operations.run(self._operations, name, job_id))
 
     def sync(self, wanted: Sequence[NewSchedule], source: str, *, remove: bool = False) -> Sequence[Synced]:
-        """Store the schedules of one `source`, their owner. Return the outcome for each. Safe to repeat.
+        """Store the schedules of one owner, `source`. Return each outcome. Safe to repeat.
 
-        `remove`: delete those that this owner no longer declares. Others with the same names are replaced.
-        Raises Invalid before anything is written.
+        `remove`: delete those that this owner no longer declares. Replaces others of the same names. Raises
+        Invalid before any write.
         """
         return self._follow(operations.sync(self._operations, wanted, source, remove))
