@@ -1,4 +1,4 @@
-"""A drain: run workers one after another until no queue has a job, and add up their summaries."""
+"""A drain: run workers in turn until no queue has a job, and add up their summaries."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from sublet.worker.summary import Summary
 from sublet.worker.worker import Worker
 
 ROUNDS = 10_000
-"""The maximum number of repetitions of any loop here."""
+"""Maximum repetitions of any loop here."""
 QUEUES = 32
-"""The maximum number of queues of one claim."""
+"""Maximum queues of a claim."""
 
 
 class Endless(JobsError):
@@ -25,18 +25,18 @@ class Endless(JobsError):
 
 @dataclass
 class Drained(Summary):
-    """The result of a drain. Counts such as `failed` are attempts, not jobs."""
+    """A drain's result. Counts such as `failed` are attempts, not jobs."""
 
     died: int = 0
     """Attempts whose worker died (see `WorkerDied`)."""
     scheduled: int = 0
-    """Jobs that wait for a delay or a backoff."""
+    """Jobs that wait for a delay or backoff."""
     queued: int = 0
-    """Queued jobs that remain, because their queue is paused."""
+    """Queued jobs left in paused queues."""
     running: int = 0
-    """Jobs with a lease: their worker died, or another worker runs them."""
+    """Jobs with a lease, of dead or other workers."""
     next_at: datetime | None = None
-    """When the next of these is due."""
+    """When the next is due."""
 
 
 class Drain:
@@ -49,7 +49,7 @@ class Drain:
         self._worker: Worker | None = None
 
     def queues(self) -> list[str]:
-        """The queues for the next worker; empty when no queue has a job to run. Raises Endless at the limit."""
+        """The next worker's queues; empty when no queue has a job to run. Raises Endless at the limit."""
         names = [queue.name for queue in self._client.queues() if queue.queued and queue.paused_at is None]
         if names and self._started > self._limit:
             raise Endless(
@@ -59,7 +59,9 @@ class Drain:
         return names[:QUEUES]
 
     async def run(self, worker: Worker) -> bool:
-        """Run a worker until its queues are empty. Return whether it started a job. If `raising`, raise the task's error."""
+        """Run a worker until its queues are empty. Return whether it started a job. `raising`: raise a task's
+        error.
+        """
         self._worker, before = worker, self._started
         summary = await worker.run(drain=True)
         for part in dataclasses.fields(Summary):
@@ -74,7 +76,7 @@ class Drain:
         self._started += event == "started"
         worker = self._worker
         if worker and (self._started > self._limit or self._failure()):
-            self._worker = None  # stop() reports again: stop once
+            self._worker = None  # stop() reports again
             worker.stop()
 
     def _failure(self) -> FailedAttempt | None:
@@ -85,7 +87,7 @@ class Drain:
         )
 
     def next_at(self) -> datetime | None:
-        """When the next job is due or the next lease ends; None if there is neither."""
+        """When the next job is due or lease ends; None without either."""
         raw, heads = self._client.transport.client, list[float]()
         for base in self._client.operations.bases:
             for name in ("scheduled", "running"):

@@ -12,17 +12,15 @@ from sublet.testing.work import Plain
 def fixture(
     app: App, *, autouse: bool = False, plain: Plain = "thread", slots: int = 1, now: datetime | None = None
 ) -> Any:
-    """A pytest fixture that gives each test its own sandbox: `sandbox = sublet.testing.fixture(app)` in a
-    conftest.py.
+    """A pytest fixture, a sandbox per test: `sandbox = sublet.testing.fixture(app)` in a conftest.py.
 
-    It needs no event loop, so it works for async and sync tests. With `autouse`, no test can reach the real
-    Redis through this app.
+    Works for async and sync tests, without an event loop. With `autouse`, no test can reach the real Redis
+    through this app.
     """
-    import pytest  # pytest is optional: a sandbox works without it
+    import pytest  # pytest is optional
 
     @pytest.fixture(autouse=autouse)
     def sandbox() -> Iterator[Sandbox]:
-        """The app in a sandbox."""
         with Sandbox(app, plain=plain, slots=slots, now=now) as entered:
             yield entered
 

@@ -28,11 +28,11 @@ class HasId(Protocol):
 
 
 class Sandbox:
-    """Inside the `with` or `async with` block, `app` uses only an in-process Redis.
+    """In the `with` or `async with` block, `app` uses only an in-process Redis.
 
-    The clock stands at `now` (default: the present) and moves only by `travel` and `drain(through=…)`.
-    `slots` jobs run at a time. `plain` decides where plain functions run: see `Plain`. Raises Unfit without
-    a usable fakeredis.
+    The clock stands at `now` (default: the present); only `travel` and `drain(through=…)` move it. `slots`
+    jobs run at a time. `plain` decides where plain functions run: see `Plain`. Raises Unfit without a usable
+    fakeredis.
     """
 
     def __init__(
@@ -79,8 +79,8 @@ class Sandbox:
     def travel(self, by: Seconds = 0, *, to: datetime | None = None) -> datetime:
         """Advance the clock by a duration or to a moment, and process due events. Return the new time.
 
-        Leases end, jobs past their retention are deleted, and schedules fire as after an outage. Jobs that
-        become due are queued: the next drain runs them. Raises Invalid for a moment in the past.
+        Leases end, jobs past their retention are deleted, and schedules fire as after an outage. Due jobs are
+        queued: the next drain runs them. Raises Invalid for a moment in the past.
         """
         server = self._entered()
         goal = to if to is not None else server.now + _duration(by)
@@ -103,8 +103,8 @@ class Sandbox:
         """Run a worker until no job is queued.
 
         With `through`, then advance to each due moment within that duration, and run again. With `raising`,
-        raise the exception of the first failed attempt (JobFailed if it ran in another process). Raises
-        Endless after `limit` attempts.
+        raise the first failed attempt's exception (JobFailed if it ran in another process). Raises Endless
+        after `limit` attempts.
         """
         server = self._entered()
         drain, until = Drain(self._recorder, self._client(), raising, limit), server.now + _duration(through)
@@ -117,7 +117,7 @@ class Sandbox:
         return drain.report()
 
     def drain_sync(self, *, through: Seconds = 0, raising: bool = False, limit: int = 1000) -> Drained:
-        """Like `drain`, for code without an event loop. Each call runs its own loop."""
+        """Like `drain`, without an event loop: each call runs its own."""
         with contextlib.suppress(RuntimeError):
             asyncio.get_running_loop()
             raise Invalid("drain_sync inside an event loop: use `await sandbox.drain()`")
@@ -132,7 +132,7 @@ class Sandbox:
 
     @contextlib.asynccontextmanager
     async def working(self) -> AsyncIterator[Worker]:
-        """Run a worker during the block, for code that waits for results. The clock does not move."""
+        """Run a worker in the block, for code that waits for results. The clock does not move."""
         async with self._worker(None) as worker:
             running = asyncio.create_task(worker.run())
             try:
@@ -160,13 +160,13 @@ class Sandbox:
             yield worker
 
     def job(self, job: HasId | str) -> Job:
-        """One job with its attempts, by handle or id. Raises NotFound."""
+        """Return one job with its attempts, by handle or id. Raises NotFound."""
         return self._client().get(job if isinstance(job, str) else job.id)
 
     def jobs(
         self, *, state: State | str | None = None, task: str | None = None, queue: str | None = None
     ) -> list[Job]:
-        """All matching jobs with their attempts, in the order of submission."""
+        """Return all matching jobs with their attempts, by submission."""
         found, cursor, client = list[Job](), None, self._client()
         for _ in range(ROUNDS):
             page = client.list_jobs(

@@ -1,9 +1,8 @@
-"""A Redis in this process (fakeredis, running the real scripts) with a clock that moves only by `advance`.
+"""A Redis in this process (fakeredis, running the real scripts) whose clock moves only by `advance`.
 
-It uses three fakeredis internals, unchanged for years: a server's `dbs` are databases whose attribute
-`time` decides expiry; a connection keeps its socket in `_sock`; a command is the socket's method of that
-name. It changes only this server's own objects, so other servers keep the real clock. Each new server is
-tested before use.
+It uses three fakeredis internals, unchanged for years: a server's `dbs` are databases whose attribute `time`
+decides expiry; a connection keeps its socket in `_sock`; a command is the socket's method of that name. It
+changes only this server's objects. Each new server is tested before use.
 """
 
 import warnings
@@ -20,7 +19,7 @@ redis.call('ZADD', KEYS[2], 7, 'member')
 local time, scored = redis.call('TIME'), redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
 return {time[1], time[2], scored[2]}
 """
-"""It uses the features that the real scripts need."""
+"""Uses the real scripts' features."""
 
 
 class Server:
@@ -72,16 +71,14 @@ class Server:
         self._take_time(connection)
 
     def _take_time(self, connection: Any) -> None:
-        """Answer TIME, also from scripts, by this clock."""
+        """TIME, also from scripts."""
         sock: Any = getattr(connection, "_sock", None)
         if not callable(getattr(sock, "time", None)):
             raise self._unfit("its sockets have no method TIME")
         sock.time = lambda: [b"%d" % (self._ms // 1000), b"%d" % (self._ms % 1000 * 1000)]
 
     def _take_expiry(self) -> None:
-        """Expire keys by this clock. fakeredis sets a database's time before each command; the property
-        ignores that.
-        """
+        """fakeredis sets a database's time before each command; this property ignores that."""
         try:
             kind = type(self._fake.dbs[0])
             lock = self._fake.lock
@@ -93,7 +90,7 @@ class Server:
         self._fake.dbs = defaultdict(lambda: own(lock))
 
     def _self_test(self) -> None:
-        """Check that Lua works and answers like Redis, and that the clock stands still and moves on demand."""
+        """Check that Lua answers like Redis, and the clock moves only on demand."""
         seconds, ms = divmod(self._ms, 1000)
         try:
             with self.sync_client() as raw:

@@ -1,4 +1,4 @@
-"""A Context without a job, for tests that call the task's function directly."""
+"""A Context without a job, for direct calls of a task's function."""
 
 import json
 from datetime import timedelta
@@ -10,10 +10,10 @@ from sublet.options import Seconds
 
 
 class StandIn(Context):
-    """A Context for `task(StandIn(), …)`, without job and Redis. It records progress, checkpoints and logs.
+    """A Context for `task(StandIn(), …)`, without Redis. It records progress, checkpoints and logs.
 
-    `recovered` is the outcome of the previous attempt, `restored` its checkpoint. `timeout` (seconds; None
-    for no limit) sets `remaining` and `deadline`, in real time.
+    `recovered` is the previous attempt's outcome, `restored` its checkpoint. `timeout` (seconds; None for no
+    limit) sets `remaining` and `deadline`, in real time.
     """
 
     def __init__(
@@ -25,7 +25,7 @@ class StandIn(Context):
         self.progresses: list[tuple[float, str, str]] = []
         """Each progress: fraction, stage, message."""
         self.checkpoints: list[Any] = []
-        """Each checkpoint, the latest last."""
+        """Checkpoints, the latest last."""
         self.lines: list[str] = []
         """Each text given to `log`."""
         lease = Lease(

@@ -1,4 +1,4 @@
-"""The sandbox's worker: a real one that records exceptions and can die on demand."""
+"""The sandbox's worker: a real one that records exceptions and can die."""
 
 import contextlib
 import copy
@@ -18,16 +18,15 @@ from sublet.worker.worker import Report, Worker, WorkerConfig
 log = logging.getLogger("sublet.testing")
 
 Plain = Literal["thread", "inline", "process"]
-"""Where plain functions run: a thread of this process, the test's own thread, or child processes."""
+"""Where plain functions run: a thread, the test's own thread, or child processes."""
 PLAIN: tuple[str, ...] = get_args(Plain)
 
 
 class WorkerDied(BaseException):
-    """Raise it in a task (for example by a monkeypatch) to kill the worker there: it reports nothing, its
-    lease expires.
+    """Raise it in a task (e.g. by a monkeypatch) to kill the worker: it reports nothing, its lease expires.
 
-    `except Exception` does not catch it; `finally` blocks still run. It works only in a sandbox's own
-    process. In a child process use `os.kill(os.getpid(), signal.SIGKILL)`.
+    `except Exception` does not catch it; `finally` blocks still run. Works only in a sandbox's own process;
+    in a child process use `os.kill(os.getpid(), signal.SIGKILL)`.
     """
 
 
@@ -53,7 +52,7 @@ class FailedAttempt:
 
 
 class Recorder:
-    """Record the exceptions of tasks (as a middleware) and the endings of attempts."""
+    """Records exceptions of tasks (as a middleware) and endings of attempts."""
 
     def __init__(self) -> None:
         self.failures: list[FailedAttempt] = []
@@ -62,7 +61,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def middleware(self, context: Context) -> Iterator[None]:
-        """Wraps each attempt in this process."""
+        """Record the exception of an attempt in this process."""
         try:
             yield
         except (Snooze, Discard):
@@ -72,7 +71,7 @@ class Recorder:
             raise
 
     def record(self, ending: Ending) -> bool:
-        """Record an ending. Returns False if the worker died, so the ending must not be sent."""
+        """Return False if the worker died: the ending must not be sent."""
         lease = ending.lease
         raised = self._raised.pop((lease.id, lease.attempt), None)
         if isinstance(raised, WorkerDied):
@@ -98,7 +97,7 @@ class SandboxStore(Store):
         self._recorder = recorder
 
     async def settle(self, endings: Sequence[Ending]) -> list[str]:
-        """Settle the endings, except those of dead workers: their leases expire."""
+        """Settle all endings but those of dead workers, whose leases expire."""
         sent = [i for i, ending in enumerate(endings) if self._recorder.record(ending)]
         answers = await super().settle([endings[i] for i in sent])
         by_index = dict(zip(sent, answers, strict=True))
@@ -106,7 +105,7 @@ class SandboxStore(Store):
 
 
 def sandboxed_app(app: App, plain: Plain, recorder: Recorder) -> App:
-    """A copy of the app whose plain functions run by `plain`, with the recorder as innermost middleware."""
+    """A copy of the app with `plain` functions and, as innermost middleware, the recorder."""
     copied = copy.copy(app)
     copied.hooks = [*app.hooks, recorder.middleware]
     copied.tasks = {name: _sandboxed_task(task, copied, plain) for name, task in app.tasks.items()}
@@ -134,7 +133,7 @@ def _as_coroutine(function: Callable[..., Any]) -> Callable[..., Any]:
 async def worker_of(
     app: App, recorder: Recorder, queues: list[str] | None, slots: int, report: Report | None
 ) -> AsyncIterator[Worker]:
-    """A worker of the app with its own store."""
+    """A worker with its own store."""
     store = SandboxStore(app.settings, recorder)
     try:
         yield Worker(
