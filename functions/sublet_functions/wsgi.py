@@ -8,7 +8,7 @@ response cannot be sent. Then a claim releases its leases.
 
 `a2wsgi` over the ASGI application is not used. Under `gunicorn --preload` it hung. By the source of
 1.10.10, its thread starts at the import, and is lost when a preloaded server forks; it ignores the
-connection while a request waits, so that a claim whose client has gone takes jobs; it has no time limits;
+connection while a request waits, so that a claim whose client has gone takes jobs; it lacks time limits;
 it reads no chunked body.
 """
 

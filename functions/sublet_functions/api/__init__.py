@@ -1,1 +1,1 @@
-"""The API: the table of routes, the dispatch of requests to handlers, and the OpenAPI document."""
+"""The API: routes, dispatch to handlers, and the OpenAPI document."""

@@ -1,4 +1,4 @@
-"""Answers requests: finds the route, authenticates, parses, calls the handler. Servers and adapters bring requests here."""
+"""Answers requests: finds the route, authenticates, parses, calls the handler."""
 
 import logging
 import time
@@ -30,7 +30,7 @@ from sublet_functions.schemas.query import Empty
 log = logging.getLogger(__name__)
 
 HEARTBEATS = frozenset({heartbeat, heartbeat_batch})
-"""Handlers whose bodies have a queue of their own: a late heartbeat loses the lease."""
+"""Their bodies have a queue of their own: a late heartbeat loses the lease."""
 PUBLIC = Principal("", frozenset())
 """Principal of public routes."""
 
@@ -39,24 +39,23 @@ AnyRoute = Route[Any, Any]
 
 @dataclass
 class Api:
-    """Answers requests. It keeps no state between them except connections to Redis: any number may run."""
+    """Answers requests. It keeps no state but connections to Redis: any number may run."""
 
     store: Store
     tokens: Tokens
     routes: tuple[AnyRoute, ...] = ROUTES
     worker_host: WorkerHost | None = None
-    """Runs workers, if this server has an app."""
     secrets: Secrets = field(default_factory=Secrets)
-    """Secrets with which calls of `POST /work` may be signed."""
+    """Secrets that may sign calls of `POST /work`."""
     _outage: OutageLog = field(default_factory=OutageLog, init=False)
     _failed_at: float = field(default=0.0, init=False)
-    """When Redis was last unavailable, until the end of the outage is logged."""
+    """When Redis was last unavailable, until the outage's end is logged."""
     _queues: BodyQueues = field(default_factory=BodyQueues, init=False)
     _by_path: dict[str, dict[str, AnyRoute]] = field(default_factory=dict, init=False)
     _by_length: dict[int, list[tuple[tuple[str, ...], AnyRoute]]] = field(default_factory=dict, init=False)
-    """Paths with parameters, by their number of parts."""
+    """By their number of parts."""
     _no_query: dict[type, Any] = field(default_factory=dict, init=False)
-    """Model of a query → its value for an empty query, if that is valid."""
+    """Model of a query → its value for an empty query, if valid."""
 
     def __post_init__(self) -> None:
         for route in self.routes:
@@ -70,9 +69,9 @@ class Api:
                     self._by_path.setdefault(path, {})[route.method] = route
 
     async def answer(self, request: Request, principal: Principal | None = None) -> Response:
-        """Answer one request. Every error becomes a problem document; only CancelledError is raised.
+        """Answer one request. Each error becomes a problem document; only CancelledError is raised.
 
-        `principal`: a client that the platform has authenticated, and that needs no token.
+        `principal`: a client that the platform has authenticated.
         """
         try:
             response = await self._answer(request, principal)
@@ -86,7 +85,7 @@ class Api:
                 self._failed_at = time.monotonic()
             response = problem_of(error).response()
         except Exception as error:  # noqa: BLE001  one request must not end the server
-            # without the error's text, which may contain data of the client
+            # the error's text may contain client data
             places = "".join(traceback.format_tb(error.__traceback__))
             name = type(error).__name__
             log.error("%s %s: unexpected %s at\n%s", request.method, request.path[:200], name, places)
@@ -125,7 +124,7 @@ class Api:
             return await _parse(request, route)
         name = principal.name
         if route.handler in HEARTBEATS:
-            name += " heartbeats"  # cannot be the name of a token: that contains no blank
+            name += " heartbeats"  # a token's name contains no blank
         with self._queues.enter(name, request.read) as read:
             return await _parse(replace(request, read=read), route)
 
@@ -155,12 +154,12 @@ class Api:
         return principal
 
     def find(self, request: Request) -> tuple[AnyRoute, dict[str, str]]:
-        """Return the route of a request and the parameters in its path. Raises Problem for an unknown path or method."""
+        """Return a request's route and path parameters. Raises Problem for an unknown path or method."""
         by_method = self._by_path.get(request.path, {})
         route = by_method.get(request.method)
         if route:
             return route, {}
-        if by_method:  # an exact path has precedence over one with parameters
+        if by_method:  # an exact path has precedence
             return self._find_head(request, by_method)
         parts = request.path.split("/")
         found: dict[str, AnyRoute] = {}
@@ -203,7 +202,7 @@ async def _parse(request: Request, route: AnyRoute) -> Any:
 
 
 def _decode(part: str) -> str:
-    """Decode the percent-encoding of a path's part. Raises Problem if the bytes are not UTF-8."""
+    """Raises Problem if the bytes are not UTF-8."""
     try:
         return unquote(part, errors="strict")
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document of the API, made of the table of routes, the handlers' docstrings and the models."""
+"""The OpenAPI 3.1 document, from routes, handlers' docstrings and models."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sublet_functions.schemas.responses import ProblemDocument
 Schema = dict[str, Any]
 
 VERSION = "1"
-"""Version of the API, not of the package: it changes when clients must change."""
+"""It changes when clients must change."""
 
 ABOUT = """\
 Submit, run, read and manage jobs. The API keeps no state: any server may answer any request, and every request may be repeated.
@@ -40,16 +40,13 @@ A token has one or more of these roles. A server without tokens serves only loop
 - `admin`: everything, such as cancel, retry, promote, pause, limits, schedules and drain"""
 
 ALWAYS = ("bad-request", "forbidden", "uri-too-long", "invalid", "too-many-headers", "internal", "busy")
-"""Problems of all routes."""
 OF_BODIES = ("not-json", "timeout", "too-large", "unsupported-media-type")
-"""Problems of routes with a body."""
 OF_TOKENS = ("unauthorized",)
 OF_REDIS = ("no-namespace", "wrong-layout", "unavailable", "oom")
-"""Problems of routes that use Redis: all but the public ones."""
 
 
 class Header(NamedTuple):
-    """A special header of requests or responses."""
+    """A special header."""
 
     description: str
     schema: Schema
@@ -69,7 +66,6 @@ REQUEST_HEADERS = {
         {"type": "string", "maxLength": 4096},
     ),
 }
-"""Headers of requests."""
 RESPONSE_HEADERS = {
     "Location": Header(
         "Path of the job.", {"type": "string", "format": "uri-reference"}, True, (200, 201, 202)
@@ -95,7 +91,7 @@ RESPONSE_HEADERS = {
     ),
     "WWW-Authenticate": Header("The authentication scheme.", {"type": "string"}, True, (401,)),
 }
-"""Headers of responses; the last two are headers of problems."""
+"""The last two are headers of problems."""
 PROBLEM_HEADERS = ("Retry-After", "WWW-Authenticate")
 
 TAGS = {
@@ -112,7 +108,7 @@ Mode = Literal["validation", "serialization"]
 
 
 class _Schemas(GenerateJsonSchema):
-    """JSON schemas without titles of fields, which would only repeat the names."""
+    """JSON schemas without titles, which repeat the names."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         """Return False."""
@@ -153,8 +149,6 @@ def document(routes: Sequence[Route[Any, Any]]) -> dict[str, Any]:
 
 
 class _ModelSchemas:
-    """The JSON schemas of all models."""
-
     def __init__(self, routes: Sequence[Route[Any, Any]]) -> None:
         wanted: dict[tuple[type[BaseModel], Mode], None] = {
             (PathParams, "validation"): None,
@@ -175,11 +169,9 @@ class _ModelSchemas:
         return str(self._places[model, mode]["$ref"]).rpartition("/")[2]
 
     def body(self, model: type[BaseModel]) -> Schema:
-        """Return a reference to the schema of a request body."""
         return dict(self._places[model, "validation"])
 
     def response(self, model: type[BaseModel]) -> Schema:
-        """Return a reference to the schema of a response body."""
         return dict(self._places[model, "serialization"])
 
     def query(self, model: type[BaseModel]) -> Schema:
@@ -193,7 +185,7 @@ def _models(route: Route[Any, Any]) -> Iterator[type[BaseModel]]:
 
 
 def _each(body: Any) -> tuple[Any, ...]:
-    """Return the alternatives of a response's body: models or media types."""
+    """Return the alternatives of a response's body."""
     if body is None:
         return ()
     return body if isinstance(body, tuple) else (body,)
@@ -232,7 +224,6 @@ def _operation(
 
 
 def _content(route: Route[Any, Any], schemas: _ModelSchemas) -> Iterator[tuple[str, Schema]]:
-    """Yield the alternatives of a request body, by media type."""
     if route.body.model_fields:
         yield JSON, {"schema": schemas.body(route.body), "example": EXAMPLES[route.body]}
     if route.events:
@@ -240,14 +231,13 @@ def _content(route: Route[Any, Any], schemas: _ModelSchemas) -> Iterator[tuple[s
 
 
 def _path_params(path: str, schemas: _ModelSchemas) -> Iterator[Schema]:
-    """Yield the parameters of a path."""
     for field in _fields(schemas.query(PathParams)):
         if f"{{{field['name']}}}" in path:
             yield field | {"in": "path", "required": True}
 
 
 def _fields(query: Schema) -> Iterator[Schema]:
-    """Yield the fields of a query as parameters. Optional ones are left out, and not null."""
+    """Yield a query's fields. Optional ones may be absent, but not null."""
     for name, field in query.get("properties", {}).items():
         others = {key: value for key, value in field.items() if key not in ("anyOf", "description")}
         kinds = [kind for kind in field.get("anyOf", ()) if kind != {"type": "null"}]
@@ -294,7 +284,7 @@ def _response(route: Route[Any, Any], status: int, body: Any, schemas: _ModelSch
 
 
 def _problems(route: Route[Any, Any], schemas: _ModelSchemas, responses: dict[str, Any]) -> dict[str, Any]:
-    """Return the problems of a route, by status. Equal ones are described once, in `responses`."""
+    """Return a route's problems by status. Equal ones are described once, in `responses`."""
     slugs = {*ALWAYS, *route.problems}
     slugs |= {*OF_TOKENS, *OF_REDIS} if route.roles else set()
     slugs |= set(OF_BODIES) if route.body.model_fields or route.events else set()

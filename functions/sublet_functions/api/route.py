@@ -17,26 +17,26 @@ Q = TypeVar("Q", bound=BaseModel)
 
 @dataclass(frozen=True)
 class Route(Generic[B, Q]):
-    """Method and path, who may call it, and the types of its request and responses. The handler's docstring describes it."""
+    """Method and path, roles, and types of request and responses. The handler's docstring describes it."""
 
     method: str
     path: str
     roles: frozenset[Role]
-    """One of these is required; `admin` always suffices. Empty for public routes."""
+    """One suffices, and `admin` always. Empty for public routes."""
     handler: Callable[[Call[B, Q]], Awaitable[Response]]
     body: type[B]
     query: type[Q]
     responses: Mapping[int, Any]
-    """Status → the body's model or, if it is not JSON, its media type; a tuple for alternatives; None for no body."""
+    """Status → the body's model or other media type; a tuple for alternatives; None for no body."""
     problems: tuple[str, ...] = ()
-    """Problems of this route, besides those of all routes."""
+    """Besides those of all routes."""
     alias: str = ""
     """Another path of the same route."""
     most: int = BODY_MAX
     """Bytes of the body."""
     headers: tuple[str, ...] = ()
-    """Special headers of requests and responses, described in `sublet_functions.api.openapi`."""
+    """Special headers, described in `sublet_functions.api.openapi`."""
     signed: bool = False
-    """A signature is accepted instead of a token."""
+    """A signature replaces a token."""
     events: bool = False
     """A CloudEvent is accepted as the body."""

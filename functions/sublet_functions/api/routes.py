@@ -1,4 +1,4 @@
-"""All routes of the API in one table. The OpenAPI document and tests are made of it."""
+"""All routes of the API."""
 
 from functools import cache
 from typing import Any
@@ -51,7 +51,7 @@ from sublet_functions.schemas.summons import Summons
 from sublet_functions.schemas.triggers import Trigger
 
 ALL: frozenset[Role] = frozenset()
-"""Public: no token is needed."""
+"""No token is needed."""
 SUBMIT, WORK, READ, TICK, ADMIN = (
     frozenset({role}) for role in (Role.SUBMIT, Role.WORK, Role.READ, Role.TICK, Role.ADMIN)
 )
@@ -133,7 +133,6 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     Route("GET", "/readyz", ALL, readyz, NO, NO, {200: a.Health}, ("wrong-layout", "unavailable")),
     Route("GET", "/openapi.json", ALL, openapi, NO, NO, {200: "application/json"}),
 )  # fmt: skip
-"""The API."""
 
 UNSAFE_GETS = frozenset({claim_next, tick})
-"""Handlers of GET that change something: their routes have no HEAD."""
+"""Handlers of GET that change something: no HEAD."""

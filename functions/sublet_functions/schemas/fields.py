@@ -1,4 +1,4 @@
-"""Types of fields in bodies and queries: names, ids, times, durations, each with its limits."""
+"""Types of fields, with their limits."""
 
 import re
 from typing import Annotated, Any
@@ -6,20 +6,20 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field
 
 WAIT_MAX = 20
-"""Seconds that one request may wait: gateways cut requests at about 30 s."""
+"""Longest wait of one request: gateways cut requests at about 30 s."""
 
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
 
 def _is_rfc3339(value: Any) -> Any:
-    """Accept RFC 3339 only: pydantic would also accept numbers in quotes, as Unix times."""
+    """Accept only RFC 3339: pydantic also accepts numbers in quotes."""
     if not (isinstance(value, str) and _RFC_3339.fullmatch(value)):
         raise ValueError("use an RFC 3339 time with a time zone, e.g. 2026-01-31T12:00:00Z")
     return value
 
 
 def _whole(value: Any) -> Any:
-    """Accept 3.0 as 3: JSON has one kind of number, and some languages always write the fraction."""
+    """Accept 3.0 as 3: some languages always write the fraction."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -29,9 +29,9 @@ Place = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{0,128}$")]
 QueueName = Annotated[str, Field(pattern=r"^(\*|[A-Za-z0-9_.:-]{1,128})$")]
 Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,64}$")]
 _MADE = r"^(\d+-)?[ei]\.[0-9a-f]{40}$"
-"""Ids that the server makes of CloudEvents and Idempotency-Keys. A client must not be able to occupy another client's id."""
+"""Ids that the server makes of CloudEvents and Idempotency-Keys: a client must not occupy another's."""
 _OCCURRENCE = r":\d{13,14}$"
-"""End of the id of a schedule's job: the time of the occurrence in ms. An occurrence whose id exists would never be fired."""
+"""End of a schedule's job id: the occurrence's time in ms. An occurrence whose id exists is never fired."""
 
 
 def _is_own(value: str) -> str:

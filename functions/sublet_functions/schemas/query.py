@@ -1,4 +1,4 @@
-"""Queries and path parameters: text in the URL, parsed into typed values within limits."""
+"""Queries and path parameters."""
 
 from typing import Annotated, Self
 

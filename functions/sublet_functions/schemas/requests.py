@@ -1,7 +1,7 @@
-"""Request bodies, with their limits. The OpenAPI document is made of these models.
+"""Request bodies, with their limits, also for the OpenAPI document.
 
-Durations are seconds, times are RFC 3339. Bodies are parsed strictly: a number in quotes is not a number, and unknown fields are
-refused, because the client expects an effect of them.
+Durations are seconds, times are RFC 3339. Parsing is strict: unknown fields are refused, because the client
+expects an effect of them.
 """
 
 from typing import Annotated, Any, Literal, Self
@@ -57,7 +57,7 @@ class ExponentialBackoff(RequestModel):
 class NewJob(RequestModel):
     """A job to be stored."""
 
-    # in JSON schema, two checks of `sublet.options`
+    # two checks of `sublet.options`
     model_config = ConfigDict(
         json_schema_extra={"allOf": [{"not": _DELAY_AND_RUN_AT}, {"if": _WINDOW, "then": _WITH_KEY}]}
     )

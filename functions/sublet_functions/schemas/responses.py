@@ -1,4 +1,4 @@
-"""Response bodies. On the hot path handlers build plain dictionaries of these shapes; a test compares them with the models."""
+"""Response bodies. On the hot path handlers build plain dictionaries; a test compares them with the models."""
 
 from datetime import datetime
 from typing import Any

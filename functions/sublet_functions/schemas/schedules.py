@@ -14,7 +14,7 @@ from sublet_functions.schemas.responses import ResponseModel
 class NewSchedule(Recurrence):
     """All settings of a schedule. A field that is left out has its default."""
 
-    # The numbers of Recurrence again, so that the JSON schema has their limits.
+    # The numbers of Recurrence again, for the JSON schema.
     every: Annotated[float, Field(ge=1, le=315_576_000, allow_inf_nan=False)] | None = Field(
         None, validate_default=True, description="Seconds between two occurrences, instead of cron."
     )

@@ -1,4 +1,4 @@
-"""The body of `POST /work`: what to run in a worker that is started by a request."""
+"""The body of `POST /work`."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""The body of `POST /events`: events with which platforms invoke a function without an HTTP request."""
+"""The body of `POST /events`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sublet_functions.schemas.query import TickQuery
 from sublet_functions.schemas.summons import Summons
 
 CLOCKS = ("aws.events", "aws.scheduler")
-"""Sources of AWS's scheduled events: each stands for a tick."""
+"""Sources of AWS's scheduled events."""
 
 
 class TickEvent(TickQuery):
@@ -44,7 +44,7 @@ class Clock(BaseModel):
 
 
 class _Shapes:
-    """The JSON schema of all events. They are parsed one by one, for better messages than those of a pydantic union."""
+    """The JSON schema of all events. Each is parsed by its kind: a pydantic union has worse messages."""
 
     @staticmethod
     def __get_pydantic_json_schema__(schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:

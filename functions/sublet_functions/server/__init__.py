@@ -1,1 +1,1 @@
-"""The HTTP server of `sublet serve`, on aiohttp's low-level server."""
+"""The HTTP server of `sublet serve`."""

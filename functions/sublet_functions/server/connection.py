@@ -48,13 +48,13 @@ class Application(Protocol):
     """Answers requests: `Api`, or a stand-in in tests."""
 
     async def answer(self, request: Request) -> Response:
-        """Answer one request; raises nothing but CancelledError."""
+        """Answer one request; raises only CancelledError."""
         ...
 
 
 @dataclass
 class ServerState:
-    """What all connections of a server share."""
+    """Shared by a server's connections."""
 
     application: Application
     limits: Limits
@@ -86,13 +86,13 @@ class Connection(web.RequestHandler):
         self.state = state
         self.busy = False
         self.head_at = 0.0
-        """When the first byte of a request arrived whose headers are incomplete; otherwise 0."""
+        """When the first byte of an incomplete request arrived; else 0."""
         self.idle_at = time.monotonic()
         self.refused = False
         self.left = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Accept the connection if the limit allows it."""
+        """Accept the connection within the limit."""
         state = self.state
         if not state.stopping and len(state.open) < state.limits.connections:
             state.open.add(self)
@@ -117,13 +117,13 @@ class Connection(web.RequestHandler):
         asyncio.get_running_loop().call_later(state.limits.linger_seconds, end)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Forget the connection; aiohttp cancels the task that answers its request."""
+        """Forget the connection; aiohttp cancels its task."""
         if not self.refused:
             self.state.open.discard(self)
             super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what arrives, and note when a request begins."""
+        """Parse data, and note when a request begins."""
         if self.refused:
             return
         if not self.busy and not self.head_at:
@@ -141,7 +141,7 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer malformed HTTP with a problem document instead of aiohttp's page."""
+        """Answer malformed HTTP with a problem document."""
         self.head_at = 0.0
         if status != 400:
             log.error("unexpected %s in aiohttp", type(exc).__name__)
@@ -150,20 +150,22 @@ class Connection(web.RequestHandler):
         return LastResponse(_malformed(exc, self.state.limits))
 
     def has_begun(self) -> bool:
-        """Return whether an incomplete request follows the answered one. If so, the connection cannot be used further."""
+        """Return whether an incomplete request follows, after which the connection is unusable."""
         try:
             return self._parser is not None and self._parser.feed_eof() is not None
-        except Exception as error:  # noqa: BLE001  the parser's complaint about incomplete headers
+        except Exception as error:  # noqa: BLE001  incomplete headers
             log.debug("incomplete headers: %s", type(error).__name__)
             return True
 
     def leave(self, response: Response) -> None:
-        """Send a last response, once, and close this end. Further data is discarded until the client has read the response."""
+        """Send a last response, once, and close this end. Later data is discarded until the client has read
+        it.
+        """
         self.head_at = 0.0
         if self.left:
             return
         self.left = True
-        self.close()  # no further request is read
+        self.close()  # read no further request
         transport = self.transport
         if transport is not None:
             transport.write(encode_last(response))
@@ -233,7 +235,7 @@ class Connection(web.RequestHandler):
         except asyncio.CancelledError:
             self._discard(response)
             raise
-        except Exception as error:  # noqa: BLE001  of a stream's iterator: the client sees the connection break
+        except Exception as error:  # noqa: BLE001  of a stream's iterator: the connection breaks
             log.error("a response was cut off: unexpected %s", type(error).__name__)
             self._discard(response)
         writer.abort()
@@ -275,7 +277,7 @@ async def handle(request: web.BaseRequest) -> web.StreamResponse:
 
 
 def _absolute_target(target: str) -> tuple[str, str]:
-    """Return path and query of an absolute URL, as a proxy's request has it; two empty strings if it is not."""
+    """Return path and query of a proxy's absolute URL, else two empty strings."""
     try:
         parts = urlsplit(target)
     except ValueError:
@@ -297,7 +299,7 @@ def _malformed(error: BaseException | None, limits: Limits) -> Response:
 
 
 class SentResponse(web.StreamResponse):
-    """Reports to aiohttp that the response was sent already, and whether the connection stays open."""
+    """Reports to aiohttp that the response was sent, and whether the connection stays open."""
 
     def __init__(self, keep: bool) -> None:
         super().__init__()
@@ -320,34 +322,34 @@ CLOSE = SentResponse(False)
 
 
 class LastResponse(SentResponse):
-    """The last response on a connection whose client may still be sending."""
+    """The last response on a connection, whose client may still be sending."""
 
     def __init__(self, response: Response) -> None:
         super().__init__(False)
         self._response = response
 
     async def prepare(self, request: web.BaseRequest) -> None:
-        """Send it. The connection closes when the client has read it, which cancels this task, or after `linger_seconds`."""
+        """Send it. The client's close, after reading, cancels this task; `linger_seconds` end it."""
         connection = cast(Connection, request.protocol)
         connection.leave(self._response)
         await asyncio.sleep(connection.state.limits.linger_seconds)
 
 
 def encode_last(response: Response) -> bytes:
-    """Encode a response after which the connection is closed."""
+    """Encode a connection's last response."""
     assert isinstance(response.body, bytes)
     return encode_response(response, response.body, keep=False)
 
 
 def close(problem: Problem) -> Response:
-    """Return a problem as the last response of its connection."""
+    """Return a problem as its connection's last response."""
     response = problem.response()
     response.headers["Connection"] = "close"
     return response
 
 
 def refusal(slug: str, detail: str) -> Response:
-    """Return the response to a request that does not reach the application; it ends the connection."""
+    """Return the last response to a request that does not reach the application."""
     return close(Problem(slug, detail))
 
 

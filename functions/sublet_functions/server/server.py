@@ -1,4 +1,4 @@
-"""The server: accepts connections, closes idle and slow ones, and stops without cutting off requests."""
+"""The server: accepts connections, and stops without cutting off requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class HttpServer(web.Server):
-    """Accepts connections; each passes its requests to the application."""
+    """Passes the requests of its connections to the application."""
 
     def __init__(self, application: Application, limits: Limits = Limits()) -> None:  # noqa: B008  frozen
         super().__init__(handle, handler_cancellation=True)
@@ -37,7 +37,7 @@ class HttpServer(web.Server):
         self._listeners: list[asyncio.Server] = []
 
     def __call__(self) -> web.RequestHandler:
-        """Return the protocol of a new connection."""
+        """Make a connection's protocol."""
         return Connection(self, self.state, asyncio.get_running_loop(), self._options)
 
     async def start(self, sockets: Sequence[socket]) -> None:
@@ -48,7 +48,7 @@ class HttpServer(web.Server):
             self._listeners.append(await loop.create_server(self, sock=one, backlog=BACKLOG))
 
     async def _watch(self) -> None:
-        """Close connections on which headers arrive too slowly, and idle ones."""
+        """Close idle connections, and those with slow headers."""
         limits = self.state.limits
         late = refusal("timeout", f"the headers did not arrive within {limits.head_seconds:g} s")
         while not self.state.stopping:
@@ -62,13 +62,15 @@ class HttpServer(web.Server):
                     connection.force_close()
 
     async def stop(self, seconds: float, hurried: asyncio.Event) -> None:
-        """Accept no more requests, end streams, and let running requests finish, until `seconds` are over or `hurried` is set."""
+        """Accept no more requests, end streams, and finish running requests, until `seconds` are over or
+        `hurried` is set.
+        """
         state = self.state
         state.stopping = True
         for listener in self._listeners:
             listener.close()
         state.streams.stop()
-        for _ in range(3):  # requests that have arrived completely start in the next rounds of the loop
+        for _ in range(3):  # complete requests start in the next rounds of the loop
             await asyncio.sleep(0)
         for connection in [one for one in state.open if not one.busy]:
             connection.force_close()

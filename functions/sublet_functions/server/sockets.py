@@ -1,4 +1,4 @@
-"""Listening sockets, and clear errors when they cannot be bound."""
+"""Listening sockets."""
 
 import contextlib
 import errno
@@ -11,9 +11,9 @@ from sublet_functions.http.auth import HINT, is_loopback
 BACKLOG = 1024
 """Connections that may wait to be accepted."""
 CONNECTIONS = 4096
-"""Connections at a time; each further one is answered 503."""
+"""Connections at a time; further ones are answered 503."""
 SPARE_FILES = 128
-"""File descriptors kept for Redis, and for answering 503 to connections beyond the limit."""
+"""File descriptors for Redis, and for connections beyond the limit."""
 FREE_PORT_TRIES = 16
 NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
@@ -21,8 +21,8 @@ NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 def listen(host: str, port: int, *, loopback_only: bool) -> list[socket.socket]:
     """Listen on all addresses of a host, on one port; port 0 finds a free one.
 
-    Raises Invalid for a host that is not this machine, for a port that needs a privilege, and with `loopback_only` for any other
-    address; JobsError for a port that is in use.
+    Raises Invalid for a host that is not this machine, for a port that needs a privilege, and with
+    `loopback_only` for any other address; JobsError for a port in use.
     """
     found = _addresses(host, port)
     others = [address for _, address in found if not is_loopback(address)]
@@ -35,7 +35,7 @@ def listen(host: str, port: int, *, loopback_only: bool) -> list[socket.socket]:
         try:
             return _bind_all(found, host, port)
         except JobsError:
-            # a port that was free on one address may be in use on another: try the next one
+            # another address may use the port: try the next one
             if port or not tries_left:
                 raise
     raise AssertionError("unreachable")
@@ -69,7 +69,7 @@ def _bind_all(found: list[tuple[socket.AddressFamily, str]], host: str, port: in
             except OSError as error:
                 if error.errno not in NO_SUCH_ADDRESS:
                     raise _why(error, host, own) from None
-                lacking = lacking or error  # `localhost` is often also ::1 on machines without IPv6
+                lacking = lacking or error  # `localhost` is often also ::1
         if not sockets and lacking:
             raise _why(lacking, host, port) from None
         undo.pop_all()
@@ -77,7 +77,7 @@ def _bind_all(found: list[tuple[socket.AddressFamily, str]], host: str, port: in
 
 
 def _bind(family: socket.AddressFamily, address: str, port: int) -> socket.socket:
-    both = address == "::" and socket.has_dualstack_ipv6()  # all addresses include those of IPv4
+    both = address == "::" and socket.has_dualstack_ipv6()  # includes IPv4
     one = socket.create_server((address, port), family=family, backlog=BACKLOG, dualstack_ipv6=both)
     one.setblocking(False)
     return one
@@ -100,12 +100,12 @@ def _why(error: OSError, host: str, port: int) -> JobsError:
 
 
 def url_of(host: str, one: socket.socket) -> str:
-    """Return the URL of a socket, with the host as it was given."""
+    """Return a socket's URL, with the given host."""
     return f"http://{f'[{host}]' if ':' in host else host or '127.0.0.1'}:{one.getsockname()[1]}"
 
 
 def make_room(connections: int = CONNECTIONS) -> int:
-    """Raise the limit of file descriptors for so many connections; return how many connections it allows."""
+    """Raise the limit of file descriptors; return how many connections it allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + SPARE_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -1,4 +1,4 @@
-"""Responses on the socket: encoded as HTTP/1.1, and sent no faster than the client takes them."""
+"""Responses on the socket, no faster than the client takes them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from sublet_functions.http.response import Response, StreamShutdown
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 BUFFER_MAX = 64 * 1024
-"""Bytes that may wait to be sent before the next piece is made."""
+"""Bytes that may wait before the next piece is made."""
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 _CLOSED = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
-"""Events of a closed connection: macOS reports POLLHUP where Linux reports POLLRDHUP."""
+"""Events of a closed connection: macOS reports POLLHUP, Linux POLLRDHUP."""
 
 
 def encode_head(response: Response, *, keep: bool, length: int | None = None, chunked: bool = False) -> bytes:
-    """Encode status line and headers. `length`: bytes of the body, None if unknown. Raises ValueError for a line break."""
+    """Encode status line and headers. `length`: bytes of the body, if known. Raises ValueError for a line
+    break.
+    """
     lines = [
         f"HTTP/1.1 {response.status} {_PHRASES.get(response.status, '')}",
         *map(": ".join, response.headers.items()),
@@ -45,14 +47,14 @@ def _date(second: int) -> str:
 
 
 def encode_response(response: Response, body: bytes, *, keep: bool, is_head: bool = False) -> bytes:
-    """Encode a complete response. One to HEAD consists of the headers, with Content-Length only if the body is known."""
+    """Encode a complete response. HEAD has a Content-Length only if the body is known."""
     if is_head:
         return encode_head(response, keep=keep, length=len(body) or None)
     return encode_head(response, keep=keep, length=len(body)) + body
 
 
 def has_disconnected(transport: asyncio.Transport) -> bool:
-    """Return whether the client has closed its end. The kernel knows before asyncio reads the end, and still accepts data."""
+    """Return whether the client has closed its end: the kernel knows it before asyncio."""
     sock = transport.get_extra_info("socket")
     if sock is None:
         return False
@@ -74,8 +76,8 @@ class ResponseWriter:
     async def write(self, data: bytes, *, confirm: bool = False) -> None:
         """Send bytes. Raises OSError if the client has disconnected, or takes nothing for `seconds`.
 
-        `confirm`: wait until the kernel has all bytes, and check that the client is connected: for responses that must not be
-        lost. Otherwise the last bytes may still be in the buffer on return.
+        `confirm`: wait until the kernel has all bytes, and check the connection, for responses that must
+        not be lost.
         """
         transport = self._transport
         if transport is None or transport.is_closing():
@@ -94,7 +96,7 @@ class ResponseWriter:
             transport.set_write_buffer_limits()
 
     async def stream(self, response: Response, shutdown: StreamShutdown, *, chunked: bool) -> None:
-        """Send the pieces of a body until it ends or `shutdown` stops it. Raises OSError as `write` does."""
+        """Send a body's pieces until it ends or `shutdown` stops it. Raises OSError."""
         assert not isinstance(response.body, bytes)
         end = asyncio.timeout(0 if shutdown.stopped else None)
         try:
@@ -114,10 +116,10 @@ class ResponseWriter:
 
     async def _pieces(self, pieces: AsyncIterator[bytes], chunked: bool) -> None:
         async for piece in pieces:
-            if piece:  # an empty chunk would end the body
+            if piece:  # an empty chunk ends the body
                 await self.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
 
     def abort(self) -> None:
-        """Drop the connection, so that the client does not take a part of a response for the whole."""
+        """Drop the connection: the client must not take a part of a response for the whole."""
         if self._transport is not None:
             self._transport.abort()
