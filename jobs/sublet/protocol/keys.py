@@ -1,7 +1,7 @@
-"""All Redis keys, and the rules for names. `docs/reference/protocol.md` describes the contents of each key.
+"""All Redis keys, and the rules for names. `docs/reference/protocol.md` describes each key's contents.
 
-A *base* is the hash tag of one partition of a namespace, `{sublet:0}`, and the key of the partition's
-metadata. All its keys begin with it, so one node of a cluster has them.
+A *base* is the hash tag of a partition, `{sublet:0}`, and its metadata's key. All its keys begin with it,
+so one node of a cluster has them.
 """
 
 import re
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 STRUCTURES = ("scheduled", "running", "completed", "dead", "cancelled")
-"""Sorted sets that are named after the state of their jobs."""
+"""Sorted sets named after the state of their jobs."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 _ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
@@ -64,7 +64,7 @@ def structure(base: str, state: str) -> str:
 
 
 def queues(base: str) -> str:
-    """Hash of all known queues, with their settings."""
+    """Hash of known queues, with their settings."""
     return f"{base}:queues"
 
 
@@ -89,12 +89,12 @@ def claim(base: str, claim_id: str) -> str:
 
 
 def wake(base: str, queue: str) -> str:
-    """List on which the idle workers of a queue block. One element wakes one of them."""
+    """List on which a queue's idle workers block. One element wakes one of them."""
     return f"{base}:wake:{queue}"
 
 
 def alarm(base: str) -> str:
-    """String: the next due moment, and the worker that will claim then."""
+    """String: the next due moment, and the worker that claims then."""
     return f"{base}:alarm"
 
 
@@ -104,7 +104,7 @@ def workers(base: str) -> str:
 
 
 def worker(base: str, name: str) -> str:
-    """Hash of a worker: its description and its drain flag."""
+    """Hash of a worker: its description and drain flag."""
     return f"{base}:worker:{name}"
 
 
@@ -114,12 +114,12 @@ def schedules(base: str) -> str:
 
 
 def schedule(base: str, name: str) -> str:
-    """Hash of a schedule: its plan, its jobs' task and arguments, its next occurrence."""
+    """Hash of a schedule: plan, task and arguments, next occurrence."""
     return f"{base}:schedule:{name}"
 
 
 def pools(base: str) -> str:
-    """Hash of all pools, with their settings."""
+    """Hash of pools, with their settings."""
     return f"{base}:pools"
 
 
@@ -139,10 +139,10 @@ def summons(base: str, pool: str) -> str:
 
 
 def events(base: str) -> str:
-    """Capped stream of state changes of jobs."""
+    """Capped stream of jobs' state changes."""
     return f"{base}:events"
 
 
 def ended(base: str) -> str:
-    """Channel on which ids of watched jobs are published when they end."""
+    """Channel with the ids of watched jobs that end."""
     return f"{base}:ended"

@@ -1,4 +1,4 @@
-"""Payloads: the arguments of a task by name, as a JSON object."""
+"""Payloads: a task's arguments by name, as a JSON object."""
 
 import json
 from typing import Any
@@ -7,7 +7,7 @@ from sublet.errors import Invalid
 
 
 def payload_of(value: Any) -> bytes:
-    """Encode a payload from a dict of arguments, or from its JSON text. Raises Invalid for anything else."""
+    """Encode a payload from a dict or from JSON text. Raises Invalid for anything else."""
     if isinstance(value, (bytes, str)):
         try:
             value = json.loads(value, parse_constant=_refuse)

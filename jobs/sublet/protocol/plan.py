@@ -10,7 +10,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 Plan = Generator[Call[Any], Any, T]
-"""A generator that yields calls, receives their replies, and returns the result of the operation."""
+"""A generator that yields calls, receives their replies, and returns the operation's result."""
 
 
 async def follow(run: Callable[[R], Awaitable[Any]], plan: Generator[R, Any, T]) -> T:

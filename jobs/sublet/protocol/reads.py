@@ -1,4 +1,4 @@
-"""Queries of the stored structures, without I/O, with their replies parsed into models."""
+"""Queries of the stored structures, without I/O."""
 
 import contextlib
 import json
@@ -24,7 +24,7 @@ _NUMBER = re.compile(rb"-?[0-9]{1,14}")
 _LIMIT = re.compile(rb" ([a-z]+)=([0-9]{1,14})(?= |\Z)")
 _REVISION = re.compile(rb"([0-9]{1,14}) [^ ]")
 MALFORMED = (ValueError, KeyError, OverflowError)
-"""Raised when a job is missing, or has fields that no Sublet script would write."""
+"""Raised for a missing job, or for fields that no Sublet script would write."""
 
 TOTALS = (
     "submitted",
@@ -38,11 +38,11 @@ TOTALS = (
     "queue_full",
     "forgotten",
 )
-"""Counters in the metadata of a partition, since its creation."""
+"""Counters of a partition, since its creation."""
 
 
 def moment(milliseconds: bytes | str | float | None) -> datetime | None:
-    """A datetime from ms since 1970. Raises ValueError if they are out of range."""
+    """A datetime from ms since 1970. Raises ValueError if out of range."""
     if milliseconds is None:
         return None
     at = float(milliseconds)
@@ -57,7 +57,7 @@ def together(commands: Sequence[tuple[Any, ...]], read: Callable[[Sequence[Any]]
 
 
 def get(base: str, job_id: str) -> Call[Job]:
-    """One job with its attempts. Raises NotFound for an unknown id, Unfit if its fields are malformed."""
+    """One job with its attempts. Raises NotFound for an unknown id, Unfit for malformed fields."""
 
     def read(reply: Sequence[Any]) -> Job:
         fields, lease_end, due = reply
@@ -79,7 +79,7 @@ def get(base: str, job_id: str) -> Call[Job]:
 
 
 def digest(base: str, job_id: str) -> Call[str | None]:
-    """The submitter's `digest` of a job's request, or None."""
+    """The submitter's `digest` of a request, or None."""
 
     def read(reply: bytes | None) -> str | None:
         words = shown((reply or b"").partition(b"\n")[0]).split(" ")[3:]
@@ -89,7 +89,7 @@ def digest(base: str, job_id: str) -> Call[str | None]:
 
 
 def pairs(reply: Any) -> dict[str, bytes]:
-    """The reply of HGETALL as a dictionary, also if the client returns a flat list."""
+    """The reply of HGETALL as a dictionary, also from a flat list."""
     if isinstance(reply, dict):
         return {shown(name): value for name, value in reply.items()}
     return {shown(reply[i]): reply[i + 1] for i in range(0, len(reply), 2)}
@@ -101,7 +101,7 @@ def shown(raw: bytes) -> str:
 
 
 def number(raw: bytes | None) -> int:
-    """A stored number of up to 14 digits; 0 if it is missing or malformed."""
+    """A stored number of up to 14 digits; 0 if missing or malformed."""
     return int(raw) if raw and _NUMBER.fullmatch(raw) else 0
 
 
@@ -143,7 +143,7 @@ def job_from(job_id: str, fields: dict[str, bytes], lease_end: Any = None, due: 
 
 
 def json_of(raw: bytes | None) -> Any:
-    """The value of a JSON text; the text itself if it is not JSON; None if it is empty."""
+    """The value of a JSON text; the text itself if invalid; None if empty."""
     if not raw:
         return None
     try:
@@ -184,7 +184,7 @@ SUMMARY = (
     "state", "spec", "attempt", "ops", "tries_left", "worker", "claimed_at", "heartbeat_at", "finished_at", "progress",
     "cancel_requested_at",
 )  # fmt: skip
-"""Fields for a list of jobs."""
+"""Fields in a list of jobs."""
 
 
 def summaries(base: str, job_ids: Sequence[str]) -> Call[list[Job]]:
@@ -195,7 +195,7 @@ def summaries(base: str, job_ids: Sequence[str]) -> Call[list[Job]]:
         for i, job_id in enumerate(job_ids):
             values, lease_end, due = reply[3 * i : 3 * i + 3]
             fields = {name: value for name, value in zip(SUMMARY, values, strict=True) if value is not None}
-            with contextlib.suppress(*MALFORMED):  # `get` reports it; the others must still be shown
+            with contextlib.suppress(*MALFORMED):  # `get` reports it; the others must be shown
                 found.append(job_from(job_id, fields, lease_end, due))
         return found
 
@@ -211,7 +211,7 @@ def summaries(base: str, job_ids: Sequence[str]) -> Call[list[Job]]:
 
 
 def ids(base: str, structure: str, start: int, count: int) -> Call[list[str]]:
-    """`count` ids of one structure (a state, or `queue:<name>`) from position `start`; finished jobs newest
+    """`count` ids of a structure (a state, or `queue:<name>`) from position `start`; newest finished jobs
     first.
     """
     order = ("REV",) if structure in FINISHED else ()
@@ -220,14 +220,14 @@ def ids(base: str, structure: str, start: int, count: int) -> Call[list[str]]:
 
 
 def queues(base: str) -> Call[list[str]]:
-    """All known queues, sorted; without invalid names."""
+    """Known queues with valid names, sorted."""
     return Call(
         (("HKEYS", keys.queues(base)),), lambda reply: sorted(filter(keys.is_name, map(shown, reply)))
     )
 
 
 def describe(base: str, names: Sequence[str]) -> Call[list[Queue]]:
-    """Numbers and settings of queues, known or not. `*` has the settings of the whole partition."""
+    """Numbers and settings of queues, known or not. `*`: settings of the whole partition."""
 
     def read(reply: Sequence[Any]) -> list[Queue]:
         settings, backlog, *lengths = reply
@@ -247,9 +247,7 @@ def describe(base: str, names: Sequence[str]) -> Call[list[Queue]]:
 
 
 def _settings(text: bytes) -> dict[str, Any]:
-    """Parse `<revision> <verb> [name=value …]` into fields of a Queue; ignore anything else, as the scripts
-    do.
-    """
+    """Parse `<revision> <verb> [name=value …]`; ignore anything else, as the scripts do."""
     revision, values = (
         _REVISION.match(text),
         {name.decode(): int(value) for name, value in _LIMIT.findall(text)},
@@ -282,7 +280,7 @@ def stats(base: str, names: Sequence[str]) -> Call[Stats]:
 
 
 def events(base: str, after: str, count: int) -> Call[list[tuple[str, dict[str, str]]]]:
-    """Up to `count` events after the event id `after` (`0`: from the oldest kept), each with id and fields."""
+    """Up to `count` events after the id `after` (`0`: from the oldest), each with id and fields."""
 
     def read(reply: Sequence[Any]) -> list[tuple[str, dict[str, str]]]:
         return [
@@ -293,7 +291,7 @@ def events(base: str, after: str, count: int) -> Call[list[tuple[str, dict[str, 
 
 
 def overdue(base: str, until_ms: int) -> Call[tuple[int, datetime | None]]:
-    """Expired leases, due jobs and due occurrences that await maintenance, and since when."""
+    """Expired leases, due jobs and occurrences that await maintenance, and since when."""
 
     def read(reply: Sequence[Any]) -> tuple[int, datetime | None]:
         count = sum(map(int, reply[::2]))
@@ -308,7 +306,7 @@ def overdue(base: str, until_ms: int) -> Call[tuple[int, datetime | None]]:
 
 
 def foreign(base: str, names: Sequence[str]) -> Call[list[str]]:
-    """Keys of a partition and of these queues that have a wrong type: another program wrote them."""
+    """Keys of a partition and these queues that have a wrong type: another program wrote them."""
     wanted = {base: "hash", keys.queues(base): "hash", keys.backlog(base): "hash", keys.alarm(base): "string"}
     wanted |= {keys.counts(base): "hash", keys.workers(base): "zset", keys.events(base): "stream"}
     wanted |= {keys.schedules(base): "zset", keys.pools(base): "hash"}
@@ -324,12 +322,12 @@ def foreign(base: str, names: Sequence[str]) -> Call[list[str]]:
 
 
 def layout(base: str) -> Call[str]:
-    """The layout of a partition; empty if it does not exist."""
+    """A partition's layout; empty if it does not exist."""
     return Call((("HGET", base, "layout"),), lambda reply: shown(reply) if reply else "")
 
 
 def partitions(base: str) -> Call[int]:
-    """The partition count stored in one base; 0 if missing or invalid."""
+    """The partition count in one base; 0 if missing or invalid."""
     return Call(
         (("HGET", base, "partitions"),),
         lambda reply: int(reply) if reply and PARTITIONS.fullmatch(reply) else 0,

@@ -1,5 +1,4 @@
-"""Load the Lua scripts, parse their headers, and map their refusals to exceptions. The header is a script's
-signature."""
+"""Load the Lua scripts, parse their headers (the signatures), and map refusals to exceptions."""
 
 import hashlib
 import re
@@ -33,7 +32,7 @@ LIBRARIES = (
     "lib/occurrence",
     "lib/integrity",
 )
-"""Libraries, in the order in which they precede a script that names them in its header."""
+"""Libraries, in the order in which they precede a script."""
 
 NAMES = (
     "init", "submit", "claim", "heartbeat", "complete", "fail", "release",
@@ -42,7 +41,6 @@ NAMES = (
     "schedule", "pick", "fire", "pool", "summon", "complain",
     "repair", "recount", "drop",
 )  # fmt: skip
-"""Each verb is one file in `lua/`."""
 
 _LIBRARIES = re.compile(r"^-- LIBS  (.+)", re.MULTILINE)
 _FIXED = re.compile(r"^-- ARGV  (\w+) ", re.MULTILINE)
@@ -53,7 +51,7 @@ _NOISE = re.compile(r"^([A-Z]+ )?Command # \d+ \(.*\) of pipeline caused error: 
 _QUOTED = re.compile(r"""^([A-Z]+ )?\((['"])(.*)\2,\)$""", re.DOTALL)
 """Added by redis-py before a message, and by its async pipeline around it."""
 _PLACE = re.compile(r" script: (?:[0-9a-f]{40}, )?on .*$", re.DOTALL)
-"""Added by a server to the error of a script."""
+"""Added by a server to a script's error."""
 _NOT_ALLOWED = ("NOPERM ", "ACL failure in script: ", "The user executing the script ")
 """Starts of denials: of a command; in a script, Valkey and Redis from 7.2; in a script, Redis 7.0."""
 
@@ -65,8 +63,7 @@ _DENIED = ("NOAUTH", "WRONGPASS")
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """A request that is not sent yet: its commands, and the reader of the reply. Sending it twice has one
-    effect.
+    """An unsent request: its commands, and the reader of the reply. Sending it twice has one effect.
 
     Several plain reads go in one round trip, but not in a MULTI: a full Redis refuses even reads there.
     With `waits`, all commands are scripts; the waits follow on the same connection, and `read` gets two
@@ -80,12 +77,12 @@ class Call(Generic[T]):
 
     @property
     def tag(self) -> str:
-        """The hash tag of the partition, `{sublet:0}`; empty for calls to the server itself."""
+        """The partition's hash tag, `{sublet:0}`; empty for calls to the server itself."""
         key = next((word for word in self.commands[0] if isinstance(word, str) and word.startswith("{")), "")
         return key[: key.find("}") + 1]
 
     def with_text(self) -> tuple[Any, ...]:
-        """The command with the script's text, for a server that answered NOSCRIPT."""
+        """The command with the script's text, after NOSCRIPT."""
         _, _, *rest = self.commands[0]
         return ("EVAL", self.text, *rest)
 
@@ -103,7 +100,7 @@ class Script:
     codes: tuple[str, ...]
 
     def call(self, base: str, read: Callable[[Any], T], rest: Sequence[Any] = (), **fixed: Any) -> Call[T]:
-        """Bind arguments by the names in the header: single ones by keyword, repeated groups flat in `rest`."""
+        """Bind arguments by the header's names: single ones by keyword, repeated groups flat in `rest`."""
         if len(fixed) != len(self.fixed) or (len(rest) % len(self.repeated) if self.repeated else rest):
             raise TypeError(
                 f"{self.name} takes {self.fixed} and groups of {self.repeated}, not {tuple(fixed)} and {len(rest)} more"
@@ -113,13 +110,13 @@ class Script:
 
 
 def source(name: str) -> str:
-    """One file of `lua/`, by its path without suffix."""
+    """A file of `lua/`, by its path without suffix."""
     return (data_folder("lua") / f"{name}.lua").read_text("utf-8")
 
 
 @cache
 def script(name: str) -> Script:
-    """The script of a verb, after the libraries that its header names (`-- LIBS  lib/base.lua lib/queue.lua`)."""
+    """The script of a verb, after the libraries in its header (`-- LIBS  lib/base.lua lib/queue.lua`)."""
     own = source(name)
     named = _LIBRARIES.search(own)
     libraries = tuple(file.removesuffix(".lua") for file in named[1].split()) if named else ()

@@ -1,4 +1,4 @@
-"""Reads of the Redis server itself, without I/O: its clock, memory and configuration."""
+"""Reads of the Redis server itself, without I/O."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -8,11 +8,9 @@ from sublet.protocol.scripts import Call
 
 
 class Memory(NamedTuple):
-    """A server's memory: `maxmemory-policy` (empty if unknown), bytes in use, and `maxmemory` (0 for no
-    limit).
+    """A server's memory: `maxmemory-policy` (empty if unknown), bytes in use, and `maxmemory` (0: no limit).
 
-    `used` is counted as the server does for its limit: without the buffers of replicas and of the append-
-    only file.
+    `used` counts as the server's limit does: without the buffers of replicas and append-only file.
     """
 
     policy: str
@@ -26,7 +24,7 @@ def clock() -> Call[datetime]:
 
 
 def known(shas: Sequence[str]) -> Call[list[bool]]:
-    """Whether the server has loaded each of these scripts."""
+    """Whether the server has each of these scripts."""
     return Call((("SCRIPT", "EXISTS", *shas),), lambda reply: [bool(word) for word in reply])
 
 
@@ -36,7 +34,7 @@ def config(name: str) -> Call[str]:
 
 
 def settings(base: str, pattern: str) -> Call[dict[str, str]]:
-    """Settings whose names match. Also reads a key of the partition, so that a cluster client routes the call."""
+    """Settings whose names match. Also reads a key, so that a cluster client routes the call."""
 
     def read(reply: Any) -> dict[str, str]:
         words = [word.decode() for word in reply[1]]
@@ -46,7 +44,7 @@ def settings(base: str, pattern: str) -> Call[dict[str, str]]:
 
 
 def has_command(base: str, name: str) -> Call[bool]:
-    """Whether the partition's server has a command. One word, because redis-py would parse the reply of two."""
+    """Whether the server has a command. One word, because redis-py would parse the reply of two."""
     return Call((("HGET", base, "layout"), ("COMMAND INFO", name)), lambda reply: reply[1][0] is not None)
 
 
@@ -56,9 +54,7 @@ def server() -> Call[dict[str, Any]]:
 
 
 def memory(base: str) -> Call[Memory]:
-    """Memory of the partition's server. Also reads a key of the partition, so that a cluster client routes the
-    call.
-    """
+    """The server's memory. Also reads a key, so that a cluster client routes the call."""
 
     def read(reply: Any) -> Memory:
         fields = info(reply[1])
@@ -71,7 +67,7 @@ def memory(base: str) -> Call[Memory]:
 
 
 def _whole(value: Any) -> int:
-    """A number of INFO; 0 if missing or malformed."""
+    """0 if missing or malformed."""
     try:
         return int(value or 0)
     except ValueError:
@@ -79,7 +75,7 @@ def _whole(value: Any) -> int:
 
 
 def info(reply: Any) -> dict[str, Any]:
-    """INFO as a dictionary, also if the client has parsed it already."""
+    """INFO as a dictionary, also if already parsed."""
     if isinstance(reply, dict):
         return reply
     lines = (line.partition(":") for line in reply.decode().splitlines() if ":" in line)

@@ -1,4 +1,4 @@
-"""One function per verb, without I/O: it builds the request and the reader of its reply.
+"""One function per verb, without I/O: the request and the reader of its reply.
 
 Durations are seconds here; the scripts take milliseconds.
 """
@@ -27,7 +27,7 @@ from sublet.protocol.scripts import Call, script
 BATCH = 200
 """Items in one call."""
 BYTES = 512 * 1024
-"""Bytes of payloads, results or details in a call of several items, so that no call blocks Redis for long."""
+"""Bytes of payloads, results or details in a call of several items, so that it blocks Redis briefly."""
 CLAIM_MAX = 100
 """Jobs in one claim."""
 SETTLE_MAX = 100
@@ -41,9 +41,7 @@ Item = TypeVar("Item")
 
 
 def batches(items: Sequence[Item], weigh: Callable[[Item], int], most: int = BATCH) -> Iterator[list[Item]]:
-    """Split items into calls of at most `most` items and 512 KiB, in order. A larger item gets a call of its
-    own.
-    """
+    """Split items into calls of up to `most` items and 512 KiB, in order. A larger item gets its own call."""
     batch: list[Item] = []
     size = 0
     for item in items:
@@ -67,17 +65,17 @@ def weight(item: Beat | Ending | Note) -> int:
 
 
 def ms(seconds: float) -> int:
-    """Whole milliseconds, the unit of the scripts."""
+    """Whole milliseconds, for the scripts."""
     return round(seconds * 1000)
 
 
 def init(base: str, partitions: int = 1) -> Call[str]:
-    """Create the metadata of a partition if it does not exist. Returns its layout."""
+    """Create the metadata of a missing partition. Returns its layout."""
     return script("init").call(base, bytes.decode, partitions=partitions)
 
 
 def submit(base: str, jobs: Sequence[Submission]) -> Call[list[Submitted | str]]:
-    """Store up to 200 jobs. Returns per job the answer, or the text of its refusal (`INVALID …`)."""
+    """Store up to 200 jobs. Returns per job the answer, or its refusal (`INVALID …`)."""
 
     def read(reply: list[bytes]) -> list[Submitted | str]:
         return [_submitted(job, word) for job, word in zip(jobs, reply, strict=True)]
@@ -88,7 +86,7 @@ def submit(base: str, jobs: Sequence[Submission]) -> Call[list[Submitted | str]]
 
 
 def known(base: str, jobs: Sequence[Submission]) -> Call[list[bool]]:
-    """For up to 200 jobs: whether the id or key of each is in use. Stores nothing."""
+    """Whether the id or key of each of up to 200 jobs is in use. Stores nothing."""
     asked = [job._replace(rules=f"{job.rules} known=1".lstrip(), payload=b"") for job in jobs]
     call = submit(base, asked)
     return Call(call.commands, lambda reply: [word.startswith(b"exists ") for word in reply], call.text)
@@ -105,8 +103,8 @@ def _submitted(job: Submission, word: bytes) -> Submitted | str:
 def claim(
     base: str, *, claim_id: str, worker: str, lease: float, n: int, queues: Sequence[str]
 ) -> Call[Claimed]:
-    """Do a share of the maintenance and claim up to `n` (≤ 100) jobs. The same claim id within 10 s gives the
-    same leases.
+    """Do some maintenance and claim up to `n` (≤ 100) jobs. The same claim id within 10 s gives the same
+    leases.
     """
     return script("claim").call(
         base, _claimed, queues, claim_id=claim_id, worker=worker, lease=ms(lease), n=n
@@ -132,7 +130,7 @@ def _lease(
 
 
 def _rules(rules: list[str]) -> tuple[int | None, str, int | None]:
-    """The timeout (ms), traceparent and occurrence (ms) of a header; invalid numbers are ignored."""
+    """Timeout (ms), traceparent and occurrence (ms) of a header; invalid numbers are ignored."""
     timeout: int | None = 300_000
     trace, at, scheduled = "", None, False
     for rule in rules[1:]:
@@ -150,9 +148,7 @@ def _rules(rules: list[str]) -> tuple[int | None, str, int | None]:
 
 
 def heartbeat(base: str, beats: Sequence[Beat], *, lease: float) -> Call[list[int | str]]:
-    """Extend up to 200 leases. Returns per lease its new end in ms, or LEASE_LOST, NOT_FOUND,
-    CANCEL_REQUESTED.
-    """
+    """Extend up to 200 leases. Returns per lease its new end in ms, LEASE_LOST, NOT_FOUND or CANCEL_REQUESTED."""
     rest = [field for beat in beats for field in (beat.lease.id, beat.lease.token, beat.progress)]
     return script("heartbeat").call(base, _beaten, rest, lease=ms(lease))
 
@@ -169,7 +165,7 @@ def complete(base: str, endings: Sequence[Completion]) -> Call[list[str]]:
 
 
 def fail(base: str, endings: Sequence[Failure]) -> Call[list[str]]:
-    """Record up to 50 failures. Returns per lease `scheduled <ms>`, `dead`, `cancelled`, LEASE_LOST or
+    """Record up to 50 failures. Returns per lease `scheduled <ms>`, `dead`, `cancelled`, LEASE_LOST,
     NOT_FOUND.
     """
     rest = [
@@ -188,9 +184,7 @@ def fail(base: str, endings: Sequence[Failure]) -> Call[list[str]]:
 
 
 def release(base: str, endings: Sequence[Release]) -> Call[list[str]]:
-    """Return up to 100 jobs. Returns per lease `queued`, `scheduled <ms>`, `dead`, `cancelled`, LEASE_LOST or
-    NOT_FOUND.
-    """
+    """Return up to 100 jobs. Returns per lease as `fail` does, or `queued`."""
     rest = [f for e in endings for f in (e.lease.id, e.lease.token, ms(e.delay), _cut(e.reason, 1024))]
     return script("release").call(base, _words, rest)
 
@@ -211,7 +205,7 @@ def note(base: str, notes: Sequence[Note]) -> Call[list[str]]:
 
 
 def enlist(base: str, card: Card) -> Call[str]:
-    """Register a worker, or renew its registration. Returns `work`, or `drain` if it should finish and exit."""
+    """Register a worker, or renew it. Returns `work`, or `drain` if it should finish and exit."""
     return script("enlist").call(base, bytes.decode, **card._asdict())
 
 
@@ -233,7 +227,7 @@ def cancel(base: str, job_id: str, revision: int) -> Call[str]:
 
 
 def retry(base: str, job_id: str, revision: int) -> Call[str]:
-    """Queue a dead or cancelled job again with all its tries. Returns `queued`."""
+    """Queue a dead or cancelled job with all its tries. Returns `queued`."""
     return script("retry").call(base, bytes.decode, id=job_id, revision=revision)
 
 
@@ -243,24 +237,24 @@ def promote(base: str, job_id: str, revision: int) -> Call[str]:
 
 
 def pause(base: str, queue: str, revision: int) -> Call[str]:
-    """Stop claims of a queue's jobs. Returns `paused`."""
+    """Stop claims of a queue. Returns `paused`."""
     return script("pause").call(base, bytes.decode, queue=queue, revision=revision)
 
 
 def resume(base: str, queue: str, revision: int) -> Call[str]:
-    """Allow claims of a paused queue again. Returns `resumed`."""
+    """Allow claims of a queue again. Returns `resumed`."""
     return script("resume").call(base, bytes.decode, queue=queue, revision=revision)
 
 
 def configure(base: str, queue: str, revision: int, settings: str) -> Call[str]:
-    """Set all limits of a queue (`jobs=N bytes=N`), or of `*` (`completed=N dead=N cancelled=N`). Returns the
-    stored settings.
+    """Set all limits of a queue (`jobs=N bytes=N`), or of `*` (`completed=N dead=N cancelled=N`). Returns
+    them.
     """
     return script("configure").call(base, bytes.decode, queue=queue, revision=revision, settings=settings)
 
 
 def reap(base: str, *, limit: int, by: str) -> Call[Reaped]:
-    """Do maintenance: at most `limit` (≤ 100) expired leases and due jobs."""
+    """Do maintenance of up to `limit` (≤ 100) expired leases and due jobs."""
 
     def read(reply: list[Any]) -> Reaped:
         ended, queued, more, come, pools, partitions = map(int, reply)
@@ -275,9 +269,7 @@ def prune(base: str, *, limit: int) -> Call[tuple[int, bool]]:
 
 
 def repair(base: str, how: str, seen: Sequence[tuple[str, str]]) -> Call[list[str]]:
-    """Check up to 100 things (where seen, id or name); `how` is `look` or `mend`. Returns per thing `sound`,
-    or its faults.
-    """
+    """Check up to 100 things (where seen, id or name), to `look` or `mend`. Returns `sound` or faults of each."""
     return script("repair").call(base, _words, [field for each in seen for field in each], how=how)
 
 
@@ -285,8 +277,7 @@ def recount(base: str, how: str, stamp: str, queues: Sequence[tuple[str, int, in
     """Set the backlogs of up to 100 queues to counted numbers (queue, jobs, bytes, running); `stamp` is the
     last event then.
 
-    Returns per queue `sound`, or `recounted` and the numbers before. Raises Changed if a job has moved
-    since.
+    Returns per queue `sound`, or `recounted` and the old numbers. Raises Changed if a job has moved since.
     """
     return script("recount").call(
         base, _words, [field for each in queues for field in each], how=how, stamp=stamp
@@ -297,7 +288,7 @@ def drop(base: str, submitted: int, names: Sequence[str | bytes] = ()) -> Call[s
     """Make every verb refuse in this partition: `dropped`. Or delete up to 1,000 keys of a dropped one:
     `deleted <n>`.
 
-    Raises Changed if the partition was created again: then it marks and deletes nothing.
+    Raises Changed, without effect, if the partition was created again.
     """
     return script("drop").call(base, bytes.decode, names, submitted=submitted)
 
