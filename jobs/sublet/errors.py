@@ -36,19 +36,19 @@ class JobsError(Exception):
 
 
 class Refused(JobsError):
-    """Redis rejected the call. Nothing has changed, and repeating the call is useless."""
+    """Redis rejected the call. Nothing has changed, and repeating it is useless."""
 
     code = "REFUSED"
 
 
 class NotFound(Refused):
-    """The job does not exist: it was never submitted, or its retention has passed."""
+    """It was never submitted, or its retention has passed."""
 
     code = "NOT_FOUND"
 
 
 class LeaseLost(Refused):
-    """Another claim has the job, or it has ended. Stop working: its outcome will not be accepted."""
+    """Another claim has the job, or it has ended. Stop working: the outcome will not be accepted."""
 
     code = "LEASE_LOST"
 
@@ -60,7 +60,7 @@ class WrongState(Refused):
 
 
 class Changed(Refused):
-    """The job or the queue's settings changed since the caller read them. Read them again, then decide."""
+    """The job or the queue's settings changed since they were read. Read them again, then decide."""
 
     code = "CHANGED"
 
@@ -96,7 +96,7 @@ class WrongLayout(Refused):
 
 
 class OutOfMemory(Refused):
-    """Redis is full and stores no new job. Existing jobs can still be claimed and completed."""
+    """Redis is full and stores no new job. Existing jobs can be claimed and completed."""
 
     code = "OOM"
 
@@ -125,11 +125,11 @@ class Busy(Unavailable):
 
 
 class Demoted(Unavailable):
-    """This server accepts no writes now: another one is becoming the primary."""
+    """This server accepts no writes now: failover."""
 
 
 class Unfit(Unavailable):
-    """The server cannot keep jobs: it is not Redis, is too old, or is set to evict keys."""
+    """The server cannot keep jobs: not Redis, too old, or set to evict keys."""
 
 
 class Moved(Unfit):
@@ -137,7 +137,7 @@ class Moved(Unfit):
 
 
 class NotDurable(Unfit):
-    """The server can never keep a job as durably as asked for: change its configuration, or ask for less."""
+    """The server cannot keep a job as durably as asked for: change its configuration, or ask for less."""
 
     job_id = ""
     """Id of the stored job, if any."""
@@ -148,7 +148,7 @@ class Invalid(JobsError):
 
 
 class JobFailed(JobsError):
-    """The awaited job ended without a result. `code`, `message` and `detail` are those of its last attempt."""
+    """The awaited job ended without a result. `code`, `message` and `detail` are its last attempt's."""
 
     def __init__(self, job_id: str, code: str, message: str = "", detail: str = "") -> None:
         super().__init__(f"job {job_id} is dead ({code}){': ' if message else ''}{message}")
@@ -182,7 +182,7 @@ REFUSALS: dict[str, type[Refused]] = {
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`, did you mean queue?`, to end a message with. Empty if no known name is close."""
+    """`, did you mean queue?`, to end a message with; empty without a close name."""
     from difflib import get_close_matches  # slow to import, and needed only after a mistake
 
     matches = get_close_matches(word, list(known), n=1)

@@ -11,7 +11,7 @@
                                           │ cancel                      │ retry: queued again
                                           └──────────▶ cancelled ◀──────┘  (from cancelled too)
 
-Moments are aware datetimes and durations are seconds, except where a name ends in `_ms`.
+Moments are aware datetimes and durations seconds, except names in `_ms`.
 """
 
 from datetime import datetime
@@ -22,14 +22,14 @@ from pydantic import BaseModel, ConfigDict
 
 
 class State(StrEnum):
-    """The state of a job. Each state has one structure in Redis, and a job is in exactly one."""
+    """A job's state. Each state has one structure in Redis; a job is in exactly one."""
 
     SCHEDULED = "scheduled"
-    """Waits for a delay, or for the backoff after a failure."""
+    """Waits for a delay, or for the backoff."""
     QUEUED = "queued"
     """Waits for a worker."""
     RUNNING = "running"
-    """Under a lease, until its holder settles it or it expires."""
+    """Under a lease, until settled or expired."""
     COMPLETED = "completed"
     """Has a result. `prune` deletes it after its retention."""
     DEAD = "dead"
@@ -39,11 +39,11 @@ class State(StrEnum):
 
 
 FINISHED = frozenset({State.COMPLETED, State.DEAD, State.CANCELLED})
-"""Final states: only an operator's `retry` ends them."""
+"""Only an operator's `retry` ends them."""
 
 
 class Submission(NamedTuple):
-    """A job to submit. `rules` has the options that differ from the defaults, as the protocol spells them."""
+    """A job to submit. `rules`: the options that differ from the defaults, as the protocol spells them."""
 
     id: str
     queue: str
@@ -51,7 +51,7 @@ class Submission(NamedTuple):
     rules: str
     payload: bytes
     durability: str = ""
-    """Durability that the submit waits for; empty for the default of the settings. Not stored."""
+    """Durability that the submit waits for; empty: the settings' default. Not stored."""
 
 
 class Submitted(NamedTuple):
@@ -62,9 +62,7 @@ class Submitted(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """The right to run one attempt of a job, until `expires_ms` by Redis's clock unless a heartbeat extends
-    it.
-    """
+    """The right to run one attempt until `expires_ms` by Redis's clock, or longer by heartbeats."""
 
     id: str
     token: str
@@ -75,16 +73,16 @@ class Lease(NamedTuple):
     queue: str
     task: str
     timeout_ms: int | None
-    """Time limit of the attempt; None for no limit."""
+    """The attempt's time limit, or None."""
     payload: bytes
     recovered: str
-    """Code with which the previous attempt ended: `lease_expired`, `released`, …; empty on the first."""
+    """Code of the previous attempt's end: `lease_expired`, `released`, …; empty on the first."""
     trace: str = ""
     """The submitter's `traceparent` (W3C Trace Context)."""
     checkpoint: bytes = b""
-    """JSON, stored by an earlier attempt."""
+    """JSON of an earlier attempt."""
     occurrence_ms: int | None = None
-    """The occurrence for which a schedule submitted the job."""
+    """The schedule's occurrence."""
 
     @property
     def fence(self) -> int:
@@ -93,24 +91,23 @@ class Lease(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """Leases, and the seconds after which this worker should claim again at the latest."""
+    """Leases, and the seconds until this worker should claim again."""
 
     leases: list[Lease]
     next_in: float
     come: bool = False
-    """Whether an occurrence of a schedule is due. The claimer fires it."""
+    """An occurrence of a schedule is due; the claimer fires it."""
 
 
 class Reaped(NamedTuple):
     """Maintenance done in a partition, and whether more remains."""
 
     ended: int
-    """Expired leases."""
     queued: int
     """Due jobs that were queued."""
     more: bool
     come: bool
-    """Whether an occurrence of a schedule is due."""
+    """An occurrence of a schedule is due."""
     pools: int
     partitions: int
     """Partitions of the namespace; 0 if unknown."""
@@ -124,7 +121,7 @@ class Beat(NamedTuple):
 
 
 class News(StrEnum):
-    """Updates that a running task sends. The letter is also the kind of the frame on a child's pipe."""
+    """Updates of a running task. The letter is also the kind of the frame on a child's pipe."""
 
     PROGRESS = "G"
     CHECKPOINT = "K"
@@ -140,18 +137,18 @@ class Note(NamedTuple):
 
 
 class Card(NamedTuple):
-    """The registration of a worker, sent at its start and with every heartbeat."""
+    """A worker's registration, sent at its start and with every heartbeat."""
 
     worker: str
     life: str
-    """New at each start of the worker."""
+    """New at each start."""
     worker_id: str
     """Exclusive identity (`SUBLET_WORKER_ID`), or empty."""
     about: bytes
     """JSON: host, pid, platform, slots, counters (see `sublet.worker.host_identity`)."""
     pool: str = ""
     summons: str = ""
-    """Id of the summons that started the worker, or empty."""
+    """Id of the summons that started it, or empty."""
 
 
 class Completion(NamedTuple):
@@ -162,7 +159,7 @@ class Completion(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """An attempt that failed. With `again` the job is tried again while it has tries left."""
+    """An attempt that failed. With `again` the job is tried again while tries are left."""
 
     lease: Lease
     code: str
@@ -172,7 +169,7 @@ class Failure(NamedTuple):
 
 
 class Release(NamedTuple):
-    """An attempt that returns the job unfinished for `delay` seconds, without using up the try."""
+    """An attempt that returns the job unfinished for `delay` seconds and keeps the try."""
 
     lease: Lease
     delay: float = 0
@@ -183,7 +180,7 @@ Ending = Completion | Failure | Release
 
 
 class Standing(NamedTuple):
-    """Reply for a watched job: its state (None if missing), its result, its last attempt as stored."""
+    """A watched job's state (None if missing), result and last attempt."""
 
     state: State | None
     result: bytes
@@ -208,7 +205,7 @@ class Attempt(_Frozen):
     message: str = ""
     detail: str = ""
     log: tuple[str, ...] = ()
-    """Last log lines, with seconds since the start. Kept for the last five attempts."""
+    """Last log lines, with seconds since the start; kept for five attempts."""
 
 
 class Job(_Frozen):
@@ -234,7 +231,7 @@ class Job(_Frozen):
     lease_expires_at: datetime | None = None
     progress: Any = None
     checkpoint: Any = None
-    """Stored by an attempt for later ones. Completion deletes it."""
+    """Stored for later attempts. Completion deletes it."""
     log: tuple[str, ...] = ()
     """Last log lines of the running attempt."""
     trace: str | None = None
@@ -245,8 +242,7 @@ class Job(_Frozen):
     attempts: tuple[Attempt, ...] = ()
     result: Any = None
     revision: int = 0
-    """Increases with each attempt and operator's call. `cancel`, `retry` and `promote` name the revision they
-    read.
+    """Increases with each attempt and operator's call. `cancel`, `retry` and `promote` name the one they read.
     """
 
 
@@ -258,12 +254,11 @@ class Queue(_Frozen):
     jobs: int = 0
     """Unfinished jobs: scheduled, queued and running."""
     bytes: int = 0
-    """Their payload bytes."""
     limits: dict[str, int] = {}
-    """Limits of `jobs` and `bytes` that `submit` enforces."""
+    """Limits of `jobs` and `bytes` for `submit`."""
     paused_at: datetime | None = None
     revision: int = 0
-    """Increases with each operator's call. `pause`, `resume` and `configure` name the revision they read."""
+    """Increases with each operator's call. `pause`, `resume` and `configure` name the one they read."""
 
 
 class WorkerInfo(_Frozen):
@@ -275,11 +270,11 @@ class WorkerInfo(_Frozen):
     enlisted_at: datetime
     seen_at: datetime
     draining: bool = False
-    """Whether it was asked to finish its jobs and exit."""
+    """Whether it should finish its jobs and exit."""
     about: dict[str, Any] = {}
     """Host, pid, platform, slots, completed, …; workers in other languages may send anything."""
     jobs: tuple[str, ...] = ()
-    """Ids of its running jobs, at most a hundred."""
+    """Ids of its running jobs, up to a hundred."""
     leases: int = 0
 
 

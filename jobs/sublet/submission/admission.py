@@ -1,7 +1,7 @@
-"""Admission control, without I/O: refuse new jobs before the memory of a Redis server is full.
+"""Admission control, without I/O: refuse new jobs before a Redis server's memory is full.
 
-The rest is for claims, heartbeats and results of stored jobs. A job may be admitted by a report up to 1 s
-old; a refusal always rests on a new one.
+The rest is for claims, heartbeats and results. A report that admits jobs may be up to 1 s old; a refusal
+rests on a new one.
 """
 
 import math
@@ -17,24 +17,24 @@ from sublet.protocol.server_info import Memory
 
 REPORT_SECONDS = 1.0
 SILENT_SECONDS = 60.0
-"""Seconds for which a server is not asked again that does not report its memory to this user."""
+"""Seconds until a server is asked again that does not report its memory to this user."""
 PART = 16
 """A process asks again after submitting a 16th of the reported free memory, as others submit, too."""
 JOB_BYTES = 1024
-"""Estimate of a job's size beside its payload, rounded up."""
+"""A job's estimated size beside its payload, rounded up."""
 FIRING_BYTES = 1 << 20
-"""Payload bytes that one firing of schedules stores, at most."""
+"""Payload bytes that one firing of schedules stores."""
 SCRIPT_BYTES = 1 << 20
-"""Bytes that one script stores, at most. While any memory is free, this much is admitted."""
+"""Bytes that one script stores. While any memory is free, this much is admitted."""
 
 
 def estimated_bytes(jobs: Sequence[Submission]) -> int:
-    """Estimate the bytes of Redis memory that these jobs will take, rounded up."""
+    """Estimate the Redis memory (bytes) for these jobs, rounded up."""
     return len(jobs) * JOB_BYTES + sum([len(job.payload) for job in jobs]) * 5 // 4
 
 
 class Admission:
-    """The free memory of each partition's server, as far as this process knows.
+    """The free memory of each partition's server, as far as known here.
 
     Partitions may share a server: each has its part of the free memory, and jobs in flight to any partition
     count against all.
@@ -44,10 +44,10 @@ class Admission:
         self._share, self._partitions = share, partitions
         self._valid_until: dict[str, float] = {}
         self._free: dict[str, float] = {}
-        self._in_flight: dict[int, int] = {}  # by thread: no thread writes to the entry of another
+        self._in_flight: dict[int, int] = {}  # by thread: no thread writes to another's entry
 
     def begin(self, size: int) -> None:
-        """Count `size` bytes of this thread as in flight, until `end`."""
+        """Count this thread's `size` bytes as in flight, until `end`."""
         thread = threading.get_ident()
         self._in_flight[thread] = self._in_flight.get(thread, 0) + size
 
@@ -56,7 +56,7 @@ class Admission:
         self._in_flight[threading.get_ident()] -= size
 
     def admit(self, base: str, size: int) -> bool:
-        """If `size` bytes fit by the last report, subtract them from it and count them as in flight."""
+        """If `size` bytes fit by the last report, subtract and count them."""
         free = self._free.get(base, 0) if time.monotonic() < self._valid_until.get(base, -math.inf) else 0
         if size > free:
             return False
@@ -86,7 +86,7 @@ class Admission:
 
 
 def read_memory(base: str) -> Plan[Memory | None]:
-    """Return a server's report of its memory; None if it does not report it to this user."""
+    """Return a server's memory report; None if this user may not read it."""
     try:
         seen: Memory | None = yield server_info.memory(base)
     except (

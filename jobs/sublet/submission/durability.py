@@ -1,4 +1,4 @@
-"""Durability beyond the reply of Redis, without I/O: wait until replicas, or the disk, have the jobs."""
+"""Durability, without I/O: wait until replicas, or the disk, have the jobs."""
 
 import math
 import time
@@ -15,21 +15,20 @@ from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
 
 Waits = tuple[tuple[Any, ...], ...]
-"""The wait commands of a level: none, WAIT, WAITAOF, or both."""
+"""A level's wait commands: none, WAIT, WAITAOF, or both."""
 Stored = Sequence[tuple[str, str]]
-"""Stored jobs: the id that was sent, and the stored one, another if that holds the deduplication key."""
+"""The id that was sent, and the stored one: another if that holds the deduplication key."""
 
 NONE = {"none"}
 WAIT_SHARE = 0.75
-"""The share of a call's timeout for which the server may wait."""
+"""The share of a call's timeout for the server's wait."""
 NEEDS = "durability fsync needs "
 TOO_OLD = "durability fsync needs Redis 7.2 or Valkey (WAITAOF): here, have Redis write its file before it answers, and ask for none"
 FSYNC_SETTINGS = {"appendonly": "yes", "appendfsync": "always"}
 APPENDFSYNC = ("CONFIG", "GET", "appendfsync")
 """In Redis from 7.4 and in Valkey, WAITAOF may answer before the fsync of `everysec`."""
 REPORT_SECONDS = 10.0
-"""Seconds for which a server that supports `fsync` is not asked again. Each wait checks `appendfsync` anew.
-"""
+"""Seconds until a server that supports `fsync` is asked again. Each wait checks `appendfsync` anew."""
 SCRIPTS_MAX = 32
 """Scripts that share one wait: 6,400 jobs, 16 MiB."""
 
@@ -68,7 +67,7 @@ def submit(base: str, jobs: Sequence[Submission], waits: Waits) -> Call[list[Sub
 
 
 def with_ids(error: Unavailable, jobs: Sequence[Submission]) -> Unavailable:
-    """Return the error with the jobs' ids, to submit them again; some were made for this call."""
+    """Return the error with the jobs' ids, to submit them again."""
     if isinstance(error, Unconfirmed | Forbidden | Unfit):  # it has them already, or nothing is stored
         return error
     words = str(error)
@@ -81,7 +80,7 @@ def with_ids(error: Unavailable, jobs: Sequence[Submission]) -> Unavailable:
 def _words(
     call: Call[list[Submitted | str]], batch: Sequence[Submission], reply: Any
 ) -> list[Submitted | str]:
-    """Return the outcomes of one script's jobs. A full server may refuse one script and store the others."""
+    """A full server may refuse one script and store the others."""
     return [f"OOM {reply}"] * len(batch) if isinstance(reply, Exception) else call.read(reply)
 
 
@@ -115,7 +114,7 @@ def _check(wait: tuple[Any, ...], counted: Any, taken: Stored) -> None:
 
 
 def _again(taken: Stored) -> str:
-    """Advise to submit again under the stored ids: a new id would make another job."""
+    """Advise to submit under the stored ids: a new id would make another job."""
     there = [
         *dict.fromkeys([found for sent, found in taken if sent == found] + [found for _, found in taken])
     ]
@@ -130,7 +129,7 @@ def _unfit(words: str, taken: Stored) -> NotDurable:
 
 
 def _unable(wait: tuple[Any, ...], error: Any, taken: Stored) -> Exception:
-    """Return the error for a server that cannot wait. The jobs are stored."""
+    """The error for a server that cannot wait. The jobs are stored."""
     words = str(error).lower()
     if "unknown command" in words:
         return _unfit(TOO_OLD, taken)
@@ -149,20 +148,20 @@ def _unable(wait: tuple[Any, ...], error: Any, taken: Stored) -> Exception:
 
 
 class FsyncSupport:
-    """The partitions whose servers support durability `fsync`, asked before anything is stored."""
+    """Partitions whose servers support `fsync`, asked before anything is stored."""
 
     def __init__(self) -> None:
         self._until: dict[str, float] = {}
 
     def check(self, bases: Iterable[str], waits: Waits) -> Plan[None]:
-        """Raise NotDurable for a server that does not support a wait for `fsync`."""
+        """Raise NotDurable for a server that cannot wait for `fsync`."""
         for base in bases if APPENDFSYNC in waits else ():
             if time.monotonic() >= self._until.get(base, -math.inf):
                 yield from _check_server(base)
                 self._until[base] = time.monotonic() + REPORT_SECONDS
 
     def forget(self, base: str) -> None:
-        """Ask this partition's server again before the next wait."""
+        """Ask this server again before the next wait."""
         self._until.pop(base, None)
 
 

@@ -1,4 +1,4 @@
-"""Compare the partition count of a namespace with `SUBLET_PARTITIONS`."""
+"""Compare a namespace's partition count with `SUBLET_PARTITIONS`."""
 
 from collections.abc import Iterable, Sequence
 
@@ -26,7 +26,7 @@ def read_count(bases: Iterable[str]) -> Plan[int]:
 
 
 def exists(bases: Sequence[str]) -> Plan[bool]:
-    """Return whether the namespace exists. Raises Unfit for another partition count."""
+    """Whether the namespace exists. Raises Unfit for another partition count."""
     count = yield from read_count(bases)
     check_count(bases, count)
     return count > 0

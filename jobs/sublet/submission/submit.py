@@ -1,4 +1,4 @@
-"""Make submissions, prepare the namespace, and store jobs in batches. Without I/O."""
+"""Make submissions, prepare the namespace, and store jobs. Without I/O."""
 
 import os
 import time
@@ -48,7 +48,7 @@ class SubmitOperations:
         self._exists = False
 
     def base_of_queue(self, queue: str) -> str:
-        """Return the base of the partition that holds a queue."""
+        """Return the base of a queue's partition."""
         return self.bases[keys.partition_of_queue(queue, len(self.bases))]
 
     def submission(
@@ -60,9 +60,7 @@ class SubmitOperations:
         job_id: str | None = None,
         durability: str | None = None,
     ) -> Submission:
-        """Make a job to submit, with a new id or the caller's own, prefixed with its partition. Raises
-        Invalid.
-        """
+        """Make a job to submit, with a new id or the caller's, prefixed with its partition. Raises Invalid."""
         if not keys.is_name(task):
             raise Invalid(f"task {task[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
         if len(payload) > PAYLOAD_MAX:
@@ -78,9 +76,9 @@ class SubmitOperations:
         return Submission(own, queue, task, rules, payload, durability or "")
 
     def prepare(self) -> Plan[None]:
-        """Create the namespace if it is missing. Raises Unfit for eviction, or another partition count."""
+        """Create a missing namespace. Raises Unfit for eviction, or another partition count."""
         self._exists = False  # it may have been deleted and created again since
-        yield from self.exists()  # first: without an answer, nothing else is tried
+        yield from self.exists()  # without an answer, nothing else is tried
         many = None
         if not self.settings.client_factory and "+cluster:" in self.settings.redis_url:
             many = MultiServerUrl.read(self.settings.redis_url)
@@ -100,7 +98,7 @@ class SubmitOperations:
             )
 
     def exists(self) -> Plan[bool]:
-        """Return whether the namespace exists; stop asking once it does. Raises Unfit for another partition
+        """Whether the namespace exists; not asked again once it does. Raises Unfit for another partition
         count.
         """
         if not self._exists:
@@ -125,9 +123,9 @@ class SubmitOperations:
         return cast(list[Submitted], answers)
 
     def submit_each(self, jobs: Sequence[Submission]) -> Plan[list[Submitted | JobsError]]:
-        """Store jobs, each on its own; return the outcome or refusal of each.
+        """Store jobs independently; return each outcome or refusal.
 
-        If one asks for durability, all wait for it. Raises Unavailable, or Unconfirmed if that is not
+        If one asks for durability, all wait for it. Raises Unavailable, or Unconfirmed if it is not
         reached.
         """
         asked = {job.durability or self.settings.durability for job in jobs}
@@ -174,7 +172,7 @@ class SubmitOperations:
     def _refused(
         self, admission: Admission, base: str, batch: Sequence[Submission], size: int
     ) -> Plan[dict[int, OutOfMemory]]:
-        """Return the refusals of a nearly full server, by the job's index. Stored jobs are not refused."""
+        """Refusals of a nearly full server, by job index. Stored jobs are not refused."""
         full = yield from admission.check(base, size)
         if full is None:
             return {}
@@ -189,7 +187,7 @@ class SubmitOperations:
     def _send(
         self, base: str, batch: Sequence[Submission], waits: durability.Waits, size: int = 0
     ) -> Plan[list[Submitted | JobsError]]:
-        """Send jobs of one partition; end the count of `size` bytes in flight."""
+        """Also ends the count of `size` bytes in flight."""
         try:
             call = durability.submit(base, batch, waits) if waits else verbs.submit(base, batch)
             words: list[Submitted | str] = yield call
@@ -210,7 +208,7 @@ class SubmitOperations:
     def _batches(
         self, jobs: Sequence[Submission], scripts_max: int
     ) -> Iterator[tuple[str, list[Submission]]]:
-        """Split jobs by partition and by `scripts_max` scripts: (base, jobs) per call."""
+        """By partition and by `scripts_max` scripts: (base, jobs) per call."""
         by_base: dict[str, list[Submission]] = {}
         for job in jobs:
             by_base.setdefault(self.base_of_queue(job.queue), []).append(job)
