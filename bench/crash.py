@@ -2,16 +2,16 @@
 
     python3 bench/crash.py [--json] [--quick] [--server redis|valkey]
 
-A hundred jobs run in a `sublet work` process, which is then killed (SIGKILL). Each job writes its starts and its end to a ledger
-outside of Redis. The time runs from the kill to the start of the last of the hundred new attempts, with leases of 2, 10 and
-30 s:
+A hundred jobs run in a `sublet work` process, which is then killed (SIGKILL). Each job writes its starts
+and its end to a ledger outside of Redis. The time runs from the kill to the start of the last new attempt,
+with leases of 2, 10 and 30 s:
 
 - elsewhere: an idle worker claims them when the leases expire: at most the lease and a second;
-- restarted: a new worker on the same machine finds its predecessor dead, whatever the lease: within a second of being ready
-  (`from start` includes the start of Python and the import of the tasks);
-- child: plain functions, eight at a time; all eight child processes are killed: within a second.
+- restarted: a new worker on the same machine finds its predecessor dead: within a second of being ready
+(`from start` includes the start of Python and the import of the tasks);
+- child: plain functions; all eight child processes are killed: within a second.
 
-Then all jobs may end, and the ledger is compared with Redis: no job may be lost or completed twice. `--quick`: a lease of 2 s
+Then the ledger is compared with Redis: no job may be lost or completed twice. `--quick`: a lease of 2 s
 elsewhere, one of 30 s for the restart, and the child processes.
 """
 
@@ -48,7 +48,7 @@ app = App()
 
 
 def _write(word: str, number: int, attempt: int) -> None:
-    """Write one line of the ledger, in one call, because many processes write to it."""
+    """Write one line in one call, because many processes write to the ledger."""
     with open(os.environ["CRASH_LEDGER"], "ab", buffering=0) as ledger:
         ledger.write(f"{word} {number} {attempt} {os.getpid()} {time.monotonic()}\n".encode())
 
@@ -78,7 +78,7 @@ def stay_there(ctx: Context, number: int) -> int:
 
 
 class Scene:
-    """A namespace, a ledger, and the workers of one trial. All are deleted afterwards."""
+    """A namespace, a ledger, and workers, deleted after the trial."""
 
     def __init__(self, url: str, folder: Path, lease: int, queue: str) -> None:
         self.lease, self.queue = lease, queue
@@ -117,7 +117,7 @@ class Scene:
         return worker, time.monotonic()
 
     def lines(self, word: str) -> list[tuple[int, int, int, float]]:
-        """Return the starts, or the ends, from the ledger: number, attempt, pid, moment."""
+        """Return the starts, or the ends: number, attempt, pid, moment."""
         whole = self.ledger.read_text().rpartition("\n")[0].split("\n")
         said = [line.split(" ") for line in whole if line.startswith(f"{word} ")]
         return [(int(number), int(attempt), int(pid), float(at)) for _, number, attempt, pid, at in said]
@@ -223,7 +223,7 @@ def restarted(scene: Scene) -> dict[str, float]:
 
 
 def child(scene: Scene) -> dict[str, float]:
-    """The child processes are killed, not their worker. Measure until Redis has the outcome of all these attempts."""
+    """The child processes are killed, not their worker. Measure until Redis has all these outcomes."""
     scene.hire()
     _submit(scene, "stay_there", PLAIN)
     scene.started(PLAIN, 1)

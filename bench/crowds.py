@@ -1,4 +1,4 @@
-"""Measure many jobs that are due at once, and one job with a thousand attempts. Used by `growth.py`."""
+"""Measure many jobs that are due at once, and one job with a thousand attempts, for `growth.py`."""
 
 import asyncio
 import time
@@ -19,7 +19,7 @@ LONGEST = 600.0
 
 
 async def due_at_once(site: Site, number: int) -> list[Row]:
-    """Measure jobs that are scheduled for one moment. A claim queues up to 110 of them, a reap up to 200."""
+    """Jobs scheduled for one moment. A claim queues up to 110 of them, a reap up to 200."""
     moment = _now(site) + 1000 + number // 20
     await site.fill(2 * number // SHARE)
     await site.fill(number, lambda: f"at={moment}")
@@ -27,7 +27,7 @@ async def due_at_once(site: Site, number: int) -> list[Row]:
 
 
 async def leases_ended_at_once(site: Site, number: int) -> list[Row]:
-    """Measure leases that expire at one moment. The jobs return to their old places in the queue."""
+    """Leases that expire at one moment. The jobs return to their old places in the queue."""
     await site.fill(number)
     moment = _now(site) + 1000 + number // 10
     for _ in range(number // verbs.CLAIM_MAX):
@@ -37,7 +37,7 @@ async def leases_ended_at_once(site: Site, number: int) -> list[Row]:
 
 
 async def to_forget_at_once(site: Site, number: int) -> list[Row]:
-    """Measure finished jobs above a limit that was lowered. A completion deletes two, a prune up to 200."""
+    """Finished jobs above a lowered limit. A completion deletes two, a prune up to 200."""
     await site.keep(10 * number)
     await site.finish(number)
     await site.fill(number // SHARE)
@@ -60,7 +60,7 @@ async def to_forget_at_once(site: Site, number: int) -> list[Row]:
 
 
 async def attempts(site: Site, number: int) -> list[Row]:
-    """Measure one job with many attempts. Its history keeps the first and the last five."""
+    """One job with many attempts. Its history keeps the first and the last five."""
     jobs, tried = 200, 0
     rows: list[Row] = []
     await site.store.submit([site.new(rules="tries=5000 backoff=1:1:1") for _ in range(jobs)])
@@ -124,7 +124,7 @@ async def _tick(site: Site, stop: asyncio.Event, moved: list[int]) -> None:
 
 
 async def _while_drained(site: Site, jobs: int) -> Row:
-    """Drain jobs. Return the rate and the cost."""
+    """Return the rate and the cost of a drain."""
     began = time.monotonic()
     with Watch(site) as watch:
         await site.drain(jobs, repeat(["default"]))
@@ -152,4 +152,3 @@ def _overdue(site: Site, state: str) -> int:
 crowds: dict[str, Callable[[Site, int], Awaitable[list[Row]]]] = {
     one.__name__: one for one in (due_at_once, leases_ended_at_once, to_forget_at_once, attempts)
 }
-"""The tables, by name."""

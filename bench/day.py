@@ -2,11 +2,11 @@
 
     python3 bench/day.py [--rate N] [--kept N] [--hours N] [--step MINUTES] [--seed N] [--fresh]
 
-Starts its own Valkey under libfaketime (Debian's package `faketime`), persistence off, and simulates minute after minute: jobs
-for a few queues and for many that are used once, with keys, windows, delays and payloads of all sizes; workers that start, end
-and die; results, failures, retries, lost leases, releases, cancels; schedules, a pool, an operator that retries dead jobs, and a
-tick per minute. Each hour it reads the sizes. The namespace starts as if it had run for days, except for its jobs, unless
-`--fresh` is given.
+Starts its own Valkey under libfaketime (Debian's package `faketime`), persistence off, and simulates each
+minute: jobs for a few queues and for many that are used once, with keys, windows, delays and payloads of
+all sizes; workers that start, end and die; all outcomes; schedules, a pool, an operator that retries dead
+jobs, and a tick. Each hour it reads the sizes. Except with `--fresh`, the namespace starts as if it had run
+for days, without the jobs.
 """
 
 import argparse
@@ -77,7 +77,9 @@ class Scale:
 
 @contextmanager
 def ahead(folder: Path) -> Iterator[tuple[str, Offset]]:
-    """Start a Valkey whose clock is a file. Raises tests.faults.chaos.servers.Missing where that is not possible."""
+    """Start a Valkey whose clock is a file. Raises tests.faults.chaos.servers.Missing where that is not
+    possible.
+    """
     offset = Offset(folder)
     with patch.dict("os.environ", offset.environment):
         server = EmbeddedServer.start(folder / "data", persistent=False)
@@ -159,7 +161,7 @@ class Day:
         await self.order(self.store.operations.cancel(job_id), "cancelled")
 
     async def order(self, plan: Any, word: str) -> None:
-        """Send an operator's command. It may be refused, because the job has moved on."""
+        """Send an operator's command; it may be refused, because the job has moved on."""
         try:
             await self.store.follow(plan)
             self.told[word] += 1
@@ -250,7 +252,7 @@ def steady(hours: Sequence[dict[str, int]], since: int, more: float = 0.05) -> l
 
 
 async def main(words: Sequence[str] | None = None) -> int:
-    """Run it. Returns 1 if a structure has grown since the sixth hour."""
+    """Return 1 if a structure has grown since the sixth hour."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

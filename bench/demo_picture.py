@@ -29,7 +29,7 @@ FONTS = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', mono
 
 
 class RecordedScreen(Screen):
-    """A screen that records what a terminal would show at the end. It draws the progress once, when the work is done."""
+    """Records what a terminal would show at the end. It draws the progress once, when the work is done."""
 
     def __init__(self) -> None:
         super().__init__(

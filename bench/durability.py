@@ -2,11 +2,11 @@
 
     python3 bench/durability.py [--json] [--seconds 3] [--server redis|valkey]
 
-Per server (Redis where `redis-server` is on the PATH, Valkey from the wheel): a primary with an append-only file, and a replica
-of it, all on this machine. Per mode, through one client on one event loop:
+Per server (Redis if on the PATH, Valkey from the wheel): a primary with an append-only file, and a replica,
+on this machine. Per mode, through one client on one event loop:
 
 - one: a submit at a time, its p50 and p99 in ms;
-- hundred: a hundred callers, each submitting one job after another: jobs a second, p50 in ms, and jobs that shared a wait;
+- hundred: a hundred callers: jobs a second, p50 in ms, and jobs that shared a wait;
 - bulk: 20,000 jobs in one call: jobs a second.
 
 The modes run one after another. `always`: the primary has `appendfsync always`; otherwise `everysec`.
@@ -46,7 +46,7 @@ MODES = {"redis": ["none", "replicated"], "valkey": ["none", "replicated", "none
 
 @contextlib.contextmanager
 def pair(binary: str | None) -> Iterator[tuple[EmbeddedServer, Any]]:
-    """Start a primary and its replica. Yields the primary, and a client of it."""
+    """Yields the primary, and a client of it."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as ends:
         primary, replica = (
             ends.enter_context(EmbeddedServer.start(Path(folder) / name, binary=binary))
@@ -75,7 +75,7 @@ def waits(client: Any) -> int:
 
 
 async def one(store: Store, seconds: float, took: list[float]) -> None:
-    """Submit one job after another, and note how long each took."""
+    """Submit one job after another; return how long each took."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         begin = time.monotonic()

@@ -2,11 +2,11 @@
 
     python3 bench/growth.py [--json FILE] [--pictures DIR] [--server redis|valkey] [--quick] [--only AXIS …]
 
-Starts its own server (`redis-server` where it is on the PATH, else Valkey from the wheel), persistence off. Each point of an
-axis is a database of that server with its standing load. All points are measured in turn, in several rounds, with the same
-additional work (submit, claim and complete 10,000 jobs), and medians are shown: a busy machine disturbs all points alike.
-Compare figures of one run. It needs 3 GB of memory and about twenty minutes. `--quick` takes half a minute, to check that it
-works; its figures mean nothing.
+Starts its own server (Redis if on the PATH, else Valkey from the wheel), persistence off. Each point of an
+axis is a database with its standing load. All points are measured in turn, in several rounds, with the same
+additional work (submit, claim and complete 10,000 jobs); a busy machine disturbs all alike. Compare figures
+(medians) of one run. It needs 3 GB of memory and about twenty minutes. The figures of `--quick` (half a
+minute) mean nothing.
 """
 
 import argparse
@@ -43,12 +43,12 @@ class Scale:
     warm: int
     """Jobs that are completed in a database first, to fill its event stream and its finished jobs."""
     largest: int
-    """The largest standing load; smaller ones are a tenth, a hundredth … of it."""
+    """The largest standing load; others are a tenth, a hundredth … of it."""
     crowd: int
     """Jobs that are due at the same moment."""
 
     def up_to(self, largest: int, least: int) -> list[int]:
-        """`least`, and then ten times as much at each step, up to `largest`."""
+        """`least`, ten times as much, and so on, up to `largest`."""
         return [point for point in (least * 10**i for i in range(10)) if point <= largest]
 
 
@@ -90,7 +90,7 @@ class Sites:
 
 
 async def backlog(sites: Sites) -> list[Point]:
-    """Waiting jobs: in the measured queue; or scheduled, and then the measured jobs are scheduled, too."""
+    """Waiting jobs: in the measured queue; or scheduled, as the measured jobs then are."""
     points, scale = [], sites.scale
     for waiting in scale.up_to(scale.largest, scale.largest // 1000):
         site = await sites.new()
@@ -104,7 +104,7 @@ async def backlog(sites: Sites) -> list[Point]:
 
 
 async def finished(sites: Sites) -> list[Point]:
-    """Finished jobs: below the limit, where none is deleted; and at it, where each completion deletes one."""
+    """Finished jobs: below the limit; and at it, where each completion deletes one."""
     points, scale = [], sites.scale
     for there in [0, *scale.up_to(scale.largest, scale.largest // 1000)]:
         site = await sites.new(kept=0)
@@ -230,7 +230,7 @@ def _run(asked: argparse.Namespace) -> dict[str, Any]:
 
 
 def _keep(found: dict[str, Any], path: Path | None) -> None:
-    """Save the figures after each axis, so that an interrupted run has some."""
+    """After each axis, so that an interrupted run has some."""
     if path:
         path.write_text(json.dumps(found, indent=1) + "\n")
 
@@ -275,8 +275,8 @@ async def _measure(
 async def _rounds(name: str, points: list[Point], rounds: int) -> list[Row]:
     """Measure all points in turn, there and back, and take each figure's median.
 
-    Figures are compared within their round: `relative` is the median of a point's share of the round's CPU time, as a
-    multiple of the first point of its series. `drain_rate` compares the fastest drains, because other load can only slow them down.
+    `relative` is the median of a point's share of its round's CPU time, as a multiple of the first point of
+    its series. `drain_rate` compares the fastest drains: other load can only slow them down.
     """
     rows: list[list[dict[str, float]]] = [[] for _ in points]
     _say(f"{name}: {rounds} rounds …")
@@ -312,7 +312,9 @@ def _shares(rows: list[list[dict[str, float]]], name: str) -> list[float]:
 
 
 async def _holds(points: list[Point], rounds: int, pid: int) -> list[Row]:
-    """Measure how long full batches hold Redis (200 submits, 100 claims, 200 completions), with the most and the fewest waiting jobs."""
+    """How long full batches hold Redis (200 submits, 100 claims, 200 completions), with the most and the
+    fewest waiting jobs.
+    """
     queued = [point for point in points if point.series == "queued"]
     held: dict[float, list[dict[str, list[float]]]] = {}
     for _ in range(rounds):
@@ -333,7 +335,7 @@ async def _holds(points: list[Point], rounds: int, pid: int) -> list[Row]:
 
 
 async def _reading(points: list[Point], rounds: int) -> list[Row]:
-    """Measure `stats` and `queues` in ms: on Redis, and until the answer arrives."""
+    """`stats` and `queues` in ms: on Redis, and until the answer arrives."""
     found = []
     for point in points:
         if point.series == "calls about one queue":

@@ -2,16 +2,16 @@
 
     python3 bench/latency.py [--json] [--jobs 600] [--server redis|valkey] [--against FOLDER]
 
-Per server (Redis where `redis-server` is on the PATH, Valkey from the wheel; both started here, persistence off): an idle
-`sublet work` in a process of its own, and another process that submits one job at a time, 5 to 30 ms after the last one
-started, so that the queue is empty and the worker waits each time. Both ends read the machine's one monotonic clock.
+Per server (Redis if on the PATH, Valkey from the wheel; persistence off): an idle `sublet work` process,
+and a process that submits one job at a time, 5 to 30 ms after the last start, so that the worker waits each
+time.
 
-- submit: `await task.submit()`, an async task;      - sync: `task.submit_sync()`, an async task;
-- plain: `await task.submit()`, a plain function, in a child process that is already running;
+- submit: `await task.submit()`, an async task; sync: `task.submit_sync()`;
+- plain: `await task.submit()`, a plain function, in a running child process;
 - huey: with 8 threads, if it is installed, as a reference for this machine.
 
-They take turns, fifty jobs at a time, so that other load affects all alike. `--against` adds the same three of another checkout.
-`after` is the part after submit has returned. The machine's load average is shown as well.
+They take turns, fifty jobs at a time, so that other load affects all alike. `--against` adds another
+checkout. `after` is the part after submit has returned.
 """
 
 import argparse
@@ -44,7 +44,7 @@ BLOCK = 50
 """Jobs per turn."""
 WARM_UP = 30
 PAUSES = (0.005, 0.03)
-"""Seconds from one start to the next submit, at least and at most."""
+"""The least and the most seconds from one start to the next submit."""
 PATIENCE = 30.0
 """Seconds within which a job must start, or a process be ready."""
 TARGETS = {"submit_ms_p50": 1.0, "submit_ms_p99": 3.0}
@@ -71,7 +71,7 @@ def plain() -> None:
 
 
 def _peer() -> Any:
-    """Create Huey with a task, in its own processes."""
+    """Huey with a task, in its own processes."""
     made = importlib.import_module("huey").RedisHuey("latency", url=os.environ["LATENCY_HUEY"], results=False)
     made.noop = made.task()(_started)
     return made
@@ -139,7 +139,7 @@ def _measure(url: str, folder: Path, jobs: int, against: str | None) -> dict[str
 
 @contextlib.contextmanager
 def _sublet(url: str, folder: Path, tree: Path, prefix: str, kind: str) -> Iterator["subprocess.Popen[str]"]:
-    """Start an idle worker and a submitter of one kind, in their own namespace."""
+    """An idle worker and a submitter of one kind, in their own namespace."""
     env = {"SUBLET_REDIS_URL": url, "SUBLET_NAMESPACE": f"{prefix}{kind}"}
     queue = "child" if kind == "plain" else "loop"
     work = [
@@ -171,7 +171,7 @@ def _huey(url: str, folder: Path) -> Iterator["subprocess.Popen[str]"]:
 def _pair(
     more: dict[str, str], folder: Path, tree: Path, kind: str, work: list[str]
 ) -> Iterator[tuple[Path, "subprocess.Popen[str]"]]:
-    """Start a worker and a submitter, which receives the starts on a socket. Both are ended afterwards."""
+    """A worker and a submitter, which receives the starts on a socket; both are ended afterwards."""
     notes = str(folder / f"{kind}-{len(list(folder.iterdir()))}")
     env = {**os.environ, "PYTHONPATH": f"{tree}:{ROOT}", "LATENCY_NOTES": notes, **more}
     submit = [sys.executable, "-c", f"from bench.latency import submit_requested; submit_requested({kind!r})"]
@@ -204,7 +204,9 @@ def _turn(submitter: "subprocess.Popen[str]", jobs: int, seed: int) -> list[list
 
 
 def submit_requested(kind: str) -> None:
-    """Submit as many jobs as each input line requests. Print the time to start of each, and the part of it after submit."""
+    """Submit as many jobs as each input line requests. Print each job's time to start, and the part after
+    submit.
+    """
     app.settings = Settings.read()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notes:
         notes.bind(os.environ["LATENCY_NOTES"])

@@ -1,4 +1,4 @@
-"""Measure how late the jobs of schedules are, in an empty namespace. Used by `schedules.py`, which defines the measurements."""
+"""Measure how late the jobs of schedules are, for `schedules.py`."""
 
 import asyncio
 import contextlib
@@ -113,7 +113,7 @@ class Site:
         return {f"{name}_longest_ms": longest[0], f"{name}_tenth_ms": longest[9]}
 
     def spent(self) -> float:
-        """Return the time that Redis has spent on scripts since `measure`, in ms."""
+        """Return Redis's time on scripts since `measure`, in ms."""
         stats = self.raw.info("commandstats")
         return (
             float(sum(stats.get(f"cmdstat_{name}", {"usec": 0})["usec"] for name in ("eval", "evalsha")))
@@ -179,7 +179,6 @@ def _late(job_id: str, at: datetime) -> float:
 
 @contextlib.contextmanager
 def _process(site: Site, kind: str, seconds: int) -> Iterator[None]:
-    """Start the process that fires the schedules."""
     work = ["work", "bench.lateness:app", "--queues", "slots,short", "--slots", "100", "--grace", "1s"]
     words = ["tick", "--for", f"{seconds + 60}s", "--every", "1s"] if kind == "ticks" else work
     env = {

@@ -1,6 +1,7 @@
-"""The client of `over_http.py`, in its own process. It writes prepared bytes to sockets, so that the server is the bottleneck.
+"""The client of `over_http.py`, in its own process.
 
-It reads its order as a line of JSON from its input, and prints its figures as another.
+It writes prepared bytes to sockets, so that the server is the bottleneck. Its order and its figures are
+lines of JSON.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ PATIENCE = 60.0
 CLAIM = 100
 """Jobs per claim, and per batch of completions."""
 JOB = {"task": "noop", "queue": "bench", "payload": {"text": "x" * 180}}
-"""A job of some 200 bytes."""
+"""Some 200 bytes."""
 
 
 class Connection(asyncio.Protocol):
@@ -34,7 +35,7 @@ class Connection(asyncio.Protocol):
         self._transport = transport
 
     def ask(self, request: bytes) -> None:
-        """Send one request. Send the next one only after its answer."""
+        """Send one request; the next one only after its answer."""
         self.began = time.perf_counter()
         self._transport.write(request)
 

@@ -2,16 +2,16 @@
 
     python3 bench/over_http.py [--json] [--jobs 20000] [--seconds 5] [--polls 1000] [--server redis|valkey]
 
-Per server (Redis where `redis-server` is on the PATH, Valkey from the wheel; both started here, persistence off), one process of
-`sublet serve` on its own core. Redis and the client, which writes prepared bytes to sockets, share the others.
+Per server (Redis if on the PATH, Valkey from the wheel; persistence off), one process of `sublet serve` on
+its own core. Redis and the client, which writes prepared bytes, share the others.
 
-- submit: one job a request, the next one after the answer, on 64 connections; `half` at half of that rate, at fixed times;
+- submit: one job a request, on 64 connections; `half` at half of that rate, at fixed times;
 - batch: 100 and 1,000 jobs a request, on 4 connections;
-- claim + complete: a hundred at a time on 2 connections, and `sublet work --source`, one process, tasks that do nothing;
-- waiting: a thousand claims that wait; their cost, and how soon one is answered when a job is submitted.
+- claim + complete: a hundred at a time on 2 connections, and one `sublet work --source`;
+- waiting: a thousand waiting claims; their cost, and how soon a submit answers one.
 
-`per_cpu_s` counts the server's CPU time alone: its rate if it had the core to itself. `kept_waiting` is the share of the time in
-which other processes had the core. (The name is not `http.py`, which would hide the module of the standard library.)
+`per_cpu_s` is the rate per second of the server's CPU time. `kept_waiting` is the share of the time in
+which other processes had the core. (`http.py` would hide the module of the standard library.)
 """
 
 import argparse
@@ -82,7 +82,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def _pinned(cores: list[int]) -> Iterator[None]:
-    """Start processes on these cores, if the platform supports it and there are any."""
+    """Start processes on these cores, where possible."""
     if cores and len(CORES) > 1:
         before = os.sched_getaffinity(0)
         os.sched_setaffinity(0, cores)
@@ -116,7 +116,7 @@ class Api:
         return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1024
 
     def measure(self, phase: str, jobs: int, **how: Any) -> dict[str, float]:
-        """Run a client. Return its figures, and the resources that the server used."""
+        """Run a client. Return its figures, and the server's use of resources."""
         cpu, waited, began = self.cpu(), self.waited(), time.perf_counter()
         spec = json.dumps({"url": self.url, "phase": phase, "jobs": jobs, **how})
         done = subprocess.run(
@@ -127,7 +127,9 @@ class Api:
         return found | self.shares(jobs, wall, cpu, waited)
 
     def shares(self, jobs: int, wall: float, cpu: float, waited: float) -> dict[str, float]:
-        """Return jobs per second of wall and of CPU time, and the shares of the core that it had and waited for."""
+        """Return jobs per second of wall and of CPU time, and the shares of the core that it had and waited
+        for.
+        """
         used = max(self.cpu() - cpu, 1 / TICKS)
         return {
             "per_s": jobs / wall,
@@ -220,14 +222,14 @@ def _work(api: Api) -> dict[str, float]:
 
 
 def _of_children() -> float:
-    """Return the CPU seconds of ended child processes, their start included."""
+    """The CPU seconds of ended child processes, their start included."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 @contextlib.contextmanager
 def _waiting(api: Api, polls: int) -> Iterator[Callable[[], dict[str, float]]]:
-    """Start claims that wait. The yielded function submits jobs one by one, and returns how soon each was answered."""
+    """Start claims that wait. The yielded function submits one by one, and returns how soon each was answered."""
     spec = json.dumps({"url": api.url, "phase": "wait", "jobs": WAKES, "connections": polls})
     client = subprocess.Popen(CLIENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert client.stdin, "it is a pipe"

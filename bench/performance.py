@@ -2,9 +2,10 @@
 
     python3 bench/performance.py FILE [--page docs/measurements/performance.md] [--pictures docs/measurements/pictures]
 
-FILE is the output of `python3 bench/run.py --json FILE`. The tables are written between the marks of the page
-(`<!-- begin: NAME -->` and `<!-- end: NAME -->`); the rest does not change. The figures are copied beside the page, as
-performance.json, so that a test can compare both. The pictures need matplotlib (`pip install -e '.[bench]'`).
+FILE is the output of `python3 bench/run.py --json FILE`. The tables are written between the marks of the
+page (`<!-- begin: NAME -->` and `<!-- end: NAME -->`). The figures are copied beside the page, as
+performance.json, so that a test can compare both. The pictures need matplotlib (`pip install -e
+'.[bench]'`).
 """
 
 import argparse
@@ -119,7 +120,7 @@ def noise(run: Run) -> str:
 
 
 def matrix(run: Run, columns: dict[str, str], persistence: str = "off") -> str:
-    """Return the contestants and their figures of some workloads. The best of a column is bold."""
+    """Return the figures of some workloads; the best of a column is bold."""
     known = {row["workload"] for row in run.rows if row["persistence"] == persistence}
     columns = {workload: head for workload, head in columns.items() if workload in known}
     best = {
@@ -174,7 +175,7 @@ def sweep(run: Run, workload: str, head: str) -> str:
 
 
 def settings(run: Run) -> str:
-    """Return the version and the setup of each contestant."""
+    """Return each contestant's version and setup."""
     lines = []
     for name, versions in run.found.get("versions", {}).items():
         shown = ", ".join(f"{package} {version}" for package, version in versions.items())
@@ -224,11 +225,11 @@ PARTS: dict[str, Callable[[Run], str]] = {
     "crash": crash,
     "settings": settings,
 }
-"""The parts of the page, by the name of their marks."""
+"""By the name of their marks."""
 
 
 def rewrite(page: str, run: Run) -> str:
-    """Return the page with the figures of this run. Raises Unusable for an unknown mark."""
+    """Return the page with this run's figures. Raises Unusable for an unknown mark."""
     between = re.compile(r"(<!-- begin: (.+?) -->\n).*?(<!-- end: \2 -->)", re.DOTALL)
     if unknown := {mark[2] for mark in between.finditer(page)} - set(PARTS):
         raise Unusable(f"no part is called {', '.join(sorted(unknown))}: there are {', '.join(PARTS)}")
@@ -246,7 +247,7 @@ def _name(name: str) -> str:
 
 
 def _table(heads: Sequence[str], lines: Sequence[Sequence[str]], left: int = 1, words: int = 0) -> str:
-    """Return a table whose first `left` and last `words` columns are text, and the others figures."""
+    """The first `left` and last `words` columns are text, the others figures."""
     if not lines:
         return NOTHING
     rule = ["---"] * left + ["--:"] * (len(heads) - left - words) + ["---"] * words
@@ -254,7 +255,7 @@ def _table(heads: Sequence[str], lines: Sequence[Sequence[str]], left: int = 1, 
 
 
 def read(path: Path) -> Run:
-    """Read a run that run.py wrote. Raises Unusable for another file or one without figures; and OSError."""
+    """Read a run of run.py. Raises Unusable for another file or one without figures; and OSError."""
     try:
         found = json.loads(path.read_text())
     except ValueError as error:
@@ -267,7 +268,7 @@ def read(path: Path) -> Run:
 
 
 def write(figures: Path, page: Path, pictures: Path) -> list[Path]:
-    """Draw the pictures, then write the page and the figures beside it. Raises Unusable before it writes, and OSError."""
+    """Draw the pictures, then write the page and the figures. Raises Unusable before it writes, and OSError."""
     if importlib.util.find_spec("matplotlib") is None:
         raise Unusable("the pictures want matplotlib: pip install -e '.[bench]'")
     run = read(figures)
@@ -279,7 +280,7 @@ def write(figures: Path, page: Path, pictures: Path) -> list[Path]:
 
 
 def main() -> None:
-    """Write the page, its pictures, and the figures. Exits with 2 and a message if that is not possible."""
+    """Write it all. Exits with 2 and a message if that is not possible."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("file", type=Path, metavar="FILE", help="the figures: what run.py wrote with --json")
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "measurements" / "performance.md")

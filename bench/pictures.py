@@ -13,7 +13,7 @@ SCRIPTS = {"submit": "#56B4E9", "claim": "#E69F00", "complete": "#009E73"}
 """Colours that a colour-blind eye tells apart (Okabe and Ito)."""
 SERIES = (("#000000", "o", "-"), ("#D55E00", "s", "--"), ("#CC79A7", "^", ":"))
 PAPER, INK = "#FCFCFA", "#24292F"
-"""An own background, so that a picture is readable on a light and on a dark page."""
+"""An own background, readable on a light and on a dark page."""
 DRAWN = {
     "backlog": ("The cost of a job against the backlog", "jobs that wait"),
     "finished": ("The cost of a job against the finished jobs kept", "finished jobs kept"),
@@ -63,7 +63,7 @@ def _cell(value: Any) -> str:
 
 
 def draw(found: dict[str, Any], folder: Path) -> list[Path]:
-    """Draw an SVG for each axis that was measured. Needs matplotlib."""
+    """Draw an SVG for each measured axis. Needs matplotlib."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -115,12 +115,12 @@ def _series(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def _share(script: str, row: Row) -> float:
-    """Return one script's share of the CPU time, by the time that it held the server."""
+    """One script's share of the CPU time, by the time that it held the server."""
     return float(row[f"{script}_us"] / sum(row[f"{name}_us"] for name in SCRIPTS))
 
 
 def _bands(axes: "Axes", rows: Sequence[Row], named: bool) -> None:
-    """Stack the shares of the scripts, with their sum above."""
+    """The stacked shares of the scripts, with their sum above."""
     xs = _places([row["x"] for row in rows])
     floor = [0.0] * len(rows)
     for script, colour in SCRIPTS.items():
@@ -136,7 +136,7 @@ def _bands(axes: "Axes", rows: Sequence[Row], named: bool) -> None:
 
 
 def _lines(axes: "Axes", rows: Sequence[Row], named: bool) -> None:
-    """Draw a line for each script, with logarithmic scales."""
+    """A line for each script, with logarithmic scales."""
     xs = _places([row["x"] for row in rows])
     for (script, colour), (_, marker, _) in zip(SCRIPTS.items(), SERIES, strict=True):
         ys = [row["redis_us"] * _share(script, row) for row in rows]
@@ -148,7 +148,7 @@ def _lines(axes: "Axes", rows: Sequence[Row], named: bool) -> None:
 
 
 def _relative(axes: "Axes", series: dict[str, list[Row]], steep: bool) -> None:
-    """Draw each series as a multiple of its own first point."""
+    """Each series as a multiple of its own first point."""
     highest = 1.0
     for (name, rows), (colour, marker, style) in zip(series.items(), SERIES, strict=False):
         ys = [row["relative"] for row in rows]
@@ -166,7 +166,7 @@ def _relative(axes: "Axes", series: dict[str, list[Row]], steep: bool) -> None:
 
 
 def _places(xs: Iterable[float]) -> list[float]:
-    """Return the positions on a logarithmic axis. Zero is drawn a decade before the first positive value."""
+    """Positions on a logarithmic axis; zero is a decade before the first positive value."""
     some = [x for x in xs if x]
     return [x or min(some) / 10 for x in xs]
 

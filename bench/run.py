@@ -2,15 +2,16 @@
 
     python3 bench/run.py [--quick] [--json FILE] [--only NAME …] [--workloads NAME …] [--rounds 3] [--server redis|valkey]
 
-Needs Python 3.11 with pip, a redis-server on the PATH (else it uses Valkey from a wheel), and node with npm for BullMQ. It makes
-an environment for each contestant, in `.bench` (`--environments FOLDER`), with the latest releases; delete it to update them.
-Each contestant is a program in `bench/peers/`, set up as its own documentation recommends for throughput; all have the same
-payload, keep results where they can, and reach the same server over TCP. The rounds are interleaved: all contestants do a
-phase before any does the next, without persistence and with a file that is synced every second. A figure is the median of its
-rounds. `--quick` is one round without persistence, of fewer jobs, in two minutes; the whole takes half an hour.
+Needs Python 3.11 with pip, a redis-server on the PATH (else it uses Valkey from a wheel), and node with npm
+for BullMQ. It makes an environment for each contestant, in `.bench` (`--environments FOLDER`), with the
+latest releases; delete it to update them. Each contestant is set up as its own documentation recommends for
+throughput; all have the same payload, keep results where they can, and reach the same server over TCP. The
+rounds are interleaved: all contestants do a phase before any does the next, without persistence and with a
+file that is synced every second. Figures are medians. `--quick` is one short round without persistence, in
+two minutes; the whole takes half an hour.
 
-Run nothing else meanwhile. A second run with the same environments waits until the first one has ended. Ctrl-C ends it, and
-prints the figures so far.
+Run nothing else meanwhile. A second run with the same environments waits for the first one. Ctrl-C ends it,
+and prints the figures so far.
 """
 
 import argparse
@@ -40,7 +41,9 @@ BUSY = 0.5
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Make missing environments, run, and print the table. Returns 1 without any contestant, 2 for wrong arguments, 130 when interrupted."""
+    """Make missing environments, run, and print the table. Returns 1 without any contestant, 2 for wrong
+    arguments, 130 when interrupted.
+    """
     asked = _parser().parse_args(words)
     try:
         contestants = named(asked.only)
@@ -62,7 +65,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _check(asked: argparse.Namespace) -> None:
-    """Check the arguments. Raises ValueError with a message for the user."""
+    """Raises ValueError with a message for the user."""
     if asked.json not in (None, "-"):
         path = Path(asked.json)
         if (
@@ -136,9 +139,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _prepare(folder: Path, contestants: Sequence[Contestant]) -> dict[str, str]:
-    """Make the environments, and run in that of Sublet. Returns the reasons of those that could not be made, by name.
+    """Make the environments. Return the reasons of those that could not be made, by name.
 
-    Does not return in another environment: the command starts again in the right one.
+    Does not return outside Sublet's own environment: the command starts again there.
     """
     ours = folder / "sublet"
     if LEFT_OUT in os.environ:

@@ -2,10 +2,11 @@
 
     python3 bench/scaling.py [--seeds N] [--only LOAD …] [--pictures DIR] [--json FILE]
 
-The real scripts run on fakeredis; callers, ticks and summoned workers are simulated (tests/support/simulated_pool.py, tests/support/pool_loads.py). All
-times are virtual: a seed gives the same figures everywhere. The ideal is a fleet that starts each job when it is submitted, or
-as soon as the pool's `max` workers can, with workers that start and stop at once. Figures are medians over the seeds (5), and
-in brackets the worst; pictures are of the first seed.
+The real scripts run on fakeredis; callers, ticks and summoned workers are simulated
+(tests/support/simulated_pool.py, tests/support/pool_loads.py): a seed gives the same figures everywhere.
+The ideal fleet starts each job at once, or as soon as the pool's `max` workers can, with workers that start
+and stop at once. Figures are medians over the seeds (5), and in brackets the worst; pictures are of the
+first seed.
 """
 
 import argparse
@@ -40,7 +41,7 @@ COLUMNS: dict[str, Callable[[Trace], float]] = {
     "ideal": lambda t: t.ideal,
     "cost ×": lambda t: t.cost / t.ideal,
 }
-"""The columns of the table. `called back`: a worker left, and within 5 s another one was summoned."""
+"""`called back`: a worker left, and within 5 s another one was summoned."""
 PICTURES = {
     "loads": ("Workers against what waits", ("burst", "burst, patient", "trickle", "steady", "ramp", "stop")),
     "troubles": (
@@ -137,7 +138,7 @@ def _panel(axes: "Axes", name: str, trace: Trace) -> None:
 
 
 def _steps(trace: Trace, figure: Callable[[Row], int]) -> tuple[list[float], list[int]]:
-    """Return the points where a figure changes, and the last one; of points too close to be seen, the highest."""
+    """The points where a figure changes, and the last one; of points too close to be seen, the highest."""
     seen = [row for row in trace.rows if _first(trace) <= row.at / 1000 <= _last(trace)]
     n = -(-len(seen) // POINTS)
     rows = [max(seen[i : i + n], key=figure) for i in range(0, len(seen), n)]

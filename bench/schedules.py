@@ -2,20 +2,20 @@
 
     python3 bench/schedules.py [--json] [--seconds 30] [--server redis|valkey]
 
-Starts its own servers (Valkey from the wheel; Redis where `redis-server` is on the PATH), persistence off. All clocks are this
-machine's.
+Starts its own servers (Valkey from the wheel; Redis if on the PATH), persistence off.
 
-- late_idle, late_busy, late_full, late_ticks: twenty schedules of `every=1`, and how many ms after its occurrence each job was queued
-  (`fired`) and claimed (`started`): with an idle worker; with one that drains jobs of 20 ms in a hundred
-  slots all the time; with one whose slots are all taken, so that no job can start; without any worker, by
-  `sublet tick --every 1`. Each occurrence must have exactly one job.
-- late_new: a schedule that is put within a second of its first occurrence, while a worker waits for something else; ten of them.
-- tick: the time of a tick on Redis with 10,000 schedules of which none is due (ms, the mean of fifty), and its longest call.
-- all_due: 10,000 schedules whose occurrences come at the same moment, fired by one tick; its longest call.
-- ticks: a hundred ticks at once, each with its own connection, on 5,000 expired leases: each must be reaped once.
+- late_idle, late_busy, late_full, late_ticks: twenty schedules of `every=1`; ms from each occurrence until
+its job was queued (`fired`) and claimed (`started`): with an idle worker; with one that drains jobs of 20
+ms in a hundred slots; with one whose slots are all taken; by `sublet tick --every 1` without any worker.
+Each occurrence must have exactly one job.
+- late_new: ten schedules put within a second of their first occurrence, while a worker waits.
+- tick: a tick on Redis with 10,000 schedules of which none is due (ms, the mean of fifty), and its longest
+call.
+- all_due: 10,000 schedules due at the same moment, fired by one tick; its longest call.
+- ticks: a hundred ticks at once on 5,000 expired leases: each must be reaped once.
 
-The longest call is that of Redis's slow log: for that time no other client was served. Other work on the machine can only make it
-longer, so the round with the shortest longest call counts, of five.
+The longest call is that of Redis's slow log. Other work can only make it longer, so the round with the
+shortest one counts, of five.
 """
 
 import argparse
@@ -101,7 +101,7 @@ async def _all(url: str, seconds: int) -> dict[str, float]:
 
 
 async def _none_due(site: Site) -> dict[str, float]:
-    """Measure 10,000 schedules of which none is due."""
+    """10,000 schedules of which none is due."""
     await site.put([f"many-{i}" for i in range(MANY)], Recurrence(cron="0 0 1 1 *"), None)
     site.measure()
     done, rounds = TickSummary(), 50
@@ -112,7 +112,7 @@ async def _none_due(site: Site) -> dict[str, float]:
 
 
 async def _all_due(site: Site) -> dict[str, float]:
-    """Measure 10,000 schedules that have been due for a second."""
+    """10,000 schedules that have been due for a second."""
     await site.put([f"many-{i}" for i in range(MANY)], Recurrence(every=3600), site.now() - 1000)
     site.measure()
     done, began = TickSummary(), time.perf_counter()
@@ -128,7 +128,7 @@ async def _all_due(site: Site) -> dict[str, float]:
 
 
 async def _many_ticks(site: Site) -> dict[str, float]:
-    """Measure 5,000 expired leases, and a hundred ticks."""
+    """5,000 expired leases, and a hundred ticks."""
     await site.store.submit(
         [site.store.operations.submission("noop", b"{}", "slots", "") for _ in range(ENDED)]
     )

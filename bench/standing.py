@@ -1,7 +1,4 @@
-"""A database with a standing load of jobs, and the measurement of additional work. Used by `growth.py`.
-
-The real scripts create the standing load, in calls of 200 jobs.
-"""
+"""A database with a standing load of jobs, and the measurement of additional work, for `growth.py`."""
 
 import asyncio
 import random
@@ -24,10 +21,10 @@ from sublet.store.store import Store
 T = TypeVar("T")
 
 CHUNK, LOOPS, NAMED = 1000, 2, 32
-"""Jobs submitted and then drained at a time; claims in flight, as in a worker; queues that one claim names at most."""
+"""Jobs submitted and then drained at a time; claims in flight; the most queues that one claim names."""
 CHUNK_BYTES = 8 * 1024 * 1024
 KEPT = 10_000
-"""Finished jobs that are kept if they are not measured: below the default, so that the steady state is reached soon."""
+"""Finished jobs that are kept if they are not measured: few, so that the steady state is reached soon."""
 PATIENCE = 60.0
 """Seconds within which a chunk must be drained."""
 NOTED = 50
@@ -37,7 +34,7 @@ DAY = 86_400_000
 
 @dataclass(frozen=True)
 class Load:
-    """The measured work: jobs that are submitted and drained in chunks, so that the standing load does not change."""
+    """The measured work: jobs submitted and drained in chunks, so that the standing load does not change."""
 
     jobs: int
     size: int = 200
@@ -46,7 +43,9 @@ class Load:
     mixed: bool = False
     """A call submits to 200 of the queues and a claim names 32; otherwise a chunk uses one random queue."""
     kept: int = KEPT
-    """Finished jobs before the work, and during it unless there are some to `spare`: each completion deletes one."""
+    """Finished jobs before the work, and during it unless there are some to `spare`: each completion deletes
+    one.
+    """
     spare: int = 0
     fresh: bool = False
     """Begin each chunk with an empty event stream."""
@@ -82,7 +81,7 @@ class Site:
             self.kept, self._revision = kept, self._revision + 1
 
     async def keep(self, kept: int) -> None:
-        """Set how many finished jobs are kept, and delete those above the limit."""
+        """The same, and delete those above the limit."""
         await self.limit(kept)
         while (await self.store.run(verbs.prune(self.base, limit=verbs.BATCH)))[1]:
             pass
@@ -102,7 +101,7 @@ class Site:
         await self.drain(queues, cycle([names[i : i + NAMED] for i in range(0, queues, NAMED)]))
 
     async def finish(self, jobs: int, rules: Callable[[], str] = str) -> None:
-        """Submit and complete jobs, and record the memory of the finished ones."""
+        """Submit and complete jobs, and record their memory."""
         before = self._memory()
         for start in range(0, jobs, CHUNK):
             await self.work(Load(min(CHUNK, jobs - start), rules=rules))
@@ -124,7 +123,7 @@ class Site:
         )
 
     async def work(self, load: Load) -> tuple[float, float]:
-        """Do the work. Return the seconds of its submits and of its drain."""
+        """Return the seconds of the work's submits and of its drain."""
         submitting = draining = 0.0
         for _ in range(max(1, load.jobs // load.chunk)):
             names, windows = _names(load)
@@ -139,7 +138,9 @@ class Site:
         return submitting, draining
 
     async def drain(self, jobs: int, windows: Iterator[list[str]]) -> None:
-        """Claim and complete so many jobs, each completion in the same round trip as the next claim, as a worker does."""
+        """Claim and complete so many jobs, each completion in the same round trip as the next claim, as a
+        worker does.
+        """
         left = [jobs]
         async with asyncio.timeout(PATIENCE):
             await asyncio.gather(*(self._loop(left, windows) for _ in range(LOOPS)))
@@ -166,7 +167,9 @@ class Site:
         return verbs.claim(self.base, claim_id=claim_id, worker="bench", lease=lease, n=n, queues=queues)
 
     async def measure(self, load: Load) -> dict[str, float]:
-        """Do the work. Return µs per job by script, in total, and on the caller's clock; and the longest holds in ms."""
+        """Do the work. Return µs per job by script, in total, and on the caller's clock; and the longest holds
+        in ms.
+        """
         await self.keep(load.kept)
         if load.spare:
             await self.limit(load.kept + load.spare)
@@ -189,7 +192,9 @@ class Site:
         }
 
     async def hold(self, rounds: int, pid: int) -> dict[str, list[float]]:
-        """Measure how long full batches hold the server, one at a time: ms of CPU per call, so that other load does not count."""
+        """How long full batches hold the server, one at a time: ms of CPU per call, so that other load does
+        not count.
+        """
         held: dict[str, list[float]] = {}
 
         async def timed(name: str, call: Call[T]) -> T:
@@ -209,7 +214,7 @@ class Site:
         return held
 
     async def read(self, rounds: int) -> dict[str, float]:
-        """Measure an operator's reads: ms on Redis, and ms until the answer arrives."""
+        """An operator's reads: ms on Redis, and ms until the answer arrives."""
         found: dict[str, list[float]] = {}
         plans: dict[str, Callable[[], Plan[Any]]] = {
             "stats": self.store.operations.stats,
@@ -233,7 +238,7 @@ class Site:
 
 
 class Watch:
-    """Reads from the server its CPU time between two moments, and the µs of each script call (from its slow log)."""
+    """The server's CPU time between two moments, and the µs of each script call (from its slow log)."""
 
     def __init__(self, site: Site) -> None:
         self.raw = site.raw
@@ -270,7 +275,7 @@ class Watch:
 
 
 def _on_cpu(pid: int) -> int:
-    """Return the CPU time of a process in ns, on Linux; elsewhere the clock."""
+    """A process's CPU time in ns, on Linux; elsewhere the clock."""
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
     except OSError:

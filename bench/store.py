@@ -1,8 +1,9 @@
-"""Measure the store: memory per job, jobs per second through the scripts and through one worker, and the longest hold of Redis.
+"""Measure the store: memory per job, jobs per second through the scripts and through one worker, and the
+longest hold of Redis.
 
     python3 bench/store.py [--json] [--jobs 100000] [--rounds 3]
 
-Starts its own servers (Valkey from the wheel; Redis where `redis-server` is on the PATH), persistence off, and prints medians.
+Starts its own servers (Valkey from the wheel; Redis if on the PATH), persistence off, and prints medians.
 The machine's other load shows in the spread: compare figures of one run.
 """
 
@@ -125,7 +126,7 @@ async def _submit(store: Store, base: str, batches: list[list[Submission]]) -> N
 
 
 async def _drain(store: Store, base: str) -> None:
-    """Complete the jobs of the last claim in the same round trip as the next claim, as a worker does."""
+    """Complete a claim's jobs in the same round trip as the next claim, as a worker does."""
     done: list[Completion] = []
     while True:
         call = _claim(base, BATCH)
@@ -145,7 +146,9 @@ def _claim(base: str, n: int, lease: float = 30) -> Call[Any]:
 
 
 async def _holds(url: str) -> dict[str, float]:
-    """Measure how long each script holds Redis with a full batch among 50,000 other jobs: p50 and longest of thirty calls, in ms."""
+    """How long a full batch of each script holds Redis among 50,000 other jobs: p50 and longest of thirty
+    calls, in ms.
+    """
     settings = Settings(redis_url=url, timeout=10)
     raw, store = connect_sync(settings), Store(settings)
     raw.flushall()

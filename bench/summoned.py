@@ -1,7 +1,7 @@
 """Measure the time from a submit to the start of its task if no worker runs and `sublet dev` summons one.
 
-Each round waits until no worker is left, submits one job with a plain call of the script, and reads in the job's result when its
-function began. One clock: all of it runs on this machine.
+Each round waits until no worker is left, submits one job with a plain call of the script, and reads in the
+job's result when its function began.
 
     python3 bench/summoned.py [--rounds 20]
 """
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def _round(client: SyncClient, task: str) -> float:
-    """Submit one job without a worker. Return the seconds until its function began."""
+    """Return the seconds from the submit until its function began."""
     until = time.monotonic() + SECONDS
     while client.workers():
         if time.monotonic() > until:

@@ -2,15 +2,15 @@
 
     python3 bench/waking.py [--json] [--jobs 30] [--seconds 30] [--workers 1,10,50]
 
-Per server (Valkey from the wheel; Redis where `redis-server` is on the PATH; both started here, persistence off), with 1, 10
-and 50 idle workers of one slot, each with its own connections:
+Per server (Valkey from the wheel; Redis if on the PATH; persistence off), with 1, 10 and 50 idle workers of
+one slot, each with its own connections:
 
-- due: jobs submitted one at a time with a delay of 3 s; from the moment at which each is due, by the server's clock, to the start
-  of its task;
-- submit: jobs submitted one at a time to an idle queue; from just before the submit to the start of the task;
-- idle: `sublet work` processes with 1 slot and with 100; all commands that they send, counted with MONITOR.
+- due: jobs with a delay of 3 s, one at a time; from the due time, by the server's clock, to the start of
+the task;
+- submit: jobs submitted one at a time to an idle queue; from the submit to the start of the task;
+- idle: `sublet work` with 1 slot and with 100; all commands that they send, counted with MONITOR.
 
-All processes share this machine: if it is busy, the p99 describes it rather than Sublet.
+If this machine is busy, the p99 describes it rather than Sublet.
 """
 
 import argparse
@@ -91,7 +91,7 @@ def _server(binary: str | None) -> Iterator[EmbeddedServer]:
 
 
 async def _latencies(url: str, crews: list[int], jobs: int) -> dict[str, float]:
-    """Measure due jobs with all groups of workers at once, each in its own namespace, and submits one group at a time."""
+    """Due jobs with all groups of workers at once, each in its own namespace; submits one group at a time."""
     due = await asyncio.gather(*(_with_crew(url, count, _due, jobs) for count in crews))
     found: dict[str, float] = {}
     for count, late in zip(crews, due, strict=True):
@@ -102,7 +102,6 @@ async def _latencies(url: str, crews: list[int], jobs: int) -> dict[str, float]:
 
 
 async def _with_crew(url: str, count: int, measure: Any, jobs: int) -> list[float]:
-    """Run a measurement with so many idle workers."""
     settings = Settings(redis_url=url, namespace=f"waking-{count}-{measure.__name__}", timeout=10)
     client, sources = Client(settings), [Store(settings) for _ in range(count)]
     crew = [Worker(app, source, WorkerConfig(queues=["default"], slots=1, grace=0.0)) for source in sources]
@@ -162,7 +161,7 @@ def _spread(name: str, values: list[float]) -> dict[str, float]:
 
 
 def _idle(url: str, slots: int, seconds: float) -> dict[str, float]:
-    """Return the commands per second that an idle worker process sends."""
+    """Return the commands per second of an idle worker process."""
     env = {
         **os.environ,
         "PYTHONPATH": str(ROOT),

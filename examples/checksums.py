@@ -2,8 +2,8 @@
 
     python3 -m examples.checksums FOLDER
 
-It runs its own worker and ends after the last job. The key of a job is the file's path, so two concurrent
-runs share the work, and one finishes it if the other is killed.
+It runs its own worker and ends after the last job. A job's key is the file's path: two concurrent runs
+share the work, and one finishes it if the other is killed.
 """
 
 import asyncio

@@ -3,7 +3,7 @@
     python3 -m examples.convert FILE…
 
 It runs its own worker and ends after the last job. A file name is always one argument: never an option or
-part of the script. When the worker is killed, its programs are killed too, and the jobs run again.
+part of the script. When the worker is killed, its programs die too, and the jobs run again.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""arq: jobs at a time on one event loop. It polls: its default of 0.5 s would hold it to 1,000 jobs/s or so."""
+"""arq: jobs at a time on one event loop. Its default poll of 0.5 s would hold it to about 1,000 jobs/s."""
 
 import asyncio
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ async def submit_slow(n: int) -> None:
 
 
 async def submit_bulk(numbers: Sequence[int]) -> None:
-    """Submit them concurrently, because there is no bulk call."""
+    """Submit them concurrently: there is no bulk call."""
 
     async def lane(numbers: Sequence[int]) -> None:
         for n in numbers:
@@ -65,7 +65,7 @@ async def submit_bulk(numbers: Sequence[int]) -> None:
 
 
 def work() -> None:
-    """Work until SIGTERM, as `arq` on the command line does, on uvloop."""
+    """Work until SIGTERM, as its command line does, on uvloop."""
     asyncio.set_event_loop((loop_factory() or asyncio.new_event_loop)())
     Worker([noop, slow], redis_settings=CONNECTION, max_jobs=SLOTS, poll_delay=POLL, log_results=False).run()
 

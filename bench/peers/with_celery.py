@@ -1,4 +1,4 @@
-"""Celery: a worker of its command line with forked processes, or with threads (BENCH_VARIANT=threads); keeps results."""
+"""Celery: its command line's worker with forked processes, or threads (BENCH_VARIANT=threads); keeps results."""
 
 import os
 import sys
@@ -58,7 +58,7 @@ def ready() -> None:
 
 
 def work() -> None:
-    """Become Celery's own command line, which works until SIGTERM."""
+    """Become Celery's own command line, until SIGTERM."""
     os.chdir(Path(__file__).parent)
     options = ["--pool", POOL, "--concurrency", str(CONCURRENCY), "--loglevel", "WARNING", *LEAN]
     os.execv(sys.executable, [sys.executable, "-m", "celery", "-A", "with_celery", "worker", *options])

@@ -1,4 +1,5 @@
-"""Dramatiq: one worker process of its command line, or one per core, its default (BENCH_VARIANT=processes); keeps results."""
+"""Dramatiq: its command line with one worker process, or one per core, its default (BENCH_VARIANT=processes);
+keeps results."""
 
 import os
 import sys
@@ -17,7 +18,8 @@ PROCESSES = str(os.cpu_count()) if os.environ.get("BENCH_VARIANT") == "processes
 THREADS = "2"
 """Faster than 8, the default: the threads of a process share one interpreter."""
 TUNED = {"dramatiq_queue_prefetch": "100"}
-"""Twice as fast as the default, two messages per thread: a worker that has so many sleeps before it asks for more."""
+"""Twice as fast as the default, two messages per thread: a worker with so many sleeps before it asks for more.
+"""
 SUBMITTERS = 4
 SETTINGS = (
     f"{PROCESSES} process(es) of {THREADS} threads, dramatiq_queue_prefetch=100; JSON, results kept 10 min (defaults); "
@@ -61,7 +63,7 @@ def submit_some(numbers: Sequence[int]) -> None:
 
 
 def work() -> None:
-    """Become Dramatiq's own command line, which works until SIGTERM."""
+    """Become Dramatiq's own command line, until SIGTERM."""
     options = ["--processes", PROCESSES, "--threads", THREADS, "--path", str(Path(__file__).parent)]
     command = [sys.executable, "-m", "dramatiq", "with_dramatiq", *options]
     os.execve(sys.executable, command, {**os.environ, **TUNED})

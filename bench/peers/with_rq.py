@@ -1,4 +1,5 @@
-"""RQ: a worker that runs its jobs in its own process, one at a time (SimpleWorker), or forks for each (BENCH_VARIANT=fork)."""
+"""RQ: a worker that runs its jobs itself, one at a time (SimpleWorker), or forks for each
+(BENCH_VARIANT=fork)."""
 
 import os
 import time

@@ -11,7 +11,7 @@ from saq.queue.redis import RedisQueue
 from work import SLOTS, URL, finished, loop_factory, main, tally, text
 
 CONCURRENT = 20
-"""Submits at a time in bulk: its `max_concurrent_ops` by default, and faster than more."""
+"""Submits at a time in bulk: its default `max_concurrent_ops`, faster than more."""
 SETTINGS = (
     f"concurrency {SLOTS}, max_concurrent_ops the same in the worker; orjson; a pool with room for all connections; uvloop; "
     f"ttl 600 s (default); no bulk call: {CONCURRENT} submits at a time (default max_concurrent_ops)"
@@ -72,7 +72,7 @@ async def submit_bulk(numbers: Sequence[int]) -> None:
 
 
 def work() -> None:
-    """Work until SIGTERM, as `saq` on the command line does, on uvloop."""
+    """Work until SIGTERM, as its command line does, on uvloop."""
 
     async def run() -> None:
         ours = queue(SLOTS)

@@ -8,7 +8,7 @@ from streaq import Worker
 from work import URL, finished, main, tally, text
 
 CONCURRENCY = int(os.environ.get("BENCH_SLOTS", "16"))
-"""Concurrent jobs. Its own default, which is faster than a hundred."""
+"""Its own default of concurrent jobs, faster than a hundred."""
 BATCH = 100
 """Jobs of a call of `enqueue_many`: faster than a thousand."""
 SETTINGS = (

@@ -1,4 +1,5 @@
-"""Sublet: `sublet work` with tasks on its event loop, or (BENCH_VARIANT=plain) with plain functions in child processes."""
+"""Sublet: `sublet work` with tasks on its event loop, or (BENCH_VARIANT=plain) plain functions in child
+processes."""
 
 import asyncio
 import os
@@ -66,7 +67,7 @@ async def submit_one(n: int) -> None:
 
 
 async def submit_bulk(numbers: Sequence[int]) -> None:
-    """Submit thousands at a time: the client makes batches of them."""
+    """Submit thousands at a time: the client makes batches."""
     for start in range(0, len(numbers), CHUNK):
         await app.client.submit_all([noop.job(n, text(n)) for n in numbers[start : start + CHUNK]])
 
@@ -77,7 +78,7 @@ async def submit_slow(n: int) -> None:
 
 
 def work() -> None:
-    """Become the worker that the command line starts."""
+    """Become the command line's worker."""
     slots = [] if PLAIN else ["--slots", str(SLOTS)]
     os.environ |= {"PYTHONPATH": os.pathsep.join(sys.path), "SUBLET_REDIS_URL": URL}
     os.execv(sys.executable, [sys.executable, "-m", "sublet", "work", "with_sublet:app", *slots, "--quiet"])

@@ -1,4 +1,4 @@
-"""Sublet over HTTP: one `sublet serve`, and `sublet work --source` and submits, all through it."""
+"""Sublet over HTTP: one `sublet serve`; `sublet work --source` and submits go through it."""
 
 import json
 import os
@@ -17,7 +17,7 @@ _served: list["subprocess.Popen[str]"] = []
 
 
 def serve() -> str:
-    """Start the API on a free port, and return its URL when it answers."""
+    """Start the API on a free port; return its URL when it answers."""
     command = [sys.executable, "-m", "sublet", "serve", "--port", "0", "--json"]
     process = subprocess.Popen(
         command, env={**os.environ, "SUBLET_REDIS_URL": URL}, stdout=subprocess.PIPE, text=True
@@ -53,7 +53,7 @@ async def submit_one(n: int) -> None:
 
 
 async def submit_bulk(numbers: Sequence[int]) -> None:
-    """Submit thousands at a time: the client makes batches of them."""
+    """Submit thousands at a time: the client makes batches."""
     for start in range(0, len(numbers), CHUNK):
         await _source[0].submit([noop.job(n, text(n)) for n in numbers[start : start + CHUNK]])
 
@@ -64,7 +64,7 @@ async def submit_slow(n: int) -> None:
 
 
 def work() -> None:
-    """Serve, and run the worker that the command line starts."""
+    """Serve, and run the command line's worker."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "SUBLET_SOURCE": serve()}
     command = [sys.executable, "-m", "sublet", "work", "with_sublet:app", "--slots", str(SLOTS), "--quiet"]
     worker = subprocess.Popen(command, env=env)

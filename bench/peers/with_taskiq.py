@@ -1,4 +1,4 @@
-"""taskiq on a Redis stream, the broker of taskiq-redis that acknowledges, with its result backend."""
+"""taskiq on a Redis stream, with the acknowledging broker and result backend of taskiq-redis."""
 
 import asyncio
 import os
@@ -55,7 +55,7 @@ async def submit_slow(n: int) -> None:
 
 
 async def submit_bulk(numbers: Sequence[int]) -> None:
-    """Submit them concurrently, because there is no bulk call."""
+    """Submit them concurrently: there is no bulk call."""
 
     async def lane(numbers: Sequence[int]) -> None:
         for n in numbers:
@@ -65,7 +65,7 @@ async def submit_bulk(numbers: Sequence[int]) -> None:
 
 
 def work() -> None:
-    """Become the worker that the command line starts; it takes uvloop when that is installed."""
+    """Become the command line's worker; it takes uvloop if installed."""
     here = os.path.dirname(os.path.abspath(__file__))
     command = [
         sys.executable,

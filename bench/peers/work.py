@@ -1,7 +1,5 @@
-"""The shared part of all contestants: the work, the tally of starts, and the command line.
-
-A contestant's program calls `main` with its functions to submit and to work. Needs only the standard library.
-"""
+"""The shared part of all contestants' programs, which call `main`: work, tally, command line. Needs only the
+standard library."""
 
 import asyncio
 import importlib.metadata
@@ -22,14 +20,12 @@ SLOTS = int(os.environ.get("BENCH_SLOTS", "100"))
 PAYLOAD = 200
 """Bytes of a job's arguments as JSON: `{"n": 7, "text": "xxx…"}`."""
 ENTRY = struct.Struct("<qq")
-"""An entry of the tally: a job's number, and the machine's monotonic clock in ns."""
+"""A job's number, and the machine's monotonic clock in ns."""
 POLL, PAUSE = 0.001, 0.005
-"""Seconds between two checks for a start, and from a start to the next submit.
-
-A millisecond is the resolution of the timers of uvloop and Node: with less, a loop would not sleep, and occupy a core.
-"""
+"""Seconds between two checks for a start, and from a start to the next submit. With less than a millisecond,
+the timers' resolution in uvloop and Node, a loop would occupy a core."""
 PATIENCE = float(os.environ.get("BENCH_PATIENCE", "60"))
-"""Maximum seconds of `latency`: jobs that are not sent by then are left out."""
+"""Maximum seconds of `latency`: jobs not sent by then are left out."""
 
 _TEXT = "x" * PAYLOAD
 _ROOM = PAYLOAD - len('{"n": , "text": ""}')
@@ -42,12 +38,12 @@ def text(n: int) -> str:
 
 
 def tally(n: int) -> None:
-    """Note that job `n` has started: the first line of every handler."""
+    """Note the start of job `n`: the first line of every handler."""
     _note("BENCH_TALLY", n)
 
 
 def finished(n: int) -> None:
-    """Note that job `n` has come to its end: the last line of the slow handler."""
+    """Note the end of job `n`: the last line of the slow handler."""
     _note("BENCH_FINISHED", n)
 
 
@@ -69,11 +65,11 @@ def main(
     ready: Callable[[], Any] | None = None,
     close: Callable[[], Any] | None = None,
 ) -> None:
-    """Run the command line.
+    """Run the command line. All callables are plain, or all are async, on uvloop if it is installed.
 
-    All callables are plain or async functions, all of a program alike; async ones run on one loop of uvloop's, if it is there.
-    `submit_one(n)` and `submit_slow(n)` submit one job and return when it is acknowledged, `submit_bulk(numbers)` submits all of
-    them the fastest way. `ready` opens the connection (a PING); its time and that of `close` do not count. `worker` works until SIGTERM.
+    `submit_one(n)` and `submit_slow(n)` return when the job is acknowledged, `submit_bulk(numbers)` submits
+    the fastest way. `ready` opens the connection (a PING); its time and that of `close` do not count.
+    `worker` works until SIGTERM.
     """
     command, *rest = sys.argv[1:]
     if command == "versions":
@@ -103,7 +99,7 @@ def _version(package: str) -> str:
 
 
 def _commit() -> dict[str, str]:
-    """Return the commit of this checkout, if git has one."""
+    """This checkout's commit, if git has one."""
     command = ["git", "-C", os.path.dirname(os.path.abspath(__file__)), "rev-parse", "--short", "HEAD"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
@@ -170,7 +166,7 @@ async def _submit_async(
 
 
 def _latency(submit: Callable[[int], Any], numbers: range, ready: Any, close: Any) -> list[int]:
-    """Submit one job at a time, each a pause after the start of the last one. Return when each was sent, in ns."""
+    """Submit one job at a time, each a pause after the last start. Return when each was sent, in ns."""
     if ready:
         ready()
     sent: list[int] = []
@@ -209,7 +205,7 @@ async def _latency_async(submit: Callable[[int], Any], numbers: range, ready: An
 
 
 def _started() -> int:
-    """Return the size of the tally in bytes."""
+    """The size of the tally in bytes."""
     try:
         return os.stat(os.environ["BENCH_TALLY"]).st_size
     except FileNotFoundError:
