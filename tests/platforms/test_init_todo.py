@@ -149,7 +149,9 @@ def test_existing_requirements_get_a_hint_about_the_wheel(steps_of, project):
     assert steps[0] == f"pip wheel --no-deps -w . {ROOT}"
 
 
-@pytest.mark.parametrize("name", ["jobs.py", "functions.py", "jobs/sublet/__init__.py", "functions/mine.py"])
+@pytest.mark.parametrize(
+    "name", ["sublet.py", "sublet_functions.py", "sublet/__init__.py", "sublet_functions/mine.py"]
+)
 def test_modules_that_have_the_names_of_ours_are_warned_of(name, steps_of, project):
     (project / name).parent.mkdir(exist_ok=True)
     (project / name).write_text("")
@@ -160,12 +162,13 @@ def test_modules_that_have_the_names_of_ours_are_warned_of(name, steps_of, proje
 
 def test_an_app_in_a_module_with_the_name_of_ours_is_warned_of(steps_of):
     assert any(
-        line.startswith("rename functions:") for line in steps_of("compose", "--app", "functions.mine:app")[0]
+        line.startswith("rename sublet_functions:")
+        for line in steps_of("compose", "--app", "sublet_functions.mine:app")[0]
     )
 
 
 def test_folders_without_python_hide_nothing(steps_of, project):
-    (project / "functions").mkdir()
-    (project / "functions" / "main.js").write_text("")
+    (project / "sublet").mkdir()
+    (project / "sublet" / "main.js").write_text("")
     assert not [line for line in steps_of("compose")[0] if line.startswith("rename ")]
     assert not init_steps.hidden(ROOT, "tasks"), "the checkout's own"
