@@ -1,1 +1,1 @@
-"""Running one attempt: on the event loop, in a child process, in a thread."""
+"""Runs one attempt."""

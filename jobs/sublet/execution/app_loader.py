@@ -1,4 +1,4 @@
-"""Loads the app that the command line or the environment names; errors are one line."""
+"""Loads the app; errors are one line."""
 
 import importlib
 import os
@@ -16,7 +16,7 @@ INSTALLED = {"site-packages", "dist-packages"}
 
 
 def load_app(target: str) -> App:
-    """Load the app at MODULE:APP, or the only app of MODULE. The current folder is first on the path. Raises
+    """Load the app at MODULE:APP, or the only app of MODULE, with the current folder first on the path. Raises
     Invalid.
     """
     name, _, attribute = target.partition(":")
@@ -44,7 +44,7 @@ def load_app(target: str) -> App:
 
 
 def target_of(target: str) -> str:
-    """The full name MODULE:APP of a loaded app; it identifies the owner of the app's schedules."""
+    """MODULE:APP of a loaded app, the owner of its schedules."""
     name, _, attribute = target.partition(":")
     if attribute:
         return target
@@ -82,7 +82,6 @@ def _why(name: str, error: BaseException) -> str:
 
 
 def _location(error: BaseException) -> str:
-    """The last frame in the current folder, else the last frame."""
     frames = [
         frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename
     ]

@@ -1,4 +1,4 @@
-"""One attempt at a job: its state while it runs, and its ending by result or exception."""
+"""One attempt at a job, and its ending."""
 
 import asyncio
 import time
@@ -13,18 +13,17 @@ from sublet.tasks.program import ProgramFailed
 
 
 class Why(StrEnum):
-    """Why a worker stops an attempt before its end."""
+    """Why a worker stops an attempt."""
 
     TIMED_OUT = "timed_out"
     CANCELLED = "cancelled"
     LOST = "lost"
     """Another worker has the lease, or the job has ended: the outcome is ignored."""
     STOPPING = "stopping"
-    """The job is released."""
 
 
 class UnknownTask(JobsError):
-    """This worker's code lacks the task, or the payload is of another version."""
+    """This worker lacks the task, or the payload is of another version."""
 
 
 def unfit(error: Invalid) -> UnknownTask:
@@ -33,13 +32,11 @@ def unfit(error: Invalid) -> UnknownTask:
 
 
 class Crashed(JobsError):
-    """The child process that ran the task died."""
+    """The task's child process died."""
 
 
 class Ended(Exception):
-    """A task ended without a result: in a child process, or by an exception that must not pass through the
-    event loop.
-    """
+    """A task ended without a result: in a child process, or by an exception that must not pass the event loop."""
 
     def __init__(self, ending: Ending) -> None:
         super().__init__(type(ending).__name__)
@@ -47,10 +44,9 @@ class Ended(Exception):
 
 
 class Unsent:
-    """Unsent reports of a task, the latest of each kind.
+    """The latest unsent report of each kind.
 
-    Not part of the attempt: a reference cycle would cost the garbage collector as much as all other work
-    for a job.
+    A reference cycle with the attempt would cost the garbage collector as much as all other work for a job.
     """
 
     progress = checkpoint = log = b""
@@ -59,7 +55,7 @@ class Unsent:
         self._notify = notify
 
     def add(self, news: News, body: bytes) -> None:
-        """Keep a report until it is sent. Safe from any thread."""
+        """Keep a report. Safe from any thread."""
         if news is News.PROGRESS:
             self.progress = body
         elif news is News.CHECKPOINT:
@@ -93,7 +89,7 @@ class Attempt:
         return note
 
     def put_back(self, note: Note) -> None:
-        """Keep an unsent note, unless there is a newer one."""
+        """Keep an unsent note without a newer one."""
         unsent = self.unsent
         unsent.checkpoint = unsent.checkpoint or note.checkpoint
         unsent.log = unsent.log or note.log
@@ -106,13 +102,13 @@ class Attempt:
             self.running.cancel()
 
     def cancel_again(self) -> None:
-        """Cancel a task again that ignored its cancellation."""
+        """Cancel a task that ignored its cancellation."""
         if self.running and not self.running.done():
             self.cancelled_at = time.monotonic()
             self.running.cancel()
 
     def ending(self) -> Ending | None:
-        """The ending to settle, once the task is done; None if the lease was lost."""
+        """The ending of a task that is done; None for a lost lease."""
         assert self.running is not None
         if self.why is Why.LOST:
             return None
@@ -125,7 +121,7 @@ class Attempt:
 
 
 def ending_of_stop(lease: Lease, why: Why | None) -> Ending:
-    """Return the ending of a stopped attempt."""
+    """The ending of a stopped attempt."""
     if why is Why.TIMED_OUT:
         return Failure(lease, "timed_out", f"ran longer than {(lease.timeout_ms or 0) / 1000:g} s")
     if why is Why.CANCELLED:
@@ -136,9 +132,7 @@ def ending_of_stop(lease: Lease, why: Why | None) -> Ending:
 
 
 def ending_of(lease: Lease, error: BaseException) -> Ending:
-    """The ending of an attempt whose task raised. An exception's own code (`__str__`, attributes) may raise as
-    well.
-    """
+    """The ending by an exception, whose own code (`__str__`, attributes) may raise as well."""
     try:
         return _ending_of(lease, error)
     except BaseException as second:  # noqa: BLE001  # e.g. a Snooze with an invalid delay: it must not end the worker
@@ -164,7 +158,6 @@ def _ending_of(lease: Lease, error: BaseException) -> Ending:
 
 
 def _words(error: BaseException) -> tuple[str, str]:
-    """The message on one line, and the traceback."""
     try:
         return " ".join(str(error).split())[:1024], "".join(traceback.format_exception(error))[-4096:]
     except BaseException as second:  # noqa: BLE001  # a broken __str__ must not hide the failure

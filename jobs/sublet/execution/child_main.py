@@ -1,8 +1,8 @@
-"""The program of a child process: reads jobs from its parent, runs them one by one, and writes their outcomes.
+"""The program of a child process: runs its parent's jobs one by one.
 
 It ends with its parent: a thread notices that a pipe closes, and on Linux the kernel kills the child, in
-case a task holds the interpreter lock. The main thread reads the jobs: passing them on from another thread
-costs 20 µs a job and more.
+case a task holds the interpreter lock. The main thread reads the jobs: another thread would cost 20 µs a
+job and more.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ from sublet.tasks.middleware import entered
 PR_SET_PDEATHSIG = 1
 IGNORED = (signal.SIGINT, signal.SIGTERM)
 FLUSH_EVERY = 0.1
-"""Seconds that a task's reports may wait."""
+"""Seconds that reports may wait."""
 
 
 def main() -> None:
@@ -47,9 +47,7 @@ def main() -> None:
 
 
 def _take_pipes(life: int) -> tuple[int, int, int]:
-    """Move the pipes away from stdin and stdout: tasks read nothing and print to stderr; forks do not inherit
-    the pipes.
-    """
+    """Tasks read nothing and print to stderr; forks do not inherit the pipes."""
     source, out, own_life = os.dup(0), os.dup(1), os.dup(life)
     os.close(life)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -79,7 +77,7 @@ def _unmask() -> None:
 
 
 def _restore_signals() -> None:
-    """Let signals end a forked process: multiprocessing's `terminate` relies on it."""
+    """multiprocessing's `terminate` relies on it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     # Last, so that a signal since the fork takes effect, too.
@@ -87,7 +85,6 @@ def _restore_signals() -> None:
 
 
 def _watch(life: int, runner: "JobRunner") -> None:
-    """Flush reports until the pipe closes; then kill this process group."""
     # OSError: the task has closed our file descriptor.
     with contextlib.suppress(OSError):
         while True:
@@ -102,7 +99,7 @@ def _watch(life: int, runner: "JobRunner") -> None:
 
 
 def _receive(source: int) -> list[bytes]:
-    """The bodies of the next frames; an empty list at the end. The parent sends no more before their answers."""
+    """The bodies of the next frames; an empty list at the end."""
     data, at, head = b"", 0, frames.HEAD.size
     bodies: list[bytes] = []
     while more := os.read(source, frames.CHUNK):
@@ -156,7 +153,7 @@ class JobRunner:
                     self._write(self._outcome(*frames.lease(self._pending.popleft(), self._names)))
 
     def give_back(self) -> None:
-        """Give back the jobs that have not begun: the running task is slow."""
+        """Give back the jobs that have not begun."""
         given = 0
         with contextlib.suppress(IndexError):
             while True:
@@ -184,7 +181,6 @@ class JobRunner:
                 sent += os.write(self._out, data[sent:])
 
     def _outcome(self, number: int, lease: Lease) -> bytes:
-        """Returns the frame of its outcome."""
         context = Context(lease, partial(self._send_news, lease), self._notify)
         try:
             task = self._tasks.get(number) or self._task(number)

@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 BOOT = "import json, sys; sys.path[:0] = [sys.argv[4]]; from sublet.execution.child_main import main; sys.path[:] = json.loads(sys.argv[3]); main()"
 """The child imports with the parent's `sys.path`, but this package from its own folder. Arguments: the
-parent's pid, the pipe that closes when the parent dies, that path, that folder."""
+parent's pid, the pipe that closes at the parent's death, that path, that folder."""
 HOME = str(PACKAGE.parent)
 GARBAGE = "the child process wrote an invalid frame to its pipe: does the task write to file descriptors that it did not open?"
 START_SECONDS = 120.0
-"""For importing the user's modules."""
+"""Includes the import of the user's modules."""
 LEAVE_SECONDS = 2.0
-"""For a retired child to exit."""
+"""For a retired child's exit."""
 CLOSED_SECONDS = 0.1
 """From its pipe's closing to its kill: the task may have closed it."""
 DEAD_SECONDS = 10.0
-"""For the system to end a killed process."""
+"""For a killed process's end."""
 
 
 class ChildRun(asyncio.Future[Completion]):
-    """The run of a job in a child process. Cancelling it kills the child."""
+    """The run of a job. Cancelling it kills the child."""
 
     def __init__(self, attempt: Attempt, number: int, loop: "AbstractEventLoop") -> None:
         super().__init__(loop=loop)
@@ -57,7 +57,7 @@ class Pool(Protocol):
     """Callbacks of a child process."""
 
     def came_free(self, child: "ChildProcess") -> None:
-        """The child is up, or has ended its jobs: send it the next ones."""
+        """The child is ready for its next jobs."""
         ...
 
     def went(self, child: "ChildProcess") -> None:
@@ -65,7 +65,7 @@ class Pool(Protocol):
         ...
 
     def given_back(self, jobs: "Sequence[ChildRun]") -> None:
-        """These jobs were not begun: run them in another child."""
+        """Run these jobs in another child."""
         ...
 
     def died(self, child: "ChildProcess", words: str) -> None:
@@ -82,15 +82,13 @@ class ChildProcess:
         """The running job, then those that follow."""
         self.up = False
         self.batch = 0
-        """Jobs in the last batch."""
         self.taken = 0
-        """Jobs sent in all."""
         self._open = True
         self._given = 0
         self._never_read = False
         """It died before it read its last batch, of `_given` bytes: it has begun none of those jobs."""
         self.began = self.heard = 0.0
-        """Sending of these jobs, and end of their last (monotonic clock)."""
+        """Times on the monotonic clock."""
         self._got = self._unsent = b""
         self._garbage = ""
         self._life, self._process = _spawn()
@@ -107,7 +105,7 @@ class ChildProcess:
         self._send(hello)
 
     def take(self, jobs: Sequence[ChildRun]) -> None:
-        """Send jobs, to run one after the other. The child must be up and free."""
+        """Send jobs to the child, which must be up and free."""
         for job in jobs:
             job.child = self
         self.jobs.extend(jobs)
@@ -133,9 +131,7 @@ class ChildProcess:
             os.write(self._life, frames.ASK_BACK)
 
     def _send(self, data: bytes) -> bool:
-        """Send now, or when the pipe has room. Returns False if the child has died; its other pipe closes
-        then, too.
-        """
+        """Returns False if the child has died; its other pipe closes then, too."""
         try:
             sent = os.write(self._to, data)
         except BlockingIOError:
@@ -216,7 +212,7 @@ class ChildProcess:
             self.retire()
         elif not self.jobs:
             self._pool.came_free(self)
-        # The next job was cancelled before it began, and came back too late.
+        # The next job was cancelled, and came back too late.
         elif self.jobs[0].done():
             self.kill()
 
@@ -225,7 +221,7 @@ class ChildProcess:
         self.kill()
 
     def retire(self, seconds: float = LEAVE_SECONDS) -> None:
-        """Send no further jobs, and let it exit by itself within `seconds`."""
+        """Send no further jobs; the child may exit within `seconds`."""
         self._leave(seconds, retired=True)
 
     def kill(self) -> None:
@@ -264,7 +260,6 @@ class ChildProcess:
         return 0
 
     async def _wait_for_end(self, seconds: float) -> None:
-        """Kill the process and its group after `seconds`."""
         pause, until = 0.001, self._loop.time() + seconds
         words = self._garbage
         while (code := self._process.poll()) is None and self._loop.time() < until:

@@ -1,9 +1,9 @@
-"""Frames between a worker and its child processes, over plain pipes, and the addresses of tasks.
+"""Frames between a worker and its child processes, over plain pipes.
 
 A frame is four bytes of length, one byte of kind, and the body.
 
-To a child: one HELLO (JSON: the tasks' addresses, the memory limit); then, whenever the child is idle, a
-JOB, or several short ones. From a child: one UP when ready; then for each job any number of reports (kinds:
+To a child: one HELLO (JSON: the tasks' addresses, the memory limit); then, whenever the child is idle, one
+JOB or several short ones. From a child: one UP when ready; then for each job any number of reports (kinds:
 `NEWS`), and one of RESULT, FAILURE (JSON: code, message, detail, again), SPENT (a failure after which the
 child must be replaced) or RELEASE (JSON: delay, reason). After ASK_BACK, the child drops the jobs that have
 not begun and sends their number in a BACK.
@@ -30,7 +30,7 @@ SPENT: Final = b"M"
 RELEASE: Final = b"S"
 BACK: Final = b"B"
 ASK_BACK: Final = b"?"
-"""Written to the life pipe, whose closing means that the parent is gone."""
+"""Written to the life pipe, which closes at the parent's death."""
 ENDS: Final = (RESULT, FAILURE, SPENT, RELEASE)
 NEWS: Final = {news.value.encode(): news for news in News}
 
@@ -39,9 +39,9 @@ _JOB = struct.Struct(">HIQqqHHHHI")
 """Head of a JOB: task number, attempt, fence, timeout and occurrence in ms (-1: none), lengths of the fields
 before the payload."""
 BODY_MAX = 1 << 20
-"""Bytes. A longer body means that another program wrote to the pipe."""
+"""Bytes. A longer body is another program's output."""
 CHUNK = 1 << 16
-"""Bytes to read at a time: the size of a pipe."""
+"""Bytes: the size of a pipe."""
 MAIN = "__sublet_main__"
 """The child's name of the parent's `__main__`."""
 
@@ -60,7 +60,7 @@ def frame(kind: bytes, body: bytes) -> bytes:
 
 
 def hello(names: Sequence[str], addresses: Sequence[Address], memory: int | None) -> bytes:
-    """Build the first frame; a JOB names its task by the index in these lists."""
+    """Build the first frame; a JOB has an index into these lists."""
     return frame(HELLO, json.dumps({"names": names, "addresses": addresses, "memory": memory}).encode())
 
 
@@ -83,7 +83,7 @@ def job(number: int, lease: Lease) -> bytes:
 
 
 def size(lease: Lease) -> int:
-    """An upper bound for the bytes of a JOB frame."""
+    """At least the bytes of a JOB frame."""
     return (
         _JOB.size + 256 + len(lease.recovered) + len(lease.trace) + len(lease.checkpoint) + len(lease.payload)
     )
@@ -115,7 +115,7 @@ def lease(body: bytes, names: Sequence[str]) -> tuple[int, Lease]:
 
 
 def address(task: "Task[..., Any]") -> Address:
-    """Where a child can import a task. Raises Invalid if it cannot."""
+    """Where a child can import a task. Raises Invalid."""
     module, name = task.function.__module__, task.function.__qualname__
     home: Any = sys.modules.get(module)
     found = home

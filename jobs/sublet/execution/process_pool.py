@@ -36,17 +36,17 @@ AHEAD, AHEAD_SECONDS = 100, 0.02
 BATCH, BATCH_SECONDS, BATCH_BYTES = 16, 0.004, 4096
 """Of one batch: most jobs, their seconds by the recent pace, and their bytes (one write to a pipe)."""
 RECALL = 0.02
-"""Seconds a job may take before a child must give back those not begun."""
+"""Seconds of a job until the child must give back the others."""
 PATIENCE = 0.5
 """Seconds without the end of any job until waiting jobs are released."""
 TRIES = 3
-"""Failed starts in a row before the waiting jobs fail."""
+"""Failed starts in a row until the waiting jobs fail."""
 PAUSE, PAUSE_MAX = 0.1, 10.0
 """Seconds from a failed start to the next; doubled each time."""
 
 
 class Limits(NamedTuple):
-    """Limits of a child process: bytes of memory (Linux), and jobs before it is replaced. None: no limit."""
+    """Bytes of memory (Linux), and jobs before a child is replaced. None: no limit."""
 
     memory: int | None = None
     jobs: int | None = None
@@ -92,7 +92,7 @@ class ProcessPool:
         self._idle: list[ChildProcess] = []
         self._waiting: deque[ChildRun] = deque()
         self._pace = 1.0
-        """Recent seconds of a job. The initial value lets no job wait for a child."""
+        """Seconds of a recent job. At first no job waits for a child."""
         self._finished = self._seen = 0
         self._minder: asyncio.TimerHandle | None = None
         self._recaller: asyncio.TimerHandle | None = None
@@ -113,7 +113,7 @@ class ProcessPool:
     def start(self, attempt: Attempt) -> "asyncio.Future[Completion]":
         """Run a task as soon as a child is free. Cancelling the future kills the child.
 
-        The future raises Crashed when the child died, and Ended for any other outcome without a result.
+        The future raises Crashed at the child's death, and Ended for any other end without a result.
         """
         running = ChildRun(attempt, self._numbers[attempt.lease.task], asyncio.get_running_loop())
         if self._idle:
@@ -143,7 +143,7 @@ class ProcessPool:
             self._recruit()
 
     def _next_batch(self, child: ChildProcess) -> list[ChildRun]:
-        """Several jobs if small and short: one write and one wake-up for all."""
+        """One write and one wake-up for several small and short jobs."""
         most = min(BATCH, int(BATCH_SECONDS / self._pace), 1 + len(self._waiting) // self._processes)
         if self._jobs is not None:
             most = min(most, self._jobs - child.taken)
@@ -160,7 +160,7 @@ class ProcessPool:
         return batch
 
     def given_back(self, jobs: Sequence[ChildRun]) -> None:
-        """Put jobs that have not begun at the head of the queue."""
+        """Queue jobs that have not begun first."""
         if self._closed or not jobs:
             for job in jobs:
                 job.cancel()
@@ -192,7 +192,7 @@ class ProcessPool:
         return None
 
     def _mind(self) -> None:
-        """When no job ends, release waiting jobs that only busy children could run."""
+        """When no job ends, release waiting jobs."""
         self._waiting = deque(running for running in self._waiting if not running.done())
         if self._finished == self._seen and all(child.up for child in self._children):
             self._pace = 1.0
@@ -204,7 +204,7 @@ class ProcessPool:
         self._minder = asyncio.get_running_loop().call_later(PATIENCE, self._mind) if self._waiting else None
 
     def _recruit(self) -> None:
-        """Start children while more jobs wait than children are starting; at most one per core at a time."""
+        """At most one starts per core at a time."""
         if len(self._children) >= self._processes or self._pause or self._closed:
             return
         coming = sum(not child.up for child in self._children)
@@ -223,7 +223,7 @@ class ProcessPool:
             self._guard.watch(child.pid)
 
     def went(self, child: ChildProcess) -> None:
-        """Remove a child that takes no more jobs, and start another if needed."""
+        """Remove a child that takes no more jobs."""
         self._children.discard(child)
         self._leaving.add(child)
         with contextlib.suppress(ValueError):
@@ -232,7 +232,7 @@ class ProcessPool:
             self._recruit()
 
     def died(self, child: ChildProcess, words: str) -> None:
-        """Note that a child process has ended and was waited for."""
+        """Note the end of a child process."""
         self._leaving.discard(child)
         if self._guard:
             self._guard.forget(child.pid)
@@ -240,9 +240,7 @@ class ProcessPool:
             self._start_failed(words)
 
     def _start_failed(self, words: str) -> None:
-        """Start another child after a pause. After several failures in a row, and without any child, fail the
-        waiting jobs.
-        """
+        """Retry after a pause. After several failures in a row, and without any child, fail the waiting jobs."""
         self._failures += 1
         pause = min(PAUSE * 2 ** (self._failures - 1), PAUSE_MAX)
         log.error(

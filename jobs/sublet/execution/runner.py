@@ -1,5 +1,4 @@
-"""Runs attempts: async functions on the worker's event loop, plain ones in child processes or, by choice, in
-threads."""
+"""Runs attempts: async functions on the worker's event loop, plain ones in child processes or threads."""
 
 import asyncio
 from collections.abc import Mapping
@@ -24,7 +23,7 @@ __all__ = ["NO_LIMITS", "Limits", "Runner"]
 class Runner:
     """Runs the tasks of attempts.
 
-    Raises Invalid for a plain function that a child process could not import, and for limits that cannot be
+    Raises Invalid for a plain function that a child process cannot import, and for limits that cannot be
     enforced.
     """
 
@@ -38,7 +37,6 @@ class Runner:
     ) -> None:
         self._tasks = tasks
         self.guard = ProcessGuard()
-        """Kills leftover process groups if this process is killed."""
         plain = [task for task in tasks.values() if task.run == "process"]
         self._children = ProcessPool(plain, processes, limits, self.guard)
         self._threads = ThreadPool(slots)
@@ -59,10 +57,10 @@ class Runner:
         return self._children.ahead
 
     def start(self, attempt: Attempt) -> "asyncio.Future[Completion]":
-        """Start the task of an attempt. Cancelling the future kills a child, but cannot end a thread.
+        """Start a task. Cancelling the future kills a child, but cannot end a thread.
 
-        The future raises the task's own exception, Ended, Crashed, or UnknownTask if this worker lacks the
-        task or the payload does not match its signature.
+        The future raises the task's own exception, Ended, Crashed, or (without the task, or with an unfit
+        payload) UnknownTask.
         """
         loop = asyncio.get_running_loop()
         task = self._tasks.get(attempt.lease.task)
@@ -79,9 +77,7 @@ class Runner:
         return loop.create_task(_perform(task, attempt))
 
     async def aclose(self, patience: float = LEAVE_SECONDS) -> None:
-        """End the children within `patience` seconds, and the free threads. Stuck threads end with the
-        process.
-        """
+        """End the children within `patience` seconds, and the free threads."""
         self._threads.close()
         await self._children.aclose(patience)
         await self.guard.aclose()
@@ -97,7 +93,7 @@ async def _perform(task: Task[..., Any], attempt: Attempt) -> Completion:
             return Completion(
                 attempt.lease, task.arguments.dump_result(await task.function(*first, **arguments))
             )
-        # Inside the middleware, so that an invalid result is an error to it, too.
+        # An invalid result is an error to the middleware, too.
         async with await entered_on_loop(task.app.hooks, context):
             return Completion(
                 attempt.lease, task.arguments.dump_result(await task.function(*first, **arguments))

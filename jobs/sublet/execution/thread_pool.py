@@ -17,9 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class ThreadRun(asyncio.Future[Completion]):
-    """The run of a job in a thread. Cancelled before its begin, it never starts; afterwards its result is
-    ignored.
-    """
+    """The run of a job in a thread. Cancelled before its begin, it never starts; later, its result is ignored."""
 
     def __init__(self, threads: "ThreadPool", attempt: Attempt, run: Callable[[], Completion]) -> None:
         super().__init__(loop=asyncio.get_running_loop())
@@ -27,7 +25,7 @@ class ThreadRun(asyncio.Future[Completion]):
         self.begun = self.stuck = False
 
     def cancel(self, msg: object = None) -> bool:
-        """Cancel the run. Log a task that has begun: it cannot be ended."""
+        """Cancel the run. Log a task that has begun."""
         cancelled = super().cancel(msg)
         if cancelled and self.begun:
             self.stuck = True
@@ -61,7 +59,7 @@ class ThreadPool:
         return call
 
     def grow(self) -> None:
-        """Each stuck thread is replaced, up to `most` times."""
+        """Replace a stuck thread, up to `most` times."""
         if self._wanted > self._alive and self._alive < self.most + min(self.stuck, self.most):
             self._alive += 1
             threading.Thread(target=self._serve, name=f"sublet-task-{self._alive}", daemon=True).start()

@@ -1,1 +1,1 @@
-"""One worker: it claims jobs, keeps their leases alive and settles them."""
+"""One worker."""

@@ -1,4 +1,4 @@
-"""Capacity of a worker: free slots and free child processes. It claims only jobs that it can start at once.
+"""Capacity of a worker: it claims only jobs that it can start at once.
 
 The kind of a queue's next job is unknown before the claim. So the queues form two sets: those that only
 async tasks of this program use, limited by slots, and all others, limited by free child processes as well.
@@ -42,9 +42,8 @@ class Capacity:
     def __init__(self, slots: int, processes: int, ahead: Callable[[], int] = lambda: 0) -> None:
         self.slots, self.processes = slots, processes
         self.ahead = ahead
-        """Returns how many jobs may wait for a child process."""
         self.max_jobs: int | None = None
-        """Jobs to start in all; None: no limit."""
+        """None: no limit."""
         self.running = self.running_in_children = self.started = 0
         self.reserved = self.reserved_children = 0
         self.changed = asyncio.Event()
@@ -64,7 +63,7 @@ class Capacity:
         return free if self.max_jobs is None else min(free, self.max_jobs - self.started - self.reserved)
 
     def claim_size(self, queue_set: QueueSet) -> int:
-        """Jobs to claim at once: at most half of the capacity, so that two claims can be under way."""
+        """At most half of the capacity, so that two claims can be under way."""
         half = -(-self.slots // 2)
         return min(self.free(queue_set), max(half, self.ahead() if queue_set.all_need_child else 0))
 
@@ -75,7 +74,7 @@ class Capacity:
 
     @contextlib.contextmanager
     def reserve(self, n: int, may_need_child: bool) -> Iterator[None]:
-        """Reserve capacity for `n` jobs during their claim."""
+        """Reserve capacity for a claim."""
         self.reserved += n
         self.reserved_children += n * may_need_child
         try:

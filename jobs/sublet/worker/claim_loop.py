@@ -55,7 +55,7 @@ class ClaimLoops:
         ]
 
     def stop(self) -> list["asyncio.Task[None]"]:
-        """Stop the maintenance. Returns its claim that may be under way."""
+        """Stop. Returns the maintenance's claim that may be under way."""
         return self._maintenance.stop()
 
     async def _run(self, queue_set: QueueSet) -> None:
@@ -129,7 +129,7 @@ class ClaimLoops:
         queues = self._budget.open([queue for queue in self._config.queues if queue in names])
         if len(able) == len(self._config.queue_sets):
             return await self._claim(queues, n, may_need_child, seconds) < n
-        # Given up when a child process becomes free, for a claim that includes the other queues.
+        # Given up when a child is free, for a claim that includes the other queues.
         claiming = asyncio.create_task(self._claim(queues, n, may_need_child, seconds))
         return await self._first(
             claiming, lambda: self._capacity.has_free_child, lambda: claiming.result() < n
@@ -152,7 +152,7 @@ class ClaimLoops:
             await asyncio.wait([claim, watching])
 
     async def _claim(self, queues: Sequence[str], n: int, may_need_child: bool, wait: float) -> int:
-        """Returns the number of started jobs; `n` if the source did not answer."""
+        """Returns the number of started jobs; `n` without an answer."""
         if self._linger:
             await self._linger.not_asking.wait()
         if self._dismissed:
@@ -181,9 +181,9 @@ class ClaimLoops:
 
 
 class MaintenanceTimer:
-    """Calls `claim_nothing` (a claim of no jobs, which does the maintenance) when the next job falls due.
+    """Calls `claim_nothing` (a claim of no jobs, for maintenance) when the next job falls due.
 
-    Without it, due jobs would wait while every slot is taken.
+    Else due jobs would wait while every slot is taken.
     """
 
     def __init__(self, claim_nothing: Callable[[], Awaitable[object]], state: WorkerState) -> None:

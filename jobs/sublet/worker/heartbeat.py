@@ -16,7 +16,7 @@ from sublet.store.source import JobSource
 log = logging.getLogger("sublet.worker.worker")
 
 NEWS_EVERY = 0.25
-"""Least seconds between two sendings of reports."""
+"""Seconds."""
 RENEW_EVERY = 5.0
 """Seconds."""
 CANCEL_AGAIN_AFTER = 5.0
@@ -69,7 +69,6 @@ class Heartbeat:
             await asyncio.sleep(max(0.0, min(NEWS_EVERY, due - time.monotonic())))
 
     async def _beat_all(self) -> None:
-        """One round trip: the source packs the calls of one turn."""
         for attempt in self._attempts:
             self._cancel_again(attempt)
         beside = []

@@ -23,7 +23,7 @@ _PLATFORMS = (
 
 
 def identity() -> dict[str, Any]:
-    """The part of a registration that identifies this process."""
+    """A registration's part that identifies this process."""
     where = next((name for variable, name in _PLATFORMS if os.environ.get(variable)), "process")
     # Clones of a snapshot, as on Lambda, have the same boot id and pid namespace.
     boot, pidns = ("", "") if where == "lambda" else (_boot(), _pid_namespace())
@@ -51,7 +51,7 @@ def started(pid: int) -> int | None:
 
 
 def is_here(about: dict[str, Any], me: dict[str, Any]) -> bool:
-    """Did the registered worker run where this process can see it?"""
+    """Did the worker run where this process can see it?"""
     if not (me["boot"] and me["pidns"]):
         return False
     return all(about.get(word) == me[word] for word in ("host", "boot", "pidns"))

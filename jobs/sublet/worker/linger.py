@@ -1,4 +1,4 @@
-"""How long a draining worker stays without work, and the decision to leave."""
+"""How long a draining worker stays without work."""
 
 import asyncio
 import time
@@ -9,9 +9,9 @@ from sublet.store.outage_log import OutageLog
 from sublet.worker.settle_loop import RETRY_AFTER
 
 IDLE = 10.0
-"""Seconds that one claim may wait for a job."""
+"""Seconds of one claim."""
 ASK_EVERY = 1.0
-"""Least seconds between two requests to leave a pool that needs the worker."""
+"""Least seconds between two requests to leave."""
 
 
 class Linger:
@@ -33,9 +33,8 @@ class Linger:
         self.since = time.monotonic()
         """On the monotonic clock."""
         self.dismissed = False
-        """The worker must claim no more."""
         self.not_asking = asyncio.Event()
-        """Cleared while the worker asks to leave: a dismissed worker must not hold jobs."""
+        """Cleared while the worker asks: a dismissed worker must not hold jobs."""
         self.not_asking.set()
 
     @property
@@ -49,7 +48,7 @@ class Linger:
             self.since = time.monotonic()
 
     def wait_seconds(self, has_work: bool) -> float:
-        """Seconds that the next claim may wait; 0 when the time is over."""
+        """Seconds of the next claim; 0 when the time is over."""
         return min(IDLE, max(self.seconds, ASK_EVERY) if has_work else max(0.0, self.left))
 
     async def ask_to_leave(self) -> None:

@@ -1,4 +1,4 @@
-"""Registration of one worker: enlist, take over from predecessors that are certainly gone, renew, and leave."""
+"""Registration of one worker."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from sublet.worker import host_identity as host
 log = logging.getLogger("sublet.worker.worker")
 
 ABOUT_MAX = 4096
-"""Bytes of the JSON that describes a worker."""
+"""Bytes of JSON."""
 PATIENCE = 2.0
 """Seconds that leaving may take."""
 
@@ -51,7 +51,6 @@ class Registration:
         self._exclusive = bool(worker_id) or named
         self._worker, self._worker_id, self._life = worker, worker_id, secrets.token_hex(8)
         self._record: WorkerInfo | None = None
-        """As last read."""
 
     def _card(self) -> Card:
         about = {**self._host, **self._about()}
@@ -62,7 +61,7 @@ class Registration:
         return Card(self._worker, self._life, self._worker_id, said, self._pool, self._summons)
 
     async def enlist(self) -> int:
-        """Register, and end the leases of gone predecessors. Returns the number of those leases.
+        """Register, and end the leases of gone predecessors. Returns the number of leases.
 
         Predecessors are workers of this machine whose process is gone, and the previous holder of this
         worker identity. Raises Invalid when a live worker of this machine has the same name.
@@ -91,9 +90,7 @@ class Registration:
         )
 
     async def renew(self) -> bool:
-        """Renew the registration. Returns True when the worker must drain: by an operator's request, or
-        replaced.
-        """
+        """Renew. Returns True when the worker must drain: by an operator's request, or replaced."""
         try:
             if self._exclusive and await self._is_superseded():
                 log.warning(
@@ -108,8 +105,8 @@ class Registration:
             return False
 
     async def retire(self) -> bool:
-        """Ask whether this idle worker may leave. If so, its pool no longer counts it."""
-        # A renewal that arrives later would count the worker again.
+        """May this idle worker leave? If so, its pool no longer counts it."""
+        # A later renewal would count the worker again.
         async with self._lock:
             if not self._pool:
                 return True
@@ -148,7 +145,7 @@ class Registration:
         return self._record
 
     async def leave(self) -> None:
-        """Remove the registration. Log a warning if the source does not answer."""
+        """Remove the registration. Log a warning without an answer."""
         try:
             async with asyncio.timeout(PATIENCE):
                 await self._source.leave(self._card())

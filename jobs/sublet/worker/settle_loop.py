@@ -1,4 +1,4 @@
-"""Settles attempts: outcomes of one turn of the event loop go out in one batch, and none is dropped."""
+"""Settles attempts: one batch per turn of the event loop; no outcome is dropped."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from sublet.store.source import JobSource
 RETRY_AFTER = 0.5
 """Seconds until an unanswered call is repeated."""
 FULL_BATCH = 50
-"""Outcomes that are sent while another batch is under way; fewer wait."""
+"""Fewer outcomes wait while another batch is under way."""
 
 Settled = Callable[[Attempt, Ending, str], None]
 """Called with each outcome and the source's answer."""

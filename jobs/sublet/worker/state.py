@@ -15,9 +15,9 @@ class WorkerState:
         self.capacity = capacity
         self.budget = budget
         self.attempts: set[Attempt] = set()
-        """Leases of the worker, unsettled outcomes included."""
+        """Includes unsettled outcomes."""
         self.stopping = asyncio.Event()
-        """Set when the worker must claim no more."""
+        """The worker must claim no more."""
         self.outage = OutageLog()
 
     @property

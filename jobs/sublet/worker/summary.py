@@ -1,4 +1,4 @@
-"""Counters of a worker's run, and outcomes as text."""
+"""Counters of a worker's run."""
 
 from dataclasses import dataclass
 
@@ -18,14 +18,14 @@ class Summary:
     refused: int = 0
     seconds: float = 0.0
     dismissed: bool = False
-    """The pool could spare the worker. If False, summon others for the jobs that are left."""
+    """The pool could spare the worker. If False, summon others for the remaining jobs."""
     stalled: bool = False
     """The worker had work and finished none for too long: the platform should replace it."""
     stuck: int = 0
     """Tasks that ignored their cancellation: an orderly exit would wait for them without end."""
 
     def count(self, ending: Ending, answer: str) -> str:
-        """Count an outcome by the source's answer. Returns the name of the counter and event."""
+        """Count an outcome. Returns the name of the counter and event."""
         event = "refused" if answer in _LOST else _EVENTS[type(ending)]
         setattr(self, event, getattr(self, event) + 1)
         return event

@@ -1,4 +1,4 @@
-"""Time budget of a worker whose platform will end it: a job that could not finish in time is not started."""
+"""Time budget of a worker: a job that could not finish in time is not started."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -10,8 +10,7 @@ from sublet.model import Lease
 
 
 class TimeBudget:
-    """`seconds` from now, or no limit. The last of them (the grace, at most a fifth) are for finishing running
-    jobs.
+    """`seconds` from now, or no limit. The grace (at most a fifth) is for finishing running jobs.
 
     A task needs its `timeout`, ignored if longer than the whole budget.
     """

@@ -14,7 +14,7 @@ KEPT = 64
 class Timeouts(Generic[T]):
     """Calls `on_timeout` with each item that was not removed in time.
 
-    Items of one duration expire in order: so one queue and one timer per duration.
+    Items of one duration expire in order: one queue and one timer each.
     """
 
     def __init__(self, on_timeout: Callable[[T], None]) -> None:

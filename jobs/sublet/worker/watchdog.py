@@ -24,7 +24,7 @@ Name = Callable[["asyncio.Task[Any] | None"], str]
 
 
 class Watchdog:
-    """Watches the running event loop. Ends the process after `stall` seconds without a turn."""
+    """Ends the process after `stall` seconds without a turn of the running event loop."""
 
     def __init__(self, name: Name, stall: float | None = None) -> None:
         self._name, self._stall = name, stall

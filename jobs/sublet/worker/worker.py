@@ -29,11 +29,11 @@ from sublet.worker.watchdog import Watchdog
 SLOTS = 100
 """Default with async tasks."""
 SETTLE_LOOPS = 2
-"""Settle calls under way at once."""
+"""Calls under way at once."""
 CLEAN_UP = 1.0
 """Seconds that cancelled tasks have to clean up."""
 LAST_SETTLE = 3.0
-"""Seconds for settling the last attempts."""
+"""Seconds."""
 
 Report = Callable[[str, Lease | None, str], None]
 """Called with each event: its name, its lease, and details."""
@@ -55,21 +55,21 @@ class WorkerConfig:
     grace: float = 8.0
     """Seconds that running jobs have to finish after `stop()`."""
     stall: float | None = None
-    """A worker that has work and finishes none for so many seconds gives up."""
+    """A worker with work that finishes none for so many seconds gives up."""
     limits: Limits = NO_LIMITS
     commands: bool = False
-    """Offer the built-in task `command`, which runs any program."""
+    """Offer the task `command`, which runs any program."""
     name: str | None = None
     worker_id: str = ""
-    """Exclusive identity: the worker takes over the previous holder's leases."""
+    """Exclusive: the worker takes over the previous holder's leases."""
     pool: str = ""
-    """The pool that counts the worker, if it serves all queues of that pool."""
+    """The pool that counts the worker, if it serves all its queues."""
     summons: str = ""
     """The summons that started the worker."""
 
 
 class Worker:
-    """Claims jobs from a source and runs them within its capacity, until it is stopped, dry, or out of time.
+    """Claims jobs from a source and runs them, until it is stopped, dry, or out of time.
 
     A killed worker's jobs are queued again when their leases end, or when its successor on the same machine
     starts.
@@ -132,7 +132,7 @@ class Worker:
         self._stop_claiming(0.0 if hurry else self.config.grace)
 
     def drain(self) -> None:
-        """Claim no more, and end when the running jobs have finished, however long they take."""
+        """Claim no more, and end with the running jobs, however long they take."""
         if not self._state.stopping.is_set():
             self._draining = True
             self.report("draining", None, f"running jobs: {self._capacity.running}")
@@ -156,8 +156,8 @@ class Worker:
         started.
 
         With `seconds` the worker ends within that time: it skips jobs that could not finish, and releases
-        unfinished ones. `linger`: seconds that a draining worker waits for more jobs. In a pool it leaves
-        only when the pool can spare it.
+        unfinished ones. A draining worker waits `linger` seconds for more jobs; in a pool it leaves only
+        when the pool can spare it.
         """
         started = self._prepare(seconds, max_jobs, linger)
         await self._enlist()
@@ -180,7 +180,6 @@ class Worker:
         return self.summary
 
     def _prepare(self, seconds: float | None, max_jobs: int | None, linger: float) -> float:
-        """Returns the start, on the monotonic clock."""
         self._linger.since = started = time.monotonic()
         self._linger.seconds = linger
         self._state.budget = TimeBudget(seconds, self.config.grace, self.tasks)
@@ -188,7 +187,7 @@ class Worker:
         return started
 
     async def _enlist(self) -> None:
-        """Raises Forbidden: then no claim would be allowed either."""
+        """Raises Forbidden: no claim would be allowed either."""
         try:
             recovered = await self._registration.enlist()
         except Forbidden:
@@ -255,14 +254,14 @@ class Worker:
         await self._capacity.wait_until(lambda: not self._attempts, last)
 
     def _abandon(self, attempt: Attempt) -> None:
-        """Release a job whose task ignores its cancellation: this process ends."""
+        """Its task ignores its cancellation: this process ends."""
         if attempt.running and not attempt.running.done():
             attempt.why = Why.LOST
             self.summary.stuck += 1
             self._settling.put(attempt, Release(attempt.lease, 0, "the worker stopped, its task did not"))
 
     async def _leave(self) -> None:
-        """The registration stays if leases may be left: a successor finds them by it."""
+        """A successor finds leases by the registration: it stays if any may be left."""
         try:
             if not (self._outage.ongoing or self._attempts):
                 await self._registration.leave()
@@ -315,7 +314,7 @@ class Worker:
         self._progressed_at = time.monotonic()
         self._timeouts.remove(attempt, attempt.lease.timeout_ms)
         ending = attempt.ending()
-        # A child's run refers to its attempt: this breaks the cycle.
+        # This breaks a cycle: a child's run refers to its attempt.
         attempt.running = None
         if ending is not None:
             self._settling.put(attempt, ending)
@@ -343,7 +342,7 @@ class Worker:
             )
 
     def _give_up(self, why: str) -> None:
-        """Stop at once, with the flag by which the platform replaces this worker."""
+        """Stop at once; the platform replaces this worker."""
         if not self.summary.stalled:
             self.summary.stalled = True
             self.report("stalled", None, why)
@@ -358,7 +357,6 @@ class Worker:
 
 
 async def _cancel(tasks: Sequence["asyncio.Task[Any]"]) -> None:
-    """Raises the first exception of a task."""
     for task in tasks:
         task.cancel()
     for outcome in await asyncio.gather(*tasks, return_exceptions=True):
