@@ -1,4 +1,4 @@
-"""A file of secrets that is read again when it has changed: no restart is needed."""
+"""A file of secrets that change without a restart."""
 
 import stat
 import time
@@ -37,7 +37,7 @@ class SecretsFile:
         return text
 
     def has_changed(self) -> bool:
-        """Has the file changed since the last call? It is checked once a second at most."""
+        """Has the file changed since the last call? Checks once a second at most."""
         now = time.monotonic()
         if now - self._checked_at < CHECK_EVERY:
             return False

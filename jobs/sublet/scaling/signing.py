@@ -1,4 +1,4 @@
-"""Signatures of requests after Standard Webhooks (https://www.standardwebhooks.com) with shared secrets.
+"""Signatures of requests after Standard Webhooks (https://www.standardwebhooks.com).
 
 Three headers: `webhook-id` (the same when a request is repeated), `webhook-timestamp` (seconds), and
 `webhook-signature`: `v1,` and the base64 of HMAC-SHA256 over `id.timestamp.body`. Requests are signed with
@@ -29,12 +29,11 @@ from sublet.scaling.secrets_file import SecretsFile
 log = logging.getLogger(__name__)
 
 TOLERANCE = 300
-"""Seconds between the clocks of sender and receiver; a recorded request cannot be replayed after that."""
+"""Seconds between the clocks of sender and receiver, and for a replay."""
 SECRETS_MAX = 8
 FILE_MAX = 64 * 1024
 """Characters."""
 HINT = 'echo "whsec_$(openssl rand -base64 32)"'
-"""Creates a secret."""
 
 _PREFIX = "whsec_"
 _KEY_MIN, _KEY_MAX = 16, 512
@@ -45,14 +44,13 @@ _SIGNATURES_MAX = 32
 
 
 class Unsigned(JobsError):
-    """A request is not validly signed; the message has the reason."""
+    """A request without a valid signature; the message has the reason."""
 
 
 class Secrets:
     """The valid signing secrets.
 
-    A changed file of secrets is read again. If it is then missing or invalid, the previous secrets stay
-    valid.
+    A changed file is read again. If it is missing or invalid, the previous secrets stay valid.
     """
 
     def __init__(self, words: str = "", file: str | Path | None = None) -> None:
@@ -87,8 +85,7 @@ class Secrets:
         return {"webhook-id": message_id, "webhook-timestamp": moment, "webhook-signature": signatures}
 
     def verify(self, headers: Mapping[str, str], body: bytes, *, at: float | None = None) -> str:
-        """Check that a request was signed with one of the secrets within the tolerance. Returns its id. Raises
-        Unsigned.
+        """Check a request's signature and time. Returns its id. Raises Unsigned.
 
         `headers` are by lower-case name. Every signature is compared with every secret's in constant time.
         """
@@ -155,7 +152,7 @@ def _key(where: str, word: str) -> bytes:
 
 
 def _joined(*groups: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """Join keys without duplicates. Raises Invalid if there are too many."""
+    """Raises Invalid for too many keys."""
     found = tuple(dict.fromkeys(key for group in groups for key in group))
     if len(found) > SECRETS_MAX:
         raise Invalid(

@@ -1,8 +1,8 @@
 """Summons workers for pools whose queues need some: after a submit, in a tick, and at a worker's end.
 
 The script `summon` decides in Redis, so two concurrent callers never get the same summons. Summoning must
-not delay a submit or make it fail: a failed invocation is counted, its summons expires, and the worker is
-owed again.
+not delay a submit or make it fail: after a failed invocation the summons expires, and the worker is owed
+again.
 """
 
 import asyncio
@@ -31,15 +31,15 @@ SUMMONS_MAX = 100
 BATCH = 10
 """Most workers of one invocation."""
 AT_ONCE = 4
-"""Invocations for one pool under way at once."""
+"""For one pool, under way at once."""
 PATIENCE = 8.0
 """Seconds of one invocation, if its invoker has no limit of its own."""
 CLOSING = 8.0
-"""Seconds that closing waits for invocations under way."""
+"""Seconds that closing waits for invocations."""
 AGAIN = 60.0
 """Least seconds between two log lines about one pool."""
 WORDS_MAX = 300
-"""Bytes of an invocation's error message that are stored."""
+"""Bytes of a stored error message."""
 
 
 @dataclass
@@ -49,13 +49,12 @@ class Summoned:
     pools: int = 0
     """Pools whose invoker this process has."""
     summoned: int = 0
-    """Invoked workers."""
     failed: int = 0
     """Workers that could not be invoked."""
 
 
 class InvocationBatch(NamedTuple):
-    """Workers to invoke together: one for each summons."""
+    """Workers to invoke together: one per summons."""
 
     pool: Pool
     summons: tuple[str, ...]
@@ -95,7 +94,7 @@ class PoolErrors:
 
 
 def take_owed(bases: Sequence[str], pool: Pool) -> Plan[list[InvocationBatch]]:
-    """Take the summonses of the workers that a pool is owed; the caller must invoke them. Raises NotFound."""
+    """Take the summonses of a pool's owed workers; the caller must invoke them. Raises NotFound."""
     summons = pools.new_summons()
     found = yield from pools.ask(bases, pool.name, pool.queues, summons=summons, n=SUMMONS_MAX)
     if not found.given:
@@ -119,7 +118,6 @@ class Summoner:
     ) -> None:
         self._store, self._ours = store, ours
         self.nudged = 0
-        """Calls of `nudge`."""
         self.prompt = False
         """Do nothing later, because a caller awaits `settle`. A new pool is then noticed up to 2 s later."""
         self._invokers = {kind: invoker for kind, invoker in invokers.items() if kind != "none"}
@@ -137,7 +135,7 @@ class Summoner:
         self._closing = asyncio.Event()
 
     def nudge(self, queues: Iterable[str]) -> None:
-        """Note that jobs were added to these queues. Returns at once."""
+        """Note that these queues have new jobs. Returns at once."""
         self.nudged += 1
         if self._closing.is_set() or not self._invokers:
             return
@@ -150,8 +148,7 @@ class Summoner:
             self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
 
     async def summon(self) -> Summoned:
-        """Summon the owed workers of all pools once, and await the invocations. Raises Unavailable if Redis
-        does not answer.
+        """Summon the owed workers of all pools once, and await the invocations. Raises Unavailable.
 
         An error of one pool is raised after the others are done.
         """
@@ -278,7 +275,7 @@ class Summoner:
         return len(batch.summons), task
 
     async def _invoke(self, pool: Pool, ids: tuple[str, ...]) -> int:
-        """Store the failures, and return how many workers could not be invoked."""
+        """Returns how many workers could not be invoked."""
         asked, lost = Invocation(pool.name, pool.target, pool.queues, pool.slots, pool.linger, ids), ids
         async with self._lanes.setdefault(pool.name, asyncio.Semaphore(AT_ONCE)):
             try:
@@ -316,7 +313,7 @@ class Summoner:
             log.debug("pool %s: cannot store a failed invocation: %s", name, error)
 
     def _warn(self, name: str, words: str, *more: object) -> None:
-        """Log a warning, once a minute at most for each pool."""
+        """At most once a minute for each pool."""
         now = time.monotonic()
         if now - self._said_at.get(name, float("-inf")) >= AGAIN:
             self._said_at[name] = now

@@ -27,9 +27,8 @@ from sublet.store.store import Store
 log = logging.getLogger(__name__)
 
 Invokers = Callable[[], Mapping[str, Invoker]]
-"""Creates the invokers of one event loop."""
 PAUSE = 0.05
-"""Seconds that the thread waits for more nudges before it ends."""
+"""Seconds from the last nudge to the thread's end."""
 SECONDS = 20.0
 """Seconds of one round of the thread; invocations time out before."""
 
@@ -68,7 +67,7 @@ def _workers(count: int) -> str:
 def summon_once(
     settings: Settings, invokers: Invokers = invokers_of, transport: SyncTransport | None = None
 ) -> Summoned:
-    """Summon the owed workers of all pools once. Raises Unavailable if Redis does not answer.
+    """Summon the owed workers of all pools once. Raises Unavailable.
 
     An error of one pool is raised after the others are done.
     """
@@ -120,7 +119,7 @@ class SyncSummoner:
         self._said_at = float("-inf")
 
     def nudge(self, queues: Iterable[str]) -> None:
-        """Note that jobs were added to these queues. Returns at once. Safe from any thread."""
+        """Note that these queues have new jobs. Returns at once. Safe from any thread."""
         self._reset_after_fork()
         with self._lock:
             self._queues.update(queues)
@@ -147,7 +146,7 @@ class SyncSummoner:
             self._lock, self._queues, self._thread, self._process = threading.Lock(), set(), None, os.getpid()
 
     def _warn(self, words: str, *more: object) -> None:
-        """Log a warning, once a minute at most."""
+        """At most once a minute."""
         now = time.monotonic()
         if now - self._said_at >= AGAIN:
             self._said_at = now
@@ -164,7 +163,6 @@ class SyncSummoner:
                     self._thread, self._queues = None, set()
 
     def _done(self) -> bool:
-        """Without more nudges this thread ends, and the next nudge starts another."""
         with self._lock:
             if not self._queues:
                 self._thread = None

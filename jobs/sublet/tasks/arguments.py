@@ -1,4 +1,4 @@
-"""Arguments and results of a task as JSON, validated against the function's annotations."""
+"""Arguments and results of a task as JSON, validated by the function's annotations."""
 
 import inspect
 from collections.abc import Callable
@@ -20,7 +20,7 @@ SHOWN_ERRORS = 3
 
 
 class Arguments:
-    """The signature of one task. Adapters are built once, at the declaration."""
+    """The signature of one task. Adapters are built once."""
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self.name = name
@@ -55,7 +55,7 @@ class Arguments:
         return self._result.serializer.to_json
 
     def dump(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-        """Serialize the arguments of a call. Raises Invalid if they do not match the signature."""
+        """Serialize the arguments of a call. Raises Invalid for a mismatch."""
         try:
             return self._adapter.serializer.to_json(
                 self._adapter.validator.validate_python(self._bind(args, kwargs))
@@ -68,23 +68,21 @@ class Arguments:
             raise Invalid(f"task {self.name}: an argument cannot be written as JSON ({error})") from None
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Only mismatches use `inspect`, for its messages: it takes a µs or more."""
+        """`inspect`, for its messages, takes a µs or more: only for mismatches."""
         bound = dict(zip(self._positional, args)) | kwargs  # noqa: B905  # with surplus or repeated arguments it is shorter
         if len(bound) == len(args) + len(kwargs) and self._required <= bound.keys() <= self._names:
             return bound
         return self._signature.bind(*args, **kwargs).arguments
 
     def load(self, payload: bytes) -> dict[str, Any]:
-        """Parse a payload to arguments by name. Raises Invalid for a mismatch."""
+        """Parse a payload. Raises Invalid for a mismatch."""
         try:
             return self._load(payload or b"{}")
         except ValidationError as error:
             raise Invalid(_errors(error)) from None
 
     def dump_result(self, value: Any) -> bytes:
-        """Serialize a result. Raises Invalid for a mismatch with the annotation, or a result that is too
-        large.
-        """
+        """Serialize a result. Raises Invalid for a mismatch, or a result that is too large."""
         # pydantic writes None for any type without a warning.
         if value is None and not self._may_be_none:
             raise Invalid(f"task {self.name} returned None, which its return annotation does not allow")
@@ -104,7 +102,7 @@ class Arguments:
         return result
 
     def load_result(self, result: bytes) -> Any:
-        """Parse a result by the return annotation. Raises Invalid for a mismatch."""
+        """Parse a result. Raises Invalid for a mismatch."""
         try:
             return self._result.validate_json(result or b"null")
         except ValidationError as error:
@@ -132,7 +130,6 @@ def _fits(adapter: TypeAdapter[Any], value: Any) -> bool:
 
 
 def _errors(error: ValidationError) -> str:
-    """The first validation errors, without the values."""
     found = error.errors(include_url=False, include_input=False, include_context=False)
     words = [
         ": ".join(filter(None, (".".join(map(str, each["loc"])), each["msg"])))

@@ -1,4 +1,4 @@
-"""Tasks that run a program: those that `App.command` declares, and the built-in task `command`.
+"""Tasks that run a program.
 
 No argument of a job can become code, a second word or another program. As argv, the template is split into
 words before the fields are filled in. A shell's script contains only names of variables, and the values are
@@ -26,18 +26,17 @@ from sublet.tasks.program import PATIENCE, SHELL, Output, ProgramCall, run
 NAME = "command"
 CONTEXT = "_context"
 PATIENCE_BY_REASON = {"lost": 0.0, "stopping": PATIENCE / 2}
-"""Seconds that a program has to clean up. None after a lost lease, as another worker has the job; when the
-worker stops, less than the second that it waits for its tasks."""
+"""Seconds to clean up. None after a lost lease, as another worker has the job; when the worker stops, less
+than the second that it waits for its tasks."""
 
 Word = list[tuple[str, str | None]]
-"""A word of a template: pieces of text, each with the field after it, if any."""
+"""Pieces of text, each with the field after it, if any."""
 
 
 def function(
     template: str, *, shell: bool = False, cwd: str | Path | None = None, env: Mapping[str, str] | None = None
 ) -> Callable[..., Awaitable[Output]]:
-    """Make the function of a task that runs this template: the fields are its parameters, the program its
-    name.
+    """Make the function of a task that runs this template, with its fields as parameters.
 
     Raises Invalid for a template that cannot be split, has no program, or fields that are not plain names.
     """
@@ -121,9 +120,7 @@ async def any_program(
     env: dict[Variable, Text] | None = None,
     input: Text = "",
 ) -> Output:
-    """The built-in task: run any program that a job names. Only with `WorkerConfig(commands=True)`, for
-    trusted submitters.
-    """
+    """The built-in task: run any program. Only with `WorkerConfig(commands=True)`, for trusted submitters."""
     if bool(argv) is bool(shell):
         raise Discard('give either "argv", a list of words, or "shell", a script')
     return await run(_program_call(context, argv or [SHELL, "-c", shell or ""], env or {}, cwd, input))

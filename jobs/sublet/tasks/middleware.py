@@ -1,4 +1,4 @@
-"""Enters an app's middleware around a task: all of it on the event loop, only plain middleware elsewhere."""
+"""Enters an app's middleware around a task."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, ExitStack

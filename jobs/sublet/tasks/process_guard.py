@@ -1,11 +1,10 @@
 """Kills the process groups of a worker's programs and child processes when the worker itself is killed.
 
 The kernel's death signal reaches a child, but not the child's own children, and a SIGKILL runs no handler.
-So a small guard process holds the end of a pipe; when it closes, the guard kills the groups that were
-watched and not forgotten.
+So a guard process holds the end of a pipe; when it closes, the guard kills the watched groups.
 
-Not covered: a process that leaves its group (`setsid`), and a worker whose guard was killed after the
-last `check`.
+Not covered: a process that leaves its group (`setsid`), and a worker whose guard was killed after the last
+`check`.
 """
 
 import asyncio
@@ -51,12 +50,12 @@ class ProcessGuard:
             self._send(f"-{group}\n")
 
     def check(self) -> None:
-        """Replace a dead guard process while groups are watched. Cheap: call it with every heartbeat."""
+        """Replace a dead guard process. Cheap: call it with every heartbeat."""
         if self._process and self._process.poll() is not None:
             self._replace("it has died")
 
     async def aclose(self) -> None:
-        """End the guard process, which kills the groups that are still watched."""
+        """End the guard process, which kills the watched groups."""
         process = self._detach()
         self._groups.clear()
         if process:
@@ -87,7 +86,7 @@ class ProcessGuard:
             self._start()
 
     def _start(self) -> None:
-        """Start a guard process and send it all groups. If that fails, log a warning."""
+        """Start a guard process and send it all groups. Log a warning if that fails."""
         reading, self._pipe = os.pipe()
         command = [sys.executable, "-I", "-S", "-c", BOOT, HOME, str(os.getpid())]
         env = {name: value for name, value in os.environ.items() if name.startswith(("LD_", "DYLD_"))}

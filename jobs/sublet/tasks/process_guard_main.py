@@ -1,6 +1,6 @@
-"""The program of the guard process: waits for the worker's end, then kills the process groups that are left.
+"""The program of the guard process: no `site`, only builtin modules, so that it is small.
 
-Small: no `site`, only builtin modules. Input: lines `+<group> <start>` and `-<group>`.
+Input: lines `+<group> <start>` and `-<group>`.
 """
 
 import os
@@ -9,7 +9,7 @@ import signal
 
 
 def main(parent: int) -> None:
-    """Read groups until the worker has ended, then kill those that are left."""
+    """Read groups until the worker has ended, then kill the remaining ones."""
     # A signal that stops the worker may be sent to all of its processes.
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)
@@ -63,7 +63,7 @@ def _end_of(parent: int) -> list[int]:
 
 
 def _read() -> tuple[bytes, bool]:
-    """All bytes in the pipe, and whether more may follow."""
+    """Returns also whether more bytes may follow."""
     data = b""
     try:
         while chunk := os.read(0, 65536):

@@ -1,4 +1,4 @@
-"""Runs a program to its end: in its own process group, with bounded output, and with a certain end.
+"""Runs a program in its own process group, with bounded output, and with a certain end.
 
 Neither `sh`, `plumbum` nor `anyio.run_process` bounds the output, ends a whole group, or returns while a
 grandchild holds the pipes.
@@ -28,7 +28,7 @@ KEPT = 64 * 1024
 WRITTEN = 120 * 1024
 """Bytes of each as JSON, where a control character takes six: both must fit into a result."""
 LINGER = 0.5
-"""Seconds to wait after a program's exit while its children hold its output open."""
+"""Seconds from a program's exit while its children hold its output open."""
 PATIENCE = 1.0
 """Seconds between SIGTERM and SIGKILL."""
 
@@ -68,7 +68,7 @@ class ProgramCall(NamedTuple):
 async def run(call: ProgramCall) -> Output:
     """Run a program to its end. Raises ProgramFailed unless it exits with 0.
 
-    Its process group ends with it, or when the caller is cancelled: with SIGTERM and, after the patience or
+    Its process group ends with it, or at the caller's cancellation: with SIGTERM and, after the patience or
     a second cancellation, with SIGKILL. If this process is killed, the process guard kills the group.
     """
     guard = current.get()
@@ -141,8 +141,8 @@ class OutputBuffer:
             del self._tail[: -KEPT // 2]
 
     def text(self) -> str:
-        """The kept text and the number of missing bytes. Invalid UTF-8 is replaced; text that JSON must escape
-        is cut shorter.
+        """The kept text and the number of missing bytes. Replaces invalid UTF-8; cuts text that JSON must
+        escape.
         """
         text = ""
         for kept in (KEPT, KEPT // 2, KEPT // 4):
@@ -160,7 +160,7 @@ class OutputBuffer:
 
 
 async def _start(call: ProgramCall) -> tuple[asyncio.SubprocessTransport, Program]:
-    """Start a shell that waits for a line before it becomes the program, so that the guard watches it first."""
+    """A shell waits for a line before it becomes the program, so that the guard watches it first."""
     _check_program(call.argv[0], call.env, call.cwd)
     gate = 'read -r go && exec "$@"' + ("" if call.text else " </dev/null")
     try:
@@ -182,7 +182,7 @@ async def _start(call: ProgramCall) -> tuple[asyncio.SubprocessTransport, Progra
 
 
 def _check_program(name: str, env: Mapping[str, str], cwd: str | None) -> None:
-    """Raise ProgramFailed for a program that cannot be run: the shell's own message is less clear."""
+    """The shell's own message is less clear. Raises ProgramFailed."""
     if os.sep in name:
         path = Path(cwd or "", name)
         problem = "" if path.is_file() and os.access(path, os.X_OK) else f"{name} is not an executable file"
@@ -204,7 +204,7 @@ def _release(transport: asyncio.SubprocessTransport, text: str) -> None:
 
 
 async def _end(group: int, program: Program, patience: float) -> None:
-    """End a whole group, and wait for its leader. Cancelling this call ends the patience."""
+    """Cancelling this call ends the patience."""
     try:
         if patience and _signal(group, program, signal.SIGTERM):
             with contextlib.suppress(TimeoutError):

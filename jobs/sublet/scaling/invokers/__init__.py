@@ -1,4 +1,4 @@
-"""Invokers: they start workers through a platform. A pool's settings give the kind of invoker and its target.
+"""Invokers start workers through a platform.
 
 An invocation is not retried: if no worker arrives, the summons expires and the worker is owed again.
 """
@@ -22,7 +22,7 @@ from sublet.source_tree import install_command
 
 KINDS = ("http", "lambda", "process", "none")
 SECONDS = 5.0
-"""Seconds that one `invoke` may take, for any number of workers."""
+"""Seconds of one `invoke`, for any number of workers."""
 AT_ONCE = 16
 """Calls of one invoker under way at once; others wait, within the same seconds."""
 PRIVATE = "SUBLET_INVOKE_PRIVATE"
@@ -45,7 +45,7 @@ class InvocationFailed(JobsError):
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """Workers to start for a pool, one for each summons, and their options."""
+    """Workers to start for a pool, one per summons, and their options."""
 
     pool: str
     target: str
@@ -54,11 +54,11 @@ class Invocation:
     slots: int
     """Of each worker."""
     linger: float
-    """Seconds that an idle worker waits for more jobs."""
+    """Seconds that an idle worker waits for jobs."""
     summons: tuple[str, ...]
 
     def body(self, summons: str) -> bytes:
-        """Return the options of one worker as JSON."""
+        """The options of one worker as JSON."""
         options = {
             "pool": self.pool,
             "queues": self.queues,
@@ -78,7 +78,7 @@ class Invoker(Protocol):
         ...
 
     async def invoke(self, request: Invocation) -> None:
-        """Invoke one worker for each summons, within 5 s. Raises InvocationFailed with the failed summonses."""
+        """Invoke one worker per summons, within 5 s. Raises InvocationFailed with the failed summonses."""
         ...
 
     async def aclose(self) -> None:
@@ -108,7 +108,7 @@ def allows_private(environment: Mapping[str, str] | None = None) -> bool:
 
 
 def check_target(kind: str, target: str, *, private: bool | None = None) -> None:
-    """Check a pool's invoker and target before they are stored. Raises Invalid.
+    """Check a pool's invoker and target. Raises Invalid.
 
     `private` allows private addresses; default: the environment's setting.
     """
@@ -136,8 +136,7 @@ def _why_none(kind: str) -> str:
 def invokers_of(
     environment: Mapping[str, str] | None = None, app_target: str | None = None
 ) -> dict[str, Invoker]:
-    """Return the invokers that this process may use, by kind. Each imports and opens everything at its first
-    use.
+    """Return the invokers that this process may use, by kind. Imports and connections wait for the first use.
 
     - `none`: always.
     - `http`: with a signing secret in the environment.
@@ -166,7 +165,7 @@ def invokers_of(
 
 
 def why_missing(kind: str, environment: Mapping[str, str] | None = None) -> str:
-    """Explain why `invokers_of` does not return this kind of invoker here."""
+    """Explain why `invokers_of` lacks this kind of invoker."""
     found = os.environ if environment is None else environment
     if kind == "http":
         return "no SUBLET_SIGNING_SECRETS"
@@ -183,10 +182,9 @@ def why_missing(kind: str, environment: Mapping[str, str] | None = None) -> str:
 async def call_each(
     request: Invocation, call: Callable[[str], Awaitable[None]], *turns: asyncio.Semaphore
 ) -> None:
-    """Invoke one worker for each summons, concurrently, all within 5 s. Raises InvocationFailed: which failed,
-    and why.
+    """Invoke one worker per summons, concurrently, all within 5 s. Raises InvocationFailed.
 
-    Each call acquires all of `turns`, one after the other.
+    Each call acquires all of `turns` in order.
     """
     failed: dict[str, str] = {}
 

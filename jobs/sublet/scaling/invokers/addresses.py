@@ -2,8 +2,8 @@
 external input.
 
 Private services (this machine, its network, the platform's metadata service) often trust every caller that
-reaches them (SSRF). The target is checked when it is set, and every address when a connection is made: a
-name may resolve differently by then.
+reaches them (SSRF). The target is checked when it is set, and every address at connecting: a name may
+resolve differently by then.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sublet.scaling.invokers.thread_call import run_in_thread
 TARGET_MAX = 2048
 """Characters of a URL."""
 LOOKUPS = 16
-"""Names that may be resolved at once."""
+"""Names under resolution at once."""
 HOW_TO_ALLOW = "SUBLET_INVOKE_PRIVATE=1 allows it"
 
 _NAME = re.compile(r"(?=.{1,253}\.?$)(?!-)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
@@ -63,7 +63,7 @@ _INSIDE = tuple(
 Address = tuple[Any, ...]
 AddressInfo = tuple[Any, Any, int, str, Address]
 Resolve = Callable[[str, int, int], Awaitable[list[AddressInfo]]]
-"""Like `getaddrinfo`: host, port and family to addresses."""
+"""As `getaddrinfo`: host, port and family to addresses."""
 
 
 class NotAllowed(OSError):
@@ -88,7 +88,7 @@ def is_public(text: str) -> bool:
 
 
 def check_url(text: str, *, private: bool) -> None:
-    """Check a target URL, without resolving names. Raises Invalid if it is malformed or must not be called."""
+    """Check a target URL, without resolving names. Raises Invalid."""
     if not 1 <= len(text) <= TARGET_MAX or not re.fullmatch(r"[!-\[\]-~]+", text):
         raise Invalid(
             f"the target must be a URL of 1 to {TARGET_MAX:,} visible ASCII characters, without a backslash"
@@ -146,7 +146,7 @@ class AddressGuard:
         self._look_up = resolve or self._lookups
 
     async def resolve(self, host: str, port: int = 0, family: int = socket.AF_INET) -> list[dict[str, Any]]:
-        """Resolve a name, in the form of aiohttp's resolvers. Raises NotAllowed if any address is not public."""
+        """Resolve a name for aiohttp. Raises NotAllowed if any address is not public."""
         found = await self._look_up(host, port, family)
         for _, _, _, _, address in found:
             self.check(address, host)
@@ -167,7 +167,7 @@ class AddressGuard:
         return socket.socket(family, kind, proto)
 
     def check(self, address: Address, host: str = "") -> None:
-        """Raise NotAllowed for an address that is not public, unless those are allowed."""
+        """Raise NotAllowed for a private address, unless those are allowed."""
         scoped = len(address) > 3 and address[3]
         if not self._private and (scoped or not is_public(address[0])):
             raise NotAllowed(
@@ -178,8 +178,8 @@ class AddressGuard:
 class Lookups:
     """Resolves names, each in its own thread.
 
-    A resolver may hang. It must not delay other lookups of the event loop (as for Redis), nor the end of
-    the process. A repeated lookup shares the one under way, and beyond LOOKUPS names a lookup fails.
+    A resolver that hangs must not delay other lookups of the event loop (as for Redis), nor the end of the
+    process. A repeated lookup shares the one under way. Beyond LOOKUPS names a lookup fails.
     """
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ class LambdaInvoker:
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def invoke(self, request: Invocation) -> None:
-        """Invoke the function once for each summons. Raises InvocationFailed for those that AWS refused."""
+        """Invoke the function once per summons. Raises InvocationFailed for those that AWS refused."""
         await call_each(request, lambda summons: self._call(request, summons), self._turns)
 
     async def _call(self, request: Invocation, summons: str) -> None:

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 AT_ONE_TARGET = 8
-"""Calls of one target under way at once, so that a slow target does not block the others."""
+"""Calls under way at once: a slow target must not block the others."""
 HOLD = 900.0
-"""Seconds that a connection stays open after its status: no major function platform lets a request run for
-longer."""
+"""Seconds from the status to the connection's end: no major function platform lets a request run for longer.
+"""
 HELD_MAX = 256
-"""Connections kept open; a further one is closed after its status."""
+"""Open connections; a further one is closed after its status."""
 ANSWER_MAX = 64 * 1024
-"""Bytes of an answer that are read and discarded before the connection is closed."""
+"""Bytes of an answer that are discarded before the connection is closed."""
 HINTS = {401: ": does it have the same SUBLET_SIGNING_SECRETS as this process?"}
 """The likely cause of a status."""
 
@@ -60,9 +60,7 @@ class HttpInvoker:
         self._held: set[asyncio.Task[None]] = set()
 
     async def invoke(self, request: Invocation) -> None:
-        """Post to the pool's URL, once for each summons. Raises InvocationFailed for those without a 2xx in 5
-        s.
-        """
+        """Post to the pool's URL, once per summons. Raises InvocationFailed for those without a 2xx in 5 s."""
         try:
             check_url(request.target, private=self._private)
         except Invalid as error:  # it was written to Redis without the check
@@ -107,7 +105,7 @@ class HttpInvoker:
                 words = f"calling a URL needs aiohttp: {install_command('http')}"
                 raise InvocationFailed(words, request.summons) from None
             connector = aiohttp.TCPConnector(
-                # Unlimited: the semaphores limit calls; connections that are kept open must not count.
+                # The semaphores limit calls; connections that are kept open must not count.
                 limit=0,
                 # An idle connection may be dead; then it is unknown whether a call has arrived.
                 force_close=True,

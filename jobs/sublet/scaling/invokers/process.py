@@ -1,4 +1,4 @@
-"""The invoker `process`: a process on this machine for each summons; it ends with the invoker."""
+"""The invoker `process`: processes on this machine, which end with the invoker."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from sublet.tasks.bound_process import spawn_bound
 log = logging.getLogger(__name__)
 
 MOST = 32
-"""Most workers alive at once."""
+"""Most workers at once."""
 SECONDS = 900.0
 """Seconds that a worker may live. It knows the limit, as on a function platform."""
 KILL_AFTER = 5.0
-"""Seconds beyond that limit until its kill."""
+"""Seconds from that limit to its kill."""
 PATIENCE = 13.0
-"""Seconds that workers have to end at the invoker's closing: their grace, clean-up and last settle calls."""
+"""Seconds that workers have to end at the closing: their grace, clean-up and last settle calls."""
 LINE_MAX = 8192
 """Bytes of a line of output; a longer one is cut."""
 
@@ -43,9 +43,9 @@ class Spawned(NamedTuple):
 
 
 Ended = Callable[[str, int, int], None]
-"""Called at a worker's end: its summons, its pid, and its exit code (negative: the killing signal)."""
+"""Called at a worker's end: its summons, its pid, and its exit code (negative: the signal)."""
 Hear = Callable[[Spawned, str], None]
-"""Called with each line of a worker's output."""
+"""Called with each line of output."""
 
 
 @dataclass(eq=False)
@@ -70,8 +70,7 @@ class ProcessInvoker:
 
     At most `most` workers live at once, each for at most `seconds`. `arguments` are further arguments of
     `sublet work`; its `environment` defaults to this process's own. Its output goes to `output` (None: to
-    this process's own), or line by line to `hear`. The callbacks `hear` and `ended` run on the event loop
-    and must not raise.
+    this process's own), or line by line to `hear`. Callbacks run on the event loop and must not raise.
     """
 
     kind = "process"
@@ -106,7 +105,7 @@ class ProcessInvoker:
         )
 
     async def invoke(self, request: Invocation) -> None:
-        """Start one worker for each summons. Raises InvocationFailed for those that did not start."""
+        """Start one worker per summons. Raises InvocationFailed for those that did not start."""
         if self._closed:
             raise InvocationFailed("this process is ending and starts no more workers", request.summons)
         await call_each(request, lambda summons: self._start(request, summons), self._turns)
@@ -135,7 +134,6 @@ class ProcessInvoker:
         return [sys.executable, "-P", "-m", "sublet", "work", self._app, "--drain", *words]
 
     def _keep(self, loop: asyncio.AbstractEventLoop, worker: _Worker, command: list[str]) -> None:
-        """Start a worker and wait for its end, in a thread."""
 
         def call(what: Callable[..., None], *words: object) -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed

@@ -12,7 +12,7 @@ T = TypeVar("T")
 async def run_in_thread(function: Callable[[], T]) -> T:
     """Run a function in its own daemon thread. Returns its result, or raises its exception.
 
-    If the caller is cancelled, the thread runs on; it does not keep the process from ending.
+    If the caller is cancelled, the thread runs on.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
