@@ -369,7 +369,7 @@ def test_real_workers_are_killed_and_the_promises_are_kept():
 
 UNHELD = "local answer = lease_answer(job, ARGV[i + 1], 'complete')"
 AGAIN = " if answer == 'completed' then answer, job.claimed_at, job.worker = nil, job.claimed_at or stamp, job.worker or 'w' end"
-FAILED = "  if delay == 0 then return conclude(job, ending, 'queued', job.rank or rank(job.rules.priority, next_seq(1))) end\n"
+FAILED = "  if delay == 0 then\n    return conclude(job, ending, 'queued', job.rank or "
 GONE = "  if ending.verb == 'fail' then call('DEL', job.hash) call('ZREM', key('running'), job.id) return 'scheduled 0' end\n"
 SEEN = "  local where = get_queue(queue)\n"
 BROKEN = {
