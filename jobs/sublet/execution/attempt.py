@@ -70,7 +70,6 @@ class Attempt:
 
     why: Why | None = None
     cancelled_at = 0.0
-    """On the monotonic clock."""
     running: "asyncio.Future[Completion] | None" = None
     sending: asyncio.Task[None] | None = None
     """Sends its latest note; its ending is settled after that."""

@@ -130,7 +130,6 @@ class JobRunner:
         self._spent = False
         self._writing = threading.Lock()
         self.news, self._wake = os.pipe()
-        """Readable when a report is to be flushed."""
         self._flushed = True
 
     def serve(self) -> None:
@@ -167,7 +166,7 @@ class JobRunner:
             os.write(self._wake, b".")
 
     def flush(self) -> None:
-        """Send the reports of the running task."""
+        """Send the running task's reports."""
         os.read(self.news, 1)
         self._flushed, context = True, self._context
         if context:
@@ -218,7 +217,6 @@ class JobRunner:
             self._write(frames.frame(news.value.encode(), body))
 
     def _out_of_memory(self, lease: Lease, error: MemoryError) -> Failure:
-        """A MemoryError is mostly without a message."""
         failure = ending_of(lease, error)
         limit = f" ({self._memory // (1 << 20):,} MiB)" if self._memory else ""
         words = f"the task needed more memory than its child process may use{limit}"

@@ -30,11 +30,9 @@ GARBAGE = "the child process wrote an invalid frame to its pipe: does the task w
 START_SECONDS = 120.0
 """Includes the import of the user's modules."""
 LEAVE_SECONDS = 2.0
-"""For a retired child's exit."""
 CLOSED_SECONDS = 0.1
 """From its pipe's closing to its kill: the task may have closed it."""
 DEAD_SECONDS = 10.0
-"""For a killed process's end."""
 
 
 class ChildRun(asyncio.Future[Completion]):
@@ -79,7 +77,7 @@ class ChildProcess:
     def __init__(self, pool: Pool, hello: bytes, loop: "AbstractEventLoop") -> None:
         self._pool, self._loop = pool, loop
         self.jobs: deque[ChildRun] = deque()
-        """The running job, then those that follow."""
+        """The running job is the first."""
         self.up = False
         self.batch = 0
         self.taken = 0
@@ -88,7 +86,6 @@ class ChildProcess:
         self._never_read = False
         """It died before it read its last batch, of `_given` bytes: it has begun none of those jobs."""
         self.began = self.heard = 0.0
-        """Times on the monotonic clock."""
         self._got = self._unsent = b""
         self._garbage = ""
         self._life, self._process = _spawn()
@@ -118,7 +115,6 @@ class ChildProcess:
 
     def abandon(self, job: ChildRun) -> None:
         """Kill the child if the cancelled job runs; else ask for the job back."""
-        # Its end may lie in the pipe already.
         self._read()
         if self.jobs and self.jobs[0] is job:
             self.kill()

@@ -39,9 +39,9 @@ _JOB = struct.Struct(">HIQqqHHHHI")
 """Head of a JOB: task number, attempt, fence, timeout and occurrence in ms (-1: none), lengths of the fields
 before the payload."""
 BODY_MAX = 1 << 20
-"""Bytes. A longer body is another program's output."""
+"""Bytes. A longer body comes from another writer."""
 CHUNK = 1 << 16
-"""Bytes: the size of a pipe."""
+"""The size of a pipe."""
 MAIN = "__sublet_main__"
 """The child's name of the parent's `__main__`."""
 
@@ -83,7 +83,7 @@ def job(number: int, lease: Lease) -> bytes:
 
 
 def size(lease: Lease) -> int:
-    """At least the bytes of a JOB frame."""
+    """An upper bound of a JOB frame's bytes."""
     return (
         _JOB.size + 256 + len(lease.recovered) + len(lease.trace) + len(lease.checkpoint) + len(lease.payload)
     )

@@ -143,7 +143,6 @@ class ProcessPool:
             self._recruit()
 
     def _next_batch(self, child: ChildProcess) -> list[ChildRun]:
-        """One write and one wake-up for several small and short jobs."""
         most = min(BATCH, int(BATCH_SECONDS / self._pace), 1 + len(self._waiting) // self._processes)
         if self._jobs is not None:
             most = min(most, self._jobs - child.taken)
@@ -176,7 +175,6 @@ class ProcessPool:
                 self._mind()
 
     def _recall(self) -> None:
-        """Have each child with a slow job give back its other jobs."""
         loop = asyncio.get_running_loop()
         several = [child for child in self._children if len(child.jobs) > 1]
         for child in several:

@@ -5,9 +5,8 @@ Three headers: `webhook-id` (the same when a request is repeated), `webhook-time
 all valid secrets, and one valid signature suffices, so that a secret can be replaced without a gap.
 
 Not the library `standardwebhooks` (1.1), against which the tests check this module: its `verify` raises
-ValueError for a signature header without a comma or with invalid base64, and for a body that is not UTF-8;
-it takes one secret, as text only in base64; and its message lacks the difference of the clocks. It would
-replace about ten lines.
+ValueError for a malformed signature header and for a body that is not UTF-8; it takes one secret; its
+message lacks the difference of the clocks. It would replace about ten lines.
 """
 
 from __future__ import annotations
@@ -29,10 +28,9 @@ from sublet.scaling.secrets_file import SecretsFile
 log = logging.getLogger(__name__)
 
 TOLERANCE = 300
-"""Seconds between the clocks of sender and receiver, and for a replay."""
+"""Seconds; a recorded request cannot be replayed after that."""
 SECRETS_MAX = 8
 FILE_MAX = 64 * 1024
-"""Characters."""
 HINT = 'echo "whsec_$(openssl rand -base64 32)"'
 
 _PREFIX = "whsec_"
@@ -152,7 +150,6 @@ def _key(where: str, word: str) -> bytes:
 
 
 def _joined(*groups: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """Raises Invalid for too many keys."""
     found = tuple(dict.fromkeys(key for group in groups for key in group))
     if len(found) > SECRETS_MAX:
         raise Invalid(

@@ -27,19 +27,16 @@ PAUSE = 0.05
 KNOWN = 2.0
 """Seconds for which the list of pools is cached."""
 SUMMONS_MAX = 100
-"""Of one call."""
 BATCH = 10
-"""Most workers of one invocation."""
 AT_ONCE = 4
-"""For one pool, under way at once."""
+"""For one pool."""
 PATIENCE = 8.0
-"""Seconds of one invocation, if its invoker has no limit of its own."""
+"""Seconds of one invocation, if its invoker has no limit."""
 CLOSING = 8.0
 """Seconds that closing waits for invocations."""
 AGAIN = 60.0
-"""Least seconds between two log lines about one pool."""
+"""Seconds between two log lines about one pool."""
 WORDS_MAX = 300
-"""Bytes of a stored error message."""
 
 
 @dataclass
@@ -50,7 +47,6 @@ class Summoned:
     """Pools whose invoker this process has."""
     summoned: int = 0
     failed: int = 0
-    """Workers that could not be invoked."""
 
 
 class InvocationBatch(NamedTuple):
@@ -61,7 +57,7 @@ class InvocationBatch(NamedTuple):
 
 
 Invoking = tuple[int, "asyncio.Task[int]"]
-"""Size of an invocation, and its task, which returns how many workers could not be invoked."""
+"""The task returns how many workers could not be invoked."""
 
 
 async def _outcome(invoking: Sequence[Invoking]) -> Summoned:
@@ -235,7 +231,7 @@ class Summoner:
         self._summon_for(queues)
 
     def _summon_for(self, queues: Iterable[str]) -> None:
-        """One task per pool, which repeats for nudges that come meanwhile."""
+        """One task per pool, which repeats for later nudges."""
         for name in {name for queue in queues for name in self._by_queue.get(queue, ())}:
             if name in self._summoning:
                 self._again.add(name)
@@ -275,7 +271,6 @@ class Summoner:
         return len(batch.summons), task
 
     async def _invoke(self, pool: Pool, ids: tuple[str, ...]) -> int:
-        """Returns how many workers could not be invoked."""
         asked, lost = Invocation(pool.name, pool.target, pool.queues, pool.slots, pool.linger, ids), ids
         async with self._lanes.setdefault(pool.name, asyncio.Semaphore(AT_ONCE)):
             try:

@@ -30,7 +30,7 @@ Invokers = Callable[[], Mapping[str, Invoker]]
 PAUSE = 0.05
 """Seconds from the last nudge to the thread's end."""
 SECONDS = 20.0
-"""Seconds of one round of the thread; invocations time out before."""
+"""Of one round of the thread; invocations time out before."""
 
 
 class Uninvoked(NamedTuple):
@@ -146,7 +146,6 @@ class SyncSummoner:
             self._lock, self._queues, self._thread, self._process = threading.Lock(), set(), None, os.getpid()
 
     def _warn(self, words: str, *more: object) -> None:
-        """At most once a minute."""
         now = time.monotonic()
         if now - self._said_at >= AGAIN:
             self._said_at = now

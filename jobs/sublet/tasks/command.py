@@ -143,7 +143,6 @@ def _signature(fields: list[str]) -> inspect.Signature:
 
 
 def _words(template: str) -> list[Word]:
-    """Split a template as a shell does."""
     try:
         words = [_pieces(template, word) for word in shlex.split(template)]
     except ValueError as error:

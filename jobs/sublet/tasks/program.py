@@ -30,11 +30,11 @@ WRITTEN = 120 * 1024
 LINGER = 0.5
 """Seconds from a program's exit while its children hold its output open."""
 PATIENCE = 1.0
-"""Seconds between SIGTERM and SIGKILL."""
+"""Between SIGTERM and SIGKILL."""
 
 
 class Output(BaseModel):
-    """Result of a program: exit code, output as text, seconds."""
+    """Result of a program."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -89,7 +89,6 @@ class ClaimLoops:
         return self._linger is not None and self._linger.dismissed
 
     async def _claim_now(self, queue_set: QueueSet) -> bool:
-        """Returns True for fewer jobs than asked for, as do the methods below."""
         n = self._capacity.claim_size(queue_set)
         if n <= 0:
             return False

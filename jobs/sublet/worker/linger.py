@@ -9,9 +9,7 @@ from sublet.store.outage_log import OutageLog
 from sublet.worker.settle_loop import RETRY_AFTER
 
 IDLE = 10.0
-"""Seconds of one claim."""
 ASK_EVERY = 1.0
-"""Least seconds between two requests to leave."""
 
 
 class Linger:
@@ -31,7 +29,6 @@ class Linger:
         self.seconds, self.in_pool = seconds, in_pool
         self._may_leave, self._outage = may_leave, outage
         self.since = time.monotonic()
-        """On the monotonic clock."""
         self.dismissed = False
         self.not_asking = asyncio.Event()
         """Cleared while the worker asks: a dismissed worker must not hold jobs."""
@@ -48,7 +45,7 @@ class Linger:
             self.since = time.monotonic()
 
     def wait_seconds(self, has_work: bool) -> float:
-        """Seconds of the next claim; 0 when the time is over."""
+        """Seconds of the next claim."""
         return min(IDLE, max(self.seconds, ASK_EVERY) if has_work else max(0.0, self.left))
 
     async def ask_to_leave(self) -> None:

@@ -17,9 +17,7 @@ from sublet.worker import host_identity as host
 log = logging.getLogger("sublet.worker.worker")
 
 ABOUT_MAX = 4096
-"""Bytes of JSON."""
 PATIENCE = 2.0
-"""Seconds that leaving may take."""
 
 
 def worker_name() -> str:
@@ -120,7 +118,6 @@ class Registration:
         self._pool = self._summons = ""
 
     async def _is_superseded(self) -> bool:
-        """The last worker to register under an identity or name has it."""
         known = await self._source.workers()
         # The list may be cut.
         mine = self._own_record(known)

@@ -29,11 +29,9 @@ from sublet.worker.watchdog import Watchdog
 SLOTS = 100
 """Default with async tasks."""
 SETTLE_LOOPS = 2
-"""Calls under way at once."""
 CLEAN_UP = 1.0
 """Seconds that cancelled tasks have to clean up."""
 LAST_SETTLE = 3.0
-"""Seconds."""
 
 Report = Callable[[str, Lease | None, str], None]
 """Called with each event: its name, its lease, and details."""
@@ -187,7 +185,6 @@ class Worker:
         return started
 
     async def _enlist(self) -> None:
-        """Raises Forbidden: no claim would be allowed either."""
         try:
             recovered = await self._registration.enlist()
         except Forbidden:
@@ -254,7 +251,6 @@ class Worker:
         await self._capacity.wait_until(lambda: not self._attempts, last)
 
     def _abandon(self, attempt: Attempt) -> None:
-        """Its task ignores its cancellation: this process ends."""
         if attempt.running and not attempt.running.done():
             attempt.why = Why.LOST
             self.summary.stuck += 1
@@ -342,7 +338,6 @@ class Worker:
             )
 
     def _give_up(self, why: str) -> None:
-        """Stop at once; the platform replaces this worker."""
         if not self.summary.stalled:
             self.summary.stalled = True
             self.report("stalled", None, why)

@@ -22,9 +22,9 @@ from sublet.source_tree import install_command
 
 KINDS = ("http", "lambda", "process", "none")
 SECONDS = 5.0
-"""Seconds of one `invoke`, for any number of workers."""
+"""Of one `invoke`, for any number of workers."""
 AT_ONCE = 16
-"""Calls of one invoker under way at once; others wait, within the same seconds."""
+"""Calls of one invoker; others wait, within the same seconds."""
 PRIVATE = "SUBLET_INVOKE_PRIVATE"
 """Allows private addresses, and HTTP without TLS."""
 _YES, _NO = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
@@ -45,14 +45,13 @@ class InvocationFailed(JobsError):
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """Workers to start for a pool, one per summons, and their options."""
+    """Workers to start for a pool, one per summons."""
 
     pool: str
     target: str
-    """URL or function name; empty for the kinds without a target."""
+    """Empty for the kinds without a target."""
     queues: tuple[str, ...]
     slots: int
-    """Of each worker."""
     linger: float
     """Seconds that an idle worker waits for jobs."""
     summons: tuple[str, ...]

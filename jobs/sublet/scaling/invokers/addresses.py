@@ -20,9 +20,7 @@ from sublet.errors import Invalid
 from sublet.scaling.invokers.thread_call import run_in_thread
 
 TARGET_MAX = 2048
-"""Characters of a URL."""
 LOOKUPS = 16
-"""Names under resolution at once."""
 HOW_TO_ALLOW = "SUBLET_INVOKE_PRIVATE=1 allows it"
 
 _NAME = re.compile(r"(?=.{1,253}\.?$)(?!-)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
@@ -63,7 +61,6 @@ _INSIDE = tuple(
 Address = tuple[Any, ...]
 AddressInfo = tuple[Any, Any, int, str, Address]
 Resolve = Callable[[str, int, int], Awaitable[list[AddressInfo]]]
-"""As `getaddrinfo`: host, port and family to addresses."""
 
 
 class NotAllowed(OSError):

@@ -36,7 +36,6 @@ HELD_MAX = 256
 ANSWER_MAX = 64 * 1024
 """Bytes of an answer that are discarded before the connection is closed."""
 HINTS = {401: ": does it have the same SUBLET_SIGNING_SECRETS as this process?"}
-"""The likely cause of a status."""
 
 
 class HttpInvoker:
@@ -140,7 +139,6 @@ class HttpInvoker:
 
 
 async def _hold(response: aiohttp.ClientResponse) -> None:
-    """Discard the answer until it ends, or is too long or too slow."""
     import aiohttp
 
     left = ANSWER_MAX

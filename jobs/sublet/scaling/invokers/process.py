@@ -22,7 +22,6 @@ from sublet.tasks.bound_process import spawn_bound
 log = logging.getLogger(__name__)
 
 MOST = 32
-"""Most workers at once."""
 SECONDS = 900.0
 """Seconds that a worker may live. It knows the limit, as on a function platform."""
 KILL_AFTER = 5.0
@@ -45,7 +44,6 @@ class Spawned(NamedTuple):
 Ended = Callable[[str, int, int], None]
 """Called at a worker's end: its summons, its pid, and its exit code (negative: the signal)."""
 Hear = Callable[[Spawned, str], None]
-"""Called with each line of output."""
 
 
 @dataclass(eq=False)
@@ -214,7 +212,7 @@ class ProcessInvoker:
             worker.process.kill()
 
     def _read(self, worker: _Worker) -> None:
-        """Up to 16 pieces, so that the loop is free for others in between."""
+        """Up to 16 pieces, so that the loop is free for others."""
         for _ in range(16):
             try:
                 piece = os.read(worker.pipe, 65536) if worker.pipe >= 0 else b""
