@@ -8,7 +8,7 @@ with leases of 2, 10 and 30 s:
 
 - elsewhere: an idle worker claims them when the leases expire: at most the lease and a second;
 - restarted: a new worker on the same machine finds its predecessor dead: within a second of being ready
-(`from start` includes the start of Python and the import of the tasks);
+  (`from start` includes the start of Python and the import of the tasks);
 - child: plain functions; all eight child processes are killed: within a second.
 
 Then the ledger is compared with Redis: no job may be lost or completed twice. `--quick`: a lease of 2 s
@@ -41,7 +41,7 @@ ROOT = Path(__file__).parent.parent
 JOBS, PLAIN = 100, 8
 LEASES = (2, 10, 30)
 PATIENCE = 60.0
-"""Seconds, in addition to a lease, after which a step fails."""
+"""Seconds in addition to a lease."""
 POLL = 0.005
 
 app = App()
@@ -88,7 +88,7 @@ class Scene:
         self._workers: list[subprocess.Popen[bytes]] = []
 
     def hire(self) -> tuple["subprocess.Popen[bytes]", float]:
-        """Start a worker. Return it, and the moment at which it was ready."""
+        """Return a ready worker, and when it was ready."""
         env = {**os.environ, "PYTHONPATH": str(ROOT), "SUBLET_REDIS_URL": self.settings.redis_url}
         env |= {"SUBLET_NAMESPACE": self.settings.namespace, "CRASH_LEDGER": str(self.ledger)}
         work = [

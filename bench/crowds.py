@@ -15,7 +15,7 @@ Row = dict[str, float | str]
 SHARE = 50
 """A fiftieth of the number of due jobs is drained meanwhile, to measure the slowdown."""
 LONGEST = 600.0
-"""Seconds after which the due jobs must have been moved."""
+"""In seconds."""
 
 
 async def due_at_once(site: Site, number: int) -> list[Row]:

@@ -66,10 +66,10 @@ class Scale:
     rate: int = 1000
     """Jobs a minute."""
     kept: int = 100_000
-    """Finished jobs that are kept per state. The default of a namespace is 100,000."""
+    """Finished jobs kept per state; by default 100,000."""
     hours: int = 24
     step: int = 1
-    """Minutes per step. A step has the traffic of one minute."""
+    """Minutes per step, which has the traffic of one minute."""
     tenants: int = 30
     """Queues per step that are used for one job."""
     seed: int = 1

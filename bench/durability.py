@@ -40,7 +40,7 @@ from sublet.store.store import Store
 CALLERS = 100
 BULK = 20_000
 PATIENCE = 20.0
-"""Seconds within which the replica must be up."""
+"""In seconds."""
 MODES = {"redis": ["none", "replicated"], "valkey": ["none", "replicated", "none always", "fsync always"]}
 
 

@@ -41,7 +41,7 @@ class Scale:
     jobs: int
     rounds: int
     warm: int
-    """Jobs that are completed in a database first, to fill its event stream and its finished jobs."""
+    """Jobs completed first, to fill the event stream and the finished jobs."""
     largest: int
     """The largest standing load; others are a tenth, a hundredth … of it."""
     crowd: int

@@ -46,7 +46,7 @@ WARM_UP = 30
 PAUSES = (0.005, 0.03)
 """The least and the most seconds from one start to the next submit."""
 PATIENCE = 30.0
-"""Seconds within which a job must start, or a process be ready."""
+"""In seconds."""
 TARGETS = {"submit_ms_p50": 1.0, "submit_ms_p99": 3.0}
 CLOCK = struct.Struct(">q")
 
@@ -71,7 +71,6 @@ def plain() -> None:
 
 
 def _peer() -> Any:
-    """Huey with a task, in its own processes."""
     made = importlib.import_module("huey").RedisHuey("latency", url=os.environ["LATENCY_HUEY"], results=False)
     made.noop = made.task()(_started)
     return made
@@ -110,7 +109,6 @@ def _server(binary: str | None) -> Iterator[tuple[EmbeddedServer, Path]]:
 
 
 def _measure(url: str, folder: Path, jobs: int, against: str | None) -> dict[str, float]:
-    """Measure all kinds in turns."""
     trees = {"": ROOT, **({"other_": Path(against)} if against else {})}
     taken: dict[str, list[list[int]]] = {}
     with contextlib.ExitStack() as ends:

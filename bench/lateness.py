@@ -28,7 +28,7 @@ EVERY = 20
 """Measured schedules."""
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 PATIENCE = 60.0
-"""Seconds within which a process must be ready, or end."""
+"""In seconds."""
 SPREAD = 50
 """Calls in flight."""
 NOTED = 50

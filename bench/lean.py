@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 PATIENCE = 60.0
-"""Seconds within which a phase must end."""
+"""In seconds."""
 CLAIM = 100
 """Jobs per claim, and per batch of completions."""
 JOB = {"task": "noop", "queue": "bench", "payload": {"text": "x" * 180}}

@@ -38,7 +38,7 @@ ROOT = Path(__file__).parent.parent
 CONNECTIONS, BATCH_CONNECTIONS, CLAIM_CONNECTIONS = 64, 4, 2
 WAKES = 200
 PATIENCE = 60.0
-"""Seconds within which a process must be ready, or a phase end."""
+"""In seconds."""
 CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 """The first is for the API, the others are for Redis and the clients."""
 CLIENT = [sys.executable, str(ROOT / "bench" / "lean.py")]
@@ -82,7 +82,6 @@ def main() -> None:
 
 @contextlib.contextmanager
 def _pinned(cores: list[int]) -> Iterator[None]:
-    """Start processes on these cores, where possible."""
     if cores and len(CORES) > 1:
         before = os.sched_getaffinity(0)
         os.sched_setaffinity(0, cores)
@@ -198,7 +197,6 @@ def _measure(redis_url: str, asked: argparse.Namespace) -> dict[str, float]:
 
 
 def _work(api: Api) -> dict[str, float]:
-    """Run one worker process over HTTP until the queue is empty."""
     cpu, waited, own = api.cpu(), api.waited(), _of_children()
     command = [
         sys.executable,

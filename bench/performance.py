@@ -42,7 +42,7 @@ CRASH = {"crash_first": "first again, s", "crash_last": "last again, s", "crash_
 SAME = (("sublet", "sublet plain"), ("huey", "huey processes"))
 """Pairs that submit with the same code: their difference is noise."""
 BUSY = 0.5
-"""Load of the machine before the run, above which its figures are less reliable."""
+"""Load before the run, above which its figures are less reliable."""
 NEVER = "not in 75 s"
 NOTHING = "Not measured in this run."
 
@@ -96,7 +96,7 @@ def behind(run: Run) -> str:
 
 
 def noise(run: Run) -> str:
-    """Return the spread of the rounds, and the figures of contestants that run the same code."""
+    """Return the spread of the rounds, and the figures of contestants with the same code."""
     rounds, lines = [], []
     for row in run.rows:
         least, most = run.spread(row["contestant"], row["workload"], row["persistence"]) or (0, 0)

@@ -120,7 +120,6 @@ def _share(script: str, row: Row) -> float:
 
 
 def _bands(axes: "Axes", rows: Sequence[Row], named: bool) -> None:
-    """The stacked shares of the scripts, with their sum above."""
     xs = _places([row["x"] for row in rows])
     floor = [0.0] * len(rows)
     for script, colour in SCRIPTS.items():
@@ -136,7 +135,6 @@ def _bands(axes: "Axes", rows: Sequence[Row], named: bool) -> None:
 
 
 def _lines(axes: "Axes", rows: Sequence[Row], named: bool) -> None:
-    """A line for each script, with logarithmic scales."""
     xs = _places([row["x"] for row in rows])
     for (script, colour), (_, marker, _) in zip(SCRIPTS.items(), SERIES, strict=True):
         ys = [row["redis_us"] * _share(script, row) for row in rows]
@@ -148,7 +146,6 @@ def _lines(axes: "Axes", rows: Sequence[Row], named: bool) -> None:
 
 
 def _relative(axes: "Axes", series: dict[str, list[Row]], steep: bool) -> None:
-    """Each series as a multiple of its own first point."""
     highest = 1.0
     for (name, rows), (colour, marker, style) in zip(series.items(), SERIES, strict=False):
         ys = [row["relative"] for row in rows]

@@ -5,12 +5,12 @@
 Starts its own servers (Valkey from the wheel; Redis if on the PATH), persistence off.
 
 - late_idle, late_busy, late_full, late_ticks: twenty schedules of `every=1`; ms from each occurrence until
-its job was queued (`fired`) and claimed (`started`): with an idle worker; with one that drains jobs of 20
-ms in a hundred slots; with one whose slots are all taken; by `sublet tick --every 1` without any worker.
-Each occurrence must have exactly one job.
+  its job was queued (`fired`) and claimed (`started`): with an idle worker; with one that drains jobs of 20
+  ms in a hundred slots; with one whose slots are all taken; by `sublet tick --every 1` without any worker.
+  Each occurrence must have exactly one job.
 - late_new: ten schedules put within a second of their first occurrence, while a worker waits.
 - tick: a tick on Redis with 10,000 schedules of which none is due (ms, the mean of fifty), and its longest
-call.
+  call.
 - all_due: 10,000 schedules due at the same moment, fired by one tick; its longest call.
 - ticks: a hundred ticks at once on 5,000 expired leases: each must be reaped once.
 
@@ -101,7 +101,6 @@ async def _all(url: str, seconds: int) -> dict[str, float]:
 
 
 async def _none_due(site: Site) -> dict[str, float]:
-    """10,000 schedules of which none is due."""
     await site.put([f"many-{i}" for i in range(MANY)], Recurrence(cron="0 0 1 1 *"), None)
     site.measure()
     done, rounds = TickSummary(), 50
@@ -128,7 +127,6 @@ async def _all_due(site: Site) -> dict[str, float]:
 
 
 async def _many_ticks(site: Site) -> dict[str, float]:
-    """5,000 expired leases, and a hundred ticks."""
     await site.store.submit(
         [site.store.operations.submission("noop", b"{}", "slots", "") for _ in range(ENDED)]
     )

@@ -26,7 +26,7 @@ CHUNK_BYTES = 8 * 1024 * 1024
 KEPT = 10_000
 """Finished jobs that are kept if they are not measured: few, so that the steady state is reached soon."""
 PATIENCE = 60.0
-"""Seconds within which a chunk must be drained."""
+"""In seconds."""
 NOTED = 50
 """Threshold of the slow log in µs. A lower one would also log each command within a script."""
 DAY = 86_400_000
@@ -138,8 +138,8 @@ class Site:
         return submitting, draining
 
     async def drain(self, jobs: int, windows: Iterator[list[str]]) -> None:
-        """Claim and complete so many jobs, each completion in the same round trip as the next claim, as a
-        worker does.
+        """Claim and complete so many jobs, as a worker does: each completion in the same round trip as the
+        next claim.
         """
         left = [jobs]
         async with asyncio.timeout(PATIENCE):

@@ -216,7 +216,6 @@ async def _full_batches(store: Store, base: str, timed: Callable[[str, Call[Any]
 
 
 async def _results(store: Store, base: str) -> list[Completion]:
-    """Claim jobs, and return as many completions as one call takes."""
     return [Completion(lease, b'"a result"') for lease in (await _leases(store, base))[: verbs.COMPLETE_MAX]]
 
 

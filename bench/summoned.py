@@ -38,7 +38,6 @@ def in_child() -> float:
     return time.time()
 """
 SECONDS = 60.0
-"""Seconds within which a step must end."""
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ Per server (Valkey from the wheel; Redis if on the PATH; persistence off), with 
 one slot, each with its own connections:
 
 - due: jobs with a delay of 3 s, one at a time; from the due time, by the server's clock, to the start of
-the task;
+  the task;
 - submit: jobs submitted one at a time to an idle queue; from the submit to the start of the task;
 - idle: `sublet work` with 1 slot and with 100; all commands that they send, counted with MONITOR.
 
@@ -161,7 +161,6 @@ def _spread(name: str, values: list[float]) -> dict[str, float]:
 
 
 def _idle(url: str, slots: int, seconds: float) -> dict[str, float]:
-    """Return the commands per second of an idle worker process."""
     env = {
         **os.environ,
         "PYTHONPATH": str(ROOT),

@@ -20,9 +20,8 @@ from sublet.tasks.bound_process import spawn_bound
 ENTRY = struct.Struct("<qq")
 """A job's number, and the machine's monotonic clock in ns."""
 SUBMIT_SECONDS = 300.0
-"""Seconds within which a program must submit its jobs."""
 STOP_SECONDS = 10.0
-"""Seconds within which a worker must end after SIGTERM, before it is killed with its child processes."""
+"""From SIGTERM until it is killed with its child processes."""
 POLL = 0.01
 
 

@@ -33,7 +33,6 @@ FEW, MANY = 1_000, 1_000_000
 MOST = 20_000
 """Maximum number of jobs of a rate."""
 SECONDS = 4.0
-"""Maximum seconds of a rate."""
 FILL_SECONDS = 20.0
 """Seconds that a contestant outside ALL_OF_IT may submit."""
 ALL_OF_IT = ("sublet", "bullmq")

@@ -34,11 +34,11 @@ JOBS = 100
 EACH = 10
 """Jobs per slot of a contestant, if that is fewer than JOBS."""
 START_SECONDS = 30.0
-"""Seconds within which the first worker must have filled its slots."""
+"""For the first worker to fill its slots."""
 ARRIVE_SECONDS = 6.0
-"""Seconds in which a second worker starts and sees the first one, which is stopped."""
+"""For a second worker to start and see the first one, which is stopped."""
 SETTLE_SECONDS = 2.0
-"""Seconds at the end, in which a job may finish a second time."""
+"""For a job to finish a second time, at the end."""
 POLL = 0.02
 
 Succeed = Callable[[Arena, Contestant, Worker, ExitStack], int]
@@ -97,7 +97,6 @@ def _scene(
 
 
 def _restarted(arena: Arena, contestant: Contestant, first: Worker, stack: ExitStack) -> int:
-    """Start the second worker after the death of the first one."""
     all_of_it = _family(first)
     killed = time.monotonic_ns()
     _signal(all_of_it, signal.SIGKILL)

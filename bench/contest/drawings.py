@@ -102,7 +102,6 @@ def _picture(
 
 
 def _throughput(figure: "Figure", rows: dict[str, list[Row]], names: Names) -> None:
-    """A panel of bars per workload, with the contestants in the same order."""
     order = _order(rows["drain_1"], [row for some in rows.values() for row in some], most=True)
     titles = ("drained by one worker", "submitted one by one", "submitted in bulk")
     for axes, (workload, some), title in zip(_columns(figure, 3, 0.2), rows.items(), titles, strict=True):
@@ -167,7 +166,6 @@ def _label(axes: "Axes", x: float, points: Sequence[tuple[float, str]]) -> None:
 
 
 def _styles(names: Iterable[str]) -> dict[str, Any]:
-    """Return colour, symbol and line of each contestant; ours is the first."""
     others = iter(LINES[1:])
     return {name: LINES[0] if name == "sublet" else next(others) for name in names}
 
@@ -211,7 +209,6 @@ def _latency(figure: "Figure", rows: dict[str, list[Row]], names: Names) -> None
 def _distribution(
     axes: "Axes", samples: dict[str, Sequence[float]], order: Sequence[str], names: Names
 ) -> None:
-    """The share of started jobs over time."""
     fastest = [name for name in order if name in samples][:FASTEST]
     drawn = fastest if "sublet" in fastest or "sublet" not in samples else [*fastest, "sublet"]
     for name, (colour, _, style) in _styles(drawn).items():

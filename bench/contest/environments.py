@@ -25,7 +25,7 @@ STAMP = "bench-stamp"
 AT_ONCE = 4
 """Environments made concurrently: most of the time is spent on the network."""
 PATIENCE = 600.0
-"""Seconds within which one must be made."""
+"""In seconds."""
 POLL = 0.2
 NO_NODE = "node is not on the PATH"
 

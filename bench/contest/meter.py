@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 SCRIPTS = ("eval", "evalsha", "eval_ro", "evalsha_ro", "fcall", "fcall_ro")
 PATIENCE = 30.0
-"""Seconds within which the server must answer."""
+"""In seconds."""
 
 
 @dataclass
@@ -19,9 +19,7 @@ class Counted:
     """The load of the server; all zero until the counting ends."""
 
     redis_us: float = 0.0
-    """µs of CPU, user and system, of the thread that runs the commands (of the whole server if there is no
-    figure per thread).
-    """
+    """µs of CPU, user and system, of the thread that runs the commands (else of the whole server)."""
     commands: int = 0
     """Those within scripts included."""
     scripts: int = 0

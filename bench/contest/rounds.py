@@ -84,7 +84,6 @@ def run(plan: Plan, programs: Mapping[str, Program], record: Record, progress: P
 
 
 def _pilots(plan: Plan, arena: Arena, record: Record, progress: Progress) -> Iterator[tuple[str, Rates]]:
-    """Get each contestant's versions and approximate speed."""
     for contestant in plan.contestants:
         progress.begin(f"pilot, {contestant.name}")
         try:

@@ -15,7 +15,6 @@ BATCHES = (1, 10, 100, 1_000)
 SLOTS = (1, 10, 50, 100, 200, 400)
 WHO = ["sublet", "bullmq"]
 SECONDS = 2.0
-"""Maximum seconds of a figure."""
 TEXT = "x" * 170
 
 app = App(settings=Settings())
@@ -40,7 +39,6 @@ def run(arena: Arena, *, seconds: float = SECONDS) -> list[Row]:
 
 
 def _batch(arena: Arena, contestant: Contestant, at: int, seconds: float) -> Row:
-    """Submits of so many jobs each, one awaited after the other."""
     arena.flush()
     if contestant.ours:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:

@@ -53,7 +53,6 @@ def _head(found: dict[str, Any]) -> str:
 
 
 def _block(run: Run, columns: Sequence[str], persistence: str) -> str:
-    """Return these workloads with one persistence; an empty string if there are none."""
     rows = [row for row in run.rows if row["persistence"] == persistence and row["workload"] in columns]
     if not rows:
         return ""

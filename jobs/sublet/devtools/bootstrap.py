@@ -94,7 +94,7 @@ def requirements(project: dict[str, Any], groups: Sequence[str]) -> list[str]:
 
 
 def fingerprint(needed: Sequence[str]) -> str:
-    """Return a short hash of these requirements, in any order, and of Python's version."""
+    """Return a short hash of these requirements and of Python's version."""
     import hashlib
 
     lines = [f"{sys.version_info[0]}.{sys.version_info[1]}", *sorted(needed)]

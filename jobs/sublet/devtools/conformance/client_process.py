@@ -17,9 +17,9 @@ from sublet.tasks.bound_process import spawn_bound
 
 SUBMIT_SECONDS = 20.0
 POLL = 0.05
-"""Seconds between two checks of a process."""
+"""In seconds."""
 LAST_WORDS = 400
-"""The maximum number of characters of output in a message."""
+"""Of output in a message."""
 
 
 class Client:

@@ -21,7 +21,6 @@ REQUEST_LOST, REPLY_LOST, FORGOTTEN, REFUSED = "request lost", "reply lost", "sc
 SILENT = "reply kept back"
 """The connection stays open but carries nothing more: only a timeout detects it."""
 HANDSHAKE = {"HELLO", "AUTH", "SELECT", "CLIENT", "PING", "QUIT", "COMMAND"}
-"""Commands that set up a connection."""
 
 
 @dataclass

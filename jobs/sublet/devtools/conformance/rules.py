@@ -7,7 +7,7 @@ LEASE = 3
 
 
 class Rule(NamedTuple):
-    """One rule: its name, MUST or SHOULD, its text, and advice if it is broken."""
+    """MUST or SHOULD, its text, and advice if it is broken."""
 
     name: str
     level: str
@@ -89,7 +89,7 @@ TIMED = {
 
 
 class Verdict(NamedTuple):
-    """The verdict on a rule: kept, or the observation against it."""
+    """Kept, or the observation against it."""
 
     rule: Rule
     seen: str

@@ -17,7 +17,7 @@ AT_ONCE = 6
 TRIAL_SECONDS = 60.0
 """The last time limit of a trial: each wait in it is shorter."""
 FIRST_SLEEP, TASKS_SECONDS = 0.5, 4.0
-"""Seconds of the first `sleep`, and the time limit of the first three tasks."""
+"""Of the first `sleep`, and the time limit of the first three tasks."""
 INTERFACE = (
     "The client is run as `CMD submit TASK JSON` and `CMD work`, with SUBLET_REDIS_URL, SUBLET_NAMESPACE, SUBLET_QUEUES (commas; "
     "submit uses the first), SUBLET_SLOTS, SUBLET_LEASE (seconds) and SUBLET_PARTITIONS=1 in its environment. Give it the three "

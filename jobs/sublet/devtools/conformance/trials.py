@@ -180,7 +180,6 @@ async def slots(context: TrialContext) -> None:
 
 
 def _held(context: TrialContext, ids: list[str]) -> list[int]:
-    """The number of held jobs at each claim."""
     spans = []
     for job_id in ids:
         claim, (end, *_) = context.claim_of(job_id), context.about(job_id, "complete")

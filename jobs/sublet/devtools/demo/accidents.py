@@ -11,13 +11,13 @@ from sublet.errors import NotFound
 from sublet.model import Job, State
 
 LEASE = 2.0
-"""Seconds of a lease: short, so that recovery is quick."""
+"""In seconds; short, so that recovery is quick."""
 CATCH_SECONDS = 10.0
-"""The time limit for catching a worker while it holds jobs."""
+"""For catching a worker while it holds jobs."""
 TAKEOVER_SECONDS = LEASE + 20.0
-"""The time limit for other workers to take over its jobs, lease included."""
+"""For other workers to take over its jobs, lease included."""
 GHOST_SECONDS = 10.0
-"""The time limit for the refusal of a resumed worker's reports."""
+"""For the refusal of a resumed worker's reports."""
 SETTLE = 0.03
 """Seconds for commands sent before the freeze to reach Redis."""
 
@@ -90,7 +90,7 @@ def _wait_until(condition: Callable[[], bool], seconds: float) -> Generator[None
 
 
 def _catch(show: Show, at: float) -> Generator[None, None, tuple[WorkerProcess, dict[str, int]] | None]:
-    """Freeze a worker while it holds started jobs. Return None at the time limit."""
+    """Freeze a worker while it holds started jobs. Return None at the timeout."""
     while show.share < at:
         yield
     deadline = time.monotonic() + CATCH_SECONDS

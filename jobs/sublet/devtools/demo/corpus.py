@@ -62,7 +62,6 @@ def _python_files(root: Path) -> Iterator[Path]:
 
 
 def _packages() -> list[Path]:
-    """Return the site-packages folders of this environment and of its base Python."""
     paths = [sysconfig.get_path(kind) for kind in ("purelib", "platlib")]
     base = {"base": sys.base_prefix, "platbase": sys.base_prefix, "installed_base": sys.base_prefix}
     paths += [sysconfig.get_path("purelib", scheme, vars=base) for scheme in sysconfig.get_scheme_names()]

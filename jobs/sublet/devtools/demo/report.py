@@ -19,9 +19,7 @@ from sublet.devtools.platform.api_service import ApiService
 
 LARGEST = 5
 POLL_SECONDS = 0.2
-"""Seconds between two reads of the workers' events."""
 SHOWN = ("ready", "completed", "failed", "released", "refused", "lost", "crashed")
-"""Events of workers that are printed."""
 LINES_MAX = 8
 """Lines printed per read; the rest is counted."""
 

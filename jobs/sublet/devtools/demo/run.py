@@ -29,11 +29,10 @@ from sublet.options import Options
 KILL_AT, FREEZE_AT = 0.25, 0.4
 """Shares of the work after which a worker is killed, and another one frozen."""
 POLL_SECONDS = 0.05
-"""Seconds between two reads of the statistics."""
 STALL_SECONDS = 30.0
-"""Seconds without an ended job after which the demo gives up."""
+"""Time without an ended job after which the demo gives up."""
 LAST_LINES = 1.0
-"""How long to wait for the workers' last lines."""
+"""Seconds for the workers' last lines."""
 
 
 def run(once: bool, json: bool, call: str, screen: Screen | None = None) -> int:
@@ -147,7 +146,7 @@ def _submit(show: accidents.Show, corpus: Corpus) -> list[str]:
 
 
 def _perform(show: accidents.Show, submitted: int, before: int) -> None:
-    """Wait for the end of all jobs and accidents. Raises DemoFailed when no job ends any more."""
+    """Wait for the end of all jobs and accidents. Raises DemoFailed after a stall."""
     running_accidents = [accidents.kill(show, KILL_AT), accidents.freeze(show, FREEZE_AT)]
     seen: deque[tuple[float, int]] = deque([(show.seconds, 0)], maxlen=40)
     last_change, known = show.seconds, 0

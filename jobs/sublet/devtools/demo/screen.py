@@ -1,4 +1,4 @@
-"""The demo's output: on a terminal a progress bar with events below it, elsewhere plain lines."""
+"""The demo's output: a progress bar with events below it, or plain lines without a terminal."""
 
 import os
 import time
@@ -110,7 +110,7 @@ class Screen:
             self.console.print(f"{seconds:6.1f} s  {sign} {escape(words)}")
 
     def draw(self, progress: Progress, workers: Sequence[WorkerStatus], *, last: bool = False) -> None:
-        """Draw the progress, at most once per interval unless it is the last one."""
+        """Draw the progress, at most once per interval unless `last`."""
         now = time.monotonic()
         if now < self._next and not last:
             return

@@ -25,7 +25,7 @@ class Tally:
     recovered: int = 0
     """Jobs completed after the worker of an earlier attempt died or was frozen."""
     refused: int = 0
-    """Heartbeats and outcomes refused because the worker no longer held the lease."""
+    """Heartbeats and outcomes refused because the lease was lost."""
     completed_twice: int = 0
     """Jobs with more than one accepted completion."""
     seconds: float = 0.0

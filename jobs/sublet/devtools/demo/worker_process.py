@@ -34,7 +34,7 @@ class WorkerProcess:
         self.fate = ""
         """`frozen` or `killed` by the demo; `died` or `left` by itself; otherwise empty."""
         self.exit: int | None = None
-        """Its exit code, negative for a signal; None while it runs."""
+        """Negative for a signal; None while it runs."""
 
     def __str__(self) -> str:
         return f"worker {self.number}"

@@ -15,9 +15,9 @@ from sublet.store.store import Store
 
 READY_SECONDS = 30.0
 STOP_SECONDS = 4.0
-"""The time limit for workers to release their jobs."""
+"""For workers to release their jobs."""
 GONE_SECONDS = 10.0
-"""The time limit for killed workers to end."""
+"""For killed workers to end."""
 
 
 class WorkerThread:

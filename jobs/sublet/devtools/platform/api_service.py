@@ -44,7 +44,6 @@ class ApiService:
 
     def __init__(self, env: Mapping[str, str], on_line: OnLine, port: int = 0) -> None:
         self.url = ""
-        """Its URL once it has started."""
         self._env, self._on_line, self._port = env, on_line, port
         self._process: subprocess.Popen[bytes] | None = None
         self._over = False
@@ -70,7 +69,7 @@ class ApiService:
 
     @property
     def exit(self) -> int | None:
-        """Its exit code, negative for a signal; None while it runs."""
+        """Its exit code."""
         return self._process.poll() if self._process else 0
 
     @property
@@ -140,7 +139,7 @@ def environment(env: Mapping[str, str]) -> dict[str, Any]:
 
 
 def where(redis_url: str, namespace: str) -> list[str]:
-    """Return the flags for server and namespace. They override the app's settings.
+    """Return the flags for server and namespace, which override the app's settings.
 
     A URL with a password is only in the environment: other users can read command lines.
     """

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from sublet.devtools.platform.platform import PlatformConfig
 
 LOAD_INTERVAL = 1.0
-"""The shortest time between two reports of the load, in seconds."""
+"""The shortest time between two reports of the load."""
 LOAD_SECONDS = 2.0
-"""Seconds between two reads of the load without events."""
+"""The time between two reads of the load without events."""
 RETRY_SECONDS = 5.0
-"""Seconds until a failed synchronization is retried."""
+"""The delay before a failed synchronization is retried."""
 
 
 class AppRunner:

@@ -26,7 +26,7 @@ NOT_SOURCE = ("site-packages", "dist-packages", "__pycache__")
 
 
 class AppInfo(BaseModel):
-    """An app, as `sublet dev MODULE:APP --check --json` prints it."""
+    """As `sublet dev MODULE:APP --check --json` prints it."""
 
     app: str
     queues: list[str]
@@ -34,7 +34,7 @@ class AppInfo(BaseModel):
     schedules: list[str] = []
     folders: list[str]
     example: dict[str, Any] | None = None
-    """An example job: task, queue and payload; None if all parameters are complex."""
+    """Task, queue and payload; None if all parameters are complex."""
 
 
 class AppBroken(JobsError):
@@ -63,7 +63,7 @@ async def sync_schedules(app: str, env: Mapping[str, str]) -> list[str]:
 
 
 async def _run(words: Sequence[str], env: Mapping[str, str]) -> tuple[bytes, bytes]:
-    """Run a `sublet` command. Return its stdout and stderr. Raises AppBroken, also at the timeout.
+    """Return stdout and stderr. Raises AppBroken, also at the timeout.
 
     The output goes to files: a process left by the app's import would keep a pipe open.
     """

@@ -21,9 +21,9 @@ from sublet_functions.tick import TickSummary, one_round
 
 TICK_SECONDS = 2.0
 LISTEN_SECONDS = 30.0
-"""The longest wait for an event, in seconds."""
+"""The longest wait for an event."""
 WORKER_SECONDS = 86_400.0
-"""The maximum life of a worker in seconds: no platform limits it here."""
+"""The maximum life of a worker: no platform limits it here."""
 
 
 class LocalWorkers:

@@ -26,7 +26,7 @@ from sublet.devtools.platform.supervisor import Service, Supervisor
 from sublet.errors import Invalid
 
 STOPPED_AT_ONCE = 130
-"""The exit code after a second Ctrl-C."""
+"""After a second Ctrl-C."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class PlatformConfig:
     """With `embedded`, the embedded server's URL replaces this one."""
     embedded: bool = True
     data: Path | None = None
-    """The folder of its data; None for a temporary one."""
+    """None for a temporary folder."""
     port: int = 0
     workers: int = 4
     slots: int = 10

@@ -16,7 +16,7 @@ APP_MAX = 100
 
 
 def pool_name(app: str, folder: Path) -> str:
-    """Return the pool's name. The folder is part of it: other folders may also have a tasks:app."""
+    """Return the name. The folder is part of it: other folders may also have a tasks:app."""
     where = hashlib.sha256(bytes(folder.resolve())).hexdigest()[:6]
     return f"{PREFIX}{re.sub('[^A-Za-z0-9_.:-]', '-', app)[:APP_MAX]}:{where}"
 
@@ -48,7 +48,9 @@ class LocalPool:
         self._store, self._pool = store, pool
 
     def is_served(self, pool: Pool) -> bool:
-        """Return whether this platform starts the pool's workers: its own, or any without the prefix `dev:`."""
+        """Return whether this platform starts its workers: of its own pool, or of any without the prefix
+        `dev:`.
+        """
         return pool.name == self._pool.name or not pool.name.startswith(PREFIX)
 
     @property

@@ -65,7 +65,6 @@ class RedisService:
     def __init__(self, folder: Path, temporary: bool) -> None:
         self.folder, self._temporary = folder, temporary
         self.url = ""
-        """Its URL once it has started."""
         self._server: EmbeddedServer | None = None
         self._lock = threading.Lock()
         self._over = False
@@ -84,7 +83,7 @@ class RedisService:
 
     @property
     def exit(self) -> int | None:
-        """Its exit code; None while it runs."""
+        """Its exit code."""
         return self._server.exit if self._server else 0
 
     @property

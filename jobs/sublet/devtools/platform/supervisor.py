@@ -9,16 +9,14 @@ from sublet.devtools.platform.reports import Reporter
 from sublet.errors import JobsError
 
 POLL_SECONDS = 0.1
-"""Seconds between two checks of the process."""
 HEALTH_SECONDS = 1.0
-"""Seconds between two health checks."""
 FAILURES_MAX = 3
 """Consecutive failed health checks of a frozen service: a count, because a suspended machine is not frozen.
 """
 STABLE_SECONDS = 10.0
-"""Seconds after which a start is successful. An earlier end delays the next restart."""
+"""After this time a start is successful. An earlier end delays the next restart."""
 DELAY, DELAY_MAX = 0.2, 5.0
-"""Seconds before the second consecutive restart, doubled with each further one; and the maximum."""
+"""The delay of the second consecutive restart, doubled with each further one; and the maximum."""
 
 
 class Service(Protocol):
@@ -97,7 +95,7 @@ class Supervisor:
         self._report(self.service.name, "ready", words, pid=self.service.pid)
 
     async def _wait_for_end(self) -> str:
-        """Wait for its end; kill it when it does not answer. Return the reason."""
+        """Kill it when it does not answer. Return the reason of its end."""
         failures, check_at = 0, time.monotonic() + HEALTH_SECONDS
         while self.service.exit is None:
             await asyncio.sleep(POLL_SECONDS)
@@ -118,7 +116,7 @@ class Supervisor:
 
 
 def exit_reason(code: int) -> str:
-    """Return how a process ended: `exit 3`, `SIGKILL`."""
+    """Return `exit 3` or `SIGKILL`."""
     try:
         return f"exit {code}" if code >= 0 else signal.Signals(-code).name
     except ValueError:

@@ -14,7 +14,7 @@ from sublet.store.store import Store
 from sublet.worker import host_identity
 
 CHECK_SECONDS = 2.0
-"""Seconds between two checks without events."""
+"""The time between two checks without events."""
 START_SECONDS = 60.0
 """Seconds until the first heartbeat: the import of the app takes time."""
 FROZEN_SECONDS = 12.0
@@ -78,7 +78,7 @@ class WorkerMonitor:
     async def retire(self) -> set[int]:
         """Make all workers finish or release their jobs and exit. Return their process ids.
 
-        Removes their registrations at once, so that others may be summoned.
+        Their registrations go at once, so that others may be summoned.
         """
         own = set(self._own())
         with contextlib.suppress(JobsError):

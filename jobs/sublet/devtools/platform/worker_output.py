@@ -10,11 +10,11 @@ from sublet.devtools.platform.reports import Reporter
 from sublet.scaling.invokers.process import Spawned
 
 LINES_MAX = 12
-"""The maximum number of lines per interval."""
+"""Per interval."""
 INTERVAL = 0.5
 """In seconds."""
 STARTS_MAX = 1000
-"""The maximum number of attempts with a known start time."""
+"""Attempts with a known start time."""
 ENDS = ("completed", "failed", "released", "refused", "lost", "crashed")
 OMITTED = ("summary", "stopping", "draining", "leaving", "reconciled")
 """Not passed on."""
