@@ -36,19 +36,19 @@ class JobsError(Exception):
 
 
 class Refused(JobsError):
-    """Redis rejected the call. Nothing has changed, and repeating it is useless."""
+    """Redis rejected the call. Nothing has changed; repeating it is useless."""
 
     code = "REFUSED"
 
 
 class NotFound(Refused):
-    """It was never submitted, or its retention has passed."""
+    """The job was never submitted, or its retention has passed."""
 
     code = "NOT_FOUND"
 
 
 class LeaseLost(Refused):
-    """Another claim has the job, or it has ended. Stop working: the outcome will not be accepted."""
+    """Another claim has the job, or it has ended. Stop working."""
 
     code = "LEASE_LOST"
 
@@ -60,7 +60,7 @@ class WrongState(Refused):
 
 
 class Changed(Refused):
-    """The job or the queue's settings changed since they were read. Read them again, then decide."""
+    """The job or queue has changed since it was read. Read it again, then decide."""
 
     code = "CHANGED"
 
@@ -72,7 +72,7 @@ class KeyTaken(Refused):
 
 
 class QueueFull(Refused):
-    """The queue has reached its limit of jobs or bytes (see `configure`). The job was not stored."""
+    """The queue's limit of jobs or bytes is reached (see `configure`). The job was not stored."""
 
     code = "QUEUE_FULL"
 
@@ -96,7 +96,7 @@ class WrongLayout(Refused):
 
 
 class OutOfMemory(Refused):
-    """Redis is full and stores no new job. Existing jobs can be claimed and completed."""
+    """Redis is full and stores no new job. Claims and completions still work."""
 
     code = "OOM"
 
@@ -109,7 +109,7 @@ class Unconfirmed(Unavailable):
     """The job is stored, but on fewer replicas or disks than asked for. Repeating the call is safe."""
 
     job_id = ""
-    """Id of the stored job, if any."""
+    """Id of the stored job."""
 
 
 class Forbidden(Unavailable):
@@ -121,11 +121,11 @@ class Denied(Forbidden):
 
 
 class Busy(Unavailable):
-    """All connections of this process are in use; Redis itself may be well."""
+    """All connections of this process are in use; Redis may be well."""
 
 
 class Demoted(Unavailable):
-    """This server accepts no writes now: failover."""
+    """This server accepts no writes now: another one becomes primary."""
 
 
 class Unfit(Unavailable):
@@ -137,10 +137,10 @@ class Moved(Unfit):
 
 
 class NotDurable(Unfit):
-    """The server cannot keep a job as durably as asked for: change its configuration, or ask for less."""
+    """The server cannot store as durably as asked for: change its configuration, or ask for less."""
 
     job_id = ""
-    """Id of the stored job, if any."""
+    """Id of the stored job."""
 
 
 class Invalid(JobsError):

@@ -62,7 +62,7 @@ class Submitted(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """The right to run one attempt until `expires_ms` by Redis's clock, or longer by heartbeats."""
+    """The right to run one attempt until `expires_ms` (Redis's clock), or longer by heartbeats."""
 
     id: str
     token: str
@@ -100,7 +100,7 @@ class Claimed(NamedTuple):
 
 
 class Reaped(NamedTuple):
-    """Maintenance done in a partition, and whether more remains."""
+    """Maintenance done, and whether more remains."""
 
     ended: int
     queued: int
@@ -129,7 +129,7 @@ class News(StrEnum):
 
 
 class Note(NamedTuple):
-    """A running task's checkpoint (JSON) and last log lines. Empty values leave the stored ones."""
+    """A checkpoint (JSON) and last log lines. Empty values leave the stored ones."""
 
     lease: Lease
     checkpoint: bytes = b""
@@ -169,7 +169,7 @@ class Failure(NamedTuple):
 
 
 class Release(NamedTuple):
-    """An attempt that returns the job unfinished for `delay` seconds and keeps the try."""
+    """An attempt that returns the job for `delay` seconds and keeps the try."""
 
     lease: Lease
     delay: float = 0

@@ -1,1 +1,1 @@
-"""Operations of several calls: maintenance, statistics, pools, repair."""
+"""Operations of several calls."""

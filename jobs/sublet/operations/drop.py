@@ -18,7 +18,7 @@ from sublet.protocol.scripts import Call
 PAGE = 1000
 """Keys of one scan step (about), and of one call that deletes (at most)."""
 PARTITIONS = 64
-"""Partitions that are checked in a cluster, at least: SCAN does not cover all nodes there."""
+"""Partitions checked in a cluster, at least: SCAN does not cover all nodes there."""
 PASSES = 5
 """Scans of all keys: one may miss keys that are written meanwhile."""
 ALIVE = 15.0
@@ -88,7 +88,7 @@ def drop(namespace: str, spread: int = 0, report: Callable[[int], None] = lambda
 
 
 def widest(namespace: str, spread: int) -> Plan[int]:
-    """Return how many partitions to check in a cluster: the configured count, or that in the first bases."""
+    """Return how many partitions to check in a cluster: as configured, or as stored in the first bases."""
     return max(
         spread, (yield from _stored_count(keys.base(namespace, i) for i in range(max(spread, PARTITIONS))))
     )

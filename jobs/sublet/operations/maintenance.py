@@ -36,7 +36,7 @@ def fire(bases: Sequence[str], by: str, admission: Admission | None = None) -> P
 
 
 def maintain(bases: Sequence[str], by: str, admission: Admission | None = None) -> Plan[None]:
-    """Do a share of the maintenance if something is overdue; else write nothing."""
+    """Do some maintenance if something is overdue; else write nothing."""
     come = False
     for base in bases:
         now: datetime = yield server_info.clock()

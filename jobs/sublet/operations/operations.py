@@ -23,7 +23,7 @@ class Operations(SubmitOperations):
     """The plans over a namespace."""
 
     def check_queue(self, name: str, *others: str) -> None:
-        """Raise Invalid unless this is a queue's valid name, or one of `others`."""
+        """Raise Invalid unless this is a valid name, or one of `others`."""
         if not keys.is_name(name) and name not in others:
             raise Invalid(f"queue {name[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
 
@@ -53,7 +53,7 @@ class Operations(SubmitOperations):
     def _order(
         self, verb: Callable[[str, str, int], Call[str]], job_id: str, revision: int | None
     ) -> Plan[str]:
-        """Send at the given revision; without one, read it, and retry if the job changes meanwhile."""
+        """Send at the given revision; else read it, and retry if the job changes meanwhile."""
         base, looks = self.base_of_job(job_id), 1 if revision is not None else LOOKS
         while True:
             seen = revision if revision is not None else (yield reads.get(base, job_id)).revision
@@ -135,7 +135,7 @@ class Operations(SubmitOperations):
         return found[0]
 
     def queues(self, after: str = "", most: int | None = None) -> Plan[list[Queue]]:
-        """List up to `most` queues that ever had a job or a setting, by name after the name `after`."""
+        """List up to `most` queues that ever had a job or a setting, by name after `after`."""
         found: list[Queue] = []
         for base in self.bases:
             names = [name for name in (yield reads.queues(base)) if name > after][:most]

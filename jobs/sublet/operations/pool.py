@@ -28,7 +28,7 @@ class _Frozen(BaseModel):
 
 
 class Sum(_Frozen):
-    """The number of workers that a pool should have, and its reasons."""
+    """The wanted number of workers, and its reasons."""
 
     ready: int
     """Jobs that a worker could take now."""
@@ -38,7 +38,7 @@ class Sum(_Frozen):
     run: float
     """Seconds of an attempt, averaged over about 20; 1 before the first has ended."""
     need: float
-    """Jobs that must run at a time so that none waits longer than `wait`."""
+    """Jobs to run at a time so that none waits longer than `wait`."""
     wanted: int
     """Workers for so many jobs, between `min` and `max`."""
     crew: int
@@ -63,7 +63,6 @@ class Pool(_Frozen):
     wait: float = 5.0
     """Seconds that a job should wait at most."""
     slots: int = 10
-    """Jobs that one worker runs at a time."""
     linger: float = 5.0
     """Seconds that an idle worker stays."""
     arrive: float = 15.0

@@ -92,7 +92,7 @@ def get(bases: Sequence[str], name: str) -> Plan[Pool]:
 def put(bases: Sequence[str], wanted: Pool, revision: int | None = None) -> Plan[str]:
     """Create or change a pool: `created`, `changed` or `unchanged`. Raises Invalid, or Changed.
 
-    The caller checks the target first (`sublet.scaling.pool_check.check_pool`).
+    The caller checks the target first (`sublet.scaling.pool_check`).
     """
     check(wanted)
     for looks in range(1 if revision is not None else LOOKS, 0, -1):
@@ -153,9 +153,7 @@ def look_at_all(bases: Sequence[str], name: str = "") -> Plan[list[Pool]]:
 def ask(
     bases: Sequence[str], name: str, queues: Sequence[str], *, summons: str, n: int, leaver: str = ""
 ) -> Plan[Summoning]:
-    """Ask for up to `n` workers, or whether a worker may leave. Sends the numbers of queues in other
-    partitions.
-    """
+    """Ask for up to `n` workers, or to let one leave. Sends the numbers of queues in other partitions."""
     elsewhere: list[Elsewhere] = []
     for base in bases[1:]:
         own = [queue for queue in queues if bases[partition_of_queue(queue, len(bases))] == base]
@@ -166,14 +164,14 @@ def ask(
 
 
 def sample(bases: Sequence[str], name: str, queues: Sequence[str]) -> Plan[None]:
-    """Update the averages of a pool that is scaled by other means. Raises NotFound."""
+    """Update the averages of a pool scaled by other means. Raises NotFound."""
     yield from ask(
         bases, name, queues, summons=new_summons(), n=0, leaver=new_summons()
     )  # a worker that does not exist
 
 
 def may_leave(bases: Sequence[str], name: str, worker: str) -> Plan[bool]:
-    """May an idle worker of a pool leave, and count no longer? True for an unknown pool."""
+    """Whether an idle worker may leave and count no longer. True for an unknown pool."""
     stored: dict[str, str] = yield _stored(bases[0])
     there = _pool(name, stored.get(name, ""), {})
     if there is None:
@@ -183,7 +181,7 @@ def may_leave(bases: Sequence[str], name: str, worker: str) -> Plan[bool]:
 
 
 def new_summons() -> str:
-    """Make the prefix of a caller's invocation ids."""
+    """The prefix of a caller's invocation ids."""
     return secrets.token_hex(12)
 
 

@@ -1,8 +1,8 @@
 """Count the backlog of each queue again, while workers and producers go on. Plans, without I/O.
 
 All unfinished jobs are read, then those that changed by the event stream, until none changes before the
-call that writes the counts; else the script refuses them. The stream keeps 10,000 events, so it is read
-during the scan, too.
+call that writes the counts; else the script refuses. The stream keeps 10,000 events: it is read during the
+scan, too.
 """
 
 from collections.abc import Iterator, Sequence
@@ -112,7 +112,7 @@ def recount(base: str, how: str = "mend") -> Plan[Recounted]:
 def _write(
     base: str, how: str, stamp: str, sums: Sums, settled: set[str], found: dict[str, str]
 ) -> Plan[bool]:
-    """Send the sums of queues that are not in `settled`. True once all are. Adds to `settled` and `found`."""
+    """Send the sums of queues not in `settled`. True once all are. Adds to `settled` and `found`."""
     names = sorted(sums.queues.keys() - settled)
     for i in range(0, len(names), QUEUES):
         some = names[i : i + QUEUES]
@@ -154,7 +154,7 @@ def _read(base: str, ids: Sequence[str], sums: Sums) -> Plan[None]:
 
 
 def members(base: str, structure: str, cursor: int) -> Call[tuple[int, list[str]]]:
-    """Read some members of a sorted set, and the next cursor (0 at the end). No member that stays is missed."""
+    """Some members of a sorted set, and the next cursor (0 at the end). No member that stays is missed."""
 
     def read(reply: Sequence[Any]) -> tuple[int, list[str]]:
         flat = (

@@ -1,8 +1,7 @@
 """Find inconsistent data and repair it, while workers go on. Plans, without I/O.
 
-All keys and members of sorted sets are checked by the script `repair`. Its reports are sent again to be
-repaired: the script decides by the current data. Jobs return to a queue by ms of the submit and id, within
-a batch of `FOUND`.
+The script `repair` checks all keys and members of sorted sets, and gets its reports again to repair them by
+the current data. Jobs return to a queue by ms of the submit and id, within a batch of `FOUND`.
 """
 
 from collections.abc import Callable, Sequence
@@ -64,7 +63,7 @@ class Fault(NamedTuple):
 
     @property
     def is_lost(self) -> bool:
-        """Whether it is a lost job."""
+        """A lost job."""
         return self.seen_in not in BESIDE and not {"gone", "lost"}.isdisjoint(self.words.split(", "))
 
     @property
@@ -88,7 +87,7 @@ Report = Callable[[int, int], None]
 
 
 class Scan:
-    """A scan of one partition, which collects the inconsistencies."""
+    """A scan of one partition."""
 
     def __init__(
         self, base: str, most: int | None = None, report: Report = lambda looked, faults: None
@@ -257,7 +256,7 @@ def _mark_gone(base: str, faults: Sequence[Fault]) -> Plan[list[Fault]]:
 
 
 def _may_be_gone(fault: Fault) -> bool:
-    """Whether only a member of a structure of unfinished jobs, or a deduplication key, was inconsistent."""
+    """Whether only a member of a structure of unfinished jobs, or a deduplication key, was wrong."""
     waited = fault.seen_in in UNFINISHED or fault.seen_in.startswith("queue:")
     return (waited and fault.words == "stray") or fault.words == "stray, unlocked"
 

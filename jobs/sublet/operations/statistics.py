@@ -155,7 +155,7 @@ def queues(base: str, names: Sequence[str]) -> Call[list[QueueNumbers]]:
 def _queue(
     name: str, settings: bytes | None, backlog: Sequence[Any], counted: Sequence[Any], queued: Any, head: Any
 ) -> QueueNumbers:
-    """The reads are not atomic: a difference may be a little off, but not below 0."""
+    """The reads are not atomic: a difference may be a little off, never below 0."""
     jobs, running = max(0, _whole(backlog[0])), max(0, _whole(backlog[1]))
     numbers = dict(zip(_FIELDS, map(_whole, counted), strict=True))
     wait, completed, failed = _times(numbers)
@@ -188,7 +188,7 @@ def _whole(value: bytes | None) -> int:
 
 
 def due(base: str, job_ids: Sequence[str]) -> Call[list[int | None]]:
-    """Read since when (ms) each job has been due; None for a missing one."""
+    """Since when (ms) each job has been due; None for a missing one."""
 
     def read(reply: Sequence[Any]) -> list[int | None]:
         return [_due(spec, ended or b"") if spec else None for spec, ended in reply]

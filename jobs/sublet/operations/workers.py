@@ -1,6 +1,6 @@
 """List and drain workers; end the leases of those that are gone. Plans, without I/O.
 
-Registrations are in partition 0, leases in the partitions of their jobs.
+Registrations are in partition 0, leases in their jobs'.
 """
 
 from collections.abc import Mapping, Sequence
@@ -56,8 +56,7 @@ def worker(bases: Sequence[str], name: str) -> Plan[WorkerInfo]:
 
 
 def reconcile(bases: Sequence[str], gone: Mapping[str, str]) -> Plan[int]:
-    """Remove workers (name → life) that are certainly gone, and end their leases. Returns the number of
-    leases.
+    """Remove workers (name → life) that are certainly gone, and end their leases. Returns the number.
 
     A worker registers before it claims: leases belong to a life that is unchanged after they were read.
     """

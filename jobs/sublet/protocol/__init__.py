@@ -1,1 +1,1 @@
-"""The protocol without I/O: keys, scripts, verbs, reads, plans, payloads."""
+"""The protocol, without I/O."""

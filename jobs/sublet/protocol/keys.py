@@ -22,12 +22,12 @@ is_name: Callable[[str], re.Match[str] | None] = _NAME.fullmatch
 
 
 def is_id(text: str) -> bool:
-    """Whether the text is a valid job id."""
+    """A valid job id."""
     return _ID.fullmatch(text) is not None
 
 
 def is_key(text: str) -> bool:
-    """Whether the text is a valid job key: 1 to 128 visible ASCII characters."""
+    """A valid job key: 1 to 128 visible ASCII characters."""
     return _KEY.fullmatch(text) is not None
 
 
@@ -59,7 +59,7 @@ def queue(base: str, name: str) -> str:
 
 
 def structure(base: str, state: str) -> str:
-    """Sorted set of the jobs in another state than `queued`, by the moment at which they leave it (ms)."""
+    """Sorted set of the jobs in another state, by the moment at which they leave it (ms)."""
     return f"{base}:{state}"
 
 
@@ -89,7 +89,7 @@ def claim(base: str, claim_id: str) -> str:
 
 
 def wake(base: str, queue: str) -> str:
-    """List on which a queue's idle workers block. One element wakes one of them."""
+    """List on which a queue's idle workers block. One element wakes one."""
     return f"{base}:wake:{queue}"
 
 
@@ -114,7 +114,7 @@ def schedules(base: str) -> str:
 
 
 def schedule(base: str, name: str) -> str:
-    """Hash of a schedule: plan, task and arguments, next occurrence."""
+    """Hash of a schedule."""
     return f"{base}:schedule:{name}"
 
 

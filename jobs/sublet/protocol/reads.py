@@ -52,7 +52,7 @@ def moment(milliseconds: bytes | str | float | None) -> datetime | None:
 
 
 def together(commands: Sequence[tuple[Any, ...]], read: Callable[[Sequence[Any]], T]) -> Call[T]:
-    """Several reads in one round trip. `read` gets a list of replies, also for a single command."""
+    """Several reads in one round trip. `read` gets a list of replies, also for one."""
     return Call(tuple(commands), read if len(commands) > 1 else lambda reply: read([reply]))
 
 
@@ -188,7 +188,7 @@ SUMMARY = (
 
 
 def summaries(base: str, job_ids: Sequence[str]) -> Call[list[Job]]:
-    """Several jobs, without results, attempts and large payloads. Missing and malformed ones are left out."""
+    """Several jobs, without results, attempts and large payloads. Missing and malformed ones are omitted."""
 
     def read(reply: Sequence[Any]) -> list[Job]:
         found = []
@@ -211,9 +211,7 @@ def summaries(base: str, job_ids: Sequence[str]) -> Call[list[Job]]:
 
 
 def ids(base: str, structure: str, start: int, count: int) -> Call[list[str]]:
-    """`count` ids of a structure (a state, or `queue:<name>`) from position `start`; newest finished jobs
-    first.
-    """
+    """`count` ids of a structure (a state, or `queue:<name>`) from `start`; newest finished jobs first."""
     order = ("REV",) if structure in FINISHED else ()
     command = ("ZRANGE", keys.structure(base, structure), start, start + count - 1, *order)
     return Call((command,), lambda reply: [shown(i) for i in reply])
@@ -227,7 +225,7 @@ def queues(base: str) -> Call[list[str]]:
 
 
 def describe(base: str, names: Sequence[str]) -> Call[list[Queue]]:
-    """Numbers and settings of queues, known or not. `*`: settings of the whole partition."""
+    """Numbers and settings of queues, known or not. `*`: settings of the partition."""
 
     def read(reply: Sequence[Any]) -> list[Queue]:
         settings, backlog, *lengths = reply

@@ -32,7 +32,7 @@ LIBRARIES = (
     "lib/occurrence",
     "lib/integrity",
 )
-"""Libraries, in the order in which they precede a script."""
+"""In the order in which they precede a script."""
 
 NAMES = (
     "init", "submit", "claim", "heartbeat", "complete", "fail", "release",
@@ -65,9 +65,9 @@ _DENIED = ("NOAUTH", "WRONGPASS")
 class Call(Generic[T]):
     """An unsent request: its commands, and the reader of the reply. Sending it twice has one effect.
 
-    Several plain reads go in one round trip, but not in a MULTI: a full Redis refuses even reads there.
-    With `waits`, all commands are scripts; the waits follow on the same connection, and `read` gets two
-    lists: the replies of the scripts and of the waits.
+    Plain reads go in one round trip, but not in a MULTI, which a full Redis refuses. With `waits`, all
+    commands are scripts; the waits follow on the same connection, and `read` gets the replies of both as
+    two lists.
     """
 
     commands: tuple[tuple[Any, ...], ...]

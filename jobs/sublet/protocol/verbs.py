@@ -103,9 +103,7 @@ def _submitted(job: Submission, word: bytes) -> Submitted | str:
 def claim(
     base: str, *, claim_id: str, worker: str, lease: float, n: int, queues: Sequence[str]
 ) -> Call[Claimed]:
-    """Do some maintenance and claim up to `n` (≤ 100) jobs. The same claim id within 10 s gives the same
-    leases.
-    """
+    """Do some maintenance and claim up to `n` (≤ 100) jobs. The same claim id gives the same leases for 10 s."""
     return script("claim").call(
         base, _claimed, queues, claim_id=claim_id, worker=worker, lease=ms(lease), n=n
     )
@@ -247,9 +245,7 @@ def resume(base: str, queue: str, revision: int) -> Call[str]:
 
 
 def configure(base: str, queue: str, revision: int, settings: str) -> Call[str]:
-    """Set all limits of a queue (`jobs=N bytes=N`), or of `*` (`completed=N dead=N cancelled=N`). Returns
-    them.
-    """
+    """Set all limits of a queue (`jobs=N bytes=N`), or of `*` (`completed=N dead=N cancelled=N`)."""
     return script("configure").call(base, bytes.decode, queue=queue, revision=revision, settings=settings)
 
 
@@ -274,8 +270,7 @@ def repair(base: str, how: str, seen: Sequence[tuple[str, str]]) -> Call[list[st
 
 
 def recount(base: str, how: str, stamp: str, queues: Sequence[tuple[str, int, int, int]]) -> Call[list[str]]:
-    """Set the backlogs of up to 100 queues to counted numbers (queue, jobs, bytes, running); `stamp` is the
-    last event then.
+    """Set the backlogs of up to 100 queues (queue, jobs, bytes, running); `stamp` is the last event then.
 
     Returns per queue `sound`, or `recounted` and the old numbers. Raises Changed if a job has moved since.
     """
@@ -285,8 +280,7 @@ def recount(base: str, how: str, stamp: str, queues: Sequence[tuple[str, int, in
 
 
 def drop(base: str, submitted: int, names: Sequence[str | bytes] = ()) -> Call[str]:
-    """Make every verb refuse in this partition: `dropped`. Or delete up to 1,000 keys of a dropped one:
-    `deleted <n>`.
+    """Make every verb refuse in this partition: `dropped`. Or delete up to 1,000 of its keys: `deleted <n>`.
 
     Raises Changed, without effect, if the partition was created again.
     """

@@ -1,1 +1,1 @@
-"""Recurring jobs: definitions, recurrences, occurrences, firing."""
+"""Recurring jobs."""

@@ -29,12 +29,12 @@ _FIRST_DAY = _EPOCH.toordinal()
 
 
 class _Run(NamedTuple):
-    """The times of one day whose moments are in [begin, end)."""
+    """The times of a day whose moments are in [begin, end)."""
 
     begin: int
     end: int
     moment: Callable[[int], int]
-    """The moment of the i-th time of the day; monotonic in i."""
+    """Monotonic in i."""
 
 
 class CronLine:
@@ -71,7 +71,7 @@ class CronLine:
         return None
 
     def _runs(self, moment: int, zone: ZoneInfo, step: int) -> Iterator[_Run]:
-        """The runs that may contain the next occurrence (step 1) or the last one (-1), in that direction."""
+        """That may contain the next occurrence (step 1) or the last one (-1), in that direction."""
         if self._fixed:
             here = (moment + _offset(moment, zone)) // _DAY
             seen = (
@@ -83,7 +83,7 @@ class CronLine:
             yield from self._flowing(moment, zone, step)
 
     def _flowing(self, moment: int, zone: ZoneInfo, step: int) -> Iterator[_Run]:
-        """A day in UTC is one piece, or two if the zone's offset changes in it."""
+        """A day in UTC is one piece, or two if the offset changes in it."""
         following = moment // _DAY
         for found in self._days(following - step, step):
             for day in (found - step, found, found + step):
@@ -127,7 +127,7 @@ class CronLine:
 
 @lru_cache(maxsize=4096)
 def cron_line(text: str) -> CronLine:
-    """Return `CronLine(text)`, parsed once."""
+    """A `CronLine`, parsed once."""
     return CronLine(text)
 
 

@@ -1,4 +1,4 @@
-"""The schedules that a program declares with `@app.schedule`, above or below `@app.task`."""
+"""The schedules that a program declares with `@app.schedule`."""
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -68,9 +68,7 @@ class DeclaredSchedules:
         return bool(self._schedules or self._pending)
 
     def all(self) -> "list[NewSchedule]":
-        """Return all declared schedules. Raises Invalid if a decorated function never became a task of this
-        app.
-        """
+        """Return all declared schedules. Raises Invalid if a function never became a task of this app."""
         for function, declared in self._pending:
             called = _name_of(function)
             raise Invalid(
@@ -106,7 +104,7 @@ class DeclaredSchedules:
         self._pending.append((function, declared))
 
     def attach(self, task: ScheduledTask) -> None:
-        """Add the schedules that were declared before this task."""
+        """Add the schedules declared before this task."""
         own = [declared for function, declared in self._pending if function is task.function]
         self._pending = [each for each in self._pending if each[0] is not task.function]
         for declared in own:

@@ -48,7 +48,7 @@ class NewSchedule(NamedTuple):
 def new_schedule(
     name: str, when: Recurrence, task: str, payload: bytes, options: Options, source: str = ""
 ) -> NewSchedule:
-    """Raises Invalid for an invalid name, too large data and options of single jobs."""
+    """Raises Invalid for an invalid name, too large data and single jobs' options."""
     check_name(name)
     if not keys.is_name(task):
         raise Invalid(f"task {task[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
@@ -207,7 +207,7 @@ def stored(base: str, names: Sequence[str]) -> Call[list[Stored]]:
 
 
 def summaries(base: str, names: Sequence[str]) -> Call[list[Stored]]:
-    """Read the same without payloads, which may be large."""
+    """The same without payloads, which may be large."""
 
     def read(reply: Sequence[Any]) -> list[Stored]:
         found = []
@@ -228,7 +228,7 @@ def _score(base: str, name: str) -> tuple[Any, ...]:
 
 
 def names(base: str) -> Call[list[str]]:
-    """Read the valid names of a partition's schedules, sorted."""
+    """The valid names of a partition's schedules, sorted."""
     return Call(
         (("ZRANGE", keys.schedules(base), 0, -1),),
         lambda reply: sorted(n for n in map(shown, reply) if keys.is_name(n)),

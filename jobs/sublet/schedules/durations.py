@@ -1,4 +1,4 @@
-"""Moments and durations: parse, convert to ms since 1970, format."""
+"""Moments and durations."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -41,7 +41,6 @@ Whole = Annotated[int, BeforeValidator(_whole)]
 Duration = Annotated[float, Field(strict=True, allow_inf_nan=False), BeforeValidator(_seconds)]
 """Seconds; a program may give a timedelta."""
 Moment = Annotated[Annotated[AwareDatetime, Field(strict=False)] | None, BeforeValidator(_is_moment)]
-"""A moment with a time zone, or None."""
 
 
 def floor_ms(moment: datetime) -> int:

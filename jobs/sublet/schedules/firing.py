@@ -58,7 +58,7 @@ class Picked(NamedTuple):
 
 
 class FireRequest(NamedTuple):
-    """The occurrences of a picked schedule to fire, and the next one."""
+    """The occurrences of a schedule to fire, and the next one."""
 
     pick: Pick
     occurrences: Sequence[int]
@@ -68,7 +68,6 @@ class FireRequest(NamedTuple):
     next: int | None
     """The next occurrence after these (ms), or None."""
     due: int | None
-    """When it is due (ms)."""
 
 
 class Fired(NamedTuple):
@@ -98,7 +97,7 @@ def unschedule(base: str, name: str, revision: int, occurrence: str = "") -> Cal
 
 
 def pick(base: str, limit: int = PICKED) -> Call[Picked]:
-    """Take up to `limit` (≤ 50) schedules with a due occurrence; other callers do not get them for 2 s."""
+    """Take up to `limit` (≤ 50) schedules with a due occurrence; others do not get them for 2 s."""
 
     def read(reply: list[Any]) -> Picked:
         rows = [_row(reply[i : i + 5]) for i in range(2, len(reply), 5)]

@@ -57,7 +57,7 @@ class Synced(NamedTuple):
 
     @property
     def is_taken(self) -> bool:
-        """Whether the schedule belonged to another source and was changed."""
+        """Whether it belonged to another source and was changed."""
         return self.before is not None and self.answer != "unchanged"
 
 
@@ -91,7 +91,7 @@ def known(operations: SubmitOperations) -> Plan[list[tuple[str, str]]]:
 
 
 def page(operations: SubmitOperations, after: str = "", most: int | None = None) -> Plan[SchedulePage]:
-    """List up to `most` schedules by name after the name `after`, without payloads."""
+    """List up to `most` schedules after the name `after`, without payloads."""
     left = [one for one in (yield from known(operations)) if one[0] > after]
     found = left[:most]
     read: dict[str, Stored] = {}
@@ -147,7 +147,7 @@ def _put(operations: SubmitOperations, wanted: NewSchedule) -> Plan[str]:
 
     yield from _check_partition(operations, wanted)
     answer: str = yield from _change(operations, home, wanted.name, decide)
-    if answer == "created":  # another client may have created it in another partition at the same moment
+    if answer == "created":  # another client may have created it elsewhere at the same moment
         yield from _check_partition(operations, wanted)
     return answer
 
@@ -295,7 +295,7 @@ def sync(
 def _read_for_sync(
     operations: SubmitOperations, wanted: Iterable[str], source: str, remove: bool
 ) -> Plan[dict[str, list[Stored]]]:
-    """The wanted schedules that are stored and, with `remove`, the others of this source, by name."""
+    """Those that are stored and, with `remove`, the others of this source, by name."""
     there: dict[str, list[Stored]] = {}
     for base in operations.bases:
         all_names = set((yield names(base)))

@@ -2,7 +2,6 @@
 
 An *occurrence* is a moment named by a recurrence, in ms since 1970. Its job's id contains it, so that it is
 fired once by any number of callers. With jitter it is *due* a little later, always before the next one.
-Missed occurrences are counted without walking through them.
 """
 
 import hashlib
@@ -245,7 +244,7 @@ def _last(recurrence: Recurrence, until_ms: int) -> int | None:
 def _last_due(recurrence: Recurrence, name: str, occurrence: int, now: int) -> int:
     """The last occurrence from `occurrence` on that is due at `now`.
 
-    Jitter ends before the next occurrence, so only the last that has passed may not be due yet.
+    Jitter ends before the next one, so only the last may not be due yet.
     """
     last = max(occurrence, _last(recurrence, now) or 0)
     if last > occurrence and _due(recurrence, name, last) > now:

@@ -23,7 +23,7 @@ from sublet.store.wakeups import WakeUps
 log = logging.getLogger(__name__)
 
 SOON = 0.1
-"""Seconds until the next claim of a worker that got jobs, while occurrences are being fired."""
+"""Seconds until a worker that got jobs claims again, while occurrences are being fired."""
 
 Run = Callable[[Call[Any]], Awaitable[Any]]
 
@@ -41,7 +41,7 @@ class ClaimRequest:
     """Whether a call with this `claim_id` has taken jobs. Then it takes no others."""
 
     def observe(self, call: Call[Claimed]) -> Call[Claimed]:
-        """Return the same call; reading its reply sets `spent`."""
+        """The same call; reading its reply sets `spent`."""
 
         def read(reply: Any) -> Claimed:
             self.spent = self.spent or reply[0] != b""  # a token, also if its jobs are held no more
@@ -93,7 +93,7 @@ class Claims:
             while not self._hurried.is_set() and await wakeups.wait(waiter, until - time.monotonic()):
                 claimed = await self._claim_and_fire(request)
                 if request.spent and not claimed.leases:
-                    return claimed  # an earlier call with this id took jobs, so this one did not look for any
+                    return claimed  # an earlier call with this id took jobs: this one did not look for any
                 waiter.claimed()
                 wakeups.poll_within(claimed.next_in)
                 if claimed.leases:
@@ -134,7 +134,7 @@ class Claims:
         for queue in request.queues:
             by_base.setdefault(self._operations.base_of_queue(queue), []).append(queue)
         if request.claim_id and len(by_base) > 1:
-            # A repeated claim must not take jobs where the first one found none: ask without taking first.
+            # A repeated claim must not take jobs where the first found none: ask first.
             repeat = replace(request, n=0)
             claimed = await self._claim_each(by_base, repeat)
             request.spent = repeat.spent
@@ -194,7 +194,7 @@ class Claims:
     async def give_back(self, leases: Sequence[Lease], reason: str) -> None:
         """Release leases that the claimer will never receive, even if the caller is cancelled.
 
-        Raises Unavailable; the leases then expire.
+        Raises Unavailable; they then expire.
         """
         await asyncio.shield(self._in_background(self._release(leases, reason)))
 

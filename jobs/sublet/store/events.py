@@ -1,7 +1,7 @@
 """The event stream of a namespace, for any number of subscribers in this process.
 
-One blocking read wakes all subscribers; each reads its own pages, so a slow one delays no other. A page
-starts with the entry that its subscriber read last; if the stream has dropped it, events were missed.
+One blocking read wakes all; each reads its own pages, so a slow one delays no other. A page starts with the
+entry that its subscriber read last; if the stream has dropped it, events were missed.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ class EventPage:
     """The requested cursor, unless events were missed."""
     cursor: Cursor
     missed: bool
-    """Events after that cursor were trimmed, or it belongs to another stream."""
+    """Events after it were trimmed, or it belongs to another stream."""
     more: bool
     """More events may follow: read on at once."""
     version: int
@@ -125,7 +125,7 @@ class EventStream:
         kept = self._kept.get((after, count))
         if kept:
             return kept
-        # a read that began before the newest events must not be shared
+        # begun before the newest events, a read must not be shared
         asked = (after, count, self.version)
         reading = self._reads.get(asked)
         if reading is None:

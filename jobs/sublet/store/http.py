@@ -1,4 +1,4 @@
-"""`HttpSource`: the `JobSource` of workers and producers that use the HTTP API.
+"""`HttpSource`: the `JobSource` over the HTTP API.
 
 A request without an answer is sent again, unchanged: the routes answer it as the first one.
 """
@@ -88,7 +88,7 @@ class HttpSource:
             await asyncio.sleep(min(left, PAUSES[0]))  # a server that shuts down answers early
 
     async def _claim_once(self, request: dict[str, Any], wait: float) -> model.Claimed:
-        """Releases the jobs of the claim if the caller is cancelled or without an answer."""
+        """If the caller is cancelled or without an answer, releases the jobs."""
         request = request | {"claim_id": secrets.token_urlsafe(16)}
         try:
             return await self._ask("POST", "/jobs/claim", http_codec.claimed, request, wait=wait)
@@ -277,7 +277,7 @@ class HttpSource:
         raise AssertionError("unreachable")
 
     async def _send(self, method: str, path: str, body: Body | None, wait: float) -> http_codec.Answer:
-        """Once more if the token was refused and its file contains another one by now."""
+        """Once more if the token was refused and its file contains another one."""
         if wait and body is not None:
             body = {**body, "wait": wait}
         elif wait:

@@ -1,6 +1,6 @@
 """Wait for results by pub/sub: each partition has a channel with the ids of ended jobs.
 
-One subscription per process serves all waiters. A lost message only delays a result.
+A lost message only delays a result.
 """
 
 import asyncio
@@ -135,7 +135,7 @@ class ResultWatcher:
                 watch.woken.set()
 
     async def _subscribe_at(self, routes: RoutingTransport, home: str) -> None:
-        """At the partition's present server: when one leaves the cluster, its connections are closed."""
+        """At its present server: when one leaves the cluster, its connections are closed."""
         self._home = home
         self._seen, url = await routes.find(home, self._seen)
         before, self._pubsub = (

@@ -16,7 +16,7 @@ class JobSource(Protocol):
     async def claim(
         self, *, worker: str, queues: Sequence[str], n: int, lease: float, wait: float = 0
     ) -> Claimed:
-        """Take up to `n` jobs (0: only do maintenance); wait up to `wait` seconds for the first one."""
+        """Take up to `n` jobs (0: only do maintenance); wait up to `wait` seconds for the first."""
         ...
 
     async def heartbeat(self, beats: Sequence[Beat], *, lease: float) -> list[int | str]:
@@ -40,8 +40,8 @@ class JobSource(Protocol):
         ...
 
     async def reconcile(self, gone: Mapping[str, str]) -> int:
-        """Remove workers (name → life) that are certainly gone, and end their leases. Returns the number of
-        leases.
+        """Remove workers (name → life) that are certainly gone, and end their leases. Returns the leases'
+        number.
         """
         ...
 

@@ -72,7 +72,7 @@ class Store:
         self.nudge: Callable[[Sequence[str]], None] = lambda queues: None
         """Called with the queues of each submit, to start workers for them."""
         self.summoner: PoolSummoner | None = None
-        """Starts the workers of pools, if this process may: a tick calls it."""
+        """Starts the workers of pools, if this process may."""
 
     async def prepare(self) -> None:
         """Create a missing namespace. Raises Unfit for a server that evicts jobs."""
@@ -141,7 +141,7 @@ class Store:
     async def give_back(self, leases: Sequence[Lease], reason: str) -> None:
         """Release leases that the claimer will never receive, even if the caller is cancelled.
 
-        Raises Unavailable; the leases then expire.
+        Raises Unavailable; they then expire.
         """
         await self._claims.give_back(leases, reason)
 

@@ -1,8 +1,8 @@
 """Wait for wake-ups of all queues that claims of this process wait for, over one blocked connection.
 
-One BLPOP names their wake-up lists, and a list of this process's own, which interrupts it when a claim
-begins to wait for another queue. A wake-up goes to the waiter that has waited longest; if that one leaves
-before it claims, to the next or back to Redis. Losing a wake-up only delays a job.
+One BLPOP names their wake-up lists, and a list of this process's own, which interrupts it for further
+queues. A wake-up goes to the waiter that waits longest; if that leaves before it claims, to the next or back to Redis.
+Losing a wake-up only delays a job.
 
 At least every 2 s one waiter per partition claims for all, and one or two reads find queues whose wake-up
 was lost.
@@ -54,7 +54,7 @@ class Waiter:
         return self.called is not None and not self.called.done()
 
     def call(self, wakeup: str = "") -> None:
-        """Make it claim: because of a wake-up, or without one to poll."""
+        """Make it claim: for a wake-up, or without one to poll."""
         assert self.called, "it is idle"
         self.wakeup = wakeup
         self.polls = not wakeup
@@ -125,7 +125,7 @@ class WakeUps:
             self.poll_within(rest)
 
     async def wait(self, waiter: Waiter, seconds: float) -> bool:
-        """Wait until this waiter is called. False if the seconds are over or `hurry` was called."""
+        """Wait for a call. False if the seconds are over or `hurry` was called."""
         waiter.called = asyncio.get_running_loop().create_future()
         self._read()
         if len(self._named) < BLPOP_MAX and not self._named.issuperset(waiter.queues):
@@ -182,7 +182,7 @@ class WakeUps:
         self._read()
 
     def _pass_on(self, wakeup: str) -> None:
-        """To the waiter that has waited longest; without one, back to Redis."""
+        """To the waiter that waits longest, else back to Redis."""
         queue = self._queues.get(wakeup)
         first = queue.first() if queue else None
         if first:

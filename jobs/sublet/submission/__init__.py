@@ -1,1 +1,1 @@
-"""Submitting jobs: ids, batches, memory admission, durability, partitions."""
+"""Submitting jobs."""

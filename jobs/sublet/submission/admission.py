@@ -17,7 +17,7 @@ from sublet.protocol.server_info import Memory
 
 REPORT_SECONDS = 1.0
 SILENT_SECONDS = 60.0
-"""Seconds until a server is asked again that does not report its memory to this user."""
+"""Seconds until a server is asked again that denies this user its memory report."""
 PART = 16
 """A process asks again after submitting a 16th of the reported free memory, as others submit, too."""
 JOB_BYTES = 1024
@@ -36,8 +36,7 @@ def estimated_bytes(jobs: Sequence[Submission]) -> int:
 class Admission:
     """The free memory of each partition's server, as far as known here.
 
-    Partitions may share a server: each has its part of the free memory, and jobs in flight to any partition
-    count against all.
+    Partitions may share a server: each has its part, and jobs in flight to any count against all.
     """
 
     def __init__(self, share: float, partitions: int = 1) -> None:

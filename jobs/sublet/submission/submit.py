@@ -60,7 +60,7 @@ class SubmitOperations:
         job_id: str | None = None,
         durability: str | None = None,
     ) -> Submission:
-        """Make a job to submit, with a new id or the caller's, prefixed with its partition. Raises Invalid."""
+        """Make a job with a new id or the caller's, prefixed with its partition. Raises Invalid."""
         if not keys.is_name(task):
             raise Invalid(f"task {task[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
         if len(payload) > PAYLOAD_MAX:
@@ -98,9 +98,7 @@ class SubmitOperations:
             )
 
     def exists(self) -> Plan[bool]:
-        """Whether the namespace exists; not asked again once it does. Raises Unfit for another partition
-        count.
-        """
+        """Whether the namespace exists, asked until it does. Raises Unfit for another partition count."""
         if not self._exists:
             self._exists = yield from partitions.exists(self.bases)
         return self._exists
@@ -125,8 +123,7 @@ class SubmitOperations:
     def submit_each(self, jobs: Sequence[Submission]) -> Plan[list[Submitted | JobsError]]:
         """Store jobs independently; return each outcome or refusal.
 
-        If one asks for durability, all wait for it. Raises Unavailable, or Unconfirmed if it is not
-        reached.
+        If one asks for durability, all wait for it. Raises Unavailable, or Unconfirmed if it fails.
         """
         asked = {job.durability or self.settings.durability for job in jobs}
         waits = () if asked <= durability.NONE else durability.waits(self.settings, asked)
