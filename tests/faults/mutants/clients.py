@@ -159,8 +159,8 @@ MUTANTS = (
     Mutant(
         "a claim that was abandoned keeps its jobs",
         "jobs/sublet/store/claim.py",
-        "self.give_back((*leases, *claimed.leases),",
-        "self.give_back((),",
+        "                (*leases, *claimed.leases),\n",
+        "                (),\n",
         "each stop of a worker leaves jobs that nobody works on for a lease",
         "faults/test_lost_replies.py::test_a_caller_that_leaves_before_the_answer_gives_back_what_its_claim_took[valkey]",
     ),
