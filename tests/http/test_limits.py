@@ -139,7 +139,7 @@ async def test_a_lease_is_a_number_of_ms(desk, verb, lease):
 
 
 async def test_a_claim_from_what_cannot_name_a_queue_is_refused(desk):
-    with pytest.raises(Invalid, match="names must be 1 to 128"):
+    with pytest.raises(Invalid, match="names of 1 to 128"):
         await desk.claim(queues=("q", "no queue"))
 
 

@@ -201,7 +201,7 @@ async def test_an_id_that_cannot_be_is_refused_with_its_place(ask, bad):
     for headers, where in (({}, ["query", "after"]), ({"last-event-id": bad}, ["header", "last-event-id"])):
         with pytest.raises(Problem) as refused:
             await ask(headers, after=bad)
-        assert refused.value.reply().status == 422
+        assert refused.value.response().status == 422
         assert [fault["loc"] for fault in refused.value.document()["errors"]] == [where]
 
 
@@ -316,7 +316,7 @@ async def test_a_process_has_room_for_so_many_streams(store, listen, ask, monkey
     await anext(first)
     with pytest.raises(Problem) as refused:
         await listen()
-    reply = refused.value.reply()
+    reply = refused.value.response()
     assert (reply.status, int(reply.headers["Retry-After"]) > 0) == (503, True)
     assert (await ask()).status == 200  # a page is not a stream
     await first.aclose()

@@ -255,7 +255,7 @@ async def test_a_store_splits_what_is_too_much_for_one_call(store, raw, base):
 
 async def test_a_store_sends_no_more_than_512_kib_at_once(store):
     jobs = [store.operations.submission("t", b"x" * 200_000, "q", "") for _ in range(12)]
-    sizes = [sum(len(job.payload) for job in batch) for _, batch in store.operations._batches(jobs)]
+    sizes = [sum(len(job.payload) for job in batch) for _, batch in store.operations._batches(jobs, 1)]
     assert sizes == [400_000] * 6
     assert all(s.created for s in await store.submit(jobs))
 
