@@ -19,7 +19,7 @@ JOBS, PROCESSES, THREADS = 3000, 3, 3
 
 WORKER = """
 import json, random, sys, threading, uuid
-from sublet import keys, verbs
+from sublet.protocol import keys, verbs
 from sublet.connection.settings import Settings, connect_sync
 from sublet.model import Beat, Completion, Failure, Release
 from sublet.connection.transport import SyncTransport

@@ -42,7 +42,7 @@ def test_another_users_process_that_proc_hides_is_not_gone(me, tmp_path):
     program.write_text(
         "import json, os, sys\n"
         "sys.path.insert(0, sys.argv[1])\n"
-        "from sublet import host\n"
+        "from sublet.worker import host_identity as host\n"
         "about, me = json.loads(sys.argv[2]), host.identity()\n"
         "os.setgroups([]), os.setgid(4712), os.setuid(4712)\n"
         "nobody = {**about, 'pid': 2**22 + 1}\n"
