@@ -13,7 +13,7 @@ import pytest
 
 LONG = (  # noqa: SIM905  # short words read better on a few lines
     "mutants chaos durability cluster acl conformance foreign_clients worker_death every_platform simulation invariants "
-    "dev demo wheel deploy_compose interleavings cli cli_work command_worker worker wrong_types errors_for_people docs "
+    "dev demo wheel deploy_compose interleavings cli cli_work command_worker worker wrong_types error_messages docs "
     "growth scaling asgi asgi_ends worker_shutdown replacement"
 ).split()
 """The files that take longest, the longest first: a long file that started last would run alone."""
