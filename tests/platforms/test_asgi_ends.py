@@ -172,7 +172,7 @@ async def test_a_failed_cleanup_affects_no_other_request(caplog):
         async with wire(url) as one:
             one.write(GET)
             await asyncio.wait_for(core.asked.wait(), 30)
-        await soon(lambda: "not given back" in caplog.text)
+        await soon(lambda: "were not released" in caplog.text)
         core.go.set()
         assert (await ask(url, "GET", "/")).status == 200
     assert "s3cret" not in caplog.text

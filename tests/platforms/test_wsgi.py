@@ -228,16 +228,16 @@ def test_the_caller_has_some_time_to_take_a_piece_and_the_next_one_has_its_own(a
 
     async def watched():
         async for piece in stream():
-            seen.append(len(app._beside()._due))
+            seen.append(len(app._thread()._deadlines))
             yield piece
 
     core.stream = watched
     taken = Taken(app, environ())
-    assert len(app._beside()._due) == 1, "the head is on its way"
-    assert [next(taken.pieces), len(app._beside()._due)] == [b"one", 1]
-    assert [next(taken.pieces), len(app._beside()._due)] == [b"two", 1]
+    assert len(app._thread()._deadlines) == 1, "the head is on its way"
+    assert [next(taken.pieces), len(app._thread()._deadlines)] == [b"one", 1]
+    assert [next(taken.pieces), len(app._thread()._deadlines)] == [b"two", 1]
     taken.pieces.close()
-    assert (seen, app._beside()._due) == ([0, 0], {}), "while a piece is made, nobody is late"
+    assert (seen, app._thread()._deadlines) == ([0, 0], {}), "while a piece is made, nobody is late"
 
 
 def test_the_pieces_of_a_stream_come_one_by_one_and_an_end_that_is_not_waited_for_closes_it(applied):
@@ -309,7 +309,7 @@ def test_a_blocked_loop_does_not_block_requests_forever(applied, monkeypatch, ca
     finally:
         go.set()
     assert (answer.status, answer.problem) == (503, "busy")
-    assert "has not turned" in caplog.text
+    assert "has been blocked" in caplog.text
 
 
 async def blocked(go):
