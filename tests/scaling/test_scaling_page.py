@@ -57,7 +57,7 @@ def test_the_settings_and_their_defaults_are_documented():
 def test_the_limits_are_these():
     text = " ".join(PAGE.partition("## Limits")[2].split())
     assert f"up to {pool.QUEUES_MAX} queues" in text
-    assert f"up to {summoner.SUMMONS_MAX} summonses" in text
+    assert f"up to {summoner.SUMMONS_MAX} workers" in text
     assert f"up to {summoner.BATCH} workers and has {invokers.SECONDS:g} s" in text
     assert (summoner.AT_ONCE, summoner.PAUSE, summoner.KNOWN, summoner.AGAIN) == (4, 0.05, 2.0, 60.0)
     assert f"({pool.WORKERS_MAX:,} at most)" in PAGE

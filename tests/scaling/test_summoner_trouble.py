@@ -32,9 +32,9 @@ async def test_a_submit_does_not_wait_for_an_invoker_that_hangs_and_the_failure_
     assert stored.created
     await who.settle()
     found = await look()
-    assert (found.failures, found.failure) == (1, "no answer for 0.1 s")
+    assert (found.failures, found.failure) == (1, "no answer within 0.1 s")
     assert found.sum.summoned == 1, "it may have got through: it is waited for"
-    assert "pool p: 1 of its workers could not be invoked (http): no answer for 0.1 s" in caplog.text
+    assert "pool p: 1 of its workers could not be invoked (http): no answer within 0.1 s" in caplog.text
 
 
 def refusing(some=slice(None)):
@@ -108,7 +108,7 @@ async def test_an_invalid_pool_is_reported_and_does_not_stop_the_others(
     with pytest.raises(Unfit, match="a key of this namespace has a wrong type"):
         await once
     assert [request.pool for each in made.made for request in each.requests] == ["p"]
-    assert "pool a: cannot ask" in caplog.text
+    assert "pool a: cannot check" in caplog.text
     assert "pool z: cannot ask" in caplog.text
 
 
