@@ -40,10 +40,9 @@ DEFECTS = {
     "no token is asked for": ("lib/base.lua", "if job.token ~= token then return 'LEASE_LOST' end", "", 1),
     "a claim is not remembered": ("claim.lua", "if memo then", "if false then", 1),
     "the baton is dropped": ("claim.lua", "if left then wake_next(ARGV, 5) end", "", 1),
-    "an occurrence may be fired by whoever knew of it": ("fire.lua", "if v[1] ~= revision or v[2] ~= occurrence or", "if false or", 36),
     "a lost lease gives the try back": ("lib/lifecycle.lua", "local n = in_a_row(", "job.tries_left = 9 local n = in_a_row(", 1),
 }  # fmt: skip
-"""Script, text, replacement, and first seed: the defect of the occurrence shows at seed 40."""
+"""Script, text, replacement, and first seed."""
 
 
 def python(*words, cwd=ROOT, **env):
