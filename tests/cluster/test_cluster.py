@@ -451,7 +451,7 @@ def test_a_dead_node_without_a_replica_is_reported_correctly(tmp_path):
             )
             other = next(node for node in alone.nodes if node is not victim)
             until(
-                lambda: b"cluster_state:fail" in alone._said(other, "CLUSTER", "INFO"), "the others know it"
+                lambda: b"cluster_state:fail" in alone._query(other, "CLUSTER", "INFO"), "the others know it"
             )
             with pytest.raises(Unavailable) as down:
                 client.submit(
