@@ -1,4 +1,4 @@
-"""What the API answers: its statuses and problems, who may do what, and what no client should send."""
+"""Responses of the API: statuses, problems, methods and links."""
 
 import asyncio
 
@@ -27,7 +27,7 @@ PATHS = {
 # statuses
 
 
-async def test_a_new_job_is_201_and_the_same_again_200_both_with_its_location(asked):
+async def test_a_new_job_is_201_and_a_repeat_is_200_with_the_same_location(asked):
     for status in (201, 200):
         made = await asked("POST", "/jobs", {"task": "t", "id": "mine", "payload": {"n": 1}})
         assert (made.status, made.headers["location"]) == (status, f"/jobs/{made.json()['id']}")
@@ -37,7 +37,7 @@ async def test_a_new_job_is_201_and_the_same_again_200_both_with_its_location(as
 
 
 async def test_the_life_of_a_job(asked):
-    """The paths as the issue writes them, with the lease token as proof."""
+    """The worker's calls prove the lease with its token."""
     path = (await asked("POST", "/jobs", {"task": "t", "queue": "q", "payload": {"n": 1}})).headers[
         "location"
     ]
@@ -67,7 +67,7 @@ async def test_the_life_of_a_job(asked):
 @pytest.mark.parametrize(
     ("method", "path", "body"), [("GET", "/jobs/next", None), ("POST", "/jobs/claim", {})]
 )
-async def test_nothing_to_claim_is_204_and_says_when_to_ask_again(asked, method, path, body):
+async def test_a_claim_without_jobs_is_204_with_the_time_of_the_next_try(asked, method, path, body):
     nothing = await asked(method, path, body)
     assert (nothing.status, nothing.body) == (204, b"")
     assert 0 < float(nothing.headers["sublet-next-in"]) <= 2
@@ -75,14 +75,14 @@ async def test_nothing_to_claim_is_204_and_says_when_to_ask_again(asked, method,
 
 
 @pytest.mark.parametrize("route", [r for r in ROUTES if "{id}" in r.path], ids=named)
-async def test_a_job_that_is_not_there_is_404(core, route):
+async def test_a_missing_job_is_404(core, route):
     one = sample(route)
     answer = await core(route.method, filled(one.path, NOWHERE), filled(one.body, NOWHERE))
     assert (answer.status, answer.problem) == (404, "not-found")
 
 
 @pytest.mark.parametrize("verb", ["heartbeat", "complete", "done", "fail", "release", "note"])
-async def test_a_lease_that_is_lost_is_409_and_its_token_is_not_repeated(asked, verb):
+async def test_a_lost_lease_is_409_and_the_response_does_not_contain_its_token(asked, verb):
     path = (await asked("POST", "/jobs", {"task": "t"})).headers["location"]
     for _ in ("never claimed", "under another lease"):
         answer = await asked("POST", f"{path}/{verb}", {"token": "1.not-the-token"})
@@ -91,7 +91,7 @@ async def test_a_lease_that_is_lost_is_409_and_its_token_is_not_repeated(asked, 
         await asked("POST", "/jobs/claim", {})
 
 
-async def test_orders_that_do_not_fit_are_409(asked):
+async def test_operator_calls_that_conflict_with_the_state_are_409(asked):
     path = (await asked("POST", "/jobs", {"task": "t", "key": "k"})).headers["location"]
     for verb in ("retry", "promote"):
         assert (await asked("POST", f"{path}/{verb}")).problem == "wrong-state"
@@ -102,16 +102,16 @@ async def test_orders_that_do_not_fit_are_409(asked):
     assert (taken.status, taken.problem) == (409, "key-taken")
 
 
-async def test_cancelling_a_running_job_is_202_and_reaches_its_worker(asked):
-    words = await prepared(asked)
-    asked_to_stop = await asked("POST", f"/jobs/{words['RUNNING']}/cancel")
+async def test_cancelling_a_running_job_is_202_and_its_worker_gets_the_request(asked):
+    ids = await prepared(asked)
+    asked_to_stop = await asked("POST", f"/jobs/{ids['RUNNING']}/cancel")
     assert (asked_to_stop.status, asked_to_stop.json()["state"]) == (202, "running")
-    heard = (await asked("POST", f"/jobs/{words['RUNNING']}/heartbeat", {"token": words["TOKEN"]})).json()
-    assert (heard["cancel_requested"], heard["lease_expires_at"]) == (True, None)
+    beat = (await asked("POST", f"/jobs/{ids['RUNNING']}/heartbeat", {"token": ids["TOKEN"]})).json()
+    assert (beat["cancel_requested"], beat["lease_expires_at"]) == (True, None)
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_each_path_says_which_methods_it_knows(core, path):
+async def test_an_unsupported_method_is_405_with_the_allowed_methods(core, path):
     known = {route.method for route in PATHS[path]}
     known |= (
         {"HEAD"} if any(r.method == "GET" and r.handler not in UNSAFE_GETS for r in PATHS[path]) else set()
@@ -134,7 +134,7 @@ async def test_each_path_says_which_methods_it_knows(core, path):
         assert answer.problem == "method-not-allowed"
 
 
-async def test_get_has_its_head_but_where_it_acts(asked):
+async def test_each_get_supports_head_unless_it_changes_data(asked):
     await prepared(asked)
     for path in ("/", "/jobs", "/queues", "/workers", "/healthz", "/readyz", "/openapi.json"):
         full, bare = await asked("GET", path), await asked("HEAD", path)
@@ -167,7 +167,7 @@ async def test_an_unknown_path_is_404(core, path):
         assert (await core(method, path)).problem == "not-found"
 
 
-async def test_a_full_queue_is_429_and_says_when_to_come_again(asked):
+async def test_a_full_queue_is_429_with_retry_after(asked):
     await asked("PATCH", "/queues/q", {"limits": {"jobs": 1}})
     assert (await asked("POST", "/jobs", {"task": "t", "queue": "q"})).status == 201
     full = await asked("POST", "/jobs", {"task": "t", "queue": "q"})
@@ -179,17 +179,17 @@ async def test_a_full_queue_is_429_and_says_when_to_come_again(asked):
     assert (one["status"], one["type"], other["status"]) == (429, "urn:sublet:problem:queue-full", 201)
 
 
-async def test_without_redis_every_route_that_needs_it_is_503_and_the_others_are_not():
+async def test_without_redis_only_routes_that_need_it_are_503():
     api = Api(Store(Settings(redis_url="redis://127.0.0.1:1", timeout=0.5)), Tokens())
 
     async def ask(route):
         one = sample(route)
         return await asker(api)(route.method, filled(one.path, NOWHERE), filled(one.body, NOWHERE))
 
-    async with asyncio.timeout(10):  # it takes half a second; a busy machine may need more
+    async with asyncio.timeout(10):  # half a second; more on a busy machine
         answers = await asyncio.gather(*map(ask, ROUTES))
     for route, answer in zip(ROUTES, answers, strict=True):
-        if route.path == "/work":  # without an app there is nobody who would need Redis
+        if route.path == "/work":  # without an app the route does not use Redis
             assert answer.status == 404
         elif route.roles or route.path == "/readyz":
             assert (answer.status, answer.problem) == (503, "unavailable"), named(route)
@@ -200,9 +200,7 @@ async def test_without_redis_every_route_that_needs_it_is_503_and_the_others_are
 
 
 @pytest.mark.parametrize("route", [r for r in ROUTES if r.roles], ids=named)
-async def test_where_all_data_was_flushed_every_route_still_answers_and_the_next_job_is_taken_in(
-    core, settings, route
-):
+async def test_after_a_flush_every_route_answers_and_the_next_job_is_accepted(core, settings, route):
     await core("POST", "/jobs", {"task": "t"})
     with redis.Redis.from_url(settings.redis_url) as raw:
         raw.delete(*raw.scan_iter(match=f"{{{settings.namespace}:*", count=1000))
@@ -212,7 +210,7 @@ async def test_where_all_data_was_flushed_every_route_still_answers_and_the_next
     assert (await core("POST", "/jobs", {"task": "t", "id": "after"})).status == 201
 
 
-async def test_the_links_lead_somewhere(core):
+async def test_all_links_of_the_root_work(core):
     for path in (await core("GET", "/")).json()["links"].values():
         assert (await core("GET", path)).status == 200, path
     page = await core("GET", "/", accept="text/html,application/xhtml+xml")
@@ -229,7 +227,7 @@ ERRORS = [error for error in vars(errors).values() if isinstance(error, type) an
 
 
 @pytest.mark.parametrize("error", ERRORS)
-def test_every_error_that_the_store_may_raise_is_a_problem_of_its_own(error):
+def test_every_error_of_the_store_has_its_own_problem_type(error):
     problem = problem_of(error("words"))
     away = dict.fromkeys(
         (errors.Unfit, errors.Moved, errors.Demoted, errors.Forbidden, errors.Denied), "unavailable"

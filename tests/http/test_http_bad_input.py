@@ -1,4 +1,5 @@
-"""What no client would send: a problem document at once, or a closed connection, and the server goes on unharmed."""
+"""Malformed, oversized, slow and unusual requests: the server answers with a problem document or closes the
+connection, and keeps running."""
 
 import asyncio
 import gzip
@@ -34,7 +35,7 @@ QUICK = Limits(
 
 
 class Mirror:
-    """A core that says what it was asked."""
+    """A core that records each request and echoes its body."""
 
     def __init__(self, most=2_000_000):
         self.asked, self.most = [], most
@@ -69,13 +70,15 @@ async def quick():
 
 @pytest.fixture
 async def patient():
-    """A server that has time for who is silent, and little for who does not finish."""
+    """A server with a long idle timeout and a short timeout for incomplete requests."""
     async with fronting(Mirror(), Limits(head_seconds=0.2, idle_seconds=60, linger_seconds=0.1)) as (_, url):
         yield url
 
 
-async def said(url, data):
-    """The one answer to some bytes, after which the server closes; every answer bears the security headers."""
+async def only_answer(url, data):
+    """Send bytes and return the only answer, after which the server closes. Every answer has the security
+    headers.
+    """
     async with wire(url) as one:
         one.write(data)
         answer = await one.answer()
@@ -86,11 +89,11 @@ async def said(url, data):
         return answer
 
 
-async def is_unharmed(url):
+async def is_healthy(url):
     return (await ask(url, "GET", "/healthz")).status == 200
 
 
-# what is no HTTP
+# malformed HTTP
 
 
 @pytest.mark.parametrize(
@@ -129,11 +132,11 @@ async def is_unharmed(url):
     ],
 )  # fmt: skip
 async def test_malformed_http_gets_a_problem(api, data):
-    answer = await said(api, data)
+    answer = await only_answer(api, data)
     assert (answer.status, answer.problem) == (400, "bad-request")
     assert b"Traceback" not in answer.body
     assert b"<html" not in answer.body
-    assert await is_unharmed(api)
+    assert await is_healthy(api)
 
 
 @pytest.mark.parametrize(
@@ -152,12 +155,12 @@ async def test_malformed_http_gets_a_problem(api, data):
     ids=["long path", "very long query", "long header", "long name", "10,000 headers"],
 )
 async def test_too_large_headers_get_a_problem(api, data, status, problem):
-    answer = await said(api, data)
+    answer = await only_answer(api, data)
     assert (answer.status, answer.problem) == (status, problem)
-    assert await is_unharmed(api)
+    assert await is_healthy(api)
 
 
-async def test_a_client_that_sends_too_much_can_still_read_the_problem():
+async def test_a_client_that_sends_too_much_can_read_the_problem():
     async with fronting(Mirror()) as (_, url), wire(url) as one:
         one.write(b"GET /" + b"x" * 20_000_000)
         await asyncio.wait_for(one.writer.drain(), 30)
@@ -181,7 +184,7 @@ async def test_an_unknown_path_gets_a_problem(api, path):
     assert answer.status in (404, 422)
     assert answer.problem in ("not-found", "no-namespace", "invalid")
     assert "set-cookie" not in answer.headers
-    assert await is_unharmed(api)
+    assert await is_healthy(api)
 
 
 @pytest.mark.parametrize(
@@ -193,10 +196,10 @@ async def test_invalid_bytes_in_a_path_are_refused(api, path):
         answer = await one.answer()
         assert answer.status in (400, 404, 422)
         assert answer.problem
-    assert await is_unharmed(api)
+    assert await is_healthy(api)
 
 
-async def test_whole_addresses_and_fragments_are_understood(mirror):
+async def test_absolute_urls_and_fragments_are_parsed(mirror):
     core, url = mirror
     for target in (
         "http://other.example/a/b?c=d",
@@ -218,18 +221,20 @@ async def test_unsupported_methods_are_refused(api, first):
     async with wire(api) as one:
         one.write(first + b"\r\n" + HOST + b"\r\n")
         assert (await one.answer()).problem in ("bad-request", "method-not-allowed")
-    assert await is_unharmed(api)
+    assert await is_healthy(api)
 
 
 # bodies
 
 
-async def test_a_body_that_is_announced_too_large_is_refused_before_it_comes(api):
-    answer = await said(api, b"POST /jobs HTTP/1.1\r\n" + HOST + JSON + b"Content-Length: 1048577\r\n\r\n")
+async def test_a_body_with_a_too_large_content_length_is_refused_before_it_arrives(api):
+    answer = await only_answer(
+        api, b"POST /jobs HTTP/1.1\r\n" + HOST + JSON + b"Content-Length: 1048577\r\n\r\n"
+    )
     assert (answer.status, answer.problem) == (413, "too-large")
 
 
-async def test_a_body_that_turns_out_too_large_is_refused(api):
+async def test_a_chunked_body_that_grows_too_large_is_refused(api):
     data = (
         b"POST /jobs HTTP/1.1\r\n"
         + HOST
@@ -237,12 +242,12 @@ async def test_a_body_that_turns_out_too_large_is_refused(api):
         + b"Transfer-Encoding: chunked\r\n\r\n"
         + b"10000\r\n%b\r\n" % (b" " * 0x10000) * 32
     )
-    answer = await said(api, data + b"0\r\n\r\n")
+    answer = await only_answer(api, data + b"0\r\n\r\n")
     assert (answer.status, answer.problem) == (413, "too-large")
-    assert await is_unharmed(api)
+    assert await is_healthy(api)
 
 
-async def test_a_body_that_is_too_large_for_what_it_is_for_is_refused_also_when_it_is_here_already():
+async def test_a_received_body_above_the_limit_of_its_route_is_refused():
     async with fronting(Mirror(most=4)) as (_, url):
         assert (await ask(url, "POST", "/", b"four")).status == 200
         assert (await ask(url, "POST", "/", b"fives")).problem == "too-large"
@@ -274,12 +279,12 @@ async def test_a_compressed_body_is_refused_and_not_unpacked(api, coding):
     bomb = gzip.compress(b" " * 10_000_000)
     answer = await ask(api, "POST", "/jobs", bomb, content_encoding=coding)
     assert (answer.status, answer.problem) == (415, "unsupported-media-type")
-    assert await is_unharmed(api)
+    assert await is_healthy(api)
 
 
 async def test_an_unauthorized_body_is_not_read(settings):
     async with serving(settings, tokens=ADMIN, limits=BRIEF) as url:
-        answer = await said(
+        answer = await only_answer(
             url,
             b"POST /jobs HTTP/1.1\r\n" + HOST + JSON + b"Content-Length: 1000000\r\n\r\n" + b" " * 100_000,
         )
@@ -291,7 +296,7 @@ async def test_an_unauthorized_body_is_not_read(settings):
         assert (await ask(url, "POST", "/jobs", {"task": "t"}, token=SECRET)).status == 201
 
 
-async def test_who_waits_to_be_told_to_send_a_body_is_told(mirror):
+async def test_expect_100_continue_is_answered_with_100(mirror):
     _, url = mirror
     async with wire(url) as one:
         one.write(b"POST /a HTTP/1.1\r\n" + HOST + b"Expect: 100-continue\r\nContent-Length: 5\r\n\r\n")
@@ -300,7 +305,7 @@ async def test_who_waits_to_be_told_to_send_a_body_is_told(mirror):
         assert (await one.answer()).body == b"hello"
 
 
-async def test_who_waits_to_be_told_to_send_too_much_is_refused(mirror):
+async def test_expect_100_continue_with_a_too_large_body_is_refused(mirror):
     _, url = mirror
     async with wire(url) as one:
         one.write(b"POST /a HTTP/1.1\r\n" + HOST + b"Expect: 100-continue\r\nContent-Length: 5000000\r\n\r\n")
@@ -308,10 +313,10 @@ async def test_who_waits_to_be_told_to_send_too_much_is_refused(mirror):
         assert (answer.status, answer.headers["connection"]) == (413, "close")
 
 
-# time
+# timeouts
 
 
-async def test_a_slow_body_is_given_up(quick):
+async def test_a_body_that_arrives_slowly_times_out(quick):
     _, url = quick
     async with wire(url) as one:
         one.write(b"POST /a HTTP/1.1\r\n" + HOST + b"Content-Length: 5\r\n\r\nhel")
@@ -325,35 +330,35 @@ async def test_headers_that_arrive_slowly_time_out(quick, start):
     _, url = quick
     async with wire(url) as one:
         one.write(start)
-        dripping = asyncio.create_task(drip(one))
+        slow_writes = asyncio.create_task(write_slowly(one))
         answer = await one.answer()
         assert (answer.status, answer.problem) == (408, "timeout")
-        dripping.cancel()
+        slow_writes.cancel()
         assert await one.is_closed()
 
 
-async def drip(one):
+async def write_slowly(one):
     for _ in range(1000):
         await asyncio.sleep(0.05)
         one.write(b"x")
 
 
-async def test_a_second_request_that_comes_slowly_is_given_up_too(quick):
+async def test_a_second_request_that_arrives_slowly_times_out(quick):
     _, url = quick
     async with wire(url) as one:
         one.write(b"GET /a HTTP/1.1\r\n" + HOST + b"\r\n")
         assert (await one.answer()).status == 200
         one.write(b"GET /b HTTP/1.1\r\n")
-        dripping = asyncio.create_task(drip(one))
+        slow_writes = asyncio.create_task(write_slowly(one))
         assert (await one.answer()).status == 408
-        dripping.cancel()
+        slow_writes.cancel()
 
 
 @pytest.mark.parametrize(
     "begun", [b"G", b"GET /b", b"GET /b HTTP/1.1\r\nHo", b"GET /b HTTP/1.1\r\nHost: a\r\n", b"\r\nPOST"]
 )
 async def test_an_incomplete_second_request_times_out(patient, begun):
-    """…long before the connection would be closed for its silence."""
+    """…long before the idle timeout."""
     whole = b"POST /a HTTP/1.1\r\n" + HOST + b"Content-Length: 2\r\n\r\nok"
     async with wire(patient) as one:
         one.write(whole + whole + begun)
@@ -361,7 +366,7 @@ async def test_an_incomplete_second_request_times_out(patient, begun):
         assert await one.is_closed()
 
 
-async def test_who_has_asked_and_says_nothing_more_keeps_the_connection(patient):
+async def test_a_connection_stays_open_after_answered_requests(patient):
     whole = b"POST /a HTTP/1.1\r\n" + HOST + b"Content-Length: 2\r\n\r\nok"
     async with wire(patient) as one, wire(patient) as other:
         one.write(whole + whole)
@@ -370,17 +375,17 @@ async def test_who_has_asked_and_says_nothing_more_keeps_the_connection(patient)
         assert [(await other.answer()).status for _ in range(2)] == [
             200,
             408,
-        ]  # so `one` has been looked at as well
+        ]  # so the server has checked `one` as well
         one.write(whole)
         assert (await one.answer()).status == 200
 
 
-async def test_a_connection_on_which_nothing_is_said_is_closed(quick):
+async def test_an_idle_connection_is_closed(quick):
     front, url = quick
-    async with wire(url) as silent, wire(url) as used:
+    async with wire(url) as unused, wire(url) as used:
         used.write(b"GET /a HTTP/1.1\r\n" + HOST + b"\r\n")
         assert (await used.answer()).headers["connection"] == "keep-alive"
-        assert await silent.is_closed()
+        assert await unused.is_closed()
         assert await used.is_closed()
     assert not front.state.open
 
@@ -407,7 +412,7 @@ async def test_a_client_that_does_not_read_is_disconnected():
                 await asyncio.sleep(0.01)
 
 
-# how many
+# limits
 
 
 async def test_connections_beyond_the_limit_are_answered_503(quick):
@@ -417,7 +422,7 @@ async def test_connections_beyond_the_limit_are_answered_503(quick):
             each.write(b"POST /a HTTP/1.1\r\n" + HOST + b"Content-Length: 5\r\n\r\n")
         while len(front.state.open) < 3:
             await asyncio.sleep(0.01)
-        answer = await said(url, b"GET /a HTTP/1.1\r\n" + HOST + b"\r\n")
+        answer = await only_answer(url, b"GET /a HTTP/1.1\r\n" + HOST + b"\r\n")
         assert (answer.status, answer.problem, answer.headers["retry-after"]) == (503, "busy", "1")
         for each in (one, two, three):
             each.write(b"hello")
@@ -428,7 +433,7 @@ async def test_connections_beyond_the_limit_are_answered_503(quick):
     assert (await ask(url, "GET", "/a")).status == 200
 
 
-async def test_all_unfinished_bodies_together_have_a_limit(quick):
+async def test_the_sum_of_all_unfinished_bodies_has_a_limit(quick):
     _, url = quick
     start = b"POST /a HTTP/1.1\r\n" + HOST + b"Content-Length: 900000\r\n\r\n" + b"x" * 600_000
     async with wire(url) as one, wire(url) as two:
@@ -439,10 +444,10 @@ async def test_all_unfinished_bodies_together_have_a_limit(quick):
     assert len((await ask(url, "POST", "/a", b"x" * 900_000)).body) == 900_000
 
 
-# what is unusual, and right
+# unusual but valid
 
 
-async def test_http_1_0_is_answered_and_closed(mirror):
+async def test_an_http_1_0_request_is_answered_and_its_connection_closed(mirror):
     _, url = mirror
     async with wire(url) as one:
         one.write(b"GET /a HTTP/1.0\r\n\r\n")
@@ -451,7 +456,7 @@ async def test_http_1_0_is_answered_and_closed(mirror):
         assert await one.is_closed()
 
 
-async def test_requests_sent_ahead_are_answered_in_their_order(mirror):
+async def test_pipelined_requests_are_answered_in_their_order(mirror):
     core, url = mirror
     async with wire(url) as one:
         one.write(
@@ -463,7 +468,7 @@ async def test_requests_sent_ahead_are_answered_in_their_order(mirror):
     assert [path for _, path, _, _ in core.asked] == [f"/{i}" for i in range(200)]
 
 
-async def test_what_is_no_http_spoils_what_came_in_one_piece_with_it_and_that_is_not_done(mirror):
+async def test_malformed_bytes_in_the_same_packet_discard_the_request_before_them(mirror):
     core, url = mirror
     async with wire(url) as one:
         one.write(b"POST /a HTTP/1.1\r\n" + HOST + b"Content-Length: 2\r\n\r\nokno HTTP at all\r\n\r\n")
@@ -493,7 +498,7 @@ async def test_an_unread_body_does_not_become_the_next_request(api):
         assert (await one.answer()).status == 404
 
 
-async def test_head_has_no_body_and_the_connection_stays_in_step(api):
+async def test_a_head_response_has_no_body_and_the_connection_stays_usable(api):
     async with wire(api) as one:
         one.write(b"HEAD /healthz HTTP/1.1\r\n" + HOST + b"\r\nHEAD /nothing HTTP/1.1\r\n" + HOST + b"\r\n")
         assert (await one.answer("HEAD")).status == 200

@@ -1,4 +1,4 @@
-"""What may stand in bodies and queries, and what is said of all else; and whatever foreign clients have stored is answered."""
+"""Validation of bodies and queries, and responses for bytes that other clients have stored."""
 
 import base64
 import json
@@ -34,7 +34,7 @@ BODIES = [route for route in ROUTES if route.body is not Empty]
     ],
     ids=lambda body: repr(body[:20]),
 )  # fmt: skip
-async def test_what_is_not_json_is_400(asked, body):
+async def test_a_body_that_is_not_json_is_400(asked, body):
     for path in ("/jobs", "/jobs/batch", "/jobs/complete"):
         answer = await asked("POST", path, body)
         assert (answer.status, answer.problem) == (400, "not-json"), path
@@ -44,14 +44,14 @@ async def test_what_is_not_json_is_400(asked, body):
 @pytest.mark.parametrize(
     "number", [b"NaN", b"Infinity", b"1e400", b"-1e999999", b"9" * 5000], ids=lambda n: repr(n[:10])
 )
-async def test_a_number_that_is_none_is_refused(asked, number):
+async def test_a_number_outside_json_is_refused(asked, number):
     answer = await asked("POST", "/jobs", b'{"task": "t", "payload": {"n": %s}}' % number)
     assert answer.status == (400 if len(number) > 100 else 422), answer.body
     beaten = await asked("POST", "/jobs", b'{"task": "t", "delay": %s}' % number)
     assert beaten.status in (400, 422)
 
 
-async def test_numbers_and_depths_that_can_be_kept_are_kept(asked):
+async def test_extreme_numbers_and_deep_nesting_are_preserved(asked):
     payload = {
         "big": 10**300,
         "small": 1e-300,
@@ -66,7 +66,7 @@ async def test_numbers_and_depths_that_can_be_kept_are_kept(asked):
 
 @pytest.mark.parametrize("own", ["nightly:1700000000000", "0-nightly.99:1700000000000", "x:17000000000000"])
 async def test_a_client_cannot_use_the_id_of_an_occurrence(asked, own):
-    """It can be worked out, and an occurrence whose ids are all taken is never fired, nor any after it."""
+    """The id is predictable: if all ids of an occurrence are taken, neither it nor any later one is fired."""
     assert not Draft202012Validator(TypeAdapter(OwnId).json_schema()).is_valid(own)
     bodies = (("/jobs", {"task": "t", "id": own}), ("/jobs/batch", {"jobs": [{"task": "t", "id": own}]}))
     for path, body in (*bodies, ("/schedules/nightly/run", {"id": own})):
@@ -139,9 +139,9 @@ async def test_a_client_cannot_use_the_id_of_an_occurrence(asked, own):
     ],
     ids=lambda value: str(value)[:40],
 )  # fmt: skip
-async def test_what_cannot_be_is_422_and_says_where(core, method, path, body, where):
+async def test_an_invalid_value_is_422_with_its_place(core, method, path, body, where):
     answer = await core(method, path, body)
-    if body and body.get("key") == "\ud83d":  # half a character is no JSON
+    if body and body.get("key") == "\ud83d":  # an unpaired surrogate is not JSON
         assert answer.problem == "not-json"
         return
     assert (answer.status, answer.problem) == (422, "invalid")
@@ -150,13 +150,13 @@ async def test_what_cannot_be_is_422_and_says_where(core, method, path, body, wh
         assert all({"loc", "msg", "type"} == set(fault) for fault in answer.json()["errors"])
 
 
-async def test_many_faults_are_told_together_but_not_all_of_them(core):
+async def test_at_most_twenty_errors_are_listed(core):
     answer = await core("POST", "/jobs/batch", {"jobs": [{"task": ""}] * 1000})
     assert len(answer.json()["errors"]) == 20
     assert "999 more" in answer.json()["detail"]
 
 
-async def test_a_flood_of_faults_is_counted_and_not_told(core):
+async def test_very_many_errors_are_counted_and_not_listed(core):
     body = {"jobs": [{"task": "t", **{f"x{n}": 1 for n in range(20)}} for _ in range(100)]}
     answer = await core("POST", "/jobs/batch", body)
     assert (answer.status, answer.problem, answer.json()["detail"]) == (
@@ -167,7 +167,7 @@ async def test_a_flood_of_faults_is_counted_and_not_told(core):
 
 
 @pytest.mark.parametrize("route", BODIES, ids=named)
-async def test_a_body_must_be_json_and_say_so(core, route):
+async def test_a_body_needs_the_content_type_json(core, route):
     one = sample(route)
     body = json.dumps(filled(one.body or {}, NOWHERE)).encode()
     path = filled(one.path, NOWHERE)
@@ -188,7 +188,7 @@ async def test_a_body_must_be_json_and_say_so(core, route):
 
 
 @pytest.mark.parametrize("route", BODIES, ids=named)
-async def test_a_body_that_is_too_large_is_413(core, route):
+async def test_a_too_large_body_is_413(core, route):
     assert route.most == (
         BATCH_BODY_MAX if isinstance(sample(route).body, dict) and "jobs" in sample(route).body else BODY_MAX
     )
@@ -196,7 +196,7 @@ async def test_a_body_that_is_too_large_is_413(core, route):
     assert (answer.status, answer.problem) == (413, "too-large")
 
 
-async def test_a_body_may_be_missing_where_nothing_must_be_said(asked):
+async def test_a_body_without_required_fields_may_be_missing(asked):
     assert (await asked("POST", "/jobs/claim")).status == 204
     assert (await asked("POST", "/jobs/0-a/cancel")).status == 404
     assert (await asked("PATCH", "/queues/q")).status == 200
@@ -209,7 +209,7 @@ async def test_a_body_may_be_missing_where_nothing_must_be_said(asked):
 @pytest.mark.parametrize(
     ("path", "many"), [("/jobs?state=queued&limit=3", 8), ("/jobs?limit=200", 8), ("/queues?limit=3", 8)]
 )
-async def test_pages_lead_one_to_the_next(asked, path, many):
+async def test_each_page_links_to_the_next(asked, path, many):
     kind = path[1:].partition("?")[0]
     made = [{"task": "t", "queue": f"q{n}", "id": f"{n}"} for n in range(many)]
     await asked("POST", "/jobs/batch", {"jobs": made})
@@ -240,7 +240,7 @@ async def test_a_cursor_of_another_list_is_refused(core):
         assert (await core("GET", path)).problem == "invalid"
 
 
-# what others have stored
+# data of other clients
 
 STRANGE = [
     b"not json",
@@ -256,8 +256,8 @@ STRANGE += [b"[" * depth + b"]" * depth for depth in (150, 250, 400, 900, 5000)]
 
 
 @pytest.mark.parametrize("strange", STRANGE, ids=lambda raw: repr(raw[:12]) + str(len(raw)))
-async def test_whatever_a_foreign_client_has_stored_is_answered(settings, strange):
-    """A client that speaks Redis may store any bytes; over HTTP that becomes JSON."""
+async def test_any_bytes_stored_by_another_client_are_served(settings, strange):
+    """A Redis client may store any bytes; the HTTP API must return JSON."""
     store = Store(settings)
     core, base = asker(Api(store, Tokens())), store.operations.bases[0]
     job_id = f"0-{uuid.uuid4().hex}"
@@ -283,7 +283,7 @@ async def test_whatever_a_foreign_client_has_stored_is_answered(settings, strang
 @pytest.mark.parametrize(
     ("field", "value"), [("attempt", "NaN"), ("attempt", b"\xff"), ("spec", b"\xff\xff"), ("state", "odd")]
 )
-async def test_one_job_that_a_foreign_client_has_spoiled_hides_no_others(core, settings, field, value):
+async def test_a_corrupt_job_does_not_hide_others(core, settings, field, value):
     ids = [(await core("POST", "/jobs", {"task": "t"})).json()["id"] for _ in range(3)]
     with redis.Redis.from_url(settings.redis_url) as raw:
         raw.hset(f"{{{settings.namespace}:0}}:job:{ids[1]}", field, value)
@@ -292,7 +292,7 @@ async def test_one_job_that_a_foreign_client_has_spoiled_hides_no_others(core, s
     assert (await core("GET", f"/jobs/{ids[1]}")).problem == "unavailable"
 
 
-async def test_a_story_that_a_foreign_client_has_spoiled_keeps_no_claim_from_its_answer(core, settings):
+async def test_a_corrupt_attempt_history_does_not_break_a_claim(core, settings):
     ids = [(await core("POST", "/jobs", {"task": "t"})).json()["id"] for _ in range(2)]
     with redis.Redis.from_url(settings.redis_url) as raw:
         raw.hset(

@@ -1,4 +1,5 @@
-"""docs/reference/http.md is true: its commands run, in their order, in one shell against a real server, and print what it shows."""
+"""The commands of docs/reference/http.md run in one shell against a real server and print the documented
+output."""
 
 import importlib.util
 import re
@@ -25,7 +26,7 @@ SERVE, *STEPS = pages.steps(*(console for _, console in pages.blocks("console", 
 
 @pytest.fixture(scope="module")
 def session(server_url, tmp_path_factory):
-    """What each command printed, and its exit code, when they were run one after the other."""
+    """The output and the exit code of each command, run in their order."""
     pages.need_curl()
     shell = Shell(
         tmp_path_factory.mktemp("docs"),
@@ -46,44 +47,46 @@ def test_each_command_prints_the_output_of_the_page(session, at):
     pages.check(STEPS[at], *session[at])
 
 
-def asked(command):
-    """Which routes a command asks for: (method, path); a call of a shell's function counts where that is defined."""
+def requested(command):
+    """The routes that a command requests: (method, path). A shell function counts where it is defined."""
     for curl in re.findall(r"curl [^|;)]*", command):
         given = re.search(r"-X (\w+)", curl)
         for path in re.findall(r"(?:\$SUBLET|http://127\.0\.0\.1:\d+)(/[^\s\"'?]*)", curl):
             yield (given[1] if given else "POST" if "--json" in curl else "GET"), path
 
 
-SHOWN = {one for step in STEPS for one in asked(step.command)}
+SHOWN = {one for step in STEPS for one in requested(step.command)}
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
 def test_every_route_has_an_example(route):
-    """By the very path; `$ID`, a name stand where the template has a field."""
+    """The path must match exactly; `$ID` or a name replaces a field of the template."""
     exact = {(one.method, path) for one in ROUTES for path in (one.path, one.alias) if "{" not in path}
     shape = re.sub(r"\\{\w+\\}", "[^/]+", re.escape(route.path))
     mine = {(method, path) for method, path in SHOWN if method == route.method and re.fullmatch(shape, path)}
-    assert mine - (set() if "{" not in route.path else exact), "docs/reference/http.md shows no example of it"
+    assert mine - (set() if "{" not in route.path else exact), (
+        "docs/reference/http.md has no example of this route"
+    )
 
 
-def test_no_example_asks_for_what_is_not_there():
+def test_every_example_requests_an_existing_route():
     paths = {path for route in ROUTES for path in (route.path, route.alias) if path}
     shapes = [re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path)) for path in paths]
     assert [path for _, path in SHOWN if not any(re.fullmatch(shape, path) for shape in shapes)] == []
 
 
 def rows(heading):
-    """The first two cells of the rows of the table whose head begins so; a cell may name several words."""
+    """The first two cells of each row of the table with this head; a cell may list several words."""
     table = re.search(rf"^\| {re.escape(heading)}.*\n\|[-| ]*\n((?:\|.*\n)*)", PAGE, re.MULTILINE)
     return [[cell.strip() for cell in row.split("|")[1:3]] for row in table[1].splitlines()]
 
 
 def test_every_problem_is_documented_with_its_status():
-    told = [
+    documented = [
         (slug, int(status)) for slugs, status in rows("type") for slug in re.findall(r"`([\w-]+)`", slugs)
     ]
-    assert dict(told) == {slug: kind.status for slug, kind in PROBLEMS.items()}
-    assert len(told) == len(PROBLEMS)
+    assert dict(documented) == {slug: kind.status for slug, kind in PROBLEMS.items()}
+    assert len(documented) == len(PROBLEMS)
 
 
 def test_every_success_status_is_documented():
@@ -97,11 +100,13 @@ def test_every_role_is_documented():
 
 
 def test_the_limits_are_these():
-    told, limits = dict(rows("| at most")), Limits()
-    assert told["a body"].startswith(f"{gate.BODY_MAX >> 20} MiB; batches {gate.BATCH_BODY_MAX >> 20} MiB")
-    assert told["items"].startswith(f"{requests.BATCH_MAX:,} a batch")
-    assert told["`wait`"].startswith(f"{fields.WAIT_MAX} s")
-    assert told["time for the headers, and for the body"] == f"{limits.head_seconds:g} s each"
+    documented, limits = dict(rows("| at most")), Limits()
+    assert documented["a body"].startswith(
+        f"{gate.BODY_MAX >> 20} MiB; batches {gate.BATCH_BODY_MAX >> 20} MiB"
+    )
+    assert documented["items"].startswith(f"{requests.BATCH_MAX:,} a batch")
+    assert documented["`wait`"].startswith(f"{fields.WAIT_MAX} s")
+    assert documented["time for the headers, and for the body"] == f"{limits.head_seconds:g} s each"
     assert limits.head_seconds == limits.body_seconds
-    assert told["connections of a process"] == f"{limits.connections:,}"
-    assert told["header lines of a request"] == str(limits.headers)
+    assert documented["connections of a process"] == f"{limits.connections:,}"
+    assert documented["header lines of a request"] == str(limits.headers)

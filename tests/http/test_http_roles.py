@@ -1,4 +1,4 @@
-"""Who may do what over HTTP: the table's roles, and what is told to nobody but its owner."""
+"""The roles of each route, and the responses that may contain tokens."""
 
 import pytest
 
@@ -63,52 +63,52 @@ MAY = {
     "POST /work": "work",
     "GET /stats": "read",
     "GET /metrics": "read",
-    "GET /": "everybody",
-    "GET /healthz": "everybody",
-    "GET /readyz": "everybody",
-    "GET /openapi.json": "everybody",
+    "GET /": "no token",
+    "GET /healthz": "no token",
+    "GET /readyz": "no token",
+    "GET /openapi.json": "no token",
 }
-"""Who may do what, route by route, written down a second time: a route that is new, or opened to more, must be here, too.
+"""The roles of each route, written a second time: a new route, or a new role for a route, must be added here.
 
-`admin` may do everything, so it is not said; nothing said is `admin` alone.
+`admin` may use every route and is not listed; an empty entry means `admin` only.
 """
 
 
-def test_every_route_is_for_those_who_are_said_here_and_for_nobody_else():
-    found = {named(r): set(r.roles) - {Role.ADMIN} if r.roles else {"everybody"} for r in ROUTES}
-    assert found == {route: set(who.split()) for route, who in MAY.items()}
-    assert len(ROUTES) == len(found), "a route that is there twice would hide one of them"
-    assert all(r.roles for r in ROUTES if r.body is not Empty), (
-        "what takes a body is for nobody without a token"
-    )
+def test_every_route_allows_exactly_the_roles_of_the_table():
+    found = {named(r): set(r.roles) - {Role.ADMIN} if r.roles else {"no token"} for r in ROUTES}
+    assert found == {
+        route: {roles} if roles == "no token" else set(roles.split()) for route, roles in MAY.items()
+    }
+    assert len(ROUTES) == len(found), "a duplicate route would hide the other"
+    assert all(r.roles for r in ROUTES if r.body is not Empty), "a route with a body needs a token"
     assert [named(r) for r in ROUTES if r.signed] == ["POST /work"]
     assert [named(r) for r in ROUTES if r.events] == ["POST /jobs", "POST /tick"], (
-        "and what a server may be open for"
+        "the routes that a server may open"
     )
     assert [r.alias for r in ROUTES if r.alias] == ["/jobs/{id}/done"]
 
 
-@pytest.mark.parametrize("who", ["nobody", "stranger", *Role])
-async def test_each_role_may_do_what_the_table_says_and_nothing_else(settings, who):
+@pytest.mark.parametrize("caller", ["without a token", "with an unknown token", *Role])
+async def test_each_role_may_use_its_routes_and_no_others(settings, caller):
     api = Api(Store(settings), Tokens(TOKENS))
     secret = (
-        {"nobody": "", "stranger": "no-secret-of-anybody-here"}.get(who)
-        if who not in SECRETS
-        else SECRETS[who]
+        {"without a token": "", "with an unknown token": "an-unknown-secret-0123"}.get(caller)
+        if caller not in SECRETS
+        else SECRETS[caller]
     )
     for route in ROUTES:
         for path in filter(None, (route.path, route.alias)):
             one = sample(route)
             place = filled(one.path, NOWHERE) if path == route.path else path.format(id="0-no")
             answer = await asker(api)(route.method, place, filled(one.body, NOWHERE), token=secret)
-            allowed = not route.roles or who == Role.ADMIN or who in route.roles
-            if allowed and (path, who) == ("/events", Role.WORK):
+            allowed = not route.roles or caller == Role.ADMIN or caller in route.roles
+            if allowed and (path, caller) == ("/events", Role.WORK):
                 assert answer.problem == "forbidden", (
                     "the sample is a tick: work may only send events that call a worker"
                 )
             elif allowed:
                 assert answer.status not in (401, 403), (route.method, path)
-            elif who in SECRETS:
+            elif caller in SECRETS:
                 assert (answer.status, answer.problem) == (403, "forbidden"), (route.method, path)
             else:
                 assert (answer.status, answer.problem) == (401, "unauthorized"), (route.method, path)
@@ -116,7 +116,7 @@ async def test_each_role_may_do_what_the_table_says_and_nothing_else(settings, w
     await api.aclose()
 
 
-def test_the_table_gives_the_roles_that_the_design_has():
+def test_each_role_has_the_routes_of_the_design():
     may = {role: {named(r) for r in ROUTES if role in r.roles} for role in Role}
     assert may[Role.SUBMIT] == {"POST /jobs", "POST /jobs/batch", "GET /jobs/{id}"}
     assert may[Role.TICK] == {"GET /tick", "POST /tick", "POST /events"}
@@ -152,8 +152,8 @@ def test_the_table_gives_the_roles_that_the_design_has():
     }
 
 
-async def test_only_its_own_token_speaks_for_a_worker(settings):
-    """Tokens of one name are one principal, so that a secret can be changed."""
+async def test_a_worker_is_managed_only_with_the_token_that_registered_it(settings):
+    """Tokens with the same name are one principal, so that a secret can be replaced."""
     api = Api(
         Store(settings),
         Tokens("a:work:secret-of-a-first-one b:work:secret-of-b-0123456 a:work:secret-of-a-second-one"),
@@ -166,7 +166,7 @@ async def test_only_its_own_token_speaks_for_a_worker(settings):
     ):
         assert (await core(method, path, body, token="secret-of-b-0123456")).problem == "forbidden"
     taken = await core("PUT", "/workers/mill", {"life": "evil"}, token="secret-of-b-0123456")
-    assert taken.problem == "forbidden", "or else it could have the leases ended under its own life"
+    assert taken.problem == "forbidden", "otherwise it could end the leases under its own life"
     assert (
         await core("POST", "/workers/mill/reconcile", {"life": "1"}, token="secret-of-a-second-one")
     ).json() == {"ended": 0}
@@ -177,7 +177,7 @@ CLAIMS = [("POST", "/jobs/claim", {}), ("GET", "/jobs/next", None)]
 
 
 @pytest.mark.parametrize(("method", "path", "body"), CLAIMS)
-async def test_a_claim_without_a_worker_name_uses_the_tokens_name_and_no_other_token_may_settle_it(
+async def test_a_claim_without_a_worker_name_uses_the_tokens_name_and_other_tokens_are_refused(
     settings, method, path, body
 ):
     tokens = Tokens(
@@ -196,43 +196,43 @@ async def test_a_claim_without_a_worker_name_uses_the_tokens_name_and_no_other_t
     assert (await core("GET", f"/jobs/{lease['id']}", token=boss)).json()["worker"] == "one"
     life = {"life": "x"}
     retiring = ("POST", "one/retire", life | {"pool": "p"})
-    for verb, at, said in (
+    for verb, at, sent in (
         ("PUT", "one", life),
         ("POST", "one/reconcile", life),
         retiring,
         ("DELETE", "one?life=x", None),
     ):
-        answer = await core(verb, f"/workers/{at}", said, token=two)
+        answer = await core(verb, f"/workers/{at}", sent, token=two)
         assert (answer.problem, "one has the name of another token" in answer.json()["detail"]) == (
             "forbidden",
             True,
         )
     assert (await core("PUT", "/workers/http", life, token=two)).status == 200, (
-        "who comes first has a name that is no token's"
+        "the first token to register a name that is not a token's gets it"
     )
     assert (await core("POST", "/workers/http/reconcile", life, token=two)).json() == {"ended": 0}
     assert (await core("PUT", "/workers/one", life, token=one)).status == 200
     assert (await core("POST", "/workers/one/reconcile", life, token=boss)).json() == {"ended": 1}, (
-        "an admin may"
+        "an admin may do it"
     )
     await api.aclose()
 
 
-async def test_where_no_token_is_needed_a_claim_without_a_name_is_by_http(core):
+async def test_without_tokens_a_claim_without_a_name_is_by_the_worker_http(core):
     for method, path, body in CLAIMS:
         job_id = (await core("POST", "/jobs", {"task": "t"})).json()["id"]
         assert (await core(method, path, body)).status == 200
         assert (await core("GET", f"/jobs/{job_id}")).json()["worker"] == "http"
 
 
-async def test_lease_tokens_are_in_claims_alone_and_secrets_nowhere(settings):
+async def test_only_claims_contain_lease_tokens_and_no_response_contains_a_secret(settings):
     secret = "the-secret-of-the-boss-0123456789"
     api = Api(Store(settings), Tokens(f"boss:admin:{secret}"))
-    said = []
+    answers = []
 
     async def core(*words, **how):
         answer = await asker(api)(*words, token=secret, **how)
-        said.append((words[:2], answer))
+        answers.append((words[:2], answer))
         return answer
 
     words = await prepared(core)
@@ -242,7 +242,7 @@ async def test_lease_tokens_are_in_claims_alone_and_secrets_nowhere(settings):
         await core(
             route.method, filled(one.path, words), b'{"token": "' + words["TOKEN"].encode() + b'", "x": ['
         )
-    for (_, path), answer in said:
+    for (_, path), answer in answers:
         assert secret.encode() not in answer.body + repr(answer.headers).encode()
         if not path.startswith(("/jobs/claim", "/jobs/next")):
             assert words["TOKEN"].encode() not in answer.body, path

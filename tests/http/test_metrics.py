@@ -1,4 +1,5 @@
-"""`/metrics`: Redis's state in Prometheus's words, bounded, and as promtool likes it."""
+"""`/metrics`: the state of Redis in Prometheus's format, with a limited number of series, accepted by
+promtool."""
 
 import asyncio
 import re
@@ -23,7 +24,7 @@ SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$")
 
 
 async def populate(desk):
-    """Something of each kind: of queue q and of queue r."""
+    """Jobs in each state, in the queues q and r."""
     await desk.submit("late", "later", rules="delay=60000")
     await desk.complete(await desk.running("done"))
     slow = await desk.running("slow")
@@ -46,7 +47,7 @@ async def populate(desk):
 
 
 def samples(text):
-    """What an exposition says: (name, its labels) → number."""
+    """Parse an exposition: (name, labels) → number."""
     found = {}
     for line in text.decode().splitlines():
         if not line.startswith("#"):
@@ -55,7 +56,7 @@ def samples(text):
     return found
 
 
-async def test_the_metrics_are_those_of_the_jobs(desk, store):
+async def test_the_metrics_count_the_jobs(desk, store):
     await populate(desk)
     found = samples(await exposition(store))
     for queue, now in {"q": (2, 0, 1), "r": (0, 2, 0), "full": (0, 0, 0)}.items():
@@ -81,14 +82,14 @@ async def test_the_metrics_are_those_of_the_jobs(desk, store):
         1,
         1,
     )
-    assert found["sublet_workers",] == 1, "the other was not heard of for a minute"
+    assert found["sublet_workers",] == 1, "the other one had no heartbeat for a minute"
     assert 0 <= found["sublet_maintenance_age_seconds",] < 60
     assert found["sublet_queues_left_out",] == 0
     assert 0 <= found["sublet_oldest_queued_seconds", "r"] < 60
     assert found["sublet_oldest_queued_seconds", "q"] == 0
 
 
-async def test_the_histograms_add_up(desk, store):
+async def test_the_buckets_of_a_histogram_add_up(desk, store):
     await populate(desk)
     found = samples(await exposition(store))
     assert (
@@ -109,10 +110,10 @@ async def test_the_histograms_add_up(desk, store):
         for le in (*(str(bound / 1000) for bound in counts.BOUNDS), "+Inf")
     ]
     assert upwards == sorted(upwards)
-    assert ("sublet_job_wait_seconds_count", "r") not in found, "nothing of it was claimed yet"
+    assert ("sublet_job_wait_seconds_count", "r") not in found, "none of its jobs was claimed"
 
 
-async def test_the_head_of_a_queue_is_as_old_as_it_has_been_due(desk, store):
+async def test_the_age_of_the_oldest_job_counts_from_its_due_time(desk, store):
     await desk.submit("a")
     spec = f"q t {desk.now() - 90_000}"
     desk.raw.hset(keys.job(desk.base, "a"), "spec", spec + "\n{}")
@@ -121,22 +122,22 @@ async def test_the_head_of_a_queue_is_as_old_as_it_has_been_due(desk, store):
     assert 30 <= samples(await exposition(store))["sublet_oldest_queued_seconds", "q"] < 35
     desk.raw.hset(keys.job(desk.base, "a"), "ended", f"fail scheduled {desk.now() - 5000}")
     assert 5 <= samples(await exposition(store))["sublet_oldest_queued_seconds", "q"] < 10, (
-        "its backoff was over then"
+        "its backoff had ended then"
     )
 
 
-async def test_an_empty_namespace_has_metrics_too(desk, store):
+async def test_an_empty_namespace_has_metrics(desk, store):
     found = samples(await exposition(store))
     assert found["sublet_jobs_submitted_total",] == 0
     assert ("sublet_maintenance_age_seconds",) not in found
 
 
-async def test_what_somebody_spoiled_is_no_reason_to_tell_nothing(desk, store):
+async def test_invalid_counters_do_not_break_the_metrics(desk, store):
     await populate(desk)
     for key in (keys.counts(desk.base), keys.backlog(desk.base)):
         for name in desk.raw.hkeys(key):
-            desk.raw.hset(key, name, "spoiled")
-    desk.raw.hset(keys.job(desk.base, "waits"), "spec", "spoiled")
+            desk.raw.hset(key, name, "invalid")
+    desk.raw.hset(keys.job(desk.base, "waits"), "spec", "invalid")
     found = samples(await exposition(store))
     assert found["sublet_jobs", "q", "running"] == 0
     assert found["sublet_jobs", "queued", "r"] == 2
@@ -190,7 +191,7 @@ async def test_the_handler_answers_in_the_text_format(store):
     not shutil.which("promtool"), reason="promtool is not installed (apt-get install prometheus)"
 )
 @pytest.mark.real_server
-async def test_promtool_finds_nothing(desk, store):
+async def test_promtool_accepts_the_metrics(desk, store):
     await populate(desk)
     text = await exposition(store)
     command = ["promtool", "check", "metrics"]

@@ -1,4 +1,4 @@
-"""The description of the API: valid OpenAPI 3.1, complete, and no stricter or looser than what it describes."""
+"""The OpenAPI document: valid 3.1, complete, and as strict as the server."""
 
 import json
 
@@ -22,12 +22,14 @@ from tests.support.http_server import ADMIN
 
 DOCUMENT = document(ROUTES)
 OPERATIONS = {
-    (path, method): said for path, methods in DOCUMENT["paths"].items() for method, said in methods.items()
+    (path, method): operation
+    for path, methods in DOCUMENT["paths"].items()
+    for method, operation in methods.items()
 }
 
 
 def resolved(node):
-    """What a reference in the document leads to."""
+    """Resolve a reference in the document."""
     while "$ref" in node:
         _, *place = node["$ref"].split("/")
         node = DOCUMENT
@@ -37,58 +39,62 @@ def resolved(node):
 
 
 def is_valid(model, value):
-    """Does a value fit what the document says of a body?"""
+    """Does a value match the schema of a model?"""
     schema = {"$ref": f"#/components/schemas/{model.__name__}", "components": DOCUMENT["components"]}
     return Draft202012Validator(schema).is_valid(value)
 
 
-def test_it_is_openapi_3_1():
+def test_the_document_is_valid_openapi_3_1():
     assert DOCUMENT["openapi"] == "3.1.0"
     assert list(OpenAPIV31SpecValidator(DOCUMENT).iter_errors()) == []
 
 
-async def test_it_is_there_for_everybody():
+async def test_the_document_needs_no_token():
     api = Api(None, Tokens(ADMIN))
     reply = await api.answer(Request("GET", "/openapi.json"))
     assert (reply.status, reply.headers["Content-Type"]) == (200, "application/json")
     assert json.loads(reply.body) == json.loads(json.dumps(DOCUMENT))
 
 
-def test_each_route_is_in_it_and_nothing_else():
+def test_the_document_contains_each_route_and_no_others():
     known = {(path, route.method.lower()) for route in ROUTES for path in (route.path, route.alias) if path}
     assert set(OPERATIONS) == known
-    names = [said["operationId"] for said in OPERATIONS.values()]
+    names = [operation["operationId"] for operation in OPERATIONS.values()]
     assert sorted(names) == sorted(set(names))
 
 
 @pytest.mark.parametrize("place", OPERATIONS, ids=" ".join)
-def test_each_operation_says_what_it_is_for(place):
-    said = OPERATIONS[place]
-    assert said["summary"]
-    assert said["description"].startswith(said["summary"])
-    assert {tag for tag in said["tags"]} <= {tag["name"] for tag in DOCUMENT["tags"]}
-    assert all(parameter.get("description") for parameter in said["parameters"])
-    for answer in said["responses"].values():
+def test_each_operation_has_a_description(place):
+    operation = OPERATIONS[place]
+    assert operation["summary"]
+    assert operation["description"].startswith(operation["summary"])
+    assert {tag for tag in operation["tags"]} <= {tag["name"] for tag in DOCUMENT["tags"]}
+    assert all(parameter.get("description") for parameter in operation["parameters"])
+    for answer in operation["responses"].values():
         assert resolved(answer)["description"]
 
 
 @pytest.mark.parametrize("place", OPERATIONS, ids=" ".join)
 def test_each_operation_documents_its_roles_and_problems(place):
-    said = OPERATIONS[place]
+    operation = OPERATIONS[place]
     (route,) = [r for r in ROUTES if place[0] in (r.path, r.alias) and place[1] == r.method.lower()]
-    assert {role for one in said["security"] for role in one["bearer"]} == (
+    assert {role for one in operation["security"] for role in one["bearer"]} == (
         {*route.roles, "admin"} if route.roles else set()
     )
-    told = {}
-    for status, answer in said["responses"].items():
+    documented = {}
+    for status, answer in operation["responses"].items():
         for kind, body in resolved(answer).get("content", {}).items():
             if kind == "application/problem+json":
-                told |= dict.fromkeys(body["schema"]["allOf"][1]["properties"]["type"]["enum"], int(status))
-    assert {PREFIX + slug for slug in route.problems} <= set(told)
-    assert all(PROBLEMS[kind.removeprefix(PREFIX)].status == status for kind, status in told.items())
-    assert ("401" in said["responses"]) == bool(route.roles)
+                documented |= dict.fromkeys(
+                    body["schema"]["allOf"][1]["properties"]["type"]["enum"], int(status)
+                )
+    assert {PREFIX + slug for slug in route.problems} <= set(documented)
+    assert all(PROBLEMS[kind.removeprefix(PREFIX)].status == status for kind, status in documented.items())
+    assert ("401" in operation["responses"]) == bool(route.roles)
     assert (
-        ("415" in said["responses"]) == (route.body is not Empty or route.events) == ("requestBody" in said)
+        ("415" in operation["responses"])
+        == (route.body is not Empty or route.events)
+        == ("requestBody" in operation)
     )
 
 
@@ -97,13 +103,13 @@ def test_all_headers_of_routes_are_described():
 
 
 @pytest.mark.parametrize("slug", PROBLEMS)
-def test_a_problem_has_the_headers_that_the_document_promises(slug):
+def test_a_problem_has_the_documented_headers(slug):
     reply = Problem(slug, "why").response()
     assert ("Retry-After" in reply.headers) == (reply.status in RESPONSE_HEADERS["Retry-After"].statuses)
 
 
 @pytest.mark.parametrize("model", EXAMPLES, ids=lambda model: model.__name__)
-def test_the_examples_are_what_they_are_examples_of(model):
+def test_each_example_fits_its_model(model):
     read = model.model_validate_json(json.dumps(EXAMPLES[model]))
     assert read.model_dump(exclude_unset=True).keys() == EXAMPLES[model].keys()
     assert is_valid(model, EXAMPLES[model])
@@ -133,26 +139,26 @@ def test_the_examples_are_what_they_are_examples_of(model):
     ],
     ids=str,
 )
-async def test_a_job_that_the_document_refuses_is_refused_and_no_other(options, good):
+async def test_the_server_refuses_exactly_the_jobs_that_the_schema_refuses(options, good):
     job = {"task": "t", **options}
     assert is_valid(NewJob, job) == good
-    api = Api(Refusing(), Tokens())
+    api = Api(Unreachable(), Tokens())
     headers = {"host": "localhost", "content-type": "application/json"}
     reply = await api.answer(Request("POST", "/jobs", "", headers, json.dumps(job).encode()))
     assert reply.status == (503 if good else 422)
 
 
-class Refusing:
-    """A store that would take the job, if only it could."""
+class Unreachable:
+    """A store that is unavailable for every submit."""
 
     def __init__(self):
         self.operations = Operations(Settings(redis_url="redis://nowhere"))
 
     async def submit_each(self, jobs):
-        raise Unavailable("nobody there")
+        raise Unavailable("no connection")
 
 
-def test_moments_are_those_of_rfc_3339_alone():
+def test_only_rfc_3339_timestamps_are_accepted():
     for text in (
         "1700000000",
         "2026-01-31",

@@ -1,4 +1,4 @@
-"""Processes that may be frozen between two requests: who asks for workers is answered when they have been called."""
+"""Platforms that may freeze a process between requests: a submit is answered after the workers were invoked."""
 
 import asyncio
 
@@ -13,10 +13,8 @@ from tests.support.http_server import SECONDS, Held, ask, fronting, serving
 pytest_plugins = ["tests.support.http_settings"]
 
 
-@pytest.mark.parametrize("prompt", [True, False], ids=["prompt", "not"])
-async def test_a_submit_is_answered_after_its_workers_are_called_where_that_is_asked_for(
-    settings, monkeypatch, prompt
-):
+@pytest.mark.parametrize("prompt", [True, False], ids=["after the invocation", "at once"])
+async def test_a_submit_is_answered_after_the_invocation_if_configured(settings, monkeypatch, prompt):
     monkeypatch.setenv("SUBLET_INVOKE_PRIVATE", "1")
     monkeypatch.setenv("SUBLET_SIGNING_SECRETS", "a-secret-of-the-tests")
     held = Held()
@@ -32,13 +30,13 @@ async def test_a_submit_is_answered_after_its_workers_are_called_where_that_is_a
         if not prompt:
             assert (await submitting).status == 201
         else:
-            assert (await ask(url, "GET", "/healthz")).status == 200, "others are answered meanwhile"
+            assert (await ask(url, "GET", "/healthz")).status == 200, "other requests are answered meanwhile"
             assert not submitting.done()
         held.go.set()
         assert (await submitting).status == 201
 
 
-async def test_what_cannot_be_called_holds_an_answer_back_for_some_seconds_only(monkeypatch, caplog):
+async def test_a_hanging_invocation_delays_a_response_by_a_few_seconds_at_most(monkeypatch, caplog):
     monkeypatch.setattr(module, "SUMMON_SECONDS", 0.05)
 
     class Never:
@@ -55,12 +53,12 @@ async def test_what_cannot_be_called_holds_an_answer_back_for_some_seconds_only(
     never = Never()
     core = SummonFirst(Core(), never)
     assert (await core.answer(Request("GET", "/"))).body == b"!"
-    assert not caplog.text, "it calls nobody"
+    assert not caplog.text, "it invokes no worker"
     assert (await core.answer(Request("POST", "/jobs"))).body == b"!"
     assert "could not be summoned" in caplog.text
 
 
-async def test_an_answer_that_is_kept_back_is_undone_when_its_caller_leaves():
+async def test_a_delayed_response_is_undone_when_its_client_disconnects():
     begun, notes = asyncio.Event(), []
 
     class Slow:

@@ -1,6 +1,7 @@
-"""The running server held to its own description, by schemathesis: all checks, and answers that say no more than is described.
+"""Schemathesis checks the running server against its OpenAPI document, with all checks and without
+undocumented fields in responses.
 
-`SUBLET_TEST_DRAWN=500` draws that many requests per operation, `SUBLET_TEST_SEED=7` others.
+`SUBLET_TEST_DRAWN=500` sets the number of requests per operation, `SUBLET_TEST_SEED=7` another seed.
 """
 
 import asyncio
@@ -21,13 +22,13 @@ CONFIG = """
 [checks.negative_data_rejection]
 expected-statuses = ["400", "401", "403", "404", "405", "409", "413", "414", "415", "422", "429", "431"]
 """
-"""Its own list lacks 413, 414 and 431: what is drawn too long may be refused as that, too."""
+"""Its default list lacks 413, 414 and 431, which refuse oversized data."""
 
 
 def tightened(described, tokens):
-    """The description, with answers that may have no field which is not in it. A server without tokens asks nobody for one.
+    """The document without additional fields in responses, and without security for a server without tokens.
 
-    Nobody draws a durability that the server, which has no replica and no file, must answer with 503.
+    Durability is limited to `none`: the server has neither a replica nor a file and would answer 503.
     """
     described["components"]["schemas"]["NewJob"]["properties"]["durability"]["anyOf"][0]["enum"] = ["none"]
     for schema in described["components"]["schemas"].values():
@@ -39,13 +40,13 @@ def tightened(described, tokens):
     return described
 
 
-async def hold(settings, folder, *words, tokens="", drawn="1"):
-    """Run schemathesis against a server; which answers each operation gave."""
+async def check(settings, folder, *words, tokens="", drawn="1"):
+    """Run schemathesis against a server, and return the responses of each operation."""
     with app.using(settings):
-        return await _hold(settings, folder, *words, tokens=tokens, drawn=drawn)
+        return await _check(settings, folder, *words, tokens=tokens, drawn=drawn)
 
 
-async def _hold(settings, folder, *words, tokens, drawn):
+async def _check(settings, folder, *words, tokens, drawn):
     async with serving(settings, tokens=tokens, worker_host=WorkerHost(app, seconds=1)) as url:
         described = tightened((await ask(url, "GET", "/openapi.json")).json(), tokens)
         (folder / "api.json").write_text(json.dumps(described))
@@ -84,12 +85,12 @@ async def _hold(settings, folder, *words, tokens, drawn):
         )
         try:
             async with asyncio.timeout(SECONDS):
-                said, _ = await process.communicate()
+                output, _ = await process.communicate()
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-    assert process.returncode == 0, said.decode()[-30_000:]
+    assert process.returncode == 0, output.decode()[-30_000:]
     return described, {tuple(line.split()) for line in (folder / "seen").read_text().splitlines()}
 
 
@@ -97,12 +98,12 @@ def operations(described):
     return {operation["operationId"] for path in described["paths"].values() for operation in path.values()}
 
 
-async def test_a_server_with_tokens_does_what_its_description_says(settings, tmp_path):
-    described, seen = await hold(settings, tmp_path, tokens=ADMIN, drawn=DRAWN)
+async def test_a_server_with_tokens_conforms_to_its_openapi_document(settings, tmp_path):
+    described, seen = await check(settings, tmp_path, tokens=ADMIN, drawn=DRAWN)
     untried = operations(described) - {name for name, status in seen if status.startswith("2")}
-    assert not untried, "none of these was ever answered with a success"
+    assert not untried, "no request to these operations succeeded"
 
 
-async def test_so_does_one_without(settings, tmp_path):
-    _, seen = await hold(settings, tmp_path, "--phases", "examples,coverage", "--mode", "positive")
+async def test_a_server_without_tokens_conforms_to_its_openapi_document(settings, tmp_path):
+    _, seen = await check(settings, tmp_path, "--phases", "examples,coverage", "--mode", "positive")
     assert not {status for _, status in seen} & {"401", "403", "500", "503"}

@@ -1,4 +1,4 @@
-"""The server: how it starts, whom it answers, what it gives back to nobody, and how it stops."""
+"""The server: start, responses, secrets, and stop."""
 
 import asyncio
 import contextlib
@@ -32,19 +32,19 @@ from tests.support.processes import until
 pytest_plugins = ["tests.support.http_settings", "tests.support.command_line"]
 
 
-# where it listens
+# addresses and ports
 
 
-def test_the_command_says_where_it_serves_and_ends_well_at_a_signal(settings, tmp_path):
+def test_serve_prints_its_url_and_exits_with_0_at_a_signal(settings, tmp_path):
     with (
         spawn(settings, tmp_path, "--host", "localhost", SUBLET_PORT="70000") as refused,
         spawn(settings, tmp_path) as server,
     ):
         assert refused.wait() == 2
         until(lambda: "\n" in (tmp_path / "out").read_text(), server.said)
-        said = (tmp_path / "out").read_text()
-        assert said.startswith("serving http://127.0.0.1:")
-        assert said.endswith("this machine alone, no token needed\n")
+        output = (tmp_path / "out").read_text()
+        assert output.startswith("serving http://127.0.0.1:")
+        assert output.endswith("this machine alone, no token needed\n")
         server.signal(signal.SIGINT)
         assert server.wait() == 0
     assert "Traceback" not in server.said()
@@ -59,14 +59,14 @@ def test_the_command_says_where_it_serves_and_ends_well_at_a_signal(settings, tm
         (["--tokens-file", "nowhere"], {}, "cannot be read"),
     ],
 )
-def test_what_cannot_be_served_is_refused_in_one_sentence(shell, words, env, why):
+def test_invalid_settings_are_refused_in_one_sentence(shell, words, env, why):
     shell.env |= env
-    said = shell.no(2, "serve", *words)
-    assert why in said
-    assert "hunter2" not in said
+    message = shell.no(2, "serve", *words)
+    assert why in message
+    assert "hunter2" not in message
 
 
-def test_a_port_that_is_taken_is_a_no(shell):
+def test_a_port_in_use_is_exit_code_1(shell):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert shell.no(1, "serve", "--port", str(port)).startswith(f"port {port} is in use")
@@ -87,12 +87,12 @@ def test_without_tokens_only_loopback_addresses_are_served(host):
         ("a..b", "does not exist"),
     ],
 )
-def test_a_host_that_is_none_of_this_machine_is_refused(host, why):
+def test_an_address_of_another_machine_is_refused(host, why):
     with pytest.raises(Invalid, match=why):
         listen(host, 0, loopback_only=False)
 
 
-def test_a_port_that_needs_a_privilege_is_refused(monkeypatch):
+def test_a_privileged_port_is_refused(monkeypatch):
     def denied(*args, **how):
         raise PermissionError(13, "Permission denied")
 
@@ -113,7 +113,7 @@ def test_a_name_with_several_addresses_is_served_on_one_port(monkeypatch):
         one.close()
 
 
-def test_the_port_is_that_of_the_flag_else_ours_else_the_platforms(monkeypatch):
+def test_the_port_comes_from_sublet_port_else_port_else_the_default(monkeypatch):
     for name in ("SUBLET_PORT", "PORT"):
         monkeypatch.delenv(name, raising=False)
     assert command._port() == 8377
@@ -127,7 +127,7 @@ def test_the_port_is_that_of_the_flag_else_ours_else_the_platforms(monkeypatch):
             command._port()
 
 
-def test_an_installed_package_without_aiohttp_says_what_to_install(monkeypatch):
+def test_without_aiohttp_the_error_names_the_packages_to_install(monkeypatch):
     monkeypatch.setattr(command, "missing", lambda needed: missing(needed, path=[]))
     with pytest.raises(
         Invalid,
@@ -138,7 +138,7 @@ def test_an_installed_package_without_aiohttp_says_what_to_install(monkeypatch):
     assert set(command.NEEDED) <= set(extra)
 
 
-def test_a_call_to_redis_is_short_unless_somebody_says_otherwise(monkeypatch):
+def test_calls_to_redis_have_a_short_timeout_unless_configured(monkeypatch):
     monkeypatch.delenv("SUBLET_TIMEOUT", raising=False)
     assert quick(Settings()).timeout == 0.8
     assert quick(Settings(timeout=0.2)).timeout == 0.2
@@ -146,7 +146,7 @@ def test_a_call_to_redis_is_short_unless_somebody_says_otherwise(monkeypatch):
     assert quick(Settings(timeout=5)).timeout == 5
 
 
-def test_there_are_no_more_connections_than_files(monkeypatch):
+def test_the_connection_limit_is_below_the_file_limit(monkeypatch):
     limits = [(1024, 4096)]
     monkeypatch.setattr("resource.getrlimit", lambda kind: limits[0])
     monkeypatch.setattr("resource.setrlimit", lambda kind, new: limits.__setitem__(0, new))
@@ -154,10 +154,10 @@ def test_there_are_no_more_connections_than_files(monkeypatch):
     assert limits == [(4096, 4096)]
 
 
-# Redis away
+# without Redis
 
 
-async def test_without_redis_it_starts_and_says_503_and_recovers_by_itself(tmp_path):
+async def test_without_redis_the_server_starts_answers_503_and_recovers(tmp_path):
     url = f"unix://{tmp_path}/server.sock"
     async with serving(Settings(redis_url=url, namespace="t")) as api:
         assert (await ask(api, "GET", "/healthz")).status == 200
@@ -174,18 +174,18 @@ async def test_without_redis_it_starts_and_says_503_and_recovers_by_itself(tmp_p
             assert (await ask(api, "POST", "/jobs", {"task": "t"})).status == 201
 
 
-def test_whoever_starts_it_without_redis_hears_of_it_before_anybody_asks(tmp_path):
+def test_a_start_without_redis_is_logged_before_the_first_request(tmp_path):
     with serve_process(Settings(redis_url=f"unix://{tmp_path}/none.sock", namespace="t")) as server:
         until(lambda: "cannot answer" in server.said(), server.said)
 
 
-async def test_with_redis_frozen_the_answer_is_503_soon_and_afterwards_all_is_well(tmp_path, monkeypatch):
+async def test_with_a_frozen_redis_responses_are_503_until_it_continues(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "sublet.connection.transport.PAUSES", (1000.0,)
-    )  # no call is sent again that was not answered for so long,
+    )  # no call is repeated after such a long wait,
     monkeypatch.setattr(
         "sublet.connection.settings.BLOCK_SECONDS", 1000.0
-    )  # and nobody waits as long as a blocking read may take
+    )  # and blocking reads do not add their timeout
     with await asyncio.to_thread(EmbeddedServer.start, tmp_path, persistent=False) as server:
         async with serving(Settings(redis_url=server.url, namespace="t")) as api:
             assert (await ask(api, "POST", "/jobs", {"task": "t"})).status == 201
@@ -211,10 +211,10 @@ def frozen(pid):
         os.kill(pid, signal.SIGCONT)
 
 
-# what goes out
+# responses
 
 
-async def test_a_process_without_room_says_so_and_does_not_blame_redis(settings, caplog):
+async def test_a_process_without_free_connections_is_reported_as_busy(settings, caplog):
     store = Store(replace(settings, timeout=0.05, patience=0.1))
     api, request = Api(store, Tokens()), Request("GET", "/jobs", headers={"host": "localhost"})
     assert (await api.answer(request)).status == 200
@@ -232,7 +232,7 @@ async def test_a_process_without_room_says_so_and_does_not_blame_redis(settings,
     await store.aclose()
 
 
-async def test_a_core_that_raises_is_answered_500_and_the_log_has_no_words_of_it(caplog):
+async def test_an_unexpected_exception_is_500_and_its_message_is_not_logged(caplog):
     class Broken:
         async def answer(self, request):
             raise ValueError("with a s3cret in it")
@@ -245,12 +245,12 @@ async def test_a_core_that_raises_is_answered_500_and_the_log_has_no_words_of_it
 
 
 @pytest.mark.parametrize("value", ["a\r\nb: c", "a\nb", "a\rb", "a\0b"])
-def test_no_header_of_an_answer_can_become_two(value):
+def test_a_line_break_in_a_response_header_is_refused(value):
     with pytest.raises(ValueError, match="line break"):
         encode_head(Response(200, headers={"Location": value}), keep=True)
 
 
-async def test_every_answer_has_the_security_headers_and_no_word_of_the_server(settings):
+async def test_every_response_has_the_security_headers_and_no_server_header(settings):
     async with serving(settings, tokens=ADMIN) as api:
         answers = [
             await ask(api, "GET", "/healthz"),
@@ -270,22 +270,22 @@ async def test_every_answer_has_the_security_headers_and_no_word_of_the_server(s
         assert answer.headers.get("www-authenticate") == ("Bearer" if answer.status == 401 else None)
 
 
-# what it says
+# output
 
 
-def test_nothing_secret_is_ever_written_not_even_for_debugging(settings):
+def test_no_secret_is_written_to_the_output_with_debug(settings):
     with serve_process(settings, "--debug", tokens=ADMIN) as server:
-        canaries = asyncio.run(secretive(server.url))
+        canaries = asyncio.run(requests_with_secrets(server.url))
         assert server.stop() == 0
-        said = server.said()
-    assert "POST /jobs 201" in said
-    assert "GET /jobs 401" in said
+        output = server.said()
+    assert "POST /jobs 201" in output
+    assert "GET /jobs 401" in output
     for canary in canaries:
-        assert canary not in said
+        assert canary not in output
 
 
-async def secretive(url):
-    """A job's life and some trouble, with secrets in it; what must not be written."""
+async def requests_with_secrets(url):
+    """Run a job and some failing requests with secrets in them; return the secrets."""
     payload, result, wrong = "c4nary-payload", "c4nary-result", "c4nary-wrong-token"
     assert (
         await ask(url, "POST", "/jobs", {"task": "t", "payload": {"a": payload}}, token=SECRET)
@@ -316,7 +316,7 @@ async def secretive(url):
     return [payload, result, wrong, SECRET, lease["token"], "c4nary"]
 
 
-async def test_without_debugging_no_request_leaves_a_word(settings, caplog):
+async def test_without_debug_no_request_is_logged(settings, caplog):
     caplog.set_level(logging.INFO)
     async with serving(settings) as api:
         await ask(api, "POST", "/jobs", {"task": "t"})

@@ -1,4 +1,4 @@
-"""Callers who hang up: what was taken for them is given back, and what was sent to them is not."""
+"""Clients that disconnect: claimed jobs are released, and delivered responses are kept."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ def post(path, body):
     return head.encode() + data
 
 
-async def test_a_claim_whose_caller_hangs_up_while_it_waits_takes_nothing(settings):
+async def test_a_waiting_claim_takes_no_job_after_its_client_disconnects(settings):
     async with serving(settings) as api:
         async with wire(api) as one:
             one.write(post("/jobs/claim", {"wait": 20}))
@@ -37,32 +37,32 @@ async def test_a_claim_whose_caller_hangs_up_while_it_waits_takes_nothing(settin
 async def test_a_handler_is_cancelled_when_its_client_disconnects():
     core = Held()
     async with fronting(core) as (_, url):
-        for rudely in (False, True):
-            one = await hang_up(core, url, rudely)
+        for abortive in (False, True):
+            one = await disconnect(core, url, abortive)
             await soon(lambda: core.notes, one)
             assert core.notes == ["cancelled"]
             core.notes.clear()
 
 
-async def hang_up(core, url, rudely=False):
+async def disconnect(core, url, abortive=False):
     core.asked.clear()
     async with wire(url) as one:
         one.write(GET)
         await asyncio.wait_for(core.asked.wait(), 30)
-        one.close(rudely=rudely)
+        one.close(rudely=abortive)
         return one
 
 
 async def test_an_undeliverable_response_is_discarded():
     core = Held(stubborn=True)
     async with fronting(core) as (_, url):
-        await hang_up(core, url)
+        await disconnect(core, url)
         await soon(lambda: len(core.notes) == 2)
         assert core.notes == ["cancelled", "undone"]
 
 
 @pytest.mark.parametrize("size", [5, 1_000_000])
-async def test_an_answer_that_was_taken_is_not_undone(size):
+async def test_a_delivered_response_is_not_undone(size):
     core = Held(b"x" * size)
     core.go.set()
     async with fronting(core) as (front, url):
@@ -74,7 +74,7 @@ async def test_an_answer_that_was_taken_is_not_undone(size):
         assert core.notes == []
 
 
-@pytest.mark.parametrize("leaves", [True, False], ids=["hangs up", "takes no more"])
+@pytest.mark.parametrize("leaves", [True, False], ids=["disconnects", "stops reading"])
 def test_a_partly_delivered_response_is_discarded(loop_factory, leaves):
     async def partly():
         core = Held(b"x" * 50_000_000)
@@ -94,7 +94,7 @@ def test_a_partly_delivered_response_is_discarded(loop_factory, leaves):
 
 
 class Sticky:
-    """A transport that keeps the last ten bytes, and asks for patience as real ones do."""
+    """A transport that keeps the last ten bytes and applies back-pressure as real ones do."""
 
     def __init__(self):
         self.left, self.high, self.taken = 0, 65_536, asyncio.Event()
@@ -119,7 +119,7 @@ class Sticky:
             await self.taken.wait()
 
 
-async def test_an_answer_that_must_not_be_lost_is_followed_to_its_last_byte():
+async def test_a_confirmed_write_waits_for_the_last_byte():
     transport = Sticky()
     outlet = ResponseWriter(transport, transport.drain, 30)
     await asyncio.wait_for(outlet.write(b"x" * 100), 5)
@@ -144,7 +144,7 @@ async def test_a_failed_cleanup_affects_no_other_request(caplog):
 
     core.undo = undo
     async with fronting(core) as (_, url):
-        await hang_up(core, url)
+        await disconnect(core, url)
         await soon(lambda: "were not released" in caplog.text)
         assert "s3cret" not in caplog.text
         core.go.set()

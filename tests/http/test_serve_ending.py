@@ -1,4 +1,4 @@
-"""Streams, and the server's end: both finish well."""
+"""Streams, and the stop of the server."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ GET = b"GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 class Streaming:
-    """A core that streams what it is given."""
+    """A core that streams the given pieces."""
 
     def __init__(self):
         self.pieces = asyncio.Queue()
@@ -53,7 +53,7 @@ async def streaming():
         yield core, front, url
 
 
-async def test_a_stream_goes_out_piece_by_piece_and_leaves_the_connection_usable(streaming):
+async def test_a_stream_is_sent_in_chunks_and_its_connection_stays_usable(streaming):
     core, _, url = streaming
     async with wire(url) as one:
         for _ in range(2):
@@ -81,7 +81,7 @@ async def test_a_stream_to_http_1_0_ends_with_the_connection(streaming):
         assert "transfer-encoding" not in answer.headers
 
 
-async def test_a_stream_whose_caller_hangs_up_is_closed(streaming):
+async def test_a_stream_is_closed_when_its_client_disconnects(streaming):
     core, front, url = streaming
     async with wire(url) as one:
         one.write(GET)
@@ -90,7 +90,7 @@ async def test_a_stream_whose_caller_hangs_up_is_closed(streaming):
     await soon(lambda: core.notes == ["closed"] and not front.state.open)
 
 
-async def test_a_stream_that_breaks_does_not_look_whole(streaming, caplog):
+async def test_a_failed_stream_has_no_final_chunk(streaming, caplog):
     core, _, url = streaming
     async with wire(url) as one:
         one.write(GET)
@@ -102,7 +102,7 @@ async def test_a_stream_that_breaks_does_not_look_whole(streaming, caplog):
     assert "s3cret" not in caplog.text
 
 
-async def test_a_stream_is_made_no_faster_than_it_is_taken(streaming):
+async def test_a_stream_is_produced_at_the_speed_of_its_client(streaming):
     core, _, url = streaming
     for _ in range(1000):
         core.pieces.put_nowait(b"x" * 1_000_000)
@@ -119,10 +119,10 @@ async def test_a_stream_is_made_no_faster_than_it_is_taken(streaming):
         await soon(lambda: core.made > made)
 
 
-# the end
+# the stop
 
 
-async def test_at_the_stop_waiting_requests_are_answered_and_streams_end(settings):
+async def test_a_stop_answers_waiting_requests_and_ends_streams(settings):
     stop = Stop()
     async with serving(settings, stop=stop) as api:
         job = (await ask(api, "POST", "/jobs", {"task": "t", "queue": "q"})).json()["id"]
@@ -155,7 +155,7 @@ def refuses(url):
     return True
 
 
-async def test_at_the_end_a_stream_ends_well(streaming):
+async def test_a_stop_ends_a_stream_with_a_final_chunk(streaming):
     core, front, url = streaming
     async with wire(url) as one:
         one.write(GET)
@@ -166,7 +166,7 @@ async def test_at_the_end_a_stream_ends_well(streaming):
     assert core.notes == ["closed"]
 
 
-async def test_at_the_end_requests_that_have_begun_are_finished_and_idle_connections_closed():
+async def test_a_stop_finishes_begun_requests_and_closes_idle_connections():
     core = Held()
     async with fronting(core) as (front, url), wire(url) as one, wire(url) as idle:
         one.write(GET)
@@ -181,7 +181,7 @@ async def test_at_the_end_requests_that_have_begun_are_finished_and_idle_connect
     assert core.notes == []
 
 
-async def test_a_second_request_to_stop_cuts_short_what_runs(caplog):
+async def test_a_second_stop_cancels_running_requests(caplog):
     core, hurried = Held(), asyncio.Event()
     async with fronting(core) as (front, url), wire(url) as one:
         one.write(GET)
@@ -195,7 +195,7 @@ async def test_a_second_request_to_stop_cuts_short_what_runs(caplog):
     assert "1 requests were cancelled" in caplog.text
 
 
-def test_signals_end_the_process_the_second_one_at_once(settings):
+def test_a_second_signal_ends_the_process_at_once(settings):
     with serve_process(settings) as server:
         with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2]))) as half:
             half.sendall(

@@ -1,4 +1,5 @@
-"""Any server may answer any request: a job's life across three of them, servers that are killed, and callers who hang up."""
+"""Any server may answer any request: a job's life across three servers, killed servers, and clients that
+disconnect."""
 
 import asyncio
 import contextlib
@@ -23,7 +24,7 @@ from tests.support.http_server import SECONDS, ask, fronting, serve_process, ser
 pytest_plugins = ["tests.support.http_settings"]
 
 GONE = (OSError, EOFError)
-"""What a caller sees of a server that died: a refused or broken connection, or half an answer."""
+"""Exceptions of a client whose server died: a refused or broken connection, or an incomplete response."""
 ROUNDS = 80
 RACES = 60
 SEED = 5
@@ -37,7 +38,7 @@ def shared(server_url):
 
 @pytest.fixture(scope="module")
 def two(shared):
-    """Two servers that stay, each a process."""
+    """Two servers that keep running, each a process."""
     with serve_process(shared) as one, serve_process(shared) as other:
         yield [one.url, other.url]
 
@@ -64,10 +65,10 @@ def claim(url, queue, claim_id, **how):
     return ask(url, "POST", "/jobs/claim", {"queues": [queue], "claim_id": claim_id, **how})
 
 
-async def until(so):
-    """Wait until something is so."""
+async def until(condition):
+    """Wait until a condition is true."""
     async with asyncio.timeout(SECONDS):
-        while not so():
+        while not condition():
             await asyncio.sleep(0.01)
 
 
@@ -75,8 +76,8 @@ async def attempts(url, path):
     return [(one["number"], one["code"]) for one in (await ask(url, "GET", path)).json()["attempts"]]
 
 
-async def test_each_request_of_a_jobs_life_may_go_to_another_server(two, third, queue):
-    """And the same claim, sent to another server because its answer was lost, gives the same job under the same token."""
+async def test_each_request_for_a_job_may_go_to_another_server(two, third, queue):
+    """A claim that is repeated at another server after a lost response returns the same job and token."""
     a, b, c = *two, third.url
     path = (await ask(a, "POST", "/jobs", {"task": "t", "queue": queue, "payload": {"n": 1}})).headers[
         "location"
@@ -98,7 +99,7 @@ async def test_each_request_of_a_jobs_life_may_go_to_another_server(two, third, 
     assert (await ask(b, "POST", f"{path}/heartbeat", proof)).problem == "lease-lost"
 
 
-async def test_a_server_that_is_killed_in_a_long_poll_takes_no_job_with_it(two, third, queue, raw):
+async def test_a_server_killed_during_a_long_poll_loses_no_job(two, third, queue, raw):
     waiting = asyncio.create_task(claim(third.url, queue, "y" * 22, wait=20))
     following = asyncio.create_task(claim(two[0], queue, "z" * 22, wait=20))
     await until(lambda: raw.info("clients")["blocked_clients"] >= 2)
@@ -113,7 +114,7 @@ async def test_a_server_that_is_killed_in_a_long_poll_takes_no_job_with_it(two, 
     assert (f"/jobs/{job['id']}", job["attempt"]) == (path, 1)
 
 
-async def test_who_waits_for_an_end_at_a_server_that_is_killed_asks_another(two, third, queue, raw, shared):
+async def test_a_wait_for_a_result_can_be_repeated_at_another_server(two, third, queue, raw, shared):
     path = (await ask(two[0], "POST", "/jobs", {"task": "t", "queue": queue})).headers["location"]
     (job,) = (await claim(two[0], queue, "w" * 22)).json()["jobs"]
     waiting = [asyncio.create_task(ask(url, "GET", f"{path}?wait=20")) for url in (third.url, two[1])]
@@ -129,8 +130,8 @@ async def test_who_waits_for_an_end_at_a_server_that_is_killed_asks_another(two,
             assert (await one).json()["result"] == "here"
 
 
-async def test_while_a_server_is_killed_each_job_is_run_once(two, third, queue):
-    """Workers send what broke off again, elsewhere, with the same words: that is all they need to do."""
+async def test_each_job_runs_once_although_a_server_is_killed(two, third, queue):
+    """Workers repeat interrupted requests unchanged at another server, and nothing else."""
     urls, ran, done = [*two, third.url], [], asyncio.Event()
     most = 60
 
@@ -166,25 +167,27 @@ async def test_while_a_server_is_killed_each_job_is_run_once(two, third, queue):
         assert await attempts(two[0], f"/jobs/0-{queue}.{n}") == [(1, "completed")]
 
 
-# callers who hang up
+# clients that disconnect
 
 
 async def caller(url):
-    """A connection without a loop of its own: what it has received is known at once."""
+    """A connection without its own loop: received data is visible at once."""
     one = socket.create_connection((urlsplit(url).hostname, urlsplit(url).port))
     one.setblocking(False)
     return one
 
 
 def received(one):
-    """What has come so far."""
+    """The data received so far."""
     with contextlib.suppress(BlockingIOError):
         return one.recv(65536)
     return b""
 
 
 class Interrupting:
-    """The API, whose caller hangs up when its answer is made and not yet sent; `meanwhile` comes before that."""
+    """An API whose client disconnects after the response was made and before it is sent; `meanwhile` runs
+    before that.
+    """
 
     def __init__(self, settings):
         self.api = Api(Store(settings), Tokens())
@@ -215,7 +218,7 @@ async def test_a_job_claimed_for_a_disconnected_client_is_released_at_once(setti
 
 
 async def claimer(url, words):
-    """A caller who has sent a claim."""
+    """A client that has sent a claim."""
     body = json.dumps(words).encode()
     head = b"POST /jobs/claim HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
     one = await caller(url)
@@ -224,7 +227,7 @@ async def claimer(url, words):
 
 
 @pytest.mark.parametrize("again", ["elsewhere", "nowhere"])
-async def test_a_claim_sent_again_elsewhere_is_not_given_back_when_its_first_caller_is_gone(settings, again):
+async def test_a_claim_repeated_at_another_server_is_not_released_for_the_first_caller(settings, again):
     core, words = Interrupting(settings), {"lease": 600, "claim_id": "x" * 22}
     async with serving(settings) as other:
         async with fronting(core) as (_, url):
@@ -233,7 +236,7 @@ async def test_a_claim_sent_again_elsewhere_is_not_given_back_when_its_first_cal
                 core.meanwhile = functools.partial(ask, other, "POST", "/jobs/claim", words)
             core.caller = await claimer(url, words)
             await until(lambda: core.caller is None)
-        await core.api.aclose()  # what it gives back has been given back by now
+        await core.api.aclose()  # pending releases are done by now
         jobs = (await ask(other, "GET", "/jobs?state=running")).json()["jobs"]
         assert len(jobs) == (again == "elsewhere")
         if jobs:
@@ -246,8 +249,8 @@ async def test_a_claim_sent_again_elsewhere_is_not_given_back_when_its_first_cal
             ).status == 200
 
 
-async def test_no_answer_holds_a_lease_that_another_server_gives_back(two, third, queue):
-    """The race itself: a claim is sent, hung up on, and sent again to another server at once."""
+async def test_no_response_contains_a_lease_that_another_server_releases(two, third, queue):
+    """The race: a claim is sent, its connection closed, and the claim repeated at another server at once."""
     chance, held = random.Random(SEED), {}
     await ask(two[0], "POST", "/jobs/batch", {"jobs": [{"task": "t", "queue": queue}] * RACES})
     for number in range(RACES):
@@ -257,17 +260,17 @@ async def test_no_answer_holds_a_lease_that_another_server_gives_back(two, third
         one.close()
         answer = await ask(two[0], "POST", "/jobs/claim", words)
         for job in answer.json()["jobs"] if answer.status == 200 else ():
-            assert job["id"] not in held, "one job was given to two callers"
+            assert job["id"] not in held, "one job was leased to two callers"
             held[job["id"]] = job["token"]
-    assert await asyncio.to_thread(third.stop) == 0  # and with it, all that it was about to give back
-    assert held, "no claim was sent again in time: nothing was tried"
+    assert await asyncio.to_thread(third.stop) == 0  # and with it all pending releases
+    assert held, "no claim was repeated in time: the race was not tested"
     for job_id, token in held.items():
         assert (await ask(two[0], "POST", f"/jobs/{job_id}/heartbeat", {"token": token})).status == 200
 
 
 @pytest.mark.parametrize("path", ["claim", "next"])
 async def test_a_client_that_disconnects_before_the_response_has_claimed_no_job(settings, path):
-    """Whatever the moment, also the very one in which the job comes. Its lease would last a minute; it comes back at once."""
+    """At any moment, also when the job arrives. The lease would last a minute; the job is released at once."""
     chance = random.Random(SEED)
     body = json.dumps({"n": 2, "wait": 5, "lease": 60}).encode()
     host = b" HTTP/1.1\r\nHost: localhost\r\n"
@@ -279,15 +282,13 @@ async def test_a_client_that_disconnects_before_the_response_has_claimed_no_job(
             body,
         )
     async with serving(settings) as url:
-        heard = 0
+        received_count = 0
         for number in range(ROUNDS):
             one = await caller(url)
             await asyncio.get_running_loop().sock_sendall(one, data)
             submitting = asyncio.create_task(ask(url, "POST", "/jobs", {"task": "t", "id": f"{number}"}))
             await asyncio.sleep(chance.random() * 0.006)
-            answer = received(
-                one
-            )  # nothing can come between this and the end: server and caller share one thread
+            answer = received(one)  # nothing arrives before the close: server and caller share one thread
             if chance.random() < 0.5:
                 one.shutdown(socket.SHUT_RDWR)
             one.close()
@@ -297,10 +298,10 @@ async def test_a_client_that_disconnects_before_the_response_has_claimed_no_job(
                 assert back.status == 200, number
                 (job,) = back.json()["jobs"]
             else:
-                heard += 1
+                received_count += 1
                 job = json.loads(answer.partition(b"\r\n\r\n")[2])
                 (job,) = job["jobs"] if path == "claim" else [job]
             assert job["id"] == f"0-{number}"
             assert (await ask(url, "POST", f"/jobs/{job['id']}/done", {"token": job["token"]})).status == 200
-        assert 0 < heard < ROUNDS, "the moments were all alike: nothing was tried"
+        assert 0 < received_count < ROUNDS, "all moments had the same result: the race was not tested"
         assert not (await ask(url, "GET", "/jobs?state=running")).json()["jobs"]

@@ -16,7 +16,7 @@ from tests.http.test_metrics import populate
 
 @pytest.fixture
 def ask(store):
-    """Ask for the numbers, of some queues or all."""
+    """Read the statistics of some queues, or of all."""
 
     async def answer(*queues):
         query = StatsQuery(queue=list(queues))
@@ -27,14 +27,14 @@ def ask(store):
         found = json.loads(reply.body)
         Stats.model_validate(found)
         assert all(number is None or isinstance(number, int | float | str) for number in found.values()), (
-            "they are flat"
+            "the fields are flat"
         )
         return found
 
     return answer
 
 
-async def test_the_numbers_of_the_namespace(desk, ask):
+async def test_the_statistics_of_a_namespace(desk, ask):
     await populate(desk)
     found = await ask()
     now = {
@@ -63,7 +63,7 @@ async def test_the_numbers_of_the_namespace(desk, ask):
     assert found["oldest_queued_seconds"] < 60
 
 
-async def test_the_numbers_of_a_queue_and_the_sums_of_several(desk, ask):
+async def test_the_statistics_of_a_queue_and_the_sums_of_several(desk, ask):
     await populate(desk)
     q, r, both = await ask("q"), await ask("r"), await ask("q", "r", "r")
     assert [
@@ -89,11 +89,11 @@ async def test_the_numbers_of_a_queue_and_the_sums_of_several(desk, ask):
             and number is not None
         ):
             assert number == q[name] + r[name], name
-    assert (q["submitted_total"], q["completed"]) == (None, None), "nobody counts these by queue"
+    assert (q["submitted_total"], q["completed"]) == (None, None), "these are not counted by queue"
     assert (await ask("nothing-of-that-name"))["backlog"] == 0
 
 
-async def test_a_paused_queue_has_jobs_queued_and_none_ready(desk, ask):
+async def test_jobs_of_a_paused_queue_are_queued_and_not_ready(desk, ask):
     await desk.submit("a", "b")
     await desk.submit("c", queue="r")
     await desk.arrange("pause", "q")
@@ -103,22 +103,22 @@ async def test_a_paused_queue_has_jobs_queued_and_none_ready(desk, ask):
     assert (await ask("q"))["ready"] == 2
 
 
-async def test_a_namespace_where_nothing_was_ever_due_has_no_maintenance(desk, ask):
+async def test_a_namespace_without_due_jobs_has_no_maintenance(desk, ask):
     found = await ask()
     assert (found["maintenance_age_seconds"], found["maintenance_by"]) == (None, None)
 
 
-def test_queues_are_named_as_queues_are():
+def test_an_invalid_queue_name_is_refused_by_stats():
     for wrong in (["a b"], [""], ["q"] * 33):
         with pytest.raises(ValidationError):
             StatsQuery(queue=wrong)
 
 
-def test_every_number_is_described():
+def test_every_field_of_the_statistics_has_a_description():
     assert all(field.description for field in Stats.model_fields.values())
 
 
-async def test_whoever_asks_sees_to_what_is_due_for_there_may_be_no_worker_left(desk, ask, elapse):
+async def test_a_read_of_the_statistics_does_the_maintenance(desk, ask, elapse):
     await desk.submit("late", rules="delay=5000")
     await desk.submit("held")
     await desk.claim(lease=5)

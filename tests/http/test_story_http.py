@@ -1,4 +1,5 @@
-"""What HTTP tells of a job whose worker died, froze, was stopped or was too late; and of every move, whatever dies."""
+"""The attempts of a job after its worker died, froze, was stopped or was late; and the event stream across
+killed servers."""
 
 import asyncio
 import json
@@ -23,14 +24,14 @@ from tests.support.worker_processes import KIND, Stage
 pytestmark = on_linux
 
 
-class Told:
-    """A stage, and what a server of its own tells of it."""
+class ServedStage:
+    """A stage with a server of its own."""
 
     def __init__(self, stage, url):
         self.stage, self.url = stage, url
 
     def ask(self, method, path, body=None):
-        """Status and body of an answer."""
+        """The status and body of a response."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(
             self.url + path, data, {"Content-Type": "application/json"}, method=method
@@ -47,7 +48,7 @@ class Told:
         return job
 
     def begun(self, name, task):
-        """A job that the worker of this name has begun, and whose lease it has extended since."""
+        """A job that this worker has started and whose lease it has extended."""
         (job_id,) = self.stage.submit(task)
         self.stage.until_noted("began", job_id)
         until(lambda: self.job(job_id)["heartbeat_at"], "a heartbeat")
@@ -58,7 +59,7 @@ class Told:
         return job
 
     def ended(self, before, code, state):
-        """The job after its first attempt, which ended so."""
+        """The job after its first attempt ended with this code."""
         job = until(lambda: (now := self.job(before["id"]))["attempts"] and now, f"the end of {before}")
         attempt = job["attempts"][0]
         assert (attempt["number"], attempt["worker"], attempt["code"]) == (1, before["worker"], code)
@@ -69,85 +70,85 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-def told(server_url, tmp_path_factory):
-    stage = Stage(server_url(KIND), tmp_path_factory.mktemp("told"))
+def served(server_url, tmp_path_factory):
+    stage = Stage(server_url(KIND), tmp_path_factory.mktemp("served"))
     with serve_process(stage.settings) as server:
-        yield Told(stage, server.url)
+        yield ServedStage(stage, server.url)
     stage.close()
 
 
 FLAGS = ("--slots", "2", "--grace", "0.2s")
 
 
-def test_a_job_tells_of_a_worker_that_was_killed_and_of_the_end_of_its_lease(told):
-    worker = told.stage.hire(*FLAGS, "--name", "killed", "--lease", "2s")
-    job = told.begun("killed", tasks.rests)
+def test_a_killed_worker_is_an_attempt_with_an_expired_lease(served):
+    worker = served.stage.hire(*FLAGS, "--name", "killed", "--lease", "2s")
+    job = served.begun("killed", tasks.rests)
     worker.kill()
     until(
-        lambda: told.ask("POST", "/tick")[1]["reaped"] or told.job(job["id"])["attempts"],
+        lambda: served.ask("POST", "/tick")[1]["reaped"] or served.job(job["id"])["attempts"],
         "the end of the lease",
     )
-    after = told.ended(job, "lease_expired", "queued")
+    after = served.ended(job, "lease_expired", "queued")
     assert after["attempts"][0]["ended_at"] >= job["lease_expires_at"]
     assert after["tries_left"] == 2
-    told.ask("POST", f"/jobs/{job['id']}/cancel", {})
+    served.ask("POST", f"/jobs/{job['id']}/cancel", {})
 
 
-def test_a_job_tells_of_its_timeout(told):
-    worker = told.stage.hire(*FLAGS, "--name", "slow", "--lease", "3s")
-    (job_id,) = told.stage.submit(tasks.rests.options(timeout=0.5, max_attempts=1))
-    job = until(lambda: (now := told.job(job_id))["claimed_at"] and now, "the attempt")
-    after = told.ended(job, "timed_out", "dead")
+def test_a_timeout_is_an_attempt_that_timed_out(served):
+    worker = served.stage.hire(*FLAGS, "--name", "slow", "--lease", "3s")
+    (job_id,) = served.stage.submit(tasks.rests.options(timeout=0.5, max_attempts=1))
+    job = until(lambda: (now := served.job(job_id))["claimed_at"] and now, "the attempt")
+    after = served.ended(job, "timed_out", "dead")
     assert after["finished_at"] >= after["attempts"][0]["ended_at"]
     assert after["attempts"][0]["message"]
     worker.stop()
 
 
-def test_a_job_tells_that_it_was_called_off_while_it_ran(told):
-    worker = told.stage.hire(*FLAGS, "--name", "called-off", "--lease", "3s")
-    job = told.begun("called-off", tasks.rests)
-    assert told.ask("POST", f"/jobs/{job['id']}/cancel", {}) == (202, {"id": job["id"], "state": "running"})
-    now = told.job(job["id"])
+def test_a_cancelled_running_job_has_a_cancelled_attempt(served):
+    worker = served.stage.hire(*FLAGS, "--name", "called-off", "--lease", "3s")
+    job = served.begun("called-off", tasks.rests)
+    assert served.ask("POST", f"/jobs/{job['id']}/cancel", {}) == (202, {"id": job["id"], "state": "running"})
+    now = served.job(job["id"])
     assert now["state"] == "cancelled" or now["cancel_requested_at"] > job["claimed_at"]
-    told.ended(job, "cancelled", "cancelled")
+    served.ended(job, "cancelled", "cancelled")
     worker.stop()
 
 
-def test_a_job_tells_of_a_worker_that_was_stopped_and_gave_it_back(told):
-    worker = told.stage.hire(*FLAGS, "--name", "stopped", "--lease", "3s")
-    job = told.begun("stopped", tasks.rests)
+def test_a_stopped_worker_is_a_released_attempt(served):
+    worker = served.stage.hire(*FLAGS, "--name", "stopped", "--lease", "3s")
+    job = served.begun("stopped", tasks.rests)
     worker.hurry()
-    after = told.ended(job, "released", "queued")
+    after = served.ended(job, "released", "queued")
     assert (after["tries_left"], after["attempts"][0]["message"]) == (3, "the worker stopped")
-    told.ask("POST", f"/jobs/{job['id']}/cancel", {})
+    served.ask("POST", f"/jobs/{job['id']}/cancel", {})
 
 
-def test_a_job_tells_of_a_worker_that_was_reconciled_away(told):
-    worker = told.stage.hire(*FLAGS, "--name", "reconciled", "--lease", "60s")
-    (job_id,) = told.stage.submit(tasks.rests)
-    told.stage.until_noted("began", job_id)
-    job = told.job(job_id)
+def test_a_reconciled_worker_is_a_crashed_attempt(served):
+    worker = served.stage.hire(*FLAGS, "--name", "reconciled", "--lease", "60s")
+    (job_id,) = served.stage.submit(tasks.rests)
+    served.stage.until_noted("began", job_id)
+    job = served.job(job_id)
     worker.kill()
-    (known,) = [one for one in told.ask("GET", "/workers")[1]["workers"] if one["name"] == job["worker"]]
+    (known,) = [one for one in served.ask("GET", "/workers")[1]["workers"] if one["name"] == job["worker"]]
     assert (known["jobs"], known["leases"]) == ([job_id], 1)
     path = f"/workers/{known['name']}/reconcile"
-    assert told.ask("POST", path, {"life": known["life"]}) == (200, {"ended": 1})
-    assert told.ask("POST", path, {"life": known["life"]}) == (200, {"ended": 0})
-    after = told.ended(job, "crashed", "queued")
+    assert served.ask("POST", path, {"life": known["life"]}) == (200, {"ended": 1})
+    assert served.ask("POST", path, {"life": known["life"]}) == (200, {"ended": 0})
+    after = served.ended(job, "crashed", "queued")
     assert after["attempts"][0]["message"] == "its worker was gone"
-    told.ask("POST", f"/jobs/{job_id}/cancel", {})
+    served.ask("POST", f"/jobs/{job_id}/cancel", {})
 
 
-def test_what_a_ghost_is_refused_changes_nothing_and_leaves_no_trace(told):
-    """The attempt that lost its lease is in the story as what it was; what it said too late is told to it alone."""
-    told.ask("POST", "/jobs", {"task": "t", "queue": "ghosts"})
+def test_refused_calls_of_an_expired_attempt_leave_no_trace(served):
+    """The expired attempt stays in the history unchanged; late calls only get an error."""
+    served.ask("POST", "/jobs", {"task": "t", "queue": "ghosts"})
     wish = {"queues": ["ghosts"], "lease": 0.1, "worker": "ghost"}
-    (lease,) = told.ask("POST", "/jobs/claim", wish)[1]["jobs"]
+    (lease,) = served.ask("POST", "/jobs/claim", wish)[1]["jobs"]
     path = f"/jobs/{lease['id']}"
-    until(lambda: told.ask("POST", "/tick")[1]["reaped"], "the end of the lease")
-    (again,) = told.ask("POST", "/jobs/claim", wish | {"worker": "other", "lease": 30})[1]["jobs"]
+    until(lambda: served.ask("POST", "/tick")[1]["reaped"], "the end of the lease")
+    (again,) = served.ask("POST", "/jobs/claim", wish | {"worker": "other", "lease": 30})[1]["jobs"]
     assert (again["attempt"], again["recovered"]) == (2, "lease_expired")
-    before = told.job(lease["id"])
+    before = served.job(lease["id"])
     for verb, more in (
         ("complete", {"result": 1}),
         ("fail", {}),
@@ -155,31 +156,31 @@ def test_what_a_ghost_is_refused_changes_nothing_and_leaves_no_trace(told):
         ("heartbeat", {}),
         ("note", {"log": "x"}),
     ):
-        status, problem = told.ask("POST", f"{path}/{verb}", {"token": lease["token"], **more})
+        status, problem = served.ask("POST", f"{path}/{verb}", {"token": lease["token"], **more})
         assert (status, problem["type"]) == (409, "urn:sublet:problem:lease-lost")
-    assert told.job(lease["id"]) == before
+    assert served.job(lease["id"]) == before
     assert [(a["worker"], a["code"]) for a in before["attempts"]] == [("ghost", "lease_expired")]
-    assert told.ask("POST", f"{path}/complete", {"token": again["token"], "result": 2})[0] == 200
-    after = told.job(lease["id"])
+    assert served.ask("POST", f"{path}/complete", {"token": again["token"], "result": 2})[0] == 200
+    after = served.job(lease["id"])
     assert (after["result"], [(a["worker"], a["code"]) for a in after["attempts"]]) == (
         2,
         [("ghost", "lease_expired"), ("other", "completed")],
     )
 
 
-# the stream of every move
+# the event stream
 
 
 class Browser:
-    """Reads a stream line by line, as an EventSource does, and keeps what one keeps: events, and the last id."""
+    """Reads a stream line by line, as an EventSource does, and keeps its events and the last id."""
 
     def __init__(self):
         self.events, self.last_id = [], ""
 
     async def read(self, session, url, enough):
-        """Listen until there is enough, or the stream breaks or ends. Tells whether it was the client who left."""
+        """Read until there is enough, or the stream breaks or ends. Returns whether the client ended the read."""
         if enough():
-            return True  # nothing more may come, ever
+            return True  # no further event may come
         headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": self.last_id} if self.last_id else {})
         try:
             async with session.get(f"{url}/events", params={"after": "0"}, headers=headers) as answer:
@@ -210,7 +211,7 @@ def settings(server_url):
 
 @pytest.fixture
 def busy(settings):
-    """Jobs are submitted, one by one, until told to stop; how many there are."""
+    """Submit jobs one by one in a thread until stopped; yields their ids."""
     over, ids = threading.Event(), []
 
     def work():
@@ -226,8 +227,8 @@ def busy(settings):
     thread.join(SECONDS)
 
 
-async def test_of_a_stream_that_was_torn_by_a_dying_server_another_tells_the_rest(settings, busy):
-    """Every event once, though servers are killed in the middle and a client hangs up by itself."""
+async def test_a_broken_event_stream_continues_at_another_server(settings, busy):
+    """Every event is received once, although servers are killed and the client disconnects."""
     ids, over, thread = busy
     browser = Browser()
     with serve_process(settings) as first, serve_process(settings) as second:
@@ -254,7 +255,7 @@ async def test_of_a_stream_that_was_torn_by_a_dying_server_another_tells_the_res
             began = time.monotonic()
             second.signal()
             assert not await ending
-            assert time.monotonic() - began < 5  # and not the eight seconds that requests in flight may take
+            assert time.monotonic() - began < 5  # less than the eight seconds of grace for requests in flight
 
 
 async def _until(condition):

@@ -1,4 +1,4 @@
-"""The tick: it sees to schedules and to pools beside what time has decided, whatever else goes wrong."""
+"""The tick: it fires schedules and summons workers besides the maintenance, even if one of them fails."""
 
 import asyncio
 import os
@@ -36,7 +36,7 @@ PLAN = b'{"when":{"every":3600}}'
 
 @pytest.fixture
 def due(store):
-    """Have a schedule's occurrence come, an hour ago or so."""
+    """Create a schedule with an occurrence that was due within the last hour."""
 
     async def due():
         await store.prepare()
@@ -62,7 +62,7 @@ async def queued(store):
     return (await store.follow(store.operations.stats()))[0].states[State.QUEUED]
 
 
-async def test_a_round_fires_what_has_come_once(store, due):
+async def test_a_round_fires_a_due_occurrence_once(store, due):
     await due()
     done = TickSummary()
     for _ in range(2):
@@ -70,13 +70,13 @@ async def test_a_round_fires_what_has_come_once(store, due):
     assert (done.fired, done.rounds, await queued(store)) == (1, 2, 1)
 
 
-async def test_who_looks_at_the_numbers_fires_too(store, due):
+async def test_a_read_of_the_statistics_fires_due_occurrences(store, due):
     await due()
     await store.follow(store.operations.maintain("stats"))
     assert await queued(store) == 1
 
 
-async def test_a_tick_over_http_fires_summons_and_says_who_it_was(store, due, monkeypatch):
+async def test_a_tick_over_http_fires_summons_and_records_its_token_name(store, due, monkeypatch):
     monkeypatch.setenv("SUBLET_TOKENS", f"cron:tick,read:{SECRET}")
     invoker = Recorder()
     store.summoner = Summoner(store, {"http": invoker})
@@ -92,8 +92,8 @@ async def test_a_tick_over_http_fires_summons_and_says_who_it_was(store, due, mo
     await store.summoner.aclose()
 
 
-async def test_where_no_job_can_be_made_workers_are_called_all_the_same(store, due, monkeypatch):
-    """A full server refuses the schedule's job: it is its workers who would empty it."""
+async def test_a_full_server_does_not_stop_a_tick_from_summoning(store, due, monkeypatch):
+    """A full server refuses the schedule's job: its workers free the memory."""
 
     def full(*_):
         raise OutOfMemory("full")
@@ -131,7 +131,7 @@ def test_a_tick_from_a_shell_fires_and_summons(place, monkeypatch):
 @pytest.mark.parametrize(
     ("passed", "pause"), [(0.1, 4.9), (49.99, 0.01), (50.1, 4.9), (7.0, 3.0), (55.1, None), (54.9, 0.1)]
 )
-def test_rounds_begin_every_so_often_whatever_they_take_and_the_last_one_counts(monkeypatch, passed, pause):
+def test_rounds_begin_at_fixed_intervals_until_the_duration_ends(monkeypatch, passed, pause):
     monkeypatch.setattr(time, "monotonic", lambda: 1000.0 + passed)
     assert tick.pause_until_next_round(1000.0, 5.0, 55.0) == (None if pause is None else pytest.approx(pause))
 
@@ -145,15 +145,13 @@ async def ticked(settings):
 
 @pytest.mark.parametrize("way", ["shell", "core"])
 def test_a_tick_with_nothing_to_do_is_two_commands(new_server, way):
-    """…also of a process that has just begun: it asks nothing that it need not know. Redis by the request counts each."""
+    """…also for a new process: it sends no other command. A Redis that bills by command counts each."""
     server = new_server("valkey")
     settings = Settings(redis_url=server.url, namespace=f"n{way}")
     environment = {**os.environ, "SUBLET_REDIS_URL": server.url, "SUBLET_NAMESPACE": settings.namespace}
     words = [sys.executable, "-m", "sublet", "tick"]
     subprocess.run([*words[:3], "submit", "t"], env=environment, check=True, capture_output=True)
-    subprocess.run(
-        words, env=environment, check=True, capture_output=True
-    )  # the server knows the scripts from now on
+    subprocess.run(words, env=environment, check=True, capture_output=True)  # loads the scripts
     with connect_sync(settings) as redis, redis.monitor() as monitor:
         if way == "shell":
             subprocess.run(words, env=environment, check=True, capture_output=True)
@@ -162,11 +160,11 @@ def test_a_tick_with_nothing_to_do_is_two_commands(new_server, way):
         redis.ping()
         seen = takewhile(lambda line: line["command"] != "PING", iter(monitor.next_command, None))
         sent = [line["command"].split()[0] for line in seen if line["client_type"] != "lua"]
-    assert sent == ["EVALSHA", "EVALSHA"], "one to reap, and one to prune"
+    assert sent == ["EVALSHA", "EVALSHA"], "one reap and one prune"
 
 
 @on_linux
-def test_a_tick_that_is_the_first_process_of_a_container_ends_when_it_is_told_to(shell):
+def test_a_tick_as_pid_1_of_a_container_ends_at_sigterm(shell):
     alone = ["unshare", "--pid", "--fork", "--kill-child"]
     if subprocess.run([*alone, "true"], capture_output=True).returncode != 0:
         pytest.skip("no pid namespaces here")

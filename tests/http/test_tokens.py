@@ -1,4 +1,4 @@
-"""Bearer tokens: whom they name, what they are for, how they change, and that no secret is ever said."""
+"""Bearer tokens: names, roles, changes, and no secret in any output."""
 
 import logging
 import os
@@ -21,7 +21,7 @@ def principal(name, *roles):
 
 
 @pytest.fixture
-def looks_at_once(monkeypatch):
+def checked_at_once(monkeypatch):
     monkeypatch.setattr(secrets_file, "CHECK_EVERY", 0.0)
 
 
@@ -44,7 +44,7 @@ def test_an_unknown_token_is_refused(header):
     assert Tokens(f"ci:submit,read:{ONE}").principal(header) is None
 
 
-def test_several_tokens_may_bear_one_name():
+def test_several_tokens_may_have_one_name():
     tokens = Tokens(f"ci:submit:{ONE} ci:submit:{TWO} ci:read:{THREE}")
     assert (
         tokens.principal(f"Bearer {ONE}") == tokens.principal(f"Bearer {TWO}") == principal("ci", Role.SUBMIT)
@@ -52,7 +52,7 @@ def test_several_tokens_may_bear_one_name():
     assert tokens.principal(f"Bearer {THREE}") == principal("ci", Role.READ)
 
 
-def test_a_token_is_compared_with_all_and_as_a_digest(monkeypatch):
+def test_a_token_is_compared_as_a_digest_with_all_tokens(monkeypatch):
     seen = []
     real = module.hmac.compare_digest
     monkeypatch.setattr(module.hmac, "compare_digest", lambda a, b: seen.append((a, b)) or real(a, b))
@@ -62,8 +62,8 @@ def test_a_token_is_compared_with_all_and_as_a_digest(monkeypatch):
     assert {len(one) for pair in seen for one in pair} == {32}
 
 
-def test_a_server_may_be_open_for_what_shows_nothing():
-    """Whoever sends no token may do that, and no more."""
+def test_submit_and_tick_may_be_open_without_a_token():
+    """A request without a token may use these roles, and no others."""
     tokens = Tokens(f"boss:admin:{ONE}", open_for="tick, submit")
     assert (
         tokens.open_principal(frozenset({Role.TICK}))
@@ -75,12 +75,12 @@ def test_a_server_may_be_open_for_what_shows_nothing():
     assert tokens.principal(f"Bearer {ONE}") == principal("boss", Role.ADMIN)
     alone = Tokens(open_for="tick")
     assert (alone.needed, len(alone), alone.principal(None)) == (True, 0, None)
-    assert alone, "or `tokens or Tokens()` would open it for everything"
+    assert alone, "otherwise `tokens or Tokens()` would open every route"
     assert not Tokens(open_for=" , ").needed
     assert Tokens(f"boss:admin:{ONE}").open_principal(frozenset(Role)) is None
 
 
-async def test_only_what_an_event_may_stand_for_is_open():
+async def test_only_the_routes_of_events_can_be_open():
     api = Api(None, Tokens(open_for="tick,submit"))
     for route in ROUTES:
         for headers in ({}, {"authorization": f"Bearer {ONE}"}, {"authorization": ""}):
@@ -93,12 +93,12 @@ async def test_only_what_an_event_may_stand_for_is_open():
 
 
 @pytest.mark.parametrize("roles", ["admin", "read", "work", "tick,admin", "everything"])
-def test_a_server_is_open_for_nothing_else(roles):
+def test_no_other_role_can_be_open(roles):
     with pytest.raises(Invalid, match="SUBLET_OPEN: use tick or submit"):
         Tokens(open_for=roles)
 
 
-def test_without_tokens_anyone_may_do_everything():
+def test_without_tokens_all_roles_are_granted():
     tokens = Tokens()
     assert not tokens.needed
     assert tokens.principal(None) is tokens.principal(f"Bearer {ONE}") is LOCAL
@@ -122,7 +122,7 @@ def test_without_tokens_anyone_may_do_everything():
         ("ci:submit:hunter2" + "x" * 600, "16 to 512"),
     ],
 )
-def test_a_word_that_is_no_token_is_refused_by_its_place_and_never_repeated(word, why):
+def test_an_invalid_token_is_named_by_its_position_and_not_shown(word, why):
     with pytest.raises(Invalid) as error:
         Tokens(f"ok:work:{ONE} {word}")
     assert why in str(error.value)
@@ -130,7 +130,7 @@ def test_a_word_that_is_no_token_is_refused_by_its_place_and_never_repeated(word
     assert ONE not in str(error.value)
 
 
-def test_one_secret_cannot_stand_for_two_principals():
+def test_two_principals_cannot_share_a_secret():
     with pytest.raises(Invalid, match="same secret") as error:
         Tokens(f"a:work:{ONE} b:work:{ONE}")
     assert ONE not in str(error.value)
@@ -139,7 +139,7 @@ def test_one_secret_cannot_stand_for_two_principals():
     assert len(Tokens(f"a:work:{ONE} a:work:{ONE}")) == 1
 
 
-def test_no_secret_is_kept():
+def test_tokens_keep_no_secret_in_memory():
     tokens = Tokens(f"a:work:{ONE}")
     assert repr(tokens) == "<1 tokens>"
     assert ONE not in repr(vars(tokens))
@@ -147,7 +147,7 @@ def test_no_secret_is_kept():
 
 def test_tokens_come_from_the_environment_and_from_a_file(monkeypatch, tmp_path):
     file = tmp_path / "tokens"
-    file.write_text(f"\ufeff# who may what\n\nci:submit:{TWO}   # the pipeline\n")
+    file.write_text(f"\ufeff# the roles\n\nci:submit:{TWO}   # the pipeline\n")
     monkeypatch.setenv("SUBLET_TOKENS", f"boss:admin:{ONE}")
     monkeypatch.setenv("SUBLET_TOKENS_FILE", str(file))
     assert len(Tokens.read()) == 2
@@ -162,27 +162,27 @@ def test_tokens_come_from_the_environment_and_from_a_file(monkeypatch, tmp_path)
     ("text", "why"),
     [
         ("", "has no tokens"),
-        ("# nobody yet\n", "has no tokens"),
+        ("# none yet\n", "has no tokens"),
         (f"a:work:{ONE}\nhunter2hunter2\n", "line 2 is not NAME"),
         (f"boss:work:{ONE}", "same secret"),
         ("#" * (1024 * 1024 + 1), "more than 1,048,576"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_refused_at_the_start(tmp_path, text, why):
+def test_an_invalid_file_is_refused_at_the_start(tmp_path, text, why):
     (tmp_path / "tokens").write_text(text)
     with pytest.raises(Invalid, match=why) as error:
         Tokens(f"boss:admin:{ONE}", tmp_path / "tokens")
     assert "hunter2" not in str(error.value)
 
 
-def test_a_file_that_is_not_there_is_refused_at_the_start(tmp_path):
+def test_a_missing_file_is_refused_at_the_start(tmp_path):
     with pytest.raises(Invalid, match=r"nowhere cannot be read: No such file"):
         Tokens("", tmp_path / "nowhere")
     with pytest.raises(Invalid, match="cannot be read"):
         Tokens("", tmp_path)
 
 
-def test_a_file_is_read_again_when_it_has_changed(tmp_path, looks_at_once, caplog):
+def test_a_changed_file_is_read_again(tmp_path, checked_at_once, caplog):
     file = tmp_path / "tokens"
     file.write_text(f"ci:submit:{ONE}\n")
     tokens = Tokens("", file)
@@ -196,7 +196,7 @@ def test_a_file_is_read_again_when_it_has_changed(tmp_path, looks_at_once, caplo
     assert not {ONE, TWO} & set(caplog.text.split())
 
 
-def test_a_file_is_not_looked_at_for_every_request(tmp_path):
+def test_a_file_is_not_checked_for_every_request(tmp_path):
     file = tmp_path / "tokens"
     file.write_text(f"ci:submit:{ONE}\n")
     tokens = Tokens("", file)
@@ -205,7 +205,7 @@ def test_a_file_is_not_looked_at_for_every_request(tmp_path):
 
 
 @pytest.mark.parametrize("text", [None, "", "hunter2hunter2", f"ci:submit:{ONE}\nci:root:{THREE}"])
-def test_a_file_that_was_spoilt_leaves_the_tokens_as_they_were(tmp_path, looks_at_once, caplog, text):
+def test_an_invalid_change_of_the_file_keeps_the_previous_tokens(tmp_path, checked_at_once, caplog, text):
     file = tmp_path / "tokens"
     file.write_text(f"ci:submit:{ONE}\n# more to come\n")
     tokens = Tokens("", file)
@@ -225,8 +225,8 @@ def test_a_file_that_was_spoilt_leaves_the_tokens_as_they_were(tmp_path, looks_a
     assert tokens.principal(f"Bearer {TWO}") is not None
 
 
-def test_what_is_no_file_is_never_opened(tmp_path, looks_at_once, caplog, monkeypatch):
-    """Whoever opens a pipe waits for somebody to write, and a device may have no end."""
+def test_a_path_that_is_not_a_regular_file_is_never_opened(tmp_path, checked_at_once, caplog, monkeypatch):
+    """Opening a pipe blocks until a writer comes, and a device may be endless."""
     file, pipe = tmp_path / "tokens", tmp_path / "pipe"
     file.write_text(f"ci:submit:{ONE}\n")
     os.mkfifo(pipe)
@@ -245,7 +245,7 @@ def test_what_is_no_file_is_never_opened(tmp_path, looks_at_once, caplog, monkey
 @pytest.mark.parametrize(
     "host", ["localhost", "localhost:8377", "LOCALHOST", "127.0.0.1:80", "127.9.9.9", "[::1]:8377", "[::1]"]
 )
-def test_without_tokens_the_machines_own_names_are_let_in(host):
+def test_without_tokens_loopback_host_names_are_accepted(host):
     assert Tokens().untrusted_reason({"host": host}) == ""
 
 
@@ -255,7 +255,7 @@ def test_without_tokens_the_machines_own_names_are_let_in(host):
      "localhost:port", "evil@localhost", "localhost/x", "localhost#", "[::1", "0.0.0.0",
      "localhost:99999", "127.0.0.1, evil.example", "127.0.0.1%evil.example", "[::1%lo]", "[::1%25evil.example]"],
 )  # fmt: skip
-def test_without_tokens_a_name_that_somebody_made_to_mean_this_machine_is_refused(host):
+def test_without_tokens_other_host_names_are_refused(host):
     assert "localhost" in Tokens().untrusted_reason({"host": host})
     assert Tokens(f"a:work:{ONE}").untrusted_reason({"host": host}) == ""
 
@@ -278,7 +278,7 @@ def test_without_tokens_a_name_that_somebody_made_to_mean_this_machine_is_refuse
         ({"x-forwarded-proto": "https"}, True),
     ],
 )
-def test_without_tokens_other_sites_pages_and_proxies_are_refused(headers, refused):
+def test_without_tokens_cross_site_requests_and_proxies_are_refused(headers, refused):
     assert bool(Tokens().untrusted_reason({"host": "localhost:8377"} | headers)) is refused
 
 
@@ -287,5 +287,5 @@ def test_without_tokens_other_sites_pages_and_proxies_are_refused(headers, refus
     [("127.0.0.1", True), ("::1", True), ("::ffff:127.0.0.1", True), ("::ffff:10.0.0.1", False), ("::1%lo", True),
      ("0.0.0.0", False), ("::", False), ("localhost", True), ("example.org", False), ("", False)],
 )  # fmt: skip
-def test_loopback_is_what_others_cannot_reach(host, answer):
+def test_only_loopback_addresses_are_loopback(host, answer):
     assert is_loopback(host) is answer

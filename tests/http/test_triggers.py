@@ -1,4 +1,4 @@
-"""`POST /events`: what platforms say with no HTTP request, and what it stands for."""
+"""`POST /events`: events of platforms that are not HTTP requests, and their actions."""
 
 import json
 
@@ -51,12 +51,12 @@ async def url(settings, app):
 @pytest.mark.parametrize(
     "event", [{"sublet": "tick"}, RULE, RULE | {"source": "aws.scheduler"}], ids=["ours", "rule", "scheduler"]
 )
-async def test_a_clock_ticks(url, event):
+async def test_a_scheduled_event_is_a_tick(url, event):
     answer = await ask(url, "POST", "/events", event, token=TICK)
     assert (answer.status, answer.json()["rounds"]) == (200, 1)
 
 
-async def test_a_tick_goes_on_as_its_event_says(url):
+async def test_a_tick_runs_for_the_duration_of_its_event(url):
     answer = await ask(url, "POST", "/events", {"sublet": "tick", "for": 0.25, "every": 0.1}, token=TICK)
     assert answer.json()["rounds"] == 3
 
@@ -66,7 +66,7 @@ async def test_a_tick_goes_on_as_its_event_says(url):
     [CALL, {"sublet": "work", "queues": ["q"]}, {"sublet": "work", "for": 5}],
     ids=["call", "ours", "short"],
 )
-async def test_a_call_for_a_worker_has_one(app, url, event):
+async def test_a_work_event_runs_a_worker(app, url, event):
     handle = await app.tasks["double"].submit(21)
     done = await ask(url, "POST", "/events", event, token=WORK)
     assert (done.status, done.json()["completed"], await handle.result(timeout=5)) == (200, 1, 42)
@@ -75,7 +75,7 @@ async def test_a_call_for_a_worker_has_one(app, url, event):
 @pytest.mark.parametrize(
     ("event", "token", "role"), [({"sublet": "tick"}, WORK, "tick"), (CALL, TICK, "work")]
 )
-async def test_an_event_takes_the_role_of_what_it_stands_for(url, event, token, role):
+async def test_an_event_needs_the_role_of_its_action(url, event, token, role):
     answer = await ask(url, "POST", "/events", event, token=token)
     assert (answer.status, answer.problem) == (403, "forbidden")
     assert f"use one with role {role} or admin" in answer.json()["detail"]
@@ -110,34 +110,32 @@ async def test_an_event_takes_the_role_of_what_it_stands_for(url, event, token, 
     ],
     ids=lambda value: json.dumps(value)[:30] if isinstance(value, dict) else "",
 )
-async def test_what_stands_for_nothing_is_told_by_its_keys_and_never_by_what_they_hold(
-    settings, event, words
-):
+async def test_an_unsupported_event_is_reported_by_its_keys_without_values(settings, event, words):
     api, body = Api(Store(settings), Tokens(f"cron:tick:{TICK}")), json.dumps(event).encode()
     reply = await api.answer(
         Request("POST", "/events", headers={"content-type": "application/json"}, body=body), PLATFORM
     )
     await api.aclose()
     assert reply.status == 422
-    said = json.loads(reply.body)["detail"]
-    assert words in said
-    assert "SECRET" not in said
+    detail = json.loads(reply.body)["detail"]
+    assert words in detail
+    assert "SECRET" not in detail
 
 
 @pytest.mark.parametrize("body", [b"[]", b'"tick"', b"null", b"{", b""])
-async def test_an_event_is_one_object(url, body):
+async def test_an_event_that_is_not_an_object_is_refused(url, body):
     answer = await ask(url, "POST", "/events", body, token=TICK, content_type="application/json")
     assert answer.problem in ("invalid", "not-json")
 
 
-async def test_behind_lambdas_web_adapter_what_is_no_http_request_needs_no_token(url, monkeypatch):
-    """The adapter sets the header itself, whatever a caller sends: `null` where there was no HTTP request."""
+async def test_an_event_passed_through_by_the_lambda_web_adapter_needs_no_token(url, monkeypatch):
+    """The adapter sets the header itself and overrides the caller's: `null` without an HTTP request."""
     http = {"x_amzn_request_context": '{"http":{"method":"POST"}}'}
     assert (await ask(url, "POST", "/events", RULE, x_amzn_request_context="null")).problem == "unauthorized"
     monkeypatch.setenv(PASS_THROUGH, "/events")
     assert (
         await ask(url, "POST", "/events", RULE, x_amzn_request_context="null")
-    ).problem == "unauthorized", "this is no Lambda"
+    ).problem == "unauthorized", "this process is not a Lambda function"
     monkeypatch.setenv(FUNCTION, "tick")
     assert (await ask(url, "POST", "/events", RULE, x_amzn_request_context="null")).status == 200
     assert (await ask(url, "POST", "/events", RULE, **http)).problem == "unauthorized"

@@ -1,4 +1,5 @@
-"""The worker function behind HTTP: who may call it, what it says when, and that its work hangs on nobody's connection."""
+"""The worker function over HTTP: authorization, responses, and work that continues without the caller's
+connection."""
 
 import asyncio
 import contextlib
@@ -41,7 +42,7 @@ BODY = {"pool": "", "queues": ["q"], "slots": 2, "linger": 0, "summons": ""}
 
 @pytest.fixture
 async def app(settings):
-    """An app whose task `wait` begins, and ends when the gate is opened."""
+    """An app whose task `wait` runs until the gate is opened."""
     app = App(settings=settings)
     app.begun, app.gate = asyncio.Event(), asyncio.Event()
 
@@ -61,11 +62,11 @@ async def app(settings):
 
 @pytest.fixture
 async def worker_host(app):
-    shop = WorkerHost(app)
-    yield shop
+    host = WorkerHost(app)
+    yield host
     app.gate.set()
-    await shop.aclose()
-    assert not shop._runs
+    await host.aclose()
+    assert not host._runs
 
 
 @pytest.fixture
@@ -79,14 +80,14 @@ async def submit(app, name, **arguments):
 
 
 def signed(body=None, secrets=SECRETS, summons="s.1", **how):
-    """The headers and the body of a signed request."""
+    """The body and the headers of a signed request."""
     data = json.dumps(BODY if body is None else body).encode()
     headers = secrets.sign(summons, data, **how)
     return data, {name.replace("-", "_"): value for name, value in headers.items()}
 
 
 async def begin(url, query="", body=None):
-    """Call the worker function, and wait for the head of its answer: the connection, and the head."""
+    """Call the worker function and wait for the response head; returns the connection and the head."""
     one = await Wire.open(url)
     data = json.dumps(BODY if body is None else body).encode()
     head = f"POST /work{query} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
@@ -95,12 +96,12 @@ async def begin(url, query="", body=None):
         return one, (await one.reader.readuntil(b"\r\n\r\n")).decode()
 
 
-async def test_it_does_what_there_is_to_do_and_says_what_it_did(app, url):
+async def test_a_worker_runs_all_jobs_and_returns_their_counts(app, url):
     handles = [await submit(app, "add", a=n) for n in range(5)]
     answer = await ask(url, "POST", "/work", BODY)
     assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
-    said = answer.json()
-    assert said | {"seconds": 0} == {
+    counts = answer.json()
+    assert counts | {"seconds": 0} == {
         "completed": 5,
         "failed": 0,
         "released": 0,
@@ -111,13 +112,13 @@ async def test_it_does_what_there_is_to_do_and_says_what_it_did(app, url):
     assert [await handle.result(timeout=10) for handle in handles] == [1, 2, 3, 4, 5]
 
 
-async def test_with_nothing_said_it_does_the_jobs_of_the_app(app, url):
+async def test_an_empty_body_selects_the_queues_of_the_app(app, url):
     await submit(app, "add", a=1)
     assert (await ask(url, "POST", "/work", b"", content_type="application/json")).json()["completed"] == 1
     assert (await ask(url, "POST", "/work", {})).json()["completed"] == 0
 
 
-async def test_the_head_comes_at_once_and_the_body_in_the_end(app, url, monkeypatch):
+async def test_the_head_is_sent_at_once_and_the_body_at_the_end(app, url, monkeypatch):
     monkeypatch.setattr(module, "KEEP_ALIVE", 0.05)
     await submit(app, "wait")
     one, head = await begin(url)
@@ -125,7 +126,7 @@ async def test_the_head_comes_at_once_and_the_body_in_the_end(app, url, monkeypa
     async with asyncio.timeout(30):
         await app.begun.wait()
         assert await one.reader.readexactly(6 * 3) == b"1\r\n\n\r\n" * 3, (
-            "line breaks, that the connection be not idle"
+            "line breaks keep the connection from being idle"
         )
         app.gate.set()
         rest = await one.reader.readuntil(b"0\r\n\r\n")
@@ -133,7 +134,7 @@ async def test_the_head_comes_at_once_and_the_body_in_the_end(app, url, monkeypa
     one.close()
 
 
-async def test_hanging_up_does_not_end_the_work(app, url, worker_host):
+async def test_a_worker_continues_after_its_caller_disconnects(app, url, worker_host):
     handle = await submit(app, "wait")
     one, _ = await begin(url)
     async with asyncio.timeout(30):
@@ -146,7 +147,7 @@ async def test_hanging_up_does_not_end_the_work(app, url, worker_host):
     await soon(lambda: not worker_host._runs)
 
 
-async def test_one_works_at_a_time_and_others_are_told_to_come_again(app, url):
+async def test_a_second_worker_is_refused_with_429(app, url):
     await submit(app, "wait")
     one, _ = await begin(url)
     for _ in range(2):
@@ -160,7 +161,7 @@ async def test_one_works_at_a_time_and_others_are_told_to_come_again(app, url):
     one.close()
 
 
-async def test_several_may_work_where_that_is_wanted_and_a_logged_line_is_kept_once(app, settings):
+async def test_several_workers_may_run_if_configured_and_each_log_line_is_kept_once(app, settings):
     @app.task(queue="logs")
     async def talks() -> None:
         logging.getLogger("mine").warning("only once")
@@ -178,7 +179,7 @@ async def test_several_may_work_where_that_is_wanted_and_a_logged_line_is_kept_o
         one.close()
 
 
-async def test_it_is_gone_when_its_time_is_up(app, settings):
+async def test_a_worker_ends_after_its_duration(app, settings):
     async with serving(settings, worker_host=WorkerHost(app, seconds=1.0)) as url:
         for query in ("?for=1", "?for=86400"):
             await submit(app, "wait")
@@ -205,20 +206,20 @@ async def test_it_is_gone_when_its_time_is_up(app, settings):
         ({"app": "os:system"}, ["body", "app"]),
     ],
 )
-async def test_a_wish_that_cannot_be_is_refused_with_its_place(url, body, where):
+async def test_an_invalid_body_is_refused_with_its_place(url, body, where):
     answer = await ask(url, "POST", "/work", body)
     assert (answer.status, answer.json()["errors"][0]["loc"]) == (422, where)
 
 
 @pytest.mark.parametrize("query", ["for=0", "for=nan", "for=86401", "seconds=5"])
-async def test_a_time_that_cannot_be_is_refused(url, query):
+async def test_an_invalid_duration_is_refused(url, query):
     assert (await ask(url, "POST", f"/work?{query}", BODY)).problem == "invalid"
 
 
-# who may
+# authorization
 
 
-async def test_without_an_app_there_is_nothing_to_work_on(settings):
+async def test_without_an_app_work_is_404(settings):
     async with serving(settings, secrets=SECRETS) as url:
         data, headers = signed()
         for answer in (
@@ -229,7 +230,7 @@ async def test_without_an_app_there_is_nothing_to_work_on(settings):
             assert "set SUBLET_APP, or use sublet serve --app" in answer.json()["detail"]
 
 
-async def test_a_signature_is_as_good_as_a_token_here_and_nowhere_else(app, settings, worker_host):
+async def test_a_signature_replaces_a_token_for_work_only(app, settings, worker_host):
     tokens = "crew:work:secret-of-the-crew-1 eye:read:secret-of-the-eye-01"
     async with serving(settings, worker_host=worker_host, secrets=SECRETS, tokens=tokens) as url:
         data, headers = signed()
@@ -249,7 +250,7 @@ async def test_a_signature_is_as_good_as_a_token_here_and_nowhere_else(app, sett
         ({"at": time.time() + 3600}, "has a timestamp in the future"),
     ],
 )
-async def test_a_signature_that_is_none_of_ours_opens_nothing(url, change, why, worker_host):
+async def test_an_invalid_signature_is_refused(url, change, why, worker_host):
     data, headers = signed(**change)
     answer = await ask(url, "POST", "/work", data, **headers)
     assert (answer.status, answer.problem) == (401, "unauthorized")
@@ -258,9 +259,7 @@ async def test_a_signature_that_is_none_of_ours_opens_nothing(url, change, why, 
     assert not worker_host._runs
 
 
-async def test_a_signed_request_that_was_changed_is_refused_even_beside_a_good_token(
-    app, settings, worker_host
-):
+async def test_a_changed_signed_request_is_refused_even_with_a_valid_token(app, settings, worker_host):
     async with serving(
         settings, worker_host=worker_host, secrets=SECRETS, tokens="crew:work:secret-of-the-crew-1"
     ) as url:
@@ -273,22 +272,22 @@ async def test_a_signed_request_that_was_changed_is_refused_even_beside_a_good_t
         assert (large.status, large.problem) == (413, "too-large")
 
 
-async def test_a_server_without_a_secret_believes_no_signature(settings, worker_host):
+async def test_a_server_without_a_secret_accepts_no_signature(settings, worker_host):
     async with serving(settings, worker_host=worker_host) as url:
         data, headers = signed()
         answer = await ask(url, "POST", "/work", data, **headers)
         assert (answer.problem, "SUBLET_SIGNING_SECRETS" in answer.json()["detail"]) == ("unauthorized", True)
 
 
-async def test_a_signature_opens_no_way_through_a_proxy_where_no_token_is_needed(url):
+async def test_a_signed_request_through_a_proxy_is_refused_without_tokens(url):
     data, headers = signed()
     assert (
         await ask(url, "POST", "/work", data, x_forwarded_for="192.0.2.1", **headers)
     ).problem == "forbidden"
 
 
-class Noting(HttpInvoker):
-    """The invoker, and what it was asked for."""
+class RecordingInvoker(HttpInvoker):
+    """An invoker that records its requests."""
 
     def __init__(self):
         super().__init__(SECRETS, private=True)
@@ -301,7 +300,7 @@ class Noting(HttpInvoker):
 
 @pytest.fixture
 async def summoner(settings, app, url, monkeypatch):
-    """Summons workers for a pool by the server's own URL."""
+    """Summons workers for a pool at the server's own URL."""
     monkeypatch.setenv("SUBLET_INVOKE_PRIVATE", "1")
     store = Store(settings)
     await store.prepare()
@@ -309,17 +308,17 @@ async def summoner(settings, app, url, monkeypatch):
         name="images", queues=("q",), invoker="http", target=f"{url}/work?for=30", slots=2, linger=0.0
     )
     await store.follow(pools.put(store.operations.bases, pool, None))
-    one = Summoner(store, {"http": Noting()})
-    one.noted = one._invokers["http"].asked
+    one = Summoner(store, {"http": RecordingInvoker()})
+    one.requests = one._invokers["http"].asked
     yield one
     await one.aclose()
     await store.aclose()
 
 
-async def test_a_summoned_worker_comes_and_works_although_its_caller_goes(app, summoner, worker_host):
+async def test_a_summoned_worker_works_after_its_caller_disconnects(app, summoner, worker_host):
     handle = await submit(app, "wait")
     assert await summoner.summon() == Summoned(pools=1, summoned=1, failed=0)
-    await summoner.aclose()  # this hangs up
+    await summoner.aclose()  # disconnects
     async with asyncio.timeout(30):
         await app.begun.wait()
     app.gate.set()
@@ -327,13 +326,15 @@ async def test_a_summoned_worker_comes_and_works_although_its_caller_goes(app, s
     await soon(lambda: not worker_host._runs)
 
 
-async def test_a_call_that_comes_twice_has_no_second_effect(app, summoner, worker_host):
-    """Signed, in time, and sent again by whoever has overheard it: nobody waits for that summons, and no worker is wanted."""
+async def test_a_replayed_invocation_has_no_effect(app, summoner, worker_host):
+    """A signed request, replayed in time by an attacker: no worker is expected for that summons, and none is
+    wanted.
+    """
     handle = await submit(app, "add", a=1)
     await summoner.summon()
     assert await handle.result(timeout=30) == 2
     await soon(lambda: not worker_host._runs)
-    (request,) = summoner.noted
+    (request,) = summoner.requests
     again = HttpInvoker(SECRETS, private=True)
     handle = await submit(app, "add", a=2)
     await again.invoke(request)
@@ -342,7 +343,7 @@ async def test_a_call_that_comes_twice_has_no_second_effect(app, summoner, worke
     await again.aclose()
 
 
-async def test_where_another_works_a_call_fails_and_is_counted(app, url, summoner):
+async def test_an_invocation_during_work_fails_and_is_counted(app, url, summoner):
     await submit(app, "wait")
     one, _ = await begin(url)
     async with asyncio.timeout(30):
@@ -355,16 +356,14 @@ async def test_where_another_works_a_call_fails_and_is_counted(app, url, summone
     one.close()
 
 
-async def test_the_log_says_what_came_and_went_and_who_is_refused_once_a_minute(
-    app, url, caplog, monkeypatch
-):
+async def test_worker_ends_are_logged_and_refusals_once_a_minute(app, url, caplog, monkeypatch):
     monkeypatch.setattr(module, "_logged_at", {})
     caplog.set_level(logging.INFO, "sublet_functions.handlers.worker_host")
-    stranger = HttpInvoker(Secrets("another-secret-of-ours"), private=True)
+    foreign = HttpInvoker(Secrets("another-secret-of-ours"), private=True)
     for i in range(2):
         with pytest.raises(InvocationFailed):
-            await stranger.invoke(Invocation("images", f"{url}/work", ("q",), 2, 0.0, (f"s.{i}",)))
-    await stranger.aclose()
+            await foreign.invoke(Invocation("images", f"{url}/work", ("q",), 2, 0.0, (f"s.{i}",)))
+    await foreign.aclose()
     await submit(app, "add", a=1)
     one, _ = await begin(url)
     await soon(lambda: "a worker ended after" in caplog.text)
@@ -381,22 +380,22 @@ async def test_the_log_says_what_came_and_went_and_who_is_refused_once_a_minute(
 
 
 async def test_an_invocation_with_a_wrong_signature_starts_no_worker(url, summoner):
-    stranger = HttpInvoker(Secrets("another-secret-of-ours"), private=True)
+    foreign = HttpInvoker(Secrets("another-secret-of-ours"), private=True)
     with pytest.raises(
         InvocationFailed, match="the target answered 401: does it have the same SUBLET_SIGNING_SECRETS"
     ):
-        await stranger.invoke(Invocation("images", f"{url}/work", ("q",), 2, 0.0, ("s.1",)))
-    await stranger.aclose()
+        await foreign.invoke(Invocation("images", f"{url}/work", ("q",), 2, 0.0, ("s.1",)))
+    await foreign.aclose()
 
 
-# trouble, and the end
+# trouble, and the stop
 
 
-async def test_without_redis_it_says_so_before_it_says_yes(app, settings):
+async def test_without_redis_work_is_503(app, settings):
     app.settings = replace(settings, redis_url="redis://127.0.0.1:1", timeout=0.5)
-    shop = WorkerHost(app)
-    async with serving(settings, worker_host=shop) as url:
-        for _ in range(2):  # and its place is free again
+    host = WorkerHost(app)
+    async with serving(settings, worker_host=host) as url:
+        for _ in range(2):  # the second time because the slot is free again
             assert (await ask(url, "POST", "/work", BODY)).problem == "unavailable"
     app.settings = settings
 
@@ -430,7 +429,7 @@ async def test_a_worker_whose_caller_disconnected_releases_its_jobs(app, setting
     assert (await app.client.get(handle.id)).state == "queued"
 
 
-async def test_a_second_request_to_stop_does_not_wait_for_the_grace(app, settings, monkeypatch):
+async def test_a_second_stop_does_not_wait_for_the_grace(app, settings, monkeypatch):
     monkeypatch.setattr(module, "GRACE", 60)
     stop = Stop()
     async with serving(settings, worker_host=WorkerHost(app), stop=stop) as url:
@@ -459,8 +458,8 @@ def rest(file: str) -> None:
 """
 
 
-def test_the_command_serves_an_app_and_its_end_is_a_workers_end(settings, tmp_path):
-    """Over a real process and a real signal, with a plain function in a child process of it."""
+def test_serve_runs_an_app_and_its_signals_end_the_worker(settings, tmp_path):
+    """With a real process, a real signal, and a plain function in a child process."""
     (tmp_path / "resting.py").write_text(RESTING)
     file = tmp_path / "pid"
     env = {
@@ -517,15 +516,15 @@ def refuses(url):
         ),
     ],
 )
-def test_what_cannot_be_is_refused_at_the_start(settings, tmp_path, words, env, why):
+def test_invalid_settings_are_refused_at_the_start(settings, tmp_path, words, env, why):
     with spawn(settings, tmp_path, *words, **env) as server:
         assert server.wait() == 2
         assert why in server.said()
         assert "s3cret" not in server.said()
 
 
-@pytest.mark.parametrize("said", ["0", "x", "-1", "86401", "nan", "inf"])
-def test_a_time_in_the_environment_that_cannot_be_is_refused(said):
+@pytest.mark.parametrize("value", ["0", "x", "-1", "86401", "nan", "inf"])
+def test_an_invalid_duration_in_the_environment_is_refused(value):
     with pytest.raises(Invalid, match="SUBLET_WORK_SECONDS"):
-        WorkerHost.seconds_of({"SUBLET_WORK_SECONDS": said})
+        WorkerHost.seconds_of({"SUBLET_WORK_SECONDS": value})
     assert (WorkerHost.seconds_of({}), WorkerHost.seconds_of({"SUBLET_WORK_SECONDS": "12.5"})) == (55.0, 12.5)

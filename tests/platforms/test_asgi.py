@@ -203,7 +203,7 @@ HANGING = {
 
 
 @pytest.mark.parametrize("how", HANGING)
-async def test_a_claim_whose_caller_hangs_up_while_it_waits_takes_nothing(url, asked, redis_url, how):
+async def test_a_waiting_claim_takes_no_job_after_its_client_disconnects(url, asked, redis_url, how):
     pieces, rudely = HANGING[how]
     with redis.Redis.from_url(redis_url) as raw:
 

@@ -125,7 +125,7 @@ async def test_an_undeliverable_response_is_discarded(size):
 
 @pytest.mark.parametrize("http", ["h11", "httptools"])
 @pytest.mark.parametrize("size", [0, 5, 5_000_000])
-async def test_an_answer_that_was_taken_is_not_undone(size, http):
+async def test_a_delivered_response_is_not_undone(size, http):
     core = Core(b"x" * size)
     core.go.set()
     async with fronting(core, http=http) as url, wire(url) as one:
@@ -278,7 +278,7 @@ async def test_a_server_that_says_the_same_over_and_over_is_heard_out_once():
     assert not caller.disconnected.done()
 
 
-async def test_a_stream_goes_out_piece_by_piece_and_leaves_the_connection_usable():
+async def test_a_stream_is_sent_in_chunks_and_its_connection_stays_usable():
     core = Streaming()
     async with fronting(core) as url, wire(url) as one:
         for _ in range(2):
@@ -302,7 +302,7 @@ async def test_a_stream_whose_caller_hangs_up_ends():
         await soon(lambda: core.notes == ["ended"])
 
 
-async def test_a_stream_that_breaks_does_not_look_whole(caplog):
+async def test_a_failed_stream_has_no_final_chunk(caplog):
     core = Streaming()
     async with fronting(core) as url, wire(url) as one:
         one.write(GET)
@@ -315,7 +315,7 @@ async def test_a_stream_that_breaks_does_not_look_whole(caplog):
 
 
 @pytest.mark.parametrize("value", ["a\r\nb: c", "a\nb", "a\rb", "a\0b"])
-async def test_no_header_of_an_answer_can_become_two(value, caplog):
+async def test_a_line_break_in_a_response_header_is_refused(value, caplog):
     core = Core()
     core.go.set()
     core.answer = lambda request: asyncio.sleep(0, Response(200, headers={"Location": value}))

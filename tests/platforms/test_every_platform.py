@@ -32,7 +32,7 @@ MODULES: tuple[ModuleType, ...] = (
     test_pools_http,
 )
 NOT_HERE = {
-    "test_each_path_says_which_methods_it_knows": "servers refuse methods that HTTP does not know by themselves",
+    "test_an_unsupported_method_is_405_with_the_allowed_methods": "servers refuse methods that HTTP does not know by themselves",
     "test_an_unknown_path_is_404": "servers refuse addresses that are none by themselves, and some join slashes",
 }
 LINE_BREAK = re.compile("%0[ad]", re.IGNORECASE)

@@ -195,7 +195,7 @@ def test_secrets_come_from_the_environment_and_from_a_file(tmp_path):
         ("x" * 70_000, "more than"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_refused_at_the_start(tmp_path, text, why):
+def test_an_invalid_file_is_refused_at_the_start(tmp_path, text, why):
     file = tmp_path / "secrets"
     file.write_text(text)
     with pytest.raises(Invalid, match=why):
@@ -229,7 +229,7 @@ def test_a_file_is_read_again_when_it_has_changed_and_a_spoilt_one_revokes_nothi
     assert OTHER not in caplog.text
 
 
-def test_a_file_is_not_looked_at_for_every_request(tmp_path):
+def test_a_file_is_not_checked_for_every_request(tmp_path):
     file = tmp_path / "secrets"
     file.write_text(f"{ONE}\n")
     secrets = Secrets("", file)

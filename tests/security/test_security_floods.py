@@ -10,7 +10,7 @@ import pytest
 
 from sublet.connection.settings import Settings
 from sublet_functions.http.limits import Limits
-from tests.http.test_http_bad_input import Mirror, is_unharmed
+from tests.http.test_http_bad_input import Mirror, is_healthy
 from tests.support.http_server import ask, fronting, serve_process, wire
 
 pytestmark = pytest.mark.skipif(not importlib.util.find_spec("aiohttp"), reason="the server takes aiohttp")
@@ -157,7 +157,7 @@ async def test_a_body_that_drips_is_given_up_however_long_it_would_go_on(patient
             await asyncio.wait([answer], timeout=0.1)
         assert (await answer).problem == "timeout"
     assert not core.asked
-    assert await is_unharmed(url)
+    assert await is_healthy(url)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ async def test_extensions_of_chunks_are_no_way_around_the_time_and_the_size(pati
             await asyncio.sleep(0)
         assert (await answer).problem in ("timeout", "too-large", "bad-request")
     assert not core.asked
-    assert await is_unharmed(url)
+    assert await is_healthy(url)
 
 
 async def test_trailers_without_end_are_given_up(patient):

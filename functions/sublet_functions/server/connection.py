@@ -10,7 +10,7 @@ its attack (tests in tests/http/test_http_bad_input.py and test_serve_callers.py
   (test_headers_that_arrive_slowly_time_out);
 - `has_begun`: a second request that starts and stops (test_an_incomplete_second_request_times_out);
 - `handle_error`, `leave`: malformed requests get a problem document, and the client can read it while it still sends
-  (test_a_client_that_sends_too_much_can_still_read_the_problem);
+  (test_a_client_that_sends_too_much_can_read_the_problem);
 - `ResponseWriter`: a client that does not read its response (test_a_client_that_does_not_read_is_disconnected), and one that
   disconnects before it has received its leases (test_a_partly_delivered_response_is_discarded).
 """

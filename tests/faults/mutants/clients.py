@@ -178,7 +178,7 @@ MUTANTS = (
         "        if waiter.wakeup:\n            self._pass_on(waiter.wakeup)\n",
         "",
         "a caller that hangs up at the wrong moment leaves a job waiting while others wait for one",
-        "http/test_long_polls.py::test_a_waiter_that_leaves_with_a_marker_passes_it_on",
+        "http/test_long_polls.py::test_a_cancelled_waiter_passes_its_wake_up_on",
     ),
     Mutant(
         "a marker calls all who wait",
@@ -186,7 +186,7 @@ MUTANTS = (
         "            first.call(wakeup)\n",
         "            for one in queue.waiters if queue else ():\n                _ = one.idle and one.call(wakeup)\n",
         "a thousand long polls claim for each job",
-        "http/test_long_polls.py::test_a_marker_calls_the_one_that_has_waited_longest_and_nobody_else",
+        "http/test_long_polls.py::test_a_wake_up_unblocks_only_the_longest_waiter",
     ),
     Mutant(
         "a blocking read has the deadline of a call",

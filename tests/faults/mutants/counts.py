@@ -265,7 +265,7 @@ MUTANTS = (
         "upto += count",
         "upto = count",
         "all percentiles are nonsense",
-        "http/test_metrics.py::test_the_histograms_add_up[fakeredis]",
+        "http/test_metrics.py::test_the_buckets_of_a_histogram_add_up[fakeredis]",
     ),
     Mutant(
         "the jobs of a paused queue are ready",
@@ -273,7 +273,7 @@ MUTANTS = (
         "sum(queue.queued for queue in queues if not queue.paused)",
         "sum(queue.queued for queue in queues)",
         "an autoscaler starts workers for jobs that nobody may take",
-        "http/test_stats_http.py::test_a_paused_queue_has_jobs_queued_and_none_ready[fakeredis]",
+        "http/test_stats_http.py::test_jobs_of_a_paused_queue_are_queued_and_not_ready[fakeredis]",
     ),
     Mutant(
         "metrics tell of every queue there is",
@@ -289,6 +289,6 @@ MUTANTS = (
         "    except ValueError:\n        return 0",
         "    except ValueError:\n        raise",
         "nobody sees anything, for the sake of one field",
-        "http/test_metrics.py::test_what_somebody_spoiled_is_no_reason_to_tell_nothing[fakeredis]",
+        "http/test_metrics.py::test_invalid_counters_do_not_break_the_metrics[fakeredis]",
     ),
 )

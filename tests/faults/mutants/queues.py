@@ -89,7 +89,7 @@ MUTANTS = (
         "local allowed = name and not given[name] and #value",
         "local allowed = name and #value",
         "one job brings megabytes past the limits on payloads",
-        "http/test_limits.py::test_a_rule_is_given_once[fakeredis]",
+        "http/test_limits.py::test_a_repeated_rule_is_refused[fakeredis]",
     ),
     Mutant(
         "a spoiled counter stops a script midway",
