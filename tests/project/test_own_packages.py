@@ -77,7 +77,7 @@ LISTENING = re.compile(r"http://127\.0\.0\.1:[1-9]\d*")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The interpreter of an environment with the wheel."""
     folder = tmp_path_factory.mktemp("with-the-wheel")
-    call(sys.executable, "-m", "build", "--wheel", "--outdir", folder / "dist", ROOT)
+    call(sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", folder / "dist", ROOT)
     venv.EnvBuilder(symlinks=True).create(folder / "env")
     python = folder / "env" / "bin" / "python"
     site = Path(call(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())

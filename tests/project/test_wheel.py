@@ -1,5 +1,6 @@
 """The wheel is built, installed in an empty environment, and used there."""
 
+import os
 import subprocess
 import sys
 import tarfile
@@ -12,9 +13,13 @@ from sublet.devtools.embedded_server import EmbeddedServer
 from sublet.protocol.scripts import LIBRARIES, NAMES
 from tests.support.paths import ROOT
 
+OUTSIDE = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+"""The environment without the checkout's import folders, which `python3 -m jobs test` adds."""
 
-def run(*words, **how):
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=300, **how)
+
+def run(*words, env=None, **how):
+    words, env = [str(word) for word in words], {**OUTSIDE, **(env or {})}
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, env=env, **how)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -22,7 +27,7 @@ def run(*words, **how):
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory):
     folder = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "build", "--outdir", folder, ROOT)
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT)
     return folder
 
 
@@ -37,16 +42,8 @@ def installed(wheel, tmp_path_factory):
     """An environment with the wheel and its dependencies alone."""
     folder = tmp_path_factory.mktemp("installed")
     venv.EnvBuilder(with_pip=False, symlinks=True).create(folder)
-    run(
-        sys.executable if has_pip() else "python3",
-        "-m",
-        "pip",
-        "-q",
-        "--python",
-        folder / "bin" / "python",
-        "install",
-        wheel,
-    )
+    pip = [sys.executable if has_pip() else "python3", "-m", "pip", "--python", folder / "bin" / "python"]
+    run(*pip, "install", "--quiet", wheel)
     return folder / "bin"
 
 
@@ -61,7 +58,7 @@ def test_the_wheel_has_two_top_level_names_and_every_script(wheel):
         "sublet_functions",
     }
     assert {f"sublet/lua/{name}.lua" for name in (*NAMES, *LIBRARIES)} <= set(names)
-    assert "jobs/py.typed" in names
+    assert {"sublet/py.typed", "sublet_functions/py.typed"} <= set(names)
 
 
 def templates():
@@ -94,7 +91,8 @@ def test_the_sdist_has_the_files_that_the_suite_needs(dist):
 
 
 def test_an_installed_sublet_finds_every_script_and_runs_the_doctor(installed, tmp_path):
-    assert all(f"{name} " in run(installed / "sublet", "scripts", cwd=tmp_path) for name in NAMES)
+    scripts = run(installed / "sublet", "scripts", cwd=tmp_path)
+    assert all(f"{name} " in scripts for name in NAMES)
     with EmbeddedServer.start(tmp_path / "data") as server:
         url = ("--redis-url", server.url)
         assert "valkey" in run(installed / "sublet", "doctor", *url, cwd=tmp_path).lower()
@@ -104,7 +102,8 @@ def test_an_installed_sublet_finds_every_script_and_runs_the_doctor(installed, t
 
 @pytest.mark.parametrize("command", ["simulate", "chaos"])
 def test_suites_of_the_checkout_are_not_in_the_wheel(command, installed, tmp_path):
-    done = subprocess.run([installed / "sublet", command], cwd=tmp_path, capture_output=True, text=True)
+    words = [installed / "sublet", command]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, env=OUTSIDE, timeout=60)
     assert done.returncode == 2
     assert "is in the source checkout, not in the installed package" in done.stderr
 
@@ -128,5 +127,5 @@ def test_an_installed_sublet_is_typed_for_its_users(installed, tmp_path):
     program = "from sublet import App\napp = App()\n@app.task\nasync def f(a: int) -> str: return str(a)\nf.job('words')\n"
     (tmp_path / "program.py").write_text(program)
     words = [sys.executable, "-m", "mypy", "--python-executable", str(installed / "python"), "program.py"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, env=OUTSIDE, timeout=120)
     assert 'incompatible type "str"; expected "int"' in done.stdout, done.stdout
