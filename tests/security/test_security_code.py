@@ -60,69 +60,82 @@ TOOLS = (
 
 
 own = module_of
+TREES = {own(path): ast.parse(path.read_text()) for path in SOURCES}
+"""The syntax tree of each module."""
+CALLS = [
+    (module, node) for module, tree in TREES.items() for node in ast.walk(tree) if isinstance(node, ast.Call)
+]
 
 
 def called(node):
-    return (
-        node.func.id
-        if isinstance(node.func, ast.Name)
-        else node.func.attr
-        if isinstance(node.func, ast.Attribute)
-        else ""
-    )
+    function = node.func
+    return getattr(function, "id", getattr(function, "attr", ""))
 
 
-def calls(path):
-    return [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+def imported(node):
+    """The modules that a node of the syntax tree imports."""
+    if isinstance(node, ast.Import):
+        return [one.name for one in node.names]
+    return [node.module or ""] if isinstance(node, ast.ImportFrom) else []
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=own)
-def test_nothing_unpacks_what_could_run(path):
-    for node in ast.walk(ast.parse(path.read_text())):
-        names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
-        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-        assert not {name.split(".")[0] for name in names} & (UNPACKERS | {"multiprocessing"}), names
-        assert "multiprocessing" not in [name.split(".")[-1] for name in names]
+def found(module, node):
+    return f"{module}, line {node.lineno}: {ast.unparse(node)}"
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=own)
-def test_nothing_runs_text(path):
-    for node in calls(path):
-        bare = isinstance(node.func, ast.Name) or ast.unparse(node.func).split(".")[0] in (
-            "os",
-            "builtins",
-            "ast",
-            "importlib",
-        )
-        assert not (bare and called(node) in RUNNERS - {"get_type_hints"}), ast.unparse(node)
-        shell = (
-            any(word.arg == "shell" for word in node.keywords) or called(node) == "create_subprocess_shell"
-        )
-        assert not shell or own(path) == "sublet.app", (
-            "there it is the author's word for a command of the app's own"
-        )
+def test_no_module_imports_an_unpacker_that_can_run_code():
+    forbidden = UNPACKERS | {"multiprocessing"}
+    for module, tree in TREES.items():
+        for node in ast.walk(tree):
+            names = imported(node)
+            assert (
+                not {part for name in names for part in (name.split(".")[0], name.split(".")[-1])} & forbidden
+            ), found(module, node)
+
+
+def test_no_call_runs_text():
+    for module, node in CALLS:
+        owner = ast.unparse(node.func).split(".")[0]
+        bare = isinstance(node.func, ast.Name) or owner in ("os", "builtins", "ast", "importlib")
+        assert not (bare and called(node) in RUNNERS - {"get_type_hints"}), found(module, node)
+
+
+def test_only_the_apps_own_commands_run_in_a_shell():
+    for module, node in CALLS:
+        shell = "shell" in {word.arg for word in node.keywords} or called(node) == "create_subprocess_shell"
+        assert not shell or module == "sublet.app", found(module, node)
+
+
+def test_a_module_is_imported_by_name_only_where_the_name_is_known():
+    for module, node in CALLS:
         if called(node) == "import_module":
-            assert ast.unparse(node.func) in BY_NAME.get(own(path), []), ast.unparse(node)
+            assert ast.unparse(node.func) in BY_NAME.get(module, []), found(module, node)
+
+
+def test_json_is_read_without_hooks():
+    hooks = {"object_hook", "object_pairs_hook", "cls"}
+    for module, node in CALLS:
         if called(node) in ("loads", "load", "JSONDecoder"):
-            hooks = {"object_hook", "object_pairs_hook", "cls"}
-            assert not hooks & {word.arg for word in node.keywords}, "JSON makes dicts, and nothing else"
+            assert not hooks & {word.arg for word in node.keywords}, found(module, node)
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=own)
-def test_an_attribute_is_read_by_a_name_only_where_that_is_ours(path):
+def by_variable(node):
+    """Whether a call reads or sets an attribute whose name is not written in the code."""
+    return called(node) in ("getattr", "setattr", "delattr") and not isinstance(node.args[1], ast.Constant)
+
+
+def test_an_attribute_is_read_by_a_name_only_where_that_is_ours():
     """`getattr(x, name)` with a name from data is how a task's name becomes `os.system`."""
-    for node in calls(path):
-        assert called(node) not in ("attrgetter", "methodcaller", "__getattribute__"), ast.unparse(node)
-        if called(node) in ("getattr", "setattr", "delattr") and not isinstance(node.args[1], ast.Constant):
-            known = own(path) in REACHES or own(path).startswith(TOOLS)
-            assert known, f"where does this name come from? {ast.unparse(node)}"
+    for module, node in CALLS:
+        assert called(node) not in ("attrgetter", "methodcaller", "__getattribute__"), found(module, node)
+        if by_variable(node):
+            assert module in REACHES or module.startswith(TOOLS), (
+                f"document the name's source: {found(module, node)}"
+            )
 
 
-def test_where_a_name_is_not_written_somebody_has_said_where_it_comes_from():
-    """…and nobody who needs no more to say so."""
-    found = {own(path) for path in SOURCES for node in calls(path)
-             if called(node) in ("getattr", "setattr") and not isinstance(node.args[1], ast.Constant)}  # fmt: skip
-    assert set(REACHES) - found == set()
+def test_each_module_listed_for_its_variable_attribute_names_still_has_one():
+    assert set(REACHES) - {module for module, node in CALLS if by_variable(node)} == set()
 
 
 ODD_NAMES = [
