@@ -106,7 +106,9 @@ def test_the_page_is_that_of_the_list():
 
 @pytest.mark.timeout(180)
 def test_a_mutant_that_lives_and_one_that_proves_nothing_are_told_apart():
-    test = "protocol/test_prune.py::test_no_more_is_forgotten_than_the_limit_and_it_says_whether_there_is_more[fakeredis]"
+    test = (
+        "protocol/test_prune.py::test_a_prune_stops_at_its_limit_and_reports_whether_more_remains[fakeredis]"
+    )
     code, outcomes, said = ended(started("--seconds", "6", samples=SAMPLES.replace("{test}", test)), 150)
     assert code == 1
     assert {name: outcome["verdict"] for name, outcome in outcomes.items()} == {

@@ -23,7 +23,7 @@ async def claim(store, n, queue="q"):
     return leases
 
 
-async def test_answers_come_in_the_order_of_the_endings(store):
+async def test_replies_have_the_order_of_the_outcomes(store):
     await submit(store, 450)
     leases = await claim(store, 450)
     kinds = [
@@ -39,7 +39,7 @@ async def test_answers_come_in_the_order_of_the_endings(store):
     assert words == expected
 
 
-async def test_heavy_results_go_in_several_calls(store):
+async def test_large_results_are_split_into_several_calls(store):
     await submit(store, 5)
     leases, result = await claim(store, 5), b'"' + b"x" * 200_000 + b'"'
     sent = []
@@ -55,7 +55,7 @@ async def test_heavy_results_go_in_several_calls(store):
     assert (await store.follow(store.operations.get(leases[4].id))).result == "x" * 200_000
 
 
-async def test_heartbeats_of_any_number(store):
+async def test_any_number_of_heartbeats_can_be_sent(store):
     await submit(store, 250)
     leases = await claim(store, 250)
     answers = await store.heartbeat([Beat(lease) for lease in leases], lease=60)
@@ -63,6 +63,6 @@ async def test_heartbeats_of_any_number(store):
     assert all(isinstance(answer, int) for answer in answers)
 
 
-async def test_one_id_twice_in_a_list_is_new_once(store):
+async def test_an_id_listed_twice_is_created_once(store):
     job = store.operations.submission("t", b"{}", "q", "")
     assert [submitted.created for submitted in await store.submit([job, job])] == [True, False]

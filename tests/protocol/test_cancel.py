@@ -34,7 +34,7 @@ async def test_a_job_between_two_tries_can_be_cancelled(desk):
     assert "no luck" in desk.job("a")["attempt:1"]
 
 
-async def test_the_worker_of_a_running_job_is_asked(desk):
+async def test_a_cancel_of_a_running_job_requests_its_end(desk):
     lease = await desk.running("a")
     assert await desk.order("cancel", "a") == "requested"
     assert desk.state("a") == "running"
@@ -66,7 +66,7 @@ async def test_a_cancelled_job_is_kept_for_its_retention_if_that_is_longer(desk)
 # the revision
 
 
-async def test_a_cancel_names_the_revision_that_it_saw(desk):
+async def test_a_cancel_carries_the_revision_that_its_caller_read(desk):
     await desk.submit("a")
     before = desk.everything()
     with pytest.raises(Changed, match="job a is at revision 0, not 1: look again"):
@@ -82,7 +82,7 @@ async def test_a_claim_changes_the_revision(desk):
 
 
 @pytest.mark.parametrize("running", [False, True])
-async def test_the_same_cancel_again_gets_the_same_answer_and_changes_nothing(desk, running):
+async def test_a_repeated_cancel_gets_the_same_reply_and_changes_nothing(desk, running):
     await desk.submit("a")
     if running:
         await desk.claim()
@@ -93,7 +93,7 @@ async def test_the_same_cancel_again_gets_the_same_answer_and_changes_nothing(de
     assert desk.everything() == before
 
 
-async def test_a_cancel_sent_again_after_the_job_moved_on_is_refused(desk):
+async def test_a_cancel_repeated_after_a_later_change_is_refused(desk):
     await desk.submit("a")
     await desk.order("cancel", "a", 0)
     await desk.order("retry", "a", 1)
@@ -103,7 +103,7 @@ async def test_a_cancel_sent_again_after_the_job_moved_on_is_refused(desk):
     assert desk.everything() == before
 
 
-async def test_the_answer_of_one_order_is_not_the_answer_of_another(desk):
+async def test_a_reply_to_cancel_is_not_repeated_for_another_verb(desk):
     await desk.submit("a")
     await desk.order("cancel", "a", 0)
     for verb in ("retry", "promote"):
@@ -111,7 +111,7 @@ async def test_the_answer_of_one_order_is_not_the_answer_of_another(desk):
             await desk.order(verb, "a", 0)
 
 
-async def test_a_running_job_may_be_asked_twice(desk):
+async def test_a_running_job_may_be_cancelled_twice(desk):
     lease = await desk.running("a")
     assert await desk.order("cancel", "a") == "requested"
     assert await desk.order("cancel", "a") == "requested"
@@ -123,7 +123,7 @@ async def test_a_running_job_may_be_asked_twice(desk):
 
 
 @pytest.mark.parametrize("end", ["complete", "fail"])
-async def test_what_is_over_cannot_be_cancelled(desk, end):
+async def test_a_finished_job_cannot_be_cancelled(desk, end):
     lease = await desk.running("a", rules="tries=1")
     await getattr(desk, end)(lease)
     before = desk.everything()
@@ -132,7 +132,7 @@ async def test_what_is_over_cannot_be_cancelled(desk, end):
     assert desk.everything() == before
 
 
-async def test_what_was_cancelled_cannot_be_cancelled_anew(desk):
+async def test_a_cancelled_job_cannot_be_cancelled_again(desk):
     await desk.submit("a")
     await desk.order("cancel", "a")
     with pytest.raises(WrongState, match="job a is cancelled"):
@@ -147,7 +147,7 @@ async def test_an_unknown_job_is_not_found(desk):
 # the store
 
 
-async def test_a_store_looks_before_it_orders(desk, store):
+async def test_a_store_reads_the_revision_before_a_cancel(desk, store):
     await desk.running("0-a")
     assert await store.follow(store.operations.cancel("0-a")) == "requested"
     with pytest.raises(Changed):

@@ -33,7 +33,7 @@ async def test_a_claimed_job_is_running_under_a_lease(desk):
     assert desk.members("queue:q") == []
 
 
-async def test_a_token_is_a_fence_and_the_callers_own_random_words(desk):
+async def test_a_token_joins_the_fence_and_the_claim_id(desk):
     lease = await desk.running("a", claim_id="0123456789abcdefghijkl")
     assert lease.token == f"{desk.raw.hget(desk.base, 'fence')}.0123456789abcdefghijkl"
     assert lease.fence == int(desk.raw.hget(desk.base, "fence"))
@@ -66,7 +66,7 @@ async def test_the_fence_grows_even_when_the_clock_was_ahead(desk):
         ("timeout=0", 30, 5_000),
     ],
 )
-async def test_a_lease_ends_when_asked_or_with_the_timeout_and_a_grace_of_5_s(desk, rules, lease, length):
+async def test_a_lease_ends_as_requested_or_5_s_after_the_timeout(desk, rules, lease, length):
     taken = await desk.running("a", rules=rules, lease=lease)
     assert taken.expires_ms - int(desk.job("a")["claimed_at"]) == length
 
@@ -74,11 +74,11 @@ async def test_a_lease_ends_when_asked_or_with_the_timeout_and_a_grace_of_5_s(de
 @pytest.mark.parametrize(
     ("rules", "timeout"), [("", 300_000), ("timeout=1500", 1500), ("timeout=none", None)]
 )
-async def test_a_lease_says_how_long_the_attempt_may_take(desk, rules, timeout):
+async def test_a_lease_contains_the_timeout_of_the_attempt(desk, rules, timeout):
     assert (await desk.running("a", rules=rules)).timeout_ms == timeout
 
 
-async def test_each_claim_uses_up_a_try_and_counts_an_attempt(desk):
+async def test_each_claim_uses_a_try_and_counts_an_attempt(desk):
     for attempt in (1, 2, 3):
         if attempt == 1:
             await desk.submit("a", rules="tries=3 backoff=0:1:0")
@@ -104,7 +104,7 @@ async def test_claims_are_events_that_name_the_worker(desk):
 # which jobs
 
 
-async def test_queues_are_emptied_in_the_order_given(desk):
+async def test_queues_are_claimed_in_the_given_order(desk):
     await desk.submit("b1", "b2", queue="second")
     await desk.submit("a1", "a2", queue="first")
     queues = ("first", "second")
@@ -112,19 +112,19 @@ async def test_queues_are_emptied_in_the_order_given(desk):
     assert ids(await desk.claim(3, queues=queues)) == ["b2"]
 
 
-async def test_a_queue_that_is_not_named_is_left_alone(desk):
+async def test_an_unnamed_queue_is_not_claimed_from(desk):
     await desk.submit("a", queue="other")
     assert await desk.claim(queues=("q",)) == []
     assert desk.state("a") == "queued"
 
 
-async def test_no_more_jobs_are_taken_than_asked_for(desk):
+async def test_a_claim_takes_at_most_the_requested_number_of_jobs(desk):
     await desk.submit("a", "b", "c")
     assert ids(await desk.claim(2)) == ["a", "b"]
     assert desk.members("queue:q") == ["c"]
 
 
-async def test_100_jobs_and_32_queues_are_a_call_and_more_are_not(desk):
+async def test_a_claim_takes_at_most_100_jobs_and_32_queues(desk):
     await desk.submit(*(f"j{i:03}" for i in range(101)))
     before = desk.everything()
     with pytest.raises(TooMany, match="101 items: a call takes 0 to 100"):
@@ -170,7 +170,7 @@ async def test_small_jobs_are_taken_by_the_hundred(desk):
 # the memo: the same claim id again
 
 
-async def test_the_same_claim_again_gives_the_same_leases_and_changes_nothing(desk):
+async def test_a_repeated_claim_gets_the_same_leases_and_changes_nothing(desk):
     await desk.submit("a", "b", "c", payload=b"y" * 2000)
     first = await desk.claim(2, claim_id="same-claim-0123456789ab")
     before = desk.everything()
@@ -178,7 +178,7 @@ async def test_the_same_claim_again_gives_the_same_leases_and_changes_nothing(de
     assert desk.everything() == before
 
 
-async def test_a_repeated_claim_answers_with_what_is_still_held(desk):
+async def test_a_repeated_claim_returns_the_leases_that_are_still_held(desk):
     await desk.submit("a", "b", "c", "d")
     how = {"claim_id": "same-claim-0123456789ab"}
     a, b, c, d = await desk.claim(4, **how)
@@ -202,7 +202,7 @@ async def test_a_claim_is_remembered_for_10_s(desk):
     assert second.token != first.token
 
 
-async def test_a_claim_that_got_nothing_is_not_remembered(desk):
+async def test_an_empty_claim_is_not_remembered(desk):
     how = {"claim_id": "same-claim-0123456789ab"}
     assert await desk.claim(1, **how) == []
     await desk.submit("a")
@@ -210,7 +210,7 @@ async def test_a_claim_that_got_nothing_is_not_remembered(desk):
 
 
 @pytest.mark.parametrize(("n", "left"), [(1, "mark"), (0, "no mark")])
-async def test_a_repeat_that_wants_jobs_leaves_one_mark_and_a_mark_is_no_job(desk, n, left):
+async def test_a_repeat_that_wants_jobs_flags_the_memo_once(desk, n, left):
     """A repeat with n = 0 precedes a release. It does not change the memo's expiry."""
     await desk.submit("a", "b")
     how = {"claim_id": "same-claim-0123456789ab"}
@@ -226,7 +226,7 @@ async def test_a_repeat_that_wants_jobs_leaves_one_mark_and_a_mark_is_no_job(des
 # maintenance by claims and completions
 
 
-async def test_a_claim_takes_what_a_dead_worker_held(desk):
+async def test_a_claim_takes_the_jobs_of_a_dead_worker(desk):
     lost = await desk.running("a", worker="dead")
     desk.elapse(30)
     lease = await desk.take("a", worker="alive")
@@ -235,7 +235,7 @@ async def test_a_claim_takes_what_a_dead_worker_held(desk):
     assert desk.raw.hget(desk.base, "maintenance").endswith(" alive")
 
 
-async def test_a_lease_that_has_not_ended_is_left_alone(desk):
+async def test_a_claim_leaves_live_leases_unchanged(desk):
     await desk.running("a")
     desk.elapse(29)
     assert await desk.claim() == []
@@ -251,7 +251,7 @@ async def test_a_claim_moves_at_most_ten_jobs_and_half_as_many_as_it_takes(desk)
     assert len(desk.members("scheduled")) == 30 - 13
 
 
-async def test_a_claim_for_no_job_does_maintenance_and_leaves_a_marker(desk):
+async def test_a_claim_of_zero_jobs_does_maintenance_and_leaves_a_wake_up(desk):
     await desk.submit("a", rules="delay=1000")
     desk.raw.delete(keys.wake(desk.base, "q"))
     desk.elapse(1)
@@ -279,14 +279,14 @@ async def test_a_claim_that_takes_all_jobs_wakes_no_worker(desk):
     assert desk.markers() == 0
 
 
-async def test_the_baton_is_one_marker_however_many_claims_leave_work(desk):
+async def test_several_claims_that_leave_work_leave_one_wake_up(desk):
     await desk.submit("a", "b", "c")
     await desk.claim(1)
     await desk.claim(1)
     assert desk.markers() == 1
 
 
-async def test_a_claim_for_no_job_passes_no_baton(desk):
+async def test_a_claim_of_zero_jobs_wakes_no_worker_for_queued_jobs(desk):
     await desk.submit("a")
     desk.raw.delete(keys.wake(desk.base, "q"))
     await desk.claim(0)
@@ -304,7 +304,7 @@ async def test_an_empty_claim_writes_nothing(desk):
 # the store
 
 
-async def test_each_claim_of_a_store_is_one_of_its_own(desk, store):
+async def test_each_claim_of_a_store_has_its_own_claim_id(desk, store):
     await desk.submit("a", "b", "c")
     claims = [(await store.claim(worker="w", queues=["q"], n=1, lease=30)).leases for _ in range(3)]
     assert [ids(leases) for leases in claims] == [["a"], ["b"], ["c"]]
@@ -313,7 +313,7 @@ async def test_each_claim_of_a_store_is_one_of_its_own(desk, store):
     assert all(len(word) >= 22 for word in words)
 
 
-async def test_a_claim_that_leaves_nothing_behind_leaves_no_marker(desk):
+async def test_a_claim_that_takes_everything_leaves_no_wake_up(desk):
     """This includes the wake-ups of its own maintenance and of a submit: they would wake a worker for nothing."""
     await desk.submit("due", rules="delay=1000")
     await desk.submit("a")

@@ -37,13 +37,13 @@ async def test_a_forward_jump_ends_every_lease_and_the_next_one_is_fenced(desk, 
     assert await desk.complete(second) == "completed"
 
 
-async def test_an_ending_that_comes_first_is_accepted_whatever_the_clock_says(desk, clock):
+async def test_the_first_outcome_is_accepted_at_any_clock(desk, clock):
     lease = await desk.running("a", lease=30)
     clock.jump(DAY)
     assert await desk.complete(lease) == "completed"
 
 
-async def test_a_heartbeat_that_comes_first_keeps_the_job_within_its_timeout(desk, clock):
+async def test_a_heartbeat_before_maintenance_keeps_the_job_within_its_timeout(desk, clock):
     lease = await desk.running("a", lease=30)
     clock.jump(60)
     assert 0 < await desk.heartbeat(lease) - desk.now() <= 30_000
@@ -53,20 +53,20 @@ async def test_a_heartbeat_that_comes_first_keeps_the_job_within_its_timeout(des
     assert await desk.reap() == (1, 0, False)
 
 
-async def test_without_a_timeout_any_heartbeat_that_comes_first_keeps_the_job(desk, clock):
+async def test_without_a_timeout_any_heartbeat_before_maintenance_keeps_the_job(desk, clock):
     lease = await desk.running("a", rules="timeout=none", lease=30)
     clock.jump(DAY)
     assert 0 < await desk.heartbeat(lease) - desk.now() <= 30_000
 
 
-async def test_a_delay_is_over_early_and_a_moment_is_the_servers(desk, clock):
+async def test_a_delay_ends_early_and_a_moment_is_compared_with_the_servers_clock(desk, clock):
     await desk.submit("delayed", rules=f"delay={HOUR * 1000:.0f}")
     await desk.submit("dated", rules=f"at={desk.now() + 2 * HOUR * 1000:.0f}")
     clock.jump(HOUR + 1)
     assert [lease.id for lease in await desk.claim(5)] == ["delayed"]
 
 
-async def test_a_finished_job_is_forgotten_early_and_no_other(desk, clock):
+async def test_only_finished_jobs_are_deleted_early(desk, clock):
     await desk.complete(await desk.running("done"))
     await desk.submit("waits")
     held = await desk.running("held", rules="priority=1")
@@ -77,7 +77,7 @@ async def test_a_finished_job_is_forgotten_early_and_no_other(desk, clock):
     assert await desk.complete(held) == "completed"
 
 
-async def test_a_claim_sent_again_after_a_jump_is_a_new_claim_and_the_first_is_fenced(desk, clock):
+async def test_a_claim_repeated_after_a_jump_is_new_and_the_first_is_fenced(desk, clock):
     await desk.submit("a", "b")
     first = await desk.take("a", claim_id="x" * 22)
     assert await desk.claim(claim_id="x" * 22) == [first]
@@ -93,7 +93,7 @@ async def test_a_claim_sent_again_after_a_jump_is_a_new_claim_and_the_first_is_f
     )
 
 
-async def test_a_keys_window_is_over_early(desk, clock):
+async def test_a_keys_window_ends_early(desk, clock):
     rules = "key=k window=60000"
     await desk.submit("a", rules=rules)
     await desk.complete(await desk.take("a"))
@@ -102,7 +102,7 @@ async def test_a_keys_window_is_over_early(desk, clock):
     assert [each.created for each in await desk.submit("b", rules=rules)] == [True]
 
 
-async def test_a_key_without_a_window_knows_no_clock(desk, clock):
+async def test_a_key_without_a_window_does_not_depend_on_the_clock(desk, clock):
     await desk.submit("a", rules="key=k")
     for jump in JUMPS:
         clock.jump(jump)
@@ -122,7 +122,7 @@ async def test_a_dead_workers_lease_ends_late_by_the_jump_and_no_later(desk, clo
     assert (await desk.take("a")).attempt == 2
 
 
-async def test_a_living_workers_heartbeat_sets_its_lease_right(desk, clock):
+async def test_a_heartbeat_corrects_the_lease_after_a_jump(desk, clock):
     lease = await desk.running("a", lease=30)
     clock.jump(-HOUR)
     assert 0 < await desk.heartbeat(lease) - desk.now() <= 30_000
@@ -130,7 +130,7 @@ async def test_a_living_workers_heartbeat_sets_its_lease_right(desk, clock):
     assert (await desk.take("a")).attempt == 2
 
 
-async def test_a_new_lease_after_a_backward_jump_is_as_long_as_any(desk, clock):
+async def test_a_new_lease_after_a_backward_jump_has_the_normal_length(desk, clock):
     clock.jump(-HOUR)
     await desk.running("a", lease=30)
     clock.jump(-HOUR + 31)
@@ -169,7 +169,7 @@ async def test_a_keys_window_lasts_longer_by_the_jump(desk, clock):
     assert [each.created for each in await desk.submit("b", rules=rules)] == [True]
 
 
-async def test_an_alarm_that_is_now_far_away_does_not_hide_an_earlier_moment(desk, clock):
+async def test_an_alarm_moved_far_ahead_by_a_jump_does_not_hide_an_earlier_moment(desk, clock):
     await desk.submit("far", rules="delay=1500")
     assert (await desk.ask(worker="dead")).next_in < 2
     clock.jump(-HOUR)
@@ -180,7 +180,7 @@ async def test_an_alarm_that_is_now_far_away_does_not_hide_an_earlier_moment(des
     assert desk.raw.get(keys.alarm(desk.base)).endswith(" w")
 
 
-async def test_an_alarm_whose_worker_is_gone_costs_a_look_when_its_moment_comes_at_last(desk, clock):
+async def test_an_alarm_of_a_dead_worker_delays_its_job_by_one_interval(desk, clock):
     await desk.submit("far", rules="delay=1500")
     await desk.ask(worker="dead")
     clock.jump(-HOUR)
@@ -204,7 +204,7 @@ async def test_fences_grow_and_tokens_differ_over_all_jumps(desk, clock):
     assert fences == sorted(set(fences))
 
 
-async def test_after_a_failover_that_lost_a_lease_a_clock_gone_back_may_repeat_a_fence_but_no_token(
+async def test_after_a_failover_that_lost_a_lease_a_backward_jump_may_repeat_a_fence_but_no_token(
     desk, clock
 ):
     """The only case in which a later attempt's fence is not higher; the claim id in the token still distinguishes them."""
@@ -230,7 +230,7 @@ async def test_events_keep_their_order_over_all_jumps(desk, clock):
 
 
 @pytest.mark.parametrize("jump", JUMPS)
-async def test_a_request_sent_again_after_a_jump_has_no_second_effect(desk, clock, jump):
+async def test_a_request_repeated_after_a_jump_has_no_second_effect(desk, clock, jump):
     await desk.submit("a", "b", "c", "d", "e", rules=f"retention={30 * DAY * 1000:.0f}")
     failed, released, done, _, _ = await desk.claim(5, lease=2 * DAY)
 

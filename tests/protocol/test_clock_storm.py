@@ -195,9 +195,7 @@ async def submit(client, seconds=0.0, **options):
 
 
 @pytest.mark.parametrize("jump", [-DAY, DAY])
-async def test_a_blocked_read_that_the_server_forgot_to_end_is_given_up(
-    clock, place, client, hire, raw, jump
-):
+async def test_a_blocked_read_that_the_server_does_not_end_times_out(clock, place, client, hire, raw, jump):
     """A server ends a blocked read by its clock: after a backward jump late by that jump, after a forward jump at once."""
     patience = connect(place.settings, blocking=True).connection_pool.connection_kwargs["socket_timeout"]
     assert patience == 15, "what takes 1 s here takes this long"
@@ -211,7 +209,7 @@ async def test_a_blocked_read_that_the_server_forgot_to_end_is_given_up(
 
 
 @pytest.mark.parametrize("jump", [-DAY, DAY])
-async def test_a_worker_at_work_goes_on_over_a_jump(clock, client, hire, jump):
+async def test_a_busy_worker_continues_after_a_jump(clock, client, hire, jump):
     """Delays, heartbeats and claim times after the jump have the right length."""
     hire()
     assert (await client.result(await submit(client), 20))[0] == 1
@@ -221,7 +219,7 @@ async def test_a_worker_at_work_goes_on_over_a_jump(clock, client, hire, jump):
     assert time.monotonic() - began >= 0.3 + 2 * LEASE
 
 
-async def test_a_clients_clock_is_of_no_account(clock, client, sublet, own_clock):
+async def test_the_clock_of_a_client_has_no_effect(clock, client, sublet, own_clock):
     """A worker and a producer whose clock jumps by days, on a server whose clock is right."""
     own_clock.set(DAY)
     work(sublet, **own_clock.environment)
@@ -240,7 +238,7 @@ async def test_a_clients_clock_is_of_no_account(clock, client, sublet, own_clock
     assert clock.now() - 60 < moments[0].timestamp() <= moments[-1].timestamp() <= clock.now()
 
 
-async def test_a_moment_that_is_still_to_come_is_told_as_now(clock, client, hire, sublet):
+async def test_a_future_moment_is_reported_as_now(clock, client, hire, sublet):
     """After a backward jump a job was submitted in the future: readers see no negative durations."""
     clock.jump(HOUR)
     hire()

@@ -15,14 +15,14 @@ def told(desk):
     return desk.raw.hmget(keys.pool(desk.base, "p"), "failed", "words", "complained")
 
 
-async def test_a_complaint_is_counted_and_kept_with_its_words(desk):
+async def test_a_complaint_is_counted_and_its_text_is_stored(desk):
     await desk.pool()
     assert await complain(desk, n=3) == "noted"
     assert told(desk) == ["3", "it answers 503", "a" * 22 + ".1"]
     assert abs(int(desk.raw.hget(keys.pool(desk.base, "p"), "failed_at")) - desk.now()) < 60_000
 
 
-async def test_the_same_complaint_again_is_not_counted_again(desk):
+async def test_a_repeated_complaint_is_counted_once(desk):
     await desk.pool()
     await complain(desk)
     before = desk.everything()
@@ -32,7 +32,7 @@ async def test_the_same_complaint_again_is_not_counted_again(desk):
     assert told(desk) == ["2", "it hangs", "b" * 22 + ".1"]
 
 
-async def test_a_summons_that_failed_is_waited_for_all_the_same(desk):
+async def test_a_failed_summons_still_counts_until_it_expires(desk):
     """Otherwise an unreachable target would be called again and again, as fast as jobs arrive."""
     await desk.pool("p", 0, "queues=q invoker=none slots=1")
     await desk.submit("a")
@@ -41,7 +41,7 @@ async def test_a_summons_that_failed_is_waited_for_all_the_same(desk):
     assert (given.given, (await desk.summon(1)).given, (await desk.summon()).sum["summoned"]) == (1, 0, 1)
 
 
-async def test_nothing_is_noted_of_a_pool_that_is_not_there(desk):
+async def test_a_complaint_about_a_missing_pool_is_refused(desk):
     before = desk.everything()
     with pytest.raises(NotFound, match="no pool p"):
         await complain(desk)
@@ -62,7 +62,7 @@ async def test_nothing_is_noted_of_a_pool_that_is_not_there(desk):
         ({"n": "nan"}, TooMany),
     ],
 )
-async def test_what_makes_no_sense_is_refused_and_changes_nothing(desk, wrong, error):
+async def test_invalid_arguments_are_refused_and_change_nothing(desk, wrong, error):
     await desk.pool()
     before = desk.everything()
     with pytest.raises(error):
@@ -70,7 +70,7 @@ async def test_what_makes_no_sense_is_refused_and_changes_nothing(desk, wrong, e
     assert desk.everything() == before
 
 
-async def test_many_summonses_may_fail_at_once_and_words_may_be_long(desk):
+async def test_many_summonses_may_fail_at_once_with_long_messages(desk):
     await desk.pool()
     await complain(desk, n=100, words="w" * 300)
     assert told(desk)[:2] == ["100", "w" * 300]

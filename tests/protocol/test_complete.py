@@ -8,7 +8,7 @@ from sublet.protocol import keys, verbs
 DAY = 86_400_000
 
 
-async def test_a_result_is_accepted_and_the_job_is_over(desk):
+async def test_a_result_is_accepted_and_completes_the_job(desk):
     lease = await desk.running("a")
     assert await desk.complete(lease, b'{"y": 2}') == "completed"
     assert desk.state("a") == "completed"
@@ -17,7 +17,7 @@ async def test_a_result_is_accepted_and_the_job_is_over(desk):
     assert desk.events()[-1] == ("a", "completed", "completed")
 
 
-async def test_what_is_kept_is_what_is_worth_keeping(desk):
+async def test_a_completed_job_keeps_only_its_documented_fields(desk):
     await desk.submit("a", payload=b"x" * 5000)
     lease = await desk.take("a", worker="host-1")
     await desk.heartbeat(lease, progress=b"1")
@@ -37,13 +37,13 @@ async def test_what_is_kept_is_what_is_worth_keeping(desk):
     }
 
 
-async def test_the_payload_in_the_spec_is_let_go_too(desk):
+async def test_the_payload_is_removed_from_the_spec_too(desk):
     await desk.submit("a", payload=b'{"large": true}', rules="priority=3")
     await desk.complete(await desk.take("a"))
     assert desk.job("a")["spec"].endswith(" priority=3")
 
 
-async def test_the_story_and_the_orders_outlive_the_end(desk):
+async def test_attempts_and_operator_actions_survive_completion(desk):
     lease = await desk.running("a", rules="backoff=0:1:0")
     await desk.fail(lease, message="no luck")
     await desk.order("cancel", "a")
@@ -74,7 +74,7 @@ async def test_a_result_is_opaque_bytes(desk, result):
 # once
 
 
-async def test_the_same_completion_again_gets_the_same_answer_and_changes_nothing(desk):
+async def test_a_repeated_completion_gets_the_same_reply_and_changes_nothing(desk):
     lease = await desk.running("a")
     await desk.complete(lease, b"1")
     before = desk.everything()
@@ -91,7 +91,7 @@ async def test_one_job_twice_in_one_call_is_completed_once(desk):
     assert desk.counter("completed") == 1
 
 
-async def test_a_result_from_a_lease_given_to_another_is_refused(desk):
+async def test_a_result_is_refused_after_the_job_got_another_lease(desk):
     old = await desk.running("a")
     desk.elapse(30)
     new = await desk.take("a")
@@ -103,7 +103,7 @@ async def test_a_result_from_a_lease_given_to_another_is_refused(desk):
     assert desk.job("a")["result"] == "new"
 
 
-async def test_a_result_of_a_lease_that_went_back_to_the_queue_is_refused(desk):
+async def test_a_result_is_refused_after_the_job_was_requeued(desk):
     lease = await desk.running("a")
     desk.elapse(30)
     await desk.reap()
@@ -111,14 +111,14 @@ async def test_a_result_of_a_lease_that_went_back_to_the_queue_is_refused(desk):
     assert desk.state("a") == "queued"
 
 
-async def test_a_lease_that_ended_but_was_not_taken_back_still_counts(desk):
+async def test_an_expired_lease_that_was_not_taken_back_still_completes(desk):
     lease = await desk.running("a")
     desk.elapse(3000)
     assert await desk.complete(lease) == "completed"
 
 
 @pytest.mark.parametrize("verb", ["fail", "release"])
-async def test_what_was_ended_otherwise_cannot_be_completed(desk, verb):
+async def test_a_job_with_another_outcome_cannot_be_completed(desk, verb):
     lease = await desk.running("a")
     await getattr(desk, verb)(lease)
     before = desk.everything()
@@ -132,7 +132,7 @@ async def test_a_completion_of_an_unknown_job_is_not_found(desk):
     assert desk.state("nobody") is None
 
 
-async def test_a_token_opens_no_job_but_its_own(desk):
+async def test_a_token_is_valid_only_for_its_own_job(desk):
     lease = await desk.running("a")
     await desk.running("b")
     assert await desk.complete(lease._replace(id="b")) == "LEASE_LOST"
@@ -140,7 +140,7 @@ async def test_a_token_opens_no_job_but_its_own(desk):
     assert (desk.state("a"), desk.state("b")) == ("running", "running")
 
 
-async def test_many_leases_are_answered_one_by_one(desk):
+async def test_each_lease_of_a_call_has_its_own_reply(desk):
     await desk.submit("a", "b", "c")
     a, b, c = await desk.claim(3)
     await desk.fail(b)
@@ -155,7 +155,7 @@ async def test_many_leases_are_answered_one_by_one(desk):
     assert desk.events()[-1] == ("a c", "completed", "completed")
 
 
-async def test_a_completion_that_comes_first_wins_over_a_cancel(desk):
+async def test_a_completion_before_the_cancel_takes_effect_is_accepted(desk):
     lease = await desk.running("a")
     assert await desk.order("cancel", "a") == "requested"
     assert await desk.complete(lease) == "completed"
@@ -166,7 +166,7 @@ async def test_a_completion_that_comes_first_wins_over_a_cancel(desk):
 # maintenance by claims and completions
 
 
-async def test_each_completion_forgets_at_most_two_old_jobs(desk):
+async def test_each_completion_deletes_at_most_two_old_jobs(desk):
     await desk.submit(*(f"j{i}" for i in range(7)))
     *old, last = await desk.claim(7)
     await desk.run(verbs.complete(desk.base, [Completion(lease, b"1") for lease in old[:5]]))
@@ -202,7 +202,7 @@ async def test_the_first_and_the_last_five_attempts_are_kept(desk):
     assert numbers(desk) == [1, 2, 3, 4, 5, 10, 11, 12, 13, 14]
 
 
-async def test_a_store_settles_any_mix_in_one_go(store, raw, base):
+async def test_a_store_settles_mixed_outcomes_in_one_call(store, raw, base):
     await store.submit([Submission(i, "q", "t", "", b"{}") for i in "abc"])
     a, b, c = (await store.claim(worker="w", queues=["q"], n=3, lease=30)).leases
     answers = await store.settle([Release(c), Completion(a, b"1"), Completion(b._replace(token="1.x"), b"1")])
@@ -210,7 +210,7 @@ async def test_a_store_settles_any_mix_in_one_go(store, raw, base):
 
 
 @pytest.mark.real_server
-async def test_a_job_of_very_many_attempts_is_completed_at_once(desk):
+async def test_a_job_with_very_many_attempts_is_completed_quickly(desk):
     """A loop over all its attempts would exceed the client's deadline."""
     lease = await desk.running("a")
     stored = {"attempt": 200_000_000, "attempt:199999996": "kept", "attempt:199999995": "gone"}

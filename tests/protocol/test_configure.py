@@ -12,7 +12,7 @@ async def limit(desk, settings, queue="q", revision=None):
     return await desk.arrange("configure", queue, revision, settings)
 
 
-async def test_a_full_queue_refuses_in_words_and_stores_nothing(desk):
+async def test_a_full_queue_refuses_a_submit_and_stores_nothing(desk):
     await limit(desk, "jobs=2")
     await desk.submit("a", "b")
     before = desk.everything()
@@ -20,14 +20,14 @@ async def test_a_full_queue_refuses_in_words_and_stores_nothing(desk):
     assert desk.everything() == before
 
 
-async def test_a_batch_is_taken_in_as_far_as_there_is_room(desk):
+async def test_a_batch_is_accepted_up_to_the_limit(desk):
     await limit(desk, "jobs=2")
     answers = await desk.submit("a", "b", "c")
     assert [str(answer)[:10] for answer in answers] == ["Submitted(", "Submitted(", "QUEUE_FULL"]
     assert desk.members("queue:q") == ["a", "b"]
 
 
-async def test_bytes_are_those_of_the_payloads(desk):
+async def test_the_byte_limit_counts_payloads(desk):
     await limit(desk, "bytes=3000")
     assert (await desk.submit("a", payload=b"x" * 1000))[0].created
     assert (await desk.submit("b", payload=b"x" * 2000))[0].created
@@ -36,7 +36,7 @@ async def test_bytes_are_those_of_the_payloads(desk):
     assert desk.backlog() == (3, 3000)
 
 
-async def test_a_job_that_is_there_already_is_no_new_one(desk):
+async def test_an_existing_job_is_not_limited(desk):
     await limit(desk, "jobs=1")
     await desk.submit("a", rules="key=k")
     assert await desk.submit("a") == [("a", False)]
@@ -57,7 +57,7 @@ async def test_scheduled_and_running_jobs_count_and_finished_ones_do_not(desk):
 
 @pytest.mark.parametrize("size", [0, 1, 1024, 1025, 5000])
 @pytest.mark.parametrize("end", ["complete", "fail", "cancel", "discard"])
-async def test_however_a_job_ends_its_queue_has_room_again(desk, end, size):
+async def test_every_outcome_frees_capacity_in_the_queue(desk, end, size):
     await desk.submit("a", rules="tries=1", payload=b"x" * size)
     assert desk.backlog() == (1, size)
     if end == "cancel":
@@ -77,7 +77,7 @@ async def test_a_revived_job_counts_again_and_is_never_refused(desk):
     assert desk.backlog() == (0, 0)
 
 
-async def test_a_job_that_comes_back_is_never_refused(desk):
+async def test_a_requeued_job_is_never_refused(desk):
     lease = await desk.running("a")
     await desk.running("lost", lease=1)
     await limit(desk, "jobs=0")
@@ -87,7 +87,7 @@ async def test_a_job_that_comes_back_is_never_refused(desk):
     assert desk.backlog() == (2, 4)
 
 
-async def test_what_is_said_replaces_what_held(desk):
+async def test_new_settings_replace_the_old_ones(desk):
     assert await limit(desk, "jobs=1 bytes=10") == "jobs=1 bytes=10"
     assert await limit(desk, "  bytes=20 ") == "bytes=20"
     assert (await desk.submit("a", "b"))[1].created
@@ -95,7 +95,7 @@ async def test_what_is_said_replaces_what_held(desk):
     assert desk.raw.hget(f"{desk.base}:queues", "q") == "3 configure"
 
 
-async def test_the_same_order_again_is_answered_and_another_of_the_same_revision_is_refused(desk):
+async def test_a_repeated_configure_is_answered_and_a_different_one_at_that_revision_is_refused(desk):
     assert await limit(desk, "jobs=5", revision=0) == "jobs=5"
     before = desk.everything()
     assert await limit(desk, "jobs=5", revision=0) == "jobs=5"
@@ -128,13 +128,13 @@ WRONG = [
 
 
 @pytest.mark.parametrize("settings", WRONG)
-async def test_a_setting_that_cannot_be_is_refused_in_words(desk, settings):
+async def test_an_invalid_setting_is_refused_with_the_reason(desk, settings):
     with pytest.raises(Invalid, match=r"setting \S+: a queue takes jobs=N and bytes=N"):
         await limit(desk, settings)
     assert desk.everything() == {desk.base: {"layout": "1", "partitions": "1"}}
 
 
-async def test_a_name_that_cannot_be_is_refused(desk):
+async def test_an_invalid_name_is_refused(desk):
     with pytest.raises(Invalid, match=r"name a queue with 1 to 128 of .* or the partition with"):
         await limit(desk, "jobs=1", queue="no good")
     with pytest.raises(Invalid, match="setting jobs=1: "):
@@ -155,7 +155,7 @@ async def test_a_partition_may_keep_fewer_completed_jobs(desk):
 # for people
 
 
-async def test_a_client_raises_queue_full_and_says_what_to_do(store, raw):
+async def test_a_client_raises_queue_full_with_advice(store, raw):
     await store.follow(store.operations.configure("q", jobs=1))
     jobs = [Submission(f"0-{i}", "q", "t", "", b"{}") for i in range(2)]
     with pytest.raises(
@@ -166,7 +166,7 @@ async def test_a_client_raises_queue_full_and_says_what_to_do(store, raw):
     assert full.value.code == "QUEUE_FULL"
 
 
-async def test_a_client_changes_what_it_names_and_keeps_the_rest(store, raw):
+async def test_a_client_changes_only_the_named_settings(store, raw):
     operations = store.operations
     await store.follow(operations.configure("q", jobs=5, bytes=100))
     assert await store.follow(operations.configure("q", bytes=None)) == "jobs=5"
@@ -183,7 +183,7 @@ async def test_a_client_changes_what_it_names_and_keeps_the_rest(store, raw):
             await store.follow(operations.configure("q", **wrong))
 
 
-async def test_a_client_that_lost_a_race_looks_again(store, raw, monkeypatch):
+async def test_a_client_that_lost_a_race_reads_again(store, raw, monkeypatch):
     """Another client configures the queue between the read and the call."""
     run, base = store._transport.run, store.operations.bases[0]
     others = iter(["jobs=7"])
@@ -198,6 +198,6 @@ async def test_a_client_that_lost_a_race_looks_again(store, raw, monkeypatch):
     assert await store.follow(store.operations.configure("q", bytes=9)) == "jobs=7 bytes=9"
 
 
-async def test_the_partitions_settings_are_no_queue(store, raw):
+async def test_the_settings_of_a_partition_are_not_listed_as_a_queue(store, raw):
     await store.follow(store.operations.configure("*", completed=5))
     assert await store.follow(store.operations.queues()) == []

@@ -171,7 +171,7 @@ def test_every_script_is_a_verb_with_a_test_of_its_own():
     assert all(names & {path.name for path in (ROOT / "tests").rglob("test_*.py")} for names in named)
 
 
-def test_every_verb_has_a_function_of_its_name_and_every_sample_below_is_of_one():
+def test_every_verb_has_a_function_of_its_name_and_every_sample_a_verb():
     assert [
         name for name in NAMES if not any(callable(getattr(module, name, None)) for module in CALLS)
     ] == []
@@ -182,7 +182,7 @@ def test_every_verb_has_a_function_of_its_name_and_every_sample_below_is_of_one(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_header_has_the_form(name):
+def test_a_header_has_the_documented_form(name):
     lines = header(name).splitlines()
     assert re.fullmatch(rf"-- {name}: [^A-Z].*\.", lines[0])
     assert lines[1] == "--"
@@ -198,7 +198,7 @@ def test_a_header_has_the_form(name):
 
 
 @pytest.mark.parametrize("name", LIBRARIES)
-def test_a_library_says_what_it_is(name):
+def test_a_library_begins_with_its_name_and_purpose(name):
     assert re.match(rf"-- {name}: .+\n", source(name))
 
 
@@ -224,7 +224,7 @@ def test_a_script_reads_as_many_arguments_as_its_header_names(name):
         assert (int(loop[1]), int(loop[2] or 1)) == (len(ours.fixed) + 1, len(ours.repeated))
 
 
-def test_python_gives_single_arguments_by_the_headers_names():
+def test_python_takes_single_arguments_by_the_names_of_the_header():
     """`script("reap").call(base, read, limit=…)`: the keywords are the names in the header."""
     for call in (node for module in CALLS for node in ast.walk(ast.parse(inspect.getsource(module)))):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "call":
@@ -240,7 +240,7 @@ def test_python_gives_single_arguments_by_the_headers_names():
             assert None in given or given == set(script(name).fixed), name
 
 
-def test_a_missing_or_extra_argument_never_leaves_python():
+def test_a_missing_or_extra_argument_raises_before_it_is_sent():
     for wrong in ({}, {"limit": 1, "other": 2}):
         with pytest.raises(TypeError, match="prune takes"):
             script("prune").call("B", list, **wrong)
@@ -265,7 +265,7 @@ def test_every_refusal_that_a_script_can_answer_is_in_its_header(name):
     assert words == promised
 
 
-def test_every_refusal_has_its_error_and_every_error_its_refusal():
+def test_refusals_and_exception_classes_correspond():
     codes = {code for name in NAMES for code in script(name).codes}
     replies = {
         word
@@ -275,7 +275,7 @@ def test_every_refusal_has_its_error_and_every_error_its_refusal():
     assert (codes | replies) - WORDS == set(errors.REFUSALS) - {"OOM"}
 
 
-def test_errors_are_drawn_as_they_are():
+def test_the_drawn_tree_of_errors_is_correct():
     """The tree at the top of errors.py names each class with its code."""
     drawn = dict(re.findall(r"[├└]── (\w+) +([A-Z_]{3,}) ", errors.__doc__))
     assert drawn == {cls.__name__: code for code, cls in errors.REFUSALS.items()}
@@ -284,7 +284,7 @@ def test_errors_are_drawn_as_they_are():
 # the keys
 
 
-def test_every_key_is_spelled_alike_in_lua_and_in_python():
+def test_lua_and_python_spell_every_key_alike():
     spelled = set()
     for name in (*LIBRARIES, *NAMES):
         spelled |= set(re.findall(r"(?<!function )\bkey\(('[a-z:]+'(?: \.\.)?)", body(name)))
@@ -304,13 +304,13 @@ def test_the_structures_are_those_of_the_libraries():
     assert tuple(re.findall(r"(\w+) = 0", looked_at)) == keys.STRUCTURES
 
 
-def test_the_bounds_of_times_are_spelled_alike_in_lua_and_in_python():
+def test_lua_and_python_have_the_same_bounds_of_times():
     classes = re.findall(r"took <= (\d+) and (\d+)", functions()["observe"])
     assert all(bound == name for bound, name in classes)
     assert tuple(int(bound) for bound, _ in classes) == statistics.BOUNDS
 
 
-async def test_the_keys_of_a_whole_life_are_those_that_python_spells(desk):
+async def test_the_keys_used_in_a_jobs_life_are_spelled_by_python(desk):
     lease = await desk.running("a", rules="key=k", claim_id="C" * 22)
     await desk.submit("b", rules="delay=500")
     await desk.ask(worker="w")
@@ -338,7 +338,7 @@ async def test_the_keys_of_a_whole_life_are_those_that_python_spells(desk):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_client_runs_the_files_one_after_the_other(name):
+def test_the_client_sends_the_concatenated_files(name):
     """`cat lib/base.lua … <verb>.lua | sha1sum`, with the libraries of the header, is the SHA that the client sends."""
     text = b"".join(
         (LUA / part).read_bytes() for part in [*header_lines(name, "LIBS")[0].split(), f"{name}.lua"]
@@ -375,19 +375,19 @@ def test_luacheck_finds_nothing(name):
     "word",
     ["cjson", "cmsgpack", "struct.", "bit.", "math.random", "os.", "io.", "#!", "KEYS[2]", "pcall", "_G"],
 )
-def test_nothing_is_used_that_not_every_server_has_alike(word):
+def test_scripts_use_only_functions_common_to_all_servers(word):
     assert [
         name for name in (*LIBRARIES, *NAMES) if re.search(rf"(?<![\w.]){re.escape(word)}", body(name))
     ] == []
 
 
-def test_the_clock_is_read_once_and_keys_are_made_in_one_place():
+def test_the_clock_is_read_once_and_keys_are_built_in_one_place():
     texts = {name: body(name) for name in (*LIBRARIES, *NAMES)}
     assert sum(text.count("'TIME'") for text in texts.values()) == 1
     assert [name for name, text in texts.items() if "redis." in text or "KEYS" in text] == ["lib/base"]
 
 
-def test_no_global_is_made():
+def test_no_script_creates_a_global():
     for name in (*LIBRARIES, *NAMES):
         assert re.findall(r"^(?!local\b)\w+ *=", source(name), re.MULTILINE) == []
         assert re.findall(r"^function ", source(name), re.MULTILINE) == []

@@ -6,14 +6,14 @@ from sublet import Invalid, NotFound
 from sublet.errors import Changed
 
 
-async def test_a_worker_is_asked_to_go(desk):
+async def test_a_worker_is_asked_to_drain(desk):
     await desk.enlist("w")
     assert await desk.drain("w") == "drain"
     assert abs(int(desk.card("w")["drain"]) - desk.now()) < 5000
     assert await desk.enlist("w") == "drain"
 
 
-async def test_the_first_order_stands(desk):
+async def test_the_first_drain_request_is_kept(desk):
     await desk.enlist("w")
     await desk.drain("w")
     desk.elapse(60)
@@ -22,7 +22,7 @@ async def test_the_first_order_stands(desk):
     assert desk.everything() == before
 
 
-async def test_a_worker_that_is_not_there_is_not_found(desk):
+async def test_an_unknown_worker_is_not_found(desk):
     await desk.enlist("w")
     before = desk.everything()
     for name in ("nobody", "", "w "):
@@ -31,7 +31,7 @@ async def test_a_worker_that_is_not_there_is_not_found(desk):
     assert desk.everything() == before
 
 
-async def test_a_worker_that_was_started_anew_meanwhile_is_left_alone(desk):
+async def test_a_worker_that_was_restarted_meanwhile_is_not_drained(desk):
     await desk.enlist("w", "1")
     await desk.enlist("w", "2")
     before = desk.everything()
@@ -41,14 +41,14 @@ async def test_a_worker_that_was_started_anew_meanwhile_is_left_alone(desk):
     assert await desk.enlist("w", "2") == "work"
 
 
-async def test_one_worker_is_asked_and_no_other(desk):
+async def test_only_the_named_worker_is_drained(desk):
     await desk.enlist("w")
     await desk.enlist("other")
     await desk.drain("w")
     assert (await desk.enlist("other"), await desk.enlist("w")) == ("work", "drain")
 
 
-async def test_its_jobs_go_on(desk):
+async def test_the_jobs_of_a_draining_worker_continue(desk):
     lease = await desk.running("a", worker="w")
     await desk.enlist("w")
     await desk.drain("w")
@@ -56,7 +56,7 @@ async def test_its_jobs_go_on(desk):
     assert await desk.complete(lease) == "completed"
 
 
-async def test_a_plan_asks_the_worker_as_it_is_seen(desk, store):
+async def test_the_drain_operation_reads_the_workers_life_first(desk, store):
     operations = store.operations
     await desk.enlist("w", "7")
     assert await store.follow(operations.drain("w")) == "drain"

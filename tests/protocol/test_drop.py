@@ -44,7 +44,7 @@ def those_of(desk, *names):
     )
 
 
-async def test_the_mark_has_every_verb_refuse_and_can_be_set_again(desk, each_verb):
+async def test_the_drop_mark_makes_every_verb_refuse_and_can_be_set_again(desk, each_verb):
     lease = await desk.running("a")
     assert await desk.run(verbs.drop(desk.base, 1)) == "dropped"
     assert await desk.run(verbs.drop(desk.base, 1)) == "dropped"
@@ -58,7 +58,7 @@ async def test_the_mark_has_every_verb_refuse_and_can_be_set_again(desk, each_ve
     assert desk.everything() == before
 
 
-async def test_what_was_made_anew_since_is_not_marked(desk):
+async def test_a_namespace_created_again_is_not_marked(desk):
     await desk.submit("a")
     with pytest.raises(Changed, match="created again"):
         await desk.run(verbs.drop(desk.base, 2))
@@ -74,7 +74,7 @@ def lasting(desk):
     return [key for key in desk.raw.scan_iter(count=1000) if desk.raw.pttl(key) == -1]
 
 
-async def test_all_partitions_go_and_no_other_namespace(desk):
+async def test_all_partitions_of_only_the_named_namespace_are_deleted(desk):
     """Any number of namespaces with any names: a name may be a prefix of another, and contain colons and digits."""
     name = namespace(desk)
     others = [f"{name}2", f"{name}:0", f"{name}:0:1", f"{name}:", name[:-1], f"{name}.0", f"x{name}"]
@@ -121,7 +121,7 @@ async def test_an_invalid_name_is_refused_by_drop(desk, name):
             await follow(desk.run, plan)
 
 
-async def test_a_base_that_is_made_to_be_marked_has_the_number_of_the_others(desk):
+async def test_metadata_created_for_the_mark_has_the_partition_count_of_the_others(desk):
     """Otherwise a client with the right partition count would be refused if the drop were interrupted there."""
     first, second = bases = [keys.base(namespace(desk), partition) for partition in (0, 1)]
     for base in bases:
@@ -167,7 +167,7 @@ async def test_calls_during_a_drop_write_nothing(desk):
 
 
 @pytest.mark.parametrize("last", [False, True])
-async def test_who_was_held_up_deletes_nothing_of_a_namespace_that_was_made_anew(desk, last):
+async def test_a_delayed_drop_deletes_nothing_of_a_namespace_created_again(desk, last):
     """Before its first delete, or before its last, which deletes the mark: meanwhile another drop deletes all, and jobs are submitted."""
     name = namespace(desk)
     await several(desk, desk.base)
@@ -190,7 +190,7 @@ async def test_who_was_held_up_deletes_nothing_of_a_namespace_that_was_made_anew
     assert those_of(desk, name) == []
 
 
-async def test_a_partition_that_is_made_meanwhile_is_marked_before_its_keys_go(desk):
+async def test_a_partition_created_meanwhile_is_marked_before_its_keys_are_deleted(desk):
     name = namespace(desk)
     new = keys.base(name, 1)
     await several(desk, desk.base)
@@ -211,7 +211,7 @@ async def test_a_partition_that_is_made_meanwhile_is_marked_before_its_keys_go(d
     assert those_of(desk, name) == []
 
 
-async def test_keys_are_deleted_of_what_refuses_and_of_nothing_else(desk):
+async def test_only_keys_of_a_marked_namespace_are_deleted(desk):
     lease = await desk.running("a")
     job = keys.job(desk.base, "a")
     before = desk.everything()
@@ -232,7 +232,7 @@ async def test_keys_are_deleted_of_what_refuses_and_of_nothing_else(desk):
         await desk.run(verbs.drop(desk.base, 0, [desk.base]))
 
 
-async def test_a_base_of_a_wrong_type_goes_with_the_rest(desk):
+async def test_metadata_of_a_wrong_type_is_deleted_with_the_rest(desk):
     """No verb writes if the base is not a hash."""
     await several(desk, desk.base)
     desk.raw.delete(desk.base)
@@ -241,7 +241,7 @@ async def test_a_base_of_a_wrong_type_goes_with_the_rest(desk):
     assert those_of(desk, namespace(desk)) == []
 
 
-async def test_a_base_of_a_wrong_type_stops_no_mark_of_another(desk):
+async def test_metadata_of_a_wrong_type_does_not_prevent_other_marks(desk):
     """A partition that lost its base gets one to mark, with the other partitions' metadata; a base that is not a hash is ignored."""
     name = namespace(desk)
     first, second = bases = [keys.base(name, partition) for partition in (0, 1)]
@@ -261,14 +261,14 @@ async def test_a_base_of_a_wrong_type_stops_no_mark_of_another(desk):
 
 
 @pytest.mark.parametrize("spoiled", ["-5", "9" * 20, "many", "1.5", "inf"])
-async def test_a_number_of_jobs_that_is_none_is_no_reason_to_stop(desk, spoiled):
+async def test_an_invalid_job_count_does_not_stop_a_drop(desk, spoiled):
     await several(desk, desk.base)
     desk.raw.hset(desk.base, "submitted", spoiled)
     await follow(desk.run, drop(namespace(desk)))
     assert those_of(desk, namespace(desk)) == []
 
 
-async def test_in_a_cluster_a_base_says_how_many_partitions_there_are(desk):
+async def test_in_a_cluster_the_partition_count_is_read_from_the_metadata(desk):
     """So no partition is left behind if this process is configured with fewer. The mark of the first one is deleted last."""
     name = namespace(desk)
     for partition in (0, 70):
@@ -288,7 +288,7 @@ async def test_in_a_cluster_a_base_says_how_many_partitions_there_are(desk):
     assert those_of(desk, name) == []
 
 
-async def test_what_is_no_partitions_number_is_another_ones_key(desk):
+async def test_keys_without_a_valid_partition_number_are_kept(desk):
     name = namespace(desk)
     theirs = [f"{{{name}:{number}}}:x" for number in ("9" * 4301, "007", "00", "1000000")]
     for key in theirs:
@@ -301,7 +301,7 @@ async def test_what_is_no_partitions_number_is_another_ones_key(desk):
 
 
 @pytest.mark.parametrize("after", range(1, 11))
-async def test_who_is_interrupted_leaves_a_namespace_that_refuses_and_can_be_dropped(desk, after):
+async def test_an_interrupted_drop_leaves_a_namespace_that_refuses_and_can_be_dropped(desk, after):
     name = namespace(desk)
     for partition in (0, 1):
         await several(desk, keys.base(name, partition))
@@ -330,7 +330,7 @@ async def test_who_is_interrupted_leaves_a_namespace_that_refuses_and_can_be_dro
     assert those_of(desk, name) == []
 
 
-async def test_a_namespace_of_another_version_is_left_alone(desk):
+async def test_a_namespace_of_another_version_is_not_dropped(desk):
     await desk.submit("a")
     desk.raw.hset(desk.base, "layout", "0")
     before = desk.everything()
@@ -340,7 +340,7 @@ async def test_a_namespace_of_another_version_is_left_alone(desk):
 
 
 @pytest.mark.real_server
-async def test_a_full_server_is_where_one_drops(desk, place):
+async def test_a_drop_works_on_a_full_server(desk, place):
     if place.is_given:
         pytest.skip("SUBLET_TEST_REDIS_URL is somebody's server: its memory limit is not ours to set")
     await several(desk, desk.base)
@@ -354,7 +354,7 @@ async def test_a_full_server_is_where_one_drops(desk, place):
     assert those_of(desk, namespace(desk)) == []
 
 
-async def test_in_a_cluster_partitions_are_looked_for_one_by_one(desk):
+async def test_in_a_cluster_each_partition_is_read_by_its_own_call(desk):
     """No node has all keys: each call names its partition, so that it is routed to the right node."""
     name = namespace(desk)
     for partition in (0, 1, 3, 12):
@@ -403,7 +403,7 @@ def name(shell):
     return shell.env["SUBLET_NAMESPACE"]
 
 
-def test_the_command_says_what_went(shell, name):
+def test_the_command_prints_the_deleted_counts(shell, name):
     done = shell.run("drop", name, "--yes", SUBLET_NAMESPACE="another")
     assert done.returncode == 0, done.stderr
     assert f"{name}: 1 scheduled, 1 queued; " in done.stderr
@@ -415,7 +415,7 @@ def test_the_command_says_what_went(shell, name):
     assert f"there is no namespace {name}: nothing was deleted" in again.stderr
 
 
-def test_the_command_finds_all_partitions_whatever_it_was_told(shell, own):
+def test_the_command_finds_all_partitions_with_any_configured_count(shell, own):
     """This holds also after an interrupted drop, and if a base is not a hash."""
     name = f"{shell.env['SUBLET_NAMESPACE']}x"
     for queue in "abcdefgh":
@@ -430,7 +430,7 @@ def test_the_command_finds_all_partitions_whatever_it_was_told(shell, own):
     assert list(own.scan_iter(f"{{{name}:*", 1000)) == []
 
 
-def test_the_command_answers_programs(shell, name):
+def test_the_command_has_json_output(shell, name):
     done = shell.run("drop", name, "--yes", "--json")
     said = json.loads(done.stdout)
     assert (said["namespace"], said["partitions"], said["jobs"]["queued"]) == (name, 1, 1)
@@ -465,7 +465,7 @@ def answer(shell, name, words):
 
 
 @pytest.mark.parametrize("words", ["yes\n", "\n", "another\n", "\x04"])
-def test_on_a_terminal_it_asks_for_the_name(shell, name, words):
+def test_on_a_terminal_the_command_asks_for_the_name(shell, name, words):
     code, shown = answer(shell, name, words)
     assert code == 1
     assert "nothing was deleted" in shown
@@ -478,7 +478,7 @@ def test_typing_the_name_confirms_a_drop(shell, name):
     assert f"dropped {name}" in shown
 
 
-def test_live_workers_are_not_dropped_over_unless_by_force(shell, name):
+def test_a_namespace_with_live_workers_is_dropped_only_with_force(shell, name):
     worker = shell.start("work", "tasks:app", "--name", "here")
     try:
         until(lambda: shell.json("workers") or worker.poll() is not None, "a worker")

@@ -9,7 +9,7 @@ from sublet.protocol import keys, verbs
 DAY = 86_400
 
 
-async def test_a_worker_that_enlists_is_on_the_register(desk):
+async def test_an_enlisted_worker_is_registered(desk):
     assert await desk.enlist("w", "life-1", worker_id="pod-3", about=b'{"pid": 7}') == "work"
     card = desk.card("w")
     assert (card["life"], card["worker_id"], card["about"]) == ("life-1", "pod-3", '{"pid": 7}')
@@ -18,7 +18,7 @@ async def test_a_worker_that_enlists_is_on_the_register(desk):
     assert desk.score("workers", "w") == int(card["enlisted_at"])
 
 
-async def test_a_sign_of_life_is_seen_and_says_what_is_new(desk):
+async def test_a_heartbeat_renews_and_updates_the_registration(desk):
     await desk.enlist("w")
     await desk.enlist("later")
     desk.elapse(60)
@@ -29,7 +29,7 @@ async def test_a_sign_of_life_is_seen_and_says_what_is_new(desk):
     assert desk.now() - desk.score("workers", "later") >= 60_000
 
 
-async def test_a_sign_of_life_makes_half_a_card_whole(desk):
+async def test_a_heartbeat_completes_a_partial_registration(desk):
     """The remains of a call that was denied half-way: a repeat by the same life sets the moment."""
     await desk.enlist("w")
     desk.raw.hdel(keys.worker(desk.base, "w"), "enlisted_at", "worker_id")
@@ -38,13 +38,13 @@ async def test_a_sign_of_life_makes_half_a_card_whole(desk):
     assert set(desk.card("w")) == {"life", "worker_id", "about", "enlisted_at"}
 
 
-async def test_a_worker_that_was_asked_to_go_hears_it_with_every_sign_of_life(desk):
+async def test_every_heartbeat_of_a_draining_worker_is_answered_drain(desk):
     await desk.enlist("w")
     await desk.drain("w")
     assert [await desk.enlist("w"), await desk.enlist("w")] == ["drain", "drain"]
 
 
-async def test_a_new_life_under_an_old_name_begins_anew(desk):
+async def test_a_new_life_under_an_old_name_replaces_the_registration(desk):
     await desk.enlist("w", "1", worker_id="p")
     await desk.drain("w", "1")
     desk.elapse(60)
@@ -54,7 +54,7 @@ async def test_a_new_life_under_an_old_name_begins_anew(desk):
     assert abs(int(card["enlisted_at"]) - desk.now()) < 5000
 
 
-async def test_a_worker_that_is_not_heard_of_for_a_day_is_struck_off_by_whoever_comes(desk):
+async def test_a_worker_silent_for_a_day_is_removed_by_any_enlist(desk):
     for name in ("one", "two"):
         await desk.enlist(name)
     desk.elapse(DAY - 60)
@@ -66,7 +66,7 @@ async def test_a_worker_that_is_not_heard_of_for_a_day_is_struck_off_by_whoever_
     assert (desk.card("one"), desk.card("two")) == ({}, {})
 
 
-async def test_a_worker_that_comes_back_after_more_than_a_day_is_not_struck_off_by_itself(desk):
+async def test_a_worker_returning_after_a_day_does_not_remove_itself(desk):
     await desk.enlist("w")
     await desk.drain("w")
     desk.elapse(2 * DAY)
@@ -75,7 +75,7 @@ async def test_a_worker_that_comes_back_after_more_than_a_day_is_not_struck_off_
     assert (desk.enlisted(), desk.card("w")["enlisted_at"]) == (["w"], since)
 
 
-async def test_a_call_strikes_off_ten_at_most(desk):
+async def test_a_call_removes_at_most_ten_registrations(desk):
     for n in range(25):
         await desk.enlist(f"old-{n:02}")
     desk.elapse(DAY + 1)
@@ -94,7 +94,7 @@ async def test_a_call_strikes_off_ten_at_most(desk):
         {"worker_id": "x" * 129}, {"about": b"x" * 4097},
     ],
 )  # fmt: skip
-async def test_what_is_not_as_it_must_be_is_refused_and_leaves_no_trace(desk, wrong):
+async def test_invalid_arguments_are_refused_and_leave_no_trace(desk, wrong):
     card = Card("w", "1", "p", b"{}")._replace(**wrong)
     before = desk.everything()
     with pytest.raises(Invalid, match=r"use names of 1 to 128 .* `about` may have 4096 bytes"):
@@ -102,7 +102,7 @@ async def test_what_is_not_as_it_must_be_is_refused_and_leaves_no_trace(desk, wr
     assert desk.everything() == before
 
 
-async def test_names_and_words_may_be_as_long_as_is_said(desk):
+async def test_names_and_texts_may_have_their_documented_lengths(desk):
     long = "x" * 128
     assert await desk.enlist(long, long, worker_id=long, about=b"x" * 4096) == "work"
 
@@ -115,19 +115,19 @@ async def test_enlisting_touches_no_job(desk):
     assert {key: value for key, value in desk.everything().items() if ":worker" not in key} == before
 
 
-async def test_a_worker_of_no_pool_is_on_no_crew(desk):
+async def test_a_worker_without_a_pool_joins_no_crew(desk):
     await desk.pool()
     await desk.enlist("w")
     assert not desk.raw.exists(keys.crew(desk.base, "p"))
     assert "pool" not in desk.card("w")
 
 
-async def test_a_worker_of_a_pool_that_is_not_there_works_on_without_a_crew(desk):
+async def test_a_worker_of_a_missing_pool_works_without_a_crew(desk):
     assert await desk.join("w") == "work"
     assert not desk.raw.exists(keys.crew(desk.base, "p"))
 
 
-async def test_a_crew_forgets_who_was_not_heard_of_for_a_day(desk):
+async def test_a_crew_removes_workers_silent_for_a_day(desk):
     await desk.pool()
     await desk.join("old")
     desk.elapse(86_401)
@@ -135,13 +135,13 @@ async def test_a_crew_forgets_who_was_not_heard_of_for_a_day(desk):
     assert desk.raw.zrange(keys.crew(desk.base, "p"), 0, -1) == ["new"]
 
 
-async def test_a_summons_without_a_pool_makes_no_sense(desk):
+async def test_a_summons_without_a_pool_is_refused(desk):
     with pytest.raises(Invalid):
         await desk.join("w", "s" * 22 + ".1", pool="")
     assert desk.enlisted() == []
 
 
-async def test_a_worker_counts_only_where_it_serves_all_of_its_pools_queues(desk):
+async def test_a_worker_joins_the_crew_only_if_it_serves_all_queues_of_the_pool(desk):
     await desk.pool("p", 0, "queues=a,b.c invoker=none")
     said = {"all": '"b.c", "a", "z"', "some": '"a"', "other": '"bxc", "a"', "none": ""}
     for worker, names in said.items():

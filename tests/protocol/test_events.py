@@ -124,7 +124,7 @@ async def to_the_end(stream, reader):
 # pages
 
 
-async def test_a_page_tells_what_moved_when_where_and_why(store, page):
+async def test_a_page_lists_the_jobs_time_state_and_code_of_each_event(store, page):
     await submit(store, "a", "b")
     before = datetime.now().astimezone()
     await store.claim(worker="w1", queues=["q"], n=2, lease=30)
@@ -138,7 +138,7 @@ async def test_a_page_tells_what_moved_when_where_and_why(store, page):
     assert not found.missed
 
 
-async def test_without_an_id_it_begins_now(store, page):
+async def test_without_an_id_a_page_begins_now(store, page):
     await submit(store, "a")
     begin = await page()
     assert begin.events == []
@@ -166,7 +166,7 @@ async def test_a_page_waits_for_the_first_event(store, page):
     assert (await page(wait=0.05)).events == []
 
 
-async def test_a_page_may_be_of_one_job_or_one_state(store, page, monkeypatch):
+async def test_a_page_can_be_filtered_by_job_or_state(store, page, monkeypatch):
     monkeypatch.setattr(module, "PAGE", 4)
     await one_by_one(store, 10)
     await store.claim(worker="w", queues=["q"], n=1, lease=30)
@@ -185,7 +185,7 @@ async def test_a_page_may_be_of_one_job_or_one_state(store, page, monkeypatch):
     assert [e.jobs for e in (await waiting).events] == [["0-1"]]
 
 
-async def test_a_page_says_what_is_no_longer_kept(store, page, raw, base):
+async def test_a_page_reports_trimmed_events(store, page, raw, base):
     await one_by_one(store, 6)
     first = (await page(after="0")).events[0].id
     raw.xtrim(keys.events(base), maxlen=2, approximate=False)
@@ -197,7 +197,7 @@ async def test_a_page_says_what_is_no_longer_kept(store, page, raw, base):
 
 
 @pytest.mark.parametrize("bad", ["x", "1-1\r\nid: 2", "1-1,1-1", "18446744073709551616-0", "-"])
-async def test_an_id_that_cannot_be_is_refused_with_its_place(ask, bad):
+async def test_an_invalid_id_is_refused_with_its_position(ask, bad):
     for headers, where in (({}, ["query", "after"]), ({"last-event-id": bad}, ["header", "last-event-id"])):
         with pytest.raises(Problem) as refused:
             await ask(headers, after=bad)
@@ -209,7 +209,7 @@ async def test_an_id_that_cannot_be_is_refused_with_its_place(ask, bad):
     "bad",
     [{"limit": 0}, {"limit": 501}, {"wait": 21}, {"state": "lost"}, {"job": "a b"}, {"after": "1" * 5000}],
 )
-def test_a_wish_that_cannot_be_is_refused(bad):
+def test_an_invalid_query_is_refused(bad):
     with pytest.raises(ValueError, match=next(iter(bad))):
         EventsQuery.model_validate(bad)
 
@@ -217,7 +217,7 @@ def test_a_wish_that_cannot_be_is_refused(bad):
 # streams
 
 
-async def test_a_stream_tells_old_and_new_events_and_where_it_is(store, listen):
+async def test_a_stream_sends_old_and_new_events_with_their_ids(store, listen):
     ids, reader = await one_by_one(store, 3), Reader()
     stream = await listen(after="0")
     await take(stream, reader, 3)
@@ -231,7 +231,7 @@ async def test_a_stream_tells_old_and_new_events_and_where_it_is(store, listen):
     await stream.aclose()
 
 
-async def test_a_stream_goes_on_where_the_last_one_broke(store, listen, page):
+async def test_a_stream_resumes_where_the_last_one_broke(store, listen, page):
     """A stream resumes after any event, and the header wins over the query, which a browser sends unchanged."""
     ids, reader = await one_by_one(store, 5), Reader()
     for i in range(5):
@@ -258,7 +258,7 @@ async def test_a_stream_that_breaks_before_its_first_event_misses_nothing(store,
     assert reader.jobs == ids
 
 
-async def test_a_stream_says_what_is_no_longer_kept_and_goes_on(store, listen, raw, base):
+async def test_a_stream_reports_trimmed_events_and_continues(store, listen, raw, base):
     await one_by_one(store, 6)
     reader = Reader()
     await take(await listen(after="0"), reader, 6)
@@ -276,7 +276,7 @@ async def test_a_stream_says_what_is_no_longer_kept_and_goes_on(store, listen, r
     assert (ahead.events[0][1], ahead.last_id) == ("missed", late.last_id)
 
 
-async def test_a_silent_stream_shows_that_it_lives_and_how_far_it_is(store, listen, page, monkeypatch):
+async def test_an_idle_stream_sends_keepalives_with_its_position(store, listen, page, monkeypatch):
     monkeypatch.setattr(module, "KEEP_ALIVE", 0.05)
     reader = Reader()
     stream = await listen(after="0", state="dead")
@@ -289,7 +289,7 @@ async def test_a_silent_stream_shows_that_it_lives_and_how_far_it_is(store, list
     assert reader.events == []
 
 
-async def test_a_stream_ends_after_some_minutes_and_tells_where(store, listen, page, monkeypatch):
+async def test_a_stream_ends_after_some_minutes_with_its_position(store, listen, page, monkeypatch):
     monkeypatch.setattr(module, "STREAM_SECONDS", 0.05)
     reader = Reader()
     stream = await listen(after="0", job="0-none")
@@ -309,7 +309,7 @@ async def test_streams_and_pages_end_when_the_server_stops(store, listen, page):
     await to_the_end(await listen(), reader)
 
 
-async def test_a_process_has_room_for_so_many_streams(store, listen, ask, monkeypatch):
+async def test_the_number_of_streams_of_a_process_is_limited(store, listen, ask, monkeypatch):
     monkeypatch.setattr(module, "STREAMS_MAX", 2)
     first = await listen()
     second = await listen()
@@ -327,7 +327,7 @@ async def test_a_process_has_room_for_so_many_streams(store, listen, ask, monkey
     assert await listen()
 
 
-async def test_listeners_who_come_by_the_same_place_share_one_page(store, listen, monkeypatch):
+async def test_subscribers_at_the_same_position_share_one_page(store, listen, monkeypatch):
     """Each event is read and encoded once, though each subscriber has its own pace; old events are not sent."""
     monkeypatch.setattr(module, "STREAM_PAGE", 4)
     monkeypatch.setattr(tails, "KEPT_SECONDS", SECONDS)
@@ -351,7 +351,7 @@ async def test_listeners_who_come_by_the_same_place_share_one_page(store, listen
             await asyncio.sleep(0.02)
 
 
-async def test_many_listeners_leave_room_for_others(store, listen, monkeypatch):
+async def test_many_subscribers_do_not_block_other_tasks(store, listen, monkeypatch):
     """After sending to a few subscribers, other tasks get a turn."""
     streams = [await listen() for _ in range(40)]
     for stream in streams:
@@ -395,7 +395,7 @@ async def test_a_stream_outlives_an_outage(store, listen, monkeypatch):
     await stream.aclose()
 
 
-async def test_a_stream_is_not_begun_where_redis_is_away(monkeypatch):
+async def test_a_stream_is_refused_without_redis(monkeypatch):
     store = Store(Settings("redis://127.0.0.1:1", timeout=0.2))
     request = Request("GET", "/events", headers={"accept": "text/event-stream"})
     with pytest.raises(Unavailable):
@@ -410,7 +410,7 @@ TEXT = st.text(max_size=40)
     moves=st.lists(st.tuples(st.lists(TEXT, max_size=3), st.sampled_from(State), TEXT), max_size=3),
     missed=st.booleans(),
 )
-def test_no_word_can_break_the_frame_of_a_stream(moves, missed):
+def test_no_text_can_break_the_frame_of_a_stream(moves, missed):
     """Even events that no Sublet script would write are passed on unchanged."""
     told = [
         JobEvent(f"1-{i}", 1_700_000_000_000, tuple(jobs), state, code)
@@ -426,7 +426,7 @@ def test_no_word_can_break_the_frame_of_a_stream(moves, missed):
     assert found == [(move.id, move.state.value, move.jobs, move.code) for move in told]
 
 
-async def test_words_of_a_stranger_do_not_reach_a_stream(store, listen, raw, base):
+async def test_malformed_events_are_not_streamed(store, listen, raw, base):
     evil = {"jobs": "0-a", "state": "queued\r\n\r\nevent: dead\r\ndata: {}", "code": "x"}
     raw.xadd(keys.events(base), evil)
     raw.xadd(keys.events(base), evil | {"state": "queued", "code": "x\r\n\r\nid: 7\r\ndata: {}\r\n\r\n"})
@@ -436,7 +436,7 @@ async def test_words_of_a_stranger_do_not_reach_a_stream(store, listen, raw, bas
     assert reader.jobs == ["0-a", "0-b"]
 
 
-async def test_an_id_beyond_all_calendars_stops_no_reader(store, page, raw, base):
+async def test_an_id_beyond_the_last_date_stops_no_reader(store, page, raw, base):
     """Another program wrote it; Redis counts upwards from it."""
     await submit(store, "a")
     raw.xadd(keys.events(base), {"jobs": "0-b", "state": "queued", "code": "x"}, id=f"{2**64 - 2}-7")

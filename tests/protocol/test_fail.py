@@ -31,7 +31,7 @@ async def test_a_failed_attempt_is_tried_again_after_a_backoff(desk):
     assert (await desk.take("a")).attempt == 2
 
 
-async def test_the_story_says_what_happened(desk):
+async def test_the_attempt_record_contains_the_failure(desk):
     lease = await desk.running("a", worker="host-1")
     claimed_at = desk.job("a")["claimed_at"]
     await desk.fail(lease, "ValueError", "no such file", "Traceback …\n  line 2")
@@ -40,7 +40,7 @@ async def test_the_story_says_what_happened(desk):
     assert (message, detail) == ("no such file", "Traceback …\n  line 2")
 
 
-async def test_nothing_of_a_lease_is_left_but_the_proof_of_it(desk):
+async def test_a_failed_attempt_keeps_only_the_token_of_its_lease(desk):
     lease = await desk.running("a")
     await desk.heartbeat(lease, progress=b"1")
     answer = await desk.fail(lease)
@@ -49,7 +49,7 @@ async def test_nothing_of_a_lease_is_left_but_the_proof_of_it(desk):
     assert job["ended"] == f"fail {answer}"
 
 
-async def test_a_next_try_wakes_a_worker_only_if_it_is_the_next_thing_due(desk):
+async def test_a_retry_wakes_a_worker_only_if_it_is_due_first(desk):
     await desk.submit("a", "b", rules="backoff=60000:1:60000")
     await desk.submit("c")
     leases = await desk.claim(3)
@@ -74,14 +74,14 @@ async def test_the_backoff_doubles_from_1_s_and_half_of_it_is_jitter(desk):
         desk.elapse(300)
 
 
-async def test_a_backoff_of_ones_own(desk):
+async def test_a_job_may_set_its_backoff(desk):
     await desk.submit("a", rules="tries=5 backoff=2000:2.5:9000")
     for n, full in ((1, 2000), (2, 5000), (3, 9000), (4, 9000)):
         assert full / 2 <= await delay_after(desk, "a", n) <= full
         desk.elapse(9)
 
 
-async def test_jobs_that_failed_together_do_not_come_back_together(desk):
+async def test_jobs_that_failed_together_are_retried_at_different_moments(desk):
     await desk.submit(*(f"j{i:03}" for i in range(50)))
     leases = await desk.claim(50)
     answers = await desk.run(verbs.fail(desk.base, [Failure(lease, "Boom") for lease in leases]))
@@ -90,7 +90,7 @@ async def test_jobs_that_failed_together_do_not_come_back_together(desk):
     assert max(moments) - min(moments) > 350
 
 
-async def test_a_backoff_of_nothing_is_nothing_whatever_the_try(desk):
+async def test_a_zero_backoff_stays_zero_at_any_try(desk):
     await desk.submit("a", rules="tries=3000 backoff=0:2:0")
     for left in ("2000", "1000"):
         desk.raw.hset(keys.job(desk.base, "a"), "tries_left", left)
@@ -99,7 +99,7 @@ async def test_a_backoff_of_nothing_is_nothing_whatever_the_try(desk):
         assert desk.state("a") == "scheduled"
 
 
-async def test_a_backoff_never_passes_its_cap_whatever_the_try(desk):
+async def test_a_backoff_never_exceeds_its_cap_at_any_try(desk):
     await desk.submit("a", rules="tries=30000 backoff=1000:1000:5000")
     desk.raw.hset(keys.job(desk.base, "a"), "tries_left", "1000")
     assert 2500 <= await delay_after(desk, "a", 1) <= 5000
@@ -121,7 +121,7 @@ async def test_when_the_tries_are_spent_the_job_is_dead(desk):
     assert await desk.claim() == []
 
 
-async def test_a_job_with_one_try_dies_of_its_first_failure(desk):
+async def test_a_job_with_one_try_is_dead_after_its_first_failure(desk):
     assert await desk.fail(await desk.running("a", rules="tries=1")) == "dead"
 
 
@@ -130,13 +130,13 @@ async def test_a_dead_job_is_kept_for_its_retention_if_that_is_longer(desk):
     assert desk.score("dead", "a") - int(desk.job("a")["finished_at"]) == 2 * FORTNIGHT
 
 
-async def test_a_failure_that_is_not_to_be_tried_again_buries_the_job(desk):
+async def test_a_final_failure_makes_the_job_dead(desk):
     assert await desk.fail(await desk.running("a"), "Discard", again=False) == "dead"
     assert desk.state("a") == "dead"
     assert desk.job("a")["tries_left"] == "0"
 
 
-async def test_a_failure_of_a_job_that_was_called_off_ends_it(desk):
+async def test_a_failure_of_a_cancelled_job_ends_it(desk):
     lease = await desk.running("a")
     await desk.order("cancel", "a")
     assert await desk.fail(lease, "cancelled") == "cancelled"
@@ -153,7 +153,7 @@ async def test_message_and_detail_are_cut_to_1_and_4_kib(desk):
     assert (message, detail) == ("é" * 512, "x" * 4096)
 
 
-async def test_a_script_cuts_what_a_foreign_client_did_not(desk):
+async def test_a_script_cuts_long_messages_of_other_clients(desk):
     call = verbs.fail(desk.base, [Failure(await desk.running("a"), "Boom", "M", "D")])
     args = ["m" * 2000 if arg == b"M" else "d" * 9000 if arg == b"D" else arg for arg in call.commands[0]]
     desk.raw.execute_command("EVAL", call.text, *args[2:])
@@ -176,7 +176,7 @@ async def test_a_message_of_several_lines_stays_one_message(desk, store):
 # once
 
 
-async def test_the_same_failure_again_gets_the_same_answer_and_changes_nothing(desk):
+async def test_a_repeated_failure_gets_the_same_reply_and_changes_nothing(desk):
     lease = await desk.running("a")
     answer = await desk.fail(lease, "Boom")
     before = desk.everything()
@@ -201,7 +201,7 @@ async def test_a_failure_is_still_remembered_when_the_job_is_due_again(desk):
     assert desk.state("a") == "queued"
 
 
-async def test_a_failure_sent_again_after_the_job_moved_on_is_refused(desk):
+async def test_a_failure_repeated_after_a_later_change_is_refused(desk):
     old = await desk.running("a", rules="backoff=0:1:0")
     await desk.fail(old)
     await desk.take("a")
@@ -211,7 +211,7 @@ async def test_a_failure_sent_again_after_the_job_moved_on_is_refused(desk):
 
 
 @pytest.mark.parametrize("verb", ["complete", "release"])
-async def test_what_was_ended_otherwise_cannot_fail(desk, verb):
+async def test_a_job_with_another_outcome_cannot_fail(desk, verb):
     lease = await desk.running("a")
     await getattr(desk, verb)(lease)
     before = desk.everything()
@@ -219,7 +219,7 @@ async def test_what_was_ended_otherwise_cannot_fail(desk, verb):
     assert desk.everything() == before
 
 
-async def test_a_failure_of_a_lease_given_to_another_is_refused(desk):
+async def test_a_failure_is_refused_after_the_job_got_another_lease(desk):
     old = await desk.running("a")
     desk.elapse(30)
     await desk.take("a")
@@ -228,7 +228,7 @@ async def test_a_failure_of_a_lease_given_to_another_is_refused(desk):
     assert desk.everything() == before
 
 
-async def test_a_lease_that_ended_but_was_not_taken_back_may_still_fail(desk):
+async def test_an_expired_lease_that_was_not_taken_back_may_still_fail(desk):
     lease = await desk.running("a")
     desk.elapse(3000)
     assert (await desk.fail(lease, "Boom")).startswith("scheduled")
@@ -241,7 +241,7 @@ async def test_a_failure_of_an_unknown_job_is_not_found(desk):
     assert desk.state("nobody") is None
 
 
-async def test_many_leases_are_answered_one_by_one(desk):
+async def test_each_lease_of_a_call_has_its_own_reply(desk):
     await desk.submit("a", "b", "c", "d")
     a, b, c, d = await desk.claim(4)
     await desk.complete(b)

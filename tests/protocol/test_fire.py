@@ -33,7 +33,7 @@ async def fired_once(desk, **what):
 # an occurrence's job
 
 
-async def test_an_occurrence_has_a_job_that_is_made_of_schedule_and_occurrence(desk):
+async def test_the_job_of_an_occurrence_has_the_fields_of_its_schedule(desk):
     await desk.put(rules="tries=2 priority=5", payload=b'{"a":1}')
     assert await desk.fire(PICK, 1000, then=2000) == "fired 1"
     spec = desk.job("0-s:1000")["spec"].split("\n")
@@ -58,7 +58,7 @@ async def test_a_large_payload_is_a_field_of_its_own(desk):
     assert (await desk.take("0-s:1000")).payload == b"x" * 2000
 
 
-async def test_a_schedule_tells_what_it_has_done_and_goes_on_to_its_next_occurrence(desk):
+async def test_a_schedule_records_its_firings_and_its_next_occurrence(desk):
     await desk.put()
     assert await desk.fire(PICK, 1000, 2000, 3000, missed=4, then=5000, due=6000, by="worker-1") == "fired 3"
     told = desk.schedule()
@@ -73,7 +73,7 @@ async def test_a_schedule_tells_what_it_has_done_and_goes_on_to_its_next_occurre
     assert desk.members("queue:q") == ["0-s:1000", "0-s:2000", "0-s:3000"]
 
 
-async def test_occurrences_may_be_left_out_altogether(desk):
+async def test_a_fire_may_skip_all_occurrences(desk):
     await desk.put()
     assert await desk.fire(PICK, missed=7, then=9000) == "fired 0"
     assert (desk.schedule()["missed"], desk.schedule()["occurrence"], desk.members("queue:q")) == (
@@ -83,7 +83,7 @@ async def test_occurrences_may_be_left_out_altogether(desk):
     )
 
 
-async def test_after_its_last_occurrence_a_schedule_never_comes_again(desk):
+async def test_a_schedule_is_not_due_after_its_last_occurrence(desk):
     await desk.put()
     assert await desk.fire(PICK, 1000) == "fired 1"
     assert desk.schedule()["occurrence"] == ""
@@ -92,7 +92,7 @@ async def test_after_its_last_occurrence_a_schedule_never_comes_again(desk):
     assert (await desk.pick()).picks == []
 
 
-async def test_the_ids_of_another_partition_say_so(desk):
+async def test_ids_contain_the_number_of_their_partition(desk):
     there = elsewhere(desk)
     await there.run(verbs.init(there.base))
     await there.put()
@@ -100,7 +100,7 @@ async def test_the_ids_of_another_partition_say_so(desk):
     assert there.members("queue:q") == ["1-s:1000"]
 
 
-async def test_a_job_that_is_there_already_is_the_occurrences(desk):
+async def test_an_existing_job_with_the_occurrences_id_is_its_job(desk):
     await desk.put()
     assert await desk.fire(PICK, 1000, then=2000) == "fired 1"
     desk.raw.hset(
@@ -112,7 +112,7 @@ async def test_a_job_that_is_there_already_is_the_occurrences(desk):
 
 
 @pytest.mark.parametrize("rules", ["", "at=1000", "at=1000 schedule=s2", "at=2000 schedule=s"])
-async def test_a_job_of_another_that_has_the_occurrences_id_takes_nothing_from_the_occurrence(desk, rules):
+async def test_an_unrelated_job_with_the_occurrences_id_does_not_replace_its_job(desk, rules):
     await desk.submit("0-s:1000", queue="void", rules=rules)
     await desk.put()
     for _ in range(2):
@@ -124,7 +124,7 @@ async def test_a_job_of_another_that_has_the_occurrences_id_takes_nothing_from_t
         )  # as if the reply was lost
 
 
-async def test_where_others_have_all_the_ids_of_an_occurrence_it_says_so(desk):
+async def test_an_occurrence_whose_ids_are_all_taken_is_reported(desk):
     for other in ("", *(f".{i}" for i in range(1, 100))):
         desk.raw.hset(keys.job(desk.base, f"0-s{other}:1000"), "spec", "q t 1")
     await desk.put()
@@ -159,7 +159,7 @@ async def test_a_malformed_schedule_is_not_fired_and_the_others_are(desk, field,
 
 
 @pytest.mark.parametrize("structure", ["queue:spoiled", "wake:spoiled"])
-async def test_one_whose_queue_is_a_key_of_a_wrong_type_is_not_fired_and_the_others_are(desk, structure):
+async def test_a_schedule_with_a_queue_key_of_a_wrong_type_is_not_fired_and_the_others_are(desk, structure):
     await desk.put("bad", queue="spoiled")
     await desk.put()
     desk.raw.set(f"{desk.base}:{structure}", "x")
@@ -189,7 +189,7 @@ async def test_of_many_concurrent_callers_one_fires(desk, store):
     assert 0 < due(desk) <= 3_600_000
 
 
-async def test_fired_again_after_a_lost_reply_it_is_answered_as_before_and_changes_nothing(desk):
+async def test_a_fire_repeated_after_a_lost_reply_gets_the_same_reply_and_changes_nothing(desk):
     await desk.put()
     assert await desk.fire(PICK, 1000, missed=2, then=2000) == "fired 1"
     before = desk.everything()
@@ -214,7 +214,7 @@ async def test_a_schedule_named_twice_is_fired_once(desk):
 
 
 @pytest.mark.parametrize("change", ["paused", "changed", "removed"])
-async def test_a_schedule_that_was_changed_since_it_was_picked_is_left_alone(desk, change):
+async def test_a_schedule_changed_after_its_pick_is_not_fired(desk, change):
     await desk.put()
     (pick,) = (await desk.pick()).picks
     if change == "removed":
@@ -235,14 +235,14 @@ async def test_a_paused_schedule_is_not_fired_with_its_revision(desk):
 # overlap
 
 
-async def test_jobs_may_run_beside_each_other(desk):
+async def test_overlapping_jobs_may_run_concurrently(desk):
     pick = await fired_once(desk)
     assert await desk.fire(pick, 2000, then=3000) == "fired 1"
     assert desk.members("queue:q") == ["0-s:1000", "0-s:2000"]
 
 
 @pytest.mark.parametrize("state", ["queued", "running", "scheduled"])
-async def test_an_occurrence_is_skipped_while_the_job_before_is_not_over(desk, state):
+async def test_an_occurrence_is_skipped_while_the_previous_job_is_unfinished(desk, state):
     pick = await fired_once(desk, overlap="skip", rules="backoff=60000:1:60000")
     lease = await desk.take("0-s:1000") if state != "queued" else None
     if state == "scheduled":
@@ -257,7 +257,7 @@ async def test_an_occurrence_is_skipped_while_the_job_before_is_not_over(desk, s
     assert desk.job("0-s:2000") == {}
 
 
-async def test_an_occurrence_is_fired_when_the_job_before_is_over(desk):
+async def test_an_occurrence_is_fired_after_the_previous_job_ended(desk):
     pick = await fired_once(desk, overlap="skip")
     await desk.complete(await desk.take("0-s:1000"))
     assert await desk.fire(pick, 2000, then=3000) == "fired 1"
@@ -301,7 +301,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("how", [*ENDS, "cancelled", "called off while it runs"])
-async def test_a_held_occurrence_goes_on_when_the_job_before_ends_however_it_does(desk, how):
+async def test_a_held_occurrence_is_due_after_any_end_of_the_previous_job(desk, how):
     pick = await fired_once(desk, overlap="queue", rules="tries=1")
     assert await desk.fire(pick, 2000, then=3000) == "held"
     assert 50_000 < due(desk) <= 60_000
@@ -324,14 +324,14 @@ async def test_a_held_occurrence_goes_on_when_the_job_before_ends_however_it_doe
     assert desk.schedule()["held"] == ""
 
 
-async def test_an_attempt_that_failed_is_not_the_end(desk):
+async def test_a_failed_attempt_does_not_release_a_held_occurrence(desk):
     pick = await fired_once(desk, overlap="queue")
     await desk.fire(pick, 2000, then=3000)
     await desk.fail(await desk.take("0-s:1000"))
     assert not (await desk.ask(0)).come
 
 
-async def test_the_end_of_another_job_moves_nothing(desk):
+async def test_the_end_of_an_unrelated_job_releases_no_occurrence(desk):
     pick = await fired_once(desk, overlap="queue")
     await desk.fire(pick, 2000, then=3000)
     await desk.submit("stranger", rules="schedule=s priority=50")
@@ -339,7 +339,7 @@ async def test_the_end_of_another_job_moves_nothing(desk):
     assert not (await desk.ask(0)).come
 
 
-async def test_an_occurrence_that_waits_for_a_job_that_is_gone_is_looked_at_in_a_minute(desk):
+async def test_an_occurrence_that_waits_for_a_missing_job_is_checked_again_after_a_minute(desk):
     pick = await fired_once(desk, overlap="queue")
     await desk.fire(pick, 2000, then=3000)
     desk.raw.delete(keys.job(desk.base, "0-s:1000"))
@@ -352,7 +352,7 @@ async def test_an_occurrence_that_waits_for_a_job_that_is_gone_is_looked_at_in_a
 # full queues
 
 
-async def test_a_full_queue_leaves_the_occurrence_to_come_and_is_tried_again_in_five_seconds(desk):
+async def test_an_occurrence_for_a_full_queue_is_tried_again_after_five_seconds(desk):
     await desk.arrange("configure", "q", 0, "jobs=1")
     await desk.put()
     assert await desk.fire(PICK, 1000, 2000, then=3000) == "QUEUE_FULL queue q may hold 1 jobs and has 1"
@@ -367,7 +367,7 @@ async def test_a_full_queue_leaves_the_occurrence_to_come_and_is_tried_again_in_
     assert desk.schedule()["held"] == ""
 
 
-async def test_a_call_stores_a_mebibyte_and_leaves_the_rest_for_the_next(desk):
+async def test_a_call_stores_1_mib_and_leaves_the_rest_to_the_next_call(desk):
     for i in range(6):
         await desk.put(f"n{i}", payload=b"x" * 262_144, occurrence=1000)
     shots = [FireRequest(pick, [1000], 0, 2**42, 2**42) for pick in (await desk.pick()).picks]
@@ -378,7 +378,7 @@ async def test_a_call_stores_a_mebibyte_and_leaves_the_rest_for_the_next(desk):
     assert len(desk.members("queue:q")) == 6
 
 
-async def test_occurrences_of_one_schedule_too_are_left_for_the_next_call(desk):
+async def test_excess_occurrences_of_one_schedule_are_left_to_the_next_call(desk):
     await desk.put(payload=b"x" * 262_144)
     assert await desk.fire(PICK, *range(1000, 7000, 1000), then=2**42) == "later"
     assert (len(desk.members("queue:q")), desk.schedule()["occurrence"]) == (4, "5000")
@@ -414,7 +414,7 @@ FAR = 2**42  # ms, in the year 2109
         (["1" * 500], 0, 2000, 2000),
     ],
 )
-async def test_moments_that_make_no_sense_fire_nothing(desk, occurrences, missed, then, due):
+async def test_invalid_moments_fire_nothing(desk, occurrences, missed, then, due):
     await desk.put()
     before = desk.everything()
     (answer,) = await desk.run(
@@ -425,7 +425,7 @@ async def test_moments_that_make_no_sense_fire_nothing(desk, occurrences, missed
     assert desk.everything() == before
 
 
-async def test_a_schedule_that_is_not_there_is_not_found_and_the_others_are_fired(desk):
+async def test_a_missing_schedule_is_not_found_and_the_others_are_fired(desk):
     await desk.put()
     shots = [
         FireRequest(PICK._replace(name=name), [1000], 0, 2000, 2000) for name in ("ghost", "s", "", "a b")
@@ -449,20 +449,20 @@ async def test_a_call_takes_50_schedules_and_100_occurrences(desk):
 
 
 @pytest.mark.parametrize("by", ["", "a b", "w" * 129])
-async def test_who_fires_has_a_name(desk, by):
+async def test_a_fire_without_a_callers_name_is_refused(desk, by):
     await desk.put()
     with pytest.raises(Invalid, match="by must be a name"):
         await desk.fire(PICK, 1000, then=2000, by=by)
     assert desk.members("queue:q") == []
 
 
-async def test_a_schedule_without_its_parts_is_none(desk):
+async def test_an_incomplete_schedule_is_not_found(desk):
     await desk.put()
     desk.raw.hdel(keys.schedule(desk.base, "s"), "queue")
     assert await desk.fire(PICK, 1000, then=2000) == "NOT_FOUND"
 
 
-async def test_a_worker_fires_in_passing_and_finds_the_job(desk, store):
+async def test_a_claim_fires_a_due_occurrence_and_returns_its_job(desk, store):
     """A claim that finds a due occurrence fires it, and returns its job."""
     await desk.put(plan=b'{"when":{"every":3600}}', occurrence=3_600_000)
     await desk.run(verbs.enlist(desk.base, Card("w", "1", "", b"{}")))

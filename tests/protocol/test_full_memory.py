@@ -119,7 +119,7 @@ def fill(filler) -> Any:
     return full
 
 
-async def test_a_schedule_that_is_there_can_be_paused_on_a_full_server(desk, fill):
+async def test_an_existing_schedule_can_be_paused_on_a_full_server(desk, fill):
     await desk.put("sched", 0, occurrence=desk.now() + 60_000)
     fill()
     assert await desk.put("sched", 1, occurrence=None, paused=True) == "changed"
@@ -145,7 +145,7 @@ async def test_a_verb_does_on_a_full_server_what_it_does_on_an_empty_one(desk, f
     )
 
 
-async def test_a_running_job_is_called_off_on_a_full_server(desk, fill):
+async def test_a_running_job_can_be_cancelled_on_a_full_server(desk, fill):
     lease = await running(desk, "a")
     fill()
     assert await desk.order("cancel", "a") == "requested"
@@ -153,7 +153,7 @@ async def test_a_running_job_is_called_off_on_a_full_server(desk, fill):
     assert await desk.fail(lease, "cancelled", again=False) == "cancelled"
 
 
-async def test_a_repeated_claim_leaves_its_mark_on_a_full_server(desk, fill):
+async def test_a_repeated_claim_flags_its_memo_on_a_full_server(desk, fill):
     lease = await running(desk, "a")
     fill()
     assert await desk.claim(claim_id=claim_id("a")) == [lease]
@@ -162,7 +162,7 @@ async def test_a_repeated_claim_leaves_its_mark_on_a_full_server(desk, fill):
     assert await desk.complete(lease) == "completed"
 
 
-async def test_a_claim_that_finds_nothing_makes_its_appointment_on_a_full_server(desk, fill):
+async def test_an_empty_claim_sets_its_alarm_on_a_full_server(desk, fill):
     await desk.submit("soon", rules="delay=600000")
     fill()
     desk.elapse(598.1)
@@ -172,7 +172,7 @@ async def test_a_claim_that_finds_nothing_makes_its_appointment_on_a_full_server
 
 @pytest.mark.parametrize("kind", [Transport, SyncTransport], ids=["async", "sync"])
 @pytest.mark.parametrize("verb", sorted(REFUSED | {"init"}))
-async def test_what_takes_room_is_refused_in_words_and_leaves_no_trace(desk, place, fill, verb, kind):
+async def test_a_verb_that_needs_memory_is_refused_and_leaves_no_trace(desk, place, fill, verb, kind):
     here = await stage(verb, desk)
     fill()
     before, transport = desk.everything(), kind(place.settings)
@@ -182,7 +182,7 @@ async def test_what_takes_room_is_refused_in_words_and_leaves_no_trace(desk, pla
     await transport.aclose() if kind is Transport else transport.close()
 
 
-async def test_what_submit_answers_without_storing_it_answers_on_a_full_server_too(desk, fill):
+async def test_a_submit_that_stores_nothing_is_answered_on_a_full_server(desk, fill):
     """An existing job, an invalid rule and an empty call need no memory."""
     await desk.submit("a", rules="key=k")
     fill()
@@ -198,7 +198,7 @@ async def test_what_submit_answers_without_storing_it_answers_on_a_full_server_t
     assert desk.everything() == before
 
 
-async def test_whole_batches_end_on_a_full_server_with_whatever_they_bring(desk, fill):
+async def test_whole_batches_end_on_a_full_server_with_any_outcome(desk, fill):
     """Results, progress and failures need memory; the attempts that they end free more."""
     for start in range(0, 300, 100):
         await desk.submit(*(f"j{i}" for i in range(start, start + 100)), payload=b"x" * 2000)
@@ -230,7 +230,7 @@ async def test_whole_batches_end_on_a_full_server_with_whatever_they_bring(desk,
     ]
 
 
-async def test_checkpoints_and_logs_are_kept_on_a_full_server_and_go_with_the_end(desk, fill):
+async def test_checkpoints_and_logs_are_stored_on_a_full_server_until_the_job_ends(desk, fill):
     """They need memory, but are worth it: at most as much as a hundred leases may bring."""
     await desk.submit(*(f"j{i}" for i in range(100)), payload=b"x" * 2000)
     fill()
@@ -257,7 +257,7 @@ async def work_off(store: Store) -> int:
 
 
 @pytest.mark.parametrize("size", [1000, 20_000], ids=["inline", "of_its_own"])
-async def test_draining_makes_room_without_any_change_of_the_limit(filler, size):
+async def test_running_the_jobs_frees_memory_for_new_ones(filler, size):
     """For a payload behind the header, and for one in a field of its own."""
     taken = filler.fill(size)
     full, store = filler.used(), Store(filler.settings)
@@ -267,7 +267,7 @@ async def test_draining_makes_room_without_any_change_of_the_limit(filler, size)
     await store.aclose()
 
 
-async def test_draining_small_jobs_makes_room_where_few_finished_ones_are_kept(filler):
+async def test_running_small_jobs_frees_memory_if_few_finished_jobs_are_kept(filler):
     """A completed job takes half a KiB: with smaller jobs, the number of kept jobs decides."""
     store = Store(filler.settings)
     await store.run(verbs.configure(store.operations.bases[0], "*", 0, "completed=100"))
@@ -279,7 +279,7 @@ async def test_draining_small_jobs_makes_room_where_few_finished_ones_are_kept(f
     await store.aclose()
 
 
-async def test_pruning_makes_the_rest_of_the_room(desk, filler):
+async def test_pruning_frees_the_remaining_memory(desk, filler):
     """The memory of a completed job is freed after its retention."""
     store = Store(filler.settings)
     taken, full = filler.fill(), filler.used()
@@ -293,7 +293,7 @@ async def test_pruning_makes_the_rest_of_the_room(desk, filler):
     await store.aclose()
 
 
-async def test_a_worker_works_off_a_full_server(filler):
+async def test_a_worker_empties_the_queues_of_a_full_server(filler):
     """A real worker, with its heartbeats and background calls; afterwards the server stores jobs again."""
     taken, store = filler.fill(), Store(filler.settings)
     filler.overfill()
@@ -309,7 +309,7 @@ async def test_a_worker_works_off_a_full_server(filler):
     await store.aclose()
 
 
-async def test_a_namespace_that_is_missing_is_still_said_so(place, fill):
+async def test_a_missing_namespace_is_reported_on_a_full_server(place, fill):
     """A worker that starts on a full server without a namespace gets the refusal of `init`."""
     fill()
     transport = Transport(place.settings)
@@ -324,7 +324,7 @@ async def test_a_namespace_that_is_missing_is_still_said_so(place, fill):
     await transport.aclose()
 
 
-async def test_a_job_that_was_taken_before_the_server_was_full_tells_its_waiter(desk, fill):
+async def test_the_end_of_a_job_claimed_before_the_server_was_full_is_published(desk, fill):
     lease = await running(desk, "a", "key=k")
     fill()
     await desk.watch("a")
@@ -348,7 +348,7 @@ def watched(place) -> Iterator[Filler]:
     filler.close()
 
 
-async def test_a_server_that_is_looked_at_never_becomes_full(watched):
+async def test_submitters_that_check_the_memory_never_fill_the_server(watched):
     """Running jobs go on, though they need memory: the rest is for them."""
     taken = watched.fill(room=watched.used())
     assert "(SUBLET_MEMORY)" in watched.said
@@ -367,7 +367,7 @@ async def test_a_server_that_is_looked_at_never_becomes_full(watched):
 
 
 @pytest.mark.parametrize("size", [100, 20_000, 200_000])
-async def test_many_who_submit_at_once_stay_below_the_limit(watched, size):
+async def test_many_concurrent_submitters_stay_below_the_limit(watched, size):
     """Each client has read the memory at its own moment, and does not know the others."""
     payload = b"{}".ljust(size)
     watched.raw.config_set("maxmemory", watched.used() + (32 << 20))

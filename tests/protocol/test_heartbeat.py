@@ -6,7 +6,7 @@ from sublet.model import Beat
 from sublet.protocol import verbs
 
 
-async def test_a_heartbeat_pushes_the_leases_end_forward(desk):
+async def test_a_heartbeat_extends_the_lease(desk):
     lease = await desk.running("a", lease=10)
     desk.elapse(8)
     end = await desk.heartbeat(lease, extend=20)
@@ -16,7 +16,7 @@ async def test_a_heartbeat_pushes_the_leases_end_forward(desk):
     assert await desk.claim() == []
 
 
-async def test_a_heartbeat_never_pushes_past_the_timeout_and_its_grace(desk):
+async def test_a_heartbeat_never_extends_past_the_timeout_and_its_grace(desk):
     lease = await desk.running("a", rules="timeout=20000", lease=10)
     claimed_at = int(desk.job("a")["claimed_at"])
     assert await desk.heartbeat(lease, extend=24) < claimed_at + 25_000
@@ -25,13 +25,13 @@ async def test_a_heartbeat_never_pushes_past_the_timeout_and_its_grace(desk):
     assert await desk.heartbeat(lease, extend=10) == int(desk.job("a")["claimed_at"]) + 25_000
 
 
-async def test_without_a_timeout_a_heartbeat_may_go_on_for_ever(desk):
+async def test_without_a_timeout_heartbeats_extend_a_lease_without_limit(desk):
     lease = await desk.running("a", rules="timeout=none")
     desk.elapse(1_000_000)
     assert await desk.heartbeat(lease, extend=400) == int(desk.job("a")["heartbeat_at"]) + 400_000
 
 
-async def test_a_lease_that_ended_but_was_not_taken_back_can_still_be_extended(desk):
+async def test_an_expired_lease_that_was_not_taken_back_can_still_be_extended(desk):
     lease = await desk.running("a", lease=10)
     desk.elapse(60)
     assert await desk.heartbeat(lease) > desk.now()
@@ -54,14 +54,14 @@ async def test_progress_of_more_than_1_kib_is_not_kept(desk):
     assert desk.job("a")["progress"] == "x" * 1024
 
 
-async def test_the_worker_of_a_cancelled_job_hears_of_it_and_keeps_its_lease(desk):
+async def test_a_heartbeat_of_a_cancelled_job_returns_the_request_and_extends_the_lease(desk):
     lease = await desk.running("a", lease=10)
     await desk.order("cancel", "a")
     assert await desk.heartbeat(lease, extend=60) == "CANCEL_REQUESTED"
     assert desk.score("running", "a") == int(desk.job("a")["heartbeat_at"]) + 60_000
 
 
-async def test_the_same_heartbeat_twice_is_one(desk):
+async def test_a_repeated_heartbeat_has_one_effect(desk):
     lease = await desk.running("a")
     assert abs(await desk.heartbeat(lease) - await desk.heartbeat(lease)) < 5000
     assert desk.state("a") == "running"
@@ -104,7 +104,7 @@ async def test_a_job_that_was_never_claimed_has_no_lease(desk):
     assert desk.state("b") == "queued"
 
 
-async def test_many_leases_are_answered_one_by_one(desk):
+async def test_each_lease_of_a_call_has_its_own_reply(desk):
     await desk.submit("a", "b", "c", "d")
     a, b, c, d = await desk.claim(4)
     await desk.complete(b)
@@ -117,7 +117,7 @@ async def test_many_leases_are_answered_one_by_one(desk):
     assert "progress" not in desk.job("b")
 
 
-async def test_a_lease_without_its_place_in_running_does_no_harm(desk):
+async def test_a_lease_missing_in_running_does_no_harm(desk):
     lease = await desk.running("a")
     desk.raw.zrem(f"{desk.base}:running", "a")
     assert isinstance(await desk.heartbeat(lease), int)

@@ -571,7 +571,7 @@ class Verbs(RuleBasedStateMachine):
 
 
 @pytest.mark.timeout(3600)  # a failure needs time to become a small one
-def test_no_order_of_calls_breaks_what_must_hold(place, backend):
+def test_the_invariants_hold_after_any_sequence_of_calls(place, backend):
     numbers = itertools.count()
     raw, transport = place.raw(), SyncTransport(place.settings, place.sync_client())
 

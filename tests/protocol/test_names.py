@@ -87,7 +87,7 @@ def all_keys(base, name, other):
 
 
 @given(GOOD, GOOD, GOOD, VISIBLE, VISIBLE, st.integers(0, 99))
-def test_two_names_never_give_one_key_and_all_stay_in_the_slot(namespace, one, two, own, other, partition):
+def test_different_names_give_different_keys_in_one_hash_slot(namespace, one, two, own, other, partition):
     base = keys.base(namespace, partition)
     both = all_keys(base, one, own) | all_keys(base, two, other)
     assert len(set(both.values())) == len(both)
@@ -114,7 +114,7 @@ def test_two_namespaces_never_share_a_key(one, two, name, other):
 @pytest.mark.parametrize("verb", NAMES)
 @FEW
 @given(data=st.data())
-async def test_whatever_a_verb_writes_stays_in_the_slot(verb, desk, data):
+async def test_each_verb_writes_only_keys_of_its_hash_slot(verb, desk, data):
     """Call a verb with other valid names. Return the keys that it has created."""
     desk.raw.delete("nothing", *desk.raw.scan_iter(f"{desk.base}*", count=1000))
     await desk.run(verbs.init(desk.base))
@@ -149,7 +149,7 @@ async def arguments(verb, desk):
 )
 @FEW
 @given(data=st.data())
-async def test_a_script_refuses_it(verb, desk, data):
+async def test_a_script_refuses_an_invalid_name(verb, desk, data):
     """Called directly, as any client may: the answer is INVALID or NOT_FOUND, and the stored data is unchanged."""
     desk.raw.delete("nothing", *desk.raw.scan_iter(f"{desk.base}*", count=1000))
     await desk.run(verbs.init(desk.base))
@@ -220,7 +220,7 @@ DOORS = [*asked_of(None, "")]
 @pytest.mark.parametrize("door", DOORS)
 @FEW
 @given(bad=BAD)
-async def test_the_async_client_refuses_it(door, place, raw, base, bad):
+async def test_the_async_client_refuses_an_invalid_name(door, place, raw, base, bad):
     assume(not (bad == "*" and door == "look"))
     assume(not (door == "key" and bad.isascii() and bad.isprintable() and " " not in bad and len(bad) <= 128))
     client = Client(store=Store(place.settings, client=place.client(), blocking=place.client()))
@@ -237,7 +237,7 @@ async def test_the_async_client_refuses_it(door, place, raw, base, bad):
 @pytest.mark.parametrize("door", DOORS)
 @FEW
 @given(bad=BAD)
-def test_the_sync_client_refuses_it(door, place, raw, base, bad):
+def test_the_sync_client_refuses_an_invalid_name(door, place, raw, base, bad):
     assume(not (bad == "*" and door == "look"))
     assume(not (door == "key" and bad.isascii() and bad.isprintable() and " " not in bad and len(bad) <= 128))
     from sublet.connection.transport import SyncTransport
@@ -264,7 +264,7 @@ def fit(error):
 
 @FEW
 @given(bad=BAD)
-async def test_what_a_worker_says_is_refused(place, raw, base, bad):
+async def test_an_invalid_name_of_a_worker_is_refused(place, raw, base, bad):
     store = Store(place.settings, client=place.client(), blocking=place.client())
     before = stored(raw, base)
     ask_for = {"worker": "w", "queues": ["q"], "n": 1, "lease": 30.0}
@@ -298,7 +298,7 @@ COMMANDS = (
 
 @pytest.mark.real_server
 @pytest.mark.parametrize("words", COMMANDS)
-def test_a_command_refuses_it_on_one_line(words, place, raw, base, monkeypatch, capsys):
+def test_a_command_refuses_an_invalid_name_on_one_line(words, place, raw, base, monkeypatch, capsys):
     """The invalid characters of the name do not reach the terminal."""
     monkeypatch.setenv("SUBLET_REDIS_URL", place.settings.redis_url)
     monkeypatch.setenv("SUBLET_NAMESPACE", place.settings.namespace)
@@ -334,7 +334,7 @@ REQUESTS = (
 
 
 @pytest.mark.real_server
-async def test_http_refuses_it_as_a_problem(place, raw, base):
+async def test_http_refuses_an_invalid_name_as_a_problem(place, raw, base):
     """The answer is 4xx, with a document that does not repeat the name at length."""
     async with serving(place.settings) as url:
         for method, path, *body in REQUESTS:

@@ -25,7 +25,7 @@ async def test_a_checkpoint_is_handed_to_the_next_attempt(desk):
 @pytest.mark.parametrize(
     "end", ["fail", "release", "lost", "reconciled", "dead and retried", "cancelled and retried"]
 )
-async def test_a_checkpoint_outlives_whatever_ends_an_attempt_without_a_result(desk, end):
+async def test_a_checkpoint_survives_every_outcome_but_a_result(desk, end):
     lease = await desk.running("a", lease=10)
     await desk.note(lease, b"[1,\n2]")
     if end == "fail":
@@ -47,7 +47,7 @@ async def test_a_checkpoint_outlives_whatever_ends_an_attempt_without_a_result(d
     assert again.checkpoint == b"[1,\n2]", "whole, with its newline"
 
 
-async def test_it_is_still_there_for_an_attempt_that_comes_after_several_without_news(desk):
+async def test_a_checkpoint_survives_attempts_that_note_nothing(desk):
     lease = await desk.running("a")
     await desk.note(lease, b"1")
     for _ in range(3):
@@ -59,7 +59,7 @@ async def test_it_is_still_there_for_an_attempt_that_comes_after_several_without
     assert (await desk.take("a")).checkpoint == b"2"
 
 
-async def test_the_same_claim_again_brings_the_same_checkpoint(desk):
+async def test_a_repeated_claim_returns_the_same_checkpoint(desk):
     lease = await desk.running("a")
     await desk.note(lease, b"1")
     await desk.release(lease)
@@ -68,7 +68,7 @@ async def test_the_same_claim_again_brings_the_same_checkpoint(desk):
     assert first.leases[0].checkpoint == b"1"
 
 
-async def test_a_checkpoint_is_forgotten_when_the_job_is_completed(desk):
+async def test_a_checkpoint_is_deleted_when_the_job_is_completed(desk):
     lease = await desk.running("a")
     await desk.note(lease, b"1", b"a line")
     await desk.complete(lease)
@@ -77,7 +77,7 @@ async def test_a_checkpoint_is_forgotten_when_the_job_is_completed(desk):
     assert (job.checkpoint, job.attempts[0].log) == (None, ("a line",))
 
 
-async def test_the_last_word_counts_and_no_word_changes_nothing(desk):
+async def test_the_last_note_counts_and_an_empty_field_changes_nothing(desk):
     lease = await desk.running("a")
     await desk.note(lease, b"1", b"one")
     await desk.note(lease, b"2")
@@ -87,7 +87,7 @@ async def test_the_last_word_counts_and_no_word_changes_nothing(desk):
     assert (job.checkpoint, job.log) == (2, ("one", "two"))
 
 
-async def test_what_is_too_large_is_not_kept_and_a_long_log_keeps_its_end(desk):
+async def test_a_large_checkpoint_is_not_stored_and_a_long_log_keeps_its_end(desk):
     lease = await desk.running("a")
     await desk.note(lease, b"x" * 65536)
     await desk.note(lease, b"y" * 65537, b"a" + b"b" * 8191 + b"c")
@@ -95,7 +95,7 @@ async def test_what_is_too_large_is_not_kept_and_a_long_log_keeps_its_end(desk):
     assert desk.job("a")["log:1"] == "b" * 8191 + "c"
 
 
-async def test_the_logs_of_the_last_five_attempts_are_kept_and_outlive_the_end(desk):
+async def test_the_logs_of_the_last_five_attempts_are_kept_after_the_end(desk):
     lease = await desk.running("a")
     for n in range(1, 8):
         await desk.note(lease, log=b"of %d" % n)
@@ -112,7 +112,7 @@ async def test_the_logs_of_the_last_five_attempts_are_kept_and_outlive_the_end(d
     assert job.log == ()
 
 
-async def test_a_log_is_dropped_in_time_even_where_later_attempts_say_nothing(desk):
+async def test_a_log_is_dropped_after_five_attempts_without_a_log(desk):
     lease = await desk.running("a")
     await desk.note(lease, log=b"first")
     for n in range(1, 7):
@@ -122,7 +122,7 @@ async def test_a_log_is_dropped_in_time_even_where_later_attempts_say_nothing(de
     assert "log:1" not in desk.job("a")
 
 
-async def test_a_job_that_never_noted_anything_has_no_field_for_it(desk):
+async def test_a_job_without_notes_has_no_fields_for_them(desk):
     lease = await desk.running("a")
     await desk.release(lease)
     await desk.complete(await desk.take("a"))
@@ -138,7 +138,7 @@ async def test_a_note_after_the_end_has_lost_its_lease(desk, end):
     assert desk.everything() == before
 
 
-async def test_a_ghost_does_not_overwrite_the_checkpoint_of_another(desk):
+async def test_a_note_with_a_lost_lease_does_not_overwrite_a_checkpoint(desk):
     ghost = await desk.running("a", lease=10)
     desk.elapse(11)
     lease = await desk.take("a", worker="another")
@@ -150,7 +150,7 @@ async def test_a_ghost_does_not_overwrite_the_checkpoint_of_another(desk):
     assert desk.everything() == before
 
 
-async def test_many_leases_are_answered_one_by_one(desk):
+async def test_each_lease_of_a_call_has_its_own_reply(desk):
     await desk.submit("a", "b", "c")
     a, b, c = await desk.claim(3)
     await desk.complete(b)
@@ -175,7 +175,7 @@ async def test_many_leases_are_answered_one_by_one(desk):
     )
 
 
-async def test_checkpoints_count_towards_what_a_claim_may_answer(desk):
+async def test_checkpoints_count_towards_the_size_limit_of_a_claim(desk):
     """A claim stops at 1 MiB, including checkpoints."""
     ids = [f"j{i:02}" for i in range(20)]
     for job_id in ids:
@@ -206,7 +206,7 @@ async def test_a_store_sends_any_number_of_notes_in_calls_of_512_kib(store, raw)
     assert {len(batch) for batch in verbs.batches(notes, verbs.weight, verbs.SETTLE_MAX)} == {7, 1}
 
 
-def test_newer_news_wins_over_a_note_that_could_not_be_sent():
+def test_a_newer_note_wins_over_an_unsent_one():
     attempt = Attempt(Lease("a", "1.c", 1, 0, "q", "t", None, b"", ""))
     attempt.unsent.add(News.CHECKPOINT, b"1")
     attempt.unsent.add(News.LOG, b"one")
@@ -224,14 +224,14 @@ class Away:
         raise Unavailable("away")
 
 
-async def test_a_note_that_could_not_be_sent_is_kept_for_later():
+async def test_an_unsent_note_is_sent_later():
     attempt = Attempt(Lease("a", "1.c", 1, 0, "q", "t", None, b"", ""))
     attempt.unsent.add(News.CHECKPOINT, b"1")
     await Heartbeat(Away(), [attempt], 30.0, lambda: None, OutageLog())._send([])
     assert attempt.note() == Note(attempt.lease, b"1")
 
 
-async def test_a_checkpoint_is_sent_when_it_is_said_and_does_not_wait_for_a_heartbeat():
+async def test_a_checkpoint_is_sent_without_waiting_for_a_heartbeat():
     heard = asyncio.Event()
 
     class Source:

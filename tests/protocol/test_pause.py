@@ -5,7 +5,7 @@ import pytest
 from sublet.errors import Changed, Invalid
 
 
-async def test_a_paused_queue_hands_out_nothing_and_takes_everything_in(desk):
+async def test_a_paused_queue_accepts_jobs_and_hands_out_none(desk):
     await desk.submit("a")
     assert await desk.arrange("pause") == "paused"
     await desk.submit("b")
@@ -13,7 +13,7 @@ async def test_a_paused_queue_hands_out_nothing_and_takes_everything_in(desk):
     assert desk.members("queue:q") == ["a", "b"]
 
 
-async def test_what_runs_goes_on(desk):
+async def test_running_jobs_of_a_paused_queue_continue(desk):
     lease = await desk.running("a")
     await desk.arrange("pause")
     assert isinstance(await desk.heartbeat(lease), int)
@@ -27,7 +27,7 @@ async def test_other_queues_are_not_paused(desk):
     assert [lease.id for lease in await desk.claim(5, queues=("q", "other"))] == ["b"]
 
 
-async def test_what_falls_due_or_comes_back_waits_with_the_others(desk):
+async def test_due_and_released_jobs_of_a_paused_queue_wait(desk):
     lease = await desk.running("back")
     await desk.submit("due", rules="delay=1000")
     await desk.running("lost", lease=1)
@@ -44,7 +44,7 @@ async def test_no_worker_is_woken_for_a_paused_queue(desk):
     assert desk.markers() == 0
 
 
-async def test_a_claim_passes_no_baton_for_a_paused_queue(desk):
+async def test_a_claim_leaves_no_wake_up_for_a_paused_queue(desk):
     await desk.submit("waits", queue="q")
     await desk.submit("a", "b", queue="other")
     desk.raw.delete(f"{desk.base}:wake:q", f"{desk.base}:wake:other")
@@ -59,14 +59,14 @@ async def test_a_queue_may_be_paused_before_its_first_job(desk):
     assert await desk.claim(queues=("new",)) == []
 
 
-async def test_paused_again_it_is_paused_since_the_first_time(desk):
+async def test_a_second_pause_keeps_the_time_of_the_first(desk):
     await desk.arrange("pause")
     since = desk.raw.hget(f"{desk.base}:queues", "q").split("paused=")[1]
     await desk.arrange("pause")
     assert desk.raw.hget(f"{desk.base}:queues", "q") == f"2 pause paused={since}"
 
 
-async def test_a_late_copy_of_the_order_does_not_pause_again(desk):
+async def test_a_late_copy_of_the_request_does_not_pause_again(desk):
     await desk.arrange("pause")
     await desk.arrange("resume")
     before = desk.everything()
@@ -77,7 +77,7 @@ async def test_a_late_copy_of_the_order_does_not_pause_again(desk):
 
 @pytest.mark.parametrize("verb", ["pause", "resume"])
 @pytest.mark.parametrize("name", ["", "no good", "*", "x" * 129])
-async def test_a_name_that_cannot_be_is_refused(desk, verb, name):
+async def test_an_invalid_name_is_refused(desk, verb, name):
     before = desk.everything()
     with pytest.raises(Invalid, match="name a queue with 1 to 128 of"):
         await desk.arrange(verb, name, 0)
@@ -85,7 +85,7 @@ async def test_a_name_that_cannot_be_is_refused(desk, verb, name):
 
 
 @pytest.mark.parametrize("revision", [1, -1, "x", "", "0.5", "00", "1e0"])
-async def test_a_revision_that_is_not_the_queues_is_refused(desk, revision):
+async def test_another_revision_of_the_queue_is_refused(desk, revision):
     with pytest.raises(Changed, match="queue q is at revision 0"):
         await desk.arrange("pause", "q", revision)
     assert desk.everything() == {desk.base: {"layout": "1", "partitions": "1"}}

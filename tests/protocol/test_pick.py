@@ -15,7 +15,7 @@ def soon(desk, ms):
     return desk.now() + ms
 
 
-async def test_what_has_come_is_picked_the_longest_overdue_first(desk):
+async def test_due_occurrences_are_picked_in_the_order_of_their_due_times(desk):
     for name, occurrence in (("b", 2000), ("a", 1000), ("c", 3000)):
         await desk.put(name, occurrence=occurrence, plan=b'{"n":"%s"}' % name.encode(), overlap="skip")
     await desk.put("later", occurrence=soon(desk, 60_000))
@@ -25,7 +25,7 @@ async def test_what_has_come_is_picked_the_longest_overdue_first(desk):
     assert (picked.more, abs(picked.now - desk.now()) < 60_000) == (False, True)
 
 
-async def test_what_was_picked_is_kept_from_others_for_two_seconds(desk):
+async def test_a_picked_occurrence_is_reserved_for_two_seconds(desk):
     await desk.put()
     assert await names(desk) == ["s"]
     assert await names(desk) == []
@@ -33,7 +33,7 @@ async def test_what_was_picked_is_kept_from_others_for_two_seconds(desk):
     assert await names(desk) == ["s"]
 
 
-async def test_no_more_is_picked_than_the_limit_and_it_says_whether_there_may_be_more(desk):
+async def test_a_pick_stops_at_its_limit_and_reports_whether_more_may_be_due(desk):
     for i in range(5):
         await desk.put(f"n{i}", occurrence=1000 + i)
     first = await desk.pick(2)
@@ -52,14 +52,14 @@ async def test_a_limit_is_0_to_50(desk, limit):
     assert desk.everything() == before
 
 
-async def test_where_nothing_has_come_nothing_is_written(desk):
+async def test_a_pick_without_due_occurrences_writes_nothing(desk):
     await desk.put(occurrence=soon(desk, 60_000))
     before = desk.everything()
     assert (await desk.pick()).picks == []
     assert desk.everything() == before
 
 
-async def test_a_name_of_which_there_is_no_schedule_is_dropped(desk):
+async def test_a_name_without_a_schedule_is_dropped(desk):
     await desk.put()
     desk.raw.zadd(keys.schedules(desk.base), {"ghost": 1, "other": 2})
     desk.raw.set(keys.schedule(desk.base, "other"), "no schedule")
@@ -70,7 +70,7 @@ async def test_a_name_of_which_there_is_no_schedule_is_dropped(desk):
 # which calls report a due occurrence
 
 
-async def test_a_claim_and_a_tick_tell_that_an_occurrence_has_come_until_somebody_picks_it(desk):
+async def test_claims_and_ticks_report_a_due_occurrence_until_it_is_picked(desk):
     await desk.put()
     tick = verbs.reap(desk.base, limit=10, by="tick")
     assert (await desk.ask()).come
@@ -81,7 +81,7 @@ async def test_a_claim_and_a_tick_tell_that_an_occurrence_has_come_until_somebod
     assert not (await desk.run(tick)).come
 
 
-async def test_an_occurrence_that_has_come_is_nobodys_appointment_and_makes_no_claim_spin(desk):
+async def test_a_due_occurrence_sets_no_alarm_and_makes_no_worker_spin(desk):
     await desk.put()
     assert await desk.ask(worker="one") == ([], 2.0, True)
     assert not desk.raw.exists(keys.alarm(desk.base))
@@ -91,7 +91,7 @@ async def test_an_occurrence_that_has_come_is_nobodys_appointment_and_makes_no_c
     assert 1 < claimed.next_in <= 2, "it comes again if nobody fires it"
 
 
-async def test_an_idle_worker_is_told_when_the_next_occurrence_comes_and_the_others_look_again_in_2_s(desk):
+async def test_one_idle_worker_gets_the_time_of_the_next_occurrence_and_the_others_2_s(desk):
     await desk.put(occurrence=soon(desk, 1500))
     claimed = await desk.ask(worker="one")
     assert 0 < claimed.next_in <= 1.5
@@ -102,7 +102,7 @@ async def test_an_idle_worker_is_told_when_the_next_occurrence_comes_and_the_oth
     assert (await desk.ask(worker="two")).come
 
 
-async def test_the_sooner_of_a_job_and_an_occurrence_is_the_appointment(desk):
+async def test_the_alarm_is_the_earlier_of_a_due_job_and_an_occurrence(desk):
     await desk.submit("later", rules="delay=1800")
     await desk.put(occurrence=soon(desk, 1000))
     assert (await desk.ask()).next_in <= 1.0
@@ -110,13 +110,13 @@ async def test_the_sooner_of_a_job_and_an_occurrence_is_the_appointment(desk):
     assert (await desk.ask()).next_in <= 0.5
 
 
-async def test_an_occurrence_far_away_is_no_appointment(desk):
+async def test_a_distant_occurrence_sets_no_alarm(desk):
     await desk.put(occurrence=soon(desk, 60_000))
     assert await desk.ask() == ([], 2.0, False)
     assert not desk.raw.exists(keys.alarm(desk.base))
 
 
-async def test_a_claim_sent_again_tells_nothing_of_schedules(desk):
+async def test_a_repeated_claim_reports_no_due_occurrence(desk):
     await desk.submit("a")
     await desk.ask(claim_id="c" * 22)
     await desk.put()
@@ -133,7 +133,7 @@ async def test_a_claim_sent_again_tells_nothing_of_schedules(desk):
         ("overlap", b"\xff"),
     ],
 )
-async def test_one_that_cannot_be_read_is_left_alone_and_a_claim_fires_the_others(desk, store, field, value):
+async def test_an_unreadable_schedule_is_skipped_and_a_claim_fires_the_others(desk, store, field, value):
     for name in ("bad", "s"):
         await desk.put(name, plan=b'{"when":{"every":3600}}', occurrence=3_600_000)
     desk.raw.hset(keys.schedule(desk.base, "bad"), field, value)

@@ -16,7 +16,7 @@ async def test_a_delayed_job_is_queued_now(desk):
     assert (await desk.take("a")).attempt == 1
 
 
-async def test_a_job_that_waits_out_a_backoff_is_queued_now(desk):
+async def test_a_job_in_backoff_is_queued_now(desk):
     await desk.fail(await desk.running("a"))
     assert await desk.order("promote", "a") == "queued"
     lease = await desk.take("a")
@@ -31,7 +31,7 @@ async def test_a_promoted_job_goes_to_the_end_of_its_priority(desk):
     assert desk.members("queue:q") == ["b", "a", "c"]
 
 
-async def test_a_promoted_job_is_not_moved_again_when_it_would_have_been_due(desk):
+async def test_a_promoted_job_is_not_moved_again_at_its_due_time(desk):
     await desk.submit("a", rules="delay=1000")
     await desk.order("promote", "a")
     lease = await desk.take("a")
@@ -40,7 +40,7 @@ async def test_a_promoted_job_is_not_moved_again_when_it_would_have_been_due(des
     assert await desk.complete(lease) == "completed"
 
 
-async def test_the_same_promote_again_gets_the_same_answer_and_changes_nothing(desk):
+async def test_a_repeated_promote_gets_the_same_reply_and_changes_nothing(desk):
     await desk.submit("a", rules="delay=1000")
     await desk.order("promote", "a", 0)
     before = desk.everything()
@@ -48,7 +48,7 @@ async def test_the_same_promote_again_gets_the_same_answer_and_changes_nothing(d
     assert desk.everything() == before
 
 
-async def test_a_promote_sent_again_after_the_job_moved_on_is_refused(desk):
+async def test_a_promote_repeated_after_a_later_change_is_refused(desk):
     await desk.submit("a", rules="delay=1000")
     await desk.order("promote", "a", 0)
     await desk.fail(await desk.take("a"))
@@ -58,13 +58,13 @@ async def test_a_promote_sent_again_after_the_job_moved_on_is_refused(desk):
     assert desk.everything() == before
 
 
-async def test_a_promote_of_what_was_not_looked_at_is_refused(desk):
+async def test_a_promote_with_an_old_revision_is_refused(desk):
     await desk.submit("a", rules="delay=1000")
     with pytest.raises(Changed):
         await desk.order("promote", "a", 7)
 
 
-async def test_only_what_is_scheduled_is_promoted(desk):
+async def test_only_scheduled_jobs_are_promoted(desk):
     await desk.complete(await desk.running("done"))
     await desk.fail(await desk.running("dead"), again=False)
     await desk.running("busy")

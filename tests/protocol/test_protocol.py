@@ -96,7 +96,7 @@ def replay(base, elapse):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_transcript_is_what_a_server_answers(place, raw, base, replay, name):
+def test_a_transcript_agrees_with_a_real_server(place, raw, base, replay, name):
     """The stored jobs have no field that the page does not list."""
     replay(name, (place.raw(), place.raw()))
     seen = {field for key in raw.scan_iter(match=keys.job(base, "*")) for field in raw.hkeys(key)}
@@ -115,7 +115,7 @@ def test_resp3_gives_the_same_replies(place, replay, name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_scripts_are_loaded_as_the_page_says(name):
+def test_the_scripts_are_loaded_as_the_page_describes(name):
     (command,) = re.findall(r"^(cat .+ claim\.lua) \| redis-cli -x SCRIPT LOAD$", PAGE, re.MULTILINE)
     command = command.replace("claim", name)
     text = subprocess.run(
@@ -127,7 +127,7 @@ def test_the_scripts_are_loaded_as_the_page_says(name):
 # the verbs
 
 
-def test_every_verb_has_a_section_and_every_section_of_a_verb_a_script():
+def test_verbs_sections_and_scripts_correspond():
     sections = re.findall(r"^### `(\w+)`$", PAGE, re.MULTILINE)
     assert sections == list(NAMES)
     assert re.findall(r"\[`(\w+)`\]\(#\1\)", PAGE) == list(NAMES)
@@ -152,7 +152,7 @@ def test_a_verb_refuses_with_the_codes_of_its_header(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_verbs_words_are_those_of_its_header(name):
+def test_the_replies_of_a_verb_are_those_of_its_header(name):
     said = " ".join(header_lines(name, "REPLY"))
     rows = [rows for head, rows in tables(section(name)) if head[0] == "item"]
     told = {word for row in rows for word in first_words(row)}
@@ -169,7 +169,7 @@ def test_the_layout_is_the_one_of_the_scripts():
     assert ALL["init"].steps[-1].reply == [f'"{constants()["LAYOUT"]}"']
 
 
-def test_every_state_is_there_in_a_row_and_in_the_drawing():
+def test_every_state_is_in_the_table_and_in_the_drawing():
     life = section("The life of a job")
     assert first_words([row[:1] for row in table(life, "state")]) == [state.value for state in model.State]
     drawing = re.search(r"```\n(.*?)```", life, re.DOTALL)[1]
@@ -178,7 +178,7 @@ def test_every_state_is_there_in_a_row_and_in_the_drawing():
         assert words(structure) == [":queue:<name>" if words(state) == ["queued"] else f":{words(state)[0]}"]
 
 
-def test_every_key_is_in_the_catalogue_and_no_other():
+def test_the_catalogue_lists_exactly_the_existing_keys():
     ours = {
         "base", keys.job("", "<id>"), keys.queue("", "<name>"), *(keys.structure("", name) for name in keys.STRUCTURES),
         keys.queues(""), keys.backlog(""), keys.lock("", "<queue>", "<key>"), keys.claim("", "<claim id>"),
@@ -197,7 +197,7 @@ def test_every_key_is_in_the_catalogue_and_no_other():
     }
 
 
-def test_every_field_of_the_base_is_told_and_no_other():
+def test_the_page_lists_exactly_the_fields_of_the_metadata():
     written = set(re.findall(r"(?:'H(?:SET|GET)', |add\()base, '(\w+)'", CODE)) | set(
         re.findall(r"\bcount\('(\w+)'", CODE)
     )
@@ -207,7 +207,7 @@ def test_every_field_of_the_base_is_told_and_no_other():
     assert set(TOTALS) <= set(told)
 
 
-def test_all_that_is_counted_is_told_and_no_more():
+def test_the_page_lists_exactly_the_existing_counters():
     text = section("Keys")
     told = {words(what)[0]: classes for what, classes, _ in table(text, "what", "class")}
     timed = set(re.findall(r"tally\([^()]*(?:\[i\])?, '(\w+)'", CODE))
@@ -241,21 +241,21 @@ def fields():
     return found - set(model.State)
 
 
-def test_every_field_of_a_job_is_told_and_no_other():
+def test_the_page_lists_exactly_the_fields_of_a_job():
     told = {
         word.removesuffix(":<n>") for word in first_words(table(section("A job as it is stored"), "field"))
     }
     assert told == fields()
 
 
-def test_every_field_of_a_worker_is_told_and_no_other():
+def test_the_page_lists_exactly_the_fields_of_a_worker():
     calls = re.findall(r"'H(?:MGET|GET|SET|SETNX)', (?:card|key\('worker:' \.\. worker\)), ([^()]*)\)", CODE)
     found = {name for words in calls for name in re.findall(r"'(\w+)'", words)}
     told = set(first_words(table(section("The register"), "field")))
     assert found == told == {"life", "worker_id", "about", "enlisted_at", "drain", "pool"}
 
 
-def test_every_field_of_a_schedule_is_told_and_no_other():
+def test_the_page_lists_exactly_the_fields_of_a_schedule():
     code = LUA["schedule"] + LUA["fire"] + LUA["pick"]
     named = r"(?:hash|key\('schedule:' \.\. [\w.]+\))"
     calls = re.findall(rf"'H(?:MGET|GET|SET|SETNX|STRLEN)', {named}, ((?:[^()]|\([^()]*\))*)", code)
@@ -264,7 +264,7 @@ def test_every_field_of_a_schedule_is_told_and_no_other():
     assert found == set(first_words(table(section("How schedules are fired"), "field")))
 
 
-def test_every_field_of_a_pool_is_told_and_no_other():
+def test_the_page_lists_exactly_the_fields_of_a_pool():
     code = LUA["summon"] + LUA["complain"] + LUA["enlist"]
     calls = re.findall(r"(?:'H(?:MGET|GET|SET)', |add\()(?:memory|key\('pool:' \.\. pool\)), ([^()]*)", code)
     found = {name for words in calls for name in re.findall(r"'(\w+)'", words)}
@@ -272,7 +272,7 @@ def test_every_field_of_a_pool_is_told_and_no_other():
     assert found == set(first_words(table(section("How workers are summoned"), "field")))
 
 
-def test_every_setting_of_a_pool_is_told_with_its_default_and_no_other():
+def test_the_page_lists_exactly_the_settings_of_a_pool_with_defaults():
     told = {words(name)[0]: default for name, default, _ in table(section("pool"), "setting")}
     known = re.findall(r"(\w+) = true", re.search(r"NUMBERS = \{(.*?)\}", LUA["pool"])[1])
     assert set(told) == {*known, "queues", "invoker"}
@@ -283,7 +283,7 @@ def test_every_setting_of_a_pool_is_told_with_its_default_and_no_other():
     assert set(words(row[2])) == set(invokers)
 
 
-def test_every_rule_is_told_with_its_default_and_no_other():
+def test_the_page_lists_exactly_the_rules_with_defaults():
     shapes = re.search(r"shapes = \{(.*?)\}", LUA["lib/base"], re.DOTALL)[1]
     known = dict.fromkeys(re.findall(r"(\w+) = ", shapes), "")
     unsaid = re.search(r"RULES = \{__index = \{(.*?)\}\}", LUA["lib/base"], re.DOTALL)[1]
@@ -295,7 +295,7 @@ def test_every_rule_is_told_with_its_default_and_no_other():
     assert told == known
 
 
-def test_every_setting_is_told_and_no_other():
+def test_the_page_lists_exactly_the_settings():
     known = dict(re.findall(r"(\w+) = '(queue|\*)'", re.search(r"KNOWN = \{(.*?)\}", LUA["configure"])[1]))
     told = {
         words(name)[0]: "*" if words(of) else "queue"
@@ -310,7 +310,7 @@ def test_every_setting_is_told_and_no_other():
     }  # those of a pool are in another table
 
 
-def test_the_codes_of_the_story_are_ours():
+def test_the_codes_of_attempts_are_those_of_scripts_and_worker():
     rows = table(section("A job as it is stored"), "code", "set by")
     told = {
         who: [words(code)[0] for code, said_by, _ in rows if who in said_by]
@@ -344,7 +344,7 @@ def test_the_codes_of_events_are_those_of_the_scripts():
 # numbers
 
 
-def test_every_limit_stands_in_the_scripts_as_the_page_says():
+def test_every_limit_of_the_page_has_its_value_in_the_scripts():
     for what, limit, where in table(section("Limits"), "what"):
         (snippet,) = words(where)
         assert snippet in CODE, f"{what}: {snippet} is not in the scripts"
@@ -352,7 +352,7 @@ def test_every_limit_stands_in_the_scripts_as_the_page_says():
         assert set(numbers) & set(re.findall(r"\d+", snippet)), f"{what}: {limit} is not in {snippet}"
 
 
-def test_every_number_that_the_scripts_name_is_among_the_limits():
+def test_every_named_number_of_the_scripts_is_among_the_limits():
     told = {
         word for row in table(section("Limits"), "what") for word in re.findall(r"\b[A-Z_]{3,}\b", row[2])
     }
@@ -376,7 +376,7 @@ def test_every_bound_on_a_calls_items_is_among_the_limits():
 # refusals, rules, promises
 
 
-def test_every_refusal_is_in_the_table_and_no_other():
+def test_the_table_lists_exactly_the_existing_refusals():
     replies = {
         word
         for name in NAMES
@@ -392,18 +392,18 @@ def test_every_refusal_is_in_the_table_and_no_other():
     assert "NOSCRIPT" in first_words(servers)
 
 
-def test_every_rule_of_the_conformance_run_is_told_and_no_other():
+def test_the_page_lists_exactly_the_rules_of_the_conformance_run():
     rows = table(section("Must, should, may"), "rule")
     assert [(words(name)[0], level) for name, level, _ in rows] == [(rule.name, rule.level) for rule in RULES]
 
 
-def test_every_promise_of_the_readme_is_here():
+def test_the_page_repeats_every_promise_of_the_readme():
     promised = re.findall(r"^\d\. (\*\*[^*]+\*\*)", PROMISES, re.MULTILINE)
     assert re.findall(r"^\d\. (\*\*[^*]+\*\*)", section("What is promised"), re.MULTILINE) == promised
     assert len(promised) == 6
 
 
-def test_the_commands_that_a_user_of_redis_needs_are_those_that_scripts_call():
+def test_the_commands_required_of_a_redis_user_are_those_that_scripts_call():
     (said,) = re.findall(r"The commands:(.*?);", section("Servers"), re.DOTALL)
     assert words(said) == sorted(set(re.findall(r"\b(?:call|peek)\('([A-Z]+)'", CODE)))
 
@@ -411,7 +411,7 @@ def test_the_commands_that_a_user_of_redis_needs_are_those_that_scripts_call():
 # the page
 
 
-def test_links_within_the_page_lead_somewhere():
+def test_links_within_the_page_have_targets():
     titles = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", PAGE, flags=re.DOTALL), re.MULTILINE)
     anchors = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
     assert [target for target in re.findall(r"\]\(#([^)]+)\)", PAGE) if target not in anchors] == []

@@ -21,7 +21,7 @@ async def finish(desk, job_id, state, rules=""):
 
 
 @pytest.mark.parametrize(("state", "days"), [("completed", 1), ("dead", 14), ("cancelled", 14)])
-async def test_a_finished_job_is_forgotten_after_its_time_and_not_before(desk, state, days):
+async def test_a_finished_job_is_deleted_after_its_retention_and_not_before(desk, state, days):
     await finish(desk, "a", state)
     desk.elapse(days * DAY - 2)
     assert await desk.prune() == (0, False)
@@ -33,7 +33,7 @@ async def test_a_finished_job_is_forgotten_after_its_time_and_not_before(desk, s
 
 
 @pytest.mark.parametrize("state", ["dead", "cancelled"])
-async def test_a_longer_retention_holds_for_what_went_wrong_too(desk, state):
+async def test_a_longer_retention_applies_to_dead_and_cancelled_jobs_too(desk, state):
     await finish(desk, "a", state, rules=f"retention={30 * DAY * 1000}")
     desk.elapse(29 * DAY)
     assert await desk.prune() == (0, False)
@@ -41,7 +41,7 @@ async def test_a_longer_retention_holds_for_what_went_wrong_too(desk, state):
     assert await desk.prune() == (1, False)
 
 
-async def test_a_shorter_retention_holds_for_results_alone(desk):
+async def test_a_shorter_retention_applies_to_completed_jobs_only(desk):
     await finish(desk, "a", "completed", rules="retention=60000")
     await finish(desk, "b", "dead", rules="retention=60000")
     desk.elapse(61)
@@ -49,7 +49,7 @@ async def test_a_shorter_retention_holds_for_results_alone(desk):
     assert desk.state("b") == "dead"
 
 
-async def test_what_is_not_finished_is_never_forgotten(desk):
+async def test_an_unfinished_job_is_never_deleted(desk):
     await desk.submit("a")
     await desk.submit("b", rules="delay=3600000")
     desk.elapse(100 * DAY)
@@ -57,7 +57,7 @@ async def test_what_is_not_finished_is_never_forgotten(desk):
     assert [lease.id for lease in await desk.claim(3)] == ["a", "b"]
 
 
-async def test_no_more_is_forgotten_than_the_limit_and_it_says_whether_there_is_more(desk):
+async def test_a_prune_stops_at_its_limit_and_reports_whether_more_remains(desk):
     for i, state in enumerate(["completed", "completed", "dead", "cancelled", "dead"]):
         await finish(desk, f"j{i}", state)
     desk.elapse(15 * DAY)
@@ -68,7 +68,7 @@ async def test_no_more_is_forgotten_than_the_limit_and_it_says_whether_there_is_
     assert desk.raw.keys(f"{desk.base}:job:*") == []
 
 
-async def test_a_forgotten_id_may_be_used_again(desk):
+async def test_the_id_of_a_deleted_job_may_be_used_again(desk):
     await finish(desk, "a", "completed")
     desk.elapse(2 * DAY)
     await desk.prune()
@@ -76,7 +76,7 @@ async def test_a_forgotten_id_may_be_used_again(desk):
     assert (await desk.take("a")).attempt == 1
 
 
-async def test_a_revived_job_is_not_forgotten(desk):
+async def test_a_revived_job_is_not_deleted(desk):
     await finish(desk, "a", "dead")
     await desk.order("retry", "a")
     desk.elapse(15 * DAY)
@@ -86,7 +86,7 @@ async def test_a_revived_job_is_not_forgotten(desk):
 
 @pytest.mark.real_server
 @pytest.mark.parametrize("state", ["completed", "dead", "cancelled"])
-async def test_by_count_those_go_first_whose_time_would_come_first(desk, state):
+async def test_over_the_count_the_oldest_jobs_are_deleted_first(desk, state):
     desk.raw.zadd(keys.structure(desk.base, state), {f"j{i}": 8e12 + i for i in range(100_003)})
     assert await desk.prune(2) == (2, True)
     assert await desk.prune(2) == (1, False)
@@ -95,7 +95,7 @@ async def test_by_count_those_go_first_whose_time_would_come_first(desk, state):
 
 
 @pytest.mark.parametrize("state", ["dead", "cancelled"])
-async def test_what_goes_wrong_makes_room_for_itself_where_nobody_prunes(desk, state):
+async def test_dead_and_cancelled_jobs_stay_within_their_count_without_a_prune(desk, state):
     await desk.arrange("configure", "*", 0, f"{state}=3")
     for i in range(10):
         await finish(desk, f"j{i}", state)
@@ -105,7 +105,7 @@ async def test_what_goes_wrong_makes_room_for_itself_where_nobody_prunes(desk, s
     assert await desk.prune() == (0, False)
 
 
-async def test_lost_leases_make_room_for_the_jobs_that_they_bury(desk):
+async def test_jobs_made_dead_by_lost_leases_stay_within_their_count(desk):
     await desk.arrange("configure", "*", 0, "dead=2")
     for i in range(5):
         await desk.running(f"j{i}", rules="tries=1", lease=1)
@@ -114,7 +114,7 @@ async def test_lost_leases_make_room_for_the_jobs_that_they_bury(desk):
     assert len(desk.members("dead")) == 2 == len(desk.raw.keys(f"{desk.base}:job:*"))
 
 
-async def test_a_batch_that_fails_keeps_as_many_as_may_be_and_repeats_its_answers(desk):
+async def test_a_failed_batch_keeps_the_allowed_number_and_repeats_its_replies(desk):
     await desk.arrange("configure", "*", 0, "dead=2")
     await desk.submit(*"abcde")
     failures = [Failure(lease, "Boom", "", "", again=False) for lease in await desk.claim(5)]
@@ -123,7 +123,7 @@ async def test_a_batch_that_fails_keeps_as_many_as_may_be_and_repeats_its_answer
     assert await desk.run(verbs.fail(desk.base, failures)) == ["NOT_FOUND"] * 3 + ["dead"] * 2
 
 
-async def test_where_none_may_be_kept_the_last_one_is_until_somebody_prunes(desk):
+async def test_with_a_count_of_zero_the_last_job_is_kept_until_a_prune(desk):
     """So a waiter can still read how it ended."""
     await desk.arrange("configure", "*", 0, "dead=0")
     await finish(desk, "a", "dead")
@@ -134,7 +134,7 @@ async def test_where_none_may_be_kept_the_last_one_is_until_somebody_prunes(desk
     assert desk.job("b") == {}
 
 
-async def test_a_revived_job_takes_nobodys_place(desk):
+async def test_a_revived_job_displaces_no_other_job(desk):
     await desk.arrange("configure", "*", 0, "dead=2")
     for name in "abc":
         await finish(desk, name, "dead")
@@ -144,7 +144,7 @@ async def test_a_revived_job_takes_nobodys_place(desk):
     assert desk.members("dead") == ["c", "b"], "it died again, and is the youngest"
 
 
-async def test_a_limit_that_is_lowered_is_kept_bit_by_bit(desk):
+async def test_a_lowered_limit_is_reached_in_steps(desk):
     for i in range(6):
         await finish(desk, f"j{i}", "dead")
     await desk.arrange("configure", "*", 0, "dead=1")
@@ -162,7 +162,7 @@ def name_queues(desk, count, settings=""):
 
 
 @pytest.mark.real_server
-async def test_of_very_many_queues_those_are_forgotten_in_which_nothing_is_left(desk):
+async def test_of_very_many_queues_empty_ones_are_deleted(desk):
     """For example a queue per tenant: most are used once."""
     name_queues(desk, 10_100, "1 configure jobs=5")
     await desk.submit("a", queue="waits")
@@ -191,7 +191,7 @@ async def sweep(desk):
 
 
 @pytest.mark.real_server
-async def test_as_many_queues_are_kept_as_are_few_enough(desk):
+async def test_deletion_of_queues_stops_below_10_000(desk):
     name_queues(desk, 10_130)
     for _ in range(20):
         if not (await desk.prune())[1]:
@@ -203,7 +203,7 @@ async def test_as_many_queues_are_kept_as_are_few_enough(desk):
 
 
 @pytest.mark.real_server
-async def test_what_was_counted_of_a_forgotten_queue_is_counted_on_under_a_common_name(desk):
+async def test_the_counters_of_a_deleted_queue_are_added_to_a_common_name(desk):
     for i in range(3):
         await desk.submit(f"j{i}", queue=f"once-{i}")
         (lease,) = await desk.claim(queues=(f"once-{i}",))
@@ -230,7 +230,7 @@ def totals(desk):
 
 
 @pytest.mark.real_server
-async def test_completions_forget_queues_in_passing_where_nobody_ticks(desk):
+async def test_completions_delete_queues_without_a_tick(desk):
     name_queues(desk, 10_000)
     for i in range(300):
         await desk.submit(f"j{i}", queue=f"once-{i}")
@@ -240,7 +240,7 @@ async def test_completions_forget_queues_in_passing_where_nobody_ticks(desk):
 
 
 @pytest.mark.real_server
-async def test_a_spoiled_place_to_go_on_from_is_begun_anew(desk):
+async def test_an_invalid_cursor_is_restarted(desk):
     name_queues(desk, 10_200)
     desk.raw.hset(desk.base, "swept", "nonsense")
     await desk.prune()
@@ -254,7 +254,7 @@ async def test_an_id_without_a_job_is_dropped(desk):
     assert desk.members("dead") == []
 
 
-async def test_a_store_prunes_and_returns_the_numbers(desk, store):
+async def test_a_store_prunes_and_returns_the_counts(desk, store):
     await finish(desk, "a", "completed")
     desk.elapse(2 * DAY)
     assert await store.follow(store.operations.prune()) == (1, False)

@@ -49,13 +49,13 @@ async def test_a_queued_job_reads_as_it_was_submitted(desk, follow):
     assert (job.due_at, job.worker, job.lease_expires_at, job.finished_at, job.result) == (None,) * 5
 
 
-async def test_a_scheduled_job_says_when_it_is_due(desk, follow):
+async def test_a_scheduled_job_has_its_due_time(desk, follow):
     await desk.submit("a", rules="delay=60000")
     job = await follow("get", "a")
     assert job.due_at - job.submitted_at == timedelta(seconds=60)
 
 
-async def test_a_running_job_says_who_has_it_and_how_far_it_is(desk, follow):
+async def test_a_running_job_has_its_owner_and_progress(desk, follow):
     lease = await desk.running("a", worker="host-1")
     await desk.heartbeat(lease, extend=60, progress=b'{"percent": 40}')
     await desk.order("cancel", "a")
@@ -73,7 +73,7 @@ async def test_a_running_job_says_who_has_it_and_how_far_it_is(desk, follow):
     assert recent(job.cancel_requested_at)
 
 
-async def test_a_finished_job_tells_its_story(desk, follow):
+async def test_a_finished_job_has_its_attempts(desk, follow):
     await desk.fail(await desk.running("a", rules="backoff=0:1:0"), "ValueError", "no luck", "line 1\nline 2")
     await desk.complete(await desk.take("a", worker="host-2"), b'{"y": 2}')
     job = await follow("get", "a")
@@ -95,7 +95,7 @@ async def test_a_large_payload_is_read_too(desk, follow):
 
 
 @pytest.mark.parametrize("payload", [b"plain words", b"\xff\xfe", b"{"])
-async def test_what_is_not_json_is_shown_as_text(desk, follow, payload):
+async def test_bytes_that_are_not_json_are_shown_as_text(desk, follow, payload):
     await desk.submit("a", payload=payload)
     assert (await follow("get", "a")).payload == payload.decode("utf-8", "replace")
 
@@ -146,7 +146,7 @@ async def test_all_jobs_are_listed_state_by_state_and_the_finished_newest_first(
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 11, 12])
-async def test_pages_leave_nothing_out_and_repeat_nothing(desk, follow, limit):
+async def test_pages_list_each_job_once(desk, follow, limit):
     await populate(desk)
     found = await pages(follow, limit)
     assert [job_id for page in found for job_id in page] == ALL
@@ -154,14 +154,14 @@ async def test_pages_leave_nothing_out_and_repeat_nothing(desk, follow, limit):
 
 
 @pytest.mark.parametrize("state", list(State))
-async def test_a_list_may_be_of_one_state(desk, follow, state):
+async def test_a_list_can_be_filtered_by_state(desk, follow, state):
     await populate(desk)
     (page,) = await pages(follow, 50, state=state)
     assert page == [job_id for job_id in ALL if (await follow("get", job_id)).state == state]
     assert len(page) == 2
 
 
-async def test_a_list_may_be_of_one_queue_or_task(desk, follow):
+async def test_a_list_can_be_filtered_by_queue_or_task(desk, follow):
     await populate(desk)
     assert await pages(follow, 50, queue="q1") == [["wait1"]]
     assert await pages(follow, 50, task="t2") == [["wait2"]]
@@ -181,12 +181,12 @@ async def test_a_page_examines_a_thousand_jobs_at_most_and_may_be_short(desk, fo
     assert PAGE_EXAMINED == 1000
 
 
-async def test_a_list_shows_no_large_things(desk, follow):
+async def test_a_list_omits_large_fields(desk, follow):
     await desk.submit("a", payload=b'"' + b"x" * 3000 + b'"')
     assert (await follow("list_jobs")).jobs[0].payload is None
 
 
-async def test_a_job_that_is_gone_is_left_out(desk, follow):
+async def test_a_missing_job_is_omitted(desk, follow):
     await desk.submit("a", "b")
     desk.raw.delete(keys.job(desk.base, "a"))
     assert await pages(follow, 50) == [["b"]]
@@ -201,7 +201,7 @@ async def test_a_cursor_from_elsewhere_is_invalid(desk, follow, cursor):
 # numbers
 
 
-async def test_the_numbers_are_those_of_the_jobs(desk, follow):
+async def test_the_statistics_agree_with_the_jobs(desk, follow):
     await populate(desk)
     (stats,) = await follow("stats")
     assert stats.states == dict.fromkeys(State, 2)
@@ -222,7 +222,7 @@ async def test_the_numbers_are_those_of_the_jobs(desk, follow):
     assert (stats.totals["expired"], stats.maintenance_by, recent(stats.maintenance_at)) == (2, "tick", True)
 
 
-async def test_the_queues_are_listed_with_what_waits_in_them(desk, follow):
+async def test_the_queues_are_listed_with_their_backlog(desk, follow):
     await populate(desk)
     assert [(queue.name, queue.queued) for queue in await follow("queues")] == [
         ("q", 0),
@@ -238,7 +238,7 @@ async def test_an_empty_namespace_has_no_jobs_and_no_queues(desk, follow):
     assert set(stats.states.values()) == {0}
 
 
-async def test_the_stream_is_read_from_where_one_left_off(desk):
+async def test_the_stream_is_read_from_a_given_position(desk):
     await desk.submit("a")
     (first,) = await desk.run(reads.events(desk.base, "0", 10))
     assert first[1] == {"jobs": "a", "state": "queued", "code": "submitted"}

@@ -29,14 +29,14 @@ async def test_a_dead_worker_loses_its_lease(desk):
     assert desk.counter("expired") == 1
 
 
-async def test_a_lease_that_has_not_ended_stands(desk):
+async def test_a_live_lease_is_kept(desk):
     lease = await desk.running("a")
     desk.elapse(29)
     assert await desk.reap() == (0, 0, False)
     assert await desk.complete(lease) == "completed"
 
 
-async def test_a_moment_has_come_at_its_very_ms(desk):
+async def test_a_job_is_due_at_its_exact_millisecond(desk):
     await desk.running("a")
     end, call = desk.score("running", "a"), verbs.reap(desk.base, limit=10, by="tick")
     for moment, lost in ((end - 1, 0), (end, 1)):
@@ -49,7 +49,7 @@ async def test_a_moment_has_come_at_its_very_ms(desk):
         )
 
 
-async def test_the_first_lost_lease_in_a_row_sends_the_job_to_its_old_place(desk):
+async def test_the_first_lost_lease_in_a_row_returns_the_job_to_its_old_position(desk):
     await desk.submit("c", "b", "a")
     c, _ = await desk.claim(2)
     await desk.heartbeat(c, extend=60)
@@ -61,7 +61,7 @@ async def test_the_first_lost_lease_in_a_row_sends_the_job_to_its_old_place(desk
     assert desk.members("queue:q") == ["c", "b", "a"]
 
 
-async def test_from_the_second_on_a_lost_lease_means_a_backoff(desk):
+async def test_from_the_second_lost_lease_on_the_job_waits_for_a_backoff(desk):
     await desk.submit("a", rules="tries=6")
     assert await lose(desk, "a") == 0
     for attempt, full in ((2, 2000), (3, 4000), (4, 8000)):
@@ -71,7 +71,7 @@ async def test_from_the_second_on_a_lost_lease_means_a_backoff(desk):
 
 
 @pytest.mark.parametrize("verb", ["fail", "release"])
-async def test_another_ending_breaks_the_row_of_lost_leases(desk, verb):
+async def test_another_outcome_resets_the_count_of_lost_leases(desk, verb):
     await desk.submit("a", rules="tries=9 backoff=0:1:0")
     assert await lose(desk, "a") == 0
     await getattr(desk, verb)(await desk.take("a"))
@@ -104,7 +104,7 @@ async def test_a_lost_lease_wakes_a_worker(desk):
     assert desk.markers() == 1
 
 
-async def test_the_former_holder_has_no_say(desk):
+async def test_the_token_of_a_lost_lease_is_refused(desk):
     lease = await desk.running("a")
     desk.elapse(30)
     await desk.reap()
@@ -114,7 +114,7 @@ async def test_the_former_holder_has_no_say(desk):
     assert desk.everything() == before
 
 
-async def test_what_falls_due_is_queued_in_the_order_of_its_moments(desk):
+async def test_due_jobs_are_queued_in_the_order_of_their_due_times(desk):
     for job_id, delay in (("c", 3000), ("a", 1000), ("b", 2000), ("later", 60_000)):
         await desk.submit(job_id, rules=f"delay={delay}")
     desk.raw.delete(keys.wake(desk.base, "q"))
@@ -134,7 +134,7 @@ async def test_a_due_job_keeps_its_priority(desk):
     assert desk.members("queue:q") == ["b", "a"]
 
 
-async def test_no_more_is_moved_than_the_limit_and_it_says_whether_there_is_more(desk):
+async def test_a_reap_stops_at_its_limit_and_reports_whether_more_is_due(desk):
     await desk.submit("a", "b", "c")
     await desk.claim(3)
     await desk.submit("d", "e", rules="delay=1000")
@@ -145,7 +145,7 @@ async def test_no_more_is_moved_than_the_limit_and_it_says_whether_there_is_more
     assert await desk.reap(2) == (0, 0, False)
 
 
-async def test_two_reaps_at_once_move_everything_once(desk):
+async def test_two_concurrent_reaps_move_each_job_once(desk):
     await desk.submit(*(f"j{i}" for i in range(10)))
     await desk.claim(10)
     desk.elapse(30)
@@ -159,7 +159,7 @@ async def test_maintenance_is_recorded_with_caller_and_time(desk):
     assert by == "tick"
 
 
-async def test_ids_that_point_nowhere_are_dropped(desk):
+async def test_ids_without_a_job_are_dropped(desk):
     await desk.submit("waiting")
     for structure in ("running", "scheduled"):
         desk.raw.zadd(keys.structure(desk.base, structure), {"ghost": 1, "waiting": 1})
@@ -168,7 +168,7 @@ async def test_ids_that_point_nowhere_are_dropped(desk):
     assert (desk.places("ghost"), desk.state("ghost")) == ([], None)
 
 
-async def test_a_store_reaps_and_returns_the_numbers(desk, store):
+async def test_a_store_reaps_and_returns_the_counts(desk, store):
     await desk.running("a")
     desk.elapse(30)
     assert (await store.follow(store.operations.reap("tick")))[:3] == (1, 0, False)

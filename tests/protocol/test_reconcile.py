@@ -7,7 +7,7 @@ from sublet.errors import TooMany
 from sublet.protocol import reads, verbs
 
 
-async def test_a_dead_workers_job_is_back_in_its_old_place_at_once(desk):
+async def test_a_dead_workers_job_returns_to_its_old_position_at_once(desk):
     await desk.submit("a", "b", "c")
     lease = await desk.take("a")
     desk.raw.delete(f"{desk.base}:wake:q")
@@ -18,7 +18,7 @@ async def test_a_dead_workers_job_is_back_in_its_old_place_at_once(desk):
     assert desk.events()[-2] == ("a", "queued", "crashed")
 
 
-async def test_the_story_says_what_happened_and_the_try_is_spent(desk):
+async def test_the_attempt_record_contains_the_lost_lease_and_the_try_is_used(desk):
     lease = await desk.running("a")
     await desk.reconcile(lease)
     job = await desk.run(reads.get(desk.base, "a"))
@@ -44,7 +44,7 @@ async def test_a_reconciled_lease_is_one_lost_lease_in_the_row(desk):
     assert (desk.state("a"), desk.job("a")["streak"]) == ("scheduled", "lease_expired 3")
 
 
-async def test_another_ending_begins_the_row_anew(desk):
+async def test_another_outcome_restarts_the_count(desk):
     lease = await desk.running("a", "tries=9")
     await desk.reconcile(lease)
     await desk.fail(await desk.take("a"))
@@ -65,7 +65,7 @@ async def test_a_poison_pill_dies_when_its_tries_run_out(desk):
     assert (await desk.submit("b", rules="key=k"))[0].created
 
 
-async def test_a_cancel_that_was_asked_for_wins(desk):
+async def test_a_requested_cancel_wins(desk):
     lease = await desk.running("a")
     await desk.order("cancel", "a")
     assert await desk.reconcile(lease) == ["cancelled"]
@@ -73,7 +73,7 @@ async def test_a_cancel_that_was_asked_for_wins(desk):
 
 
 @pytest.mark.parametrize("verb", ["complete", "fail", "release", "heartbeat", "note"])
-async def test_the_ghost_of_a_reconciled_worker_is_refused(desk, verb):
+async def test_a_token_of_a_reconciled_worker_is_refused(desk, verb):
     lease = await desk.running("a")
     await desk.reconcile(lease)
     before = desk.everything()
@@ -84,7 +84,7 @@ async def test_the_ghost_of_a_reconciled_worker_is_refused(desk, verb):
     assert desk.everything() == before
 
 
-async def test_nothing_is_taken_from_another_worker_nor_from_another_attempt(desk):
+async def test_leases_of_another_worker_or_attempt_are_kept(desk):
     mine, theirs = await desk.running("a", worker="gone"), await desk.running("b", worker="alive")
     before = desk.everything()
     assert await desk.reconcile(theirs, worker="gone") == ["LEASE_LOST"]
@@ -100,7 +100,7 @@ async def test_nothing_is_taken_from_another_worker_nor_from_another_attempt(des
     assert isinstance(await desk.heartbeat(again), int)
 
 
-async def test_nothing_is_taken_from_a_worker_that_was_started_anew_under_the_name(desk):
+async def test_leases_of_a_worker_restarted_under_the_name_are_kept(desk):
     await desk.enlist("w", "1")
     await desk.enlist("w", "2")
     lease = await desk.running("a")
@@ -124,14 +124,14 @@ async def test_a_lease_that_ended_otherwise_is_not_ended_again(desk, end):
     assert desk.everything() == before
 
 
-async def test_a_lease_that_is_over_but_given_to_nobody_is_ended(desk):
+async def test_an_expired_lease_that_was_not_taken_back_is_ended(desk):
     lease = await desk.running("a", lease=10)
     desk.elapse(60)
     assert await desk.reconcile(lease) == ["queued"]
     assert await desk.reap() == (0, 0, False)
 
 
-async def test_the_same_call_again_gets_the_same_answers_until_the_jobs_move_on(desk):
+async def test_a_repeated_call_gets_the_same_replies_until_the_jobs_change(desk):
     a, b = await desk.running("a"), await desk.running("b", "tries=1")
     first = await desk.reconcile(a, b)
     before = desk.everything()
@@ -148,7 +148,7 @@ async def test_two_concurrent_reconciles_end_each_lease_once(desk):
     assert (desk.counter("expired"), len(desk.events())) == (1, 3)
 
 
-async def test_naming_no_lease_strikes_the_worker_off(desk):
+async def test_a_call_without_leases_removes_the_registration(desk):
     lease = await desk.running("a")
     await desk.enlist("w")
     await desk.enlist("other")
@@ -163,7 +163,7 @@ async def test_naming_no_lease_strikes_the_worker_off(desk):
     assert desk.everything() == before
 
 
-async def test_a_worker_of_no_register_is_reconciled_all_the_same(desk):
+async def test_an_unregistered_worker_can_be_reconciled(desk):
     """Registrations are in one partition; leases are in all."""
     lease = await desk.running("a")
     assert await desk.reconcile(lease) == ["queued"]
@@ -181,7 +181,7 @@ async def test_up_to_100_leases_end_in_one_call(desk):
 
 
 @pytest.mark.parametrize("wrong", [{"worker": ""}, {"worker": "a b"}, {"life": ""}, {"life": "x" * 129}])
-async def test_a_name_that_cannot_be_is_refused_and_leaves_no_trace(desk, wrong):
+async def test_an_invalid_name_is_refused_and_leaves_no_trace(desk, wrong):
     lease = await desk.running("a")
     before = desk.everything()
     with pytest.raises(Invalid, match="must be names of 1 to 128"):
@@ -189,7 +189,7 @@ async def test_a_name_that_cannot_be_is_refused_and_leaves_no_trace(desk, wrong)
     assert desk.everything() == before
 
 
-async def test_half_a_pair_is_refused(desk):
+async def test_an_incomplete_pair_of_arguments_is_refused(desk):
     script = verbs.reconcile(desk.base, "w", "1", [("a", 1)])
     short = script.commands[0][:-1]
     with pytest.raises(TooMany):

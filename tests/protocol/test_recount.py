@@ -33,7 +33,7 @@ async def several(desk):
     return numbers(desk)
 
 
-async def test_what_is_right_is_left_as_it_is(desk):
+async def test_a_correct_count_is_left_unchanged(desk):
     await several(desk)
     before = desk.everything()
     found = await follow(desk.run, recount(desk.base))
@@ -43,7 +43,7 @@ async def test_what_is_right_is_left_as_it_is(desk):
 
 @pytest.mark.parametrize("wrong", [{"q jobs": "9"}, {"q bytes": "1"}, {"q running": "0"}, {"r jobs": "-1"}, {"q jobs": "spoiled"},
                                    {"gone jobs": "3", "gone bytes": "70"}, {"gone running": "1"}])  # fmt: skip
-async def test_a_number_that_is_wrong_is_counted_anew(desk, wrong):
+async def test_a_wrong_count_is_recounted(desk, wrong):
     right = await several(desk)
     desk.raw.hset(keys.backlog(desk.base), mapping=wrong)
     found = await follow(desk.run, recount(desk.base, "look"))
@@ -53,7 +53,7 @@ async def test_a_number_that_is_wrong_is_counted_anew(desk, wrong):
     assert numbers(desk) == right
 
 
-async def test_what_is_no_text_is_no_number_either(desk):
+async def test_a_count_that_is_not_valid_utf8_is_recounted(desk):
     right = await several(desk)
     desk.raw.hset(keys.backlog(desk.base), "q jobs", b"\xff")
     ((queue, words),) = (await follow(desk.run, recount(desk.base))).found
@@ -61,14 +61,14 @@ async def test_what_is_no_text_is_no_number_either(desk):
     assert numbers(desk) == right
 
 
-async def test_a_backlog_that_was_lost_is_as_it_was(desk):
+async def test_a_lost_backlog_is_restored(desk):
     right = await several(desk)
     desk.raw.delete(keys.backlog(desk.base))
     assert [queue for queue, _ in (await follow(desk.run, recount(desk.base))).found] == ["q", "r"]
     assert {name: n for name, n in numbers(desk).items() if n != "0"} == right
 
 
-async def test_what_was_counted_before_something_moved_is_refused(desk):
+async def test_a_count_from_before_a_change_is_refused(desk):
     await desk.submit("a")
     last = stamp(desk)
     await desk.submit("b")
@@ -80,7 +80,7 @@ async def test_what_was_counted_before_something_moved_is_refused(desk):
     assert await send(desk, ("q", 2, 5, 0)) == ["sound"]
 
 
-async def test_what_is_no_count_is_refused(desk):
+async def test_an_invalid_count_is_refused(desk):
     for queues in ([("q q", 1, 1, 1)], [("q", -1, 1, 1)], [("q", 1, "x", 1)], [("q", 1, 1, 1.5)]):
         with pytest.raises(Invalid):
             await send(desk, *queues)
@@ -129,7 +129,7 @@ async def test_with_too_many_changes_a_recount_fails_and_leaves_the_numbers(desk
     assert numbers(desk)["q jobs"] == "70"
 
 
-async def test_events_that_were_lost_meanwhile_are_noticed(desk):
+async def test_events_lost_meanwhile_are_detected(desk):
     """The stream is capped: after lost events the count starts again."""
     await several(desk)
     desk.raw.hset(keys.backlog(desk.base), "q jobs", 70)
@@ -181,7 +181,7 @@ async def test_repairs_before_a_change_are_reported(desk, always):
     assert wrong == ({f"q{i:03d} jobs" for i in range(100, 150)} if always else set())
 
 
-async def test_thousands_of_moves_are_followed(desk):
+async def test_thousands_of_changes_are_followed(desk):
     await several(desk)
     desk.raw.hset(keys.backlog(desk.base), "q jobs", 70)
     walked = 0
@@ -198,7 +198,7 @@ async def test_thousands_of_moves_are_followed(desk):
     assert walked == 4, "one walk is enough"
 
 
-async def test_a_long_walk_reads_the_events_before_they_are_cut_off(desk):
+async def test_a_long_walk_reads_the_events_before_they_are_trimmed(desk):
     """More events occur than the stream keeps, and one of the first is of a job that has moved."""
     for i in range(30):
         await desk.submit(f"j{i}", queue=f"q{i:03d}")

@@ -6,7 +6,7 @@ from sublet.model import Release
 from sublet.protocol import keys, verbs
 
 
-async def test_a_released_job_goes_back_to_its_old_place(desk):
+async def test_a_released_job_returns_to_its_old_position(desk):
     await desk.submit("d", "c", "b", "a")
     d, c, b = await desk.claim(3)
     assert await desk.release(b) == "queued"
@@ -16,7 +16,7 @@ async def test_a_released_job_goes_back_to_its_old_place(desk):
     assert desk.state("b") == "queued"
 
 
-async def test_the_try_is_given_back_and_the_attempt_still_counts(desk):
+async def test_a_release_returns_the_try_and_counts_the_attempt(desk):
     await desk.submit("a", rules="tries=2")
     for attempt in range(1, 6):
         lease = await desk.take("a")
@@ -34,7 +34,7 @@ async def test_a_release_with_a_delay_is_scheduled(desk):
     assert desk.score("scheduled", "a") == ended_at + 2500
 
 
-async def test_the_reason_is_in_the_story(desk):
+async def test_the_attempt_record_contains_the_reason(desk):
     await desk.release(await desk.running("a"), reason="shutting down\nbye")
     words, message = desk.job("a")["attempt:1"].split("\n", 1)
     assert words.endswith(" released")
@@ -49,7 +49,7 @@ async def test_a_released_job_wakes_another_worker(desk):
     assert desk.markers() == 1
 
 
-async def test_a_released_job_that_was_called_off_is_cancelled(desk):
+async def test_a_released_job_with_a_requested_cancel_is_cancelled(desk):
     lease = await desk.running("a")
     await desk.order("cancel", "a")
     assert await desk.release(lease) == "cancelled"
@@ -62,7 +62,7 @@ CLAIM = {"claim_id": "same.claim-0123456789ab"}
 LEFT = "abandoned: the client disconnected"
 
 
-async def test_what_was_claimed_for_a_caller_who_left_comes_back_at_once(desk):
+async def test_jobs_claimed_for_a_disconnected_caller_are_returned_at_once(desk):
     lease = await desk.running("a", **CLAIM)
     assert await desk.claim(0, **CLAIM) == [lease], "who gives back asks first what it took"
     assert await desk.release(lease, reason=LEFT) == "queued"
@@ -70,7 +70,7 @@ async def test_what_was_claimed_for_a_caller_who_left_comes_back_at_once(desk):
     assert (desk.state("a"), desk.job("a")["tries_left"]) == ("queued", "3")
 
 
-async def test_what_was_claimed_for_a_caller_who_asked_again_elsewhere_is_not_given_back(desk):
+async def test_jobs_claimed_for_a_caller_that_repeated_the_claim_are_not_returned(desk):
     await desk.submit("a", "b")
     leases = await desk.claim(2, **CLAIM)
     assert await desk.claim(2, **CLAIM) == leases
@@ -84,14 +84,14 @@ async def test_what_was_claimed_for_a_caller_who_asked_again_elsewhere_is_not_gi
     assert await desk.release(leases[1], reason="enough") == "queued", "its holder may"
 
 
-async def test_in_one_call_each_lease_is_looked_at_by_its_own_claim(desk):
+async def test_each_lease_of_a_call_is_checked_against_its_own_claim(desk):
     mine, other = await desk.running("a", **CLAIM), await desk.running("b")
     await desk.claim(**CLAIM)
     leases = [Release(lease, 0, reason) for lease, reason in ((mine, LEFT), (other, LEFT))]
     assert await desk.run(verbs.release(desk.base, leases)) == ["LEASE_LOST", "queued"]
 
 
-async def test_a_claim_that_is_forgotten_is_not_given_back_for_nobody_can_tell_who_else_asked(desk):
+async def test_jobs_of_an_expired_memo_are_not_returned(desk):
     lease = await desk.running("a", **CLAIM)
     await desk.claim(**CLAIM)
     desk.elapse(11)
@@ -113,13 +113,13 @@ async def test_after_100_releases_in_a_row_one_counts_as_a_failure(desk):
     assert desk.job("a")["tries_left"] == "1"
 
 
-async def test_the_101st_release_of_the_last_try_is_the_end(desk):
+async def test_the_101st_release_of_the_last_try_makes_the_job_dead(desk):
     lease = await desk.running("a", rules="tries=1")
     desk.raw.hset(keys.job(desk.base, "a"), "streak", "released 100")
     assert await desk.release(lease) == "dead"
 
 
-async def test_another_ending_breaks_the_row(desk):
+async def test_another_outcome_resets_the_count(desk):
     lease = await desk.running("a", rules="backoff=0:1:0")
     desk.raw.hset(keys.job(desk.base, "a"), "streak", "released 100")
     await desk.fail(lease)
@@ -128,7 +128,7 @@ async def test_another_ending_breaks_the_row(desk):
     assert desk.job("a")["streak"] == "released 3"
 
 
-async def test_an_unknown_task_waits_from_1_s_to_60_s_and_dies_of_the_20th(desk):
+async def test_an_unknown_task_waits_1_s_to_60_s_and_is_dead_after_20_releases(desk):
     await desk.submit("a", rules="tries=1")
     delays = []
     for attempt in range(1, 20):
@@ -142,7 +142,7 @@ async def test_an_unknown_task_waits_from_1_s_to_60_s_and_dies_of_the_20th(desk)
     assert desk.job("a")["attempt:20"].split("\n")[0].endswith(" unknown_task")
 
 
-async def test_a_plain_release_between_unknown_tasks_begins_a_new_row(desk):
+async def test_a_plain_release_between_unknown_tasks_resets_the_count(desk):
     await desk.submit("a")
     for _ in range(3):
         await desk.release(await desk.take("a"), reason="unknown_task")
@@ -156,7 +156,7 @@ async def test_a_plain_release_between_unknown_tasks_begins_a_new_row(desk):
 
 
 @pytest.mark.parametrize("delay", [0, 5])
-async def test_the_same_release_again_gets_the_same_answer_and_changes_nothing(desk, delay):
+async def test_a_repeated_release_gets_the_same_reply_and_changes_nothing(desk, delay):
     lease = await desk.running("a")
     answer = await desk.release(lease, delay)
     before = desk.everything()
@@ -173,7 +173,7 @@ async def test_a_job_twice_in_one_call_is_released_once(desk):
     assert desk.counter("released") == 1
 
 
-async def test_a_release_sent_again_after_the_job_moved_on_is_refused(desk):
+async def test_a_release_repeated_after_a_later_change_is_refused(desk):
     old = await desk.running("a")
     await desk.release(old)
     await desk.take("a")
@@ -183,7 +183,7 @@ async def test_a_release_sent_again_after_the_job_moved_on_is_refused(desk):
 
 
 @pytest.mark.parametrize("verb", ["complete", "fail"])
-async def test_what_was_ended_otherwise_cannot_be_released(desk, verb):
+async def test_a_job_with_another_outcome_cannot_be_released(desk, verb):
     lease = await desk.running("a")
     await getattr(desk, verb)(lease)
     before = desk.everything()
@@ -191,7 +191,7 @@ async def test_what_was_ended_otherwise_cannot_be_released(desk, verb):
     assert desk.everything() == before
 
 
-async def test_a_lease_that_ended_but_was_not_taken_back_may_still_be_released(desk):
+async def test_an_expired_lease_that_was_not_taken_back_may_still_be_released(desk):
     lease = await desk.running("a")
     desk.elapse(3000)
     assert await desk.release(lease) == "queued"
@@ -203,7 +203,7 @@ async def test_a_release_of_an_unknown_job_is_not_found(desk):
     assert await desk.release(lease._replace(id="nobody")) == "NOT_FOUND"
 
 
-async def test_many_leases_are_answered_one_by_one(desk):
+async def test_each_lease_of_a_call_has_its_own_reply(desk):
     await desk.submit("a", "b", "c", "d", "e")
     a, b, c, d, e = await desk.claim(5)
     await desk.complete(b)
@@ -225,7 +225,7 @@ async def test_many_leases_are_answered_one_by_one(desk):
 
 
 @pytest.mark.parametrize("delay", ["nan", "soon", "", "-5", "1.5", "inf"])
-async def test_a_delay_that_makes_no_sense_loses_no_job(desk, delay):
+async def test_an_invalid_delay_loses_no_job(desk, delay):
     call = verbs.release(desk.base, [Release(await desk.running("a"), 77, "why")])
     args = [delay if arg == 77_000 else arg for arg in call.commands[0]]
     desk.raw.execute_command("EVAL", call.text, *args[2:])

@@ -61,7 +61,7 @@ async def one_of_each(desk):
 # one job
 
 
-async def test_a_healthy_namespace_is_sound_and_nothing_is_written(desk):
+async def test_a_repair_of_a_healthy_namespace_writes_nothing(desk):
     await one_of_each(desk)
     for n in range(2):
         await desk.submit(*(f"{n}j{i}" for i in range(125)))
@@ -81,7 +81,7 @@ async def test_a_healthy_namespace_is_sound_and_nothing_is_written(desk):
 
 
 @pytest.mark.real_server
-async def test_of_a_healthy_namespace_every_key_is_the_same_to_the_last_byte(desk, place):
+async def test_a_repair_leaves_every_byte_of_a_healthy_namespace_unchanged(desk, place):
     await one_of_each(desk)
     with redis.Redis.from_url(place.settings.redis_url) as client:
         names = sorted(client.scan_iter(match=f"{desk.base}*", count=1000))
@@ -92,7 +92,7 @@ async def test_of_a_healthy_namespace_every_key_is_the_same_to_the_last_byte(des
         }
 
 
-async def test_a_queued_job_that_its_queue_lost_is_put_at_its_end(desk):
+async def test_a_queued_job_missing_in_its_queue_is_added_at_the_end(desk):
     await desk.submit("a", "b", "c")
     desk.raw.zrem(keys.queue(desk.base, "q"), "a")
     desk.raw.delete(keys.wake(desk.base, "q"))
@@ -103,7 +103,7 @@ async def test_a_queued_job_that_its_queue_lost_is_put_at_its_end(desk):
     assert desk.events()[-1] == ("a", "queued", "repaired")
 
 
-async def test_a_lost_queue_comes_back_in_the_order_in_which_its_jobs_were_submitted(desk):
+async def test_a_lost_queue_is_restored_in_the_order_of_submission(desk):
     ids = [f"j{i}" for i in range(30)]
     await desk.submit(*ids)
     for i, job_id in enumerate(ids):
@@ -114,7 +114,7 @@ async def test_a_lost_queue_comes_back_in_the_order_in_which_its_jobs_were_submi
     assert desk.members("queue:q") == ["urgent", *(f"j{i}" for i in range(30))]
 
 
-async def test_jobs_of_one_moment_come_back_in_the_order_of_their_ids(desk):
+async def test_jobs_of_the_same_moment_are_restored_in_the_order_of_their_ids(desk):
     """ULIDs of clients increase; scans return any order."""
     ids = [f"0-{i:026d}" for i in range(150)]
     await desk.submit(*ids)
@@ -124,7 +124,7 @@ async def test_jobs_of_one_moment_come_back_in_the_order_of_their_ids(desk):
     assert desk.members("queue:q") == ids
 
 
-async def test_a_repair_beside_a_server_that_goes_on_losing_keys_has_an_end(desk, monkeypatch):
+async def test_a_repair_ends_although_the_server_keeps_losing_keys(desk, monkeypatch):
     """Also when each scan returns as many as it may."""
     monkeypatch.setattr(repairs, "FOUND", 1)
     monkeypatch.setattr(repairs, "LIMIT", 7)
@@ -175,7 +175,7 @@ async def test_the_remains_of_an_interrupted_enlist_are_removed(desk):
     assert list(desk.enlisted()) == ["w"]
 
 
-async def test_a_job_that_runs_and_whose_lease_was_lost_is_its_holders_while_that_is_heard_of(desk):
+async def test_a_running_job_without_its_lease_stays_with_its_registered_worker(desk):
     lease = await desk.running("a", lease=60)
     desk.raw.delete(keys.structure(desk.base, "running"))
     (said,) = await put_right(desk, ("job", "a"))
@@ -185,7 +185,7 @@ async def test_a_job_that_runs_and_whose_lease_was_lost_is_its_holders_while_tha
     assert await desk.complete(lease) == "completed"
 
 
-async def test_a_job_that_runs_and_whose_lease_was_lost_comes_back_if_its_holder_is_silent(desk):
+async def test_a_running_job_without_its_lease_is_queued_if_its_worker_is_silent(desk):
     lease = await desk.running("a", lease=60)
     desk.raw.delete(keys.structure(desk.base, "running"))
     desk.elapse(31)
@@ -194,7 +194,7 @@ async def test_a_job_that_runs_and_whose_lease_was_lost_comes_back_if_its_holder
     assert await desk.complete(lease) == "LEASE_LOST"
 
 
-async def test_a_lease_that_is_put_back_ends_with_the_jobs_timeout(desk):
+async def test_a_restored_lease_ends_with_the_timeout_of_the_job(desk):
     await desk.running("a", "timeout=1000")
     desk.raw.delete(keys.structure(desk.base, "running"))
     await put_right(desk, ("job", "a"))
@@ -202,7 +202,7 @@ async def test_a_lease_that_is_put_back_ends_with_the_jobs_timeout(desk):
 
 
 @pytest.mark.parametrize("state", ["scheduled", "completed", "dead", "cancelled"])
-async def test_the_moment_of_a_job_that_was_put_back_is_the_one_that_it_had(desk, state):
+async def test_a_restored_job_keeps_its_due_or_end_time(desk, state):
     await one_of_each(desk)
     shelf = keys.structure(desk.base, state)
     before = dict(desk.raw.zrange(shelf, 0, -1, withscores=True))
@@ -212,7 +212,7 @@ async def test_the_moment_of_a_job_that_was_put_back_is_the_one_that_it_had(desk
     assert dict(desk.raw.zrange(shelf, 0, -1, withscores=True)) == pytest.approx(before, abs=5)
 
 
-async def test_what_stands_in_two_structures_is_left_in_the_one_that_its_state_names(desk):
+async def test_a_job_in_two_structures_stays_in_that_of_its_state(desk):
     await one_of_each(desk)
     before = desk.everything()
     for shelf in (*keys.STRUCTURES, "queue:q", "queue:r"):
@@ -240,7 +240,7 @@ async def test_the_remains_of_a_job_are_removed_and_reported(desk):
     assert desk.members("queue:q") == ["b"]
 
 
-async def test_a_name_without_its_hash_is_a_job_that_is_gone_unless_it_had_ended(desk):
+async def test_an_entry_without_a_job_is_a_lost_job_unless_it_had_ended(desk):
     await one_of_each(desk)
     for job_id in ("a", "late", "held", "done"):
         desk.raw.delete(keys.job(desk.base, job_id))
@@ -260,7 +260,7 @@ async def test_a_name_without_its_hash_is_a_job_that_is_gone_unless_it_had_ended
 
 
 @pytest.mark.parametrize("lose", ["token", "claimed_at", "rank", "worker", "tries_left"])
-async def test_a_job_that_runs_and_lost_a_part_of_its_lease_waits_again(desk, lose):
+async def test_a_running_job_with_an_incomplete_lease_is_queued_again(desk, lose):
     """Otherwise the end of such a lease would stop half-way."""
     await desk.running("a", lease=1)
     desk.raw.hdel(keys.job(desk.base, "a"), lose)
@@ -276,7 +276,7 @@ NONE = ["spoiled", "1 ", "0x1", "1e0", "1.0", "-1", "9" * 20]
 
 
 @pytest.mark.parametrize("rank", NONE)
-async def test_a_lease_with_an_invalid_rank_ends_like_another(desk, rank):
+async def test_a_lease_with_an_invalid_rank_can_end(desk, rank):
     """A reap cannot be undone half-way; a repair before it finds the fault."""
     for job_id in ("a", "b"):
         await desk.running(job_id, lease=1)
@@ -302,7 +302,7 @@ async def test_an_invalid_number_of_a_job_is_repaired(desk, field, spoiled):
     assert sorted(lease.id for lease in await desk.claim(5)) == ["a", "held"]
 
 
-async def test_a_job_that_lost_its_state_gets_the_one_that_its_fields_speak_of(desk):
+async def test_a_job_without_a_state_gets_the_one_implied_by_its_fields(desk):
     await one_of_each(desk)
     for job_id in ("a", "done", "dead"):
         desk.raw.hset(keys.job(desk.base, job_id), "state", "nowhere")
@@ -310,7 +310,7 @@ async def test_a_job_that_lost_its_state_gets_the_one_that_its_fields_speak_of(d
     assert [desk.state(i) for i in ("a", "done", "dead")] == ["queued", "completed", "dead"]
 
 
-async def test_a_key_is_its_unfinished_jobs_and_no_other_jobs(desk):
+async def test_deduplication_keys_are_restored_for_unfinished_jobs_only(desk):
     lease = await one_of_each(desk)
     before = desk.everything()
     for name, holder in (
@@ -332,14 +332,14 @@ async def test_a_key_is_its_unfinished_jobs_and_no_other_jobs(desk):
     assert await desk.complete(lease) == "completed"
 
 
-async def test_a_key_that_another_unfinished_job_holds_stays_that_ones(desk):
+async def test_a_key_held_by_another_unfinished_job_is_kept(desk):
     await desk.submit("a", rules="key=k")
     desk.raw.delete(keys.lock(desk.base, "q", "k"))
     await desk.submit("b", rules="key=k")
     assert await put_right(desk, ("job", "a"), ("job", "b"), ("key:q|k", "b")) == ["sound"] * 3
 
 
-async def test_a_queue_is_on_the_list_again(desk):
+async def test_a_queue_missing_in_the_list_is_added(desk):
     await desk.submit("a")
     desk.raw.delete(keys.queues(desk.base))
     await desk.submit("b")
@@ -348,7 +348,7 @@ async def test_a_queue_is_on_the_list_again(desk):
     assert desk.raw.hgetall(keys.queues(desk.base)) == {"q": ""}
 
 
-async def test_a_namespace_whose_base_was_lost_is_first_come_first_served_again(desk):
+async def test_a_namespace_with_lost_metadata_is_first_in_first_out_again(desk):
     await desk.submit("a", "b")
     lease = await desk.running("held", "priority=1")
     fence = int(lease.token.partition(".")[0])
@@ -363,7 +363,7 @@ async def test_a_namespace_whose_base_was_lost_is_first_come_first_served_again(
     assert [each.id for each in await desk.claim(5)] == ["a", "b", "c"]
 
 
-async def test_a_foreign_key_in_a_jobs_place_is_left_alone(desk):
+async def test_a_foreign_key_with_the_name_of_a_job_is_kept(desk):
     await desk.submit("a", "b")
     desk.raw.delete(keys.job(desk.base, "a"))
     desk.raw.set(keys.job(desk.base, "a"), "somebody's")
@@ -378,7 +378,7 @@ async def test_a_foreign_key_in_a_jobs_place_is_left_alone(desk):
     assert desk.members("queue:q") == ["b"]
 
 
-async def test_a_job_is_not_blamed_for_a_key_beside_it(desk):
+async def test_a_sound_job_is_not_reported_for_an_unrelated_key(desk):
     """Only the key of a wrong type is reported for deletion; sound jobs wait for that, unchanged."""
     await desk.submit("a", "b")
     await desk.submit("c", queue="r", rules="key=k")
@@ -399,7 +399,7 @@ async def test_a_job_is_not_blamed_for_a_key_beside_it(desk):
     assert desk.members("queue:q") == ["a", "b"]
 
 
-async def test_a_structure_of_a_wrong_type_stops_the_walk_in_words(desk):
+async def test_a_structure_of_a_wrong_type_is_reported(desk):
     await desk.submit("a")
     desk.raw.set(keys.structure(desk.base, "dead"), "somebody's")
     seen, mended = await fixed(desk)
@@ -412,7 +412,7 @@ async def test_a_structure_of_a_wrong_type_stops_the_walk_in_words(desk):
 # other than jobs
 
 
-async def test_workers_schedules_and_pools_have_both_their_halves_or_none(desk):
+async def test_incomplete_workers_schedules_and_pools_are_completed_or_removed(desk):
     await one_of_each(desk)
     await desk.enlist("lost")
     await desk.put("gone", occurrence=5)
@@ -437,7 +437,7 @@ async def test_workers_schedules_and_pools_have_both_their_halves_or_none(desk):
     assert desk.raw.exists(keys.crew(desk.base, "p"))
 
 
-async def test_a_schedules_occurrence_that_would_never_come_is_put_back(desk):
+async def test_a_lost_due_time_of_a_schedule_is_restored(desk):
     """The sorted set is an older one, from when the schedule was paused."""
     never = 99999999999999
     await desk.put("s", occurrence=5000)
@@ -481,7 +481,7 @@ async def test_an_invalid_score_counts_as_missing(desk, score):
     assert (await fixed(desk))[1] == []
 
 
-async def test_a_moment_that_is_the_last_one_is_left(desk):
+async def test_the_last_valid_moment_is_kept(desk):
     await one_of_each(desk)
     desk.raw.zadd(keys.structure(desk.base, "scheduled"), {"late": 99999999999999})
     desk.raw.zadd(keys.structure(desk.base, "dead"), {"dead": 0})
@@ -530,7 +530,7 @@ async def test_data_that_cannot_be_repaired_is_reported_and_left(desk):
 # the call
 
 
-async def test_what_is_not_as_it_must_be_is_refused(desk):
+async def test_invalid_arguments_are_refused(desk):
     for how, seen in (
         ("try", [("job", "a")]),
         ("look", [("jobs", "a")]),
@@ -552,7 +552,7 @@ async def test_a_walk_without_all_rights_reports_it(desk):
     assert 200 <= seen.looked <= 1200
 
 
-async def test_a_job_that_has_moved_since_it_was_found_is_left_alone(desk):
+async def test_a_job_that_changed_since_the_walk_is_not_repaired(desk):
     """The fault existed when a client looked; the script depends on the present data."""
     await desk.submit("a", "b")
     desk.raw.zrem(keys.queue(desk.base, "q"), "a")
@@ -585,7 +585,7 @@ async def whole(desk):
     return ids
 
 
-async def test_any_key_may_be_lost_and_what_is_left_goes_on(desk):
+async def test_after_the_loss_of_any_key_the_remaining_jobs_are_run(desk):
     """Each key is deleted in turn; after the repair all jobs but the lost one exist, and waiting jobs are run."""
     await one_of_each(desk)
     for name in keys_of(desk):
@@ -604,7 +604,7 @@ async def test_any_key_may_be_lost_and_what_is_left_goes_on(desk):
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_any_fields_and_entries_may_be_lost_or_be_too_many(desk, seed):
+async def test_after_lost_or_extra_fields_and_entries_the_invariants_hold(desk, seed):
     """Random fields of jobs, entries and keys are lost: after the repair the invariants hold, and no verb raises."""
     chance = random.Random(seed)
     await one_of_each(desk)
@@ -652,7 +652,7 @@ async def test_a_key_with_a_window_that_lost_its_end_is_free_when_its_job_is_ove
     assert again.created
 
 
-async def test_a_key_with_a_window_outlives_its_job(desk):
+async def test_a_key_with_a_window_is_held_after_its_job_ended(desk):
     await desk.complete(await desk.running("a", "key=k window=60000"))
     assert await put_right(desk, ("job", "a"), ("key:q|k", "a")) == ["sound"] * 2
     assert desk.raw.get(keys.lock(desk.base, "q", "k")) == "a"

@@ -5,7 +5,7 @@ import pytest
 from sublet.errors import Changed
 
 
-async def test_the_jobs_are_handed_out_again_in_their_order(desk):
+async def test_a_resumed_queue_hands_out_its_jobs_in_order(desk):
     await desk.submit("a", "b")
     await desk.arrange("pause")
     await desk.submit("first", rules="priority=9")
@@ -13,7 +13,7 @@ async def test_the_jobs_are_handed_out_again_in_their_order(desk):
     assert [lease.id for lease in await desk.claim(5)] == ["first", "a", "b"]
 
 
-async def test_a_worker_is_woken_if_there_is_work(desk):
+async def test_a_resume_wakes_a_worker_for_queued_jobs(desk):
     await desk.arrange("pause")
     await desk.submit("a")
     assert desk.markers() == 0
@@ -27,14 +27,14 @@ async def test_no_worker_is_woken_for_an_empty_queue(desk):
     assert desk.markers() == 0
 
 
-async def test_a_queue_that_is_not_paused_stays_so(desk):
+async def test_a_queue_that_is_not_paused_can_be_resumed(desk):
     await desk.submit("a")
     assert await desk.arrange("resume") == "resumed"
     assert desk.raw.hget(f"{desk.base}:queues", "q") == "1 resume"
     assert desk.markers() == 1
 
 
-async def test_a_late_copy_of_the_order_does_not_resume_again(desk):
+async def test_a_late_copy_of_the_request_does_not_resume_again(desk):
     await desk.arrange("pause")
     await desk.arrange("resume")
     await desk.arrange("pause")
@@ -44,7 +44,7 @@ async def test_a_late_copy_of_the_order_does_not_resume_again(desk):
     assert await desk.claim() == []
 
 
-async def test_limits_outlive_pause_and_resume(desk):
+async def test_limits_are_kept_after_pause_and_resume(desk):
     await desk.arrange("configure", "q", None, "jobs=5 bytes=100")
     await desk.arrange("pause")
     await desk.arrange("resume")

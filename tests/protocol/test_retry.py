@@ -24,7 +24,7 @@ async def test_a_dead_job_is_revived_with_all_its_tries(desk):
     assert (lease.attempt, lease.payload, desk.job("a")["tries_left"]) == (3, b"precious", "1")
 
 
-async def test_a_large_payload_outlives_death(desk):
+async def test_a_dead_job_keeps_its_large_payload(desk):
     await desk.submit("a", payload=b"x" * 5000)
     await desk.fail(await desk.take("a"), again=False)
     await desk.order("retry", "a")
@@ -63,7 +63,7 @@ async def test_a_revived_job_wakes_a_worker(desk):
     assert desk.markers() == 1
 
 
-async def test_the_story_goes_on(desk):
+async def test_a_revived_job_keeps_its_attempts(desk):
     await bury(desk, "a")
     await desk.order("retry", "a")
     await desk.fail(await desk.take("a"))
@@ -71,7 +71,7 @@ async def test_the_story_goes_on(desk):
     assert "attempt:2" in desk.job("a")
 
 
-async def test_the_rows_of_endings_begin_anew(desk):
+async def test_a_retry_resets_the_count_of_lost_leases(desk):
     lease = await desk.running("a", rules="tries=1")
     desk.elapse(30)
     await desk.reap()
@@ -86,7 +86,7 @@ async def test_the_rows_of_endings_begin_anew(desk):
     assert await desk.complete(lease) == "LEASE_LOST"
 
 
-async def test_a_worker_from_before_the_revival_has_no_say(desk):
+async def test_a_token_from_before_the_revival_is_refused(desk):
     lease = await bury(desk, "a")
     await desk.order("retry", "a")
     assert not {"token", "ended"} & set(desk.job("a"))
@@ -135,7 +135,7 @@ async def test_a_job_within_its_own_window_is_revived(desk):
 # the revision
 
 
-async def test_the_same_retry_again_gets_the_same_answer_and_changes_nothing(desk):
+async def test_a_repeated_retry_gets_the_same_reply_and_changes_nothing(desk):
     await bury(desk, "a")
     await desk.order("retry", "a", 1)
     before = desk.everything()
@@ -143,7 +143,7 @@ async def test_the_same_retry_again_gets_the_same_answer_and_changes_nothing(des
     assert desk.everything() == before
 
 
-async def test_a_retry_sent_again_after_the_job_moved_on_is_refused(desk):
+async def test_a_retry_repeated_after_a_later_change_is_refused(desk):
     await bury(desk, "a")
     await desk.order("retry", "a", 1)
     await desk.fail(await desk.take("a"), again=False)
@@ -153,7 +153,7 @@ async def test_a_retry_sent_again_after_the_job_moved_on_is_refused(desk):
     assert desk.everything() == before
 
 
-async def test_a_retry_of_what_was_not_looked_at_is_refused(desk):
+async def test_a_retry_with_an_old_revision_is_refused(desk):
     await bury(desk, "a")
     with pytest.raises(Changed):
         await desk.order("retry", "a", 0)
@@ -162,7 +162,7 @@ async def test_a_retry_of_what_was_not_looked_at_is_refused(desk):
 # refusals
 
 
-async def test_only_what_is_dead_or_cancelled_is_revived(desk):
+async def test_only_dead_or_cancelled_jobs_are_revived(desk):
     await desk.submit("late", rules="delay=1000")
     await desk.complete(await desk.running("done"))
     await desk.running("busy")

@@ -24,7 +24,7 @@ async def test_the_same_id_again_changes_nothing(desk):
     assert desk.everything() == before
 
 
-async def test_an_id_stays_taken_whatever_has_become_of_the_job(desk):
+async def test_an_id_stays_taken_in_every_state_of_its_job(desk):
     await desk.complete(await desk.running("a"))
     assert await desk.submit("a") == exists("a")
     assert desk.state("a") == "completed"
@@ -99,19 +99,19 @@ async def test_a_key_is_held_while_its_job_waits_for_another_try(desk):
     assert await desk.submit("b", rules="key=k") == exists("a")
 
 
-async def test_an_end_lets_go_of_a_key_only_if_it_still_names_this_job(desk):
+async def test_the_end_of_a_job_frees_a_key_only_if_it_still_names_this_job(desk):
     lease = await desk.running("a", rules="key=k")
     desk.raw.set(keys.lock(desk.base, "q", "k"), "b")
     await desk.complete(lease)
     assert desk.raw.get(keys.lock(desk.base, "q", "k")) == "b"
 
 
-async def test_a_key_that_names_a_job_which_is_gone_is_free(desk):
+async def test_a_key_of_a_missing_job_is_free(desk):
     desk.raw.set(keys.lock(desk.base, "q", "k"), "ghost")
     assert await desk.submit("a", rules="key=k") == created("a")
 
 
-async def test_a_key_with_a_window_stands_that_long_and_no_longer(desk):
+async def test_a_key_with_a_window_is_held_for_that_time(desk):
     await desk.complete(await desk.running("a", rules="key=k window=90000 retention=60000"))
     desk.elapse(80)
     assert await desk.submit("b", rules="key=k window=90000") == exists("a")
@@ -122,7 +122,7 @@ async def test_a_key_with_a_window_stands_that_long_and_no_longer(desk):
     assert await desk.submit("b", rules="key=k window=90000") == created("b")
 
 
-async def test_a_key_with_a_window_is_free_after_it_though_the_job_still_waits(desk):
+async def test_a_key_is_free_after_its_window_although_the_job_waits(desk):
     await desk.submit("a", rules="key=k window=1000")
     desk.elapse(1)
     assert await desk.submit("b", rules="key=k window=1000") == created("b")

@@ -18,7 +18,7 @@ async def remove(desk, revision=1, name="s", occurrence=""):
     return await desk.run(firing.unschedule(desk.base, name, revision, occurrence))
 
 
-async def test_a_schedule_is_kept_as_it_was_put_and_comes_when_it_is_due(desk):
+async def test_a_schedule_is_stored_as_put_and_is_due_at_its_occurrence(desk):
     assert (
         await desk.put(occurrence=5000, due=6000, rules="tries=2 priority=-5", overlap="queue") == "created"
     )
@@ -32,7 +32,7 @@ async def test_a_schedule_is_kept_as_it_was_put_and_comes_when_it_is_due(desk):
     assert due(desk) == 6000
 
 
-async def test_the_same_put_again_gets_the_same_answer_and_changes_nothing(desk):
+async def test_a_repeated_put_gets_the_same_reply_and_changes_nothing(desk):
     assert await desk.put() == "created"
     before = desk.everything()
     assert await desk.put() == "created"
@@ -41,7 +41,7 @@ async def test_the_same_put_again_gets_the_same_answer_and_changes_nothing(desk)
 
 
 @pytest.mark.parametrize("revision", [0, 2, 99])
-async def test_a_change_names_the_revision_that_it_saw(desk, revision):
+async def test_a_change_carries_the_revision_that_its_caller_read(desk, revision):
     await desk.put()
     before = desk.everything()
     with pytest.raises(Changed, match=f"at revision 1, not {revision}: look again"):
@@ -51,7 +51,7 @@ async def test_a_change_names_the_revision_that_it_saw(desk, revision):
     assert desk.everything() == before
 
 
-async def test_a_change_may_name_the_occurrence_that_it_saw(desk):
+async def test_a_change_may_carry_the_occurrence_that_its_caller_read(desk):
     await desk.put(occurrence=1000)
     (pick,) = (await desk.pick()).picks
     await desk.fire(pick, 1000, then=2000)
@@ -65,7 +65,7 @@ async def test_a_change_may_name_the_occurrence_that_it_saw(desk):
     assert await desk.put("s", 1, was="2000", occurrence=2000, task="other") == "changed"
 
 
-async def test_one_that_is_put_after_a_removal_goes_on_counting_so_no_late_copy_harms_it(desk):
+async def test_revisions_continue_after_a_removal_so_a_late_copy_is_refused(desk):
     """Also for another name: the revision of the last removal counts for all, so that nothing is stored per name."""
     await desk.put()
     await desk.put("s", 1, task="other")
@@ -89,13 +89,13 @@ async def test_one_that_is_put_after_a_removal_goes_on_counting_so_no_late_copy_
     assert desk.schedule()["revision"] == "9"
 
 
-async def test_what_is_not_there_is_at_revision_0(desk):
+async def test_a_missing_schedule_has_revision_0(desk):
     with pytest.raises(Changed, match="at revision 0, not 3"):
         await desk.put("s", 3)
     assert desk.schedule() == {}
 
 
-async def test_a_change_keeps_what_was_counted_and_lets_go_of_what_it_waited_for(desk):
+async def test_a_change_keeps_the_counters_and_releases_a_held_occurrence(desk):
     await desk.put(overlap="queue")
     (pick,) = (await desk.pick()).picks
     await desk.fire(pick, 1000, missed=4, then=2000)
@@ -114,7 +114,7 @@ async def test_a_change_keeps_what_was_counted_and_lets_go_of_what_it_waited_for
     )
 
 
-async def test_a_schedule_that_is_paused_or_has_no_occurrence_to_come_never_comes(desk):
+async def test_a_schedule_that_is_paused_or_ended_is_never_due(desk):
     await desk.put(paused=True)
     await desk.put("ended", occurrence=None)
     assert {due(desk), due(desk, "ended")} == {NEVER}
@@ -124,7 +124,7 @@ async def test_a_schedule_that_is_paused_or_has_no_occurrence_to_come_never_come
     assert [pick.name for pick in (await desk.pick()).picks] == ["s"]
 
 
-async def test_a_removed_schedule_is_gone_and_its_jobs_stay(desk):
+async def test_a_removed_schedule_is_deleted_and_its_jobs_stay(desk):
     await desk.put()
     (pick,) = (await desk.pick()).picks
     await desk.fire(pick, 1000, then=2000)
@@ -139,7 +139,7 @@ async def test_a_missing_name_cannot_be_removed(desk):
         await remove(desk, 0)
 
 
-async def test_what_a_schedule_may_hold_it_holds(desk):
+async def test_a_schedule_of_the_maximum_size_is_stored(desk):
     assert (
         await desk.put("n" * 40, plan=b"p" * 4096, payload=b"x" * 262_144, occurrence=99999999999998)
         == "created"
@@ -160,7 +160,7 @@ BAD = [
 @pytest.mark.parametrize(
     "wrong", BAD, ids=lambda wrong: "-".join(f"{k}={str(v)[:12]}" for k, v in wrong.items())
 )
-async def test_what_makes_no_sense_is_refused_and_changes_nothing(desk, wrong):
+async def test_invalid_arguments_are_refused_and_change_nothing(desk, wrong):
     before = desk.everything()
     what = {"name": "s", "occurrence": 5, "due": 5, **SCHEDULE, **wrong}
     with pytest.raises(Invalid):
@@ -168,7 +168,7 @@ async def test_what_makes_no_sense_is_refused_and_changes_nothing(desk, wrong):
     assert desk.everything() == before
 
 
-async def test_a_schedule_of_10_000_is_put_and_found_like_the_first(desk):
+async def test_the_last_of_10_000_schedules_is_put_and_found_like_the_first(desk):
     desk.raw.zadd(keys.schedules(desk.base), {f"n{i}": desk.now() + 10**7 for i in range(10_000)})
     assert await desk.put() == "created"
     assert [pick.name for pick in (await desk.pick()).picks] == ["s"]

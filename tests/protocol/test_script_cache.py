@@ -71,7 +71,7 @@ def produce(settings: Settings, n: int) -> list[str]:
         return [client.submit("add", {"a": i}).id for i in range(n)]
 
 
-async def test_workers_and_producers_do_not_notice_a_server_that_forgets_scripts_all_the_time(desk, place):
+async def test_workers_and_producers_work_on_a_server_that_keeps_losing_scripts(desk, place):
     store = Store(place.settings)
     worker = Worker(tasks.app, store, WorkerConfig(slots=10, name="w"))
     before = calls(desk.raw)
@@ -103,7 +103,7 @@ async def test_workers_and_producers_do_not_notice_a_server_that_forgets_scripts
 
 
 @pytest.mark.parametrize("verb", NAMES)
-async def test_a_verb_that_the_server_does_not_know_is_sent_as_text_and_runs_once(desk, send, verb):
+async def test_a_script_missing_on_the_server_is_sent_as_text_and_runs_once(desk, send, verb):
     calm = elsewhere(desk)
     await calm.run(verbs.init(calm.base))
     begin, other = desk.now(), await stage(verb, calm)
@@ -122,7 +122,7 @@ PAIR = ("complete", "claim")
 @pytest.mark.parametrize(
     "known", [(), ("claim",), ("complete",), PAIR], ids=lambda known: "+".join(known) or "none"
 )
-async def test_of_two_calls_in_one_packet_each_runs_once_whichever_the_server_knows(desk, place, known):
+async def test_each_of_two_calls_in_a_packet_runs_once_if_one_script_is_missing(desk, place, known):
     """A worker's completions and its next claim are sent in one turn; the one that gets NOSCRIPT is sent again alone."""
     await desk.submit("a", "b", "c")
     held = await desk.take("a")
@@ -144,7 +144,7 @@ async def test_of_two_calls_in_one_packet_each_runs_once_whichever_the_server_kn
     assert sorted(moves) == [("a", "completed", "completed"), ("a", "running", "w"), ("b", "running", "w")]
 
 
-async def test_a_packet_of_many_calls_comes_back_in_its_order(desk, place):
+async def test_the_replies_of_a_packet_have_the_order_of_its_calls(desk, place):
     """Every other verb is unknown; each caller gets the answer to its own call."""
     await desk.submit(*(f"j{i}" for i in range(40)))
     leases = await desk.claim(40)
@@ -165,7 +165,7 @@ async def test_a_packet_of_many_calls_comes_back_in_its_order(desk, place):
 
 
 @pytest.mark.parametrize("kind", [Transport, SyncTransport], ids=["async", "sync"])
-async def test_an_unknown_script_whose_reply_is_lost_as_well_has_one_effect(desk, place, kind):
+async def test_a_missing_script_with_a_lost_reply_has_one_effect(desk, place, kind):
     """EVALSHA gets NOSCRIPT, EVAL runs, its reply is lost; by then the server has the script, and the memo the answer."""
     await desk.submit("a", "b")
     desk.raw.script_flush()
@@ -184,7 +184,7 @@ async def test_an_unknown_script_whose_reply_is_lost_as_well_has_one_effect(desk
     assert desk.members("queue:q") == ["b"]
 
 
-async def test_a_server_that_forgets_between_the_two_sends_of_one_call_is_told_again(desk, place):
+async def test_a_script_lost_between_two_sends_is_sent_again(desk, place):
     """The first send runs as text and its reply is lost; then the scripts are flushed: the second send is text, too."""
     desk.raw.script_flush()
     with Proxy(place.settings) as proxy:

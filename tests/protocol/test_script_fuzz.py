@@ -114,7 +114,7 @@ async def set_stage(desk, verb):
 
 
 @pytest.mark.parametrize("verb", NAMES)
-async def test_whatever_it_is_sent_it_refuses_in_words_and_has_changed_nothing(verb, desk, bare):
+async def test_random_calls_are_refused_and_change_nothing(verb, desk, bare):
     chance, base, codes = random.Random(f"{verb} {TIMES}"), desk.base.encode(), script(verb).codes
     slow, good, run_id = [], [], bare.info("server")["run_id"]
     bare.config_set("slowlog-log-slower-than", HOLD)
@@ -159,7 +159,7 @@ def took(bare, verb, keys, words):
 
 @pytest.mark.parametrize("verb", ["schedule", "enlist", "pool"])
 @pytest.mark.parametrize("n", [12, 8001, 20_000])
-async def test_more_words_than_lua_can_unpack_are_no_error_of_luas(verb, n, desk, bare):
+async def test_more_arguments_than_lua_can_unpack_raise_no_lua_error(verb, n, desk, bare):
     """`unpack` of more than about 8,000 values raises `too many results to unpack`, before an argument is checked."""
     base = desk.base.encode()
     before = everything(bare, base)
@@ -168,14 +168,14 @@ async def test_more_words_than_lua_can_unpack_are_no_error_of_luas(verb, n, desk
 
 
 @pytest.mark.parametrize("verb", NAMES)
-def test_without_a_key_nothing_is_made_up(verb, desk, bare):
+def test_a_script_without_a_key_writes_nothing(verb, desk, bare):
     before = everything(bare, b"")
     assert any(said in send(bare, verb, [], [b"1"] * 6) for said in ARGUMENT)
     assert same(before, everything(bare, b""))
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_a_base_that_is_none_is_made_by_init_alone(key, desk, bare):
+def test_only_init_creates_a_missing_base(key, desk, bare):
     bare.delete(key)
     for verb in [name for name in NAMES if name != "init"]:
         error = send(bare, verb, [key], [b"1"] * 6)

@@ -31,7 +31,7 @@ def job(job_id):
     return Submission(job_id, "q", "t", "", b"{}")
 
 
-async def test_a_server_that_forgot_the_scripts_is_told_them_again(run, desk):
+async def test_a_server_without_the_scripts_gets_them_again(run, desk):
     await run(verbs.submit(desk.base, [job("a")]))
     desk.raw.script_flush()
     assert await run(verbs.submit(desk.base, [job("b")])) == [Submitted("b", True)]
@@ -39,7 +39,7 @@ async def test_a_server_that_forgot_the_scripts_is_told_them_again(run, desk):
     assert [lease.id for lease in claimed.leases] == ["a", "b"]
 
 
-async def test_a_script_that_is_known_is_called_by_its_sha_alone(run, desk):
+async def test_a_loaded_script_is_called_by_its_sha_only(run, desk):
     await run(verbs.reap(desk.base, limit=1, by="w"))
     assert desk.raw.script_exists(script("reap").sha) == [True]
     assert (
@@ -50,7 +50,7 @@ async def test_a_script_that_is_known_is_called_by_its_sha_alone(run, desk):
     )
 
 
-async def test_of_two_calls_in_one_round_trip_the_unknown_one_is_sent_again_alone(desk):
+async def test_of_two_calls_in_one_round_trip_only_the_unknown_one_is_sent_again(desk):
     await desk.submit("a")
     desk.raw.script_flush()
     await desk.submit("b")
@@ -60,7 +60,7 @@ async def test_of_two_calls_in_one_round_trip_the_unknown_one_is_sent_again_alon
     assert desk.counter("submitted") == 3
 
 
-async def test_in_one_round_trip_one_refusal_is_one_callers(desk):
+async def test_a_refusal_in_a_shared_round_trip_reaches_only_its_caller(desk):
     await desk.submit("a")
     answers = await asyncio.gather(
         desk.submit("b"),
@@ -75,7 +75,7 @@ async def test_in_one_round_trip_one_refusal_is_one_callers(desk):
     assert answers[3] == [Submitted("c", True)]
 
 
-async def test_a_caller_that_leaves_takes_no_neighbour_with_it(desk):
+async def test_a_cancelled_call_does_not_cancel_others_of_its_packet(desk):
     leaving, staying = asyncio.create_task(desk.submit("a")), asyncio.create_task(desk.submit("b"))
     await asyncio.sleep(0)
     leaving.cancel()
@@ -89,13 +89,13 @@ async def test_many_calls_at_once_are_all_answered(desk):
     assert len(desk.members("queue:q")) == 300
 
 
-async def test_a_refusal_is_raised_with_redis_own_words(run, desk):
+async def test_a_refusal_is_raised_with_the_text_of_redis(run, desk):
     with pytest.raises(NotFound) as caught:
         await run(verbs.cancel(desk.base, "nobody", 0))
     assert (caught.value.code, str(caught.value)) == ("NOT_FOUND", "no job nobody")
 
 
-async def test_an_error_that_no_script_means_stays_redis_own(run, desk):
+async def test_an_error_outside_the_scripts_stays_an_error_of_redis(run, desk):
     with pytest.raises(redis.ResponseError, match="not an integer"):
         await run(Call((("HINCRBY", desk.base, "layout", "x"),), int))
 
@@ -106,13 +106,13 @@ async def test_a_key_of_a_wrong_type_is_a_clear_error(run, desk):
         await run(verbs.reap(desk.base, limit=1, by="w"))
 
 
-async def test_several_reads_are_of_one_moment(run, desk):
+async def test_several_reads_are_of_the_same_moment(run, desk):
     both = Call((("HGET", desk.base, "layout"), ("ZCARD", f"{desk.base}:running")), tuple)
     assert await run(both) == (b"1", 0)
 
 
 @pytest.mark.parametrize("code", REFUSALS)
-def test_every_code_becomes_its_error(code):
+def test_every_code_raises_its_exception(code):
     error = refusal(f"{code} some words")
     assert type(error) is REFUSALS[code]
     assert error.code == code
@@ -135,14 +135,14 @@ def test_every_code_becomes_its_error(code):
         ("ERR unknown command 'EVALSHA'", Unfit, "Redis 7.0 or Valkey"),
     ],
 )
-def test_redis_own_refusals_become_words_for_those_who_run_it(message, kind, words):
+def test_refusals_of_redis_get_messages_for_operators(message, kind, words):
     error = refusal(message)
     assert type(error) is kind
     assert words in str(error)
 
 
 @pytest.mark.parametrize("message", ["ERR value is not an integer", "something else", ""])
-def test_an_unknown_code_is_no_refusal(message):
+def test_an_unknown_code_is_not_a_refusal(message):
     assert refusal(message) is None
 
 

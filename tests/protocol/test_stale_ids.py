@@ -38,7 +38,7 @@ async def test_ids_in_running_and_scheduled_whose_job_is_elsewhere_are_dropped(d
     assert desk.state("b") == "queued"
 
 
-async def test_a_running_job_that_is_said_to_be_due_runs_on(desk):
+async def test_a_running_job_in_scheduled_keeps_running(desk):
     lease = await desk.running("a")
     desk.raw.zadd(keys.structure(desk.base, "scheduled"), {"a": 1})
     assert await desk.claim() == []
@@ -46,7 +46,7 @@ async def test_a_running_job_that_is_said_to_be_due_runs_on(desk):
     assert await desk.complete(lease) == "completed"
 
 
-async def test_a_finished_job_that_is_said_to_run_or_to_be_due_stays_finished(desk):
+async def test_a_finished_job_in_running_or_scheduled_stays_finished(desk):
     await desk.complete(await desk.running("a"))
     for structure in ("running", "scheduled"):
         desk.raw.zadd(keys.structure(desk.base, structure), {"a": 1})
@@ -54,7 +54,7 @@ async def test_a_finished_job_that_is_said_to_run_or_to_be_due_stays_finished(de
     assert desk.state("a") == "completed"
 
 
-async def test_a_queued_job_without_its_place_can_be_cancelled(desk):
+async def test_a_queued_job_missing_in_its_queue_can_be_cancelled(desk):
     await desk.submit("a")
     desk.raw.zrem(keys.queue(desk.base, "q"), "a")
     assert await desk.claim() == []
@@ -62,7 +62,7 @@ async def test_a_queued_job_without_its_place_can_be_cancelled(desk):
     assert desk.state("a") == "cancelled"
 
 
-async def test_a_scheduled_job_without_its_place_can_be_promoted(desk):
+async def test_a_scheduled_job_missing_in_scheduled_can_be_promoted(desk):
     await desk.submit("a", rules="delay=1000")
     desk.raw.zrem(keys.structure(desk.base, "scheduled"), "a")
     desk.elapse(2)
@@ -71,21 +71,21 @@ async def test_a_scheduled_job_without_its_place_can_be_promoted(desk):
     assert ids(await desk.claim()) == ["a"]
 
 
-async def test_a_running_job_without_its_place_can_be_settled(desk):
+async def test_a_running_job_missing_in_running_can_be_settled(desk):
     lease = await desk.running("a")
     desk.raw.zrem(keys.structure(desk.base, "running"), "a")
     assert await desk.fail(lease, again=False) == "dead"
     assert desk.state("a") == "dead"
 
 
-async def test_a_finished_job_without_its_place_can_be_revived(desk):
+async def test_a_finished_job_missing_in_its_structure_can_be_revived(desk):
     await desk.fail(await desk.running("a"), again=False)
     desk.raw.zrem(keys.structure(desk.base, "dead"), "a")
     assert await desk.order("retry", "a") == "queued"
     assert ids(await desk.claim()) == ["a"]
 
 
-async def test_a_memo_of_jobs_that_are_gone_is_harmless(desk):
+async def test_a_memo_of_missing_jobs_does_no_harm(desk):
     await desk.submit("a", "b")
     first = await desk.claim(2, claim_id="same-claim-0123456789ab")
     desk.raw.delete(keys.job(desk.base, "a"))

@@ -106,14 +106,14 @@ async def test_a_delayed_job_waits_in_scheduled_until_it_is_due(desk):
     assert (await desk.take("a")).attempt == 1
 
 
-async def test_a_job_for_a_moment_waits_for_it(desk):
+async def test_a_job_with_a_due_time_waits_for_it(desk):
     moment = desk.now() + 60_000
     await desk.submit("a", rules=f"at={moment}")
     assert desk.score("scheduled", "a") == moment
 
 
 @pytest.mark.parametrize("rules", ["delay=0", "at=0", "at=1600000000000"])
-async def test_a_moment_that_has_passed_means_now(desk, rules):
+async def test_a_due_time_in_the_past_means_now(desk, rules):
     await desk.submit("a", rules=rules)
     assert desk.state("a") == "queued"
 
@@ -128,14 +128,14 @@ async def test_a_moment_that_has_passed_means_now(desk, rules):
         ("x" * 65, "q", "t"), ("a", "q" * 129, "t"), ("a", "q", "t" * 129),
     ],
 )  # fmt: skip
-async def test_a_name_that_cannot_be_is_refused(desk, names):
+async def test_an_invalid_name_is_refused(desk, names):
     before = desk.everything()
     (answer,) = await desk.run(verbs.submit(desk.base, [Submission(*names, "", b"")]))
     assert str(answer).startswith("INVALID names must be ")
     assert desk.everything() == before
 
 
-async def test_the_submitters_trace_travels_with_the_job_to_every_attempt(desk):
+async def test_the_submitters_trace_is_passed_to_every_attempt(desk):
     trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     await desk.submit("a", rules=f"tries=2 trace={trace} timeout=5000")
     await desk.submit("b")
@@ -157,7 +157,7 @@ async def test_the_submitters_trace_travels_with_the_job_to_every_attempt(desk):
         "trace=", "trace=no-trace", "trace=-00", "trace=00-ab cd", "trace=" + "0" * 129,
     ],
 )  # fmt: skip
-async def test_a_rule_that_makes_no_sense_is_refused(desk, rules):
+async def test_an_invalid_rule_is_refused(desk, rules):
     before = desk.everything()
     (answer,) = await desk.submit("a", rules=rules)
     assert isinstance(answer, str), answer
@@ -176,7 +176,7 @@ async def test_a_rule_that_makes_no_sense_is_refused(desk, rules):
         "tries=5\tpriority=1",
     ],
 )
-async def test_unusual_space_between_rules_never_reaches_a_job(desk, store, rules):
+async def test_unusual_whitespace_between_rules_is_not_stored(desk, store, rules):
     (answer,) = await desk.submit("a", rules=rules, payload=b'{"x": 1}')
     if isinstance(answer, Submitted):
         job = await store.follow(store.operations.get("a"))
@@ -186,7 +186,7 @@ async def test_unusual_space_between_rules_never_reaches_a_job(desk, store, rule
         assert answer.startswith("INVALID ")
 
 
-async def test_200_jobs_are_a_call_and_201_are_not(desk):
+async def test_a_call_takes_at_most_200_jobs(desk):
     with pytest.raises(TooMany, match="201 items"):
         await desk.submit(*(f"j{i}" for i in range(201)))
     assert desk.everything() == {desk.base: {"layout": "1", "partitions": "1"}}
@@ -194,20 +194,20 @@ async def test_200_jobs_are_a_call_and_201_are_not(desk):
     assert desk.members("queue:q") == [f"j{i}" for i in range(200)]
 
 
-async def test_no_jobs_at_all_is_no_error(desk):
+async def test_a_submit_without_jobs_succeeds(desk):
     assert await desk.submit() == []
 
 
 # events and wake-ups
 
 
-async def test_there_is_one_marker_at_most(desk):
+async def test_a_queue_has_at_most_one_wake_up(desk):
     await desk.submit("a", "b")
     await desk.submit("c")
     assert desk.markers() == 1
 
 
-async def test_each_queue_gets_its_marker(desk):
+async def test_each_queue_gets_its_own_wake_up(desk):
     await desk.run(verbs.submit(desk.base, [Submission(q, q, "t", "", b"") for q in ("one", "two")]))
     assert (desk.markers("one"), desk.markers("two")) == (1, 1)
 
@@ -222,7 +222,7 @@ async def test_a_scheduled_job_wakes_a_worker_only_if_it_is_the_next_one_due(des
     assert desk.markers() == 1
 
 
-async def test_the_stream_tells_of_ten_jobs_an_entry(desk):
+async def test_an_entry_of_the_stream_lists_up_to_ten_jobs(desk):
     await desk.submit(*(f"j{i}" for i in range(12)))
     await desk.submit("late", rules="delay=1000")
     assert desk.events() == [
@@ -246,14 +246,14 @@ async def test_the_stream_is_capped(desk):
 # the store
 
 
-async def test_a_store_splits_what_is_too_much_for_one_call(store, raw, base):
+async def test_a_store_splits_a_large_submit_into_calls(store, raw, base):
     jobs = [store.operations.submission("t", b"{}", "q", "", f"0-{i:03}") for i in range(450)]
     assert [s.id for s in await store.submit(jobs)] == [f"0-{i:03}" for i in range(450)]
     assert not any(s.created for s in await store.submit(jobs))
     assert raw.zrange(keys.queue(base, "q"), 0, -1) == [f"0-{i:03}" for i in range(450)]
 
 
-async def test_a_store_sends_no_more_than_512_kib_at_once(store):
+async def test_a_store_sends_at_most_512_kib_in_one_call(store):
     jobs = [store.operations.submission("t", b"x" * 200_000, "q", "") for _ in range(12)]
     sizes = [sum(len(job.payload) for job in batch) for _, batch in store.operations._batches(jobs, 1)]
     assert sizes == [400_000] * 6
@@ -265,7 +265,7 @@ async def test_a_store_raises_invalid_for_a_refused_item(store):
         await store.submit([Submission("x", "q", "t", "nonsense=1", b"")])
 
 
-async def test_a_store_refuses_what_cannot_be_before_redis_sees_it(store):
+async def test_a_store_refuses_invalid_jobs_before_they_are_sent(store):
     with pytest.raises(Invalid, match="task 'no good'"):
         store.operations.submission("no good", b"{}", "q", "")
     with pytest.raises(Invalid, match="262,145 bytes"):

@@ -84,7 +84,7 @@ async def test_one_job_is_owed_one_worker(desk):
         (41, "slots=2 wait=1000 max=100", 21),  # half a worker counts as one
     ],
 )
-async def test_as_many_are_wanted_as_work_off_what_waits_in_time(desk, ready, settings, wanted):
+async def test_the_pool_wants_enough_workers_to_empty_its_queues_in_time(desk, ready, settings, wanted):
     await desk.pool("p", 0, f"queues=q invoker=none {settings}")
     for _ in range(0, ready, 100):
         await jobs(desk, min(100, ready - desk.counter("submitted")))
@@ -92,20 +92,20 @@ async def test_as_many_are_wanted_as_work_off_what_waits_in_time(desk, ready, se
     assert (told["ready"], told["wanted"], told["owed"]) == (ready, wanted, wanted)
 
 
-async def test_jobs_of_a_paused_queue_want_no_worker(desk):
+async def test_jobs_of_a_paused_queue_need_no_worker(desk):
     await desk.pool()
     await jobs(desk, 50)
     await desk.arrange("pause")
     assert (await looked(desk))["owed"] == 0
 
 
-async def test_scheduled_jobs_want_no_worker_yet(desk):
+async def test_scheduled_jobs_need_no_worker_yet(desk):
     await desk.pool()
     await jobs(desk, 50, rules="delay=60000")
     assert (await looked(desk))["wanted"] == 0
 
 
-async def test_the_rate_at_which_jobs_come_is_an_average_over_10_s(desk):
+async def test_the_submission_rate_is_an_average_over_10_s(desk):
     await desk.pool()
     await desk.summon(1)
     await jobs(desk, 20)
@@ -123,7 +123,7 @@ async def test_the_rate_at_which_jobs_come_is_an_average_over_10_s(desk):
     assert memory(desk, "rate") == pytest.approx(before * math.exp(-passed / 10_000), rel=0.001)
 
 
-async def test_a_job_counts_once_as_come_whatever_becomes_of_it(desk):
+async def test_each_job_counts_once_in_the_submission_rate(desk):
     await desk.pool()
     await jobs(desk, 9)
     await desk.summon(1)
@@ -135,7 +135,7 @@ async def test_a_job_counts_once_as_come_whatever_becomes_of_it(desk):
     assert memory(desk, "rate") == 0
 
 
-async def test_the_time_of_a_run_is_that_of_those_that_ended(desk):
+async def test_the_run_time_is_the_average_of_ended_attempts(desk):
     await desk.pool()
     await desk.summon(1)
     await jobs(desk, 2)
@@ -154,7 +154,7 @@ async def test_the_time_of_a_run_is_that_of_those_that_ended(desk):
     assert memory(desk, "run") == pytest.approx(before * math.exp(-1 / 20), abs=300)
 
 
-async def test_what_runs_for_long_and_does_not_end_counts_as_long(desk):
+async def test_a_long_unfinished_attempt_counts_with_its_age(desk):
     await desk.pool()
     await jobs(desk, 10, rules="timeout=none")
     await desk.claim(10, lease=1000)
@@ -170,7 +170,7 @@ async def test_what_runs_for_long_and_does_not_end_counts_as_long(desk):
     )
 
 
-async def test_averages_are_taken_four_times_a_second_at_most(desk):
+async def test_averages_are_updated_at_most_four_times_a_second(desk):
     await desk.pool()
     call, begun = pools.summon(desk.base, "p", summons="s" * 22, n=1), desk.now()
     for passed, taken in ((0, 0), (249, 0), (250, 250), (300, 250), (500, 500)):
@@ -181,7 +181,7 @@ async def test_averages_are_taken_four_times_a_second_at_most(desk):
         assert memory(desk, "at") == begun + taken
 
 
-async def test_a_clock_that_was_set_back_begins_anew(desk):
+async def test_after_a_backward_jump_measurement_restarts_at_the_present(desk):
     await desk.pool()
     await jobs(desk, 5)
     await desk.summon(1)
@@ -193,7 +193,7 @@ async def test_a_clock_that_was_set_back_begins_anew(desk):
     assert memory(desk, "rate") == 2
 
 
-async def test_a_queue_that_is_counted_with_others_is_seen_by_its_growth(desk):
+async def test_a_queue_without_its_own_counters_is_measured_by_its_growth(desk):
     """Its attempts are taken to last 1 s, and its rate is the growth of the queue."""
     await desk.pool()
     await desk.summon(1)
@@ -210,7 +210,7 @@ async def test_a_queue_that_is_counted_with_others_is_seen_by_its_growth(desk):
 # queues of other partitions
 
 
-async def test_queues_of_other_partitions_are_counted_as_they_are_told(desk):
+async def test_queues_of_other_partitions_are_counted_as_reported(desk):
     await desk.pool("p", 0, "queues=q,far invoker=none slots=1 max=100")
     await jobs(desk, 2)
     told = await looked(
@@ -228,7 +228,7 @@ async def test_queues_of_other_partitions_are_counted_as_they_are_told(desk):
     assert memory(desk, "run") == 1000
 
 
-async def test_what_is_told_of_a_queue_counts_instead_of_what_is_here(desk):
+async def test_a_reported_count_of_a_queue_replaces_the_local_one(desk):
     await desk.pool()
     await jobs(desk, 9)
     assert (await looked(desk, elsewhere=[Elsewhere("q", 2, 1, 0, 0, 0)]))["ready"] == 2
@@ -246,7 +246,7 @@ async def test_two_callers_get_different_summonses(desk):
     assert desk.raw.hget(keys.pool(desk.base, "p"), "summoned") == "8"
 
 
-async def test_asked_again_after_a_lost_reply_the_same_are_given_and_no_others(desk):
+async def test_a_repeat_after_a_lost_reply_gets_the_same_summonses(desk):
     await desk.pool("p", 0, ONE)
     await jobs(desk, 40)
     assert (await desk.summon(5, summons="s" * 22)).given == 5
@@ -256,7 +256,7 @@ async def test_asked_again_after_a_lost_reply_the_same_are_given_and_no_others(d
     assert [name for name, _ in stored] == [f"{'s' * 22}.{i}" for i in range(1, 6)]
 
 
-async def test_a_look_writes_nothing(desk):
+async def test_a_summon_of_zero_workers_writes_nothing(desk):
     await desk.pool("p", 0, ONE)
     await jobs(desk, 40)
     before = desk.everything()
@@ -264,7 +264,7 @@ async def test_a_look_writes_nothing(desk):
     assert desk.everything() == before
 
 
-async def test_a_summons_is_waited_for_as_long_as_is_said_and_then_another_is_given(desk):
+async def test_a_summons_is_replaced_after_its_arrival_time(desk):
     await desk.pool("p", 0, "queues=q invoker=none slots=1 arrive=8000")
     await jobs(desk, 1)
     assert (await desk.summon(1)).given == 1
@@ -298,7 +298,7 @@ async def test_a_summons_brings_one_worker(desk):
     assert await desk.join("stranger", "x" * 22 + ".1") == "drain"
 
 
-async def test_who_comes_late_is_sent_home_when_another_has_come(desk):
+async def test_a_late_worker_is_drained_if_another_has_arrived(desk):
     await desk.pool("p", 0, ONE)
     await jobs(desk, 1)
     await desk.summon(1, summons="a" * 22)
@@ -309,7 +309,7 @@ async def test_who_comes_late_is_sent_home_when_another_has_come(desk):
     assert desk.raw.zrange(keys.crew(desk.base, "p"), 0, -1) == ["second"]
 
 
-async def test_who_comes_late_takes_the_place_of_the_one_that_is_waited_for(desk):
+async def test_a_late_worker_replaces_the_one_that_is_expected(desk):
     """If every start takes longer than `arrive`, the late workers do the work."""
     await desk.pool("p", 0, ONE)
     await jobs(desk, 1)
@@ -322,7 +322,7 @@ async def test_who_comes_late_takes_the_place_of_the_one_that_is_waited_for(desk
     assert await desk.join("second", "b" * 22 + ".1") == "drain"
 
 
-async def test_late_ones_are_let_in_up_to_the_most_that_the_pool_may_have_now(desk):
+async def test_late_workers_are_admitted_up_to_the_present_maximum(desk):
     settings = "queues=q invoker=none slots=1 wait=1 max="
     await desk.pool("p", 0, settings + "5")
     await jobs(desk, 9)
@@ -337,7 +337,7 @@ async def test_late_ones_are_let_in_up_to_the_most_that_the_pool_may_have_now(de
     assert [await desk.join(f"w{i}", f"{'a' * 22}.{i}") for i in (4, 5)] == ["work", "drain"]
 
 
-async def test_the_workers_of_a_pool_that_is_made_anew_take_the_place_of_those_on_their_way(desk):
+async def test_workers_of_a_pool_created_again_replace_expected_ones(desk):
     settings = "queues=q invoker=none slots=1 wait=1 max=2"
     await desk.pool("p", 0, settings)
     await jobs(desk, 9)
@@ -353,7 +353,7 @@ async def test_the_workers_of_a_pool_that_is_made_anew_take_the_place_of_those_o
     assert (told["crew"], told["summoned"]) == (2, 0)
 
 
-async def test_no_more_are_wanted_than_the_most_whoever_asks(desk):
+async def test_no_more_workers_than_the_maximum_are_summoned(desk):
     await desk.pool("p", 0, "queues=q invoker=none slots=1 wait=1 max=4")
     await jobs(desk, 100)
     await desk.join("by-itself")
@@ -361,7 +361,7 @@ async def test_no_more_are_wanted_than_the_most_whoever_asks(desk):
     assert given == [2, 1, 0, 0, 0]
 
 
-async def test_a_clock_that_was_set_back_keeps_neither_crew_nor_summonses(desk):
+async def test_a_backward_jump_removes_crew_and_summonses(desk):
     """Live workers are counted again; dead or missing ones must not count until the clock has caught up."""
     await desk.pool("p", 0, "queues=q invoker=none min=2")
     assert (await desk.summon(1, summons="a" * 22)).given == 1
@@ -382,7 +382,7 @@ async def test_a_clock_that_was_set_back_keeps_neither_crew_nor_summonses(desk):
 # the crew
 
 
-async def test_who_is_not_heard_of_for_12_s_is_crew_no_more(desk):
+async def test_a_worker_silent_for_12_s_leaves_the_crew(desk):
     await crewed(desk, 2, "queues=q invoker=none min=2")
     desk.elapse(11)
     assert (await looked(desk))["crew"] == 2
@@ -398,32 +398,32 @@ async def test_a_worker_that_leaves_is_removed_from_the_crew_at_once(desk):
     assert (await looked(desk))["crew"] == 0
 
 
-async def test_a_worker_of_another_life_is_the_same_one_of_the_crew(desk):
+async def test_a_restarted_worker_keeps_its_place_in_the_crew(desk):
     await crewed(desk, 1)
     await desk.join("w0", life="2")
     assert (await looked(desk))["crew"] == 1
 
 
-async def test_of_an_idle_crew_those_leave_who_are_too_many(desk):
+async def test_surplus_workers_of_an_idle_crew_leave(desk):
     await crewed(desk, 5, "queues=q invoker=none min=2 slots=10")
     words = [(await desk.summon(leaver=f"w{i}")).word for i in range(5)]
     assert words == ["leave", "leave", "leave", "stay", "stay"]
     assert (await looked(desk))["crew"] == 2
 
 
-async def test_asked_again_after_a_lost_reply_it_is_told_to_leave_again(desk):
+async def test_a_repeated_request_to_leave_gets_the_same_reply(desk):
     await crewed(desk, 3, "queues=q invoker=none min=2 slots=10")
     assert [(await desk.summon(leaver="w1")).word for _ in range(2)] == ["leave", "leave"]
     assert (await desk.summon(leaver="w0")).word == "stay"
 
 
-async def test_nobody_leaves_while_the_others_would_have_too_little_room(desk):
+async def test_no_worker_leaves_if_the_others_lack_capacity(desk):
     await crewed(desk, 2, "queues=q invoker=none slots=10 wait=1000")
     await jobs(desk, 9)
     assert (await desk.summon(leaver="w0")).word == "stay", "nine jobs in ten slots leave too little to spare"
 
 
-async def test_the_last_one_leaves_when_nothing_ran_or_came_for_a_while(desk):
+async def test_the_last_worker_leaves_after_an_idle_time(desk):
     await crewed(desk, 1, "queues=q invoker=none linger=5000")
     await jobs(desk, 1)
     lease = (await desk.claim(1))[0]
@@ -438,12 +438,12 @@ async def test_the_last_one_leaves_when_nothing_ran_or_came_for_a_while(desk):
     assert word == "leave"
 
 
-async def test_who_asks_to_leave_a_pool_that_is_not_there_may_go(desk):
+async def test_a_worker_may_leave_a_missing_pool(desk):
     told = await desk.summon(leaver="w", name="gone")
     assert (told.given, told.word, told.sum) == (0, "leave", {})
 
 
-async def test_a_pool_that_is_not_there_is_not_found(desk):
+async def test_a_missing_pool_is_not_found(desk):
     with pytest.raises(NotFound, match="no pool gone"):
         await desk.summon(1, name="gone")
     desk.raw.hset(keys.pools(desk.base), "spoiled", "nonsense")
@@ -465,7 +465,7 @@ async def test_a_pool_that_is_not_there_is_not_found(desk):
           for j in range(5) for wrong in ("x", -1, 1.5, "nan", "", 10**14)),
     ],
 )  # fmt: skip
-async def test_what_makes_no_sense_is_refused_and_changes_nothing(desk, wrong, error):
+async def test_invalid_arguments_are_refused_and_change_nothing(desk, wrong, error):
     await desk.pool()
     await jobs(desk, 5)
     before = desk.everything()
@@ -502,7 +502,7 @@ async def test_a_summoned_worker_is_asked_to_drain(desk):
     assert await desk.join("w", "s" * 22 + ".1") == "drain"
 
 
-async def test_a_pools_numbers_are_whole(desk):
+async def test_the_numbers_of_a_pool_are_integers(desk):
     await desk.pool()
     await jobs(desk, 7)
     await desk.summon(1)

@@ -24,7 +24,7 @@ def heard(desk):
         yield messages
 
 
-async def test_a_watched_job_says_when_it_is_completed(desk, heard):
+async def test_the_completion_of_a_watched_job_is_published(desk, heard):
     lease = await desk.running("a")
     assert await desk.watch("a") == [Standing(State.RUNNING, b"", "")]
     assert heard() == []
@@ -35,7 +35,7 @@ async def test_a_watched_job_says_when_it_is_completed(desk, heard):
     assert standing.story == desk.job("a")["attempt:1"]
 
 
-async def test_a_watched_job_says_when_it_dies_and_why(desk, heard):
+async def test_the_death_of_a_watched_job_is_published_with_its_code(desk, heard):
     lease = await desk.running("a", rules="backoff=0:1:0")
     await desk.watch("a")
     await desk.fail(lease, "First")
@@ -48,7 +48,7 @@ async def test_a_watched_job_says_when_it_dies_and_why(desk, heard):
     assert standing.story.split("\n")[1:] == ["no luck", "a trace"]
 
 
-async def test_a_watched_job_says_when_it_is_cancelled(desk, heard):
+async def test_the_cancellation_of_a_watched_job_is_published(desk, heard):
     await desk.submit("a")
     await desk.watch("a")
     await desk.order("cancel", "a")
@@ -56,7 +56,7 @@ async def test_a_watched_job_says_when_it_is_cancelled(desk, heard):
     assert await desk.watch("a") == [Standing(State.CANCELLED, b"", "")]
 
 
-async def test_a_watched_job_says_when_a_lost_lease_was_its_last(desk, heard):
+async def test_the_death_of_a_watched_job_by_a_lost_lease_is_published(desk, heard):
     await desk.running("a", rules="tries=1")
     await desk.watch("a")
     desk.elapse(30)
@@ -69,7 +69,7 @@ async def test_a_job_without_watchers_publishes_nothing(desk, heard):
     assert heard() == []
 
 
-async def test_a_settled_job_that_is_settled_again_says_so_once(desk, heard):
+async def test_a_job_settled_twice_is_published_once(desk, heard):
     lease = await desk.running("a")
     await desk.watch("a")
     await desk.complete(lease)
@@ -77,20 +77,20 @@ async def test_a_settled_job_that_is_settled_again_says_so_once(desk, heard):
     assert heard() == ["a"]
 
 
-async def test_a_job_that_has_ended_is_answered_and_not_written_to(desk):
+async def test_a_watch_of_a_finished_job_writes_nothing(desk):
     await desk.complete(await desk.running("a"), b"1")
     before = desk.everything()
     assert (await desk.watch("a"))[0].state == State.COMPLETED
     assert desk.everything() == before
 
 
-async def test_an_unknown_job_is_answered_and_not_made(desk):
+async def test_a_watch_of_an_unknown_job_creates_nothing(desk):
     before = desk.everything()
     assert await desk.watch("nobody") == [Standing(None, b"", "")]
     assert desk.everything() == before
 
 
-async def test_many_jobs_are_answered_one_by_one(desk):
+async def test_each_job_of_a_call_has_its_own_reply(desk):
     await desk.submit("a", "b")
     (a,) = await desk.claim(1)
     await desk.submit("late", rules="delay=1000")
@@ -100,7 +100,7 @@ async def test_many_jobs_are_answered_one_by_one(desk):
     assert (await desk.watch("a"))[0].state == State.COMPLETED
 
 
-async def test_watching_twice_is_watching_once(desk):
+async def test_a_repeated_watch_has_one_effect(desk):
     await desk.submit("a")
     await desk.watch("a")
     before = desk.everything()
@@ -108,7 +108,7 @@ async def test_watching_twice_is_watching_once(desk):
     assert desk.everything() == before
 
 
-async def test_the_pending_story_of_a_revived_job_is_not_told(desk):
+async def test_a_watch_of_a_revived_job_omits_its_earlier_end(desk):
     await desk.fail(await desk.running("a"), again=False)
     await desk.order("retry", "a")
     assert await desk.watch("a") == [Standing(State.QUEUED, b"", "")]
@@ -126,11 +126,11 @@ async def test_a_store_is_notified_of_the_end_while_it_waits(store):
     assert (standing.state, standing.result) == (State.COMPLETED, b"42")
 
 
-async def test_a_store_does_not_wait_for_what_has_ended_or_is_unknown(store):
+async def test_a_store_does_not_wait_for_a_finished_or_unknown_job(store):
     assert (await asyncio.wait_for(store.watch("0-nobody", wait=20), 5)).state is None
 
 
-async def test_a_store_answers_where_the_job_stands_when_the_time_is_up(store):
+async def test_a_store_returns_the_state_of_the_job_at_the_timeout(store):
     await store.submit([Submission("0-a", "q", "t", "", b"{}")])
     assert (await store.watch("0-a", wait=0.01)).state == State.QUEUED
 

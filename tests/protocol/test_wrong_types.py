@@ -143,7 +143,7 @@ def clear(desk):
 
 
 @pytest.mark.parametrize("verb", VERBS)
-async def test_a_key_of_a_wrong_type_leaves_nothing_half_written(desk, verb):
+async def test_a_key_of_a_wrong_type_causes_no_partial_write(desk, verb):
     """Each key that the verb uses gets a wrong type in turn: it raises and nothing has changed, or it does the rest of its work."""
     spoiled = await touched(desk, verb)
     assert len(spoiled) > 5
@@ -306,7 +306,7 @@ COUNTERS = ["seq", "fence", *reads.TOTALS]
 
 
 @pytest.mark.parametrize("verb", VERBS)
-async def test_an_invalid_counter_stops_no_call(desk, verb):
+async def test_an_invalid_counter_does_not_stop_a_call(desk, verb):
     """It starts again: a half-written move is worse than a wrong sum."""
     call = (await scene(desk))[verb]
     for name in COUNTERS:
@@ -341,7 +341,7 @@ async def test_an_invalid_counter_stops_no_call(desk, verb):
     assert verb == "claim" or [lease.id for lease in await desk.claim(1, queues=("r",))]
 
 
-async def test_with_an_invalid_number_a_queue_is_still_first_in_first_out(desk):
+async def test_a_queue_stays_first_in_first_out_with_an_invalid_sequence_number(desk):
     await desk.submit("a", "b")
     desk.raw.hset(desk.base, "seq", "spoiled")
     await desk.submit("c", "d")
@@ -349,7 +349,7 @@ async def test_with_an_invalid_number_a_queue_is_still_first_in_first_out(desk):
     assert [lease.id for lease in await desk.claim(5)] == ["a", "b", "c", "d", "e"]
 
 
-async def test_jobs_deleted_by_hand_do_not_count_for_ever(desk):
+async def test_the_count_of_jobs_deleted_by_hand_is_corrected(desk):
     await desk.arrange("configure", "q", None, "jobs=2")
     await desk.submit("a", "b", payload=b"x" * 50)
     desk.raw.delete(keys.job(desk.base, "a"))

@@ -20,7 +20,7 @@ async def test_a_pool_is_kept_as_it_was_put(desk):
     assert kept(desk) == "2 queues=a invoker=process\nx"
 
 
-async def test_the_same_put_again_gets_the_same_answer_and_changes_nothing(desk):
+async def test_a_repeated_put_gets_the_same_reply_and_changes_nothing(desk):
     await desk.pool()
     before = desk.everything()
     assert await desk.pool() == "created"
@@ -28,7 +28,7 @@ async def test_the_same_put_again_gets_the_same_answer_and_changes_nothing(desk)
 
 
 @pytest.mark.parametrize("revision", [0, 2, 99])
-async def test_a_change_names_the_revision_that_it_saw(desk, revision):
+async def test_a_change_carries_the_revision_that_its_caller_read(desk, revision):
     await desk.pool()
     before = desk.everything()
     for settings in ("queues=q invoker=http", ""):

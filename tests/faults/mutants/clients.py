@@ -58,7 +58,7 @@ MUTANTS = (
         "secrets.token_urlsafe(16)",
         '"0123456789abcdefghijkl"',
         "two workers get the same jobs under the same token",
-        "protocol/test_claim.py::test_each_claim_of_a_store_is_one_of_its_own[fakeredis]",
+        "protocol/test_claim.py::test_each_claim_of_a_store_has_its_own_claim_id[fakeredis]",
     ),
     Mutant(
         "a script that the server forgot is not sent as text",
@@ -66,7 +66,7 @@ MUTANTS = (
         "return await self._execute(call.with_text())",
         "raise",
         "after a restart or a failover no client works any more",
-        "protocol/test_scripts.py::test_a_server_that_forgot_the_scripts_is_told_them_again[async-fakeredis]",
+        "protocol/test_scripts.py::test_a_server_without_the_scripts_gets_them_again[async-fakeredis]",
     ),
     Mutant(
         "a script that the server forgot is not sent as text without an event loop",
@@ -74,7 +74,7 @@ MUTANTS = (
         "return self._pipeline.execute(call.with_text())",
         "raise",
         "after a restart or a failover no producer works any more",
-        "protocol/test_scripts.py::test_a_server_that_forgot_the_scripts_is_told_them_again[sync-fakeredis]",
+        "protocol/test_scripts.py::test_a_server_without_the_scripts_gets_them_again[sync-fakeredis]",
     ),
     Mutant(
         "a delay is counted from the client's clock",
@@ -298,6 +298,6 @@ MUTANTS = (
         "LOOKS = 5",
         "LOOKS = 1",
         "an operator is refused because somebody else was faster by a ms",
-        "protocol/test_configure.py::test_a_client_that_lost_a_race_looks_again[fakeredis]",
+        "protocol/test_configure.py::test_a_client_that_lost_a_race_reads_again[fakeredis]",
     ),
 )

@@ -9,7 +9,7 @@ MUTANTS = (
         "return string.match(job.ended or '', '^' .. verb .. ' (.+)$') or 'LEASE_LOST'",
         "return 'LEASE_LOST'",
         "a worker whose reply was lost believes that its work was thrown away",
-        "protocol/test_complete.py::test_the_same_completion_again_gets_the_same_answer_and_changes_nothing[fakeredis]",
+        "protocol/test_complete.py::test_a_repeated_completion_gets_the_same_reply_and_changes_nothing[fakeredis]",
     ),
     Mutant(
         "an ending gets the answer of another verb",
@@ -17,7 +17,7 @@ MUTANTS = (
         "'^' .. verb .. ' (.+)$'",
         "'^%S+ (.+)$'",
         "a completion that comes after a failure is taken for accepted",
-        "protocol/test_complete.py::test_what_was_ended_otherwise_cannot_be_completed[fakeredis-fail]",
+        "protocol/test_complete.py::test_a_job_with_another_outcome_cannot_be_completed[fakeredis-fail]",
     ),
     Mutant(
         "a job that is gone is taken for one that another has",
@@ -49,7 +49,7 @@ MUTANTS = (
         "if job.state and not over then",
         "if not over then",
         "a hash without a job stays in Redis for ever, and takes its id",
-        "protocol/test_watch.py::test_an_unknown_job_is_answered_and_not_made[fakeredis]",
+        "protocol/test_watch.py::test_a_watch_of_an_unknown_job_creates_nothing[fakeredis]",
     ),
     Mutant(
         "the retention score is the time of the end",
@@ -73,7 +73,7 @@ MUTANTS = (
         "return now + math.max(KEEP_DEAD, job.rules.retention)",
         "return now",
         "what went wrong cannot be looked at, nor revived",
-        "protocol/test_prune.py::test_a_finished_job_is_forgotten_after_its_time_and_not_before[fakeredis-dead-14]",
+        "protocol/test_prune.py::test_a_finished_job_is_deleted_after_its_retention_and_not_before[fakeredis-dead-14]",
     ),
     Mutant(
         "completed jobs are never forgotten in passing",
@@ -81,7 +81,7 @@ MUTANTS = (
         "forget(2 * #answers)",
         "",
         "without a tick, finished jobs fill the memory",
-        "protocol/test_complete.py::test_each_completion_forgets_at_most_two_old_jobs[fakeredis]",
+        "protocol/test_complete.py::test_each_completion_deletes_at_most_two_old_jobs[fakeredis]",
     ),
     Mutant(
         "a completed job keeps its payload and its lease",
@@ -89,7 +89,7 @@ MUTANTS = (
         "    call('DEL', hash)\n",
         "",
         "finished jobs cost three times their memory",
-        "protocol/test_complete.py::test_what_is_kept_is_what_is_worth_keeping[fakeredis]",
+        "protocol/test_complete.py::test_a_completed_job_keeps_only_its_documented_fields[fakeredis]",
     ),
     Mutant(
         "a cancel is lost by release and by reap",
@@ -97,7 +97,7 @@ MUTANTS = (
         "if job.cancel_requested_at then return conclude(job, ending, 'cancelled', kept_until(job)) end",
         "",
         "a job that was called off runs again",
-        "protocol/test_release.py::test_a_released_job_that_was_called_off_is_cancelled[fakeredis]",
+        "protocol/test_release.py::test_a_released_job_with_a_requested_cancel_is_cancelled[fakeredis]",
     ),
     Mutant(
         "a cancel of a running job is answered and not kept",
@@ -121,7 +121,7 @@ MUTANTS = (
         "    job.tries_left = job.tries_left + 1\n  end",
         "  end",
         "three deploys in a row bury a healthy job",
-        "protocol/test_release.py::test_the_try_is_given_back_and_the_attempt_still_counts[fakeredis]",
+        "protocol/test_release.py::test_a_release_returns_the_try_and_counts_the_attempt[fakeredis]",
     ),
     Mutant(
         "releases never count",
@@ -137,7 +137,7 @@ MUTANTS = (
         "job.tries_left = n < UNKNOWN and job.tries_left + 1 or 0",
         "job.tries_left = job.tries_left + 1",
         "a misspelt task waits for a worker that will never come, and nobody hears of it",
-        "protocol/test_release.py::test_an_unknown_task_waits_from_1_s_to_60_s_and_dies_of_the_20th[fakeredis]",
+        "protocol/test_release.py::test_an_unknown_task_waits_1_s_to_60_s_and_is_dead_after_20_releases[fakeredis]",
     ),
     Mutant(
         "a released job goes to the end of its queue",
@@ -145,7 +145,7 @@ MUTANTS = (
         "return conclude(job, ending, 'queued', job.rank or",
         "return conclude(job, ending, 'queued', nil or",
         "the oldest jobs are the ones that a deploy sets back most",
-        "protocol/test_release.py::test_a_released_job_goes_back_to_its_old_place[fakeredis]",
+        "protocol/test_release.py::test_a_released_job_returns_to_its_old_position[fakeredis]",
     ),
     Mutant(
         "one try more than allowed",
@@ -153,7 +153,7 @@ MUTANTS = (
         "if tonumber(job.tries_left) <= 0 then",
         "if tonumber(job.tries_left) < 0 then",
         "a job that may run once runs twice",
-        "protocol/test_fail.py::test_a_job_with_one_try_dies_of_its_first_failure[fakeredis]",
+        "protocol/test_fail.py::test_a_job_with_one_try_is_dead_after_its_first_failure[fakeredis]",
     ),
     Mutant(
         "a failure that is final is tried again",
@@ -161,7 +161,7 @@ MUTANTS = (
         "if again == 'no' then job.tries_left = 0 end",
         "",
         "what a task discarded comes back",
-        "protocol/test_fail.py::test_a_failure_that_is_not_to_be_tried_again_buries_the_job[fakeredis]",
+        "protocol/test_fail.py::test_a_final_failure_makes_the_job_dead[fakeredis]",
     ),
     Mutant(
         "a backoff has no jitter",
@@ -169,7 +169,7 @@ MUTANTS = (
         "delay / 2 + delay / 2 * dice / 65536",
         "delay",
         "five thousand jobs that failed together come back together",
-        "protocol/test_fail.py::test_jobs_that_failed_together_do_not_come_back_together[fakeredis]",
+        "protocol/test_fail.py::test_jobs_that_failed_together_are_retried_at_different_moments[fakeredis]",
     ),
     Mutant(
         "a backoff has no cap",
@@ -177,7 +177,7 @@ MUTANTS = (
         "math.min(tonumber(cap), 1e14, first * factor ^ (n - 1)), 0",
         "first * factor ^ (n - 1), 0",
         "the tenth try of a job comes after a day, the hundredth never",
-        "protocol/test_fail.py::test_a_backoff_never_passes_its_cap_whatever_the_try[fakeredis]",
+        "protocol/test_fail.py::test_a_backoff_never_exceeds_its_cap_at_any_try[fakeredis]",
     ),
     Mutant(
         "an attempt that is over stays in running",
@@ -193,6 +193,6 @@ MUTANTS = (
         "if job.watched then call('PUBLISH', key('ended'), job.id) end",
         "",
         "each waiter hears of a result a second late",
-        "protocol/test_watch.py::test_a_watched_job_says_when_it_is_completed[fakeredis]",
+        "protocol/test_watch.py::test_the_completion_of_a_watched_job_is_published[fakeredis]",
     ),
 )

@@ -9,7 +9,7 @@ MUTANTS = (
         "lease_answer(job, ARGV[i + 1], 'complete')",
         "lease_answer(job, job.token, 'complete')",
         "a worker that lost its lease overwrites the work of the one that has it",
-        "protocol/test_complete.py::test_a_result_from_a_lease_given_to_another_is_refused[fakeredis]",
+        "protocol/test_complete.py::test_a_result_is_refused_after_the_job_got_another_lease[fakeredis]",
     ),
     Mutant(
         "heartbeat does not check the token",
@@ -25,7 +25,7 @@ MUTANTS = (
         "lease_answer(job, token, 'fail')",
         "lease_answer(job, job.token, 'fail')",
         "a worker that lost its lease ends the attempt of the one that has it",
-        "protocol/test_fail.py::test_a_failure_of_a_lease_given_to_another_is_refused[fakeredis]",
+        "protocol/test_fail.py::test_a_failure_is_refused_after_the_job_got_another_lease[fakeredis]",
     ),
     Mutant(
         "release does not check the token",
@@ -33,7 +33,7 @@ MUTANTS = (
         "lease_answer(job, token, 'release')",
         "lease_answer(job, job.token, 'release')",
         "a worker that lost its lease gives away a job that another works on",
-        "protocol/test_release.py::test_a_release_sent_again_after_the_job_moved_on_is_refused[fakeredis]",
+        "protocol/test_release.py::test_a_release_repeated_after_a_later_change_is_refused[fakeredis]",
     ),
     Mutant(
         "a repeated claim does not check the token",
@@ -41,7 +41,7 @@ MUTANTS = (
         "lease_answer(job, reply[1], 'claim')",
         "lease_answer(job, job.token, 'claim')",
         "a claim sent again is answered with jobs that another worker holds by now",
-        "protocol/test_claim.py::test_a_repeated_claim_answers_with_what_is_still_held[fakeredis]",
+        "protocol/test_claim.py::test_a_repeated_claim_returns_the_leases_that_are_still_held[fakeredis]",
     ),
     Mutant(
         "a token is a bare counter",
@@ -49,7 +49,7 @@ MUTANTS = (
         "new_fence() .. '.' .. claim_id",
         "new_fence()",
         "a failover that loses writes gives the same token twice, and lets a zombie in",
-        "protocol/test_claim.py::test_a_token_is_a_fence_and_the_callers_own_random_words[fakeredis]",
+        "protocol/test_claim.py::test_a_token_joins_the_fence_and_the_claim_id[fakeredis]",
     ),
     Mutant(
         "of two tokens only the fences are compared",
@@ -65,7 +65,7 @@ MUTANTS = (
         "math.max((tonumber(call('HGET', base, 'fence') or 0) or 0) + 1, time[1] * 1000000 + time[2])",
         "(tonumber(call('HGET', base, 'fence') or 0) or 0) + 1",
         "after writes were lost, a late writer bears a higher number than the one who came after",
-        "protocol/test_claim.py::test_a_token_is_a_fence_and_the_callers_own_random_words[fakeredis]",
+        "protocol/test_claim.py::test_a_token_joins_the_fence_and_the_claim_id[fakeredis]",
     ),
     Mutant(
         "the fence is the clock and may go back with it",
@@ -89,7 +89,7 @@ MUTANTS = (
         "local memo = call('GET', key('claim:' .. claim_id))",
         "local memo = nil",
         "a claim whose reply was lost takes other jobs, and the first ones are stuck for a lease",
-        "protocol/test_claim.py::test_the_same_claim_again_gives_the_same_leases_and_changes_nothing[fakeredis]",
+        "protocol/test_claim.py::test_a_repeated_claim_gets_the_same_leases_and_changes_nothing[fakeredis]",
     ),
     Mutant(
         "the memo of a claim never expires",
@@ -113,7 +113,7 @@ MUTANTS = (
         "if n > 0 and not string.find(memo, '+', 1, true) then",
         "if false then",
         "a server takes the jobs back from a caller who has got them from another one",
-        "protocol/test_release.py::test_what_was_claimed_for_a_caller_who_asked_again_elsewhere_is_not_given_back[fakeredis]",
+        "protocol/test_release.py::test_jobs_claimed_for_a_caller_that_repeated_the_claim_are_not_returned[fakeredis]",
     ),
     Mutant(
         "a claim for no job leaves a mark",
@@ -121,7 +121,7 @@ MUTANTS = (
         "if n > 0 and not string.find(memo",
         "if not string.find(memo",
         "whoever asks what to give back may not give it back: it is stuck for a lease",
-        "protocol/test_release.py::test_what_was_claimed_for_a_caller_who_left_comes_back_at_once[fakeredis]",
+        "protocol/test_release.py::test_jobs_claimed_for_a_disconnected_caller_are_returned_at_once[fakeredis]",
     ),
     Mutant(
         "release does not look for the mark of a claim",
@@ -129,7 +129,7 @@ MUTANTS = (
         "string.find(reason, '^abandoned:') and is_wanted(token)",
         "false",
         "a server takes the jobs back from a caller who has got them from another one",
-        "protocol/test_release.py::test_what_was_claimed_for_a_caller_who_asked_again_elsewhere_is_not_given_back[fakeredis]",
+        "protocol/test_release.py::test_jobs_claimed_for_a_caller_that_repeated_the_claim_are_not_returned[fakeredis]",
     ),
     Mutant(
         "what is forgotten of a claim counts as never asked again",
@@ -137,7 +137,7 @@ MUTANTS = (
         "type(memo) ~= 'string' or string.find",
         "type(memo) == 'string' and string.find",
         "a server that stood still for ten seconds takes the jobs back from a caller who has got them from another one",
-        "protocol/test_release.py::test_a_claim_that_is_forgotten_is_not_given_back_for_nobody_can_tell_who_else_asked[fakeredis]",
+        "protocol/test_release.py::test_jobs_of_an_expired_memo_are_not_returned[fakeredis]",
     ),
     Mutant(
         "a caller who hung up is no reason to look for the mark",
@@ -193,7 +193,7 @@ MUTANTS = (
         "local expires = lease_end(lease, now, rules.timeout)",
         "local expires = now + lease",
         "a stuck worker keeps a job for as long as it asked, whatever the job's timeout is",
-        "protocol/test_claim.py::test_a_lease_ends_when_asked_or_with_the_timeout_and_a_grace_of_5_s[fakeredis-timeout=10000-30-15000]",
+        "protocol/test_claim.py::test_a_lease_ends_as_requested_or_5_s_after_the_timeout[fakeredis-timeout=10000-30-15000]",
     ),
     Mutant(
         "a heartbeat pushes past the timeout",
@@ -201,7 +201,7 @@ MUTANTS = (
         "lease_end(lease, tonumber(job.claimed_at), job.rules.timeout)",
         "lease_end(lease, now, job.rules.timeout)",
         "a task that hangs while its worker lives holds its job for ever",
-        "protocol/test_heartbeat.py::test_a_heartbeat_never_pushes_past_the_timeout_and_its_grace[fakeredis]",
+        "protocol/test_heartbeat.py::test_a_heartbeat_never_extends_past_the_timeout_and_its_grace[fakeredis]",
     ),
     Mutant(
         "a lease ends when the client says",
@@ -209,7 +209,7 @@ MUTANTS = (
         "timeout == 'none' and now + lease or math.min(now + lease, claimed_at + timeout + GRACE)",
         "lease",
         "one worker with a wrong clock loses its jobs at once, or keeps them for days",
-        "protocol/test_heartbeat.py::test_a_heartbeat_pushes_the_leases_end_forward[fakeredis]",
+        "protocol/test_heartbeat.py::test_a_heartbeat_extends_the_lease[fakeredis]",
     ),
     Mutant(
         "a lease may be without end",
@@ -225,7 +225,7 @@ MUTANTS = (
         "'XX', expires, id",
         "expires, id",
         "a job is in two structures at once, or back from where maintenance had taken it",
-        "protocol/test_heartbeat.py::test_a_lease_without_its_place_in_running_does_no_harm[fakeredis]",
+        "protocol/test_heartbeat.py::test_a_lease_missing_in_running_does_no_harm[fakeredis]",
     ),
     Mutant(
         "a heartbeat is answered after the end",
@@ -241,7 +241,7 @@ MUTANTS = (
         "job.cancel_requested_at and 'CANCEL_REQUESTED' or expires",
         "expires",
         "a running job cannot be called off",
-        "protocol/test_heartbeat.py::test_the_worker_of_a_cancelled_job_hears_of_it_and_keeps_its_lease[fakeredis]",
+        "protocol/test_heartbeat.py::test_a_heartbeat_of_a_cancelled_job_returns_the_request_and_extends_the_lease[fakeredis]",
     ),
     Mutant(
         "tries are counted at the end and not at the claim",

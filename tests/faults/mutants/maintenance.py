@@ -9,7 +9,7 @@ MUTANTS = (
         "if job.state == 'running' then\n      lose_lease(",
         "if job.state then lose_lease(",
         "one id left there by mistake makes every claim raise, in the middle of its writes",
-        "protocol/test_stale_ids.py::test_a_finished_job_that_is_said_to_run_or_to_be_due_stays_finished[fakeredis]",
+        "protocol/test_stale_ids.py::test_a_finished_job_in_running_or_scheduled_stays_finished[fakeredis]",
     ),
     Mutant(
         "what is due is queued without a look at its state",
@@ -17,7 +17,7 @@ MUTANTS = (
         "if job.state == 'scheduled' then place(",
         "if job.state then place(",
         "a job that runs is queued, and runs twice",
-        "protocol/test_stale_ids.py::test_a_running_job_that_is_said_to_be_due_runs_on[fakeredis]",
+        "protocol/test_stale_ids.py::test_a_running_job_in_scheduled_keeps_running[fakeredis]",
     ),
     Mutant(
         "reap has no limit",
@@ -25,7 +25,7 @@ MUTANTS = (
         "overdue('running', limit)",
         "overdue('running', 1000000)",
         "after an outage one call holds Redis while it moves a hundred thousand jobs",
-        "protocol/test_reap.py::test_no_more_is_moved_than_the_limit_and_it_says_whether_there_is_more[fakeredis]",
+        "protocol/test_reap.py::test_a_reap_stops_at_its_limit_and_reports_whether_more_is_due[fakeredis]",
     ),
     Mutant(
         "leases and due jobs have a limit each",
@@ -33,7 +33,7 @@ MUTANTS = (
         "overdue('scheduled', limit - #lost)",
         "overdue('scheduled', limit)",
         "a call does twice what it may",
-        "protocol/test_reap.py::test_no_more_is_moved_than_the_limit_and_it_says_whether_there_is_more[fakeredis]",
+        "protocol/test_reap.py::test_a_reap_stops_at_its_limit_and_reports_whether_more_is_due[fakeredis]",
     ),
     Mutant(
         "a lease outlives its very end",
@@ -41,7 +41,7 @@ MUTANTS = (
         "key(structure), '-inf', stamp,",
         "key(structure), '-inf', '(' .. stamp,",
         "who keeps the appointment at that very moment finds nothing to do",
-        "protocol/test_reap.py::test_a_moment_has_come_at_its_very_ms[fakeredis]",
+        "protocol/test_reap.py::test_a_job_is_due_at_its_exact_millisecond[fakeredis]",
     ),
     Mutant(
         "the first lost lease waits for a backoff",
@@ -49,7 +49,7 @@ MUTANTS = (
         "n == 1 and 0 or nil)",
         "nil)",
         "a job whose worker was killed starts anew seconds later than it could",
-        "protocol/test_reap.py::test_the_first_lost_lease_in_a_row_sends_the_job_to_its_old_place[fakeredis]",
+        "protocol/test_reap.py::test_the_first_lost_lease_in_a_row_returns_the_job_to_its_old_position[fakeredis]",
     ),
     Mutant(
         "every lost lease sends the job back at once",
@@ -57,7 +57,7 @@ MUTANTS = (
         "n == 1 and 0 or nil)",
         "0)",
         "a job that kills its workers kills them one after another without a pause",
-        "protocol/test_reap.py::test_from_the_second_on_a_lost_lease_means_a_backoff[fakeredis]",
+        "protocol/test_reap.py::test_from_the_second_lost_lease_on_the_job_waits_for_a_backoff[fakeredis]",
     ),
     Mutant(
         "the first write is one that a full server denies",
@@ -89,7 +89,7 @@ MUTANTS = (
         "for i = 1, #ARGV, 4 do load_movable(ARGV[i]) end",
         "",
         "a key of a wrong type stops the script in the middle: the first jobs are moved, and the answer is an error",
-        "protocol/test_wrong_types.py::test_a_key_of_a_wrong_type_leaves_nothing_half_written[fakeredis-release]",
+        "protocol/test_wrong_types.py::test_a_key_of_a_wrong_type_causes_no_partial_write[fakeredis-release]",
     ),
     Mutant(
         "no script looks at the structures before it writes",
@@ -97,6 +97,6 @@ MUTANTS = (
         "sizes[state] = call('ZCARD', key(state))",
         "sizes[state] = 1",
         "a foreign key in the place of one leaves jobs in no structure at all",
-        "protocol/test_wrong_types.py::test_a_key_of_a_wrong_type_leaves_nothing_half_written[fakeredis-complete]",
+        "protocol/test_wrong_types.py::test_a_key_of_a_wrong_type_causes_no_partial_write[fakeredis-complete]",
     ),
 )

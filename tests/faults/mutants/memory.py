@@ -9,7 +9,7 @@ MUTANTS = (
         "local old = overdue(state, limit - gone)",
         "local old = call('ZRANGE', key(state), 0, limit - gone - 1)",
         "each completion deletes two results that somebody waits for",
-        "protocol/test_prune.py::test_a_finished_job_is_forgotten_after_its_time_and_not_before[fakeredis-completed-1]",
+        "protocol/test_prune.py::test_a_finished_job_is_deleted_after_its_retention_and_not_before[fakeredis-completed-1]",
     ),
     Mutant(
         "forgetting leaves the job's hash behind",
@@ -17,7 +17,7 @@ MUTANTS = (
         "for _, id in ipairs(ids) do call('DEL', key('job:', id)) end",
         "",
         "memory is full of jobs that no structure names",
-        "protocol/test_prune.py::test_a_forgotten_id_may_be_used_again[fakeredis]",
+        "protocol/test_prune.py::test_the_id_of_a_deleted_job_may_be_used_again[fakeredis]",
     ),
     Mutant(
         "finished jobs are kept whatever their number",
@@ -33,7 +33,7 @@ MUTANTS = (
         "if WENT_WRONG[state] then make_room(state) end",
         "",
         "a storm of failing jobs fills the server, where nobody ticks",
-        "protocol/test_prune.py::test_what_goes_wrong_makes_room_for_itself_where_nobody_prunes[fakeredis-dead]",
+        "protocol/test_prune.py::test_dead_and_cancelled_jobs_stay_within_their_count_without_a_prune[fakeredis-dead]",
     ),
     Mutant(
         "jobs that are forgotten early are not counted",
@@ -41,7 +41,7 @@ MUTANTS = (
         "if early and state ~= 'completed' then count('forgotten', #ids) end",
         "",
         "work that could have been revived is gone, and nobody sees it",
-        "protocol/test_prune.py::test_what_goes_wrong_makes_room_for_itself_where_nobody_prunes[fakeredis-cancelled]",
+        "protocol/test_prune.py::test_dead_and_cancelled_jobs_stay_within_their_count_without_a_prune[fakeredis-cancelled]",
     ),
     Mutant(
         "queues are kept for ever",
@@ -49,7 +49,7 @@ MUTANTS = (
         "if call('HLEN', known) <= KEEP_QUEUES then return 0 end",
         "if true then return 0 end",
         "a queue for each tenant fills the memory with names",
-        "protocol/test_prune.py::test_of_very_many_queues_those_are_forgotten_in_which_nothing_is_left[redis]",
+        "protocol/test_prune.py::test_of_very_many_queues_empty_ones_are_deleted[redis]",
     ),
     Mutant(
         "queues with settings are forgotten",
@@ -57,7 +57,7 @@ MUTANTS = (
         "found[i + 1] == '' and ",
         "",
         "a paused queue runs again, and a limit is gone",
-        "protocol/test_prune.py::test_of_very_many_queues_those_are_forgotten_in_which_nothing_is_left[redis]",
+        "protocol/test_prune.py::test_of_very_many_queues_empty_ones_are_deleted[redis]",
     ),
     Mutant(
         "what was counted of a forgotten queue is gone",
@@ -65,7 +65,7 @@ MUTANTS = (
         "for word, n in pairs(sums) do if n > 0 then add(counts, '* ' .. word, n) end end",
         "",
         "totals shrink, and graphs show a negative rate",
-        "protocol/test_prune.py::test_what_was_counted_of_a_forgotten_queue_is_counted_on_under_a_common_name[redis]",
+        "protocol/test_prune.py::test_the_counters_of_a_deleted_queue_are_added_to_a_common_name[redis]",
     ),
     Mutant(
         "a job that is there is refused when it is sent again",
@@ -89,7 +89,7 @@ MUTANTS = (
         "free / PART / self._partitions - size",
         "math.inf",
         "a server is full within the second for which it was believed",
-        "protocol/test_full_memory.py::test_many_who_submit_at_once_stay_below_the_limit[redis-20000]",
+        "protocol/test_full_memory.py::test_many_concurrent_submitters_stay_below_the_limit[redis-20000]",
     ),
     Mutant(
         "schedules fire on a server without room",

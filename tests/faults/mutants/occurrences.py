@@ -9,7 +9,7 @@ MUTANTS = (
         "if stale then return stale end\nget_queue",
         "get_queue",
         "a late copy of an old change undoes the one that came after it",
-        "protocol/test_schedule_verb.py::test_a_change_names_the_revision_that_it_saw[fakeredis-0]",
+        "protocol/test_schedule_verb.py::test_a_change_carries_the_revision_that_its_caller_read[fakeredis-0]",
     ),
     Mutant(
         "a schedule is removed whatever revision was seen",
@@ -17,7 +17,7 @@ MUTANTS = (
         "if known[1] and stale then",
         "if false then",
         "who looked yesterday removes what was put today",
-        "protocol/test_schedule_verb.py::test_a_change_names_the_revision_that_it_saw[fakeredis-2]",
+        "protocol/test_schedule_verb.py::test_a_change_carries_the_revision_that_its_caller_read[fakeredis-2]",
     ),
     Mutant(
         "a change forgets that an occurrence was fired since",
@@ -25,7 +25,7 @@ MUTANTS = (
         "\n  or known[1] and was ~= '' and known[9] ~= was and ' has fired since'",
         "",
         "a deploy has a report run again that was just run",
-        "protocol/test_schedule_verb.py::test_a_change_may_name_the_occurrence_that_it_saw[fakeredis]",
+        "protocol/test_schedule_verb.py::test_a_change_may_carry_the_occurrence_that_its_caller_read[fakeredis]",
     ),
     Mutant(
         "a schedule that is put after a removal counts anew",
@@ -33,7 +33,7 @@ MUTANTS = (
         "seen == '0' and removed or 0",
         "0",
         "a late copy of a removal meets the revision that it names, and removes the new one",
-        "protocol/test_schedule_verb.py::test_one_that_is_put_after_a_removal_goes_on_counting_so_no_late_copy_harms_it[fakeredis]",
+        "protocol/test_schedule_verb.py::test_revisions_continue_after_a_removal_so_a_late_copy_is_refused[fakeredis]",
     ),
     Mutant(
         "a schedule that is put again is refused",
@@ -41,7 +41,7 @@ MUTANTS = (
         "if same and (revision == '0' or tonumber(current) == put) then",
         "if false then",
         "a deploy whose reply was lost is told that somebody else was faster",
-        "protocol/test_schedule_verb.py::test_the_same_put_again_gets_the_same_answer_and_changes_nothing[fakeredis]",
+        "protocol/test_schedule_verb.py::test_a_repeated_put_gets_the_same_reply_and_changes_nothing[fakeredis]",
     ),
     Mutant(
         "a paused schedule comes all the same",
@@ -49,7 +49,7 @@ MUTANTS = (
         "(paused == '1' or occurrence == '') and NEVER or due",
         "occurrence == '' and NEVER or due",
         "every claim is told of an occurrence that nobody may fire",
-        "protocol/test_schedule_verb.py::test_a_schedule_that_is_paused_or_has_no_occurrence_to_come_never_comes[fakeredis]",
+        "protocol/test_schedule_verb.py::test_a_schedule_that_is_paused_or_ended_is_never_due[fakeredis]",
     ),
     Mutant(
         "a changed schedule waits for the job that the old one waited for",
@@ -57,7 +57,7 @@ MUTANTS = (
         "'held', '', 'answer', '',",
         "'answer', '',",
         "the end of an old job fires a schedule that does not wait any more",
-        "protocol/test_schedule_verb.py::test_a_change_keeps_what_was_counted_and_lets_go_of_what_it_waited_for[fakeredis]",
+        "protocol/test_schedule_verb.py::test_a_change_keeps_the_counters_and_releases_a_held_occurrence[fakeredis]",
     ),
     Mutant(
         "a schedule's jobs may have any rule",
@@ -65,7 +65,7 @@ MUTANTS = (
         "invalid_rule(rules, KNOWN)",
         "invalid_rule(rules)",
         "each of its jobs holds the key of the one before, or is delayed past its occurrence",
-        "protocol/test_schedule_verb.py::test_what_makes_no_sense_is_refused_and_changes_nothing[fakeredis-rules=key=k]",
+        "protocol/test_schedule_verb.py::test_invalid_arguments_are_refused_and_change_nothing[fakeredis-rules=key=k]",
     ),
     Mutant(
         "what was picked is not kept from others",
@@ -73,7 +73,7 @@ MUTANTS = (
         "    call('ZADD', key('schedules'), string.format('%.0f', now + KEPT), name)\n",
         "",
         "a hundred workers work out the same plan at once, each time",
-        "protocol/test_pick.py::test_what_was_picked_is_kept_from_others_for_two_seconds[fakeredis]",
+        "protocol/test_pick.py::test_a_picked_occurrence_is_reserved_for_two_seconds[fakeredis]",
     ),
     Mutant(
         "a name without a schedule stays",
@@ -81,7 +81,7 @@ MUTANTS = (
         "    call('ZREM', key('schedules'), name)    -- the schedule does not exist\n",
         "",
         "every claim is told of an occurrence that has come, for ever",
-        "protocol/test_pick.py::test_a_name_of_which_there_is_no_schedule_is_dropped[fakeredis]",
+        "protocol/test_pick.py::test_a_name_without_a_schedule_is_dropped[fakeredis]",
     ),
     Mutant(
         "a pick has no limit",
@@ -89,7 +89,7 @@ MUTANTS = (
         "'LIMIT', 0, limit)",
         "'LIMIT', 0, 100000)",
         "ten thousand schedules that come at midnight hold Redis for as long as that takes",
-        "protocol/test_pick.py::test_no_more_is_picked_than_the_limit_and_it_says_whether_there_may_be_more[fakeredis]",
+        "protocol/test_pick.py::test_a_pick_stops_at_its_limit_and_reports_whether_more_may_be_due[fakeredis]",
     ),
     Mutant(
         "an occurrence is fired by whoever knew of it",
@@ -105,7 +105,7 @@ MUTANTS = (
         "if v[1] ~= revision or v[2] ~= occurrence or v[9] == '1' then",
         "if v[2] ~= occurrence or v[9] == '1' then",
         "a schedule that was moved to the night still runs once at noon",
-        "protocol/test_fire.py::test_a_schedule_that_was_changed_since_it_was_picked_is_left_alone[fakeredis-changed]",
+        "protocol/test_fire.py::test_a_schedule_changed_after_its_pick_is_not_fired[fakeredis-changed]",
     ),
     Mutant(
         "a paused schedule is fired by whoever knows it",
@@ -121,7 +121,7 @@ MUTANTS = (
         "table.concat({by, revision, occurrence, ''}, ' ')",
         "table.concat({revision, occurrence, ''}, ' ')",
         "two ticks say that they have fired the same occurrence",
-        "protocol/test_fire.py::test_fired_again_after_a_lost_reply_it_is_answered_as_before_and_changes_nothing[fakeredis]",
+        "protocol/test_fire.py::test_a_fire_repeated_after_a_lost_reply_gets_the_same_reply_and_changes_nothing[fakeredis]",
     ),
     Mutant(
         "a firing sent again is told that another was faster",
@@ -129,7 +129,7 @@ MUTANTS = (
         "one.answer = v[8] and string.sub(v[8], 1, #one.asked) == one.asked and string.sub(v[8], #one.asked + 1) or 'CHANGED'",
         "one.answer = 'CHANGED'",
         "a tick whose reply was lost does not count what it did",
-        "protocol/test_fire.py::test_fired_again_after_a_lost_reply_it_is_answered_as_before_and_changes_nothing[fakeredis]",
+        "protocol/test_fire.py::test_a_fire_repeated_after_a_lost_reply_gets_the_same_reply_and_changes_nothing[fakeredis]",
     ),
     Mutant(
         "a schedule that is named twice is fired twice",
@@ -145,7 +145,7 @@ MUTANTS = (
         "if not at or at > now or at <= last then",
         "if not at or at <= last then",
         "a client with a fast clock runs tomorrow's report today",
-        "protocol/test_fire.py::test_moments_that_make_no_sense_fire_nothing[fakeredis-occurrences0-0-4398046511105-4398046511105]",
+        "protocol/test_fire.py::test_invalid_moments_fire_nothing[fakeredis-occurrences0-0-4398046511105-4398046511105]",
     ),
     Mutant(
         "an occurrence that is over is fired again",
@@ -153,7 +153,7 @@ MUTANTS = (
         "if not at or at > now or at <= last then",
         "if not at or at > now then",
         "a client that works out plans wrongly fires last week's occurrences anew",
-        "protocol/test_fire.py::test_moments_that_make_no_sense_fire_nothing[fakeredis-occurrences1-0-2000-2000]",
+        "protocol/test_fire.py::test_invalid_moments_fire_nothing[fakeredis-occurrences1-0-2000-2000]",
     ),
     Mutant(
         "the next occurrence may be the same again",
@@ -161,7 +161,7 @@ MUTANTS = (
         "(ms(next_occurrence) or 0) > math.max(last, occurrence)",
         "(ms(next_occurrence) or 0) > 0",
         "one wrong client keeps all others firing without a pause",
-        "protocol/test_fire.py::test_moments_that_make_no_sense_fire_nothing[fakeredis-occurrences4-0-1000-1000]",
+        "protocol/test_fire.py::test_invalid_moments_fire_nothing[fakeredis-occurrences4-0-1000-1000]",
     ),
     Mutant(
         "a job that only waits is over",
@@ -169,7 +169,7 @@ MUTANTS = (
         "local OPEN = {scheduled = true, queued = true, running = true}",
         "local OPEN = {running = true}",
         "where no worker is up, a schedule that shall not overlap fills its queue",
-        "protocol/test_fire.py::test_an_occurrence_is_skipped_while_the_job_before_is_not_over[fakeredis-queued]",
+        "protocol/test_fire.py::test_an_occurrence_is_skipped_while_the_previous_job_is_unfinished[fakeredis-queued]",
     ),
     Mutant(
         "a firing stores payloads without end",
@@ -177,7 +177,7 @@ MUTANTS = (
         "elseif bytes > 0 and bytes + call(",
         "elseif false and call(",
         "a hundred occurrences of 256 KiB hold Redis for tens of ms",
-        "protocol/test_fire.py::test_a_call_stores_a_mebibyte_and_leaves_the_rest_for_the_next[fakeredis]",
+        "protocol/test_fire.py::test_a_call_stores_1_mib_and_leaves_the_rest_to_the_next_call[fakeredis]",
     ),
     Mutant(
         "an occurrence that found no room is left out",
@@ -185,7 +185,7 @@ MUTANTS = (
         "one.occurrence, one.due = occurrence, string.format('%.0f', now + wait)",
         "one.due = string.format('%.0f', now + wait)",
         "a queue that is full for a second loses a day's report",
-        "protocol/test_fire.py::test_a_full_queue_leaves_the_occurrence_to_come_and_is_tried_again_in_five_seconds[fakeredis]",
+        "protocol/test_fire.py::test_an_occurrence_for_a_full_queue_is_tried_again_after_five_seconds[fakeredis]",
     ),
     Mutant(
         "the end of a job tells no schedule",
@@ -193,7 +193,7 @@ MUTANTS = (
         "  if waits then peek('ZADD', key('schedules'), 'XX', stamp, rules.schedule) end\n",
         "",
         "an occurrence that waited its turn is a minute late",
-        "protocol/test_fire.py::test_a_held_occurrence_goes_on_when_the_job_before_ends_however_it_does[fakeredis-completed]",
+        "protocol/test_fire.py::test_a_held_occurrence_is_due_after_any_end_of_the_previous_job[fakeredis-completed]",
     ),
     Mutant(
         "the end of any of its jobs lets a schedule go on",
@@ -201,7 +201,7 @@ MUTANTS = (
         "'held') == job.id",
         "'held')",
         "a job by hand makes every worker look at an occurrence that still waits",
-        "protocol/test_fire.py::test_the_end_of_another_job_moves_nothing[fakeredis]",
+        "protocol/test_fire.py::test_the_end_of_an_unrelated_job_releases_no_occurrence[fakeredis]",
     ),
     Mutant(
         "an occurrence's job takes the place of one that is there",
@@ -209,7 +209,7 @@ MUTANTS = (
         "  if not is_there then",
         "  if true then",
         "an occurrence that is fired twice writes over its job while that runs",
-        "protocol/test_fire.py::test_a_job_that_is_there_already_is_the_occurrences[fakeredis]",
+        "protocol/test_fire.py::test_an_existing_job_with_the_occurrences_id_is_its_job[fakeredis]",
     ),
     Mutant(
         "any job that has an occurrence's id is the occurrence's",
@@ -217,7 +217,7 @@ MUTANTS = (
         "if rules and rules.schedule == one.name and rules.at == occurrence then",
         "if rules then",
         "who may submit takes the place of tonight's backup with a job of his own",
-        "protocol/test_fire.py::test_a_job_of_another_that_has_the_occurrences_id_takes_nothing_from_the_occurrence[fakeredis-]",
+        "protocol/test_fire.py::test_an_unrelated_job_with_the_occurrences_id_does_not_replace_its_job[fakeredis-]",
     ),
     Mutant(
         "a spoiled queue speaks up in the middle of a firing",
@@ -225,7 +225,7 @@ MUTANTS = (
         "if type(length) ~= 'number' then",
         "if false then",
         "one schedule whose queue is no queue stops all that are picked with it",
-        "protocol/test_fire.py::test_one_whose_queue_is_a_key_of_a_wrong_type_is_not_fired_and_the_others_are[fakeredis-queue:spoiled]",
+        "protocol/test_fire.py::test_a_schedule_with_a_queue_key_of_a_wrong_type_is_not_fired_and_the_others_are[fakeredis-queue:spoiled]",
     ),
     Mutant(
         "a schedule goes past its queue's limit",
@@ -233,7 +233,7 @@ MUTANTS = (
         "local no_room = full(queue, #one.payload)",
         "local no_room = nil",
         "a schedule fills a queue that an operator has capped",
-        "protocol/test_fire.py::test_a_full_queue_leaves_the_occurrence_to_come_and_is_tried_again_in_five_seconds[fakeredis]",
+        "protocol/test_fire.py::test_an_occurrence_for_a_full_queue_is_tried_again_after_five_seconds[fakeredis]",
     ),
     Mutant(
         "an occurrence's job is always of partition 0",
@@ -241,7 +241,7 @@ MUTANTS = (
         "(string.match(base, '(%d+)}$') or '0')",
         "'0'",
         "nobody finds the job by its id where a namespace has partitions",
-        "protocol/test_fire.py::test_the_ids_of_another_partition_say_so[fakeredis]",
+        "protocol/test_fire.py::test_ids_contain_the_number_of_their_partition[fakeredis]",
     ),
     Mutant(
         "an occurrence that has come is an appointment at once",
@@ -249,7 +249,7 @@ MUTANTS = (
         "not come and tonumber(occurrence) or math.huge)",
         "tonumber(occurrence) or math.huge)",
         "a worker that fires no schedules claims without a pause until somebody does",
-        "protocol/test_pick.py::test_an_occurrence_that_has_come_is_nobodys_appointment_and_makes_no_claim_spin[fakeredis]",
+        "protocol/test_pick.py::test_a_due_occurrence_sets_no_alarm_and_makes_no_worker_spin[fakeredis]",
     ),
     Mutant(
         "a claim keeps the occurrences that have come to itself",
@@ -257,6 +257,6 @@ MUTANTS = (
         "return cap, come and 1 or 0 end",
         "return cap, 0 end",
         "where no tick runs, no schedule is ever fired",
-        "protocol/test_pick.py::test_a_claim_and_a_tick_tell_that_an_occurrence_has_come_until_somebody_picks_it[fakeredis]",
+        "protocol/test_pick.py::test_claims_and_ticks_report_a_due_occurrence_until_it_is_picked[fakeredis]",
     ),
 )

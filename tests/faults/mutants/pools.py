@@ -9,7 +9,7 @@ MUTANTS = (
         "if current ~= revision then return moved end\nlocal before",
         "local before",
         "a late copy of an old change undoes the one that came after it",
-        "scaling/test_pool.py::test_a_change_names_the_revision_that_it_saw[fakeredis-0]",
+        "scaling/test_pool.py::test_a_change_carries_the_revision_that_its_caller_read[fakeredis-0]",
     ),
     Mutant(
         "a removed pool leaves its crew behind",
@@ -49,7 +49,7 @@ MUTANTS = (
         "while given < n and call('ZSCORE', summons_key, summons .. '.' .. given + 1) do given = given + 1 end\n",
         "",
         "after a lost reply nobody is started, though all think so",
-        "protocol/test_summon.py::test_asked_again_after_a_lost_reply_the_same_are_given_and_no_others[fakeredis]",
+        "protocol/test_summon.py::test_a_repeat_after_a_lost_reply_gets_the_same_summonses[fakeredis]",
     ),
     Mutant(
         "a summons that expired is kept",
@@ -57,7 +57,7 @@ MUTANTS = (
         "local lost = call('ZREMRANGEBYSCORE', summons_key, '-inf', stamp)\n  +",
         "local lost =",
         "a pool whose workers never come looks as if all went well",
-        "protocol/test_summon.py::test_a_summons_is_waited_for_as_long_as_is_said_and_then_another_is_given[fakeredis]",
+        "protocol/test_summon.py::test_a_summons_is_replaced_after_its_arrival_time[fakeredis]",
     ),
     Mutant(
         "a silent worker is crew for ever",
@@ -65,7 +65,7 @@ MUTANTS = (
         "call('ZCOUNT', crew_key, now - SILENT, now + SILENT)",
         "call('ZCOUNT', crew_key, '-inf', now + SILENT)",
         "a worker that froze is not replaced, and its pool stands still",
-        "protocol/test_summon.py::test_who_is_not_heard_of_for_12_s_is_crew_no_more[fakeredis]",
+        "protocol/test_summon.py::test_a_worker_silent_for_12_s_leaves_the_crew[fakeredis]",
     ),
     Mutant(
         "a pool has no most",
@@ -73,7 +73,7 @@ MUTANTS = (
         "math.min(number('max', 10), math.max(",
         "math.min(1000, math.max(",
         "a burst starts more workers than anybody wants to pay for",
-        "protocol/test_summon.py::test_as_many_are_wanted_as_work_off_what_waits_in_time[fakeredis-300-slots=10 wait=1000-10]",
+        "protocol/test_summon.py::test_the_pool_wants_enough_workers_to_empty_its_queues_in_time[fakeredis-300-slots=10 wait=1000-10]",
     ),
     Mutant(
         "a single job is owed no worker",
@@ -89,7 +89,7 @@ MUTANTS = (
         "ready * typical / wait, ready + running + lately * START))",
         "ready * typical / wait, 1e9))",
         "three long jobs start a hundred workers",
-        "protocol/test_summon.py::test_as_many_are_wanted_as_work_off_what_waits_in_time[fakeredis-3-slots=1 wait=1-3]",
+        "protocol/test_summon.py::test_the_pool_wants_enough_workers_to_empty_its_queues_in_time[fakeredis-3-slots=1 wait=1-3]",
     ),
     Mutant(
         "everybody who asks may leave",
@@ -97,7 +97,7 @@ MUTANTS = (
         "crew > wanted and (room or idle)",
         "(room or idle)",
         "a pool that shall keep two workers has none at night",
-        "protocol/test_summon.py::test_of_an_idle_crew_those_leave_who_are_too_many[fakeredis]",
+        "protocol/test_summon.py::test_surplus_workers_of_an_idle_crew_leave[fakeredis]",
     ),
     Mutant(
         "who leaves does not look whether the others have room",
@@ -105,7 +105,7 @@ MUTANTS = (
         "(room or idle)",
         "true",
         "workers leave and are summoned again, over and over",
-        "protocol/test_summon.py::test_nobody_leaves_while_the_others_would_have_too_little_room[fakeredis]",
+        "protocol/test_summon.py::test_no_worker_leaves_if_the_others_lack_capacity[fakeredis]",
     ),
     Mutant(
         "who is told to leave stays on the crew",
@@ -113,7 +113,7 @@ MUTANTS = (
         "  if word == 'leave' then call('ZREM', crew_key, leaver) end\n",
         "",
         "five that ask at once are all told to go",
-        "protocol/test_summon.py::test_of_an_idle_crew_those_leave_who_are_too_many[fakeredis]",
+        "protocol/test_summon.py::test_surplus_workers_of_an_idle_crew_leave[fakeredis]",
     ),
     Mutant(
         "a look hands out summonses",
@@ -121,7 +121,7 @@ MUTANTS = (
         "if n == 0 and leaver == '' then return",
         "if false then return",
         "whoever looks at a pool changes what it looks at",
-        "protocol/test_summon.py::test_a_look_writes_nothing[fakeredis]",
+        "protocol/test_summon.py::test_a_summon_of_zero_workers_writes_nothing[fakeredis]",
     ),
     Mutant(
         "a paused queue wants workers",
@@ -129,7 +129,7 @@ MUTANTS = (
         "setting(queue.settings, 'paused') and 0 or queue.length",
         "queue.length",
         "workers are started for a queue that hands out nothing",
-        "protocol/test_summon.py::test_jobs_of_a_paused_queue_want_no_worker[fakeredis]",
+        "protocol/test_summon.py::test_jobs_of_a_paused_queue_need_no_worker[fakeredis]",
     ),
     Mutant(
         "a pool's rate forgets nothing",
@@ -137,7 +137,7 @@ MUTANTS = (
         "rate = rate * keep + math.max(",
         "rate = rate + math.max(",
         "a burst keeps its workers for ever",
-        "protocol/test_summon.py::test_the_rate_at_which_jobs_come_is_an_average_over_10_s[fakeredis]",
+        "protocol/test_summon.py::test_the_submission_rate_is_an_average_over_10_s[fakeredis]",
     ),
     Mutant(
         "a worker that nobody waits for stays",
@@ -153,7 +153,7 @@ MUTANTS = (
         "local asked = serves and tonumber(call('HGET', memory, 'wanted') or 0) or 0",
         "local asked = 0",
         "where every start takes long, workers are started and sent home for ever",
-        "protocol/test_summon.py::test_who_comes_late_takes_the_place_of_the_one_that_is_waited_for[fakeredis]",
+        "protocol/test_summon.py::test_a_late_worker_replaces_the_one_that_is_expected[fakeredis]",
     ),
     Mutant(
         "who comes late is one too many",
@@ -161,7 +161,7 @@ MUTANTS = (
         "if call('ZREM', summons_key, summons) == 0 then call('ZPOPMAX', summons_key) end",
         "call('ZREM', summons_key, summons)",
         "a late worker and the one that replaces it both stay",
-        "protocol/test_summon.py::test_who_comes_late_takes_the_place_of_the_one_that_is_waited_for[fakeredis]",
+        "protocol/test_summon.py::test_a_late_worker_replaces_the_one_that_is_expected[fakeredis]",
     ),
     Mutant(
         "a worker counts for queues that it does not serve",
@@ -169,7 +169,7 @@ MUTANTS = (
         """serves and string.find(said, '"' .. queue .. '"', 1, true) ~= nil""",
         "true",
         "after a pool's queues have changed its jobs wait for workers of the old ones",
-        "protocol/test_enlist.py::test_a_worker_counts_only_where_it_serves_all_of_its_pools_queues[fakeredis]",
+        "protocol/test_enlist.py::test_a_worker_joins_the_crew_only_if_it_serves_all_queues_of_the_pool[fakeredis]",
     ),
     Mutant(
         "who was summoned is let in although the pool may have fewer by now",
@@ -177,7 +177,7 @@ MUTANTS = (
         "local short = serves and call(",
         "local short = serves or call(",
         "an operator who lowers `max` gets ten workers all the same",
-        "protocol/test_summon.py::test_late_ones_are_let_in_up_to_the_most_that_the_pool_may_have_now[fakeredis]",
+        "protocol/test_summon.py::test_late_workers_are_admitted_up_to_the_present_maximum[fakeredis]",
     ),
     Mutant(
         "a clock that was set back keeps the dead on the crew",
@@ -185,7 +185,7 @@ MUTANTS = (
         "call('ZCOUNT', crew_key, now - SILENT, now + SILENT)",
         "call('ZCOUNT', crew_key, now - SILENT, '+inf')",
         "a pool whose server was replaced by one whose clock is behind stands still",
-        "protocol/test_summon.py::test_a_clock_that_was_set_back_keeps_neither_crew_nor_summonses[fakeredis]",
+        "protocol/test_summon.py::test_a_backward_jump_removes_crew_and_summonses[fakeredis]",
     ),
     Mutant(
         "a worker that leaves is on the crew for 12 s",
@@ -201,6 +201,6 @@ MUTANTS = (
         "if call('HGET', memory, 'complained') == summons then return 'noted' end\n",
         "",
         "one lost reply makes one failure seem many",
-        "protocol/test_complain.py::test_the_same_complaint_again_is_not_counted_again[fakeredis]",
+        "protocol/test_complain.py::test_a_repeated_complaint_is_counted_once[fakeredis]",
     ),
 )

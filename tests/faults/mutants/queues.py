@@ -41,7 +41,7 @@ MUTANTS = (
         "call('SET', job.lock, job.id, unpack(rules.window and {'PX', rules.window} or {}))",
         "call('SET', job.lock, job.id)",
         "what should run once an hour runs once",
-        "protocol/test_sameness.py::test_a_key_with_a_window_stands_that_long_and_no_longer[fakeredis]",
+        "protocol/test_sameness.py::test_a_key_with_a_window_is_held_for_that_time[fakeredis]",
     ),
     Mutant(
         "a key's window closes when its job is forgotten",
@@ -49,7 +49,7 @@ MUTANTS = (
         "(seen[holder] or call('EXISTS', key('job:', holder)) == 1 or call('PTTL', job.lock) > 0)",
         "(seen[holder] or call('EXISTS', key('job:', holder)) == 1)",
         "what should run once a day runs as soon as its result is pruned",
-        "protocol/test_sameness.py::test_a_key_with_a_window_stands_that_long_and_no_longer[fakeredis]",
+        "protocol/test_sameness.py::test_a_key_with_a_window_is_held_for_that_time[fakeredis]",
     ),
     Mutant(
         "a key is not let go at the end",
@@ -65,7 +65,7 @@ MUTANTS = (
         "if lock and peek('GET', lock) == job.id then",
         "if lock then",
         "a third job slips in beside the one that holds the key",
-        "protocol/test_sameness.py::test_an_end_lets_go_of_a_key_only_if_it_still_names_this_job[fakeredis]",
+        "protocol/test_sameness.py::test_the_end_of_a_job_frees_a_key_only_if_it_still_names_this_job[fakeredis]",
     ),
     Mutant(
         "retry takes a key from its holder",
@@ -81,7 +81,7 @@ MUTANTS = (
         "    if not fits or name == 'priority' and math.abs(value) > 100 then return string.sub(word, 1, 80) end\n",
         "",
         "a word that is no number raises in the middle of a later script, again and again",
-        "protocol/test_submit.py::test_a_rule_that_makes_no_sense_is_refused[fakeredis-delay=soon]",
+        "protocol/test_submit.py::test_an_invalid_rule_is_refused[fakeredis-delay=soon]",
     ),
     Mutant(
         "a rule may be given many times",
@@ -97,7 +97,7 @@ MUTANTS = (
         "local sum = peek('HINCRBY', hash, name, by)",
         "local sum = call('HINCRBY', hash, name, by)",
         "half of a move is written, and the other half is not",
-        "protocol/test_wrong_types.py::test_an_invalid_counter_stops_no_call[fakeredis-submit]",
+        "protocol/test_wrong_types.py::test_an_invalid_counter_does_not_stop_a_call[fakeredis-submit]",
     ),
     Mutant(
         "what is lost by hand is counted for ever",
@@ -105,7 +105,7 @@ MUTANTS = (
         "    backlog(ARGV[i], -lost, 0)\n",
         "",
         "a limited queue has room for one job less, with each that somebody deletes",
-        "protocol/test_wrong_types.py::test_jobs_deleted_by_hand_do_not_count_for_ever[fakeredis]",
+        "protocol/test_wrong_types.py::test_the_count_of_jobs_deleted_by_hand_is_corrected[fakeredis]",
     ),
     Mutant(
         "submit takes any name",
@@ -113,7 +113,7 @@ MUTANTS = (
         "if #id > 64 or not (is_name(id) and is_name(queue) and is_name(task)) then",
         "if false then",
         "a space or a newline in a name makes another header of the job's first line",
-        "protocol/test_submit.py::test_a_name_that_cannot_be_is_refused[fakeredis-names2]",
+        "protocol/test_submit.py::test_an_invalid_name_is_refused[fakeredis-names2]",
     ),
     Mutant(
         "priorities are inverted",
@@ -145,7 +145,7 @@ MUTANTS = (
         "if now_or_soon then wake(name) end",
         "",
         "an idle fleet starts each job up to 2 s late",
-        "protocol/test_submit.py::test_each_queue_gets_its_marker[fakeredis]",
+        "protocol/test_submit.py::test_each_queue_gets_its_own_wake_up[fakeredis]",
     ),
     Mutant(
         "a submit that is the next thing due wakes nobody",
@@ -177,7 +177,7 @@ MUTANTS = (
         "      first_due = score\n      wake(queue)\n",
         "      first_due = score\n",
         "no worker has the appointment: a retry after 1 s may come after 3",
-        "protocol/test_fail.py::test_a_next_try_wakes_a_worker_only_if_it_is_the_next_thing_due[fakeredis]",
+        "protocol/test_fail.py::test_a_retry_wakes_a_worker_only_if_it_is_due_first[fakeredis]",
     ),
     Mutant(
         "resume wakes nobody",
@@ -185,7 +185,7 @@ MUTANTS = (
         "if queue.length > 0 then wake(name) end",
         "",
         "a queue that was resumed stands still for another 2 s",
-        "protocol/test_resume.py::test_a_worker_is_woken_if_there_is_work[fakeredis]",
+        "protocol/test_resume.py::test_a_resume_wakes_a_worker_for_queued_jobs[fakeredis]",
     ),
     Mutant(
         "each submit leaves a marker of its own",
@@ -193,7 +193,7 @@ MUTANTS = (
         "if queue.wakeups > 0 or setting(queue.settings, 'paused') then return end",
         "if setting(queue.settings, 'paused') then return end",
         "markers pile up without bound, and wake workers for jobs long gone",
-        "protocol/test_submit.py::test_there_is_one_marker_at_most[fakeredis]",
+        "protocol/test_submit.py::test_a_queue_has_at_most_one_wake_up[fakeredis]",
     ),
     Mutant(
         "a paused queue wakes workers",
@@ -209,7 +209,7 @@ MUTANTS = (
         "if n <= 0 or setting(get_queue(name).settings, 'paused') then return {} end",
         "if n <= 0 then return {} end",
         "an operator who stopped a queue sees it go on",
-        "protocol/test_pause.py::test_a_paused_queue_hands_out_nothing_and_takes_everything_in[fakeredis]",
+        "protocol/test_pause.py::test_a_paused_queue_accepts_jobs_and_hands_out_none[fakeredis]",
     ),
     Mutant(
         "a batch goes past a queue's limit",
@@ -217,7 +217,7 @@ MUTANTS = (
         "and queue[name] + (tonumber(call('HGET', key('backlog')",
         "and 0 + (tonumber(call('HGET', key('backlog')",
         "one call of 200 jobs fills a queue that takes three",
-        "protocol/test_configure.py::test_a_batch_is_taken_in_as_far_as_there_is_room[fakeredis]",
+        "protocol/test_configure.py::test_a_batch_is_accepted_up_to_the_limit[fakeredis]",
     ),
     Mutant(
         "a completion is not counted off the backlog",
@@ -225,7 +225,7 @@ MUTANTS = (
         "    backlog(queue, -gone.jobs, -gone.bytes)\n",
         "",
         "a queue with a limit is full for ever after so many jobs",
-        "protocol/test_configure.py::test_however_a_job_ends_its_queue_has_room_again[fakeredis-complete-1]",
+        "protocol/test_configure.py::test_every_outcome_frees_capacity_in_the_queue[fakeredis-complete-1]",
     ),
     Mutant(
         "an end other than a result is not counted off the backlog",
@@ -233,7 +233,7 @@ MUTANTS = (
         "backlog(queue, -1, -size(job))",
         "",
         "each dead or cancelled job takes a place in its queue for ever",
-        "protocol/test_configure.py::test_however_a_job_ends_its_queue_has_room_again[fakeredis-cancel-1]",
+        "protocol/test_configure.py::test_every_outcome_frees_capacity_in_the_queue[fakeredis-cancel-1]",
     ),
     Mutant(
         "an order does not check the revision",
@@ -241,7 +241,7 @@ MUTANTS = (
         "if tostring(current) ~= revision then",
         "if false then",
         "a cancel meant for a job that waits hits the next attempt",
-        "protocol/test_cancel.py::test_a_cancel_names_the_revision_that_it_saw[fakeredis]",
+        "protocol/test_cancel.py::test_a_cancel_carries_the_revision_that_its_caller_read[fakeredis]",
     ),
     Mutant(
         "an order sent again is refused",
@@ -249,7 +249,7 @@ MUTANTS = (
         "if asked == verb and seen == revision and current == seen + 1 then return answer end",
         "",
         "an operator whose reply was lost is told that somebody else was faster",
-        "protocol/test_cancel.py::test_the_same_cancel_again_gets_the_same_answer_and_changes_nothing[fakeredis-False]",
+        "protocol/test_cancel.py::test_a_repeated_cancel_gets_the_same_reply_and_changes_nothing[fakeredis-False]",
     ),
     Mutant(
         "an order does not check the state",
@@ -257,7 +257,7 @@ MUTANTS = (
         "for _, state in ipairs({...}) do if job.state == state then return nil end end",
         "do return nil end",
         "a cancel turns a completed job into a cancelled one",
-        "protocol/test_cancel.py::test_what_is_over_cannot_be_cancelled[fakeredis-complete]",
+        "protocol/test_cancel.py::test_a_finished_job_cannot_be_cancelled[fakeredis-complete]",
     ),
     Mutant(
         "an order to a queue does not check the revision",
@@ -265,7 +265,7 @@ MUTANTS = (
         "if (current or '0') == revision then return nil end",
         "do return nil end",
         "a late copy of a pause undoes the resume that came after it",
-        "protocol/test_pause.py::test_a_late_copy_of_the_order_does_not_pause_again[fakeredis]",
+        "protocol/test_pause.py::test_a_late_copy_of_the_request_does_not_pause_again[fakeredis]",
     ),
     Mutant(
         "retry gives no tries",

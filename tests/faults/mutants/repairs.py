@@ -9,7 +9,7 @@ MUTANTS = (
         "local function set_mode(how) only_looks = how == 'look' end",
         "local function set_mode(how) only_looks = how == 'neither' end",
         "whoever asks how things stand changes them",
-        "protocol/test_repair.py::test_a_queued_job_that_its_queue_lost_is_put_at_its_end[fakeredis]",
+        "protocol/test_repair.py::test_a_queued_job_missing_in_its_queue_is_added_at_the_end[fakeredis]",
     ),
     Mutant(
         "a job that stands where it should is put there again",
@@ -17,7 +17,7 @@ MUTANTS = (
         "    if structure == home then score = stands elseif",
         "    if structure == home then score = nil elseif",
         "every repair sends every job to the end of its queue",
-        "protocol/test_repair.py::test_a_healthy_namespace_is_sound_and_nothing_is_written[fakeredis]",
+        "protocol/test_repair.py::test_a_repair_of_a_healthy_namespace_writes_nothing[fakeredis]",
     ),
     Mutant(
         "a repair does not look for a job in other structures",
@@ -25,7 +25,7 @@ MUTANTS = (
         "elseif stands then fix('stray', 'ZREM', key(structure), id) end",
         "end",
         "a job that runs is in its queue as well, for ever",
-        "protocol/test_repair.py::test_what_stands_in_two_structures_is_left_in_the_one_that_its_state_names[fakeredis]",
+        "protocol/test_repair.py::test_a_job_in_two_structures_stays_in_that_of_its_state[fakeredis]",
     ),
     Mutant(
         "a job whose lease was lost is given to another at once",
@@ -33,7 +33,7 @@ MUTANTS = (
         "local last = (tonumber(heard or nil) or job.claimed_at) + UNHEARD",
         "local last = now",
         "what a live worker works on is run by a second one",
-        "protocol/test_repair.py::test_a_job_that_runs_and_whose_lease_was_lost_is_its_holders_while_that_is_heard_of[fakeredis]",
+        "protocol/test_repair.py::test_a_running_job_without_its_lease_stays_with_its_registered_worker[fakeredis]",
     ),
     Mutant(
         "a lease that is put back begins now",
@@ -41,7 +41,7 @@ MUTANTS = (
         "local last = (tonumber(heard or nil) or job.claimed_at) + UNHEARD",
         "local last = now + UNHEARD",
         "each repair gives the jobs of the dead another half a minute",
-        "protocol/test_repair.py::test_a_job_that_runs_and_whose_lease_was_lost_comes_back_if_its_holder_is_silent[fakeredis]",
+        "protocol/test_repair.py::test_a_running_job_without_its_lease_is_queued_if_its_worker_is_silent[fakeredis]",
     ),
     Mutant(
         "a lease that is put back goes beyond the job's timeout",
@@ -49,7 +49,7 @@ MUTANTS = (
         "math.min(last, job.claimed_at + rules.timeout + GRACE)",
         "last",
         "a job runs longer than it may",
-        "protocol/test_repair.py::test_a_lease_that_is_put_back_ends_with_the_jobs_timeout[fakeredis]",
+        "protocol/test_repair.py::test_a_restored_lease_ends_with_the_timeout_of_the_job[fakeredis]",
     ),
     Mutant(
         "a retry that is put back is due at once",
@@ -57,7 +57,7 @@ MUTANTS = (
         "return string.match(ended_as or '', '^%S+ scheduled (%d+)$') or rules.at",
         "return rules.at",
         "what failed is tried again without its pause",
-        "protocol/test_repair.py::test_the_moment_of_a_job_that_was_put_back_is_the_one_that_it_had[fakeredis-scheduled]",
+        "protocol/test_repair.py::test_a_restored_job_keeps_its_due_or_end_time[fakeredis-scheduled]",
     ),
     Mutant(
         "a job without a whole lease is left running",
@@ -65,7 +65,7 @@ MUTANTS = (
         "(job.state ~= 'running' or held)",
         "job.state",
         "the script that ends its lease stops in the middle, and no queue moves any more",
-        "protocol/test_repair.py::test_a_job_that_runs_and_lost_a_part_of_its_lease_waits_again[fakeredis-claimed_at]",
+        "protocol/test_repair.py::test_a_running_job_with_an_incomplete_lease_is_queued_again[fakeredis-claimed_at]",
     ),
     Mutant(
         "a job that lost its payload waits on",
@@ -81,7 +81,7 @@ MUTANTS = (
         "fix(state, state == 'lost' and 'DEL' or nil, key('job:', id))",
         "fix(state, 'DEL', key('job:', id))",
         "what somebody else keeps there is gone",
-        "protocol/test_repair.py::test_a_foreign_key_in_a_jobs_place_is_left_alone[fakeredis]",
+        "protocol/test_repair.py::test_a_foreign_key_with_the_name_of_a_job_is_kept[fakeredis]",
     ),
     Mutant(
         "a key is taken from the job that holds it",
@@ -89,7 +89,7 @@ MUTANTS = (
         "if not holder or holder ~= id and not UNFINISHED[load(holder).state] then",
         "if holder ~= id then",
         "a third job is let in beside the two",
-        "protocol/test_repair.py::test_a_key_that_another_unfinished_job_holds_stays_that_ones[fakeredis]",
+        "protocol/test_repair.py::test_a_key_held_by_another_unfinished_job_is_kept[fakeredis]",
     ),
     Mutant(
         "a key with a window is let go when its job is over",
@@ -97,7 +97,7 @@ MUTANTS = (
         "elseif holder == id and not (lock == named and UNFINISHED[state]) and call('PTTL', key(lock)) == -1 then",
         "elseif holder == id then",
         "what was to be submitted once an hour is submitted again",
-        "protocol/test_repair.py::test_a_key_with_a_window_outlives_its_job[fakeredis]",
+        "protocol/test_repair.py::test_a_key_with_a_window_is_held_after_its_job_ended[fakeredis]",
     ),
     Mutant(
         "a key with a window that lost its end is kept",
@@ -129,7 +129,7 @@ MUTANTS = (
         "local missed = not valid_score(stands) or stands == NEVER and score ~= NEVER",
         "local missed = not valid_score(stands)",
         "after a restore of a part a schedule is silent, and the doctor says that all is well",
-        "protocol/test_repair.py::test_a_schedules_occurrence_that_would_never_come_is_put_back[fakeredis]",
+        "protocol/test_repair.py::test_a_lost_due_time_of_a_schedule_is_restored[fakeredis]",
     ),
     Mutant(
         "a job whose moment can never be stays where it stands",
@@ -145,7 +145,7 @@ MUTANTS = (
         "if seen > (ms(has) or 0) then",
         "if seen > tonumber(has or 0) then",
         "a namespace can never be dropped, and is said to be another one's",
-        "protocol/test_drop.py::test_a_number_of_jobs_that_is_none_is_no_reason_to_stop[fakeredis--5]",
+        "protocol/test_drop.py::test_an_invalid_job_count_does_not_stop_a_drop[fakeredis--5]",
     ),
     Mutant(
         "a base that is no hash has other partitions go without a mark",
@@ -153,7 +153,7 @@ MUTANTS = (
         "            most = max(most, (yield reads.partitions(base)))\n        except Unfit:\n            continue",
         "            most = max(most, (yield reads.partitions(base)))\n        except Invalid:\n            continue",
         "who still calls writes into what is half gone",
-        "protocol/test_drop.py::test_a_base_of_a_wrong_type_stops_no_mark_of_another[fakeredis]",
+        "protocol/test_drop.py::test_metadata_of_a_wrong_type_does_not_prevent_other_marks[fakeredis]",
     ),
     Mutant(
         "the number of the last job stays lost",
@@ -161,7 +161,7 @@ MUTANTS = (
         "if at and at > (seq or 0) then",
         "if nil then",
         "after the base was lost, whoever comes goes before all who wait",
-        "protocol/test_repair.py::test_a_namespace_whose_base_was_lost_is_first_come_first_served_again[fakeredis]",
+        "protocol/test_repair.py::test_a_namespace_with_lost_metadata_is_first_in_first_out_again[fakeredis]",
     ),
     Mutant(
         "the fence stays lost",
@@ -169,7 +169,7 @@ MUTANTS = (
         "if head and tonumber(head) > (fence or 0) then",
         "if nil then",
         "after the base was lost, and the clock set back, a late writer bears the higher number",
-        "protocol/test_repair.py::test_a_namespace_whose_base_was_lost_is_first_come_first_served_again[fakeredis]",
+        "protocol/test_repair.py::test_a_namespace_with_lost_metadata_is_first_in_first_out_again[fakeredis]",
     ),
     Mutant(
         "jobs are put back in any order",
@@ -177,7 +177,7 @@ MUTANTS = (
         "sorted(faults, key=lambda fault: fault.order)",
         "sorted(faults, key=lambda fault: fault.name[::-1])",
         "a queue that was lost comes back shuffled",
-        "protocol/test_repair.py::test_a_lost_queue_comes_back_in_the_order_in_which_its_jobs_were_submitted[fakeredis]",
+        "protocol/test_repair.py::test_a_lost_queue_is_restored_in_the_order_of_submission[fakeredis]",
     ),
     Mutant(
         "a recount does not look whether something has moved",
@@ -185,7 +185,7 @@ MUTANTS = (
         "if (newest and newest[1] or '') ~= last then",
         "if nil then",
         "a queue's numbers are made wrong by what was to make them right",
-        "protocol/test_recount.py::test_what_was_counted_before_something_moved_is_refused[fakeredis]",
+        "protocol/test_recount.py::test_a_count_from_before_a_change_is_refused[fakeredis]",
     ),
     Mutant(
         "a recount does not look at what has moved meanwhile",
@@ -201,7 +201,7 @@ MUTANTS = (
         "if stamp and (not oldest or _order(oldest[0][0].decode()) > _order(stamp)):",
         "if False:",
         "jobs whose moves are told no more are counted where they were",
-        "protocol/test_recount.py::test_events_that_were_lost_meanwhile_are_noticed[fakeredis]",
+        "protocol/test_recount.py::test_events_lost_meanwhile_are_detected[fakeredis]",
     ),
     Mutant(
         "a namespace is deleted without a mark",
@@ -217,7 +217,7 @@ MUTANTS = (
         ":(?:0|[1-9][0-9]{{0,5}})\\}}(?::|\\Z)",
         ":.*\\}}(?::|\\Z)",
         "dropping `shop` takes `shop:test` with it",
-        "protocol/test_drop.py::test_all_partitions_go_and_no_other_namespace[fakeredis]",
+        "protocol/test_drop.py::test_all_partitions_of_only_the_named_namespace_are_deleted[fakeredis]",
     ),
     Mutant(
         "a mark that comes late is set",
@@ -225,7 +225,7 @@ MUTANTS = (
         "if seen > (ms(has) or 0) then",
         "if nil then",
         "a copy on a slow line closes the namespace that was made anew",
-        "protocol/test_drop.py::test_what_was_made_anew_since_is_not_marked[fakeredis]",
+        "protocol/test_drop.py::test_a_namespace_created_again_is_not_marked[fakeredis]",
     ),
     Mutant(
         "the marks go with the rest",
@@ -241,7 +241,7 @@ MUTANTS = (
         "if layout == LAYOUT then return refusal('CHANGED'",
         "if nil then return refusal('CHANGED'",
         "a drop that was held up deletes the jobs of who came after another one",
-        "protocol/test_drop.py::test_who_was_held_up_deletes_nothing_of_a_namespace_that_was_made_anew[fakeredis-False]",
+        "protocol/test_drop.py::test_a_delayed_drop_deletes_nothing_of_a_namespace_created_again[fakeredis-False]",
     ),
     Mutant(
         "a partition that is made while a drop walks is not marked",
@@ -249,7 +249,7 @@ MUTANTS = (
         "                yield from _mark(base, bases)\n",
         "",
         "its keys go one after the other, under the feet of who writes there",
-        "protocol/test_drop.py::test_a_partition_that_is_made_meanwhile_is_marked_before_its_keys_go[fakeredis]",
+        "protocol/test_drop.py::test_a_partition_created_meanwhile_is_marked_before_its_keys_are_deleted[fakeredis]",
     ),
     Mutant(
         "jobs of one moment are put back in any order",
@@ -257,7 +257,7 @@ MUTANTS = (
         "return (1, int(moment), self.name)",
         "return (1, int(moment), self.name[::-1])",
         "a batch that was submitted in order comes back shuffled",
-        "protocol/test_repair.py::test_jobs_of_one_moment_come_back_in_the_order_of_their_ids[fakeredis]",
+        "protocol/test_repair.py::test_jobs_of_the_same_moment_are_restored_in_the_order_of_their_ids[fakeredis]",
     ),
     Mutant(
         "a repair goes on as long as keys are lost",
@@ -265,7 +265,7 @@ MUTANTS = (
         " or walks == LIMIT:",
         ":",
         "beside a server that evicts, the command never ends",
-        "protocol/test_repair.py::test_a_repair_beside_a_server_that_goes_on_losing_keys_has_an_end[fakeredis]",
+        "protocol/test_repair.py::test_a_repair_ends_although_the_server_keeps_losing_keys[fakeredis]",
     ),
     Mutant(
         "a job with an odd header is taken out of its queue",
@@ -297,7 +297,7 @@ MUTANTS = (
         "MOVED, PAGES = 1000, 20",
         "MOVED, PAGES = 1000, 1",
         "where much moves, a wrong backlog stays wrong",
-        "protocol/test_recount.py::test_thousands_of_moves_are_followed[fakeredis]",
+        "protocol/test_recount.py::test_thousands_of_changes_are_followed[fakeredis]",
     ),
     Mutant(
         "a recount reads the events when it has walked",
@@ -305,6 +305,6 @@ MUTANTS = (
         "FOLLOW = 5",
         "FOLLOW = 5000",
         "where there are very many jobs, the first events are cut off by then, and it gives up",
-        "protocol/test_recount.py::test_a_long_walk_reads_the_events_before_they_are_cut_off[fakeredis]",
+        "protocol/test_recount.py::test_a_long_walk_reads_the_events_before_they_are_trimmed[fakeredis]",
     ),
 )

@@ -9,7 +9,7 @@ MUTANTS = (
         "lease_answer(job, token, 'note')",
         "lease_answer(job, job.token, 'note')",
         "a ghost's checkpoint takes the place of the one of the worker that has the job",
-        "protocol/test_note.py::test_a_ghost_does_not_overwrite_the_checkpoint_of_another[fakeredis]",
+        "protocol/test_note.py::test_a_note_with_a_lost_lease_does_not_overwrite_a_checkpoint[fakeredis]",
     ),
     Mutant(
         "a note without a checkpoint wipes the last one",
@@ -17,7 +17,7 @@ MUTANTS = (
         "if checkpoint ~= '' and #checkpoint",
         "if #checkpoint",
         "a line of log, and the next attempt begins from the start",
-        "protocol/test_note.py::test_the_last_word_counts_and_no_word_changes_nothing[fakeredis]",
+        "protocol/test_note.py::test_the_last_note_counts_and_an_empty_field_changes_nothing[fakeredis]",
     ),
     Mutant(
         "a checkpoint has no limit",
@@ -25,7 +25,7 @@ MUTANTS = (
         " and #checkpoint <= CHECKPOINT_MAX",
         "",
         "one task fills the server, a checkpoint at a time",
-        "protocol/test_note.py::test_what_is_too_large_is_not_kept_and_a_long_log_keeps_its_end[fakeredis]",
+        "protocol/test_note.py::test_a_large_checkpoint_is_not_stored_and_a_long_log_keeps_its_end[fakeredis]",
     ),
     Mutant(
         "a long log keeps its beginning",
@@ -33,7 +33,7 @@ MUTANTS = (
         "string.sub(log, -LOG_MAX)",
         "string.sub(log, 1, LOG_MAX)",
         "the lines before a crash are the ones that are missing",
-        "protocol/test_note.py::test_what_is_too_large_is_not_kept_and_a_long_log_keeps_its_end[fakeredis]",
+        "protocol/test_note.py::test_a_large_checkpoint_is_not_stored_and_a_long_log_keeps_its_end[fakeredis]",
     ),
     Mutant(
         "a claim hands out no checkpoint",
@@ -49,7 +49,7 @@ MUTANTS = (
         "bytes + #spec + #payload + #before",
         "bytes + #spec + #payload",
         "a claim is answered with 6 MiB at once, and everybody else waits",
-        "protocol/test_note.py::test_checkpoints_count_towards_what_a_claim_may_answer[fakeredis]",
+        "protocol/test_note.py::test_checkpoints_count_towards_the_size_limit_of_a_claim[fakeredis]",
     ),
     Mutant(
         "a checkpoint is read to its last newline",
@@ -57,7 +57,7 @@ MUTANTS = (
         'before.partition(b"\\n")',
         'before.rpartition(b"\\n")',
         "half a checkpoint is handed to the next attempt, the other half is taken for the code",
-        "protocol/test_note.py::test_a_checkpoint_outlives_whatever_ends_an_attempt_without_a_result[fakeredis-release]",
+        "protocol/test_note.py::test_a_checkpoint_survives_every_outcome_but_a_result[fakeredis-release]",
     ),
     Mutant(
         "the logs of all attempts are kept",
@@ -65,7 +65,7 @@ MUTANTS = (
         "if job.logged then call('HDEL', hash, 'log:' .. n - 5) end",
         "",
         "a job that is given back a hundred times has 800 KiB of log",
-        "protocol/test_note.py::test_a_log_is_dropped_in_time_even_where_later_attempts_say_nothing[fakeredis]",
+        "protocol/test_note.py::test_a_log_is_dropped_after_five_attempts_without_a_log[fakeredis]",
     ),
     Mutant(
         "a completed job loses its logs",
@@ -73,7 +73,7 @@ MUTANTS = (
         "job.logged and last + 1 or 0",
         "0",
         "of what went well, nobody can read what it did",
-        "protocol/test_note.py::test_a_checkpoint_is_forgotten_when_the_job_is_completed[fakeredis]",
+        "protocol/test_note.py::test_a_checkpoint_is_deleted_when_the_job_is_completed[fakeredis]",
     ),
     Mutant(
         "notes have no weight",
@@ -89,7 +89,7 @@ MUTANTS = (
         "return job.worker ~= worker and 'LEASE_LOST' or nil",
         "return nil",
         "a worker that starts ends the leases of live siblings",
-        "protocol/test_reconcile.py::test_nothing_is_taken_from_another_worker_nor_from_another_attempt[fakeredis]",
+        "protocol/test_reconcile.py::test_leases_of_another_worker_or_attempt_are_kept[fakeredis]",
     ),
     Mutant(
         "reconcile does not look which attempt it is",
@@ -97,7 +97,7 @@ MUTANTS = (
         "job.attempt ~= attempt or known",
         "known",
         "a copy that comes late ends an attempt that began after it was sent",
-        "protocol/test_reconcile.py::test_nothing_is_taken_from_another_worker_nor_from_another_attempt[fakeredis]",
+        "protocol/test_reconcile.py::test_leases_of_another_worker_or_attempt_are_kept[fakeredis]",
     ),
     Mutant(
         "reconcile does not look which life it is",
@@ -105,7 +105,7 @@ MUTANTS = (
         " or known and known ~= life",
         "",
         "a worker that was started anew under its name loses what it has just claimed",
-        "protocol/test_reconcile.py::test_nothing_is_taken_from_a_worker_that_was_started_anew_under_the_name[fakeredis]",
+        "protocol/test_reconcile.py::test_leases_of_a_worker_restarted_under_the_name_are_kept[fakeredis]",
     ),
     Mutant(
         "reconcile has no memory",
@@ -113,7 +113,7 @@ MUTANTS = (
         "return string.match(job.ended or '', '^reconcile (.+)$') or 'LEASE_LOST'",
         "return 'LEASE_LOST'",
         "whoever asks again is told that nothing was done",
-        "protocol/test_reconcile.py::test_the_same_call_again_gets_the_same_answers_until_the_jobs_move_on[fakeredis]",
+        "protocol/test_reconcile.py::test_a_repeated_call_gets_the_same_replies_until_the_jobs_change[fakeredis]",
     ),
     Mutant(
         "the first leases that end strike the worker off",
@@ -145,7 +145,7 @@ MUTANTS = (
         "load_movable(ARGV[i])",
         "load(ARGV[i])",
         "a key of a wrong type stops the script in the middle, and a job is in no structure",
-        "protocol/test_wrong_types.py::test_a_key_of_a_wrong_type_leaves_nothing_half_written[fakeredis-reconcile]",
+        "protocol/test_wrong_types.py::test_a_key_of_a_wrong_type_causes_no_partial_write[fakeredis-reconcile]",
     ),
     Mutant(
         "a new life inherits the orders of the last one",
@@ -153,7 +153,7 @@ MUTANTS = (
         "if before ~= life then call('DEL', card) end",
         "",
         "whoever restarts a drained worker gets one that goes at once",
-        "protocol/test_enlist.py::test_a_new_life_under_an_old_name_begins_anew[fakeredis]",
+        "protocol/test_enlist.py::test_a_new_life_under_an_old_name_replaces_the_registration[fakeredis]",
     ),
     Mutant(
         "a worker that was frozen for a day strikes itself off",
@@ -163,7 +163,7 @@ MUTANTS = (
         "local silent = call('ZRANGE', key('workers'), '-inf', now - FORGOTTEN, 'BYSCORE', 'LIMIT', 0, 10)\n"
         "call('ZADD', key('workers'), now, worker)\n",
         "it runs on and is not seen, and the order to go is lost",
-        "protocol/test_enlist.py::test_a_worker_that_comes_back_after_more_than_a_day_is_not_struck_off_by_itself[fakeredis]",
+        "protocol/test_enlist.py::test_a_worker_returning_after_a_day_does_not_remove_itself[fakeredis]",
     ),
     Mutant(
         "a worker that is struck off leaves its card",
@@ -171,7 +171,7 @@ MUTANTS = (
         "for _, name in ipairs(silent) do call('DEL', key('worker:' .. name)) end",
         "",
         "a fleet of short-lived workers leaves a key each, for ever",
-        "protocol/test_enlist.py::test_a_call_strikes_off_ten_at_most[fakeredis]",
+        "protocol/test_enlist.py::test_a_call_removes_at_most_ten_registrations[fakeredis]",
     ),
     Mutant(
         "drain does not look which life it is",
@@ -179,7 +179,7 @@ MUTANTS = (
         "if current ~= life then",
         "if not life then",
         "an order that comes late sends the next worker of the name away",
-        "protocol/test_drain.py::test_a_worker_that_was_started_anew_meanwhile_is_left_alone[fakeredis]",
+        "protocol/test_drain.py::test_a_worker_that_was_restarted_meanwhile_is_not_drained[fakeredis]",
     ),
     Mutant(
         "the dead are looked for in one partition",

@@ -105,7 +105,7 @@ MUTANTS = (
         "self._loop.call_soon_threadsafe(self._news.set)",
         "pass",
         "a checkpoint that was left a moment before the crash is lost",
-        "protocol/test_note.py::test_a_checkpoint_is_sent_when_it_is_said_and_does_not_wait_for_a_heartbeat",
+        "protocol/test_note.py::test_a_checkpoint_is_sent_without_waiting_for_a_heartbeat",
     ),
     Mutant(
         "a note that could not be sent is dropped",
@@ -113,7 +113,7 @@ MUTANTS = (
         "                attempt.put_back(note)\n            raise",
         "                pass\n            raise",
         "an outage of a second loses a checkpoint",
-        "protocol/test_note.py::test_a_note_that_could_not_be_sent_is_kept_for_later",
+        "protocol/test_note.py::test_an_unsent_note_is_sent_later",
     ),
     Mutant(
         "older news replaces newer",
@@ -121,7 +121,7 @@ MUTANTS = (
         "unsent.checkpoint or note.checkpoint",
         "note.checkpoint or unsent.checkpoint",
         "after an outage a job goes on from an older checkpoint than it left",
-        "protocol/test_note.py::test_newer_news_wins_over_a_note_that_could_not_be_sent",
+        "protocol/test_note.py::test_a_newer_note_wins_over_an_unsent_one",
     ),
     Mutant(
         "a task's last words stay unsaid",
