@@ -27,7 +27,7 @@ async def states(client, job_id):
     return job.state, [attempt.code for attempt in job.attempts]
 
 
-async def test_the_straight_way(client, store, claim):
+async def test_a_job_is_submitted_claimed_and_completed(client, store, claim):
     """submit → queued → claim → running → heartbeat → complete → completed."""
     handle = await client.submit("greet", {"name": "Ada"})
     assert await states(client, handle.id) == (State.QUEUED, [])
@@ -46,7 +46,7 @@ async def test_the_straight_way(client, store, claim):
     assert await states(client, handle.id) == (State.COMPLETED, ["completed"])
 
 
-async def test_the_worker_dies(client, store, claim, elapse):
+async def test_the_job_of_a_dead_worker_is_claimed_again(client, store, claim, elapse):
     """Its lease ends; whoever claims next takes the job over; the ghost is refused."""
     handle = await client.submit("greet")
     ghost = await claim("ada")
@@ -63,7 +63,7 @@ async def test_the_worker_dies(client, store, claim, elapse):
     assert await states(client, handle.id) == (State.COMPLETED, ["lease_expired", "completed"])
 
 
-async def test_the_worker_is_late_but_nobody_noticed(client, store, claim, elapse):
+async def test_a_late_result_of_a_lease_that_was_not_taken_back_is_accepted(client, store, claim, elapse):
     """A lease that is over, and was given to nobody, is still good: the token is the proof."""
     handle = await client.submit("greet")
     lease = await claim()
@@ -72,7 +72,7 @@ async def test_the_worker_is_late_but_nobody_noticed(client, store, claim, elaps
     assert await states(client, handle.id) == (State.COMPLETED, ["completed"])
 
 
-async def test_the_task_fails_and_works_the_second_time(client, store, claim, elapse):
+async def test_a_failed_job_is_completed_at_the_second_try(client, store, claim, elapse):
     """fail → scheduled, after a backoff → due → queued → running → completed."""
     handle = await client.submit("greet")
     (answer,) = await store.settle([Failure(await claim(), "ValueError", "no such name")])
@@ -85,7 +85,7 @@ async def test_the_task_fails_and_works_the_second_time(client, store, claim, el
     assert await states(client, handle.id) == (State.COMPLETED, ["ValueError", "completed"])
 
 
-async def test_the_task_never_works(client, store, claim, elapse):
+async def test_a_job_that_always_fails_is_dead_and_can_be_retried(client, store, claim, elapse):
     """Three tries by default, then dead: kept, listed, and revived by an operator's retry."""
     handle = await client.submit("greet")
     for _ in range(3):
@@ -99,7 +99,7 @@ async def test_the_task_never_works(client, store, claim, elapse):
     assert (await handle.get()).state is State.COMPLETED
 
 
-async def test_a_poisonous_job_kills_every_worker(client, claim, elapse):
+async def test_a_job_that_kills_every_worker_is_dead(client, claim, elapse):
     """A try is counted when it begins, so a job that kills its workers ends too."""
     handle = await client.submit("greet")
     for _ in range(3):
@@ -111,7 +111,7 @@ async def test_a_poisonous_job_kills_every_worker(client, claim, elapse):
     assert await states(client, handle.id) == (State.DEAD, ["lease_expired"] * 3)
 
 
-async def test_the_worker_is_told_to_go(client, store, claim):
+async def test_a_stopping_worker_releases_its_job(client, store, claim):
     """release → queued, in its old place, and the try is given back."""
     first, second = await client.submit("greet"), await client.submit("greet")
     lease = await claim()
@@ -121,7 +121,7 @@ async def test_the_worker_is_told_to_go(client, store, claim):
     assert (await claim()).id == second.id
 
 
-async def test_it_waits_for_its_time(client, store, claim, elapse):
+async def test_a_delayed_job_is_queued_when_it_is_due_or_promoted(client, store, claim, elapse):
     """submit(delay) → scheduled → due → queued; promote does not wait."""
     later = await client.submit("greet", {}, Options(delay=3600))
     now = await client.submit("greet", {}, Options(delay=3600))
@@ -134,7 +134,7 @@ async def test_it_waits_for_its_time(client, store, claim, elapse):
     assert (await claim()).id == later.id
 
 
-async def test_it_is_called_off(client, store, claim):
+async def test_a_waiting_or_running_job_is_cancelled(client, store, claim):
     """cancel → cancelled at once while it waits; asked for while it runs, and the worker agrees."""
     waiting, running = await client.submit("greet"), None
     assert await client.cancel(waiting.id) == "cancelled"
@@ -146,7 +146,7 @@ async def test_it_is_called_off(client, store, claim):
     assert await states(client, running.id) == (State.CANCELLED, ["cancelled"])
 
 
-async def test_it_is_forgotten(client, store, claim, elapse):
+async def test_a_completed_job_is_deleted_after_a_day(client, store, claim, elapse):
     """A day after it was completed, whoever passes by forgets it."""
     handle = await client.submit("greet")
     await store.settle([Completion(await claim(), b"1")])

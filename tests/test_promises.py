@@ -51,7 +51,7 @@ def test_no_acknowledged_job_is_lost(tmp_path, backend):
 
 
 @pytest.mark.real_server
-def test_a_durable_submit_is_acknowledged_only_after_enough_were_counted(tmp_path, backend):
+def test_a_durable_submit_is_acknowledged_only_after_enough_copies(tmp_path, backend):
     """Part of promise 2. Of what was counted nothing is lost with the primary; otherwise it is: unknown, send it again."""
     with pair(tmp_path, backend) as both:
         with SyncClient(replace(both.settings, durability="replicated")) as client:
@@ -120,7 +120,7 @@ async def test_a_queue_can_be_capped(desk):
     assert (await desk.submit("d"))[0].created
 
 
-async def test_an_operators_verb_carries_the_revision_it_saw(desk):
+async def test_an_operators_verb_carries_the_revision_that_its_caller_read(desk):
     await desk.submit("a")
     seen = desk.revision("a")
     await desk.take("a")
@@ -175,7 +175,7 @@ async def test_memory_is_bounded(desk, backend):
 
 
 @pytest.mark.real_server
-async def test_jobs_are_refused_in_words_before_redis_is_full_and_all_else_still_works(desk, place, backend):
+async def test_jobs_are_refused_before_redis_is_full_and_all_other_calls_work(desk, place, backend):
     """Part of promise 6, on a server that is nearly full, and has room for none of this to be refused by itself."""
     if os.environ.get("SUBLET_TEST_REDIS_URL") and backend == "redis":
         pytest.skip("the server at SUBLET_TEST_REDIS_URL is not ours to fill")

@@ -496,7 +496,7 @@ def test_no_namespace_reaches_into_another(user, raw, place, mine, other, partit
     raw.execute_command("ACL", "DELUSER", "trial")
 
 
-def test_every_verb_has_a_role_and_its_commands_are_found():
+def test_every_verb_has_a_role_and_a_list_of_its_commands():
     assert set(VERBS["admin"]) == set(NAMES)
     assert {verb for verbs_of in VERBS.values() for verb in verbs_of} == set(NAMES)
     assert commands("heartbeat") >= {"zadd", "hset", "hmget", "del", "time"}

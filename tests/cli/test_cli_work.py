@@ -226,7 +226,7 @@ def test_a_worker_that_stalls_exits_1_and_releases_its_job(shell):
 
 
 @pytest.mark.parametrize("task", ["thread", "lent", "deaf"])
-def test_a_task_that_will_not_end_does_not_keep_the_process(shell, task):
+def test_a_task_that_does_not_end_does_not_keep_the_process(shell, task):
     (shell.folder / "stubborn.py").write_text(STUBBORN)
     job_id = shell.ok("submit", task)
     done = shell.run("work", "stubborn:app", "--for", "3s", "--grace", "100ms")
@@ -381,7 +381,7 @@ def lines_of(*events):
 LEASE = Lease("0-01M7YZCYXBMTDMEHCNPXH2D402", "1.x", 1, 1, "default", "convert", None, b"", "")
 
 
-def test_an_event_during_a_job_does_not_end_it():
+def test_an_event_during_a_job_does_not_end_the_job():
     printer = EventPrinter(io.StringIO(), as_json=False, quiet=False)
 
     async def hear():

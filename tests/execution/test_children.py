@@ -28,7 +28,7 @@ async def test_an_idle_child_is_used_again(hire):
     assert len({await result(runner, tasks.pid) for _ in range(20)}) == 1
 
 
-async def test_jobs_at_one_time_run_in_several_children_but_no_more_than_asked_for(hire):
+async def test_concurrent_jobs_run_in_at_most_the_requested_number_of_children(hire):
     runner = hire(processes=2)
     runs = [start(runner, tasks.pid).running for _ in range(50)]
     async with asyncio.timeout(60):
@@ -109,7 +109,7 @@ async def test_a_fork_of_a_task_does_not_hide_its_death(hire, tmp_path):
     assert await eventually(lambda: not is_alive(forked))
 
 
-async def test_a_job_that_waits_for_a_child_can_be_called_off_and_never_runs(hire, tmp_path):
+async def test_a_job_that_waits_for_a_child_can_be_cancelled_and_never_runs(hire, tmp_path):
     runner = hire(processes=1)
     first = start(runner, tasks.turns, f'{{"file": "{tmp_path}/first"}}')
     await written(tmp_path / "first")
@@ -128,7 +128,7 @@ async def test_an_invalid_frame_is_a_crash_with_the_reason(hire, where, words):
     assert await result(runner, tasks.pid)
 
 
-async def test_a_child_that_closes_its_pipe_is_killed_in_words(hire, tmp_path):
+async def test_a_child_that_closes_its_pipe_is_killed_with_the_reason(hire, tmp_path):
     with pytest.raises(Crashed, match="closed its pipe"):
         await result(hire(), tasks.closes_its_files, f'{{"file": "{tmp_path}/pid"}}')
     (pid,) = await written(tmp_path / "pid")
@@ -152,7 +152,7 @@ async def test_a_result_that_is_too_large_is_refused_and_the_child_lives_on(hire
     assert await result(runner, tasks.pid) == pid
 
 
-async def test_a_task_without_memory_fails_in_words_and_its_child_is_replaced(hire):
+async def test_a_task_without_memory_fails_with_the_reason_and_its_child_is_replaced(hire):
     runner = hire(processes=1, limits=Limits(memory=256 << 20))
     pid = await result(runner, tasks.pid)
     ended = await failure(runner, tasks.fills_memory)
@@ -173,18 +173,18 @@ async def test_a_child_is_replaced_after_so_many_jobs(hire):
 @pytest.mark.parametrize(
     ("limits", "words"), [(Limits(memory=1 << 20), "64 MiB"), (Limits(jobs=0), "1 or more")]
 )
-def test_limits_that_cannot_be_are_refused_at_the_start(limits, words):
+def test_invalid_limits_are_refused_at_the_start(limits, words):
     with pytest.raises(Invalid, match=words):
         Runner(tasks.app.tasks, slots=1, processes=1, limits=limits)
 
 
-def test_a_memory_limit_that_this_platform_cannot_keep_is_refused_at_the_start(monkeypatch):
+def test_a_memory_limit_that_the_platform_does_not_support_is_refused_at_the_start(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(Invalid, match="on Linux only"):
         Runner(tasks.app.tasks, slots=1, processes=1, limits=Limits(memory=1 << 30))
 
 
-async def test_news_reaches_the_attempt(hire):
+async def test_notes_and_progress_reach_the_attempt(hire):
     attempt = start(hire(), tasks.tells, trace="00-trace", checkpoint=b'{"at":6}', recovered="crashed")
     async with asyncio.timeout(60):
         said = (await attempt.running).result
@@ -198,7 +198,7 @@ async def test_news_reaches_the_attempt(hire):
     assert b"a warning" in attempt.unsent.log
 
 
-async def test_news_that_came_too_fast_is_sent_while_the_task_still_runs(hire):
+async def test_notes_over_the_rate_limit_are_sent_while_the_task_runs(hire):
     attempt = start(hire(), tasks.tells_once_and_waits)
     assert await eventually(lambda: b"0.2" in attempt.unsent.progress)
     attempt.end(Why.CANCELLED)
@@ -221,7 +221,7 @@ async def test_programs_of_a_task_receive_sigterm(hire):
     assert await result(hire(), tasks.ends_a_program_politely) == b"-15"
 
 
-async def test_a_payload_that_does_not_fit_and_a_task_that_is_not_there_are_unknown(hire):
+async def test_a_mismatched_payload_and_a_missing_task_are_unknown(hire):
     runner = hire()
     ended = await failure(runner, tasks.returns, '{"size": "many"}')
     assert isinstance(ended, Release)
@@ -252,7 +252,7 @@ async def test_closing_ends_running_jobs(hire, tmp_path):
     assert not is_alive(pid)
 
 
-async def test_a_child_that_died_before_it_was_sent_a_job_has_begun_none(hire):
+async def test_a_child_that_died_before_it_received_a_job_began_none(hire):
     """Its end is not noticed yet: the loop does not turn between its death and the next job."""
     runner = hire(processes=1)
     await result(runner, tasks.naps, '{"seconds": 0}')

@@ -19,7 +19,7 @@ pytestmark = [on_linux]
 hire = bare_runner.hire
 
 
-async def test_jobs_taken_ahead_are_given_back_when_every_child_is_stuck(hire, tmp_path):
+async def test_a_job_for_a_stuck_child_is_released(hire, tmp_path):
     runner = hire(processes=1)
     assert runner.ahead == 0
     async with asyncio.timeout(60):
@@ -44,7 +44,7 @@ async def handed_together(runner, *jobs):
     return attempts
 
 
-async def test_jobs_behind_one_that_takes_longer_than_was_thought_go_to_another_child(hire, tmp_path):
+async def test_jobs_behind_a_slow_one_go_to_another_child(hire, tmp_path):
     runner = hire(processes=2)
     stuck, *others = await handed_together(
         runner, (tasks.turns, f'{{"file": "{tmp_path}/pid"}}'), *[(tasks.pid, "{}")] * 3
@@ -60,7 +60,7 @@ async def test_jobs_behind_one_that_takes_longer_than_was_thought_go_to_another_
 
 
 @pytest.mark.parametrize("how", ["crash", "cancel"])
-async def test_jobs_behind_one_that_is_killed_run_in_another_child_and_none_runs_twice(hire, tmp_path, how):
+async def test_jobs_behind_a_killed_one_run_once_in_another_child(hire, tmp_path, how):
     runner = hire(processes=1)
     task = (tasks.turns, f'{{"file": "{tmp_path}/pid"}}')
     notes = [(tasks.notes_its_run, f'{{"file": "{tmp_path}/{number}"}}') for number in range(5)]
@@ -78,7 +78,7 @@ async def test_jobs_behind_one_that_is_killed_run_in_another_child_and_none_runs
         assert (tmp_path / str(number)).read_text() == "x"
 
 
-async def test_a_job_that_is_called_off_behind_another_never_runs(hire, tmp_path):
+async def test_a_job_cancelled_behind_another_never_runs(hire, tmp_path):
     runner = hire(processes=1)
     waits = (tasks.waits_for, f'{{"file": "{tmp_path}/go"}}')
     notes = [(tasks.notes_its_run, f'{{"file": "{tmp_path}/{number}"}}') for number in range(2)]
@@ -93,7 +93,7 @@ async def test_a_job_that_is_called_off_behind_another_never_runs(hire, tmp_path
     assert not (tmp_path / "0").exists()
 
 
-async def test_many_jobs_of_any_length_all_end_well(hire, monkeypatch):
+async def test_many_jobs_of_any_length_are_completed(hire, monkeypatch):
     monkeypatch.setattr(process_pool, "PATIENCE", 60.0)  # a busy machine may release some, which is harmless
     runner = hire(processes=2, limits=Limits(jobs=50))
     lengths = [0.05 if number % 97 == 0 else 0.0 for number in range(2000)]

@@ -64,7 +64,7 @@ async def test_a_module_that_a_child_cannot_import_is_named_in_the_error(
     assert words in ended.reason
 
 
-async def test_a_child_that_dies_as_it_starts_is_tried_a_few_times_with_pauses(
+async def test_a_child_that_dies_at_its_start_is_restarted_a_few_times_with_pauses(
     hire, module, tmp_path, caplog
 ):
     found = module("dying_at_import", "os._exit(7)")
@@ -78,7 +78,7 @@ async def test_a_child_that_dies_as_it_starts_is_tried_a_few_times_with_pauses(
     assert "next try in 0.2 s" in caplog.text
 
 
-async def test_a_child_that_is_killed_as_it_starts_is_started_again(hire, module, tmp_path):
+async def test_a_child_killed_at_its_start_is_started_again(hire, module, tmp_path):
     found = module(
         "slow_at_import", f"os.path.exists({str(tmp_path / 'go')!r}) or __import__('time').sleep(600)"
     )
@@ -93,7 +93,7 @@ async def test_a_child_that_is_killed_as_it_starts_is_started_again(hire, module
 
 
 @pytest.mark.parametrize("task", ["turns", "hogs", "idle"])
-def test_a_child_whose_parent_is_gone_exits_at_once(tmp_path, task):
+def test_a_child_without_its_parent_exits_at_once(tmp_path, task):
     program = f"""
         import asyncio, os, sys
         from tests.support.bare_runner import Runner, start, tasks, written

@@ -86,14 +86,14 @@ def test_a_tasks_arguments_are_the_templates_fields():
         ("cat {src}", {"retries": 3}, "unknown option retries"),
     ],
 )
-def test_a_template_that_makes_no_sense_is_refused_when_it_is_declared(template, how, words):
+def test_an_invalid_template_is_refused_when_it_is_declared(template, how, words):
     with pytest.raises(Invalid) as refused:
         App().command(template, **how)
     assert words in str(refused.value)
 
 
 @pytest.mark.parametrize("shell", [False, True], ids=["argv", "shell"])
-async def test_no_value_becomes_code_or_a_second_word(run, worker, tmp_path, shell):
+async def test_no_value_becomes_code_or_a_second_argument(run, worker, tmp_path, shell):
     for number, form in enumerate(NASTY):
         trap = tmp_path / f"trap{number}"
         value = form.replace("TRAP", str(trap))

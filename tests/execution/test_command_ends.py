@@ -106,7 +106,7 @@ async def test_without_a_worker_a_program_has_a_guard_of_its_own(run):
 
 
 @on_linux
-def test_a_program_that_was_not_allowed_to_run_does_nothing(tmp_path):
+def test_a_program_that_the_guard_does_not_watch_never_runs(tmp_path):
     """The worker dies after it has started the gate and before the guard watches it: the program must not run."""
     script = f"""
 import asyncio, os, signal

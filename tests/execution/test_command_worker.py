@@ -80,7 +80,7 @@ async def test_a_cancelled_job_ends_its_program(client, hire):
     await soon(lambda: not bearing(f"sleep\0{seconds}\0"))
 
 
-async def test_the_command_task_exists_only_where_it_was_asked_for(client, hire):
+async def test_the_command_task_exists_only_on_request_of_the_worker(client, hire):
     (job,) = await client.submit_all(
         [sleeps.job(seconds=0)._replace(task="command", payload=b'{"argv": ["echo", "hi"]}')]
     )
@@ -107,7 +107,7 @@ async def test_a_job_without_a_program_is_dead_at_once(context):
             await any_program(context, **said)
 
 
-def test_a_task_of_that_name_and_the_flag_do_not_go_together(monkeypatch):
+def test_a_task_of_that_name_and_the_flag_exclude_each_other(monkeypatch):
     own = App()
     own.command("echo {x}", name="command")
     with pytest.raises(Invalid, match="the app has a task of this name"):
@@ -135,7 +135,7 @@ async def function_of_nothing():
 
 
 @on_linux
-async def test_a_worker_that_stops_is_not_held_up_by_a_deaf_program(client, hire, marker):
+async def test_a_stopping_worker_is_not_delayed_by_a_program_that_ignores_signals(client, hire, marker):
     (job,) = await client.submit_all([stuck.options(timeout=60).job(marker)])
     worker = hire()
     await soon(lambda: len(bearing(marker)) >= 3)
@@ -192,7 +192,7 @@ def commands(shell):
 
 @on_linux
 @pytest.mark.parametrize("task", ["pipeline", "deaf"])
-def test_a_worker_that_is_killed_takes_its_pipelines_along(commands, marker, task):
+def test_a_killed_worker_ends_its_pipelines(commands, marker, task):
     commands.ok("submit", task, json.dumps({"marker": marker}))
     worker = commands.start("work", "commands:app")
     try:
@@ -204,7 +204,7 @@ def test_a_worker_that_is_killed_takes_its_pipelines_along(commands, marker, tas
 
 
 @on_linux
-def test_sigterm_gives_the_job_back_and_ends_its_group(commands, marker):
+def test_sigterm_releases_the_job_and_ends_its_group(commands, marker):
     job_id = commands.ok("submit", "deaf", json.dumps({"marker": marker}))
     worker = commands.start("work", "commands:app")
     try:

@@ -27,7 +27,7 @@ else:
 """
 
 
-def test_a_program_that_forks_after_it_has_submitted_gets_only_its_own_answers(stage):
+def test_a_program_that_forks_after_a_submit_gets_only_its_own_replies(stage):
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(EACH)],
         env=stage.env,

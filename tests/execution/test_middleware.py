@@ -231,7 +231,7 @@ async def test_middleware_sees_every_exception_of_a_task(app, run, error):
     assert trail[:3] == ["a in", f"a saw {type(error).__name__}", "a out"]
 
 
-async def test_a_hook_may_swallow_and_the_result_is_null(app, run):
+async def test_a_hook_may_suppress_an_exception_and_the_result_is_null(app, run):
     app.middleware(lambda ctx: suppress(LookupError))
 
     @app.task(max_attempts=1)
@@ -257,7 +257,7 @@ async def test_none_is_refused_as_a_result_of_another_type(app, run):
     assert (job.state, codes(job)) == ("dead", ["invalid_result"])
 
 
-async def test_a_result_that_is_refused_is_an_error_to_hooks(app, run):
+async def test_hooks_see_a_refused_result_as_an_exception(app, run):
     """Only commits count: a session rolls back when the job fails for its result."""
     trail = []
     app.middleware(noting(trail, "a"))
@@ -270,7 +270,7 @@ async def test_a_result_that_is_refused_is_an_error_to_hooks(app, run):
     assert (codes(job), trail) == (["invalid_result"], ["a in", "a saw Invalid", "a out"])
 
 
-async def test_in_a_child_hooks_swallow_and_see_refused_results_alike(run):
+async def test_hooks_in_a_child_suppress_exceptions_and_see_refused_results(run):
     swallowed, refused, last = await run(
         middleware_tasks.forgiving,
         *[middleware_tasks.forgiving.tasks[n].job() for n in middleware_tasks.forgiving.tasks],
@@ -280,7 +280,7 @@ async def test_in_a_child_hooks_swallow_and_see_refused_results_alike(run):
     assert last.result == ["swallowed LookupError", "refused Invalid"]
 
 
-async def test_an_unknown_task_and_unfit_arguments_enter_no_hook(app, run, store, client):
+async def test_an_unknown_task_and_mismatched_arguments_enter_no_hook(app, run, store, client):
     trail = []
     app.middleware(noting(trail, "a"))
 
@@ -326,7 +326,7 @@ async def test_a_time_out_passes_through_hooks_which_may_still_clean_up(app, run
     assert trail == ["a in", "cleaned up, timed_out", "a saw CancelledError", "a out"]
 
 
-async def test_a_stopping_worker_ends_middleware_too_with_the_reason(app, store, client):
+async def test_a_stopping_worker_ends_middleware_with_the_reason(app, store, client):
     trail, running = [], asyncio.Event()
 
     @app.middleware
@@ -409,7 +409,7 @@ def test_an_object_that_is_not_a_context_manager_is_refused_when_declared(hook):
     assert app.middleware(fine) is fine
 
 
-async def test_a_hook_that_gives_no_context_manager_fails_its_attempts_in_words(app, run):
+async def test_a_hook_without_a_context_manager_fails_its_attempts_with_the_reason(app, run):
     app.middleware(lambda ctx: None)
 
     @app.task(max_attempts=1)

@@ -48,7 +48,7 @@ def test_children_end_with_a_parent_that_is_killed(parent):
     gone(*children)
 
 
-def test_children_end_with_a_parent_that_exits_without_a_word(stage, parent):
+def test_children_end_with_a_parent_that_exits_without_cleanup(stage, parent):
     worker, children = parent
     stage.submit(tasks.ends_its_worker, stage.say_go())
     assert worker.wait() == 7
@@ -70,7 +70,7 @@ def test_children_end_although_they_are_stopped_themselves(parent):
     gone(*children)
 
 
-def test_children_end_with_a_parent_that_a_bug_ends(stage):
+def test_children_end_with_a_parent_that_ends_by_an_exception(stage):
     worker = stage.run([sys.executable, "-c", CRASHING])
     (job_id,) = stage.submit(tasks.plain_rests)
     (busy,) = stage.until_noted("began", job_id)

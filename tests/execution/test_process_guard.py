@@ -114,7 +114,7 @@ def test_processes_that_a_leader_left_behind_end_too(worker):
     until(lambda: not group_of(pids["group"]), "the rest of the group is gone")
 
 
-def test_a_group_that_was_forgotten_is_left_alone(worker):
+def test_an_unregistered_group_is_not_killed(worker):
     process, pids = worker("""
         one, other = start("exec sleep 1000"), start("exec sleep 1000")
         guard.watch(one.pid)
@@ -148,7 +148,7 @@ def test_a_signal_to_all_processes_does_not_stop_the_guard(worker, name):
     until(lambda: not is_alive(pids["group"]), "the group is gone")
 
 
-def test_a_fork_that_holds_the_pipe_does_not_deceive_the_guard(worker):
+def test_a_fork_that_holds_the_pipe_does_not_keep_the_guard_waiting(worker):
     process, pids = worker("""
         group = start("exec sleep 1000")
         guard.watch(group.pid)
@@ -162,7 +162,7 @@ def test_a_fork_that_holds_the_pipe_does_not_deceive_the_guard(worker):
     assert is_alive(pids["forked"])
 
 
-def test_an_exit_is_an_end_too(worker):
+def test_a_normal_exit_ends_the_groups_too(worker):
     process, pids = worker("""
         group = start("exec sleep 1000")
         guard.watch(group.pid)
@@ -174,7 +174,7 @@ def test_an_exit_is_an_end_too(worker):
     until(lambda: not is_alive(pids["group"]), "the group is gone")
 
 
-def test_a_number_that_another_process_has_by_now_is_not_killed(sleeper):
+def test_a_reused_process_id_is_not_killed(sleeper):
     stranger = sleeper()
     assert not process_guard_main.end(stranger.pid, "1")
     assert is_alive(stranger.pid)
@@ -183,7 +183,7 @@ def test_a_number_that_another_process_has_by_now_is_not_killed(sleeper):
     assert not process_guard_main.end(stranger.pid, "1")
 
 
-def test_without_proc_a_group_is_known_by_its_number_alone(sleeper):
+def test_without_proc_a_group_is_identified_by_its_number_only(sleeper):
     process = sleeper()
     assert process_guard_main.start_of(2**22 + 1) == ""
     assert process_guard_main.end(process.pid, "")

@@ -34,7 +34,7 @@ async def test_a_thread_that_cannot_be_killed_is_logged_and_counted(hire, tmp_pa
     assert await eventually(lambda: runner.stuck == 0)
 
 
-async def test_a_thread_job_that_was_called_off_before_it_began_never_runs(hire, tmp_path, caplog):
+async def test_a_thread_job_cancelled_before_it_began_never_runs(hire, tmp_path, caplog):
     caplog.set_level(logging.WARNING)
     runner = hire(slots=1)
     first = start(runner, tasks.thread_waits, f'{{"file": "{tmp_path}/go"}}')
@@ -54,7 +54,7 @@ async def test_an_exception_in_a_thread_never_ends_the_worker(hire, what, code):
     assert (await failure(hire(), tasks.thread_raises, f'{{"what": "{what}"}}')).code == code
 
 
-async def test_a_thread_knows_its_context(hire):
+async def test_a_thread_has_its_context(hire):
     runner = hire()
     attempt = start(runner, tasks.thread_knows)
     assert (await attempt.running).result == f'"{attempt.lease.id}"'.encode()

@@ -245,7 +245,7 @@ STEERS = {"snoozed": Snooze(0.01), "discarded": Discard("of no use")}
 
 
 @pytest.mark.parametrize("word", STEERS)
-async def test_snoozed_and_discarded_are_outcomes_and_no_errors(traced_app, spans, run, word):
+async def test_snoozed_and_discarded_are_outcomes_and_not_errors(traced_app, spans, run, word):
     @traced_app.task
     async def steers(ctx: Context) -> None:
         if ctx.attempt == 1:
@@ -304,7 +304,7 @@ async def test_an_error_that_cannot_be_read_changes_no_outcome(traced_app, spans
 # propagation
 
 
-async def test_only_the_traceparent_travels(traced_app, spans, raw, place):
+async def test_only_the_traceparent_is_passed_on(traced_app, spans, raw, place):
     @traced_app.task(priority=5)
     async def work() -> None: ...
 
@@ -358,7 +358,7 @@ async def test_an_invalid_traceparent_is_ignored(traced_app, spans, run, foreign
     "words",
     ["", "nonsense", "00-" + "0" * 32 + "-" + "1" * 16 + "-01", "é" * 55, "00-" + "G" * 52, "-" * 600],
 )
-def test_no_words_at_all_make_a_submitter_of_nothing(words):
+def test_an_invalid_trace_has_no_submitter(words):
     from sublet import tracing
 
     assert tracing._submit_span(words) is None

@@ -20,7 +20,7 @@ ORDERS = {
 }
 
 
-def test_every_cast_has_its_count():
+def test_every_cast_has_an_expected_count():
     assert {cast.name for cast in CASTS} == set(ORDERS)
 
 
@@ -32,7 +32,7 @@ def test_every_order_of_calls_keeps_every_promise(cast):
     assert count.orders == ORDERS[cast.name]
 
 
-def test_a_defect_that_needs_one_order_is_found_with_the_path_that_leads_there(tmp_path):
+def test_a_defect_that_needs_one_order_is_found_with_its_path(tmp_path):
     root = ROOT
     for folder in ("lua", "jobs", "tests/faults/simulation"):
         shutil.copytree(root / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))

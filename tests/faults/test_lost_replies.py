@@ -99,9 +99,7 @@ async def bounded(work: Any) -> Any:
 
 @pytest.mark.parametrize("fault", QUICK, ids=lambda fault: fault.name.lower())
 @pytest.mark.parametrize("verb", NAMES)
-async def test_a_request_has_one_effect_and_a_true_answer_whatever_the_line_does(
-    desk, proxy, send, verb, fault
-):
+async def test_a_request_has_one_effect_and_the_right_reply_under_each_fault(desk, proxy, send, verb, fault):
     world, answers = await on_a_good_line(verb, desk)
     since, here = desk.now(), await stage(verb, desk)
     sent, ran, which = QUICK[fault]
@@ -115,7 +113,7 @@ async def test_a_request_has_one_effect_and_a_true_answer_whatever_the_line_does
 
 
 @pytest.mark.parametrize("verb", NAMES)
-async def test_a_copy_that_arrives_when_the_world_has_moved_on_changes_nothing(desk, proxy, send, verb):
+async def test_a_copy_that_arrives_after_a_later_change_has_no_effect(desk, proxy, send, verb):
     """The first copy is stuck on the way; the second is answered; then the job moves on, and the first arrives."""
     world, answers = await on_a_good_line(verb, desk)
     since, here = desk.now(), await stage(verb, desk)
@@ -143,9 +141,7 @@ async def test_a_copy_that_arrives_when_the_world_has_moved_on_changes_nothing(d
 
 
 @pytest.mark.parametrize("verb", NAMES)
-async def test_a_line_that_swallows_every_reply_is_an_outage_and_the_effect_is_there_once(
-    desk, proxy, send, verb
-):
+async def test_a_loss_of_every_reply_is_an_outage_with_one_effect(desk, proxy, send, verb):
     """redis-py would ask eleven times if it were let; we ask three times, and whoever asks again gets the answer."""
     world, answers = await on_a_good_line(verb, desk)
     since, here = desk.now(), await stage(verb, desk)
@@ -163,7 +159,7 @@ async def test_a_line_that_swallows_every_reply_is_an_outage_and_the_effect_is_t
 
 @pytest.mark.parametrize("kind", [Transport, SyncTransport], ids=["async", "sync"])
 @pytest.mark.parametrize("verb", ["claim", "complete"])
-async def test_silence_ends_when_the_time_is_up_and_the_same_is_asked_again(desk, proxy, hasty, kind, verb):
+async def test_after_a_time_out_the_same_call_is_sent_again(desk, proxy, hasty, kind, verb):
     world, answers = await on_a_good_line(verb, desk)
     since, here = desk.now(), await stage(verb, desk)
     proxy.next(Fault.SILENCE)
@@ -180,7 +176,7 @@ async def test_silence_ends_when_the_time_is_up_and_the_same_is_asked_again(desk
 
 
 @pytest.mark.parametrize("kind", [Transport, SyncTransport], ids=["async", "sync"])
-async def test_a_dead_line_costs_three_time_outs_and_no_more(desk, proxy, hasty, kind):
+async def test_a_silent_connection_costs_three_time_outs(desk, proxy, hasty, kind):
     await desk.submit("a")
     proxy.next(Fault.SILENCE, times=100)
     transport = kind(hasty)
@@ -194,7 +190,7 @@ async def test_a_dead_line_costs_three_time_outs_and_no_more(desk, proxy, hasty,
     await transport.aclose() if kind is Transport else transport.close()
 
 
-async def test_a_claim_that_was_held_up_past_its_time_takes_no_second_job(desk, proxy, hasty):
+async def test_a_claim_delayed_past_its_time_out_takes_no_second_job(desk, proxy, hasty):
     await desk.submit("a", "b")
     proxy.next(Fault.HOLD)
     transport = Transport(hasty)
@@ -207,7 +203,7 @@ async def test_a_claim_that_was_held_up_past_its_time_takes_no_second_job(desk, 
     await transport.aclose()
 
 
-async def test_a_caller_that_leaves_before_the_answer_gives_back_what_its_claim_took(desk, proxy, hasty):
+async def test_a_claim_cancelled_before_its_reply_releases_its_jobs(desk, proxy, hasty):
     """…by the claim's id, which tells what it took, and before its store is closed."""
     await desk.ask(0)  # so that the server knows the script
     await desk.submit("0-a")
@@ -225,7 +221,7 @@ async def test_a_caller_that_leaves_before_the_answer_gives_back_what_its_claim_
     assert (desk.members("queue:q"), desk.members("running"), desk.counter("released")) == (["0-a"], [], 1)
 
 
-async def test_a_caller_that_leaves_and_has_asked_again_elsewhere_keeps_what_it_was_given_there(desk, proxy):
+async def test_a_cancelled_claim_that_was_repeated_elsewhere_keeps_its_jobs(desk, proxy):
     """…by the same claim id: the one that it has left would otherwise give back what it holds by now."""
     await desk.ask(0)  # so that the server knows the script
     await desk.submit("0-a")
@@ -247,7 +243,7 @@ async def test_a_caller_that_leaves_and_has_asked_again_elsewhere_keeps_what_it_
 
 
 @pytest.mark.parametrize("kind", [Transport, SyncTransport], ids=["async", "sync"])
-async def test_a_read_without_an_answer_is_asked_as_often_as_any_call_and_no_more(desk, proxy, kind):
+async def test_a_read_without_a_reply_is_sent_as_often_as_any_call(desk, proxy, kind):
     """redis-py would ask eleven times if it were let."""
     await desk.submit("a")
     proxy.next(Fault.LOSE_REPLY, lambda request: request.words[0] == b"HGETALL", times=100)
@@ -258,7 +254,7 @@ async def test_a_read_without_an_answer_is_asked_as_often_as_any_call_and_no_mor
     await transport.aclose() if kind is Transport else transport.close()
 
 
-async def test_a_claim_is_remembered_for_longer_than_anybody_asks_again(desk):
+async def test_a_memo_is_kept_longer_than_a_claim_is_repeated(desk):
     await desk.submit("a", "b")
     call = verbs.claim(desk.base, claim_id=claim_id("one"), worker="w", lease=30, n=1, queues=["q"])
     first = await desk.run(call)
@@ -267,9 +263,7 @@ async def test_a_claim_is_remembered_for_longer_than_anybody_asks_again(desk):
     assert desk.members("queue:q") == ["b"]
 
 
-async def test_a_claim_that_arrives_after_it_was_forgotten_holds_a_job_for_one_lease_and_loses_none(
-    desk, proxy
-):
+async def test_a_copy_of_a_claim_after_its_memo_expired_holds_a_job_for_one_lease(desk, proxy):
     """A claim is remembered for 10 s, longer than anybody asks again: a copy that the network keeps longer is heard by nobody."""
     await desk.submit("a", "b")
     transport = Transport(proxy.settings)
@@ -286,7 +280,7 @@ async def test_a_claim_that_arrives_after_it_was_forgotten_holds_a_job_for_one_l
     await transport.aclose()
 
 
-async def test_a_copy_of_a_claim_that_found_nothing_holds_a_job_for_one_lease_and_loses_none(desk, proxy):
+async def test_a_copy_of_an_empty_claim_holds_a_job_for_one_lease(desk, proxy):
     """A claim that takes nothing writes nothing, so it is not remembered: the price of idle workers that cost no writes."""
     transport = Transport(proxy.settings)
     proxy.next(Fault.LATE)
@@ -308,7 +302,7 @@ async def test_a_copy_of_a_claim_that_found_nothing_holds_a_job_for_one_lease_an
     "fault", [Fault.LOSE_REPLY, Fault.LOSE_REQUEST, Fault.CUT], ids=lambda fault: fault.name.lower()
 )
 @pytest.mark.parametrize("hit", ["complete", "fail", "release", "heartbeat", "claim"])
-async def test_calls_that_share_a_packet_each_have_one_effect_and_their_own_answer(desk, proxy, hit, fault):
+async def test_each_call_of_a_packet_has_one_effect_and_its_own_reply(desk, proxy, hit, fault):
     await desk.submit("done", "failed", "back", "beats", "next")
     done, failed, back, beats = await desk.claim(4)
     calls: dict[str, Call[Any]] = {
@@ -348,7 +342,7 @@ def desk_order(desk: Any) -> list[str]:
 # what stands in the way of a request by the time that it is repeated
 
 
-async def test_a_submit_that_filled_its_queue_is_not_refused_when_it_is_repeated(desk, proxy, send):
+async def test_a_repeated_submit_that_filled_its_queue_is_not_refused(desk, proxy, send):
     await desk.arrange("configure", "q", 0, "jobs=1 bytes=10")
     proxy.next(Fault.LOSE_REPLY)
     jobs = [Submission("a", "q", "t", "", b"x" * 10), Submission("b", "q", "t", "", b"x")]
@@ -357,7 +351,7 @@ async def test_a_submit_that_filled_its_queue_is_not_refused_when_it_is_repeated
     assert (desk.members("queue:q"), desk.backlog()) == (["a"], (1, 10))
 
 
-async def test_a_claim_whose_queue_is_paused_by_the_time_it_is_repeated_keeps_what_it_took(desk, proxy, send):
+async def test_a_repeated_claim_from_a_queue_paused_meanwhile_keeps_its_jobs(desk, proxy, send):
     await desk.submit("a", "b")
     call = verbs.claim(desk.base, claim_id=claim_id("one"), worker="w", lease=30, n=1, queues=["q"])
     proxy.next(Fault.LATE)
@@ -370,7 +364,7 @@ async def test_a_claim_whose_queue_is_paused_by_the_time_it_is_repeated_keeps_wh
     assert desk.backlog() == (1, 2)
 
 
-async def test_a_retry_whose_key_it_took_itself_is_not_refused_when_it_is_repeated(desk, proxy, send):
+async def test_a_repeated_retry_that_took_its_key_is_not_refused(desk, proxy, send):
     await desk.fail(await running(desk, "a", "key=k"), again=False)
     proxy.next(Fault.LOSE_REPLY, times=SENDS - 1)
     assert await send(verbs.retry(desk.base, "a", 1)) == "queued"
@@ -380,7 +374,7 @@ async def test_a_retry_whose_key_it_took_itself_is_not_refused_when_it_is_repeat
 # endings of jobs that run
 
 
-async def test_a_cancel_of_a_running_job_is_one_request_however_often_it_is_heard(desk, proxy, send):
+async def test_a_repeated_cancel_of_a_running_job_is_one_request(desk, proxy, send):
     lease = await running(desk, "a")
     proxy.next(Fault.LATE)
     assert await send(verbs.cancel(desk.base, "a", 1)) == "requested"
@@ -423,7 +417,7 @@ async def test_a_late_heartbeat_does_not_bring_a_lease_back(desk, proxy):
 # what people hold
 
 
-def test_a_producer_without_an_event_loop_gets_true_answers(place, proxy, raw):
+def test_a_sync_client_gets_the_right_replies(place, proxy, raw):
     with SyncClient(proxy.settings) as client:
         proxy.next(Fault.LOSE_REPLY, of("init"))
         proxy.next(Fault.LOSE_REPLY, of("submit"))
@@ -445,7 +439,7 @@ def test_a_producer_without_an_event_loop_gets_true_answers(place, proxy, raw):
     } == ({"init": 2, "submit": 2, "retry": 2, "watch": 2, "pause": 2, "configure": 2})
 
 
-async def test_a_store_gets_true_answers(desk, proxy):
+async def test_a_store_gets_the_right_replies(desk, proxy):
     store = Store(
         proxy.settings, blocking=connect(Settings(redis_url=proxy.settings.redis_url), blocking=True)
     )
@@ -471,7 +465,7 @@ async def test_a_store_gets_true_answers(desk, proxy):
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_workers_and_producers_on_a_bad_line_do_each_job_once(desk, proxy, monkeypatch, seed):
+async def test_workers_and_producers_with_connection_faults_run_each_job_once(desk, proxy, monkeypatch, seed):
     """One script in eight meets a fault. Nothing is lost, nothing is done twice, and no lease had to end for it."""
     monkeypatch.setattr(transports, "PAUSES", (0.001,) * 20)  # neighbours in a packet share its misfortunes
     dice, faults = random.Random(seed), [*QUICK, Fault.LATE]
@@ -514,7 +508,7 @@ def produce(settings: Settings, n: int) -> list[str]:
 # the proxy itself
 
 
-def test_the_proxy_tells_the_commands_of_one_packet_apart_and_leaves_no_thread(place, raw):
+def test_the_proxy_separates_the_commands_of_a_packet_and_leaves_no_thread(place, raw):
     with Proxy(place.settings) as proxy, redis.Redis.from_url(proxy.settings.redis_url, protocol=3) as client:
         proxy.next(Fault.TWICE, lambda request: request.words[1].endswith(b"b"))
         name = f"{{{place.settings.namespace}:0}}:"

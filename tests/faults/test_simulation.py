@@ -53,7 +53,7 @@ def python(*words, cwd=ROOT, **env):
 
 
 @pytest.mark.timeout(SECONDS + 600)
-def test_nothing_goes_wrong_in_many_worlds():
+def test_many_runs_keep_every_promise():
     for seed in OLD:
         old = run(Choices(seed))
         assert not old.wrong, f"seed {seed}: {old.wrong}"
@@ -70,7 +70,7 @@ def test_a_seed_gives_the_same_run_in_every_process():
     assert traces == {here + "\n"}
 
 
-def test_a_run_is_told_whole_by_its_deviations():
+def test_a_run_is_fully_described_by_its_deviations():
     first = run(Choices(5), telling=True)
     again = run(Choices(replay=first.deviations), telling=True)
     assert again.story == first.story
@@ -78,7 +78,7 @@ def test_a_run_is_told_whole_by_its_deviations():
     assert any(first.faults.values())
 
 
-def test_a_world_without_deviations_is_dull():
+def test_a_run_without_deviations_has_no_faults():
     outcome = run(Choices(replay={}))
     assert not outcome.wrong
     assert not outcome.faults
@@ -87,7 +87,7 @@ def test_a_world_without_deviations_is_dull():
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("defect", one_in(2, [*DEFECTS]))
-def test_a_planted_defect_is_found_and_made_small(defect, tmp_path):
+def test_a_planted_defect_is_found_and_shrunk(defect, tmp_path):
     name, right, wrong, seed = DEFECTS[defect]
     for folder in ("lua", "jobs", "tests/faults/simulation"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
@@ -113,7 +113,7 @@ def test_a_planted_defect_is_found_and_made_small(defect, tmp_path):
     assert len(found["shrunk"]["story"]) <= 60
 
 
-def test_shrinking_keeps_what_matters_and_nothing_else(monkeypatch):
+def test_shrinking_keeps_only_the_necessary_deviations(monkeypatch):
     def fails_with_two(choices, telling=False):
         outcome = run_nothing(choices)
         outcome.deviations = dict(choices.replay)
@@ -127,7 +127,7 @@ def test_shrinking_keeps_what_matters_and_nothing_else(monkeypatch):
     assert shrink(outcome).deviations == {"d7": 1, "d31": 2}
 
 
-def test_the_server_and_its_keys_live_by_the_clock_of_the_simulation():
+def test_the_server_and_its_keys_use_the_simulated_clock():
     clock, real = Clock(), time.time
     with clock.rules():
         redis = Redis(clock, "{clock:0}")
@@ -143,7 +143,7 @@ def test_the_server_and_its_keys_live_by_the_clock_of_the_simulation():
     assert time.time is real
 
 
-def test_a_saved_world_comes_back_as_it_was():
+def test_a_saved_server_is_restored_exactly():
     clock = Clock()
     with clock.rules():
         redis = Redis(clock, "{saved:0}")
@@ -159,7 +159,7 @@ def test_a_saved_world_comes_back_as_it_was():
         assert redis.save() == saved
 
 
-def test_the_table_of_moves_speaks_of_every_state():
+def test_the_table_of_moves_contains_every_state():
     states = {state for moves in LEGAL.values() for state in moves if state}
     assert (
         states
@@ -168,7 +168,7 @@ def test_the_table_of_moves_speaks_of_every_state():
     )
 
 
-def test_a_history_that_breaks_the_rules_is_not_explained():
+def test_a_history_that_breaks_the_rules_is_rejected():
     job = Life("j", "q", tries=1)
     assert follow(job, Move("submit", "queued")) == ""
     assert follow(job, Move("claim", "running", "1.a")) == ""
@@ -179,7 +179,7 @@ def test_a_history_that_breaks_the_rules_is_not_explained():
     assert "nowhere" in follow(job, Move("complete", "completed", "1.a"))
 
 
-def test_an_interrupted_simulation_says_what_it_did():
+def test_an_interrupted_simulation_prints_its_results():
     words = ["-m", "tests.faults.simulation", "--seed", "3", "--seconds", "300"]
     child = subprocess.Popen(
         [sys.executable, *words], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -196,7 +196,7 @@ def test_an_interrupted_simulation_says_what_it_did():
 
 @pytest.mark.skipif("simulate" not in COMMANDS, reason="the command is not in the table yet")
 class TestTheCommand:
-    def test_it_runs_for_the_time_that_is_said(self):
+    def test_it_runs_for_the_given_time(self):
         done = python("-m", "sublet", "simulate", "--for", "2s", "--seed", "1795331103", "--json")
         assert done.returncode == 0, done.stderr
         found = json.loads(done.stdout)
@@ -212,7 +212,7 @@ class TestTheCommand:
             (["--exhaustive", "--seed", "1"], "leave --seed and --for out"),
         ],
     )
-    def test_bad_input_is_answered_in_words(self, words, said):
+    def test_invalid_options_are_refused_with_the_reason(self, words, said):
         done = python("-m", "sublet", "simulate", *words)
         assert done.returncode == 2
         assert said in done.stderr

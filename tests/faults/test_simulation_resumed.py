@@ -7,7 +7,7 @@ import pytest
 from tests.faults.simulation.__main__ import main as simulate
 
 
-def test_pieces_come_to_what_one_run_does(tmp_path, capsys):
+def test_two_pieces_give_the_totals_of_one_run(tmp_path, capsys):
     words = ["--seed", "3", "--seconds", "600"]
     for runs in ("1", "2"):
         assert simulate([*words, "--runs", runs, "--resume", str(tmp_path / "kept")]) == 0
@@ -20,13 +20,13 @@ def test_pieces_come_to_what_one_run_does(tmp_path, capsys):
     assert "seeds 3 to 4 in" in capsys.readouterr().out
 
 
-def test_it_ends_when_it_has_come_to_so_many_calls(tmp_path):
+def test_it_ends_after_the_given_number_of_calls(tmp_path):
     for _ in range(2):  # the second piece has nothing left to do
         assert simulate(["--seed", "3", "--calls", "1", "--resume", str(tmp_path / "kept")]) == 0
     assert json.loads((tmp_path / "kept").read_text())["runs"] == 1
 
 
-def test_a_seed_that_failed_is_not_passed_over(tmp_path):
+def test_a_failed_seed_is_not_skipped(tmp_path):
     assert simulate(["--seed", "3", "--runs", "1", "--resume", str(tmp_path / "kept")]) == 0
     said = json.loads((tmp_path / "kept").read_text())
     (tmp_path / "kept").write_text(json.dumps(said | {"failed": {"seed": 3}}))

@@ -244,7 +244,7 @@ def test_a_schedule_that_never_fires_is_refused_by_hand_and_reported_at_a_deploy
         (["sync", "nowhere:app"], "there is no module nowhere"),
     ],
 )  # fmt: skip
-def test_bad_input_is_one_line_that_names_the_field(capsys, monkeypatch, words, why):
+def test_invalid_input_is_reported_in_one_line_with_the_field(capsys, monkeypatch, words, why):
     """In this process: the error occurs before any call to Redis."""
     monkeypatch.delenv("SUBLET_APP", raising=False)
     monkeypatch.setenv("SUBLET_REDIS_URL", "redis://127.0.0.1:1")

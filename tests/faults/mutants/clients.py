@@ -25,7 +25,7 @@ MUTANTS = (
         "retry=AsyncRetry(NoBackoff(), 0)",
         "retry=AsyncRetry(NoBackoff(), 3)",
         "a lost reply becomes minutes of silence: longer than a lease",
-        "faults/test_lost_replies.py::test_a_read_without_an_answer_is_asked_as_often_as_any_call_and_no_more[valkey-async]",
+        "faults/test_lost_replies.py::test_a_read_without_a_reply_is_sent_as_often_as_any_call[valkey-async]",
     ),
     Mutant(
         "redis-py sends again by itself without an event loop",
@@ -33,7 +33,7 @@ MUTANTS = (
         "retry=Retry(NoBackoff(), 0)",
         "retry=Retry(NoBackoff(), 3)",
         "a lost reply becomes minutes of silence in a web server's thread",
-        "faults/test_lost_replies.py::test_a_read_without_an_answer_is_asked_as_often_as_any_call_and_no_more[valkey-sync]",
+        "faults/test_lost_replies.py::test_a_read_without_a_reply_is_sent_as_often_as_any_call[valkey-sync]",
     ),
     Mutant(
         "a call waits ten times its deadline",
@@ -162,7 +162,7 @@ MUTANTS = (
         "                (*leases, *claimed.leases),\n",
         "                (),\n",
         "each stop of a worker leaves jobs that nobody works on for a lease",
-        "faults/test_lost_replies.py::test_a_caller_that_leaves_before_the_answer_gives_back_what_its_claim_took[valkey]",
+        "faults/test_lost_replies.py::test_a_claim_cancelled_before_its_reply_releases_its_jobs[valkey]",
     ),
     Mutant(
         "a marker that nobody needs is kept",
@@ -282,7 +282,7 @@ MUTANTS = (
         "            await asyncio.wait(self._unclaimed)\n",
         "            pass\n",
         "each stop of a worker may leave jobs that nobody works on for a lease",
-        "faults/test_lost_replies.py::test_a_caller_that_leaves_before_the_answer_gives_back_what_its_claim_took[valkey]",
+        "faults/test_lost_replies.py::test_a_claim_cancelled_before_its_reply_releases_its_jobs[valkey]",
     ),
     Mutant(
         "a claim over partitions knows the moment of the last one alone",

@@ -17,7 +17,7 @@ MUTANTS = (
         'if hasattr(manager, "__enter__") or not hasattr(manager, "__aenter__"):',
         'if hasattr(manager, "__enter__"):',
         "a hook that was written wrongly protects nothing, and nobody hears of it",
-        "execution/test_middleware.py::test_a_hook_that_gives_no_context_manager_fails_its_attempts_in_words[fakeredis]",
+        "execution/test_middleware.py::test_a_hook_without_a_context_manager_fails_its_attempts_with_the_reason[fakeredis]",
     ),
     Mutant(
         "a generator is taken for a context manager",
@@ -41,7 +41,7 @@ MUTANTS = (
         "self.context.ending = why.value",
         "pass",
         "a deploy looks like a failure in every trace and log",
-        "execution/test_middleware.py::test_a_stopping_worker_ends_middleware_too_with_the_reason[fakeredis]",
+        "execution/test_middleware.py::test_a_stopping_worker_ends_middleware_with_the_reason[fakeredis]",
     ),
     Mutant(
         "a job does not carry its submitter's trace",
@@ -65,7 +65,7 @@ MUTANTS = (
         "if isinstance(error, Snooze):",
         "if False:",
         "alarms go off for jobs that wait as they should",
-        "execution/test_tracing.py::test_snoozed_and_discarded_are_outcomes_and_no_errors[valkey-snoozed]",
+        "execution/test_tracing.py::test_snoozed_and_discarded_are_outcomes_and_not_errors[valkey-snoozed]",
     ),
     Mutant(
         "an error that cannot be read fails the tracing",
