@@ -1,12 +1,10 @@
 """Fixtures of the whole suite, which runs over every backend.
 
 `fakeredis` runs the real scripts in this process, `valkey` is the server from the wheel, `redis` is the
-machine's own
-`redis-server` (or the one at SUBLET_TEST_REDIS_URL). A test that requests `desk`, `store`, `raw` or `base`
-runs on each of them; in a
-whole run on one, drawn for each test and run (tests/support/draws.py). Nothing sleeps: `elapse` lets time
-pass by shifting the
-stored moments into the past.
+machine's own `redis-server` (or the one at SUBLET_TEST_REDIS_URL). A test that requests `desk`, `store`,
+`raw` or `base` runs on each of them; in a whole run on one, drawn for each test and run
+(tests/support/draws.py). Nothing sleeps: `elapse` lets time pass by shifting the stored moments into the
+past.
 """
 
 import contextlib
@@ -414,8 +412,8 @@ class Desk:
         return seconds * 1000 + micros // 1000
 
     def everything(self) -> dict[str, Any]:
-        """All stored data of this namespace, to compare before and after, without the counters of refusals and
-        repeated claims.
+        """All stored data of this namespace, to compare before and after, without the counters of refusals
+        and repeated claims.
         """
         reads: dict[str, Callable[[str], Any]] = {
             "string": self.raw.get,

@@ -1,5 +1,5 @@
-"""Redis users: on real servers, each role of `sublet acl` does all its work, has no right too many, and can do
-nothing else."""
+"""Redis users: on real servers, each role of `sublet acl` does all its work, has no right too many, and can
+do nothing else."""
 
 import asyncio
 import contextlib
@@ -172,8 +172,8 @@ async def works(store, desk):
 
 
 async def ticks(store, desk):
-    """Run maintenance with everything that can be due: watched and locked jobs, schedules, pools that are owed
-    workers.
+    """Run maintenance with everything that can be due: watched and locked jobs, schedules, pools that are
+    owed workers.
     """
     await desk.running("lost", "tries=1 key=k", lease=0.001)
     await desk.watch("lost")

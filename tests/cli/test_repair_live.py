@@ -98,8 +98,8 @@ def test_missing_metadata_is_reported_as_created_again(own, transport, base, she
 
 
 def test_a_repair_beside_workers_and_submitters_loses_and_repeats_no_job(own, transport, base, shell):
-    """Two workers and a producer continue while keys are lost and repairs run. Every job whose hash was spared
-    is completed once.
+    """Two workers and a producer continue while keys are lost and repairs run. Every job whose hash was
+    spared is completed once.
     """
     first, second = shell.start("work", "tasks:app", "--quiet"), shell.start("work", "tasks:app", "--quiet")
     chance, wrong = random.Random(1), []

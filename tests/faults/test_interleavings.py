@@ -1,5 +1,5 @@
-"""One job, two workers, a reaper, a producer and one fault, in every possible order. The counts are exact: if one changes, either the
-scripts answer differently in some order, or the model was changed; find out which."""
+"""One job, two workers, a reaper, a producer and one fault, in every possible order. The counts are exact: if
+one changes, either the scripts answer differently in some order, or the model was changed; find out which."""
 
 import os
 import shutil

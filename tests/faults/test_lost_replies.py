@@ -1,7 +1,8 @@
 """Each verb on a line that loses, cuts, delays and doubles: a request has one effect, and its sender gets a true answer.
 
-The line is a proxy in front of a real server (`tests/faults/chaos/proxy.py`); what each verb does, and what a copy of it is answered, is
-told in `tests/support/verb_scenes.py`. What is stored at the end must be what a run on a good line leaves behind.
+The line is a proxy in front of a real server (`tests/faults/chaos/proxy.py`); what each verb does, and what a
+copy of it is answered, is told in `tests/support/verb_scenes.py`. What is stored at the end must be what a
+run on a good line leaves behind.
 """
 
 import asyncio

@@ -1,7 +1,8 @@
 """Each verb on a server whose memory is full: verbs that free memory work, verbs that need memory are refused and leave no trace.
 
-The tests fill the memory of a server of their own, with submits until one is refused. Clients do not check the server's memory
-(`memory=1`), as clients in other languages may not; only the last tests use clients that do.
+The tests fill the memory of a server of their own, with submits until one is refused. Clients do not check
+the server's memory (`memory=1`), as clients in other languages may not; only the last tests use clients that
+do.
 """
 
 import asyncio

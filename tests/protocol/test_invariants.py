@@ -1,8 +1,8 @@
 """All verbs in any order, against a model, with stale tokens, repeated requests and passing time.
 
-The model predicts the state of each job and the answer of each call. For random values (the jitter of a backoff) it has bounds.
-All moments are chosen so that a few real milliseconds never decide whether something is due. `SUBLET_TEST_EFFORT=50` runs fifty
-times as long.
+The model predicts the state of each job and the answer of each call. For random values (the jitter of a
+backoff) it has bounds. All moments are chosen so that a few real milliseconds never decide whether something
+is due. `SUBLET_TEST_EFFORT=50` runs fifty times as long.
 """
 
 import itertools

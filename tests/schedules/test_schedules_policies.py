@@ -1,5 +1,5 @@
-"""Each policy for missed occurrences with each for overlapping ones, end to end in a sandbox with a controlled
-clock."""
+"""Each policy for missed occurrences with each for overlapping ones, end to end in a sandbox with a
+controlled clock."""
 
 from datetime import UTC, datetime, timedelta
 

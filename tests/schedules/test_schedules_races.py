@@ -168,8 +168,8 @@ def test_no_occurrence_is_fired_after_a_pause_or_removal_is_answered(client, raw
 
 
 def with_interference(client, plan, at, interfere):
-    """Follow a plan, with a change by another client right before its call number `at`. Return whether it made
-    so many calls.
+    """Follow a plan, with a change by another client right before its call number `at`. Return whether it
+    made so many calls.
     """
     calls = 0
 

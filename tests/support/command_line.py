@@ -1,5 +1,5 @@
-"""The `sublet` command, run as a user runs it: a process in a folder of its own, on a namespace of its own and
-a real server."""
+"""The `sublet` command, run as a user runs it: a process in a folder of its own, on a namespace of its own
+and a real server."""
 
 import importlib.util
 import json

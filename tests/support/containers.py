@@ -1,10 +1,9 @@
 """Images and containers without a container engine: Dockerfiles and compose files are followed with folders
 and processes.
 
-An image is a folder in which the instructions of its Dockerfile are followed; the install lines really run.
-A service is a process
-with the command, the environment and the health check of its compose file. Every host name is 127.0.0.1,
-every port a free one.
+An image is a folder in which the instructions of its Dockerfile are followed; the install lines really run. A
+service is a process with the command, the environment and the health check of its compose file. Every host
+name is 127.0.0.1, every port a free one.
 """
 
 import contextlib

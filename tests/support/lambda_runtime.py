@@ -5,10 +5,9 @@ behind it.
         result, error = invoke(http_event("GET", "/jobs/one", {"authorization": "Bearer …"}))
         answer = await asking(invoke)("POST", "/jobs", {"task": "t"}, token="…")
 
-It behaves as the platform does, as far as the process can see: one invocation at a time, a deadline at
-which the process is killed
-(the next invocation starts a new one), answers of 6 MB at most, and a process that is frozen between two
-invocations.
+It behaves as the platform does, as far as the process can see: one invocation at a time, a deadline at which
+the process is killed (the next invocation starts a new one), answers of 6 MB at most, and a process that is
+frozen between two invocations.
 """
 
 import asyncio
@@ -258,8 +257,7 @@ def runtime(
     variables.
 
     `folder` holds its code, beside this checkout: the place of a `tasks.py`. Without settings it has no
-    variables of Sublet but those
-    that are given.
+    variables of Sublet but those that are given.
     """
     clean = {
         name: value
@@ -353,8 +351,8 @@ def http_answer(result: Any) -> Answer:
 
 
 def asking(invoke: Runtime, deadline_seconds: float = 30.0) -> Ask:
-    """`await asked(method, path, body, token=…, **headers)` over HTTP events; a body that is not bytes is sent
-    as JSON.
+    """`await asked(method, path, body, token=…, **headers)` over HTTP events; a body that is not bytes is
+    sent as JSON.
 
     Fails when the invocation fails. Concurrent calls wait for their turn.
     """

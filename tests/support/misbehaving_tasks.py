@@ -1,8 +1,7 @@
 """Tasks that misbehave, run by the real workers of `tests/support/worker_processes.py`.
 
 Each writes its steps to a ledger, so that a test sees what ran where and how often. Most misbehave in their
-first attempt alone, so
-that the second one shows that the job completes.
+first attempt alone, so that the second one shows that the job completes.
 """
 
 import asyncio

@@ -235,8 +235,8 @@ class Model:
         return job.ended[1] if job.ended[0] == verb else "LEASE_LOST"
 
     def arrange(self, verb, name, revision, limits):
-        """The reply to an operator's verb on a queue: Changed, or the settings' text. Carries it out unless it
-        is a repeat.
+        """The reply to an operator's verb on a queue: Changed, or the settings' text. Carries it out unless
+        it is a repeat.
         """
         queue = self.queue(name)
         answer = {"pause": "paused", "resume": "resumed"}.get(

@@ -1,9 +1,8 @@
 """Pods without a cluster: processes take the part of a kubelet.
 
 A container is a process with the command and the environment of its template; secrets lie in folders as a
-kubelet mounts them; probes
-are requested. Where this machine allows it, the process may write no file and has no capability, as its
-template demands.
+kubelet mounts them; probes are requested. Where this machine allows it, the process may write no file and has
+no capability, as its template demands.
 """
 
 import contextlib

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 SECONDS = 30.0
-"""How long a test waits for a condition, in seconds: long enough for a busy machine, since nothing is measured
-by it."""
+"""How long a test waits for a condition, in seconds: long enough for a busy machine, since nothing is
+measured by it."""
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
 
 

@@ -1,8 +1,7 @@
 """A real primary and its real replica, with the replication stream under a test's control.
 
-The replica connects to a `Stream`, which passes bytes on to the primary's socket. A stopped replica could
-not show a loss: the bytes
-that the primary has written into the kernel's buffers would still arrive.
+The replica connects to a `Stream`, which passes bytes on to the primary's socket. A stopped replica could not
+show a loss: the bytes that the primary has written into the kernel's buffers would still arrive.
 """
 
 import contextlib

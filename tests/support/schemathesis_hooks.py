@@ -2,9 +2,8 @@
 cannot express.
 
 A schema describes one request. It cannot express that a cursor comes from the page before, a token from a
-claim, or which settings a
-queue of this name has. Requests that are meant to be valid are made valid here; the others are sent as
-drawn.
+claim, or which settings a queue of this name has. Requests that are meant to be valid are made valid here;
+the others are sent as drawn.
 """
 
 import contextlib

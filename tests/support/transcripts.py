@@ -1,11 +1,9 @@
 """Replays the transcripts of `docs/reference/protocol.md`: sends their lines to a server and compares the
 replies.
 
-A block begins with its predecessor (`# an empty database`, or `# after <another transcript>`); `# 31 s
-later` lets time pass;
-`# the waiter hears` introduces a message of a subscription. A word in angle brackets stands for a value
-that changes: its first value
-is kept, and must be the same wherever the word occurs again.
+A block begins with its predecessor (`# an empty database`, or `# after <another transcript>`); `# 31 s later`
+lets time pass; `# the waiter hears` introduces a message of a subscription. A word in angle brackets stands
+for a value that changes: its first value is kept, and must be the same wherever the word occurs again.
 """
 
 import re

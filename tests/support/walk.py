@@ -2,8 +2,9 @@
 
     python3 -m tests.support.walk [--write]     # print both walks; with --write, update docs/explanation/a-jobs-way.md
 
-A walk is the sequence of our Python frames in one thread, from a call to its return. A coroutine that resumes counts as another
-step, because a reader has to go back to its file. Comprehensions and lambdas belong to the function around them.
+A walk is the sequence of our Python frames in one thread, from a call to its return. A coroutine that resumes
+counts as another step, because a reader has to go back to its file. Comprehensions and lambdas belong to the
+function around them.
 """
 
 import ast

@@ -1,9 +1,8 @@
 """Real workers on a real server, to be killed, frozen, starved and replaced by a deploy.
 
 A `Stage` is a namespace of its own, a ledger to which the tasks of `tests/support/misbehaving_tasks.py`
-write, and the workers that a
-test starts: real processes of `sublet work`, observed by their events. Whatever a test leaves running is
-ended after it.
+write, and the workers that a test starts: real processes of `sublet work`, observed by their events. Whatever
+a test leaves running is ended after it.
 """
 
 import contextlib

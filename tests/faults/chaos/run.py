@@ -11,8 +11,8 @@ from tests.faults.chaos.scenario import Finding, Scenario, failures_of
 from tests.faults.chaos.servers import Missing
 
 AT_ONCE = (6, 2, 2)
-"""Concurrent scenarios, in the first run and in two further ones. Those repeat scenarios whose only failure is
-a long script, because other processes may have used the server's processor."""
+"""Concurrent scenarios, in the first run and in two further ones. Those repeat scenarios whose only failure
+is a long script, because other processes may have used the server's processor."""
 SIGNAL_POLL = 0.2
 """Seconds between checks for signals, which a thread in an endless wait would not notice."""
 
@@ -76,8 +76,8 @@ class Run:
         return harness
 
     def run_all(self, chosen: Sequence[Scenario]) -> Iterator[Finding]:
-        """Run the scenarios, and yield each finding. A long script is a failure only if it occurs in all three
-        runs.
+        """Run the scenarios, and yield each finding. A long script is a failure only if it occurs in all
+        three runs.
         """
         left = [*chosen]
         for look, at_once in enumerate(AT_ONCE, 1):

@@ -1,7 +1,8 @@
 """The random decisions of a run: each has a name, and its first option is the ordinary one.
 
-A run is fully described by its *deviations*, the decisions for another option. Decisions are drawn from the seed by their names
-and not from one stream, so that leaving out a deviation does not change the others. This makes a failing run easy to shrink.
+A run is fully described by its *deviations*, the decisions for another option. Decisions are drawn from the
+seed by their names and not from one stream, so that leaving out a deviation does not change the others. This
+makes a failing run easy to shrink.
 """
 
 import hashlib

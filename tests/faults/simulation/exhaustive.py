@@ -1,11 +1,13 @@
 """The small model: one job, two workers, a reaper and a producer, one fault — and every order in which things can happen.
 
-Between two calls of one actor any call of any other may run, time may pass, and one fault may occur. Each step runs the real Lua,
-and the invariants are checked after it. When nothing can happen any more, a healthy worker starts, and the job must end.
+Between two calls of one actor any call of any other may run, time may pass, and one fault may occur. Each
+step runs the real Lua, and the invariants are checked after it. When nothing can happen any more, a healthy
+worker starts, and the job must end.
 
-Two orders that lead to the same point (the same stored bytes, clock and knowledge of all actors) have the same future, as scripts
-and actors read nothing else. So each point is left once in each direction, and the orders through it are counted, not walked
-again. Counters are not part of a point: they are checked after each step, and nothing depends on them.
+Two orders that lead to the same point (the same stored bytes, clock and knowledge of all actors) have the
+same future, as scripts and actors read nothing else. So each point is left once in each direction, and the
+orders through it are counted, not walked again. Counters are not part of a point: they are checked after each
+step, and nothing depends on them.
 """
 
 import json
@@ -237,8 +239,8 @@ class Search:
 
 
 def _deciding(entry: Any) -> Any:
-    """What is stored under a key, without the totals, and without the mark of a claim that was asked for again: nobody here
-    gives back what was claimed for somebody else, and no other call looks at it."""
+    """What is stored under a key, without the totals, and without the mark of a claim that was asked for
+    again: nobody here gives back what was claimed for somebody else, and no other call looks at it."""
     name, kind, value, expires = entry
     if name.startswith(CLAIMS):
         return name, kind, value.removesuffix(b" +"), expires

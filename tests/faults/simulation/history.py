@@ -1,7 +1,7 @@
 """The life of a job as a table and twenty lines: which moves are legal, and what a repeated request is answered.
 
-The simulation tells every move that Redis made to `follow`, in order. If it has nothing to say at the end, the job's history
-is explained.
+The simulation tells every move that Redis made to `follow`, in order. If it has nothing to say at the end,
+the job's history is explained.
 """
 
 from dataclasses import dataclass

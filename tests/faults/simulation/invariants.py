@@ -1,7 +1,7 @@
 """Invariants that must hold after every script that Redis runs, whichever client sent it, however often, and however late.
 
-The checker gets each request as Redis ran it, its answer, its events, and all data stored afterwards. It passes the state changes
-to `history.follow`, and compares the stored data with the resulting histories.
+The checker gets each request as Redis ran it, its answer, its events, and all data stored afterwards. It
+passes the state changes to `history.follow`, and compares the stored data with the resulting histories.
 """
 
 from collections import Counter

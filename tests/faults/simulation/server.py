@@ -1,8 +1,8 @@
 """A Redis in this thread with a simulated clock: fakeredis, which runs the real Lua, driven command by command.
 
-fakeredis reads the time in one place, `time.time`, for TIME and for keys that expire; `Clock.rules` replaces it. Three shortcuts
-make it four times as fast as through redis-py, and change nothing that a script can see: commands go to its socket directly, a
-script is compiled once, and garbage collection is left to Lua.
+fakeredis reads the time in one place, `time.time`, for TIME and for keys that expire; `Clock.rules` replaces
+it. Three shortcuts make it four times as fast as through redis-py, and change nothing that a script can see:
+commands go to its socket directly, a script is compiled once, and garbage collection is left to Lua.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """Shrink a failing run: leave out as many deviations as possible, then take simpler ones, while the run still fails.
 
-This is delta debugging (Zeller and Hildebrandt, 2002) over named decisions. Leaving one out means taking the ordinary option, and
-changes no other decision, so most of them can be left out in large pieces.
+This is delta debugging (Zeller and Hildebrandt, 2002) over named decisions. Leaving one out means taking the
+ordinary option, and changes no other decision, so most of them can be left out in large pieces.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,8 @@
 """The world of a simulation: processes made of strands, time that jumps from one event to the next, and a network with faults.
 
-A strand is a generator. It yields what it waits for (`Sleep`, `Doze`, `Send`, `Listen`) and receives the result. Only one runs at a
-time, and only the clock and `Choices` decide which is next, so a run is reproducible.
+A strand is a generator. It yields what it waits for (`Sleep`, `Doze`, `Send`, `Listen`) and receives the
+result. Only one runs at a time, and only the clock and `Choices` decide which is next, so a run is
+reproducible.
 """
 
 import heapq
