@@ -1,4 +1,4 @@
-"""Holes in Redis itself: from which release on each is closed, as its makers tell."""
+"""Vulnerabilities of Redis: the first release that fixes each, according to its maintainers."""
 
 import pytest
 
@@ -8,7 +8,7 @@ LUA, BLOCKED, TLS = VULNERABILITIES
 
 
 @pytest.mark.parametrize(
-    ("hole", "name", "version", "fix"),
+    ("vulnerability", "name", "version", "fix"),
     [
         (LUA, "redis", "7.0.15", "7.2.11"), (LUA, "redis", "8.2.2", ""), (LUA, "valkey", "8.1.3", "8.1.4"),
         (BLOCKED, "redis", "6.2.20", ""), (BLOCKED, "redis", "7.0.15", ""), (BLOCKED, "redis", "7.2.13", "7.2.14"),
@@ -24,5 +24,5 @@ LUA, BLOCKED, TLS = VULNERABILITIES
         (TLS, "redis", "7.4.9", ""), (TLS, "valkey", "9.1.2", ""),
     ],
 )  # fmt: skip
-def test_which_versions_lack_a_fix(hole, name, version, fix):
-    assert first_fixed(name, tuple(map(int, version.split("."))), hole) == fix
+def test_a_vulnerable_version_is_reported_with_the_first_fixed_release(vulnerability, name, version, fix):
+    assert first_fixed(name, tuple(map(int, version.split("."))), vulnerability) == fix

@@ -1,4 +1,4 @@
-"""Canaries: words that must not get out, put in everywhere, and looked for in all that real processes write and answer."""
+"""Canaries: secret words in all inputs, searched in all output and all responses of real processes."""
 
 import asyncio
 import json
@@ -25,12 +25,12 @@ ROLES = {role: f"c4nary-token-of-{role}-0123" for role in ("admin", "submit", "w
 TOKENS = " ".join(f"{role}-bot:{role}:{secret}" for role, secret in ROLES.items())
 CODE = "c4nary-code-in-a-target"
 SECRETS = [PASSWORD, SIGNING, CODE, *ROLES.values()]
-"""Nobody ever sees one of these: in no answer, no log, no line of a command."""
+"""These appear nowhere: in no response, no log, and no output of a command."""
 DATA = {
     kind: f"c4nary-{kind}-of-a-job"
     for kind in ("payload", "result", "exception", "local", "log", "checkpoint", "progress")
 }
-"""These are for whoever may read jobs, and for no log."""
+"""These appear in responses to tokens that may read jobs, and in no log."""
 TASKS = f"""
 from sublet import App, Context, Discard
 
@@ -59,7 +59,7 @@ async def number(word: int) -> float:
 
 
 class Run:
-    """A folder with the app, and processes in it; all that they write is kept."""
+    """A folder with the app and processes in it; keeps all their output."""
 
     def __init__(self, folder, settings):
         self.folder, self.settings, self.written = folder, settings, {}
@@ -71,7 +71,7 @@ class Run:
         self.env |= {"SUBLET_REDIS_URL": settings.redis_url, "SUBLET_SIGNING_SECRETS": SIGNING}
 
     def __call__(self, *words, **env):
-        """Run a command to its end, with all that it can say; it may fail. Gives its exit code and what it printed."""
+        """Run a command that may fail; returns its exit code and its output."""
         done = subprocess.run([sys.executable, "-m", "sublet", *words], cwd=self.folder, env=self.env | env,
                               capture_output=True, text=True, timeout=60)  # fmt: skip
         self.written[f"{len(self.written)} {' '.join(words)}"] = (done.stdout, done.stderr)
@@ -80,7 +80,7 @@ class Run:
 
 @pytest.fixture(scope="module")
 def guarded(new_server):
-    """A server of one's own that takes a password, and what leads there with it."""
+    """A server with a password, and the URL with it."""
     server = new_server("valkey")
     with redis.Redis.from_url(server.url) as raw:
         raw.config_set("requirepass", PASSWORD)
@@ -88,8 +88,8 @@ def guarded(new_server):
 
 
 @pytest.fixture(scope="module")
-def story(guarded, tmp_path_factory):
-    """A whole day: what was written by whom, what was answered to whom, and the tokens of leases."""
+def day(guarded, tmp_path_factory):
+    """A day: the output of all processes, all responses, and the tokens of leases."""
     server, url = guarded
     settings = Settings(redis_url=url, namespace=f"test-{uuid.uuid4().hex[:12]}")
     run = Run(tmp_path_factory.mktemp("day"), settings)
@@ -97,7 +97,7 @@ def story(guarded, tmp_path_factory):
     with serve_process(settings, "--debug", tokens=TOKENS, **env) as api:
         answers, leases = asyncio.run(a_day_over_http(api.url))
         a_day_of_commands(run, api.url)
-        answers += asyncio.run(what_is_seen(api.url))
+        answers += asyncio.run(all_reads(api.url))
         server.stop()
         for words in (
             ("get", "0-x"),
@@ -134,7 +134,7 @@ async def a_day_over_http(url):
     await asked("submit", "POST", "/jobs", {"task": "ill", "payload": DATA["payload"]})
     await asked("submit", "POST", "/jobs", f'{{"task": "{DATA["payload"]}'.encode())
     await asked("submit", "POST", "/jobs", {"task": "t", "id": f"{DATA['payload']} !", "payload": word})
-    await asked("no-token-of-anybody-here", "GET", "/jobs")
+    await asked("an-unknown-token-0123456", "GET", "/jobs")
     await asked("submit", "GET", "/jobs")
     for ending in ("complete", "fail", "release"):
         await asked("submit", "POST", "/jobs", {"task": "t", "payload": word, "queue": "by-hand"})
@@ -171,7 +171,7 @@ async def a_day_over_http(url):
 
 def a_day_of_commands(run, url):
     word = json.dumps({"word": DATA["payload"]})
-    for task in ("well", "ill", "plain", "number", "nobody-knows-it"):
+    for task in ("well", "ill", "plain", "number", "an-unknown-task"):
         assert run("submit", task, word, "--debug")[0] == 0
     assert run("work", "tasks:app", "--drain", "--queues", "default,day", "--debug")[0] == 0
     assert run("submit", "well", word, "--debug")[0] == 0
@@ -179,9 +179,7 @@ def a_day_of_commands(run, url):
     assert run("work", "tasks:app", "--drain", "--debug", **source)[0] == 0
     assert run("work", "tasks:app", "--drain", "--debug", **source | {"SUBLET_TOKEN": ROLES["read"]})[0] != 0
     assert (
-        run("work", "tasks:app", "--drain", "--debug", **source | {"SUBLET_TOKEN": "c4nary-token-of-nobody"})[
-            0
-        ]
+        run("work", "tasks:app", "--drain", "--debug", **source | {"SUBLET_TOKEN": "c4nary-unknown-token"})[0]
         != 0
     )
     for words in (
@@ -212,8 +210,8 @@ def a_day_of_commands(run, url):
     assert run("serve", "--debug", SUBLET_SIGNING_SECRETS=f"{SIGNING} whsec_{SIGNING}!")[0] == 2
 
 
-async def what_is_seen(url):
-    """Every route that only reads, by every role."""
+async def all_reads(url):
+    """Every route that only reads, with every role."""
     jobs = (await ask(url, "GET", "/jobs?limit=200", token=ROLES["read"])).json()["jobs"]
     paths = [
         route.path
@@ -244,8 +242,8 @@ async def an_outage_over_http(url):
     ]
 
 
-def test_no_secret_is_in_anything_that_was_written_or_answered(story):
-    written, answers, _ = story
+def test_no_secret_is_in_any_output_or_response(day):
+    written, answers, _ = day
     for name, streams in written.items():
         for secret in SECRETS:
             assert secret not in streams[0] + streams[1], f"{name}: {secret}"
@@ -255,11 +253,11 @@ def test_no_secret_is_in_anything_that_was_written_or_answered(story):
                 f"{method} {path} as {role}: {secret}"
             )
     assert len(written) > 40
-    assert any("Traceback" in err for _, err in written.values()), "--debug did show where errors came from"
+    assert any("Traceback" in err for _, err in written.values()), "--debug prints tracebacks"
 
 
-def test_a_leases_token_is_seen_by_who_claimed_and_by_nobody_else(story):
-    written, answers, leases = story
+def test_a_lease_token_is_returned_only_by_its_claim(day):
+    written, answers, leases = day
     assert len(leases) == 4
     assert len(set(leases)) == 4
     for role, method, path, answer in answers:
@@ -272,9 +270,11 @@ def test_a_leases_token_is_seen_by_who_claimed_and_by_nobody_else(story):
         assert not [one for one in leases if one in streams[0] + streams[1]], name
 
 
-def test_what_is_in_jobs_is_in_no_log(story):
-    """…and a command prints of it what it was asked for. A worker's own events say, on stdout, by what an attempt failed."""
-    written, _, _ = story
+def test_the_data_of_jobs_is_in_no_log(day):
+    """Commands print only the requested fields. A worker's event on stdout contains the exception of a failed
+    attempt.
+    """
+    written, _, _ = day
     shows = ("get", "list", "schedules")
     for name, (out, err) in written.items():
         verb = name.split()[1] if " " in name else name
@@ -284,8 +284,8 @@ def test_what_is_in_jobs_is_in_no_log(story):
                 assert canary not in out, f"{name}: {kind}"
 
 
-def test_a_token_without_the_role_read_gets_no_jobs(story):
-    _, answers, _ = story
+def test_a_token_without_the_role_read_gets_no_jobs(day):
+    _, answers, _ = day
     assert len([1 for role, *_ in answers if role == "read"]) > 20
     for role, method, path, answer in answers:
         if role == "tick" or (role == "submit" and method == "GET" and not path.startswith("/jobs/")):
@@ -295,5 +295,5 @@ def test_a_token_without_the_role_read_gets_no_jobs(story):
         if answer.status >= 400:
             for kind, canary in DATA.items():
                 assert canary.encode() not in answer.body, (
-                    f"{method} {path} {answer.status}: {kind} in a refusal"
+                    f"{method} {path} {answer.status}: {kind} in an error"
                 )

@@ -1,4 +1,4 @@
-"""What the code may not do, read from the code itself: nothing is run, imported or unpacked because data says so."""
+"""Static checks of the source: no code is run, imported or unpickled because data names it."""
 
 import ast
 
@@ -26,7 +26,7 @@ UNPACKERS = {
     "imp",
     "telnetlib",
 }
-"""Modules that run what they read, or are for running it. (multiprocessing pickles what it sends, so it is none of ours.)"""
+"""Modules that execute the data that they load. (multiprocessing pickles its messages, so it is not used.)"""
 RUNNERS = {"eval", "exec", "compile", "__import__", "system", "popen", "literal_eval", "get_type_hints"}
 BY_NAME = {
     "sublet": ["importlib.import_module"],
@@ -35,7 +35,7 @@ BY_NAME = {
     "sublet.cli.main": ["importlib.import_module"],
     "sublet.cli.workers.event_loop": ["importlib.import_module"],
 }
-"""Who imports by a name: our own public names, the app that a person names, the modules of the commands, and uvloop."""
+"""The modules that import by name: our own public names, the user's app, the commands' modules, and uvloop."""
 REACHES = {
     "sublet": "our own public names",
     "sublet.schedules.definition": "options of our own table",
@@ -43,12 +43,12 @@ REACHES = {
     "sublet.worker.worker": "counts of our own",
     "sublet.worker.summary": "counts of our own",
     "sublet.execution.frames": "the parts of a task's own name, where its module must have that very task",
-    "sublet.execution.child_main": "likewise: the tasks that the worker has named at the start, by their numbers",
-    "sublet.execution.app_loader": "the app's name, from whoever starts the process",
+    "sublet.execution.child_main": "likewise: the tasks that the worker named at the start, by their numbers",
+    "sublet.execution.app_loader": "the app's name, from the user who starts the process",
     "sublet_functions.handlers.worker_host": "fields of our own model",
     "sublet_functions.handlers.schedules": "fields of our own model",
 }
-"""Which modules read or set an attribute by a name that is not written there, and where that name comes from."""
+"""The modules that get or set an attribute by a variable name, and the origin of that name."""
 TOOLS = (
     "sublet.cli",
     "sublet.devtools.platform",
@@ -56,7 +56,7 @@ TOOLS = (
     "sublet.devtools.conformance",
     "sublet.testing",
 )
-"""What a person runs on a machine of their own: the names come from the command line, or from a table."""
+"""Programs that a user runs on their own machine: the names come from the command line, or from a table."""
 
 
 own = module_of
@@ -83,7 +83,7 @@ def found(module, node):
     return f"{module}, line {node.lineno}: {ast.unparse(node)}"
 
 
-def test_no_module_imports_an_unpacker_that_can_run_code():
+def test_no_module_imports_a_library_that_runs_loaded_data():
     forbidden = UNPACKERS | {"multiprocessing"}
     for module, tree in TREES.items():
         for node in ast.walk(tree):
@@ -106,7 +106,7 @@ def test_only_the_apps_own_commands_run_in_a_shell():
         assert not shell or module == "sublet.app", found(module, node)
 
 
-def test_a_module_is_imported_by_name_only_where_the_name_is_known():
+def test_only_listed_modules_import_by_name():
     for module, node in CALLS:
         if called(node) == "import_module":
             assert ast.unparse(node.func) in BY_NAME.get(module, []), found(module, node)
@@ -120,12 +120,12 @@ def test_json_is_read_without_hooks():
 
 
 def by_variable(node):
-    """Whether a call reads or sets an attribute whose name is not written in the code."""
+    """Whether a call gets or sets an attribute by a variable name."""
     return called(node) in ("getattr", "setattr", "delattr") and not isinstance(node.args[1], ast.Constant)
 
 
-def test_an_attribute_is_read_by_a_name_only_where_that_is_ours():
-    """`getattr(x, name)` with a name from data is how a task's name becomes `os.system`."""
+def test_only_listed_modules_get_attributes_by_variable_names():
+    """`getattr(x, name)` with a name from data turns a task's name into `os.system`."""
     for module, node in CALLS:
         assert called(node) not in ("attrgetter", "methodcaller", "__getattribute__"), found(module, node)
         if by_variable(node):
@@ -134,7 +134,7 @@ def test_an_attribute_is_read_by_a_name_only_where_that_is_ours():
             )
 
 
-def test_each_module_listed_for_its_variable_attribute_names_still_has_one():
+def test_every_listed_module_gets_attributes_by_variable_names():
     assert set(REACHES) - {module for module, node in CALLS if by_variable(node)} == set()
 
 
@@ -151,7 +151,7 @@ ODD_NAMES = [
 
 
 @pytest.mark.parametrize("name", ODD_NAMES)
-async def test_a_task_is_found_by_its_name_in_the_apps_own_list_or_not_at_all(name, settings):
+async def test_only_registered_tasks_are_run(name, settings):
     app, ran = App(settings=settings), []
 
     @app.task
@@ -163,7 +163,7 @@ async def test_a_task_is_found_by_its_name_in_the_apps_own_list_or_not_at_all(na
             name, {"py/object": "os.system", "__reduce__": ["os.system", ["true"]]}
         )
     except Invalid:
-        handle = None  # no such name can be
+        handle = None  # the name is not valid
     if handle is not None:
         await work(app, drain=True, seconds=20)
         job = await app.client.get(handle.id)
@@ -173,8 +173,8 @@ async def test_a_task_is_found_by_its_name_in_the_apps_own_list_or_not_at_all(na
 
 
 @pytest.mark.parametrize("target", ["os:system", "tasks:app", "$(id)", "; id", "../../bin/sh"])
-def test_no_name_of_code_comes_out_of_redis(target):
-    """A pool says how many workers are wanted, never what they run."""
+def test_a_pools_target_cannot_name_code(target):
+    """A pool contains the number of workers, never the code that they run."""
     with pytest.raises(Exception, match=r"takes no target|must be"):
         check_target("process", target)
     with pytest.raises(Exception, match="must be"):

@@ -1,4 +1,4 @@
-"""Each way in needs a token away from this machine; a token is changed while others use it; a replay opens nothing."""
+"""Each entry point needs a token away from this machine; tokens are rotated without an outage; replays are harmless."""
 
 import ast
 import asyncio
@@ -29,13 +29,13 @@ pytest_plugins = ["tests.support.http_settings", "tests.support.api_fixtures"]
 
 WAYS_IN = {
     "sublet_functions.serve": "away from loopback it does not start without tokens",
-    "sublet_functions.adapters.hosted": "answers nobody without tokens, but whom the platform has let in",
+    "sublet_functions.adapters.hosted": "without tokens it answers only requests that the platform has authorized",
     "sublet_functions.asgi": "by Hosted",
     "sublet_functions.wsgi": "by Hosted",
     "sublet_functions.aws": "by Hosted; events of the platform's own need none",
     "sublet_functions.google": "by sublet_functions.wsgi; events of the platform's own need none",
 }
-"""All that brings requests to the API, and what it does without tokens."""
+"""All modules that pass requests to the API, and their behaviour without tokens."""
 ONE, TWO, THREE = "f1rst-secret-of-ours", "s2cond-secret-of-ours", "th1rd-secret-of-ours"
 
 
@@ -47,8 +47,10 @@ def imported(path):
     return found
 
 
-def test_there_is_no_other_way_in():
-    """Whatever makes an Api, or stands on what does, is listed above: a new adapter says there what it does without tokens."""
+def test_every_entry_point_of_the_api_is_listed():
+    """A module that makes an Api, or imports one that does, must be listed above: a new adapter states its
+    behaviour without tokens there.
+    """
     for path in sorted((ROOT / "functions").rglob("*.py")):
         own = module_of(path)
         if imported(path) & {
@@ -63,14 +65,16 @@ def test_there_is_no_other_way_in():
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "::ffff:192.0.2.1"])
-def test_served_away_from_this_machine_it_takes_tokens(host):
+def test_serving_on_a_public_address_needs_tokens(host):
     with pytest.raises(Invalid, match="set SUBLET_TOKENS"):
         listen(host, 0, loopback_only=not Tokens().needed)
-    assert Tokens(f"a:work:{ONE}").needed, "with tokens it is not asked"
+    assert Tokens(f"a:work:{ONE}").needed, "with tokens any address is allowed"
 
 
-def test_the_development_server_has_no_way_to_leave_this_machine():
-    """Its workers run whatever is submitted, and it has no tokens: the host is written in the code, and no flag changes it."""
+def test_the_development_server_listens_on_loopback_only():
+    """Its workers run all submitted jobs, and it runs without tokens: the host is fixed in the code, and no flag
+    changes it.
+    """
     source = (ROOT / "jobs" / "sublet" / "devtools" / "platform" / "api_service.py").read_text()
     assert re.search(r'"--host",\s+"127\.0\.0\.1"', source)
     dev = COMMANDS["dev"]
@@ -93,13 +97,13 @@ def by_asgi():
     from sublet_functions.asgi import Asgi
 
     async def asked():
-        said, app = [], Asgi()
+        sent, app = [], Asgi()
 
         async def receive():
             return {"type": "http.request", "body": b"{}", "more_body": False}
 
         async def send(message):
-            said.append(message)
+            sent.append(message)
 
         scope = {
             "type": "http",
@@ -109,7 +113,7 @@ def by_asgi():
             "root_path": "",
         }
         await app(scope, receive, send)
-        return said[0]["status"], said[1]["body"]
+        return sent[0]["status"], sent[1]["body"]
 
     return asyncio.run(asked())
 
@@ -155,8 +159,8 @@ def by_aws():
 
 
 @pytest.mark.parametrize("way", [by_asgi, by_wsgi, by_google, by_aws], ids=lambda way: way.__name__)
-def test_behind_a_platform_nobody_is_let_in_without_tokens_however_near(way, without_tokens):
-    """Not even as `localhost`: who is behind a platform's address cannot be known."""
+def test_on_a_platform_requests_without_tokens_are_refused_even_from_localhost(way, without_tokens):
+    """Not even `localhost` is accepted: the client behind a platform's address is unknown."""
     status, body = way()
     assert status == 503
     assert b"not-set-up" in body
@@ -167,8 +171,8 @@ async def test_a_hosted_api_does_not_start_without_tokens(without_tokens):
         await Hosted().start()
 
 
-def test_a_token_is_changed_while_a_server_runs_and_no_caller_is_ever_out(settings, tmp_path):
-    """Two lines for a while, then one: as the page says, on a real process."""
+def test_a_token_is_rotated_without_refusing_any_caller(settings, tmp_path):
+    """A real process with two lines for a while, then one, as documented."""
     file = tmp_path / "tokens"
 
     def write(*secrets):
@@ -190,19 +194,19 @@ def test_a_token_is_changed_while_a_server_runs_and_no_caller_is_ever_out(settin
         file.unlink()
         until(lambda: "stay valid" in server.said() or status(THREE) != 401)
         assert (status(ONE), status(TWO), status(THREE)) == (401, 200, 401), (
-            "a file that is gone opens nothing, and revokes nothing"
+            "a missing file neither accepts nor revokes tokens"
         )
 
 
-# signed requests, on a server
+# signed requests to a server
 
 
 @pytest.fixture
-async def shop(settings):
+async def host(settings):
     app = App(settings=settings)
-    shop = WorkerHost(app)
-    yield shop
-    await shop.aclose()
+    host = WorkerHost(app)
+    yield host
+    await host.aclose()
     await app.client.aclose()
 
 
@@ -216,15 +220,15 @@ async def sent(url, body, signed):
 
 
 @pytest.mark.parametrize("apart", [-301, 301, -100_000])
-async def test_a_signature_of_another_time_opens_nothing(settings, shop, apart):
+async def test_a_signature_of_another_time_is_refused(settings, host, apart):
     import time
 
-    async with serving(settings, tokens=f"a:read:{ONE}", worker_host=shop, secrets=Secrets(OLD)) as url:
+    async with serving(settings, tokens=f"a:read:{ONE}", worker_host=host, secrets=Secrets(OLD)) as url:
         answer = await sent(
             url, BODY, Secrets(OLD).sign("s.1", BODY, at=time.time() + apart + (5 if apart > 0 else -5))
         )
         assert (answer.status, answer.problem) == (401, "unauthorized")
-        assert not shop.busy
+        assert not host.busy
 
 
 @pytest.mark.parametrize(
@@ -239,35 +243,35 @@ async def test_a_signature_of_another_time_opens_nothing(settings, shop, apart):
         (BODY, {"webhook-timestamp": "0"}),
     ],
 )
-async def test_what_was_changed_on_its_way_opens_nothing(settings, shop, body, change):
-    async with serving(settings, tokens=f"a:read:{ONE}", worker_host=shop, secrets=Secrets(OLD)) as url:
+async def test_a_changed_signed_request_is_refused_by_a_server(settings, host, body, change):
+    async with serving(settings, tokens=f"a:read:{ONE}", worker_host=host, secrets=Secrets(OLD)) as url:
         answer = await sent(url, body, Secrets(OLD).sign("s.1", BODY) | change)
         assert (answer.status, answer.problem) == (401, "unauthorized")
 
 
-async def test_two_secrets_are_good_while_one_is_changed_and_an_empty_one_never_is(settings, shop):
+async def test_two_secrets_are_valid_during_a_rotation_and_an_empty_one_never(settings, host):
     async with serving(
-        settings, tokens=f"a:read:{ONE}", worker_host=shop, secrets=Secrets(f"{OLD} {NEW}")
+        settings, tokens=f"a:read:{ONE}", worker_host=host, secrets=Secrets(f"{OLD} {NEW}")
     ) as url:
         for secret in (OLD, NEW):
             assert (await sent(url, BODY, Secrets(secret).sign("s.1", BODY))).status == 200
-        stranger = Secrets("another-secret-of-nobody").sign("s.1", BODY)
-        assert (await sent(url, BODY, stranger)).status == 401
+        foreign = Secrets("another-secret-unknown").sign("s.1", BODY)
+        assert (await sent(url, BODY, foreign)).status == 401
     for empty in ("", " ", "\n"):
         assert not Secrets(empty)
-        async with serving(settings, tokens=f"a:read:{ONE}", worker_host=shop, secrets=Secrets(empty)) as url:
-            assert (await sent(url, BODY, stranger)).status == 401
+        async with serving(settings, tokens=f"a:read:{ONE}", worker_host=host, secrets=Secrets(empty)) as url:
+            assert (await sent(url, BODY, foreign)).status == 401
     for weak in ("whsec_", "whsec_====", "x" * 15):
         with pytest.raises(Invalid, match=r"a secret must have 16|must be base64"):
             Secrets(weak)
 
 
-async def test_a_request_that_was_overheard_and_is_sent_again_brings_one_worker_at_a_time_and_no_job_twice(
-    settings, shop
-):
-    """Within its five minutes a replay is as good as the first: it can summon who would be summoned, and nothing else."""
+async def test_a_replayed_request_starts_one_worker_at_a_time_and_runs_no_job_twice(settings, host):
+    """Within its five minutes a replay has the effect of the first request: it summons the workers that are
+    wanted, and nothing else.
+    """
     signed = Secrets(OLD).sign("s.1", BODY)
-    async with serving(settings, tokens=f"a:read:{ONE}", worker_host=shop, secrets=Secrets(OLD)) as url:
+    async with serving(settings, tokens=f"a:read:{ONE}", worker_host=host, secrets=Secrets(OLD)) as url:
         answers = await asyncio.gather(*(sent(url, BODY, signed) for _ in range(20)))
         assert {answer.status for answer in answers} <= {200, 429}
         assert all(answer.json()["completed"] == 0 for answer in answers if answer.status == 200)
@@ -278,15 +282,15 @@ async def test_a_request_that_was_overheard_and_is_sent_again_brings_one_worker_
             ("GET", "/jobs", None),
         ):
             assert (await ask(url, method, path, body, **headers)).status == 401, (
-                "a signature is for POST /work alone"
+                "a signature is valid for POST /work only"
             )
 
 
-def test_secrets_files_are_looked_at_each_second():
+def test_secrets_files_are_checked_each_second():
     assert secrets_file.CHECK_EVERY <= 1.0
 
 
-async def test_a_leases_token_holds_128_bits_of_chance_and_all_of_it_counts(asked, monkeypatch):
+async def test_a_lease_token_has_128_random_bits_and_all_are_compared(asked, monkeypatch):
     drawn = []
 
     def draw(n):
@@ -299,7 +303,7 @@ async def test_a_leases_token_holds_128_bits_of_chance_and_all_of_it_counts(aske
     token = job["token"]
     claim_id = token.partition(".")[2]
     assert len(base64.urlsafe_b64decode(claim_id + "==")) == 16
-    assert base64.urlsafe_b64decode(claim_id + "==") in drawn, "the system's own chance, and all of it"
+    assert base64.urlsafe_b64decode(claim_id + "==") in drawn, "all bits come from the system's random source"
     others = [token[:n] + ("a" if token[n] != "a" else "b") + token[n + 1 :] for n in range(len(token))]
     for other in [*others, token[:-1], token + "a", claim_id]:
         assert (

@@ -1,4 +1,4 @@
-"""Floods and bombs against a real server: whoever sends them is refused or late, and nobody else is."""
+"""Floods and bombs against a real server: their sender is refused or delayed, and other clients are served."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ CHUNKED = b"POST /jobs HTTP/1.1\r\n" + HOST + JSON + b"Transfer-Encoding: chunke
 HEALTH = b"GET /healthz HTTP/1.1\r\n" + HOST + b"\r\n"
 FLOODER, OTHER = "f" * 32, "o" * 32
 MEMORY = 200
-"""Megabytes that a flood may add."""
+"""The megabytes of memory that a flood may add."""
 
 
 @pytest.fixture(scope="module")
@@ -33,12 +33,14 @@ def server(server_url):
 
 
 def megabytes(pid):
-    with open(f"/proc/{pid}/status") as said:
-        return next(int(line.split()[1]) for line in said if line.startswith("VmRSS")) // 1024
+    with open(f"/proc/{pid}/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) // 1024
 
 
-async def others_during(server, flood, answered):
-    """Somebody else asks while a flood goes on. The most answers that the flood had during one of its requests."""
+async def requests_during(server, flood, answered):
+    """Another client sends requests during a flood. Returns the highest number of the flood's responses during
+    one request.
+    """
     flooding, worst, asked = asyncio.ensure_future(flood), 0, 0
     while not flooding.done() or not asked:
         before = len(answered)
@@ -58,7 +60,7 @@ BOMBS = {
     "100,000 deep": ("/jobs", b'{"task":"t","payload":' + b"[" * 100_000),
     "a million deep": ("/jobs/batch", b'{"jobs":[{"task":"t","payload":' + b'{"a":' * 1_000_000),
     "a million digits": ("/jobs", b'{"task":"t","payload":{"n":' + b"9" * 1_000_000 + b"}}"),
-    "as many digits as may be": (
+    "the most digits allowed": (
         "/jobs/batch",
         b'{"jobs":[{"payload":{"n":[' + b",".join([b"9" * 4_300] * 1_900) + b"]}}]}",
     ),
@@ -70,7 +72,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("name", BOMBS)
-async def test_a_bomb_of_json_is_refused_and_others_are_answered_meanwhile(server, name):
+async def test_a_json_bomb_is_refused_and_other_clients_are_served(server, name):
     path, body = BOMBS[name]
     before, answered = megabytes(server.pid), []
 
@@ -80,15 +82,15 @@ async def test_a_bomb_of_json_is_refused_and_others_are_answered_meanwhile(serve
             one.write(head.encode() + JSON + b"\r\n" + body)
             answered.append(await one.answer())
 
-    await others_during(server, bomb(), answered)
+    await requests_during(server, bomb(), answered)
     (answer,) = answered
     assert answer.status in (400, 413, 422)
     assert answer.problem in ("not-json", "invalid", "too-large")
     assert megabytes(server.pid) - before < MEMORY
 
 
-async def test_a_key_that_comes_twice_means_the_last_one_everywhere(server):
-    """What was checked is what is kept: no two readers of one body may see two things."""
+async def test_of_a_repeated_key_the_last_value_is_used_everywhere(server):
+    """Validation and storage use the same value: two parsers must not read one body differently."""
     body = b'{"task":"first","task":"last","payload":{"a":1,"a":2}}'
     made = await ask(server.url, "POST", "/jobs", body, token=OTHER)
     kept = (await ask(server.url, "GET", made.headers["location"], token=OTHER)).json()
@@ -102,10 +104,12 @@ async def test_a_key_that_comes_twice_means_the_last_one_everywhere(server):
         ("/jobs/batch", json.dumps({"jobs": [{"task": "t", "queue": "flood"}] * 1_000}).encode(), 48, 24),
         ("/jobs", b'{"task":"t","queue":"flood"}', 200, 1_600),
     ],
-    ids=["large bodies", "full batches", "small ones"],
+    ids=["large bodies", "full batches", "small bodies"],
 )
-async def test_a_flood_in_one_name_leaves_the_others_their_turn(server, path, body, crowd, most):
-    """While one waits, a few of the large bodies are understood and not all, or each of the small ones a few times."""
+async def test_a_flood_of_one_token_delays_others_by_a_few_bodies_only(server, path, body, crowd, most):
+    """During one request of another client, only a few of the large bodies are parsed, or each of the small
+    ones a few times.
+    """
     head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {FLOODER}\r\nContent-Length: {len(body)}\r\n"
     request, over, answered = head.encode() + JSON + b"\r\n" + body, asyncio.Event(), []
 
@@ -127,12 +131,12 @@ async def test_a_flood_in_one_name_leaves_the_others_their_turn(server, path, bo
             task.cancel()
         await asyncio.wait(all_of_them, timeout=20)
 
-    worst = await others_during(server, flood(), answered)
-    assert answered, "there was a flood"
+    worst = await requests_during(server, flood(), answered)
+    assert answered, "the flood got no response"
     assert worst < most
 
 
-# floods of what is hardly HTTP
+# floods of barely valid HTTP
 
 PATIENT = Limits(body_seconds=1.0, head_seconds=1.0, linger_seconds=0.1, idle_seconds=1.0)
 
@@ -144,8 +148,8 @@ async def patient():
         yield front, url, core
 
 
-async def test_a_body_that_drips_is_given_up_however_long_it_would_go_on(patient):
-    """Byte by byte: each one comes in time, and all of them together do not."""
+async def test_a_body_sent_byte_by_byte_times_out(patient):
+    """Each byte arrives in time, and the whole body does not."""
     _, url, core = patient
     async with wire(url) as one:
         one.write(b"POST /a HTTP/1.1\r\n" + HOST + b"Content-Length: 1000\r\n\r\n")
@@ -163,9 +167,9 @@ async def test_a_body_that_drips_is_given_up_however_long_it_would_go_on(patient
 @pytest.mark.parametrize(
     "piece",
     [b"a" * 65_536, b"1;" + b"a" * 7_000 + b"\r\nx\r\n", b"1;a=b;c=d\r\nx\r\n" * 100],
-    ids=["one without end", "long ones", "many"],
+    ids=["one endless extension", "long extensions", "many extensions"],
 )
-async def test_extensions_of_chunks_are_no_way_around_the_time_and_the_size(patient, piece):
+async def test_chunk_extensions_count_against_the_time_and_the_size(patient, piece):
     _, url, core = patient
     async with wire(url) as one:
         one.write(CHUNKED.replace(b"/jobs", b"/a") + (b"1;" if piece[:1] == b"a" else b""))
@@ -186,7 +190,7 @@ async def test_extensions_of_chunks_are_no_way_around_the_time_and_the_size(pati
     assert await is_healthy(url)
 
 
-async def test_trailers_without_end_are_given_up(patient):
+async def test_endless_trailers_are_refused(patient):
     _, url, _ = patient
     async with wire(url) as one:
         one.write(CHUNKED + b"2\r\n{}\r\n0\r\n")
@@ -199,8 +203,10 @@ async def test_trailers_without_end_are_given_up(patient):
         assert (await answer).problem in ("timeout", "bad-request", "too-many-headers")
 
 
-async def test_requests_that_are_sent_ahead_wait_on_the_wire_and_not_in_memory(server):
-    """Who asks on and on, and reads nothing, is heard no more; others are answered."""
+async def test_the_server_stops_reading_pipelined_requests_instead_of_buffering_them(server):
+    """The server stops reading from a client that sends many requests and reads no responses; others are
+    answered.
+    """
     before, pieces = megabytes(server.pid), 0
     async with wire(server.url) as one:
         one.writer.transport.pause_reading()
@@ -211,5 +217,5 @@ async def test_requests_that_are_sent_ahead_wait_on_the_wire_and_not_in_memory(s
                 async with asyncio.timeout(1):
                     await one.writer.drain()
         assert 0 < pieces < 5_000, "the server stopped reading"
-        await others_during(server, asyncio.sleep(0.1), [])
+        await requests_during(server, asyncio.sleep(0.1), [])
         assert megabytes(server.pid) - before < MEMORY

@@ -1,4 +1,5 @@
-"""The oldest releases that we take of what we depend on: none with a known hole that matters here. No network is asked."""
+"""The oldest accepted release of each dependency is free of known vulnerabilities that matter here. The test uses
+no network."""
 
 import importlib.metadata
 import re
@@ -12,16 +13,16 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 FLOORS = {
     "aiohttp": ("3.14.1", "CVE-2026-50269, header injection (3.14.0); PYSEC-2026-2110, line sizes, pipelining and unpacking; a "
                 "second Host; before 3.13.3, zip bombs"),
-    "redis": ("4.5.5", "CVE-2023-28858 and CVE-2023-28859: after a cancellation, an answer went to another who asked"),
-    "pydantic": ("2.4.0", "CVE-2024-3772: an address that takes minutes to look at"),
+    "redis": ("4.5.5", "CVE-2023-28858 and CVE-2023-28859: after a cancellation, another caller got the reply"),
+    "pydantic": ("2.4.0", "CVE-2024-3772: an e-mail address that takes minutes to validate"),
     "starlette": ("0.49.1", "CVE-2025-62727, ranges, and CVE-2025-54121, large files, which keep a loop busy (tests only)"),
-    "uvicorn": ("0.11.7", "CVE-2020-7694 and CVE-2020-7695: words of a caller's in the log, and in headers (tests only)"),
-    "gunicorn": ("22.0.0", "CVE-2024-1135 and CVE-2024-6827: one request that was two (tests only)"),
-    "pyyaml": ("5.4", "CVE-2020-14343: running what is read (tests only)"),
+    "uvicorn": ("0.11.7", "CVE-2020-7694 and CVE-2020-7695: text of a caller in the log and in headers (tests only)"),
+    "gunicorn": ("22.0.0", "CVE-2024-1135 and CVE-2024-6827: request smuggling (tests only)"),
+    "pyyaml": ("5.4", "CVE-2020-14343: execution of loaded data (tests only)"),
 }  # fmt: skip
-"""The first release without the holes that are named."""
-OPEN = {"tzdata": "it has no code: any of its releases does"}
-"""What may be of any age."""
+"""The first release without the named vulnerabilities."""
+OPEN = {"tzdata": "it contains no code: any release will do"}
+"""Dependencies of any age."""
 
 
 def numbers(release):
@@ -29,7 +30,7 @@ def numbers(release):
 
 
 def requirements():
-    """Each requirement of ours as (name, oldest release, "" for none)."""
+    """Each requirement as (name, oldest release, or "" without a floor)."""
     groups = [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
     for word in (word for group in groups for word in group):
         name, _, rest = re.fullmatch(r"([A-Za-z0-9_.-]+)(\[[\w,]+\])?(.*)", word).groups()
@@ -39,20 +40,20 @@ def requirements():
 
 
 @pytest.mark.parametrize("name", FLOORS)
-def test_no_release_with_a_known_hole_may_be_installed(name):
+def test_no_release_with_a_known_vulnerability_is_accepted(name):
     wanted, why = FLOORS[name]
     floors = [floor for own, floor in requirements() if own == name]
-    assert floors, f"{name} is none of our dependencies any more: take it out here"
+    assert floors, f"{name} is not a dependency any more: remove it here"
     assert min(map(numbers, floors)) >= numbers(wanted), why
 
 
 def test_every_dependency_has_a_floor():
-    """Without one, an old lock file or a small index brings whatever it has."""
+    """Without a floor, an old lock file or a small index may install any release."""
     assert {name for name, floor in requirements() if not floor} == set(OPEN)
 
 
 @pytest.mark.parametrize(("name", "floor"), sorted(set(requirements())))
-def test_what_is_installed_here_is_what_we_ask_for(name, floor):
+def test_the_installed_releases_satisfy_the_floors(name, floor):
     try:
         installed = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""What stands in addresses and headers: every parameter with values that cannot be, and nothing becomes a header."""
+"""URLs and headers: every parameter with invalid values, and no value becomes a response header."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ PARAMETERS = [
     (route, field.alias or name) for route in ROUTES for name, field in route.query.model_fields.items()
 ]
 NUMBERS = {"limit", "wait", "for", "every", "lease"}
-NO_NUMBERS = [
+INVALID_NUMBERS = [
     "1000000000",
     "-1",
     "nan",
@@ -32,7 +32,7 @@ NO_NUMBERS = [
     "null",
     "[1]",
 ]
-NO_WORDS = [
+INVALID_WORDS = [
     "a\r\nb",
     "\0",
     "a b",
@@ -49,12 +49,12 @@ NO_WORDS = [
 
 def address(route, more):
     path, _, query = filled(sample(route).path, NOWHERE).partition("?")
-    said = {**dict(urllib.parse.parse_qsl(query)), **more}
-    return f"{path}?{urllib.parse.urlencode(said)}"
+    query_fields = {**dict(urllib.parse.parse_qsl(query)), **more}
+    return f"{path}?{urllib.parse.urlencode(query_fields)}"
 
 
-def test_each_parameter_is_a_number_or_a_word_here():
-    """A new one is told apart here first, so that it is tried with what cannot be."""
+def test_each_parameter_is_classified_as_a_number_or_a_word():
+    """A new parameter must be classified here first, so that it is tested with invalid values."""
     words = {name for _, name in PARAMETERS} - NUMBERS
     assert words == {"task", "queue", "claim_id", "worker", "life", "jobs", "state", "cursor", "after", "job"}
     assert {name for _, name in PARAMETERS} >= NUMBERS
@@ -63,14 +63,14 @@ def test_each_parameter_is_a_number_or_a_word_here():
 @pytest.mark.parametrize(
     ("route", "name"), PARAMETERS, ids=lambda value: value if isinstance(value, str) else named(value)
 )
-async def test_a_parameter_that_cannot_be_is_refused_wherever_it_stands(core, route, name):
-    """…before anything is done for it: no page of a thousand million, no wait without end."""
+async def test_an_invalid_parameter_is_refused_on_every_route(core, route, name):
+    """…before any work is done: neither a page of a thousand million items nor an endless wait."""
     body = filled(sample(route).body, NOWHERE) if sample(route).body else None
-    for value in NO_NUMBERS if name in NUMBERS else NO_WORDS:
+    for value in INVALID_NUMBERS if name in NUMBERS else INVALID_WORDS:
         async with asyncio.timeout(20):
             answer = await core(route.method, address(route, {name: value}), body)
         assert (answer.status, answer.problem) == (422, "invalid"), (name, value)
-        assert len(answer.body) < 2_000, "and megabytes are not said again"
+        assert len(answer.body) < 2_000, "the error does not repeat megabytes"
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=named)
@@ -82,7 +82,7 @@ async def test_an_unknown_or_repeated_parameter_is_refused(core, route):
         assert (answer.status, answer.problem) == (422, "invalid"), more
 
 
-# over the wire, for only there a header could become two
+# on a socket, because only there one header could become two
 
 EVIL = "%0d%0aX-Evil:%20yes%0d%0a%0d%0a<html>"
 
@@ -94,7 +94,7 @@ async def url(settings):
 
 
 async def raw_answer(url, first, *headers, body=b""):
-    """All the bytes that come back."""
+    """All bytes of the response."""
     async with wire(url) as one:
         lines = [first, "Host: localhost", f"Authorization: Bearer {SECRET}", "Connection: close", *headers]
         lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"] if body else []
@@ -103,16 +103,16 @@ async def raw_answer(url, first, *headers, body=b""):
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=named)
-async def test_no_line_break_in_an_address_becomes_a_header(url, route):
+async def test_a_line_break_in_a_url_does_not_become_a_header(url, route):
     parts = route.path.split("/")
     paths = ["/".join(EVIL if part.startswith("{") else part for part in parts), f"{route.path}{EVIL}"]
     paths += [f"{route.path}?{name}={EVIL}" for name in (*route.query.model_fields, EVIL)]
     for path in paths:
-        said = await raw_answer(url, f"{route.method} {path.replace('{', '').replace('}', '')} HTTP/1.1")
-        head, _, body = said.partition(b"\r\n\r\n")
+        response = await raw_answer(url, f"{route.method} {path.replace('{', '').replace('}', '')} HTTP/1.1")
+        head, _, body = response.partition(b"\r\n\r\n")
         assert head.startswith((b"HTTP/1.1 4", b"HTTP/1.1 2")), (path, head)
         assert b"evil" not in head.lower()
-        assert b"text/html" not in head, "the body may name a field that nobody knows"
+        assert b"text/html" not in head, "only the body may name the unknown field"
         assert b"\nX-Evil" not in body
 
 
@@ -123,50 +123,54 @@ async def test_no_line_break_in_an_address_becomes_a_header(url, route):
     "value",
     ["a%0d%0aX-Evil: yes", "a\u0085X-Evil: yes", "a\x0bX-Evil: yes", "<script>evil</script>", "\udcff evil"],
 )
-async def test_no_header_of_a_request_comes_back_as_one_of_the_answer(url, name, value):
+async def test_a_request_header_is_not_reflected_in_a_response_header(url, name, value):
     for first, body in (
         ("POST /jobs HTTP/1.1", b'{"task": "t"}'),
         ("GET /events?after=0 HTTP/1.1", b""),
         ("GET / HTTP/1.1", b""),
     ):
-        said = await raw_answer(url, first, f"{name}: {value}", body=body)
-        head = said.partition(b"\r\n\r\n")[0]
+        response = await raw_answer(url, first, f"{name}: {value}", body=body)
+        head = response.partition(b"\r\n\r\n")[0]
         assert head.startswith((b"HTTP/1.1 2", b"HTTP/1.1 4"))
         assert b"evil" not in head.lower(), first
 
 
 @pytest.mark.parametrize("value", ["a\r\nX-Evil: yes", "a\nX-Evil: yes", "a\rX-Evil: yes", "a\0b"])
-async def test_an_idempotency_key_with_a_real_line_break_is_only_what_it_is(url, value):
-    """What a proxy of another opinion might let through: another header at most, which nobody here knows."""
-    said = await raw_answer(url, "POST /jobs HTTP/1.1", f"Idempotency-Key: {value}", body=b'{"task": "t"}')
-    assert said.startswith((b"HTTP/1.1 400", b"HTTP/1.1 201"))
-    assert b"evil" not in said.lower()
+async def test_a_line_break_in_an_idempotency_key_adds_no_response_header(url, value):
+    """A proxy with another parser might pass it on: at most it becomes another, unknown header."""
+    response = await raw_answer(
+        url, "POST /jobs HTTP/1.1", f"Idempotency-Key: {value}", body=b'{"task": "t"}'
+    )
+    assert response.startswith((b"HTTP/1.1 400", b"HTTP/1.1 201"))
+    assert b"evil" not in response.lower()
 
 
-async def test_the_page_for_people_shows_nothing_that_somebody_sent(url):
-    """The only HTML there is: no name, no host, no address of the caller's stands in it."""
+async def test_the_html_page_contains_no_data_of_the_request(url):
+    """The only HTML page contains no name, host or address from the request."""
     headers = [
         "Accept: text/html",
         "X-Forwarded-Host: evil.example",
         "X-Forwarded-Prefix: /evil",
         "Referer: http://evil.example",
     ]
-    said = await raw_answer(url, "GET http://evil.example/?# HTTP/1.1", *headers)
-    assert b"Content-Type: text/html" in said
-    assert b"evil" not in said
-    assert b"default-src 'none'" in said
-    assert b"<script" not in said
+    response = await raw_answer(url, "GET http://evil.example/?# HTTP/1.1", *headers)
+    assert b"Content-Type: text/html" in response
+    assert b"evil" not in response
+    assert b"default-src 'none'" in response
+    assert b"<script" not in response
 
 
 MARKUP = "<img src=x onerror=alert(1)>'\"&"
 
 
-async def test_markup_that_somebody_stores_is_never_told_as_html(url, settings):
-    """In a payload, an error, a log, a result, a worker's own words: it comes back as JSON, which no browser takes for a page."""
+async def test_stored_markup_is_never_returned_as_html(url, settings):
+    """A payload, error, log, result or worker description is returned as JSON, which no browser renders as a
+    page.
+    """
     body = json.dumps({"task": "t", "payload": {"x": MARKUP}}).encode()
     await raw_answer(url, "POST /jobs HTTP/1.1", body=body)
     claimed = await raw_answer(url, "GET /jobs/next HTTP/1.1")
-    assert json.dumps(MARKUP).encode() in claimed, "it is kept as it is"
+    assert json.dumps(MARKUP).encode() in claimed, "it is stored unchanged"
     for path in ("/jobs", "/events?after=0", "/queues", "/workers", "/stats", "/metrics"):
         head = (await raw_answer(url, f"GET {path} HTTP/1.1", "Accept: text/html")).partition(b"\r\n\r\n")[0]
         assert b"text/html" not in head

@@ -1,4 +1,4 @@
-"""Answers go to who asked: while others are cancelled at random, nobody gets what belongs to somebody else."""
+"""Replies reach their callers: while other calls are cancelled at random, no call gets the reply of another."""
 
 import asyncio
 import json
@@ -12,18 +12,20 @@ from tests.support.http_server import SECRET, ask, serving, wire
 pytest_plugins = ["tests.support.job_sources"]
 MANY = 1_000
 SEED = 20_230_324
-"""The day on which redis-py's own mix-up (CVE-2023-28858) was told."""
+"""The date on which redis-py's own mix-up (CVE-2023-28858) was published."""
 
 
 @pytest.mark.real_server
-async def test_a_thousand_cancelled_questions_leave_every_other_answer_its_own(store, source):
-    """Each job's payload is its own name; each question is about one of them, and half of them are called off midway."""
+async def test_after_a_thousand_cancelled_calls_every_other_call_gets_its_own_reply(store, source):
+    """Each payload contains the name of its job; each call is about one job, and half of the calls are
+    cancelled midway.
+    """
     jobs = [store.operations.submission(f"t.{n}", b'{"n": %d}' % n, "q", "") for n in range(200)]
     for start in range(0, len(jobs), 100):
         await store.submit(jobs[start : start + 100])
     dice, cancelled, answered = random.Random(SEED), 0, 0
 
-    async def question():
+    async def call():
         job = dice.choice(jobs)
         if dice.random() < 0.5:
             standing = await source.watch(job.id, 0)
@@ -32,7 +34,7 @@ async def test_a_thousand_cancelled_questions_leave_every_other_answer_its_own(s
         return job.task, made.id, job.id
 
     for _ in range(MANY // 50):
-        asking = [asyncio.create_task(question()) for _ in range(100)]
+        asking = [asyncio.create_task(call()) for _ in range(100)]
         victims = dice.sample(asking, 50)
         for victim in victims:
             for _ in range(dice.randrange(4)):
@@ -45,16 +47,16 @@ async def test_a_thousand_cancelled_questions_leave_every_other_answer_its_own(s
                 cancelled += 1
                 continue
             assert not isinstance(end, BaseException), end
-            task, said, wanted = end
-            assert said == wanted, task
+            task, found, wanted = end
+            assert found == wanted, task
             answered += 1
-    assert cancelled > MANY // 10, "they were called off while they waited"
+    assert cancelled > MANY // 10, "too few calls were cancelled while they waited"
     assert answered >= MANY
 
 
 @pytest.mark.real_server
-async def test_after_claims_that_were_called_off_each_lease_has_its_own_payload(store, source):
-    """The job that a claim gives is the one whose task and payload it says, whichever claims were called off before."""
+async def test_after_cancelled_claims_each_lease_has_its_own_payload(store, source):
+    """A lease contains the task and payload of its own job, whichever claims were cancelled before."""
     dice = random.Random(SEED)
     await store.submit([store.operations.submission(f"t.{n}", b'{"n":%d}' % n, "q", "") for n in range(100)])
     seen = set()
@@ -76,8 +78,10 @@ async def test_after_claims_that_were_called_off_each_lease_has_its_own_payload(
 
 
 @pytest.mark.real_server
-async def test_callers_who_hang_up_at_random_leave_others_their_own_answers(store, place):
-    """Over one server and its shared connections to Redis: every job's answer has that job's id in it."""
+async def test_clients_that_disconnect_at_random_do_not_mix_up_responses(store, place):
+    """With one server and its shared connections to Redis: every response contains the id of the requested
+    job.
+    """
     dice = random.Random(SEED)
     ids = [
         made.id
@@ -85,11 +89,11 @@ async def test_callers_who_hang_up_at_random_leave_others_their_own_answers(stor
     ]
     async with serving(place.settings, tokens=f"boss:admin:{SECRET}") as url:
 
-        async def one(job_id, hangs_up):
+        async def one(job_id, disconnects):
             async with wire(url) as connection:
                 head = f"GET /jobs/{job_id} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {SECRET}\r\n\r\n"
                 connection.write(head.encode() * 2)
-                if hangs_up:
+                if disconnects:
                     await asyncio.sleep(dice.random() / 100)
                     connection.close(rudely=True)
                     return

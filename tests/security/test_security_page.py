@@ -1,4 +1,4 @@
-"""SECURITY.md names tests that are there, one at least for each threat, and leads where it says."""
+"""SECURITY.md names existing tests, at least one for each threat, and its links work."""
 
 import ast
 import re
@@ -18,13 +18,13 @@ def threats():
 
 
 @pytest.mark.parametrize("row", threats(), ids=lambda row: row[0][:60])
-def test_each_threat_has_its_defence_and_a_test_that_is_there(row):
+def test_each_threat_has_a_defence_and_an_existing_test(row):
     threat, defence, shown = row
     assert threat
     assert len(defence) > 20
     named = NAMED.findall(shown)
-    assert named, "no test shows it"
-    assert NAMED.sub("", shown).strip() == "", "nothing stands there but tests"
+    assert named, "the row names no test"
+    assert NAMED.sub("", shown).strip() == "", "the cell contains only tests"
     for file, test in named:
         tree = ast.parse((ROOT / file).read_text())
         functions = {
@@ -33,18 +33,18 @@ def test_each_threat_has_its_defence_and_a_test_that_is_there(row):
         assert test in functions, f"{file} has no {test}"
 
 
-def test_the_table_has_all_that_there_is_to_fear():
+def test_the_table_has_at_least_twenty_distinct_threats():
     assert len(threats()) >= 20
     assert len({row[0] for row in threats()}) == len(threats())
 
 
-def test_no_security_test_is_left_out_of_the_page():
-    """Each of these files shows something that the page says."""
+def test_the_page_names_every_security_test_file():
+    """Each of these files tests a statement of the page."""
     files = {path.name for path in (ROOT / "tests").rglob("test_security_*.py")} - {"test_security_page.py"}
     assert {file.rpartition("/")[2] for file, _ in NAMED.findall(PAGE)} >= files
 
 
-def test_its_links_lead_somewhere():
+def test_the_links_of_the_page_work():
     for link in re.findall(r"\]\(([^)]+)\)", PAGE):
         path, _, anchor = link.partition("#")
         text = (ROOT / path).read_text()
@@ -56,13 +56,15 @@ def test_its_links_lead_somewhere():
         assert not anchor or anchor in headings, link
 
 
-def test_it_names_nobody():
-    """Reports go by the repository's own private way: no address to be flooded, no person to be found."""
+def test_the_page_contains_no_address():
+    """Reports use the repository's private reporting: the page contains no e-mail address and no name of a
+    person.
+    """
     assert not re.search(r"[\w.]+@[\w.]+", PAGE)
     assert "Report a vulnerability" in PAGE
 
 
-def test_the_variables_that_it_names_are_ours():
+def test_the_variables_on_the_page_exist():
     sources = "".join(
         path.read_text() for path in [*(ROOT / "jobs").rglob("*.py"), *(ROOT / "functions").rglob("*.py")]
     )

@@ -1,4 +1,5 @@
-"""Large bodies come in turns: one line for each name, others between two bodies, and no line that a caller can leave blocked."""
+"""Large bodies are parsed in sequence: one queue per token name, other work between two bodies, and no queue that a
+client can block."""
 
 import asyncio
 import json
@@ -22,36 +23,36 @@ TOKEN = "o" * 32
 
 
 def busy(seconds):
-    """Keep the loop, and the processor, at work."""
+    """Keep the event loop and the processor busy."""
     until = time.thread_time() + seconds
     while time.thread_time() < until:
         pass
 
 
-async def read(turns, name, body, work=0.0):
-    """Read a body, and understand it for so many seconds."""
+async def read(bodies, name, body, work=0.0):
+    """Read a body and parse it for some seconds of processor time."""
 
     async def from_the_wire(most):
         return body
 
-    with turns.enter(name, from_the_wire) as reader:
+    with bodies.enter(name, from_the_wire) as reader:
         raw = await reader(2 * len(body))
         busy(work)
         return raw
 
 
 async def rounds(n):
-    """Let the loop go round."""
+    """Run the event loop for n iterations."""
     for _ in range(n):
         await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("work", [3 * SHORT, 5 * LONG], ids=["cheap", "dear"])
-async def test_large_bodies_of_one_name_come_one_after_the_other_and_others_between_them(work):
-    turns, seen = BodyQueues(), []
+@pytest.mark.parametrize("work", [3 * SHORT, 5 * LONG], ids=["cheap", "expensive"])
+async def test_large_bodies_of_one_token_are_parsed_in_sequence_with_others_in_between(work):
+    bodies, seen = BodyQueues(), []
 
     async def one(name, body, seconds):
-        await read(turns, name, body, seconds)
+        await read(bodies, name, body, seconds)
         seen.append((name, len(body)))
 
     large, small = b"x" * LARGE, b"x" * (LARGE - 1)
@@ -60,104 +61,106 @@ async def test_large_bodies_of_one_name_come_one_after_the_other_and_others_betw
     rest = [asyncio.create_task(one("a", small, 0)), asyncio.create_task(one("b", large, 0))]
     await asyncio.wait([*first, *rest], timeout=20)
     assert seen == [("a", LARGE), ("a", LARGE - 1), ("b", LARGE), ("a", LARGE), ("a", LARGE)]
-    await soon(lambda: not turns._queues, "nothing is kept of names")
+    await soon(lambda: not bodies._queues, "empty queues are removed")
 
 
-async def test_what_is_understood_in_no_time_keeps_nobody_waiting():
-    """Of a fleet's bodies, large and plain, many are understood in one round."""
-    turns, body = BodyQueues(), b"x" * LARGE
-    many = [asyncio.create_task(read(turns, "a", body)) for _ in range(20)]
+async def test_cheap_bodies_cause_no_delay():
+    """Many large but cheap bodies are parsed in one iteration."""
+    bodies, body = BodyQueues(), b"x" * LARGE
+    many = [asyncio.create_task(read(bodies, "a", body)) for _ in range(20)]
     await rounds(1)
-    assert sum(task.done() for task in many) >= 10, "but for one that the machine kept from its processor"
+    assert sum(task.done() for task in many) >= 10, "except for one that was scheduled late"
     await asyncio.wait(many, timeout=20)
 
 
-async def test_a_token_alone_on_the_server_does_not_wait():
-    """After an hour's work, one need not wait for an hour, if nobody uses the processor."""
-    line = BodyQueues()._queues.setdefault("a", queues._Queue())
+async def test_the_only_active_token_does_not_wait():
+    """After an hour of work the next body does not wait for an hour if the processor is otherwise idle."""
+    queue = BodyQueues()._queues.setdefault("a", queues._Queue())
     for took in (0.0, LONG / 2, 3600.0):
-        await line.turn.acquire()
-        line.leave(took)
-        await soon(lambda: not line.turn.locked(), "the next one may go on")
-    await line.turn.acquire()
-    line.leave(LONG / 2)
+        await queue.turn.acquire()
+        queue.leave(took)
+        await soon(lambda: not queue.turn.locked(), "the next body may be parsed")
+    await queue.turn.acquire()
+    queue.leave(LONG / 2)
     await rounds(2)
-    assert not line.turn.locked(), "after a cheap body no timer stands in the way"
+    assert not queue.turn.locked(), "after a cheap body there is no delay"
 
 
-async def test_others_have_the_processor_while_they_use_it_and_no_longer_than_the_body_did(monkeypatch):
-    looks, line = [], queues._Queue()
+async def test_other_tasks_get_the_processor_for_at_most_the_time_of_the_body(monkeypatch):
+    looks, queue = [], queues._Queue()
 
     def thread_time():
         looks.append(None)
-        return len(looks) * queues.CHECK_SECONDS  # others are at work all the time
+        return len(looks) * queues.CHECK_SECONDS  # other tasks use the processor all the time
 
     monkeypatch.setattr(queues, "time", SimpleNamespace(thread_time=thread_time))
-    await line.turn.acquire()
-    line.leave(10.5 * queues.CHECK_SECONDS)
-    await soon(lambda: not line.turn.locked(), "the next one may go on")
+    await queue.turn.acquire()
+    queue.leave(10.5 * queues.CHECK_SECONDS)
+    await soon(lambda: not queue.turn.locked(), "the next body may be parsed")
     assert len(looks) == 1 + 11
 
 
-async def test_nobody_rests_for_what_another_name_took():
-    turns, body = BodyQueues(), b"x" * LARGE
-    light = asyncio.create_task(read(turns, "light", body, 3 * SHORT))
-    heavy = asyncio.create_task(read(turns, "heavy", body, 5 * LONG))
+async def test_a_token_does_not_wait_for_the_bodies_of_another():
+    bodies, body = BodyQueues(), b"x" * LARGE
+    light = asyncio.create_task(read(bodies, "light", body, 3 * SHORT))
+    heavy = asyncio.create_task(read(bodies, "heavy", body, 5 * LONG))
     await rounds(1)
-    assert (light.done(), heavy.done()) == (True, True), "side by side, in one round"
-    lines = dict(turns._queues)
+    assert (light.done(), heavy.done()) == (True, True), "both in one iteration"
+    all_queues = dict(bodies._queues)
     await rounds(2)
-    assert (lines["light"].turn.locked(), lines["heavy"].turn.locked()) == (False, True)
+    assert (all_queues["light"].turn.locked(), all_queues["heavy"].turn.locked()) == (False, True)
 
 
 @pytest.mark.parametrize("limit", ["QUEUE_BYTES", "ALL_QUEUES_BYTES"])
-async def test_no_more_waits_for_its_turn_than_may_and_nobody_for_ever(limit, monkeypatch):
+async def test_waiting_bodies_have_a_limit_and_a_timeout(limit, monkeypatch):
     monkeypatch.setattr(queues, limit, 2 * LARGE)
     monkeypatch.setattr(queues, "QUEUE_SECONDS", 0.05)
-    turns, body = BodyQueues(), b"x" * LARGE
-    lines = [turns._queues.setdefault(name, queues._Queue()) for name in "abc"]
-    for line in lines:
-        await line.turn.acquire()  # somebody is at it, and stays
+    bodies, body = BodyQueues(), b"x" * LARGE
+    all_queues = [bodies._queues.setdefault(name, queues._Queue()) for name in "abc"]
+    for queue in all_queues:
+        await queue.turn.acquire()  # a body is being parsed and does not finish
     names = "aaa" if limit == "QUEUE_BYTES" else "abc"
-    ends = await asyncio.gather(*(read(turns, name, body) for name in names), return_exceptions=True)
+    ends = await asyncio.gather(*(read(bodies, name, body) for name in names), return_exceptions=True)
     assert [type(end) for end in ends] == [Problem] * 3
     assert {end.slug for end in ends} == {"busy"}
     refusal = "of this token are waiting" if limit == "QUEUE_BYTES" else "bodies are waiting"
     assert [refusal in end.detail for end in ends] == [False, False, True]
-    lines[0].turn.release()
-    assert await read(turns, "a", body) == body
-    assert (turns._waiting, [line.waiting for line in lines]) == (0, [0, 0, 0])
+    all_queues[0].turn.release()
+    assert await read(bodies, "a", body) == body
+    assert (bodies._waiting, [queue.waiting for queue in all_queues]) == (0, [0, 0, 0])
 
 
 @pytest.mark.parametrize("left", [0, 1, 3])
 async def test_cancelled_bodies_do_not_block_the_queue(left):
-    """Whenever they are called off: the line is free, nothing counts as waiting, and who stays is read."""
-    turns, body = BodyQueues(), b"x" * LARGE
+    """At whatever moment they are cancelled: the queue is free, no bytes count as waiting, and the remaining
+    bodies are read.
+    """
+    bodies, body = BodyQueues(), b"x" * LARGE
     for when in range(12):
-        crowd = [asyncio.create_task(read(turns, "a", body, LONG * (n == 0))) for n in range(50)]
+        reads = [asyncio.create_task(read(bodies, "a", body, LONG * (n == 0))) for n in range(50)]
         await rounds(when)
-        for task in crowd[left:]:
+        for task in reads[left:]:
             task.cancel()
-        done, _ = await asyncio.wait(crowd, timeout=20)
+        done, _ = await asyncio.wait(reads, timeout=20)
         assert len(done) == 50
-        assert [task.result() for task in crowd[:left]] == [body] * left
-        assert turns._waiting == 0
-        assert await asyncio.wait_for(read(turns, "a", body), 20) == body
+        assert [task.result() for task in reads[:left]] == [body] * left
+        assert bodies._waiting == 0
+        assert await asyncio.wait_for(read(bodies, "a", body), 20) == body
 
 
-async def test_what_fails_while_it_is_understood_leaves_its_turn():
-    turns, body = BodyQueues(), b"x" * LARGE
+async def test_a_body_that_fails_to_parse_frees_the_queue():
+    bodies, body = BodyQueues(), b"x" * LARGE
 
     async def from_the_wire(most):
         return body
 
-    async def misunderstood():
-        with turns.enter("a", from_the_wire) as reader:
+    async def fail_to_parse():
+        with bodies.enter("a", from_the_wire) as reader:
             await reader(LARGE)
             busy(3 * SHORT)
-            raise Problem("not-json", "it is none")
+            raise Problem("not-json", "invalid")
 
-    first, second = asyncio.create_task(misunderstood()), asyncio.create_task(read(turns, "a", body))
+    first, second = asyncio.create_task(fail_to_parse()), asyncio.create_task(read(bodies, "a", body))
     await rounds(1)
     assert (isinstance(first.exception(), Problem), second.done()) == (True, False)
     assert await asyncio.wait_for(second, 20) == body
@@ -166,8 +169,8 @@ async def test_what_fails_while_it_is_understood_leaves_its_turn():
 async def test_heartbeats_do_not_wait_behind_the_other_bodies_of_their_token(settings):
     store = Store(settings)
     api = Api(store, Tokens(f"fleet:work,submit:{TOKEN}"))
-    line = api._queues._queues.setdefault("fleet", queues._Queue())
-    await line.turn.acquire()  # a body of the same token is at it, and stays
+    queue = api._queues._queues.setdefault("fleet", queues._Queue())
+    await queue.turn.acquire()  # a body of the same token is being parsed and does not finish
     beats = {"lease": 30, "jobs": [{"id": f"0-{n:026d}", "token": "1." + "t" * 80} for n in range(100)]}
     raw = {
         "/jobs/heartbeat": beats,
@@ -183,7 +186,7 @@ async def test_heartbeats_do_not_wait_behind_the_other_bodies_of_their_token(set
         "/jobs/0-a/heartbeat": 422,
     }
     assert not late.done()
-    line.turn.release()
+    queue.turn.release()
     assert (await late).status == 200
     await store.aclose()
 

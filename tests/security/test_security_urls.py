@@ -1,4 +1,5 @@
-"""Every URL that somebody may give: what is called is what was checked, and nothing inside, however a name or an answer tries."""
+"""Server-side request forgery: the address that was checked is the one that is called, and no internal one,
+whatever DNS or a response contains."""
 
 import ast
 import asyncio
@@ -26,22 +27,22 @@ from tests.support.processes import until
 pytest_plugins = ["tests.support.http_settings", "tests.support.api_fixtures", "tests.support.command_line"]
 
 CALLERS = {
-    "sublet.connection.pipeline": "Redis, which the environment names",
-    "sublet.store.http": "the API, which whoever starts a worker names",
+    "sublet.connection.pipeline": "Redis, from the environment",
+    "sublet.store.http": "the API, from the user who starts a worker",
     "sublet.devtools.platform.api_service": "its own server, on loopback",
     "sublet.devtools.platform.redis_service": "its own server, on a unix socket",
-    "sublet.devtools.conformance.proxy": "Redis, which whoever runs the suite names",
+    "sublet.devtools.conformance.proxy": "Redis, from the user who runs the suite",
     "sublet.devtools.embedded_server": "its own server, on a unix socket",
-    "sublet.scaling.invokers.addresses": "what a pool's target names: the one URL that comes out of Redis",
+    "sublet.scaling.invokers.addresses": "a pool's target: the only URL that is read from Redis",
     "sublet.scaling.invokers.http": "likewise",
-    "sublet_functions.adapters.wsgi_environ": "nobody: it looks at the connection of a caller",
+    "sublet_functions.adapters.wsgi_environ": "no connection: it checks the socket of a caller",
 }
-"""Which modules make connections, and who chooses to whom."""
+"""The modules that open connections, and the origin of the address."""
 CONNECTS = r"open_connection|create_connection|ClientSession\(|socket\.socket\(|urlopen|\.sock_connect|HTTPConnection"
 
 
-def test_no_other_module_calls_anybody():
-    """A callback, a webhook or a download that somebody adds must stand here, and be checked as a pool's target is."""
+def test_only_listed_modules_open_connections():
+    """A new callback, webhook or download must be listed here, and be checked like a pool's target."""
     found = set()
     for path in [*(ROOT / "jobs").rglob("*.py"), *(ROOT / "functions").rglob("*.py")]:
         if any(
@@ -50,11 +51,11 @@ def test_no_other_module_calls_anybody():
             if isinstance(node, ast.Call)
         ):
             found.add(".".join(path.relative_to(ROOT).with_suffix("").parts[1:]))
-    assert found <= set(CALLERS), "who may choose what this calls?"
+    assert found <= set(CALLERS), "list the new module with the origin of its address"
 
 
-def test_no_field_of_a_body_is_an_address_but_a_pools_target():
-    """By the API's own description: no other field names where to call."""
+def test_a_pools_target_is_the_only_address_in_a_body():
+    """According to the OpenAPI document, no other field contains an address to call."""
     named = {
         name
         for route in ROUTES
@@ -102,21 +103,21 @@ BAD = [
 
 
 @pytest.mark.parametrize("url", BAD)
-async def test_a_pools_target_that_must_not_be_called_is_refused_over_http(core, url):
+async def test_a_forbidden_target_is_refused_over_http(core, url):
     answer = await core("PUT", "/pools/p", {"queues": ["q"], "invoker": "http", "target": url})
     assert (answer.status, answer.problem) == (422, "invalid")
     assert (await core("GET", "/pools/p")).status == 404
 
 
 @pytest.mark.parametrize("url", BAD[:3] + BAD[7:9])
-def test_and_by_the_command(shell, url):
+def test_a_forbidden_target_is_refused_by_the_command(shell, url):
     assert "target" in shell.no(2, "pools", "set", "p", "--queues", "q", "--invoker", "http", "--target", url)
 
 
 @pytest.mark.parametrize("url", BAD[:6])
-async def test_and_where_somebody_has_written_it_to_redis_before_any_connection(url):
+async def test_a_forbidden_target_stored_in_redis_is_refused_before_any_connection(url):
     def never(*words):
-        raise AssertionError("a name was looked up, or a connection made")
+        raise AssertionError("a name was resolved, or a connection opened")
 
     invoker = HttpInvoker(SECRETS, resolve=never)
     with pytest.raises(InvocationFailed, match=r"^the target"):
@@ -128,22 +129,22 @@ async def test_and_where_somebody_has_written_it_to_redis_before_any_connection(
 async def test_no_redirect_of_any_kind_is_followed(status):
     invoker = HttpInvoker(SECRETS, private=True)
     async with playing(OK) as inside:
-        said = b"HTTP/1.1 %d There\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n" % (
+        redirect = b"HTTP/1.1 %d There\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n" % (
             status,
             inside.url.encode(),
         )
-        async with playing(said) as outside:
+        async with playing(redirect) as outside:
             assert (await why(invoker, outside.url)).startswith(f"the target answered {status}")
             assert len(outside.requests) == 1
-        assert not inside.requests, "nobody there was called"
+        assert not inside.requests, "the redirect was followed"
     await invoker.aclose()
 
 
-# names that mean one thing and then another
+# DNS rebinding
 
 
 class Names(asyncio.DatagramProtocol):
-    """A name server on UDP that answers each question of a name (A) with the next of its lists of addresses, without a TTL."""
+    """A DNS server on UDP that answers each A query with its next list of addresses, with TTL 0."""
 
     def __init__(self, *answers):
         self.answers, self.asked = list(answers), 0
@@ -161,7 +162,7 @@ class Names(asyncio.DatagramProtocol):
 
 @contextlib.asynccontextmanager
 async def names(*answers):
-    """Such a server, and what asks it: real questions, real answers, and no cache between."""
+    """Such a server and a resolver for it: real queries, real answers, and no cache."""
     loop = asyncio.get_running_loop()
     transport, server = await loop.create_datagram_endpoint(
         lambda: Names(*answers), local_addr=("127.0.0.1", 0)
@@ -175,8 +176,8 @@ async def names(*answers):
             question = words + b"\0" + struct.pack(">HH", 1, 1)
             await loop.sock_sendall(one, struct.pack(">HHHHHH", 7, 0x0100, 1, 0, 0, 0) + question)
             async with asyncio.timeout(20):
-                said = (await loop.sock_recv(one, 4096))[12 + len(question) :]
-        records = [socket.inet_ntoa(said[at + 12 : at + 16]) for at in range(0, len(said), 16)]
+                reply = (await loop.sock_recv(one, 4096))[12 + len(question) :]
+        records = [socket.inet_ntoa(reply[at + 12 : at + 16]) for at in range(0, len(reply), 16)]
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in records]
 
     try:
@@ -185,37 +186,39 @@ async def names(*answers):
         transport.close()
 
 
-async def test_a_name_whose_meaning_changes_between_the_look_and_the_call_leads_nowhere_inside():
-    """Public when it is looked at, and this machine whenever it is asked for again: the call goes to what was looked at."""
+async def test_dns_rebinding_reaches_no_internal_address():
+    """The first lookup returns a public address, every later one this machine: the call uses the checked
+    address.
+    """
     async with playing(OK) as inside, names(["192.0.2.1"], ["127.0.0.1"]) as (server, resolve):
         made, tried = [], []
 
-        def open_and_tell(info):
+        def record_and_fail(info):
             tried.append(info[4][0])
             raise OSError("no call leaves this machine in a test")
 
         invoker = HttpInvoker(SECRETS, private=False, resolve=resolve)
         invoker._guard.check = lambda address, host="": made.append(
             address[0]
-        )  # as if that address were public
-        invoker._guard.open = open_and_tell
+        )  # treats that address as public
+        invoker._guard.open = record_and_fail
         await why(invoker, f"https://changes.example:{inside.port}/")
         assert made == tried == ["192.0.2.1"], (
-            "looked at once, and that very address is what would be connected to"
+            "the name is resolved once, and the connection goes to the checked address"
         )
-        assert server.asked == 1, "nobody asks for the name a second time"
+        assert server.asked == 1, "the name is not resolved a second time"
         assert not inside.requests
         await invoker.aclose()
 
 
-async def test_a_connection_goes_to_the_address_that_was_checked_and_to_no_other():
-    """With real connections: each name server's answer is another machine (of loopback's many), and the first one is called."""
+async def test_a_connection_goes_to_the_checked_address_only():
+    """With real connections: each DNS answer is another loopback address, and the first one is called."""
     async with playing(OK) as played, names(["127.0.0.1"], ["127.0.0.2"]) as (server, resolve):
         invoker = HttpInvoker(SECRETS, private=True, resolve=resolve)
         await invoker.invoke(request_of(f"http://changes.example:{played.port}/"))
         assert (server.asked, len(played.requests)) == (1, 1)
         assert "cannot be reached" in await why(invoker, f"http://changes.example:{played.port}/"), (
-            "asked anew for each call"
+            "the name is resolved for each call"
         )
         assert (server.asked, len(played.requests)) == (2, 1)
         await invoker.aclose()
@@ -225,7 +228,7 @@ async def test_a_connection_goes_to_the_address_that_was_checked_and_to_no_other
     "answer",
     [["8.8.8.8", "127.0.0.1"], ["127.0.0.1", "8.8.8.8"], ["169.254.169.254"], ["0.0.0.0"], ["10.0.0.1"]],
 )
-async def test_one_address_inside_among_several_is_enough_to_refuse_a_name(answer):
+async def test_a_name_with_one_internal_address_among_several_is_refused(answer):
     async with playing(OK) as inside, names(answer) as (_, resolve):
         invoker = HttpInvoker(SECRETS, resolve=resolve)
         assert "which is not a public address" in await why(invoker, f"https://mixed.example:{inside.port}/")
@@ -233,8 +236,8 @@ async def test_one_address_inside_among_several_is_enough_to_refuse_a_name(answe
         await invoker.aclose()
 
 
-async def test_without_tls_of_its_own_name_nothing_is_sent_wherever_a_name_leads(monkeypatch):
-    """Who answers there has no certificate for it: the request, and its signature, never leave."""
+async def test_without_a_certificate_for_the_name_no_request_is_sent(monkeypatch):
+    """The server there lacks a certificate for the name: neither the request nor its signature is sent."""
     monkeypatch.setattr(module, "SECONDS", 0.5)
     async with playing(OK) as played:
         invoker = HttpInvoker(SECRETS, private=True, resolve=naming("127.0.0.1"))
@@ -246,9 +249,13 @@ async def test_without_tls_of_its_own_name_nothing_is_sent_wherever_a_name_leads
 # a whole server
 
 
-def test_a_server_calls_no_pools_target_inside_of_its_network(settings, monkeypatch):
-    """A pool that was written to Redis by somebody else: the server says what is wrong, and nobody inside hears of it."""
-    monkeypatch.setenv("SUBLET_INVOKE_PRIVATE", "1")  # for whoever writes it; not for the server
+def test_a_server_does_not_call_an_internal_target(settings, monkeypatch):
+    """An attacker has written a pool to Redis: the server logs the error and opens no connection to the
+    internal address.
+    """
+    monkeypatch.setenv(
+        "SUBLET_INVOKE_PRIVATE", "1"
+    )  # for the client that writes the pool, not for the server
     with socket.create_server(("127.0.0.1", 0)) as inside:
         inside.settimeout(0)
         port = inside.getsockname()[1]

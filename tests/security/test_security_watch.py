@@ -1,4 +1,4 @@
-"""Who says nothing, or only half of it, is let go in its time; and nothing that anybody says ends the watch over the others."""
+"""Idle and incomplete connections time out, and no malformed input stops the timeouts of other connections."""
 
 import asyncio
 import contextlib
@@ -18,14 +18,14 @@ from tests.support.http_server import ask, fronting, wire
         (b"", Limits(100, head_seconds=60, idle_seconds=0.5, linger_seconds=0.05)),
         (b"GET / HTTP/1.1\r\nX-A: ", Limits(100, head_seconds=0.3, idle_seconds=60, linger_seconds=0.05)),
     ],
-    ids=["silent", "begun"],
+    ids=["idle", "incomplete"],
 )
 async def test_idle_connections_are_closed_so_that_new_ones_are_accepted(begun, limits):
     async with fronting(Mirror(), limits) as (front, url), contextlib.AsyncExitStack() as crowd:
         for _ in range(120):
             one = await crowd.enter_async_context(wire(url))
             one.write(begun)
-        assert len(front.state.open) <= 100, "no more than may be"
+        assert len(front.state.open) <= 100, "at most the limit"
         async with asyncio.timeout(20):
             while front.state.open:
                 await asyncio.sleep(0.01)
@@ -41,16 +41,18 @@ NONSENSE = [
 ]
 
 
-@pytest.mark.parametrize("said", NONSENSE, ids=lambda said: repr(said[:12]))
-async def test_malformed_input_after_a_long_pause_does_not_end_the_timeouts_of_others(said):
-    """Its last word was once said twice, and that error ended the watch: nobody slow was let go again."""
+@pytest.mark.parametrize("data", NONSENSE, ids=lambda data: repr(data[:12]))
+async def test_malformed_input_after_a_long_pause_does_not_end_the_timeouts_of_others(data):
+    """A regression test: the final response was once sent twice, and that error ended the timeouts of all
+    connections.
+    """
     limits = Limits(head_seconds=0.2, idle_seconds=60, linger_seconds=0.5)
     async with fronting(Mirror(), limits) as (front, url), wire(url) as one, wire(url) as slow:
-        await asyncio.sleep(0.3)  # as long as a head may take: the silence is the trouble
-        one.write(said)
+        await asyncio.sleep(0.3)  # as long as the headers may take: the bug needed this pause
+        one.write(data)
         answer = await one.answer()
         assert answer.status in (400, 408, 414, 431)
-        assert await one.is_closed(), "the last word is one"
+        assert await one.is_closed(), "there is only one final response"
         slow.write(b"GET / HTTP/1.1\r\nX-A: ")
         assert (await slow.answer()).status == 408
         assert await slow.is_closed()
