@@ -395,7 +395,7 @@ class Desk:
         assert self.places(job_id) == ([shelf] if state else [])
         return state
 
-    def markers(self, queue: str = "q") -> int:
+    def wake_ups(self, queue: str = "q") -> int:
         return self.raw.llen(keys.wake(self.base, queue))
 
     def events(self) -> list[tuple[str, str, str]]:

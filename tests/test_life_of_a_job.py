@@ -1,4 +1,4 @@
-"""The life of a job, told in order. Read this first: each test is one path through the states."""
+"""The life of a job, in order. Read this first: each test is one path through the states."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def claim(store):
 
 
 async def states(client, job_id):
-    """Where the job is, and how its attempts so far have ended."""
+    """The job's state, and the codes of its attempts so far."""
     job = await client.get(job_id)
     return job.state, [attempt.code for attempt in job.attempts]
 
@@ -47,7 +47,7 @@ async def test_a_job_is_submitted_claimed_and_completed(client, store, claim):
 
 
 async def test_the_job_of_a_dead_worker_is_claimed_again(client, store, claim, elapse):
-    """Its lease ends; whoever claims next takes the job over; the ghost is refused."""
+    """Its lease expires; the next claim takes the job over; the first worker's outcome is refused."""
     handle = await client.submit("greet")
     ghost = await claim("ada")
     elapse(31)
@@ -64,7 +64,7 @@ async def test_the_job_of_a_dead_worker_is_claimed_again(client, store, claim, e
 
 
 async def test_a_late_result_of_a_lease_that_was_not_taken_back_is_accepted(client, store, claim, elapse):
-    """A lease that is over, and was given to nobody, is still good: the token is the proof."""
+    """An expired lease is valid until another worker gets the job: the token is the proof."""
     handle = await client.submit("greet")
     lease = await claim()
     elapse(3600)
@@ -86,7 +86,7 @@ async def test_a_failed_job_is_completed_at_the_second_try(client, store, claim,
 
 
 async def test_a_job_that_always_fails_is_dead_and_can_be_retried(client, store, claim, elapse):
-    """Three tries by default, then dead: kept, listed, and revived by an operator's retry."""
+    """Three tries by default, then dead: stored, listed, and queued again by an operator's retry."""
     handle = await client.submit("greet")
     for _ in range(3):
         await store.settle([Failure(await claim(), "ValueError", "no")])
@@ -100,7 +100,7 @@ async def test_a_job_that_always_fails_is_dead_and_can_be_retried(client, store,
 
 
 async def test_a_job_that_kills_every_worker_is_dead(client, claim, elapse):
-    """A try is counted when it begins, so a job that kills its workers ends too."""
+    """A try is counted at the claim, so a job that kills its workers ends, too."""
     handle = await client.submit("greet")
     for _ in range(3):
         await claim()
@@ -112,7 +112,7 @@ async def test_a_job_that_kills_every_worker_is_dead(client, claim, elapse):
 
 
 async def test_a_stopping_worker_releases_its_job(client, store, claim):
-    """release → queued, in its old place, and the try is given back."""
+    """release → queued, at its old position, and the try is returned."""
     first, second = await client.submit("greet"), await client.submit("greet")
     lease = await claim()
     assert await store.settle([Release(lease, 0, "the worker stopped")]) == ["queued"]
@@ -135,7 +135,7 @@ async def test_a_delayed_job_is_queued_when_it_is_due_or_promoted(client, store,
 
 
 async def test_a_waiting_or_running_job_is_cancelled(client, store, claim):
-    """cancel → cancelled at once while it waits; asked for while it runs, and the worker agrees."""
+    """cancel → a waiting job is cancelled at once; a running job gets a request, which its worker carries out."""
     waiting, running = await client.submit("greet"), None
     assert await client.cancel(waiting.id) == "cancelled"
     running = await client.submit("greet")
@@ -147,7 +147,7 @@ async def test_a_waiting_or_running_job_is_cancelled(client, store, claim):
 
 
 async def test_a_completed_job_is_deleted_after_a_day(client, store, claim, elapse):
-    """A day after it was completed, whoever passes by forgets it."""
+    """A day after its completion, maintenance deletes it."""
     handle = await client.submit("greet")
     await store.settle([Completion(await claim(), b"1")])
     elapse(86_400)

@@ -1,4 +1,5 @@
-"""The promises of the README, in its words, each shown by a test of its name. Harder attacks on them are in other files."""
+"""The promises of the README, each demonstrated by a test of its name. Harder attacks on them are in other
+files."""
 
 import os
 import signal
@@ -19,7 +20,9 @@ from tests.support.tasks import eventually
 
 
 async def test_at_least_once_execution_at_most_one_accepted_outcome(desk):
-    """A job is run until one outcome is accepted; the outcome of a lease that was given to another changes nothing."""
+    """A job is run until one outcome is accepted. An outcome of a lease that another worker has got changes
+    nothing.
+    """
     ghost = await desk.running("a")
     desk.elapse(31)
     lease = await desk.take("a")
@@ -35,7 +38,7 @@ async def test_at_least_once_execution_at_most_one_accepted_outcome(desk):
 
 @pytest.mark.real_server
 def test_no_acknowledged_job_is_lost(tmp_path, backend):
-    """…while Redis keeps its data: the server is SIGKILLed in the middle, and all that it acknowledged is there again."""
+    """While Redis keeps its data: after a SIGKILL in the middle, all acknowledged jobs exist."""
     if backend != "valkey":
         pytest.skip("one server with an append-only file is enough; the wheel's is always here")
     folder = tmp_path / "data"
@@ -52,7 +55,9 @@ def test_no_acknowledged_job_is_lost(tmp_path, backend):
 
 @pytest.mark.real_server
 def test_a_durable_submit_is_acknowledged_only_after_enough_copies(tmp_path, backend):
-    """Part of promise 2. Of what was counted nothing is lost with the primary; otherwise it is: unknown, send it again."""
+    """Part of promise 2. Counted copies survive the loss of the primary; otherwise the result is unknown, and
+    the caller repeats the submit.
+    """
     with pair(tmp_path, backend) as both:
         with SyncClient(replace(both.settings, durability="replicated")) as client:
             first = client.submit("t", job_id="first")
@@ -64,7 +69,7 @@ def test_a_durable_submit_is_acknowledged_only_after_enough_copies(tmp_path, bac
                 client.submit("t", job_id="late")
             with pytest.raises(
                 NotDurable, match="durability fsync needs "
-            ):  # no file is written here: no job, and no yes
+            ):  # no append-only file here: the job is not stored, and not acknowledged
                 client.submit_all([Submission("0-disk", "q", "t", "", b"{}", "fsync")])
             both.heal()
             again = client.submit("t", job_id="late")
@@ -75,7 +80,9 @@ def test_a_durable_submit_is_acknowledged_only_after_enough_copies(tmp_path, bac
 
 
 async def test_a_repeated_request_never_has_a_second_effect(desk, each_verb):
-    """Each verb is sent twice, the very same bytes: the second answer is the first, and nothing more has changed."""
+    """Each verb is sent twice, with the same bytes: the replies are equal, and the second call changes
+    nothing.
+    """
     ids = ("done", "broken", "gone", "alive", "off", "dead", "late")
     await desk.submit(*ids[:6])
     await desk.submit("late", rules="delay=1000000")
@@ -112,7 +119,7 @@ async def test_a_repeated_request_never_has_a_second_effect(desk, each_verb):
 
 
 async def test_a_queue_can_be_capped(desk):
-    """Part of promise 6: submit is refused in words at the limit, and what is there is still worked off."""
+    """Part of promise 6: at its limit a queue refuses a submit, and its jobs are still run."""
     await desk.arrange("configure", "q", None, "jobs=3")
     await desk.submit("a", "b", "c")
     assert await desk.submit("d") == ["QUEUE_FULL queue q may hold 3 jobs and has 3"]
@@ -130,7 +137,7 @@ async def test_an_operators_verb_carries_the_revision_that_its_caller_read(desk)
 
 
 async def test_one_clock(desk):
-    """Redis's TIME decides every deadline: a client whose clock is a day off makes no difference."""
+    """Redis's TIME decides every deadline: a client's clock that is wrong by a day has no effect."""
     before = desk.now()
     await desk.submit("a", rules="delay=1000")
     lease = None
@@ -141,7 +148,7 @@ async def test_one_clock(desk):
 
 
 async def test_no_process_must_stay_alive(desk):
-    """Nobody ticks: two claims by passers-by see to a lease that ended and to a job that fell due."""
+    """Without a tick, two claims take back an expired lease and queue a due job."""
     await desk.running("lost", worker="dead")
     await desk.submit("late", rules="delay=60000")
     desk.elapse(61)
@@ -150,7 +157,7 @@ async def test_no_process_must_stay_alive(desk):
 
 @pytest.mark.real_server
 async def test_memory_is_bounded(desk, backend):
-    """Submit is refused in words when Redis is full; what is there is still worked off, and that makes room."""
+    """A full Redis refuses a submit; the stored jobs are still run, which frees memory."""
     if os.environ.get("SUBLET_TEST_REDIS_URL") and backend == "redis":
         pytest.skip("the server at SUBLET_TEST_REDIS_URL is not ours to fill")
     await desk.submit(*(f"j{i}" for i in range(100)), payload=b'"' + b"x" * 1000 + b'"')
@@ -176,14 +183,14 @@ async def test_memory_is_bounded(desk, backend):
 
 @pytest.mark.real_server
 async def test_jobs_are_refused_before_redis_is_full_and_all_other_calls_work(desk, place, backend):
-    """Part of promise 6, on a server that is nearly full, and has room for none of this to be refused by itself."""
+    """Part of promise 6, on a server that is nearly full, and would itself refuse none of these calls."""
     if os.environ.get("SUBLET_TEST_REDIS_URL") and backend == "redis":
         pytest.skip("the server at SUBLET_TEST_REDIS_URL is not ours to fill")
     await desk.submit(*"abcdef")
     lost = await desk.take("a")
     desk.raw.set(
         f"{desk.base}:ballast", b"x" * (20 << 20)
-    )  # so that a client more or less makes no difference
+    )  # so that the memory of one more client makes no difference
     limit = desk.raw.config_get("maxmemory")["maxmemory"]
     desk.raw.config_set("maxmemory", round(desk.raw.info("memory")["used_memory"] / 0.95))
     try:
@@ -208,7 +215,7 @@ async def test_jobs_are_refused_before_redis_is_full_and_all_other_calls_work(de
 
 @pytest.mark.real_server
 def test_a_killed_worker_loses_nothing(place, raw):
-    """A real process, SIGKILLed while it holds jobs: all of them are run again by another."""
+    """A real process is SIGKILLed while it holds jobs: another one runs all of them again."""
     env = {
         **os.environ,
         "SUBLET_REDIS_URL": place.settings.redis_url,
@@ -245,7 +252,9 @@ def test_a_killed_worker_loses_nothing(place, raw):
 
 
 async def test_a_token_is_compared_whole(desk):
-    """After a failover that lost writes, two claims may bear one fence: their callers' own words tell them apart."""
+    """After a failover that lost writes, two claims may have the same fence; the claim ids in their tokens
+    differ.
+    """
     zombie = await desk.running("a", claim_id="z" * 22)
     token = f"{zombie.fence}.{'o' * 22}"
     desk.raw.hset(f"{desk.base}:job:a", "token", token)

@@ -121,7 +121,7 @@ def granted(settings, *roles):
     return {word[1:].replace("info|memory", "info") for word in words}
 
 
-# # the work of each role, besides the scenes of its verbs
+# the work of each role, besides the scenes of its verbs
 
 
 async def leave_in_a_hurry(settings):
@@ -282,7 +282,7 @@ async def new(desk):
     await desk.run(verbs.init(desk.base))
 
 
-# # denied to every role
+# denied to every role
 
 
 def dumps(settings):
@@ -398,7 +398,7 @@ async def test_a_worker_that_loses_its_rights_for_a_while_waits_for_them(
     await store.aclose()
 
 
-# # denied to all roles
+# denied to all roles
 
 
 FORBIDDEN = (
@@ -530,7 +530,7 @@ async def test_a_submitter_may_wait_for_replicas_if_the_file_was_written_for_it(
     assert desk.raw.zscore(keys.queue(desk.base, "q"), "0-none") is not None
 
 
-# # the file
+# the file
 
 
 def client(settings):
@@ -592,9 +592,9 @@ def test_a_deployment_runs_with_the_written_file(guarded):
     """
     shell, path, passwords = guarded
     namespace = shell.env["SUBLET_NAMESPACE"]
-    for nobody in (f"unix://{path}", url_of(path, f"{namespace}-admin", "wrong")):
-        with redis.Redis.from_url(nobody) as anyone, pytest.raises(redis.AuthenticationError):
-            anyone.ping()
+    for refused in (f"unix://{path}", url_of(path, f"{namespace}-admin", "wrong")):
+        with redis.Redis.from_url(refused) as client, pytest.raises(redis.AuthenticationError):
+            client.ping()
     as_role = {role: url_of(path, f"{namespace}-{role}", passwords[role]) for role in VERBS}
     job_id = shell.ok("submit", "add", '{"a": 1}', SUBLET_REDIS_URL=as_role["submit"])
     shell.ok("submit", "add", '{"a": 5}', "--delay", "1ms", SUBLET_REDIS_URL=as_role["submit"])
@@ -612,7 +612,7 @@ def test_a_deployment_runs_with_the_written_file(guarded):
     line = shell.no(3, "submit", "add", '{"a": 1}', SUBLET_REDIS_URL=as_role["read"])
     assert line.endswith(
         "(`sublet acl` writes them for each role), or use another user in SUBLET_REDIS_URL"
-    ), "and nobody is in doubt"
+    ), "and the outcome is certain"
     assert "secret" not in line
     api = Settings(redis_url=as_role["admin"], namespace=namespace)
     with serve_process(api) as server:

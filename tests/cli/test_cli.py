@@ -87,7 +87,7 @@ def test_an_app_gives_its_options_and_checks_arguments(shell):
     assert (job["queue"], job["max_attempts"]) == ("other", 1)
 
 
-# # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_get_shows_the_attempts_of_a_job(shell):
@@ -190,7 +190,7 @@ def test_reading_creates_no_namespace(shell):
     assert "does not exist yet" in shell.run("doctor").stdout
 
 
-# # ── actions of an operator ───────────────────────────────────────────────────────────────────────────────────────────
+# ── actions of an operator ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_an_operator_cancels_revives_and_promotes_jobs(shell):

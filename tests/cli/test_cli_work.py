@@ -149,7 +149,7 @@ def test_a_flag_wins_over_the_programs_settings(shell, flag):
         assert shell.json("get", job_id)["state"] == "completed"
 
 
-# # ── limits ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── limits ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 STUBBORN = """
@@ -286,7 +286,7 @@ def test_a_full_disk_stops_the_lines_and_not_the_jobs(shell):
     assert shell.json("get", job_id)["state"] == "completed"
 
 
-# # ── a task's log and progress ────────────────────────────────────────────────────────────────────────────────────────
+# ── a task's log and progress ────────────────────────────────────────────────────────────────────────────────────────
 
 
 TELLING = """
@@ -362,7 +362,7 @@ def submit_with_trace(shell, job_id, trace):
     subprocess.run([shell.command[0], "-c", program], cwd=shell.folder, env=shell.env, check=True, timeout=60)
 
 
-# # ── the lines of a terminal ──────────────────────────────────────────────────────────────────────────────────────────
+# ── the lines of a terminal ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def lines_of(*events):
@@ -451,7 +451,7 @@ def test_the_printer_forgets_finished_jobs():
     assert printer._started == {}
 
 
-# # ── a server that has lost all data ──────────────────────────────────────────────────────────────────────────────────
+# ── a server that has lost all data ──────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_worker_continues_after_flushall(shell):
@@ -468,7 +468,7 @@ def test_a_worker_continues_after_flushall(shell):
         assert worker.wait(20) == 0
 
 
-# # ── `command`: any program ───────────────────────────────────────────────────────────────────────────────────────────
+# ── `command`: any program ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_task_command_exists_on_request(shell):

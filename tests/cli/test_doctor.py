@@ -377,7 +377,7 @@ def test_repairs_of_keys_without_a_job_have_their_own_descriptions(own, shell):
 def test_the_doctor_finds_missing_metadata_and_an_interrupted_drop(own, shell):
     shell.ok("submit", "add")
     namespace, base = shell.env["SUBLET_NAMESPACE"], keys.base(shell.env["SUBLET_NAMESPACE"])
-    own.set(keys.queue(base, "evil"), "somebody's")
+    own.set(keys.queue(base, "evil"), "foreign")
     (found,) = [check for check in shell_checks(shell) if check["subject"] == "keys"]
     assert (found["level"], keys.queue(base, "evil") in found["found"]) == ("bad", True)
     own.delete(base)
@@ -417,7 +417,7 @@ def test_different_partition_counts_are_reported(own, shell):
         False,
     )
     done = shell.run("doctor", "--repair", SUBLET_PARTITIONS="1")
-    assert (done.returncode, done.stdout) == (3, ""), "nobody has looked at the other one"
+    assert (done.returncode, done.stdout) == (3, ""), "the other one was not checked"
     assert "set it as everywhere else" in done.stderr
     assert shell.run("doctor", "--repair", SUBLET_PARTITIONS="2").returncode == 0
     stray = next(f"q{i}" for i in range(99) if keys.partition_of_queue(f"q{i}", 2) != 0)
@@ -468,7 +468,7 @@ def test_jobs_that_wait_for_another_key_are_left_alone(own, shell):
     jobs = [shell.ok("submit", "add", "--queue", "default") for _ in range(2)]
     queue = keys.queue(keys.base(shell.env["SUBLET_NAMESPACE"]), "default")
     own.delete(queue)
-    own.set(queue, "somebody's")
+    own.set(queue, "foreign")
     found = {check["subject"]: check["found"] for check in shell_checks(shell)}
     assert found["keys"].endswith(f": {queue}; and 2 jobs wait for it; leave them as they are")
     left = {
@@ -580,7 +580,7 @@ def test_an_irreparable_fault_is_reported_with_exit_code_1(own, shell):
     job_id = shell.ok("submit", "add")
     base = keys.base(shell.env["SUBLET_NAMESPACE"])
     own.delete(keys.job(base, job_id))
-    own.set(keys.job(base, job_id), "somebody's")
+    own.set(keys.job(base, job_id), "foreign")
     done = shell.run("doctor", "--repair")
     assert done.returncode == 1
     assert "removed there" in done.stdout

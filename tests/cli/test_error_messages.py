@@ -19,7 +19,7 @@ from sublet.errors import Invalid
 pytest_plugins = ["tests.support.command_line"]
 
 
-# # ── wrong input ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── wrong input ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_a_worker_needs_an_app(shell):
     )
 
 
-# # ── servers that do not answer, or are not Redis ─────────────────────────────────────────────────────────────────────
+# ── servers that do not answer, or are not Redis ─────────────────────────────────────────────────────────────────────
 
 
 COMMANDS = [

@@ -174,7 +174,7 @@ async def test_the_whole_life_of_jobs_in_partitions_on_several_nodes(cluster, cl
         store.claim(worker="w", queues=list(QUEUES.values()), n=1, lease=30, wait=SECONDS)
     )
     for base in BASES:
-        await so(lambda base=base: blocked(cluster.primary_of(base), "blpop"), "somebody waits there")
+        await so(lambda base=base: blocked(cluster.primary_of(base), "blpop"), "a client waits there")
     for queue in QUEUES.values():
         heard = asyncio.create_task(store.event_stream().wait(store.event_stream().version, SOON))
         began = time.monotonic()
@@ -306,7 +306,7 @@ async def test_a_primary_that_dies_under_load_is_replaced(cluster, client, how, 
             f"\n{how}: its jobs go on after {back:.1f} s; acknowledged {len(acked)}, lost {len(lost)}, errors {len(errors)}"
         )
     assert back < 12, "1 s until it counts as gone, an election, and our own looking"
-    assert errors == [] or back > 7, "within patience nobody hears of it"
+    assert errors == [] or back > 7, "within the time-out no caller gets an error"
     assert not refused_raw(errors)
     assert {client.store.operations.base_of_job(job) for job in lost} <= theirs
     assert all(gone_at - 1 < acked[job] <= gone_at + 0.1 for job in lost), (
@@ -470,7 +470,7 @@ def test_a_dead_node_without_a_replica_is_reported_correctly(tmp_path):
         assert told[f"127.0.0.1:{other.port}"].startswith("it answers, but does not serve ")
         assert (done.returncode, f"no node of {alone.url} serves " in done.stderr) == (3, True)
     with SyncClient(settings) as client:
-        assert check_nodes(client) == [], "where nobody answers there is nothing to tell of each"
+        assert check_nodes(client) == [], "without a reply there are no findings of single nodes"
 
 
 def client_on(cluster, node, partition):

@@ -60,7 +60,7 @@ BREAKS = {
     "hammers-when-full": {"idle-rate"},
     "hammers-on-errors": {"idle-rate"},
     "polls": {"idle-rate", "wakes"},
-    "knows-no-markers": {"wakes"},
+    "ignores-wake-ups": {"wakes"},
     "keeps-no-appointment": {"appointment"},
     "writes-keys": {"scripts-only"},
     "ignores-sigterm": {"sigterm"},

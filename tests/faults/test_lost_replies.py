@@ -1,8 +1,9 @@
-"""Each verb on a line that loses, cuts, delays and doubles: a request has one effect, and its sender gets a true answer.
+"""Each verb over a connection that loses, cuts, delays and repeats data: a request has one effect, and its
+sender gets the right reply.
 
-The line is a proxy in front of a real server (`tests/faults/chaos/proxy.py`); what each verb does, and what a
-copy of it is answered, is told in `tests/support/verb_scenes.py`. What is stored at the end must be what a
-run on a good line leaves behind.
+The faults come from a proxy in front of a real server (`tests/faults/chaos/proxy.py`).
+`tests/support/verb_scenes.py` has the effect of each verb and the reply to its copy. The data stored at the
+end must be the same as after a run without faults.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ from tests.support.verb_scenes import claim_id, elsewhere, plain, running, stage
 
 pytestmark = pytest.mark.real_server
 SENDS = 3
-"""How often a call is sent before it counts as an outage."""
+"""The number of sends after which a call counts as an outage."""
 QUICK = {
     Fault.LOSE_REQUEST: (2, 1, "first"),
     Fault.LOSE_REPLY: (2, 2, "again"),
@@ -38,17 +39,19 @@ QUICK = {
     Fault.TWICE: (1, 2, "first"),
     Fault.TWICE_SECOND: (1, 2, "again"),
 }
-"""Faults that show at once: how often the request is sent then, how often it runs, and which answer the sender gets."""
+"""Faults that show at once → the number of sends, the number of runs, and the reply that the sender gets."""
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch):
+def short_pauses(monkeypatch):
     monkeypatch.setattr(transports, "PAUSES", (0.001,) * (SENDS - 1))
 
 
 @pytest.fixture
 def proxy(place, raw):
-    """A proxy in front of a server that has every script: NOSCRIPT, and the EVAL that follows it, would count as calls."""
+    """A proxy in front of a server that has every script: NOSCRIPT, and the EVAL after it, would count as
+    calls.
+    """
     for name in NAMES:
         raw.script_load(script(name).text)
     with Proxy(place.settings) as proxy:
@@ -57,7 +60,7 @@ def proxy(place, raw):
 
 @pytest.fixture(params=["async", "sync"])
 async def send(request, proxy):
-    """Sends a call through the proxy, over either transport."""
+    """Send a call through the proxy, over either transport."""
     if request.param == "async":
         transport = Transport(proxy.settings)
         yield transport.run
@@ -69,19 +72,21 @@ async def send(request, proxy):
 
 
 @pytest.fixture
-def hasty(proxy):
-    """Settings for a client that soon gives up on silence."""
+def short_timeout(proxy):
+    """Settings for a client with a short time-out."""
     return Settings(redis_url=proxy.settings.redis_url, namespace=proxy.settings.namespace, timeout=0.3)
 
 
 def scripts_run(desk: Any) -> int:
-    """How many scripts the server has run, by its own count."""
+    """The number of scripts that the server has run, by its own counter."""
     stats = desk.raw.info("commandstats")
     return sum(stats.get(f"cmdstat_{name}", {}).get("calls", 0) for name in ("evalsha", "eval"))
 
 
-async def on_a_good_line(verb: str, desk: Any) -> tuple[dict[str, str], dict[str, str]]:
-    """What is stored after one call of a verb in a world beside; and the answers in words, the first and the one to a repeat."""
+async def without_faults(verb: str, desk: Any) -> tuple[dict[str, str], dict[str, str]]:
+    """The data stored after one call of a verb without faults, and the replies as text: the first, and the one
+    to a repeat.
+    """
     calm = elsewhere(desk)
     await calm.run(verbs.init(calm.base))
     since, here = desk.now(), await stage(verb, calm)
@@ -93,7 +98,7 @@ async def on_a_good_line(verb: str, desk: Any) -> tuple[dict[str, str], dict[str
 
 
 async def bounded(work: Any) -> Any:
-    """An answer, and no wait that never ends."""
+    """Wait for a reply, at most 30 s."""
     async with asyncio.timeout(30):
         return await work
 
@@ -101,7 +106,7 @@ async def bounded(work: Any) -> Any:
 @pytest.mark.parametrize("fault", QUICK, ids=lambda fault: fault.name.lower())
 @pytest.mark.parametrize("verb", NAMES)
 async def test_a_request_has_one_effect_and_the_right_reply_under_each_fault(desk, proxy, send, verb, fault):
-    world, answers = await on_a_good_line(verb, desk)
+    world, answers = await without_faults(verb, desk)
     since, here = desk.now(), await stage(verb, desk)
     sent, ran, which = QUICK[fault]
     proxy.next(fault)
@@ -110,13 +115,13 @@ async def test_a_request_has_one_effect_and_the_right_reply_under_each_fault(des
     assert (proxy.sent(), proxy.ran(of(verb)), scripts_run(desk) - before) == (sent, ran, ran)
     assert plain(answer, desk, since) == answers[which]
     assert stored(desk, since) == world
-    assert len({request.raw for request in proxy.requests if is_script(request)}) == 1, "the very same bytes"
+    assert len({request.raw for request in proxy.requests if is_script(request)}) == 1, "the same bytes"
 
 
 @pytest.mark.parametrize("verb", NAMES)
 async def test_a_copy_that_arrives_after_a_later_change_has_no_effect(desk, proxy, send, verb):
-    """The first copy is stuck on the way; the second is answered; then the job moves on, and the first arrives."""
-    world, answers = await on_a_good_line(verb, desk)
+    """The first copy is delayed; the second one is answered; then the job changes, and the first copy arrives."""
+    world, answers = await without_faults(verb, desk)
     since, here = desk.now(), await stage(verb, desk)
     proxy.next(Fault.LATE)
     answer = await bounded(send(here.call))
@@ -132,19 +137,19 @@ async def test_a_copy_that_arrives_after_a_later_change_has_no_effect(desk, prox
         assert plain(here.call.read(late), desk, since).replace("<1>", "<0>") == plain(here.late, desk, since)
     after = desk.everything()
     for everything in (before, after):
-        if verb == "reap":  # it notes that somebody looked
+        if verb == "reap":  # it records the last maintenance
             everything[desk.base].pop("maintenance")
-        if verb == "enlist":  # it notes that somebody was heard of
+        if verb == "enlist":  # it records the last heartbeat
             everything.pop(keys.workers(desk.base))
-        if verb == "summon":  # it notes what it saw
+        if verb == "summon":  # it records its observation
             everything.pop(keys.pool(desk.base, "p"))
     assert after == before
 
 
 @pytest.mark.parametrize("verb", NAMES)
 async def test_a_loss_of_every_reply_is_an_outage_with_one_effect(desk, proxy, send, verb):
-    """redis-py would ask eleven times if it were let; we ask three times, and whoever asks again gets the answer."""
-    world, answers = await on_a_good_line(verb, desk)
+    """redis-py would send eleven times by default; we send three times, and a later repeat gets the reply."""
+    world, answers = await without_faults(verb, desk)
     since, here = desk.now(), await stage(verb, desk)
     proxy.next(Fault.LOSE_REPLY, times=100)
     before = scripts_run(desk)
@@ -155,21 +160,21 @@ async def test_a_loss_of_every_reply_is_an_outage_with_one_effect(desk, proxy, s
     assert plain(await desk.run(here.call), desk, since) == answers["again"]
 
 
-# silence, where only a clock can tell
+# silence, which only a clock can detect
 
 
 @pytest.mark.parametrize("kind", [Transport, SyncTransport], ids=["async", "sync"])
 @pytest.mark.parametrize("verb", ["claim", "complete"])
-async def test_after_a_time_out_the_same_call_is_sent_again(desk, proxy, hasty, kind, verb):
-    world, answers = await on_a_good_line(verb, desk)
+async def test_after_a_time_out_the_same_call_is_sent_again(desk, proxy, short_timeout, kind, verb):
+    world, answers = await without_faults(verb, desk)
     since, here = desk.now(), await stage(verb, desk)
     proxy.next(Fault.SILENCE)
-    transport = kind(hasty)
+    transport = kind(short_timeout)
     begin = time.monotonic()
     answer = await bounded(
         transport.run(here.call) if kind is Transport else asyncio.to_thread(transport.run, here.call)
     )
-    assert hasty.timeout <= time.monotonic() - begin < 10
+    assert short_timeout.timeout <= time.monotonic() - begin < 10
     assert proxy.sent() == proxy.ran() == 2
     assert plain(answer, desk, since) == answers["again"]
     assert stored(desk, since) == world
@@ -177,24 +182,24 @@ async def test_after_a_time_out_the_same_call_is_sent_again(desk, proxy, hasty, 
 
 
 @pytest.mark.parametrize("kind", [Transport, SyncTransport], ids=["async", "sync"])
-async def test_a_silent_connection_costs_three_time_outs(desk, proxy, hasty, kind):
+async def test_a_silent_connection_costs_three_time_outs(desk, proxy, short_timeout, kind):
     await desk.submit("a")
     proxy.next(Fault.SILENCE, times=100)
-    transport = kind(hasty)
+    transport = kind(short_timeout)
     call = verbs.cancel(desk.base, "a", 0)
     begin = time.monotonic()
     with pytest.raises(Unavailable):
         await bounded(transport.run(call) if kind is Transport else asyncio.to_thread(transport.run, call))
-    assert SENDS * hasty.timeout <= time.monotonic() - begin < 15
+    assert SENDS * short_timeout.timeout <= time.monotonic() - begin < 15
     assert (proxy.sent(), proxy.ran()) == (SENDS, SENDS)
     assert (desk.state("a"), desk.counter("cancelled")) == ("cancelled", 1)
     await transport.aclose() if kind is Transport else transport.close()
 
 
-async def test_a_claim_delayed_past_its_time_out_takes_no_second_job(desk, proxy, hasty):
+async def test_a_claim_delayed_past_its_time_out_takes_no_second_job(desk, proxy, short_timeout):
     await desk.submit("a", "b")
     proxy.next(Fault.HOLD)
-    transport = Transport(hasty)
+    transport = Transport(short_timeout)
     call = verbs.claim(desk.base, claim_id=claim_id("one"), worker="w", lease=30, n=1, queues=["q"])
     claimed = await bounded(transport.run(call))
     proxy.release()
@@ -204,11 +209,11 @@ async def test_a_claim_delayed_past_its_time_out_takes_no_second_job(desk, proxy
     await transport.aclose()
 
 
-async def test_a_claim_cancelled_before_its_reply_releases_its_jobs(desk, proxy, hasty):
-    """…by the claim's id, which tells what it took, and before its store is closed."""
+async def test_a_claim_cancelled_before_its_reply_releases_its_jobs(desk, proxy, short_timeout):
+    """By the claim id, which names the taken jobs, and before the store is closed."""
     await desk.ask(0)  # so that the server knows the script
     await desk.submit("0-a")
-    store = Store(hasty)
+    store = Store(short_timeout)
     await store.prepare()
     proxy.next(Fault.SILENCE, of("claim"))
     claiming = asyncio.create_task(store.claim(worker="w", queues=["q"], n=1, lease=600))
@@ -223,7 +228,9 @@ async def test_a_claim_cancelled_before_its_reply_releases_its_jobs(desk, proxy,
 
 
 async def test_a_cancelled_claim_that_was_repeated_elsewhere_keeps_its_jobs(desk, proxy):
-    """…by the same claim id: the one that it has left would otherwise give back what it holds by now."""
+    """By the same claim id: otherwise the cancelled call would release jobs that the caller has received
+    elsewhere.
+    """
     await desk.ask(0)  # so that the server knows the script
     await desk.submit("0-a")
     store = Store(proxy.settings)
@@ -245,7 +252,7 @@ async def test_a_cancelled_claim_that_was_repeated_elsewhere_keeps_its_jobs(desk
 
 @pytest.mark.parametrize("kind", [Transport, SyncTransport], ids=["async", "sync"])
 async def test_a_read_without_a_reply_is_sent_as_often_as_any_call(desk, proxy, kind):
-    """redis-py would ask eleven times if it were let."""
+    """redis-py would send eleven times by default."""
     await desk.submit("a")
     proxy.next(Fault.LOSE_REPLY, lambda request: request.words[0] == b"HGETALL", times=100)
     transport, call = kind(proxy.settings), reads.get(desk.base, "a")
@@ -265,7 +272,9 @@ async def test_a_memo_is_kept_longer_than_a_claim_is_repeated(desk):
 
 
 async def test_a_copy_of_a_claim_after_its_memo_expired_holds_a_job_for_one_lease(desk, proxy):
-    """A claim is remembered for 10 s, longer than anybody asks again: a copy that the network keeps longer is heard by nobody."""
+    """A memo lives for 10 s, longer than any repetition. No caller waits for the reply to a copy that the
+    network delays for longer.
+    """
     await desk.submit("a", "b")
     transport = Transport(proxy.settings)
     proxy.next(Fault.LATE)
@@ -282,7 +291,7 @@ async def test_a_copy_of_a_claim_after_its_memo_expired_holds_a_job_for_one_leas
 
 
 async def test_a_copy_of_an_empty_claim_holds_a_job_for_one_lease(desk, proxy):
-    """A claim that takes nothing writes nothing, so it is not remembered: the price of idle workers that cost no writes."""
+    """A claim that takes nothing writes nothing, so it has no memo: the price of idle workers without writes."""
     transport = Transport(proxy.settings)
     proxy.next(Fault.LATE)
     call = verbs.claim(desk.base, claim_id=claim_id("any"), worker="w", lease=30, n=1, queues=["q"])
@@ -334,13 +343,13 @@ async def test_each_call_of_a_packet_has_one_effect_and_its_own_reply(desk, prox
 
 
 def desk_order(desk: Any) -> list[str]:
-    """The jobs that moved after the first claim, in the order in which they did; none may be there twice."""
+    """The jobs that changed after the first claim, in order; none may occur twice."""
     moved = [jobs for jobs, state, _ in desk.events() if state != "queued"][1:]
     assert sorted(moved) == sorted(["done", "failed", "back", "next"])
     return moved
 
 
-# what stands in the way of a request by the time that it is repeated
+# a repeat meets a state that would refuse it
 
 
 async def test_a_repeated_submit_that_filled_its_queue_is_not_refused(desk, proxy, send):
@@ -372,7 +381,7 @@ async def test_a_repeated_retry_that_took_its_key_is_not_refused(desk, proxy, se
     assert (desk.members("queue:q"), desk.revision("a")) == (["a"], 2)
 
 
-# endings of jobs that run
+# outcomes of running jobs
 
 
 async def test_a_repeated_cancel_of_a_running_job_is_one_request(desk, proxy, send):
@@ -415,7 +424,7 @@ async def test_a_late_heartbeat_does_not_bring_a_lease_back(desk, proxy):
     await transport.aclose()
 
 
-# what people hold
+# clients, stores and workers
 
 
 def test_a_sync_client_gets_the_right_replies(place, proxy, raw):
@@ -467,16 +476,16 @@ async def test_a_store_gets_the_right_replies(desk, proxy):
 
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_workers_and_producers_with_connection_faults_run_each_job_once(desk, proxy, monkeypatch, seed):
-    """One script in eight meets a fault. Nothing is lost, nothing is done twice, and no lease had to end for it."""
-    monkeypatch.setattr(transports, "PAUSES", (0.001,) * 20)  # neighbours in a packet share its misfortunes
+    """One script in eight meets a fault. No job is lost or run twice, and no lease ends for it."""
+    monkeypatch.setattr(transports, "PAUSES", (0.001,) * 20)  # other calls of a packet meet the same faults
     dice, faults = random.Random(seed), [*QUICK, Fault.LATE]
 
     def decide(request: Request) -> Fault | None:
         fault = dice.choice(faults) if is_script(request) and dice.random() < 1 / 8 else None
-        unheard = fault is Fault.TWICE and of("claim")(
+        unanswered = fault is Fault.TWICE and of("claim")(
             request
         )  # the second copy of an empty claim may take a job: see above
-        return None if unheard else fault
+        return None if unanswered else fault
 
     proxy.decide = decide
     store = Store(proxy.settings)

@@ -29,7 +29,7 @@ from tests.support.paths import ROOT
 
 SECONDS = float(os.environ.get("SUBLET_TEST_SIMULATE") or (60 if os.environ.get("CI") else 10))
 OLD = (0, 11, 13, 34, 92, 1007)
-"""Seeds that found something once, in the scripts or in the simulation."""
+"""Seeds that once found a defect of the scripts or of the simulation."""
 TRACE = """
 import hashlib, sys
 from tests.faults.simulation.choices import Choices
@@ -37,10 +37,10 @@ from tests.faults.simulation.run import run
 print(hashlib.sha256("\\n".join(run(Choices(int(sys.argv[1])), telling=True).story).encode()).hexdigest())
 """
 DEFECTS = {
-    "no token is asked for": ("lib/base.lua", "if job.token ~= token then return 'LEASE_LOST' end", "", 1),
+    "no token is checked": ("lib/base.lua", "if job.token ~= token then return 'LEASE_LOST' end", "", 1),
     "a claim is not remembered": ("claim.lua", "if memo then", "if false then", 1),
-    "the baton is dropped": ("claim.lua", "if left then wake_next(ARGV, 5) end", "", 1),
-    "a lost lease gives the try back": ("lib/lifecycle.lua", "local n = in_a_row(", "job.tries_left = 9 local n = in_a_row(", 1),
+    "no wake-up is left for further jobs": ("claim.lua", "if left then wake_next(ARGV, 5) end", "", 1),
+    "a lost lease returns the try": ("lib/lifecycle.lua", "local n = in_a_row(", "job.tries_left = 9 local n = in_a_row(", 1),
 }  # fmt: skip
 """Script, text, replacement, and first seed."""
 
@@ -176,7 +176,7 @@ def test_a_history_that_breaks_the_rules_is_rejected():
     assert "tries left" in follow(job, Move("fail", "scheduled", "1.a"))
     job.left = 0
     assert follow(job, Move("fail", "dead", "1.a")) == ""
-    assert "nowhere" in follow(job, Move("complete", "completed", "1.a"))
+    assert "must not lead" in follow(job, Move("complete", "completed", "1.a"))
 
 
 def test_an_interrupted_simulation_prints_its_results():

@@ -12,7 +12,7 @@ def ids(leases):
     return [lease.id for lease in leases]
 
 
-# what a lease is
+# the lease
 
 
 async def test_a_claimed_job_is_running_under_a_lease(desk):
@@ -257,7 +257,7 @@ async def test_a_claim_of_zero_jobs_does_maintenance_and_leaves_a_wake_up(desk):
     desk.elapse(1)
     assert await desk.claim(0, queues=()) == []
     assert desk.state("a") == "queued"
-    assert desk.markers() == 1
+    assert desk.wake_ups() == 1
 
 
 # the wake-up that a claim leaves
@@ -269,28 +269,28 @@ async def test_a_claim_that_leaves_work_wakes_the_next_worker(desk):
     await desk.submit("d", queue="three")
     desk.raw.delete(*(keys.wake(desk.base, queue) for queue in ("one", "two", "three")))
     await desk.claim(1, queues=("one", "two"))
-    assert [desk.markers(queue) for queue in ("one", "two", "three")] == [1, 1, 0]
+    assert [desk.wake_ups(queue) for queue in ("one", "two", "three")] == [1, 1, 0]
 
 
 async def test_a_claim_that_takes_all_jobs_wakes_no_worker(desk):
     await desk.submit("a", "b")
     desk.raw.delete(keys.wake(desk.base, "q"))
     await desk.claim(2)
-    assert desk.markers() == 0
+    assert desk.wake_ups() == 0
 
 
 async def test_several_claims_that_leave_work_leave_one_wake_up(desk):
     await desk.submit("a", "b", "c")
     await desk.claim(1)
     await desk.claim(1)
-    assert desk.markers() == 1
+    assert desk.wake_ups() == 1
 
 
 async def test_a_claim_of_zero_jobs_wakes_no_worker_for_queued_jobs(desk):
     await desk.submit("a")
     desk.raw.delete(keys.wake(desk.base, "q"))
     await desk.claim(0)
-    assert desk.markers() == 0
+    assert desk.wake_ups() == 0
 
 
 async def test_an_empty_claim_writes_nothing(desk):
@@ -318,9 +318,9 @@ async def test_a_claim_that_takes_everything_leaves_no_wake_up(desk):
     await desk.submit("due", rules="delay=1000")
     await desk.submit("a")
     desk.elapse(1)
-    assert desk.markers() == 1
+    assert desk.wake_ups() == 1
     assert len(await desk.claim(5)) == 2
-    assert desk.markers() == 0
+    assert desk.wake_ups() == 0
 
 
 async def test_a_job_with_invalid_rules_does_not_block_later_jobs(desk):

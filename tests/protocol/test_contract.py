@@ -23,7 +23,8 @@ LUA = ROOT / "lua"
 CALLS = (verbs, firing, pools)
 """The modules that make calls of scripts."""
 WORDS = {"CANCEL_REQUESTED", "INVALID"}
-"""Words of a reply that are no refusals: one is news, the other never reaches a caller of Python's as a code."""
+"""Words of a reply that are not refusals: one is information, the other never reaches a Python caller as a
+code."""
 LEASE = Lease("ID", "TOKEN", 1, 2, "QUEUE", "TASK", 3, b"", "")
 SAMPLES = {
     "init": (verbs.init("B", 4), {"partitions": 4}),

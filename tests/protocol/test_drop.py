@@ -1,4 +1,4 @@
-"""drop: delete a namespace, all of it and nothing else, while other clients call it."""
+"""drop: delete only the named namespace, completely, while other clients call it."""
 
 import json
 import os
@@ -89,7 +89,7 @@ async def test_all_partitions_of_only_the_named_namespace_are_deleted(desk):
         f"{{{name}:}}:a",
     ]
     for key in theirs:
-        desk.raw.set(key, "somebody's")
+        desk.raw.set(key, "foreign")
     before = {key: desk.raw.dump(key) for key in lasting(desk) if not key.startswith(desk.base)}
     for partition in (0, 1, 12):
         await several(desk, keys.base(name, partition))
@@ -149,7 +149,7 @@ async def test_calls_during_a_drop_write_nothing(desk):
     async def run(call):
         nonlocal refused
         answer = await desk.run(call)
-        if any(name.endswith(b"}") for name in deleted_by(call)):  # the marks: the drop is complete
+        if any(name.endswith(b"}") for name in deleted_by(call)):  # the drop mark, and a complete deletion
             return answer
         for other in (
             verbs.submit(desk.base, [Submission("new", "q", "t", "", b"{}")]),
@@ -168,7 +168,9 @@ async def test_calls_during_a_drop_write_nothing(desk):
 
 @pytest.mark.parametrize("last", [False, True])
 async def test_a_delayed_drop_deletes_nothing_of_a_namespace_created_again(desk, last):
-    """Before its first delete, or before its last, which deletes the mark: meanwhile another drop deletes all, and jobs are submitted."""
+    """Before its first delete, or before its last, which deletes the mark: meanwhile another drop deletes
+    everything, and jobs are submitted.
+    """
     name = namespace(desk)
     await several(desk, desk.base)
     before = None
@@ -236,19 +238,21 @@ async def test_metadata_of_a_wrong_type_is_deleted_with_the_rest(desk):
     """No verb writes if the base is not a hash."""
     await several(desk, desk.base)
     desk.raw.delete(desk.base)
-    desk.raw.set(desk.base, "somebody's")
+    desk.raw.set(desk.base, "foreign")
     assert await follow(desk.run, drop(namespace(desk))) > 5
     assert those_of(desk, namespace(desk)) == []
 
 
 async def test_metadata_of_a_wrong_type_does_not_prevent_other_marks(desk):
-    """A partition that lost its base gets one to mark, with the other partitions' metadata; a base that is not a hash is ignored."""
+    """A partition without metadata gets some for the mark, with the other partitions' count; a base that is
+    not a hash is ignored.
+    """
     name = namespace(desk)
     first, second = bases = [keys.base(name, partition) for partition in (0, 1)]
     for base in bases:
         await several(desk, base)
     desk.raw.delete(first, second)
-    desk.raw.set(first, "somebody's")
+    desk.raw.set(first, "foreign")
     assert list((await follow(desk.run, contents(name))).keys) == bases
 
     async def run(call):
@@ -274,7 +278,7 @@ async def test_in_a_cluster_the_partition_count_is_read_from_the_metadata(desk):
     for partition in (0, 70):
         await several(desk, keys.base(name, partition))
         desk.raw.hset(keys.base(name, partition), "partitions", 71)
-    desk.raw.set(keys.base(name, 3), "somebody's")
+    desk.raw.set(keys.base(name, 3), "foreign")
     assert await follow(desk.run, widest(name, 1)) == 71
     assert await follow(desk.run, widest(name, 100)) == 100
     marks = []
@@ -292,7 +296,7 @@ async def test_keys_without_a_valid_partition_number_are_kept(desk):
     name = namespace(desk)
     theirs = [f"{{{name}:{number}}}:x" for number in ("9" * 4301, "007", "00", "1000000")]
     for key in theirs:
-        desk.raw.set(key, "somebody's")
+        desk.raw.set(key, "foreign")
     await several(desk, keys.base(name, 999_999))
     assert list((await follow(desk.run, contents(name))).keys) == [desk.base, keys.base(name, 999_999)]
     await follow(desk.run, drop(name))
@@ -342,7 +346,7 @@ async def test_a_namespace_of_another_version_is_not_dropped(desk):
 @pytest.mark.real_server
 async def test_a_drop_works_on_a_full_server(desk, place):
     if place.is_given:
-        pytest.skip("SUBLET_TEST_REDIS_URL is somebody's server: its memory limit is not ours to set")
+        pytest.skip("SUBLET_TEST_REDIS_URL is a foreign server: the test must not change its memory limit")
     await several(desk, desk.base)
     await several(desk, keys.base(namespace(desk), 1))
     desk.raw.delete(keys.base(namespace(desk), 1))
@@ -422,7 +426,7 @@ def test_the_command_finds_all_partitions_with_any_configured_count(shell, own):
         shell.ok("submit", "add", "--queue", queue, SUBLET_NAMESPACE=name, SUBLET_PARTITIONS="4")
     own.hset(keys.base(name, 2), "layout", "dropped")
     own.delete(keys.base(name, 1))
-    own.set(keys.base(name, 1), "somebody's")
+    own.set(keys.base(name, 1), "foreign")
     own.zadd(keys.workers(keys.base(name)), {"w": float("inf")})
     done = shell.run("drop", name, "--yes")
     assert done.returncode == 0, done.stderr

@@ -57,7 +57,7 @@ async def test_a_retry_wakes_a_worker_only_if_it_is_due_first(desk):
     for lease in leases:
         desk.raw.delete(keys.wake(desk.base, "q"))
         await desk.fail(lease)
-        woken.append(desk.markers())
+        woken.append(desk.wake_ups())
         if lease.id == "a":
             desk.raw.zadd(keys.structure(desk.base, "scheduled"), {"a": desk.now() + 20_000})
     assert woken == [1, 0, 1]

@@ -39,7 +39,7 @@ async def test_the_job_of_an_occurrence_has_the_fields_of_its_schedule(desk):
     spec = desk.job("0-s:1000")["spec"].split("\n")
     assert spec[0].split()[:2] == ["q", "t"]
     assert spec[0].split()[3:] == ["at=1000", "schedule=s", "tries=2", "priority=5"]
-    assert (desk.state("0-s:1000"), spec[1], desk.backlog(), desk.markers()) == (
+    assert (desk.state("0-s:1000"), spec[1], desk.backlog(), desk.wake_ups()) == (
         "queued",
         '{"a":1}',
         (1, 7),

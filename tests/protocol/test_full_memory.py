@@ -31,9 +31,9 @@ pytestmark = pytest.mark.real_server
 ROOM = 2 << 20
 """Bytes that a test may fill."""
 BEYOND = 512 << 10
-"""Bytes by which the server is over its limit then: more than what clients' buffers come and go by."""
+"""Bytes by which the server exceeds its limit then: more than the variation of clients' buffers."""
 REFUSED = {"submit", "schedule", "fire"}
-"""The verbs that only take room; `init` is one where there is no namespace yet."""
+"""The verbs that only need memory; for `init` the namespace does not exist yet."""
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +168,7 @@ async def test_an_empty_claim_sets_its_alarm_on_a_full_server(desk, fill):
     fill()
     desk.elapse(598.1)
     claimed = await desk.ask()
-    assert (claimed.leases, claimed.next_in < 2) == ([], True), "the look that nobody else will take"
+    assert (claimed.leases, claimed.next_in < 2) == ([], True), "no other worker has this alarm"
 
 
 @pytest.mark.parametrize("kind", [Transport, SyncTransport], ids=["async", "sync"])
@@ -249,7 +249,7 @@ async def test_checkpoints_and_logs_are_stored_on_a_full_server_until_the_job_en
 
 
 async def work_off(store: Store) -> int:
-    """Claim and complete until nothing is left. Return the number of jobs."""
+    """Claim and complete until the queue is empty. Return the number of jobs."""
     done = 0
     while leases := (await store.claim(worker="w", queues=["q"], n=100, lease=30)).leases:
         assert set(await store.settle([Completion(lease, b"1") for lease in leases])) == {"completed"}

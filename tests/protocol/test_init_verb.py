@@ -1,4 +1,4 @@
-"""init: make a namespace's base."""
+"""init: create the metadata of a namespace."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from sublet.protocol.scripts import NAMES
 OTHERS = [name for name in NAMES if name != "init"]
 STRUCTURES = ["scheduled", "running", "completed", "dead", "cancelled"]
 TOUCHED = {"submit": "scheduled", "heartbeat": "running", "drop": "none"}
-"""The verbs that look at one structure alone, or at none: what they neither read nor write costs them nothing."""
+"""The verbs that touch one structure or none."""
 
 
 async def test_a_new_namespace_has_a_layout_and_nothing_else(transport, raw, base):
@@ -33,7 +33,7 @@ async def test_init_refuses_another_versions_data(transport, raw, base):
     assert raw.hgetall(base) == {"layout": "0"}
 
 
-async def test_the_first_who_makes_a_namespace_has_its_number_of_partitions(desk):
+async def test_another_partition_count_is_refused(desk):
     before = desk.everything()
     with pytest.raises(WrongLayout, match="has 1 partitions, not 2"):
         await desk.run(verbs.init(desk.base, 2))
@@ -41,7 +41,7 @@ async def test_the_first_who_makes_a_namespace_has_its_number_of_partitions(desk
 
 
 @pytest.mark.parametrize("number", ["", "0", "-1", "1.5", "01", "10000", "many", "nan"])
-async def test_what_is_no_number_of_partitions_is_refused(transport, raw, base, number):
+async def test_an_invalid_partition_count_is_refused(transport, raw, base, number):
     with pytest.raises(Invalid, match="partitions is not a number from 1 to 9999"):
         await transport.run(verbs.init(base, number))
     assert not raw.exists(base)
@@ -57,7 +57,7 @@ async def test_without_a_namespace_a_verb_is_refused_and_writes_nothing(
 
 
 @pytest.mark.parametrize("verb", OTHERS)
-async def test_over_another_layout_a_verb_is_refused_and_writes_nothing(desk, each_verb, verb):
+async def test_with_another_layout_a_verb_is_refused_and_writes_nothing(desk, each_verb, verb):
     lease = await desk.running("a")
     await desk.submit("b")
     desk.raw.hset(desk.base, "layout", "2")
@@ -70,9 +70,7 @@ async def test_over_another_layout_a_verb_is_refused_and_writes_nothing(desk, ea
 @pytest.mark.parametrize(
     ("verb", "structure"), [(v, s) for v in OTHERS for s in STRUCTURES if TOUCHED.get(v, s) == s]
 )
-async def test_a_structure_of_a_wrong_type_is_noticed_before_anything_is_written(
-    desk, each_verb, verb, structure
-):
+async def test_a_structure_of_a_wrong_type_raises_before_any_write(desk, each_verb, verb, structure):
     lease = await desk.running("a")
     await desk.submit("b")
     desk.raw.delete(f"{desk.base}:{structure}")
@@ -86,7 +84,7 @@ async def test_a_structure_of_a_wrong_type_is_noticed_before_anything_is_written
 @pytest.mark.parametrize(
     ("verb", "structure"), [(v, s) for v in TOUCHED for s in STRUCTURES if TOUCHED[v] != s]
 )
-async def test_a_structure_that_a_frequent_verb_does_not_touch_does_not_stop_it(
+async def test_a_structure_that_a_frequent_verb_does_not_use_does_not_stop_it(
     desk, each_verb, verb, structure
 ):
     lease = await desk.running("a")
@@ -97,7 +95,7 @@ async def test_a_structure_that_a_frequent_verb_does_not_touch_does_not_stop_it(
 
 
 @pytest.mark.parametrize("verb", ["submit", "claim", "fail", "release", "cancel"])
-async def test_a_queue_of_a_wrong_type_is_noticed_before_anything_is_written(desk, each_verb, verb):
+async def test_a_queue_of_a_wrong_type_raises_before_any_write(desk, each_verb, verb):
     lease = await desk.running("a")
     desk.raw.set(f"{desk.base}:queue:q", "no sorted set")
     before = desk.everything()
@@ -106,12 +104,12 @@ async def test_a_queue_of_a_wrong_type_is_noticed_before_anything_is_written(des
     assert desk.everything() == before
 
 
-async def test_a_store_makes_its_namespace_when_first_used(store, raw, base):
+async def test_a_store_creates_its_namespace_at_the_first_call(store, raw, base):
     assert (await store.claim(worker="w", queues=["q"], n=1, lease=30)).leases == []
     assert raw.hgetall(base) == {"layout": "1", "partitions": "1"}
 
 
-async def test_a_store_makes_its_namespace_again_after_the_data_was_flushed(store, raw, base):
+async def test_a_store_creates_its_namespace_again_after_a_flush(store, raw, base):
     await store.submit([Submission("a", "q", "t", "", b"{}")])
     raw.delete(*raw.keys(f"{base}*"))
     assert (await store.submit([Submission("b", "q", "t", "", b"{}")]))[0].created

@@ -99,7 +99,7 @@ class Verbs(RuleBasedStateMachine):
             replies = iter(pipe.execute())
         shelves = {name: dict(next(replies)) for name in (*STRUCTURES, *QUEUES)}
         hashes = {job_id: next(replies) for job_id in ids}
-        markers = {queue: next(replies) for queue in QUEUES}
+        wake_ups = {queue: next(replies) for queue in QUEUES}
         locks = {pair: next(replies) for pair in itertools.product(QUEUES, KEYS)}
         backlog = [int(number or 0) for number in next(replies)]
         counts, base, listed = next(replies), next(replies), next(replies)
@@ -108,7 +108,7 @@ class Verbs(RuleBasedStateMachine):
         return (
             shelves,
             {i: h for i, h in hashes.items() if h},
-            markers,
+            wake_ups,
             locks,
             (backlog, Counter(how_often(counts))),
             base,
@@ -118,7 +118,7 @@ class Verbs(RuleBasedStateMachine):
     @invariant()
     def redis_holds_what_the_model_says(self):
         model = self.model
-        shelves, hashes, markers, locks, (backlog, counts), base, cards = self.look()
+        shelves, hashes, wake_ups, locks, (backlog, counts), base, cards = self.look()
         wanted = {
             (job_id, job.queue if job.state == "queued" else job.state) for job_id, job in model.jobs.items()
         }
@@ -127,9 +127,9 @@ class Verbs(RuleBasedStateMachine):
         for job_id, job in model.jobs.items():
             self.one_job(job, hashes[job_id], shelves)
         for queue in QUEUES:
-            assert markers[queue] <= 1
-            told = markers[queue] or model.queue(queue).paused
-            assert told or not shelves[queue], f"{queue} has work and nobody will be told"
+            assert wake_ups[queue] <= 1
+            awake = wake_ups[queue] or model.queue(queue).paused
+            assert awake or not shelves[queue], f"{queue} has queued jobs and no wake-up"
         assert backlog == [number for queue in QUEUES for number in model.backlog(queue)]
         assert counts == Counter({" ".join(place): times for place, times in model.counts.items()})
         assert locks == {pair: model.lock(*pair)[0] for pair in locks}

@@ -33,7 +33,8 @@ HOSTILE = (
     "[a-z]", "a*", "\\", "..\\", "a/b", "../x", "|", "q|k", "é", "日本", "\u202e", "\x7f", "\x1b[2J", "%s", "%n", "$(id)",
     "`id`", "<b>", "x" * 129, "a" * 5000, "x" * (1 << 20), "\ud800", "a\udcff",
 )  # fmt: skip
-"""The last two are no text: what Python makes of bytes that are not UTF-8, and what JSON may hold."""
+"""The last two are not valid text: Python's decoding of bytes that are not UTF-8, and a value that JSON
+allows."""
 BAD = st.one_of(st.sampled_from(HOSTILE), st.text(min_size=1, max_size=40)).filter(
     lambda name: not set(name) <= set(ALLOWED) or len(name) > 128
 )
@@ -317,7 +318,7 @@ def test_a_command_refuses_an_invalid_name_on_one_line(words, place, raw, base, 
 
 
 ODD_BUT_FIT = {("configure BAD --jobs 1", "*")}
-"""`*` names all queues there, and is told that it holds no jobs."""
+"""`*` means all queues there; the report says that they have no jobs."""
 
 REQUESTS = (
     ("GET", "/jobs/BAD"), ("POST", "/jobs/BAD/cancel"), ("POST", "/jobs/BAD/retry"),

@@ -41,7 +41,7 @@ async def test_due_and_released_jobs_of_a_paused_queue_wait(desk):
 async def test_no_worker_is_woken_for_a_paused_queue(desk):
     await desk.arrange("pause")
     await desk.submit("a")
-    assert desk.markers() == 0
+    assert desk.wake_ups() == 0
 
 
 async def test_a_claim_leaves_no_wake_up_for_a_paused_queue(desk):
@@ -50,7 +50,7 @@ async def test_a_claim_leaves_no_wake_up_for_a_paused_queue(desk):
     desk.raw.delete(f"{desk.base}:wake:q", f"{desk.base}:wake:other")
     await desk.arrange("pause")
     await desk.claim(1, queues=("q", "other"))
-    assert (desk.markers("q"), desk.markers("other")) == (0, 1)
+    assert (desk.wake_ups("q"), desk.wake_ups("other")) == (0, 1)
 
 
 async def test_a_queue_may_be_paused_before_its_first_job(desk):

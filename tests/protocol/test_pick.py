@@ -88,7 +88,7 @@ async def test_a_due_occurrence_sets_no_alarm_and_makes_no_worker_spin(desk):
     await desk.pick()
     claimed = await desk.ask(worker="one")
     assert claimed.come is False
-    assert 1 < claimed.next_in <= 2, "it comes again if nobody fires it"
+    assert 1 < claimed.next_in <= 2, "it is due again if it is not fired"
 
 
 async def test_one_idle_worker_gets_the_time_of_the_next_occurrence_and_the_others_2_s(desk):

@@ -11,7 +11,7 @@ async def test_a_delayed_job_is_queued_now(desk):
     desk.raw.delete(keys.wake(desk.base, "q"))
     assert await desk.order("promote", "a") == "queued"
     assert desk.state("a") == "queued"
-    assert desk.markers() == 1
+    assert desk.wake_ups() == 1
     assert desk.events()[-1] == ("a", "queued", "promote")
     assert (await desk.take("a")).attempt == 1
 

@@ -101,7 +101,7 @@ async def test_a_lost_lease_wakes_a_worker(desk):
     desk.raw.delete(keys.wake(desk.base, "q"))
     desk.elapse(30)
     await desk.reap()
-    assert desk.markers() == 1
+    assert desk.wake_ups() == 1
 
 
 async def test_the_token_of_a_lost_lease_is_refused(desk):
@@ -122,7 +122,7 @@ async def test_due_jobs_are_queued_in_the_order_of_their_due_times(desk):
     assert await desk.reap() == (0, 3, False)
     assert desk.members("queue:q") == ["a", "b", "c"]
     assert desk.state("later") == "scheduled"
-    assert desk.markers() == 1
+    assert desk.wake_ups() == 1
     assert desk.events()[-1] == ("c", "queued", "due")
 
 

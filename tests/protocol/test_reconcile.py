@@ -12,7 +12,7 @@ async def test_a_dead_workers_job_returns_to_its_old_position_at_once(desk):
     lease = await desk.take("a")
     desk.raw.delete(f"{desk.base}:wake:q")
     assert await desk.reconcile(lease) == ["queued"]
-    assert (desk.members("queue:q"), desk.state("a"), desk.markers()) == (["a", "b", "c"], "queued", 1)
+    assert (desk.members("queue:q"), desk.state("a"), desk.wake_ups()) == (["a", "b", "c"], "queued", 1)
     again = await desk.take("a", worker="another")
     assert (again.attempt, again.recovered) == (2, "crashed")
     assert desk.events()[-2] == ("a", "queued", "crashed")
@@ -154,7 +154,7 @@ async def test_a_call_without_leases_removes_the_registration(desk):
     await desk.enlist("other")
     await desk.reconcile(lease)
     assert set(desk.enlisted()) == {"w", "other"}, (
-        "not before all its leases were ended: who does that may die over it"
+        "only after all its leases have ended: the caller may die before that"
     )
     assert await desk.reconcile() == []
     assert (desk.enlisted(), desk.card("w"), desk.card("other")["life"]) == (["other"], {}, "1")

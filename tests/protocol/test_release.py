@@ -46,7 +46,7 @@ async def test_a_released_job_wakes_another_worker(desk):
     lease = await desk.running("a")
     desk.raw.delete(keys.wake(desk.base, "q"))
     await desk.release(lease)
-    assert desk.markers() == 1
+    assert desk.wake_ups() == 1
 
 
 async def test_a_released_job_with_a_requested_cancel_is_cancelled(desk):

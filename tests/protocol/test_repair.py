@@ -99,7 +99,7 @@ async def test_a_queued_job_missing_in_its_queue_is_added_at_the_end(desk):
     (said,) = await put_right(desk, ("job", "a"))
     assert said.startswith("placed queued ")
     assert desk.members("queue:q") == ["b", "c", "a"]
-    assert desk.markers() == 1
+    assert desk.wake_ups() == 1
     assert desk.events()[-1] == ("a", "queued", "repaired")
 
 
@@ -272,7 +272,8 @@ async def test_a_running_job_with_an_incomplete_lease_is_queued_again(desk, lose
 
 
 NONE = ["spoiled", "1 ", "0x1", "1e0", "1.0", "-1", "9" * 20]
-"""What is no number as the scripts write them; Lua's own reading takes most of these for one, and ZADD does not."""
+"""Texts that the scripts never write as numbers. Lua's own conversion accepts most of these, ZADD does not.
+"""
 
 
 @pytest.mark.parametrize("rank", NONE)
@@ -366,15 +367,15 @@ async def test_a_namespace_with_lost_metadata_is_first_in_first_out_again(desk):
 async def test_a_foreign_key_with_the_name_of_a_job_is_kept(desk):
     await desk.submit("a", "b")
     desk.raw.delete(keys.job(desk.base, "a"))
-    desk.raw.set(keys.job(desk.base, "a"), "somebody's")
-    desk.raw.set(f"{desk.base}:queue:q2", "somebody's")
-    desk.raw.set(f"{desk.base}:else", "somebody's")
+    desk.raw.set(keys.job(desk.base, "a"), "foreign")
+    desk.raw.set(f"{desk.base}:queue:q2", "foreign")
+    desk.raw.set(f"{desk.base}:else", "foreign")
     seen, _ = await fixed(desk)
     assert {(fault.name, fault.words) for fault in seen.faults} == {
         ("a", "foreign"),
         (f"{desk.base}:queue:q2", "foreign"),
     }
-    assert desk.raw.get(keys.job(desk.base, "a")) == "somebody's"
+    assert desk.raw.get(keys.job(desk.base, "a")) == "foreign"
     assert desk.members("queue:q") == ["b"]
 
 
@@ -387,7 +388,7 @@ async def test_a_sound_job_is_not_reported_for_an_unrelated_key(desk):
     strange = [keys.queue(desk.base, "q"), lock, keys.wake(desk.base, "s")]
     for name in strange:
         desk.raw.delete(name)
-        desk.raw.hset(name, "somebody's", "1")
+        desk.raw.hset(name, "foreign", "1")
     before = desk.everything()
     seen, mended = await fixed(desk)
     assert {fault.key for fault in seen.faults if fault.words == "foreign"} == set(strange)
@@ -401,7 +402,7 @@ async def test_a_sound_job_is_not_reported_for_an_unrelated_key(desk):
 
 async def test_a_structure_of_a_wrong_type_is_reported(desk):
     await desk.submit("a")
-    desk.raw.set(keys.structure(desk.base, "dead"), "somebody's")
+    desk.raw.set(keys.structure(desk.base, "dead"), "foreign")
     seen, mended = await fixed(desk)
     assert ([(fault.name, fault.words) for fault in seen.faults], mended) == (
         [(f"{desk.base}:dead", "foreign")],
@@ -456,7 +457,7 @@ async def test_a_lost_due_time_of_a_schedule_is_restored(desk):
 
 
 SCORES = ["inf", "-inf", "1e17"]
-"""What is no moment."""
+"""Invalid moments."""
 
 
 @pytest.mark.parametrize("score", SCORES)
@@ -553,7 +554,7 @@ async def test_a_walk_without_all_rights_reports_it(desk):
 
 
 async def test_a_job_that_changed_since_the_walk_is_not_repaired(desk):
-    """The fault existed when a client looked; the script depends on the present data."""
+    """The fault existed at the client's walk; the script decides by the present data."""
     await desk.submit("a", "b")
     desk.raw.zrem(keys.queue(desk.base, "q"), "a")
     faults = (await follow(desk.run, audit([desk.base]))).faults

@@ -16,22 +16,22 @@ async def test_a_resumed_queue_hands_out_its_jobs_in_order(desk):
 async def test_a_resume_wakes_a_worker_for_queued_jobs(desk):
     await desk.arrange("pause")
     await desk.submit("a")
-    assert desk.markers() == 0
+    assert desk.wake_ups() == 0
     await desk.arrange("resume")
-    assert desk.markers() == 1
+    assert desk.wake_ups() == 1
 
 
 async def test_no_worker_is_woken_for_an_empty_queue(desk):
     await desk.arrange("pause")
     await desk.arrange("resume")
-    assert desk.markers() == 0
+    assert desk.wake_ups() == 0
 
 
 async def test_a_queue_that_is_not_paused_can_be_resumed(desk):
     await desk.submit("a")
     assert await desk.arrange("resume") == "resumed"
     assert desk.raw.hget(f"{desk.base}:queues", "q") == "1 resume"
-    assert desk.markers() == 1
+    assert desk.wake_ups() == 1
 
 
 async def test_a_late_copy_of_the_request_does_not_resume_again(desk):

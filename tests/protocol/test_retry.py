@@ -60,7 +60,7 @@ async def test_a_revived_job_wakes_a_worker(desk):
     await bury(desk, "a")
     desk.raw.delete(keys.wake(desk.base, "q"))
     await desk.order("retry", "a")
-    assert desk.markers() == 1
+    assert desk.wake_ups() == 1
 
 
 async def test_a_revived_job_keeps_its_attempts(desk):

@@ -17,9 +17,10 @@ from tests.support.verb_scenes import stage
 pytestmark = pytest.mark.real_server
 TIMES = 150 * int(os.environ.get("SUBLET_TEST_FUZZ") or 1)
 ANEW = 20
-"""Calls on one stage: what succeeds moves on."""
+"""Calls on one stage, which successful calls change."""
 HOLD, PER_BYTE, AGAIN = 5000, 0.1, 7
-"""us that a call may hold the server, and more for each byte of it; how often one that took longer is looked at again."""
+"""The time in us for which a call may block the server, the addition for each byte, and the number of
+repetitions of a slower call."""
 ODD = [
     b"", b" ", b"0", b"1", b"-1", b"-0", b"1.5", b"0x10", b"1e3", b"1e309", b"-1e309", b"nan", b"-nan", b"inf", b"-inf",
     b"9007199254740993", b"99999999999999", b"9" * 21, b"9" * 400, b"abc", b"a b", b"\xff\xfe\x00\x80", b"\x00", b"\r\n",
@@ -34,7 +35,7 @@ ODD = [
 LARGE = [b"x" * (1 << 20), b"\n" * 100_000, b"a=b " * 20_000, b"1 " * 20_000, b",a" * 20_000]
 KEYS = [b"", b"nobase", b"{x:0", b"\x00", b"x" * 4096]
 ARGUMENT = ("must be strings or integers", "'base' (a nil value)")
-"""What Redis says where a script has no key to begin with."""
+"""The replies of Redis if a script gets no key."""
 
 
 def odd(chance, good):

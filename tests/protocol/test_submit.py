@@ -204,22 +204,22 @@ async def test_a_submit_without_jobs_succeeds(desk):
 async def test_a_queue_has_at_most_one_wake_up(desk):
     await desk.submit("a", "b")
     await desk.submit("c")
-    assert desk.markers() == 1
+    assert desk.wake_ups() == 1
 
 
 async def test_each_queue_gets_its_own_wake_up(desk):
     await desk.run(verbs.submit(desk.base, [Submission(q, q, "t", "", b"") for q in ("one", "two")]))
-    assert (desk.markers("one"), desk.markers("two")) == (1, 1)
+    assert (desk.wake_ups("one"), desk.wake_ups("two")) == (1, 1)
 
 
 async def test_a_scheduled_job_wakes_a_worker_only_if_it_is_the_next_one_due(desk):
     await desk.submit("a", rules="delay=5000")
-    assert desk.markers() == 1
+    assert desk.wake_ups() == 1
     desk.raw.delete(keys.wake(desk.base, "q"))
     await desk.submit("later", rules="delay=6000")
-    assert desk.markers() == 0
+    assert desk.wake_ups() == 0
     await desk.submit("sooner", rules="delay=4000")
-    assert desk.markers() == 1
+    assert desk.wake_ups() == 1
 
 
 async def test_an_entry_of_the_stream_lists_up_to_ten_jobs(desk):

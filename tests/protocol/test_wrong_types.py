@@ -15,7 +15,8 @@ from sublet.schedules.firing import FireRequest
 from tests.conftest import SCHEDULE
 
 VERBS = [*(name for name in NAMES if name not in ("init", "drop")), "strike", "unschedule", "unpool"]
-"""What `reconcile` does without a lease, `strike`, is told apart: it touches other keys. So is a removal."""
+"""`reconcile` without leases counts as `strike`, because it touches other keys. A removal counts separately,
+too."""
 EVERYWHERE = ":(job|key|claim|worker:silent|schedule:)"
 UNNOTICED = {"reap": ":(schedules|pools)", "fire": ":(queue|wake):", "strike": ":crew", "unpool": ":(pool|crew|summons):",
              "repair": ":(worker|schedule):"}  # fmt: skip
@@ -128,7 +129,7 @@ async def touched(desk, verb):
 
 
 def spoil(desk, key):
-    """Put something of another type there."""
+    """Put a value of another type there."""
     was = desk.raw.type(key)
     desk.raw.delete(key)
     if was == "set":
@@ -220,7 +221,7 @@ async def test_a_claim_skips_values_of_another_type(desk):
     desk.raw.delete(keys.wake(desk.base, "q"))
     assert await desk.claim(1) == []
     assert desk.members("queue:q") == ["b", "c"]
-    assert desk.markers() == 1
+    assert desk.wake_ups() == 1
     assert (await desk.take("b")).attempt == 1
 
 
@@ -234,7 +235,7 @@ FIELDS = [
     "rank=",
     "worker=",
 ]
-"""Fields of a job that somebody has written, or removed."""
+"""Fields of a job that another program has changed or removed."""
 WORDS = [
     "backoff=1000:2",
     "backoff=1:1.2.3:1",

@@ -428,9 +428,7 @@ def test_an_unreadable_plan_can_be_shown_paused_removed_and_replaced(client, raw
     assert client.schedules.put("a", HOURLY, "t") == "changed"
     assert client.schedules.resume("a") == "resumed"
     raw.hset(keys.schedule(base, "a"), "fired", "many")
-    assert [one.name for one in client.schedules.list()] == ["b"], (
-        "one that somebody spoiled keeps no other from being seen"
-    )
+    assert [one.name for one in client.schedules.list()] == ["b"], "an invalid schedule hides no other"
     assert client.schedules.remove("a")
 
 

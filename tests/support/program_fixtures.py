@@ -42,7 +42,7 @@ def run(context):
 
 @pytest.fixture
 def marker():
-    """A marker that only this test's processes have; none may be left at the end."""
+    """A mark that only the processes of this test have. None of them may remain at the end."""
     marker = f"mark-{uuid.uuid4().hex}"
     yield marker
     left = bearing(marker)

@@ -13,7 +13,7 @@ LEASE = Lease("job-7", "4711.secret-token", 2, 0, "q", "t", None, b"{}", "crashe
 
 
 def bearing(marker):
-    """The living processes with a marker in their arguments or environment, except this one."""
+    """The living processes with this mark in their arguments or environment, except this one."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

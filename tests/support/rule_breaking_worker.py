@@ -209,7 +209,7 @@ def rest(client, wait):
     """Wait for a wake-up, or until the time is over."""
     if DEFECT == "polls":
         time.sleep(0.02)
-    elif DEFECT == "knows-no-markers":
+    elif DEFECT == "ignores-wake-ups":
         stopping.wait(wait / 1000)
     else:
         seconds = 2 if DEFECT == "keeps-no-appointment" else max(wait, 10) / 1000

@@ -149,7 +149,7 @@ class Desk:
         )
         return claimed.leases, round(claimed.next_in * 1000)
 
-    def has_marker(self) -> bool:
+    def has_wake_up(self) -> bool:
         """Take a wake-up, if there is one."""
         return self._redis.command("LPOP", keys.wake(BASE, "q")) is not None
 
@@ -373,7 +373,7 @@ class Fleet:
         while self._waiting:
             worker = self._waiting[0]
             ready = worker.name in self._workers and len(worker.held) < self.pool.slots
-            if ready and not self._desk.has_marker():
+            if ready and not self._desk.has_wake_up():
                 return
             self._waiting.popleft()
             worker.waits = False

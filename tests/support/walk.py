@@ -201,7 +201,7 @@ def _subject(file: str) -> str:
 
 
 def page(walks: dict[str, Walk]) -> str:
-    """The page as it should be: what is between the markers of each heading is generated, the rest stays."""
+    """The page as it should be: the part between the comments of each heading is generated, the rest stays."""
     text = PAGE.read_text("utf-8")
     for heading, walk in walks.items():
         text, found = re.subn(

@@ -73,7 +73,7 @@ MUTANTS = (
         "if layout ~= LAYOUT then return refusal(",
         "if false then return refusal(",
         "old code writes into new data, and nobody is told",
-        "protocol/test_init_verb.py::test_over_another_layout_a_verb_is_refused_and_writes_nothing[fakeredis-complete]",
+        "protocol/test_init_verb.py::test_with_another_layout_a_verb_is_refused_and_writes_nothing[fakeredis-complete]",
     ),
     Mutant(
         "init does not look at the number of partitions",
@@ -81,7 +81,7 @@ MUTANTS = (
         "if number and number ~= partitions then",
         "if false then",
         "two processes make one namespace with two numbers, and each looks for jobs where the other has none",
-        "protocol/test_init_verb.py::test_the_first_who_makes_a_namespace_has_its_number_of_partitions[fakeredis]",
+        "protocol/test_init_verb.py::test_another_partition_count_is_refused[fakeredis]",
     ),
     Mutant(
         "release looks at a queue after it has written",

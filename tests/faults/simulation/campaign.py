@@ -29,7 +29,7 @@ class Campaign:
     failed: Outcome | None = None
     """The first failing run."""
     shrunk: Outcome | None = None
-    """The same, made small."""
+    """The same after shrinking."""
     stopped: bool = False
 
     @classmethod
@@ -40,7 +40,7 @@ class Campaign:
         said = json.loads(path.read_text())
         if said["failed"]:
             raise SystemExit(
-                f"{path}: seed {said['failed']['seed']} failed: mend that, and begin anew with another file"
+                f"{path}: seed {said['failed']['seed']} failed: repair the defect, and start with another file"
             )
         sums = {name: said[name] for name in ("runs", "steps", "calls", "seconds")}
         return cls(said["first_seed"], faults=Counter(said["faults"]), ends=Counter(said["jobs"]), **sums)
@@ -84,15 +84,15 @@ class Campaign:
             lines.append(
                 "stopped before the time was over"
                 if self.stopped
-                else "every invariant held, every history was explained"
+                else "all invariants held, all histories are legal"
             )
         else:
             told = self.shrunk or self.failed
             lines += [f"seed {self.failed.seed} FAILS: {self.failed.wrong}",
-                      f"its {len(self.failed.deviations)} deviations from a dull run came down to {len(told.deviations)}"
+                      f"its {len(self.failed.deviations)} deviations from a run without faults were reduced to {len(told.deviations)}"
                       + (f" (those of seed {told.seed}, which are fewer)" if told.seed != self.failed.seed else "") + ":",
                       *(f"  {name}: option {number}" for name, number in sorted(told.deviations.items())),
-                      "", "What happens (seconds; indented: what Redis runs, and what it answers):", *told.story]  # fmt: skip
+                      "", "The run (seconds; indented: the scripts that Redis runs, and their replies):", *told.story]  # fmt: skip
         return "\n".join(lines)
 
     def document(self) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def campaign(
     calls: int = 10**12,
     before: Campaign | None = None,
 ) -> Campaign:
-    """Run seed after seed until the time is over, `most` were run, the calls are reached, or one fails, which is shrunk.
+    """Run seed after seed until the time is over, `most` runs or the calls are reached, or a run fails. Shrink the failure.
 
     With totals `before`, it continues after their last seed.
     """
@@ -142,7 +142,7 @@ def campaign(
 
 
 class Progress:
-    """One line that is written over on a terminal, and a line every ten seconds elsewhere. To stderr: the answer is on stdout."""
+    """Progress on stderr: one line that is overwritten on a terminal, elsewhere a line every ten seconds."""
 
     def __init__(self, first: int, seconds: float, kept: Path | None = None) -> None:
         self.terminal = sys.stderr.isatty()

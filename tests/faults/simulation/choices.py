@@ -22,7 +22,7 @@ class Choices:
         self.seed, self.replay = seed, replay
         self.taken: Deviations = {}
         self.calm = False
-        """Set at the end of a run: from then on there are no faults."""
+        """Set at the end of a run: no faults from then on."""
 
     def pick(self, name: str, options: Sequence[T], chance: float = 1.0) -> T:
         """The first option, or with this probability one of the others. A name is used once in a run."""

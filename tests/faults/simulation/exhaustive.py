@@ -1,4 +1,4 @@
-"""The small model: one job, two workers, a reaper and a producer, one fault — and every order in which things can happen.
+"""The small model: one job, two workers, a reaper and a producer, one fault, in every possible order.
 
 Between two calls of one actor any call of any other may run, time may pass, and one fault may occur. Each
 step runs the real Lua, and the invariants are checked after it. When nothing can happen any more, a healthy
@@ -28,7 +28,7 @@ from tests.faults.simulation.story import answered, told
 BASE, JOB, LEASE = "{exhaustive:0}", "0-job", 30.0
 CLAIMS = keys.claim(BASE, "").encode()
 COUNTS, COUNTED = keys.counts(BASE).encode(), frozenset(name.encode() for name in TOTALS)
-"""Where the counts are, and which fields of the base are counts, too."""
+"""The key of the counters, and the fields of the base that are counters."""
 ENDINGS = {
     "complete": lambda lease, worker: verbs.complete(BASE, [Completion(lease, worker.encode())]),
     "fail": lambda lease, worker: verbs.fail(BASE, [Failure(lease, "Boom", "words", "more words")]),
@@ -45,7 +45,7 @@ class Cast(NamedTuple):
     times: int = 1
     reaps: int = 2
     gone: bool = False
-    """Whether a successor takes the first worker for dead at any moment, rightly or not."""
+    """Whether a successor may consider the first worker dead, at any moment, also wrongly."""
 
 
 CASTS = (
@@ -62,14 +62,14 @@ class Actor(NamedTuple):
 
     name: str
     next: str
-    """The call to make next; "" when there is none."""
+    """The next call; empty after the last one."""
     left: int = 1
-    """How often it may be made, if it comes to nothing."""
+    """The remaining calls, if they have no effect."""
     ends: str = ""
     lease: Lease | None = None
 
     def call(self) -> Call[Any]:
-        """The request that is next; asked again, it is the same."""
+        """The next request; always the same for this position."""
         if self.next == "submit":
             return verbs.submit(BASE, [Submission(JOB, "q", "t", "key=K backoff=1000:1:1000", b"{}")])
         if self.next == "claim":
@@ -95,12 +95,12 @@ class Actor(NamedTuple):
         return self.gone()
 
     def gone(self) -> "Actor":
-        """Whether it has nothing more to do, or died."""
+        """Its position after its death."""
         return self._replace(next="", left=0, lease=None)
 
 
 class Point(NamedTuple):
-    """Everything that decides what can happen from here."""
+    """All that determines the further orders."""
 
     world: int
     """The number of the stored data, the time, and the checker's knowledge (see `Search.worlds`)."""
@@ -121,9 +121,9 @@ class Search:
     """Stored bytes, clock and checker's knowledge of each world."""
     numbers: dict[tuple[Any, int, Any], int] = field(default_factory=dict)
     ran: dict[tuple[int, Any], tuple[int, Any, str]] = field(default_factory=dict)
-    """World and commands → the world after them, the reply, and words."""
+    """World and commands → the world after them, the reply, and a line of text."""
     orders: dict[Point, int] = field(default_factory=dict)
-    """Point → in how many orders things can go on from there."""
+    """Point → the number of orders from there."""
     ended: set[int] = field(default_factory=set)
     steps: int = 0
     path: list[str] = field(default_factory=list)
@@ -159,8 +159,8 @@ class Search:
                     once: dict[str, Any] = {"faults": point.faults - 1}
                     copy: dict[str, Any] = {"late": (actor.name, call.commands), **once}
                     yield f"{words} (reply lost)", run._replace(**once)
-                    yield f"{words} (and a copy is still on its way)", done._replace(**copy)
-                    yield f"{actor.name}'s {actor.next} is late, and taken for lost", point._replace(**copy)
+                    yield f"{words} (and a copy is in transit)", done._replace(**copy)
+                    yield f"{actor.name}'s {actor.next} is late, and considered lost", point._replace(**copy)
                     yield (
                         f"{actor.name} dies before its {actor.next}",
                         self.with_actor(point, i, actor.gone())._replace(**once),
@@ -175,11 +175,11 @@ class Search:
 
     @staticmethod
     def with_actor(point: Point, i: int, actor: Actor) -> Point:
-        """The same point with one actor standing elsewhere."""
+        """The same point with one actor replaced."""
         return point._replace(actors=(*point.actors[:i], actor, *point.actors[i + 1 :]))
 
     def number(self) -> int:
-        """The number of the world as it is now."""
+        """The number of the present world."""
         world = (self.redis.save(), self.redis.clock.now, self.checker.save())
         decides = (
             tuple(_deciding(entry) for entry in world[0] if entry[0] != COUNTS),
@@ -193,7 +193,7 @@ class Search:
         return self.numbers[decides]
 
     def enter(self, number: int) -> None:
-        """Make the world what it was."""
+        """Restore a world."""
         stored, self.redis.clock.now, known = self.worlds[number]
         self.redis.restore(stored)
         self.checker.restore(known)
@@ -205,7 +205,7 @@ class Search:
         return self.number()
 
     def run(self, point: Point, name: str, commands: Any) -> tuple[Point, Any, str]:
-        """Let Redis run commands at a point: the point after that, the reply, and words."""
+        """Let Redis run commands at a point. Returns the point after that, the reply, and a line of text."""
         if (point.world, commands) not in self.ran:
             self.enter(point.world)
             reply, words = self.send(name, commands)
@@ -226,7 +226,7 @@ class Search:
         return reply, words
 
     def see_it_end(self, world: int) -> None:
-        """Nothing happens by itself any more: a healthy worker starts, and the job must end."""
+        """Start a healthy worker after the last step: the job must end."""
         self.enter(world)
         self.send("last", verbs.reap(BASE, limit=100, by="last").commands)
         for n in range(1, 5):
@@ -235,12 +235,12 @@ class Search:
             reply, _ = self.send("last", claim.commands)
             for lease in claim.read(reply).leases:
                 self.send("last", ENDINGS["complete"](lease, "last").commands)
-        must(all(life.state in FINISHED for life in self.checker.lives.values()), "the job does not end")
+        must(all(life.state in FINISHED for life in self.checker.lives.values()), "the job has not ended")
 
 
 def _deciding(entry: Any) -> Any:
-    """What is stored under a key, without the totals, and without the mark of a claim that was asked for
-    again: nobody here gives back what was claimed for somebody else, and no other call looks at it."""
+    """The data of a key that later calls depend on: without the totals, and without the flag of a repeated
+    claim, as no actor here releases the jobs of a disconnected caller."""
     name, kind, value, expires = entry
     if name.startswith(CLAIMS):
         return name, kind, value.removesuffix(b" +"), expires
@@ -253,7 +253,7 @@ def _deciding(entry: Any) -> Any:
 
 
 class Count(NamedTuple):
-    """What the enumeration of one cast came to."""
+    """The result of the enumeration of one cast."""
 
     name: str
     orders: int
@@ -308,7 +308,7 @@ def main(as_json: bool) -> int:
             )
         )
     else:
-        print(f"{total:,} orders in all, every invariant held in each · {seconds:.1f} s")
+        print(f"{total:,} orders, all invariants held · {seconds:.1f} s")
     return 0
 
 

@@ -1,7 +1,6 @@
-"""The life of a job as a table and twenty lines: which moves are legal, and what a repeated request is answered.
+"""The history of a job: the legal changes of state, and the required replies to repeated requests.
 
-The simulation tells every move that Redis made to `follow`, in order. If it has nothing to say at the end,
-the job's history is explained.
+The simulation passes every change to `follow`, in order. A history without a broken rule is legal.
 """
 
 from dataclasses import dataclass
@@ -21,25 +20,25 @@ LEGAL = {
     "retry": {"dead": {"queued"}, "cancelled": {"queued"}},
     "forget": {"completed": {None}, "dead": {None}, "cancelled": {None}},
 }
-"""What moves a job → from where → to where."""
+"""Cause → state before → states after."""
 BY_LEASE = ("complete", "fail", "release")
 LEASE_OVER = (*BY_LEASE, "expire", "reconcile")
 
 
 @dataclass(frozen=True)
 class Move:
-    """One move of one job: what caused it, where it led, and the token of the lease it speaks of (or was given)."""
+    """One change of a job's state: its cause, the new state, and the token of the lease that it ends or grants."""
 
     cause: str
     to: str | None
     token: str = ""
     last: bool = False
-    """The attempt's holder said that there shall be no other."""
+    """Whether the failure excludes another try."""
 
 
 @dataclass
 class Life:
-    """What is known of a job from the moves it made."""
+    """The state of a job after the changes so far."""
 
     id: str
     queue: str
@@ -54,26 +53,26 @@ class Life:
     token: str = ""
     tokens: tuple[str, ...] = ()
     flagged: bool = False
-    """A cancel was asked for while it runs."""
+    """Whether a cancel was requested while it runs."""
     ended: tuple[str, str] = ("", "")
-    """The verb that ended the last attempt, and what that was answered."""
+    """The verb that ended the last attempt, and its reply."""
     result: str = ""
     ops: int = 0
     op: tuple[str, str, str] = ("", "", "")
-    """The last operator's verb that was accepted, the revision it named, and its answer."""
+    """The last accepted verb of an operator, its revision, and its reply."""
     worker: str = ""
-    """Who was given the last lease."""
+    """The worker with the last lease."""
     checkpoint: str = ""
 
 
 def follow(job: Life, move: Move) -> str:
-    """Let a job make a move. Answers why the move is against the rules; nothing if it is not."""
+    """Apply a change to a job. Returns the rule that it breaks; empty if it is legal."""
     if move.to not in LEGAL[move.cause].get(job.state, ()):
-        return f"{move.cause} leads nowhere from {job.state} to {move.to}"
+        return f"{move.cause} must not lead from {job.state} to {move.to}"
     if move.cause in BY_LEASE and move.token != job.token:
-        return f"{move.cause} with a token that is not the lease's"
+        return f"{move.cause} with a token of another lease"
     if move.cause == "claim" and move.token in job.tokens:
-        return "a token was given twice"
+        return "a token was granted twice"
     if move.cause in ("submit", "fire", "retry"):
         job.left, job.token, job.ended = job.tries, "", ("", "")
     elif move.cause == "claim":
@@ -83,7 +82,7 @@ def follow(job: Life, move: Move) -> str:
         job.left = 0 if move.last else job.left + (move.cause == "release")
         ends = "cancelled" if job.flagged else "dead" if job.left <= 0 else "queued scheduled"
         if move.to not in ends.split():
-            return f"{move.cause} led to {move.to}, with {job.left} tries left{' and a cancel asked for' * job.flagged}"
+            return f"{move.cause} led to {move.to}, with {job.left} tries left{' and a requested cancel' * job.flagged}"
     if move.cause in LEASE_OVER:
         job.flagged, job.ended = False, (move.cause, move.to or "")
     if move.to == "completed":
@@ -93,7 +92,7 @@ def follow(job: Life, move: Move) -> str:
 
 
 def answer_to_lease(job: Life | None, verb: str, token: str) -> str:
-    """What a lease's verb must be answered at once; nothing if the lease is live and the verb shall have its effect."""
+    """The required reply to a verb on a lease; empty if the lease is live and the verb must take effect."""
     if job is None or job.state is None:
         return "NOT_FOUND"
     if token != job.token:
@@ -104,7 +103,7 @@ def answer_to_lease(job: Life | None, verb: str, token: str) -> str:
 
 
 def answer_to_reconcile(job: Life | None, worker: str, attempt: str) -> str:
-    """What whoever takes a worker for gone must be answered at once; nothing if the lease is to end."""
+    """The required reply to `reconcile` for a lease; empty if the lease must end."""
     if job is None or job.state is None:
         return "NOT_FOUND"
     if str(job.attempt) != attempt:
@@ -115,7 +114,7 @@ def answer_to_reconcile(job: Life | None, worker: str, attempt: str) -> str:
 
 
 def answer_to_order(job: Life | None, verb: str, revision: str) -> str:
-    """What an operator's verb must be answered at once: a refusal's code or its first answer; nothing if it shall be done."""
+    """The required reply to an operator's verb: a code or its first reply; empty if the verb must take effect."""
     if job is None or job.state is None:
         return "NOT_FOUND"
     current = job.attempt + job.ops
@@ -128,7 +127,7 @@ def answer_to_order(job: Life | None, verb: str, revision: str) -> str:
 
 @dataclass(frozen=True)
 class Settings:
-    """What is known of a queue from the operator's verbs on it."""
+    """The settings of a queue after the operators' verbs so far."""
 
     revision: int = 0
     verb: str = ""
@@ -137,7 +136,7 @@ class Settings:
 
 
 def arrange(queue: Settings, verb: str, revision: str, limits: str) -> tuple[Settings, str]:
-    """Carry an operator's verb on a queue out: the settings after it, and its answer (or a refusal's code)."""
+    """Apply an operator's verb to a queue. Returns the settings after it, and its reply or a refusal's code."""
     answer = {"pause": "paused", "resume": "resumed"}.get(verb, limits)
     if (
         queue.verb == verb

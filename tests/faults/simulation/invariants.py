@@ -1,4 +1,4 @@
-"""Invariants that must hold after every script that Redis runs, whichever client sent it, however often, and however late.
+"""Invariants that must hold after each script run, also after repeated and late requests.
 
 The checker gets each request as Redis ran it, its answer, its events, and all data stored afterwards. It
 passes the state changes to `history.follow`, and compares the stored data with the resulting histories.
@@ -31,7 +31,7 @@ ARRANGEMENTS = ("pause", "resume", "configure")
 COUNTED = {"submit": "submitted", "fire": "submitted", "fail": "failed", "release": "released", "expire": "expired",
            "reconcile": "expired"}  # fmt: skip
 GRACE, MEMO, CAP = 5000, 10_000, 2000
-"""ms: by which a lease outlives its timeout, for which a memo is kept, and for which a worker waits at most."""
+"""In ms: a lease's grace after the timeout, the lifetime of a memo, and the longest wait of a worker."""
 
 
 class Checker:
@@ -53,14 +53,14 @@ class Checker:
         """The job of each occurrence that must be fired in the end → the message if it is not."""
 
     def save(self) -> tuple[Any, ...]:
-        """What is known, to compare, and to come back to."""
+        """A copy of the checker's state, to compare and to restore."""
         lives = tuple(tuple(vars(life).values()) for life in self.lives.values())
         claims, register = tuple((i, *rest) for i, rest in self.claims.items()), tuple(self.register.items())
         counted = tuple(sorted(self.totals.items())), tuple(sorted(self.counts.items()))
         return lives, counted, self.fence, claims, register
 
     def restore(self, saved: tuple[Any, ...]) -> None:
-        """Come back to what was known; Redis has come back already."""
+        """Restore this state. Redis must be restored before."""
         lives, (totals, counts), self.fence, claims, register = saved
         self.register = dict(register)
         self.lives = {life[0]: Life(*life) for life in lives}
@@ -69,7 +69,7 @@ class Checker:
         self.look = self.redis.look()
 
     def executed(self, process: Any, request: Request, reply: Any) -> None:
-        """Redis has run a request: check its answer, its state changes, and all stored data."""
+        """Check a request that Redis has run: its reply, its state changes, and all stored data."""
         before, self.look = self.look, self.redis.look()
         events = self.redis.events()
         if isinstance(reply, ResponseError):
@@ -84,10 +84,10 @@ class Checker:
         self.schedules(before)
         self.queues(process, request)
 
-    # answers
+    # replies
 
     def wanted(self, request: Request) -> list[str]:
-        """The required answer to each item, if it is known beforehand; nothing if the item may take effect."""
+        """The required reply to each item; empty for an item that must take effect."""
         if request.verb in ARRANGEMENTS:
             queue, one = request.one["queue"], request.one
             settings = self.settings.get(queue, Settings())
@@ -108,7 +108,7 @@ class Checker:
         return []
 
     def registered(self, verb: str, worker: str, life: str) -> str:
-        """The required answer to an enlist or a drain."""
+        """The required reply to an enlist or a drain."""
         known, drained = self.register.get(worker, ("", False))
         if verb == "drain" and known != life:
             return "CHANGED" if known else "NOT_FOUND"
@@ -116,7 +116,7 @@ class Checker:
         return "drain" if self.register[worker][1] else "work"
 
     def reconciled(self, request: Request, worker: str, life: str) -> list[str]:
-        """The required answers to leases of a worker that is taken for dead."""
+        """The required replies to the leases of a worker that is considered dead."""
         known = self.register.get(worker, ("", False))[0]
         if not request.groups and known == life:
             del self.register[worker]
@@ -127,33 +127,36 @@ class Checker:
         return [answer_to_reconcile(self.lives.get(i), worker, n) for i, n in request.groups]
 
     def refused(self, request: Request, error: ResponseError, before: Look) -> None:
-        """A refusal is the required one, and has changed nothing."""
+        """Check that a refusal is the required one, and has changed nothing."""
         if isinstance(error, NoScriptError):
             return
         code = str(error).split(" ")[0]
-        must(request.verb in (*ORDERS, *ARRANGEMENTS, "drain"), f"{request.verb} was refused: {error}")
+        must(
+            request.verb in (*ORDERS, *ARRANGEMENTS, "drain"),
+            f"{request.verb} was refused, and may not be: {error}",
+        )
         (wanted,) = self.wanted(request)
         if code == "KEY_TAKEN" and not wanted:
             i = request.one["id"]
             wanted = code if before.locks.get(self.lives[i].key, (i,))[0] != i else ""
-        must(code == wanted, f"refused with {error}, not {wanted or 'at all'}")
+        must(code == wanted, f"refused with {error}, expected {wanted or 'no refusal'}")
         same = (before.jobs, before.shelves) == (self.look.jobs, self.look.shelves)
-        must(same, f"{request.verb} was refused ({code}) and has changed something")
+        must(same, f"{request.verb} was refused ({code}) and changed stored data")
 
     def answered(
         self, request: Request, reply: Any, wanted: list[str], moved: dict[str, str], before: Look
     ) -> None:
-        """Each answer is the required one, and exactly the required effects exist."""
+        """Check that each reply is the required one, with exactly the required effects."""
         if request.verb == "claim":
             self.claimed(request, reply, moved, before)
         elif request.verb in ORDERS:
             self.ordered(request, reply.decode(), wanted[0], moved)
         elif request.verb in ARRANGEMENTS:
-            must(reply.decode() == wanted[0], f"{request} was answered {reply.decode()}, not {wanted[0]}")
+            must(reply.decode() == wanted[0], f"{request} returned {reply.decode()}, expected {wanted[0]}")
         elif request.verb in ("enlist", "drain"):
             must(
                 reply.decode() == wanted[0] and not moved,
-                f"{request} was answered {reply.decode()}, not {wanted[0]}",
+                f"{request} returned {reply.decode()}, expected {wanted[0]}",
             )
         elif request.verb == "note":
             self.noted(request, [word.decode() for word in reply], wanted, moved)
@@ -162,43 +165,43 @@ class Checker:
                 self.beaten(request, i, word if isinstance(word, int) else word.decode(), due)
         elif request.verb in (*BY_LEASE, "reconcile"):
             live = {group[0] for group, due in zip(request.groups, wanted, strict=True) if not due}
-            must(moved.keys() == live, f"{request.verb} moved {set(moved)}, and held leases of {live}")
+            must(moved.keys() == live, f"{request.verb} moved {set(moved)}, expected {live}")
             self.totals["lease_lost"] += wanted.count("LEASE_LOST") * (request.verb in BY_LEASE)
             for (i, *_), word, due in zip(request.groups, reply, wanted, strict=True):
                 self.ended(request, i, word.decode(), due, moved)
 
     def ended(self, request: Request, i: str, answer: str, due: str, moved: dict[str, str]) -> None:
         if due:
-            must(answer == due, f"{request.verb} of {i} was answered {answer}, not {due}")
+            must(answer == due, f"{request.verb} of {i} returned {answer}, expected {due}")
             return
         state = answer.split(" ")[0]
         must(
             moved.get(i) == state,
-            f"{request.verb} of {i} was answered {answer}, and the job moved to {moved.get(i)}",
+            f"{request.verb} of {i} returned {answer}, and the job moved to {moved.get(i)}",
         )
         if state == "scheduled":
             must(
                 self.look.shelves["scheduled"][i] == int(answer.split(" ")[1]),
-                f"{i} is not due when the answer says",
+                f"{i} has another due time than the reply",
             )
         self.lives[i].ended = (request.verb, answer)
 
     def noted(self, request: Request, reply: list[str], wanted: list[str], moved: dict[str, str]) -> None:
-        must(reply == [due or "noted" for due in wanted] and not moved, f"{request} was answered {reply}")
+        must(reply == [due or "noted" for due in wanted] and not moved, f"{request} returned {reply}")
         for (i, _, checkpoint, _), due in zip(request.groups, wanted, strict=True):
             if not due and checkpoint:
                 self.lives[i].checkpoint = checkpoint
 
     def beaten(self, request: Request, i: str, answer: int | str, due: str) -> None:
         if due:
-            must(answer == due, f"heartbeat of {i} was answered {answer}, not {due}")
+            must(answer == due, f"heartbeat of {i} returned {answer}, expected {due}")
             return
         flagged, end = self.lives[i].flagged, self.lease_end(i, int(request.one["lease"]))
-        must(answer == ("CANCEL_REQUESTED" if flagged else end), f"heartbeat of {i} was answered {answer}")
+        must(answer == ("CANCEL_REQUESTED" if flagged else end), f"heartbeat of {i} returned {answer}")
         must(self.look.shelves["running"][i] == end, f"the lease of {i} does not end at {end}")
 
     def lease_end(self, i: str, lease: int) -> int:
-        """When a lease must end that is granted or extended now."""
+        """The required end of a lease that is granted or extended now."""
         stored = self.look.jobs[i]
         rules = rules_of(stored["spec"])
         return min(
@@ -208,49 +211,49 @@ class Checker:
     def ordered(self, request: Request, answer: str, due: str, moved: dict[str, str]) -> None:
         life = self.lives[request.one["id"]]
         if due:
-            must(answer == due and not moved, f"{request} was answered {answer}, not {due}")
+            must(answer == due and not moved, f"{request} returned {answer}, expected {due}")
             return
         must(
             moved.get(life.id, "requested") == answer,
-            f"{request} was answered {answer}, and the job is {life.state}",
+            f"{request} returned {answer}, and the job is {life.state}",
         )
         life.flagged = life.flagged or answer == "requested"
         life.ops, life.op = life.ops + 1, (request.verb, request.one["revision"], answer)
 
     def claimed(self, request: Request, reply: Any, moved: dict[str, str], before: Look) -> None:
-        """A claim returns the jobs that it took; a repeat, those that are left; and no token occurs twice."""
+        """A claim returns the jobs that it took, and a repeat those that are still held. No token occurs twice."""
         token, wait, ids = reply[0].decode(), int(reply[1]), {i.decode() for i in reply[3::6]}
-        must(0 <= wait <= CAP, f"a worker was told to wait {wait} ms")
+        must(0 <= wait <= CAP, f"a claim returned a wait of {wait} ms, expected 0 to {CAP}")
         claim_id, taken = request.one["claim_id"], {i for i, state in moved.items() if state == "running"}
         at, first, had = self.claims.get(claim_id, (0, "", frozenset()))
         if had and claim_id in before.claims and self.look.now - at <= MEMO:
             held = {i for i in had if self.lives[i].state == "running" and self.lives[i].token == first}
             must(
                 not moved and ids == held,
-                f"claim {claim_id} sent again got {ids or 'nothing'}, and holds {held or 'nothing'}",
+                f"repeated claim {claim_id} returned {ids or 'nothing'}, expected {held or 'nothing'}",
             )
             return
-        must(ids == taken, f"claim {claim_id} was answered {ids} and took {taken}")
+        must(ids == taken, f"claim {claim_id} returned {ids} and took {taken}")
         if taken:
             fence, _, rest = token.partition(".")
-            must(int(fence) > self.fence and rest == claim_id, f"{token} follows fence {self.fence}")
+            must(int(fence) > self.fence and rest == claim_id, f"token {token} after fence {self.fence}")
             self.fence = int(fence)
             self.claims[claim_id] = (self.look.now, token, frozenset(taken))
         for i, before_it in zip(reply[3::6], reply[8::6], strict=True):
             kept = before_it.decode().partition("\n")[2]
             must(
                 kept == self.lives[i.decode()].checkpoint,
-                f"{i.decode()} was handed out with the checkpoint {kept or 'of nobody'}",
+                f"{i.decode()} was handed out with checkpoint {kept or 'missing'}",
             )
         for i in taken:
-            must(not self.paused(self.lives[i].queue), f"{i} was taken from a queue that is paused")
+            must(not self.paused(self.lives[i].queue), f"{i} was taken from a paused queue")
             end = self.lease_end(i, int(request.one["lease"]))
             must(self.look.shelves["running"][i] == end, f"the lease of {i} does not end at {end}")
 
     # state changes
 
     def known(self, request: Request, reply: Any, before: Look) -> None:
-        """New jobs begin their lives; a known id or key begins none."""
+        """Begin the histories of new jobs. A known id, or a held key, creates no job."""
         if request.verb == "fire":
             self.fired(reply, before)
         if request.verb != "submit":
@@ -263,21 +266,21 @@ class Checker:
             if life and life.state:
                 must(
                     (word, there) == ("exists", i),
-                    f"submit of {i}, which is there, was answered {answer.decode()}",
+                    f"submit of the existing {i} returned {answer.decode()}",
                 )
             elif word == "exists":
                 must(
                     lock in self.look.locks and self.look.locks[lock][0] == there,
-                    f"{i} is not there, and {there} holds no key of it",
+                    f"submit of {i} returned {there}, which does not hold its key",
                 )
             elif word == "QUEUE_FULL":
                 must(
                     not self.has_room(queue, new[queue]),
-                    f"{i} was refused ({answer.decode()}), and there is room",
+                    f"{i} was refused ({answer.decode()}), but the queue is not full",
                 )
                 self.totals["queue_full"] += 1
             elif word == "created":
-                must(self.has_room(queue, new[queue]), f"{i} was taken into a full queue")
+                must(self.has_room(queue, new[queue]), f"{i} was added to a full queue")
                 must(
                     not (lock in before.locks and self.stands(before.locks[lock])),
                     f"{i} was created, but its key is held",
@@ -289,37 +292,37 @@ class Checker:
                 new[queue] += 1
 
     def fired(self, reply: Any, before: Look) -> None:
-        """An occurrence's job begins its life once, however often its occurrence is fired."""
+        """Begin the histories of occurrences' jobs. Each occurrence has one, also if it is fired repeatedly."""
         self.totals["queue_full"] += sum(answer.startswith(b"QUEUE_FULL") for answer in reply)
         for i in self.look.jobs.keys() - before.jobs.keys():
-            must(i not in self.lives, f"{i} was fired before")
+            must(i not in self.lives, f"{i} was fired twice")
             spec = self.look.jobs[i]["spec"]
             rules, queue = rules_of(spec), spec.split(" ")[0]
             occurrence = int(rules["at"])
             must(
                 i == f"0-{rules['schedule']}:{occurrence}" and occurrence <= self.look.now,
-                f"{i} is no job of an occurrence that has come",
+                f"{i} is not the job of a due occurrence",
             )
             self.lives[i] = Life(
                 i, queue, int(rules.get("tries", 3)), size=len(spec.partition("\n")[2].encode())
             )
 
     def schedules(self, before: Look) -> None:
-        """Each schedule is there whole; its next occurrence is fired once, and only goes on."""
+        """Check that each schedule is complete, and that its next occurrence only grows and is fired once."""
         look = self.look
         half = look.schedules.keys() ^ look.occurrences.keys()
-        must(not half, f"of schedules, {half} are half there")
+        must(not half, f"incomplete schedules: {half}")
         for name, stored in look.schedules.items():
             old = before.schedules.get(name, {}).get("occurrence")
             on = old is None or not stored["occurrence"] or (old and int(stored["occurrence"]) >= int(old))
             must(on, f"schedule {name} went back from occurrence {old} to {stored['occurrence']}")
             must(
                 not stored["occurrence"] or f"0-{name}:{stored['occurrence']}" not in self.lives,
-                f"{name} will fire {stored['occurrence']} again",
+                f"{name} would fire {stored['occurrence']} again",
             )
         done = sum(int(stored.get("fired", 0)) for stored in look.schedules.values())
         made = sum("schedule" in rules_of(job["spec"]) for job in look.jobs.values())
-        must(done >= made, f"{made} occurrences have a job, and {done} were fired")
+        must(done >= made, f"{made} occurrences have a job, but {done} were fired")
 
     def paused(self, queue: str) -> bool:
         return self.settings.get(queue, Settings()).paused
@@ -342,13 +345,13 @@ class Checker:
     def moved(self, request: Request, i: str, event: dict[str, str], before: Look) -> str:
         """Follow one state change; moves by maintenance must be due."""
         state, code, token = event["state"], event["code"], ""
-        must(i in self.lives, f"an event tells of {i}, which nobody submitted")
+        must(i in self.lives, f"an event for {i}, which was not submitted")
         life = self.lives[i]
         by_time = request.verb in ("claim", "reap")
         cause = {"due": "due", "lease_expired": "expire"}.get(code, request.verb) if by_time else request.verb
         own = [
             group for group in request.groups if group[0] == i
-        ]  # two, where a ghost holds an old and a new lease
+        ]  # two, if a caller has an old and a new lease of the job
         group = next(
             (group for group in own if life.token and group[1:2] == (life.token,)), own[0] if own else ()
         )
@@ -359,7 +362,7 @@ class Checker:
             token = group[1]
         elif cause in ("due", "expire"):
             moment = before.shelves.get(life.state or "", {}).get(i, 0)
-            must(moment <= self.look.now, f"{i} was moved by time {moment - self.look.now:g} ms early")
+            must(moment <= self.look.now, f"{i} was moved {moment - self.look.now:g} ms early")
         last = cause == "fail" and group[-1] == "no"
         wrong = follow(life, Move(cause, state, token, last))
         must(not wrong, f"{i}: {wrong}")
@@ -377,7 +380,7 @@ class Checker:
         return state
 
     def wanted_at(self, i: str) -> int:
-        """When a job was first due, in ms."""
+        """The moment at which a job was first due, in ms."""
         spec = self.look.jobs[i]["spec"]
         rules, submitted_at = rules_of(spec), int(spec.split(" ")[2].split("\n")[0])
         return max(submitted_at, int(rules.get("at", submitted_at + int(rules.get("delay", 0)))))
@@ -389,20 +392,20 @@ class Checker:
         self.counts.update({f"{queue} {what} {bound}": 1, f"{queue} {what} ms": took})
 
     def forgotten(self, request: Request, before: Look) -> None:
-        """Only finished jobs are deleted, by verbs that may, after their retention."""
+        """Check that only finished jobs are deleted, after their retention, by complete and prune."""
         for i in before.jobs.keys() - self.look.jobs.keys():
             life = self.lives[i]
             must(request.verb in ("complete", "prune"), f"{i} was lost in {request.verb}")
             must(
                 before.shelves.get(life.state or "", {}).get(i, 1e18) <= self.look.now,
-                f"{i} was forgotten before its time",
+                f"{i} was deleted before its retention ended",
             )
             must(not (wrong := follow(life, Move("forget", None))), f"{i}: {wrong}")
 
     # stored data
 
     def stored(self) -> None:
-        """Each job is only in the structure that its state names, with the fields of its history; nothing else is stored."""
+        """Check that each job is only in its state's structure, with its fields, and that nothing else is stored."""
         look = self.look
         places: dict[str, str] = {}
         for shelf, members in look.shelves.items():
@@ -412,22 +415,22 @@ class Checker:
         alive = {i: life for i, life in self.lives.items() if life.state}
         must(
             look.jobs.keys() == alive.keys(),
-            f"hashes of {look.jobs.keys() ^ alive.keys()} are too many or missing",
+            f"extra or missing hashes: {look.jobs.keys() ^ alive.keys()}",
         )
         must(
             places.keys() == alive.keys(),
-            f"{places.keys() ^ alive.keys()} are in a structure without a hash, or in none",
+            f"entries without a hash, or hashes without an entry: {places.keys() ^ alive.keys()}",
         )
         for i, life in alive.items():
             shelf = f"queue:{life.queue}" if life.state == "queued" else life.state
-            must(places[i] == shelf, f"{i} is {life.state}, and in {places[i]}")
+            must(places[i] == shelf, f"{i} is {life.state}, but in {places[i]}")
             self.one(life, look.jobs[i])
         counted = Counter({name: int(look.hashes[""].get(name, 0)) for name in TOTALS})
-        must(counted == self.totals, f"the totals are {counted}, not {dict(self.totals)}")
+        must(counted == self.totals, f"the totals are {counted}, expected {dict(self.totals)}")
         by_queue = Counter({name: int(count) for name, count in look.hashes.get("counts", {}).items()})
         must(
             by_queue == self.counts,
-            f"by queue {by_queue - self.counts} was counted, and not {self.counts - by_queue}",
+            f"counters by queue: {by_queue - self.counts} too many, {self.counts - by_queue} missing",
         )
         waiting: Counter[str] = Counter()
         for life in alive.values():
@@ -435,16 +438,16 @@ class Checker:
                 waiting.update({f"{life.queue} jobs": 1, f"{life.queue} bytes": life.size})
                 waiting[f"{life.queue} running"] += life.state == "running"
         backlog = {name: int(count) for name, count in look.hashes.get("backlog", {}).items() if int(count)}
-        must(Counter(backlog) == waiting, f"the backlog is {backlog}, not {dict(waiting)}")
+        must(Counter(backlog) == waiting, f"the backlog is {backlog}, expected {dict(waiting)}")
         self.keys(alive)
         cards = {name: (card["life"], "drain" in card) for name, card in look.cards.items()}
         must(
             cards == self.register and look.register.keys() == cards.keys(),
-            f"the register has {cards}, not {self.register}",
+            f"the registrations are {cards}, expected {self.register}",
         )
 
     def one(self, life: Life, stored: dict[str, str]) -> None:
-        """One job's hash."""
+        """Check one job's hash."""
         wanted = {
             "state": str(life.state),
             "attempt": str(life.attempt),
@@ -456,20 +459,23 @@ class Checker:
         elif "tries_left" in stored:
             wanted["tries_left"] = str(life.left)
         found = {name: stored.get(name, "" if name == "token" else "0") for name in wanted}
-        must(found == wanted, f"{life.id} has {found}, not {wanted}")
+        must(found == wanted, f"{life.id} has {found}, expected {wanted}")
         must(
             stored.get("checkpoint", "") == life.checkpoint,
-            f"{life.id} lost its checkpoint, or has another's",
+            f"{life.id} has a missing or wrong checkpoint",
         )
-        must(sum(name.startswith("log:") for name in stored) <= 6, f"{life.id} keeps too many logs")
-        must(("cancel_requested_at" in stored) == life.flagged, f"{life.id}: a cancel came or went by itself")
+        must(sum(name.startswith("log:") for name in stored) <= 6, f"{life.id} has too many logs")
+        must(
+            ("cancel_requested_at" in stored) == life.flagged,
+            f"{life.id}: a cancel was set or removed without a request",
+        )
         must(
             ("finished_at" in stored) == (life.state in FINISHED),
-            f"{life.id} is {life.state}: finished_at says otherwise",
+            f"{life.id} is {life.state}: finished_at disagrees",
         )
 
     def keys(self, alive: dict[str, Life]) -> None:
-        """An unfinished job holds its key, unless that expires: no two jobs hold one, and finished jobs hold none."""
+        """Check that unfinished jobs hold their keys without a window, and that finished jobs hold no key."""
         held = {
             life.key: i
             for i, life in alive.items()
@@ -477,22 +483,22 @@ class Checker:
         }
         for life in alive.values():
             if life.key and not life.window and life.state not in FINISHED:
-                holder = self.look.locks.get(life.key, ("nobody",))[0]
-                must(holder == life.id, f"{life.id} is {life.state}, and {holder} holds its key")
+                holder = self.look.locks.get(life.key, ("no job",))[0]
+                must(holder == life.id, f"{life.id} is {life.state}, but {holder} holds its key")
         for lock, (holder, ends) in self.look.locks.items():
-            must(ends is not None or held.get(lock) == holder, f"{holder} holds {lock} for ever")
+            must(ends is not None or held.get(lock) == holder, f"{holder} holds {lock} without end")
 
     # wake-ups
 
-    def took_marker(self, process: Any, queue: str) -> None:
-        """A worker was woken, and will claim."""
+    def took_wake_up(self, process: Any, queue: str) -> None:
+        """Record that a worker got a wake-up, and will claim."""
         self.takers[queue] = (process, process.claims)
-        self.look.markers.pop(queue, None)
+        self.look.wake_ups.pop(queue, None)
 
     def queues(self, process: Any, request: Request) -> None:
-        """Queues have the required settings. One with queued jobs has a wake-up, or the worker that took it has not claimed since.
+        """Check the settings of queues, and that a queue with queued jobs has a wake-up, or its taker has not claimed since.
 
-        (It may have died, or the wake-up was lost: idle workers claim again after at most 2 s, see `claimed`.)
+        (The taker may have died, or the wake-up was lost: idle workers claim again after at most 2 s, see `claimed`.)
         """
         look = self.look
         if request.verb == "claim" and int(request.one["n"]):
@@ -501,18 +507,18 @@ class Checker:
                 taker, claims = self.takers.get(queue, (None, 0))
                 if taker is process and number > claims:
                     self.takers.pop(queue, None)
-        for queue, count in look.markers.items():
-            must(count <= 1, f"{queue} has {count} markers: one is to wake one")
+        for queue, count in look.wake_ups.items():
+            must(count <= 1, f"{queue} has {count} wake-ups, expected at most one")
             self.takers.pop(queue, None)
         for queue, settings in self.settings.items():
             revision, verb, *words = look.hashes["queues"][queue].split()
             limits = " ".join(word for word in words if not word.startswith("paused="))
             found = Settings(int(revision), verb, limits, len(words) > len(limits.split()))
-            must(found == settings, f"queue {queue} has {found}, not {settings}")
+            must(found == settings, f"queue {queue} has {found}, expected {settings}")
         for shelf, members in look.shelves.items():
             queue = shelf.removeprefix("queue:")
-            awake = look.markers.get(queue) or queue in self.takers or self.paused(queue)
+            awake = look.wake_ups.get(queue) or queue in self.takers or self.paused(queue)
             if queue != shelf and members and not awake:
                 raise Violation(
-                    f"{queue} holds {len(members)} jobs, has no marker, and nobody is awake to claim them"
+                    f"{queue} has {len(members)} jobs, but no wake-up, and no worker is about to claim them"
                 )

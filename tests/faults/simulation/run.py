@@ -28,7 +28,7 @@ RATES = (0.0, 0.03, 0.12, 0.3)
 PATIENCE = 600.0
 """Seconds without faults after which every job must have ended."""
 FORGOTTEN = 15 * 86_400_000
-"""ms after which no finished job is kept."""
+"""The ms after which no finished job is stored."""
 
 
 @dataclass
@@ -56,7 +56,7 @@ def run(choices: Choices, telling: bool = False) -> Outcome:
             _live(world, outcome)
         except Violation as violation:
             outcome.wrong = str(violation)
-        except Exception as error:  # noqa: BLE001  # whatever the library's own code raises at an answer is wrong, too
+        except Exception as error:  # noqa: BLE001  # an exception of the library itself is a failure, too
             outcome.wrong = f"{type(error).__name__}: {error}"
         if outcome.wrong:
             world.tell(f"WRONG: {outcome.wrong}")
@@ -89,7 +89,7 @@ def _live(world: World, outcome: Outcome) -> None:
         )
     world.run(choices.pick("active for", ACTIVE))
     choices.calm = True
-    world.tell("from here on nothing goes wrong")
+    world.tell("no faults from here on")
     Worker(world, "worker-last")
     Opener(world, "operator-last")
     Trigger(world, "trigger-last")
@@ -99,10 +99,13 @@ def _live(world: World, outcome: Outcome) -> None:
         for life in world.checker.lives.values()
         if life.state and life.state not in FINISHED
     ]
-    must(not late, f"nothing has gone wrong for {PATIENCE:g} s, and {', '.join(late)}")
+    must(not late, f"{PATIENCE:g} s after the last fault {', '.join(late)}")
     missing = [words for i, words in world.checker.promised.items() if i not in world.checker.lives]
-    must(not missing, f"nothing has gone wrong for {PATIENCE:g} s, and never fired were {', '.join(missing)}")
-    outcome.ends.update(life.state or "forgotten" for life in world.checker.lives.values())
+    must(
+        not missing,
+        f"{PATIENCE:g} s after the last fault these occurrences were not fired: {', '.join(missing)}",
+    )
+    outcome.ends.update(life.state or "deleted" for life in world.checker.lives.values())
     _forget(world)
 
 
@@ -135,5 +138,5 @@ def _forget(world: World) -> None:
     }
     must(
         not any(left.values()),
-        f"a fortnight later there still are {[name for name, of in left.items() if of]}",
+        f"after 15 days there are still {', '.join(name for name, of in left.items() if of)}",
     )

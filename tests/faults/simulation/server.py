@@ -91,7 +91,7 @@ class Look:
     """Structure → id → score; the queues as `queue:<name>`."""
     locks: dict[str, tuple[str, float | None]] = field(default_factory=dict)
     """`<queue>|<key>` → the job that holds it, and the ms when the lock ends by itself, if it does."""
-    markers: dict[str, int] = field(default_factory=dict)
+    wake_ups: dict[str, int] = field(default_factory=dict)
     claims: set[str] = field(default_factory=set)
     """The claim ids that are remembered."""
     register: dict[str, float] = field(default_factory=dict)
@@ -176,7 +176,7 @@ class Redis:
             elif kind == "claim":
                 look.claims.add(rest)
             elif kind == "wake":
-                look.markers[rest] = len(value)
+                look.wake_ups[rest] = len(value)
             elif kind == "workers":
                 look.register = {name.decode(): score for name, score in value.items()}
             elif kind == "worker":

@@ -10,7 +10,7 @@ def told(request: Request) -> str:
     """A request as text."""
     one, groups, words = request.one, request.groups, request.verb
     if words == "claim":
-        wanted = f"up to {one['n']} jobs of" if int(one["n"]) else "nothing, but does maintenance of"
+        wanted = f"up to {one['n']} jobs of" if int(one["n"]) else "no jobs, maintenance of"
         return f"claim {_claim(one['claim_id'])}: {wanted} {' and '.join(queue for (queue,) in groups)}, for {_s(one['lease'])}"
     if words == "submit":
         return "submit " + ", ".join(
@@ -22,7 +22,7 @@ def told(request: Request) -> str:
         return f"{words} " + ", ".join(f"{_lease(*group)}{_ENDINGS[words](*group[2:])}" for group in groups)
     if words == "reconcile":
         return f"reconcile {one['worker']}: " + (
-            ", ".join(f"{i[2:]}, attempt {n}" for i, n in groups) or "it leaves"
+            ", ".join(f"{i[2:]}, attempt {n}" for i, n in groups) or "its registration is removed"
         )
     if words == "fire":
         shots = [(name, occurrences, after) for name, _, _, occurrences, _, after, _ in groups]
@@ -45,7 +45,7 @@ def told(request: Request) -> str:
 
 _ENDINGS: dict[str, Callable[..., str]] = {
     "complete": lambda result: f" with {result}",
-    "fail": lambda code, message, detail, again: f" with {code}{' for good' * (again == 'no')}",
+    "fail": lambda code, message, detail, again: f" with {code}{', final' * (again == 'no')}",
     "note": lambda checkpoint, log: f": {checkpoint}",
     "release": lambda delay, reason: f" for {_s(delay)}: {reason}",
 }
@@ -54,7 +54,7 @@ _ENDINGS: dict[str, Callable[..., str]] = {
 def answered(request: Request, reply: Any) -> str:
     """A reply as text."""
     if isinstance(reply, Exception):
-        return f"no: {reply}".replace("0-", "")
+        return f"refused: {reply}".replace("0-", "")
     if request.verb != "claim":
         words = reply if isinstance(reply, list) else [reply]
         return ", ".join(
@@ -65,7 +65,7 @@ def answered(request: Request, reply: Any) -> str:
         f"{i.decode()[2:]}, attempt {attempt}{f' (before: {why.decode()})' * bool(why)}"
         for i, attempt, *_, why in leases
     ]
-    return f"{'; '.join(got) or 'nothing'}; to look again within {wait:g} s"
+    return f"{'; '.join(got) or 'nothing'}; next claim within {wait:g} s"
 
 
 def _claim(claim_id: str) -> str:

@@ -1,6 +1,6 @@
-"""The world of a simulation: processes made of strands, time that jumps from one event to the next, and a network with faults.
+"""The world of a simulation: processes made of strands, a clock that jumps from event to event, a faulty network.
 
-A strand is a generator. It yields what it waits for (`Sleep`, `Doze`, `Send`, `Listen`) and receives the
+A strand is a generator. It yields a request to wait (`Sleep`, `Doze`, `Send`, `Listen`) and receives the
 result. Only one runs at a time, and only the clock and `Choices` decide which is next, so a run is
 reproducible.
 """
@@ -26,7 +26,7 @@ from tests.faults.simulation.story import answered, told
 
 T = TypeVar("T")
 TIMEOUT = 2.0
-"""Seconds after which a caller takes a call for lost."""
+"""Seconds after which a caller considers a call lost."""
 STEPS = 100_000
 """Steps of a run at most."""
 LATENCIES = (0.001, 0.002, 0.004, 0.02, 0.2)
@@ -93,7 +93,7 @@ class Process:
         return self.world.choices.pick(f"{self.name}: {name}", options, chance)
 
     def ask(self, call: Call[T]) -> Strand[T]:
-        """Make a call as `sublet.connection.transport` does: repeated with the same bytes if there is no answer; then given up."""
+        """Make a call as `sublet.connection.transport` does: without a reply the same bytes are repeated, then it fails."""
         verb = Request.of(call.commands[0]).verb
         self.made[verb] += 1
         name = f"{verb} {self.made[verb]}"
@@ -136,7 +136,7 @@ class _Running:
 
 
 class World:
-    """One run: everything that happens, in its order."""
+    """One run: its events in their order."""
 
     def __init__(self, choices: Choices, base: str, telling: bool = False) -> None:
         self.choices, self.clock = choices, Clock()
@@ -145,7 +145,7 @@ class World:
         self.faults: Counter[str] = Counter()
         self.fault_rate = 0.0
         self.dead: set[str] = set()
-        """The names of those that died."""
+        """The names of dead processes."""
         self.calls = self.steps = self.under_way = 0
         self.story: list[str] | None = [] if telling else None
         self._events: list[tuple[int, int, Callable[[], None]]] = []
@@ -158,12 +158,12 @@ class World:
         return (self.clock.now - START) / 1000
 
     def tell(self, words: str) -> None:
-        """Note a line of the story."""
+        """Add a line to the story."""
         if self.story is not None:
             self.story.append(f"{self.now:9.3f}  {words}")
 
     def at(self, seconds: float, what: Callable[[], None]) -> None:
-        """Let something happen after this long."""
+        """Call a function after some seconds."""
         self._numbers += 1
         heapq.heappush(self._events, (self.clock.now + round(seconds * 1000), self._numbers, what))
 
@@ -173,7 +173,7 @@ class World:
             moment, _, what = heapq.heappop(self._events)
             self.clock.now = max(self.clock.now, moment)
             self.steps += 1
-            must(self.steps < STEPS, f"{STEPS} steps, and no end")
+            must(self.steps < STEPS, f"the run has not ended after {STEPS} steps")
             what()
 
     def quiet(self) -> bool:
@@ -212,19 +212,19 @@ class World:
         elif isinstance(wanted, Listen):
             strand.listens = wanted.queues
             self._later(strand, wanted.seconds, False)
-            self._hand_out_markers()
+            self._hand_out_wake_ups()
         else:
             strand.dozes = wanted.name if isinstance(wanted, Doze) else ""
             self._later(strand, wanted.seconds)
 
     def nudge(self, process: Process, name: str) -> None:
-        """Wake what dozes in a process under a name."""
+        """Wake the strands of a process that doze under this name."""
         for strand in self._strands:
             if strand.process is process and strand.dozes == name:
                 self._later(strand, 0)
 
     def kill(self, process: Process) -> None:
-        """A process dies, with all its strands."""
+        """End a process with all its strands."""
         process.alive = False
         self.dead.add(process.name)
         self._strands = [strand for strand in self._strands if strand.process is not process]
@@ -251,7 +251,7 @@ class World:
             else 0
         )
         self.tell(f"{words} — {fate}{f' by {gap:g} s' * bool(gap)}")
-        lost = lambda reply: None  # noqa: E731  # nobody hears this reply
+        lost = lambda reply: None  # noqa: E731  # this reply is lost
         if fate == "arrives twice":
             self._arrive(there, process, commands, lambda reply: self._resume(strand, turn, reply))
             self._arrive(there + gap, process, commands, lost, "the copy of ")
@@ -290,24 +290,24 @@ class World:
             if self.story is not None:
                 self.tell(f"    {words}{process.name}'s {told(request)} → {answered(request, reply)}")
             self.checker.executed(process, request, reply)
-            self._hand_out_markers()
+            self._hand_out_wake_ups()
         return reply
 
-    def _hand_out_markers(self) -> None:
+    def _hand_out_wake_ups(self) -> None:
         """Give each wake-up to the first listener, as BLPOP does."""
         for strand in list(self._strands):
             for queue in strand.listens:
-                if strand.listens and self.checker.look.markers.get(queue):
+                if strand.listens and self.checker.look.wake_ups.get(queue):
                     self.redis.command("LPOP", keys.wake(self.redis.base, queue))
                     process = strand.process
                     process.made["marker"] += 1
                     heard = process.pick(
-                        f"marker {process.made['marker']}", ("arrives", "marker lost"), self.fault_rate
+                        f"marker {process.made['marker']}", ("arrives", "wake-up lost"), self.fault_rate
                     )
                     self.tell(
-                        f"  the marker of {queue} goes to {process.name}{' — and is lost' * (heard != 'arrives')}"
+                        f"  {process.name} gets the wake-up of {queue}{' — lost' * (heard != 'arrives')}"
                     )
-                    self.checker.took_marker(process, queue)
+                    self.checker.took_wake_up(process, queue)
                     strand.listens = ()
                     if heard == "arrives":
                         self._later(strand, 0.001, True)
