@@ -1,5 +1,6 @@
 """Each help page fits a small terminal, and is available before anything is installed."""
 
+import importlib
 import re
 import subprocess
 import sys
@@ -37,6 +38,13 @@ def test_every_command_is_on_the_first_page_and_every_option_on_its_own(capsys):
     page = capsys.readouterr().out
     flags = "wait key window delay at queue priority max-attempts timeout retention durability id app redis-url namespace json"
     assert all(f"--{flag} " in page for flag in flags.split())
+
+
+def test_each_group_adds_arguments_only_to_its_own_commands():
+    groups = {name: one.handler.partition(".")[0] for name, one in PARSED.items()}
+    for group in sorted({*groups.values()} - {""}):
+        arguments = importlib.import_module(f"sublet.cli.{group}.arguments").ARGUMENTS
+        assert {name for name in arguments if groups.get(name) != group} == set()
 
 
 @pytest.mark.parametrize("name", PARSED)
@@ -81,11 +89,18 @@ def test_help_needs_nothing_but_python(words):
 
 def test_short_commands_do_not_import_unused_modules():
     """Start-up is most of the time of `submit` and `tick`: a fifth of a second without these modules."""
-    program = "import sys, sublet.cli.jobs.submit, sublet.cli.schedules.tick, sublet.cli.jobs.query; print(*sys.modules)"
+    program = (
+        "import sys, sublet.cli.jobs.submit, sublet.cli.schedules.tick, sublet.cli.jobs.query\n"
+        "from sublet.cli.commands import COMMANDS\n"
+        "COMMANDS['submit'].read(['t'])\n"
+        "print(*sys.modules)"
+    )
     loaded = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=30
     ).stdout.split()
     assert "sublet.client.client" in loaded
+    assert "sublet.cli.jobs.arguments" in loaded
+    assert "sublet.cli.workers.arguments" not in loaded
     assert not {"sublet.worker.worker", "sublet.app", "sublet.devtools.demo", "rich", "uvloop"} & set(loaded)
 
 

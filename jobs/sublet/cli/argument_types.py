@@ -9,9 +9,10 @@ from datetime import datetime
 
 from sublet.errors import did_you_mean
 
-_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ms|s|m|h|d)?")
+# Patterns are compiled at their first use: most commands need none.
+_DURATION = r"(\d+(?:\.\d*)?|\.\d+)(ms|s|m|h|d)?"
 _UNITS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-_SIZE = re.compile(r"(\d{1,12})(KiB|MiB|GiB)?")
+_SIZE = r"(\d{1,12})(KiB|MiB|GiB)?"
 _SHIFTS = {None: 0, "KiB": 10, "MiB": 20, "GiB": 30}
 LEASE = (0.1, 86_400.0)
 MEMORY_MIN = 64 << 20
@@ -23,12 +24,12 @@ STATES = ("scheduled", "queued", "running", "completed", "dead", "cancelled")
 
 def is_duration(text: str) -> bool:
     """Return whether the text is a duration."""
-    return _DURATION.fullmatch(text) is not None
+    return re.fullmatch(_DURATION, text) is not None
 
 
 def duration(text: str) -> float:
     """Parse a duration in seconds: 250ms, 50s, 5m, 1h, 2d, or plain seconds."""
-    found = _DURATION.fullmatch(text)
+    found = re.fullmatch(_DURATION, text)
     if found is None:
         why = "a duration cannot be negative" if text.startswith("-") else f"{text[:40]!r} is not a duration"
         raise ArgumentTypeError(f"{why}; write 250ms, 50s, 5m, 1h, 2d or plain seconds")
@@ -127,7 +128,7 @@ def optional_bytes(text: str) -> int | None:
     """Parse bytes: 500000, 64KiB, 10MiB, 2GiB; or `none` for no limit."""
     if text == "none":
         return None
-    found = _SIZE.fullmatch(text)
+    found = re.fullmatch(_SIZE, text)
     if found is None:
         raise ArgumentTypeError(f"{text[:40]!r} is not a size; write 500000, 64KiB, 10MiB, 2GiB, or none")
     return int(found[1]) << _SHIFTS[found[2]]

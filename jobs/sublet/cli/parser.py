@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import functools
+import importlib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from sublet.cli.argument_types import is_duration
@@ -50,6 +51,10 @@ class CommandParser(argparse.ArgumentParser):
             self.add_argument(flag, action="store_true", default=False, help=argparse.SUPPRESS)
         self.positional = self.add_argument_group().add_argument
         self.option = self.add_argument_group().add_argument
+
+    def switch(self, flag: str, about: str) -> None:
+        """Add an option without a value; its default is False."""
+        self.option(flag, action="store_true", default=False, help=about)
 
     def flags(self) -> dict[str, argparse.Action]:
         """Return the options by flag."""
@@ -102,8 +107,7 @@ class Command(NamedTuple):
     usage: str
     summary: str
     handler: str = ""
-    """MODULE:FUNCTION below `sublet.cli`, imported at the run."""
-    add_arguments: Callable[[CommandParser], None] = lambda parser: None
+    """GROUP.MODULE:FUNCTION below `sublet.cli`, imported at the run. GROUP.arguments has its arguments."""
     details: str = ""
     extras: tuple[str, ...] = ()
     """Needed dependency groups of pyproject.toml."""
@@ -127,7 +131,11 @@ class Command(NamedTuple):
     def parser(self) -> CommandParser:
         """Return a parser for its arguments."""
         parser = CommandParser(self)
-        self.add_arguments(parser)
+        group = self.handler.partition(".")[0]
+        # imported late: no other group's arguments are needed
+        arguments = importlib.import_module(f"sublet.cli.{group}.arguments").ARGUMENTS if group else {}
+        if self.name in arguments:
+            arguments[self.name](parser)
         return parser
 
     def help(self) -> str:

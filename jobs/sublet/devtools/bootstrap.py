@@ -22,8 +22,9 @@ OLDEST_PIP = (22, 3)
 _GUARD = "SUBLET_SET_UP"
 _STAMP = "sublet-stamp"
 _UNFINISHED = "unfinished"
-_REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[([^\]]*)\])?\s*([^;]*)")
-_MINIMUM = re.compile(r">=\s*([0-9]+(?:\.[0-9]+)*)")
+# Patterns are compiled at their first use: an installed package needs none.
+_REQUIREMENT = r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[([^\]]*)\])?\s*([^;]*)"
+_MINIMUM = r">=\s*([0-9]+(?:\.[0-9]+)*)"
 
 
 class _Stopped(Exception):
@@ -110,7 +111,7 @@ def missing(needed: Sequence[str], path: list[str] | None = None) -> list[str]:
 
     def is_here(line: str) -> bool:
         name, _, specifier = _parts(line)
-        minimum = _MINIMUM.search(specifier)
+        minimum = re.search(_MINIMUM, specifier)
         least = _numbers(minimum[1]) if minimum else ()
         found = (each.metadata for each in distributions(name=name, path=sys.path if path is None else path))
         return any("Version" in each and _numbers(each["Version"]) >= least for each in found)
@@ -120,7 +121,7 @@ def missing(needed: Sequence[str], path: list[str] | None = None) -> list[str]:
 
 def _parts(line: str) -> tuple[str, list[str], str]:
     """Return name, extras and version specifier."""
-    match = _REQUIREMENT.match(line.strip())
+    match = re.match(_REQUIREMENT, line.strip())
     if match is None:
         return line, [], ""
     extras = [extra.strip() for extra in (match[2] or "").split(",") if extra.strip()]

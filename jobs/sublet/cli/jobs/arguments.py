@@ -3,18 +3,13 @@
 import os
 
 from sublet.cli import argument_types as types
-from sublet.cli.parser import Command, CommandParser
+from sublet.cli import common_arguments
+from sublet.cli.parser import CommandParser
 
 
 def _submit(parser: CommandParser) -> None:
     parser.positional("task", metavar="TASK", help="the task's name")
-    parser.positional(
-        "payload",
-        metavar="JSON",
-        nargs="?",
-        default="{}",
-        help="arguments by name, one object; - is stdin, @FILE a file",
-    )
+    common_arguments.payload(parser)
     parser.option(
         "--wait",
         metavar="SECONDS",
@@ -62,22 +57,13 @@ def _job_options(parser: CommandParser) -> None:
     option = parser.option
     option("--queue", metavar="NAME", help="the queue (default)")
     option("--priority", metavar="N", type=types.integer, help="-100 to 100, higher runs first (0)")
-    option(
-        "--max-attempts", metavar="N", type=types.positive_integer, help="tries before the job is dead (3)"
-    )
-    option("--timeout", metavar="5m", type=types.optional_duration, help="limit of one attempt, or none (5m)")
-    option("--retention", metavar="1d", type=types.duration, help="how long to keep the completed job (1d)")
+    common_arguments.attempts(parser)
     option("--durability", metavar="HOW", help="wait for: none, replicated, fsync (none)")
 
 
 def _get(parser: CommandParser) -> None:
     parser.positional("id", metavar="ID", help="the job")
-    parser.option(
-        "--detail",
-        action="store_true",
-        default=False,
-        help="also print stack traces and the whole log of each attempt",
-    )
+    parser.switch("--detail", "also print stack traces and the whole log of each attempt")
 
 
 def _list(parser: CommandParser) -> None:
@@ -89,11 +75,11 @@ def _list(parser: CommandParser) -> None:
 
 
 def _ids(parser: CommandParser) -> None:
-    parser.positional("ids", metavar="ID…", nargs="+", help="the jobs")
+    common_arguments.several(parser, "ids", "ID…", "the jobs")
 
 
 def _queues(parser: CommandParser) -> None:
-    parser.positional("queues", metavar="QUEUE…", nargs="+", help="the queues; a new name creates its queue")
+    common_arguments.several(parser, "queues", "QUEUE…", "the queues; a new name creates its queue")
 
 
 def _configure(parser: CommandParser) -> None:
@@ -110,60 +96,14 @@ def _configure(parser: CommandParser) -> None:
     option("--cancelled", metavar="N", type=count, help="cancelled jobs kept per partition (100,000)")
 
 
-COMMANDS = (
-    Command(
-        "submit",
-        "TASK [JSON | - | @FILE] [options]",
-        "Submit a job: a worker runs the task. Prints the job's id.",
-        "jobs.submit:submit",
-        _submit,
-    ),
-    Command(
-        "get",
-        "ID [--detail]",
-        "Show one job: its state, its owner and the outcome of each attempt.",
-        "jobs.query:get",
-        _get,
-    ),
-    Command(
-        "list",
-        "[options]",
-        "List jobs by state, queue and task; finished ones newest first.",
-        "jobs.query:list_jobs",
-        _list,
-    ),
-    Command("queues", "", "List the queues: waiting jobs, limits, and whether paused.", "jobs.query:queues"),
-    Command(
-        "stats", "", "Count jobs by state, and events since the namespace was created.", "jobs.query:stats"
-    ),
-    Command(
-        "cancel",
-        "ID…",
-        "Cancel jobs. A running job ends at its worker's next heartbeat.",
-        "jobs.actions:cancel",
-        _ids,
-    ),
-    Command(
-        "retry",
-        "ID…",
-        "Queue dead or cancelled jobs again, with all their tries.",
-        "jobs.actions:retry",
-        _ids,
-    ),
-    Command("promote", "ID…", "Queue scheduled jobs now.", "jobs.actions:promote", _ids),
-    Command(
-        "pause",
-        "QUEUE…",
-        "Stop handing out jobs of these queues. Running jobs continue, new ones wait.",
-        "jobs.actions:pause",
-        _queues,
-    ),
-    Command("resume", "QUEUE…", "Hand out jobs of paused queues again.", "jobs.actions:resume", _queues),
-    Command(
-        "configure",
-        "[QUEUE] [options]",
-        "Set limits of a queue or the namespace; others keep their values.\nPrints the limits in force.",
-        "jobs.actions:configure",
-        _configure,
-    ),
-)
+ARGUMENTS = {
+    "submit": _submit,
+    "get": _get,
+    "list": _list,
+    "cancel": _ids,
+    "retry": _ids,
+    "promote": _ids,
+    "pause": _queues,
+    "resume": _queues,
+    "configure": _configure,
+}

@@ -1,28 +1,20 @@
 """Arguments of the commands for processes."""
 
-import os
-
 from sublet.cli import argument_types as types
-from sublet.cli.parser import Command, CommandParser
+from sublet.cli import common_arguments
+from sublet.cli.parser import CommandParser
 
-SLOTS = types.integer_up_to(10_000, "one process must keep the lease of each job alive; start more workers")
 PROCESSES = types.integer_up_to(1_000, "each is a Python process")
 
 
 def _work(parser: CommandParser) -> None:
-    parser.positional(
-        "app",
-        metavar="MODULE:APP",
-        nargs="?",
-        default=os.environ.get("SUBLET_APP"),
-        help="where the tasks are, e.g. tasks:app (SUBLET_APP)",
-    )
+    common_arguments.app(parser)
     _work_sources(parser)
     _work_until(parser)
     _work_capacity(parser)
     _work_timeouts(parser)
     _work_identity(parser)
-    parser.option("--quiet", action="store_true", default=False, help="print only the summary, no events")
+    parser.switch("--quiet", "print only the summary, no events")
 
 
 def _work_sources(parser: CommandParser) -> None:
@@ -35,22 +27,12 @@ def _work_sources(parser: CommandParser) -> None:
         help="queues in order of precedence (those of the app's tasks)",
     )
     option("--source", metavar="URL", default=None, help="claim over HTTP (SUBLET_SOURCE, SUBLET_TOKEN)")
-    option(
-        "--commands",
-        action="store_true",
-        default=False,
-        help="also run `command`: any program that a submitter names",
-    )
+    parser.switch("--commands", "also run `command`: any program that a submitter names")
 
 
 def _work_until(parser: CommandParser) -> None:
     option = parser.option
-    option(
-        "--drain",
-        action="store_true",
-        default=False,
-        help="stop when the queues are empty; --linger 5s: for so long",
-    )
+    parser.switch("--drain", "stop when the queues are empty; --linger 5s: for so long")
     option("--linger", metavar="5s", type=types.duration, default=0.0, help=types.HIDDEN)
     option(
         "--for",
@@ -68,7 +50,7 @@ def _work_capacity(parser: CommandParser) -> None:
     option(
         "--slots",
         metavar="N",
-        type=SLOTS,
+        type=common_arguments.SLOTS,
         default=None,
         help="jobs at a time (100; for plain functions, --processes)",
     )
@@ -97,13 +79,7 @@ def _work_capacity(parser: CommandParser) -> None:
 
 def _work_timeouts(parser: CommandParser) -> None:
     option = parser.option
-    option(
-        "--lease",
-        metavar="30s",
-        type=types.lease,
-        default=30.0,
-        help="without a heartbeat for so long, its jobs move on (30s)",
-    )
+    common_arguments.lease(parser)
     option(
         "--grace",
         metavar="8s",
@@ -146,9 +122,7 @@ def _serve(parser: CommandParser) -> None:
 
 
 def _drain(parser: CommandParser) -> None:
-    parser.positional(
-        "names", metavar="NAME…", nargs="+", help="names, or unique beginnings or ends of names"
-    )
+    common_arguments.several(parser, "names", "NAME…", "names, or unique beginnings or ends of names")
 
 
 def _pool(parser: CommandParser) -> None:
@@ -156,7 +130,7 @@ def _pool(parser: CommandParser) -> None:
 
 
 def _pools(parser: CommandParser) -> None:
-    parser.positional("names", metavar="NAME…", nargs="+", help="the pools")
+    common_arguments.several(parser, "names", "NAME…", "the pools")
 
 
 def _set_pool(parser: CommandParser) -> None:
@@ -182,61 +156,12 @@ def _scale(parser: CommandParser) -> None:
     parser.positional("pool", metavar="POOL", nargs="?", default="", help="only this pool")
 
 
-_MODULE = "workers.pools"
-
-COMMANDS = (
-    Command(
-        "work",
-        "MODULE:APP [options]",
-        "Run a worker: claim and run jobs until a signal. SUBLET_WORKER_ID: identity",
-        "workers.work:work",
-        _work,
-    ),
-    Command(
-        "serve",
-        "[options]",
-        "Serve the HTTP API, for curl and for workers.\nOn other addresses than loopback it requires tokens.",
-        "workers.serve:serve",
-        _serve,
-        extras=("http",),
-    ),
-    Command(
-        "workers",
-        "[drain NAME…]",
-        "List the registered workers: host, leases, last heartbeat.",
-        verbs=(
-            Command("workers list", "", "List them.", "workers.workers:list_workers"),
-            Command(
-                "workers drain",
-                "NAME…",
-                "Let workers finish their jobs and stop.",
-                "workers.workers:drain",
-                _drain,
-            ),
-        ),
-    ),
-    Command(
-        "pools",
-        "[VERB …] [options]",
-        "Manage pools: for which queues workers are summoned. Without a verb: list.",
-        verbs=(
-            Command("pools list", "", "List all: sizes and last failures.", f"{_MODULE}:list_pools"),
-            Command("pools show", "NAME", "Show one in full.", f"{_MODULE}:show", _pool),
-            Command(
-                "pools set",
-                "NAME",
-                "Create one, or change the given options.",
-                f"{_MODULE}:set_pool",
-                _set_pool,
-            ),
-            Command("pools remove", "NAME…", "Summon no workers for these.", f"{_MODULE}:remove", _pools),
-        ),
-    ),
-    Command(
-        "scale",
-        "[POOL]",
-        "Show how many workers a pool should have, and how that is computed.\nSummons none.",
-        f"{_MODULE}:scale",
-        _scale,
-    ),
-)
+ARGUMENTS = {
+    "work": _work,
+    "serve": _serve,
+    "workers drain": _drain,
+    "pools show": _pool,
+    "pools set": _set_pool,
+    "pools remove": _pools,
+    "scale": _scale,
+}
