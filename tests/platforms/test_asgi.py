@@ -1,4 +1,5 @@
-"""The ASGI application on a real uvicorn, with each of its parsers, and mounted: what it makes of requests; and its page."""
+"""The ASGI application on a real uvicorn with each of its parsers, and mounted: requests, bodies, disconnects,
+and its page."""
 
 import asyncio
 import importlib.metadata
@@ -45,7 +46,7 @@ def redis_url(new_server):
 
 @pytest.fixture(scope="module", params=["h11", "httptools"])
 def server(request, redis_url, tmp_path_factory):
-    """A uvicorn, with each of the parsers that it may have."""
+    """A uvicorn with each of its parsers."""
     settings = Settings(redis_url=redis_url, namespace=f"test-{request.param}")
     with asgi(settings, tmp_path_factory.mktemp(request.param), "--http", request.param) as server:
         server.settings = settings
@@ -86,7 +87,7 @@ def asked(url):
         ("/jobs/../jobs", 404, None),
     ],
 )
-async def test_an_address_is_read_as_it_was_sent(asked, path, status, place):
+async def test_a_url_is_parsed_as_it_was_sent(asked, path, status, place):
     answer = await asked("GET", path)
     assert answer.status == status, answer.body
     if place:
@@ -95,7 +96,7 @@ async def test_an_address_is_read_as_it_was_sent(asked, path, status, place):
         assert answer.problem == "not-found"
 
 
-async def test_a_header_that_comes_twice_is_both(url):
+async def test_repeated_headers_are_joined(url):
     key = b"Idempotency-Key: "
     async with wire(url) as one:
         one.write(asking_for("POST", "/jobs", {"task": "t"}, key + b"a", key + b"b"))
@@ -118,7 +119,7 @@ async def test_a_missing_or_wrong_token_gets_a_problem(url):
     assert (await ask(url, "GET", "/healthz")).status == 200
 
 
-async def test_head_and_204_have_no_body_and_the_connection_stays(url):
+async def test_head_and_204_have_no_body_and_the_connection_stays_open(url):
     async with wire(url) as one:
         for method, path, body, status in (
             ("HEAD", "/", None, 200),
@@ -132,7 +133,7 @@ async def test_head_and_204_have_no_body_and_the_connection_stays(url):
 # bodies
 
 
-async def test_a_body_in_chunks_is_one(url):
+async def test_a_chunked_body_is_joined(url):
     async with wire(url) as one:
         one.write(b"POST /jobs HTTP/1.1\r\n" + BEARER + JSON + CHUNKED)
         for piece in (b'{"task": ', b'"t", "id": "in-chunks"}', b""):
@@ -141,8 +142,8 @@ async def test_a_body_in_chunks_is_one(url):
         assert (await one.answer()).json()["id"] == "0-in-chunks"
 
 
-@pytest.mark.parametrize("announced", [True, False], ids=["announced", "in chunks"])
-async def test_a_body_that_is_too_large_is_refused_while_it_is_coming(url, announced):
+@pytest.mark.parametrize("announced", [True, False], ids=["with a content length", "in chunks"])
+async def test_a_too_large_body_is_refused_while_it_arrives(url, announced):
     async with wire(url) as one:
         one.write(b"POST /jobs HTTP/1.1\r\n" + BEARER + JSON)
         one.write(
@@ -154,7 +155,7 @@ async def test_a_body_that_is_too_large_is_refused_while_it_is_coming(url, annou
     assert (await ask(url, "GET", "/healthz")).status == 200
 
 
-async def test_who_waits_to_be_told_to_send_a_body_is_told_when_it_is_wanted(url):
+async def test_expect_100_continue_is_answered_only_if_the_body_is_read(url):
     expecting = b"Expect: 100-continue"
     async with wire(url) as one:
         one.write(asking_for("POST", "/jobs", {"task": "t"}, expecting)[:-13])
@@ -168,19 +169,19 @@ async def test_who_waits_to_be_told_to_send_a_body_is_told_when_it_is_wanted(url
             + b"\r\n"
         )
         one.write(head)
-        assert (await one.answer()).status == 401, "nobody wants the body of a stranger"
+        assert (await one.answer()).status == 401, "the body of an unauthorized request is not read"
     async with wire(url) as one:
         one.write(head.replace(b"POST /jobs", b"GET /readyz"))
-        assert (await one.answer()).status == 200, "nor that of who needs to say nothing"
+        assert (await one.answer()).status == 200, "nor the body of a route without one"
 
 
-async def test_what_else_somebody_expects_is_passed_over(url):
+async def test_other_expectations_are_ignored(url):
     async with wire(url) as one:
         one.write(asking_for("POST", "/jobs", {"task": "t"}, b"Expect: the-best"))
         assert (await one.answer()).status == 201
 
 
-async def test_a_body_that_breaks_off_makes_no_job(url, asked):
+async def test_an_incomplete_body_makes_no_job(url, asked):
     async with wire(url) as one:
         one.write(asking_for("POST", "/jobs", {"task": "t", "id": "half"})[:-5])
         await asyncio.sleep(0.05)
@@ -188,18 +189,18 @@ async def test_a_body_that_breaks_off_makes_no_job(url, asked):
     assert (await asked("GET", "/jobs/0-half")).status == 404
 
 
-# callers who hang up
+# clients that disconnect
 
 
 NEXT = asking_for("GET", "/jobs/next?wait=20&lease=60")
 HANGING = {
     "a claim": ([asking_for("POST", "/jobs/claim", {"wait": 20, "lease": 60})], False),
-    "a claim, rudely": ([asking_for("POST", "/jobs/claim", {"wait": 20, "lease": 60})], True),
-    "who expects to be told": ([NEXT[:-2] + b"Expect: 100-continue\r\n\r\n"], False),
+    "a claim with a reset": ([asking_for("POST", "/jobs/claim", {"wait": 20, "lease": 60})], True),
+    "expect 100-continue": ([NEXT[:-2] + b"Expect: 100-continue\r\n\r\n"], False),
     "a body in pieces": ([NEXT[:-2] + b"Content-Length: 4\r\n\r\n", b"ab", b"cd"], False),
     "half a body": ([NEXT[:-2] + b"Content-Length: 2000\r\n\r\n", b"ab", b"cd"], True),
 }
-"""Requests that wait for a job, and whether their callers leave without a word."""
+"""Requests that wait for a job, and whether their client resets the connection."""
 
 
 @pytest.mark.parametrize("how", HANGING)
@@ -222,16 +223,14 @@ async def test_a_waiting_claim_takes_no_job_after_its_client_disconnects(url, as
             )
             for piece in pieces[1:]:
                 one.write(piece)
-                assert (
-                    await asked("GET", "/healthz")
-                ).status == 200  # the server has turned, and so read the piece
+                assert (await asked("GET", "/healthz")).status == 200  # the server has read the piece by now
             one.close(rudely=rudely)
     assert (await asked("POST", "/jobs", {"task": "t"})).status == 201
     (job,) = (await asked("POST", "/jobs/claim", {"n": 100, "wait": 10})).json()["jobs"]
-    assert job["attempt"] == 1 or "expects" in how, "that one may have been given it, and has given it back"
+    assert job["attempt"] == 1 or "expect" in how, "that one may have claimed and released it"
 
 
-async def test_a_stream_of_events_goes_on_where_its_reader_was(url, asked):
+async def test_an_event_stream_resumes_after_the_last_event_id(url, asked):
     first = (await asked("POST", "/jobs", {"task": "t"})).json()["id"]
     (seen,) = (await asked("GET", "/events?after=0")).json()["events"]
     lines = (b"Accept: text/event-stream", b"Last-Event-ID: " + seen["id"].encode())
@@ -241,9 +240,9 @@ async def test_a_stream_of_events_goes_on_where_its_reader_was(url, asked):
             head = await one.reader.readuntil(b"\r\n\r\n")
             assert b"content-type: text/event-stream" in head.lower()
             second = (await asked("POST", "/jobs", {"task": "t"})).json()["id"]
-            told = await one.reader.readuntil(b"}\n\n")
-    assert second.encode() in told
-    assert first.encode() not in told
+            sent = await one.reader.readuntil(b"}\n\n")
+    assert second.encode() in sent
+    assert first.encode() not in sent
 
 
 # mounted
@@ -264,7 +263,7 @@ app = Starlette(routes=[Route("/own", own), Mount("/bäck/ground", app=sublet)],
 
 
 @pytest.mark.parametrize("prefix", ["", "/api"])
-def test_mounted_in_another_application_it_answers_below_its_prefix(tmp_path, redis_url, prefix):
+def test_a_mounted_application_answers_below_its_prefix(tmp_path, redis_url, prefix):
     (tmp_path / "mounted.py").write_text(MOUNTED)
     words = ["uvicorn", "mounted:app", "--port", "0", "--root-path", prefix]
     below = "/b%C3%A4ck/ground"
@@ -306,7 +305,7 @@ def test_mounted_in_another_application_it_answers_below_its_prefix(tmp_path, re
         ({"path": "", "raw_path": b"ftp://host/jobs"}, None),
     ],
 )
-def test_what_servers_say_of_an_address_is_understood(scope, target):
+def test_the_target_is_read_from_the_scope_of_any_server(scope, target):
     assert target_of(scope) == target
 
 
@@ -319,15 +318,15 @@ def test_what_servers_say_of_an_address_is_understood(scope, target):
         ("X", "1", False),
     ],
 )
-def test_it_is_prompt_where_it_may_be_frozen_between_two_requests(monkeypatch, name, value, prompt):
+def test_workers_are_summoned_before_the_response_where_processes_freeze(monkeypatch, name, value, prompt):
     for one in FREEZES:
         monkeypatch.delenv(one, raising=False)
     monkeypatch.setenv(name, value)
     assert Asgi()._make().freezes is prompt
 
 
-def printed(code, folder):
-    """What Python prints that runs this in a folder."""
+def output_of(code, folder):
+    """The output of Python code that runs in a folder."""
     words = [sys.executable, "-c", code]
     done = subprocess.run(
         words, cwd=folder, env=environment(None, folder, ""), capture_output=True, text=True, timeout=60
@@ -336,9 +335,9 @@ def printed(code, folder):
     return done.stdout.strip()
 
 
-def test_it_is_imported_without_any_framework_or_connection(tmp_path):
+def test_the_import_loads_no_framework(tmp_path):
     code = "import sys, sublet_functions.asgi; print(sorted({'aiohttp', 'starlette', 'uvicorn', 'flask'} & set(sys.modules)))"
-    assert printed(code, tmp_path) == "[]"
+    assert output_of(code, tmp_path) == "[]"
 
 
 # docs/platforms/asgi.md
@@ -350,7 +349,7 @@ STEPS = list(pages.steps(*(console for _, console in pages.blocks("console", PAG
 
 @pytest.fixture(scope="module")
 def session(server_url, tmp_path_factory):
-    """What each command of the page printed, and its exit code, when they were run one after the other."""
+    """The output and the exit code of each command of the page, run in their order."""
     pages.need_curl()
     if not shutil.which("openssl"):
         pytest.skip("openssl makes the secrets")
@@ -375,7 +374,7 @@ def test_each_command_prints_the_output_of_the_page(session, at):
     pages.check(STEPS[at], *session[at])
 
 
-def test_what_the_page_runs_it_has_said_how_to_install():
+def test_the_page_installs_all_programs_that_it_runs():
     scripts = {one.name: one.dist.name for one in importlib.metadata.entry_points(group="console_scripts")}
     owners = importlib.metadata.packages_distributions()
     installed, checked = set(), set()
@@ -392,11 +391,11 @@ def test_what_the_page_runs_it_has_said_how_to_install():
     assert {"uvicorn", "gunicorn", "uvicorn-worker", "starlette"} <= checked
 
 
-def test_what_the_page_gives_to_vercel_is_ours(tmp_path):
+def test_the_pages_vercel_project_uses_our_application_and_routes(tmp_path):
     ((_, application),) = pages.blocks("python", PAGE)
     (tmp_path / "app.py").write_text(application)
     assert (
-        printed("import app, sublet_functions.asgi as ours; print(app.app is ours.app)", tmp_path) == "True"
+        output_of("import app, sublet_functions.asgi as ours; print(app.app is ours.app)", tmp_path) == "True"
     )
     ((_, settings),) = pages.blocks("json", PAGE)
     (clock,) = json.loads(settings)["crons"]
@@ -404,7 +403,7 @@ def test_what_the_page_gives_to_vercel_is_ours(tmp_path):
     assert cron.read(clock["schedule"])
 
 
-def test_the_numbers_of_the_page_are_these():
+def test_the_numbers_of_the_page_are_those_of_the_code():
     assert f"`SUBLET_WORK_SECONDS` ({STAY:g})" in PAGE
     assert f"within {Limits().body_seconds:g} s" in PAGE
     assert f"{Limits().send_seconds:g} s for the client to read it" in PAGE

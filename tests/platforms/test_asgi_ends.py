@@ -1,4 +1,4 @@
-"""The ASGI application's callers who hang up, its answers on their way, and its server's start and end, on a real uvicorn."""
+"""The ASGI application on a real uvicorn: clients that disconnect, unsent responses, start and stop."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ def redis_url(new_server):
 
 
 class Core(Held):
-    """A core that is held back, where the API would be."""
+    """A core whose responses are held back."""
 
     def __init__(self, *args, trouble=None, **how):
         super().__init__(*args, **how)
@@ -55,7 +55,7 @@ class Core(Held):
 
 
 class Streaming(Core):
-    """Its answer is a stream of what it is given."""
+    """A core whose response streams the given pieces."""
 
     def __init__(self, finishes=False):
         super().__init__()
@@ -76,7 +76,7 @@ class Streaming(Core):
 
 @contextlib.asynccontextmanager
 async def uvicorn_of(app, **options):
-    """A uvicorn on this loop, until the block's end: its URL."""
+    """A uvicorn on this event loop until the end of the block; yields its URL."""
     (one,) = listen("127.0.0.1", 0, loopback_only=True)
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, **options))
     task = asyncio.create_task(server.serve([one]))
@@ -135,7 +135,7 @@ async def test_a_delivered_response_is_not_undone(size, http):
     assert core.notes == ["finished", "closed"]
 
 
-@pytest.mark.parametrize("leaves", [True, False], ids=["hangs up", "takes no more"])
+@pytest.mark.parametrize("leaves", [True, False], ids=["disconnects", "stops reading"])
 async def test_a_partly_delivered_response_is_discarded(leaves):
     core = Core(b"x" * 50_000_000)
     core.go.set()
@@ -149,8 +149,10 @@ async def test_a_partly_delivered_response_is_discarded(leaves):
 
 
 @pytest.mark.parametrize("asking", [GET, EXPECTING], ids=["", "expecting"])
-async def test_an_answer_is_undone_whose_caller_left_in_the_moment_it_was_made(asking):
-    """Nobody has heard of it then but the system: the loop must turn once more before the server says so."""
+async def test_a_response_is_undone_if_its_client_disconnects_at_the_same_moment(asking):
+    """Only the system has noticed the disconnect: the event loop needs another iteration before the server
+    reports it.
+    """
     core = Core()
     async with fronting(core) as url, wire(url) as one:
         one.write(asking)
@@ -179,13 +181,13 @@ async def test_a_failed_cleanup_affects_no_other_request(caplog):
 
 
 class Passing(BaseHTTPMiddleware):
-    """What an application's own `@app.middleware("http")` is."""
+    """Like an application's own `@app.middleware("http")`."""
 
     async def dispatch(self, request, call_next):
         return await call_next(request)
 
 
-async def test_who_hangs_up_is_no_defect_for_middleware_between_the_server_and_us(caplog):
+async def test_a_disconnect_is_not_an_error_for_middleware(caplog):
     core = Core()
     async with uvicorn_of(Passing(Asgi(lambda: core))) as (url, _):
         async with wire(url) as one:
@@ -197,76 +199,76 @@ async def test_who_hangs_up_is_no_defect_for_middleware_between_the_server_and_u
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
-async def test_who_is_there_against_all_that_the_server_said_may_try_again(caplog):
-    said = []
+async def test_a_failing_receive_is_answered_with_503(caplog):
+    sent = []
 
     async def send(message):
-        said.append(message)
+        sent.append(message)
 
     async def receive():
         raise RuntimeError("the server's own")
 
     await Asgi(Core)(SCOPE, receive, send)
-    assert [(message["type"], message.get("status")) for message in said] == [
+    assert [(message["type"], message.get("status")) for message in sent] == [
         ("http.response.start", 503),
         ("http.response.body", None),
     ]
     assert "a client is lost: the server raised RuntimeError" in caplog.text
 
 
-# a body that nobody reads
+# unread bodies
 
 
 def pieces_of(count, size=1000):
-    """What a server says of a body of so many pieces whose sender then hangs up."""
-    said = [
+    """ASGI messages of a body with this number of pieces and a disconnect."""
+    sent = [
         {"type": "http.request", "body": b"%d" % (n % 10) * size, "more_body": True} for n in range(count)
     ]
 
     async def receive():
         await asyncio.sleep(0)
-        return said.pop(0) if said else {"type": "http.disconnect"}
+        return sent.pop(0) if sent else {"type": "http.disconnect"}
 
-    return receive, said
+    return receive, sent
 
 
-async def test_who_has_gone_is_heard_of_behind_a_body_that_nobody_reads():
-    receive, said = pieces_of(50)
+async def test_a_disconnect_is_noticed_behind_an_unread_body():
+    receive, sent = pieces_of(50)
     caller = RequestStream(receive, 30)
     caller.start()
     await asyncio.wait_for(asyncio.shield(caller.disconnected), 30)
-    assert not said
-    assert len(await caller.readany()) == 50_000, "what is small is there for who reads it late"
+    assert not sent
+    assert len(await caller.readany()) == 50_000, "a small body is kept for a late reader"
 
 
-@pytest.mark.parametrize("answered", [True, False], ids=["when there is an answer", "after a while"])
+@pytest.mark.parametrize("answered", [True, False], ids=["after a response", "after a timeout"])
 async def test_only_the_beginning_of_an_unread_body_is_held_for_a_short_time(answered):
-    receive, said = pieces_of(500)
+    receive, sent = pieces_of(500)
     caller = RequestStream(receive, 30 if answered else 0.2)
     caller.start()
-    await soon(lambda: len(said) <= 434)
+    await soon(lambda: len(sent) <= 434)
     assert len(caller._held) == 66_000
     if answered:
         caller.discard()
     await asyncio.wait_for(asyncio.shield(caller.disconnected), 30)
-    assert (said, len(caller._held)) == ([], 0)
+    assert (sent, len(caller._held)) == ([], 0)
     with pytest.raises(OSError, match="not read in time"):
         await caller.readany()
 
 
-async def test_a_large_body_that_is_read_comes_whole_and_in_order():
-    receive, said = pieces_of(500)
-    want = b"".join(one["body"] for one in said)
+async def test_a_large_body_is_read_completely_and_in_order():
+    receive, sent = pieces_of(500)
+    want = b"".join(one["body"] for one in sent)
     caller, got = RequestStream(receive, 30), b""
     caller.start()
     while len(got) < len(want):
         got += await asyncio.wait_for(caller.readany(), 30)
         assert len(caller._held) <= AHEAD + 1000
     assert got == want
-    assert not caller.is_eof(), "it broke off"
+    assert not caller.is_eof(), "the body is incomplete"
 
 
-async def test_a_server_that_says_the_same_over_and_over_is_heard_out_once():
+async def test_a_repeated_final_message_is_read_once():
     async def receive():
         return {"type": "http.request", "body": b"all"}
 
@@ -292,7 +294,7 @@ async def test_a_stream_is_sent_in_chunks_and_its_connection_stays_usable():
     assert core.notes[:2] == ["ended"] * 2
 
 
-async def test_a_stream_whose_caller_hangs_up_ends():
+async def test_a_stream_ends_when_its_client_disconnects():
     core = Streaming()
     async with fronting(core) as url:
         async with wire(url) as one:
@@ -325,7 +327,7 @@ async def test_a_line_break_in_a_response_header_is_refused(value, caplog):
     assert "a response was cut off: unexpected ValueError" in caplog.text
 
 
-# the server's life
+# start and stop
 
 
 @pytest.mark.parametrize(
@@ -341,13 +343,13 @@ def test_a_server_that_could_not_answer_any_client_fails_at_start(tmp_path, toke
     words = ["uvicorn", "sublet_functions.asgi:app", "--port", "0", "--log-level", "warning"]
     with spawned(words, tmp_path, environment(None, tmp_path, tokens, **env)) as server:
         assert server.wait() == 3
-    said = server.said().splitlines()
-    assert why in said[0]
-    assert len(said) == 2, "why, and uvicorn's own word that it goes"
+    sent = server.said().splitlines()
+    assert why in sent[0]
+    assert len(sent) == 2, "the reason, and uvicorn's own message"
     assert "hunter2" not in server.said()
 
 
-def test_where_no_lifespan_is_run_a_caller_is_refused_without_tokens(tmp_path, redis_url):
+def test_without_a_lifespan_requests_are_refused_without_tokens(tmp_path, redis_url):
     with asgi(Settings(redis_url=redis_url), tmp_path, "--lifespan", "off", SUBLET_TOKENS="") as server:
         for _ in range(2):
             answer = asyncio.run(ask(server.url, "POST", "/jobs", {"task": "t"}))
@@ -355,7 +357,7 @@ def test_where_no_lifespan_is_run_a_caller_is_refused_without_tokens(tmp_path, r
         assert server.said().count("no tokens are set") == 1
 
 
-def test_at_a_signal_who_waits_is_answered_streams_end_well_and_the_server_goes(tmp_path, redis_url):
+def test_a_signal_answers_waiting_requests_ends_streams_and_stops_the_server(tmp_path, redis_url):
     async def ending(server):
         asked = asked_at(server.url)
         job = (await asked("POST", "/jobs", {"task": "t", "queue": "other"})).json()["id"]
@@ -397,7 +399,7 @@ async def wait() -> None:
 """
 
 
-def test_at_a_signal_a_worker_finishes_what_it_has_begun_and_begins_nothing_more(tmp_path, redis_url):
+def test_a_signal_lets_a_worker_finish_its_job_and_start_no_other(tmp_path, redis_url):
     (tmp_path / "tasks.py").write_text(TASKS)
 
     async def working(server):
@@ -417,7 +419,7 @@ def test_at_a_signal_a_worker_finishes_what_it_has_begun_and_begins_nothing_more
         assert server.wait() in (0, -signal.SIGTERM)
 
 
-def test_without_redis_it_says_503_and_recovers_by_itself(tmp_path):
+def test_without_redis_responses_are_503_until_it_is_back(tmp_path):
     place = tmp_path / "server"
     place.mkdir()
     settings = Settings(redis_url=f"unix://{place}/server.sock", namespace="t")
@@ -435,7 +437,7 @@ def test_without_redis_it_says_503_and_recovers_by_itself(tmp_path):
         asyncio.run(trying(server))
 
 
-async def test_the_application_starts_and_ends_with_its_server():
+async def test_the_application_starts_and_stops_with_its_server():
     core = Core()
     async with uvicorn_of(Asgi(lambda: core)):
         assert core.notes == ["started"]
@@ -443,24 +445,24 @@ async def test_the_application_starts_and_ends_with_its_server():
 
 
 @pytest.fixture
-def heard():
-    """The signals that this process has heard, as a server would."""
+def received():
+    """The signals that this process has received, as a server would."""
     numbers = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: numbers.append(number))
     yield numbers
     signal.signal(signal.SIGTERM, before)
 
 
-async def test_signals_do_what_they_did_before(heard):
+async def test_the_servers_signal_handlers_are_kept(received):
     mine, core = signal.getsignal(signal.SIGTERM), Core()
     async with Asgi(lambda: core).lifespan():
         signal.raise_signal(signal.SIGTERM)
         await soon(lambda: "finished" in core.notes)
-        assert heard == [signal.SIGTERM]
+        assert received == [signal.SIGTERM]
     assert signal.getsignal(signal.SIGTERM) is mine
 
 
-async def test_a_signal_ends_streams_but_those_that_come_to_an_end_by_themselves(heard):
+async def test_a_signal_ends_endless_streams_and_lets_finite_ones_finish(received):
     for finishes in (False, True):
         core = Streaming(finishes)
         async with fronting(core) as url, wire(url) as one:
@@ -475,8 +477,8 @@ async def test_a_signal_ends_streams_but_those_that_come_to_an_end_by_themselves
             assert await one.rest() == (b"3\r\ntwo\r\n" if finishes else b"") + b"0\r\n\r\n"
 
 
-async def test_a_server_that_says_goodbye_to_who_has_got_everything_takes_nothing_back():
-    """Some tell of it while the last piece is still being sent."""
+async def test_a_disconnect_after_the_last_piece_undoes_nothing():
+    """Some servers report the disconnect while the last piece is still being sent."""
     core, over = Core(), asyncio.Event()
     core.go.set()
 
@@ -495,7 +497,7 @@ async def test_a_server_that_says_goodbye_to_who_has_got_everything_takes_nothin
     assert core.notes == ["started", "finished", "closed"]
 
 
-def test_each_event_loop_has_an_api_of_its_own(heard):
+def test_each_event_loop_has_its_own_api(received):
     made = []
 
     def make():
@@ -504,16 +506,16 @@ def test_each_event_loop_has_an_api_of_its_own(heard):
         return made[-1]
 
     async def get(app):
-        said = []
+        sent = []
 
         async def send(message):
-            said.append(message)
+            sent.append(message)
 
         async def receive():
-            return {"type": "http.request"} if not said else await asyncio.Event().wait()
+            return {"type": "http.request"} if not sent else await asyncio.Event().wait()
 
         await app(SCOPE, receive, send)
-        return said[0]["status"]
+        return sent[0]["status"]
 
     app = Asgi(make)
     for n in (1, 2):
@@ -523,31 +525,29 @@ def test_each_event_loop_has_an_api_of_its_own(heard):
     other.start()
     other.join(30)
     assert len(made) == 3
-    assert len(app._states) == 1, "those of loops that are closed are forgotten"
+    assert len(app._states) == 1, "the states of closed loops are removed"
     hook, last = signal.getsignal(signal.SIGTERM), weakref.ref(*app._states.values())
     assert asyncio.run(get(app)) == 200
     gc.collect()
-    assert last() is None, "nothing holds what it was connected to"
-    assert signal.getsignal(signal.SIGTERM) is hook, (
-        "signals go through one hook, and not through one for each loop"
-    )
+    assert last() is None, "no reference to the core remains"
+    assert signal.getsignal(signal.SIGTERM) is hook, "all loops share one signal handler"
     signal.raise_signal(signal.SIGTERM)
-    assert heard == [signal.SIGTERM]
+    assert received == [signal.SIGTERM]
 
 
 @pytest.mark.parametrize("kind", ["websocket", "http3"])
-async def test_what_is_no_http_is_refused(kind):
-    said = []
+async def test_other_protocols_than_http_are_refused(kind):
+    sent = []
 
     async def send(message):
-        said.append(message["type"])
+        sent.append(message["type"])
 
     async def receive():
         return {"type": "websocket.connect"}
 
     if kind == "websocket":
         await Asgi()({"type": "websocket", "path": "/"}, receive, send)
-        assert said == ["websocket.close"]
+        assert sent == ["websocket.close"]
     else:
         with pytest.raises(NotImplementedError, match="http3"):
             await Asgi()({"type": kind}, receive, send)

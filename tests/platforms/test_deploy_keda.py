@@ -1,4 +1,5 @@
-"""KEDA without a cluster: what its triggers ask is asked of a real API and a real Redis, and its own rules make pods of it."""
+"""KEDA without a cluster: its triggers query a real API and a real Redis, and its rules compute the number of
+pods."""
 
 import math
 import re
@@ -7,7 +8,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from tests.support.clusters import EVERY, PLAIN, TEMPLATE, ask, pod_of, told, triggers
+from tests.support.clusters import EVERY, PLAIN, TEMPLATE, ask, options_of, pod_of, triggers
 from tests.support.manifests import kind_of
 from tests.support.pods import ROOT
 from tests.support.processes import until
@@ -15,18 +16,18 @@ from tests.support.processes import until
 pytest_plugins = ["tests.support.clusters"]
 PAGE = "\n".join((ROOT / "docs" / "platforms" / f"{name}.md").read_text() for name in ("kubernetes", "keda"))
 SUM = kind_of(PLAIN, "ScaledObject")["spec"].get("advanced", {}).get("scalingModifiers")
-"""How one number is made of those of both triggers."""
+"""How the numbers of both triggers become one."""
 
 LENGTH = """
 local length = {list = 'LLEN', zset = 'ZCARD', set = 'SCARD', hash = 'HLEN'}
 local verb = length[redis.call('TYPE', KEYS[1]).ok]
 return verb and redis.call(verb, KEYS[1]) or 0
 """
-"""What KEDA's redis scaler takes for the length of `listName`."""
+"""The length of `listName` according to KEDA's redis scaler."""
 
 
 class Keda:
-    """What KEDA makes of the template's triggers, by its own rules, and this server's answers."""
+    """KEDA's results for the template's triggers, by its own rules, with this server's answers."""
 
     def __init__(self, cluster, port):
         self.cluster, self.port = cluster, port
@@ -38,19 +39,19 @@ class Keda:
 
     def number(self, trigger):
         """The number that a trigger finds."""
-        said = trigger["metadata"]
+        metadata = trigger["metadata"]
         if trigger["type"] == "redis":
-            return self.cluster.redis.eval(LENGTH, 1, said["listName"])
-        where = urlsplit(said["url"])
+            return self.cluster.redis.eval(LENGTH, 1, metadata["listName"])
+        where = urlsplit(metadata["url"])
         status, found = ask(self.port, f"{where.path}?{where.query}".rstrip("?"), self.token(trigger))
         assert status == 200, found
-        for part in said["valueLocation"].split("."):
+        for part in metadata["valueLocation"].split("."):
             found = found[part]
         assert isinstance(found, int | float)
         return found
 
     def wanted(self, triggers, modifiers=None):
-        """Pods that an autoscaler wants by some triggers; none, while no number is greater than that of its activation."""
+        """The number of pods that an autoscaler wants; 0 while no number exceeds the activation value."""
         if modifiers:
             return by_formula(modifiers, {one["name"]: self.number(one) for one in triggers})
         found = [
@@ -65,21 +66,21 @@ class Keda:
 
 
 def by_formula(modifiers, numbers):
-    """Pods that are wanted where a formula makes one number of all: of the names in it, and nothing but sums."""
+    """The number of pods where a formula combines all numbers; it contains only names and sums."""
     words = modifiers["formula"].split()
     assert set(words[1::2]) <= {"+"}
     return math.ceil(sum(numbers[word] for word in words[::2]) / float(modifiers["target"]))
 
 
 def fresh(strategy, wanted, running, pending, most=10):
-    """Pods that a ScaledJob starts, where so many are wanted, so many run, and so many of these have not begun."""
+    """The number of pods that a ScaledJob starts, from the wanted, running and pending ones."""
     if strategy == "accurate":
         return most - running if wanted + running > most else wanted - pending
     return wanted - running
 
 
-def test_what_keda_asks_is_there():
-    """The URL is that of the Service, in the namespace of the kustomization: KEDA is in another one."""
+def test_the_triggers_url_and_token_exist():
+    """The URL is that of the Service in the namespace of the kustomization: KEDA runs in another one."""
     namespace = yaml.safe_load((TEMPLATE / "k8s" / "kustomization.yaml").read_text())["namespace"]
     service, pod = kind_of(PLAIN, "Service", "sublet-api"), kind_of(PLAIN, "Deployment", "sublet-api")
     (port,) = service["spec"]["ports"]
@@ -102,18 +103,20 @@ def test_what_keda_asks_is_there():
     assert kind_of(PLAIN, "ScaledObject")["spec"]["scaleTargetRef"]["name"] == "sublet-worker"
     assert (
         "replicas" not in kind_of(PLAIN, "Deployment", "sublet-worker")["spec"]
-    )  # a deploy must not undo what KEDA did
+    )  # a deploy must not undo KEDA's scaling
 
 
-def test_jobs_that_wait_behind_a_full_pod_get_another_one():
-    """And a full pod stays when none wait. Of two triggers without a formula the greater would count: one pod for both."""
-    slots = told(pod_of(kind_of(PLAIN, "Deployment", "sublet-worker"))).slots
+def test_jobs_waiting_behind_a_full_pod_start_another():
+    """A full pod stays without waiting jobs. Of two triggers without a formula the larger would count: one pod
+    for both.
+    """
+    slots = options_of(pod_of(kind_of(PLAIN, "Deployment", "sublet-worker"))).slots
     assert by_formula(SUM, {"ready": slots, "running": slots}) == 2
     assert by_formula(SUM, {"ready": 0, "running": slots}) == by_formula(SUM, {"ready": 1, "running": 0}) == 1
     assert {name: type(one) for name, one in SUM.items()} == {
         "formula": str,
         "target": str,
-    }  # as KEDA's page has it, and no schema
+    }  # as on KEDA's page; the schema lacks it
     scaled = kind_of(PLAIN, "ScaledObject")["spec"]["triggers"]
     assert {one["name"]: one["metadata"]["valueLocation"] for one in scaled} == {
         "ready": "ready",
@@ -121,8 +124,8 @@ def test_jobs_that_wait_behind_a_full_pod_get_another_one():
     }
 
 
-def test_one_job_is_enough_to_start_a_pod_and_each_number_is_asked_for_once():
-    """So no `activationTargetValue`, and what was found is kept for the autoscaler."""
+def test_one_job_starts_a_pod_and_each_number_is_requested_once():
+    """`activationTargetValue` is unset, and results are cached for the autoscaler."""
     for kind in ("ScaledObject", "ScaledJob"):
         for one in triggers(kind, "metrics-api"):
             assert set(one["metadata"]) == {"url", "valueLocation", "targetValue", "authMode"}
@@ -140,39 +143,39 @@ def test_targets_are_the_slots_of_a_pod():
             for one in found
             if one.get("valueLocation") != "sum.wanted"
         ]
-        assert set(targets) == {str(told(pod_of(pod)).slots)}
-    assert SUM["target"] == str(told(pod_of(kind_of(PLAIN, "Deployment", "sublet-worker"))).slots)
+        assert set(targets) == {str(options_of(pod_of(pod)).slots)}
+    assert SUM["target"] == str(options_of(pod_of(kind_of(PLAIN, "Deployment", "sublet-worker"))).slots)
 
 
-def test_keda_sees_jobs_come_and_run_and_end(cluster):
+def test_the_triggers_follow_waiting_running_and_ended_jobs(cluster):
     _, port = cluster.api()
     keda = Keda(cluster, port)
     stats = kind_of(PLAIN, "ScaledObject")["spec"]["triggers"]
     per_job, by_redis = triggers("ScaledJob", "metrics-api"), triggers("ScaledJob", "redis")
     assert (
         keda.wanted(stats, SUM) == keda.wanted(per_job) == keda.wanted(by_redis) == 0
-    )  # and nothing was ever stored here
+    )  # the namespace is empty
     cluster.hold(13)
     assert [keda.number(one) for one in stats] == [13, 0]
     assert keda.wanted(stats, SUM) == keda.wanted(per_job) == keda.wanted(by_redis) == 2
     cluster.worker()
     until(lambda: [keda.number(one) for one in stats] == [3, 10])
-    assert keda.wanted(stats, SUM) == 2  # one that is busy, and one for those that wait
+    assert keda.wanted(stats, SUM) == 2  # one busy pod, and one for the waiting jobs
     assert keda.wanted(per_job) == keda.wanted(by_redis) == 1
     strategy = kind_of(PLAIN, "ScaledJob")["spec"]["scalingStrategy"]["strategy"]
-    assert fresh(strategy, wanted=1, running=1, pending=0) == 1  # for those that wait
-    assert fresh("default", wanted=1, running=1, pending=0) == 0  # which would leave them waiting
-    assert fresh(strategy, wanted=1, running=2, pending=1) == 0  # it is on its way
+    assert fresh(strategy, wanted=1, running=1, pending=0) == 1  # for the waiting jobs
+    assert fresh("default", wanted=1, running=1, pending=0) == 0  # which would start none for them
+    assert fresh(strategy, wanted=1, running=2, pending=1) == 0  # it is starting
     cluster.let_go()
     until(lambda: [keda.number(one) for one in stats] == [0, 0])
     assert keda.wanted(stats, SUM) == keda.wanted(per_job) == keda.wanted(by_redis) == 0
     assert (
         ask(port, "/jobs", keda.token(stats[0]), b'{"task": "hello"}')[0] == 403
-    )  # its token is for looking alone
+    )  # its token has the role read only
 
 
-def test_to_ask_for_the_number_is_a_tick_as_well(cluster):
-    """Where nobody else comes by, KEDA finds what has fallen due."""
+def test_a_triggers_request_promotes_due_jobs(cluster):
+    """Without other clients, KEDA finds due jobs."""
     _, port = cluster.api()
     keda, (ready,) = Keda(cluster, port), triggers("ScaledJob", "metrics-api")
     cluster.submit("hello", {"name": "x"}, "--delay 1s")
@@ -180,7 +183,7 @@ def test_to_ask_for_the_number_is_a_tick_as_well(cluster):
     until(lambda: keda.number(ready) == 1)
 
 
-def test_an_answer_costs_as_many_commands_as_the_page_says(cluster):
+def test_a_request_sends_as_many_commands_as_documented(cluster):
     api, port = cluster.api()
     cluster.node.run(api, "sublet pools set default --queues default --invoker none")
     polls = 60 // kind_of(PLAIN, "ScaledObject")["spec"]["pollingInterval"]
@@ -188,22 +191,20 @@ def test_an_answer_costs_as_many_commands_as_the_page_says(cluster):
         ("/stats", r"a trigger of `/stats`, every 10 s \| (\d+)"),
         ("/pools/default", r"a pool's number, every 10 s \| (\d+)"),
     ):
-        ask(port, path, cluster.secret["keda-token"])  # scripts are loaded
+        ask(port, path, cluster.secret["keda-token"])  # loads the scripts
         with cluster.redis.monitor() as monitor:
             ask(port, path, cluster.secret["keda-token"])
-            cluster.redis.echo("that was all")
+            cluster.redis.echo("the end")
             sent = [
-                *takewhile(
-                    lambda line: line["command"] != "ECHO that was all", iter(monitor.next_command, None)
-                )
+                *takewhile(lambda line: line["command"] != "ECHO the end", iter(monitor.next_command, None))
             ]
         own = [
             line for line in sent if line["client_type"] != "lua" and not line["command"].startswith("HELLO")
-        ]  # that is ours
+        ]  # without the handshake
         assert len(own) * polls <= int(re.search(found, PAGE)[1])
 
 
-def test_a_pools_number_can_be_asked_for_instead(cluster):
+def test_a_trigger_may_use_the_number_of_a_pool(cluster):
     api, port = cluster.api()
     text = (TEMPLATE / "k8s" / "keda-scaledobject.yaml").read_text()
     command, flag = re.search(r"#   (sublet pools set .*?)  +\(and (\S+) in worker", text).groups()

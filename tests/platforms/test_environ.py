@@ -1,4 +1,4 @@
-"""What a WSGI server hands over: paths, headers and bodies, and a look at the connection."""
+"""The WSGI environ: paths, headers, bodies, and the state of the connection."""
 
 import contextlib
 import signal
@@ -28,7 +28,7 @@ from sublet_functions.http.problems import Problem
         (
             {"PATH_INFO": "/jobs", "RAW_URI": "/api/jobs"},
             "/jobs",
-        ),  # a middleware has taken something off, and says nothing
+        ),  # a middleware has removed a prefix without setting SCRIPT_NAME
         ({"PATH_INFO": "/jobs/a/b", "SCRIPT_NAME": "/a b", "RAW_URI": "/a%20b/jobs/a%2Fb"}, "/jobs/a%2Fb"),
         ({"PATH_INFO": "", "SCRIPT_NAME": "/api", "RAW_URI": "/api"}, "/"),
         ({"PATH_INFO": "/queues/\xc3\xa4 ?%", "RAW_URI": "/elsewhere"}, "/queues/%C3%A4%20%3F%25"),
@@ -36,11 +36,11 @@ from sublet_functions.http.problems import Problem
         ({"PATH_INFO": "/x", "RAW_URI": "http://[/x"}, "/x"),
     ],
 )
-def test_the_path_is_the_one_that_was_sent_below_where_we_are_mounted(given, path):
+def test_the_path_is_read_below_the_mount_point_as_it_was_sent(given, path):
     assert path_of(given) == path
 
 
-def test_headers_go_by_their_names_on_the_wire():
+def test_headers_have_their_http_names():
     given = {
         "HTTP_X_REQUEST_ID": "1",
         "CONTENT_TYPE": "a/b",
@@ -51,13 +51,13 @@ def test_headers_go_by_their_names_on_the_wire():
     assert headers_of(given) == {"x-request-id": "1", "content-type": "a/b", "accept": "*/*"}
 
 
-def test_a_header_means_what_its_bytes_mean_as_utf_8():
+def test_header_values_are_decoded_as_utf_8():
     given = {"HTTP_CE_ID": "gr\xc3\xbcn", "CONTENT_TYPE": "\xc3\xa4", "HTTP_X": "gr\xfcn"}
     assert headers_of(given) == {"ce-id": "grün", "content-type": "ä", "x": "grün"}
 
 
 class Wire:
-    """A body on its way in, that comes in small pieces and may break."""
+    """A request body in small pieces that may break off."""
 
     def __init__(self, *pieces):
         self.pieces, self.asked = list(pieces), []
@@ -91,7 +91,7 @@ CHUNKED = {"HTTP_TRANSFER_ENCODING": "chunked", "wsgi.input_terminated": True}
         ({"HTTP_TRANSFER_ENCODING": "chunked"}, [b"ab"], "bad-request"),
     ],
 )
-def test_a_body_is_read_to_its_end_and_no_further_and_never_more_than_a_route_takes(given, pieces, outcome):
+def test_a_body_is_read_exactly_to_its_end_and_up_to_the_limit(given, pieces, outcome):
     wire = Wire(*pieces)
     given = given | {"wsgi.input": wire}
     if isinstance(outcome, bytes):
@@ -100,16 +100,16 @@ def test_a_body_is_read_to_its_end_and_no_further_and_never_more_than_a_route_ta
         with pytest.raises(Problem) as caught:
             read_body(given, 10, 5)
         assert caught.value.slug == outcome
-    assert max(wire.asked, default=0) <= 11, "it asks for no more than there may be"
+    assert max(wire.asked, default=0) <= 11, "it reads at most one byte above the limit"
 
 
-def test_a_body_that_drips_is_given_up():
+def test_a_slow_body_times_out():
     with pytest.raises(Problem, match="did not arrive within"):
         read_body({"CONTENT_LENGTH": "9", "wsgi.input": Wire(b"a", b"b")}, 10, 0)
 
 
 @pytest.mark.parametrize("name", ["gunicorn.socket", "werkzeug.socket"])
-def test_who_has_hung_up_is_seen_where_the_server_shows_the_connection(name):
+def test_a_disconnect_is_detected_if_the_server_exposes_the_socket(name):
     ours, theirs = socket.socketpair()
     with ours:
         assert not has_disconnected({name: ours})
@@ -121,7 +121,7 @@ def test_who_has_hung_up_is_seen_where_the_server_shows_the_connection(name):
 
 
 @pytest.mark.parametrize("name", ["gunicorn.socket", "werkzeug.socket"])
-def test_a_connection_can_be_ended_in_one_direction_or_in_both(name):
+def test_a_connection_can_be_shut_down_in_one_or_both_directions(name):
     ours, theirs = socket.socketpair()
     with ours, theirs:
         cut({name: ours}, socket.SHUT_RD)
@@ -137,12 +137,12 @@ def test_a_connection_can_be_ended_in_one_direction_or_in_both(name):
 
 
 class Worker:
-    """As gunicorn has it."""
+    """Like gunicorn's worker."""
 
     alive = True
 
     def handle_exit(self, number, frame):
-        """Note it."""
+        """Record the signal."""
         self.alive = False
 
 
@@ -155,7 +155,7 @@ def handled(handler):
         signal.signal(signal.SIGTERM, before)
 
 
-def test_that_the_server_has_been_told_to_stop_is_seen_where_its_worker_notes_it():
+def test_a_stop_of_the_server_is_detected_from_its_worker():
     worker = Worker()
     with handled(worker.handle_exit):
         assert not is_ending()

@@ -1,7 +1,8 @@
-"""The tests of the API, written once, run over every platform: its real server is a process here, or the platform's own client.
+"""The API's tests on every platform: each real server runs as a process here, or as the platform's own client.
 
-A test that takes `asked` or `core` takes a whole API, however that is reached. Those that stand in NOT_HERE ask for what some
-platform cannot bring to its application, or keeps for itself.
+A test with the fixture `asked` or `core` needs a whole API, independent of the server. Some platforms
+cannot pass the
+requests of the tests in NOT_HERE to the application, or answer them alone.
 """
 
 import asyncio
@@ -32,15 +33,15 @@ MODULES: tuple[ModuleType, ...] = (
     test_pools_http,
 )
 NOT_HERE = {
-    "test_an_unsupported_method_is_405_with_the_allowed_methods": "servers refuse methods that HTTP does not know by themselves",
-    "test_an_unknown_path_is_404": "servers refuse addresses that are none by themselves, and some join slashes",
+    "test_an_unsupported_method_is_405_with_the_allowed_methods": "servers refuse unknown methods themselves",
+    "test_an_unknown_path_is_404": "servers refuse malformed paths themselves, and some merge slashes",
 }
 LINE_BREAK = re.compile("%0[ad]", re.IGNORECASE)
-"""What Flask lets stand in no path: it says 404 by itself."""
+"""Flask answers 404 for these paths without calling the application."""
 
 
 def of_the_api(module: ModuleType) -> dict[str, object]:
-    """The tests of a module that take an API."""
+    """The tests of a module that need an API."""
     tests = {name: test for name, test in vars(module).items() if name.startswith("test_") and callable(test)}
     return {
         name: test
@@ -53,14 +54,14 @@ for _module in MODULES:
     globals().update(of_the_api(_module))
 
 
-def test_there_are_such_tests_in_each_of_these_files_and_those_that_are_left_out():
+def test_each_module_has_tests_of_the_api_and_the_excluded_tests_exist():
     assert all(of_the_api(module) for module in MODULES)
     assert all(any(hasattr(module, name) for module in MODULES) for name in NOT_HERE)
 
 
 @pytest.fixture(scope="module")
 def url(new_server):
-    """A server of this file's own: it is emptied before each test."""
+    """A server for this file: it is flushed before each test."""
     return new_server("valkey").url
 
 
@@ -72,7 +73,7 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture(scope="module")
 def platform(request, url, tmp_path_factory):
-    """A platform's server for all tests: how to ask it, its settings, and what a new namespace consists of."""
+    """A platform's server for all tests: its client, its settings, and the keys of a new namespace."""
     settings = Settings(redis_url=url, namespace=f"test-{uuid.uuid4().hex[:12]}")
     with (
         PLATFORMS[request.param](settings, tmp_path_factory.mktemp(request.param)) as asked,
@@ -91,7 +92,7 @@ async def prepare(settings):
 
 @pytest.fixture
 def settings(platform):
-    """Those of a server whose namespace is new; it need not be told."""
+    """The settings of a server with a new namespace; the server is not restarted."""
     settings, _, fresh = platform
     with redis.Redis.from_url(settings.redis_url) as raw:
         raw.flushdb()
@@ -108,7 +109,7 @@ def asked(platform, settings, request):
         answer = await asked(method, path, *body, **how)
         if LINE_BREAK.search(path.partition("?")[0]):
             assert (answer.status, answer.headers["content-type"]) == (404, "text/html; charset=utf-8")
-            pytest.xfail("Flask does not ask its application here")
+            pytest.xfail("Flask does not call its application here")
         return answer
 
     return of_flask if "functions-framework" in request.node.callspec.id else asked
@@ -120,7 +121,7 @@ def core(asked):
 
 
 async def test_a_missing_or_wrong_token_gets_a_problem(asked):
-    for token in ("", "not-the-token-of-anybody-here"):
+    for token in ("", "an-unknown-token-0123456"):
         for method, path, body in (
             ("POST", "/jobs", {"task": "t"}),
             ("GET", "/tick", None),
@@ -135,7 +136,7 @@ async def test_a_missing_or_wrong_token_gets_a_problem(asked):
     assert (await asked("GET", "/healthz", token="")).status == 200
 
 
-async def test_an_address_and_what_follows_it_are_read_as_they_were_sent(asked):
+async def test_a_path_and_its_query_are_parsed_as_they_were_sent(asked):
     await asked("POST", "/jobs", {"task": "t", "queue": "a-b"})
     assert (await asked("GET", "/queues/a%2Db")).json()["jobs"] == 1
     assert (await asked("GET", "/jobs/a%2Fb")).json()["errors"][0]["loc"] == ["path", "id"]
@@ -146,7 +147,7 @@ async def test_an_address_and_what_follows_it_are_read_as_they_were_sent(asked):
     ]
 
 
-async def test_every_answer_has_the_security_headers(asked):
+async def test_every_response_has_the_security_headers(asked):
     for method, path, status in (
         ("GET", "/", 200),
         ("POST", "/jobs/claim", 204),

@@ -36,13 +36,13 @@ def server(settings, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def events(settings, tmp_path_factory):
-    """`event`, likewise. It has no tokens: who may send events is decided by the platform."""
+    """`event`, likewise, without tokens: the platform authorizes the senders of events."""
     words = ["--target", "event", "--signature-type", "cloudevent"]
     with google(settings, tmp_path_factory.mktemp("event"), *words, SUBLET_TOKENS="") as server:
         yield server
 
 
-def test_importing_it_imports_nothing_of_the_framework():
+def test_the_import_does_not_load_the_framework():
     program = "import sys, sublet_functions.google; print({'flask', 'werkzeug', 'functions_framework'} & sys.modules.keys())"
     ran = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60
@@ -61,7 +61,7 @@ async def test_a_job_is_submitted_claimed_and_done(server):
     empty = await ask(server.url, "GET", "/jobs/next?queue=whole", token=SECRET)
     assert (empty.status, empty.body) == (204, b"")
     assert "sublet-next-in" in empty.headers
-    assert "content-type" not in empty.headers, "there is nothing that could have a type"
+    assert "content-type" not in empty.headers, "there is no body"
     head = await ask(server.url, "HEAD", f"/jobs/{lease['id']}", token=SECRET)
     assert (head.status, head.headers["content-type"]) == (200, "application/json")
 
@@ -78,11 +78,11 @@ async def test_events_stream_through_the_framework(server):
     async with wire(server.url) as one, asyncio.timeout(WAIT):
         one.write(head.encode())
         await one.reader.readuntil(b"retry:")
-        made = await ask(server.url, "POST", "/jobs", {"task": "t", "queue": "told"}, token=SECRET)
+        made = await ask(server.url, "POST", "/jobs", {"task": "t", "queue": "events"}, token=SECRET)
         await one.reader.readuntil(made.json()["id"].encode())
 
 
-async def test_a_claim_whose_client_disconnects_leaves_the_job_to_others(server, settings):
+async def test_a_claim_of_a_disconnected_client_takes_no_job(server, settings):
     async with wire(server.url) as one:
         one.write(
             f"GET /jobs/next?queue=left&wait=20 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {SECRET}\r\n\r\n".encode()
@@ -103,7 +103,7 @@ async def test_any_event_is_a_tick(events, settings, mode):
         with redis.Redis.from_url(settings.redis_url) as raw:
             raw.zadd(
                 f"{{{settings.namespace}:0}}:scheduled", {job: 1}, xx=True
-            )  # it is due, and nobody has noticed yet
+            )  # it is due, and not yet promoted
         sent = CloudEvent({"type": "com.example.anything", "source": "/tests"}, {"secret": "x" * 1000})
         headers, body = mode(sent)
         named = {name.replace("-", "_"): str(value) for name, value in headers.items()}
@@ -112,7 +112,7 @@ async def test_any_event_is_a_tick(events, settings, mode):
         assert client.get(job).state == "queued"
 
 
-def test_a_tick_that_cannot_be_is_raised_to_the_platform(monkeypatch):
+def test_a_failed_tick_raises_an_exception(monkeypatch):
     monkeypatch.setenv("SUBLET_REDIS_URL", "redis://:s3cret@127.0.0.1:1/0")
     monkeypatch.setenv("SUBLET_TOKENS", "")
     try:
@@ -123,7 +123,7 @@ def test_a_tick_that_cannot_be_is_raised_to_the_platform(monkeypatch):
     assert "s3cret" not in str(caught.value)
 
 
-async def test_a_failed_event_is_an_error_that_says_nothing_to_the_caller(tmp_path):
+async def test_a_failed_event_is_a_500_without_details(tmp_path):
     words = ["--target", "event", "--signature-type", "cloudevent"]
     nowhere = Settings(redis_url="redis://:s3cret@127.0.0.1:1/0")
     with google(nowhere, tmp_path, *words) as server:
@@ -135,9 +135,9 @@ async def test_a_failed_event_is_an_error_that_says_nothing_to_the_caller(tmp_pa
         assert "s3cret" not in server.said()
 
 
-async def test_sigterm_ends_it_within_the_ten_seconds_that_cloud_run_gives(
+async def test_sigterm_stops_the_servers_within_ten_seconds(
     server, events
-):  # the last: it ends them
+):  # the last test: it stops both servers
     async with wire(server.url) as one:
         one.write(
             f"GET /jobs/next?queue=ending&wait=20 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {SECRET}\r\n\r\n".encode()

@@ -1,4 +1,4 @@
-"""Real gunicorns with the API: callers who hang up, workers that are killed, SIGTERM."""
+"""Real gunicorns with the API: disconnecting clients, killed workers, SIGTERM."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ def settings(server_url):
 
 @pytest.fixture(scope="module", params=["sync", "gthread"])
 def server(request, settings, tmp_path_factory):
-    """A gunicorn of one worker, made in a master that has loaded the application."""
+    """A gunicorn with one worker, forked from a master that has loaded the application."""
     words = [
         "--preload",
         "--worker-class",
@@ -60,9 +60,9 @@ async def test_a_job_is_submitted_claimed_and_done(server):
     assert (await take(server, "HEAD", f"/jobs/{job}")).status == 200
 
 
-async def test_what_was_sent_arrives_as_it_was(server):
+async def test_paths_and_bodies_arrive_unchanged(server):
     assert (await take(server, "GET", "/jobs/a%2Fb")).problem == "invalid", (
-        "one word of a path, and none that can be"
+        "one path segment, which is invalid"
     )
     chunked = b'1\r\n{\r\ne\r\n"task": "abc"}\r\n0\r\n\r\n'
     head = f"POST /jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {SECRET}\r\nContent-Type: application/json\r\n"
@@ -94,13 +94,13 @@ async def test_a_client_that_disconnects_during_a_claim_takes_no_job(server, set
 
 @contextlib.asynccontextmanager
 async def claiming(server, settings, queue):
-    """A connection on which a claim waits."""
+    """A connection with a waiting claim."""
     before = scripts_run(settings)
     async with wire(server.url) as one:
         one.write(
             f"GET /jobs/next?queue={queue}&wait=20 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {SECRET}\r\n\r\n".encode()
         )
-        await asyncio.to_thread(until, lambda: scripts_run(settings) > before, "the claim to be there")
+        await asyncio.to_thread(until, lambda: scripts_run(settings) > before, "the claim has started")
         yield one
 
 
@@ -110,13 +110,13 @@ def scripts_run(settings):
 
 
 def submit_beside(settings, queue):
-    """Submit a job by a client of one's own: the server is busy, or about to go."""
+    """Submit a job with another client: the server is busy, or stopping."""
     with SyncClient(settings) as client:
         return client.submit("t", None, Options(queue=queue)).id
 
 
-async def test_events_stream_where_there_are_threads_and_else_end_at_once(server):
-    await submitted(server, "told")
+async def test_events_stream_with_threads_and_end_at_once_without(server):
+    await submitted(server, "events")
     head = f"GET /events?after=0 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {SECRET}\r\nAccept: text/event-stream\r\n\r\n"
     async with wire(server.url) as one:
         one.write(head.encode())
@@ -125,11 +125,11 @@ async def test_events_stream_where_there_are_threads_and_else_end_at_once(server
             return
         async with asyncio.timeout(WAIT):
             await one.reader.readuntil(b"event: queued")
-            job = await submitted(server, "told")
+            job = await submitted(server, "events")
             await one.reader.readuntil(job.encode())
 
 
-async def test_a_worker_of_gunicorns_that_is_killed_takes_no_job_with_it(server, settings):
+async def test_a_killed_gunicorn_worker_loses_no_job(server, settings):
     (worker,) = children_of(server.pid)
     async with claiming(server, settings, "killed") as one:
         os.kill(worker, signal.SIGKILL)
@@ -139,31 +139,31 @@ async def test_a_worker_of_gunicorns_that_is_killed_takes_no_job_with_it(server,
     assert (await take(server, "GET", "/jobs/next?queue=killed&wait=5")).json()["id"] == job
 
 
-async def test_sigterm_has_a_claim_that_waits_answered(server, settings):  # the last: it ends the server
+async def test_sigterm_answers_a_waiting_claim(server, settings):  # the last test: it stops the server
     async with claiming(server, settings, "ending") as one:
         server.signal()
-        async with asyncio.timeout(10):  # less than the 20 s that it would wait
+        async with asyncio.timeout(10):  # less than the 20 s of its wait
             assert (await one.answer()).status == 204
     assert await asyncio.to_thread(server.wait) == 0
     assert "Traceback" not in server.said()
 
 
-HASTY = "from sublet_functions import wsgi\nwsgi.BODY_SECONDS = wsgi.SEND_SECONDS = 0.5\napp = wsgi.app\n"
+IMPATIENT = "from sublet_functions import wsgi\nwsgi.BODY_SECONDS = wsgi.SEND_SECONDS = 0.5\napp = wsgi.app\n"
 
 
 @pytest.fixture(scope="module")
-def hasty(settings, tmp_path_factory):
-    """A gunicorn of two threads that waits for nobody as long as it does otherwise."""
-    folder = tmp_path_factory.mktemp("hasty")
-    (folder / "hasty.py").write_text(HASTY)
+def impatient(settings, tmp_path_factory):
+    """A gunicorn with two threads and shorter timeouts."""
+    folder = tmp_path_factory.mktemp("impatient")
+    (folder / "impatient.py").write_text(IMPATIENT)
     env = environment(settings, folder, SUBLET_SIGNING_SECRETS="whsec_QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVo=")
-    with up(["gunicorn", "hasty:app", "--threads", "2", "--bind", "127.0.0.1:0"], folder, env) as server:
+    with up(["gunicorn", "impatient:app", "--threads", "2", "--bind", "127.0.0.1:0"], folder, env) as server:
         yield server
 
 
-async def test_a_body_that_drips_is_given_up_and_its_thread_is_free(hasty):
+async def test_a_slow_body_times_out_and_frees_its_thread(impatient):
     head = "POST /work HTTP/1.1\r\nHost: x\r\nwebhook-id: 1\r\nwebhook-timestamp: 1\r\nwebhook-signature: v1,x\r\n"
-    async with wire(hasty.url) as one:
+    async with wire(impatient.url) as one:
         one.write(f"{head}Content-Type: application/json\r\nContent-Length: 9000\r\n\r\n".encode())
         answering = asyncio.create_task(one.answer())
         async with asyncio.timeout(WAIT):
@@ -175,7 +175,7 @@ async def test_a_body_that_drips_is_given_up_and_its_thread_is_free(hasty):
 
 
 def is_dropped(one):
-    """Is there nobody any more who would take what is sent?"""
+    """Has the server closed the connection?"""
     try:
         one.send(b"x")
     except ConnectionError:
@@ -183,14 +183,14 @@ def is_dropped(one):
     return False
 
 
-async def test_clients_that_read_no_responses_are_disconnected(hasty):
+async def test_clients_that_read_no_responses_are_disconnected(impatient):
     with contextlib.ExitStack() as stack:
-        deaf = [stack.enter_context(socket.socket()) for _ in range(2)]
-        for one in deaf:
+        clients = [stack.enter_context(socket.socket()) for _ in range(2)]
+        for one in clients:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            one.connect(("127.0.0.1", urlsplit(hasty.url).port))
+            one.connect(("127.0.0.1", urlsplit(impatient.url).port))
             one.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 80)
-        for one in deaf:
-            await asyncio.to_thread(until, lambda one=one: is_dropped(one), "the connection to be dropped")
-        assert (await ask(hasty.url, "GET", "/healthz")).status == 200
-    assert "Traceback" not in hasty.said()
+        for one in clients:
+            await asyncio.to_thread(until, lambda one=one: is_dropped(one), "the connection is closed")
+        assert (await ask(impatient.url, "GET", "/healthz")).status == 200
+    assert "Traceback" not in impatient.said()

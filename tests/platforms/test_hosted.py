@@ -1,4 +1,4 @@
-"""The API inside somebody else's server: what it is made of, whom it lets in, and what it sees to before it answers."""
+"""The API inside another server: its settings, its authorization, and its work before a response."""
 
 import asyncio
 import json
@@ -17,12 +17,12 @@ from sublet_functions.http.request import Request, fold_headers
 
 pytest_plugins = ["tests.support.http_settings"]
 
-SECRET = "the-secret-of-everybody"
+SECRET = "the-secret-of-the-tests"
 
 
 @pytest.fixture
 def environment(settings, monkeypatch):
-    """The environment of a function; gives what sets a variable of it."""
+    """The environment of a function; yields a function that sets a variable."""
     for name in ("SUBLET_TOKENS_FILE", "SUBLET_APP", "SUBLET_SIGNING_SECRETS", "SUBLET_TIMEOUT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("SUBLET_REDIS_URL", settings.redis_url)
@@ -31,17 +31,17 @@ def environment(settings, monkeypatch):
     return monkeypatch.setenv
 
 
-async def asked(hosted, method, path, body=None, who=None, token=SECRET):
+async def asked(hosted, method, path, body=None, caller=None, token=SECRET):
     headers = {"host": "example.com", "content-type": "application/json"} | (
         {"authorization": f"Bearer {token}"} if token else {}
     )
     place, _, query = path.partition("?")
     raw = b"" if body is None else json.dumps(body).encode()
-    reply = await hosted.answer(Request(method, place, query, headers, raw), who)
+    reply = await hosted.answer(Request(method, place, query, headers, raw), caller)
     return reply.status, json.loads(reply.body) if reply.body else None
 
 
-async def test_it_is_made_of_the_environment(environment, settings):
+async def test_the_api_is_configured_by_the_environment(environment, settings):
     hosted = Hosted()
     await hosted.start()
     status, made = await asked(hosted, "POST", "/jobs", {"task": "t"})
@@ -50,13 +50,13 @@ async def test_it_is_made_of_the_environment(environment, settings):
     await hosted.aclose()
 
 
-async def test_without_tokens_it_serves_nobody_but_whom_the_platform_lets_in(environment, caplog):
+async def test_without_tokens_only_platform_events_are_served(environment, caplog):
     environment("SUBLET_TOKENS", "")
     hosted = Hosted()
     for path in ("/jobs", "/healthz", "/"):
-        status, said = await asked(hosted, "GET", path)
-        assert (status, said["type"]) == (503, "urn:sublet:problem:not-set-up")
-    assert [record.levelno for record in caplog.records] == [logging.ERROR], "and says so once"
+        status, problem = await asked(hosted, "GET", path)
+        assert (status, problem["type"]) == (503, "urn:sublet:problem:not-set-up")
+    assert [record.levelno for record in caplog.records] == [logging.ERROR], "it is logged once"
     assert "set SUBLET_TOKENS" in caplog.text
     assert (await asked(hosted, "POST", "/events", {"sublet": "tick"}, PLATFORM))[0] == 200
     with pytest.raises(Invalid, match="set SUBLET_TOKENS"):
@@ -64,7 +64,7 @@ async def test_without_tokens_it_serves_nobody_but_whom_the_platform_lets_in(env
     await hosted.aclose()
 
 
-async def test_whom_the_platform_lets_in_may_tick_and_work_and_no_more(environment):
+async def test_a_platform_event_may_only_tick_and_work(environment):
     hosted = Hosted()
     assert (await asked(hosted, "POST", "/tick", None, PLATFORM, token=""))[0] == 200
     assert (await asked(hosted, "GET", "/jobs", None, PLATFORM, token=""))[0] == 403
@@ -72,7 +72,7 @@ async def test_whom_the_platform_lets_in_may_tick_and_work_and_no_more(environme
 
 
 @pytest.mark.parametrize("token", ["", "another-secret-than-ours"])
-async def test_a_token_that_is_missing_or_wrong_is_401(environment, token):
+async def test_a_missing_or_wrong_token_is_401(environment, token):
     hosted = Hosted()
     assert (await asked(hosted, "GET", "/jobs", token=token))[0] == 401
     await hosted.aclose()
@@ -101,17 +101,17 @@ async def test_invalid_settings_are_logged_and_not_sent_to_clients(environment, 
     environment(name, value)
     hosted = Hosted()
     for _ in range(2):
-        status, said = await asked(hosted, "GET", "/readyz")
-        assert (status, said["type"]) == (503, "urn:sublet:problem:not-set-up")
-    assert value not in json.dumps(said)
+        status, problem = await asked(hosted, "GET", "/readyz")
+        assert (status, problem["type"]) == (503, "urn:sublet:problem:not-set-up")
+    assert value not in json.dumps(problem)
     assert caplog.text.count(words) == 1
     assert not re.search("PA|SS@", caplog.text)
     with pytest.raises(Invalid, match=words):
         await hosted.start()
 
 
-async def test_one_that_may_be_frozen_calls_the_workers_before_it_answers(environment, monkeypatch):
-    """…or else the call would wait for the next request."""
+async def test_a_freezing_process_invokes_workers_before_the_response(environment, monkeypatch):
+    """…because otherwise the call would wait for the next request."""
     called = []
 
     class Caller:
@@ -136,7 +136,7 @@ async def test_one_that_may_be_frozen_calls_the_workers_before_it_answers(enviro
 
 
 class Gateway:
-    """Passes on bytes between clients and Redis, and forgets connections without telling anybody."""
+    """Passes bytes between clients and Redis, and drops connections without closing them."""
 
     def __init__(self, target):
         self.target = target
@@ -154,20 +154,20 @@ class Gateway:
                 writer.write(data)
         writer.close()
 
-    def forget(self):
+    def drop(self):
         for link in self.links:
             link["alive"] = False
 
 
-@pytest.mark.parametrize(("idle", "status"), [(0.0, 201), (60.0, 503)], ids=["renewed", "trusted"])
-async def test_connections_that_lay_idle_are_made_anew(environment, settings, monkeypatch, idle, status):
-    """What is written on a connection that a gateway forgot goes nowhere, and the caller would wait in vain."""
+@pytest.mark.parametrize(("idle", "status"), [(0.0, 201), (60.0, 503)], ids=["reopened", "kept"])
+async def test_idle_connections_are_reopened(environment, settings, monkeypatch, idle, status):
+    """Data on a dropped connection is lost, and the caller would wait in vain."""
     gateway = Gateway(settings.redis_url.removeprefix("unix://"))
     server = await asyncio.start_server(gateway.take, "127.0.0.1", 0)
     environment("SUBLET_REDIS_URL", f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}")
     hosted = Hosted(freezes=True)
     assert (await asked(hosted, "POST", "/jobs", {"task": "t"}))[0] == 201
-    gateway.forget()
+    gateway.drop()
     monkeypatch.setattr(module, "IDLE", idle)
     assert (await asked(hosted, "POST", "/jobs", {"task": "t"}))[0] == status
     await hosted.aclose()
@@ -187,11 +187,11 @@ async def test_connections_are_not_reopened_during_a_stream(environment, monkeyp
     await hosted.aclose()
 
 
-def test_headers_that_come_twice_are_one_line():
+def test_repeated_headers_are_joined_into_one_line():
     assert fold_headers([("Accept", "a"), ("X-B", "1"), ("accept", "b")]) == {"accept": "a, b", "x-b": "1"}
 
 
-async def test_two_authorizations_are_none(environment):
+async def test_two_authorization_headers_are_refused(environment):
     hosted = Hosted()
     headers = fold_headers(
         [("host", "h"), ("authorization", f"Bearer {SECRET}"), ("authorization", f"Bearer {SECRET}")]
@@ -200,10 +200,10 @@ async def test_two_authorizations_are_none(environment):
     await hosted.aclose()
 
 
-async def test_an_answer_whose_caller_leaves_while_others_work_is_seen_to_is_undone(
+async def test_a_response_is_undone_if_its_client_disconnects_during_pending_work(
     environment, settings, monkeypatch
 ):
-    """The claim has its job, and what runs beside it keeps the answer back: then the caller hangs up."""
+    """The claim has its job, and a pending task delays the response: then the client disconnects."""
     hosted = Hosted(freezes=True)
     assert (await asked(hosted, "POST", "/jobs", {"task": "t"}))[0] == 201
     resting = asyncio.Event()
@@ -227,7 +227,7 @@ async def test_an_answer_whose_caller_leaves_while_others_work_is_seen_to_is_und
     await store.aclose()
 
 
-async def test_what_claims_have_left_keeps_no_answer_back_for_long(environment, monkeypatch, caplog):
+async def test_pending_work_delays_a_response_briefly_at_most(environment, monkeypatch, caplog):
     async def rest(self):
         await asyncio.Event().wait()
 
@@ -239,9 +239,9 @@ async def test_what_claims_have_left_keeps_no_answer_back_for_long(environment, 
     assert "Redis is slow or away" in caplog.text
 
 
-@pytest.mark.parametrize(("said", "meant"), [("Ã\x9c", "Ü"), ("ÿ", "ÿ"), ("plain", "plain"), ("…", "…")])
-def test_a_header_is_read_as_utf8_where_it_is_that(said, meant):
-    assert fold_headers([("x", said)]) == {"x": meant}
+@pytest.mark.parametrize(("raw", "decoded"), [("Ã\x9c", "Ü"), ("ÿ", "ÿ"), ("plain", "plain"), ("…", "…")])
+def test_a_header_is_decoded_as_utf8_if_possible(raw, decoded):
+    assert fold_headers([("x", raw)]) == {"x": decoded}
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ async def test_a_malformed_token_gets_a_problem(environment):
     await hosted.aclose()
 
 
-async def test_a_tick_where_there_is_no_namespace_yet_makes_none(environment, settings):
+async def test_a_tick_creates_no_namespace(environment, settings):
     hosted = Hosted()
     status, done = await asked(hosted, "POST", "/tick")
     assert (status, done["rounds"], done["reaped"]) == (200, 1, 0)

@@ -1,4 +1,4 @@
-"""`sublet init TARGET`: the files of a platform, written into a project: all of them or none, and nothing over what is there."""
+"""`sublet init TARGET` writes all files of a platform into a project, or none, and replaces no existing file."""
 
 import json
 import os
@@ -25,7 +25,7 @@ DEEP = "shop/work/jobs.py"
 
 @pytest.fixture(autouse=True)
 def project(tmp_path, monkeypatch):
-    """An empty folder, which is the current one."""
+    """An empty current folder."""
     monkeypatch.delenv("SUBLET_APP", raising=False)
     folder = tmp_path / "project"
     folder.mkdir()
@@ -35,18 +35,18 @@ def project(tmp_path, monkeypatch):
 
 @pytest.fixture
 def ask(capsys):
-    """Call `sublet init …`: the exit code, and what it printed."""
+    """Call `sublet init …`; returns the exit code and the output."""
 
     def call(*words):
         code = main.run(["init", *words])
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        output = capsys.readouterr()
+        return code, output.out, output.err
 
     return call
 
 
 def templates(target):
-    """A template's files, under the names by which they are to be written."""
+    """A template's files with the names under which they are written."""
     found = (path.relative_to(DEPLOY / target) for path in (DEPLOY / target).rglob("*") if path.is_file())
     return {
         f"{target}.md" if str(name) == "README.md" else str(name): (DEPLOY / target / name).read_text()
@@ -56,7 +56,7 @@ def templates(target):
 
 
 def tree(folder):
-    """The text of each file in a folder, but for Python's caches."""
+    """The text of each file in a folder, without Python's caches."""
     return {
         str(path.relative_to(folder)): path.read_text() if path.is_file() and not path.is_symlink() else None
         for path in folder.rglob("*")
@@ -64,78 +64,78 @@ def tree(folder):
     }
 
 
-# ── what there is ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the list ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_alone_it_lists_every_target_with_what_it_is(ask):
-    code, said, _ = ask()
+def test_without_a_target_every_target_is_listed_with_its_title(ask):
+    code, output, _ = ask()
     assert code == 0
     for target in TARGETS:
         title = (DEPLOY / target / "README.md").read_text().splitlines()[0].lstrip("# ")
-        assert re.search(rf"^{target} +{re.escape(title)}$", said, re.MULTILINE), target
-    code, said, _ = ask("--json")
-    assert [one["target"] for one in json.loads(said)] == TARGETS
+        assert re.search(rf"^{target} +{re.escape(title)}$", output, re.MULTILINE), target
+    code, output, _ = ask("--json")
+    assert [one["target"] for one in json.loads(output)] == TARGETS
 
 
-def test_its_help_fits_a_small_terminal_and_names_all_it_takes(ask):
-    code, said, _ = ask("--help")
+def test_the_help_fits_a_small_terminal_and_names_every_flag(ask):
+    code, output, _ = ask("--help")
     assert code == 0
-    assert len(said.splitlines()) <= 24
-    assert max(map(len, said.splitlines())) <= 80
+    assert len(output.splitlines()) <= 24
+    assert max(map(len, output.splitlines())) <= 80
     flags = {flag for action in COMMANDS["init"].parser()._actions for flag in action.option_strings}
-    assert not [flag for flag in flags if not re.search(rf"(?<!\S){flag}(?![\w-])", said)]
+    assert not [flag for flag in flags if not re.search(rf"(?<!\S){flag}(?![\w-])", output)]
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_listed_target_fits_a_line_of_a_terminal(target, ask):
-    _, said, _ = ask()
-    assert max(map(len, said.splitlines())) <= 100
+    _, output, _ = ask()
+    assert max(map(len, output.splitlines())) <= 100
 
 
-# ── what is written ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the written files ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_template_comes_whole_with_an_app_to_begin_with(target, ask, project):
-    code, said, _ = ask(target)
+def test_all_files_of_a_template_are_written_with_a_first_app(target, ask, project):
+    code, output, _ = ask(target)
     assert code == 0
     written = tree(project)
     assert written.pop("tasks.py") == init.TASKS
     assert written == templates(target)
-    assert all(name in said for name in written)
-    assert "\nnext:\n  " in said, "its README has no block of what to type"
+    assert all(name in output for name in written)
+    assert "\nnext:\n  " in output, "its README has no block of commands"
     assert all(os.access(project / name, os.X_OK) == text.startswith("#!") for name, text in written.items())
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_second_time_has_no_second_effect(target, ask, project):
+def test_a_repeated_init_changes_nothing(target, ask, project):
     ask(target, "--to", "new/folder")
     before = {path: path.stat().st_mtime_ns for path in project.rglob("*")}
-    code, said, _ = ask(target, "--to", "new/folder", "--json")
-    said = json.loads(said)
-    assert (code, said["written"], said["target"], said["folder"]) == (0, [], target, "new/folder")
-    assert set(said["unchanged"]) >= {f"new/folder/{name}" for name in templates(target)}
+    code, output, _ = ask(target, "--to", "new/folder", "--json")
+    output = json.loads(output)
+    assert (code, output["written"], output["target"], output["folder"]) == (0, [], target, "new/folder")
+    assert set(output["unchanged"]) >= {f"new/folder/{name}" for name in templates(target)}
     assert before == {path: path.stat().st_mtime_ns for path in project.rglob("*")}
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_an_app_of_another_name_takes_the_place_of_tasks_app(target, ask, project):
+def test_another_app_name_replaces_tasks_app(target, ask, project):
     path = project / DEEP
     path.parent.mkdir(parents=True)
     path.write_text("from sublet import App\n\nqueue = App()\n")
-    code, said, _ = ask(target, "--app", "shop.work.jobs:queue", "--json")
-    assert code == 0, said
+    code, output, _ = ask(target, "--app", "shop.work.jobs:queue", "--json")
+    assert code == 0, output
     assert not (project / "tasks.py").exists()
-    assert not [step for step in json.loads(said)["first"] if step.startswith("write ")]
+    assert not [step for step in json.loads(output)["first"] if step.startswith("write ")]
     for name, text in tree(project).items():
         if name != DEEP:
             assert not re.search(r"\btasks:app\b|\btasks\.py\b|\b(from|import) tasks\b", text), name
             assert text.count("shop.work.jobs:queue") == templates(target)[name].count("tasks:app"), name
 
 
-def test_an_app_that_is_not_there_is_asked_for(ask, project):
-    _, said, _ = ask(TARGETS[0], "--app", "shop:queue")
-    assert "write shop.py, with an App named queue" in said
+def test_a_missing_app_is_a_step_to_do(ask, project):
+    _, output, _ = ask(TARGETS[0], "--app", "shop:queue")
+    assert "write shop.py, with an App named queue" in output
     assert not (project / "shop.py").exists()
     assert not (project / "tasks.py").exists()
 
@@ -155,7 +155,7 @@ def test_the_app_may_be_named_by_the_environment(ask, monkeypatch, project):
     assert any("shop:queue" in text for text in tree(project).values())
 
 
-def test_the_app_to_begin_with_runs(ask, project):
+def test_the_first_app_runs(ask, project):
     ask(TARGETS[0])
     program = "import asyncio, tasks; print(asyncio.run(tasks.hello('you')))"
     done = subprocess.run([sys.executable, "-c", program], cwd=project, env=APPLESS | {"PYTHONPATH": f"{ROOT}:{project}"},
@@ -163,35 +163,35 @@ def test_the_app_to_begin_with_runs(ask, project):
     assert done.stdout == "hello, you\n", done.stderr
 
 
-def test_an_app_and_requirements_of_ones_own_are_left_alone(ask, project):
+def test_an_existing_app_and_requirements_are_kept(ask, project):
     target = next((one for one in TARGETS if "requirements.txt" in templates(one)), None)
     if target is None:
         pytest.skip("no template brings requirements")
     for name, text in (("tasks.py", "# mine\n"), ("requirements.txt", "requests\n")):
         (project / name).write_text(text)
-    code, said, _ = ask(target)
+    code, output, _ = ask(target)
     assert code == 0
     assert ((project / "tasks.py").read_text(), (project / "requirements.txt").read_text()) == (
         "# mine\n",
         "requests\n",
     )
-    assert "add to requirements.txt: sublet" in said
+    assert "add to requirements.txt: sublet" in output
 
 
 @pytest.mark.parametrize(
     "line", ["sublet[http]", "sublet[otel,http]>=0.1", "./sublet-0.1.0-py3-none-any.whl[http]"]
 )
-def test_requirements_that_name_it_already_need_nothing_more(line, ask, project):
+def test_requirements_with_sublet_need_no_hint(line, ask, project):
     (project / "requirements.txt").write_text(f"requests\n{line}\n")
-    _, said, _ = ask("compose")
-    assert "add to" not in said
+    _, output, _ = ask("compose")
+    assert "add to" not in output
 
 
 @pytest.mark.parametrize("line", ["sublet", "sublet-extras[http]", "# nothing", "mysublet[http]"])
-def test_requirements_that_do_not_are_told(line, ask, project):
+def test_requirements_without_sublet_get_a_hint(line, ask, project):
     (project / "requirements.txt").write_text(f"{line}\n")
-    _, said, _ = ask("compose")
-    assert "\n  add to requirements.txt: sublet[http]\n" in said
+    _, output, _ = ask("compose")
+    assert "\n  add to requirements.txt: sublet[http]\n" in output
 
 
 @pytest.mark.parametrize("target", [one for one in TARGETS if "Dockerfile" in templates(one)])
@@ -199,22 +199,22 @@ def test_an_existing_dockerfile_is_kept_and_reported(target, ask, project):
     own = {"Dockerfile": "FROM mine\nEXPOSE 8377\n", ".dockerignore": ".env\n.git\n"}
     for name, text in own.items():
         (project / name).write_text(text)
-    code, said, _ = ask(target)
+    code, output, _ = ask(target)
     assert code == 0
     assert own.items() <= tree(project).items()
     (line,) = re.findall(
-        r"^  Dockerfile: your file stays as it is; the template has: (.*)$", said, re.MULTILINE
+        r"^  Dockerfile: your file stays as it is; the template has: (.*)$", output, re.MULTILINE
     )
     assert 'CMD ["sublet", "serve"]' in line
     assert "EXPOSE 8377" not in line
     (line,) = re.findall(
-        r"^  .dockerignore: your file stays as it is; the template has: (.*)$", said, re.MULTILINE
+        r"^  .dockerignore: your file stays as it is; the template has: (.*)$", output, re.MULTILINE
     )
     assert "**/__pycache__" in line.split()
     assert not {".env", ".git", "#"} & {*line.split()}
 
 
-def test_the_page_of_all_platforms_shows_what_happens(tmp_path, project):
+def test_the_commands_of_the_platforms_page_print_the_shown_output(tmp_path, project):
     page = (ROOT / "docs" / "platforms" / "index.md").read_text()
     env = APPLESS | {"PATH": command_on_path(tmp_path), "PYTHONPATH": str(ROOT)}
     here = [*steps(*(text for _, text in blocks("console", page)))]
@@ -222,11 +222,11 @@ def test_the_page_of_all_platforms_shows_what_happens(tmp_path, project):
         check(step, *answer)
 
 
-# ── what is there already ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── existing files ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("kind", ["another file", "a folder", "a link to nothing", "a pipe"])
-def test_nothing_is_written_over_and_then_nothing_is_written(kind, ask, project):
+@pytest.mark.parametrize("kind", ["another file", "a folder", "a dangling link", "a pipe"])
+def test_an_existing_path_is_not_replaced_and_nothing_is_written(kind, ask, project):
     taken = project / f"{TARGETS[-1]}.md"
     if kind == "another file":
         taken.write_text("mine\n")
@@ -236,16 +236,18 @@ def test_nothing_is_written_over_and_then_nothing_is_written(kind, ask, project)
         os.mkfifo(taken)
     else:
         taken.symlink_to(project / "nowhere")
-    code, said, error = ask(TARGETS[-1])
-    assert (code, said) == (1, "")
+    code, output, error = ask(TARGETS[-1])
+    assert (code, output) == (1, "")
     assert re.fullmatch(
         rf"sublet: nothing was written: {taken.name} is there already, with other content; .*\n", error
     )
     assert [path.name for path in project.iterdir()] == [taken.name]
 
 
-def test_what_comes_between_the_look_and_the_writing_is_not_written_over(tmp_path):
-    """Somebody else makes one of the files at this moment: theirs stays, and what was begun goes."""
+def test_a_file_created_after_the_check_is_not_replaced(tmp_path):
+    """Another process creates one of the files at this moment: its file stays, and the written ones are
+    removed.
+    """
     theirs = tmp_path / "b"
     theirs.write_text("theirs")
     with pytest.raises(JobsError, match="File exists; nothing was written"):
@@ -254,10 +256,10 @@ def test_what_comes_between_the_look_and_the_writing_is_not_written_over(tmp_pat
     assert not (tmp_path / "new").exists()
 
 
-# ── what cannot be ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── invalid arguments ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_target_that_is_not_there(ask, project):
+def test_an_unknown_target_is_refused_with_the_closest_name(ask, project):
     near = TARGETS[0][:-1]
     code, _, error = ask(near)
     assert code == 2
@@ -270,9 +272,9 @@ def test_a_target_that_is_not_there(ask, project):
 @pytest.mark.parametrize(
     "words", [["--to", "foo"], ["--to", "."], ["--app", "shop:app"], ["--json", "--to", "foo"]]
 )
-def test_a_target_that_is_missing(words, ask, project):
-    code, said, error = ask(*words)
-    assert (code, said) == (2, "")
+def test_a_missing_target_is_refused_with_the_list(words, ask, project):
+    code, output, error = ask(*words)
+    assert (code, output) == (2, "")
     assert f"TARGET is missing; there are {', '.join(TARGETS)}; see" in error
     assert not tree(project)
 
@@ -282,7 +284,7 @@ def test_a_target_that_is_missing(words, ask, project):
     [("k8s", "kubernetes"), ("lambda", "aws-sam"), ("aws", "aws-sam"), ("gcp", "cloud-run"), ("docker", "compose"),
      ("cron", "crontab"), ("cloudrun", "cloud-run"), ("Kubernetes", "kubernetes"), *init.OTHERS.items()],
 )  # fmt: skip
-def test_a_target_by_another_name(name, target, ask, project):
+def test_a_common_name_suggests_the_target(name, target, ask, project):
     code, _, error = ask(name)
     assert code == 2
     assert f"there is no target '{name}', did you mean {target}? See" in error
@@ -291,7 +293,7 @@ def test_a_target_by_another_name(name, target, ask, project):
 
 
 @pytest.mark.parametrize("name", ["../kubernetes", ".", "..", "/etc", "", "README.md"])
-def test_a_target_is_a_name_and_no_path(name, ask, project):
+def test_a_path_is_not_a_target(name, ask, project):
     ask(name)
     assert not tree(project)
 
@@ -299,7 +301,7 @@ def test_a_target_is_a_name_and_no_path(name, ask, project):
 @pytest.mark.parametrize(
     "app", ["tasks", "tasks:", ":app", "./tasks:app", "a b:app", "tasks:app:x", "tasks:1", "a..b:c", "x:y\n"]
 )
-def test_what_names_no_app(app, ask, project):
+def test_an_invalid_app_name_is_refused(app, ask, project):
     code, _, error = ask(TARGETS[0], "--app", app)
     assert (code, error.count("\n")) == (2, 1)
     assert "is not an app; write MODULE:APP, e.g. tasks:app" in error
@@ -310,7 +312,7 @@ def test_what_names_no_app(app, ask, project):
     ("to", "words"),
     [("file", "file is not a folder"), ("file/deeper/yet", "file is not a folder"), ("", "is empty")],
 )
-def test_a_folder_that_is_none(to, words, ask, project):
+def test_an_invalid_folder_is_refused(to, words, ask, project):
     (project / "file").write_text("")
     code, _, error = ask(TARGETS[0], "--to", to)
     assert (code, error.count("\n")) == (2, 1)
@@ -318,8 +320,8 @@ def test_a_folder_that_is_none(to, words, ask, project):
     assert [*tree(project)] == ["file"]
 
 
-def test_a_folder_in_which_nobody_may_write(ask):
-    """A place where even the superuser makes no folder."""
+def test_a_read_only_folder_is_an_error(ask):
+    """A place where not even the superuser can create a folder."""
     if not Path("/proc/self").exists():
         pytest.skip("no /proc")
     code, _, error = ask(TARGETS[0], "--to", "/proc/self/here")
@@ -328,7 +330,7 @@ def test_a_folder_in_which_nobody_may_write(ask):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write anywhere")
-def test_a_folder_that_is_anothers(ask, project):
+def test_a_folder_without_write_permission_is_an_error(ask, project):
     project.chmod(0o500)
     try:
         code, _, error = ask(TARGETS[0])
@@ -338,8 +340,8 @@ def test_a_folder_that_is_anothers(ask, project):
     assert "Permission denied; nothing was written" in error
 
 
-def test_a_disk_that_is_full_leaves_nothing_half_written(project):
-    """No file may have more than a hundred bytes: the system stops the writing of the first that has more."""
+def test_a_full_disk_leaves_no_partial_files(project):
+    """No file may exceed a hundred bytes: the system refuses the first larger write."""
     done = subprocess.run(
         [sys.executable, "-m", "sublet", "init", TARGETS[0], "--to", "a/b"], env=APPLESS | {"PYTHONPATH": str(ROOT)},
         capture_output=True, text=True, timeout=60, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)),
@@ -350,7 +352,7 @@ def test_a_disk_that_is_full_leaves_nothing_half_written(project):
     assert not [*project.iterdir()]
 
 
-def test_ctrl_c_leaves_nothing_half_written(monkeypatch, ask, project):
+def test_ctrl_c_leaves_no_partial_files(monkeypatch, ask, project):
     opened = []
 
     def interrupted(*words):

@@ -1,4 +1,4 @@
-"""What `sublet init TARGET` says is to be done then: it can be pasted, and is of the user's own app."""
+"""The next steps that `sublet init TARGET` prints: they can be pasted, and they use the user's own app."""
 
 import json
 import os
@@ -26,7 +26,7 @@ async def mail(to: str, times: int = 1) -> None: ...
 
 @pytest.fixture(autouse=True)
 def project(tmp_path, monkeypatch):
-    """An empty folder, which is the current one."""
+    """An empty current folder."""
     monkeypatch.delenv("SUBLET_APP", raising=False)
     folder = tmp_path / "project"
     folder.mkdir()
@@ -36,18 +36,18 @@ def project(tmp_path, monkeypatch):
 
 @pytest.fixture
 def steps_of(capsys):
-    """What `sublet init …` says is to be done first, and what is to be typed."""
+    """The preparations and the commands that `sublet init …` prints."""
 
     def call(*words):
         assert main.run(["init", *words, "--json"]) == 0
-        said = json.loads(capsys.readouterr().out)
-        return said["first"], said["next"]
+        output = json.loads(capsys.readouterr().out)
+        return output["first"], output["next"]
 
     return call
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_the_job_to_try_is_one_of_the_users_own_app(target, steps_of, project):
+def test_the_example_job_uses_a_task_of_the_users_app(target, steps_of, project):
     hello = sum("hello" in step for step in steps_of(target, "--to", "new")[1])
     (project / "shop.py").write_text(APP)
     _, steps = steps_of(target, "--app", "shop:queue")
@@ -63,7 +63,7 @@ def test_the_job_to_try_is_one_of_the_users_own_app(target, steps_of, project):
 
 
 @pytest.mark.parametrize("text", [None, "raise SystemExit\n", "from sublet import App\n\nqueue = App()\n"])
-def test_an_app_that_says_nothing_leaves_the_job_to_be_filled_in(text, steps_of, project):
+def test_without_a_known_task_the_example_job_has_placeholders(text, steps_of, project):
     if text:
         (project / "shop.py").write_text(text)
     _, steps = steps_of("compose", "--app", "shop:queue")
@@ -71,25 +71,25 @@ def test_an_app_that_says_nothing_leaves_the_job_to_be_filled_in(text, steps_of,
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_second_time_says_the_same_of_what_is_to_be_typed(target, steps_of):
+def test_a_repeated_init_prints_the_same_steps(target, steps_of):
     assert steps_of(target) == steps_of(target)
 
 
 @pytest.mark.parametrize(("to", "first"), [(".", None), ("shop", "cd shop"), ("a b/c", "cd 'a b/c'")])
-def test_what_is_typed_is_typed_in_the_project(to, first, steps_of, project):
+def test_the_steps_begin_with_cd_if_needed(to, first, steps_of, project):
     _, steps = steps_of("crontab", "--to", to)
     assert [step for step in steps if step.startswith("cd ")] == ([first] if first else [])
     assert first is None or steps[0] == first
     assert steps_of("crontab", "--to", str(project))[1][0] != f"cd {project}"
 
 
-def test_a_command_of_several_lines_stays_so():
+def test_a_command_of_several_lines_is_kept():
     readme = "# x\n\n```sh\ntrue\nsublet \\\n  work\n```\n\n```yaml\na: b\n```\n\n```console\n$ ls\n```\n"
     assert init_steps.commands(readme) == ["true", "sublet \\\n  work", "ls"]
 
 
-def test_until_there_is_a_release_the_requirements_name_a_wheel(steps_of, project):
-    """The printed line, run; then what the Dockerfile runs, where no index has anything."""
+def test_before_a_release_the_requirements_name_a_wheel(steps_of, project):
+    """The printed line is run; then the commands of the Dockerfile run without an index."""
     first, steps = steps_of("compose")
     assert [line for line in first if "until a release is published" in line]
     build, _, named = steps[0].partition(" && ")
@@ -98,7 +98,7 @@ def test_until_there_is_a_release_the_requirements_name_a_wheel(steps_of, projec
     line = (project / "requirements.txt").read_text().strip()
     made = re.fullmatch(r"\./(sublet-([\d.]+)-py3-none-any\.whl)\[http\]", line)
     assert made, line
-    a_wheel(project / made[1], made[2])
+    write_wheel(project / made[1], made[2])
     has_pip = subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True).returncode == 0
     pip = f"{sys.executable if has_pip else 'python3'} -m pip -q "
     for words in re.findall(
@@ -123,11 +123,13 @@ def test_until_there_is_a_release_the_requirements_name_a_wheel(steps_of, projec
             )
     assert [*(project / "opt").glob(f"lib/*/site-packages/sublet-{made[2]}.dist-info")]
     first, steps = steps_of("compose")
-    assert not [line for line in [*first, *steps] if "wheel" in line or "release" in line], "it is done"
+    assert not [line for line in [*first, *steps] if "wheel" in line or "release" in line], (
+        "no step about the wheel remains"
+    )
 
 
-def a_wheel(path, version):
-    """A wheel of this name with nothing in it, which has the extra `http`."""
+def write_wheel(path, version):
+    """An empty wheel with this name and the extra `http`."""
     info = f"sublet-{version}.dist-info"
     texts = {
         "METADATA": f"Metadata-Version: 2.1\nName: sublet\nVersion: {version}\nProvides-Extra: http\n",
@@ -142,9 +144,9 @@ def a_wheel(path, version):
 def test_existing_requirements_get_a_hint_about_the_wheel(steps_of, project):
     (project / "requirements.txt").write_text("sublet[http]\nrequests\n")
     first, steps = steps_of("compose")
-    (told,) = first
+    (hint,) = first
     assert re.search(
-        r"has to name the wheel that is built below: \./sublet-[\d.]+-py3-none-any\.whl\[http\]$", told
+        r"has to name the wheel that is built below: \./sublet-[\d.]+-py3-none-any\.whl\[http\]$", hint
     )
     assert steps[0] == f"pip wheel --no-deps -w . {ROOT}"
 
@@ -152,23 +154,23 @@ def test_existing_requirements_get_a_hint_about_the_wheel(steps_of, project):
 @pytest.mark.parametrize(
     "name", ["sublet.py", "sublet_functions.py", "sublet/__init__.py", "sublet_functions/mine.py"]
 )
-def test_modules_that_have_the_names_of_ours_are_warned_of(name, steps_of, project):
+def test_modules_with_the_names_of_our_packages_cause_a_warning(name, steps_of, project):
     (project / name).parent.mkdir(exist_ok=True)
     (project / name).write_text("")
-    (told,) = [line for line in steps_of("compose")[0] if line.startswith("rename ")]
+    (hint,) = [line for line in steps_of("compose")[0] if line.startswith("rename ")]
     package = re.match(r"\w+", name)[0]
-    assert re.fullmatch(rf"rename {package}(\.py)?: Sublet's package has the same name, and .*", told)
+    assert re.fullmatch(rf"rename {package}(\.py)?: Sublet's package has the same name, and .*", hint)
 
 
-def test_an_app_in_a_module_with_the_name_of_ours_is_warned_of(steps_of):
+def test_an_app_in_a_module_with_our_name_causes_a_warning(steps_of):
     assert any(
         line.startswith("rename sublet_functions:")
         for line in steps_of("compose", "--app", "sublet_functions.mine:app")[0]
     )
 
 
-def test_folders_without_python_hide_nothing(steps_of, project):
+def test_folders_without_python_cause_no_warning(steps_of, project):
     (project / "sublet").mkdir()
     (project / "sublet" / "main.js").write_text("")
     assert not [line for line in steps_of("compose")[0] if line.startswith("rename ")]
-    assert not init_steps.hidden(ROOT, "tasks"), "the checkout's own"
+    assert not init_steps.hidden(ROOT, "tasks"), "the checkout's own packages"

@@ -1,4 +1,4 @@
-"""What all templates of `deploy/` have in common, and their pages: short, without secrets, and true to what there is."""
+"""Rules for all templates of `deploy/` and their pages: short, without secrets, and consistent with the code."""
 
 import re
 import secrets
@@ -32,7 +32,7 @@ def readme(target):
     return (DEPLOY / target / "README.md").read_text()
 
 
-def test_the_targets_and_their_pages_are_these():
+def test_every_target_has_a_page_and_every_page_exists():
     assert sorted(PAGE_OF) == TARGETS
     assert [path.stem for path in DOCS] == [*PAGES]
 
@@ -41,17 +41,17 @@ def test_the_targets_and_their_pages_are_these():
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_readme_has_ten_lines_a_title_and_what_to_type(target):
+def test_a_readme_has_at_most_ten_lines_a_title_and_commands(target):
     lines = [line for line in readme(target).splitlines() if line.strip()]
     assert len(lines) <= 10
     assert re.match(r"# \w", lines[0])
     assert len(lines[0]) <= 82
-    assert blocks("sh", readme(target)), "what is to be typed stands in a block ```sh"
+    assert blocks("sh", readme(target)), "the commands must be in a block ```sh"
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_files_that_a_readme_names_are_in_the_template(target):
-    """Under the names that `sublet init` gives them."""
+    """With the names that `sublet init` gives them."""
     there = {path.name for path in read.files_of(target)} | {"tasks.py", f"{target}.md"}
     assert not read.named_files(readme(target)) - there - read.made_in(readme(target))
 
@@ -65,14 +65,14 @@ def test_a_target_is_in_both_tables_and_has_a_page(target):
         rf"^\|[^\n]*`{target}`[^\n]*\]\(docs/platforms/{page}", (ROOT / "README.md").read_text(), re.MULTILINE
     )
     assert f"`docs/platforms/{page}` in Sublet's repository" in readme(target), (
-        "a README leads to its page, which no wheel has"
+        "a README names its page, which the wheel does not contain"
     )
 
 
 @pytest.mark.parametrize(
     "target", [target for target in TARGETS if ROOT / "docs" / "platforms" / f"{PAGE_OF[target]}.md" in DOCS]
 )
-def test_a_page_says_how_its_template_comes_into_a_project(target):
+def test_a_page_shows_the_init_command_of_its_template(target):
     assert f"sublet init {target}" in (ROOT / "docs" / "platforms" / f"{PAGE_OF[target]}.md").read_text()
 
 
@@ -89,7 +89,7 @@ def test_a_template_has_a_redis_a_tick_and_workers(target):
 
 
 @of_each(EVERY)
-def test_what_has_a_grammar_can_be_read(path):
+def test_yaml_json_and_toml_files_can_be_parsed(path):
     if path.suffix in (".yaml", ".yml", ".json"):
         assert read.documents(path.read_text())
     elif path.suffix == ".toml":
@@ -99,15 +99,17 @@ def test_what_has_a_grammar_can_be_read(path):
 
 
 @of_each([path for path in EVERY if path.name == "Dockerfile"])
-def test_an_image_takes_the_whole_project_wherever_its_app_is(path):
-    """`sublet init --app shop.jobs:app` names another file than tasks.py: none is copied by its name. Secrets are left out."""
+def test_an_image_contains_the_whole_project(path):
+    """`sublet init --app shop.jobs:app` uses another file than tasks.py: none is copied by name. Secrets are
+    excluded.
+    """
     assert not re.search(r"^COPY .*tasks", path.read_text(), re.MULTILINE)
     left_out = {line.removeprefix("**/") for line in (path.parent / ".dockerignore").read_text().splitlines()}
     assert "*" in left_out or {".env", ".git"} <= left_out
 
 
 @of_each([*EVERY, *DOCS, INDEX])
-def test_every_command_of_ours_is_one_that_the_program_takes(path):
+def test_every_sublet_command_can_be_parsed(path):
     for words in read.commands(path):
         try:
             read.parse(words)
@@ -116,17 +118,17 @@ def test_every_command_of_ours_is_one_that_the_program_takes(path):
 
 
 @of_each([*EVERY, *DOCS, INDEX])
-def test_every_variable_is_read_by_somebody(path):
+def test_every_variable_is_used_by_the_code(path):
     assert not read.named_variables(path.read_text()) - read.variables()
 
 
 @of_each([*EVERY, *DOCS, INDEX])
-def test_every_function_that_is_named_is_there(path):
+def test_every_named_function_exists(path):
     assert not [pair for pair in read.named_objects(path.read_text()) if not read.has_object(*pair)]
 
 
 @of_each([*EVERY, *DOCS, INDEX])
-def test_every_request_is_one_of_the_table(path):
+def test_every_request_is_an_existing_route(path):
     text = path.read_text()
     asked = [*read.routes(read.typed(text) if path.suffix == ".md" else text)]
     if path.suffix in (".yaml", ".yml"):
@@ -144,11 +146,13 @@ KINDS = (
         r"(?i)\b(?:password|secret|token)\w*[\"']?\s*[:=]\s*[\"']?(?![\w/.-]*(?:secret|token|file)|[A-Z_]+\b)(?=\w{8,})\w*\d\w*"
     ),
 )
-"""Signing secrets, passwords in URLs, tokens of callers, and what is called a secret."""
+"""Signing secrets, passwords in URLs, tokens, and values named secret."""
 
 
 def is_random(word):
-    """Do letters, capitals and digits change as often as chance has them change? (WordsThatAreWrittenLikeThis do not.)"""
+    """Do letters, capitals and digits alternate as often as in random text? (WordsThatAreWrittenLikeThis do
+    not.)
+    """
     word = re.sub(r"[A-Z](?=[a-z]{2})", "x", word)
     kinds = ["d" if c.isdigit() else "u" if c.isupper() else "l" for c in word if c.isalnum()]
     changes = sum(a != b for a, b in pairwise(kinds))
@@ -156,7 +160,7 @@ def is_random(word):
 
 
 def leaks(text):
-    """Whatever looks like a secret in a text."""
+    """Strings in a text that look like secrets."""
     return [found[0] for kind in KINDS for found in kind.finditer(text)] + [
         word
         for word in re.findall(r"[\w+/=-]{20,}", text)
@@ -165,7 +169,7 @@ def leaks(text):
 
 
 @of_each([*EVERY, *DOCS, INDEX])
-def test_no_secret_is_written_down(path):
+def test_no_file_contains_a_secret(path):
     assert not leaks(path.read_text())
 
 
@@ -178,12 +182,12 @@ def test_no_secret_is_written_down(path):
         "password: " + "correct4horse",
     ],
 )
-def test_a_secret_would_be_seen(secret):
+def test_a_secret_is_found(secret):
     assert leaks(secret)
 
 
-def test_random_words_would_be_seen():
-    """Most of them: chance may make one that looks like a word, and a test must not fail by chance."""
+def test_random_words_are_found():
+    """Most of them: a random word may look like a normal one, and a test must not fail by chance."""
     for make in (secrets.token_hex, secrets.token_urlsafe):
         assert sum(bool(leaks(f"key: {make(32)}")) for _ in range(50)) >= 30
 
@@ -198,7 +202,7 @@ def test_random_words_would_be_seen():
         "secretKeyRef: {name: sublet, key: redis-url}",
     ],
 )
-def test_what_is_no_secret_is_none(text):
+def test_other_values_are_not_found(text):
     assert leaks(text) == []
 
 
@@ -206,7 +210,7 @@ def test_what_is_no_secret_is_none(text):
 
 
 @of_each(DOCS)
-def test_the_files_that_a_page_has_people_use_are_there(path):
+def test_the_files_named_by_commands_of_a_page_exist(path):
     page = path.read_text()
     there = {one.name for target in PAGES[path.stem] for one in read.files_of(target)}
     there |= {
@@ -222,6 +226,6 @@ def test_the_files_that_a_page_has_people_use_are_there(path):
 def test_a_page_contains_the_essential_facts(path):
     page = path.read_text()
     everywhere = ("SUBLET_REDIS_URL", "SUBLET_TOKENS", "noeviction") if path == INDEX else ()
-    own = () if path == INDEX else ("maxclients",)  # the index has its limits on a page of their own
+    own = () if path == INDEX else ("maxclients",)  # the index has its limits on a separate page
     for word in ("tick", "limits", "documented", *own, *everywhere):
         assert word.lower() in page.lower(), word

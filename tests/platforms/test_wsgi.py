@@ -1,4 +1,5 @@
-"""The API as a WSGI application: a loop beside the threads of its server, answers that nobody takes, and callers who leave."""
+"""The API as a WSGI application: an event loop beside the server's threads, unsent responses, and
+disconnecting clients."""
 
 import asyncio
 import io
@@ -29,7 +30,7 @@ WAIT = 30.0
 
 
 def environ(method="GET", path="/", body=b"", **more):
-    """A request as a WSGI server hands it over; `HTTP_ACCEPT=…` is a header."""
+    """A request as a WSGI server passes it; `HTTP_ACCEPT=…` is a header."""
     place, _, query = path.partition("?")
     made = {
         "REQUEST_METHOD": method,
@@ -46,7 +47,7 @@ def environ(method="GET", path="/", body=b"", **more):
 
 
 class Taken:
-    """What an application answers, taken as far as a server likes."""
+    """An application's response, read as far as the server wants."""
 
     def __init__(self, app, made):
         self.pieces = app(made, self.start)
@@ -61,8 +62,8 @@ class Taken:
             self.pieces.close()
 
 
-class Stand:
-    """A core whose answers are held back until `go`, and that notes what becomes of them."""
+class HeldCore:
+    """A core that holds its responses back until `go`, and records their outcome."""
 
     def __init__(self, body=b"taken", go=True, unsent=True, headers=None, finishes=False):
         self.finishes, self.go = finishes, None
@@ -70,7 +71,7 @@ class Stand:
         self.asked, self.went, self.notes, self.requests = threading.Event(), go, [], []
         self.ended = threading.Event()
 
-    async def answer(self, request, who=None):
+    async def answer(self, request, caller=None):
         self.requests.append(request)
         self.go = asyncio.Event()
         if self.went:
@@ -134,19 +135,19 @@ def applied():
         app.close()
 
 
-# the answer, and what becomes of it
+# responses and their outcome
 
 
-def test_an_answer_that_was_taken_to_its_end_counts(applied):
-    core = Stand()
+def test_a_response_read_to_its_end_is_delivered(applied):
+    core = HeldCore()
     answer = Taken(applied(core), environ(path="/x?y=1")).all()
     assert (answer.status, answer.body, answer.headers["content-length"]) == (200, b"taken", "5")
     assert core.notes == []
     assert (core.requests[0].path, core.requests[0].query, core.requests[0].streams) == ("/x", "y=1", True)
 
 
-def test_an_answer_whose_end_was_not_asked_for_is_undone(applied):
-    core = Stand()
+def test_a_response_not_read_to_its_end_is_undone(applied):
+    core = HeldCore()
     taken = Taken(applied(core), environ())
     assert next(taken.pieces) == b"taken"  # the server could not send it
     taken.pieces.close()
@@ -157,7 +158,7 @@ def test_an_answer_whose_end_was_not_asked_for_is_undone(applied):
 def test_a_response_to_a_disconnected_client_is_discarded_at_once(applied):
     ours, theirs = socket.socketpair()
     theirs.close()
-    core = Stand()
+    core = HeldCore()
     with ours:
         answer = Taken(applied(core), environ(**{"gunicorn.socket": ours})).all()
     assert answer.problem == "timeout"
@@ -166,7 +167,7 @@ def test_a_response_to_a_disconnected_client_is_discarded_at_once(applied):
 
 def test_a_disconnect_cancels_a_waiting_request(applied):
     ours, theirs = socket.socketpair()
-    core = Stand(go=False)
+    core = HeldCore(go=False)
     with ours, ThreadPoolExecutor(1) as pool:
         answering = pool.submit(lambda: Taken(applied(core), environ(**{"gunicorn.socket": ours})).all())
         assert core.asked.wait(WAIT)
@@ -175,13 +176,13 @@ def test_a_disconnect_cancels_a_waiting_request(applied):
     assert core.notes == ["cancelled"]
 
 
-def test_an_answer_that_comes_after_it_was_called_off_is_undone_however_late(applied, monkeypatch):
+def test_a_response_after_its_cancellation_is_undone(applied, monkeypatch):
     monkeypatch.setattr(loop_thread, "DISCARD_SECONDS", 0.05)
     ours, theirs = socket.socketpair()
     theirs.close()
-    core, late = Stand(), threading.Event()
+    core, late = HeldCore(), threading.Event()
 
-    async def answer(request, who=None):
+    async def answer(request, caller=None):
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -199,7 +200,7 @@ def test_an_answer_that_comes_after_it_was_called_off_is_undone_however_late(app
 
 def test_no_request_waits_after_the_server_was_asked_to_stop(applied, monkeypatch):
     monkeypatch.setattr(wsgi, "is_ending", lambda: True)
-    core = Stand(go=False)
+    core = HeldCore(go=False)
     app = applied(core)
     assert Taken(app, environ()).all().body == b"taken"
     assert sorted(set(core.notes)) == ["finished", "hurried"]
@@ -208,9 +209,9 @@ def test_no_request_waits_after_the_server_was_asked_to_stop(applied, monkeypatc
     assert core.notes[-1] == "gone"
 
 
-@pytest.mark.parametrize("finishes", [False, True], ids=["events", "a worker"])
-def test_a_stream_is_cut_short_when_the_server_stops_unless_it_ends_by_itself(applied, monkeypatch, finishes):
-    core, ending = Stand([b"one", b"two"], unsent=False, finishes=finishes), []
+@pytest.mark.parametrize("finishes", [False, True], ids=["an event stream", "a worker"])
+def test_a_stop_ends_endless_streams_and_lets_finite_ones_finish(applied, monkeypatch, finishes):
+    core, ending = HeldCore([b"one", b"two"], unsent=False, finishes=finishes), []
     monkeypatch.setattr(wsgi, "is_ending", lambda: bool(ending))
     taken = Taken(applied(core), environ())
     assert next(taken.pieces) == b"one"
@@ -221,8 +222,8 @@ def test_a_stream_is_cut_short_when_the_server_stops_unless_it_ends_by_itself(ap
     assert "finished" in core.notes
 
 
-def test_the_caller_has_some_time_to_take_a_piece_and_the_next_one_has_its_own(applied):
-    core, seen = Stand([b"one", b"two"], unsent=False), []
+def test_each_piece_of_a_stream_has_its_own_send_timeout(applied):
+    core, seen = HeldCore([b"one", b"two"], unsent=False), []
     app = applied(core)
     stream = core.stream
 
@@ -233,28 +234,28 @@ def test_the_caller_has_some_time_to_take_a_piece_and_the_next_one_has_its_own(a
 
     core.stream = watched
     taken = Taken(app, environ())
-    assert len(app._thread()._deadlines) == 1, "the head is on its way"
+    assert len(app._thread()._deadlines) == 1, "the head is being sent"
     assert [next(taken.pieces), len(app._thread()._deadlines)] == [b"one", 1]
     assert [next(taken.pieces), len(app._thread()._deadlines)] == [b"two", 1]
     taken.pieces.close()
-    assert (seen, app._thread()._deadlines) == ([0, 0], {}), "while a piece is made, nobody is late"
+    assert (seen, app._thread()._deadlines) == ([0, 0], {}), "no deadline runs while a piece is made"
 
 
-def test_the_pieces_of_a_stream_come_one_by_one_and_an_end_that_is_not_waited_for_closes_it(applied):
-    core = Stand(
+def test_a_stream_is_sent_piece_by_piece_and_closed_with_its_response(applied):
+    core = HeldCore(
         [b"one", b"", b"two"], unsent=False, headers={"Connection": "close", "Content-Type": "text/plain"}
     )
     taken = Taken(applied(core), environ())
-    assert taken.headers == {"content-type": "text/plain"}, "what is said from hop to hop is the server's"
+    assert taken.headers == {"content-type": "text/plain"}, "hop-by-hop headers are left to the server"
     assert [next(taken.pieces), next(taken.pieces)] == [b"one", b"two"]
     assert core.notes == []
     taken.pieces.close()
     assert core.notes == ["closed"]
 
 
-def test_a_stream_ends_when_its_caller_has_gone(applied):
+def test_a_wsgi_stream_ends_when_its_client_disconnects(applied):
     ours, theirs = socket.socketpair()
-    core = Stand([b"one"], unsent=False)
+    core = HeldCore([b"one"], unsent=False)
     with ours:
         taken = Taken(applied(core), environ(**{"gunicorn.socket": ours}))
         assert next(taken.pieces) == b"one"
@@ -263,16 +264,16 @@ def test_a_stream_ends_when_its_caller_has_gone(applied):
     assert core.notes == ["closed"]
 
 
-def test_a_stream_that_breaks_off_is_not_taken_for_all_of_it(applied, caplog):
-    taken = Taken(applied(Stand([b"one", ValueError("a secret")], unsent=False)), environ())
+def test_a_failed_stream_aborts_the_response(applied, caplog):
+    taken = Taken(applied(HeldCore([b"one", ValueError("a secret")], unsent=False)), environ())
     assert next(taken.pieces) == b"one"
     with pytest.raises(ResponseAborted):
         next(taken.pieces)
     assert "a secret" not in caplog.text
 
 
-def test_a_body_is_read_by_the_thread_that_the_server_gave_the_request(applied):
-    core, threads = Stand(), []
+def test_a_body_is_read_in_the_servers_thread(applied):
+    core, threads = HeldCore(), []
 
     class Input:
         def read(self, size):
@@ -286,10 +287,10 @@ def test_a_body_is_read_by_the_thread_that_the_server_gave_the_request(applied):
 
 @pytest.mark.parametrize(
     "core",
-    [Stand(ValueError("a secret")), Stand(headers={"X": "a\r\nSet-Cookie: secret"})],
+    [HeldCore(ValueError("a secret")), HeldCore(headers={"X": "a\r\nSet-Cookie: secret"})],
     ids=["core", "header"],
 )
-def test_a_defect_is_a_plain_500(applied, caplog, core):
+def test_an_unexpected_exception_is_a_500_without_details(applied, caplog, core):
     answer = Taken(applied(core), environ()).all()
     assert (answer.status, answer.problem) == (500, "internal")
     assert b"secret" not in answer.body
@@ -302,8 +303,8 @@ def test_a_blocked_loop_does_not_block_requests_forever(applied, monkeypatch, ca
     monkeypatch.setattr(loop_thread, "CHECK_SECONDS", 0.05)
     monkeypatch.setattr(loop_thread, "DISCARD_SECONDS", 0.1)
     go = threading.Event()
-    core = Stand()
-    core.answer = lambda request, who=None: blocked(go)
+    core = HeldCore()
+    core.answer = lambda request, caller=None: blocked(go)
     try:
         answer = Taken(applied(core), environ()).all()
     finally:
@@ -317,11 +318,11 @@ async def blocked(go):
 
 
 def test_many_threads_share_one_loop(applied):
-    core, app = Stand(go=False), None
+    core, app = HeldCore(go=False), None
     app = applied(core)
     loops = set()
 
-    async def answer(request, who=None):
+    async def answer(request, caller=None):
         loops.add(asyncio.get_running_loop())
         await asyncio.sleep(0.01)
         return Response(200, request.path.encode())
@@ -345,7 +346,9 @@ def settings(server_url):
 
 @pytest.fixture
 def api(settings, monkeypatch):
-    """The API of the environment, as its module has it: `await api(method, path, body)`, judged by wsgiref at every call."""
+    """The API from the environment, as in its module: `await api(method, path, body)`, validated by wsgiref at
+    every call.
+    """
     for name in ("SUBLET_TOKENS_FILE", "SUBLET_APP", "SUBLET_TIMEOUT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("SUBLET_REDIS_URL", settings.redis_url)
@@ -362,7 +365,7 @@ def api(settings, monkeypatch):
     app.close()
 
 
-async def test_every_route_answers_as_the_standard_library_says_that_wsgi_is(api):
+async def test_every_route_passes_the_wsgi_validator(api):
     words = await prepared(api)
     for route in ROUTES:
         one = sample(route)
@@ -379,7 +382,7 @@ async def test_every_route_answers_as_the_standard_library_says_that_wsgi_is(api
             assert answer.body == b""
 
 
-async def test_where_one_request_is_answered_at_a_time_a_stream_says_what_there_is_and_ends(api):
+async def test_without_threads_an_event_stream_ends_after_the_present_events(api):
     await api("POST", "/jobs", {"task": "t"})
     answer = await api(
         "GET", "/events?after=0", HTTP_ACCEPT="text/event-stream", **{"wsgi.multithread": False}
@@ -401,10 +404,10 @@ import os, sys, threading
 from sublet_functions.wsgi import app
 assert threading.active_count() == 1 and not app._threads, "nothing at import"
 def ask():
-    said = []
+    statuses = []
     given = {"REQUEST_METHOD": "GET", "PATH_INFO": "/stats", "HTTP_AUTHORIZATION": "Bearer " + sys.argv[1]}
-    body = b"".join(app(given, lambda status, headers: said.append(status)))
-    return said[0] == "200 OK", app._threads[os.getpid()]
+    body = b"".join(app(given, lambda status, headers: statuses.append(status)))
+    return statuses[0] == "200 OK", app._threads[os.getpid()]
 good, own = ask()
 pid = os.fork()
 if pid == 0:
@@ -414,7 +417,7 @@ print(good, os.waitpid(pid, 0)[1], *ask()[:1])
 """
 
 
-def test_a_fork_makes_a_loop_of_its_own_and_leaves_the_other_alone(settings, tmp_path):
+def test_a_forked_process_has_its_own_loop(settings, tmp_path):
     words = [sys.executable, "-c", FORKS, SECRET]
     ran = subprocess.run(
         words, env=environment(settings, tmp_path), cwd=ROOT, capture_output=True, text=True, timeout=60
@@ -426,7 +429,7 @@ ENDS = """
 from sublet_functions.http.response import Response
 from sublet_functions.wsgi import Wsgi
 class Core:
-    async def answer(self, request, who=None):
+    async def answer(self, request, caller=None):
         return Response(200, b"!")
     def hurry(self):
         print("hurried", flush=True)
@@ -439,6 +442,6 @@ print(b"".join(app({"REQUEST_METHOD": "GET"}, lambda status, headers: None)), fl
 """
 
 
-def test_at_an_orderly_exit_workers_give_back_and_connections_close():
+def test_an_exit_releases_jobs_and_closes_connections():
     ran = subprocess.run([sys.executable, "-c", ENDS], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (ran.stdout.split(), ran.stderr) == (["b'!'", "hurried", "finished", "gone"], "")

@@ -91,7 +91,7 @@ def triggers(kind, kind_of_trigger):
     return [one for one in kind_of(EVERY, kind)["spec"]["triggers"] if one["type"] == kind_of_trigger]
 
 
-def told(spec):
+def options_of(spec):
     """The arguments of a pod's command, parsed as the program parses them."""
     _, name, *words = spec["containers"][0]["command"]
     return COMMANDS[name].read(words)
