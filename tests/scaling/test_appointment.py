@@ -1,4 +1,4 @@
-"""The alarm: the next moment at which something falls due is given to one worker at a time (a part of claim)."""
+"""The alarm: one worker at a time waits for the next due time (part of claim)."""
 
 from sublet.protocol import keys
 
@@ -7,18 +7,18 @@ def alarm(desk):
     return desk.raw.get(keys.alarm(desk.base))
 
 
-async def test_with_nothing_to_come_a_worker_may_wait_2_s(desk):
+async def test_without_due_times_a_worker_polls_after_2_s(desk):
     assert (await desk.ask()).next_in == 2
     assert alarm(desk) is None
 
 
-async def test_a_moment_further_away_than_2_s_is_not_an_appointment(desk):
+async def test_a_due_time_after_2_s_is_not_an_appointment(desk):
     await desk.submit("a", rules="delay=2500")
     assert (await desk.ask()).next_in == 2
     assert alarm(desk) is None
 
 
-async def test_a_moment_nearer_than_2_s_is_one_workers_appointment(desk):
+async def test_a_due_time_within_2_s_is_one_workers_appointment(desk):
     await desk.submit("a", rules="delay=1500")
     before = desk.everything()
     first = (await desk.ask(worker="w1")).next_in
@@ -29,7 +29,7 @@ async def test_a_moment_nearer_than_2_s_is_one_workers_appointment(desk):
     assert after == before
 
 
-async def test_the_others_look_again_in_2_s(desk):
+async def test_other_workers_poll_after_2_s(desk):
     await desk.submit("a", rules="delay=1500")
     await desk.ask(worker="w1")
     assert (await desk.ask(worker="w2")).next_in == 2
@@ -43,7 +43,7 @@ async def test_a_worker_that_asks_again_keeps_its_appointment(desk):
     assert 0.5 < (await desk.ask(worker="w1")).next_in <= 1.0
 
 
-async def test_an_earlier_moment_goes_to_the_next_caller(desk):
+async def test_an_earlier_due_time_goes_to_the_next_caller(desk):
     await desk.submit("a", rules="delay=1500")
     await desk.ask(worker="w1")
     await desk.submit("b", rules="delay=700")
@@ -51,7 +51,7 @@ async def test_an_earlier_moment_goes_to_the_next_caller(desk):
     assert alarm(desk) == f"{desk.score('scheduled', 'b')} w2"
 
 
-async def test_the_end_of_a_lease_is_such_a_moment_too(desk):
+async def test_the_end_of_a_lease_is_an_appointment(desk):
     await desk.submit("late", rules="delay=1900")
     await desk.running("a", lease=1.2)
     await desk.ask(worker="other")
@@ -59,13 +59,13 @@ async def test_the_end_of_a_lease_is_such_a_moment_too(desk):
 
 
 async def test_the_end_of_a_lease_is_not_its_holders_appointment(desk):
-    """When it dies the appointment dies with it, and the others would look up to 2 s too late."""
+    """If the holder died, its appointment would be lost, and the others would poll up to 2 s late."""
     await desk.running("a", lease=1.2)
     assert (await desk.ask(worker="w")).next_in == 2
     assert alarm(desk) is None
     await desk.submit("late", rules="delay=1900")
     assert (await desk.ask(worker="w")).next_in <= 1.9
-    assert alarm(desk) == f"{desk.score('scheduled', 'late')} w", "what is due beside it is"
+    assert alarm(desk) == f"{desk.score('scheduled', 'late')} w", "the other due time is its appointment"
     assert (await desk.ask(worker="other")).next_in <= 1.2
 
 
@@ -87,8 +87,8 @@ async def test_overdue_jobs_are_due_at_once(desk):
     assert (await desk.ask(0, worker="other")).next_in == 2
 
 
-async def test_a_job_that_a_claim_itself_delays_is_an_appointment(desk):
-    """There was nothing scheduled when it began."""
+async def test_a_job_delayed_by_the_claim_itself_is_an_appointment(desk):
+    """Nothing was scheduled when it began."""
     for _ in range(2):
         await desk.running("a", rules="backoff=1000:1:1000", lease=1)
         desk.elapse(1.1)
@@ -97,6 +97,6 @@ async def test_a_job_that_a_claim_itself_delays_is_an_appointment(desk):
     assert alarm(desk) == f"{desk.score('scheduled', 'a')} other"
 
 
-async def test_a_moment_between_two_ms_is_rounded(desk):
+async def test_a_fraction_of_a_ms_is_rounded(desk):
     desk.raw.zadd(keys.structure(desk.base, "running"), {"ghost": desk.now() + 1500.5})
     assert 1 < (await desk.ask()).next_in <= 1.501

@@ -1,7 +1,6 @@
-"""One invocation on a platform that ends it: `work(app, seconds=…)` is gone by then, with nothing left to lose.
+"""One invocation on a platform with a time limit: `work(app, seconds=…)` returns before it and holds no lease.
 
-The platform is played by the test: it passes the time that is left, and kills the process when that is over, as a function's
-platform does.
+The test plays the platform: it passes the remaining time, and kills the process when the time is over.
 """
 
 import signal
@@ -33,13 +32,13 @@ asyncio.run(handle(float(sys.argv[1]), int(sys.argv[2])))
 
 
 class Platform:
-    """Invokes the handler, and kills it when its time is up."""
+    """Invokes the handler, and kills it at the time limit."""
 
     def __init__(self, stage):
         self.stage = stage
 
     def invoke(self, seconds, slots=4):
-        """One invocation to its end, and its answer; it must have returned in time."""
+        """Run one invocation to its end; it must return in time."""
         process = self.stage.run([sys.executable, "-c", HANDLER, str(seconds), str(slots)])
         (invoked,) = process.until("invoked")
         while not process.seen("returned") and time.monotonic() < invoked["clock"] + seconds:
@@ -58,19 +57,19 @@ def platform(stage):
 
 
 def test_an_invocation_returns_in_time_and_holds_nothing(stage, platform):
-    """Unfinished jobs are released, without a try being burnt."""
+    """Unfinished jobs are released; the attempt does not count."""
     short = stage.submit(tasks.naps, 0.1, n=20) + stage.submit(tasks.plain_naps, 0.1, n=4)
     long = stage.submit(tasks.rests, always=True) + stage.submit(tasks.plain_rests, always=True)
-    said = platform.invoke(3, slots=8)
+    process = platform.invoke(3, slots=8)
     assert stage.states(*short) == ["completed"] * 24
     assert stage.states(*long) == ["queued"] * 2
     assert {stage.job(job_id).tries_left for job_id in long} == {3}
     assert {code for job_id in long for code in stage.codes(job_id)} == {"released"}
-    assert len(said.seen("completed")) == 24
+    assert len(process.seen("completed")) == 24
 
 
-def test_a_backlog_is_worked_off_invocation_by_invocation(stage, platform):
-    """…each job once, though every invocation is cut off in the middle of it."""
+def test_several_invocations_complete_a_backlog(stage, platform):
+    """…each job once, although every invocation ends before the backlog does."""
     ids = stage.submit(tasks.naps, 0.25, n=24)
     for _ in range(10):
         platform.invoke(2, slots=4)
@@ -81,8 +80,10 @@ def test_a_backlog_is_worked_off_invocation_by_invocation(stage, platform):
     assert len(stage.notes("done")) == len(ids)
 
 
-def test_a_job_that_could_not_be_finished_is_not_begun(stage, platform):
-    """The time left is shorter than the timeout of the task: the job waits for the next invocation, with all its tries."""
+def test_a_job_that_needs_more_time_is_not_started(stage, platform):
+    """The remaining time is shorter than the task's timeout: the job waits for the next invocation, with all
+    its attempts.
+    """
     (first, second) = stage.submit(tasks.naps.options(timeout=1.9), 1.0, n=2)
     platform.invoke(2.8, slots=1)
     assert stage.states(first, second) == ["completed", "queued"]
@@ -103,7 +104,7 @@ def test_a_worker_runs_at_most_max_jobs(stage):
     assert {stage.job(job_id).attempt for job_id in ids[5:]} == {0}
 
 
-def test_a_drain_ends_when_the_queues_are_dry(stage):
+def test_a_drain_ends_when_the_queues_are_empty(stage):
     ids = stage.submit(tasks.naps, 0.2, n=4) + stage.submit(tasks.plain_naps, 0.2, n=3)
     worker = stage.start("--drain", "--slots", "3")
     assert worker.wait() == 0

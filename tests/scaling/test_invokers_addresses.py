@@ -1,4 +1,5 @@
-"""What may be called: https on the public internet, unless allowed; in every spelling, and again when connecting."""
+"""Allowed targets: https on the public internet, unless configured otherwise; in every spelling, and again
+when connecting."""
 
 import asyncio
 import ipaddress
@@ -13,7 +14,7 @@ from sublet.scaling.invokers import KINDS, allows_private, check_target, invoker
 from sublet.scaling.invokers.addresses import LOOKUPS, AddressGuard, NotAllowed, check_url, is_public
 from tests.support.program_runs import soon
 
-INSIDE = [
+INTERNAL = [
     *("127.0.0.1", "127.255.255.254", "0.0.0.0", "10.1.2.3", "172.16.0.1", "172.31.255.255", "192.168.1.1"),
     *("169.254.169.254", "169.254.170.2", "100.64.0.1", "100.100.100.200", "192.0.0.192", "168.63.129.16"),
     *(
@@ -49,7 +50,7 @@ INSIDE = [
     *("2001::1", "2001:0:4136:e378:8000:63bf:3fff:fdd2", "2001:db8::1", "3fff::1", "64:ff9b::127.0.0.1"),
     *("64:ff9b::169.254.169.254", "64:ff9b:1::8.8.8.8", "fe80::1%1", "2600::1%1"),
 ]
-OUTSIDE = [
+PUBLIC = [
     "8.8.8.8",
     "1.1.1.1",
     "172.32.0.1",
@@ -58,7 +59,7 @@ OUTSIDE = [
     "2a00:1450::1",
     "64:ff9b::8.8.8.8",
 ]
-ODD = [
+UNUSUAL = [
     *(
         "127.1",
         "127.0.1",
@@ -74,15 +75,15 @@ ODD = [
 ]
 
 
-@pytest.mark.parametrize("address", INSIDE)
-def test_an_address_inside_is_not_public(address):
+@pytest.mark.parametrize("address", INTERNAL)
+def test_an_internal_address_is_not_public(address):
     assert not is_public(address)
     host = f"[{address}]" if ":" in address else address
     with pytest.raises(Invalid):
         check_target("http", f"https://{host}/work", private=False)
 
 
-@pytest.mark.parametrize("address", OUTSIDE)
+@pytest.mark.parametrize("address", PUBLIC)
 def test_a_public_address_may_be_called(address):
     assert is_public(address)
     check_target(
@@ -90,8 +91,8 @@ def test_a_public_address_may_be_called(address):
     )
 
 
-def test_the_list_includes_all_of_pythons_own():
-    """By every block of a 12-bit prefix of IPv4, and of the first 16 bits of IPv6."""
+def test_every_address_that_python_calls_private_is_internal():
+    """For every 12-bit prefix of IPv4 and every 16-bit prefix of IPv6."""
     for block in range(1 << 12):
         address = ipaddress.IPv4Address((block << 20) + 1)
         assert address.is_global or not is_public(str(address))
@@ -101,7 +102,7 @@ def test_the_list_includes_all_of_pythons_own():
 
 
 @pytest.mark.parametrize("private", [False, True])
-@pytest.mark.parametrize("host", ODD)
+@pytest.mark.parametrize("host", UNUSUAL)
 def test_an_address_in_an_unusual_spelling_is_refused(host, private):
     with pytest.raises(Invalid, match="not an address in canonical form"):
         check_url(f"https://{host}/", private=private)
@@ -174,7 +175,7 @@ def test_an_invalid_url_is_refused_with_the_reason(url, why, private):
     "url",
     ["https://example.com", "https://Example.COM./work?for=50", "HTTPS://xn--bcher-kva.example:443/a%20b"],
 )
-def test_a_name_is_not_looked_up_when_it_is_set(url):
+def test_a_name_is_not_resolved_when_the_pool_is_set(url):
     check_url(url, private=False)
 
 
@@ -191,7 +192,7 @@ def test_a_name_is_not_looked_up_when_it_is_set(url):
         ("none", "https://example.com", "takes no target: it invokes nothing"),
     ],
 )
-def test_a_target_that_does_not_fit_its_invoker_is_refused(kind, target, why):
+def test_an_invalid_target_of_an_invoker_is_refused(kind, target, why):
     with pytest.raises(Invalid, match=why):
         check_target(kind, target)
 
@@ -210,15 +211,15 @@ def test_a_target_that_does_not_fit_its_invoker_is_refused(kind, target, why):
         ("none", ""),
     ],
 )
-def test_a_target_that_fits_is_taken(kind, target):
+def test_a_valid_target_is_accepted(kind, target):
     assert kind in KINDS
     check_target(kind, target)
 
 
 def test_the_environment_allows_private_addresses(monkeypatch):
     yes, no = ("1", "true", "YES", "On", " 1 "), ("0", "", " ", "false", "No", "OFF")
-    for said, allowed in (*((word, True) for word in yes), *((word, False) for word in no)):
-        monkeypatch.setenv("SUBLET_INVOKE_PRIVATE", said)
+    for value, allowed in (*((word, True) for word in yes), *((word, False) for word in no)):
+        monkeypatch.setenv("SUBLET_INVOKE_PRIVATE", value)
         assert allows_private() is allowed
         if allowed:
             check_target("http", "http://127.0.0.1:8377/work")
@@ -227,21 +228,21 @@ def test_the_environment_allows_private_addresses(monkeypatch):
                 check_target("http", "http://127.0.0.1:8377/work")
 
 
-@pytest.mark.parametrize("said", ["2", "ja", "false, really", "10.0.0.0/8"])
-def test_an_unknown_value_does_not_allow_private_addresses(said):
-    environment = {"SUBLET_INVOKE_PRIVATE": said, "SUBLET_SIGNING_SECRETS": "k" * 32}
+@pytest.mark.parametrize("value", ["2", "ja", "false, really", "10.0.0.0/8"])
+def test_an_unknown_value_does_not_allow_private_addresses(value):
+    environment = {"SUBLET_INVOKE_PRIVATE": value, "SUBLET_SIGNING_SECRETS": "k" * 32}
     for ask in (allows_private, invokers_of):
         with pytest.raises(
-            Invalid, match=f"SUBLET_INVOKE_PRIVATE='{said}': use 1 to allow private addresses, or 0"
+            Invalid, match=f"SUBLET_INVOKE_PRIVATE='{value}': use 1 to allow private addresses, or 0"
         ):
             ask(environment)
 
 
-# at the moment of connecting
+# when connecting
 
 
-def looking_up(*answers):
-    """A resolver that gives one answer after the other."""
+def answering(*answers):
+    """A resolver that returns the given answers one by one."""
     left = list(answers)
 
     async def resolve(host, port, family):
@@ -253,8 +254,8 @@ def looking_up(*answers):
     return resolve
 
 
-async def test_a_name_is_refused_as_soon_as_any_of_its_addresses_is_inside():
-    guard = AddressGuard(private=False, resolve=looking_up(["8.8.8.8"], ["8.8.8.8", "10.0.0.1"], ["::1"]))
+async def test_a_name_with_any_internal_address_is_refused():
+    guard = AddressGuard(private=False, resolve=answering(["8.8.8.8"], ["8.8.8.8", "10.0.0.1"], ["::1"]))
     (found,) = await guard.resolve("example.com", 443)
     assert (found["host"], found["port"], found["flags"]) == (
         "8.8.8.8",
@@ -272,7 +273,7 @@ async def test_a_name_is_refused_as_soon_as_any_of_its_addresses_is_inside():
     "address",
     [("127.0.0.1", 80), ("127.1", 80), ("0x7f000001", 80), ("2600::1", 80, 0, 3), ("localhost", 80)],
 )
-def test_no_socket_is_made_for_an_address_that_is_not_public(address):
+def test_no_socket_is_opened_for_an_internal_address(address):
     guard = AddressGuard(private=False)
     with pytest.raises(NotAllowed):
         guard.open((socket.AF_INET, socket.SOCK_STREAM, 6, "", address))
@@ -280,7 +281,7 @@ def test_no_socket_is_made_for_an_address_that_is_not_public(address):
     AddressGuard(private=True).open((socket.AF_INET, socket.SOCK_STREAM, 6, "", address)).close()
 
 
-async def test_a_name_is_really_looked_up():
+async def test_a_name_is_resolved_by_the_system():
     with pytest.raises(NotAllowed, match="localhost resolves to"):
         await AddressGuard(private=False).resolve("localhost", 443, socket.AF_UNSPEC)
     assert {one["host"] for one in await AddressGuard(private=True).resolve("localhost", 443)} == {
@@ -292,17 +293,17 @@ async def test_a_name_is_really_looked_up():
 
 @pytest.fixture
 def hanging(monkeypatch):
-    """Names that begin with `slow` have no answer before the test ends; it has those that are looked up."""
+    """Names that begin with `slow` get no answer before the test ends; yields the names that were resolved."""
     real, over, asked = socket.getaddrinfo, threading.Event(), []
 
-    def look_up(host, *args, **how):
+    def resolve(host, *args, **how):
         if str(host).startswith("slow"):
             asked.append(host)
             over.wait(30)
             raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
         return real(host, *args, **how)
 
-    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
     yield asked
     over.set()
 
@@ -317,7 +318,7 @@ async def test_a_hanging_resolver_delays_only_lookups_of_the_same_name(hanging):
     with pytest.raises(socket.gaierror, match="16 other lookups are still under way"):
         await guard.resolve("localhost", 443)
     async with asyncio.timeout(20):
-        assert await loop.getaddrinfo("localhost", 443), "others have theirs looked up by the loop"
+        assert await loop.getaddrinfo("localhost", 443), "other code resolves names with the loop"
         assert await AddressGuard(private=True).resolve("localhost", 443)
         await guard.close()
         assert {type(end) for end in await asyncio.gather(*waiting, return_exceptions=True)} == {

@@ -1,4 +1,4 @@
-"""docs/guides/invokers.md is true: its commands run, its snippets work, and requests match it."""
+"""The commands and snippets of docs/guides/invokers.md work, and its requests match the code."""
 
 import importlib.util
 import json
@@ -36,7 +36,7 @@ def shell(server_url, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def session(shell):
-    """What each command printed, and its exit code, when they were run one after the other."""
+    """The output and the exit code of each command, run in their order."""
     pages.need_curl()
     if not shutil.which("openssl"):
         pytest.skip("openssl makes the secret")
@@ -63,7 +63,7 @@ def test_the_table_names_every_invoker():
     assert tuple(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)) == KINDS
 
 
-def test_the_numbers_are_these():
+def test_the_numbers_of_the_invokers_page_are_those_of_the_code():
     assert f"has {SECONDS:g} seconds" in PAGE
     assert f"`SUBLET_WORK_SECONDS` ({STAY:g})" in PAGE
     assert f"{HOLD / 60:g} minutes at most" in PAGE
@@ -98,7 +98,7 @@ def test_the_node_snippet_accepts_our_signatures_and_no_others(tmp_path):
         (Secrets(coded).sign("s.1", body, at=time.time() + 400), body, coded, False),
         ({}, body, coded, False),
     ]
-    given = [[headers, list(said), secrets] for headers, said, secrets, _ in cases]
+    given = [[headers, list(body), secrets] for headers, body, secrets, _ in cases]
     script = (
         "import { isSigned } from './verify.mjs'; import { readFileSync } from 'node:fs';"
         "console.log(JSON.stringify(JSON.parse(readFileSync(0)).map(([h, b, s]) => isSigned(h, Buffer.from(b), s))))"

@@ -1,4 +1,4 @@
-"""The invoker `http`: signed, to addresses that were checked, within its time, whatever answers."""
+"""The invoker `http`: signed requests to checked addresses within a time limit, whatever the target answers."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ OK = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 class Played:
-    """A server that reads a request; `do` is its answer, or is called with its writer."""
+    """A server that reads a request; `do` is its response, or a function of its writer."""
 
     def __init__(self, do):
         self.do, self.requests, self.ended = do, [], []
@@ -89,36 +89,36 @@ async def test_a_function_is_called_once_for_each_summons_with_a_valid_signature
     assert len(played.requests) == 2
     for line, headers, body in played.requests:
         assert line == "POST /work?for=50 HTTP/1.1"
-        said = json.loads(body)
-        assert said | {"summons": ""} == {
+        sent = json.loads(body)
+        assert sent | {"summons": ""} == {
             "pool": "images",
             "queues": ["a", "b"],
             "slots": 4,
             "linger": 2.5,
             "summons": "",
         }
-        assert SECRETS.verify(headers, body) == said["summons"]
+        assert SECRETS.verify(headers, body) == sent["summons"]
         assert (headers["content-type"], headers["user-agent"]) == ("application/json", "sublet")
         assert not {"authorization", "cookie"} & set(headers)
     assert {json.loads(body)["summons"] for *_, body in played.requests} == {"s.1", "s.2"}
 
 
-async def test_it_has_got_through_when_the_status_is_here_and_the_connection_stays_until_the_end(invoker):
+async def test_an_invocation_succeeds_with_its_status_and_keeps_the_connection_open(invoker):
     async with playing(OK) as played:
         await invoker.invoke(request_of(played.url))
         done, _ = await asyncio.wait([asyncio.create_task(soon(lambda: played.ended))], timeout=0.3)
-        assert not done, "the function may go on"
+        assert not done, "the function may continue"
         await invoker.aclose()
         await soon(lambda: played.ended)
 
 
-async def test_an_answer_that_ends_is_read_and_let_go(invoker):
+async def test_a_complete_response_is_read_and_its_connection_closed(invoker):
     async with playing(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}") as played:
         await invoker.invoke(request_of(played.url))
         await soon(lambda: not invoker._held)
 
 
-async def test_an_answer_without_end_is_read_but_for_a_little(invoker):
+async def test_an_endless_response_is_read_up_to_a_limit(invoker):
     sent = []
 
     async def pour(writer):
@@ -131,10 +131,10 @@ async def test_an_answer_without_end_is_read_but_for_a_little(invoker):
     async with playing(pour) as played:
         await invoker.invoke(request_of(played.url))
         await soon(lambda: played.ended and not invoker._held)
-    assert sum(sent) < 64 * 1024 * 1024, "what the system buffers, and no more"
+    assert sum(sent) < 64 * 1024 * 1024, "only the system's buffers are filled"
 
 
-async def test_no_more_connections_are_held_than_may_be(invoker, monkeypatch):
+async def test_the_number_of_open_connections_has_a_limit(invoker, monkeypatch):
     monkeypatch.setattr(http_module, "HELD_MAX", 1)
     async with playing(OK) as played:
         await invoker.invoke(request_of(played.url, "s.1", "s.2"))
@@ -142,7 +142,7 @@ async def test_no_more_connections_are_held_than_may_be(invoker, monkeypatch):
         assert len(invoker._held) == 1
 
 
-async def test_a_compressed_answer_is_not_opened(invoker):
+async def test_a_compressed_response_is_not_decompressed(invoker):
     bomb = gzip.compress(b"0" * 50_000_000)
     head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(bomb)
     async with playing(head + bomb) as played:
@@ -150,11 +150,11 @@ async def test_a_compressed_answer_is_not_opened(invoker):
         await soon(lambda: not invoker._held)
 
 
-# trouble
+# failures
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("response", "words"),
     [
         (b"HTTP/1.1 500 Oh\r\nContent-Length: 6\r\n\r\ns3cret", "the target answered 500"),
         (b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n", "the target answered 404"),
@@ -169,11 +169,11 @@ async def test_a_compressed_answer_is_not_opened(invoker):
         (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000 + b"\r\n\r\n", "the answer is not valid HTTP"),
     ],
 )
-async def test_an_error_status_is_explained_without_its_body(invoker, said, words):
-    async with playing(said) as played:
-        told = await why(invoker, played.url)
-    assert told.startswith(words)
-    assert "s3cret" not in told
+async def test_an_error_status_is_explained_without_its_body(invoker, response, words):
+    async with playing(response) as played:
+        message = await why(invoker, played.url)
+    assert message.startswith(words)
+    assert "s3cret" not in message
     assert not invoker._held
 
 
@@ -191,9 +191,7 @@ async def test_a_missing_or_disconnecting_function_is_reported(invoker):
     assert (await why(invoker, "http://nowhere.invalid/")).startswith("the target cannot be reached: ")
 
 
-async def test_a_function_that_hangs_or_trickles_is_given_up_after_five_seconds_all_in_all(
-    invoker, monkeypatch
-):
+async def test_a_hanging_or_slow_function_times_out_after_five_seconds(invoker, monkeypatch):
     assert module.SECONDS == 5
     monkeypatch.setattr(module, "SECONDS", 0.5)
 
@@ -213,7 +211,7 @@ async def test_a_function_that_hangs_or_trickles_is_given_up_after_five_seconds_
             assert time.monotonic() - began < 10
 
 
-async def test_a_socket_that_never_accepts_is_given_up_too(invoker, monkeypatch):
+async def test_a_connection_that_is_never_accepted_times_out(invoker, monkeypatch):
     monkeypatch.setattr(module, "SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full, contextlib.ExitStack() as crowd:
         for _ in range(4):  # the queue of connections to accept is full
@@ -254,7 +252,7 @@ async def test_sixteen_calls_run_at_once_and_the_rest_are_reported(monkeypatch):
     assert (max(most), now) == (16, [])
 
 
-async def test_a_target_that_hangs_leaves_turns_to_the_others(invoker):
+async def test_a_hanging_target_does_not_block_others(invoker):
     async with playing(lambda writer: asyncio.sleep(20)) as hanging, playing(OK) as well:
         asking = asyncio.create_task(invoker.invoke(request_of(hanging.url, *map(str, range(20)))))
         await soon(lambda: len(hanging.requests) == 8)
@@ -265,7 +263,7 @@ async def test_a_target_that_hangs_leaves_turns_to_the_others(invoker):
             await asking
 
 
-async def test_a_cancelled_call_leaves_nothing_behind(invoker):
+async def test_a_cancelled_invocation_closes_its_connection(invoker):
     async def hang(writer):
         await asyncio.sleep(20)
 
@@ -282,7 +280,7 @@ async def test_a_cancelled_call_leaves_nothing_behind(invoker):
 
 
 def naming(*answers):
-    """A resolver in which a name means something else each time; it keeps to the last."""
+    """A resolver with another answer each time; the last one is repeated."""
     left = list(answers)
 
     async def resolve(host, port, family):
@@ -292,8 +290,8 @@ def naming(*answers):
     return resolve
 
 
-async def test_a_name_that_means_this_machine_by_the_time_of_the_call_is_not_called(monkeypatch):
-    """DNS rebinding: public when it was looked at, inside when it is connected to."""
+async def test_a_rebound_name_is_not_called(monkeypatch):
+    """DNS rebinding: the name is public when it is checked, and internal when it is connected to."""
     async with playing(OK) as played:
         invoker = HttpInvoker(SECRETS, resolve=naming("8.8.8.8", "127.0.0.1"))
         assert (await invoker._guard.resolve("rebound.example", 443))[0]["host"] == "8.8.8.8"
@@ -303,11 +301,11 @@ async def test_a_name_that_means_this_machine_by_the_time_of_the_call_is_not_cal
         await invoker.aclose()
 
 
-async def test_a_name_is_looked_up_for_every_call():
-    looked = []
+async def test_a_name_is_resolved_for_every_invocation():
+    resolved = []
 
     async def resolve(host, port, family):
-        looked.append(host)
+        resolved.append(host)
         return await naming("127.0.0.1")(host, port, family)
 
     async with playing(OK) as played:
@@ -315,14 +313,14 @@ async def test_a_name_is_looked_up_for_every_call():
         for _ in range(2):
             await invoker.invoke(request_of(f"http://moved.example:{played.port}/"))
         await invoker.aclose()
-    assert looked == ["moved.example"] * 2
+    assert resolved == ["moved.example"] * 2
 
 
-async def test_the_last_look_is_at_the_very_address_that_is_connected_to(monkeypatch):
-    """Even if the resolver were deceived, and if a target had not been looked at."""
+async def test_the_connected_address_is_checked_last(monkeypatch):
+    """Even if the resolver is wrong and the target was not checked before."""
     monkeypatch.setattr(http_module, "check_url", lambda text, private: None)
 
-    async def deceived(host, port=0, family=socket.AF_INET):
+    async def wrong(host, port=0, family=socket.AF_INET):
         return [
             {
                 "hostname": host,
@@ -336,7 +334,7 @@ async def test_the_last_look_is_at_the_very_address_that_is_connected_to(monkeyp
 
     async with playing(OK) as played:
         invoker = HttpInvoker(SECRETS)
-        monkeypatch.setattr(invoker._guard, "resolve", deceived)
+        monkeypatch.setattr(invoker._guard, "resolve", wrong)
         for host in ("public.example", "127.0.0.1", "[::ffff:127.0.0.1]"):
             assert "which is not a public address" in await why(invoker, f"http://{host}:{played.port}/")
         for host in ("127.1", "0x7f000001", "2130706433"):
@@ -348,7 +346,7 @@ async def test_the_last_look_is_at_the_very_address_that_is_connected_to(monkeyp
 @pytest.mark.parametrize(
     "url", ["http://127.0.0.1:1/", "https://127.1/", "https://0x7f000001/", "https://[::ffff:127.0.0.1]/", ""]
 )
-async def test_a_target_written_to_redis_by_others_is_checked_before_the_call(url):
+async def test_a_target_written_to_redis_by_others_is_checked_before_the_invocation(url):
     invoker = HttpInvoker(SECRETS)
     with pytest.raises(InvocationFailed, match=r"^the target") as failed:
         await invoker.invoke(request_of(url, "s.1", "s.2"))
@@ -372,7 +370,7 @@ async def test_cookies_are_not_kept(invoker):
 
 @pytest.fixture
 def certificate(tmp_path):
-    """A key and a certificate of one's own, for localhost."""
+    """A key and a self-signed certificate for localhost."""
     if not shutil.which("openssl"):
         pytest.skip("openssl makes the certificate")
     words = (
@@ -382,7 +380,7 @@ def certificate(tmp_path):
     subprocess.run(["openssl", *words.split(), *files], check=True, capture_output=True, timeout=60)
 
 
-async def test_over_tls_the_certificate_must_be_good(tmp_path, certificate):
+async def test_a_tls_certificate_is_verified(tmp_path, certificate):
     served = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     served.load_cert_chain(tmp_path / "cert", tmp_path / "key")
     async with playing(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", ssl=served) as played:
@@ -406,7 +404,7 @@ async def test_over_tls_the_certificate_must_be_good(tmp_path, certificate):
         assert len(played.requests) == 1
 
 
-# which there are
+# available invokers
 
 
 def test_a_process_has_the_invokers_that_its_environment_allows(monkeypatch):
@@ -427,14 +425,14 @@ async def test_the_invoker_none_starts_no_worker():
     await NoInvoker().aclose()
 
 
-def test_nothing_large_is_imported_before_it_is_needed():
+def test_large_modules_are_imported_on_first_use():
     script = (
         "import sys; from sublet.scaling.invokers import invokers_of; "
         "found = invokers_of({'SUBLET_SIGNING_SECRETS': 'x' * 16, 'AWS_REGION': 'eu-central-1'}); "
         "assert 'http' in found; print(sorted({'aiohttp', 'boto3', 'redis', 'pydantic'} & set(sys.modules)))"
     )
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
-    assert told.stdout == "[]\n", told.stderr
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "[]\n", done.stderr
 
 
 async def test_without_aiohttp_the_error_names_the_package(monkeypatch):

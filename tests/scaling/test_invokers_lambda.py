@@ -1,4 +1,4 @@
-"""The invoker `lambda`: boto3's own client, against a small fake of the Invoke API."""
+"""The invoker `lambda`: boto3's own client with a small fake of the Invoke API."""
 
 import asyncio
 import contextlib
@@ -26,8 +26,8 @@ def refused(status, code):
 
 @contextlib.asynccontextmanager
 async def aws(monkeypatch, answer):
-    """Lambda's Invoke API on loopback; gives the requests that came: (path, headers, body)."""
-    came = []
+    """Lambda's Invoke API on loopback; yields the requests: (method, path, headers, body)."""
+    received = []
 
     async def serve(reader, writer):
         with contextlib.suppress(asyncio.IncompleteReadError, OSError):
@@ -37,7 +37,7 @@ async def aws(monkeypatch, answer):
                 for name, _, value in (line.partition(": ") for line in head.split("\r\n")[1:-2])
             }
             body = await reader.readexactly(int(headers["content-length"]))
-            came.append((head.split()[0], unquote(head.split()[1]), headers, body))
+            received.append((head.split()[0], unquote(head.split()[1]), headers, body))
             if answer is None:
                 await reader.read(1)
             writer.write(answer or b"")
@@ -57,7 +57,7 @@ async def aws(monkeypatch, answer):
     }.items():
         monkeypatch.setenv(name, value)
     try:
-        yield came
+        yield received
     finally:
         server.close()
 
@@ -74,14 +74,14 @@ async def invoker():
     await one.aclose()
 
 
-async def test_a_function_is_invoked_once_for_each_summons_and_not_waited_for(invoker, monkeypatch):
-    async with aws(monkeypatch, TAKEN) as came:
+async def test_a_function_is_invoked_asynchronously_once_for_each_summons(invoker, monkeypatch):
+    async with aws(monkeypatch, TAKEN) as received:
         await invoker.invoke(request_of("s.1", "s.2"))
         await invoker.invoke(
             request_of("s.3", target="arn:aws:lambda:eu-central-1:123456789012:function:resize:live")
         )
-    assert sorted(json.loads(body)["summons"] for *_, body in came) == ["s.1", "s.2", "s.3"]
-    for method, path, headers, body in came:
+    assert sorted(json.loads(body)["summons"] for *_, body in received) == ["s.1", "s.2", "s.3"]
+    for method, path, headers, body in received:
         assert (method, path.startswith("/2015-03-31/functions/")) == ("POST", True)
         assert headers["x-amz-invocation-type"] == "Event"
         assert "Credential=AKIAIOSFODNN7EXAMPLE" in headers["authorization"]
@@ -93,7 +93,7 @@ async def test_a_function_is_invoked_once_for_each_summons_and_not_waited_for(in
             "summons": "",
         }
     assert (
-        came[-1][1]
+        received[-1][1]
         == "/2015-03-31/functions/arn:aws:lambda:eu-central-1:123456789012:function:resize:live/invocations"
     )
 
@@ -111,36 +111,36 @@ async def test_a_function_is_invoked_once_for_each_summons_and_not_waited_for(in
     ],
 )
 async def test_an_error_answer_is_explained_and_not_retried(invoker, monkeypatch, answer, words):
-    async with aws(monkeypatch, answer) as came:
+    async with aws(monkeypatch, answer) as received:
         with pytest.raises(InvocationFailed, match=r"^AWS") as failed:
             await invoker.invoke(request_of())
     assert words in str(failed.value)
     assert "123456789012" not in str(failed.value)
-    assert (failed.value.summons, len(came)) == (("s.1",), 1)
+    assert (failed.value.summons, len(received)) == (("s.1",), 1)
 
 
-async def test_an_api_that_hangs_is_given_up(invoker, monkeypatch):
+async def test_a_hanging_api_times_out(invoker, monkeypatch):
     monkeypatch.setattr(module, "SECONDS", 15.0)
-    async with aws(monkeypatch, TAKEN) as came:
+    async with aws(monkeypatch, TAKEN) as received:
         await invoker.invoke(request_of())  # boto3 is imported, which takes a while
     monkeypatch.setattr(module, "SECONDS", 0.3)
-    async with aws(monkeypatch, None) as came:
+    async with aws(monkeypatch, None) as received:
         invoker._client = None
         began = time.monotonic()
         with pytest.raises(InvocationFailed, match=r"no answer within 0\.3 s"):
             await invoker.invoke(request_of())
         assert time.monotonic() - began < 10
-        assert len(came) <= 1
+        assert len(received) <= 1
 
 
 async def test_missing_credentials_are_named_in_the_error(invoker, monkeypatch):
     monkeypatch.setattr(module, "SECONDS", 30.0)  # boto3 is imported, which takes a while
-    async with aws(monkeypatch, TAKEN) as came:
+    async with aws(monkeypatch, TAKEN) as received:
         monkeypatch.delenv("AWS_ACCESS_KEY_ID")
         monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
         with pytest.raises(InvocationFailed, match="AWS cannot be called: NoCredentialsError"):
             await invoker.invoke(request_of())
-    assert not came
+    assert not received
 
 
 async def test_without_boto3_the_error_names_the_package(monkeypatch):
@@ -149,7 +149,7 @@ async def test_without_boto3_the_error_names_the_package(monkeypatch):
         await LambdaInvoker("eu-central-1").invoke(request_of())
 
 
-def test_a_call_that_hangs_does_not_keep_the_process_from_its_end():
+def test_a_hanging_call_does_not_block_the_exit():
     script = (
         "import asyncio, threading\n"
         "from sublet.scaling.invokers.thread_call import run_in_thread\n"

@@ -1,4 +1,5 @@
-"""The invoker `process`: workers that are started here, read, counted, reaped, and never left behind."""
+"""The invoker `process`: child processes as workers; it reads their output, counts and reaps them, and leaves
+none behind."""
 
 import asyncio
 import os
@@ -25,15 +26,15 @@ pytest_plugins = ["tests.support.http_settings"]
 
 WAITS = "import time; print('up', flush=True); time.sleep(60)"
 STUBBORN = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
-POLITE = "import signal; signal.pthread_sigmask(0, {15}); print('up', flush=True); signal.sigwait({15})"
+OBEDIENT = "import signal; signal.pthread_sigmask(0, {15}); print('up', flush=True); signal.sigwait({15})"
 
 
-class Playing(ProcessInvoker):
-    """Starts a script in a worker's place, which is faster, and dies on request."""
+class ScriptInvoker(ProcessInvoker):
+    """Starts a script instead of a worker, which is faster; the script can be chosen."""
 
     def __init__(self, script=WAITS, **how):
-        self.heard, self.ends = [], []
-        how.setdefault("hear", lambda worker, line: self.heard.append((worker.summons, line)))
+        self.lines, self.ends = [], []
+        how.setdefault("hear", lambda worker, line: self.lines.append((worker.summons, line)))
         super().__init__("tasks:app", ended=lambda *words: self.ends.append(words), **how)
         self.script = script
 
@@ -42,7 +43,7 @@ class Playing(ProcessInvoker):
 
     async def up(self, *summons):
         await self.invoke(request_of(*summons))
-        await soon(lambda: [line for _, line in self.heard].count("up") == len(self.processes))
+        await soon(lambda: [line for _, line in self.lines].count("up") == len(self.processes))
         return [one.pid for one in self.processes]
 
 
@@ -52,11 +53,11 @@ def request_of(*summons):
 
 @pytest.fixture
 async def play():
-    """Makes invokers that are closed after the test."""
+    """Makes invokers and closes them after the test."""
     made = []
 
     def make(*words, **how):
-        made.append(Playing(*words, **how))
+        made.append(ScriptInvoker(*words, **how))
         return made[-1]
 
     yield make
@@ -91,12 +92,12 @@ async def test_an_end_is_reported_at_once_without_a_zombie(play):
     await invoker.invoke(request_of("s.1"))
     await soon(lambda: invoker.ends)
     ((summons, pid, code),) = invoker.ends
-    assert (summons, code, invoker.heard) == ("s.1", 3, [("s.1", "so long")])
+    assert (summons, code, invoker.lines) == ("s.1", 3, [("s.1", "so long")])
     with pytest.raises(ProcessLookupError):  # a zombie would still exist
         os.kill(pid, 0)
 
 
-async def test_no_more_live_at_once_than_may(play):
+async def test_the_number_of_processes_has_a_limit(play):
     invoker = play(most=2)
     with pytest.raises(
         InvocationFailed, match=r"2 workers run here already, which is the limit \(1 of 3 calls failed\)"
@@ -109,7 +110,7 @@ async def test_no_more_live_at_once_than_may(play):
     await invoker.invoke(request_of("s.4"))
 
 
-async def test_a_worker_that_outlives_its_time_is_killed(play, monkeypatch, caplog):
+async def test_a_worker_is_killed_after_its_duration(play, monkeypatch, caplog):
     monkeypatch.setattr(module, "KILL_AFTER", 0.2)
     invoker = play(STUBBORN, seconds=0.1)
     await invoker.invoke(request_of("s.1"))
@@ -118,20 +119,20 @@ async def test_a_worker_that_outlives_its_time_is_killed(play, monkeypatch, capl
     assert "did not end within 0.1 s" in caplog.text
 
 
-async def test_at_the_end_the_polite_go_by_themselves_and_the_others_are_killed(play, caplog):
-    polite, stubborn, frozen = play(POLITE), play(STUBBORN), play(POLITE)
-    for one in (polite, stubborn, frozen):
+async def test_a_close_stops_workers_and_kills_those_that_ignore_it(play, caplog):
+    obedient, stubborn, frozen = play(OBEDIENT), play(STUBBORN), play(OBEDIENT)
+    for one in (obedient, stubborn, frozen):
         await one.up("s.1")
     os.kill(frozen.processes[0].pid, signal.SIGSTOP)
-    await polite.aclose()
-    assert [code for *_, code in polite.ends] == [0]
+    await obedient.aclose()
+    assert [code for *_, code in obedient.ends] == [0]
     assert "killed" not in caplog.text
     for one in (stubborn, frozen):
         await one.aclose(0.2)
         assert [code for *_, code in one.ends] == [-signal.SIGKILL]
     assert "killing workers that did not end: 1" in caplog.text
     with pytest.raises(InvocationFailed, match="this process is ending"):
-        await polite.invoke(request_of("s.2"))
+        await obedient.invoke(request_of("s.2"))
 
 
 async def test_a_cancelled_close_leaves_no_worker(play):
@@ -169,11 +170,11 @@ async def test_a_process_that_cannot_be_started_is_reported(play, monkeypatch):
     assert invoker.processes == ()
 
 
-# a real one
+# a real worker
 
 
-async def test_a_job_in_a_pools_queue_has_a_worker_come_and_go(settings):
-    """From an empty fleet, through the real command."""
+async def test_a_job_of_a_pool_starts_a_worker_that_leaves_afterwards(settings):
+    """With the real command, from zero workers."""
     store = Store(settings)
     await store.prepare()
     ends, env = (
@@ -207,7 +208,7 @@ async def test_a_job_in_a_pools_queue_has_a_worker_come_and_go(settings):
 # output
 
 
-async def test_lines_are_read_whole_and_within_bounds(play):
+async def test_lines_are_joined_and_cut_at_a_limit(play):
     script = (
         "import sys, time; w = sys.stdout.buffer; w.write(b'half '); w.flush(); time.sleep(0.05); "
         r"w.write(b'a line\nsecond\r\n\xff\n' + b'x' * 30000 + b'\n'); w.flush(); sys.stderr.write('to stderr\n'); "
@@ -216,18 +217,18 @@ async def test_lines_are_read_whole_and_within_bounds(play):
     invoker = play(script)
     await invoker.invoke(request_of("s.1"))
     await soon(lambda: invoker.ends)
-    lines = [line for _, line in invoker.heard]
+    lines = [line for _, line in invoker.lines]
     assert lines == ["half a line", "second", "\ufffd", "x" * module.LINE_MAX, "to stderr", "unfinished"]
 
 
-async def test_a_line_without_end_takes_no_memory(play):
+async def test_an_endless_line_is_cut(play):
     invoker = play("import sys; [sys.stdout.write('x' * 65536) for _ in range(200)]; print(); print('end')")
     await invoker.invoke(request_of("s.1"))
     await soon(lambda: invoker.ends, 30)
-    assert [len(line) for _, line in invoker.heard] == [module.LINE_MAX, 3]
+    assert [len(line) for _, line in invoker.lines] == [module.LINE_MAX, 3]
 
 
-async def test_output_may_go_where_the_caller_wants(play, tmp_path):
+async def test_the_output_may_be_redirected_to_a_file(play, tmp_path):
     with (tmp_path / "log").open("wb") as log:
         invoker = play(
             "import os; print('hello', os.environ.get('MINE'))",
@@ -240,7 +241,7 @@ async def test_output_may_go_where_the_caller_wants(play, tmp_path):
     assert (tmp_path / "log").read_text() == "hello yes\n"
 
 
-def test_a_worker_finds_this_package_and_takes_its_jobs_from_redis(monkeypatch):
+def test_a_worker_imports_this_package_and_claims_from_redis(monkeypatch):
     monkeypatch.setenv("SUBLET_SOURCE", "http://elsewhere")
     monkeypatch.setenv("PYTHONPATH", "mine")
     found = ProcessInvoker("tasks:app")._worker_environment()
@@ -250,18 +251,18 @@ def test_a_worker_finds_this_package_and_takes_its_jobs_from_redis(monkeypatch):
     )
 
 
-# its own end
+# the end of the invoker
 
 PARENT = """
 import asyncio, sys
 sys.path.insert(0, {root!r})
 from sublet.scaling.invokers import Invocation
 from sublet.scaling.invokers.process import ProcessInvoker
-class Playing(ProcessInvoker):
+class ScriptInvoker(ProcessInvoker):
     def _command(self, request, summons):
         return [sys.executable, "-I", "-S", "-c", {script!r}]
 async def main():
-    invoker = Playing("tasks:app", output=-3)
+    invoker = ScriptInvoker("tasks:app", output=-3)
     await invoker.invoke(Invocation("p", "", (), 1, 0.0, ("s.1", "s.2")))
     print(*[one.pid for one in invoker.processes], flush=True)
     await asyncio.sleep(60)
@@ -271,7 +272,7 @@ asyncio.run(main())
 
 @on_linux
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_workers_die_with_their_invoker_however_that_dies(number):
+def test_workers_die_with_their_invoker_on_any_signal(number):
     words = [sys.executable, "-c", PARENT.format(root=str(ROOT), script=STUBBORN)]
     with (
         tempfile.TemporaryFile() as err,

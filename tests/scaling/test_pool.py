@@ -1,4 +1,4 @@
-"""pool: have workers summoned for some queues; or, without settings, no more."""
+"""pool: store the settings of a pool, or remove it with empty settings."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def kept(desk, name="p"):
     return desk.raw.hget(keys.pools(desk.base), name)
 
 
-async def test_a_pool_is_kept_as_it_was_put(desk):
+async def test_a_pool_is_stored_unchanged(desk):
     assert await desk.pool("p", 0, "queues=a,b invoker=http max=3", WORK) == "created"
     assert kept(desk) == f"1 queues=a,b invoker=http max=3\n{WORK}"
     assert await desk.pool("p", 1, "queues=a  invoker=process ", "x") == "changed"
@@ -52,7 +52,7 @@ async def test_a_change_keeps_crew_and_summonses(desk):
 
 
 async def test_a_worker_whose_queues_left_the_pool_drains_and_another_is_owed(desk):
-    """A worker that came, one that is on its way, and one that came by itself."""
+    """For a worker that has arrived, one that is on its way, and one that was not summoned."""
 
     async def seen(worker, summons=""):
         return await desk.run(
@@ -69,13 +69,13 @@ async def test_a_worker_whose_queues_left_the_pool_drains_and_another_is_owed(de
     desk.elapse(1)
     first = await desk.summon(1)
     assert (first.given, first.sum["crew"], first.sum["rate"]) == (1, 0, 0), (
-        "what was seen was seen of other queues"
+        "the averages were those of other queues"
     )
     assert [await seen(worker, "s" * 22 + f".{i}") for i, worker in enumerate(("came", "late"), 1)] == [
         "drain",
         "drain",
     ]
-    assert await seen("alone") == "work", "it came by itself, and may go on by itself"
+    assert await seen("alone") == "work", "it was not summoned, and may continue"
     looked = (await desk.summon()).sum
     assert (looked["crew"], looked["summoned"]) == (0, 1)
 
@@ -87,7 +87,7 @@ async def test_workers_stay_when_the_pool_loses_other_queues(desk):
     assert (await desk.summon()).sum["crew"] == 1
 
 
-async def test_a_pool_that_waits_less_long_waits_less_long_for_those_on_their_way(desk):
+async def test_a_shorter_arrive_setting_applies_to_open_summonses(desk):
     await desk.pool("p", 0, "queues=q invoker=none arrive=60000")
     await desk.submit("a")
     await desk.summon(1)
@@ -97,7 +97,7 @@ async def test_a_pool_that_waits_less_long_waits_less_long_for_those_on_their_wa
     assert (await desk.summon(1)).given == 1
 
 
-async def test_a_removed_pool_is_gone_with_all_that_was_known_of_it(desk):
+async def test_a_removed_pool_leaves_no_data(desk):
     await desk.pool("p", 0, "queues=q invoker=none slots=1")
     await desk.submit("a", "b")
     await desk.summon(5, summons="s" * 22)
@@ -107,7 +107,7 @@ async def test_a_removed_pool_is_gone_with_all_that_was_known_of_it(desk):
     assert desk.raw.exists(keys.pools(b), keys.pool(b, "p"), keys.crew(b, "p"), keys.summons(b, "p")) == 0
     assert await desk.join("late", "s" * 22 + ".1") == "drain"
     assert (await desk.summon(leaver="w")).word == "leave"
-    assert await desk.join("w") == "work", "it came by itself, and may go on by itself"
+    assert await desk.join("w") == "work", "it was not summoned, and may continue"
     assert not desk.raw.exists(keys.crew(b, "p"))
 
 
@@ -151,7 +151,7 @@ async def test_valid_settings_are_accepted(desk, settings):
         "queues=q invoker=none MAX=5", "queues=q invoker=none max=999999999999999", "nonsense",
     ],
 )  # fmt: skip
-async def test_settings_that_make_no_sense_are_refused_and_change_nothing(desk, settings):
+async def test_invalid_settings_are_refused_and_change_nothing(desk, settings):
     before = desk.everything()
     with pytest.raises(Invalid, match=r"setting .* for a pool|a pool needs queues and an invoker"):
         await desk.pool("p", 0, settings)
@@ -161,7 +161,7 @@ async def test_settings_that_make_no_sense_are_refused_and_change_nothing(desk, 
 @pytest.mark.parametrize(
     ("name", "target"), [("", ""), ("a b", ""), ("p" * 129, ""), ("p", "x" * 1025), ("p", "a\nb")]
 )
-async def test_a_name_is_a_name_and_a_target_one_line(desk, name, target):
+async def test_an_invalid_name_or_target_is_refused(desk, name, target):
     with pytest.raises(Invalid, match="name a pool with 1 to 128 of"):
         await desk.pool(name, 0, "queues=q invoker=none", target)
     assert not desk.raw.exists(keys.pools(desk.base))

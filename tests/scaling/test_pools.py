@@ -1,4 +1,4 @@
-"""Pools as they are kept: put, looked at and removed, by plans that any number may carry out at once. See also test_summon.py."""
+"""Stored pools: put, read and removed by plans that several clients may run at once. See also test_summon.py."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -25,7 +25,7 @@ def follow(store):
     return store.follow
 
 
-async def test_a_pool_is_put_and_read_as_it_was_wished(follow, bases):
+async def test_a_stored_pool_is_returned_unchanged(follow, bases):
     assert await follow(pools.put(bases, IMAGES)) == "created"
     assert await follow(pools.get(bases, "images")) == IMAGES.model_copy(update={"revision": 1})
     assert await follow(pools.put(bases, IMAGES.model_copy(update={"max": 5}))) == "changed"
@@ -41,7 +41,7 @@ async def test_the_same_pool_put_again_changes_nothing(follow, bases):
 
 async def test_a_put_with_another_revision_is_refused(follow, bases):
     await follow(pools.put(bases, IMAGES, 0))
-    assert await follow(pools.put(bases, IMAGES, 0)) == "created", "the same sent again has its first answer"
+    assert await follow(pools.put(bases, IMAGES, 0)) == "created", "a repeat gets the first reply"
     await follow(pools.put(bases, IMAGES.model_copy(update={"max": 5}), 1))
     with pytest.raises(Changed, match="revision 2, not 1"):
         await follow(pools.put(bases, IMAGES, 1))
@@ -51,20 +51,20 @@ async def test_a_put_with_another_revision_is_refused(follow, bases):
 
 
 async def test_without_a_revision_the_last_put_wins(follow, bases):
-    wishes = [IMAGES.model_copy(update={"max": n}) for n in range(1, 6)]
-    await asyncio.gather(*(follow(pools.put(bases, wish)) for wish in wishes))
+    settings = [IMAGES.model_copy(update={"max": n}) for n in range(1, 6)]
+    await asyncio.gather(*(follow(pools.put(bases, one)) for one in settings))
     found = await follow(pools.get(bases, "images"))
     assert (found.max in range(1, 6), found.revision) == (True, 5)
 
 
-async def test_a_pool_that_is_removed_is_gone_and_may_be_removed_again(follow, bases):
+async def test_a_removed_pool_may_be_removed_again(follow, bases):
     await follow(pools.put(bases, IMAGES))
     assert await follow(pools.remove(bases, "images")) == "removed"
     assert await follow(pools.remove(bases, "images")) == "removed"
     assert await follow(pools.known(bases)) == []
-    for look in (pools.get, pools.look_at_all):
+    for read in (pools.get, pools.look_at_all):
         with pytest.raises(NotFound, match="no pool images"):
-            await follow(look(bases, "images"))
+            await follow(read(bases, "images"))
 
 
 @pytest.mark.parametrize(
@@ -104,12 +104,12 @@ async def test_an_invalid_pool_is_refused_with_the_reason(follow, bases, wrong, 
     assert raw.hgetall(keys.pools(base)) == {}
 
 
-async def test_names_that_cannot_be_are_not_asked_for(follow, bases):
+async def test_an_invalid_name_is_not_sent(follow, bases):
     with pytest.raises(Invalid, match="pool 'no/name'"):
         await follow(pools.remove(bases, "no/name"))
 
 
-async def test_a_look_returns_the_sum_and_writes_nothing(desk, follow, bases):
+async def test_a_read_returns_the_sum_and_writes_nothing(desk, follow, bases):
     await follow(pools.put(bases, IMAGES))
     await desk.submit(*(f"0-{n}" for n in range(30)), queue="images")
     before = desk.everything()
@@ -171,7 +171,7 @@ async def test_data_of_other_programs_is_not_a_pool(follow, bases, raw, base):
         await follow(pools.get(bases, "odd"))
 
 
-# what needs no server
+# without a server
 
 
 def test_a_pool_is_stored_as_the_protocol_spells_it():
@@ -199,8 +199,14 @@ def test_a_sum_is_shown_in_jobs_and_seconds():
         "summoned": 0,
         "owed": 1,
     }
-    told = sum_from(numbers)
-    assert (told.rate, told.run, told.need, told.wanted, told.owed) == (0.5, 60.0, 3.5, 1, 1)
+    shown_sum = sum_from(numbers)
+    assert (shown_sum.rate, shown_sum.run, shown_sum.need, shown_sum.wanted, shown_sum.owed) == (
+        0.5,
+        60.0,
+        3.5,
+        1,
+        1,
+    )
 
 
 @pytest.mark.parametrize(
@@ -214,6 +220,6 @@ def test_a_sum_is_shown_in_jobs_and_seconds():
         ("https://[secret", HIDDEN),
     ],
 )
-def test_of_a_target_nothing_is_shown_that_may_be_a_secret(target, seen):
+def test_parts_of_a_target_that_may_be_secret_are_masked(target, seen):
     assert shown(target) == seen
     assert Pool(name="p", queues=("q",), target=target).shown.target == seen

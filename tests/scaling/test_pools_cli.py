@@ -30,7 +30,7 @@ def client(shell):
 
 @pytest.fixture
 def run(client):
-    """Send one call."""
+    """Run one command."""
     return lambda call: client.follow(only(call))
 
 
@@ -89,7 +89,7 @@ def test_possible_secrets_in_a_target_are_not_shown(shell):
 
 
 def test_a_narrow_terminal_shows_queues_and_waiting_jobs(shell, monkeypatch, capsys):
-    """The long address is left out first; a value that would fill the line by itself is cut."""
+    """The long address is omitted first; a value as long as the line is cut."""
     shell.run(*SET, *HTTP)
     shell.run("pools", "set", "many", "--queues", ",".join(f"queue-{i}" for i in range(32)))
     for name in ("SUBLET_REDIS_URL", "SUBLET_NAMESPACE"):
@@ -109,7 +109,7 @@ def test_a_narrow_terminal_shows_queues_and_waiting_jobs(shell, monkeypatch, cap
     assert "queue-0,queue-1,queue-2…" in many.replace(",…", "…").replace("queue-2,…", "queue-2…")
 
 
-def test_another_invoker_forgets_the_target_of_the_one_before(shell):
+def test_a_change_of_the_invoker_removes_the_target(shell):
     shell.run(*SET, *HTTP)
     assert "invoker none, " in shell.ok("pools", "set", "images", "--invoker", "none")
 
@@ -137,12 +137,12 @@ def test_the_computation_of_a_size_is_shown_as_text(shell, client, run):
         "  jobs at a time: 0/s x 1.0 s + 3 x 1.0 s / 2.5 s = 1.2",
         "  workers wanted: 1.2 / 4 slots: 1 (from 0 to 10); here: 1; summoned: 0; owed: 0",
     ]
-    told = shell.ok("pools", "show", "images").splitlines()
-    assert told[0].startswith(
+    lines = shell.ok("pools", "show", "images").splitlines()
+    assert lines[0].startswith(
         "images: queues images,thumbs, invoker none, 0 to 10 workers of 4 slots, wait 2.5 s"
     )
-    assert told[1:4] == shell.ok("scale", "images").splitlines()[1:]
-    assert told[4] == "  summoned in all: 0; came: 0; lost: 0; failed: 0"
+    assert lines[1:4] == shell.ok("scale", "images").splitlines()[1:]
+    assert lines[4] == "  summoned in all: 0; came: 0; lost: 0; failed: 0"
     (found,) = shell.json("scale")
     assert found["sum"]["need"] == 1.2
     shell.ok("pools", "set", "images", "--wait", "1ms")
@@ -217,7 +217,7 @@ def test_a_worker_that_starts_too_late_exits_with_a_message(shell):
 
 
 def test_submit_summons_workers_if_the_environment_enables_it(shell, client):
-    """With the invokers of the environment: here none is usable, and the submit succeeds all the same."""
+    """With the invokers of the environment: none is usable here, and the submit succeeds."""
     shell.ok("pools", "set", "images", "--queues", "default")
     done = shell.run("submit", "add", '{"a": 1}', SUBLET_SUMMON="1")
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""Pools over HTTP: put, looked at, removed; and workers that come to one, and ask whether they may go."""
+"""Pools over HTTP: put, read and removed; and workers of a pool that register and ask to leave."""
 
 import pytest
 
@@ -11,20 +11,20 @@ from tests.support.route_samples import asker
 
 pytest_plugins = ["tests.support.http_settings", "tests.support.api_fixtures"]
 
-WISH = {"queues": ["images", "thumbs"], "max": 20, "wait": 2, "slots": 4}
+SETTINGS = {"queues": ["images", "thumbs"], "max": 20, "wait": 2, "slots": 4}
 
 
 async def test_a_pool_is_put_read_listed_and_deleted(asked):
-    made = await asked("PUT", "/pools/images", WISH)
+    made = await asked("PUT", "/pools/images", SETTINGS)
     assert made.status == 201
-    said = made.json()
-    assert {name: said[name] for name in WISH} == WISH
-    assert (said["name"], said["invoker"], said["revision"], said["failed_at"]) == ("images", "none", 1, None)
-    assert said["sum"] == {
+    pool = made.json()
+    assert {name: pool[name] for name in SETTINGS} == SETTINGS
+    assert (pool["name"], pool["invoker"], pool["revision"], pool["failed_at"]) == ("images", "none", 1, None)
+    assert pool["sum"] == {
         "ready": 0, "running": 0, "rate": 0.0, "run": 1.0, "need": 0.0, "wanted": 0, "crew": 0, "summoned": 0, "owed": 0,
     }  # fmt: skip
-    assert (await asked("PUT", "/pools/images", WISH)).status == 200
-    assert (await asked("PUT", "/pools/images", {**WISH, "min": 2})).json()["sum"]["owed"] == 2
+    assert (await asked("PUT", "/pools/images", SETTINGS)).status == 200
+    assert (await asked("PUT", "/pools/images", {**SETTINGS, "min": 2})).json()["sum"]["owed"] == 2
     assert (await asked("GET", "/pools")).json() == {"pools": [(await asked("GET", "/pools/images")).json()]}
     assert (await asked("DELETE", "/pools/images")).status == 204
     assert (await asked("DELETE", "/pools/images")).status == 204
@@ -32,10 +32,10 @@ async def test_a_pool_is_put_read_listed_and_deleted(asked):
     assert (gone.status, gone.problem, gone.json()["detail"]) == (404, "not-found", "no pool images")
 
 
-async def test_settings_that_are_not_named_have_the_same_defaults_everywhere(core):
-    said = (await core("PUT", "/pools/p", {"queues": ["q"]})).json()
+async def test_omitted_settings_have_the_same_defaults_everywhere(core):
+    pool = (await core("PUT", "/pools/p", {"queues": ["q"]})).json()
     usual = Pool(name="p", queues=("q",), revision=1)
-    assert {**said, "sum": None} == usual.model_dump(mode="json")
+    assert {**pool, "sum": None} == usual.model_dump(mode="json")
     defaults = {
         name: field.default
         for name, field in PoolSettings.model_fields.items()
@@ -75,7 +75,7 @@ async def test_a_put_with_another_revision_is_refused(core):
     ],
 )
 async def test_an_invalid_pool_is_refused_with_the_reason(core, wrong, detail):
-    answer = await core("PUT", "/pools/images", WISH | wrong)
+    answer = await core("PUT", "/pools/images", SETTINGS | wrong)
     assert (answer.status, answer.problem) == (422, "invalid")
     assert detail in answer.json()["detail"]
     assert (await core("GET", "/pools")).json() == {"pools": []}
@@ -84,7 +84,7 @@ async def test_an_invalid_pool_is_refused_with_the_reason(core, wrong, detail):
 async def test_possible_secrets_in_a_target_are_not_shown(core):
     target = {"invoker": "http", "target": "https://example.com/work?code=secret"}
     answers = [
-        await core("PUT", "/pools/images", WISH | target),
+        await core("PUT", "/pools/images", SETTINGS | target),
         await core("GET", "/pools"),
         await core("GET", "/pools/images"),
     ]
@@ -92,7 +92,7 @@ async def test_possible_secrets_in_a_target_are_not_shown(core):
     assert answers[2].json()["target"] == "https://example.com/work?…"
 
 
-async def test_a_worker_comes_to_a_pool_and_asks_whether_it_may_go(asked):
+async def test_a_worker_registers_in_a_pool_and_asks_to_leave(asked):
     await asked("PUT", "/pools/p", {"queues": ["q"], "min": 1, "linger": 0})
     assert (await asked("PUT", "/workers/mill", {"life": "1", "pool": "p"})).json() == {"drain": False}
     late = await asked("PUT", "/workers/late", {"life": "1", "pool": "p", "summons": "s" * 22 + ".1"})
@@ -108,12 +108,12 @@ async def test_a_worker_comes_to_a_pool_and_asks_whether_it_may_go(asked):
             "leave": True
         }
     assert (await asked("GET", "/pools/p")).json()["sum"]["crew"] == 0
-    assert (await asked("POST", "/workers/nobody/retire", {"life": "1", "pool": "p"})).json() == {
+    assert (await asked("POST", "/workers/unknown/retire", {"life": "1", "pool": "p"})).json() == {
         "leave": True
     }
 
 
-async def test_only_its_own_token_lets_a_worker_go(settings):
+async def test_a_worker_is_retired_only_with_its_own_token(settings):
     api = Api(Store(settings), Tokens("a:work:secret-of-a-0123456 b:work:secret-of-b-0123456"))
     core = asker(api)
     await core("PUT", "/workers/mill", {"life": "1", "pool": "p"}, token="secret-of-a-0123456")
@@ -129,11 +129,11 @@ async def test_only_its_own_token_lets_a_worker_go(settings):
 
 async def test_a_leaving_worker_summons_others_for_its_queues(settings):
     api = Api(Store(settings), Tokens())
-    heard = []
-    api.store.nudge = heard.append
+    nudged = []
+    api.store.nudge = nudged.append
     core = asker(api)
     for about in ({"queues": ["q", 7]}, {"queues": "q"}, {}):
         await core("PUT", "/workers/mill", {"life": "1", "about": about})
         assert (await core("DELETE", "/workers/mill?life=1")).status == 204
-    assert heard == [["q"], [], []]
+    assert nudged == [["q"], [], []]
     await api.aclose()

@@ -1,7 +1,8 @@
-"""Pools under loads of all kinds, in virtual time with the real scripts: waiting times, and the cost of the workers.
+"""Pools under many loads, in virtual time with the real scripts: waiting times, and the cost of the workers.
 
-Each load (tests/support/pool_loads.py) is simulated once; `SUBLET_TEST_SEED=N` draws other ones, and the bounds hold for those, too.
-`bench/scaling.py` draws the pictures, and docs/measurements/scaling-simulated.md tells what they show.
+Each load (tests/support/pool_loads.py) is simulated once; `SUBLET_TEST_SEED=N` draws others, for which the
+bounds hold, too.
+`bench/scaling.py` draws the plots, and docs/measurements/scaling-simulated.md discusses them.
 """
 
 import importlib
@@ -22,18 +23,18 @@ BENCH = ROOT / "bench"
 SEED = int(os.environ.get("SUBLET_TEST_SEED") or 1)
 NAMES = list(scenarios(SEED))
 COLD = 3000
-"""ms that a worker needs to start, at most, in most of these loads."""
+"""The maximum start time of a worker in ms, in most of these loads."""
 TICK = 5000
 TARGET = 5000
-"""ms that a job should wait at most, in most of these pools."""
-WAITS = {  # all but 1 % of the jobs wait at most so many ms, where there may be workers enough
+"""The maximum wait of a job in ms, in most of these pools."""
+WAITS = {  # the limit in ms for all but 1 % of the jobs, if there may be enough workers
     "burst": 1.5 * TARGET,
     "burst, patient": 30_000,
-    "burst, rare ticks": 2 * TARGET,  # nobody looks again before everything is over
+    "burst, rare ticks": 2 * TARGET,  # no tick comes before the end
     "trickle": 2 * TARGET,
     "steady": 2 * TARGET,
     "steady, short": TARGET,
-    "steady, long": 25_000,  # that they are long is learnt from the first ones, while others wait; and a summons may get lost
+    "steady, long": 25_000,  # the first jobs show that they are long, while others wait; and a summons may get lost
     "ramp": 2 * TARGET,
     "ramp, one at a time": TARGET,
     "stop": 1.5 * TARGET,
@@ -42,7 +43,7 @@ WAITS = {  # all but 1 % of the jobs wait at most so many ms, where there may be
     "killed": 4 * TARGET,
     "least": 1.5 * TARGET,
 }
-COSTS = {  # worker-seconds, as a multiple of the ideal at most; of short jobs the ideal is next to nothing
+COSTS = {  # worker-seconds, as a multiple of the ideal at most; for short jobs the ideal is close to zero
     "burst": 2.0,
     "burst, patient": 1.5,
     "burst, rare ticks": 1.5,
@@ -77,7 +78,7 @@ CALM = [
 
 @cache
 def lived(name: str) -> Trace:
-    """What happened under a load."""
+    """The trace of a load."""
     return Fleet(scenarios(SEED)[name], SEED).run()
 
 
@@ -85,14 +86,14 @@ every_load = pytest.mark.parametrize("name", NAMES)
 
 
 @every_load
-def test_every_job_is_done_and_the_workers_go(name):
+def test_every_job_is_completed_and_the_workers_leave(name):
     trace = lived(name)
     assert trace.completed == len(trace.scenario.jobs) == len(trace.waits)
     assert trace.rows[-1].living == trace.rows[-1].crew == trace.scenario.pool.min
 
 
 @every_load
-def test_there_are_never_more_workers_than_the_pool_may_have(name):
+def test_there_are_never_more_workers_than_the_maximum(name):
     trace = lived(name)
     assert trace.most <= trace.scenario.pool.max
     assert all(row.wanted <= trace.scenario.pool.max for row in trace.rows)
@@ -101,25 +102,25 @@ def test_there_are_never_more_workers_than_the_pool_may_have(name):
 
 @every_load
 def test_no_worker_is_summoned_twice(name):
-    """Whoever asks, and however many at once: those that are here and those on their way are never more than are wanted."""
+    """At any number of concurrent requests: present and summoned workers are never more than wanted."""
     assert lived(name).beyond == 0
     assert lived(name).miscounted == 0
 
 
 @pytest.mark.parametrize("name", WAITS)
-def test_jobs_wait_about_as_long_as_they_should_at_most(name):
+def test_the_waiting_times_are_within_their_limits(name):
     assert lived(name).wait(0.01) <= WAITS[name]
 
 
 @pytest.mark.parametrize("name", COSTS)
-def test_workers_cost_not_much_more_than_they_must(name):
+def test_the_cost_of_workers_is_within_its_limit(name):
     trace = lived(name)
     assert trace.cost <= COSTS[name] * trace.ideal
 
 
 @every_load
-def test_work_is_never_without_workers_for_long(name):
-    """A cold start, and where the summons got lost: what it is waited for, and the next tick; twice, where that happens twice."""
+def test_waiting_jobs_get_workers_in_bounded_time(name):
+    """The time of a cold start, or of a lost summons: its expiry and the next tick; twice if it is lost twice."""
     pool, load = lived(name).scenario.pool, lived(name).scenario
     lost_once = pool.arrive + load.tick + max(load.cold)
     assert lived(name).forsaken() <= (3 if load.refused else 2) * lost_once
@@ -132,24 +133,24 @@ def test_no_worker_is_dismissed_and_summoned_again(name):
     assert trace.turns() <= 5
 
 
-def test_the_steadiest_load_keeps_its_workers():
-    """Four would do, if jobs came evenly. One that comes for a while when many jobs come together is no flapping."""
+def test_a_steady_load_keeps_its_workers():
+    """Four workers suffice for an even load. One more for a burst is not flapping."""
     trace = lived("steady")
     begun, over = 20_000, trace.scenario.last
     living = {row.living for row in trace.rows if begun <= row.at <= over}
-    assert max(living) - min(living) <= 3  # of 8 jobs at a time, chance makes 5 to 11
+    assert max(living) - min(living) <= 3  # of 8 concurrent jobs on average, random arrivals make 5 to 11
     assert len(trace.given) <= 10
 
 
-def test_a_ramp_is_climbed_without_looking_back():
+def test_a_ramp_adds_workers_without_dismissing_any():
     for name in ("ramp", "ramp, one at a time"):
         trace = lived(name)
         assert trace.flaps() <= 3
         assert len(trace.lives) <= 2.5 * trace.most
 
 
-def test_a_crew_that_a_burst_has_left_behind_goes_although_each_of_them_is_given_a_job_now_and_then():
-    """Redis wakes whoever has waited longest: so work goes round, and nobody is ever without any for as long as it may linger."""
+def test_surplus_workers_of_a_burst_leave_although_each_gets_a_job_now_and_then():
+    """Redis wakes the longest waiter: work rotates, and no worker is idle for as long as it may linger."""
     trace = lived("trickle")
     then = [row.living for row in trace.rows if 60_000 <= row.at <= 100_000]
     assert trace.most > 5
@@ -157,27 +158,27 @@ def test_a_crew_that_a_burst_has_left_behind_goes_although_each_of_them_is_given
     assert min(then) >= 1
 
 
-def test_when_the_load_stops_so_do_the_workers():
+def test_the_workers_leave_after_the_load_ends():
     trace = lived("stop")
     last = trace.scenario.last
     gone = next(row.at for row in trace.rows if row.at > last and not row.living)
-    assert gone - last <= 20_000  # the last job's run, lingering, and the time until they ask again
+    assert gone - last <= 20_000  # the last job's run, the linger, and the time until they ask again
 
 
-def test_a_burst_is_met_at_once_after_idleness():
-    """Nobody waits for a tick: whoever submits has the workers called."""
+def test_a_burst_after_an_idle_time_summons_at_once():
+    """A submit summons the workers at once, before any tick."""
     trace = lived("burst")
     first = next(row.at for row in trace.rows if row.summoned)
     assert first - IDLE <= 250
     assert trace.most >= 600 / (trace.scenario.pool.wait / 1000) / trace.scenario.pool.slots
 
 
-def test_patience_saves_workers():
+def test_a_longer_wait_needs_fewer_workers():
     assert lived("burst, patient").most < lived("burst").most / 2
 
 
-def test_runs_that_were_never_seen_are_taken_for_long_before_the_first_one_ends():
-    """A hundred jobs of a minute: with the usual second in mind, four workers would do."""
+def test_unknown_running_times_are_estimated_before_the_first_job_ends():
+    """A hundred jobs of a minute: with the default estimate of a second, four workers would seem sufficient."""
     trace = lived("long")
     assert trace.wait(0.0) < 30_000
     assert trace.most == 20
@@ -187,34 +188,34 @@ def test_short_jobs_get_past_long_ones_that_hold_all_slots():
     assert lived("blocked").wait(0.0) < 30_000
 
 
-def test_an_invoker_that_fails_half_of_the_time_is_asked_again():
+def test_an_invoker_that_fails_half_of_the_time_is_called_again():
     trace = lived("failing invoker")
     assert len(trace.given) >= len(trace.lives)
     assert trace.wait(0.5) < trace.scenario.pool.arrive
 
 
-def test_one_worker_where_two_would_be_needed_works_without_a_break():
+def test_a_single_worker_under_too_much_load_works_without_pauses():
     trace = lived("too few")
     assert trace.most == 1
     work = sum(job.takes for job in trace.scenario.jobs) / 1000
     assert trace.cost <= 1.5 * work / trace.scenario.pool.slots + 15
 
 
-def test_a_worker_that_arrives_too_late_still_works():
-    """Were it sent home, no worker would ever come, wherever a start takes longer than a summons lives."""
+def test_a_late_worker_still_works():
+    """If it had to leave, no worker would ever work where a start takes longer than a summons lives."""
     trace = lived("slow starts")
     assert trace.sent_home <= 4 * trace.most
     assert trace.wait(0.01) <= 22_000 + TICK
 
 
-def test_a_worker_that_is_killed_is_replaced():
+def test_a_killed_worker_is_replaced():
     trace = lived("killed")
     assert len(trace.lives) > len(trace.left) + 2
     lost_once = trace.scenario.pool.arrive + TICK + COLD
     assert trace.forsaken() <= lost_once
 
 
-def test_the_least_number_is_there_before_any_job_is():
+def test_the_minimum_of_workers_runs_before_the_first_job():
     trace = lived("least")
     assert [row.living for row in trace.rows if 15_000 <= row.at < 30_000] == [2] * 60
 

@@ -1,4 +1,5 @@
-"""docs/guides/scaling.md is true: its commands run and print what it shows, its numbers add up, and its limits are those of the code."""
+"""docs/guides/scaling.md: its commands print the shown output, its calculations are right, and its limits are
+those of the code."""
 
 import importlib.util
 import re
@@ -20,7 +21,7 @@ STEPS = list(pages.steps(*(console for _, console in pages.blocks("console", PAG
 
 @pytest.fixture(scope="module")
 def session(server_url, tmp_path_factory):
-    """What each command printed, when they were run one after the other."""
+    """The output of each command, run in their order."""
     if not shutil.which("openssl"):
         pytest.skip("no openssl on PATH, which makes the page's secret")
     shell = Shell(
@@ -33,10 +34,10 @@ def session(server_url, tmp_path_factory):
 @pytest.mark.parametrize("at", range(len(STEPS)), ids=[step.command[:60] for step in STEPS])
 def test_each_command_prints_the_output_of_the_page(session, at):
     printed, code = session[at]
-    pages.check(STEPS[at], re.sub(r"\n {2,}", "", printed), code)  # as the page's own lines are joined
+    pages.check(STEPS[at], re.sub(r"\n {2,}", "", printed), code)  # joined like the page's own lines
 
 
-def test_the_example_adds_up():
+def test_the_calculations_of_the_page_are_right():
     assert pytest.approx((9.6, 38.4, 48)) == (12 * 0.8, 240 * 0.8 / 5, 12 * 0.8 + 240 * 0.8 / 5)
     assert "12 × 0.8 = 9.6" in PAGE
     assert "240 × 0.8 / 5 = 38.4" in PAGE
@@ -44,11 +45,11 @@ def test_the_example_adds_up():
 
 def test_the_settings_and_their_defaults_are_documented():
     usual = Pool(name="p", queues=("q",))
-    told = dict(re.findall(r"^\| `--(\w+)` \| ([\d]+)s? \|", PAGE, re.MULTILINE))
-    assert {name: float(value) for name, value in told.items()} == {
-        name: float(getattr(usual, name)) for name in told
+    documented = dict(re.findall(r"^\| `--(\w+)` \| ([\d]+)s? \|", PAGE, re.MULTILINE))
+    assert {name: float(value) for name, value in documented.items()} == {
+        name: float(getattr(usual, name)) for name in documented
     }
-    assert set(told) == {"min", "max", "wait", "slots", "linger", "arrive"}
+    assert set(documented) == {"min", "max", "wait", "slots", "linger", "arrive"}
     assert re.findall(r"^\| `(\w+)` \| ", PAGE.partition("## Which invoker")[2], re.MULTILINE) == list(
         invokers.KINDS
     )
@@ -63,7 +64,7 @@ def test_the_limits_are_these():
     assert f"({pool.WORKERS_MAX:,} at most)" in PAGE
 
 
-def test_the_worker_that_is_shown_can_be_started():
+def test_the_shown_worker_command_can_be_parsed():
     (line,) = [text for kind, text in re.findall(r"^```(sh)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)]
     args = COMMANDS["work"].read(line.replace('"$SUMMONS"', "s" * 22).split()[2:])
     assert (args.pool, args.queues, args.slots, args.drain, args.linger) == (

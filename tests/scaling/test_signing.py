@@ -1,4 +1,4 @@
-"""Signed requests: as Standard Webhooks has them, with secrets that can be changed, and that are never shown."""
+"""Signed requests according to Standard Webhooks, with secrets that can be rotated and are never shown."""
 
 import base64
 import os
@@ -21,13 +21,13 @@ PUBLISHED = {
     "webhook-timestamp": "1614265330",
     "webhook-signature": "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
 }
-"""With ONE and BODY, what the reference libraries of Standard Webhooks are tested with."""
+"""With ONE and BODY, a test vector of Standard Webhooks' reference libraries."""
 BODY = b'{"test": 2432232314}'
 AT = 1614265330
 
 
 @pytest.fixture
-def looks_at_once(monkeypatch):
+def checked_at_once(monkeypatch):
     monkeypatch.setattr(secrets_file, "CHECK_EVERY", 0.0)
 
 
@@ -36,20 +36,20 @@ def test_a_signature_is_that_of_the_published_vector():
     assert Secrets(ONE).verify(PUBLISHED, BODY, at=AT) == PUBLISHED["webhook-id"]
 
 
-@pytest.mark.skipif(not shutil.which("openssl"), reason="a second opinion takes openssl")
+@pytest.mark.skipif(not shutil.which("openssl"), reason="openssl computes the expected signature")
 @pytest.mark.parametrize(
     ("secret", "key"), [(ONE, base64.b64decode(ONE[6:])), (PLAIN, PLAIN.encode())], ids=["coded", "plain"]
 )
 def test_openssl_makes_the_same_signature(secret, key):
-    said = Secrets(secret).sign("an-id", BODY, at=AT)
+    signed = Secrets(secret).sign("an-id", BODY, at=AT)
     words = ["openssl", "dgst", "-sha256", "-mac", "HMAC", "-macopt", f"hexkey:{key.hex()}", "-binary"]
     made = subprocess.run(
         words, input=b"an-id.%d." % AT + BODY, capture_output=True, check=True, timeout=30
     ).stdout
-    assert said["webhook-signature"] == f"v1,{base64.b64encode(made).decode()}"
+    assert signed["webhook-signature"] == f"v1,{base64.b64encode(made).decode()}"
 
 
-def test_the_reference_library_takes_our_signature_and_we_take_its():
+def test_our_signatures_and_those_of_the_reference_library_are_compatible():
     reference = pytest.importorskip("standardwebhooks")
     ours = Secrets(f"{ONE} {OTHER}").sign("an-id", BODY)
     for secret in (ONE, OTHER):
@@ -62,7 +62,7 @@ def test_the_reference_library_takes_our_signature_and_we_take_its():
     assert Secrets(f"{ONE} {OTHER}").verify(theirs, BODY) == "an-id"
 
 
-def test_while_a_secret_is_changed_old_and_new_ones_understand_each_other():
+def test_during_a_rotation_old_and_new_secrets_are_compatible():
     old, both, new = Secrets(ONE), Secrets(f"{OTHER}\n{ONE}"), Secrets(OTHER)
     for sender, receiver in [(old, both), (both, old), (both, new), (new, both)]:
         assert receiver.verify(sender.sign("an-id", BODY), BODY) == "an-id"
@@ -102,7 +102,7 @@ def test_a_changed_request_is_refused(change):
         {"webhook-timestamp": "١٦١٤٢٦٥٣٣٠"},
     ],
 )
-def test_headers_that_cannot_be_are_refused(change):
+def test_invalid_headers_are_refused(change):
     with pytest.raises(Unsigned, match="it needs the headers webhook-id, webhook-timestamp"):
         Secrets(ONE).verify(PUBLISHED | change, BODY, at=AT)
 
@@ -115,14 +115,14 @@ def test_another_body_is_refused():
 @pytest.mark.parametrize(
     ("apart", "why"), [(301, "is too old: by 301 s"), (-301, "has a timestamp in the future: by 301 s")]
 )
-def test_five_minutes_are_allowed_between_the_clocks_and_no_more(apart, why):
+def test_the_clocks_may_differ_by_five_minutes_at_most(apart, why):
     secrets = Secrets(ONE)
     secrets.verify(PUBLISHED, BODY, at=AT + apart + (1 if apart < 0 else -1))
     with pytest.raises(Unsigned, match=why):
         secrets.verify(PUBLISHED, BODY, at=AT + apart)
 
 
-def test_an_unsigned_request_does_not_learn_that_only_its_time_was_wrong():
+def test_a_wrong_signature_is_reported_before_a_wrong_time():
     with pytest.raises(Unsigned, match="the signature does not match"):
         Secrets(OTHER).verify(PUBLISHED, BODY, at=time.time())
 
@@ -135,7 +135,7 @@ def test_every_signature_is_compared_with_every_secret(monkeypatch):
     assert len(seen) == 6
 
 
-def test_without_a_secret_nothing_is_signed_and_nothing_believed():
+def test_without_a_secret_requests_are_neither_signed_nor_accepted():
     assert not Secrets()
     with pytest.raises(Invalid, match="no signing secret is configured: set SUBLET_SIGNING_SECRETS"):
         Secrets().sign("an-id", BODY)
@@ -190,7 +190,7 @@ def test_secrets_come_from_the_environment_and_from_a_file(tmp_path):
     ("text", "why"),
     [
         ("", "is empty"),
-        ("# only words\n", "is empty"),
+        ("# only a comment\n", "is empty"),
         ("short\n", "line 1: word 1"),
         ("x" * 70_000, "more than"),
     ],
@@ -210,9 +210,7 @@ def test_a_path_that_is_not_a_regular_file_is_never_opened(tmp_path):
         Secrets("", tmp_path / "nowhere")
 
 
-def test_a_file_is_read_again_when_it_has_changed_and_a_spoilt_one_revokes_nothing(
-    tmp_path, looks_at_once, caplog
-):
+def test_a_changed_file_is_read_again_and_an_invalid_one_revokes_nothing(tmp_path, checked_at_once, caplog):
     file = tmp_path / "secrets"
     file.write_text(f"{ONE}\n")
     secrets = Secrets("", file)

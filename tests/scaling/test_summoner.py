@@ -1,4 +1,4 @@
-"""Summoning of workers: after a submit, in a tick, at a worker's end. Invokers are played, Redis is real."""
+"""Summoning of workers: after a submit, in a tick, at the end of a worker. Invokers are fakes, Redis is real."""
 
 import asyncio
 from dataclasses import replace
@@ -21,12 +21,12 @@ ONE_BACKEND = True
 # summonses
 
 
-async def test_a_submit_has_the_workers_invoked_that_its_pool_is_owed(store, have_pool, summoner_of):
+async def test_a_submit_invokes_the_workers_that_its_pool_is_owed(store, have_pool, summoner_of):
     await have_pool(slots=2, linger=0.5)
     invoker = Recorder()
-    who = summoner_of(invoker)
+    pool_summoner = summoner_of(invoker)
     await store.submit(jobs(6))
-    await who.settle()
+    await pool_summoner.settle()
     (request,) = invoker.requests
     assert len(request.summons) == 3
     assert (request.pool, request.target, request.queues, request.slots, request.linger) == (
@@ -39,17 +39,17 @@ async def test_a_submit_has_the_workers_invoked_that_its_pool_is_owed(store, hav
     assert len(set(request.summons)) == 3
     assert all(22 <= len(summons) <= 64 for summons in request.summons)
     await store.submit(jobs(1))
-    await who.settle()
-    assert len(invoker.summons) == 4, "those who are on their way are not summoned again"
+    await pool_summoner.settle()
+    assert len(invoker.summons) == 4, "summoned workers are not summoned again"
 
 
-async def test_pools_of_others_are_not_asked_about(store, have_pool, look):
+async def test_excluded_pools_are_not_checked(store, have_pool, look):
     await have_pool(min=2)
-    who = Summoner(store, {"http": Recorder()}, lambda pool: pool.name != "p")
-    assert await who.summon() == Summoned()
-    who.nudge(["q"])
-    await who.settle()
-    await who.aclose()
+    pool_summoner = Summoner(store, {"http": Recorder()}, lambda pool: pool.name != "p")
+    assert await pool_summoner.summon() == Summoned()
+    pool_summoner.nudge(["q"])
+    await pool_summoner.settle()
+    await pool_summoner.aclose()
     assert (await look()).sum.owed == 2
 
 
@@ -59,11 +59,11 @@ async def test_fifty_submitters_at_once_summon_no_more_than_is_owed(place, have_
 
     async def submitter():
         own = Store(place.settings)
-        who = Summoner(own, {"http": invoker})
-        own.nudge = who.nudge
+        pool_summoner = Summoner(own, {"http": invoker})
+        own.nudge = pool_summoner.nudge
         for _ in range(4):
             await own.submit(jobs(1))
-        await who.aclose()
+        await pool_summoner.aclose()
         await own.aclose()
 
     async with asyncio.timeout(60):
@@ -76,9 +76,9 @@ async def test_fifty_submitters_at_once_summon_no_more_than_is_owed(place, have_
 async def test_many_workers_are_invoked_a_few_at_a_time(have_pool, summoner_of):
     await have_pool(min=2 * SUMMONS_MAX + 50, max=1000)
     invoker = Recorder()
-    who = summoner_of(invoker)
-    who.nudge(["q"])
-    await who.settle()
+    pool_summoner = summoner_of(invoker)
+    pool_summoner.nudge(["q"])
+    await pool_summoner.settle()
     assert len(set(invoker.summons)) == 2 * SUMMONS_MAX + 50
     assert max(len(request.summons) for request in invoker.requests) == BATCH
 
@@ -86,10 +86,10 @@ async def test_many_workers_are_invoked_a_few_at_a_time(have_pool, summoner_of):
 async def test_a_summons_without_a_worker_expires_and_another_is_sent(have_pool, summoner_of):
     await have_pool(min=1, arrive=0.2)
     invoker = Recorder()
-    who = summoner_of(invoker)
+    pool_summoner = summoner_of(invoker)
     async with asyncio.timeout(30):
         while len(invoker.summons) < 2:
-            await who.summon()
+            await pool_summoner.summon()
             await asyncio.sleep(0.02)
     assert len(set(invoker.summons)) == 2
 
@@ -97,21 +97,21 @@ async def test_a_summons_without_a_worker_expires_and_another_is_sent(have_pool,
 async def test_a_worker_without_heartbeats_is_replaced(store, raw, have_pool, summoner_of):
     await have_pool(min=1)
     invoker = Recorder()
-    who = summoner_of(invoker)
-    await who.summon()
+    pool_summoner = summoner_of(invoker)
+    await pool_summoner.summon()
     assert not await store.enlist(Card("w", "1", "", b"{}", "p", invoker.summons[0]))
-    assert (await who.summon()).summoned == 0
+    assert (await pool_summoner.summon()).summoned == 0
     raw.zincrby(keys.crew(store.operations.bases[0], "p"), -12_001, "w")
-    assert (await who.summon()).summoned == 1
+    assert (await pool_summoner.summon()).summoned == 1
 
 
-async def test_a_worker_that_is_known_to_be_gone_is_replaced_at_once(store, have_pool, summoner_of):
+async def test_a_reconciled_worker_is_replaced_at_once(store, have_pool, summoner_of):
     await have_pool(min=1)
-    who = summoner_of(Recorder())
+    pool_summoner = summoner_of(Recorder())
     await store.enlist(Card("w", "1", "", b"{}", "p"))
-    assert (await who.summon()).summoned == 0
+    assert (await pool_summoner.summon()).summoned == 0
     await store.reconcile({"w": "1"})
-    assert (await who.summon()).summoned == 1
+    assert (await pool_summoner.summon()).summoned == 1
 
 
 async def test_only_pools_with_an_available_invoker_are_checked(store, have_pool, summoner_of, lookups):
@@ -131,27 +131,29 @@ async def test_only_pools_with_an_available_invoker_are_checked(store, have_pool
 
 
 @pytest.mark.parametrize("without_a_loop", [False, True])
-async def test_a_tick_takes_the_averages_of_pools_that_others_scale(
+async def test_a_tick_updates_the_averages_of_pools_without_an_invoker(
     store, place, have_pool, summoner_of, raw, without_a_loop
 ):
     await have_pool(invoker="none", target="")
-    who = summoner_of(Recorder())
+    pool_summoner = summoner_of(Recorder())
     for seconds in (0, 2):
         raw.hincrby(keys.pool(store.operations.bases[0], "p"), "at", -1000 * seconds)
-        await (asyncio.to_thread(summon_once, place.settings, dict) if without_a_loop else who.summon())
+        await (
+            asyncio.to_thread(summon_once, place.settings, dict) if without_a_loop else pool_summoner.summon()
+        )
         await store.submit(jobs(50))
     (found,) = await store.follow(pools.look_at_all(store.operations.bases))
     assert (found.sum.rate > 1, found.sum.summoned, found.lost, found.sum.crew) == (True, 0, 0, 0)
 
 
-async def test_a_pool_that_has_changed_since_is_invoked_as_it_is_now(have_pool, summoner_of):
+async def test_a_changed_pool_is_invoked_with_its_new_settings(have_pool, summoner_of):
     await have_pool()
     invoker = Recorder()
-    who = summoner_of(invoker)
-    await who.summon()
+    pool_summoner = summoner_of(invoker)
+    await pool_summoner.summon()
     await have_pool(target=f"{HOST}/new", min=1)
-    who.nudge(["q"])
-    await who.settle()
+    pool_summoner.nudge(["q"])
+    await pool_summoner.settle()
     assert [request.target for request in invoker.requests] == [f"{HOST}/new"]
 
 
@@ -164,10 +166,10 @@ async def test_the_queues_of_a_pool_may_live_in_other_partitions(place):
         pools.put(store.operations.bases, POOL.model_copy(update={"queues": queues, "slots": 4}))
     )
     invoker = Recorder()
-    who = Summoner(store, {"http": invoker})
-    store.nudge = who.nudge
+    pool_summoner = Summoner(store, {"http": invoker})
+    store.nudge = pool_summoner.nudge
     await store.submit([job._replace(queue=queue) for queue in queues for job in jobs(2)])
-    await who.aclose()
+    await pool_summoner.aclose()
     (found,) = await store.follow(pools.look_at_all(store.operations.bases))
     assert (found.sum.ready, found.sum.wanted, len(invoker.summons)) == (16, 4, 4)
     await store.aclose()
@@ -178,46 +180,44 @@ async def test_the_queues_of_a_pool_may_live_in_other_partitions(place):
 
 async def test_many_nudges_make_one_call_and_the_last_one_counts(have_pool, summoner_of, lookups):
     await have_pool()
-    who = summoner_of(Recorder())
+    pool_summoner = summoner_of(Recorder())
     for _ in range(100):
-        who.nudge(["q"])
-    await who.settle()
+        pool_summoner.nudge(["q"])
+    await pool_summoner.settle()
     assert lookups == {"known": 1, "ask": 1}
-    who.nudge(["q"])
-    await asyncio.sleep(0)  # the call is under way
+    pool_summoner.nudge(["q"])
+    await asyncio.sleep(0)  # the call is in progress
     for _ in range(100):
-        who.nudge(["q"])
-    await who.settle()
+        pool_summoner.nudge(["q"])
+    await pool_summoner.settle()
     assert lookups == {"known": 1, "ask": 3}
 
 
-async def test_without_pools_only_the_list_is_read_now_and_then(store, summoner_of, lookups, monkeypatch):
+async def test_without_pools_only_the_list_is_read_at_intervals(store, summoner_of, lookups, monkeypatch):
     monkeypatch.setattr(summoner, "KNOWN", 600.0)
-    who = summoner_of(Recorder())
+    pool_summoner = summoner_of(Recorder())
     for _ in range(20):
         await store.submit(jobs(1))
     assert lookups == {"known": 1, "ask": 0}
-    await who.aclose()
+    await pool_summoner.aclose()
     assert lookups == {"known": 2, "ask": 0}
 
 
-async def test_a_pool_that_came_after_the_look_is_found_by_the_next_one(
-    store, have_pool, summoner_of, monkeypatch
-):
+async def test_a_new_pool_is_found_by_the_next_check(store, have_pool, summoner_of, monkeypatch):
     monkeypatch.setattr(summoner, "KNOWN", 0.3)
     invoker = Recorder()
-    who = summoner_of(invoker)
+    pool_summoner = summoner_of(invoker)
     await store.submit(jobs(1))
-    await who.settle()
+    await pool_summoner.settle()
     await have_pool()
     await store.submit(jobs(1))  # the last one for a long time
-    await who.settle()
+    await pool_summoner.settle()
     assert len(invoker.requests) == 1
 
 
-async def test_without_invokers_nothing_is_read(store, have_pool, lookups):
+async def test_without_invokers_redis_is_not_read(store, have_pool, lookups):
     await have_pool(min=1)
-    who = Summoner(store, {"none": Recorder(kind="none")})
-    who.nudge(["q"])
-    await who.aclose()
+    pool_summoner = Summoner(store, {"none": Recorder(kind="none")})
+    pool_summoner.nudge(["q"])
+    await pool_summoner.aclose()
     assert lookups == {"known": 0, "ask": 0}

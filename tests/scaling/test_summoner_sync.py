@@ -18,7 +18,7 @@ pytest_plugins = ["tests.support.job_sources", "tests.support.pool_fixtures"]
 ONE_BACKEND = True
 
 
-async def test_a_loop_is_started_only_if_a_worker_is_owed(place, have_pool, made, monkeypatch):
+async def test_an_event_loop_is_started_only_if_a_worker_is_owed(place, have_pool, made, monkeypatch):
     def once():
         return summon_once(place.settings, made)
 
@@ -77,66 +77,66 @@ async def test_an_async_client_summons_if_configured(place, have_pool, made, mon
     assert [len(each.summons) for each in made.made] == [1]
 
 
-async def test_a_sync_submit_does_not_fail_for_redis_being_away_by_then(place, made, caplog):
+async def test_a_sync_submit_does_not_fail_if_redis_is_away_afterwards(place, made, caplog):
     away = replace(place.settings, redis_url="redis://127.0.0.1:1", timeout=0.2, patience=0.1)
-    who = SyncSummoner(away, made)
-    who.nudge(["q"])
-    await asyncio.to_thread(who.close)
+    pool_summoner = SyncSummoner(away, made)
+    pool_summoner.nudge(["q"])
+    await asyncio.to_thread(pool_summoner.close)
     assert "cannot read the list of pools" in caplog.text
-    who.nudge(["q"])
-    await asyncio.to_thread(who.close)
+    pool_summoner.nudge(["q"])
+    await asyncio.to_thread(pool_summoner.close)
 
 
-async def test_where_no_thread_can_be_started_a_submit_is_well_and_a_later_one_summons(
+async def test_without_a_new_thread_a_submit_succeeds_and_a_later_one_summons(
     place, have_pool, made, monkeypatch, caplog
 ):
     def refuse(thread):
         raise RuntimeError("can't start new thread")
 
     await have_pool()
-    who = SyncSummoner(place.settings, made)
+    pool_summoner = SyncSummoner(place.settings, made)
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", refuse)
         for _ in range(2):
-            who.nudge(["q"])
-        who.close()
+            pool_summoner.nudge(["q"])
+        pool_summoner.close()
     assert [record.message for record in caplog.records] == ["cannot summon workers: can't start new thread"]
-    who.nudge(["other"])
-    await asyncio.to_thread(who.close)
+    pool_summoner.nudge(["other"])
+    await asyncio.to_thread(pool_summoner.close)
     assert len(made.made) == 1
 
 
-def test_a_fork_summons_by_itself(place):
-    """Its parent's thread is not in it, and may have held the lock."""
-    gate, (heard, said) = threading.Event(), os.pipe()
+def test_a_forked_process_summons_by_itself(place):
+    """The parent's thread does not exist in it, and may have held the lock."""
+    gate, (read_end, write_end) = threading.Event(), os.pipe()
     parent = os.getpid()
 
     def invokers():
         if os.getpid() == parent:
             gate.wait(30)
         else:
-            os.write(said, b"summoning")
+            os.write(write_end, b"summoning")
         return {}
 
-    who = SyncSummoner(place.settings, invokers)
-    who.nudge(["q"])
-    with who._lock, warnings.catch_warnings():
+    pool_summoner = SyncSummoner(place.settings, invokers)
+    pool_summoner.nudge(["q"])
+    with pool_summoner._lock, warnings.catch_warnings():
         warnings.simplefilter(
             "ignore", DeprecationWarning
-        )  # Python ≥ 3.12 warns of forks beside threads, which this is about
+        )  # Python ≥ 3.12 warns of forks in threaded processes, which this test is about
         pid = os.fork()
     if pid == 0:
         signal.alarm(20)
         try:
-            who.nudge(["q"])
-            who.close()
+            pool_summoner.nudge(["q"])
+            pool_summoner.close()
         finally:
             os._exit(0)
     try:
         os.waitpid(pid, 0)
-        os.close(said)
-        assert os.read(heard, 100) == b"summoning"
+        os.close(write_end)
+        assert os.read(read_end, 100) == b"summoning"
     finally:
         gate.set()
-        who.close()
-        os.close(heard)
+        pool_summoner.close()
+        os.close(read_end)

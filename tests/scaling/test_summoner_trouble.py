@@ -1,4 +1,4 @@
-"""What may go wrong when workers are asked for: nothing of it makes a submit wait or fail."""
+"""Failures while workers are summoned: none makes a submit wait or fail."""
 
 import asyncio
 import logging
@@ -27,10 +27,10 @@ async def test_a_submit_does_not_wait_for_an_invoker_that_hangs_and_the_failure_
     await have_pool()
     invoker = Recorder()
     invoker.open.clear()
-    who = summoner_of(invoker)
+    pool_summoner = summoner_of(invoker)
     (stored,) = await store.submit(jobs(1))
     assert stored.created
-    await who.settle()
+    await pool_summoner.settle()
     found = await look()
     assert (found.failures, found.failure) == (1, "no answer within 0.1 s")
     assert found.sum.summoned == 1, "it may have got through: it is waited for"
@@ -49,11 +49,11 @@ async def test_a_failure_is_counted_for_its_pool_and_logged_once_a_minute(
 ):
     caplog.set_level(logging.WARNING)
     await have_pool(min=4)
-    who = summoner_of(Recorder(refusing(slice(2, None))))
-    assert await who.summon() == Summoned(1, 2, 2)
+    pool_summoner = summoner_of(Recorder(refusing(slice(2, None))))
+    assert await pool_summoner.summon() == Summoned(1, 2, 2)
     assert (await look()).failures == 2
     await have_pool(min=8)
-    assert await who.summon() == Summoned(1, 2, 2)
+    assert await pool_summoner.summon() == Summoned(1, 2, 2)
     found = await look()
     assert (found.failures, found.failure) == (4, "the function answered 500")
     assert len(caplog.records) == 1
@@ -73,22 +73,22 @@ async def test_an_unexpected_error_of_an_invoker_is_counted_without_its_message(
 
 async def test_a_pool_whose_invoker_changes_at_this_moment_is_logged(store, have_pool, summoner_of, look):
     await have_pool()
-    who = summoner_of(Recorder())
-    await who.summon()
+    pool_summoner = summoner_of(Recorder())
+    await pool_summoner.summon()
     await have_pool(min=1, invoker="lambda", target="resize")
-    who.nudge(["q"])
-    await who.settle()
+    pool_summoner.nudge(["q"])
+    await pool_summoner.settle()
     assert (await look()).failure == "this process has no invoker lambda"
 
 
 async def test_a_pool_that_is_removed_at_this_moment_is_not_an_error(store, have_pool, summoner_of, caplog):
     await have_pool(min=1)
     invoker = Recorder()
-    who = summoner_of(invoker)
-    await who._know()
+    pool_summoner = summoner_of(invoker)
+    await pool_summoner._know()
     await store.follow(pools.remove(store.operations.bases, "p"))
-    who.nudge(["q"])
-    await who.settle()
+    pool_summoner.nudge(["q"])
+    await pool_summoner.settle()
     assert (invoker.requests, caplog.records) == ([], [])
 
 
@@ -112,7 +112,7 @@ async def test_an_invalid_pool_is_reported_and_does_not_stop_the_others(
     assert "pool z: cannot ask" in caplog.text
 
 
-def test_while_redis_is_away_no_other_pool_is_asked_about():
+def test_while_redis_is_away_no_other_pool_is_checked():
     for error, are_all in ((Unavailable(), True), (Unfit(), False)):
         errors = PoolErrors()
         with errors.catch("p"):
@@ -125,43 +125,43 @@ def test_while_redis_is_away_no_other_pool_is_asked_about():
 async def test_while_redis_is_away_nudges_are_dropped_and_it_is_logged_once(place, summoner_of, caplog):
     caplog.set_level(logging.WARNING)
     away = Store(replace(place.settings, redis_url="redis://127.0.0.1:1", timeout=0.2, patience=0.1))
-    who = summoner_of(Recorder(), of=away)
+    pool_summoner = summoner_of(Recorder(), of=away)
     for _ in range(3):
-        who.nudge(["q"])
-        await who.settle()
+        pool_summoner.nudge(["q"])
+        await pool_summoner.settle()
     assert [record.message.partition(":")[0] for record in caplog.records] == [
         "cannot read the list of pools"
     ]
     with pytest.raises(Unavailable):
-        await who.summon()
-    await who.aclose()
+        await pool_summoner.summon()
+    await pool_summoner.aclose()
     await away.aclose()
 
 
-async def test_closing_handles_nudges_and_leaves_no_task_behind(store, have_pool):
+async def test_closing_handles_nudges_and_leaves_no_task(store, have_pool):
     await have_pool()
     before = asyncio.all_tasks()
     invoker = Recorder()
-    who = Summoner(store, {"http": invoker})
-    store.nudge = who.nudge
+    pool_summoner = Summoner(store, {"http": invoker})
+    store.nudge = pool_summoner.nudge
     await store.submit(jobs(1))
-    await who.aclose()
+    await pool_summoner.aclose()
     assert (len(invoker.summons), invoker.closed) == (1, True)
     store.nudge(["q"])
     assert asyncio.all_tasks() == before
     assert len(invoker.summons) == 1
 
 
-async def test_closing_does_not_wait_for_ever(have_pool, summoner_of, caplog):
+async def test_closing_waits_for_a_limited_time(have_pool, summoner_of, caplog):
     await have_pool(min=1)
     invoker = Recorder()
     invoker.open.clear()
     before = asyncio.all_tasks()
-    who = summoner_of(invoker)
-    who.nudge(["q"])
+    pool_summoner = summoner_of(invoker)
+    pool_summoner.nudge(["q"])
     async with asyncio.timeout(30):
         while not invoker.requests:
             await asyncio.sleep(0.01)
-    await who.aclose(0.05)
+    await pool_summoner.aclose(0.05)
     assert "gave up 1 invocations that did not end" in caplog.text
     assert asyncio.all_tasks() == before

@@ -241,7 +241,7 @@ MUTANTS = (
         "(sizes.scheduled > 0 or first_due) and",
         "sizes.scheduled > 0 and",
         "a job with a second lost lease is up to 2 s late",
-        "scaling/test_appointment.py::test_a_job_that_a_claim_itself_delays_is_an_appointment[fakeredis]",
+        "scaling/test_appointment.py::test_a_job_delayed_by_the_claim_itself_is_an_appointment[fakeredis]",
     ),
     Mutant(
         "a digest may have any length",

@@ -289,7 +289,7 @@ MUTANTS = (
         "if moment >= now + cap or (at and moment >= tonumber(at) and owner ~= worker) then",
         "if moment >= now + cap then",
         "every idle worker wakes for every due job",
-        "scaling/test_appointment.py::test_the_others_look_again_in_2_s[fakeredis]",
+        "scaling/test_appointment.py::test_other_workers_poll_after_2_s[fakeredis]",
     ),
     Mutant(
         "the alarm never expires",

@@ -17,7 +17,7 @@ MUTANTS = (
         "  call('DEL', key('pool:' .. name), key('crew:' .. name), key('summons:' .. name))\n",
         "",
         "a pool created again under the name waits for workers of the old one",
-        "scaling/test_pool.py::test_a_removed_pool_is_gone_with_all_that_was_known_of_it[fakeredis]",
+        "scaling/test_pool.py::test_a_removed_pool_leaves_no_data[fakeredis]",
     ),
     Mutant(
         "a pool may name a queue twice",
@@ -25,7 +25,7 @@ MUTANTS = (
         "if not is_name(queue) or seen[queue] then",
         "if not is_name(queue) then",
         "each of the queue's jobs is counted twice, and twice as many workers are owed",
-        "scaling/test_pool.py::test_settings_that_make_no_sense_are_refused_and_change_nothing[fakeredis-queues=q,q invoker=none]",
+        "scaling/test_pool.py::test_invalid_settings_are_refused_and_change_nothing[fakeredis-queues=q,q invoker=none]",
     ),
     Mutant(
         "a pool cannot be put on a full server",
