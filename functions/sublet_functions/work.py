@@ -43,7 +43,7 @@ async def work(
     summons: str = "",
     linger: float = 0.0,
     invokers: Mapping[str, Invoker] | None = None,
-    report: Report = lambda event, lease, words: None,
+    report: Report = lambda event, lease, detail: None,
     obey: Callable[[Worker], None] | None = None,
 ) -> Summary:
     """Run one worker in this process, on the app's Redis or another `source`, and return its summary.

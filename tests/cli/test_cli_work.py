@@ -32,10 +32,10 @@ def started(worker, task):
 def test_a_worker_drains_the_queues_and_prints_each_event(shell):
     job_id = shell.ok("submit", "add", '{"a": 1}')
     ready, began, ended, summary = shell.work("--name", "w1", "--slots", "3")
-    assert (ready["event"], ready["words"]) == ("ready", "w1 slots=3 queues=default,mail")
+    assert (ready["event"], ready["detail"]) == ("ready", "w1 slots=3 queues=default,mail")
     about = {"id": job_id, "task": "add", "queue": "default", "attempt": 1}
-    assert began == {"event": "started", "at": began["at"], **about, "words": ""}
-    assert ended == {"event": "completed", "at": ended["at"], **about, "words": "completed"}
+    assert began == {"event": "started", "at": began["at"], **about, "detail": ""}
+    assert ended == {"event": "completed", "at": ended["at"], **about, "detail": "completed"}
     assert began["at"].endswith("Z")
     assert (summary["event"], summary["completed"], summary["failed"]) == ("summary", 1, 0)
 
@@ -50,7 +50,7 @@ def test_a_plain_function_runs_in_a_child_that_finds_the_same_app(shell):
 def test_a_failure_is_printed_with_the_next_state_of_the_job(shell):
     shell.ok("submit", "fail", '{"words": "no paper"}', "--queue", "mail", "--max-attempts", "2")
     events = [event for event in shell.work() if event["event"] == "failed"]
-    assert events[0]["words"] == "ValueError no paper"
+    assert events[0]["detail"] == "ValueError no paper"
     assert (events[0]["state"], events[0]["due_at"][-1]) == ("scheduled", "Z")
 
 
@@ -85,7 +85,7 @@ def test_sigterm_releases_the_job_and_is_not_a_failure(shell):
     out, err = worker.communicate(timeout=20)
     stopping, hurrying, released, summary = map(json.loads, out.splitlines())
     assert (stopping["event"], hurrying["event"]) == ("stopping", "stopping")
-    assert (released["event"], released["words"], released["state"]) == (
+    assert (released["event"], released["detail"], released["state"]) == (
         "released",
         "the worker stopped",
         "queued",
@@ -189,7 +189,7 @@ def test_unknown_queues_are_reported_once(shell):
     ready, warning, summary = shell.work("--queues", "nope,mial")
     assert (ready["event"], warning["event"], summary["event"]) == ("ready", "warning", "summary")
     unknown = "no task of this app uses it, and it never had a job"
-    assert warning["words"] == f"queue nope: {unknown}; queue mial: {unknown}, did you mean mail?"
+    assert warning["detail"] == f"queue nope: {unknown}; queue mial: {unknown}, did you mean mail?"
     assert "warning" not in {event["event"] for event in shell.work("--queues", "images,mail")}
 
 
@@ -202,7 +202,7 @@ def test_an_app_without_tasks_causes_a_warning(shell):
         )
         told = [json.loads(line) for line in lines.stdout.splitlines()]
         assert [event["event"] for event in told] == events
-    assert told[1]["words"] == "empty:app has no task: this worker releases every job"
+    assert told[1]["detail"] == "empty:app has no task: this worker releases every job"
 
 
 def test_a_missing_pool_causes_a_warning(shell):
@@ -210,8 +210,8 @@ def test_a_missing_pool_causes_a_warning(shell):
     pool = ("--linger", "100ms", "--pool")
     _, warning, leaving, _ = shell.work(*pool, "image")
     assert (warning["event"], leaving["event"]) == ("warning", "leaving")
-    assert warning["words"] == "there is no pool image, did you mean images?; the worker runs without it"
-    assert leaving["words"] == "no job for 0.1 s"
+    assert warning["detail"] == "there is no pool image, did you mean images?; the worker runs without it"
+    assert leaving["detail"] == "no job for 0.1 s"
     assert [event["event"] for event in shell.work(*pool, "images")] == ["ready", "leaving", "summary"]
 
 
@@ -422,20 +422,20 @@ async def test_lines_for_programs_are_json_for_any_text_and_have_times(monkeypat
     await asyncio.sleep(0)
     lost, failed, completed = map(json.loads, stream.getvalue().splitlines())
     about = {"id": "0-a", "task": "t", "queue": "q", "attempt": 1}
-    assert lost == {"event": "lost", "at": "2025-11-21T01:53:20.001Z", **about, "words": said[0]}
+    assert lost == {"event": "lost", "at": "2025-11-21T01:53:20.001Z", **about, "detail": said[0]}
     due = {"state": "scheduled", "due_at": "2025-11-21T01:53:21.500Z"}
     assert failed == {
         "event": "failed",
         "at": "2025-11-21T01:53:20.001Z",
         **about,
         **due,
-        "words": "ValueError no",
+        "detail": "ValueError no",
     }
     assert completed == {
         "event": "completed",
         "at": "2025-11-21T01:53:20.002Z",
         **about,
-        "words": "completed",
+        "detail": "completed",
     }
 
 

@@ -83,7 +83,7 @@ def test_a_submit_starts_a_worker_that_exits_when_idle(dev: Callable[..., Dev]) 
     for worker in run.said("worker", "ready"):
         run.until("worker", "gone", pid=worker["pid"])
     run.until("pool", "load", workers=0)
-    curl, export, submit = (line["words"] for line in run.said("dev", "try"))
+    curl, export, submit = (line["detail"] for line in run.said("dev", "try"))
     assert paste(run, export, submit) == "2"
     if shutil.which("curl"):
         assert json.loads(paste(run, curl))["id"]
@@ -109,7 +109,7 @@ def test_killed_processes_are_restarted_and_no_job_is_lost(dev: Callable[..., De
     os.kill(run.pid_of("api"), signal.SIGKILL)
     os.kill(run.pid_of("server"), signal.SIGKILL)
     assert run.until("server", "ready", 2)
-    assert run.until("api", "ready", 2)["words"] == here["url"]
+    assert run.until("api", "ready", 2)["detail"] == here["url"]
     job = ask(f"{here['url']}/jobs", {"task": "add", "payload": {"a": 1}})["id"]
     assert ask(f"{here['url']}/jobs/{job}?wait=20")["result"] == 2
     go.touch()
@@ -139,7 +139,7 @@ def test_frozen_processes_are_replaced(dev: Callable[..., Dev], tmp_path: Path) 
     for pid in (api, frozen):
         os.kill(pid, signal.SIGSTOP)
     run.until("api", "died")
-    assert run.until("api", "ready", 2)["words"] == here["url"]
+    assert run.until("api", "ready", 2)["detail"] == here["url"]
     run.until("worker", "died", pid=frozen)
     go.touch()
     assert done(run, "hold")["attempt"] > 1
@@ -163,7 +163,7 @@ def test_a_valid_edit_replaces_the_workers_and_a_broken_edit_does_not(
     run.sublet("submit", "hold", payload)
     old = run.until("job", "started", task="hold")["pid"]
     tasks.write_text(TASKS + "oh no\n")
-    assert "SyntaxError" in run.until("app", "broken")["words"]
+    assert "SyntaxError" in run.until("app", "broken")["detail"]
     assert is_alive(old)
     run.sublet("submit", "add", '{"a": 1}')
     assert done(run)["pid"] == old
@@ -202,7 +202,7 @@ def test_the_users_own_redis_gets_no_second_server(
     url = server_url("valkey" if "valkey" in REAL else "redis")
     run = dev("--redis-url", url, "--namespace", "test-dev-own")
     assert run.up()["redis_url"] == url
-    run.until("dev", "try", words="export SUBLET_NAMESPACE=test-dev-own")
+    run.until("dev", "try", detail="export SUBLET_NAMESPACE=test-dev-own")
     run.sublet("submit", "add", '{"a": 1}', "--namespace", "test-dev-own")
     done(run)
     assert run.said("server", "ready") == []

@@ -44,7 +44,7 @@ class Recorder:
         self.says = Reporter(self.lines.append)
 
     def events(self) -> list[tuple[str, str]]:
-        return [(line.who, line.event) for line in self.lines]
+        return [(line.source, line.event) for line in self.lines]
 
 
 def test_an_app_is_described_with_a_simple_task_as_example() -> None:
@@ -172,7 +172,7 @@ def test_json_output_has_one_object_per_line(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(sys, "stdout", out)
     dev.EventPrinter(as_json=True)(PlatformEvent("job", "started", "started  add", {"id": "0-1"}))
     said = json.loads(out.getvalue())
-    assert (said["who"], said["event"], said["id"], said["at"][-1]) == ("job", "started", "0-1", "Z")
+    assert (said["source"], said["event"], said["id"], said["at"][-1]) == ("job", "started", "0-1", "Z")
 
 
 class Sleeper:
@@ -229,7 +229,7 @@ async def test_a_dead_or_frozen_service_is_restarted_with_growing_delays(
             await sleep(0.001)
     task.cancel()
     assert [pause for pause in pauses if pause >= supervisor.DELAY] == [0.2, 0.4, 0.8, 1.6]
-    words = [line.words for line in recorder.lines if line.event == "died"]
+    words = [line.detail for line in recorder.lines if line.event == "died"]
     assert words == [
         "died (exit 1); it is restarted",
         "did not answer and was killed; it is restarted",
@@ -262,7 +262,7 @@ def test_a_flood_of_lines_is_counted_and_failures_are_printed() -> None:
                 "task": "t",
                 "queue": "q",
                 "attempt": 1,
-                "words": "",
+                "detail": "",
             }
             output.read_line(Someone, as_json(said))
     assert [line.event for line in recorder.lines].count("completed") == LINES_MAX
@@ -277,7 +277,7 @@ def test_a_flood_of_lines_is_counted_and_failures_are_printed() -> None:
                 "task": "t",
                 "queue": "q",
                 "attempt": 2,
-                "words": "Boom: x",
+                "detail": "Boom: x",
                 "state": "dead",
             }
         ),
@@ -288,7 +288,7 @@ def test_a_flood_of_lines_is_counted_and_failures_are_printed() -> None:
         "task": "t",
         "queue": "q",
         "attempt": 1,
-        "words": "Boom",
+        "detail": "Boom",
         "state": "scheduled",
     }
     output.read_line(
@@ -297,10 +297,10 @@ def test_a_flood_of_lines_is_counted_and_failures_are_printed() -> None:
     output.read_line(Someone, "what a task prints")
     output.read_line(Someone, '{"event":"completed"} or so it says')
     failed, hint, second, printed, odd = recorder.lines[-5:]
-    assert (hint.event, hint.words) == ("hint", "  → sublet get 0-1 --detail shows where")
-    assert second.words == "failed  t  0-2  Boom · again in 5 min"
-    assert failed.words == "failed  t  0-1  attempt 2  Boom: x · dead"
-    assert (printed.who, printed.words) == ("worker", "7 │ what a task prints")
+    assert (hint.event, hint.detail) == ("hint", "  → sublet get 0-1 --detail shows where")
+    assert second.detail == "failed  t  0-2  Boom · again in 5 min"
+    assert failed.detail == "failed  t  0-1  attempt 2  Boom: x · dead"
+    assert (printed.source, printed.detail) == ("worker", "7 │ what a task prints")
     assert odd.event == "log"
 
 
@@ -315,7 +315,7 @@ async def test_without_watchfiles_reload_is_reported_as_off(monkeypatch: pytest.
             await asyncio.sleep(0.001)
     over.set()
     await task
-    assert "pip install 'PATH/TO/THE/CHECKOUT[dev]'" in recorder.lines[0].words
+    assert "pip install 'PATH/TO/THE/CHECKOUT[dev]'" in recorder.lines[0].detail
 
 
 def test_an_installed_package_without_the_dev_group_names_the_command_to_install_it() -> None:

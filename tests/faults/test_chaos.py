@@ -158,7 +158,7 @@ def test_a_ledger_skips_incomplete_lines(tmp_path):
     with ledger.path("p").open("a") as file:
         file.write('{"event": "acked", "at": 1, "id": "b"')  # its writer was killed
     ledger.path("w").write_text(
-        '{"event":"completed","at":"2026-01-01T00:00:00.000Z","id":"a","attempt":2,"state":"x","words":""}\n'
+        '{"event":"completed","at":"2026-01-01T00:00:00.000Z","id":"a","attempt":2,"state":"x","detail":""}\n'
     )
     assert [(entry.event, entry.id, entry.attempt, entry.process) for entry in ledger.entries()] == [
         ("completed", "a", 2, "w"),
@@ -168,7 +168,7 @@ def test_a_ledger_skips_incomplete_lines(tmp_path):
 
 def test_the_page_describes_every_scenario_and_names_existing_tests():
     told = re.findall(r"^\| `([a-z-]+)` \| (.*?) \|", PAGE, re.MULTILINE)
-    assert told == [(each.name, each.words) for each in scenarios().values()]
+    assert told == [(each.name, each.fault) for each in scenarios().values()]
     assert [each.name for each in scenarios().values() if each.loses or each.repeats] == re.findall(
         r"^- `([a-z-]+)`:", PAGE, re.MULTILINE
     )

@@ -43,7 +43,7 @@ def test_the_workers_page_is_true(home, env, raw):
     ]
     worker = subprocess.Popen(lives.split(), cwd=home, env=env, stdout=subprocess.PIPE, text=True)
     try:
-        name = json.loads(worker.stdout.readline())["words"].split()[0]
+        name = json.loads(worker.stdout.readline())["detail"].split()[0]
         for command in others:
             words = command.replace("NAME", name).replace("50s", "2s").replace("1000", "1").split()
             running = subprocess.Popen(words, cwd=home, env=env, stdout=subprocess.DEVNULL)

@@ -207,7 +207,7 @@ def test_dev_runs_the_projects_tasks_and_reloads_its_packages(python, project, e
         first = json.loads(call(*waited, "in_a_child", cwd=project, env=own))
         assert first["result"] == RESULTS["in_a_child"]
         (project / "jobs" / "models.py").write_text("NAME = 'another'\n")
-        until(lambda: event(events, "reloaded", "who"), events.read_text)
+        until(lambda: event(events, "reloaded", "source"), events.read_text)
         second = json.loads(call(*waited, "in_a_child", cwd=project, env=own))
         assert "another" in second["result"]
     finally:

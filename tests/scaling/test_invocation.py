@@ -19,8 +19,8 @@ import asyncio, json, sys, time
 from sublet_functions.work import work
 from tests.support.misbehaving_tasks import app
 
-def say(event, lease=None, words=""):
-    print(json.dumps({"event": event, "clock": time.monotonic(), "id": lease and lease.id, "words": words}), flush=True)
+def say(event, lease=None, detail=""):
+    print(json.dumps({"event": event, "clock": time.monotonic(), "id": lease and lease.id, "detail": detail}), flush=True)
 
 async def handle(seconds, slots):
     say("invoked")

@@ -274,7 +274,7 @@ def test_a_worker_stores_and_fires_the_schedules_of_its_app(shell):
     (shell.folder / "timed.py").write_text(APP)
     shell.ok("schedules", "add", "beat", "pulse", "--every", "1h")
     events = [json.loads(line) for line in shell.ok("work", "timed:app", "--max-jobs", "2").splitlines()]
-    assert [one["words"] for one in events if one["event"] == "warning"] == [
+    assert [one["detail"] for one in events if one["event"] == "warning"] == [
         "the app's code now owns schedules: beat (put by hand)"
     ]
     assert sum(one["event"] == "completed" for one in events) == 2

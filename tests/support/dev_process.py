@@ -80,20 +80,21 @@ class Dev:
         assert self.process.stderr is not None
         self.errors += self.process.stderr
 
-    def said(self, who: str, event: str, **facts: Any) -> list[dict[str, Any]]:
+    def said(self, source: str, event: str, **facts: Any) -> list[dict[str, Any]]:
         """The events so far of a source and kind, with these fields."""
         return [
             line for line in list(self.lines)
-            if (line["who"], line["event"]) == (who, event) and all(line.get(k) == v for k, v in facts.items())
+            if (line["source"], line["event"]) == (source, event) and all(line.get(k) == v for k, v in facts.items())
         ]  # fmt: skip
 
-    def until(self, who: str, event: str, nth: int = 1, **facts: Any) -> dict[str, Any]:
+    def until(self, source: str, event: str, nth: int = 1, **facts: Any) -> dict[str, Any]:
         """Wait for the `nth` such event; returns it."""
         until(
-            lambda: len(self.said(who, event, **facts)) >= nth or self.process.poll() is not None, self.story
+            lambda: len(self.said(source, event, **facts)) >= nth or self.process.poll() is not None,
+            self.story,
         )
-        assert len(self.said(who, event, **facts)) >= nth, self.story()
-        return self.said(who, event, **facts)[nth - 1]
+        assert len(self.said(source, event, **facts)) >= nth, self.story()
+        return self.said(source, event, **facts)[nth - 1]
 
     def up(self) -> dict[str, Any]:
         """Wait until it is ready; returns that event, with `url` and `redis_url`."""
@@ -102,7 +103,7 @@ class Dev:
     def story(self) -> str:
         """All output so far."""
         return "\n".join(
-            [*(f"{x['at'][11:]} {x['who']} {x['event']}: {x['words']}" for x in self.lines), *self.errors]
+            [*(f"{x['at'][11:]} {x['source']} {x['event']}: {x['detail']}" for x in self.lines), *self.errors]
         )
 
     def family(self) -> list[int]:
@@ -119,9 +120,9 @@ class Dev:
                 continue
         return found
 
-    def pid_of(self, who: str) -> int:
+    def pid_of(self, source: str) -> int:
         """The current process of the server, or the API."""
-        return int(self.said(who, "ready")[-1]["pid"])
+        return int(self.said(source, "ready")[-1]["pid"])
 
     def outside(self) -> dict[str, str]:
         """The environment of another terminal."""

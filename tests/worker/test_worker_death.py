@@ -99,7 +99,7 @@ def test_a_stuck_plain_function_is_killed_at_its_timeout(stage, task):
     (job_id,) = stage.submit(task)
     (began,) = stage.until_noted("began")
     (failed,) = worker.until("failed", id=job_id)
-    assert failed["words"].startswith("timed_out")
+    assert failed["detail"].startswith("timed_out")
     until(lambda: not is_alive(began.pid), "the end of the child")
     assert stage.codes(job_id) == ["timed_out"]
     stage.until_ended(*stage.submit(tasks.plain_quick))

@@ -62,7 +62,7 @@ class WorkerRun:
         if self._stopping:
             worker.stop()
 
-    def on_event(self, event: str, lease: Lease | None, words: str) -> None:
+    def on_event(self, event: str, lease: Lease | None, detail: str) -> None:
         """Receive the worker's reports."""
         if event == "ready":
             self.ready.set()

@@ -71,7 +71,7 @@ class Drain:
             raise failure.error
         return self._started > before
 
-    def on_report(self, event: str, lease: Lease | None, words: str) -> None:
+    def on_report(self, event: str, lease: Lease | None, detail: str) -> None:
         """Count started attempts, and stop the worker at the limit or at a failure."""
         self._started += event == "started"
         worker = self._worker

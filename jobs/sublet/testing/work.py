@@ -143,5 +143,5 @@ async def worker_of(
         await store.aclose()
 
 
-def _ignore_report(event: str, lease: Lease | None, words: str) -> None:
+def _ignore_report(event: str, lease: Lease | None, detail: str) -> None:
     pass

@@ -78,7 +78,7 @@ class Worker:
         app: App,
         source: JobSource,
         config: WorkerConfig = WorkerConfig(),  # frozen
-        report: Report = lambda event, lease, words: None,
+        report: Report = lambda event, lease, detail: None,
     ) -> None:
         self.source = source
         self.report = report

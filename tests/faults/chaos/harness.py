@@ -212,13 +212,13 @@ class Harness:
         return max(self.processes.running, key=lambda worker: len(self._held_by(worker)))
 
     @contextmanager
-    def fault(self, words: str) -> Iterator[None]:
+    def fault(self, detail: str) -> Iterator[None]:
         """Record a fault and its end."""
-        self.writer.write("fault", words=words)
+        self.writer.write("fault", detail=detail)
         try:
             yield
         finally:
-            self.writer.write("healed", words=words)
+            self.writer.write("healed", detail=detail)
 
     def settle(self, exact: bool = True) -> Verdict:
         """End the faults, wait for all acknowledged jobs, stop all processes, and evaluate the ledger.

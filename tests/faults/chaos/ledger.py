@@ -24,7 +24,7 @@ class Entry(NamedTuple):
     process: str
     id: str = ""
     attempt: int = 0
-    words: str = ""
+    detail: str = ""
 
 
 class EntryWriter:
@@ -33,9 +33,9 @@ class EntryWriter:
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
-    def write(self, event: str, job_id: str = "", words: str = "", attempt: int = 0) -> None:
+    def write(self, event: str, job_id: str = "", detail: str = "", attempt: int = 0) -> None:
         """Write one entry. It is stored on return, however this process ends."""
-        said = {"event": event, "at": time.time(), "id": job_id, "words": words, "attempt": attempt}
+        said = {"event": event, "at": time.time(), "id": job_id, "detail": detail, "attempt": attempt}
         os.write(self._file, (json.dumps(said) + "\n").encode())
 
     def close(self) -> None:
@@ -76,9 +76,9 @@ def _lines(path: Path) -> Iterator[Entry]:
         if not text.endswith("\n"):  # its writer was killed, or is still writing
             continue
         said: dict[str, Any] = json.loads(text)
-        words = str(said.get("state") or said.get("words") or "")
+        detail = str(said.get("state") or said.get("detail") or "")
         yield Entry(
-            _moment(said["at"]), said["event"], path.stem, said.get("id", ""), said.get("attempt", 0), words
+            _moment(said["at"]), said["event"], path.stem, said.get("id", ""), said.get("attempt", 0), detail
         )
 
 

@@ -38,7 +38,7 @@ def document_of(findings: Sequence[Finding], seed: int) -> dict[str, Any]:
 def _as_dict(finding: Finding) -> dict[str, Any]:
     scenario, verdict = finding.scenario, finding.verdict
     fields: dict[str, Any] = {
-        "name": scenario.name, "words": scenario.words, "promises": list(scenario.promises), "loses": scenario.loses,
+        "name": scenario.name, "fault": scenario.fault, "promises": list(scenario.promises), "loses": scenario.loses,
         "repeats": scenario.repeats,
         "ok": finding.ok, "failures": list(finding.failures), "skipped": finding.skipped, "seconds": round(finding.seconds, 1),
     }  # fmt: skip

@@ -30,7 +30,7 @@ class Scenario:
     """One kind of fault. `recovery` is the bound in seconds; 0 for none."""
 
     name: str
-    words: str
+    fault: str
     run: Attack
     recovery: float
     seconds: tuple[float, float]
@@ -113,8 +113,8 @@ def scenario(
     """Register a function. The first line of its docstring is its description."""
 
     def put(run: Attack) -> Attack:
-        words = (run.__doc__ or "").strip().splitlines()[0]
-        _ALL[name] = Scenario(name, words, run, recovery, (quick, whole), **more)
+        fault = (run.__doc__ or "").strip().splitlines()[0]
+        _ALL[name] = Scenario(name, fault, run, recovery, (quick, whole), **more)
         return run
 
     return put

@@ -25,13 +25,13 @@ def run_suite(args: Namespace) -> int:
     if args.list and args.json:
         document(
             [
-                {"name": each.name, "words": each.words, "recovery_bound_s": each.recovery}
+                {"name": each.name, "fault": each.fault, "recovery_bound_s": each.recovery}
                 for each in known.values()
             ]
         )
         return 0
     if args.list:
-        table(("scenario", "fault"), [(each.name, each.words) for each in known.values()])
+        table(("scenario", "fault"), [(each.name, each.fault) for each in known.values()])
         return 0
     url = args.redis_url or ""
     chosen = _choose(known, args.only or (), url)

@@ -97,18 +97,23 @@ class EventPrinter:
         if self._unread or (entry.event in HIDDEN and not self._json):
             return
         try:
-            sys.stdout.write((self._as_json(entry) if self._json else self._as_words(entry)) + "\n")
+            sys.stdout.write((self._as_json(entry) if self._json else self._as_text(entry)) + "\n")
             sys.stdout.flush()
         except BrokenPipeError:
             self._unread = True
             signal.raise_signal(signal.SIGTERM)
 
     def _as_json(self, entry: PlatformEvent) -> str:
-        line = {"at": rfc3339(time.time()), "who": entry.who, "event": entry.event, "words": entry.words}
+        line = {
+            "at": rfc3339(time.time()),
+            "source": entry.source,
+            "event": entry.event,
+            "detail": entry.detail,
+        }
         return json.dumps({**line, **entry.more}, ensure_ascii=False)
 
-    def _as_words(self, entry: PlatformEvent) -> str:
+    def _as_text(self, entry: PlatformEvent) -> str:
         if entry.event == "try":  # without the origin, to copy
-            return f"          {paint(clean(entry.words), 'bold')}"
-        words = clean(entry.words)
-        return f"{time.strftime('%H:%M:%S')}  {entry.who.ljust(WIDE)}{paint(words, COLOURS.get(entry.event, ''))}".rstrip()
+            return f"          {paint(clean(entry.detail), 'bold')}"
+        text = clean(entry.detail)
+        return f"{time.strftime('%H:%M:%S')}  {entry.source.ljust(WIDE)}{paint(text, COLOURS.get(entry.event, ''))}".rstrip()

@@ -70,10 +70,10 @@ class _Events(NamedTuple):
     warnings: list[str]
     pool_exists: bool
 
-    def report(self, event: str, lease: Lease | None, words: str) -> None:
+    def report(self, event: str, lease: Lease | None, detail: str) -> None:
         if event == "leaving" and not self.pool_exists:
-            words = words.partition(", and pool ")[0]
-        self.printer.print_event(event, lease, words)
+            detail = detail.partition(", and pool ")[0]
+        self.printer.print_event(event, lease, detail)
         for warning in self.warnings if event == "ready" else ():
             self.printer.print_event("warning", None, warning)
 

@@ -40,12 +40,12 @@ class EventPrinter:
         self._unwritten = False
         self._moment = (0, "")
 
-    def print_event(self, event: str, lease: Lease | None, words: str) -> None:
+    def print_event(self, event: str, lease: Lease | None, detail: str) -> None:
         """Print an event."""
         if self._quiet:
             return
         self._lines.append(
-            self._as_json(event, lease, words) if self._json else self._as_words(event, lease, words)
+            self._as_json(event, lease, detail) if self._json else self._as_text(event, lease, detail)
         )
         if len(self._lines) == 1:
             asyncio.get_running_loop().call_soon(self._flush)
@@ -93,15 +93,15 @@ class EventPrinter:
                 )
         self._write()
 
-    def _as_json(self, event: str, lease: Lease | None, words: str) -> str:
+    def _as_json(self, event: str, lease: Lease | None, detail: str) -> str:
         entry: dict[str, object] = {"event": event, "at": self._now()}
         if lease:
             entry |= {"id": lease.id, "task": lease.task, "queue": lease.queue, "attempt": lease.attempt}
-        answer = _ANSWER.fullmatch(words)
+        answer = _ANSWER.fullmatch(detail)
         if answer:
-            words, due, state = answer.groups()
+            detail, due, state = answer.groups()
             entry |= {"state": "scheduled", "due_at": rfc3339(int(due) / 1000)} if due else {"state": state}
-        entry["words"] = words
+        entry["detail"] = detail
         return as_json(entry)
 
     def _now(self) -> str:
@@ -111,27 +111,27 @@ class EventPrinter:
             self._moment = now, rfc3339(now / 1000)
         return self._moment[1]
 
-    def _as_words(self, event: str, lease: Lease | None, words: str) -> str:
+    def _as_text(self, event: str, lease: Lease | None, detail: str) -> str:
         head = f"{time.strftime('%H:%M:%S')}  {paint(event.ljust(10), COLOURS.get(event, ''), self._stream)}"
         if lease is None:
-            return f"{head}  {clean(words) if event in UNCUT else fit(clean(words), 22)}"
-        why, then = self._message(event, lease, clean(words))
+            return f"{head}  {clean(detail) if event in UNCUT else fit(clean(detail), 22)}"
+        why, then = self._message(event, lease, clean(detail))
         why = fit(why, HEAD + len(then))
         return f"{head}  {lease.task.ljust(16)}  {short(lease.id)}  {why}{then}".rstrip()
 
-    def _message(self, event: str, lease: Lease, words: str) -> tuple[str, str]:
+    def _message(self, event: str, lease: Lease, detail: str) -> tuple[str, str]:
         """Return an event's text, and the job's next step."""
         if event == "started":
             self._started[lease.id, lease.attempt] = time.monotonic()
-            return f"attempt {lease.attempt}, after {words or 'another'}" if lease.attempt > 1 else "", ""
+            return f"attempt {lease.attempt}, after {detail or 'another'}" if lease.attempt > 1 else "", ""
         if event not in ENDS:
-            return words, ""
+            return detail, ""
         took = duration(time.monotonic() - self._started.pop((lease.id, lease.attempt), time.monotonic()))
         if event == "completed":
             return took, ""
-        answer = _ANSWER.fullmatch(words)
+        answer = _ANSWER.fullmatch(detail)
         if answer is None:
-            return words, ""
+            return detail, ""
         why = answer[1].replace(" ", ": ", 1) if event == "failed" else answer[1]
         return why, f" · again in {duration(int(answer[2]) / 1000 - time.time())}" if answer[
             2
@@ -165,20 +165,20 @@ class OneLineFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record on one line."""
-        words = record.getMessage()
+        message = record.getMessage()
         if record.exc_info and record.exc_info[1]:
-            words += f": {type(record.exc_info[1]).__name__}: {record.exc_info[1]}"
-        words = clean(" ".join(words.split()))
+            message += f": {type(record.exc_info[1]).__name__}: {record.exc_info[1]}"
+        message = clean(" ".join(message.split()))
         if self._json:
             return json.dumps(
                 {
                     "level": record.levelname.lower(),
                     "at": rfc3339(time.time()),
                     "logger": record.name,
-                    "words": words,
+                    "message": message,
                 }
             )
-        return f"{time.strftime('%H:%M:%S')}  {record.levelname.lower()}  {words}"
+        return f"{time.strftime('%H:%M:%S')}  {record.levelname.lower()}  {message}"
 
 
 def log_to_stderr(as_json: bool) -> None:

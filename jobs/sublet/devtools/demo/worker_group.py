@@ -43,7 +43,7 @@ class Ledger:
         elif event.event == "completed":
             self.accepted[event.job] += 1
             self.completed[worker.number] += 1
-        elif event.event == "lost" or (event.event == "refused" and "LEASE_LOST" in event.words):
+        elif event.event == "lost" or (event.event == "refused" and "LEASE_LOST" in event.detail):
             self.ghosts[worker.number] += 1
 
 
@@ -98,7 +98,7 @@ class WorkerGroup:
             self._log.write(f"{line_or_code}\n")
             return None
         if event.event == "ready":
-            worker = WorkerProcess(len(self.workers) + 1, pid, event.words.split()[0])
+            worker = WorkerProcess(len(self.workers) + 1, pid, event.detail.split()[0])
             self.workers.append(worker)
         if worker is None:
             return None

@@ -14,14 +14,14 @@ class WorkerEvent(NamedTuple):
     job: str
     task: str
     attempt: int
-    words: str
+    detail: str
 
 
 def parse_event(line: str) -> WorkerEvent | None:
     """Parse a line. Return None for an incomplete line of a killed worker, and for output of other programs."""
     try:
-        fields = {"id": "", "task": "", "attempt": 0, "words": "", **json.loads(line)}
-        return WorkerEvent(fields["event"], fields["id"], fields["task"], fields["attempt"], fields["words"])
+        fields = {"id": "", "task": "", "attempt": 0, "detail": "", **json.loads(line)}
+        return WorkerEvent(fields["event"], fields["id"], fields["task"], fields["attempt"], fields["detail"])
     except (ValueError, TypeError, KeyError):
         return None
 

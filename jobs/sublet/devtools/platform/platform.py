@@ -188,9 +188,7 @@ class Platform:
         await supervisor.start()
 
     def _on_api_log(self, line: dict[str, Any]) -> None:
-        self.report(
-            "api", str(line.get("level", "error")), str(line.get("words") or line.get("message") or "")
-        )
+        self.report("api", str(line.get("level", "error")), str(line.get("message", "")))
 
     def _end_at_once(self) -> None:
         if self._app:

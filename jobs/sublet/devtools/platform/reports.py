@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 
 class PlatformEvent(NamedTuple):
-    """An event: its source (`who`), its name, a text, and fields for programs (`more`)."""
+    """An event: its source, its name, a text, and fields for programs (`more`)."""
 
-    who: str
+    source: str
     event: str
-    words: str
+    detail: str
     more: dict[str, Any]
 
 
@@ -25,15 +25,15 @@ class Reporter:
     def __init__(self, report: Report) -> None:
         self._report = report
 
-    def __call__(self, who: str, event: str, words: str = "", /, **more: Any) -> None:
+    def __call__(self, source: str, event: str, detail: str = "", /, **more: Any) -> None:
         """Report an event."""
-        self._report(PlatformEvent(who, event, words, more))
+        self._report(PlatformEvent(source, event, detail, more))
 
 
 def lines_on_loop(on_event: Callable[[dict[str, Any]], None]) -> Callable[[bytes], None]:
     """Return a function for any thread: the current loop passes each line of a process to `on_event`, parsed.
 
-    A line that is not a JSON object becomes `{"words": line}`.
+    A line that is not a JSON object becomes `{"message": line}`.
     """
     loop = asyncio.get_running_loop()
 
@@ -50,4 +50,4 @@ def _parse(line: bytes) -> dict[str, Any]:
         said = json.loads(line)
     except ValueError:
         said = None
-    return said if isinstance(said, dict) else {"words": line.decode(errors="replace").rstrip()}
+    return said if isinstance(said, dict) else {"message": line.decode(errors="replace").rstrip()}

@@ -46,30 +46,30 @@ class WorkerOutput:
         else:
             self._read_event(worker, line)
 
-    def _pass_on(self, who: str, event: str, words: str, **more: Any) -> None:
+    def _pass_on(self, source: str, event: str, detail: str, **more: Any) -> None:
         if self._left <= 0:
             self._omitted += 1
             return
         self._left -= 1
-        self._report(who, event, words, **more)
+        self._report(source, event, detail, **more)
 
     def _read_event(self, worker: Spawned, line: str) -> None:
         try:
             said = json.loads(line)
-            event, words = said["event"], said.get("words", "")
+            event, detail = said["event"], said.get("detail", "")
             facts = {name: said[name] for name in ("id", "task", "queue", "attempt", "state") if name in said}
         except (ValueError, KeyError, TypeError):  # output of a task that looks like an event
             self._pass_on("worker", "log", f"{worker.pid} │ {line}", pid=worker.pid)
             return
         facts["pid"] = worker.pid
         if event == "ready":
-            self._report("worker", "ready", f"{worker.pid} started", name=words.split(" ")[0], **facts)
+            self._report("worker", "ready", f"{worker.pid} started", name=detail.split(" ")[0], **facts)
         elif "id" in facts:
-            self._report_job(event, words, facts, said.get("due_at", ""))
+            self._report_job(event, detail, facts, said.get("due_at", ""))
         elif event not in OMITTED:
-            self._pass_on("worker", event, f"{worker.pid} {event}: {words}", **facts)
+            self._pass_on("worker", event, f"{worker.pid} {event}: {detail}", **facts)
 
-    def _report_job(self, event: str, words: str, facts: dict[str, Any], due: str) -> None:
+    def _report_job(self, event: str, detail: str, facts: dict[str, Any], due: str) -> None:
         attempt = (facts["id"], facts["attempt"])
         took = ""
         if event == "started":
@@ -79,7 +79,7 @@ class WorkerOutput:
         elif event in ENDS and attempt in self._began:
             took = f" · {(time.monotonic() - self._began.pop(attempt)) * 1000:,.0f} ms"
         which = f"attempt {facts['attempt']}" if facts["attempt"] > 1 else ""
-        more = "" if event in ("started", "completed") else words
+        more = "" if event in ("started", "completed") else detail
         then = (
             f" · {_retry_delay(due) or facts['state']}" if event != "completed" and facts.get("state") else ""
         )

@@ -150,9 +150,7 @@ def _more_unknown(harness: Harness, before: int) -> bool:
 @scenario("evicted", recovery=0, quick=7, whole=20, promises=(), shows=("lost",),
           loses="evicted jobs, if eviction is enabled while workers run; at the start it is refused")  # fmt: skip
 def evicted(harness: Harness) -> None:
-    """A server that evicts keys is refused at the start; if it evicts later, jobs are lost, and a repair
-    fixes the rest.
-    """
+    """A server that evicts keys is refused at start. Evicted jobs are lost; a repair fixes the rest."""
     harness.redis.config_set("maxmemory-policy", "allkeys-lru")
     refused = harness.processes.start_worker()
     harness.until(lambda: not refused.is_running, "a worker refuses a server that evicts")
