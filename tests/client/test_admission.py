@@ -307,9 +307,9 @@ def test_an_invalid_limit_is_refused(monkeypatch, share):
 
 def test_the_limit_comes_from_the_environment(monkeypatch):
     assert Settings.read().memory == 0.9
-    for said in ("0.5", "1"):
-        monkeypatch.setenv("SUBLET_MEMORY", said)
-        assert Settings.read().memory == float(said)
+    for value in ("0.5", "1"):
+        monkeypatch.setenv("SUBLET_MEMORY", value)
+        assert Settings.read().memory == float(value)
 
 
 # a real server

@@ -620,11 +620,11 @@ def test_an_unknown_durability_is_refused_with_the_reason():
 async def test_the_pages_snippet_retries_and_reports_a_failure(vain, monkeypatch):
     (_, text), *_ = blocks("python", (ROOT / "docs" / "guides" / "durability.md").read_text())
     loop = text[text.index("for pause in") :]
-    told, pauses = [], []
+    reported, pauses = [], []
 
     async def submit_all(jobs):
-        told.append(jobs)
-        if len(told) <= vain:
+        reported.append(jobs)
+        if len(reported) <= vain:
             raise Unconfirmed("too few")
 
     async def sleep(seconds):
@@ -636,7 +636,7 @@ async def test_the_pages_snippet_retries_and_reports_a_failure(vain, monkeypatch
     exec(f"async def go():\n{indent(loop, '    ')}", names)  # noqa: S102  # the page's own snippet
     with pytest.raises(Unconfirmed) if vain == 3 else contextlib.nullcontext():
         await names["go"]()
-    assert (told, pauses) == ([["it"]] * min(vain + 1, 3), [1, 5][:vain])
+    assert (reported, pauses) == ([["it"]] * min(vain + 1, 3), [1, 5][:vain])
 
 
 async def test_a_sandbox_has_neither_replicas_nor_a_disk():

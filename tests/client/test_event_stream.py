@@ -257,10 +257,10 @@ async def test_a_cancelled_subscriber_does_not_cancel_the_blocking_read(store, r
     going.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await going
-    heard = subscriber.version
+    version = subscriber.version
     assert [client["id"] for client in reads_of(raw)] == [reading["id"]]
     await submit(store, "a")
-    await until(lambda: subscriber.version != heard)  # it was read, without subscribers
+    await until(lambda: subscriber.version != version)  # it was read, without subscribers
     await until(lambda: not reads_of(raw))  # and the reading has stopped
 
 

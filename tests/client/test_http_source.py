@@ -27,12 +27,12 @@ class Stand:
 
     def __init__(self, *replies, core=None, before=False):
         self.replies, self.core, self.before = list(replies), core, before
-        self.seen, self.said = [], []
+        self.seen, self.bodies = [], []
 
     async def answer(self, request):
         self.seen.append(request)
         if not self.core and request.read:
-            self.said.append(json.loads(await request.read(2**20)))
+            self.bodies.append(json.loads(await request.read(2**20)))
         real = await self.core.answer(request) if self.core and self.before else None
         if self.replies:
             return self.replies.pop(0) if len(self.replies) > 1 or self.core else self.replies[0]
@@ -161,9 +161,9 @@ async def test_a_longer_wait_is_several_requests(store, monkeypatch):
         source = HttpSource(url)
         await claim(source, wait=0.25)
         await source.aclose()
-    assert len(stand.said) >= 2
-    assert all(0 <= said.get("wait", 0) <= 0.1 for said in stand.said)
-    assert len({said["claim_id"] for said in stand.said}) == len(stand.said)
+    assert len(stand.bodies) >= 2
+    assert all(0 <= body.get("wait", 0) <= 0.1 for body in stand.bodies)
+    assert len({body["claim_id"] for body in stand.bodies}) == len(stand.bodies)
 
 
 # ── no server, and another program ───────────────────────────────────────────────────────────────────────────────────
@@ -174,10 +174,10 @@ async def peer():
     """The URL of a server that answers any request with these bytes."""
     servers = []
 
-    async def listen(said, close=True):
+    async def listen(answer, close=True):
         async def greet(reader, writer):
             await reader.read(1000)
-            writer.write(said)
+            writer.write(answer)
             if close:
                 writer.close()
 
@@ -190,7 +190,7 @@ async def peer():
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("answer", "words"),
     [
         (b"", "Server disconnected"),
         (b"-ERR unknown command 'POST'\r\n", "does not speak HTTP"),
@@ -198,8 +198,8 @@ async def peer():
     ],
     ids=["nothing", "Redis", "half an answer"],
 )
-async def test_a_server_without_http_is_reported_as_another_program(peer, said, words):
-    url = await peer(said)
+async def test_a_server_without_http_is_reported_as_another_program(peer, answer, words):
+    url = await peer(answer)
     source = HttpSource(url, SECRET)
     with pytest.raises(Unavailable, match=words) as away:
         await source.workers()

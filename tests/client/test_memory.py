@@ -35,7 +35,7 @@ async def prepare(desk):
     await desk.submit("late", rules="delay=1000000")
     await desk.submit("waiting", payload=b"x" * 3000)
     desk.elapse(100)
-    desk.raw.zadd(keys.structure(desk.base, "dead"), {"nobody": 1})  # for `repair`
+    desk.raw.zadd(keys.structure(desk.base, "dead"), {"unknown": 1})  # for `repair`
     return held
 
 
@@ -50,7 +50,7 @@ def calls(each_verb):
             "retry": verbs.retry(desk.base, "dead", desk.revision("dead")),
             "promote": verbs.promote(desk.base, "late", desk.revision("late")),
             "watch": verbs.watch(desk.base, ["waiting"]),
-            "repair": verbs.repair(desk.base, "mend", [("dead", "nobody"), ("job", "waiting")]),
+            "repair": verbs.repair(desk.base, "mend", [("dead", "unknown"), ("job", "waiting")]),
             "recount": verbs.recount(
                 desk.base, "mend", desk.raw.xrevrange(keys.events(desk.base), count=1)[0][0], [("q", 9, 9, 9)]
             ),

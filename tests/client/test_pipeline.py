@@ -200,7 +200,7 @@ def test_an_unread_reply_is_not_returned_to_the_next_call(connections, monkeypat
     with monkeypatch.context() as patch:
         patch.setattr(connection, "read_response", lambda: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            connections.execute(("BLPOP", "nobody-pushes", 1))  # its reply is still to come at the next call
+            connections.execute(("BLPOP", "never-pushed", 1))  # its reply is still to come at the next call
     assert connections.execute(("ECHO", "b")) == b"b"
     assert connections.execute(("ECHO", "c")) == b"c"
 

@@ -13,7 +13,7 @@ from sublet.protocol import keys
 
 pytest_plugins = ["tests.support.job_sources"]
 ONE_BACKEND = True
-NOBODY = Lease("0-nobody", "1.none", 1, 0, "q", "t", None, b"", "")
+UNKNOWN = Lease("0-unknown", "1.none", 1, 0, "q", "t", None, b"", "")
 
 
 def job(store, task="t", payload=b"{}", queue="q", rules="", job_id=None):
@@ -153,7 +153,7 @@ async def test_an_invalid_claim_is_refused(source, how):
 async def test_heartbeats_are_answered_one_by_one(source, store, raw, base):
     first, second, third = await leases(source, store, 3)
     await store.follow(store.operations.cancel(second.id))
-    beats = [Beat(first, b'{"fraction":0.5}'), Beat(second), Beat(stale(third)), Beat(NOBODY)]
+    beats = [Beat(first, b'{"fraction":0.5}'), Beat(second), Beat(stale(third)), Beat(UNKNOWN)]
     until, *others = await source.heartbeat(beats, lease=60)
     assert until == raw.zscore(keys.structure(base, "running"), first.id)
     assert until > first.expires_ms
@@ -164,7 +164,7 @@ async def test_heartbeats_are_answered_one_by_one(source, store, raw, base):
 
 async def test_any_number_of_heartbeats_is_sent(source, store):
     (one,) = await leases(source, store)
-    answers = await source.heartbeat([Beat(one), *[Beat(NOBODY)] * 1100, Beat(one)], lease=60)
+    answers = await source.heartbeat([Beat(one), *[Beat(UNKNOWN)] * 1100, Beat(one)], lease=60)
     assert answers[1:-1] == ["NOT_FOUND"] * 1100
     assert isinstance(answers[0], int)
     assert isinstance(answers[-1], int)
@@ -177,7 +177,7 @@ async def test_outcomes_of_all_kinds_are_answered_in_their_order(source, store):
     a, b, c, d, e, f = await leases(source, store, 6)
     endings = [
         Release(a), Completion(b, b'{"x":1}'), Failure(c, "Boom", "words", "more"), Failure(d, "Boom", again=False),
-        Completion(stale(e), b"1"), Release(f, 60), Completion(NOBODY, b"1"),
+        Completion(stale(e), b"1"), Release(f, 60), Completion(UNKNOWN, b"1"),
     ]  # fmt: skip
     answers = await source.settle(endings)
     words = [answer.split()[0] for answer in answers]
@@ -199,14 +199,14 @@ async def test_a_failure_is_stored_as_it_was_reported(source, store):
         Failure(long, "E", "x" * 5000, "y" * 9000, again=False),
         Failure(foreign, "Ошибка", "wörds"),
     ])  # fmt: skip
-    told = [
+    attempts = [
         (await store.follow(store.operations.get(lease.id))).attempts[0] for lease in (awkward, long, foreign)
     ]
-    assert (told[0].code, told[0].message, told[0].detail) == (
+    assert (attempts[0].code, attempts[0].message, attempts[0].detail) == (
         "KeyError", "two lines \u2028 and “quotes”\x00", "trace\n  back\n",
     )  # fmt: skip
-    assert (told[1].message, told[1].detail) == ("x" * 1024, "y" * 4096)
-    assert (told[2].code, told[2].message) == ("failed", "wörds")
+    assert (attempts[1].message, attempts[1].detail) == ("x" * 1024, "y" * 4096)
+    assert (attempts[2].code, attempts[2].message) == ("failed", "wörds")
 
 
 async def test_a_job_of_an_unknown_task_waits_longer_each_time(source, store):
@@ -243,7 +243,7 @@ async def test_notes_are_stored_with_their_jobs(source, store, raw, base):
     notes = [
         Note(first, b'{"k":[1]}', "+0.1 líne\n+0.2 \x1b[0m".encode()),
         Note(stale(second), b"1"),
-        Note(NOBODY, b"", b"x"),
+        Note(UNKNOWN, b"", b"x"),
     ]
     assert await source.note(notes) == ["noted", "LEASE_LOST", "NOT_FOUND"]
     kept = raw.hgetall(keys.job(base, first.id))
@@ -283,7 +283,7 @@ async def test_leases_of_a_dead_worker_end_and_those_of_its_successor_stay(sourc
     for name, life in (("w", "1"), ("x", "1"), ("y", "2")):
         await source.enlist(Card(name, life, "", b"{}"))
     held = await leases(source, store, 3)
-    assert await source.reconcile({"w": "1", "y": "1", "nobody": "1"}) == 3
+    assert await source.reconcile({"w": "1", "y": "1", "unknown": "1"}) == 3
     assert {worker.name for worker in await source.workers()} == {"x", "y"}
     assert await source.heartbeat([Beat(held[0])], lease=30) == ["LEASE_LOST"]
     assert await source.reconcile({"w": "1"}) == 0
@@ -292,9 +292,9 @@ async def test_leases_of_a_dead_worker_end_and_those_of_its_successor_stay(sourc
 
 async def test_a_long_description_of_a_worker_is_accepted(source):
     """4 KiB of it are stored, and over HTTP the server's own addition must fit."""
-    said = json.dumps({"host": "h", "queues": ["x" * 2000, "y" * 2050]}).encode()
-    assert 4080 < len(said) <= 4096
-    await source.enlist(Card("w", "1", "", said))
+    about = json.dumps({"host": "h", "queues": ["x" * 2000, "y" * 2050]}).encode()
+    assert 4080 < len(about) <= 4096
+    await source.enlist(Card("w", "1", "", about))
     assert (await source.workers())[0].about["host"] == "h"
 
 
@@ -302,7 +302,7 @@ async def test_a_long_description_of_a_worker_is_accepted(source):
 
 
 async def test_a_watch_returns_the_state_at_once_or_the_end_of_the_job(source, store):
-    assert await source.watch("0-nobody", 0) == (None, b"", "")
+    assert await source.watch("0-unknown", 0) == (None, b"", "")
     first, second, third = await leases(source, store, 3)
     assert await source.watch(first.id, 0) == (State.RUNNING, b"", "")
     watching = [asyncio.create_task(source.watch(lease.id, 20)) for lease in (first, second, third)]

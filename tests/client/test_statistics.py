@@ -104,7 +104,7 @@ async def test_a_repeated_claim_and_an_empty_one_count_nothing(desk, running, co
     before = running(), counted()
     await desk.ask(5, claim_id="c" * 22)
     await desk.ask(5)
-    desk.raw.zadd(keys.queue(desk.base, "q"), {"nobody": 1})
+    desk.raw.zadd(keys.queue(desk.base, "q"), {"unknown": 1})
     await desk.ask(5)
     assert (running(), counted()) == before
     assert running() == 1
@@ -245,7 +245,7 @@ async def test_a_late_outcome_is_counted_and_changes_nothing(desk, verb):
     await desk.reap()
     await desk.take("a")
     before = desk.everything()
-    assert [await getattr(desk, verb)(lease) for lease in (old, old._replace(id="nobody"))] == [
+    assert [await getattr(desk, verb)(lease) for lease in (old, old._replace(id="unknown"))] == [
         "LEASE_LOST",
         "NOT_FOUND",
     ]
@@ -285,7 +285,7 @@ async def test_a_digest_is_stored_with_the_job(desk):
     await desk.submit("a", rules="digest=0123456789abcdef priority=5", payload=b'"digest=no words=of mine"')
     await desk.submit("b", payload=b" digest=ffffffffffffffffffff")
     found = await asyncio.gather(
-        *(desk.run(reads.digest(desk.base, job_id)) for job_id in ("a", "b", "nobody"))
+        *(desk.run(reads.digest(desk.base, job_id)) for job_id in ("a", "b", "unknown"))
     )
     assert found == ["0123456789abcdef", None, None]
     assert (await desk.take("a")).payload == b'"digest=no words=of mine"'

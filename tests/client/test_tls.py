@@ -80,7 +80,7 @@ async def test_jobs_are_sent_over_tls_with_a_given_ca(secured):
             assert sync.get(handle.id).state == "queued"
 
 
-@pytest.mark.parametrize("query", ["", "theirs"], ids=["nobody's authority", "another's authority"])
+@pytest.mark.parametrize("query", ["", "theirs"], ids=["an unknown authority", "another authority"])
 @pytest.mark.parametrize("kind", ["sync", "async"])
 async def test_a_server_with_an_untrusted_certificate_is_refused(secured, query, kind):
     settings = Settings(redis_url=secured.url(secured.trusting(query) if query else ""), patience=0.2)

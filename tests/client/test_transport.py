@@ -37,8 +37,8 @@ class Proxy:
         self.target, self.lose, self.scripts, self.connections = parse_url(url), 0, [], 0
         self.listener = socket.create_server(("127.0.0.1", 0))
         port = self.listener.getsockname()[1]
-        who = ":".join(quote(self.target.get(name, "")) for name in ("username", "password"))
-        self.settings = Settings(redis_url=f"redis://{who}@127.0.0.1:{port}/{self.target.get('db', 0)}")
+        user = ":".join(quote(self.target.get(name, "")) for name in ("username", "password"))
+        self.settings = Settings(redis_url=f"redis://{user}@127.0.0.1:{port}/{self.target.get('db', 0)}")
         self.sockets = [self.listener]
         self.arrived, self.let_reply = threading.Event(), threading.Event()
         self.let_reply.set()

@@ -125,24 +125,24 @@ async def until(condition, seconds=20.0):
 
 
 @pytest.fixture
-def overheard(raw, base):
+def sent_commands(raw, base):
     """The commands of clients about this namespace since the last call, as lists of words."""
     with raw.monitor() as monitor:
 
         def read():
-            mark, heard = uuid.uuid4().hex, []
+            mark, commands = uuid.uuid4().hex, []
             raw.echo(mark)
-            while mark not in (said := monitor.next_command())["command"]:
-                if said["client_type"] != "lua" and base in said["command"]:
-                    heard.append(said["command"].split(" "))
-            return heard
+            while mark not in (line := monitor.next_command())["command"]:
+                if line["client_type"] != "lua" and base in line["command"]:
+                    commands.append(line["command"].split(" "))
+            return commands
 
         yield read
 
 
-def claimers(heard):
+def claimers(commands):
     """How often each worker has claimed."""
-    return Counter(words[5] for words in heard if words[:2] == ["EVALSHA", script("claim").sha])
+    return Counter(words[5] for words in commands if words[:2] == ["EVALSHA", script("claim").sha])
 
 
 async def running(client):
@@ -150,18 +150,18 @@ async def running(client):
     return (await client.list_jobs(state=State.RUNNING, limit=200)).jobs
 
 
-async def test_one_submit_wakes_one_idle_worker_of_fifty(hire, client, overheard):
+async def test_one_submit_wakes_one_idle_worker_of_fifty(hire, client, sent_commands):
     """Ten jobs, one after another. Only the worker that gets one claims, and once more from each of its loops
     afterwards.
     """
     await hire(CREW, only_woken=True)
-    overheard()
+    sent_commands()
     done_by = Counter()
     for number in range(10):
         job_id = (await client.submit("add", {"a": number})).id
         assert await client.result(job_id, 20) == number + 1
         done_by[(await client.get(job_id)).attempts[0].worker] += 1
-    claims = claimers(overheard())
+    claims = claimers(sent_commands())
     assert claims.keys() == done_by.keys(), "somebody was woken in vain"
     assert all(claims[name] <= (1 + claim_loop.LOOPS) * jobs for name, jobs in done_by.items()), (
         claims,
@@ -222,34 +222,34 @@ async def test_a_due_job_is_started_by_the_one_worker_with_its_time(hire, client
     assert attempt.worker == owner.name
     assert attempt.claimed_at >= due_at, "not before its time"
     brought = next(i for i, answer in enumerate(owner.source.answers) if answer.ids)
-    told, got = owner.source.answers[brought - 1 : brought + 1]
-    assert got.asked_at - told.at >= told.next_in - 0.01, "it slept until then"
-    assert attempt.claimed_at - due_at < timedelta(seconds=2 - told.next_in), (
+    polled, got = owner.source.answers[brought - 1 : brought + 1]
+    assert got.asked_at - polled.at >= polled.next_in - 0.01, "it slept until then"
+    assert attempt.claimed_at - due_at < timedelta(seconds=2 - polled.next_in), (
         "sooner than a look 2 s later would have been"
     )
     assert all(answer.next_in == 2 for one in crew if one is not owner for answer in one.source.answers)
 
 
 async def test_an_idle_worker_claims_at_most_once_a_second_with_any_number_of_slots(
-    hire, overheard, monkeypatch
+    hire, sent_commands, monkeypatch
 ):
     monkeypatch.setattr(
         "sublet.worker.heartbeat.RENEW_EVERY", NEVER
     )  # registered workers are seen every 5 s, and ten start slowly on a busy machine
     await hire(5, slots=1)
     await hire(5, slots=100)
-    overheard()
+    sent_commands()
     began = time.monotonic()
-    heard = []
+    commands = []
     while time.monotonic() - began < 4.2:
         await asyncio.sleep(0.1)
-        heard += overheard()
-    asked = Counter(words[0] for words in heard)
+        commands += sent_commands()
+    asked = Counter(words[0] for words in commands)
     assert set(asked) <= {"EVALSHA", "BLPOP"}
     seconds = time.monotonic() - began
     assert asked.total() <= 10 * seconds, asked
-    assert len(claimers(heard)) == 10, "all of them look all the same"
-    assert max(claimers(heard).values()) <= seconds / 2 + 1, "each every 2 s"
+    assert len(claimers(commands)) == 10, "all workers still poll"
+    assert max(claimers(commands).values()) <= seconds / 2 + 1, "each every 2 s"
 
 
 def test_idle_processes_are_woken_as_well(shell):

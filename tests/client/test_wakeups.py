@@ -99,8 +99,8 @@ async def test_a_waiter_gets_each_outcome_of_a_job(client, store):
         await cancelled.result(10)
     with pytest.raises(TimeoutError, match=r"is still queued after 0\.05 s; it goes on"):
         await slow.result(0.05)
-    with pytest.raises(NotFound, match="no job 0-nobody"):
-        await client.result("0-nobody", 10)
+    with pytest.raises(NotFound, match="no job 0-unknown"):
+        await client.result("0-unknown", 10)
 
 
 @pytest.mark.parametrize("ends", ["before", "while"])

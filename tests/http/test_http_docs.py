@@ -99,7 +99,7 @@ def test_every_role_is_documented():
     assert {re.findall(r"`(\w+)`", role)[0] for role, _ in rows("role")} == set(Role)
 
 
-def test_the_limits_are_these():
+def test_the_limits_of_the_page_are_those_of_the_code():
     documented, limits = dict(rows("| at most")), Limits()
     assert documented["a body"].startswith(
         f"{gate.BODY_MAX >> 20} MiB; batches {gate.BATCH_BODY_MAX >> 20} MiB"

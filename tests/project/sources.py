@@ -1,4 +1,4 @@
-"""The project's own Python files, and what they import."""
+"""The project's own Python files and their imports."""
 
 import ast
 from collections.abc import Iterator

@@ -100,7 +100,7 @@ def test_sent_commands_are_counted_apart_from_those_in_scripts(bench, arena):
     assert (counts.sent, counts.inside) == (2, 2)
 
 
-def test_a_backlog_is_drained_beside_a_small_one(bench, arena, monkeypatch):
+def test_a_large_backlog_is_measured_beside_a_small_one(bench, arena, monkeypatch):
     for name, value in {"FEW": 10, "MOST": 40, "FILL_SECONDS": 0.1}.items():
         monkeypatch.setattr(bench.backlog, name, value)
     rows = bench.backlog.run(arena, fake(bench), many=3_000, seconds=0.5)
@@ -128,8 +128,8 @@ def test_the_outcomes_of_interrupted_jobs_are_counted(bench):
         [(1, 1), (2, 2), (3, 3), (1, 4 * second), (2, 5 * second)],
         [(3, 4), (1, 6 * second), (1, 7 * second)],
     )
-    told = SimpleNamespace(tally=lambda: starts, finished=lambda: ends)
-    found = bench.crashes._figures(told, 4, second)
+    counts = SimpleNamespace(tally=lambda: starts, finished=lambda: ends)
+    found = bench.crashes._figures(counts, 4, second)
     assert found == {
         "interrupted": 2,
         "crash_first": 3.0,
@@ -138,7 +138,9 @@ def test_the_outcomes_of_interrupted_jobs_are_counted(bench):
         "crash_twice": 1,
     }
     starts.pop()
-    assert bench.crashes._figures(told, 4, second)["crash_last"] is None, "one of the two never started again"
+    assert bench.crashes._figures(counts, 4, second)["crash_last"] is None, (
+        "one of the two was never restarted"
+    )
 
 
 def test_batches_and_slots_are_swept(bench, arena, monkeypatch):
@@ -146,7 +148,7 @@ def test_batches_and_slots_are_swept(bench, arena, monkeypatch):
         monkeypatch.setattr(bench.sweeps, name, value)
     slots, drain = [], bench.sweeps.drain
     monkeypatch.setattr(
-        bench.sweeps, "drain", lambda *words, **told: slots.append(told) or drain(*words, **told)
+        bench.sweeps, "drain", lambda *words, **options: slots.append(options) or drain(*words, **options)
     )
     rows = bench.sweeps.run(arena, seconds=0.1)
     assert slots == [{"BENCH_SLOTS": "1"}, {"BENCH_SLOTS": "10"}]
@@ -166,7 +168,7 @@ def test_batches_and_slots_are_swept(bench, arena, monkeypatch):
     ],
     ids=["by default", "400", "1000"],
 )
-def test_the_peers_bulk_calls_are_as_large_as_the_sweep_says(tmp_path, variables, calls, most):
+def test_the_peers_bulk_calls_have_the_size_of_the_sweep(tmp_path, variables, calls, most):
     (tmp_path / "node_modules" / "bullmq").mkdir(parents=True)
     (tmp_path / "node_modules" / "bullmq" / "index.js").write_text(BULLMQ)
     command = ["node", PEERS / "with_bullmq.mjs", "submit", "bulk", "1600"]

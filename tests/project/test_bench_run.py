@@ -74,15 +74,15 @@ def run(bench, tmp_path):
             "rounds": 1,
         }
         record = bench.record.Record(about, tmp_path / "found.json")
-        said = io.StringIO()
-        bench.rounds.run(plan, programs, record, bench.record.Progress(plan.steps, said))
-        assert f"{plan.steps}/{plan.steps}" in said.getvalue()
+        output = io.StringIO()
+        bench.rounds.run(plan, programs, record, bench.record.Progress(plan.steps, output))
+        assert f"{plan.steps}/{plan.steps}" in output.getvalue()
         return json.loads((tmp_path / "found.json").read_text())
 
     return go
 
 
-def test_two_contestants_do_the_same_and_every_figure_is_written_down(bench, run):
+def test_two_contestants_run_every_workload_and_every_figure_is_recorded(bench, run):
     found = run(["sublet", "fake"], ["drain_1", "latency"])
     rows = {(row["contestant"], row["workload"]): row for row in found["results"]}
     wanted = [each for phase in ("drain_1", "latency") for each in bench.workloads.WORKLOADS[phase]]
@@ -116,14 +116,14 @@ def test_a_contestant_whose_program_fails_is_left_out_and_reported(bench, run, t
 
 
 def test_a_drain_counts_each_job_once(bench):
-    told = [(n, n * 1_000_000) for n in range(100)]
-    assert bench.workloads.rate_of(told) == pytest.approx(1000)
-    assert bench.workloads.rate_of([*told, (3, 5_000_000_000)]) == pytest.approx(1000)
-    drain = bench.workloads.Drain([*told[1:], (3, 0), (3, 1)], 100)
+    ends = [(n, n * 1_000_000) for n in range(100)]
+    assert bench.workloads.rate_of(ends) == pytest.approx(1000)
+    assert bench.workloads.rate_of([*ends, (3, 5_000_000_000)]) == pytest.approx(1000)
+    drain = bench.workloads.Drain([*ends[1:], (3, 0), (3, 1)], 100)
     assert (drain.lost, drain.twice, drain.note) == (1, 2, "ran 99 of 100, 2 twice")
 
 
-def test_a_drains_clock_runs_when_a_fifth_has_started_and_all_workers_are_at_work(bench):
+def test_the_time_of_a_drain_starts_after_a_fifth_of_the_jobs_on_all_workers(bench):
     cold = [(n, n * 50_000_000) for n in range(20)]
     warm = [(n, 1_000_000_000 + n * 1_000_000) for n in range(20, 60)]
     hot = [(n, 1_060_000_000 + (n - 60) * 500_000) for n in range(60, 100)]
@@ -154,14 +154,14 @@ def test_a_name_of_two_words_may_have_a_hyphen(bench):
         ["--json", "{}"],
         ["--environments", "/dev/null"],
         ["--server", "redis"],
-        ["--only", "nobody"],
+        ["--only", "unknown"],
         ["--rounds", "0"],
         ["--seconds", "nan"],
         ["--seconds", "-3"],
     ],
     ids=" ".join,
 )
-def test_an_impossible_request_fails_at_once(tmp_path, words):
+def test_an_invalid_request_fails_at_once(tmp_path, words):
     command = [sys.executable, str(BENCH / "run.py"), "--environments", str(tmp_path / "made")]
     done = subprocess.run(
         [*command, *(word.format(tmp_path) for word in words)],
@@ -186,7 +186,7 @@ def test_contestants_on_node_are_left_out_without_node(bench, tmp_path, monkeypa
     assert "bullmq is left out: node is not on the PATH" in capsys.readouterr().err
 
 
-def test_an_interrupted_start_leaves_nothing_half_made(bench, tmp_path, monkeypatch, capsys):
+def test_an_interrupted_start_leaves_no_partial_environment(bench, tmp_path, monkeypatch, capsys):
     interrupts = "import os, signal; os.kill(os.getppid(), signal.SIGINT); signal.pause()"
 
     def install(folder, packages, over):
@@ -196,15 +196,15 @@ def test_an_interrupted_start_leaves_nothing_half_made(bench, tmp_path, monkeypa
     monkeypatch.setattr(bench.environments, "_install", install)
     with pytest.raises(KeyboardInterrupt):
         bench.environments.make(tmp_path, {"huey": ["huey"]})
-    said = capsys.readouterr().err
-    assert "interrupted" in said
-    assert "FAILED" not in said
+    output = capsys.readouterr().err
+    assert "interrupted" in output
+    assert "FAILED" not in output
     assert [path.name for path in tmp_path.iterdir()] == ["lock"]
 
 
 def test_a_second_run_waits_for_the_first(bench, tmp_path, monkeypatch):
-    said, there = [], threading.Event()
-    monkeypatch.setattr(bench.environments, "say", lambda words: said.append(words) or there.set())
+    messages, there = [], threading.Event()
+    monkeypatch.setattr(bench.environments, "say", lambda words: messages.append(words) or there.set())
     order = []
 
     def second():
@@ -218,7 +218,7 @@ def test_a_second_run_waits_for_the_first(bench, tmp_path, monkeypatch):
         order.append("first")
     thread.join(20)
     assert order == ["first", "second"]
-    assert "waiting" in said[0]
+    assert "waiting" in messages[0]
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_a_second_run_waits_for_the_first(bench, tmp_path, monkeypatch):
     ],
     ids=["more is better", "less is better", "alone"],
 )
-def test_the_table_says_how_many_times_better_than_the_best_peer(bench, workload, ours, theirs, words):
+def test_the_table_shows_the_ratio_to_the_best_peer(bench, workload, ours, theirs, words):
     values = {"sublet": ours, "sublet http": 10**6, **dict(zip(("huey", "bullmq"), theirs, strict=False))}
     rows = [
         {
@@ -255,15 +255,15 @@ def test_the_table_says_how_many_times_better_than_the_best_peer(bench, workload
         "settings": {},
         "versions": {},
     }
-    told = bench.table.table(found)
+    text = bench.table.table(found)
     if words is None:
-        assert bench.table.BESIDE not in told
+        assert bench.table.BESIDE not in text
     else:
-        assert told[told.index(bench.table.BESIDE) :].replace("\n", " ").split()[2:] == [
+        assert text[text.index(bench.table.BESIDE) :].replace("\n", " ").split()[2:] == [
             *words.split()[:2],
             "the",
             "best",
             "peer",
             "bullmq",
         ]
-    assert max(map(len, told.splitlines())) <= 100
+    assert max(map(len, text.splitlines())) <= 100

@@ -1,4 +1,4 @@
-"""A day of traffic on a server whose clock runs ahead: in the evening its memory holds no more than in the
+"""A day of traffic on a server whose clock runs ahead: in the evening it uses no more memory than in the
 morning.
 
 `bench/day.py` runs the same day with all its traffic. Here a step is twenty minutes and the retentions are
@@ -25,7 +25,7 @@ def day(monkeypatch):
 
 
 @pytest.mark.timeout(120)
-async def test_memory_is_flat_from_the_morning_to_the_evening(day, tmp_path):
+async def test_memory_does_not_grow_from_morning_to_evening(day, tmp_path):
     scale = day.Scale(rate=80, kept=KEPT, step=20, tenants=20)
     try:
         with day.ahead(tmp_path) as (url, offset):

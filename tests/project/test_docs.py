@@ -1,4 +1,4 @@
-"""The documents are true: their snippets run, their commands work, what they name exists."""
+"""The documents agree with the code: their snippets run, their commands work, and all named files exist."""
 
 import json
 import os
@@ -18,7 +18,7 @@ DOCS = [*TOP, ROOT / "lua" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))
 
 @pytest.fixture
 def home(tmp_path, place):
-    """A folder with the files of the first tutorial in it."""
+    """A folder with the files of the first tutorial."""
     for name, text in blocks("python", (ROOT / "docs" / "tutorial" / "first-task.md").read_text()):
         (tmp_path / name).write_text(text)
     return tmp_path
@@ -35,8 +35,8 @@ def env(home, place):
 
 
 @pytest.mark.real_server
-def test_the_workers_page_is_true(home, env, raw):
-    """Its commands, in their order: the first worker lives until it is drained by the last."""
+def test_the_commands_of_the_workers_page_work(home, env, raw):
+    """Its commands run in their order: the first worker runs until the last command drains it."""
     page = (ROOT / "docs" / "guides" / "workers.md").read_text()
     lives, *others = [
         step.command.partition("#")[0] for _, console in blocks("console", page) for step in steps(console)
@@ -64,7 +64,7 @@ def test_the_workers_page_is_true(home, env, raw):
 
 
 @pytest.mark.real_server
-def test_a_function_works_for_as_long_as_its_platform_says(home, env, raw):
+def test_a_function_works_for_the_duration_of_its_platform(home, env, raw):
     ((_, text),) = blocks("python", (ROOT / "docs" / "guides" / "workers.md").read_text())
     (home / "function.py").write_text(
         f"from tasks import app\n{text}\nimport asyncio, sys\nasyncio.run(handler(float(sys.argv[1])))\n"
@@ -100,13 +100,13 @@ def test_the_two_commands_are_in_the_readme():
 
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_lead_somewhere(path):
+def test_all_links_work(path):
     for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", path.read_text()):
         assert (path.parent / target).exists(), f"{target} is not there"
 
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_files_and_commands_that_are_named_exist(path):
+def test_named_files_and_commands_exist(path):
     text = path.read_text()
     for name in re.findall(r"`((?:jobs|functions|lua|tests|examples|bench|docs)/[\w./]+\.\w+)`", text):
         assert (ROOT / name).exists(), f"{name} is not there"
@@ -117,8 +117,8 @@ def test_files_and_commands_that_are_named_exist(path):
         assert re.search(rf"\b{command}\b", parser_help), f"there is no command {command}"
 
 
-def test_who_is_told_to_install_hears_how_from_a_checkout():
-    """Sublet is on no package index."""
+def test_install_instructions_include_the_command_for_a_checkout():
+    """Sublet is not on a package index."""
     files = [
         *DOCS,
         *(path for folder in ("jobs", "functions", "examples") for path in (ROOT / folder).rglob("*.py")),
@@ -131,7 +131,7 @@ def test_who_is_told_to_install_hears_how_from_a_checkout():
             ), path
 
 
-def test_the_page_of_promises_has_those_of_the_readme():
+def test_the_page_of_promises_matches_the_readme():
     promise = re.compile(r"^\d\. (\*\*[^*]+\*\*)", re.MULTILINE)
     named = promise.findall((ROOT / "docs" / "explanation" / "promises.md").read_text())
     assert named == promise.findall(README.partition("## Promises")[2])
@@ -145,7 +145,7 @@ def test_two_clicks_lead_from_the_readme_to_a_nightly_task_over_http_on_kubernet
 
 
 def test_the_data_model_is_described_once():
-    """Verbs, keys and fields are told in the protocol (see test_protocol.py), and `lua/README.md` leads there."""
+    """The protocol page describes verbs, keys and fields (see test_protocol.py), and `lua/README.md` links to it."""
     text = (ROOT / "lua" / "README.md").read_text()
     assert "](../docs/reference/protocol.md)" in text
     assert "base`:" not in text

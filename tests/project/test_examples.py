@@ -51,7 +51,7 @@ def test_greet(place, raw):
         assert worker.wait(20) == 0
 
 
-def test_greet_asks_for_a_worker_where_none_runs(place, raw):
+def test_greet_without_a_worker_asks_to_start_one(place, raw):
     env = {
         **os.environ,
         "SUBLET_REDIS_URL": place.settings.redis_url,

@@ -28,11 +28,11 @@ def growth(*words):
 
 
 def test_tiny_sizes_give_every_figure_and_every_table(tmp_path):
-    said = growth("--quick", "--json", tmp_path / "all.json")
+    output = growth("--quick", "--json", tmp_path / "all.json")
     found = json.loads((tmp_path / "all.json").read_text())
     assert list(found["axes"]) == AXES
     for name, rows in found["axes"].items():
-        assert f"### {name}\n" in said
+        assert f"### {name}\n" in output
         assert all(row["redis_us"] > 0 and row["hold_ms"] > 0 and row["wall_drain_us"] > 0 for row in rows)
     assert set(found["tables"]) == {
         "holds",
@@ -44,7 +44,7 @@ def test_tiny_sizes_give_every_figure_and_every_table(tmp_path):
     }
 
 
-def test_a_picture_is_drawn_of_every_axis_that_has_one(tmp_path):
+def test_every_axis_with_a_picture_is_drawn(tmp_path):
     pytest.importorskip("matplotlib", reason="the extra `bench` is not installed")
     growth("--quick", "--only", "queues", "payload", "--json", tmp_path / "some.json", "--pictures", tmp_path)
     for name in ("queues", "payload"):

@@ -64,7 +64,7 @@ def test_no_subpackages_import_each_other_in_a_circle():
 
 
 def inner_packages(root: str) -> dict[str, set[str]]:
-    """What each package directly inside `root` imports of the others. A module of `root` itself is a package of one."""
+    """The imports among the packages directly inside `root`. A module of `root` itself counts as a package."""
     depth = root.count(".") + 2
 
     def inner(module: str) -> str:
@@ -79,7 +79,7 @@ def inner_packages(root: str) -> dict[str, set[str]]:
 
 
 def circle(edges: dict[str, set[str]]) -> list[str] | None:
-    """A circle of imports, as a list that ends with its first name; None when there is none."""
+    """A circle of imports, as a list that ends with its first name, or None."""
     done: set[str] = set()
 
     def visit(name: str, way: list[str]) -> list[str] | None:

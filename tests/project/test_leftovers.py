@@ -69,7 +69,7 @@ SPREAD = ["-n", "2"]
 
 @pytest.mark.parametrize("words", [[], SPREAD], ids=["in one process", "over workers"])
 @pytest.mark.parametrize("test", [LEAVES, ORPHANS], ids=["a child", "a daemon"])
-def test_a_run_that_leaves_a_process_behind_fails_and_names_it(tmp_path, test, words):
+def test_a_run_that_leaves_a_process_fails_and_names_it(tmp_path, test, words):
     done = run(tmp_path, test, *words)
     pid = int((tmp_path / "pid").read_text())
     assert done.returncode == 1, done.stdout + done.stderr
@@ -88,14 +88,14 @@ def test_processes_of_a_killed_worker_are_found(tmp_path):
 
 
 @pytest.mark.parametrize("words", [[], SPREAD], ids=["in one process", "over workers"])
-def test_a_run_that_ends_what_it_starts_is_fine(tmp_path, words):
+def test_a_run_that_ends_its_processes_succeeds(tmp_path, words):
     done = run(tmp_path, ENDS, *words)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "left these" not in done.stdout
 
 
 def test_processes_of_other_runs_are_ignored(tmp_path):
-    """One of our processes runs beside it meanwhile: it is neither reported nor ended."""
+    """One of our processes runs at the same time: it is neither reported nor killed."""
     words = [sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as ours:
         try:

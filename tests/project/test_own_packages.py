@@ -128,7 +128,7 @@ def results(python: Path, project: Path, env: dict[str, str], ids: dict[str, str
     return {task: job.get("result", job) for task, job in found.items()}
 
 
-def test_the_packages_are_the_wheels(python, project, env):
+def test_sublet_is_imported_from_the_wheel_and_jobs_from_the_project(python, project, env):
     program = "import sublet, sublet_functions, jobs, functions; print(sublet.__file__, jobs.__file__)"
     ours, theirs = call(python, "-c", program, cwd=project, env=env).split()
     assert str(python.parents[1]) in ours

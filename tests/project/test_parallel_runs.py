@@ -30,7 +30,7 @@ def test_one_file_needs_no_workers(words, many, monkeypatch):
     assert bool(workers(SimpleNamespace(args=words))) is many
 
 
-def test_a_server_that_is_given_is_not_shared_by_workers(monkeypatch):
+def test_a_given_server_is_used_without_parallel_workers(monkeypatch):
     monkeypatch.setenv("SUBLET_TEST_REDIS_URL", "redis://127.0.0.1:1")
     assert workers(SimpleNamespace(args=[str(HERE)])) == 0
 

@@ -40,8 +40,8 @@ def performance():
 
 def row(contestant, workload, *values, **more):
     median = sorted(values, key=lambda value: (value is None, value))[len(values) // 2]
-    told = {"contestant": contestant, "persistence": "off", "workload": workload, "unit": "", "note": ""}
-    return {**told, "values": list(values), "median": median, **more}
+    record = {"contestant": contestant, "persistence": "off", "workload": workload, "unit": "", "note": ""}
+    return {**record, "values": list(values), "median": median, **more}
 
 
 def run_of(*rows):
@@ -77,7 +77,7 @@ FOUND = run_of(
 )  # fmt: skip
 
 
-def test_the_pages_tables_are_those_of_its_figures(performance):
+def test_the_tables_of_the_page_match_its_figures(performance):
     page, figures = PAGE.read_text(), PAGE.with_suffix(".json").read_text()
     assert performance.rewrite(page, performance.Run(json.loads(figures))) == page
     assert set(re.findall("<!-- begin: (.+) -->", page)) == set(performance.PARTS), "the page has every part"
@@ -136,7 +136,7 @@ def test_a_figure_without_a_peer_is_not_ahead(performance, rows):
     assert performance.behind(performance.Run(run_of(*rows))) == "Not measured in this run."
 
 
-def test_an_event_not_seen_in_time_comes_last_and_is_not_called_never(performance):
+def test_an_event_not_seen_in_time_is_sorted_last_and_shown_with_its_limit(performance):
     assert performance.crash(performance.Run(FOUND)).splitlines()[2:] == [
         "| Sublet | 29.9 | 30.1 | 0 | 0 |  | lease 30 s |",
         "| Huey | not in 75 s | not in 75 s | 8 | 1 |  | no: a job leaves its list when it starts |",
@@ -215,7 +215,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_an_unreadable_file_is_refused_in_a_sentence_and_nothing_is_written(tmp_path, what):
+def test_an_unreadable_file_is_refused_with_a_message_and_nothing_is_written(tmp_path, what):
     pytest.importorskip("matplotlib", reason="the extra `bench` is not installed")
     page, figures = tmp_path / "page.md", tmp_path / "run.json"
     if WRONG[what] is not None:

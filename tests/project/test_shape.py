@@ -60,7 +60,7 @@ def test_scripts_are_short():
     assert [(path.name, n) for path, n in lengths.items() if n > scripts[path]] == []
 
 
-def test_a_folder_is_seen_at_once():
+def test_a_folder_contains_few_files():
     folders: dict[str, int] = {}
     for module, path in modules().items():
         folder = module if path.stem == "__init__" else module.rpartition(".")[0]
@@ -80,7 +80,7 @@ def test_few_modules_import_each_dependency():
     assert wrong == [], "\n".join(wrong)
 
 
-def test_nothing_is_imported_or_run_by_a_name_from_data():
+def test_no_module_is_imported_or_run_by_a_name_from_data():
     """No pickle and no eval. A module is imported by a name that a person or our own code wrote."""
     importers = ("sublet.execution.child_main", "sublet.execution.app_loader", "sublet.cli.", "sublet")
     for module, path in modules().items():

@@ -1,4 +1,4 @@
-"""The tutorial and the recipe for every night: each command and each snippet runs, and prints what the page shows."""
+"""The tutorial and the recipe for nightly tasks: each command and each snippet runs, and prints the shown output."""
 
 import json
 import os
@@ -18,7 +18,7 @@ def page(name):
 
 @pytest.fixture
 def home(tmp_path):
-    """A folder with the files of the tutorial in it."""
+    """A folder with the files of the tutorial."""
     for name in ("first-task", "first-schedule"):
         for file, text in blocks("python", page(f"tutorial/{name}")):
             (tmp_path / file).write_text(text)
@@ -36,7 +36,7 @@ def env(home, place):
 
 
 def follow(commands, folder, env):
-    """Run the commands in one shell; each must succeed and print what the page shows."""
+    """Run the commands in one shell; each must succeed and print the shown output."""
     for step, answer in zip(commands, run(commands, folder, env), strict=True):
         check(step, *answer)
 
@@ -68,7 +68,7 @@ def test_first_schedule(home, env, raw):
 
 @pytest.mark.real_server
 def test_first_worker_over_http(home, env, raw):
-    """The worker does not know where Redis is."""
+    """The worker has no address of Redis."""
     pytest.importorskip("aiohttp")
     need_curl()
     port = free_port()
@@ -81,7 +81,7 @@ def test_first_worker_over_http(home, env, raw):
 
 
 def test_first_deploy(tmp_path, env):
-    """What needs Docker is tried by tests/platforms/test_deploy_compose.py."""
+    """The steps with Docker are tested by tests/platforms/test_deploy_compose.py."""
     (project := tmp_path / "project").mkdir()
     follow(commands("tutorial/first-deploy"), project, env)
     assert "SUBLET_TOKENS=me:admin:" in (project / "shop" / ".env").read_text()
@@ -102,8 +102,8 @@ def test_every_night_over_http(tmp_path, env, raw):
 
 @pytest.mark.real_server
 @pytest.mark.parametrize("name", ["shop.py", "reports.py", "pages.py"])
-def test_an_example_for_those_who_know_another_queue(tmp_path, env, raw, name):
-    """Its job is submitted as the page says, and a worker completes it."""
+def test_an_example_for_users_of_another_queue(tmp_path, env, raw, name):
+    """Its job is submitted with the page's command, and a worker completes it."""
     files = dict(blocks("python", page("guides/migrate")))
     (tmp_path / name).write_text(files[name].replace("delay=60", "delay=0.1").replace("delay=5", "delay=0.1"))
     for command in (

@@ -24,6 +24,6 @@ async def test_a_submit_over_http_passes_through_few_files(place):
     assert len(walk.files) <= 14, walk
 
 
-async def test_the_page_shows_the_walks_as_they_are(place):
+async def test_the_page_shows_the_current_walks(place):
     """`python3 -m tests.support.walk --write` updates the page."""
     assert PAGE.read_text("utf-8") == page(await both(plain(place.settings)))

@@ -55,7 +55,7 @@ def test_the_settings_and_their_defaults_are_documented():
     )
 
 
-def test_the_limits_are_these():
+def test_the_limits_of_the_page_are_those_of_the_code():
     text = " ".join(PAGE.partition("## Limits")[2].split())
     assert f"up to {pool.QUEUES_MAX} queues" in text
     assert f"up to {summoner.SUMMONS_MAX} workers" in text

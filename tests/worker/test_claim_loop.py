@@ -68,7 +68,7 @@ async def test_a_waiting_claim_blocks_no_slot_of_another(store, hire, slots, bus
         assert await client.result(job.id, 30) == 7
 
 
-async def test_plain_functions_are_asked_for_again_as_soon_as_a_child_is_free(store, hire, monkeypatch):
+async def test_plain_functions_are_claimed_as_soon_as_a_child_is_free(store, hire, monkeypatch):
     """The claim that waits for async tasks alone, while every child is busy, is given up for one that waits for both."""
     monkeypatch.setattr(claim_loop, "IDLE", 600.0)
     client = Client(store=store)
@@ -99,7 +99,7 @@ async def test_plain_jobs_that_run_ahead_do_not_raise_the_number_of_async_tasks(
     assert MOST[0] <= 2
 
 
-async def test_exactly_as_many_jobs_are_run_as_were_allowed(store):
+async def test_a_worker_runs_exactly_max_jobs(store):
     await store.submit([short.job(i) for i in range(50)] + [counted.job(i) for i in range(50)])
     async with asyncio.timeout(60):
         summary = await Worker(

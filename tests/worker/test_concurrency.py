@@ -123,7 +123,7 @@ def processes(place, desk):
         process.communicate()
 
 
-async def test_no_job_is_held_by_two_and_each_is_completed_once(desk, place, processes):
+async def test_no_job_is_leased_twice_and_each_is_completed_once(desk, place, processes):
     failures: list[str] = []
     assert submit_all(place, desk.base, failures) == JOBS
     reports = [json.loads(process.communicate(timeout=60)[0]) for process in processes]

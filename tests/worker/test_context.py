@@ -17,13 +17,13 @@ def lease(timeout_ms=60_000, checkpoint=b""):
 
 
 @pytest.fixture
-def told():
+def reports():
     return []
 
 
 @pytest.fixture
-def ctx(told):
-    return Context(lease(), lambda news, body: told.append((news, body)))
+def ctx(reports):
+    return Context(lease(), lambda news, body: reports.append((news, body)))
 
 
 def test_a_context_shows_its_attempt(ctx):
@@ -40,68 +40,68 @@ def test_a_context_shows_its_attempt(ctx):
     assert ctx.deadline.tzinfo
 
 
-def test_an_attempt_without_a_timeout_has_no_deadline(told):
-    endless = Context(lease(timeout_ms=None), told.append)
+def test_an_attempt_without_a_timeout_has_no_deadline(reports):
+    endless = Context(lease(timeout_ms=None), reports.append)
     assert (endless.remaining, endless.deadline) == (None, None)
 
 
-def test_a_checkpoint_is_sent_at_once_and_read_by_the_next_attempt(ctx, told):
+def test_a_checkpoint_is_sent_at_once_and_read_by_the_next_attempt(ctx, reports):
     ctx.checkpoint({"done": [1, 2]})
-    assert told == [(News.CHECKPOINT, b'{"done":[1,2]}')]
-    assert Context(lease(checkpoint=told[0][1]), told.append).restored == {"done": [1, 2]}
+    assert reports == [(News.CHECKPOINT, b'{"done":[1,2]}')]
+    assert Context(lease(checkpoint=reports[0][1]), reports.append).restored == {"done": [1, 2]}
 
 
 @pytest.mark.parametrize(
     "data", [{1, 2}, float("nan"), "x" * 70_000], ids=["no JSON", "no number", "too large"]
 )
-def test_a_checkpoint_that_cannot_be_kept_is_refused_in_words(ctx, told, data):
+def test_an_invalid_checkpoint_is_refused_with_the_reason(ctx, reports, data):
     with pytest.raises(Invalid, match="checkpoint"):
         ctx.checkpoint(data)
-    assert told == []
+    assert reports == []
 
 
-def test_progress_is_sent_a_few_times_a_second_at_most_and_the_last_counts(ctx, told):
+def test_progress_is_sent_a_few_times_a_second_at_most_and_the_last_counts(ctx, reports):
     for i in range(1000):
         ctx.progress(i / 1000, stage="reading" if i < 500 else "")
-    assert len(told) < 100
+    assert len(reports) < 100
     ctx.flush()
-    assert json.loads(told[-1][1]) == {"fraction": 0.999, "stage": "reading"}
-    before = len(told)
+    assert json.loads(reports[-1][1]) == {"fraction": 0.999, "stage": "reading"}
+    before = len(reports)
     ctx.flush()
-    assert len(told) == before
+    assert len(reports) == before
 
 
-def test_a_stage_keeps_how_far_the_work_is(ctx, told):
+def test_a_new_stage_keeps_the_fraction(ctx, reports):
     ctx.progress(0.5, message="half")
     ctx.stage("writing")
     ctx.flush()
-    assert json.loads(told[-1][1]) == {"fraction": 0.5, "stage": "writing"}
+    assert json.loads(reports[-1][1]) == {"fraction": 0.5, "stage": "writing"}
 
 
-def test_progress_stays_between_nothing_and_all(ctx, told):
+def test_progress_is_limited_to_0_and_1(ctx, reports):
     ctx.progress(7)
     ctx.flush()
-    assert json.loads(told[-1][1]) == {"fraction": 1.0}
+    assert json.loads(reports[-1][1]) == {"fraction": 1.0}
 
 
-def test_the_last_lines_of_a_log_are_kept(ctx, told):
+def test_the_last_lines_of_a_log_are_kept(ctx, reports):
     for i in range(10_000):
         ctx.log(f"line {i}")
     ctx.flush()
-    lines = told[-1][1].decode().splitlines()
-    assert len(told[-1][1]) <= 8192
+    lines = reports[-1][1].decode().splitlines()
+    assert len(reports[-1][1]) <= 8192
     assert lines[-1].endswith("line 9999")
     assert lines[0].startswith("+")
 
 
-def test_one_long_line_does_not_push_out_the_others(ctx, told):
+def test_one_long_line_does_not_push_out_the_others(ctx, reports):
     ctx.log("first")
     ctx.log("x" * 100_000)
     ctx.flush()
-    assert [line.partition(" ")[2][:5] for line in told[-1][1].decode().splitlines()] == ["first", "xxxxx"]
+    assert [line.partition(" ")[2][:5] for line in reports[-1][1].decode().splitlines()] == ["first", "xxxxx"]
 
 
-def test_only_logs_of_the_task_are_kept_with_its_job(ctx, told):
+def test_only_logs_of_the_task_are_kept_with_its_job(ctx, reports):
     logger, handler = logging.getLogger("test.context"), JobLogHandler()
     logger.setLevel(logging.INFO)
     logger.addHandler(handler)
@@ -114,10 +114,10 @@ def test_only_logs_of_the_task_are_kept_with_its_job(ctx, told):
     finally:
         logger.removeHandler(handler)
     ctx.flush()
-    assert [line.partition(" ")[2] for line in told[-1][1].decode().splitlines()] == ["warning watch out"]
+    assert [line.partition(" ")[2] for line in reports[-1][1].decode().splitlines()] == ["warning watch out"]
 
 
-async def test_a_task_may_log_from_a_thread_while_its_log_is_sent(ctx, told):
+async def test_a_task_may_log_from_a_thread_while_its_log_is_sent(ctx, reports):
     def chatter():
         for i in range(2000):
             ctx.log(f"line {i}")
@@ -128,4 +128,4 @@ async def test_a_task_may_log_from_a_thread_while_its_log_is_sent(ctx, told):
         await asyncio.sleep(0)
     await talking
     ctx.flush()
-    assert told[-1][1].decode().endswith("line 1999")
+    assert reports[-1][1].decode().endswith("line 1999")

@@ -63,13 +63,13 @@ async def until(condition):
             await asyncio.sleep(0.005)
 
 
-async def test_one_call_is_for_all_leases_and_the_worker_is_seen(beating):
+async def test_one_call_extends_all_leases_and_the_registration(beating):
     source, _, seen = beating
     await until(lambda: len(source.beats) >= 2 and len(seen) >= 2)
     assert all(sorted(name for name, _ in beat) == ["0-a", "0-b"] for beat in source.beats[:2])
 
 
-async def test_news_is_sent_when_it_is_said_and_once(beating):
+async def test_a_report_is_sent_at_once_and_only_once(beating):
     source, attempts, _ = beating
     attempts["0-a"].context.progress(0.5)
     attempts["0-a"].context.checkpoint({"at": 5})
@@ -85,7 +85,7 @@ async def test_news_is_sent_when_it_is_said_and_once(beating):
     assert len(source.notes) == 1
 
 
-async def test_news_that_could_not_be_sent_is_sent_later_and_newer_news_wins(beating):
+async def test_an_unsent_report_is_sent_later_unless_a_newer_one_replaces_it(beating):
     source, attempts, _ = beating
     source.errors = [Unavailable("away")]
     attempts["0-a"].unsent.add(News.CHECKPOINT, b"1")
@@ -99,7 +99,7 @@ async def test_news_that_could_not_be_sent_is_sent_later_and_newer_news_wins(bea
     ("answer", "why"),
     [("CANCEL_REQUESTED", Why.CANCELLED), ("LEASE_LOST", Why.LOST), ("NOT_FOUND", Why.LOST)],
 )
-async def test_a_task_is_told_what_the_heartbeat_heard(beating, answer, why):
+async def test_a_task_is_cancelled_with_the_reason_of_the_heartbeat(beating, answer, why):
     source, attempts, _ = beating
     source.answers["0-b"] = answer
     await until(lambda: attempts["0-b"].why)
@@ -112,7 +112,7 @@ async def test_a_task_is_told_what_the_heartbeat_heard(beating, answer, why):
     await until(lambda: attempts["0-b"].running.done())
 
 
-async def test_a_namespace_that_is_gone_ends_all_attempts(beating):
+async def test_a_missing_namespace_ends_all_attempts(beating):
     source, attempts, _ = beating
     source.errors = [NoNamespace("gone")]
     await until(lambda: all(attempt.why is Why.LOST for attempt in attempts.values()))
@@ -121,14 +121,14 @@ async def test_a_namespace_that_is_gone_ends_all_attempts(beating):
 async def test_a_task_that_swallows_its_cancellation_is_cancelled_again(monkeypatch, caplog):
     monkeypatch.setattr(heartbeat, "CANCEL_AGAIN_AFTER", 0.01)
     caplog.set_level(logging.WARNING)
-    told = []
+    cancellations = []
 
     async def stubborn():
-        while len(told) < 3:
+        while len(cancellations) < 3:
             try:
                 await asyncio.sleep(60)
             except asyncio.CancelledError:
-                told.append(1)
+                cancellations.append(1)
 
     async def see(): ...
 
@@ -146,7 +146,7 @@ async def test_a_task_that_swallows_its_cancellation_is_cancelled_again(monkeypa
     assert "was cancelled and runs on: it swallows CancelledError" in caplog.text
 
 
-def test_a_context_hears_nothing_of_its_own_words(caplog):
+def test_a_report_is_kept_before_the_heartbeat_loop_starts(caplog):
     """A report is kept until it is sent, also before the heartbeat loop starts."""
     attempt = Attempt(Lease("0-a", "1.c", 1, 0, "q", "t", None, b"", ""))
     assert isinstance(attempt.context, Context)

@@ -1,4 +1,4 @@
-"""A worker counts as gone only where that is certain."""
+"""A worker counts as gone only if its death is certain."""
 
 import json
 import os
@@ -19,7 +19,7 @@ def me():
     return host_identity.identity()
 
 
-def test_this_process_is_here_and_not_gone(me):
+def test_the_current_process_is_not_gone(me):
     assert host_identity.is_here(me, me)
     assert not host_identity.is_gone(me, me)
     assert me["pid"] == os.getpid()
@@ -45,8 +45,8 @@ def test_another_users_process_that_proc_hides_is_not_gone(me, tmp_path):
         "from sublet.worker import host_identity as host\n"
         "about, me = json.loads(sys.argv[2]), host.identity()\n"
         "os.setgroups([]), os.setgid(4712), os.setuid(4712)\n"
-        "nobody = {**about, 'pid': 2**22 + 1}\n"
-        "print(host.started(about['pid']), host.is_gone(about, me), host.is_gone(nobody, me))\n"
+        "unknown = {**about, 'pid': 2**22 + 1}\n"
+        "print(host.started(about['pid']), host.is_gone(about, me), host.is_gone(unknown, me))\n"
     )
     with subprocess.Popen(["sleep", "60"], user=4711) as other:
         about = {**me, "pid": other.pid, "started": host_identity.started(other.pid)}
@@ -60,11 +60,11 @@ def test_another_users_process_that_proc_hides_is_not_gone(me, tmp_path):
         )
         other.kill()
     if done.returncode == 77 or "unshare failed" in done.stderr:
-        pytest.skip(f"this machine lets nobody mount /proc: {done.stderr}")
+        pytest.skip(f"/proc cannot be mounted on this machine: {done.stderr}")
     assert done.stdout == "None False True\n", done.stderr
 
 
-def test_a_pid_that_was_given_to_another_process_is_gone(me):
+def test_a_worker_whose_pid_was_reused_is_gone(me):
     assert host_identity.is_gone({**me, "started": me["started"] - 1}, me)
 
 
@@ -88,7 +88,7 @@ def test_a_worker_without_a_description_is_not_gone(me):
     assert not host_identity.is_gone({}, me)
 
 
-def test_clones_of_one_snapshot_know_nothing_of_each_other(monkeypatch):
+def test_clones_of_one_snapshot_are_never_gone_for_each_other(monkeypatch):
     monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "worker")
     me = host_identity.identity()
     assert (me["platform"], me["boot"]) == ("lambda", "")
@@ -98,7 +98,7 @@ def test_clones_of_one_snapshot_know_nothing_of_each_other(monkeypatch):
 @pytest.mark.parametrize(
     ("variable", "name"), [("K_SERVICE", "knative"), ("KUBERNETES_SERVICE_HOST", "kubernetes")]
 )
-def test_platforms_are_known_by_their_variables(monkeypatch, variable, name):
+def test_platforms_are_detected_by_their_variables(monkeypatch, variable, name):
     monkeypatch.setenv(variable, "x")
     assert host_identity.identity()["platform"] == name
 

@@ -41,7 +41,7 @@ def counted(stage):
     return stats.totals["completed"]
 
 
-def test_a_server_that_is_killed_and_started_again_loses_nothing_and_doubles_nothing(stage, api):
+def test_a_restart_of_the_server_loses_and_repeats_no_outcome(stage, api):
     """Outcomes are kept and settled afterwards. Jobs of a claim whose answer was lost are queued again after their lease."""
     worker = stage.hire("--slots", "4", "--lease", "2s", env=QUICK)
     ids = (
@@ -65,7 +65,7 @@ def test_a_server_that_is_killed_and_started_again_loses_nothing_and_doubles_not
     assert worker.seen("summary")[0]["completed"] == len(ids)
 
 
-def test_a_server_that_stands_still_for_a_while_loses_nothing(stage, api):
+def test_a_frozen_server_loses_no_outcome(stage, api):
     worker = stage.hire(*FLAGS, env=QUICK)
     ids = stage.submit(tasks.rests, stage.go, n=2) + stage.submit(tasks.plain_rests, stage.go)
     stage.until_noted("began", count=3)
@@ -93,7 +93,7 @@ def test_a_worker_can_be_stopped_while_the_server_is_away(stage, api, how):
     assert "Traceback" not in "".join(worker.words)
 
 
-def test_a_worker_that_is_killed_while_it_waits_takes_no_job_with_it(stage, api):
+def test_a_worker_killed_while_it_waits_loses_no_job(stage, api):
     """Its long poll ends with its connection: the next job is not given to a dead worker."""
     workers = [stage.hire(*FLAGS) for _ in range(3)]
     for worker in workers:
@@ -104,7 +104,7 @@ def test_a_worker_that_is_killed_while_it_waits_takes_no_job_with_it(stage, api)
     assert [stage.codes(job_id)[-1] for job_id in ids] == ["completed"] * 5
 
 
-def test_the_server_may_be_stopped_in_good_order_under_a_worker_that_waits(stage, api):
+def test_the_server_stops_gracefully_although_a_worker_waits(stage, api):
     """Its long polls are answered at once, and it exits; the worker finds the next server."""
     worker = stage.hire(*FLAGS, env=QUICK)
     worker.until("completed", id=stage.submit(tasks.quick)[0])
@@ -115,7 +115,7 @@ def test_the_server_may_be_stopped_in_good_order_under_a_worker_that_waits(stage
         assert worker.stop() == 0
 
 
-def test_a_token_from_a_file_lets_a_worker_in_and_is_nowhere_to_be_read(stage, tmp_path):
+def test_a_token_from_a_file_is_accepted_and_not_shown(stage, tmp_path):
     (tmp_path / "token").write_text(f"{SECRET}\n")
     with serve_process(stage.settings, tokens=f"w:work:{SECRET}") as api:
         stage.over_http(api.url)
@@ -128,7 +128,7 @@ def test_a_token_from_a_file_lets_a_worker_in_and_is_nowhere_to_be_read(stage, t
         assert SECRET not in str(worker) + api.said() + str(card)
 
 
-def test_a_worker_whose_token_loses_its_role_for_a_while_waits_for_it(stage, tmp_path):
+def test_a_worker_waits_while_its_token_lacks_the_role(stage, tmp_path):
     """Outcomes are kept and settled afterwards, as during an outage."""
     tokens = tmp_path / "tokens"
     tokens.write_text(f"w:work:{SECRET}\n")
@@ -149,7 +149,7 @@ def test_a_worker_whose_token_loses_its_role_for_a_while_waits_for_it(stage, tmp
         assert stage.json("workers") == []
 
 
-def test_a_worker_starts_where_the_data_was_flushed_under_the_api(stage, api):
+def test_a_worker_starts_after_a_flush_of_the_apis_data(stage, api):
     """Its first heartbeat creates the namespace again, as a claim does."""
     body = json.dumps({"task": "quick", "payload": {}}).encode()
     asked = urllib.request.Request(f"{api.url}/jobs", body, {"Content-Type": "application/json"})

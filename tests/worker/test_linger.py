@@ -47,14 +47,14 @@ async def test_while_it_lingers_it_waits_and_does_not_poll(store, start_worker):
     assert not running.done()
 
 
-async def test_a_worker_that_need_not_linger_goes_at_once_as_ever(store, start_worker):
+async def test_a_worker_without_a_linger_leaves_at_once(store, start_worker):
     await store.submit([quick.job() for _ in range(20)])
     _, running, watched = start_worker(linger=0.0, pool="")
     assert (await ended(running)).completed == 20
     assert all(not how["wait"] for name, how in watched.calls if name == "claim")
 
 
-async def test_a_running_job_keeps_a_lingering_worker_which_takes_more(store, start_worker, gate):
+async def test_a_lingering_worker_with_a_running_job_stays_and_claims_more(store, start_worker, gate):
     await store.submit([gated.job()])
     worker, running, _ = start_worker(linger=0.05, pool="")
     await until(gate["started"].is_set)
@@ -65,7 +65,7 @@ async def test_a_running_job_keeps_a_lingering_worker_which_takes_more(store, st
     assert (await ended(running)).completed == 2
 
 
-async def test_one_with_queues_for_plain_functions_lingers_for_both(store, start_worker):
+async def test_a_worker_with_both_kinds_of_queues_lingers_for_both(store, start_worker):
     worker, running, watched = start_worker(linger=0.5, pool="", queues=["q", "plain"], processes=1)
     await until(lambda: any(name == "claim" and how["wait"] for name, how in watched.calls))
     await store.submit([plain.job()])
@@ -92,7 +92,7 @@ async def test_two_idle_workers_that_ask_at_the_same_moment_do_not_both_leave(
     assert crew(raw, base) == []
 
 
-async def test_as_many_stay_as_the_pool_keeps(store, start_worker, put, raw, base):
+async def test_the_minimum_of_the_pool_stays(store, start_worker, put, raw, base):
     await put(min=2)
     three = [start_worker() for _ in range(3)]
     await until(lambda: any(running.done() for _, running, _ in three))
@@ -105,7 +105,7 @@ async def test_as_many_stay_as_the_pool_keeps(store, start_worker, put, raw, bas
     assert sorted(crew(raw, base)) == sorted(worker.name for worker, _, _ in left)
 
 
-async def test_one_that_must_stay_still_works(store, start_worker, put):
+async def test_a_worker_that_must_stay_still_works(store, start_worker, put):
     await put(min=1)
     worker, running, watched = start_worker()
     await until(lambda: watched.count("retire") > 0)
@@ -115,7 +115,7 @@ async def test_one_that_must_stay_still_works(store, start_worker, put):
 
 
 @OVER_REDIS
-async def test_between_the_answer_and_its_end_nothing_is_claimed(store, start_worker, put, raw, base):
+async def test_a_worker_that_may_leave_claims_no_job(store, start_worker, put, raw, base):
     """A job that arrives at this moment is for another worker, which the pool is owed."""
     await put()
     left = []
@@ -137,7 +137,7 @@ async def test_between_the_answer_and_its_end_nothing_is_claimed(store, start_wo
     assert (pool.sum.crew, pool.sum.owed) == (0, 1)
 
 
-async def test_no_sign_of_life_counts_it_again_once_it_may_go(store, put, raw, base):
+async def test_a_heartbeat_does_not_count_a_worker_that_may_leave(store, put, raw, base):
     """A renewal during the request is sent after the answer, without the pool."""
     await put()
     asked, answer = asyncio.Event(), asyncio.Event()

@@ -20,7 +20,7 @@ ONE_BACKEND = True
 # it was summoned
 
 
-async def test_one_that_was_summoned_arrives_and_is_waited_for_no_more(store, start_worker, put, raw, base):
+async def test_the_arrival_of_a_worker_ends_its_summons(store, start_worker, put, raw, base):
     await put(min=1)
     found = await store.follow(pools.ask(store.operations.bases, "p", ["q"], summons="s" * 22, n=5))
     assert found.given == 1
@@ -45,7 +45,7 @@ async def test_an_unwanted_worker_claims_nothing_and_leaves(store, start_worker,
     )
 
 
-async def test_when_a_pool_is_removed_its_workers_finish_and_go(store, start_worker, put, gate, monkeypatch):
+async def test_the_workers_of_a_removed_pool_finish_and_leave(store, start_worker, put, gate, monkeypatch):
     monkeypatch.setattr(heartbeat, "RENEW_EVERY", 0.0)
     await put(min=2)
     await store.follow(pools.ask(store.operations.bases, "p", ["q"], summons="s" * 22, n=5))
@@ -74,7 +74,7 @@ async def test_when_a_pool_is_removed_its_workers_finish_and_go(store, start_wor
 
 
 @pytest.mark.parametrize(("how", "summoned"), [({"max_jobs": 1}, 1), ({"drain": True, "pool": "p"}, 0)])
-async def test_a_worker_has_others_summoned_for_the_jobs_it_leaves(store, put, how, summoned):
+async def test_a_worker_summons_others_for_the_jobs_it_leaves(store, put, how, summoned):
     await put(invoker="http", target="https://workers.example.com/", wait=600.0)
     await store.submit([quick.job(n) for n in range(3)])
     invoker = Recorder()

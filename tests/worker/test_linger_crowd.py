@@ -33,7 +33,7 @@ async def called(stage):
     await store.aclose()
 
 
-async def test_work_that_goes_round_keeps_no_more_workers_than_it_needs(called):
+async def test_rotating_work_keeps_only_the_needed_workers(called):
     store, summoner, invoker = called
 
     async def submit(n, seconds):

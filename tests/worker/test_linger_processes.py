@@ -38,9 +38,9 @@ async def invoker(place):
 
 
 @on_linux
-async def test_a_killed_worker_is_replaced_and_all_are_gone_when_nothing_is_left(store, raw, base, invoker):
-    client, who = Client(store=store), Summoner(store, {"process": invoker})
-    store.nudge = who.nudge
+async def test_a_killed_worker_is_replaced_and_all_leave_after_the_last_job(store, raw, base, invoker):
+    client, summoner = Client(store=store), Summoner(store, {"process": invoker})
+    store.nudge = summoner.nudge
     pool = Pool(name="p", queues=("default",), invoker="process", max=1, slots=2, linger=0.2)
     await store.follow(pools.put(store.operations.bases, pool))
     (held,) = await store.submit([tasks.waits_until_cancelled.job()])
@@ -51,12 +51,12 @@ async def test_a_killed_worker_is_replaced_and_all_are_gone_when_nothing_is_left
     await until(running)
     (killed,) = invoker.processes
     os.kill(killed.pid, signal.SIGKILL)
-    assert (await who.summon()).summoned == 0, "nobody knows of its end"
+    assert (await summoner.summon()).summoned == 0, "its end is not detected yet"
     (name,) = raw.zrange(keys.crew(base, "p"), 0, -1)
     for key, of in ((keys.crew(base, "p"), name), (keys.structure(base, "running"), held.id)):
         raw.zincrby(key, -60_000, of)  # a minute later
     assert (await store.follow(store.operations.reap("tick"))).ended == 1
-    assert (await who.summon()).summoned == 1
+    assert (await summoner.summon()).summoned == 1
 
     async def taken_over():
         job = await client.get(held.id)
@@ -74,4 +74,4 @@ async def test_a_killed_worker_is_replaced_and_all_are_gone_when_nothing_is_left
     found = await store.follow(pools.get(store.operations.bases, "p"))
     assert (found.summoned, found.arrived, found.failures) == (2, 2, 0)
     assert not is_alive(killed.pid)
-    await who.aclose()
+    await summoner.aclose()

@@ -64,7 +64,7 @@ async def test_the_former_holder_of_a_worker_id_always_counts_as_gone():
     assert source.gone == {"before": "life-before"}
 
 
-async def test_a_name_is_free_again_when_its_bearer_is_dead():
+async def test_a_name_is_free_again_after_the_death_of_its_holder():
     source = Source(worker("me", GONE))
     assert await register(source).enlist() == 1
     assert source.gone == {"me": "life-me"}
@@ -155,7 +155,7 @@ async def test_a_worker_id_is_not_taken_by_another_token(mine, other, goes):
 
 
 @pytest.mark.parametrize(("other", "goes"), [("b", False), ("a", True)])
-async def test_an_unlisted_worker_is_superseded_only_by_one_that_may(other, goes):
+async def test_an_unlisted_worker_is_superseded_only_by_the_same_token(other, goes):
     """The list has the latest 1,000, and is empty after a flush, so another token could fill it or enlist first."""
     source = Source()
     here = register(source, worker_id="pod-0")
@@ -170,10 +170,10 @@ async def test_an_unlisted_worker_is_superseded_only_by_one_that_may(other, goes
     copy = after.model_copy(update={"name": "copy", "life": source.cards[0].life})
     source.known = [copy, after]
     assert await here.renew() is goes
-    assert len(source.cards) == (1 if goes else 2), "who stays is on the list again"
+    assert len(source.cards) == (1 if goes else 2), "the remaining worker registers again"
 
 
-async def test_of_two_workers_of_one_name_that_started_together_one_goes(caplog):
+async def test_one_of_two_simultaneous_workers_with_one_name_leaves(caplog):
     """Both read the list before either registered; the one whose card was overwritten notices it."""
     caplog.set_level(logging.WARNING)
     source = Source()

@@ -63,13 +63,13 @@ class Show:
             ended=self.ended,
         )
         self.summoner = Summoner(self.store, {"process": self.invoker})
-        self.ids, self.said, self.words = [], [], []
+        self.ids, self.events, self.words = [], [], []
         self.frozen, self.ends = list[int](), Counter()
         self.pouring = True
 
     def hear(self, worker, line):
         try:
-            self.said.append((worker.pid, json.loads(line)))
+            self.events.append((worker.pid, json.loads(line)))
         except ValueError:  # a message, or a line that was cut short by its death
             self.words.append(f"{worker.pid} {line}")
 
@@ -82,7 +82,7 @@ class Show:
 
     def at_work(self):
         """The registered live workers that are not frozen."""
-        ready = {pid for pid, said in self.said if said.get("event") == "ready"}
+        ready = {pid for pid, event in self.events if event.get("event") == "ready"}
         return [one.pid for one in self.invoker.processes if one.pid in ready and one.pid not in self.frozen]
 
     async def pour(self):
@@ -165,7 +165,7 @@ async def show(stage):
 
 def outcomes(show):
     """Compare each job's history with the files of its task and the events of its workers."""
-    accepted = Counter(said["id"] for _, said in show.said if said.get("event") == "completed")
+    accepted = Counter(event["id"] for _, event in show.events if event.get("event") == "completed")
     done = {(note.id, note.attempt) for note in show.stage.notes("done")}
     assert set(accepted) <= set(show.ids)
     assert {n for n in accepted.values()} == {1}
@@ -184,7 +184,7 @@ def outcomes(show):
 
 
 @pytest.mark.timeout(4 * PATIENCE + SECONDS)
-async def test_workers_that_die_or_stand_still_are_replaced_and_nothing_is_lost(show, stage):
+async def test_dead_and_frozen_workers_are_replaced_and_no_job_is_lost(show, stage):
     print(f"SUBLET_TEST_SEED={SEED}")
     pouring, ticking = (asyncio.create_task(work) for work in (show.pour(), show.tick()))
     try:

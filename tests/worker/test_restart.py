@@ -48,7 +48,7 @@ def test_a_restarted_worker_recovers_only_the_jobs_of_its_dead_predecessor(stage
     assert not sibling.seen("lost") + sibling.seen("refused")
 
 
-def test_a_worker_that_died_by_itself_is_a_predecessor_too(stage):
+def test_a_crashed_worker_is_a_predecessor(stage):
     """By `os._exit` in a task: the process is a zombie, and its children are gone."""
     first = stage.hire(*FLAGS)
     (job_id,) = stage.submit(tasks.plain_rests)
@@ -72,7 +72,7 @@ def test_a_worker_id_is_taken_over_even_from_a_frozen_holder(stage):
     assert stage.codes(job_id) == ["crashed", "completed"]
 
 
-def test_a_worker_at_another_place_takes_nothing(stage):
+def test_a_worker_with_another_identity_takes_over_nothing(stage):
     first = stage.hire(*FLAGS, env={"SUBLET_WORKER_ID": "a"})
     (job_id,) = stage.submit(tasks.rests, stage.go)
     stage.until_noted("began")
@@ -84,14 +84,14 @@ def test_a_worker_at_another_place_takes_nothing(stage):
     first.until("completed", id=job_id)
 
 
-def test_workers_are_listed_while_they_are_there(stage):
+def test_workers_are_listed_until_they_leave(stage):
     worker = stage.hire(*FLAGS, "--name", "lister")
     (job_id,) = stage.submit(tasks.rests, stage.go)
     worker.until("started", id=job_id)
     (card,) = stage.json("workers")
     assert (card["name"], card["leases"], card["jobs"]) == ("lister", 1, [job_id])
     assert (card["about"]["pid"], card["about"]["host"]) == (worker.pid, os.uname().nodename)
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-m", "sublet", "workers"],
         env=stage.env,
         capture_output=True,
@@ -100,7 +100,7 @@ def test_workers_are_listed_while_they_are_there(stage):
         check=True,
     ).stdout
     for word in ("lister", str(worker.pid), os.uname().nodename):
-        assert word in said
+        assert word in output
     stage.say_go()
     stage.until_ended(job_id)
     assert worker.stop() == 0

@@ -28,14 +28,14 @@ def test_a_worker_whose_tasks_hang_leaves_and_an_idle_one_stays(stage):
     assert idle.stop() == 0
 
 
-def test_a_worker_whose_loop_is_blocked_leaves_and_logs_the_culprit(stage):
+def test_a_worker_whose_loop_is_blocked_leaves_and_logs_the_task(stage):
     worker = stage.hire(*FLAGS)
     (job_id,) = stage.submit(tasks.blocks, stage.go)
     assert worker.wait() > 0
-    said = [line for line in worker.words if "stalled" in line]
-    assert len(said) == 1
-    assert "blocks" in said[0]
-    assert job_id in said[0]
+    logged = [line for line in worker.words if "stalled" in line]
+    assert len(logged) == 1
+    assert "blocks" in logged[0]
+    assert job_id in logged[0]
     stage.hire(*FLAGS).until("completed", id=job_id)  # its successor here need not wait for the lease
 
 

@@ -39,7 +39,7 @@ def lease(queue, seconds):
 QUEUES = ["short", "long", "endless", "foreign"]
 
 
-def test_without_a_budget_everything_may_begin():
+def test_without_a_budget_every_job_may_start():
     free = TimeBudget(None, 8, app.tasks)
     assert (free.left, free.to_claim, free.open(QUEUES)) == (float("inf"), None, QUEUES)
     assert free.suffices(lease("long", 1e6))
@@ -54,7 +54,7 @@ def test_a_queue_closes_when_all_of_its_tasks_would_take_too_long(clock):
     assert minute.open(QUEUES) == ["endless", "foreign"]
 
 
-def test_the_last_seconds_are_for_finishing(clock):
+def test_no_job_starts_in_the_last_seconds(clock):
     assert TimeBudget(60, 8, app.tasks).to_claim == 52
     assert TimeBudget(10, 8, app.tasks).to_claim == 8
     clock.now += 5

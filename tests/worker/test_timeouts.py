@@ -60,7 +60,7 @@ def timeouts(loop, late):
     return Timeouts(late.append)
 
 
-def test_an_item_expires_once_at_its_moment(loop, late, timeouts):
+def test_an_item_expires_once_at_its_time(loop, late, timeouts):
     timeouts.add("a", 10_000)
     loop.go_to(104)
     timeouts.add("b", 10_000)
@@ -83,8 +83,8 @@ def test_a_removed_item_never_expires(loop, late, timeouts):
         timeouts.add(name, 10_000)
     timeouts.remove("a", 10_000)
     timeouts.remove("b", 10_000)
-    timeouts.remove("nobody", 10_000)
-    timeouts.remove("nobody", 5_000)
+    timeouts.remove("unknown", 10_000)
+    timeouts.remove("unknown", 5_000)
     loop.go_to(200)
     assert late == ["c"]
 
@@ -96,7 +96,7 @@ def test_an_item_without_a_timeout_never_expires(loop, late, timeouts):
     assert (late, loop.waiting) == ([], [])
 
 
-def test_many_of_one_time_have_one_timer(loop, timeouts):
+def test_items_with_one_duration_share_a_timer(loop, timeouts):
     for number in range(1000):
         loop.go_to(100 + number / 1000)
         timeouts.add(number, 300_000)
@@ -119,10 +119,10 @@ def test_no_item_expires_after_clear(loop, late, timeouts):
 
 
 def test_an_attempt_that_cannot_be_ended_does_not_delay_the_others(loop):
-    told = []
+    expired = []
 
     def late(item):
-        told.append(item)
+        expired.append(item)
         if item == "a":
             raise ZeroDivisionError
 
@@ -132,5 +132,5 @@ def test_an_attempt_that_cannot_be_ended_does_not_delay_the_others(loop):
     loop.go_to(110)
     timeouts.add("d", 10_000)
     loop.go_to(120)
-    assert told == ["a", "b", "c", "d"]
+    assert expired == ["a", "b", "c", "d"]
     assert [type(error) for error in loop.errors] == [ZeroDivisionError]

@@ -74,7 +74,7 @@ async def test_a_plain_function_runs_in_a_child_process(client, hire):
 
 
 @IS_ITS_OWN_AFFAIR
-async def test_a_thread_may_be_asked_for(client, hire):
+async def test_a_plain_function_may_run_in_a_thread(client, hire):
     hire()
     (job_id,) = await submit(client, tasks.threaded.job())
     pid, thread = await client.result(job_id, 10)
@@ -93,10 +93,10 @@ async def test_progress_comes_with_the_next_heartbeat(client, hire):
     hire(lease=0.3)
     (job_id,) = await submit(client, tasks.waits_until_cancelled.job())
 
-    async def told():
+    async def progress():
         return (await client.get(job_id)).progress
 
-    assert await until(told) == {"fraction": 0.25}
+    assert await until(progress) == {"fraction": 0.25}
 
 
 async def test_a_failure_is_stored_with_its_traceback_and_retried(client, hire):
@@ -111,7 +111,7 @@ async def test_a_failure_is_stored_with_its_traceback_and_retried(client, hire):
     assert job.state is State.DEAD
 
 
-async def test_a_snooze_gives_the_job_back_without_burning_a_try(client, hire):
+async def test_a_snooze_releases_the_job_without_counting_the_attempt(client, hire):
     hire()
     (job_id,) = await submit(client, tasks.snoozes.options(max_attempts=1).job())
     assert await client.result(job_id, 10) == 3
@@ -178,7 +178,7 @@ async def test_an_exception_in_a_child_reaches_the_job(client, hire):
     assert "plain_raises" in failed.value.detail
 
 
-async def test_a_task_that_the_worker_lacks_is_given_back_for_another(client, hire):
+async def test_a_job_of_an_unknown_task_is_released_for_another_worker(client, hire):
     hire()
     job_id = (await client.submit("nowhere", {"a": 1})).id
 
@@ -192,7 +192,7 @@ async def test_a_task_that_the_worker_lacks_is_given_back_for_another(client, hi
 
 
 @pytest.mark.parametrize("task", ["add", "plain"])
-async def test_a_payload_that_does_not_fit_is_given_back_for_newer_code(client, hire, task):
+async def test_an_invalid_payload_is_released_for_newer_code(client, hire, task):
     hire()
     job_id = (await client.submit(task, {"a": "words"})).id
 
@@ -232,7 +232,7 @@ async def test_heartbeats_keep_a_job_that_is_longer_than_its_lease(client, hire)
 
 
 @IS_ITS_OWN_AFFAIR
-async def test_heartbeats_go_on_while_plain_functions_hog_the_cpu(client, hire):
+async def test_heartbeats_continue_while_plain_functions_use_the_cpu(client, hire):
     hire(lease=0.6)
     ids = await submit(client, *[tasks.holds.job(1.2) for _ in range(3)])
     for job_id in ids:
@@ -269,7 +269,7 @@ async def test_no_more_jobs_run_at_once_than_there_are_slots(client, hire):
     assert tasks.RUNNING["most"] == 3
 
 
-async def test_no_job_is_claimed_that_has_no_free_slot(client, hire, store):
+async def test_no_job_is_claimed_without_a_free_slot(client, hire, store):
     hire(slots=2)
     await submit(client, *[tasks.crowd.job(60) for _ in range(5)])
 
@@ -302,7 +302,7 @@ async def test_a_due_job_is_queued_by_a_worker_that_is_busy(client, hire, store)
     await until(queued, 6)
 
 
-async def test_draining_ends_when_there_is_nothing_to_claim(client, source):
+async def test_draining_ends_after_the_last_job(client, source):
     ids = await submit(client, *[tasks.add.job(i) for i in range(250)])
     summary = await Worker(tasks.app, source, WorkerConfig(slots=20)).run(drain=True)
     assert (summary.completed, summary.failed) == (250, 0)
@@ -318,7 +318,7 @@ async def test_a_worker_stops_when_its_time_is_up(source):
     assert 0.1 <= summary.seconds < 5
 
 
-async def test_stopping_gives_unfinished_jobs_back_without_burning_a_try(client, source):
+async def test_a_stop_releases_unfinished_jobs_without_counting_the_attempt(client, source):
     worker = Worker(tasks.app, source, WorkerConfig(slots=4, grace=0.05))
     running = asyncio.create_task(worker.run())
     long, short = await submit(client, tasks.crowd.job(60), tasks.add.job(1))
@@ -331,7 +331,7 @@ async def test_stopping_gives_unfinished_jobs_back_without_burning_a_try(client,
     assert (summary.completed, summary.released) == (1, 1)
 
 
-async def test_stopping_lets_jobs_finish_within_the_grace(client, source):
+async def test_a_stop_lets_jobs_finish_within_the_grace(client, source):
     worker = Worker(tasks.app, source, WorkerConfig(grace=5))
     running = asyncio.create_task(worker.run())
     (job_id,) = await submit(client, tasks.crowd.job(0.3))
@@ -340,7 +340,7 @@ async def test_stopping_lets_jobs_finish_within_the_grace(client, source):
     assert (await running).completed == 1
 
 
-async def test_a_second_stop_hurries(client, source):
+async def test_a_second_stop_skips_the_grace(client, source):
     worker = Worker(tasks.app, source, WorkerConfig(grace=60))
     running = asyncio.create_task(worker.run())
     (job_id,) = await submit(client, tasks.crowd.job(60))
@@ -350,7 +350,7 @@ async def test_a_second_stop_hurries(client, source):
     assert (await asyncio.wait_for(running, 10)).released == 1
 
 
-async def test_a_claim_that_is_abandoned_gives_its_jobs_back(client, source):
+async def test_an_abandoned_claim_releases_its_jobs(client, source):
     """The claim reached Redis, the caller left before the answer: nothing waits for a lease to end."""
     (job_id,) = await submit(client, tasks.add.job(1))
     claiming = asyncio.create_task(source.claim(worker="w", queues=["default"], n=1, lease=60))
@@ -367,7 +367,7 @@ async def test_a_claim_that_is_abandoned_gives_its_jobs_back(client, source):
     await until(back)
 
 
-async def test_a_flushed_server_is_survived(client, hire, raw):
+async def test_a_worker_continues_after_a_flush(client, hire, raw):
     hire(lease=0.3)
     (gone_id,) = await submit(client, tasks.crowd.job(60))
     await until(lambda: is_running(client, gone_id))
@@ -384,7 +384,7 @@ async def test_options_of_a_submit_differ_from_the_tasks(client):
     assert tasks.add.defaults == Options()
 
 
-def test_a_plain_function_that_no_child_could_find_is_refused_at_the_start(store):
+def test_a_plain_function_that_children_cannot_import_is_refused_at_the_start(store):
     app = App(settings=Settings())
 
     @app.task
@@ -409,7 +409,7 @@ async def test_a_stop_takes_effect_at_any_moment(client, source):
 
 @IS_ITS_OWN_AFFAIR
 @pytest.mark.parametrize("task", [tasks.unspeakable, tasks.plain_unspeakable], ids=["loop", "child"])
-async def test_a_failure_whose_message_cannot_be_read_is_a_failure(client, hire, task):
+async def test_an_exception_with_a_broken_message_is_a_failure(client, hire, task):
     hire()
     (job_id,) = await submit(client, task.job())
     with pytest.raises(JobFailed, match="its message cannot be read: RuntimeError") as failed:
@@ -419,7 +419,7 @@ async def test_a_failure_whose_message_cannot_be_read_is_a_failure(client, hire,
 
 @IS_ITS_OWN_AFFAIR
 @pytest.mark.parametrize(("how", "code"), [("exit", "SystemExit"), ("interrupt", "KeyboardInterrupt")])
-async def test_a_task_that_exits_does_not_take_the_worker_along(client, hire, how, code):
+async def test_a_task_that_exits_does_not_end_the_worker(client, hire, how, code):
     hire()
     exits, after = await submit(client, tasks.exits.job(how), tasks.add.job(1))
     with pytest.raises(JobFailed) as failed:
@@ -429,7 +429,7 @@ async def test_a_task_that_exits_does_not_take_the_worker_along(client, hire, ho
 
 
 @IS_ITS_OWN_AFFAIR
-async def test_a_child_has_nothing_to_read(client, hire):
+async def test_a_child_has_an_empty_stdin(client, hire):
     """Its stdin is not the pipe to the worker, which a task could swallow."""
     hire()
     (job_id,) = await submit(client, tasks.plain_asks_a_person.job())
@@ -439,7 +439,7 @@ async def test_a_child_has_nothing_to_read(client, hire):
 
 
 @IS_ITS_OWN_AFFAIR
-async def test_finished_jobs_leave_nothing_for_the_garbage_collector(client, hire, over):
+async def test_finished_jobs_leave_no_reference_cycles(client, hire, over):
     hire()
     gc.collect()
     gc.disable()
@@ -476,7 +476,7 @@ async def test_code_outside_tasks_that_blocks_the_loop_is_not_blamed_on_a_job(cl
 
 
 @IS_ITS_OWN_AFFAIR
-async def test_jobs_that_have_ended_leave_no_time_out_and_a_worker_that_went_no_timer(client, source, over):
+async def test_finished_jobs_leave_no_timeout_and_a_stopped_worker_no_timer(client, source, over):
     worker = Worker(tasks.app, source, WorkerConfig(slots=4, name="w0", grace=0.0))
     await submit(client, *(tasks.add.job(n) for n in range(5)))
     seen = []
@@ -486,5 +486,5 @@ async def test_jobs_that_have_ended_leave_no_time_out_and_a_worker_that_went_no_
         settled(*how),
     )
     await worker.run(drain=True)
-    assert seen[-1] == [{}], "one row of one time-out, and nobody in it"
+    assert seen[-1] == [{}], "one timeout, without items"
     assert worker._timeouts._timers == {}

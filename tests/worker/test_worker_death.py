@@ -17,7 +17,7 @@ OVER_BOTH = pytest.mark.parametrize("through", ["redis", "http"])
 
 
 @OVER_BOTH
-def test_all_that_a_killed_worker_ran_is_run_again_by_another(stage):
+def test_the_jobs_of_a_killed_worker_run_again_on_another(stage):
     first = stage.hire("--slots", "5", "--lease", "1s")
     ids = stage.submit(tasks.rests, n=3) + stage.submit(tasks.plain_rests, n=2)
     stage.until_noted("began", count=5)
@@ -53,15 +53,15 @@ def test_a_child_that_dies_is_noticed_at_once(stage):
     began = {note.pid for note in stage.notes("began")}
     assert worker.pid not in began
     assert len(began) > len(ways)
-    told = stage.json("get", ids["SIGKILL"])
-    assert [attempt["code"] for attempt in told["attempts"]] == ["crashed", "completed"]
-    assert "SIGKILL" in told["attempts"][0]["message"]
+    job = stage.json("get", ids["SIGKILL"])
+    assert [attempt["code"] for attempt in job["attempts"]] == ["crashed", "completed"]
+    assert "SIGKILL" in job["attempts"][0]["message"]
 
 
 @pytest.mark.parametrize(
     "task", [tasks.dies_beside_a_fork, tasks.closes_everything], ids=["its fork lives", "it lives"]
 )
-def test_a_child_is_given_up_when_it_dies_or_falls_silent(stage, task):
+def test_a_child_is_replaced_when_it_dies_or_closes_its_pipe(stage, task):
     """Its pipe stays open after its death, held by a fork; or is closed while it lives."""
     stage.hire("--slots", "2", "--lease", "300s")
     (job_id,) = stage.submit(task)
@@ -71,7 +71,7 @@ def test_a_child_is_given_up_when_it_dies_or_falls_silent(stage, task):
     until(lambda: not any(map(is_alive, pids)), f"the end of {pids}")
 
 
-def test_an_idle_child_that_dies_costs_no_job_its_try(stage):
+def test_the_death_of_an_idle_child_counts_as_no_attempt(stage):
     stage.hire("--slots", "1", "--processes", "1", "--lease", "300s")
     stage.until_ended(*stage.submit(tasks.plain_quick))
     (idle,) = stage.notes("done")
@@ -82,7 +82,7 @@ def test_an_idle_child_that_dies_costs_no_job_its_try(stage):
     assert stage.codes(job_id) == ["completed"]
 
 
-def test_a_task_that_eats_all_memory_is_stopped_at_the_limit(stage):
+def test_a_task_that_uses_too_much_memory_is_stopped_at_the_limit(stage):
     """…and neither its worker nor the next job notices."""
     worker = stage.hire("--slots", "1", "--lease", "300s", "--memory", "256MiB")
     eats, after = stage.submit(tasks.eats, 1024) + stage.submit(tasks.eats, 8)
@@ -106,7 +106,7 @@ def test_a_stuck_plain_function_is_killed_at_its_timeout(stage, task):
     assert not stage.notes("never")
 
 
-def test_other_jobs_go_on_beside_a_stuck_one(stage):
+def test_other_jobs_continue_beside_a_stuck_one(stage):
     worker = stage.hire("--slots", "3", "--processes", "2", "--lease", "300s")
     (stuck,) = stage.submit(tasks.plain_hangs)
     stage.until_noted("began")
@@ -126,7 +126,7 @@ def test_a_stuck_thread_cannot_be_killed_and_its_worker_reports_it(stage):
     assert worker.stop() == 0
 
 
-def test_stuck_threads_take_no_other_jobs_place(stage):
+def test_stuck_threads_do_not_block_other_jobs(stage):
     """As many as there are slots: a job that is taken after that runs all the same."""
     worker = stage.hire("--slots", "2", "--lease", "300s", "--grace", "500ms")
     for job_id in stage.submit(tasks.stuck_in_a_thread, n=2):
@@ -147,7 +147,7 @@ def test_a_task_that_ignores_its_timeout_loses_its_lease(stage):
 
 
 @OVER_BOTH
-def test_workers_that_are_killed_again_and_again_lose_nothing_and_count_nothing_twice(stage):
+def test_repeatedly_killed_workers_lose_and_repeat_no_outcome(stage):
     """At whatever moment it hits them: between a claim and its answer, a result and its acknowledgement."""
     ids = []
     for _ in range(10):

@@ -57,7 +57,7 @@ def test_the_task_that_blocks_the_loop_is_named(stage):
     worker.process.kill()
 
 
-def test_plain_functions_that_hog_every_cpu_cost_no_lease(stage):
+def test_plain_functions_on_every_cpu_lose_no_lease(stage):
     """More of them than there are cores, for longer than three leases."""
     worker = stage.hire("--slots", "9", "--processes", "8", "--lease", "1500ms")
     ids = stage.submit(tasks.hogs, 5, n=8) + stage.submit(tasks.rests, stage.go)
@@ -69,7 +69,7 @@ def test_plain_functions_that_hog_every_cpu_cost_no_lease(stage):
 
 
 @OVER_BOTH
-def test_a_worker_that_was_stopped_for_a_while_is_refused_and_works_on(stage, through):
+def test_a_worker_frozen_for_a_while_is_refused_and_continues(stage, through):
     first = stage.hire(*SHORT)
     ids = stage.submit(tasks.rests) + stage.submit(tasks.plain_rests)
     (child,) = [note.pid for note in stage.until_noted("began", count=2) if note.pid != first.pid]
@@ -90,7 +90,7 @@ def test_a_worker_that_was_stopped_for_a_while_is_refused_and_works_on(stage, th
     proven_able(stage, first)
 
 
-def test_a_server_that_stands_still_for_longer_than_a_lease_loses_nothing(private):
+def test_a_server_frozen_for_longer_than_a_lease_loses_no_job(private):
     """Outcomes are settled afterwards; each job counts once, and the workers go on."""
     workers = [private.hire(*SHORT, env={"SUBLET_TIMEOUT": "0.3"}) for _ in range(2)]
     ids = private.submit(tasks.rests, private.go, n=4) + private.submit(tasks.plain_rests, private.go, n=2)

@@ -46,7 +46,7 @@ async def run(source, store, how):
 
 
 @pytest.mark.parametrize("how", ["completes", "fails", "snoozes"])
-async def test_the_last_words_of_a_task_are_kept_with_its_job(source, store, how):
+async def test_the_last_logs_of_a_task_are_kept_with_its_job(source, store, how):
     """They are sent before the outcome: afterwards the lease is gone."""
     job = await run(source, store, how)
     heights = [1] if how == "completes" else [1, 2, 3]
@@ -55,11 +55,11 @@ async def test_the_last_words_of_a_task_are_kept_with_its_job(source, store, how
 
 
 @pytest.mark.parametrize("how", ["fails", "snoozes"])
-async def test_the_next_attempt_goes_on_where_the_last_one_was(source, store, how):
+async def test_the_next_attempt_continues_from_the_checkpoint(source, store, how):
     assert (await run(source, store, how)).result == 3
 
 
-async def test_a_checkpoint_is_there_while_the_task_runs(source, store):
+async def test_a_checkpoint_is_readable_while_the_task_runs(source, store):
     (submitted,) = await source.submit([waits.job()])
     worker = Worker(app, source, WorkerConfig(slots=1, lease=60, grace=0))
     running = asyncio.create_task(worker.run())

@@ -16,12 +16,12 @@ HASTY = ("--slots", "4", "--lease", "300s", "--grace", "500ms")
 BOTH = [tasks.rests, tasks.plain_rests]
 
 
-def heard_of(job):
+def last_heartbeat_of(job):
     return job.heartbeat_at or job.claimed_at
 
 
 @OVER_BOTH
-def test_an_idle_worker_goes_at_once(stage):
+def test_an_idle_worker_stops_at_once(stage):
     """…whatever its grace, on either signal, with an idle child or without."""
     workers = {number: stage.start(*PATIENT) for number in (signal.SIGTERM, signal.SIGINT)}
     for number, worker in workers.items():
@@ -33,7 +33,7 @@ def test_an_idle_worker_goes_at_once(stage):
 
 
 @pytest.mark.parametrize("task", BOTH, ids=["async", "plain"])
-def test_jobs_that_end_within_the_grace_are_completed_and_no_other_is_begun(stage, task):
+def test_jobs_that_end_within_the_grace_are_completed_and_no_other_is_started(stage, task):
     worker = stage.hire(*PATIENT)
     (job_id,) = stage.submit(task, stage.go)
     stage.until_noted("began")
@@ -54,9 +54,9 @@ def test_leases_are_kept_during_a_long_grace(stage):
     stage.hire("--slots", "2", "--lease", "1s")
     worker.send(signal.SIGTERM)
     worker.until("stopping")
-    stopped_at = heard_of(stage.job(job_id))
+    stopped_at = last_heartbeat_of(stage.job(job_id))
     until(
-        lambda: (heard_of(stage.job(job_id)) - stopped_at).total_seconds() > 1.5,
+        lambda: (last_heartbeat_of(stage.job(job_id)) - stopped_at).total_seconds() > 1.5,
         "heartbeats for more than a lease",
     )
     stage.say_go()
@@ -126,7 +126,7 @@ def test_ctrl_c_reaches_the_children_but_does_not_end_them(stage):
     assert [stage.codes(job_id) for job_id in ids] == [["completed"]] * 2
 
 
-def test_a_terminal_that_closes_stops_the_worker_in_good_order(stage):
+def test_a_closed_terminal_stops_the_worker_gracefully(stage):
     worker = stage.hire(*HASTY)
     (job_id,) = stage.submit(tasks.rests)
     stage.until_noted("began")

@@ -23,7 +23,7 @@ async def says(ctx: Context) -> None:
     await asyncio.sleep(60)
 
 
-async def test_an_ending_that_could_not_be_sent_is_sent_again(source, monkeypatch):
+async def test_an_unsent_outcome_is_sent_again(source, monkeypatch):
     """The server is away for a moment when the job is done: the result is not lost, the job does not run again."""
     settle, calls = source.settle, []
 
@@ -61,7 +61,7 @@ async def test_a_half_busy_worker_claims_only_as_many_jobs_as_fit(source, raw, b
     ("verb", "error"),
     [("claim", Unavailable), ("heartbeat", Unavailable), ("heartbeat", NoNamespace), ("settle", NoNamespace)],
 )
-async def test_a_worker_outlives_a_server_that_fails_once(source, monkeypatch, verb, error):
+async def test_a_worker_survives_a_single_failure_of_the_server(source, monkeypatch, verb, error):
     send, failures = getattr(source, verb), []
 
     async def badly(*request, **more):
@@ -119,22 +119,22 @@ async def test_a_refused_registration_is_logged_once_and_is_not_an_outage(source
 
 
 async def test_progress_is_sent_once(source, monkeypatch):
-    beat, told = source.heartbeat, []
+    beat, reports = source.heartbeat, []
 
-    async def heard(beats, *, lease):
-        told.extend(beat.progress for beat in beats)
+    async def record(beats, *, lease):
+        reports.extend(beat.progress for beat in beats)
         return await beat(beats, lease=lease)
 
-    monkeypatch.setattr(source, "heartbeat", heard)
+    monkeypatch.setattr(source, "heartbeat", record)
     await source.submit([says.job()])
     worker = Worker(app, source, WorkerConfig(slots=1, lease=0.3, grace=0.0))
     running = asyncio.create_task(worker.run())
     async with asyncio.timeout(20):
-        while len(told) < 3:
+        while len(reports) < 3:
             await asyncio.sleep(0.005)
     worker.stop()
     await running
-    assert [bool(progress) for progress in told[:3]] == [True, False, False]
+    assert [bool(progress) for progress in reports[:3]] == [True, False, False]
 
 
 async def test_a_closed_store_has_released_the_jobs_of_an_abandoned_claim(place, raw, base):

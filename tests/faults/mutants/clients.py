@@ -138,7 +138,7 @@ MUTANTS = (
         "        await self._capacity.wait_until(lambda: not self._attempts, last)\n",
         "",
         "each deploy uses a try of every running job, and they start again a lease later",
-        "worker/test_worker.py::test_stopping_gives_unfinished_jobs_back_without_burning_a_try[redis-fakeredis]",
+        "worker/test_worker.py::test_a_stop_releases_unfinished_jobs_without_counting_the_attempt[redis-fakeredis]",
     ),
     Mutant(
         "a worker sends a heartbeat once in two leases",
@@ -154,7 +154,7 @@ MUTANTS = (
         "            self._endings += batch\n",
         "",
         "after one lost connection a hundred finished jobs run again",
-        "worker/test_worker_trouble.py::test_an_ending_that_could_not_be_sent_is_sent_again[redis-fakeredis]",
+        "worker/test_worker_trouble.py::test_an_unsent_outcome_is_sent_again[redis-fakeredis]",
     ),
     Mutant(
         "an abandoned claim keeps its jobs",
@@ -226,7 +226,7 @@ MUTANTS = (
         "if isinstance(error, Unfit) or (isinstance(error, Forbidden) and not self._was_answered):",
         "if True:",
         "a restart of Redis ends all workers",
-        "worker/test_worker_trouble.py::test_a_worker_outlives_a_server_that_fails_once[redis-fakeredis-claim-Unavailable]",
+        "worker/test_worker_trouble.py::test_a_worker_survives_a_single_failure_of_the_server[redis-fakeredis-claim-Unavailable]",
     ),
     Mutant(
         "a worker without the right to claim repeats its claims",
@@ -242,7 +242,7 @@ MUTANTS = (
         '                self._outage.failed("send heartbeats", outcome)\n',
         "                raise outcome\n",
         "a restart of Redis ends all workers, and interrupts all their jobs",
-        "worker/test_worker_trouble.py::test_a_worker_outlives_a_server_that_fails_once[redis-fakeredis-heartbeat-Unavailable]",
+        "worker/test_worker_trouble.py::test_a_worker_survives_a_single_failure_of_the_server[redis-fakeredis-heartbeat-Unavailable]",
     ),
     Mutant(
         "a worker ends after a heartbeat to a flushed server",
@@ -250,7 +250,7 @@ MUTANTS = (
         'answers = ["NOT_FOUND"] * len(beats)',
         "raise",
         "workers do not return after a loss of data, and new jobs wait",
-        "worker/test_worker_trouble.py::test_a_worker_outlives_a_server_that_fails_once[redis-fakeredis-heartbeat-NoNamespace]",
+        "worker/test_worker_trouble.py::test_a_worker_survives_a_single_failure_of_the_server[redis-fakeredis-heartbeat-NoNamespace]",
     ),
     Mutant(
         "a worker ends after an outcome for a flushed server",
@@ -258,7 +258,7 @@ MUTANTS = (
         '        except NoNamespace:\n            answers = ["NOT_FOUND"] * len(batch)\n',
         "",
         "workers do not return after a loss of data, and new jobs wait",
-        "worker/test_worker_trouble.py::test_a_worker_outlives_a_server_that_fails_once[redis-fakeredis-settle-NoNamespace]",
+        "worker/test_worker_trouble.py::test_a_worker_survives_a_single_failure_of_the_server[redis-fakeredis-settle-NoNamespace]",
     ),
     Mutant(
         "progress is sent again with every heartbeat",

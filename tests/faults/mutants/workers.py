@@ -65,7 +65,7 @@ MUTANTS = (
         "return started(pid) != began",
         "return started(pid) is None",
         "a predecessor whose pid was reused is never considered dead",
-        "worker/test_host_identity.py::test_a_pid_that_was_given_to_another_process_is_gone",
+        "worker/test_host_identity.py::test_a_worker_whose_pid_was_reused_is_gone",
     ),
     Mutant(
         "a live worker's name may be taken",
@@ -97,7 +97,7 @@ MUTANTS = (
         "if self._is_this(each)), self._record)",
         "if self._is_this(each)), None)",
         "with a thousand more registered workers, all others are drained",
-        "worker/test_registration.py::test_an_unlisted_worker_is_superseded_only_by_one_that_may[b-False]",
+        "worker/test_registration.py::test_an_unlisted_worker_is_superseded_only_by_the_same_token[b-False]",
     ),
     Mutant(
         "notes wait for the next heartbeat",
@@ -129,7 +129,7 @@ MUTANTS = (
         "            await self._send_notes([attempt for attempt, _ in batch])\n",
         "",
         "the log lines with the reason for a failure are missing",
-        "worker/test_worker_notes.py::test_the_last_words_of_a_task_are_kept_with_its_job[redis-fakeredis-fails]",
+        "worker/test_worker_notes.py::test_the_last_logs_of_a_task_are_kept_with_its_job[redis-fakeredis-fails]",
     ),
     Mutant(
         "a loop that was suspended with the whole process counts as blocked",
