@@ -26,7 +26,7 @@ MOST = 1000 << 20
 """The memory limit of the servers here: so large that the server itself refuses nothing."""
 
 
-class Says:
+class MemoryReports:
     """Answers memory reports and counts them; all other calls go to the store's own server."""
 
     def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,8 +44,8 @@ class Says:
 
 
 @pytest.fixture
-def says(store, monkeypatch) -> Says:
-    return Says(store, monkeypatch)
+def reports(store, monkeypatch) -> MemoryReports:
+    return MemoryReports(store, monkeypatch)
 
 
 @pytest.fixture
@@ -63,8 +63,8 @@ def job(name: str = "", rules: str = "", payload: bytes = b"{}") -> Submission:
 # refusals
 
 
-async def test_above_the_limit_a_job_is_refused_and_nothing_is_stored(store, says, desk):
-    says.share = 0.93
+async def test_above_the_limit_a_job_is_refused_and_nothing_is_stored(store, reports, desk):
+    reports.share = 0.93
     before = desk.everything()
     with pytest.raises(
         OutOfMemory, match=r"used 93% of its memory and takes no new job from 90% on \(SUBLET_MEMORY\)"
@@ -74,8 +74,8 @@ async def test_above_the_limit_a_job_is_refused_and_nothing_is_stored(store, say
     assert desk.everything() == before
 
 
-async def test_the_limit_is_a_setting_of_the_caller(store, says):
-    says.share = 0.5
+async def test_the_limit_is_a_setting_of_the_caller(store, reports):
+    reports.share = 0.5
     store.operations.admission = admission.Admission(0.49)
     with pytest.raises(OutOfMemory, match="from 49% on"):
         await store.submit([job()])
@@ -83,12 +83,12 @@ async def test_the_limit_is_a_setting_of_the_caller(store, says):
     assert (await store.submit([job()]))[0].created
 
 
-async def test_a_repeated_submit_above_the_limit_gets_its_first_answer(store, says):
+async def test_a_repeated_submit_above_the_limit_gets_its_first_answer(store, reports):
     """A client without an answer repeats the call, and the server may have filled meanwhile."""
     first = job("0-a", "key=k")
     windowed = job("0-w", "window=60000 key=w")
     await store.submit([first, windowed])
-    says.share = 0.95
+    reports.share = 0.95
     store.operations.admission = admission.Admission(0.9)
     assert await store.submit([first]) == [("0-a", False)]
     other, same_key, lasting = job("0-b"), job("0-c", "priority=1 key=k"), job("0-d", "key=w window=60000")
@@ -100,34 +100,34 @@ async def test_a_repeated_submit_above_the_limit_gets_its_first_answer(store, sa
     assert isinstance(answers[4], OutOfMemory)
 
 
-async def test_the_key_of_a_missing_job_admits_nothing_above_the_limit(store, says, raw, base):
+async def test_the_key_of_a_missing_job_admits_nothing_above_the_limit(store, reports, raw, base):
     await store.submit([job("0-a", "key=k")])
     raw.delete(keys.job(base, "0-a"))
-    says.share = 0.95
+    reports.share = 0.95
     store.operations.admission = admission.Admission(0.9)
     with pytest.raises(OutOfMemory):
         await store.submit([job("0-b", "key=k")])
 
 
-async def test_a_key_with_a_window_outlives_its_deleted_job(store, says, raw, base):
+async def test_a_key_with_a_window_outlives_its_deleted_job(store, reports, raw, base):
     await store.submit([job("0-a", "key=k window=60000")])
     raw.delete(keys.job(base, "0-a"))
-    says.share = 0.95
+    reports.share = 0.95
     store.operations.admission = admission.Admission(0.9)
     assert await store.submit([job("0-b", "key=k")]) == [("0-a", False)]
 
 
-async def test_each_of_many_calls_is_admitted_separately(store, says, raw, base):
+async def test_each_of_many_calls_is_admitted_separately(store, reports, raw, base):
     """A server that fills during a submit of a million jobs stores those that fit."""
     run, sent = store._transport.run, []
 
     async def filling(call):
         if call.commands[0][0] == "EVALSHA":
             sent.append(call)
-            says.share = 0.899 if len(sent) < 2 else 0.95
+            reports.share = 0.899 if len(sent) < 2 else 0.95
         return await run(call)
 
-    says.share = 0.899
+    reports.share = 0.899
     store._transport.run = filling
     answers = await store.follow(
         store.operations.submit_each([job(payload=b"x" * 100_000) for _ in range(40)])
@@ -147,67 +147,65 @@ async def test_a_job_above_the_limit_of_its_queue_is_refused_for_good(desk):
 # reports
 
 
-async def test_an_acceptance_is_cached_for_a_second(store, says, clock):
+async def test_an_acceptance_is_cached_for_a_second(store, reports, clock):
     for _ in range(50):
         await store.submit([job()])
-    assert says.asked == 2, "once to make the namespace, once for its memory"
+    assert reports.asked == 2, "one request to create the namespace, one for the memory"
     clock(0.99)
     await store.submit([job()])
-    assert says.asked == 2
+    assert reports.asked == 2
     clock(0.02)
     await store.submit([job()])
-    assert says.asked == 3
-    says.share = 0.95
+    assert reports.asked == 3
+    reports.share = 0.95
     clock(1.01)
     with pytest.raises(OutOfMemory):
         await store.submit([job()])
 
 
-async def test_a_refusal_always_rests_on_a_new_report(store, says, clock):
+async def test_a_refusal_always_rests_on_a_new_report(store, reports, clock):
     await store.prepare()
-    says.share, before = 0.95, says.asked
+    reports.share, before = 0.95, reports.asked
     for asked in range(1, 4):
         with pytest.raises(OutOfMemory):
             await store.submit([job()])
-        assert says.asked == before + asked
-    says.share = 0.85
-    assert (await store.submit([job()]))[0].created, "not a second later"
+        assert reports.asked == before + asked
+    reports.share = 0.85
+    assert (await store.submit([job()]))[0].created, "accepted within the same second"
 
 
-async def test_a_client_asks_again_after_a_sixteenth_of_the_free_memory(store, says, clock):
+async def test_a_client_asks_again_after_a_sixteenth_of_the_free_memory(store, reports, clock):
     """So processes that begin at the same moment with the same report cannot fill the server."""
     await store.submit([job()])
-    asked, room = says.asked, round(MOST * 0.4)
+    asked, room = reports.asked, round(MOST * 0.4)
     sent = 0
-    while says.asked == asked:
+    while reports.asked == asked:
         await store.submit([job(payload=b"x" * 250_000) for _ in range(2)])
         sent += 500_000
-        assert sent < room / admission.PART, "it asks before it has sent that"
+        assert sent < room / admission.PART, "the client asks earlier"
     assert sent > room / admission.PART / 2
 
 
-async def test_concurrent_submits_share_one_report(store, says, clock):
+async def test_concurrent_submits_share_one_report(store, reports, clock):
     await store.submit([job()])
     clock(1.5)
-    asked = says.asked
+    asked = reports.asked
     await asyncio.gather(*(store.submit([job()]) for _ in range(50)))
-    assert says.asked == asked + 1
+    assert reports.asked == asked + 1
 
 
-async def test_bytes_in_flight_count_against_the_free_memory(store, says, clock):
+async def test_bytes_in_flight_count_against_the_free_memory(store, reports, clock):
     """Several large submits at once share the reported free memory."""
     await store.submit([job()])
     clock(1.5)
-    says.share = 0.89
+    reports.share = 0.89
     ends = await asyncio.gather(
         *(store.submit([job(payload=b"x" * 250_000)]) for _ in range(100)), return_exceptions=True
     )
     refused = [end for end in ends if isinstance(end, OutOfMemory)]
     assert 100 - (MOST * 0.01 // 250_000) <= len(refused) <= 75
     assert "used 89% of its memory, with more on its way, and takes no new job from 90% on" in str(refused[0])
-    assert (await store.submit([job(payload=b"x" * 250_000)]))[0].created, (
-        "all of it has arrived, or been refused"
-    )
+    assert (await store.submit([job(payload=b"x" * 250_000)]))[0].created, "no job is in flight any more"
 
 
 @pytest.mark.real_server
@@ -219,13 +217,13 @@ async def test_a_burst_of_a_fresh_process_asks_the_server_once(place, raw):
     await store.follow(store.operations.prepare())
     store.operations.admission, before = admission.Admission(0.9), asked()
     await asyncio.gather(*(store.submit([job()]) for _ in range(500)))
-    assert asked() - before < 10, "one for all, and those of this test"
+    assert asked() - before < 10, "one request for all submits, and those of this test"
     await store.aclose()
 
 
-async def test_partitions_on_one_server_share_its_memory(store, says):
+async def test_partitions_on_one_server_share_its_memory(store, reports):
     await store.prepare()
-    says.share = 0.5
+    reports.share = 0.5
     for partitions in (1, 64):
         found = admission.Admission(0.9, partitions)
         assert await store.follow(found.check("base", 0)) is None
@@ -235,42 +233,42 @@ async def test_partitions_on_one_server_share_its_memory(store, says):
 
 
 @pytest.mark.parametrize(
-    "error", [Forbidden("NOPERM"), OutOfMemory("no"), None], ids=["forbidden", "refused", "says_nothing"]
+    "error", [Forbidden("NOPERM"), OutOfMemory("no"), None], ids=["forbidden", "refused", "without an answer"]
 )
-async def test_a_server_without_reports_takes_all_jobs_and_is_seldom_asked(store, says, clock, error):
-    says.raises, says.share = error, 0.0
+async def test_a_server_without_reports_takes_all_jobs_and_is_seldom_asked(store, reports, clock, error):
+    reports.raises, reports.share = error, 0.0
     for _ in range(10):
         assert (await store.submit([job()]))[0].created
         clock(5)
-    assert says.asked <= 2
+    assert reports.asked <= 2
     clock(15)
-    says.raises, says.share = None, 0.95
+    reports.raises, reports.share = None, 0.95
     with pytest.raises(OutOfMemory):
         await store.submit([job()])
 
 
-async def test_a_server_without_a_limit_takes_all_and_may_have_one_later(store, says, clock):
-    says.most = 0
+async def test_a_server_without_a_limit_takes_all_and_may_have_one_later(store, reports, clock):
+    reports.most = 0
     await store.submit([job(payload=b"x" * 200_000) for _ in range(20)])
-    says.most, says.share = MOST, 0.95
+    reports.most, reports.share = MOST, 0.95
     clock(1.1)
     with pytest.raises(OutOfMemory):
         await store.submit([job()])
 
 
-async def test_an_unavailable_server_raises_unavailable(store, says):
-    says.raises = Unavailable("gone")
+async def test_an_unavailable_server_raises_unavailable(store, reports):
+    reports.raises = Unavailable("gone")
     with pytest.raises(Unavailable, match="gone"):
         await store.submit([job()])
 
 
-async def test_a_limit_of_one_asks_no_server(store, says):
+async def test_a_limit_of_one_asks_no_server(store, reports):
     store.operations.admission = None
-    says.share = 1.5
+    reports.share = 1.5
     await store.follow(store.operations.prepare())
-    asked = says.asked
+    asked = reports.asked
     assert (await store.submit([job()]))[0].created
-    assert says.asked == asked
+    assert reports.asked == asked
 
 
 async def test_each_partition_has_a_server_of_its_own(place, raw, monkeypatch):
@@ -420,15 +418,15 @@ def come(desk) -> Callable[[], Any]:
     return put
 
 
-async def test_an_occurrence_waits_for_free_memory_and_is_not_lost(store, says, desk, come):
+async def test_an_occurrence_waits_for_free_memory_and_is_not_lost(store, reports, desk, come):
     await come()
     occurrence = desk.schedule()["occurrence"]
-    says.share = 0.95
+    reports.share = 0.95
     with pytest.raises(OutOfMemory):
         await store.follow(store.operations.fire("me"))
     assert (desk.schedule()["occurrence"], desk.members("queue:q")) == (occurrence, [])
-    says.share = 0.5
-    assert await store.follow(store.operations.fire("me")) == 0, "it is looked at again in 2 s"
+    reports.share = 0.5
+    assert await store.follow(store.operations.fire("me")) == 0, "the next try is in 2 s"
     desk.elapse(2.1)
     assert await store.follow(store.operations.fire("me")) == 1
     (job_id,) = desk.members("queue:q")
@@ -453,19 +451,19 @@ async def test_a_full_partition_does_not_stop_the_schedules_of_others(store, des
     desk.raw.delete(*desk.raw.keys("{other:0}*"))
 
 
-async def test_statistics_are_read_although_an_occurrence_waits(store, says, desk, come):
+async def test_statistics_are_read_although_an_occurrence_waits(store, reports, desk, come):
     """An autoscaler calls `summon`, and a full server needs more workers."""
     await come()
-    says.share = 0.95
+    reports.share = 0.95
     api = Api(store, Tokens())
     reply = await api.answer(Request("GET", "/stats", headers={"host": "localhost"}))
     assert reply.status == 200
 
 
-async def test_workers_are_summoned_above_the_limit(store, says, desk):
+async def test_workers_are_summoned_above_the_limit(store, reports, desk):
     await store.submit([job() for _ in range(5)])
     await desk.pool(settings="queues=q invoker=none wait=1 slots=1")
-    says.share = 0.95
+    reports.share = 0.95
     store.operations.admission = admission.Admission(0.9)
     with pytest.raises(OutOfMemory):
         await store.submit([job()])

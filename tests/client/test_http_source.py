@@ -359,7 +359,7 @@ async def test_a_token_is_accepted_and_a_refusal_names_the_variable(guarded, tmp
         source = HttpSource(guarded, token)
         with pytest.raises(Denied, match=words) as denied:
             await claim(source)
-        assert not source._unclaimed, "nothing was given, and there is nothing to give back"
+        assert not source._unclaimed, "no lease was received, so none is to be released"
         assert SECRET not in str(denied.value)
         assert SECRET not in repr(source) + repr(source._at)
         await source.aclose()

@@ -90,7 +90,9 @@ async def test_a_broken_pipeline_fails_all_waiting_calls_and_reconnects(proxy, m
         third = ask(line, ("ECHO", "c"))
         lost = await answers(first, second, *third)
         assert [type(reply) for reply in lost[:2]] == [ConnectionError] * 2
-        assert await answers(*ask(line, ("ECHO", "d"))) == [b"d"], "its late end does not break the new one"
+        assert await answers(*ask(line, ("ECHO", "d"))) == [b"d"], (
+            "the late end of the old connection does not break the new one"
+        )
 
 
 async def test_a_pipeline_without_replies_times_out(proxy, make):
@@ -108,7 +110,7 @@ async def test_an_idle_pipeline_does_not_time_out(place, make):
     for _ in range(3):
         assert await answers(*ask(line, ("ECHO", "a"))) == [b"a"]
         await asyncio.sleep(0.12)
-    assert line._transport is not None, "it was kept"
+    assert line._transport is not None, "the connection was kept"
 
 
 async def test_an_unexpected_reply_closes_the_pipeline(make):
@@ -170,7 +172,9 @@ async def test_a_claim_cancelled_at_any_moment_releases_its_jobs(place, raw, bas
     jobs = [raw.hmget(keys.job(base, handle.id), "state", "tries_left") for handle in handles]
     taken = 0 if claiming.cancelled() else 2
     assert [state for state, _ in jobs] == ["running"] * taken + ["queued"] * (3 - taken)
-    assert all(tries in (None, "3") for state, tries in jobs if state == "queued"), "no try is burnt"
+    assert all(tries in (None, "3") for state, tries in jobs if state == "queued"), (
+        "the attempt does not count"
+    )
 
 
 # without an event loop
@@ -188,7 +192,7 @@ def test_a_connection_closed_by_the_server_is_replaced_before_use(connections, r
     (first,) = connections._idle
     peer = int(connections.execute(("CLIENT", "ID")))
     raw.client_kill_filter(_id=peer)
-    assert select.select([first._sock], [], [], 10)[0], "its end has come"
+    assert select.select([first._sock], [], [], 10)[0], "the end of the connection has arrived"
     assert connections.execute(("ECHO", "b")) == b"b"
     assert connections._idle == [first]
 

@@ -83,7 +83,7 @@ async def test_an_expired_lease_does_not_count_as_running(desk, running):
     await desk.reap(limit=1)
     assert running() == 2
     assert [lease.id for lease in await desk.claim(1)] == ["a"]
-    assert running() == 1, "two were lost to the claim, and one was taken"
+    assert running() == 1, "two leases expired, and one job was claimed"
 
 
 async def test_a_batch_is_counted_as_a_whole(desk, running, counted):

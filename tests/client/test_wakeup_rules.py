@@ -120,7 +120,7 @@ async def until(condition, seconds=20.0):
     """Wait until a condition holds."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "not true in time"
+        assert time.monotonic() < deadline, "the condition did not become true in time"
         await asyncio.sleep(0.005)
 
 
@@ -162,7 +162,7 @@ async def test_one_submit_wakes_one_idle_worker_of_fifty(hire, client, sent_comm
         assert await client.result(job_id, 20) == number + 1
         done_by[(await client.get(job_id)).attempts[0].worker] += 1
     claims = claimers(sent_commands())
-    assert claims.keys() == done_by.keys(), "somebody was woken in vain"
+    assert claims.keys() == done_by.keys(), "a worker was woken without a job"
     assert all(claims[name] <= (1 + claim_loop.LOOPS) * jobs for name, jobs in done_by.items()), (
         claims,
         done_by,
@@ -220,12 +220,12 @@ async def test_a_due_job_is_started_by_the_one_worker_with_its_time(hire, client
     assert await client.result(handle[0].id, 20) == 2
     (attempt,) = (await client.get(handle[0].id)).attempts
     assert attempt.worker == owner.name
-    assert attempt.claimed_at >= due_at, "not before its time"
+    assert attempt.claimed_at >= due_at, "not before it is due"
     brought = next(i for i, answer in enumerate(owner.source.answers) if answer.ids)
     polled, got = owner.source.answers[brought - 1 : brought + 1]
-    assert got.asked_at - polled.at >= polled.next_in - 0.01, "it slept until then"
+    assert got.asked_at - polled.at >= polled.next_in - 0.01, "the worker slept until the due time"
     assert attempt.claimed_at - due_at < timedelta(seconds=2 - polled.next_in), (
-        "sooner than a look 2 s later would have been"
+        "earlier than with a poll every 2 s"
     )
     assert all(answer.next_in == 2 for one in crew if one is not owner for answer in one.source.answers)
 
@@ -249,7 +249,7 @@ async def test_an_idle_worker_claims_at_most_once_a_second_with_any_number_of_sl
     seconds = time.monotonic() - began
     assert asked.total() <= 10 * seconds, asked
     assert len(claimers(commands)) == 10, "all workers still poll"
-    assert max(claimers(commands).values()) <= seconds / 2 + 1, "each every 2 s"
+    assert max(claimers(commands).values()) <= seconds / 2 + 1, "each worker polls every 2 s"
 
 
 def test_idle_processes_are_woken_as_well(shell):

@@ -20,7 +20,7 @@ def client(store):
 
 
 @pytest.fixture
-def deaf(monkeypatch):
+def no_polling(monkeypatch):
     """No polling: a missed message is missed for a minute."""
     monkeypatch.setattr(results, "REREAD", 60.0)
 
@@ -30,7 +30,7 @@ async def finish(store, result=b"42"):
     assert await store.settle([Completion(lease, result)]) == ["completed"]
 
 
-async def test_a_result_is_returned_at_once(deaf, client, store):
+async def test_a_result_is_returned_at_once(no_polling, client, store):
     handle = await client.submit("t")
     waiting = asyncio.create_task(handle.result(30))
     await until_watched(client, handle.id)
@@ -47,7 +47,7 @@ async def until_watched(client, job_id):
         await asyncio.sleep(0.001)
 
 
-async def test_an_end_between_the_read_and_the_wait_is_not_missed(deaf, client, store, monkeypatch):
+async def test_an_end_between_the_read_and_the_wait_is_not_missed(no_polling, client, store, monkeypatch):
     """The job ends, with its message, after it was read as running and before the waiter waits."""
     handle = await client.submit("t")
     run, ended = store.run, asyncio.Event()
@@ -67,7 +67,7 @@ async def test_an_end_between_the_read_and_the_wait_is_not_missed(deaf, client, 
     assert await asyncio.wait_for(handle.result(30), 10) == 42
 
 
-async def test_many_may_wait_for_one_job(deaf, client, store):
+async def test_many_may_wait_for_one_job(no_polling, client, store):
     handle = await client.submit("t")
     waiting = [asyncio.create_task(handle.result(30)) for _ in range(20)]
     await until_watched(client, handle.id)
@@ -104,7 +104,7 @@ async def test_a_waiter_gets_each_outcome_of_a_job(client, store):
 
 
 @pytest.mark.parametrize("ends", ["before", "while"])
-def test_waiting_works_without_an_event_loop(place, raw, deaf, ends):
+def test_waiting_works_without_an_event_loop(place, raw, no_polling, ends):
     fake = place.raw() if place.fake else None
     if fake:
         fake.connection_pool.connection_kwargs["decode_responses"] = False
@@ -155,7 +155,7 @@ async def test_one_submit_wakes_one_of_many_claims(place, raw, client):
     await client.submit("t")
     done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED, timeout=1)
     assert [len(task.result().leases) for task in done] == [1]
-    assert claims["n"] < 60, "the others were not woken"
+    assert claims["n"] < 60, "the other waiters were not woken"
     await client.submit_all(
         [client.store.operations.submission("t", b"{}", "default", "") for _ in range(49)]
     )
@@ -185,7 +185,7 @@ async def test_a_cancelled_wait_returns_at_once(client, store, turns):
         await asyncio.sleep(0)
     waiting.cancel()
     done, _ = await asyncio.wait([waiting], timeout=10)
-    assert done, "it waits on, although it was cancelled"
+    assert done, "the cancelled wait continues"
     assert waiting.cancelled()
 
 

@@ -59,7 +59,7 @@ async def test_workers_are_listed_with_their_leases_the_latest_first(store, desk
     assert 59 < (two.seen_at - one.seen_at).total_seconds() < 65
     assert one.enlisted_at == one.seen_at
     assert [(w.name, w.leases) for w in await store.workers()] == [("two", 0), ("one", 0)], (
-        "without looking at jobs"
+        "without reading the jobs"
     )
 
 
@@ -223,7 +223,9 @@ async def test_a_new_life_of_the_name_keeps_its_leases(two_partitions, raw):
         if watched.calls < moment:
             assert ended == 4
             break
-        assert {raw.hget(job, "state") for job in taken} == {"running"}, f"it came after call {moment}"
+        assert {raw.hget(job, "state") for job in taken} == {"running"}, (
+            f"the worker registered after call {moment}"
+        )
         assert raw.hget(keys.worker(one, "gone"), "life") == "2"
         raw.delete(*raw.scan_iter(match=f"{one[:-2]}*", count=1000))
         await store.follow(store.operations.prepare())
@@ -270,7 +272,7 @@ async def test_leases_in_every_partition_end(place, raw):
     assert sum(raw.zcard(keys.structure(base, "running")) for base in store.operations.bases) == 12
     assert await store.workers() == []
     assert [raw.exists(keys.workers(base)) for base in store.operations.bases] == [0, 0, 0, 0], (
-        "the register is in partition 0"
+        "registrations are in partition 0"
     )
     await store.aclose()
 

@@ -178,4 +178,4 @@ def test_the_peers_bulk_calls_have_the_size_of_the_sweep(tmp_path, variables, ca
     )
     *sizes, at_a_time = [json.loads(line) for line in done.stderr.splitlines()]
     assert sizes == [{"jobs": jobs} for jobs in calls]
-    assert at_a_time == {"most": most}, "calls on their way at a time"
+    assert at_a_time == {"most": most}, "the number of concurrent calls"

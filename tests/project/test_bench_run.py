@@ -228,7 +228,7 @@ def test_a_second_run_waits_for_the_first(bench, tmp_path, monkeypatch):
         ("latency_p50", 0.5, [0.8, 0.4], "0.80 × bullmq"),
         ("commands", 5, [], None),
     ],
-    ids=["more is better", "less is better", "alone"],
+    ids=["more is better", "less is better", "without a peer"],
 )
 def test_the_table_shows_the_ratio_to_the_best_peer(bench, workload, ours, theirs, words):
     values = {"sublet": ours, "sublet http": 10**6, **dict(zip(("huey", "bullmq"), theirs, strict=False))}

@@ -41,11 +41,11 @@ async def test_memory_does_not_grow_from_morning_to_evening(day, tmp_path):
     happened = {word for word, count in today.told.items() if count}
     assert {"completed", "dead", "cancelled", "fired", "retried", "scheduled", "lost"} <= happened
     assert min(evening[state] for state in ("completed", "dead", "cancelled")) > KEPT * 0.9, (
-        "the limits were met"
+        "the kept jobs did not reach the limits"
     )
     assert evening["job:*"] == sum(evening[state] for state in STATES)
     assert evening["queues"] <= day.NAMES
-    assert evening["queue:*"] <= len(day.FIXED), "of a queue that is empty there is no key"
+    assert evening["queue:*"] <= len(day.FIXED), "an empty queue must not have a key"
 
 
 def test_growth_of_memory_is_reported(day):

@@ -102,19 +102,19 @@ def test_the_two_commands_are_in_the_readme():
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_all_links_work(path):
     for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", path.read_text()):
-        assert (path.parent / target).exists(), f"{target} is not there"
+        assert (path.parent / target).exists(), f"{target} does not exist"
 
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_named_files_and_commands_exist(path):
     text = path.read_text()
     for name in re.findall(r"`((?:jobs|functions|lua|tests|examples|bench|docs)/[\w./]+\.\w+)`", text):
-        assert (ROOT / name).exists(), f"{name} is not there"
+        assert (ROOT / name).exists(), f"{name} does not exist"
     parser_help = subprocess.run(
         [sys.executable, "-m", "sublet", "--help"], cwd=ROOT, capture_output=True, text=True
     ).stdout
     for command in set(re.findall(r"(?:`|\$ )(?:sublet|python3 -m jobs) ([a-z]+)", text)):
-        assert re.search(rf"\b{command}\b", parser_help), f"there is no command {command}"
+        assert re.search(rf"\b{command}\b", parser_help), f"unknown command {command}"
 
 
 def test_install_instructions_include_the_command_for_a_checkout():

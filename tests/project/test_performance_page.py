@@ -80,7 +80,9 @@ FOUND = run_of(
 def test_the_tables_of_the_page_match_its_figures(performance):
     page, figures = PAGE.read_text(), PAGE.with_suffix(".json").read_text()
     assert performance.rewrite(page, performance.Run(json.loads(figures))) == page
-    assert set(re.findall("<!-- begin: (.+) -->", page)) == set(performance.PARTS), "the page has every part"
+    assert set(re.findall("<!-- begin: (.+) -->", page)) == set(performance.PARTS), (
+        "the page must have every part"
+    )
     page, figures = XEON.read_text(), XEON.with_suffix(".json").read_text()
     assert performance.rewrite(page, performance.Run(json.loads(figures))) == page
 
@@ -103,7 +105,7 @@ def test_a_goal_is_compared_with_the_peer_that_it_names(performance):
     ours = "30,000 (29,000–32,000)"
     assert f"| drain, one worker, jobs/s | {ours} | BullMQ 16,000 | 1.88 | 2 × BullMQ | **no** |" in lines
     assert f"| the same, beside Python | {ours} | Huey 2,500 | 12 | 10 × the best | yes |" in lines, (
-        "one process beside one"
+        "single processes are compared"
     )
     assert "| memory of a pending job, a million of them, bytes | 690 |  |  | 700 | yes |" in lines
     assert "| drain rate, 1 M pending against 1 k | 0.98 |  |  | 0.97 | yes |" in lines, (

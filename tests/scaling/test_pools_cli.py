@@ -83,7 +83,7 @@ def test_possible_secrets_in_a_target_are_not_shown(shell):
     assert "SUBLET_SIGNING_SECRETS must be set where jobs are submitted" in done.stderr
     for words in (("pools",), ("pools", "--json"), ("scale",), ("scale", "--json")):
         assert "secret" not in shell.ok(*words)
-    assert shell.ok("pools", "set", "images", "--max", "3").count("?…") == 1, "and stays what it is"
+    assert shell.ok("pools", "set", "images", "--max", "3").count("?…") == 1, "the target is kept"
     (found,) = shell.json("pools")
     assert found["target"] == "https://example.com/work?…"
 

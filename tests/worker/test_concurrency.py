@@ -134,9 +134,9 @@ async def test_no_job_is_leased_twice_and_each_is_completed_once(desk, place, pr
     assert completed == Counter(f"j{i}" for i in range(JOBS))
     assert {answer for *_, answer in ledger} == {"completed", "scheduled", "queued"}
     attempts = Counter((job_id, attempt) for job_id, attempt, _, _ in ledger)
-    assert set(attempts.values()) == {1}, "an attempt was given to two"
+    assert set(attempts.values()) == {1}, "one attempt was leased twice"
     assert len({(job_id, token) for job_id, _, token, _ in ledger}) == len(ledger)
-    assert all(report["ledger"] for report in reports), "somebody had nothing to do"
+    assert all(report["ledger"] for report in reports), "a worker or thread got no job"
 
     assert desk.counter("submitted") == desk.counter("completed") == JOBS
     assert desk.counter("failed") + desk.counter("released") == len(ledger) - JOBS

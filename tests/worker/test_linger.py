@@ -33,7 +33,7 @@ async def test_a_lingering_worker_takes_new_jobs_and_leaves_without_any(store, s
     await store.submit([quick.job()])
     summary = await ended(running)
     assert (summary.completed, summary.dismissed) == (1, True)
-    assert watched.count("retire") == 0, "it has no pool to ask"
+    assert watched.count("retire") == 0, "without a pool it does not ask"
 
 
 async def test_while_it_lingers_it_waits_and_does_not_poll(store, start_worker):
@@ -43,7 +43,7 @@ async def test_while_it_lingers_it_waits_and_does_not_poll(store, start_worker):
         await until(lambda n=n: worker.summary.completed == n)
     before = watched.count("claim")
     await asyncio.sleep(0.5)
-    assert watched.count("claim") - before <= 4, "each loop once, one of them waiting; and maintenance"
+    assert watched.count("claim") - before <= 4, "one claim per loop, one of them waiting, and maintenance"
     assert not running.done()
 
 

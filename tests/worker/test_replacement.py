@@ -59,7 +59,7 @@ class Show:
             "tests.support.misbehaving_tasks:app",
             arguments=["--lease", "2s"],
             environment=stage.env,
-            hear=self.hear,
+            hear=self.read_line,
             ended=self.ended,
         )
         self.summoner = Summoner(self.store, {"process": self.invoker})
@@ -67,7 +67,7 @@ class Show:
         self.frozen, self.ends = list[int](), Counter()
         self.pouring = True
 
-    def hear(self, worker, line):
+    def read_line(self, worker, line):
         try:
             self.events.append((worker.pid, json.loads(line)))
         except ValueError:  # a message, or a line that was cut short by its death
@@ -106,7 +106,7 @@ class Show:
     async def until(self, condition, what):
         deadline = time.monotonic() + PATIENCE
         while not condition():
-            assert time.monotonic() < deadline, f"not in time: {what}\n{self}"
+            assert time.monotonic() < deadline, f"not true in time: {what}\n{self}"
             await asyncio.sleep(0.02)
 
     async def rage(self, seconds):
@@ -176,7 +176,7 @@ def outcomes(show):
         codes = [attempt.code for attempt in job.attempts]
         assert codes.count("completed") == 1
         assert codes[-1] == "completed", codes
-        assert (job_id, job.attempt) in done, f"{job_id}: attempt {job.attempt} was accepted, and never ended"
+        assert (job_id, job.attempt) in done, f"{job_id}: attempt {job.attempt} was completed without an end"
         tries[job.attempt] += 1
     (stats,) = show.stage.client.stats()
     assert stats.totals["completed"] == len(show.ids) == len(set(show.ids))
@@ -194,7 +194,7 @@ async def test_dead_and_frozen_workers_are_replaced_and_no_job_is_lost(show, sta
             lambda: len(show.at_work()) == POOL.max, "the replacement of all that are dead or frozen"
         )
         assert show.frozen
-        assert all(map(is_frozen, show.frozen)), "replaced while it stood still"
+        assert all(map(is_frozen, show.frozen)), "a frozen worker was replaced"
         show.pouring = False
         await pouring
         deadline = time.monotonic() + PATIENCE
@@ -208,7 +208,7 @@ async def test_dead_and_frozen_workers_are_replaced_and_no_job_is_lost(show, sta
             lambda: not show.invoker.processes, "the end of all workers: there is nothing more to do"
         )
         await show.until(lambda: not bearing(stage.settings.namespace), "the end of their children")
-        assert outcomes(show) == tries, "what stood still had something to say"
+        assert outcomes(show) == tries, "a late outcome of a frozen worker was accepted"
     finally:
         for task in (pouring, ticking):
             task.cancel()

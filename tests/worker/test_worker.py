@@ -47,7 +47,7 @@ async def until(condition, seconds=10.0):
     """Wait until an async condition holds, and give its value."""
     deadline = time.monotonic() + seconds
     while not (value := await condition()):
-        assert time.monotonic() < deadline, "not true in time"
+        assert time.monotonic() < deadline, "the condition did not become true in time"
         await asyncio.sleep(0.005)
     return value
 
@@ -286,7 +286,7 @@ async def test_an_idle_worker_wakes_at_once(client, hire):
     began = time.monotonic()
     (job_id,) = await submit(client, tasks.add.job(2))
     await client.result(job_id, 10)
-    assert time.monotonic() - began < 1.5, "sooner than the look that comes every 2 s without a marker"
+    assert time.monotonic() - began < 1.5, "earlier than with a poll every 2 s without a wake-up"
 
 
 async def test_a_due_job_is_queued_by_a_worker_that_is_busy(client, hire, store):

@@ -18,7 +18,7 @@ app = App()
 
 
 @app.task
-async def says(ctx: Context) -> None:
+async def reports_progress(ctx: Context) -> None:
     ctx.progress(0.5)
     await asyncio.sleep(60)
 
@@ -87,7 +87,7 @@ async def test_a_worker_survives_a_single_failure_of_the_server(source, monkeypa
         watching.cancel()
     worker.stop()
     await asyncio.wait([watching, running])
-    assert not died, "the worker died of it"
+    assert not died, "the worker died"
     assert watching.result().state is State.COMPLETED
 
 
@@ -126,7 +126,7 @@ async def test_progress_is_sent_once(source, monkeypatch):
         return await beat(beats, lease=lease)
 
     monkeypatch.setattr(source, "heartbeat", record)
-    await source.submit([says.job()])
+    await source.submit([reports_progress.job()])
     worker = Worker(app, source, WorkerConfig(slots=1, lease=0.3, grace=0.0))
     running = asyncio.create_task(worker.run())
     async with asyncio.timeout(20):
