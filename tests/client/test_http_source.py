@@ -22,7 +22,7 @@ SECRET = "s3cret-s3cret-s3cret"
 LEASE = Lease("0-a", "1.t", 1, 0, "q", "t", None, b"", "")
 
 
-class Stand:
+class ScriptedServer:
     """A server with given answers, then, if it has one, those of the real core."""
 
     def __init__(self, *replies, core=None, before=False):
@@ -66,7 +66,10 @@ async def claim(source, n=1, wait=0.0):
 @pytest.mark.parametrize("spoiled", [b"<html>hello</html>", b'{"jobs":[{"id":"0-a"', b'{"jobs":[{}]}'])
 async def test_a_claim_with_a_broken_answer_is_repeated(store, api, spoiled):
     await store.submit([submission(store)])
-    async with fronting(Stand(of(200, "application/json", spoiled), core=api, before=True)) as (_, url):
+    async with fronting(ScriptedServer(of(200, "application/json", spoiled), core=api, before=True)) as (
+        _,
+        url,
+    ):
         source = HttpSource(url)
         (lease,) = await claim(source)
         assert await source.settle([Completion(lease, b"1")]) == ["completed"]
@@ -75,7 +78,7 @@ async def test_a_claim_with_a_broken_answer_is_repeated(store, api, spoiled):
 
 async def test_jobs_of_a_claim_without_an_answer_are_released(store, api):
     await store.submit([submission(store)])
-    async with fronting(Stand(*[of(502)] * 3, core=api, before=True)) as (_, url):
+    async with fronting(ScriptedServer(*[of(502)] * 3, core=api, before=True)) as (_, url):
         source = HttpSource(url)
         with pytest.raises(Unavailable):
             await claim(source)
@@ -88,7 +91,7 @@ async def test_jobs_of_a_claim_without_an_answer_are_released(store, api):
 async def test_a_claim_with_a_lost_answer_is_repeated_as_the_same_claim(store, api, status):
     """The server took a job, and the gateway in front of it gave up: the repeated request returns that job."""
     await store.submit([submission(store) for _ in range(3)])
-    async with fronting(Stand(of(status), core=api, before=True)) as (_, url):
+    async with fronting(ScriptedServer(of(status), core=api, before=True)) as (_, url):
         source = HttpSource(url)
         (lease,) = await claim(source)
         assert lease.attempt == 1
@@ -101,7 +104,7 @@ async def test_a_claim_with_a_lost_answer_is_repeated_as_the_same_claim(store, a
 async def test_outcomes_with_a_lost_answer_count_once(store, api):
     await store.submit([submission(store)])
     (lease,) = await claim(store)
-    async with fronting(Stand(of(502), core=api, before=True)) as (_, url):
+    async with fronting(ScriptedServer(of(502), core=api, before=True)) as (_, url):
         source = HttpSource(url)
         assert await source.settle([Completion(lease, b"1")]) == ["completed"]
         await source.aclose()
@@ -122,7 +125,7 @@ async def test_jobs_of_a_cancelled_claim_are_released(store, api):
     """Cancelled after the server has taken a job, and before the answer arrives."""
     taken, go = asyncio.Event(), asyncio.Event()
 
-    class Slow(Stand):
+    class Slow(ScriptedServer):
         async def answer(self, request):
             reply = await self.core.answer(request)
             if not taken.is_set() and request.path == "/jobs/claim":
@@ -146,24 +149,24 @@ async def test_jobs_of_a_cancelled_claim_are_released(store, api):
 
 
 async def test_a_shortened_long_poll_does_not_cause_a_burst_of_requests(store):
-    stand = Stand(Response(204, headers={"Sublet-Next-In": "2.000"}))
-    async with fronting(stand) as (_, url):
+    scripted = ScriptedServer(Response(204, headers={"Sublet-Next-In": "2.000"}))
+    async with fronting(scripted) as (_, url):
         source = HttpSource(url)
         assert await claim(source, wait=0.3) == []
-        assert 2 <= len(stand.seen) <= 8
+        assert 2 <= len(scripted.seen) <= 8
         await source.aclose()
 
 
 async def test_a_longer_wait_is_several_requests(store, monkeypatch):
     monkeypatch.setattr("sublet.store.http.WAIT_MAX", 0.1)
-    stand = Stand(Response(204, headers={"Sublet-Next-In": "2.000"}))
-    async with fronting(stand) as (_, url):
+    scripted = ScriptedServer(Response(204, headers={"Sublet-Next-In": "2.000"}))
+    async with fronting(scripted) as (_, url):
         source = HttpSource(url)
         await claim(source, wait=0.25)
         await source.aclose()
-    assert len(stand.bodies) >= 2
-    assert all(0 <= body.get("wait", 0) <= 0.1 for body in stand.bodies)
-    assert len({body["claim_id"] for body in stand.bodies}) == len(stand.bodies)
+    assert len(scripted.bodies) >= 2
+    assert all(0 <= body.get("wait", 0) <= 0.1 for body in scripted.bodies)
+    assert len({body["claim_id"] for body in scripted.bodies}) == len(scripted.bodies)
 
 
 # ── no server, and another program ───────────────────────────────────────────────────────────────────────────────────
@@ -253,7 +256,7 @@ async def test_a_refused_connection_raises_at_once():
     ],
 )
 async def test_another_http_server_is_reported_as_another_program(reply):
-    async with fronting(Stand(reply)) as (_, url):
+    async with fronting(ScriptedServer(reply)) as (_, url):
         source = HttpSource(url)
         card = Card("w", "1", "", b"{}")
         for call in (
@@ -278,17 +281,17 @@ async def test_a_wrong_path_is_reported_as_a_wrong_url(place):
 
 async def test_a_redirect_is_not_followed():
     """The token would be sent along."""
-    stand = Stand(of(307, Location="http://user:pass@other.example/x?key=1"))
-    async with fronting(stand) as (_, url):
+    scripted = ScriptedServer(of(307, Location="http://user:pass@other.example/x?key=1"))
+    async with fronting(scripted) as (_, url):
         source = HttpSource(url, SECRET)
         with pytest.raises(Unavailable, match=r"redirects \(307, to http://other\.example/x\)"):
             await source.workers()
         await source.aclose()
-    assert len(stand.seen) == 1
+    assert len(scripted.seen) == 1
 
 
 async def test_the_api_may_have_a_path_prefix(api, store):
-    class Below(Stand):
+    class Below(ScriptedServer):
         async def answer(self, request):
             assert request.path.startswith("/deep/down/")
             request = type(request)(request.method, request.path.removeprefix("/deep/down"), request.query, request.headers,
@@ -316,7 +319,7 @@ MEANS = {
 
 @pytest.mark.parametrize("slug", PROBLEMS)
 async def test_each_problem_is_the_error_that_the_store_would_raise(slug):
-    async with fronting(Stand(Problem(slug, "these words").response())) as (_, url):
+    async with fronting(ScriptedServer(Problem(slug, "these words").response())) as (_, url):
         source = HttpSource(url, SECRET)
         means = MEANS.get(slug) or REFUSALS[slug.replace("-", "_").upper()]
         words = "refuses this token: check SUBLET_TOKEN" if slug == "unauthorized" else "these words"

@@ -110,7 +110,7 @@ def settings(port, **more):
     return Settings(redis_url=f"redis://127.0.0.1:{port}", **more)
 
 
-async def complaint(run, call, kind=Unavailable):
+async def message_of(run, call, kind=Unavailable):
     """The message of the error, which is one line and came in bounded time."""
     begin = time.monotonic()
     with pytest.raises(kind) as caught:
@@ -169,7 +169,7 @@ async def test_redis_py_adds_no_retries(desk, proxy, connect):
     run = connect(proxy.settings)
     await desk.submit("a")
     proxy.lose = 99
-    await complaint(run, verbs.reap(desk.base, limit=1, by="w"))
+    await message_of(run, verbs.reap(desk.base, limit=1, by="w"))
     assert len(proxy.scripts) == len(transports.PAUSES) + 1
 
 
@@ -178,7 +178,7 @@ async def test_a_call_is_not_repeated_after_the_claim_memo_may_have_expired(desk
     assert Settings().patience + max(transports.PAUSES) < remembered
     run = connect(replace(proxy.settings, patience=-1))
     proxy.lose = 99
-    await complaint(run, verbs.claim(desk.base, claim_id="c" * 22, worker="w", lease=30, n=1, queues=["q"]))
+    await message_of(run, verbs.claim(desk.base, claim_id="c" * 22, worker="w", lease=30, n=1, queues=["q"]))
     assert len(proxy.scripts) == 1
 
 
@@ -253,14 +253,14 @@ async def test_calls_in_flight_end_before_the_connections_are_closed(desk, proxy
 async def test_an_unavailable_server_is_a_one_line_error(connect):
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    words = await complaint(connect(settings(port)), verbs.init("{x:0}"))
+    words = await message_of(connect(settings(port)), verbs.init("{x:0}"))
     assert f"no answer from Redis at redis://127.0.0.1:{port}" in words
     assert "SUBLET_REDIS_URL" in words
 
 
 async def test_a_server_that_never_answers_times_out(connect):
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        words = await complaint(connect(settings(silent.getsockname()[1], timeout=0.1)), verbs.init("{x:0}"))
+        words = await message_of(connect(settings(silent.getsockname()[1], timeout=0.1)), verbs.init("{x:0}"))
     assert "no answer from Redis" in words
 
 
@@ -279,7 +279,7 @@ async def test_another_program_that_answers_is_unfit(connect, answer):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=serve, args=(listener,), daemon=True).start()
         port = listener.getsockname()[1]
-        words = await complaint(connect(settings(port, timeout=0.2)), verbs.init("{x:0}"), Unfit)
+        words = await message_of(connect(settings(port, timeout=0.2)), verbs.init("{x:0}"), Unfit)
     assert f"what answers at redis://127.0.0.1:{port} does not speak Redis's protocol" in words
 
 
@@ -310,7 +310,7 @@ async def test_a_wrong_password_is_a_one_line_error_without_it(own, connect, for
     client, url = own
     client.config_set("requirepass", "another")
     wrong = Settings(redis_url=form.format(SECRET, url.removeprefix("unix://")))
-    words = await complaint(connect(wrong), verbs.init("{x:0}"))
+    words = await message_of(connect(wrong), verbs.init("{x:0}"))
     assert "refused this client" in words
     assert "password" in words
     assert SECRET not in words
@@ -320,7 +320,9 @@ async def test_a_wrong_password_is_a_one_line_error_without_it(own, connect, for
 async def test_a_missing_password_is_a_one_line_error(own, connect):
     client, url = own
     client.config_set("requirepass", SECRET)
-    assert "check user and password" in await complaint(connect(Settings(redis_url=url)), verbs.init("{x:0}"))
+    assert "check user and password" in await message_of(
+        connect(Settings(redis_url=url)), verbs.init("{x:0}")
+    )
 
 
 async def test_a_missing_permission_is_a_one_line_error(own, connect):
@@ -329,7 +331,7 @@ async def test_a_missing_permission_is_a_one_line_error(own, connect):
         "reader", enabled=True, passwords=[f"+{SECRET}"], keys=["*"], categories=["+@read", "+@connection"]
     )
     reader = Settings(redis_url=url.replace("unix://", f"unix://reader:{SECRET}@"))
-    words = await complaint(connect(reader), verbs.init("{x:0}"), Forbidden)
+    words = await message_of(connect(reader), verbs.init("{x:0}"), Forbidden)
     assert "change its rights" in words
     assert SECRET not in words
 
@@ -339,14 +341,16 @@ async def test_a_replica_cannot_serve(own, connect):
     run = connect(Settings(redis_url=url))
     assert await run(verbs.init("{x:0}")) == "1"
     client.execute_command("REPLICAOF", "127.0.0.1", "1")
-    assert "cannot serve now (READONLY" in await complaint(run, verbs.reap("{x:0}", limit=1, by="w"), Demoted)
+    assert "cannot serve now (READONLY" in await message_of(
+        run, verbs.reap("{x:0}", limit=1, by="w"), Demoted
+    )
 
 
 async def test_a_server_set_to_evict_jobs_is_unfit_unless_allowed_explicitly(own):
     client, url = own
     client.config_set("maxmemory-policy", "allkeys-lru")
     store = Store(Settings(redis_url=url, namespace="evicting"))
-    words = await complaint(store.submit, [Submission("a", "q", "t", "", b"{}")], Unfit)
+    words = await message_of(store.submit, [Submission("a", "q", "t", "", b"{}")], Unfit)
     assert "maxmemory-policy allkeys-lru" in words
     assert "CONFIG SET maxmemory-policy noeviction" in words
     assert client.keys("*evicting*") == []

@@ -189,7 +189,7 @@ async def test_a_wake_up_that_is_lost_or_reaches_a_busy_worker_delays_a_job_by_o
     the other one.
     """
     (busy,) = await hire(1)
-    submit_without_a_marker(raw, base, stay.job())
+    submit_without_wake_up(raw, base, stay.job())
     await until(lambda: busy._capacity.running)
     (idle,) = await hire(1, only_woken=True)
     await client.submit("stay")
@@ -197,7 +197,7 @@ async def test_a_wake_up_that_is_lost_or_reaches_a_busy_worker_delays_a_job_by_o
     assert len(await running(client)) == 2
 
 
-def submit_without_a_marker(raw, base, job):
+def submit_without_wake_up(raw, base, job):
     """Submit a job, and remove its wake-up before a worker gets it."""
     with raw.pipeline(transaction=True) as both:
         both.execute_command(*verbs.submit(base, [job]).with_text())

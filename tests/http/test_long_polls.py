@@ -1,6 +1,6 @@
 """A thousand waiters in one process: claims share one blocked connection, watchers share one subscription.
 
-These tests need real servers. A `Woken` store never polls: its waiters depend on wake-ups.
+These tests need real servers. A `PollFreeStore` never polls: its waiters depend on wake-ups.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ NEVER = 600.0
 MANY = 1000
 
 
-class Counting(Store):
+class CountingStore(Store):
     """A store that counts its claims by queue."""
 
     def __init__(self, settings):
@@ -43,7 +43,7 @@ class Counting(Store):
         return await self._once(asked)
 
 
-class Woken(Counting):
+class PollFreeStore(CountingStore):
     """A store that polls only for due jobs."""
 
     async def _claim_once(self, asked):
@@ -136,7 +136,7 @@ async def test_a_thousand_waiters_share_one_blocked_connection_and_each_gets_its
     open_store, wait_for, raw, base
 ):
     """A hundred queues with ten waiters each, in pairs of queues. Idle waiters send few commands."""
-    store, producer = await open_store(Counting), await open_store()
+    store, producer = await open_store(CountingStore), await open_store()
     before = blocked(raw)
     tasks = [wait_for(store, f"q{i % 100}", f"r{i % 50}", worker=f"w{i}") for i in range(MANY)]
     await until(lambda: waiting(store) == MANY and len(read_keys(store)) == 150)
@@ -160,7 +160,7 @@ async def test_a_thousand_waiters_share_one_blocked_connection_and_each_gets_its
 
 async def test_a_waiter_for_a_new_queue_gets_wake_ups_at_once(open_store, wait_for, raw, base):
     """The current blocking read does not name the queue: the process interrupts it."""
-    store, producer = await open_store(Woken), await open_store()
+    store, producer = await open_store(PollFreeStore), await open_store()
     wait_for(store, "old")
     await until(lambda: read_keys(store))
     took = []
@@ -187,7 +187,7 @@ async def test_a_late_interruption_expires(open_store, raw, base):
 
 
 async def test_a_wake_up_unblocks_only_the_longest_waiter(open_store, wait_for):
-    store, producer = await open_store(Woken), await open_store()
+    store, producer = await open_store(PollFreeStore), await open_store()
     tasks = []
     for number in range(30):
         tasks.append(wait_for(store, "q", f"own-{number}"))
@@ -203,7 +203,7 @@ async def test_a_busy_queue_does_not_starve_others(open_store, wait_for, base):
     """A server looks for wake-ups in the order of the keys of a read: the queue that was served last is named
     last.
     """
-    store, producer = await open_store(Woken), await open_store()
+    store, producer = await open_store(PollFreeStore), await open_store()
     tasks = [wait_for(store, "busy"), wait_for(store, "busy"), wait_for(store, "calm")]
     await until(lambda: waiting(store) == 3)
     assert store._claims._wakeups._queues_to_name() == [keys.wake(base, "busy"), keys.wake(base, "calm")]
@@ -213,7 +213,7 @@ async def test_a_busy_queue_does_not_starve_others(open_store, wait_for, base):
 
 
 async def test_a_waiter_woken_at_its_timeout_claims(open_store, base):
-    store = await open_store(Woken)
+    store = await open_store(PollFreeStore)
     await store.claim(worker="w", queues=["q"], n=1, lease=30, wait=0.001)
     with store._claims._wakeups.waiting([(base, "q")], NEVER) as waiter:
         called = asyncio.create_task(store._claims._wakeups.wait(waiter, 0))
@@ -227,7 +227,7 @@ async def test_a_cancelled_waiter_passes_its_wake_up_on(open_store, wait_for, ra
     """It is cancelled in the same loop turn as its wake-up, before it claims. The last waiter puts the wake-up
     back.
     """
-    store, producer = await open_store(Woken), await open_store()
+    store, producer = await open_store(PollFreeStore), await open_store()
     first, second = wait_for(store, "q"), wait_for(store, "q")
     wait_for(store, "other")
     await until(lambda: waiting(store) == 3)
@@ -261,7 +261,7 @@ async def test_waiters_cancelled_at_any_moment_lose_no_job(open_store, wait_for,
     claimed it.
     """
     dice, done, loop = random.Random(seed), Counter(), asyncio.get_running_loop()
-    stores, producer = [await open_store(Woken), await open_store(Woken)], await open_store()
+    stores, producer = [await open_store(PollFreeStore), await open_store(PollFreeStore)], await open_store()
     async with asyncio.timeout(60):
         for number in range(100):
             crowd = [
@@ -292,7 +292,7 @@ async def test_waiters_cancelled_at_any_moment_lose_no_job(open_store, wait_for,
 
 async def test_an_abandoned_claim_wakes_another_waiter(open_store, wait_for, base):
     """The reply has arrived, and the caller is cancelled before it receives it."""
-    store, producer = await open_store(Woken), await open_store()
+    store, producer = await open_store(PollFreeStore), await open_store()
     run, leaver = store.run, None
 
     async def run_and_leave(call):
@@ -331,7 +331,7 @@ async def test_a_repeated_claim_id_returns_held_leases_and_does_not_wait(open_st
 
 async def test_a_waiter_with_a_used_claim_id_leaves_its_wake_up_to_another(open_store, wait_for):
     """A disconnected caller repeats its request while the first one still waits: both have the same id."""
-    store, other, claim_id = await open_store(Woken), await open_store(), uuid.uuid4().hex
+    store, other, claim_id = await open_store(PollFreeStore), await open_store(), uuid.uuid4().hex
     first = asyncio.create_task(
         store.claim(worker="w", queues=["q"], n=1, lease=30, wait=60, claim_id=claim_id)
     )
@@ -349,7 +349,7 @@ async def test_a_waiter_with_a_used_claim_id_leaves_its_wake_up_to_another(open_
 
 async def test_a_lost_wake_up_of_any_queue_is_found_by_polling(open_store, wait_for, raw, base):
     """One waiter polls for all; a read finds the queues of the others. A paused queue causes no claim."""
-    store = await open_store(Counting)
+    store = await open_store(CountingStore)
     tasks = [wait_for(store, f"q{i}") for i in range(8)]
     await store.follow(store.operations.pause("q7"))
     await until(lambda: waiting(store) == 8)
@@ -373,7 +373,7 @@ async def submit_without_wake_ups(raw, base, jobs: Sequence[Submission]):
 async def test_another_waiter_polls_after_the_polling_one_leaves(
     open_store, wait_for, raw, base, monkeypatch
 ):
-    store = await open_store(Counting)
+    store = await open_store(CountingStore)
     first, second = wait_for(store, "q"), wait_for(store, "q")
     await until(lambda: waiting(store) == 2)
     monkeypatch.setattr(wakeups, "POLL_SECONDS", NEVER)
@@ -387,7 +387,7 @@ async def test_one_waiter_claims_a_due_job_for_all(open_store, wait_for):
     """A job becomes due while a hundred wait: one waiter is woken to read the time, and one claims then. There
     are no other claims.
     """
-    store, producer = await open_store(Woken), await open_store()
+    store, producer = await open_store(PollFreeStore), await open_store()
     tasks = [wait_for(store, "q", worker=f"w{i}") for i in range(100)]
     await until(lambda: waiting(store) == 100)
     claims, began = store.claims, time.monotonic()
@@ -402,7 +402,7 @@ async def test_one_waiter_claims_a_due_job_for_all(open_store, wait_for):
 async def test_queues_beyond_the_limit_of_one_read_are_polled(open_store, wait_for, monkeypatch):
     monkeypatch.setattr(wakeups, "BLPOP_MAX", 5)
     monkeypatch.setattr(wakeups, "POLLED", 4)
-    store, producer = await open_store(Counting), await open_store()
+    store, producer = await open_store(CountingStore), await open_store()
     tasks = [wait_for(store, f"q{i}") for i in range(20)]
     await until(lambda: waiting(store) == 20 and len(read_keys(store)) == 5)
     await producer.submit([job(f"q{i}") for i in range(20)])
@@ -411,7 +411,7 @@ async def test_queues_beyond_the_limit_of_one_read_are_polled(open_store, wait_f
 
 
 async def test_waiting_continues_after_a_broken_connection(open_store, wait_for, raw):
-    store, producer = await open_store(Woken), await open_store()
+    store, producer = await open_store(PollFreeStore), await open_store()
     tasks = [wait_for(store, f"q{i % 3}") for i in range(30)]
     await until(lambda: waiting(store) == 30 and len(read_keys(store)) == 3)
     for one in raw.client_list():

@@ -135,7 +135,7 @@ async def test_each_job_runs_once_although_a_server_is_killed(two, third, queue)
     urls, ran, done = [*two, third.url], [], asyncio.Event()
     most = 60
 
-    async def surely(at, method, path, body):
+    async def ask_any(at, method, path, body):
         for url in [*urls[at:], *urls[:at]] * 2:
             with contextlib.suppress(*GONE):
                 return await ask(url, method, path, body)
@@ -144,17 +144,17 @@ async def test_each_job_runs_once_although_a_server_is_killed(two, third, queue)
     async def work(at):
         while not done.is_set():
             words = {"queues": [queue], "n": 3, "wait": 1, "claim_id": uuid.uuid4().hex, "worker": f"w{at}"}
-            answer = await surely(at, "POST", "/jobs/claim", words)
+            answer = await ask_any(at, "POST", "/jobs/claim", words)
             for job in answer.json()["jobs"] if answer.status == 200 else ():
                 ran.append(job["id"])
-                ended = await surely(at, "POST", f"/jobs/{job['id']}/done", {"token": job["token"]})
+                ended = await ask_any(at, "POST", f"/jobs/{job['id']}/done", {"token": job["token"]})
                 assert ended.status == 200
             if len(ran) >= most:
                 done.set()
 
     async def submit():
         for n in range(most):
-            await surely(2, "POST", "/jobs", {"task": "t", "queue": queue, "id": f"{queue}.{n}"})
+            await ask_any(2, "POST", "/jobs", {"task": "t", "queue": queue, "id": f"{queue}.{n}"})
             if n == most // 2:
                 third.process.kill()
 

@@ -49,7 +49,7 @@ def send(pid, number):
         os.kill(pid, number)
 
 
-class Show:
+class Fleet:
     """A pool under load, whose workers are killed and frozen."""
 
     def __init__(self, stage, seed):
@@ -65,7 +65,7 @@ class Show:
         self.summoner = Summoner(self.store, {"process": self.invoker})
         self.ids, self.events, self.words = [], [], []
         self.frozen, self.ends = list[int](), Counter()
-        self.pouring = True
+        self.submitting = True
 
     def read_line(self, worker, line):
         try:
@@ -80,14 +80,14 @@ class Show:
     def bases(self):
         return self.store.operations.bases
 
-    def at_work(self):
+    def working(self):
         """The registered live workers that are not frozen."""
         ready = {pid for pid, event in self.events if event.get("event") == "ready"}
         return [one.pid for one in self.invoker.processes if one.pid in ready and one.pid not in self.frozen]
 
-    async def pour(self):
+    async def submit_jobs(self):
         """Submit jobs, which summons workers."""
-        while self.pouring:
+        while self.submitting:
             found = await self.store.follow(pools.look(self.bases, POOL))
             if found.sum.ready < 20:
                 naps = [self.random.uniform(0.05, 0.4) for _ in range(10)]
@@ -109,12 +109,12 @@ class Show:
             assert time.monotonic() < deadline, f"not true in time: {what}\n{self}"
             await asyncio.sleep(0.02)
 
-    async def rage(self, seconds):
+    async def kill_and_freeze(self, seconds):
         """Kill and freeze workers, and kill their children. Frozen workers stay frozen, and are replaced."""
         over, deeds = time.monotonic() + seconds, ["freeze", "kill", "kill a child"]
         while deeds or time.monotonic() < over:
-            await self.until(self.at_work, "a worker to do something to")
-            victim = self.random.choice(self.at_work())
+            await self.until(self.working, "a worker to kill or freeze")
+            victim = self.random.choice(self.working())
             late = over - time.monotonic() < SILENT  # a worker frozen now will not be replaced before the end
             what = (
                 deeds.pop(0)
@@ -129,7 +129,7 @@ class Show:
                 send(victim, signal.SIGSTOP)
             else:
                 send(victim, signal.SIGKILL)
-                await self.until(lambda: victim not in self.at_work(), "its end")  # noqa: B023  # called at once
+                await self.until(lambda: victim not in self.working(), "its end")  # noqa: B023  # called at once
             await asyncio.sleep(self.random.uniform(0.5, 2))
 
     async def is_empty(self):
@@ -141,7 +141,7 @@ class Show:
             send(pid, signal.SIGCONT)
 
     async def close(self):
-        self.pouring = False
+        self.submitting = False
         self.thaw()
         await self.summoner.aclose()  # and the invoker
         await self.store.aclose()
@@ -149,70 +149,70 @@ class Show:
     def __str__(self):
         living = [one.pid for one in self.invoker.processes]
         return (
-            f"seed {SEED}: {len(self.ids)} jobs, living {living}, at work {self.at_work()}, frozen {self.frozen}, "
+            f"seed {SEED}: {len(self.ids)} jobs, living {living}, at work {self.working()}, frozen {self.frozen}, "
             f"ends {dict(self.ends)}\n" + "\n".join(self.words[-30:])
         )
 
 
 @pytest.fixture
-async def show(stage):
-    show = Show(stage, SEED)
-    await show.store.prepare()
-    await show.store.follow(pools.put(show.bases, POOL))
-    yield show
-    await show.close()
+async def fleet(stage):
+    fleet = Fleet(stage, SEED)
+    await fleet.store.prepare()
+    await fleet.store.follow(pools.put(fleet.bases, POOL))
+    yield fleet
+    await fleet.close()
 
 
-def outcomes(show):
+def outcomes(fleet):
     """Compare each job's history with the files of its task and the events of its workers."""
-    accepted = Counter(event["id"] for _, event in show.events if event.get("event") == "completed")
-    done = {(note.id, note.attempt) for note in show.stage.notes("done")}
-    assert set(accepted) <= set(show.ids)
+    accepted = Counter(event["id"] for _, event in fleet.events if event.get("event") == "completed")
+    done = {(note.id, note.attempt) for note in fleet.stage.notes("done")}
+    assert set(accepted) <= set(fleet.ids)
     assert {n for n in accepted.values()} == {1}
     tries = Counter()
-    for job_id in show.ids:
-        job = show.stage.job(job_id)
+    for job_id in fleet.ids:
+        job = fleet.stage.job(job_id)
         assert job.state == "completed", job
         codes = [attempt.code for attempt in job.attempts]
         assert codes.count("completed") == 1
         assert codes[-1] == "completed", codes
         assert (job_id, job.attempt) in done, f"{job_id}: attempt {job.attempt} was completed without an end"
         tries[job.attempt] += 1
-    (stats,) = show.stage.client.stats()
-    assert stats.totals["completed"] == len(show.ids) == len(set(show.ids))
+    (stats,) = fleet.stage.client.stats()
+    assert stats.totals["completed"] == len(fleet.ids) == len(set(fleet.ids))
     return tries
 
 
 @pytest.mark.timeout(4 * PATIENCE + SECONDS)
-async def test_dead_and_frozen_workers_are_replaced_and_no_job_is_lost(show, stage):
+async def test_dead_and_frozen_workers_are_replaced_and_no_job_is_lost(fleet, stage):
     print(f"SUBLET_TEST_SEED={SEED}")
-    pouring, ticking = (asyncio.create_task(work) for work in (show.pour(), show.tick()))
+    submitting, ticking = (asyncio.create_task(work) for work in (fleet.submit_jobs(), fleet.tick()))
     try:
-        await show.until(lambda: len(show.at_work()) == POOL.max, "all workers")
-        await show.rage(SECONDS)
-        await show.until(
-            lambda: len(show.at_work()) == POOL.max, "the replacement of all that are dead or frozen"
+        await fleet.until(lambda: len(fleet.working()) == POOL.max, "all workers")
+        await fleet.kill_and_freeze(SECONDS)
+        await fleet.until(
+            lambda: len(fleet.working()) == POOL.max, "the replacement of all that are dead or frozen"
         )
-        assert show.frozen
-        assert all(map(is_frozen, show.frozen)), "a frozen worker was replaced"
-        show.pouring = False
-        await pouring
+        assert fleet.frozen
+        assert all(map(is_frozen, fleet.frozen)), "a frozen worker was replaced"
+        fleet.submitting = False
+        await submitting
         deadline = time.monotonic() + PATIENCE
-        while not await show.is_empty():
-            assert time.monotonic() < deadline, f"the queue is not empty\n{show}"
+        while not await fleet.is_empty():
+            assert time.monotonic() < deadline, f"the queue is not empty\n{fleet}"
             await asyncio.sleep(0.05)
-        assert all(map(is_frozen, show.frozen))
-        tries = outcomes(show)
-        show.thaw()
-        await show.until(
-            lambda: not show.invoker.processes, "the end of all workers: there is nothing more to do"
+        assert all(map(is_frozen, fleet.frozen))
+        tries = outcomes(fleet)
+        fleet.thaw()
+        await fleet.until(
+            lambda: not fleet.invoker.processes, "the end of all workers: there is nothing more to do"
         )
-        await show.until(lambda: not bearing(stage.settings.namespace), "the end of their children")
-        assert outcomes(show) == tries, "a late outcome of a frozen worker was accepted"
+        await fleet.until(lambda: not bearing(stage.settings.namespace), "the end of their children")
+        assert outcomes(fleet) == tries, "a late outcome of a frozen worker was accepted"
     finally:
-        for task in (pouring, ticking):
+        for task in (submitting, ticking):
             task.cancel()
-        await asyncio.gather(pouring, ticking, return_exceptions=True)
-    died = show.ends[-signal.SIGKILL]
-    print(f"{show}\ntries: {dict(sorted(tries.items()))}; {died} killed, {len(show.frozen)} frozen")
+        await asyncio.gather(submitting, ticking, return_exceptions=True)
+    died = fleet.ends[-signal.SIGKILL]
+    print(f"{fleet}\ntries: {dict(sorted(tries.items()))}; {died} killed, {len(fleet.frozen)} frozen")
     assert died

@@ -35,14 +35,14 @@ def block_until(condition):
 
 
 async def test_a_blocked_loop_is_logged_with_its_place_while_it_is_blocked(watch, caplog):
-    async def guilty():
+    async def blocker():
         block_until(lambda: "blocked" in caplog.text)
 
-    task = asyncio.create_task(guilty())
-    watch(lambda asked: "task guilty (job 0-1)" if asked is task else "somebody else")
+    task = asyncio.create_task(blocker())
+    watch(lambda asked: "task blocker (job 0-1)" if asked is task else "another task")
     await task
     (words,) = [record.getMessage() for record in caplog.records if "blocked" in record.getMessage()]
-    assert "the event loop is blocked by task guilty (job 0-1), at " in words
+    assert "the event loop is blocked by task blocker (job 0-1), at " in words
     assert "in block_until" in words or "test_watchdog" in words
     async with asyncio.timeout(20):
         while "the event loop runs again" not in caplog.text:
@@ -60,7 +60,7 @@ async def test_a_running_loop_causes_no_log(watch, caplog):
 async def test_a_loop_that_is_blocked_for_too_long_ends_the_process(watch, caplog, monkeypatch):
     left = []
     monkeypatch.setattr(watchdog.os, "_exit", left.append)
-    watch(lambda task: "task guilty (job 0-1)", stall=0.2)
+    watch(lambda task: "task blocker (job 0-1)", stall=0.2)
     await asyncio.sleep(0)
     block_until(lambda: left)
     assert left[0] == 1

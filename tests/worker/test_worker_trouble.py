@@ -192,24 +192,24 @@ async def test_a_drain_waits_for_unsettled_outcomes(source, raw, base, monkeypat
     assert (summary.completed, len(calls)) == (1, 20)
 
 
-class Spoilt(Snooze):
+class SnoozeWithoutDelay(Snooze):
     def __init__(self):  # and not its own one
         pass
 
 
-class Worse(Discard):
+class DiscardWithoutText(Discard):
     def __init__(self):
         self.reason = {"not": "text"}
 
 
-class Rude(Exception):
+class ExitingMessage(Exception):
     def __str__(self):
         raise SystemExit(3)
 
 
-class Mute(Discard):
+class DiscardWithExitingReason(Discard):
     def __init__(self):
-        self.reason = Rude()
+        self.reason = ExitingMessage()
 
 
 RAISED = {
@@ -217,11 +217,11 @@ RAISED = {
     "nan": lambda: Snooze(float("nan")),
     "infinite": lambda: Snooze(float("inf")),
     "text": lambda: Snooze("5"),
-    "spoilt": Spoilt,
-    "worse": Worse,
-    "mute": Mute,
+    "no delay": SnoozeWithoutDelay,
+    "no text": DiscardWithoutText,
+    "exits in its reason": DiscardWithExitingReason,
     "long": lambda: Discard("x" * 2_000_000),
-    "rude": Rude,
+    "exits in its message": ExitingMessage,
 }
 
 
@@ -257,14 +257,14 @@ async def test_every_exception_of_a_task_ends_its_job_and_not_the_worker(source,
             assert not run.done(), run.result()
     worker.stop()
     await run
-    assert ended.pop("spoilt") in ("released", "Spoilt")
+    assert ended.pop("no delay") in ("released", "SnoozeWithoutDelay")
     assert ended == {
         "timedelta": "released",
         "nan": "ValueError",
         "infinite": "ValueError",
         "text": "ValueError",
-        "worse": "discarded",
-        "mute": "Mute",
+        "no text": "discarded",
+        "exits in its reason": "DiscardWithExitingReason",
         "long": "discarded",
-        "rude": "Rude",
+        "exits in its message": "ExitingMessage",
     }
