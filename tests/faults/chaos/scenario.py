@@ -110,10 +110,10 @@ _ALL: dict[str, Scenario] = {}
 def scenario(
     name: str, *, recovery: float, quick: float, whole: float, **more: Any
 ) -> Callable[[Attack], Attack]:
-    """Register a function. The first line of its docstring is its description."""
+    """Register a function. The first paragraph of its docstring is its description."""
 
     def put(run: Attack) -> Attack:
-        fault = (run.__doc__ or "").strip().splitlines()[0]
+        fault = " ".join((run.__doc__ or "").strip().partition("\n\n")[0].split())
         _ALL[name] = Scenario(name, fault, run, recovery, (quick, whole), **more)
         return run
 

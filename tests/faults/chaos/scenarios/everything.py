@@ -84,9 +84,7 @@ class Mix:
 
 @scenario("everything", recovery=8, quick=15, whole=75, server={"busy-reply-threshold": "200", **WRITTEN})
 def everything(harness: Harness) -> None:
-    """Workers, server and connections are killed, frozen, cut and blocked in an order that the seed
-    determines.
-    """
+    """Workers, server and connections are killed, frozen, cut and blocked in a random order."""
     mix = Mix(harness)
     harness.work(workers=3, rate=60, seconds=0.1)
     for _ in harness.rounds(every=0.5):

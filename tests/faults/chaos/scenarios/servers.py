@@ -187,16 +187,16 @@ def disk_full(harness: Harness) -> None:
         before = len(harness.ledger.of("unknown"))
         with harness.fault("MISCONF"):
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (1, hard))
-            harness.until(partial(_more_unknown, harness, before), "a submit is told that the disk is full")
+            harness.until(
+                partial(_more_unknown, harness, before), "a submit is refused because the disk is full"
+            )
             harness.wait(1)
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @scenario("clock-jumps", recovery=0, quick=8, whole=25, clock=True, shows=("rerun",))
 def clock_jumps(harness: Harness) -> None:
-    """The server's clock jumps an hour ahead and back: jobs whose leases end run again, and no outcome is
-    accepted twice.
-    """
+    """The server's clock jumps an hour ahead and back: jobs run again, and no outcome is accepted twice."""
     assert harness.clock is not None
     harness.work(rate=25, seconds=0.5)
     for n in harness.rounds(every=3):
@@ -217,9 +217,7 @@ def demoted(harness: Harness) -> None:
 
 @scenario("reapers", recovery=0, quick=8, whole=20, own_server=False)
 def reapers(harness: Harness) -> None:
-    """32 clients reap 5,000 expired leases concurrently: each is recovered once, and no script blocks the
-    server for long.
-    """
+    """32 clients reap 5,000 expired leases concurrently: each is recovered once, and no script runs long."""
     held = hold_leases(harness, 5000, lease=4.0)
     harness.until(lambda: overdue(harness) == held, "all leases have ended")
     reaped: list[int] = []
