@@ -1,16 +1,17 @@
-"""The prose of the project: docstrings and comments of its Python and Lua files, and the text of its pages."""
+"""The prose of the project: docstrings and comments of its Python and Lua files, names of its tests, and pages."""
 
 import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from tests.support.paths import ROOT
 
 OUTSIDE = {".venv", ".git", ".bench", "tests", "node_modules", "build", "dist", "_build", "site"}
-"""Folders that are not counted: tests have their own habits, and the rest is not written by hand."""
+"""Folders that are not counted: tests are a kind of their own, and the rest is not written by hand."""
 
 
 def files(suffix: str) -> list[Path]:
@@ -44,11 +45,29 @@ def of_page(path: Path) -> Iterator[str]:
     yield re.sub(r"^\|.*$", "", text, flags=re.MULTILINE)
 
 
-KINDS = {"code": (".py", of_python), "scripts": (".lua", of_lua), "pages": (".md", of_page)}
-"""What is counted together: the suffix of its files, and how their prose is read."""
+def files_of_tests() -> list[Path]:
+    """The Python files of the tests."""
+    return sorted((ROOT / "tests").rglob("*.py"))
+
+
+def of_test(path: Path) -> Iterator[str]:
+    """A test file's comments, docstrings and bare strings, and the names of its tests as sentences."""
+    yield from of_python(path)
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+            yield node.name.removeprefix("test_").replace("_", " ")
+
+
+KINDS: dict[str, tuple[Callable[[], list[Path]], Callable[[Path], Iterator[str]]]] = {
+    "code": (partial(files, ".py"), of_python),
+    "scripts": (partial(files, ".lua"), of_lua),
+    "pages": (partial(files, ".md"), of_page),
+    "tests": (files_of_tests, of_test),
+}
+"""The texts that are counted together: their files, and the reader of one file."""
 
 
 def prose(kind: str) -> dict[Path, str]:
     """The prose of each file of a kind."""
-    suffix, read = KINDS[kind]
-    return {path: " ".join(read(path)) for path in files(suffix)}
+    find, read = KINDS[kind]
+    return {path: " ".join(read(path)) for path in find()}

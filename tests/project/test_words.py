@@ -1,4 +1,4 @@
-"""The project is written in plain technical English: the habits that made it hard to read are counted, and stay rare.
+"""The project, its tests included, is in plain technical English: habits that are hard to read are counted, and stay rare.
 
 Ordinary uses remain possible ("what to do next", "who owns a job"): a habit may come once in a thousand words.
 """
