@@ -1,6 +1,7 @@
 """Static checks of the source: no code is run, imported or unpickled because data names it."""
 
 import ast
+from functools import cache
 
 import pytest
 
@@ -60,11 +61,23 @@ TOOLS = (
 
 
 own = module_of
-TREES = {own(path): ast.parse(path.read_text()) for path in SOURCES}
-"""The syntax tree of each module."""
-CALLS = [
-    (module, node) for module, tree in TREES.items() for node in ast.walk(tree) if isinstance(node, ast.Call)
-]
+
+
+@cache
+def trees():
+    """The syntax tree of each module."""
+    return {own(path): ast.parse(path.read_text()) for path in SOURCES}
+
+
+@cache
+def calls():
+    """Every call in the code, with its module."""
+    return [
+        (name, node)
+        for name, tree in trees().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+    ]
 
 
 def called(node):
@@ -85,7 +98,7 @@ def found(module, node):
 
 def test_no_module_imports_a_library_that_runs_loaded_data():
     forbidden = UNPACKERS | {"multiprocessing"}
-    for module, tree in TREES.items():
+    for module, tree in trees().items():
         for node in ast.walk(tree):
             names = imported(node)
             assert (
@@ -94,27 +107,27 @@ def test_no_module_imports_a_library_that_runs_loaded_data():
 
 
 def test_no_call_runs_text():
-    for module, node in CALLS:
+    for module, node in calls():
         owner = ast.unparse(node.func).split(".")[0]
         bare = isinstance(node.func, ast.Name) or owner in ("os", "builtins", "ast", "importlib")
         assert not (bare and called(node) in RUNNERS - {"get_type_hints"}), found(module, node)
 
 
 def test_only_the_apps_own_commands_run_in_a_shell():
-    for module, node in CALLS:
+    for module, node in calls():
         shell = "shell" in {word.arg for word in node.keywords} or called(node) == "create_subprocess_shell"
         assert not shell or module == "sublet.app", found(module, node)
 
 
 def test_only_listed_modules_import_by_name():
-    for module, node in CALLS:
+    for module, node in calls():
         if called(node) == "import_module":
             assert ast.unparse(node.func) in BY_NAME.get(module, []), found(module, node)
 
 
 def test_json_is_read_without_hooks():
     hooks = {"object_hook", "object_pairs_hook", "cls"}
-    for module, node in CALLS:
+    for module, node in calls():
         if called(node) in ("loads", "load", "JSONDecoder"):
             assert not hooks & {word.arg for word in node.keywords}, found(module, node)
 
@@ -126,7 +139,7 @@ def by_variable(node):
 
 def test_only_listed_modules_get_attributes_by_variable_names():
     """`getattr(x, name)` with a name from data turns a task's name into `os.system`."""
-    for module, node in CALLS:
+    for module, node in calls():
         assert called(node) not in ("attrgetter", "methodcaller", "__getattribute__"), found(module, node)
         if by_variable(node):
             assert module in REACHES or module.startswith(TOOLS), (
@@ -135,7 +148,7 @@ def test_only_listed_modules_get_attributes_by_variable_names():
 
 
 def test_every_listed_module_gets_attributes_by_variable_names():
-    assert set(REACHES) - {module for module, node in CALLS if by_variable(node)} == set()
+    assert set(REACHES) - {module for module, node in calls() if by_variable(node)} == set()
 
 
 ODD_NAMES = [
