@@ -34,6 +34,7 @@ BY_NAME = {
     "sublet.execution.child_main": ["importlib.import_module"],
     "sublet.execution.app_loader": ["importlib.import_module"],
     "sublet.cli.main": ["importlib.import_module"],
+    "sublet.cli.parser": ["importlib.import_module"],
     "sublet.cli.workers.event_loop": ["importlib.import_module"],
 }
 """The modules that import by name: our own public names, the user's app, the commands' modules, and uvloop."""
