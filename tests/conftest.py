@@ -281,12 +281,14 @@ class Desk:
             verbs.reconcile(self.base, worker, life, [(lease.id, lease.attempt) for lease in leases])
         )
 
-    async def order(self, verb: str, job_id: str, revision: int | None = None) -> str:
+    async def operate(self, verb: str, job_id: str, revision: int | None = None) -> str:
         """Run an operator's verb, with the job's current revision unless one is given."""
         seen = self.revision(job_id) if revision is None else revision
         return await self.run(getattr(verbs, verb)(self.base, job_id, seen))
 
-    async def arrange(self, verb: str, queue: str = "q", revision: int | None = None, *settings: str) -> str:
+    async def operate_queue(
+        self, verb: str, queue: str = "q", revision: int | None = None, *settings: str
+    ) -> str:
         """Run an operator's verb on a queue, with its current revision unless one is given."""
         text = self.raw.hget(keys.queues(self.base), queue)
         seen = int(text.split()[0]) if text else 0
@@ -366,7 +368,7 @@ class Desk:
         attempt, ops = self.raw.hmget(keys.job(self.base, job_id), "attempt", "ops")
         return int(attempt or 0) + int(ops or 0)
 
-    def card(self, worker: str = "w") -> dict[str, str]:
+    def registration(self, worker: str = "w") -> dict[str, str]:
         """The registration of a worker."""
         return self.raw.hgetall(keys.worker(self.base, worker))
 

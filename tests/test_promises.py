@@ -120,7 +120,7 @@ async def test_a_repeated_request_never_has_a_second_effect(desk, each_verb):
 
 async def test_a_queue_can_be_capped(desk):
     """Part of promise 6: at its limit a queue refuses a submit, and its jobs are still run."""
-    await desk.arrange("configure", "q", None, "jobs=3")
+    await desk.operate_queue("configure", "q", None, "jobs=3")
     await desk.submit("a", "b", "c")
     assert await desk.submit("d") == ["QUEUE_FULL queue q may hold 3 jobs and has 3"]
     await desk.complete(await desk.take("a"))
@@ -132,7 +132,7 @@ async def test_an_operators_verb_carries_the_revision_that_its_caller_read(desk)
     seen = desk.revision("a")
     await desk.take("a")
     with pytest.raises(Changed, match="look again"):
-        await desk.order("cancel", "a", seen)
+        await desk.operate("cancel", "a", seen)
     assert "cancel_requested_at" not in desk.job("a")
 
 

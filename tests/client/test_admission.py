@@ -137,7 +137,7 @@ async def test_each_of_many_calls_is_admitted_separately(store, reports, raw, ba
 
 
 async def test_a_job_above_the_limit_of_its_queue_is_refused_for_good(desk):
-    await desk.arrange("configure", "q", None, "bytes=100")
+    await desk.operate_queue("configure", "q", None, "bytes=100")
     full = "QUEUE_FULL queue q may hold 100 bytes and has 0"
     assert await desk.submit("a", payload=b"x" * 101) == [f"{full}, so that one of 101 can never fit"]
     assert (await desk.submit("b", payload=b"x" * 100))[0].created

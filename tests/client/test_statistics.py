@@ -139,11 +139,11 @@ async def test_each_queue_is_counted_separately(desk, running, counted):
 
 async def test_outcomes_of_jobs_are_counted(desk, counted):
     await desk.submit("late", rules="delay=60000")
-    await desk.order("cancel", "late")
+    await desk.operate("cancel", "late")
     await desk.fail(await desk.running("a"), again=False)
-    await desk.order("retry", "a")
+    await desk.operate("retry", "a")
     lease = await desk.take("a")
-    await desk.order("cancel", "a")
+    await desk.operate("cancel", "a")
     await desk.release(lease)
     await desk.running("b", rules="tries=1", lease=1)
     await desk.running("c", rules="tries=1")
@@ -173,7 +173,7 @@ async def test_a_job_waits_from_its_due_time_to_its_first_claim(
 ):
     await submitted_ago("a", ago, rules)
     if rules:
-        await desk.order("promote", "a")
+        await desk.operate("promote", "a")
     await desk.take("a")
     (name,) = counted()
     assert name.startswith("wait ")
@@ -226,9 +226,9 @@ async def test_beyond_a_limit_new_queues_are_counted_together(desk, counted):
     await desk.running("a")
     desk.raw.hset(keys.counts(desk.base), mapping={f"x{i} dead jobs": 1 for i in range(20_000)})
     await desk.submit("new", queue="r")
-    await desk.order("cancel", "new")
+    await desk.operate("cancel", "new")
     await desk.submit("b")
-    await desk.order("cancel", "b")
+    await desk.operate("cancel", "b")
     assert counted("q")["cancelled jobs"] == 1
     assert (counted("r"), counted("*")) == ({}, {"cancelled jobs": 1})
     (found,) = await desk.run(statistics.queues(desk.base, ["*"]))
@@ -254,7 +254,7 @@ async def test_a_late_outcome_is_counted_and_changes_nothing(desk, verb):
 
 
 async def test_a_job_for_a_full_queue_is_counted_and_changes_nothing(desk):
-    await desk.arrange("configure", "q", 0, "jobs=1")
+    await desk.operate_queue("configure", "q", 0, "jobs=1")
     answers = await desk.submit("a", "b", "c")
     assert [str(answer).split()[0] for answer in answers[1:]] == ["QUEUE_FULL"] * 2
     assert desk.counter("queue_full") == 2
@@ -267,7 +267,7 @@ async def test_a_job_for_a_full_queue_is_counted_and_changes_nothing(desk):
 async def test_a_full_queue_on_a_full_server_is_reported_as_a_full_queue(desk, place):
     if place.is_given:
         pytest.skip("SUBLET_TEST_REDIS_URL is somebody's server: its memory limit is not ours to set")
-    await desk.arrange("configure", "q", 0, "jobs=0")
+    await desk.operate_queue("configure", "q", 0, "jobs=0")
     desk.raw.config_set("maxmemory", 1)
     try:
         (answer,) = await desk.submit("a")

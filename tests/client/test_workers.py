@@ -72,7 +72,7 @@ async def test_an_invalid_registration_hides_no_worker(store, desk, score):
     desk.raw.zadd(keys.workers(desk.base), {"spoiled": float(score), b"\xff": desk.now()})
     desk.raw.zadd(keys.workers(desk.base), {f"many{n}": float(score) for n in range(workers.MOST)})
     desk.raw.zadd(keys.workers(desk.base), {"a b": desk.now()})
-    desk.raw.hset(keys.worker(desk.base, "a b"), mapping=desk.card("w"))
+    desk.raw.hset(keys.worker(desk.base, "a b"), mapping=desk.registration("w"))
     desk.raw.hset(keys.worker(desk.base, "w"), b"\xff", "")
     desk.raw.hset(keys.job(desk.base, held.id), "attempt", "spoiled")
     desk.raw.zadd(keys.structure(desk.base, "running"), {b"\xff": desk.now()})
@@ -300,7 +300,7 @@ async def test_leaving_removes_a_worker_but_not_another_life_of_it(store, desk):
     await store.leave(card("w", "1"))
     assert desk.enlisted() == ["w"]
     await store.leave(card("w", "2"))
-    assert (desk.enlisted(), desk.card("w")) == ([], {})
+    assert (desk.enlisted(), desk.registration("w")) == ([], {})
 
 
 @pytest.mark.real_server

@@ -519,13 +519,13 @@ class Scripted:
     """A server with given answers, one per call, which serves everything."""
 
     def __init__(self, *said):
-        self.said, self.sent = list(said), []
+        self.replies, self.sent = list(said), []
 
     def run_sync(self, call):
         if call.commands[0][0] == "CLUSTER":
             return [[0, 16383, [b"a", 1]]]
         self.sent.append(call)
-        word = self.said.pop(0)
+        word = self.replies.pop(0)
         if isinstance(word, Exception):
             raise word
         return word

@@ -80,10 +80,10 @@ def test_a_submit_starts_a_worker_that_exits_when_idle(dev: Callable[..., Dev]) 
     assert done(run)["id"] == "0-plain"
     job = ask(f"{here['url']}/jobs", {"task": "add", "payload": {"a": 1}})["id"]
     assert ask(f"{here['url']}/jobs/{job}?wait=20")["result"] == 2
-    for worker in run.said("worker", "ready"):
+    for worker in run.events_of("worker", "ready"):
         run.until("worker", "gone", pid=worker["pid"])
     run.until("pool", "load", workers=0)
-    curl, export, submit = (line["detail"] for line in run.said("dev", "try"))
+    curl, export, submit = (line["detail"] for line in run.events_of("dev", "try"))
     assert paste(run, export, submit) == "2"
     if shutil.which("curl"):
         assert json.loads(paste(run, curl))["id"]
@@ -205,7 +205,7 @@ def test_the_users_own_redis_gets_no_second_server(
     run.until("dev", "try", detail="export SUBLET_NAMESPACE=test-dev-own")
     run.sublet("submit", "add", '{"a": 1}', "--namespace", "test-dev-own")
     done(run)
-    assert run.said("server", "ready") == []
+    assert run.events_of("server", "ready") == []
     assert (run.end(), run.errors, run.is_gone()) == (0, [], True)
     with redis.Redis.from_url(url) as client:
         assert (
@@ -243,7 +243,7 @@ def test_two_apps_on_one_redis_have_separate_workers(
         assert done(run)["queue"] == queue
         run.until("worker", "gone")
     for run in runs:
-        assert {line["queue"] for line in run.said("job", "started")} == {run.folder.name}
+        assert {line["queue"] for line in run.events_of("job", "started")} == {run.folder.name}
         assert (run.end(), run.errors, run.is_gone()) == (0, [], True)
 
 
@@ -252,7 +252,7 @@ def test_a_taken_port_is_reported(dev: Callable[..., Dev]) -> None:
         run = dev("--port", str(taken.getsockname()[1]))
         assert (run.wait(), len(run.errors), run.is_gone()) == (1, 1, True)
     assert "is in use: stop the program that listens there, or omit --port" in run.errors[0]
-    assert run.said("api", "error") == []
+    assert run.events_of("api", "error") == []
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ ORDERS = {
     "complete fail": 6_170_641,
     "complete release": 7_048_795,
     "complete complete, twice the time": 443_494,
-    "complete complete, one taken for gone": 1_041_015,
+    "complete complete, one considered dead": 1_041_015,
 }
 
 

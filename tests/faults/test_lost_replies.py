@@ -353,7 +353,7 @@ def desk_order(desk: Any) -> list[str]:
 
 
 async def test_a_repeated_submit_that_filled_its_queue_is_not_refused(desk, proxy, send):
-    await desk.arrange("configure", "q", 0, "jobs=1 bytes=10")
+    await desk.operate_queue("configure", "q", 0, "jobs=1 bytes=10")
     proxy.next(Fault.LOSE_REPLY)
     jobs = [Submission("a", "q", "t", "", b"x" * 10), Submission("b", "q", "t", "", b"x")]
     first, second = await send(verbs.submit(desk.base, jobs))
@@ -366,7 +366,7 @@ async def test_a_repeated_claim_from_a_queue_paused_meanwhile_keeps_its_jobs(des
     call = verbs.claim(desk.base, claim_id=claim_id("one"), worker="w", lease=30, n=1, queues=["q"])
     proxy.next(Fault.LATE)
     (lease,) = (await send(call)).leases
-    await desk.arrange("pause")
+    await desk.operate_queue("pause")
     assert (
         [again.id for again in call.read(proxy.deliver()[0]).leases] == [lease.id] == desk.members("running")
     )

@@ -34,7 +34,7 @@ TRACE = """
 import hashlib, sys
 from tests.faults.simulation.choices import Choices
 from tests.faults.simulation.run import run
-print(hashlib.sha256("\\n".join(run(Choices(int(sys.argv[1])), telling=True).story).encode()).hexdigest())
+print(hashlib.sha256("\\n".join(run(Choices(int(sys.argv[1])), with_story=True).story).encode()).hexdigest())
 """
 DEFECTS = {
     "no token is checked": ("lib/base.lua", "if job.token ~= token then return 'LEASE_LOST' end", "", 1),
@@ -66,13 +66,13 @@ def test_many_runs_keep_every_promise():
 
 def test_a_seed_gives_the_same_run_in_every_process():
     traces = {python("-c", TRACE, "7", PYTHONHASHSEED=seed).stdout for seed in ("1", "2")}
-    here = hashlib.sha256("\n".join(run(Choices(7), telling=True).story).encode()).hexdigest()
+    here = hashlib.sha256("\n".join(run(Choices(7), with_story=True).story).encode()).hexdigest()
     assert traces == {here + "\n"}
 
 
 def test_a_run_is_fully_described_by_its_deviations():
-    first = run(Choices(5), telling=True)
-    again = run(Choices(replay=first.deviations), telling=True)
+    first = run(Choices(5), with_story=True)
+    again = run(Choices(replay=first.deviations), with_story=True)
     assert again.story == first.story
     assert again.deviations == first.deviations
     assert any(first.faults.values())
@@ -114,7 +114,7 @@ def test_a_planted_defect_is_found_and_shrunk(defect, tmp_path):
 
 
 def test_shrinking_keeps_only_the_necessary_deviations(monkeypatch):
-    def fails_with_two(choices, telling=False):
+    def fails_with_two(choices, with_story=False):
         outcome = run_nothing(choices)
         outcome.deviations = dict(choices.replay)
         outcome.wrong = "wrong" if choices.replay.get("d7") and choices.replay.get("d31", 0) >= 2 else ""

@@ -119,7 +119,7 @@ async def test_missing_arguments_are_refused_with_a_message(desk, verb, count):
     is changed.
     """
     await desk.running("a")
-    await desk.arrange("pause")
+    await desk.operate_queue("pause")
     before = desk.everything()
     words = FIRST.get(verb, ["a", "1"])[:count]
     with pytest.raises((Invalid, Refused)):

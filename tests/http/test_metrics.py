@@ -32,14 +32,14 @@ async def populate(desk):
     await desk.complete(slow)
     await desk.fail(await desk.running("dead"), again=False)
     await desk.submit("off", queue="r")
-    await desk.order("cancel", "off")
+    await desk.operate("cancel", "off")
     old = await desk.running("lost", lease=1)
     desk.elapse(2)
     await desk.reap()
     await desk.take("lost")
     await desk.complete(old)
     await desk.submit("waits", "waits-too", queue="r")
-    await desk.arrange("configure", "full", 0, "jobs=0")
+    await desk.operate_queue("configure", "full", 0, "jobs=0")
     await desk.submit("x", queue="full")
     await desk.enlist("w")
     await desk.enlist("gone")
@@ -148,7 +148,7 @@ async def test_of_very_many_queues_only_the_busiest_are_reported(desk, store, mo
     monkeypatch.setattr(statistics, "CHUNK", 2)
     for n, queue in enumerate(("five", "four", "three", "two", "one")):
         await desk.submit(*(f"{queue}{i}" for i in range(5 - n)), queue=queue)
-    await desk.arrange("configure", "*", 0, "completed=5")
+    await desk.operate_queue("configure", "*", 0, "completed=5")
     found = samples(await exposition(store))
     assert {labels[0] for name, *labels in found if name == "sublet_oldest_queued_seconds"} == {
         "five",

@@ -41,13 +41,13 @@ def test_serve_prints_its_url_and_exits_with_0_at_a_signal(settings, tmp_path):
         spawn(settings, tmp_path) as server,
     ):
         assert refused.wait() == 2
-        until(lambda: "\n" in (tmp_path / "out").read_text(), server.said)
+        until(lambda: "\n" in (tmp_path / "out").read_text(), server.output)
         output = (tmp_path / "out").read_text()
         assert output.startswith("serving http://127.0.0.1:")
         assert output.endswith("this machine alone, no token needed\n")
         server.signal(signal.SIGINT)
         assert server.wait() == 0
-    assert "Traceback" not in server.said()
+    assert "Traceback" not in server.output()
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ async def test_without_redis_the_server_starts_answers_503_and_recovers(tmp_path
 
 def test_a_start_without_redis_is_logged_before_the_first_request(tmp_path):
     with serve_process(Settings(redis_url=f"unix://{tmp_path}/none.sock", namespace="t")) as server:
-        until(lambda: "cannot answer" in server.said(), server.said)
+        until(lambda: "cannot answer" in server.output(), server.output)
 
 
 async def test_with_a_frozen_redis_responses_are_503_until_it_continues(tmp_path, monkeypatch):
@@ -277,7 +277,7 @@ def test_no_secret_is_written_to_the_output_with_debug(settings):
     with serve_process(settings, "--debug", tokens=ADMIN) as server:
         canaries = asyncio.run(requests_with_secrets(server.url))
         assert server.stop() == 0
-        output = server.said()
+        output = server.output()
     assert "POST /jobs 201" in output
     assert "GET /jobs 401" in output
     for canary in canaries:

@@ -207,4 +207,4 @@ def test_a_second_signal_ends_the_process_at_once(settings):
             assert server.process.poll() is None
             server.signal(signal.SIGTERM)
             assert server.wait() == 0
-        assert "1 requests were cancelled" in server.said()
+        assert "1 requests were cancelled" in server.output()

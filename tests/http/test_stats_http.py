@@ -96,10 +96,10 @@ async def test_the_statistics_of_a_queue_and_the_sums_of_several(desk, ask):
 async def test_jobs_of_a_paused_queue_are_queued_and_not_ready(desk, ask):
     await desk.submit("a", "b")
     await desk.submit("c", queue="r")
-    await desk.arrange("pause", "q")
+    await desk.operate_queue("pause", "q")
     found = await ask()
     assert (found["queued"], found["ready"]) == (3, 1)
-    await desk.arrange("resume", "q")
+    await desk.operate_queue("resume", "q")
     assert (await ask("q"))["ready"] == 2
 
 

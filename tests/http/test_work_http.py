@@ -484,8 +484,8 @@ def test_serve_runs_an_app_and_its_signals_end_the_worker(settings, tmp_path):
         for _ in range(2):
             server.signal(signal.SIGTERM)
             until(lambda: server.process.poll() is not None or refuses(server.url))
-        assert server.wait() == 0, server.said()
-        assert "Traceback" not in server.said()
+        assert server.wait() == 0, server.output()
+        assert "Traceback" not in server.output()
         until(lambda: not is_alive(int(file.read_text())))
     with redis.Redis.from_url(settings.redis_url, decode_responses=True) as raw:
         assert raw.hget(keys.job(keys.base(settings.namespace), job), "state") == "queued"
@@ -519,8 +519,8 @@ def refuses(url):
 def test_invalid_settings_are_refused_at_the_start(settings, tmp_path, words, env, why):
     with spawn(settings, tmp_path, *words, **env) as server:
         assert server.wait() == 2
-        assert why in server.said()
-        assert "s3cret" not in server.said()
+        assert why in server.output()
+        assert "s3cret" not in server.output()
 
 
 @pytest.mark.parametrize("value", ["0", "x", "-1", "86401", "nan", "inf"])

@@ -282,7 +282,7 @@ def test_a_mounted_application_answers_below_its_prefix(tmp_path, redis_url, pre
     with up(words, tmp_path, environment(settings, tmp_path)) as server:
         asyncio.run(asking(server.url))
         assert server.stop() in (0, -signal.SIGTERM)
-        assert "Traceback" not in server.said()
+        assert "Traceback" not in server.output()
 
 
 @pytest.mark.parametrize(

@@ -343,10 +343,10 @@ def test_a_server_that_could_not_answer_any_client_fails_at_start(tmp_path, toke
     words = ["uvicorn", "sublet_functions.asgi:app", "--port", "0", "--log-level", "warning"]
     with spawned(words, tmp_path, environment(None, tmp_path, tokens, **env)) as server:
         assert server.wait() == 3
-    sent = server.said().splitlines()
+    sent = server.output().splitlines()
     assert why in sent[0]
     assert len(sent) == 2, "the reason, and uvicorn's own message"
-    assert "hunter2" not in server.said()
+    assert "hunter2" not in server.output()
 
 
 def test_without_a_lifespan_requests_are_refused_without_tokens(tmp_path, redis_url):
@@ -354,7 +354,7 @@ def test_without_a_lifespan_requests_are_refused_without_tokens(tmp_path, redis_
         for _ in range(2):
             answer = asyncio.run(ask(server.url, "POST", "/jobs", {"task": "t"}))
             assert (answer.status, answer.problem) == (503, "not-set-up")
-        assert server.said().count("no tokens are set") == 1
+        assert server.output().count("no tokens are set") == 1
 
 
 def test_a_signal_answers_waiting_requests_ends_streams_and_stops_the_server(tmp_path, redis_url):
@@ -381,8 +381,8 @@ def test_a_signal_answers_waiting_requests_ends_streams_and_stops_the_server(tmp
     with asgi(Settings(redis_url=redis_url, namespace="test-end"), tmp_path) as server:
         asyncio.run(ending(server))
         assert server.wait() in (0, -signal.SIGTERM)
-        assert "Application shutdown complete" in server.said()
-        assert "Traceback" not in server.said()
+        assert "Application shutdown complete" in server.output()
+        assert "Traceback" not in server.output()
 
 
 TASKS = """
@@ -409,7 +409,7 @@ def test_a_signal_lets_a_worker_finish_its_job_and_start_no_other(tmp_path, redi
         while (await asked("GET", jobs[0])).json()["state"] != "running":
             await asyncio.sleep(0.02)
         server.signal(signal.SIGTERM)
-        await soon(lambda: "Shutting down" in server.said())
+        await soon(lambda: "Shutting down" in server.output())
         (tmp_path / "go").touch()
         assert (await work).json()["completed"] == 1
 

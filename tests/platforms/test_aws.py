@@ -424,7 +424,7 @@ def test_invalid_settings_are_named_in_the_log_only(server_url, env, words):
             assert "not-set-up" in failed(invoke, {"sublet": "tick"})
         else:
             assert invoke({"sublet": "tick"})[1] is None, "AWS authorizes invocations: they need no token"
-        output = invoke.said()
+        output = invoke.output()
     assert words in output
     assert SECRET not in output
     assert words not in answer.body.decode()
@@ -442,7 +442,7 @@ def test_without_redis_requests_get_503_and_a_tick_fails():
                 assert (answer.status, answer.problem) == (503, "unavailable")
                 assert invoke.seconds < 5, "one second on an idle machine"
             assert "Redis does not answer" in failed(invoke, {"sublet": "tick"})
-            assert SECRET not in invoke.said()
+            assert SECRET not in invoke.output()
 
 
 def test_connections_dropped_during_a_freeze_are_reopened(settings, project):

@@ -287,7 +287,7 @@ def test_a_submitted_job_runs_on_an_invoked_worker(resources, server_url, tmp_pa
                 assert worker(wish, seconds["Worker"])[1] is None
             return [ask("GET", f"/jobs/{one}").json()["result"] for one in ids] == ["hello, Ada", 8]
 
-        until(worked, api.said)
+        until(worked, api.output)
 
 
 def test_the_pages_commands_print_the_shown_output(server_url, tmp_path):

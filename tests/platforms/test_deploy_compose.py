@@ -279,7 +279,7 @@ def test_all_processes_end_on_sigterm(executed):
     """The last test of this stack: all processes end within the stop grace period, and without SIGKILL."""
     stack, *_ = executed
     assert stack.stop() == {"api": 0, "tick": -signal.SIGTERM, "worker": 0, "redis": 0}
-    assert "Traceback" not in "".join(stack.said(name) for name in stack.services)
+    assert "Traceback" not in "".join(stack.output(name) for name in stack.services)
 
 
 def test_a_users_project_works_as_documented(checkout, tmp_path):

@@ -204,7 +204,7 @@ class Cloud:
         assert command[0] == "sublet"
         with spawned(["jobs", *command[1:]], place, env) as server:
             server.url, server.probes = f"http://127.0.0.1:{port}", container
-            until(lambda: probed(server, "startupProbe") == 200, server.said)
+            until(lambda: probed(server, "startupProbe") == 200, server.output)
             (self.state / f".url-{name}").write_text(server.url)
             (self.state / f".url-{name}").replace(
                 self.state / f"url-{name}"
@@ -236,7 +236,7 @@ def cloud(new_server, tmp_path_factory):
             cloud.api, cloud.worker = api, worker
             thread.join(SECONDS)
             assert done, "the README's lines have not ended"
-            assert done[0].returncode == 0, done[0].stderr + api.said()
+            assert done[0].returncode == 0, done[0].stderr + api.output()
             cloud.printed = done[0].stdout
             cloud.token = re.search(r"^me:admin:(\w{48}) clock:tick:\w{48}$", cloud.secret("sublet-tokens"))[
                 1
@@ -424,10 +424,10 @@ def test_the_pages_job_runs_on_a_worker_invoked_with_a_signature(cloud):
     job = re.search(r'^\{"id":"(0-\w+)"\}$', cloud.printed, re.MULTILINE)[1]
     done = asyncio.run(ask(cloud.api.url, "GET", f"/jobs/{job}?wait=20", token=cloud.token)).json()
     assert (done["state"], done["result"]) == ("completed", "hello, Ada")
-    assert '"pool":"default"' not in cloud.worker.said()
+    assert '"pool":"default"' not in cloud.worker.output()
     until(
-        lambda: "a worker of pool default came and went: 1 completed" in cloud.worker.said(),
-        cloud.worker.said,
+        lambda: "a worker of pool default came and went: 1 completed" in cloud.worker.output(),
+        cloud.worker.output,
     )
     unsigned = asyncio.run(ask(cloud.worker.url, "POST", "/work", {"queues": ["default"]}))
     assert unsigned.status == 401
@@ -589,12 +589,12 @@ def stop_services(cloud):
             words, cwd=cloud.folder, env=env, capture_output=True, text=True, timeout=SECONDS
         ).stdout
 
-    until(lambda: '"nap"' in jobs("list", "--state", "running"), cloud.worker.said)
+    until(lambda: '"nap"' in jobs("list", "--state", "running"), cloud.worker.output)
     for one in (cloud.worker, cloud.api):
         one.signal(signal.SIGTERM)
         assert one.process.wait(TEN) == 0
     assert '"nap"' in jobs("list", "--state", "queued", "--queue", "default")
-    assert "Traceback" not in cloud.worker.said() + cloud.api.said()
+    assert "Traceback" not in cloud.worker.output() + cloud.api.output()
 
 
 # ── as functions ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -257,7 +257,7 @@ class Running:
             self.process = subprocess.Popen([sys.executable, "-m", "sublet", *words], cwd=project, stdout=self.out, stderr=self.out,
                                             env={**plain, **own, **variables, "PORT": self.port})  # fmt: skip
 
-    def said(self):
+    def output(self):
         return Path(self.out.name).read_text()
 
     def probe(self, kind):
@@ -307,14 +307,15 @@ def cluster(project, server_url):
     try:
         for one in running.values():
             until(
-                lambda one=one: one.probe("readinessProbe") == 200 or one.process.poll() is not None, one.said
+                lambda one=one: one.probe("readinessProbe") == 200 or one.process.poll() is not None,
+                one.output,
             )
         yield running, secrets
     finally:
         for one in running.values():
             one.process.terminate()
         for one in running.values():
-            assert one.process.wait(SECONDS) == 0, one.said()
+            assert one.process.wait(SECONDS) == 0, one.output()
 
 
 @pytest.fixture

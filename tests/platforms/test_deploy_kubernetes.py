@@ -150,8 +150,8 @@ def test_no_pod_writes_a_file(cluster, tmp_path):
     found = [cluster.submit(*job, "--wait 30s") for job in (("held", {}), ("count", {"text": "a b"}))]
     assert found == ["1", "2"]
     tick = cluster.start("CronJob", "sublet-tick")
-    until(lambda: cluster.redis.hget(keys.base("sublet"), "maintenance"), tick.said)
-    assert "Traceback" not in "".join(pod.said() for pod in cluster.node.pods)
+    until(lambda: cluster.redis.hget(keys.base("sublet"), "maintenance"), tick.output)
+    assert "Traceback" not in "".join(pod.output() for pod in cluster.node.pods)
 
 
 def test_a_rolling_deploy_releases_unfinished_jobs_to_another_worker(cluster):
@@ -186,7 +186,7 @@ def test_the_cron_job_recovers_the_jobs_of_a_dead_worker(cluster):
     worker.kill()
     until(cluster.is_overdue)
     tick = cluster.start("CronJob", "sublet-tick")
-    until(lambda: [cluster.job(one)["state"] for one in (job_id, late)] == ["queued", "queued"], tick.said)
+    until(lambda: [cluster.job(one)["state"] for one in (job_id, late)] == ["queued", "queued"], tick.output)
     assert [one["code"] for one in cluster.job(job_id)["attempts"]] == ["lease_expired"]
     tick.stop()
 
@@ -261,5 +261,5 @@ def test_each_pod_opens_as_many_connections_as_documented(cluster):
     api.stop()
     until(lambda: open_ones() == 0)
     tick = cluster.start("CronJob", "sublet-tick")
-    until(lambda: cluster.redis.hget(keys.base("sublet"), "maintenance"), tick.said)
+    until(lambda: cluster.redis.hget(keys.base("sublet"), "maintenance"), tick.output)
     assert open_ones() == 1

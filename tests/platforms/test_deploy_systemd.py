@@ -253,11 +253,11 @@ class Machine:
 
     def start_workers(self, *instances: str) -> None:
         for instance in instances:
-            before = self.said(f"{WORKER}{instance}").count('"ready"')
+            before = self.output(f"{WORKER}{instance}").count('"ready"')
             self.start(WORKER, instance)
-            until(lambda instance=instance, n=before: self.said(f"{WORKER}{instance}").count('"ready"') > n)
+            until(lambda instance=instance, n=before: self.output(f"{WORKER}{instance}").count('"ready"') > n)
 
-    def said(self, name: str) -> str:
+    def output(self, name: str) -> str:
         log = self.root / f"{name}.log"
         return log.read_text() if log.exists() else ""
 
@@ -289,7 +289,7 @@ def machine(server_url, tmp_path_factory):
         one.start("sublet-api.service")
         one.start("sublet-tick.service")
         one.start_workers(*INSTANCES)
-        until(lambda: "serving" in one.said("sublet-api.service"), lambda: one.said("sublet-api.service"))
+        until(lambda: "serving" in one.output("sublet-api.service"), lambda: one.output("sublet-api.service"))
         yield one, shown + follow(AFTER)
     finally:
         for process in one.running.values():
@@ -372,4 +372,4 @@ def test_all_units_end_on_sigterm(machine):
         unit = Unit(re.sub(r"\d$", "", name))
         code = process.wait(float(unit.get("TimeoutStopSec") or 10))
         assert code == (-signal.SIGTERM if unit.get("SuccessExitStatus") == "SIGTERM" else 0), name
-        assert "Traceback" not in one.said(name)
+        assert "Traceback" not in one.output(name)

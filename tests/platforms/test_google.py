@@ -132,7 +132,7 @@ async def test_a_failed_event_is_a_500_without_details(tmp_path):
         assert answer.status == 500
         assert b"Traceback" not in answer.body
         assert b"Redis" not in answer.body
-        assert "s3cret" not in server.said()
+        assert "s3cret" not in server.output()
 
 
 async def test_sigterm_stops_the_servers_within_ten_seconds(
@@ -146,4 +146,4 @@ async def test_sigterm_stops_the_servers_within_ten_seconds(
         for process in (server, events):
             process.signal()
             assert await asyncio.to_thread(process.process.wait, 10) == 0
-    assert "Traceback" not in server.said() + events.said()
+    assert "Traceback" not in server.output() + events.output()

@@ -145,7 +145,7 @@ async def test_sigterm_answers_a_waiting_claim(server, settings):  # the last te
         async with asyncio.timeout(10):  # less than the 20 s of its wait
             assert (await one.answer()).status == 204
     assert await asyncio.to_thread(server.wait) == 0
-    assert "Traceback" not in server.said()
+    assert "Traceback" not in server.output()
 
 
 IMPATIENT = "from sublet_functions import wsgi\nwsgi.BODY_SECONDS = wsgi.SEND_SECONDS = 0.5\napp = wsgi.app\n"
@@ -193,4 +193,4 @@ async def test_clients_that_read_no_responses_are_disconnected(impatient):
         for one in clients:
             await asyncio.to_thread(until, lambda one=one: is_dropped(one), "the connection is closed")
         assert (await ask(impatient.url, "GET", "/healthz")).status == 200
-    assert "Traceback" not in impatient.said()
+    assert "Traceback" not in impatient.output()

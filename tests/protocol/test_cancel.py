@@ -10,7 +10,7 @@ FORTNIGHT = 14 * 86_400_000
 
 async def test_a_queued_job_is_cancelled_at_once(desk):
     await desk.submit("a", "b")
-    assert await desk.order("cancel", "a") == "cancelled"
+    assert await desk.operate("cancel", "a") == "cancelled"
     assert desk.state("a") == "cancelled"
     job = desk.job("a")
     assert desk.score("cancelled", "a") - int(job["finished_at"]) == FORTNIGHT
@@ -22,7 +22,7 @@ async def test_a_queued_job_is_cancelled_at_once(desk):
 
 async def test_a_scheduled_job_is_cancelled_at_once(desk):
     await desk.submit("a", rules="delay=1000")
-    assert await desk.order("cancel", "a") == "cancelled"
+    assert await desk.operate("cancel", "a") == "cancelled"
     desk.elapse(2)
     await desk.reap()
     assert desk.state("a") == "cancelled"
@@ -30,13 +30,13 @@ async def test_a_scheduled_job_is_cancelled_at_once(desk):
 
 async def test_a_job_between_two_tries_can_be_cancelled(desk):
     await desk.fail(await desk.running("a"), message="no luck")
-    assert await desk.order("cancel", "a") == "cancelled"
+    assert await desk.operate("cancel", "a") == "cancelled"
     assert "no luck" in desk.job("a")["attempt:1"]
 
 
 async def test_a_cancel_of_a_running_job_requests_its_end(desk):
     lease = await desk.running("a")
-    assert await desk.order("cancel", "a") == "requested"
+    assert await desk.operate("cancel", "a") == "requested"
     assert desk.state("a") == "running"
     assert abs(int(desk.job("a")["cancel_requested_at"]) - desk.now()) < 5000
     assert await desk.heartbeat(lease) == "CANCEL_REQUESTED"
@@ -46,7 +46,7 @@ async def test_a_cancel_of_a_running_job_requests_its_end(desk):
 
 async def test_a_cancel_wins_when_the_worker_dies(desk):
     await desk.running("a")
-    await desk.order("cancel", "a")
+    await desk.operate("cancel", "a")
     desk.elapse(30)
     assert (await desk.reap())[0] == 1
     assert desk.state("a") == "cancelled"
@@ -56,9 +56,9 @@ async def test_a_cancel_wins_when_the_worker_dies(desk):
 async def test_a_cancelled_job_is_kept_for_its_retention_if_that_is_longer(desk):
     await desk.submit("a", "b", rules=f"retention={2 * FORTNIGHT}")
     (lease,) = await desk.claim(1)
-    await desk.order("cancel", "a")
+    await desk.operate("cancel", "a")
     await desk.release(lease)
-    await desk.order("cancel", "b")
+    await desk.operate("cancel", "b")
     for job_id in "ab":
         assert desk.score("cancelled", job_id) - int(desk.job(job_id)["finished_at"]) == 2 * FORTNIGHT
 
@@ -70,15 +70,15 @@ async def test_a_cancel_carries_the_revision_that_its_caller_read(desk):
     await desk.submit("a")
     before = desk.everything()
     with pytest.raises(Changed, match="job a is at revision 0, not 1: look again"):
-        await desk.order("cancel", "a", 1)
+        await desk.operate("cancel", "a", 1)
     assert desk.everything() == before
 
 
 async def test_a_claim_changes_the_revision(desk):
     await desk.running("a")
     with pytest.raises(Changed, match="at revision 1, not 0"):
-        await desk.order("cancel", "a", 0)
-    assert await desk.order("cancel", "a", 1) == "requested"
+        await desk.operate("cancel", "a", 0)
+    assert await desk.operate("cancel", "a", 1) == "requested"
 
 
 @pytest.mark.parametrize("running", [False, True])
@@ -87,34 +87,34 @@ async def test_a_repeated_cancel_gets_the_same_reply_and_changes_nothing(desk, r
     if running:
         await desk.claim()
     revision = desk.revision("a")
-    answer = await desk.order("cancel", "a", revision)
+    answer = await desk.operate("cancel", "a", revision)
     before = desk.everything()
-    assert await desk.order("cancel", "a", revision) == answer
+    assert await desk.operate("cancel", "a", revision) == answer
     assert desk.everything() == before
 
 
 async def test_a_cancel_repeated_after_a_later_change_is_refused(desk):
     await desk.submit("a")
-    await desk.order("cancel", "a", 0)
-    await desk.order("retry", "a", 1)
+    await desk.operate("cancel", "a", 0)
+    await desk.operate("retry", "a", 1)
     before = desk.everything()
     with pytest.raises(Changed):
-        await desk.order("cancel", "a", 0)
+        await desk.operate("cancel", "a", 0)
     assert desk.everything() == before
 
 
 async def test_a_reply_to_cancel_is_not_repeated_for_another_verb(desk):
     await desk.submit("a")
-    await desk.order("cancel", "a", 0)
+    await desk.operate("cancel", "a", 0)
     for verb in ("retry", "promote"):
         with pytest.raises(Changed):
-            await desk.order(verb, "a", 0)
+            await desk.operate(verb, "a", 0)
 
 
 async def test_a_running_job_may_be_cancelled_twice(desk):
     lease = await desk.running("a")
-    assert await desk.order("cancel", "a") == "requested"
-    assert await desk.order("cancel", "a") == "requested"
+    assert await desk.operate("cancel", "a") == "requested"
+    assert await desk.operate("cancel", "a") == "requested"
     assert desk.revision("a") == 3
     assert await desk.fail(lease) == "cancelled"
 
@@ -128,20 +128,20 @@ async def test_a_finished_job_cannot_be_cancelled(desk, end):
     await getattr(desk, end)(lease)
     before = desk.everything()
     with pytest.raises(WrongState, match=r"job a is (completed|dead)"):
-        await desk.order("cancel", "a")
+        await desk.operate("cancel", "a")
     assert desk.everything() == before
 
 
 async def test_a_cancelled_job_cannot_be_cancelled_again(desk):
     await desk.submit("a")
-    await desk.order("cancel", "a")
+    await desk.operate("cancel", "a")
     with pytest.raises(WrongState, match="job a is cancelled"):
-        await desk.order("cancel", "a")
+        await desk.operate("cancel", "a")
 
 
 async def test_an_unknown_job_is_not_found(desk):
     with pytest.raises(NotFound, match="no job nobody"):
-        await desk.order("cancel", "nobody")
+        await desk.operate("cancel", "nobody")
 
 
 # the store
@@ -162,5 +162,5 @@ async def test_waiting_clients_are_notified(desk):
     with desk.raw.pubsub(ignore_subscribe_messages=True) as pubsub:
         pubsub.subscribe(keys.ended(desk.base))
         pubsub.get_message(timeout=1)
-        await desk.order("cancel", "a")
+        await desk.operate("cancel", "a")
         assert pubsub.get_message(timeout=1)["data"] == "a"

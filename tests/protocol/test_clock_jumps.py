@@ -144,7 +144,7 @@ async def test_a_scheduled_job_is_late_by_the_jump_unless_promoted(desk, clock):
     clock.jump(-HOUR + 2)
     assert await desk.complete(await desk.take("new")) == "completed"
     assert await desk.claim() == []
-    assert await desk.order("promote", "a") == "queued"
+    assert await desk.operate("promote", "a") == "queued"
     assert await desk.complete(await desk.take("a")) == "completed"
     clock.jump(2)
     assert (await desk.take("b")).attempt == 1
@@ -237,7 +237,7 @@ async def test_a_request_repeated_after_a_jump_has_no_second_effect(desk, clock,
     async def send():
         created = [each.created for each in await desk.submit("a", "b", "c", "d", "e", rules="key=k")]
         endings = [await desk.fail(failed), await desk.release(released, 5), await desk.complete(done)]
-        return [created, endings, await desk.order("cancel", "d", 1)]
+        return [created, endings, await desk.operate("cancel", "d", 1)]
 
     first, before = await send(), lasting(desk)
     clock.jump(jump)

@@ -11,14 +11,14 @@ async def complain(desk, summons="a" * 22 + ".1", n=1, words="it answers 503", p
     return await desk.run(pools.complain(desk.base, pool, summons=summons, n=n, words=words))
 
 
-def told(desk):
+def complaints(desk):
     return desk.raw.hmget(keys.pool(desk.base, "p"), "failed", "words", "complained")
 
 
 async def test_a_complaint_is_counted_and_its_text_is_stored(desk):
     await desk.pool()
     assert await complain(desk, n=3) == "noted"
-    assert told(desk) == ["3", "it answers 503", "a" * 22 + ".1"]
+    assert complaints(desk) == ["3", "it answers 503", "a" * 22 + ".1"]
     assert abs(int(desk.raw.hget(keys.pool(desk.base, "p"), "failed_at")) - desk.now()) < 60_000
 
 
@@ -29,7 +29,7 @@ async def test_a_repeated_complaint_is_counted_once(desk):
     assert await complain(desk) == "noted"
     assert desk.everything() == before
     await complain(desk, summons="b" * 22 + ".1", words="it hangs")
-    assert told(desk) == ["2", "it hangs", "b" * 22 + ".1"]
+    assert complaints(desk) == ["2", "it hangs", "b" * 22 + ".1"]
 
 
 async def test_a_failed_summons_still_counts_until_it_expires(desk):
@@ -73,4 +73,4 @@ async def test_invalid_arguments_are_refused_and_change_nothing(desk, wrong, err
 async def test_many_summonses_may_fail_at_once_with_long_messages(desk):
     await desk.pool()
     await complain(desk, n=100, words="w" * 300)
-    assert told(desk)[:2] == ["100", "w" * 300]
+    assert complaints(desk)[:2] == ["100", "w" * 300]

@@ -46,8 +46,8 @@ async def test_the_payload_is_removed_from_the_spec_too(desk):
 async def test_attempts_and_operator_actions_survive_completion(desk):
     lease = await desk.running("a", rules="backoff=0:1:0")
     await desk.fail(lease, message="no luck")
-    await desk.order("cancel", "a")
-    await desk.order("retry", "a")
+    await desk.operate("cancel", "a")
+    await desk.operate("retry", "a")
     await desk.watch("a")
     await desk.complete(await desk.take("a"))
     job = desk.job("a")
@@ -157,7 +157,7 @@ async def test_each_lease_of_a_call_has_its_own_reply(desk):
 
 async def test_a_completion_before_the_cancel_takes_effect_is_accepted(desk):
     lease = await desk.running("a")
-    assert await desk.order("cancel", "a") == "requested"
+    assert await desk.operate("cancel", "a") == "requested"
     assert await desk.complete(lease) == "completed"
     assert desk.state("a") == "completed"
     assert "cancel_requested_at" not in desk.job("a")

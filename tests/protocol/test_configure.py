@@ -9,7 +9,7 @@ from sublet.protocol import verbs
 
 
 async def limit(desk, settings, queue="q", revision=None):
-    return await desk.arrange("configure", queue, revision, settings)
+    return await desk.operate_queue("configure", queue, revision, settings)
 
 
 async def test_a_full_queue_refuses_a_submit_and_stores_nothing(desk):
@@ -61,7 +61,7 @@ async def test_every_outcome_frees_capacity_in_the_queue(desk, end, size):
     await desk.submit("a", rules="tries=1", payload=b"x" * size)
     assert desk.backlog() == (1, size)
     if end == "cancel":
-        await desk.order("cancel", "a")
+        await desk.operate("cancel", "a")
     else:
         lease = await desk.take("a")
         await (desk.complete(lease) if end == "complete" else desk.fail(lease, again=end == "fail"))
@@ -71,7 +71,7 @@ async def test_every_outcome_frees_capacity_in_the_queue(desk, end, size):
 async def test_a_revived_job_counts_again_and_is_never_refused(desk):
     await desk.fail(await desk.running("a"), again=False)
     await limit(desk, "jobs=0")
-    await desk.order("retry", "a")
+    await desk.operate("retry", "a")
     assert desk.backlog() == (1, 2)
     await desk.complete(await desk.take("a"))
     assert desk.backlog() == (0, 0)
@@ -105,11 +105,11 @@ async def test_a_repeated_configure_is_answered_and_a_different_one_at_that_revi
 
 
 async def test_a_paused_queue_stays_paused(desk):
-    await desk.arrange("pause")
+    await desk.operate_queue("pause")
     await limit(desk, "jobs=5")
     await desk.submit("a")
     assert await desk.claim() == []
-    await desk.arrange("resume")
+    await desk.operate_queue("resume")
     assert len(await desk.claim()) == 1
 
 

@@ -9,7 +9,7 @@ from sublet.errors import Changed
 async def test_a_worker_is_asked_to_drain(desk):
     await desk.enlist("w")
     assert await desk.drain("w") == "drain"
-    assert abs(int(desk.card("w")["drain"]) - desk.now()) < 5000
+    assert abs(int(desk.registration("w")["drain"]) - desk.now()) < 5000
     assert await desk.enlist("w") == "drain"
 
 

@@ -11,7 +11,7 @@ DAY = 86_400
 
 async def test_an_enlisted_worker_is_registered(desk):
     assert await desk.enlist("w", "life-1", worker_id="pod-3", about=b'{"pid": 7}') == "work"
-    card = desk.card("w")
+    card = desk.registration("w")
     assert (card["life"], card["worker_id"], card["about"]) == ("life-1", "pod-3", '{"pid": 7}')
     assert abs(int(card["enlisted_at"]) - desk.now()) < 5000
     assert desk.enlisted() == ["w"]
@@ -22,9 +22,14 @@ async def test_a_heartbeat_renews_and_updates_the_registration(desk):
     await desk.enlist("w")
     await desk.enlist("later")
     desk.elapse(60)
-    since = desk.card("w")["enlisted_at"]
+    since = desk.registration("w")["enlisted_at"]
     assert await desk.enlist("w", about=b'{"completed": 5}') == "work"
-    assert desk.card("w") == {"life": "1", "worker_id": "", "about": '{"completed": 5}', "enlisted_at": since}
+    assert desk.registration("w") == {
+        "life": "1",
+        "worker_id": "",
+        "about": '{"completed": 5}',
+        "enlisted_at": since,
+    }
     assert desk.enlisted() == ["later", "w"]
     assert desk.now() - desk.score("workers", "later") >= 60_000
 
@@ -34,8 +39,8 @@ async def test_a_heartbeat_completes_a_partial_registration(desk):
     await desk.enlist("w")
     desk.raw.hdel(keys.worker(desk.base, "w"), "enlisted_at", "worker_id")
     await desk.enlist("w")
-    assert abs(int(desk.card("w")["enlisted_at"]) - desk.now()) < 5000
-    assert set(desk.card("w")) == {"life", "worker_id", "about", "enlisted_at"}
+    assert abs(int(desk.registration("w")["enlisted_at"]) - desk.now()) < 5000
+    assert set(desk.registration("w")) == {"life", "worker_id", "about", "enlisted_at"}
 
 
 async def test_every_heartbeat_of_a_draining_worker_is_answered_drain(desk):
@@ -49,7 +54,7 @@ async def test_a_new_life_under_an_old_name_replaces_the_registration(desk):
     await desk.drain("w", "1")
     desk.elapse(60)
     assert await desk.enlist("w", "2") == "work"
-    card = desk.card("w")
+    card = desk.registration("w")
     assert (card["life"], card["worker_id"], "drain" in card) == ("2", "", False)
     assert abs(int(card["enlisted_at"]) - desk.now()) < 5000
 
@@ -63,16 +68,16 @@ async def test_a_worker_silent_for_a_day_is_removed_by_any_enlist(desk):
     desk.elapse(61)
     await desk.enlist("w")
     assert desk.enlisted() == ["w"]
-    assert (desk.card("one"), desk.card("two")) == ({}, {})
+    assert (desk.registration("one"), desk.registration("two")) == ({}, {})
 
 
 async def test_a_worker_returning_after_a_day_does_not_remove_itself(desk):
     await desk.enlist("w")
     await desk.drain("w")
     desk.elapse(2 * DAY)
-    since = desk.card("w")["enlisted_at"]
+    since = desk.registration("w")["enlisted_at"]
     assert [await desk.enlist("w"), await desk.enlist("w")] == ["drain", "drain"]
-    assert (desk.enlisted(), desk.card("w")["enlisted_at"]) == (["w"], since)
+    assert (desk.enlisted(), desk.registration("w")["enlisted_at"]) == (["w"], since)
 
 
 async def test_a_call_removes_at_most_ten_registrations(desk):
@@ -119,7 +124,7 @@ async def test_a_worker_without_a_pool_joins_no_crew(desk):
     await desk.pool()
     await desk.enlist("w")
     assert not desk.raw.exists(keys.crew(desk.base, "p"))
-    assert "pool" not in desk.card("w")
+    assert "pool" not in desk.registration("w")
 
 
 async def test_a_worker_of_a_missing_pool_works_without_a_crew(desk):
@@ -153,4 +158,4 @@ async def test_a_worker_joins_the_crew_only_if_it_serves_all_queues_of_the_pool(
         )
     assert await desk.join("mute") == "work"
     assert sorted(desk.raw.zrange(keys.crew(desk.base, "p"), 0, -1)) == ["all", "mute"]
-    assert "pool" not in desk.card("some")
+    assert "pool" not in desk.registration("some")

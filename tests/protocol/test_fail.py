@@ -138,7 +138,7 @@ async def test_a_final_failure_makes_the_job_dead(desk):
 
 async def test_a_failure_of_a_cancelled_job_ends_it(desk):
     lease = await desk.running("a")
-    await desk.order("cancel", "a")
+    await desk.operate("cancel", "a")
     assert await desk.fail(lease, "cancelled") == "cancelled"
     assert desk.state("a") == "cancelled"
     assert desk.job("a")["attempt:1"].split("\n")[0].endswith(" cancelled")
@@ -245,7 +245,7 @@ async def test_each_lease_of_a_call_has_its_own_reply(desk):
     await desk.submit("a", "b", "c", "d")
     a, b, c, d = await desk.claim(4)
     await desk.complete(b)
-    await desk.order("cancel", "d")
+    await desk.operate("cancel", "d")
     some = [
         Failure(a, "Boom"),
         Failure(b, "Boom"),

@@ -307,13 +307,13 @@ async def test_a_held_occurrence_is_due_after_any_end_of_the_previous_job(desk, 
     assert 50_000 < due(desk) <= 60_000
     assert not (await desk.ask(0)).come
     if how == "cancelled":
-        assert await desk.order("cancel", "0-s:1000") == "cancelled"
+        assert await desk.operate("cancel", "0-s:1000") == "cancelled"
     else:
         lease = await desk.take("0-s:1000")
         if how == "given up":
             desk.raw.hset(keys.job(desk.base, lease.id), "streak", "unknown_task 19")
         if how == "called off while it runs":
-            await desk.order("cancel", lease.id)
+            await desk.operate("cancel", lease.id)
             await desk.release(lease)
         else:
             await ENDS[how](desk, lease)
@@ -353,7 +353,7 @@ async def test_an_occurrence_that_waits_for_a_missing_job_is_checked_again_after
 
 
 async def test_an_occurrence_for_a_full_queue_is_tried_again_after_five_seconds(desk):
-    await desk.arrange("configure", "q", 0, "jobs=1")
+    await desk.operate_queue("configure", "q", 0, "jobs=1")
     await desk.put()
     assert await desk.fire(PICK, 1000, 2000, then=3000) == "QUEUE_FULL queue q may hold 1 jobs and has 1"
     told = desk.schedule()

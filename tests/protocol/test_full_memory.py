@@ -65,7 +65,7 @@ class Filler:
 
     def fill(self, size: int = 1000, room: int = ROOM) -> int:
         """Set the limit this much above the used memory, and submit jobs of this size until one is refused. Return their number."""
-        payload, self.said = b'{"a":1}'.ljust(size), ""
+        payload, self.refusal = b'{"a":1}'.ljust(size), ""
         with SyncClient(self.settings) as client:
             client.submit_all(self.jobs(1, payload))
             taken = 1
@@ -78,7 +78,7 @@ class Filler:
                     taken += len(client.submit_all(self.jobs(20, payload)))
                 raise AssertionError("a server with a limit took everything")
             except OutOfMemory as error:
-                self.said = str(error)  # the loop ends when the condition holds
+                self.refusal = str(error)  # the loop ends when the condition holds
         return taken
 
     def most(self) -> int:
@@ -149,7 +149,7 @@ async def test_a_verb_does_on_a_full_server_what_it_does_on_an_empty_one(desk, f
 async def test_a_running_job_can_be_cancelled_on_a_full_server(desk, fill):
     lease = await running(desk, "a")
     fill()
-    assert await desk.order("cancel", "a") == "requested"
+    assert await desk.operate("cancel", "a") == "requested"
     assert await desk.heartbeat(lease) == "CANCEL_REQUESTED"
     assert await desk.fail(lease, "cancelled", again=False) == "cancelled"
 
@@ -352,7 +352,7 @@ def watched(place) -> Iterator[Filler]:
 async def test_submitters_that_check_the_memory_never_fill_the_server(watched):
     """Running jobs go on, though they need memory: the rest is for them."""
     taken = watched.fill(room=watched.used())
-    assert "(SUBLET_MEMORY)" in watched.said
+    assert "(SUBLET_MEMORY)" in watched.refusal
     assert 0.6 * watched.most() < watched.used() < 0.85 * watched.most(), (
         "the server itself would have taken more"
     )

@@ -56,7 +56,7 @@ async def test_progress_of_more_than_1_kib_is_not_kept(desk):
 
 async def test_a_heartbeat_of_a_cancelled_job_returns_the_request_and_extends_the_lease(desk):
     lease = await desk.running("a", lease=10)
-    await desk.order("cancel", "a")
+    await desk.operate("cancel", "a")
     assert await desk.heartbeat(lease, extend=60) == "CANCEL_REQUESTED"
     assert desk.score("running", "a") == int(desk.job("a")["heartbeat_at"]) + 60_000
 
@@ -108,7 +108,7 @@ async def test_each_lease_of_a_call_has_its_own_reply(desk):
     await desk.submit("a", "b", "c", "d")
     a, b, c, d = await desk.claim(4)
     await desk.complete(b)
-    await desk.order("cancel", "c")
+    await desk.operate("cancel", "c")
     beats = [Beat(a, b"1"), Beat(b, b"2"), Beat(c), Beat(d._replace(id="nobody")), Beat(d), Beat(a, b"3")]
     answers = await desk.run(verbs.heartbeat(desk.base, beats, lease=60))
     end = desk.score("running", "a")

@@ -116,7 +116,7 @@ class Verbs(RuleBasedStateMachine):
         )
 
     @invariant()
-    def redis_holds_what_the_model_says(self):
+    def redis_agrees_with_the_model(self):
         model = self.model
         shelves, hashes, wake_ups, locks, (backlog, counts), base, cards = self.look()
         wanted = {
@@ -276,12 +276,12 @@ class Verbs(RuleBasedStateMachine):
         limits=st.sampled_from([{}, {}, {"jobs": 4}, {"bytes": 15}, {"jobs": 2, "bytes": 100}]),
         stale=SELDOM,
     )
-    def arrange(self, verb, queue, limits, stale):
+    def operate_queue(self, verb, queue, limits, stale):
         limits = limits if verb == "configure" else {}
         revision = self.model.queue(queue).revision - stale
         words = [" ".join(f"{name}={value}" for name, value in limits.items())] if verb == "configure" else []
         call = getattr(verbs, verb)(self.base, queue, revision, *words)
-        expected = self.model.arrange(verb, queue, revision, limits)
+        expected = self.model.operate_queue(verb, queue, revision, limits)
         if expected is Changed:
             with pytest.raises(Changed):
                 self.run(call)
@@ -460,7 +460,7 @@ class Verbs(RuleBasedStateMachine):
                     self.run(call)
 
     @rule(worker=st.sampled_from(WORKERS))
-    def drain_nobody(self, worker):
+    def drain_missing(self, worker):
         if worker not in self.model.workers:
             with pytest.raises(NotFound):
                 self.run(verbs.drain(self.base, worker, "1"))
@@ -513,7 +513,7 @@ class Verbs(RuleBasedStateMachine):
         again=SELDOM,
         then=st.sampled_from([*SETTLE, None, None]),
     )
-    def order(self, verb, which, stale, again, then):
+    def operate(self, verb, which, stale, again, then):
         fit = [job_id for job_id, job in self.model.jobs.items() if job.state in FROM[verb]]
         pool = IDS if stale or not fit else fit
         job = self.model.jobs.get(pool[which % len(pool)])
@@ -521,19 +521,19 @@ class Verbs(RuleBasedStateMachine):
         if again and self.orders:
             sent = self.orders[-1 - which % len(self.orders)]
         self.orders.append(sent)
-        self.ordered(*sent)
+        self.operated(*sent)
         live = [i for i, lease in enumerate(reversed(self.live())) if lease.id == sent[1]]
         if then and live:
             self.settle(live[0], False, then)
 
-    def ordered(self, verb, job_id, revision):
-        expected = self.model.order(verb, job_id, revision)
+    def operated(self, verb, job_id, revision):
+        expected = self.model.operate(verb, job_id, revision)
         call = getattr(verbs, verb)(self.base, job_id, revision)
         if isinstance(expected, type):
             with pytest.raises(expected):
                 self.run(call)
         else:
-            expected = expected or self.model.ordered(verb, job_id, revision)
+            expected = expected or self.model.operated(verb, job_id, revision)
             assert self.twice(call) == expected
             self.observe()
 

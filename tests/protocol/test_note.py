@@ -30,7 +30,7 @@ async def test_a_checkpoint_survives_every_outcome_but_a_result(desk, end):
     await desk.note(lease, b"[1,\n2]")
     if end == "fail":
         await desk.fail(lease)
-        await desk.order("promote", "a")
+        await desk.operate("promote", "a")
     elif end == "release":
         await desk.release(lease)
     elif end == "lost":
@@ -39,9 +39,9 @@ async def test_a_checkpoint_survives_every_outcome_but_a_result(desk, end):
         await desk.reconcile(lease)
     else:
         if end.startswith("cancelled"):
-            await desk.order("cancel", "a")
+            await desk.operate("cancel", "a")
         await desk.fail(lease, again=False)
-        await desk.order("retry", "a")
+        await desk.operate("retry", "a")
     again = await desk.take("a", worker="another")
     assert again.attempt == 2
     assert again.checkpoint == b"[1,\n2]", "whole, with its newline"

@@ -15,7 +15,7 @@ async def finish(desk, job_id, state, rules=""):
     elif state == "dead":
         await desk.fail(lease, again=False)
     else:
-        await desk.order("cancel", job_id)
+        await desk.operate("cancel", job_id)
         await desk.release(lease)
     desk.elapse(0.002)  # jobs that end in the same millisecond have no order
 
@@ -78,7 +78,7 @@ async def test_the_id_of_a_deleted_job_may_be_used_again(desk):
 
 async def test_a_revived_job_is_not_deleted(desk):
     await finish(desk, "a", "dead")
-    await desk.order("retry", "a")
+    await desk.operate("retry", "a")
     desk.elapse(15 * DAY)
     assert await desk.prune() == (0, False)
     assert desk.state("a") == "queued"
@@ -96,7 +96,7 @@ async def test_over_the_count_the_oldest_jobs_are_deleted_first(desk, state):
 
 @pytest.mark.parametrize("state", ["dead", "cancelled"])
 async def test_dead_and_cancelled_jobs_stay_within_their_count_without_a_prune(desk, state):
-    await desk.arrange("configure", "*", 0, f"{state}=3")
+    await desk.operate_queue("configure", "*", 0, f"{state}=3")
     for i in range(10):
         await finish(desk, f"j{i}", state)
     assert desk.members(state) == ["j7", "j8", "j9"]
@@ -106,7 +106,7 @@ async def test_dead_and_cancelled_jobs_stay_within_their_count_without_a_prune(d
 
 
 async def test_jobs_made_dead_by_lost_leases_stay_within_their_count(desk):
-    await desk.arrange("configure", "*", 0, "dead=2")
+    await desk.operate_queue("configure", "*", 0, "dead=2")
     for i in range(5):
         await desk.running(f"j{i}", rules="tries=1", lease=1)
     desk.elapse(2)
@@ -115,7 +115,7 @@ async def test_jobs_made_dead_by_lost_leases_stay_within_their_count(desk):
 
 
 async def test_a_failed_batch_keeps_the_allowed_number_and_repeats_its_replies(desk):
-    await desk.arrange("configure", "*", 0, "dead=2")
+    await desk.operate_queue("configure", "*", 0, "dead=2")
     await desk.submit(*"abcde")
     failures = [Failure(lease, "Boom", "", "", again=False) for lease in await desk.claim(5)]
     assert await desk.run(verbs.fail(desk.base, [*failures, *failures])) == ["dead"] * 10
@@ -125,7 +125,7 @@ async def test_a_failed_batch_keeps_the_allowed_number_and_repeats_its_replies(d
 
 async def test_with_a_count_of_zero_the_last_job_is_kept_until_a_prune(desk):
     """So a waiter can still read how it ended."""
-    await desk.arrange("configure", "*", 0, "dead=0")
+    await desk.operate_queue("configure", "*", 0, "dead=0")
     await finish(desk, "a", "dead")
     await finish(desk, "b", "dead")
     assert desk.members("dead") == ["b"]
@@ -135,10 +135,10 @@ async def test_with_a_count_of_zero_the_last_job_is_kept_until_a_prune(desk):
 
 
 async def test_a_revived_job_displaces_no_other_job(desk):
-    await desk.arrange("configure", "*", 0, "dead=2")
+    await desk.operate_queue("configure", "*", 0, "dead=2")
     for name in "abc":
         await finish(desk, name, "dead")
-    await desk.order("retry", "b")
+    await desk.operate("retry", "b")
     assert (desk.members("dead"), desk.state("b")) == (["c"], "queued")
     await desk.fail(await desk.take("b"), again=False)
     assert desk.members("dead") == ["c", "b"], "it died again, and is the youngest"
@@ -147,7 +147,7 @@ async def test_a_revived_job_displaces_no_other_job(desk):
 async def test_a_lowered_limit_is_reached_in_steps(desk):
     for i in range(6):
         await finish(desk, f"j{i}", "dead")
-    await desk.arrange("configure", "*", 0, "dead=1")
+    await desk.operate_queue("configure", "*", 0, "dead=1")
     await finish(desk, "done", "completed")
     assert desk.members("dead") == ["j2", "j3", "j4", "j5"], "a completion forgets two"
     assert await desk.prune() == (3, False)
@@ -169,7 +169,7 @@ async def test_of_very_many_queues_empty_ones_are_deleted(desk):
     await desk.submit("b", queue="scheduled", rules="delay=1000000")
     await desk.submit("c", queue="runs")
     (lease,) = await desk.claim(queues=("runs",))
-    await desk.arrange("pause", "paused")
+    await desk.operate_queue("pause", "paused")
     kept = set(desk.raw.hkeys(keys.queues(desk.base)))
     desk.raw.hset(keys.queues(desk.base), mapping={f"idle-{i}": "" for i in range(300)})
     desk.raw.lpush(keys.wake(desk.base, "idle-7"), "1")

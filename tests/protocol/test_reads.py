@@ -58,7 +58,7 @@ async def test_a_scheduled_job_has_its_due_time(desk, follow):
 async def test_a_running_job_has_its_owner_and_progress(desk, follow):
     lease = await desk.running("a", worker="host-1")
     await desk.heartbeat(lease, extend=60, progress=b'{"percent": 40}')
-    await desk.order("cancel", "a")
+    await desk.operate("cancel", "a")
     job = await follow("get", "a")
     assert (job.state, job.worker, job.attempt, job.tries_left, job.revision) == (
         State.RUNNING,
@@ -117,7 +117,7 @@ async def populate(desk):
         await desk.complete(await desk.running(f"done{i}"))
         await desk.fail(await desk.running(f"dead{i}"), again=False)
         await desk.submit(f"gone{i}")
-        await desk.order("cancel", f"gone{i}")
+        await desk.operate("cancel", f"gone{i}")
     for i in "12":
         await desk.running(f"busy{i}")
     for i in "12":

@@ -48,7 +48,7 @@ async def test_another_outcome_restarts_the_count(desk):
     lease = await desk.running("a", "tries=9")
     await desk.reconcile(lease)
     await desk.fail(await desk.take("a"))
-    await desk.order("promote", "a")
+    await desk.operate("promote", "a")
     assert await desk.reconcile(await desk.take("a")) == ["queued"]
 
 
@@ -67,7 +67,7 @@ async def test_a_poison_pill_dies_when_its_tries_run_out(desk):
 
 async def test_a_requested_cancel_wins(desk):
     lease = await desk.running("a")
-    await desk.order("cancel", "a")
+    await desk.operate("cancel", "a")
     assert await desk.reconcile(lease) == ["cancelled"]
     assert (desk.state("a"), desk.backlog()) == ("cancelled", (0, 0))
 
@@ -138,7 +138,7 @@ async def test_a_repeated_call_gets_the_same_replies_until_the_jobs_change(desk)
     assert await desk.reconcile(a, b) == first == ["queued", "dead"]
     assert await desk.reconcile(a, a) == ["queued", "queued"]
     assert desk.everything() == before
-    await desk.order("retry", "b")
+    await desk.operate("retry", "b")
     assert await desk.reconcile(a, b) == ["queued", "LEASE_LOST"]
 
 
@@ -157,7 +157,11 @@ async def test_a_call_without_leases_removes_the_registration(desk):
         "only after all its leases have ended: the caller may die before that"
     )
     assert await desk.reconcile() == []
-    assert (desk.enlisted(), desk.card("w"), desk.card("other")["life"]) == (["other"], {}, "1")
+    assert (desk.enlisted(), desk.registration("w"), desk.registration("other")["life"]) == (
+        ["other"],
+        {},
+        "1",
+    )
     before = desk.everything()
     assert await desk.reconcile() == []
     assert desk.everything() == before
@@ -167,7 +171,7 @@ async def test_an_unregistered_worker_can_be_reconciled(desk):
     """Registrations are in one partition; leases are in all."""
     lease = await desk.running("a")
     assert await desk.reconcile(lease) == ["queued"]
-    assert (desk.enlisted(), desk.card("w")) == ([], {})
+    assert (desk.enlisted(), desk.registration("w")) == ([], {})
 
 
 async def test_up_to_100_leases_end_in_one_call(desk):

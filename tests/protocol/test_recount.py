@@ -139,7 +139,7 @@ async def test_events_lost_meanwhile_are_detected(desk):
         nonlocal asked
         asked += call.commands[0][0] == "XRANGE"
         if asked == 1 and call.commands[0][0] == "XRANGE":
-            await desk.order("cancel", "a")
+            await desk.operate("cancel", "a")
             await desk.submit("o", queue="r")
             desk.raw.xtrim(keys.events(desk.base), maxlen=1, approximate=False)
         return await desk.run(call)

@@ -51,7 +51,7 @@ async def test_a_released_job_wakes_another_worker(desk):
 
 async def test_a_released_job_with_a_requested_cancel_is_cancelled(desk):
     lease = await desk.running("a")
-    await desk.order("cancel", "a")
+    await desk.operate("cancel", "a")
     assert await desk.release(lease) == "cancelled"
     assert desk.state("a") == "cancelled"
 
@@ -207,7 +207,7 @@ async def test_each_lease_of_a_call_has_its_own_reply(desk):
     await desk.submit("a", "b", "c", "d", "e")
     a, b, c, d, e = await desk.claim(5)
     await desk.complete(b)
-    await desk.order("cancel", "d")
+    await desk.operate("cancel", "d")
     some = [
         Release(a),
         Release(b),

@@ -14,17 +14,17 @@ from sublet.protocol.plan import follow
 pytestmark = pytest.mark.timeout(120)
 
 
-async def look(desk, *seen):
+async def check(desk, *seen):
     return await desk.run(verbs.repair(desk.base, "look", seen))
 
 
 async def put_right(desk, *seen):
     """Repair; check that `look` reported the same and wrote nothing, and that no fault remains."""
     before = desk.everything()
-    said = await look(desk, *seen)
+    checked = await check(desk, *seen)
     assert desk.everything() == before
     done = await desk.run(verbs.repair(desk.base, "mend", seen))
-    assert done == said
+    assert done == checked
     after = desk.everything()
     assert await desk.run(verbs.repair(desk.base, "mend", seen)) == ["sound"] * len(seen)
     assert desk.everything() == after
@@ -36,7 +36,7 @@ async def fixed(desk):
     return await follow(desk.run, repair([desk.base]))
 
 
-def words(faults):
+def kinds(faults):
     return sorted({fault.words.split(" ")[0].split(",")[0] for fault in faults})
 
 
@@ -45,7 +45,7 @@ async def one_of_each(desk):
     await desk.fail(await desk.running("dead", "key=dead"), again=False)
     await desk.complete(await desk.running("done", "key=done"))
     await desk.submit("off", rules="key=off")
-    await desk.order("cancel", "off")
+    await desk.operate("cancel", "off")
     lease = await desk.running("held", "key=held", lease=1000)
     await desk.fail(await desk.running("again", "backoff=60000:1:60000"))
     await desk.submit("late", rules="delay=60000 key=late")
@@ -156,7 +156,7 @@ async def test_a_job_with_an_invalid_header_is_left_unchanged(desk, rule):
     assert {(fault.name, fault.words) for fault in seen.faults} == {("a", "foreign")}
     assert mended == []
     assert desk.everything() == before
-    assert await look(desk, ("queue:q", "a"), ("dead", "a"), ("key:q|k", "a")) == ["foreign"] * 3
+    assert await check(desk, ("queue:q", "a"), ("dead", "a"), ("key:q|k", "a")) == ["foreign"] * 3
 
 
 async def test_the_remains_of_an_interrupted_enlist_are_removed(desk):
@@ -218,7 +218,7 @@ async def test_a_job_in_two_structures_stays_in_that_of_its_state(desk):
     for shelf in (*keys.STRUCTURES, "queue:q", "queue:r"):
         desk.raw.zadd(keys.structure(desk.base, shelf), {"a": 1, "held": 1, "done": 1, "nobody": 1}, nx=True)
     seen = await follow(desk.run, audit([desk.base]))
-    assert words(seen.faults) == ["gone", "stray"]
+    assert kinds(seen.faults) == ["gone", "stray"]
     await fixed(desk)
     assert desk.everything() == before
 
@@ -282,7 +282,7 @@ async def test_a_lease_with_an_invalid_rank_can_end(desk, rank):
     for job_id in ("a", "b"):
         await desk.running(job_id, lease=1)
     desk.raw.hset(keys.job(desk.base, "a"), "rank", rank)
-    assert await look(desk, ("job", "a")) != ["sound"]
+    assert await check(desk, ("job", "a")) != ["sound"]
     desk.elapse(2)
     await desk.reap()
     assert sorted(desk.members("queue:q")) == ["a", "b"]
@@ -327,7 +327,7 @@ async def test_deduplication_keys_are_restored_for_unfinished_jobs_only(desk):
     desk.raw.delete(keys.lock(desk.base, "r", "c"))
     seen, mended = await fixed(desk)
     assert seen.faults == []
-    assert words(mended) == ["locked", "unlocked"]
+    assert kinds(mended) == ["locked", "unlocked"]
     before.pop(keys.lock(desk.base, "r", "c"))  # it may have ended by itself
     assert desk.everything() == before
     assert await desk.complete(lease) == "completed"
@@ -355,10 +355,10 @@ async def test_a_namespace_with_lost_metadata_is_first_in_first_out_again(desk):
     fence = int(lease.token.partition(".")[0])
     desk.raw.delete(desk.base)
     with pytest.raises(NoNamespace):
-        await look(desk, ("job", "a"))
-    assert words((await follow(desk.run, audit([desk.base]))).faults) == ["baseless"]
+        await check(desk, ("job", "a"))
+    assert kinds((await follow(desk.run, audit([desk.base]))).faults) == ["baseless"]
     seen, mended = await fixed(desk)
-    assert (seen.faults, words(mended)) == ([], ["baseless", "numbered"])
+    assert (seen.faults, kinds(mended)) == ([], ["baseless", "numbered"])
     assert int(desk.raw.hget(desk.base, "fence")) == fence
     await desk.submit("c")
     assert [each.id for each in await desk.claim(5)] == ["a", "b", "c"]
@@ -499,8 +499,8 @@ async def test_a_worker_with_an_invalid_name_is_removed(desk):
 async def test_data_that_cannot_be_repaired_is_reported_and_left(desk):
     """Invalid names, settings and partition counts are reported; other faults beside them are repaired."""
     await one_of_each(desk)
-    await desk.arrange("configure", "r", None, "jobs=7")
-    await desk.arrange("pause", "r")
+    await desk.operate_queue("configure", "r", None, "jobs=7")
+    await desk.operate_queue("pause", "r")
     desk.raw.zadd(keys.workers(desk.base), {b"\xff": desk.now()})
     desk.raw.zadd(keys.structure(desk.base, "dead"), {b"\xfe": desk.now()})
     queues = keys.queues(desk.base)
@@ -518,7 +518,7 @@ async def test_data_that_cannot_be_repaired_is_reported_and_left(desk):
         f"{desk.base}:workers \ufffd",
         f"{desk.base}:dead \ufffd",
     }
-    assert words(seen.faults) == ["foreign"]
+    assert kinds(seen.faults) == ["foreign"]
     assert [(fault.name, fault.words.partition(" ")[0]) for fault in mended] == [("a", "placed")]
     desk.raw.hdel(queues, *odd)
     desk.raw.hdel(desk.base, "partitions")

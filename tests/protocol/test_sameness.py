@@ -88,7 +88,7 @@ async def test_a_key_is_free_when_its_job_has_ended(desk, end):
     elif end == "bury":
         await desk.fail(lease, again=False)
     else:
-        await desk.order("cancel", "a")
+        await desk.operate("cancel", "a")
         await desk.release(lease)
     assert await desk.submit("b", rules="key=k") == created("b")
 

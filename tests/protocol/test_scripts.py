@@ -64,7 +64,7 @@ async def test_a_refusal_in_a_shared_round_trip_reaches_only_its_caller(desk):
     await desk.submit("a")
     answers = await asyncio.gather(
         desk.submit("b"),
-        desk.order("cancel", "nobody"),
+        desk.operate("cancel", "nobody"),
         desk.claim(-1),
         desk.submit("c"),
         return_exceptions=True,

@@ -58,7 +58,7 @@ async def test_a_queued_job_missing_in_its_queue_can_be_cancelled(desk):
     await desk.submit("a")
     desk.raw.zrem(keys.queue(desk.base, "q"), "a")
     assert await desk.claim() == []
-    assert await desk.order("cancel", "a") == "cancelled"
+    assert await desk.operate("cancel", "a") == "cancelled"
     assert desk.state("a") == "cancelled"
 
 
@@ -67,7 +67,7 @@ async def test_a_scheduled_job_missing_in_scheduled_can_be_promoted(desk):
     desk.raw.zrem(keys.structure(desk.base, "scheduled"), "a")
     desk.elapse(2)
     assert await desk.reap() == (0, 0, False)
-    assert await desk.order("promote", "a") == "queued"
+    assert await desk.operate("promote", "a") == "queued"
     assert ids(await desk.claim()) == ["a"]
 
 
@@ -81,7 +81,7 @@ async def test_a_running_job_missing_in_running_can_be_settled(desk):
 async def test_a_finished_job_missing_in_its_structure_can_be_revived(desk):
     await desk.fail(await desk.running("a"), again=False)
     desk.raw.zrem(keys.structure(desk.base, "dead"), "a")
-    assert await desk.order("retry", "a") == "queued"
+    assert await desk.operate("retry", "a") == "queued"
     assert ids(await desk.claim()) == ["a"]
 
 

@@ -25,11 +25,11 @@ async def jobs(desk, n, **how):
     return marks
 
 
-async def looked(desk, **how):
+async def sums(desk, **how):
     return (await desk.summon(**how)).sum
 
 
-async def crewed(desk, n, settings=ONE):
+async def with_crew(desk, n, settings=ONE):
     """A pool with so many workers, and nothing to do."""
     await desk.pool("p", 0, settings)
     for i in range(n):
@@ -88,21 +88,21 @@ async def test_the_pool_wants_enough_workers_to_empty_its_queues_in_time(desk, r
     await desk.pool("p", 0, f"queues=q invoker=none {settings}")
     for _ in range(0, ready, 100):
         await jobs(desk, min(100, ready - desk.counter("submitted")))
-    told = await looked(desk)
+    told = await sums(desk)
     assert (told["ready"], told["wanted"], told["owed"]) == (ready, wanted, wanted)
 
 
 async def test_jobs_of_a_paused_queue_need_no_worker(desk):
     await desk.pool()
     await jobs(desk, 50)
-    await desk.arrange("pause")
-    assert (await looked(desk))["owed"] == 0
+    await desk.operate_queue("pause")
+    assert (await sums(desk))["owed"] == 0
 
 
 async def test_scheduled_jobs_need_no_worker_yet(desk):
     await desk.pool()
     await jobs(desk, 50, rules="delay=60000")
-    assert (await looked(desk))["wanted"] == 0
+    assert (await sums(desk))["wanted"] == 0
 
 
 async def test_the_submission_rate_is_an_average_over_10_s(desk):
@@ -213,7 +213,7 @@ async def test_a_queue_without_its_own_counters_is_measured_by_its_growth(desk):
 async def test_queues_of_other_partitions_are_counted_as_reported(desk):
     await desk.pool("p", 0, "queues=q,far invoker=none slots=1 max=100")
     await jobs(desk, 2)
-    told = await looked(
+    told = await sums(
         desk, elsewhere=[Elsewhere("far", 5, 3, 100, 90, 9000), Elsewhere("stranger", 1000, 1000, 1, 1, 1)]
     )
     assert (told["ready"], told["running"]) == (7, 3)
@@ -231,7 +231,7 @@ async def test_queues_of_other_partitions_are_counted_as_reported(desk):
 async def test_a_reported_count_of_a_queue_replaces_the_local_one(desk):
     await desk.pool()
     await jobs(desk, 9)
-    assert (await looked(desk, elsewhere=[Elsewhere("q", 2, 1, 0, 0, 0)]))["ready"] == 2
+    assert (await sums(desk, elsewhere=[Elsewhere("q", 2, 1, 0, 0, 0)]))["ready"] == 2
 
 
 # summonses
@@ -280,12 +280,12 @@ async def test_a_worker_that_enlists_joins_the_crew_and_uses_its_summons(desk):
     await jobs(desk, 40)
     await desk.summon(3, summons="s" * 22)
     assert await desk.join("w", "s" * 22 + ".2") == "work"
-    told = await looked(desk)
+    told = await sums(desk)
     assert (told["crew"], told["summoned"], told["owed"]) == (1, 2, 5)
     assert await desk.join("w", "s" * 22 + ".2") == "work", "its next sign of life"
-    assert (await looked(desk))["summoned"] == 2
+    assert (await sums(desk))["summoned"] == 2
     assert desk.raw.hget(keys.pool(desk.base, "p"), "arrived") == "1"
-    assert desk.card("w")["pool"] == "p"
+    assert desk.registration("w")["pool"] == "p"
 
 
 async def test_a_summons_brings_one_worker(desk):
@@ -294,7 +294,7 @@ async def test_a_summons_brings_one_worker(desk):
     await desk.summon(1, summons="s" * 22)
     assert await desk.join("w", "s" * 22 + ".1") == "work"
     assert await desk.join("copy", "s" * 22 + ".1") == "drain"
-    assert (await looked(desk))["crew"] == 1
+    assert (await sums(desk))["crew"] == 1
     assert await desk.join("stranger", "x" * 22 + ".1") == "drain"
 
 
@@ -317,7 +317,7 @@ async def test_a_late_worker_replaces_the_one_that_is_expected(desk):
     desk.elapse(16)
     await desk.summon(1, summons="b" * 22)
     assert await desk.join("first", "a" * 22 + ".1") == "work"
-    told = await looked(desk)
+    told = await sums(desk)
     assert (told["crew"], told["summoned"]) == (1, 0)
     assert await desk.join("second", "b" * 22 + ".1") == "drain"
 
@@ -349,7 +349,7 @@ async def test_workers_of_a_pool_created_again_replace_expected_ones(desk):
             await desk.pool("p", 0, settings)
     words = [await desk.join(f"{life}{i}", f"{life * 22}.{i}") for life in "ab" for i in (1, 2)]
     assert words == ["work", "work", "drain", "drain"]
-    told = await looked(desk)
+    told = await sums(desk)
     assert (told["crew"], told["summoned"]) == (2, 0)
 
 
@@ -370,12 +370,12 @@ async def test_a_backward_jump_removes_crew_and_summonses(desk):
         desk.raw.zadd(
             key, {name: score + 3_600_000 for name, score in desk.raw.zrange(key, 0, -1, withscores=True)}
         )
-    told = await looked(desk)
+    told = await sums(desk)
     assert (told["crew"], told["summoned"], told["owed"]) == (0, 0, 2)
     assert (await desk.summon(5)).given == 2
     assert await desk.join("first", "a" * 22 + ".1") == "work", "it comes late, as one that is needed still"
     await desk.join("w")
-    told = await looked(desk)
+    told = await sums(desk)
     assert (told["crew"], told["summoned"]) == (2, 1)
 
 
@@ -383,48 +383,48 @@ async def test_a_backward_jump_removes_crew_and_summonses(desk):
 
 
 async def test_a_worker_silent_for_12_s_leaves_the_crew(desk):
-    await crewed(desk, 2, "queues=q invoker=none min=2")
+    await with_crew(desk, 2, "queues=q invoker=none min=2")
     desk.elapse(11)
-    assert (await looked(desk))["crew"] == 2
+    assert (await sums(desk))["crew"] == 2
     await desk.join("w0")
     desk.elapse(2)
-    told = await looked(desk)
+    told = await sums(desk)
     assert (told["crew"], told["owed"]) == (1, 1)
 
 
 async def test_a_worker_that_leaves_is_removed_from_the_crew_at_once(desk):
-    await crewed(desk, 1)
+    await with_crew(desk, 1)
     await desk.reconcile(worker="w0")
-    assert (await looked(desk))["crew"] == 0
+    assert (await sums(desk))["crew"] == 0
 
 
 async def test_a_restarted_worker_keeps_its_place_in_the_crew(desk):
-    await crewed(desk, 1)
+    await with_crew(desk, 1)
     await desk.join("w0", life="2")
-    assert (await looked(desk))["crew"] == 1
+    assert (await sums(desk))["crew"] == 1
 
 
 async def test_surplus_workers_of_an_idle_crew_leave(desk):
-    await crewed(desk, 5, "queues=q invoker=none min=2 slots=10")
+    await with_crew(desk, 5, "queues=q invoker=none min=2 slots=10")
     words = [(await desk.summon(leaver=f"w{i}")).word for i in range(5)]
     assert words == ["leave", "leave", "leave", "stay", "stay"]
-    assert (await looked(desk))["crew"] == 2
+    assert (await sums(desk))["crew"] == 2
 
 
 async def test_a_repeated_request_to_leave_gets_the_same_reply(desk):
-    await crewed(desk, 3, "queues=q invoker=none min=2 slots=10")
+    await with_crew(desk, 3, "queues=q invoker=none min=2 slots=10")
     assert [(await desk.summon(leaver="w1")).word for _ in range(2)] == ["leave", "leave"]
     assert (await desk.summon(leaver="w0")).word == "stay"
 
 
 async def test_no_worker_leaves_if_the_others_lack_capacity(desk):
-    await crewed(desk, 2, "queues=q invoker=none slots=10 wait=1000")
+    await with_crew(desk, 2, "queues=q invoker=none slots=10 wait=1000")
     await jobs(desk, 9)
     assert (await desk.summon(leaver="w0")).word == "stay", "nine jobs in ten slots leave too little to spare"
 
 
 async def test_the_last_worker_leaves_after_an_idle_time(desk):
-    await crewed(desk, 1, "queues=q invoker=none linger=5000")
+    await with_crew(desk, 1, "queues=q invoker=none linger=5000")
     await jobs(desk, 1)
     lease = (await desk.claim(1))[0]
     assert (await desk.summon(leaver="w0")).word == "stay"
@@ -488,9 +488,9 @@ async def test_32_queues_are_summed(desk):
     await desk.pool("p", 0, f"queues={','.join(names)} invoker=none slots=1 max=1000 wait=1")
     for name in names:
         await desk.submit(f"of-{name}", queue=name)
-    assert (await looked(desk))["ready"] == 32
+    assert (await sums(desk))["ready"] == 32
     far = [Elsewhere(name, 10, 0, 0, 0, 0) for name in names]
-    assert (await looked(desk, elsewhere=far))["ready"] == 320
+    assert (await sums(desk, elsewhere=far))["ready"] == 320
 
 
 async def test_a_summoned_worker_is_asked_to_drain(desk):

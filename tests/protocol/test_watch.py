@@ -9,7 +9,7 @@ from sublet.protocol import keys
 
 
 @pytest.fixture
-def heard(desk):
+def published(desk):
     """The ids published so far on the channel."""
     with desk.raw.pubsub(ignore_subscribe_messages=True) as pubsub:
         pubsub.subscribe(keys.ended(desk.base))
@@ -24,57 +24,57 @@ def heard(desk):
         yield messages
 
 
-async def test_the_completion_of_a_watched_job_is_published(desk, heard):
+async def test_the_completion_of_a_watched_job_is_published(desk, published):
     lease = await desk.running("a")
     assert await desk.watch("a") == [Standing(State.RUNNING, b"", "")]
-    assert heard() == []
+    assert published() == []
     await desk.complete(lease, b"42")
-    assert heard() == ["a"]
+    assert published() == ["a"]
     (standing,) = await desk.watch("a")
     assert (standing.state, standing.result) == (State.COMPLETED, b"42")
     assert standing.story == desk.job("a")["attempt:1"]
 
 
-async def test_the_death_of_a_watched_job_is_published_with_its_code(desk, heard):
+async def test_the_death_of_a_watched_job_is_published_with_its_code(desk, published):
     lease = await desk.running("a", rules="backoff=0:1:0")
     await desk.watch("a")
     await desk.fail(lease, "First")
-    assert heard() == []
+    assert published() == []
     await desk.fail(await desk.take("a"), "ValueError", "no luck", "a trace", again=False)
-    assert heard() == ["a"]
+    assert published() == ["a"]
     (standing,) = await desk.watch("a")
     assert (standing.state, standing.result) == (State.DEAD, b"")
     assert standing.story == desk.job("a")["attempt:2"]
     assert standing.story.split("\n")[1:] == ["no luck", "a trace"]
 
 
-async def test_the_cancellation_of_a_watched_job_is_published(desk, heard):
+async def test_the_cancellation_of_a_watched_job_is_published(desk, published):
     await desk.submit("a")
     await desk.watch("a")
-    await desk.order("cancel", "a")
-    assert heard() == ["a"]
+    await desk.operate("cancel", "a")
+    assert published() == ["a"]
     assert await desk.watch("a") == [Standing(State.CANCELLED, b"", "")]
 
 
-async def test_the_death_of_a_watched_job_by_a_lost_lease_is_published(desk, heard):
+async def test_the_death_of_a_watched_job_by_a_lost_lease_is_published(desk, published):
     await desk.running("a", rules="tries=1")
     await desk.watch("a")
     desk.elapse(30)
     await desk.reap()
-    assert heard() == ["a"]
+    assert published() == ["a"]
 
 
-async def test_a_job_without_watchers_publishes_nothing(desk, heard):
+async def test_a_job_without_watchers_publishes_nothing(desk, published):
     await desk.complete(await desk.running("a"))
-    assert heard() == []
+    assert published() == []
 
 
-async def test_a_job_settled_twice_is_published_once(desk, heard):
+async def test_a_job_settled_twice_is_published_once(desk, published):
     lease = await desk.running("a")
     await desk.watch("a")
     await desk.complete(lease)
     await desk.complete(lease)
-    assert heard() == ["a"]
+    assert published() == ["a"]
 
 
 async def test_a_watch_of_a_finished_job_writes_nothing(desk):
@@ -110,7 +110,7 @@ async def test_a_repeated_watch_has_one_effect(desk):
 
 async def test_a_watch_of_a_revived_job_omits_its_earlier_end(desk):
     await desk.fail(await desk.running("a"), again=False)
-    await desk.order("retry", "a")
+    await desk.operate("retry", "a")
     assert await desk.watch("a") == [Standing(State.QUEUED, b"", "")]
 
 

@@ -351,7 +351,7 @@ async def test_a_queue_stays_first_in_first_out_with_an_invalid_sequence_number(
 
 
 async def test_the_count_of_jobs_deleted_by_hand_is_corrected(desk):
-    await desk.arrange("configure", "q", None, "jobs=2")
+    await desk.operate_queue("configure", "q", None, "jobs=2")
     await desk.submit("a", "b", payload=b"x" * 50)
     desk.raw.delete(keys.job(desk.base, "a"))
     lease = await desk.take("b") if not await desk.claim(1) else None
@@ -364,7 +364,7 @@ async def test_readers_skip_malformed_data(desk):
     """Queues, numbers and events: invalid text, numbers and settings are ignored, as by the scripts."""
     await desk.submit("a")
     await desk.submit("b", queue="r")
-    await desk.arrange("configure", "r", None, "jobs=7")
+    await desk.operate_queue("configure", "r", None, "jobs=7")
     desk.raw.hset(keys.queues(desk.base), mapping={"q": "xx yy=zz \n", b"\xff": "1 pause"})
     desk.raw.hset(keys.backlog(desk.base), mapping={"q jobs": "spoiled", "r bytes": "1.5"})
     desk.raw.hset(

@@ -107,9 +107,9 @@ def day(guarded, tmp_path_factory):
         ):
             assert run(*words, "--debug")[0] != 0
         answers += asyncio.run(an_outage_over_http(api.url))
-        until(lambda: "cannot answer" in api.said(), api.said)
+        until(lambda: "cannot answer" in api.output(), api.output)
         api.stop()
-        run.written["serve"] = (api.said(), "")
+        run.written["serve"] = (api.output(), "")
     return run.written, answers, leases
 
 

@@ -192,7 +192,7 @@ def test_a_token_is_rotated_without_refusing_any_caller(settings, tmp_path):
         until(lambda: status(ONE) == 401)
         assert status(TWO) == 200
         file.unlink()
-        until(lambda: "stay valid" in server.said() or status(THREE) != 401)
+        until(lambda: "stay valid" in server.output() or status(THREE) != 401)
         assert (status(ONE), status(TWO), status(THREE)) == (401, 200, 401), (
             "a missing file neither accepts nor revokes tokens"
         )

@@ -273,6 +273,6 @@ def test_a_server_does_not_call_an_internal_target(settings, monkeypatch):
                 ).status
                 == 201
             )
-            until(lambda: "the target must begin with https://" in server.said(), server.said)
+            until(lambda: "the target must begin with https://" in server.output(), server.output)
             with pytest.raises(BlockingIOError):
                 inside.accept()

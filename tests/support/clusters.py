@@ -115,7 +115,7 @@ class Cluster:
             "StatefulSet", "sublet-redis", "--port", self.port, "--bind", "127.0.0.1", **{"/data": str(place)}
         )
         self.redis = redis.Redis.from_url(self.secret["redis-url"], decode_responses=True)
-        until(self.answers, self.node.pods[0].said)
+        until(self.answers, self.node.pods[0].output)
 
     @property
     def secret(self):
@@ -139,7 +139,7 @@ class Cluster:
         """Start an API pod and wait for its readiness probe; returns the pod and its port."""
         port = free_port()
         pod = self.start("Deployment", "sublet-api", SUBLET_PORT=port, SUBLET_HOST="127.0.0.1")
-        until(lambda: pod.probe("readinessProbe", port) == 200, pod.said)
+        until(lambda: pod.probe("readinessProbe", port) == 200, pod.output)
         return pod, port
 
     def submit(self, task, payload, *words):

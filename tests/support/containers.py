@@ -238,7 +238,7 @@ class Stack:
     def processes(self, name: str) -> list["subprocess.Popen[bytes]"]:
         return [process for each, process in self.running if each == name]
 
-    def said(self, name: str) -> str:
+    def output(self, name: str) -> str:
         return (self.place / f"{name}.log").read_text()
 
     def stop(self) -> dict[str, int]:
@@ -259,8 +259,8 @@ def up(folder: Path, image: Image, env: dict[str, str], place: Path) -> Iterator
         for name in stack.services:
             stack.start(name)
         until(
-            lambda: stack.is_healthy("api") and stack.said("worker").count('"ready"') == 2,
-            lambda: stack.said("api"),
+            lambda: stack.is_healthy("api") and stack.output("worker").count('"ready"') == 2,
+            lambda: stack.output("api"),
         )
         yield stack
     finally:

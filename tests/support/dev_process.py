@@ -80,7 +80,7 @@ class Dev:
         assert self.process.stderr is not None
         self.errors += self.process.stderr
 
-    def said(self, source: str, event: str, **facts: Any) -> list[dict[str, Any]]:
+    def events_of(self, source: str, event: str, **facts: Any) -> list[dict[str, Any]]:
         """The events so far of a source and kind, with these fields."""
         return [
             line for line in list(self.lines)
@@ -90,11 +90,11 @@ class Dev:
     def until(self, source: str, event: str, nth: int = 1, **facts: Any) -> dict[str, Any]:
         """Wait for the `nth` such event; returns it."""
         until(
-            lambda: len(self.said(source, event, **facts)) >= nth or self.process.poll() is not None,
+            lambda: len(self.events_of(source, event, **facts)) >= nth or self.process.poll() is not None,
             self.story,
         )
-        assert len(self.said(source, event, **facts)) >= nth, self.story()
-        return self.said(source, event, **facts)[nth - 1]
+        assert len(self.events_of(source, event, **facts)) >= nth, self.story()
+        return self.events_of(source, event, **facts)[nth - 1]
 
     def up(self) -> dict[str, Any]:
         """Wait until it is ready; returns that event, with `url` and `redis_url`."""
@@ -110,7 +110,7 @@ class Dev:
         """The living processes that it has started, itself included."""
         mark = f"{MARK}={self.mark}".encode()
         found = [
-            line["pid"] for line in self.said("server", "ready") if is_alive(line["pid"])
+            line["pid"] for line in self.events_of("server", "ready") if is_alive(line["pid"])
         ]  # it overwrites its environment
         for path in Path("/proc").glob("[0-9]*/environ"):
             try:
@@ -122,7 +122,7 @@ class Dev:
 
     def pid_of(self, source: str) -> int:
         """The current process of the server, or the API."""
-        return int(self.said(source, "ready")[-1]["pid"])
+        return int(self.events_of(source, "ready")[-1]["pid"])
 
     def outside(self) -> dict[str, str]:
         """The environment of another terminal."""

@@ -2,7 +2,7 @@
 that no client sends.
 
     async with serving(settings) as url: ...                      # on this loop; tokens="ci:submit:<secret>" for tokens
-    with serve_process(settings, tokens="…") as server: ...       # `sublet serve`: server.url, server.pid, server.said()
+    with serve_process(settings, tokens="…") as server: ...       # `sublet serve`: server.url, server.pid, server.output()
 """
 
 import asyncio
@@ -119,7 +119,7 @@ class Served:
     def pid(self) -> int:
         return self.process.pid
 
-    def said(self) -> str:
+    def output(self) -> str:
         """Its output so far, stdout and stderr."""
         return (self.folder / "out").read_text() + (self.folder / "err").read_text()
 
@@ -148,9 +148,9 @@ def serve_process(settings: Settings, *words: str, tokens: str = "", **env: str)
     ):
         until(
             lambda: (Path(place) / "out").read_text().endswith("\n") or server.process.poll() is not None,
-            server.said,
+            server.output,
         )
-        assert server.process.poll() is None, server.said()
+        assert server.process.poll() is None, server.output()
         server.url = json.loads((Path(place) / "out").read_text())["url"]
         yield server
 

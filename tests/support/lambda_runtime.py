@@ -70,7 +70,7 @@ class Runtime:
         assert self._process
         return self._process.pid
 
-    def said(self) -> str:
+    def output(self) -> str:
         """The function's log: the output of all its processes."""
         return self._log.read_text()
 
@@ -368,7 +368,7 @@ def asking(invoke: Runtime, deadline_seconds: float = 30.0) -> Ask:
         result, error = await asyncio.to_thread(
             invoke, http_event(method, path, sent, data), deadline_seconds
         )
-        assert error is None, (error, invoke.said())
+        assert error is None, (error, invoke.output())
         return http_answer(result)
 
     return asked

@@ -234,7 +234,7 @@ class Model:
             return None
         return job.ended[1] if job.ended[0] == verb else "LEASE_LOST"
 
-    def arrange(self, verb, name, revision, limits):
+    def operate_queue(self, verb, name, revision, limits):
         """The reply to an operator's verb on a queue: Changed, or the settings' text. Carries it out unless
         it is a repeat.
         """
@@ -253,7 +253,7 @@ class Model:
             queue.paused = verb == "pause"
         return answer
 
-    def order(self, verb, job_id, revision):
+    def operate(self, verb, job_id, revision):
         """The immediate reply to an operator's verb: an error, or its first answer; None when it may be
         carried out.
         """
@@ -271,7 +271,7 @@ class Model:
             return KeyTaken
         return None
 
-    def ordered(self, verb, job_id, revision):
+    def operated(self, verb, job_id, revision):
         """Carry out an operator's verb."""
         job = self.jobs[job_id]
         answer = "queued"

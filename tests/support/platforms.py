@@ -2,7 +2,7 @@
 
 with PLATFORMS["asgi"](settings, folder) as asked: ...         # a server, and a function that sends it
 requests as an admin with asgi(settings, folder, "--root-path", "/api") as server:  # with further arguments:
-server.url, server.said()
+server.url, server.output()
 """
 
 import contextlib
@@ -69,9 +69,9 @@ def spawned(words: Sequence[str], folder: Path, env: dict[str, str]) -> Iterator
 def up(words: Sequence[str], folder: Path, env: dict[str, str]) -> Iterator[Served]:
     """The same, once it listens."""
     with spawned(words, folder, env) as server:
-        until(lambda: UP.search(server.said()) or server.process.poll() is not None, server.said)
-        found = UP.search(server.said())
-        assert found, server.said()
+        until(lambda: UP.search(server.output()) or server.process.poll() is not None, server.output)
+        found = UP.search(server.output())
+        assert found, server.output()
         server.url = found[1]
         yield server
 

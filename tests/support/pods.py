@@ -118,13 +118,13 @@ class Pod:
                 return entry["value"].replace(mount["mountPath"], str(self.mounts[mount["name"]].folder), 1)
         return str(entry["value"])
 
-    def said(self) -> str:
+    def output(self) -> str:
         return (self.place / "out").read_text()
 
     def until(self, words: str) -> None:
         """Wait until its output contains a text."""
-        until(lambda: words in self.said() or self.process.poll() is not None, lambda: self.said())
-        assert words in self.said(), self.said()
+        until(lambda: words in self.output() or self.process.poll() is not None, lambda: self.output())
+        assert words in self.output(), self.output()
 
     def probe(self, kind: str, port: str) -> int:
         """Request a probe as a kubelet does, by the pod's address; returns the status, 0 for no answer."""

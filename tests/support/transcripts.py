@@ -2,7 +2,7 @@
 replies.
 
 A block begins with its predecessor (`# an empty database`, or `# after <another transcript>`); `# 31 s later`
-lets time pass; `# the waiter hears` introduces a message of a subscription. A word in angle brackets stands
+lets time pass; `# the waiter receives` introduces a message of a subscription. A word in angle brackets stands
 for a value that changes: its first value is kept, and must be the same wherever the word occurs again.
 """
 
@@ -15,7 +15,7 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from sublet.protocol.scripts import NAMES, script
 
-HEARING = 5.0
+DELIVERY = 5.0
 """Seconds in which a subscription must deliver its message."""
 
 
@@ -98,32 +98,32 @@ class Replay:
     def play(self, transcript: Transcript) -> None:
         """Replay one transcript. Raises AssertionError with the first line whose reply differs."""
         for step in transcript.steps:
-            reply = self._say(step)
+            reply = self._send(step)
             lines = [] if reply is None else [line.replace(self.base, "{sublet:0}") for line in reply]
             where = f"{transcript.name}: {step.who} {step.line}"
             assert len(lines) == len(step.reply), f"{where}\nwas answered\n" + "\n".join(lines)
             for line, expected in zip(lines, step.reply, strict=True):
                 assert self._fits(line, expected), f"{where}\nwas answered\n{line}\nand not\n{expected}"
 
-    def _say(self, step: Step) -> list[str] | None:
+    def _send(self, step: Step) -> list[str] | None:
         later = re.fullmatch(r"(\d+) s later", step.line)
         if step.who == "#" and later:
             self.elapse(int(later[1]))
         if step.who == "#":
-            return self._heard() if step.line == "the waiter hears" else None
+            return self._next_message() if step.line == "the waiter receives" else None
         words = [self._meant(word) for word in shlex.split(step.line)]
         if step.who == "waiter>":
             assert words.pop(0) == "SUBSCRIBE", step.line
             self.subscription.subscribe(*words)
-            return self._heard()
+            return self._next_message()
         try:
             return shown(self.client.execute_command(*words))
         except ResponseError as error:
             return shown(error)
 
-    def _heard(self) -> list[str]:
-        message = self.subscription.get_message(timeout=HEARING)
-        assert message, "nothing was heard"
+    def _next_message(self) -> list[str]:
+        message = self.subscription.get_message(timeout=DELIVERY)
+        assert message, "no message arrived"
         return shown([message["type"], message["channel"], message["data"]])
 
     def _meant(self, word: str) -> str:

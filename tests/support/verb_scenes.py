@@ -125,7 +125,7 @@ async def fail(desk: Any) -> Stage:
     lease = await running(desk, "a")
 
     async def moves(_: Any) -> None:
-        await desk.order("promote", "a")
+        await desk.operate("promote", "a")
         await take(desk, "a")
 
     return Stage(
@@ -144,7 +144,7 @@ async def release(desk: Any) -> Stage:
 
 async def cancel(desk: Any) -> Stage:
     await desk.submit("a", rules="key=k")
-    return Stage(verbs.cancel(desk.base, "a", 0), None, lambda _: desk.order("retry", "a"), Changed)
+    return Stage(verbs.cancel(desk.base, "a", 0), None, lambda _: desk.operate("retry", "a"), Changed)
 
 
 async def retry(desk: Any) -> Stage:

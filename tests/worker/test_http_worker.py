@@ -125,7 +125,7 @@ def test_a_token_from_a_file_is_accepted_and_not_shown(stage, tmp_path):
         (card,) = stage.json("workers")
         assert (card["about"]["principal"], card["about"]["pid"]) == ("w", worker.pid)
         assert worker.stop() == 0
-        assert SECRET not in str(worker) + api.said() + str(card)
+        assert SECRET not in str(worker) + api.output() + str(card)
 
 
 def test_a_worker_waits_while_its_token_lacks_the_role(stage, tmp_path):

@@ -81,7 +81,7 @@ class Producer(Process):
             for i, standing in zip(ids, standings, strict=True):
                 life = self.world.checker.lives.get(i)
                 if standing.state == "completed" and life and life.state == "completed":
-                    must(standing.result == life.result.encode(), f"{i}: {self.name} was told another result")
+                    must(standing.result == life.result.encode(), f"{i}: {self.name} got another result")
             yield Sleep(1.0)
 
 
@@ -271,8 +271,8 @@ class Weather(Process):
             jump = self.pick(f"change {n}", (0.0, 0.3, 40.0, 3600.0, -0.3, -20.0), 0.5)
             self.world.faults["clock set wrong" if jump else "scripts flushed"] += 1
             if jump:
-                self.world.tell(f"the server's clock jumps by {jump:+g} s")
+                self.world.note(f"the server's clock jumps by {jump:+g} s")
                 self.world.clock.skew += round(jump * 1000)
             else:
-                self.world.tell("the server forgets all scripts (SCRIPT FLUSH)")
+                self.world.note("the server forgets all scripts (SCRIPT FLUSH)")
                 self.world.redis.command("SCRIPT", "FLUSH")

@@ -87,22 +87,22 @@ class Campaign:
                 else "all invariants held, all histories are legal"
             )
         else:
-            told = self.shrunk or self.failed
+            shown = self.shrunk or self.failed
             lines += [f"seed {self.failed.seed} FAILS: {self.failed.wrong}",
-                      f"its {len(self.failed.deviations)} deviations from a run without faults were reduced to {len(told.deviations)}"
-                      + (f" (those of seed {told.seed}, which are fewer)" if told.seed != self.failed.seed else "") + ":",
-                      *(f"  {name}: option {number}" for name, number in sorted(told.deviations.items())),
-                      "", "The run (seconds; indented: the scripts that Redis runs, and their replies):", *told.story]  # fmt: skip
+                      f"its {len(self.failed.deviations)} deviations from a run without faults were reduced to {len(shown.deviations)}"
+                      + (f" (those of seed {shown.seed}, which are fewer)" if shown.seed != self.failed.seed else "") + ":",
+                      *(f"  {name}: option {number}" for name, number in sorted(shown.deviations.items())),
+                      "", "The run (seconds; indented: the scripts that Redis runs, and their replies):", *shown.story]  # fmt: skip
         return "\n".join(lines)
 
     def document(self) -> dict[str, Any]:
         """The same for a program."""
-        failed, told = self.failed, self.shrunk
+        failed, shown = self.failed, self.shrunk
         return {
             "first_seed": self.first, "runs": self.runs, "steps": self.steps, "calls": self.calls, "faults": dict(self.faults),
             "jobs": dict(self.ends), "seconds": round(self.seconds, 3), "stopped": self.stopped,
             "failed": failed and {"seed": failed.seed, "wrong": failed.wrong, "deviations": len(failed.deviations)},
-            "shrunk": told and {"seed": told.seed, "wrong": told.wrong, "deviations": told.deviations, "story": told.story},
+            "shrunk": shown and {"seed": shown.seed, "wrong": shown.wrong, "deviations": shown.deviations, "story": shown.story},
         }  # fmt: skip
 
 

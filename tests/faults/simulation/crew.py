@@ -94,7 +94,7 @@ class Worker(Process):
     def stop(self) -> Strand[None]:
         """Perhaps, at some time, claim no more and release unfinished jobs, as on SIGTERM."""
         yield Sleep(self.pick("is stopped after", (FOREVER, 1.0, 7.0, 20.0), 0.3))
-        self.world.tell(f"{self.name} is told to stop")
+        self.world.note(f"{self.name} gets SIGTERM")
         self.stopping = True
         for attempt in self.attempts:
             self.end(attempt, "stopping")
@@ -173,7 +173,7 @@ class Worker(Process):
 
     def settle(self, batch: list[Attempt]) -> Strand[bool]:
         """Send the outcomes by kind. False if any call got no answer: then all are sent again, as `Store.settle` does."""
-        heard: list[tuple[Attempt, str]] = []
+        answers: list[tuple[Attempt, str]] = []
         for kind, verb in ((Completion, verbs.complete), (Failure, verbs.fail), (Release, verbs.release)):
             own = [attempt for attempt in batch if isinstance(attempt.ends, kind)]
             if own:
@@ -181,13 +181,13 @@ class Worker(Process):
                     words = yield from self.ask(verb(BASE, [attempt.ends for attempt in own]))  # type: ignore[operator]  # by kind
                 except Unavailable:
                     return False
-                heard += zip(own, words, strict=True)
-        for attempt, word in heard:
+                answers += zip(own, words, strict=True)
+        for attempt, word in answers:
             self.attempts.remove(attempt)
             life = self.world.checker.lives.get(attempt.lease.id)
             if word in ("LEASE_LOST", "NOT_FOUND"):
                 over = life is None or life.state != "running" or life.token != attempt.lease.token
-                must(over, f"{self.name} was told {word} of {attempt.lease.id}, whose lease it holds")
+                must(over, f"{self.name} got {word} for {attempt.lease.id}, whose lease it holds")
         return True
 
     def beat_forever(self) -> Strand[None]:
@@ -215,7 +215,7 @@ class Worker(Process):
             and (yield from self.ask(verbs.enlist(BASE, self.card))) == "drain"
             and not self.stopping
         ):
-            self.world.tell(f"{self.name} was asked to go")
+            self.world.note(f"{self.name} was asked to go")
             self.stopping = True
             self.start(self.leave())
 

@@ -23,7 +23,7 @@ from sublet.protocol.scripts import NAMES, Call, script
 from tests.faults.simulation.invariants import FINISHED, Checker
 from tests.faults.simulation.request import Request, Violation, must
 from tests.faults.simulation.server import Clock, Redis
-from tests.faults.simulation.story import answered, told
+from tests.faults.simulation.story import answered, as_text
 
 BASE, JOB, LEASE = "{exhaustive:0}", "0-job", 30.0
 CLAIMS = keys.claim(BASE, "").encode()
@@ -44,7 +44,7 @@ class Cast(NamedTuple):
     two: str
     times: int = 1
     reaps: int = 2
-    gone: bool = False
+    replaced: bool = False
     """Whether a successor may consider the first worker dead, at any moment, also wrongly."""
 
 
@@ -53,7 +53,7 @@ CASTS = (
     Cast("complete fail", "complete", "fail"),
     Cast("complete release", "complete", "release"),
     Cast("complete complete, twice the time", "complete", "complete", times=2, reaps=0),
-    Cast("complete complete, one taken for gone", "complete", "complete", reaps=0, gone=True),
+    Cast("complete complete, one considered dead", "complete", "complete", reaps=0, replaced=True),
 )
 
 
@@ -84,7 +84,7 @@ class Actor(NamedTuple):
             return verbs.heartbeat(BASE, [Beat(self.lease)], lease=LEASE)
         return ENDINGS[self.next](self.lease, self.name)
 
-    def heard(self, answer: Any) -> "Actor":
+    def after(self, answer: Any) -> "Actor":
         """Its position after the answer."""
         if self.next == "claim" and answer.leases:
             return self._replace(next="heartbeat", lease=answer.leases[0])
@@ -92,9 +92,9 @@ class Actor(NamedTuple):
             return self._replace(next=self.ends)
         if self.next in ("claim", "reap") and self.left > 1:
             return self._replace(left=self.left - 1)
-        return self.gone()
+        return self.dead()
 
-    def gone(self) -> "Actor":
+    def dead(self) -> "Actor":
         """Its position after its death."""
         return self._replace(next="", left=0, lease=None)
 
@@ -153,7 +153,7 @@ class Search:
             elif actor.next:
                 call = actor.call()
                 run, reply, words = self.run(point, actor.name, call.commands)
-                done = self.with_actor(run, i, actor.heard(call.read(reply)))
+                done = self.with_actor(run, i, actor.after(call.read(reply)))
                 yield words, done
                 if point.faults:
                     once: dict[str, Any] = {"faults": point.faults - 1}
@@ -163,11 +163,11 @@ class Search:
                     yield f"{actor.name}'s {actor.next} is late, and considered lost", point._replace(**copy)
                     yield (
                         f"{actor.name} dies before its {actor.next}",
-                        self.with_actor(point, i, actor.gone())._replace(**once),
+                        self.with_actor(point, i, actor.dead())._replace(**once),
                     )
                     yield (
                         f"{words} ({actor.name} has died)",
-                        self.with_actor(run, i, actor.gone())._replace(**once),
+                        self.with_actor(run, i, actor.dead())._replace(**once),
                     )
         if point.late:
             run, _, words = self.run(point, *point.late)
@@ -217,7 +217,7 @@ class Search:
         """Let Redis run commands now, and check the invariants."""
         self.steps += 1
         request, reply = Request.of(commands[0]), self.redis.raw(commands)
-        words = f"{name}'s {told(request)} → {answered(request, reply)}"
+        words = f"{name}'s {as_text(request)} → {answered(request, reply)}"
         try:
             self.checker.executed(None, request, reply)
         except Violation:
@@ -272,7 +272,7 @@ def enumerate_all(cast: Cast) -> Count:
         search = Search(redis, Checker(redis))
         actors = (Actor("producer", "submit"), Actor("one", "claim", 2, cast.one), Actor("two", "claim", 2, cast.two),
                   Actor("reaper", "reap" if cast.reaps else "", cast.reaps), Actor("time", "time", cast.times),
-                  Actor("successor", "reconcile" if cast.gone else ""))  # fmt: skip
+                  Actor("successor", "reconcile" if cast.replaced else ""))  # fmt: skip
         try:
             orders = search.explore(Point(search.number(), actors))
         except Violation as violation:

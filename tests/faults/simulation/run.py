@@ -47,9 +47,9 @@ class Outcome:
     story: list[str] = field(default_factory=list)
 
 
-def run(choices: Choices, telling: bool = False) -> Outcome:
+def run(choices: Choices, with_story: bool = False) -> Outcome:
     """Simulate one world. The same choices give the same outcome, to the letter."""
-    world = World(choices, BASE, telling)
+    world = World(choices, BASE, with_story)
     outcome = Outcome(choices.seed, choices.taken)
     with world.clock.rules():
         try:
@@ -59,7 +59,7 @@ def run(choices: Choices, telling: bool = False) -> Outcome:
         except Exception as error:  # noqa: BLE001  # an exception of the library itself is a failure, too
             outcome.wrong = f"{type(error).__name__}: {error}"
         if outcome.wrong:
-            world.tell(f"WRONG: {outcome.wrong}")
+            world.note(f"WRONG: {outcome.wrong}")
     outcome.steps, outcome.calls, outcome.faults = world.steps, world.calls, world.faults
     outcome.story = world.story or []
     return outcome
@@ -89,7 +89,7 @@ def _live(world: World, outcome: Outcome) -> None:
         )
     world.run(choices.pick("active for", ACTIVE))
     choices.calm = True
-    world.tell("no faults from here on")
+    world.note("no faults from here on")
     Worker(world, "worker-last")
     Opener(world, "operator-last")
     Trigger(world, "trigger-last")

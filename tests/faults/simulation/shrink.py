@@ -23,9 +23,9 @@ def shrink(outcome: Outcome, replays: int = 1000) -> Outcome:
         return again.deviations if again.wrong else None
 
     small = _simpler(_fewer(outcome.deviations, fails), fails)
-    told = run(Choices(replay=small), telling=True)
-    told.seed = outcome.seed
-    return told
+    shown = run(Choices(replay=small), with_story=True)
+    shown.seed = outcome.seed
+    return shown
 
 
 def smallest(outcome: Outcome, enough: int = 8, seeds: int = 30) -> Outcome:

@@ -6,7 +6,7 @@ from typing import Any
 from tests.faults.simulation.request import Request
 
 
-def told(request: Request) -> str:
+def as_text(request: Request) -> str:
     """A request as text."""
     one, groups, words = request.one, request.groups, request.verb
     if words == "claim":

@@ -22,7 +22,7 @@ from tests.faults.simulation.choices import Choices
 from tests.faults.simulation.invariants import Checker
 from tests.faults.simulation.request import Request, must
 from tests.faults.simulation.server import START, Clock, Redis
-from tests.faults.simulation.story import answered, told
+from tests.faults.simulation.story import answered, as_text
 
 T = TypeVar("T")
 TIMEOUT = 2.0
@@ -138,7 +138,7 @@ class _Running:
 class World:
     """One run: its events in their order."""
 
-    def __init__(self, choices: Choices, base: str, telling: bool = False) -> None:
+    def __init__(self, choices: Choices, base: str, with_story: bool = False) -> None:
         self.choices, self.clock = choices, Clock()
         self.redis = Redis(self.clock, base)
         self.checker = Checker(self.redis)
@@ -147,7 +147,7 @@ class World:
         self.dead: set[str] = set()
         """The names of dead processes."""
         self.calls = self.steps = self.under_way = 0
-        self.story: list[str] | None = [] if telling else None
+        self.story: list[str] | None = [] if with_story else None
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._numbers = 0
         self._strands: list[_Running] = []
@@ -157,7 +157,7 @@ class World:
         """Seconds since the run began. This clock is always right; the server's may be wrong."""
         return (self.clock.now - START) / 1000
 
-    def tell(self, words: str) -> None:
+    def note(self, words: str) -> None:
         """Add a line to the story."""
         if self.story is not None:
             self.story.append(f"{self.now:9.3f}  {words}")
@@ -239,7 +239,7 @@ class World:
         words = (
             f"{process.name} sends {sent.name}"
             if self.story is None
-            else f"{process.name} sends {told(Request.of(commands[0]))}"
+            else f"{process.name} sends {as_text(Request.of(commands[0]))}"
         )
         if fate == "arrives":
             self._arrive(there, process, commands, lambda reply: self._resume(strand, turn, reply))
@@ -250,7 +250,7 @@ class World:
             if fate in ("arrives twice", "arrives late", "caller stands still")
             else 0
         )
-        self.tell(f"{words} — {fate}{f' by {gap:g} s' * bool(gap)}")
+        self.note(f"{words} — {fate}{f' by {gap:g} s' * bool(gap)}")
         lost = lambda reply: None  # noqa: E731  # this reply is lost
         if fate == "arrives twice":
             self._arrive(there, process, commands, lambda reply: self._resume(strand, turn, reply))
@@ -268,14 +268,14 @@ class World:
             self._later(strand, TIMEOUT + (gap if fate == "caller stands still" else 0), LOST)
 
     def _arrive(
-        self, seconds: float, process: Process, commands: Any, hear: Callable[[Any], None], words: str = ""
+        self, seconds: float, process: Process, commands: Any, receive: Callable[[Any], None], words: str = ""
     ) -> None:
         self.under_way += 1
 
         def arrive() -> None:
             self.under_way -= 1
             reply = self.execute(process, commands, words)
-            self.at(0.001, lambda: hear(reply))
+            self.at(0.001, lambda: receive(reply))
 
         self.at(seconds, arrive)
 
@@ -288,7 +288,7 @@ class World:
         request = Request.of(commands[0])
         if request.verb != "read":
             if self.story is not None:
-                self.tell(f"    {words}{process.name}'s {told(request)} → {answered(request, reply)}")
+                self.note(f"    {words}{process.name}'s {as_text(request)} → {answered(request, reply)}")
             self.checker.executed(process, request, reply)
             self._hand_out_wake_ups()
         return reply
@@ -301,15 +301,15 @@ class World:
                     self.redis.command("LPOP", keys.wake(self.redis.base, queue))
                     process = strand.process
                     process.made["marker"] += 1
-                    heard = process.pick(
+                    fate = process.pick(
                         f"marker {process.made['marker']}", ("arrives", "wake-up lost"), self.fault_rate
                     )
-                    self.tell(
-                        f"  {process.name} gets the wake-up of {queue}{' — lost' * (heard != 'arrives')}"
+                    self.note(
+                        f"  {process.name} gets the wake-up of {queue}{' — lost' * (fate != 'arrives')}"
                     )
                     self.checker.took_wake_up(process, queue)
                     strand.listens = ()
-                    if heard == "arrives":
+                    if fate == "arrives":
                         self._later(strand, 0.001, True)
                     else:
-                        self.faults[heard] += 1
+                        self.faults[fate] += 1
