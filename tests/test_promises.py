@@ -40,7 +40,7 @@ async def test_at_least_once_execution_at_most_one_accepted_outcome(desk):
 def test_no_acknowledged_job_is_lost(tmp_path, backend):
     """While Redis keeps its data: after a SIGKILL in the middle, all acknowledged jobs exist."""
     if backend != "valkey":
-        pytest.skip("one server with an append-only file is enough; the wheel's is always here")
+        pytest.skip("one server with an append-only file is enough, and the wheel's is always available")
     folder = tmp_path / "data"
     server = EmbeddedServer.start(folder)
     acknowledged: list[str] = []
@@ -159,7 +159,7 @@ async def test_no_process_must_stay_alive(desk):
 async def test_memory_is_bounded(desk, backend):
     """A full Redis refuses a submit; the stored jobs are still run, which frees memory."""
     if os.environ.get("SUBLET_TEST_REDIS_URL") and backend == "redis":
-        pytest.skip("the server at SUBLET_TEST_REDIS_URL is not ours to fill")
+        pytest.skip("the server at SUBLET_TEST_REDIS_URL is a foreign server: the test must not fill it")
     await desk.submit(*(f"j{i}" for i in range(100)), payload=b'"' + b"x" * 1000 + b'"')
     limit, used = desk.raw.config_get("maxmemory")["maxmemory"], desk.raw.info("memory")["used_memory"]
     try:
@@ -185,7 +185,7 @@ async def test_memory_is_bounded(desk, backend):
 async def test_jobs_are_refused_before_redis_is_full_and_all_other_calls_work(desk, place, backend):
     """Part of promise 6, on a server that is nearly full, and would itself refuse none of these calls."""
     if os.environ.get("SUBLET_TEST_REDIS_URL") and backend == "redis":
-        pytest.skip("the server at SUBLET_TEST_REDIS_URL is not ours to fill")
+        pytest.skip("the server at SUBLET_TEST_REDIS_URL is a foreign server: the test must not fill it")
     await desk.submit(*"abcdef")
     lost = await desk.take("a")
     desk.raw.set(

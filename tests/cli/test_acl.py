@@ -95,15 +95,17 @@ class Watched:
         self.raw, self.used = raw, set()
 
     @contextlib.contextmanager
-    def looking(self, told=()):
-        """A caller that was denied one of the commands in `told` must work without it."""
+    def looking(self, may_be_denied=()):
+        """A caller that was denied one of these commands must work without it."""
         self.raw.execute_command("ACL", "LOG", "RESET")
         before = self.counts()
         yield
         after = self.counts()
         self.used |= {name for name in after if after[name] > before.get(name, 0) + (name == "info")}
         denied = [self.entry(entry) for entry in self.raw.execute_command("ACL", "LOG")]
-        assert not [entry for entry in denied if not entry["object"].startswith(tuple(told) or "?")], denied
+        assert not [
+            entry for entry in denied if not entry["object"].startswith(tuple(may_be_denied) or "?")
+        ], denied
 
     @staticmethod
     def entry(said):
@@ -231,7 +233,7 @@ async def looks(store, desk):
     assert not unknown
     assert facts.info["maxmemory_policy"]
     assert facts.config == {"save": None, "appendfsync": None, "maxclients": None}, (
-        "passwords stand there, too"
+        "it contains passwords, too"
     )
 
 
@@ -268,12 +270,12 @@ async def test_a_role_does_all_its_work_and_has_no_right_too_many(role, user, de
     await transport.aclose()
     await new(desk)
     store = Store(settings)
-    with watched.looking(told=("config", "evalsha", "scan") if role == "read" else ("config",)):
+    with watched.looking(may_be_denied=("config", "evalsha", "scan") if role == "read" else ("config",)):
         await FLOWS[role](store, desk)
         await store.aclose()
         if VERBS[role]:
             await leave_in_a_hurry(settings)
-    assert granted(settings, role) - watched.used == set(), "these can be taken away"
+    assert granted(settings, role) - watched.used == set(), "these commands are granted and unused"
 
 
 async def new(desk):
@@ -393,7 +395,7 @@ async def test_a_worker_that_loses_its_rights_for_a_while_waits_for_them(
         await soon(lambda: desk.counter("completed") == 2)
     worker.stop()
     await running
-    assert await store.workers() == [], "a refusal is not an outage: the worker deregisters"
+    assert await store.workers() == [], "a refusal is not an outage: the worker removes its registration"
     await own.aclose()
     await store.aclose()
 
@@ -443,9 +445,7 @@ def test_the_role_read_writes_nothing(user, base, raw):
     assert not raw.exists(base)
     places = [word for word in rights(Settings(), ["read"]).split() if "~" in word]
     assert places
-    assert all(place.startswith("%R~") for place in places), (
-        "and Redis would not let it write, had it a command for that"
-    )
+    assert all(place.startswith("%R~") for place in places), "Redis would also deny a write to these keys"
 
 
 @pytest.mark.parametrize("role", ["submit", "work"])
@@ -500,7 +500,7 @@ def test_every_verb_has_a_role_and_a_list_of_its_commands():
     assert set(VERBS["admin"]) == set(NAMES)
     assert {verb for verbs_of in VERBS.values() for verb in verbs_of} == set(NAMES)
     assert commands("heartbeat") >= {"zadd", "hset", "hmget", "del", "time"}
-    assert not commands("heartbeat") & {"xadd", "publish", "lpush"}, "it reaches no function that runs these"
+    assert not commands("heartbeat") & {"xadd", "publish", "lpush"}, "none of its functions runs these"
     for verb in NAMES:
         assert commands(verb) <= {word.lower() for word in re.findall(r"'([A-Z]+)'", script(verb).text)}
 
@@ -684,7 +684,7 @@ def test_the_file_is_private_and_never_overwritten(shell):
         assert (on, digest) == ("on", "#" + hashlib.sha256(told[name].encode()).hexdigest())
         assert len(told[name]) == 48
         assert told[name] not in path.read_text()
-    assert len(set(told.values())) == len(lines), "each has its own"
+    assert len(set(told.values())) == len(lines), "each user has its own password"
     assert "exists already" in shell.no(1, "acl", "--to", "users.acl")
     os.symlink("elsewhere", shell.folder / "link")
     assert "exists already" in shell.no(1, "acl", "--to", "link")
@@ -703,7 +703,7 @@ def test_one_user_of_some_roles_is_one_line(shell):
     (shell.folder / "p").write_text("tick:0123456789abcdef\n")
     done = shell.run("acl", "--role", "tick", "--password-file", "p")
     assert hashlib.sha256(b"0123456789abcdef").hexdigest() in done.stdout
-    assert done.stderr.startswith("default: not in this line."), "it stays as open as it is"
+    assert done.stderr.startswith("default: not in this line."), "the user `default` is unchanged"
     assert done.stderr.count("\n") == 1
     assert "default: not" not in shell.run("acl").stderr
     assert "`sublet-submit`" in shell.ok("acl", "--help")

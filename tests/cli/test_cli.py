@@ -108,7 +108,7 @@ def test_get_shows_the_attempts_of_a_job(shell):
         rf"{job_id}   dead\n  task        fail\n  queue       mail\n  submitted   \S+ \S+Z   .+ ago\n", told
     )
     assert re.search(r"  1  \S+ \S+Z  \S+  .+ m?s  ValueError  no  \[31mpaper\n", told), (
-        "control characters are taken out"
+        "control characters are removed"
     )
     assert "tries       claimed once, 1 tries at most" in told
     assert "raise ValueError(words)" not in told
@@ -152,7 +152,7 @@ def test_list_pages_through_jobs(shell):
     rest = shell.json("list", "--cursor", page["cursor"])
     assert {job["id"] for job in page["jobs"] + rest["jobs"]} == ids
     assert len(page["jobs"]) == 2
-    assert "payload" not in page["jobs"][0], "a list does not read everything, and does not pretend to"
+    assert "payload" not in page["jobs"][0], "a list does not read all fields, and omits the others"
     shown = shell.run("list", "--limit", "2")
     assert re.search(
         r"^ID +STATE +TASK +QUEUE +ATTEMPT +WHEN\n(0-\w+ +scheduled +add +default +0 +due in 60 min\n)",

@@ -462,7 +462,7 @@ def test_a_worker_continues_after_flushall(shell):
         with redis.Redis.from_url(shell.env["SUBLET_REDIS_URL"]) as raw:
             raw.delete(*raw.scan_iter(match=f"{{{shell.env['SUBLET_NAMESPACE']}:*", count=1000))
         assert shell.ok("submit", "add", '{"a": 1}', "--wait") == "2"
-        assert until(bool, lambda: shell.json("workers")), "and it is on the register again"
+        assert until(bool, lambda: shell.json("workers")), "and it is registered again"
     finally:
         worker.terminate()
         assert worker.wait(20) == 0

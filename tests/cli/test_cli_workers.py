@@ -112,7 +112,7 @@ def test_a_worker_in_another_language_may_report_anything(shell, register):
     assert len(lines) == 1 + len(said)
     assert "\x1b" not in "".join(lines)
     found = {worker["name"]: worker for worker in shell.json("workers")}
-    assert shell.work()[-1]["event"] == "summary", "others start beside it"
+    assert shell.work()[-1]["event"] == "summary", "other workers start concurrently"
     assert (found["odd-0"]["about"], found["odd-4"]["about"]["completed"]) == ({}, None), (
         "NaN is not valid JSON"
     )

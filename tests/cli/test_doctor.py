@@ -259,7 +259,7 @@ def own(new_server, shell):
 
 def test_the_doctor_reads_a_real_server(own, shell):
     done = shell.run("doctor")
-    assert done.returncode == 1, "it keeps nothing on disk"
+    assert done.returncode == 1, "it has no persistence"
     assert "bad      persistence  none: every job is lost when it restarts\n" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("not fit to keep jobs: 1 bad")
     own.config_set("appendonly", "yes")
@@ -309,7 +309,7 @@ def test_a_server_that_evicts_jobs_is_refused_and_diagnosed(own, shell):
         line = shell.no(3, *words)
         assert "maxmemory-policy allkeys-lru" in line
         assert "CONFIG SET maxmemory-policy noeviction" in line
-    assert shell.run("tick").returncode == 0, "it takes in nothing that could be lost"
+    assert shell.run("tick").returncode == 0, "it stores no job that could be lost"
     assert shell.run("submit", "add", SUBLET_ALLOW_EVICTION="1").returncode == 0
     assert "bad      eviction     allkeys-lru" in shell.run("doctor").stdout
 
@@ -336,9 +336,7 @@ def test_the_doctor_finds_inconsistent_data_and_repairs_it(own, shell):
     (consistency_check,) = [check for check in shell_checks(shell) if check["subject"] == "consistency"]
     assert consistency_check["level"] == "bad"
     assert "3 are not consistent: " in consistency_check["found"]
-    assert consistency_check["found"].endswith(f" ({REPAIRS['placed'][0]})"), (
-        "as the table of --repair has it"
-    )
+    assert consistency_check["found"].endswith(f" ({REPAIRS['placed'][0]})"), "as in the table of --repair"
     assert all(job_id in consistency_check["found"] for job_id in ids)
     assert consistency_check["advice"].endswith("doctor --repair repairs it, while workers continue")
     said = shell.json("doctor", "--repair")
@@ -456,7 +454,7 @@ def test_a_user_with_few_rights_is_referred_to_another_user(own, shell):
     assert {check["advice"] for check in unknown} == {
         f"run the doctor as {name}-read, or as {name}-admin for all"
     }
-    assert "→" not in done.stdout, "nothing is to be changed on the server, as far as is known"
+    assert "→" not in done.stdout, "no known fact requires a change of the server"
     own.acl_setuser(
         "ns-read", enabled=True, passwords=["+secret"], keys=["*"], commands=["-@all", "+time", "+hget"]
     )

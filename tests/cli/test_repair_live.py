@@ -147,7 +147,7 @@ def test_a_repair_beside_workers_and_submitters_loses_and_repeats_no_job(own, tr
             pipe.hmget(keys.job(base, job_id), "state", "attempt")
         attempts = [int(attempt) for state, attempt in pipe.execute() if state == "completed"]
     assert len(attempts) == 4000
-    assert attempts.count(1) == 4000, "a job that ran was given to another while its worker was alive"
+    assert attempts.count(1) == 4000, "a running job was given to another worker while its own was alive"
     assert follow_sync(transport.run, recount(base)).busy is False
     assert own.hgetall(keys.backlog(base)) == {}
 
@@ -174,7 +174,7 @@ def test_twenty_thousand_jobs_are_repaired_in_short_steps(own, transport, base, 
         )
     assert len(took) > 800
     assert took[-len(took) // 10] < HOLD, (
-        "of ten, nine are short; the others share a processor with what else runs here"
+        "nine of ten are short; the others may share the processor with other processes"
     )
     ordered = own.zrange(keys.queue(base, "default"), 0, -1)
     with own.pipeline(transaction=False) as pipe:

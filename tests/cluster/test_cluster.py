@@ -189,7 +189,7 @@ async def test_the_whole_life_of_jobs_in_partitions_on_several_nodes(cluster, cl
         began = time.monotonic()
         assert await store.settle([Completion(lease, b'"yes"')]) == ["completed"]
         ends[handle.id] = (await result, time.monotonic() - began < SOON)
-        assert await heard, "an event of each partition is told"
+        assert await heard, "there is an event of each partition"
     assert ends == dict.fromkeys(ends, ("yes", True))
     page = await store.event_stream().read(cursor)
     assert Counter(move.state for move in page.events) == {"queued": 4, "running": 4, "completed": 4}
@@ -305,12 +305,12 @@ async def test_a_primary_that_dies_under_load_is_replaced(cluster, client, how, 
         print(
             f"\n{how}: its jobs go on after {back:.1f} s; acknowledged {len(acked)}, lost {len(lost)}, errors {len(errors)}"
         )
-    assert back < 12, "1 s until it counts as gone, an election, and our own looking"
+    assert back < 12, "1 s until it counts as dead, an election, and our own detection"
     assert errors == [] or back > 7, "within the time-out no caller gets an error"
     assert not refused_raw(errors)
     assert {client.store.operations.base_of_job(job) for job in lost} <= theirs
     assert all(gone_at - 1 < acked[job] <= gone_at + 0.1 for job in lost), (
-        "lost is only what its replica had not got yet"
+        "only writes that its replica had not received are lost"
     )
     assert cluster.primary_of(base) is not victim
 
@@ -632,7 +632,7 @@ def test_threads_share_routes_and_unused_connections_are_closed():
     seen = known._known
     known.doubt("redis://a", Unavailable("away"))
     assert (seen, known._known) == (["redis://a", "redis://b"], ["redis://b", "redis://a"]), (
-        "no list is changed in place"
+        "the list is not changed in place"
     )
     known.doubt("redis://a", Moved("MOVED"))
     assert known._known == ["redis://a", "redis://b"]

@@ -89,7 +89,7 @@ async def test_a_primary_that_dies_under_load_is_replaced(group, settings, how, 
     assert back < 12
     assert errors == [] or back > 7, "within the time-out no caller gets an error"
     assert all(gone_at - 1 < acked[job] <= gone_at + 0.1 for job in lost), (
-        "lost is only what no replica had got yet"
+        "only writes that no replica had received are lost"
     )
 
 

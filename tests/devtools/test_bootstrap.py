@@ -132,7 +132,7 @@ def test_bootstrap_returns_at_once_if_nothing_is_missing(
     bootstrap._ensure(tmp_path, ["demo"])  # the checkout of another project
     (tmp_path / "pyproject.toml").write_text("[project]\nname = 'sublet'\ndependencies = ['pytest>=1']\n")
     bootstrap._ensure(tmp_path, [])
-    assert "SUBLET_SET_UP" not in os.environ, "those it starts must not take the guard for theirs"
+    assert "SUBLET_SET_UP" not in os.environ, "its child processes must not inherit the guard"
 
 
 def test_an_old_python_is_refused(

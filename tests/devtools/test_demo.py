@@ -88,7 +88,7 @@ class Demo:
 @pytest.fixture
 def demo(tmp_path: Path) -> Iterator[Callable[..., Demo]]:
     if not sys.platform.startswith("linux"):
-        pytest.skip("only Linux tells which processes belong to a demo")
+        pytest.skip("only on Linux the processes of a demo can be identified")
     demos: list[Demo] = []
 
     def start(*words: str) -> Demo:

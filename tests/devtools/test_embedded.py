@@ -64,7 +64,7 @@ def talk(server: EmbeddedServer) -> Any:
 def eventually(condition: Callable[[], bool], within: float = 10) -> None:
     deadline = time.monotonic() + within
     while not condition():
-        assert time.monotonic() < deadline, "it did not come true in time"
+        assert time.monotonic() < deadline, "the condition was not met in time"
         time.sleep(0.005)
 
 

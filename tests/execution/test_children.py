@@ -54,7 +54,7 @@ async def test_a_crash_fails_that_job_with_the_reason(hire, how, words):
     runner = hire(processes=1)
     with pytest.raises(Crashed, match=words):
         await result(runner, tasks.ends, f'{{"how": "{how}"}}')
-    assert await result(runner, tasks.pid), "another child takes its place"
+    assert await result(runner, tasks.pid), "another child replaces it"
 
 
 async def test_a_crash_fails_no_other_job(hire, monkeypatch):

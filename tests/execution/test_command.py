@@ -143,7 +143,7 @@ async def test_a_program_sees_its_job_but_not_our_secrets(run, worker, monkeypat
 async def test_a_program_inherits_three_descriptors_and_leads_a_group_of_its_own(run, worker):
     done = await run("ls -l /proc/self/fd")
     (read, *others) = [line.split()[-3:] for line in done.stdout.splitlines()[1:]]
-    assert read == ["0", "->", "/dev/null"], "a pipe would be searched by some instead of the folder"
+    assert read == ["0", "->", "/dev/null"], "some programs would search a pipe instead of the folder"
     assert [number for number, _, _ in others] == ["1", "2", "3"]  # the last is the folder that it reads
     script = "import os; print(os.getpgid(0) == os.getsid(0) == os.getpid() != int({parent}))"
     assert (await run(PYTHON + f"'{script}'", str(os.getpid()))).stdout == "True\n"

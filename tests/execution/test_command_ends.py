@@ -91,7 +91,7 @@ async def test_programs_are_killed_at_once_after_a_lost_lease_or_a_second_cancel
     running.cancel()
     if why == "told twice":
         await asyncio.sleep(0.05)
-        assert bearing(marker), "it is patient the first time"
+        assert bearing(marker), "the first signal has a grace period"
         running.cancel()
     async with asyncio.timeout(30):
         await asyncio.wait([running])

@@ -318,7 +318,7 @@ def test_a_binary_that_is_not_a_server_is_reported_with_its_exit(script, words, 
     assert str(told.value).endswith(f"{program} {words}")
 
 
-@pytest.mark.skipif(not shutil.which("redis-server"), reason="it takes a server that is no Valkey 9")
+@pytest.mark.skipif(not shutil.which("redis-server"), reason="needs a server other than Valkey 9")
 def test_a_named_scenario_that_cannot_run_is_refused_before_any_start():
     done = chaos("--binary", "redis-server", "--only", "workers-killed,cluster-slot-moved")
     assert (done.returncode, done.stdout) == (2, "")
@@ -332,7 +332,7 @@ def test_a_scenario_for_any_server_is_always_available(monkeypatch):
     monkeypatch.setattr(
         Run,
         "_harness",
-        lambda *_: pytest.fail("nothing is to be started for one that any server will do for"),
+        lambda *_: pytest.fail("no server is started for a scenario that runs on any"),
     )
     assert Run(quick=True, seed=1).unavailable(scenarios()["workers-killed"]) == ""
 

@@ -143,7 +143,7 @@ def test_only_a_test_that_passes_without_the_mutant_can_kill_it():
         mutant.applied("")
 
 
-@pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="looks at /proc for what was left behind")
+@pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="reads remaining processes from /proc")
 def test_a_stopped_run_leaves_no_file_and_no_process(tmp_path):
     process = started("has no memo", "stop a cancelled task", "abandoned claim", TMPDIR=str(tmp_path))
     first = process.stderr.readline()

@@ -49,7 +49,9 @@ async def test_a_heartbeat_before_maintenance_keeps_the_job_within_its_timeout(d
     assert 0 < await desk.heartbeat(lease) - desk.now() <= 30_000
     assert await desk.reap() == (0, 0, False)
     clock.jump(HOUR)
-    assert await desk.heartbeat(lease) < desk.now(), "claimed an hour ago, it says, and the timeout is 5 min"
+    assert await desk.heartbeat(lease) < desk.now(), (
+        "by the stored time claimed an hour ago, with a timeout of 5 min"
+    )
     assert await desk.reap() == (1, 0, False)
 
 
@@ -174,7 +176,7 @@ async def test_an_alarm_moved_far_ahead_by_a_jump_does_not_hide_an_earlier_momen
     assert (await desk.ask(worker="dead")).next_in < 2
     clock.jump(-HOUR)
     assert desk.raw.pttl(keys.alarm(desk.base)) > (HOUR - 10) * 1000
-    assert (await desk.ask(worker="w")).next_in == 2, "they look every 2 s"
+    assert (await desk.ask(worker="w")).next_in == 2, "workers poll every 2 s"
     await desk.submit("near", rules="delay=1000")
     assert (await desk.ask(worker="w")).next_in <= 1
     assert desk.raw.get(keys.alarm(desk.base)).endswith(" w")
@@ -185,9 +187,7 @@ async def test_an_alarm_of_a_dead_worker_delays_its_job_by_one_interval(desk, cl
     await desk.ask(worker="dead")
     clock.jump(-HOUR)
     clock.jump(0.5)
-    assert (await desk.ask(worker="w")).next_in == 2, (
-        "the dead one has the appointment: this one looks in 2 s"
-    )
+    assert (await desk.ask(worker="w")).next_in == 2, "the dead worker has the alarm: this one polls in 2 s"
     clock.jump(2.5)
     assert [lease.id for lease in await desk.claim(worker="w")] == ["far"]
 

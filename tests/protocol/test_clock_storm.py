@@ -178,7 +178,7 @@ async def test_no_promise_is_broken_while_the_clock_jumps(disturb, clock, sync, 
         "none lost, none accepted twice"
     )
     assert {job.state for job in jobs} == {State.COMPLETED}
-    assert all(job.result[0] == job.attempt for job in jobs), "what was accepted is the last attempt's"
+    assert all(job.result[0] == job.attempt for job in jobs), "the accepted result is the last attempt's"
     assert set(completed.values()) == {1}
     fences = [(job_id, fence) for job_id, _, fence in sorted(RUNS)]
     assert fences == sorted(set(fences)), "a later attempt has a higher fence"
@@ -198,7 +198,7 @@ async def submit(client, seconds=0.0, **options):
 async def test_a_blocked_read_that_the_server_does_not_end_times_out(clock, place, client, hire, raw, jump):
     """A server ends a blocked read by its clock: after a backward jump late by that jump, after a forward jump at once."""
     patience = connect(place.settings, blocking=True).connection_pool.connection_kwargs["socket_timeout"]
-    assert patience == 15, "what takes 1 s here takes this long"
+    assert patience == 15, "this time-out is shortened to 1 s below"
     impatient = redis.asyncio.Redis.from_url(place.settings.redis_url, protocol=2, socket_timeout=1)
     hire(source=Store(place.settings, blocking=impatient))
     await until(lambda: readers(raw))

@@ -318,7 +318,7 @@ async def test_a_held_occurrence_is_due_after_any_end_of_the_previous_job(desk, 
         else:
             await ENDS[how](desk, lease)
     assert desk.state("0-s:1000") in ("completed", "dead", "cancelled")
-    assert (await desk.ask(0)).come, "whoever claims next is told"
+    assert (await desk.ask(0)).come, "the next claim reports it"
     (pick,) = (await desk.pick()).picks
     assert await desk.fire(pick, 2000, then=desk.now() + 60_000) == "fired 1"
     assert desk.schedule()["held"] == ""

@@ -354,7 +354,7 @@ async def test_submitters_that_check_the_memory_never_fill_the_server(watched):
     taken = watched.fill(room=watched.used())
     assert "(SUBLET_MEMORY)" in watched.refusal
     assert 0.6 * watched.most() < watched.used() < 0.85 * watched.most(), (
-        "the server itself would have taken more"
+        "the server itself would have accepted more"
     )
     store = Store(watched.settings)
     async with asyncio.timeout(60):

@@ -44,7 +44,7 @@ async def test_a_checkpoint_survives_every_outcome_but_a_result(desk, end):
         await desk.operate("retry", "a")
     again = await desk.take("a", worker="another")
     assert again.attempt == 2
-    assert again.checkpoint == b"[1,\n2]", "whole, with its newline"
+    assert again.checkpoint == b"[1,\n2]", "complete, with its newline"
 
 
 async def test_a_checkpoint_survives_attempts_that_note_nothing(desk):

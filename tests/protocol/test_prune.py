@@ -91,7 +91,7 @@ async def test_over_the_count_the_oldest_jobs_are_deleted_first(desk, state):
     assert await desk.prune(2) == (2, True)
     assert await desk.prune(2) == (1, False)
     assert desk.raw.zrange(keys.structure(desk.base, state), 0, 0) == ["j3"]
-    assert desk.counter("forgotten") == (0 if state == "completed" else 3), "results are not missed"
+    assert desk.counter("forgotten") == (0 if state == "completed" else 3), "completed jobs are not counted"
 
 
 @pytest.mark.parametrize("state", ["dead", "cancelled"])
@@ -141,7 +141,7 @@ async def test_a_revived_job_displaces_no_other_job(desk):
     await desk.operate("retry", "b")
     assert (desk.members("dead"), desk.state("b")) == (["c"], "queued")
     await desk.fail(await desk.take("b"), again=False)
-    assert desk.members("dead") == ["c", "b"], "it died again, and is the youngest"
+    assert desk.members("dead") == ["c", "b"], "it is dead again, and the newest"
 
 
 async def test_a_lowered_limit_is_reached_in_steps(desk):
@@ -149,7 +149,7 @@ async def test_a_lowered_limit_is_reached_in_steps(desk):
         await finish(desk, f"j{i}", "dead")
     await desk.operate_queue("configure", "*", 0, "dead=1")
     await finish(desk, "done", "completed")
-    assert desk.members("dead") == ["j2", "j3", "j4", "j5"], "a completion forgets two"
+    assert desk.members("dead") == ["j2", "j3", "j4", "j5"], "a completion deletes two"
     assert await desk.prune() == (3, False)
     assert desk.members("dead") == ["j5"]
 

@@ -64,7 +64,7 @@ LEFT = "abandoned: the client disconnected"
 
 async def test_jobs_claimed_for_a_disconnected_caller_are_returned_at_once(desk):
     lease = await desk.running("a", **CLAIM)
-    assert await desk.claim(0, **CLAIM) == [lease], "who gives back asks first what it took"
+    assert await desk.claim(0, **CLAIM) == [lease], "the release is preceded by a repeated claim"
     assert await desk.release(lease, reason=LEFT) == "queued"
     assert await desk.release(lease, reason=LEFT) == "queued"
     assert (desk.state("a"), desk.job("a")["tries_left"]) == ("queued", "3")
@@ -74,14 +74,14 @@ async def test_jobs_claimed_for_a_caller_that_repeated_the_claim_are_not_returne
     await desk.submit("a", "b")
     leases = await desk.claim(2, **CLAIM)
     assert await desk.claim(2, **CLAIM) == leases
-    assert await desk.claim(0, **CLAIM) == leases, "who gives back cannot tell them from its own"
+    assert await desk.claim(0, **CLAIM) == leases, "the first caller cannot distinguish them from its own"
     before = desk.everything()
     assert [await desk.release(lease, reason=LEFT) for lease in leases] == ["LEASE_LOST"] * 2
     assert desk.everything() == before
     assert desk.counter("lease_lost") == 2
     assert isinstance(await desk.heartbeat(leases[0]), int)
     assert await desk.complete(leases[0]) == "completed"
-    assert await desk.release(leases[1], reason="enough") == "queued", "its holder may"
+    assert await desk.release(leases[1], reason="enough") == "queued", "its holder may release it"
 
 
 async def test_each_lease_of_a_call_is_checked_against_its_own_claim(desk):

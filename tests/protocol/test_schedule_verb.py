@@ -81,7 +81,7 @@ async def test_revisions_continue_after_a_removal_so_a_late_copy_is_refused(desk
     for revision in range(3, 8):
         await desk.put("another", revision, task=f"t{revision}")
     assert await remove(desk, 8, "another") == "removed"
-    assert await desk.put() == "created", "the answer to the same put, sent again"
+    assert await desk.put() == "created", "the reply to the repeated put"
     assert desk.everything()[desk.base]["removed"] == "8"
     assert await remove(desk, 3) == "removed"
     assert desk.everything()[desk.base]["removed"] == "8"
@@ -131,7 +131,7 @@ async def test_a_removed_schedule_is_deleted_and_its_jobs_stay(desk):
     assert await remove(desk) == await remove(desk) == "removed"
     assert (desk.schedule(), due(desk), desk.members("queue:q")) == ({}, None, ["0-s:1000"])
     assert await desk.complete(await desk.take("0-s:1000")) == "completed"
-    assert (desk.schedule(), due(desk)) == ({}, None), "the end of its job brings nothing back"
+    assert (desk.schedule(), due(desk)) == ({}, None), "the end of its job does not restore it"
 
 
 async def test_a_missing_name_cannot_be_removed(desk):

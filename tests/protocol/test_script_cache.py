@@ -90,7 +90,7 @@ async def test_workers_and_producers_work_on_a_server_that_keeps_losing_scripts(
     await store.aclose()
     assert times[0] > 0
     assert since(before, desk.raw)["eval"] > 0, (
-        "the server never forgot one at the wrong moment: this showed nothing"
+        "the server never lost a script during a call: the test showed nothing"
     )
     assert (summary.completed, summary.refused) == (300, 0)
     totals = {

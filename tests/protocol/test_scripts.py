@@ -116,7 +116,7 @@ def test_every_code_raises_its_exception(code):
     error = refusal(f"{code} some words")
     assert type(error) is REFUSALS[code]
     assert error.code == code
-    assert ("some words" in str(error)) is (code != "OOM"), "a full Redis is told in our words"
+    assert ("some words" in str(error)) is (code != "OOM"), "a full Redis has our own message"
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ async def test_a_long_unfinished_attempt_counts_with_its_age(desk):
     ran = 10 * 10_000 * (1 - math.exp(-passed / 10_000))
     assert memory(desk, "ran") == pytest.approx(ran, rel=0.001)
     assert told["run"] == pytest.approx((ran + 5 * 1000) / 5, rel=0.001), (
-        "beside five that took what is known"
+        "beside five attempts of the known duration"
     )
 
 
@@ -282,7 +282,7 @@ async def test_a_worker_that_enlists_joins_the_crew_and_uses_its_summons(desk):
     assert await desk.join("w", "s" * 22 + ".2") == "work"
     told = await sums(desk)
     assert (told["crew"], told["summoned"], told["owed"]) == (1, 2, 5)
-    assert await desk.join("w", "s" * 22 + ".2") == "work", "its next sign of life"
+    assert await desk.join("w", "s" * 22 + ".2") == "work", "its next heartbeat"
     assert (await sums(desk))["summoned"] == 2
     assert desk.raw.hget(keys.pool(desk.base, "p"), "arrived") == "1"
     assert desk.registration("w")["pool"] == "p"
@@ -329,7 +329,7 @@ async def test_late_workers_are_admitted_up_to_the_present_maximum(desk):
     assert (await desk.summon(5, summons="a" * 22)).given == 5
     await desk.pool("p", 1, settings + "2")
     assert [await desk.join(f"w{i}", f"{'a' * 22}.{i}") for i in (1, 2, 3)] == ["work", "work", "drain"], (
-        "these come in time"
+        "these arrive in time"
     )
     desk.elapse(16)
     await desk.pool("p", 2, settings + "1")
@@ -373,7 +373,7 @@ async def test_a_backward_jump_removes_crew_and_summonses(desk):
     told = await sums(desk)
     assert (told["crew"], told["summoned"], told["owed"]) == (0, 0, 2)
     assert (await desk.summon(5)).given == 2
-    assert await desk.join("first", "a" * 22 + ".1") == "work", "it comes late, as one that is needed still"
+    assert await desk.join("first", "a" * 22 + ".1") == "work", "it arrives late, but is still needed"
     await desk.join("w")
     told = await sums(desk)
     assert (told["crew"], told["summoned"]) == (2, 1)
@@ -420,7 +420,9 @@ async def test_a_repeated_request_to_leave_gets_the_same_reply(desk):
 async def test_no_worker_leaves_if_the_others_lack_capacity(desk):
     await with_crew(desk, 2, "queues=q invoker=none slots=10 wait=1000")
     await jobs(desk, 9)
-    assert (await desk.summon(leaver="w0")).word == "stay", "nine jobs in ten slots leave too little to spare"
+    assert (await desk.summon(leaver="w0")).word == "stay", (
+        "nine jobs in ten slots leave too little free capacity"
+    )
 
 
 async def test_the_last_worker_leaves_after_an_idle_time(desk):

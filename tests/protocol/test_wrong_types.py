@@ -157,12 +157,10 @@ async def test_a_key_of_a_wrong_type_causes_no_partial_write(desk, verb):
         error = await raised(desk, call)
         if error:
             assert isinstance(error, NotFound) or "(WRONGTYPE)" in str(error), (name, error)
-            assert everything(desk) == before, (
-                f"{verb} wrote something before it found {name} of a wrong type"
-            )
+            assert everything(desk) == before, f"{verb} wrote data before it found {name} of a wrong type"
         else:
             passed = re.match(EVERYWHERE, name) or re.match(passed_over(verb), name)
-            assert passed, f"{verb} did not notice that {name} is of a wrong type"
+            assert passed, f"{verb} did not check that {name} is of a wrong type"
             if everything(desk) != before:
                 assert_whole(desk, name)
 

@@ -209,7 +209,7 @@ def test_a_changed_line_counts_from_now_and_a_pause_stays(client, raw, settings)
         "changed",
         "changed",
     ]
-    assert client.follow(client.operations.fire("me")) == 0, "the old occurrence is none of the new line"
+    assert client.follow(client.operations.fire("me")) == 0, "the old occurrence is not one of the new line"
     now = datetime.fromtimestamp(raw.time()[0], UTC)
     a, b = client.schedules.get("a"), client.schedules.get("b")
     assert a.next_at > now
@@ -251,7 +251,9 @@ def test_sync_removes_only_schedules_of_its_source(client):
 def test_a_change_by_hand_lasts_until_the_next_deploy(client):
     client.sync(declared(("a", "0 * * * *")), "tasks:app")
     assert client.schedules.put("a", DAILY, "report", {"region": "eu"}, Options(queue="reports")) == "changed"
-    assert client.schedules.get("a").source == "tasks:app", "it still is the code's, and goes with it"
+    assert client.schedules.get("a").source == "tasks:app", (
+        "its source is still the code, and it is removed with it"
+    )
     assert [one.answer for one in client.sync(declared(("a", "0 * * * *")), "tasks:app")] == ["changed"]
     assert client.schedules.get("a").cron == "0 * * * *"
 
@@ -262,7 +264,7 @@ def test_sync_takes_over_an_equal_schedule_that_was_put_by_hand(client):
     client.follow(operations.put(client.operations, wanted))
     assert [tuple(one) for one in client.sync(app, "tasks:app")] == [("a", "changed", "")]
     assert client.schedules.get("a").source == "tasks:app", (
-        "or else it would stay when the code has it no more"
+        "otherwise it would stay after its removal from the code"
     )
     assert [tuple(one) for one in client.sync(app, "tasks:app")] == [("a", "unchanged", None)]
 
@@ -352,7 +354,7 @@ def test_a_paused_schedule_makes_no_jobs_and_goes_on_from_now(client, raw):
     found = client.schedules.get("a")
     assert (found.state, found.next_at, len(found.upcoming)) == ("paused", None, 5)
     assert (client.schedules.resume("a"), client.schedules.resume("a")) == ("resumed", "resumed")
-    assert client.follow(client.operations.fire("me")) == 0, "what came meanwhile is no occurrence"
+    assert client.follow(client.operations.fire("me")) == 0, "moments during the pause are not occurrences"
     assert client.schedules.get("a").next_at.timestamp() > raw.time()[0]
     assert client.schedules.get("a").revision == 3
 
@@ -405,7 +407,7 @@ def test_an_ended_schedule_is_shown_as_ended_and_stops_no_deploy(client):
     found = client.schedules.get("a")
     assert (found.state, found.next_at, found.upcoming) == ("ended", None, ())
     assert client.schedules.put("a", Recurrence(every=60.0, end=over), "t", {"x": 1}) == "changed", (
-        "what is there may be changed"
+        "existing schedules may be changed"
     )
 
 

@@ -301,7 +301,7 @@ def test_a_narrow_terminal_shows_the_time_and_the_state(home, monkeypatch, setti
     shown = home.ok("schedules", "show", "nightly-report").splitlines()
     assert max(map(len, shown)) <= 80
     assert sum(re.match(" {14}\\S", line) is not None for line in shown) >= 5, (
-        "four more runs, and the rest of the words"
+        "four more runs, and the rest of the text"
     )
     with redis.Redis.from_url(settings.redis_url) as raw:
         base, occurrence = keys.base(settings.namespace), (raw.time()[0] - 11) * 1000

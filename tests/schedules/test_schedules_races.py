@@ -101,7 +101,7 @@ def test_twenty_firers_in_four_processes_fire_each_occurrence_once(client, raw, 
             host.communicate()
     times = fired(raw, client)
     assert set(times.values()) == {1}
-    assert sum(told) == len(times), "and each is told of by one of them"
+    assert sum(told) == len(times), "and one caller reports each of them"
     for name, first in occurrences.items():
         found = client.schedules.get(name)
         made = sorted(
@@ -117,7 +117,7 @@ def test_a_schedule_picked_by_a_caller_that_died_is_fired_by_the_next(client, ra
     base = client.operations.base_of_queue("default")
     dead = client.transport.run(pick(base))
     assert [one.name for one in dead.picks] == ["a"]
-    assert client.follow(client.operations.fire("me")) == 0, "it is the other's, for 2 s"
+    assert client.follow(client.operations.fire("me")) == 0, "the other caller has it, for 2 s"
     assert 0 < raw.zscore(keys.schedules(base), "a") - dead.now <= 2000
     raw.zincrby(keys.schedules(base), -2000, "a")
     assert client.follow(client.operations.fire("me")) == 1

@@ -50,5 +50,5 @@ def unreachable() -> str:
 
 def _skip(reason: str) -> NoReturn:
     if REQUIRED:
-        pytest.fail(f"SUBLET_TEST_REQUIRE=npm forbids a skip: {reason}")
+        pytest.fail(f"SUBLET_TEST_REQUIRE=npm does not allow a skip: {reason}")
     pytest.skip(reason)

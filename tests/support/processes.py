@@ -12,7 +12,7 @@ import pytest
 SECONDS = 30.0
 """How long a test waits for a condition, in seconds: long enough for a busy machine, since nothing is
 measured by it."""
-on_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads processes from /proc")
 
 
 def until(condition: Callable[[], Any], what: Any = "", seconds: float = SECONDS) -> Any:

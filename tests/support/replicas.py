@@ -89,7 +89,7 @@ class Pair:
         self.replica.execute_command("REPLICAOF", "127.0.0.1", self.stream.port)
         until = time.monotonic() + SECONDS
         while not self.in_step(100):
-            assert time.monotonic() < until, "the replica does not come up"
+            assert time.monotonic() < until, "the replica does not start"
 
     def in_step(self, ms: int) -> bool:
         """Whether the replica has all of the primary's data within so many ms."""

@@ -41,7 +41,7 @@ def transcripts(page: str) -> dict[str, Transcript]:
     for name, text in re.findall(r"^```transcript (\w+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
         first, *lines = text.splitlines()
         before = re.fullmatch(r"# (?:an empty database|after (\w+))", first)
-        assert before, f"{name} does not say what it comes after"
+        assert before, f"{name} does not name its predecessor"
         steps: list[Step] = []
         for line in lines:
             said = re.fullmatch(r"(#|\w*>) (.+)", line)
@@ -59,7 +59,7 @@ def lineage(all_of_them: dict[str, Transcript], name: str) -> list[Transcript]:
     chain = [all_of_them[name]]
     while chain[0].after:
         chain.insert(0, all_of_them[chain[0].after])
-        assert len(chain) <= len(all_of_them), f"{name} comes after itself"
+        assert len(chain) <= len(all_of_them), f"{name} is its own predecessor"
     return chain
 
 
@@ -101,9 +101,9 @@ class Replay:
             reply = self._send(step)
             lines = [] if reply is None else [line.replace(self.base, "{sublet:0}") for line in reply]
             where = f"{transcript.name}: {step.who} {step.line}"
-            assert len(lines) == len(step.reply), f"{where}\nwas answered\n" + "\n".join(lines)
+            assert len(lines) == len(step.reply), f"{where}\nreply:\n" + "\n".join(lines)
             for line, expected in zip(lines, step.reply, strict=True):
-                assert self._fits(line, expected), f"{where}\nwas answered\n{line}\nand not\n{expected}"
+                assert self._fits(line, expected), f"{where}\nreply:\n{line}\nexpected:\n{expected}"
 
     def _send(self, step: Step) -> list[str] | None:
         later = re.fullmatch(r"(\d+) s later", step.line)

@@ -364,7 +364,7 @@ STAGES: dict[str, Callable[[Any], Awaitable[Stage]]] = {
 
 async def stage(verb: str, desk: Any) -> Stage:
     """Prepare a verb's scene; a verb without one fails its tests."""
-    assert verb in STAGES, f"{verb} has no stage: say what it does, and what a copy of it is answered"
+    assert verb in STAGES, f"{verb} has no stage: add one with its effect and the replies to its copies"
     return await STAGES[verb](desk)
 
 

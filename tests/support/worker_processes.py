@@ -87,7 +87,7 @@ class Hired:
             if self.process.poll() is not None:
                 self._hear_out()
                 assert len(self.seen(event, **about)) >= count, (
-                    f"gone, exit code {self.process.poll()}\n{self}"
+                    f"ended, exit code {self.process.poll()}\n{self}"
                 )
             return len(self.seen(event, **about)) >= count
 

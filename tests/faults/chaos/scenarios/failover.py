@@ -70,5 +70,5 @@ def primary_lost_replicated(harness: Harness) -> None:
     harness.processes.env |= {"SUBLET_DURABILITY": "replicated"}
     _lose_the_last_writes(harness)
     harness.expect(
-        harness.ledger.of("unknown"), "no submit was left unconfirmed while the replica heard nothing"
+        harness.ledger.of("unknown"), "no submit was unconfirmed while the replica received nothing"
     )

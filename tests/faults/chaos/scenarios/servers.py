@@ -62,7 +62,7 @@ def scripts_flushed(harness: Harness) -> None:
     harness.work(rate=150)
     for _ in harness.rounds(every=0.05):
         harness.redis.script_flush()
-    harness.expect(not harness.ledger.of("unknown"), "a submit was left without an answer")
+    harness.expect(not harness.ledger.of("unknown"), "a submit had no reply")
 
 
 @scenario("clients-paused", recovery=BACK, quick=5, whole=20)
