@@ -30,7 +30,7 @@ async def probe(ctx: Context) -> None:
 async def main() -> None:
     """Act as the deployment, a worker and an operator."""
     for name, answer, _ in await app.client.sync(app, "examples.on_time:app"):
-        print(f"{name}: {answer}, {(await app.client.schedules.get(name)).words}")
+        print(f"{name}: {answer}, {(await app.client.schedules.get(name)).description}")
     await work(app, queues=["default"], max_jobs=3, seconds=50)
     for name in ("report", "probe"):
         await app.client.schedules.remove(name)

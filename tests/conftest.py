@@ -473,7 +473,7 @@ def each_verb() -> Callable[[str, Lease | None], dict[str, Call[Any]]]:
             ),
             "pool": pools.pool(base, "new", 0, "queues=q invoker=none", ""),
             "summon": pools.summon(base, "p", summons="s" * 22, n=1),
-            "complain": pools.complain(base, "p", summons="s" * 22 + ".1", n=1, words="it is away"),
+            "complain": pools.complain(base, "p", summons="s" * 22 + ".1", n=1, reason="it is away"),
             "repair": verbs.repair(base, "mend", [("job", held.id), ("queue:q", held.id)]),
             "recount": verbs.recount(base, "mend", "", [("q", 7, 7, 7)]),
             "drop": verbs.drop(base, 0),

@@ -7,12 +7,12 @@ from sublet.operations import pools
 from sublet.protocol import keys
 
 
-async def complain(desk, summons="a" * 22 + ".1", n=1, words="it answers 503", pool="p"):
-    return await desk.run(pools.complain(desk.base, pool, summons=summons, n=n, words=words))
+async def complain(desk, summons="a" * 22 + ".1", n=1, reason="it answers 503", pool="p"):
+    return await desk.run(pools.complain(desk.base, pool, summons=summons, n=n, reason=reason))
 
 
 def complaints(desk):
-    return desk.raw.hmget(keys.pool(desk.base, "p"), "failed", "words", "complained")
+    return desk.raw.hmget(keys.pool(desk.base, "p"), "failed", "reason", "complained")
 
 
 async def test_a_complaint_is_counted_and_its_text_is_stored(desk):
@@ -28,7 +28,7 @@ async def test_a_repeated_complaint_is_counted_once(desk):
     before = desk.everything()
     assert await complain(desk) == "noted"
     assert desk.everything() == before
-    await complain(desk, summons="b" * 22 + ".1", words="it hangs")
+    await complain(desk, summons="b" * 22 + ".1", reason="it hangs")
     assert complaints(desk) == ["2", "it hangs", "b" * 22 + ".1"]
 
 
@@ -51,7 +51,7 @@ async def test_a_complaint_about_a_missing_pool_is_refused(desk):
 @pytest.mark.parametrize(
     ("wrong", "error"),
     [
-        ({"words": "x" * 301}, Invalid),
+        ({"reason": "x" * 301}, Invalid),
         ({"pool": ""}, Invalid),
         ({"pool": "a b"}, Invalid),
         ({"summons": ""}, Invalid),
@@ -72,5 +72,5 @@ async def test_invalid_arguments_are_refused_and_change_nothing(desk, wrong, err
 
 async def test_many_summonses_may_fail_at_once_with_long_messages(desk):
     await desk.pool()
-    await complain(desk, n=100, words="w" * 300)
+    await complain(desk, n=100, reason="w" * 300)
     assert complaints(desk)[:2] == ["100", "w" * 300]

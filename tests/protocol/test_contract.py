@@ -94,8 +94,8 @@ SAMPLES = {
          "finished": 3, "ended": 4, "took": 5},
     ),
     "complain": (
-        pools.complain("B", "POOL", summons="SUMMONS", n=3, words="WORDS"),
-        {"pool": "POOL", "summons": "SUMMONS", "n": 3, "words": "WORDS"},
+        pools.complain("B", "POOL", summons="SUMMONS", n=3, reason="REASON"),
+        {"pool": "POOL", "summons": "SUMMONS", "n": 3, "reason": "REASON"},
     ),
     "repair": (verbs.repair("B", "look", [("job", "ID")]), {"how": "look", "seen_in": "job", "id": "ID"}),
     "recount": (

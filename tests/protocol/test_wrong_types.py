@@ -98,7 +98,7 @@ async def scene(desk):
         "pool": pools.pool(desk.base, "p", 1, "queues=q invoker=http", "there"),
         "unpool": pools.pool(desk.base, "p", 1, "", ""),
         "summon": pools.summon(desk.base, "p", summons="z" * 22, n=5, leaver="w"),
-        "complain": pools.complain(desk.base, "p", summons="s" * 22 + ".9", n=1, words="it is away"),
+        "complain": pools.complain(desk.base, "p", summons="s" * 22 + ".9", n=1, reason="it is away"),
         "repair": verbs.repair(desk.base, "mend", seen),
         "recount": verbs.recount(
             desk.base, "mend", desk.raw.xrevrange(keys.events(desk.base), count=1)[0][0], [("q", 9, 9, 9)]

@@ -134,7 +134,7 @@ async def test_summoned_arrived_failed_and_lost_workers_are_counted(store, follo
     found = await follow(pools.ask(bases, "images", IMAGES.queues, summons="s" * 22, n=4))
     assert found.given == 4
     assert not await store.enlist(Card("w", "1", "", b"{}", "images", "s" * 22 + ".1"))
-    await store.run(pools.complain(bases[0], "images", summons="s" * 22 + ".2", n=2, words="no answer"))
+    await store.run(pools.complain(bases[0], "images", summons="s" * 22 + ".2", n=2, reason="no answer"))
     before = await follow(pools.get(bases, "images"))
     assert (before.summoned, before.arrived, before.lost, before.failures, before.failure) == (
         4,
@@ -176,10 +176,12 @@ async def test_data_of_other_programs_is_not_a_pool(follow, bases, raw, base):
 
 def test_a_pool_is_stored_as_the_protocol_spells_it():
     assert (
-        IMAGES.words
+        IMAGES.settings
         == "queues=images,thumbs invoker=none min=0 max=20 slots=4 wait=2500 linger=250 arrive=15000"
     )
-    stored = pool_from("images", f"7 {IMAGES.words}\n", {"failed": "3", "failed_at": "1000", "words": "why"})
+    stored = pool_from(
+        "images", f"7 {IMAGES.settings}\n", {"failed": "3", "failed_at": "1000", "reason": "why"}
+    )
     assert stored == IMAGES.model_copy(
         update={"revision": 7, "failures": 3, "failed_at": moment(1000), "failure": "why"}
     )

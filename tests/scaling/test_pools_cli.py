@@ -118,7 +118,7 @@ def test_the_last_failure_is_shown_with_its_age(shell, run, client):
     shell.ok(*SET)
     run(
         pools.complain(
-            client.operations.bases[0], "images", summons="s" * 22, n=3, words="it answered\x1b[31m 500"
+            client.operations.bases[0], "images", summons="s" * 22, n=3, reason="it answered\x1b[31m 500"
         )
     )
     assert re.search(r"\d+ (ms|s) ago \(3 in all\): it answered \[31m 500$", shell.ok("pools"))

@@ -36,7 +36,7 @@ async def test_owed_workers_without_an_invoker_here_are_found(place, have_pool, 
     def found():
         with SyncClient(place.settings) as client:
             return [
-                pool.words for pool in uninvoked(place.settings, client.transport, lambda: invokers_of({}))
+                pool.text for pool in uninvoked(place.settings, client.transport, lambda: invokers_of({}))
             ]
 
     await have_pool()

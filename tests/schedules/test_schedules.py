@@ -422,7 +422,7 @@ def test_an_unreadable_plan_can_be_shown_paused_removed_and_replaced(client, raw
     raw.hset(keys.schedule(base, "a"), "plan", plan)
     come(raw, base, "a")
     assert [one.state for one in client.schedules.list()] == ["broken", "active"]
-    assert client.schedules.get("a").words.startswith("this version of the code cannot read its plan: ")
+    assert client.schedules.get("a").description.startswith("this version of the code cannot read its plan: ")
     assert client.follow(client.operations.fire("me")) == 0
     assert client.schedules.pause("a") == "paused"
     with pytest.raises(Invalid):

@@ -36,7 +36,7 @@ async def test_the_life_of_a_schedule(asked):
     assert (seen["task"], seen["queue"], seen["priority"], seen["timeout"], seen["backoff"]) == (
         "report", "reports", 5, None, {"first": 3, "factor": 1, "cap": 3},
     )  # fmt: skip
-    assert (seen["payload"], seen["words"].startswith("At 09:00"), seen["source"]) == (
+    assert (seen["payload"], seen["description"].startswith("At 09:00"), seen["source"]) == (
         {"region": "eu"},
         True,
         "",

@@ -122,7 +122,7 @@ class Desk:
         self._asked = 0
         self.ask = self._redis.ask
         self.ask(verbs.init(BASE))
-        self.ask(pools.pool(BASE, "p", 0, pool.words, ""))
+        self.ask(pools.pool(BASE, "p", 0, pool.settings, ""))
 
     def submit(self, ids: Sequence[int]) -> None:
         """Submit jobs, in as many calls as needed."""
@@ -164,7 +164,9 @@ class Desk:
         """Report invocations that failed."""
         if ids:
             self.ask(
-                pools.complain(BASE, "p", summons=ids[0], n=len(ids), words="the function's URL answered 500")
+                pools.complain(
+                    BASE, "p", summons=ids[0], n=len(ids), reason="the function's URL answered 500"
+                )
             )
 
 

@@ -316,7 +316,7 @@ async def summon(desk: Any) -> Stage:
 
 async def complain(desk: Any) -> Stage:
     await desk.pool()
-    call = pools.complain(desk.base, "p", summons=claim_id("p"), n=2, words="it answers 503")
+    call = pools.complain(desk.base, "p", summons=claim_id("p"), n=2, reason="it answers 503")
     return Stage(call, None, lambda _: desk.pool("p", 1, ""), NotFound)
 
 

@@ -80,7 +80,7 @@ class Pool(_Frozen):
     sum: Sum | None = None
 
     @property
-    def words(self) -> str:
+    def settings(self) -> str:
         """The settings as the protocol spells them."""
         whole = [f"{name}={getattr(self, name)}" for name in _WHOLE]
         durations = [f"{name}={round(getattr(self, name) * 1000)}" for name in _DURATIONS]
@@ -146,7 +146,7 @@ def pool_from(name: str, stored: str, counted: Mapping[str, str]) -> Pool:
     failed = {
         "failures": int(counted.get("failed") or 0),
         "failed_at": failed_at,
-        "failure": counted.get("words") or "",
+        "failure": counted.get("reason") or "",
     }
     how = {"name": name, "target": found[3], "revision": int(found[1])}
     queues = tuple(fields["queues"].split(","))

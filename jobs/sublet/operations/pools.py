@@ -16,7 +16,7 @@ LOOKS = 5
 """Attempts at a change of a pool that changes meanwhile."""
 MOST = 100
 """Pools whose sum is read in one list."""
-COUNTED = ("summoned", "arrived", "lost", "failed", "failed_at", "words")
+COUNTED = ("summoned", "arrived", "lost", "failed", "failed_at", "reason")
 
 
 class Summoning(NamedTuple):
@@ -66,9 +66,9 @@ def summon(
     return script("summon").call(base, read, rest, pool=name, summons=summons, n=n, leaver=leaver)
 
 
-def complain(base: str, name: str, *, summons: str, n: int, words: str) -> Call[str]:
+def complain(base: str, name: str, *, summons: str, n: int, reason: str) -> Call[str]:
     """Report why `n` summoned workers could not be invoked."""
-    return script("complain").call(base, bytes.decode, pool=name, summons=summons, n=n, words=words)
+    return script("complain").call(base, bytes.decode, pool=name, summons=summons, n=n, reason=reason)
 
 
 def known(bases: Sequence[str]) -> Plan[list[Pool]]:
@@ -100,11 +100,11 @@ def put(bases: Sequence[str], wanted: Pool, revision: int | None = None) -> Plan
         if seen is None:
             there: dict[str, str] = yield _stored(bases[0])
             before = _pool(wanted.name, there.get(wanted.name, ""), {})
-            if before and (before.words, before.target) == (wanted.words, wanted.target):
+            if before and (before.settings, before.target) == (wanted.settings, wanted.target):
                 return "unchanged"
             seen = _revision(there.get(wanted.name, ""))
         try:
-            answer: str = yield pool(bases[0], wanted.name, seen, wanted.words, wanted.target)
+            answer: str = yield pool(bases[0], wanted.name, seen, wanted.settings, wanted.target)
             return answer
         except Changed:
             if looks == 1:

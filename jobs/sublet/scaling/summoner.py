@@ -36,7 +36,7 @@ CLOSING = 8.0
 """Seconds that closing waits for invocations."""
 AGAIN = 60.0
 """Seconds between two log lines about one pool."""
-WORDS_MAX = 300
+REASON_MAX = 300
 
 
 @dataclass
@@ -299,10 +299,12 @@ class Summoner:
         return len(lost)
 
     async def _complain(self, name: str, ids: tuple[str, ...], why: str) -> None:
-        words = why.encode("utf-8", "replace")[:WORDS_MAX].decode("utf-8", "ignore")
+        reason = why.encode("utf-8", "replace")[:REASON_MAX].decode("utf-8", "ignore")
         try:
             await self._store.run(
-                pools.complain(self._store.operations.bases[0], name, summons=ids[0], n=len(ids), words=words)
+                pools.complain(
+                    self._store.operations.bases[0], name, summons=ids[0], n=len(ids), reason=reason
+                )
             )
         except JobsError as error:  # the summonses expire anyway
             log.debug("pool %s: cannot store a failed invocation: %s", name, error)

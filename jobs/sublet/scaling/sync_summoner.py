@@ -41,7 +41,7 @@ class Uninvoked(NamedTuple):
     why: str
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """The finding on one line."""
         return f"pool {self.pool}: {_workers(self.owed)} owed, not invoked from here: {self.why}"
 

@@ -119,8 +119,8 @@ class Schedule(BaseModel):
     payload: Any = None
     """Arguments of its jobs by name; not in lists."""
     state: ScheduleState
-    words: str
-    """Its times, in words."""
+    description: str
+    """Its times in English."""
     cron: str | None = None
     every: float | None = None
     tz: str = "UTC"
@@ -256,7 +256,7 @@ def schedule_from(one: Stored, now_ms: int | None = None) -> Schedule:
         queue=one.text("queue"),
         payload=json_of(one.fields.get("payload")),
         state=state,
-        words=text,
+        description=text,
         **dict(plan),
         **_rules(one.text("rules")),
         source=one.source,

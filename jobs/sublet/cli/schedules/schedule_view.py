@@ -32,7 +32,7 @@ def row(one: Schedule, now: datetime) -> list[Cell | str]:
     next_at = in_zone(one.next_at, one.tz) if one.next_at else ""
     late = _overdue(one, now)
     state = Cell(f"overdue {duration(late)}", "yellow") if late else Cell(one.state, COLOURS[one.state])
-    return [one.name, state, next_at, _time_left(one, now), last, one.words]
+    return [one.name, state, next_at, _time_left(one, now), last, one.description]
 
 
 def _overdue(one: Schedule, now: datetime) -> float:
@@ -86,7 +86,7 @@ def _facts(one: Schedule, now: datetime) -> Iterator[tuple[str, str]]:
 
 
 def _definition(one: Schedule) -> Iterator[tuple[str, str]]:
-    yield "when", one.words
+    yield "when", one.description
     if one.cron:
         yield "cron line", f"{one.cron}   {one.tz}"
     yield "task", one.task + (f"   {compact(one.payload)}" if one.payload else "")

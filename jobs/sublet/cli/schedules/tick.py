@@ -57,7 +57,7 @@ def _warn_of_uninvoked(client: SyncClient, told: set[str]) -> None:
         return
     for pool in found:
         if pool.pool not in told:
-            sys.stderr.write(f"{clean(pool.words)}\n")
+            sys.stderr.write(f"{clean(pool.text)}\n")
             told.add(pool.pool)
 
 

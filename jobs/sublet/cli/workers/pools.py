@@ -133,7 +133,7 @@ def _put(client: SyncClient, before: Pool, changes: dict[str, Any]) -> tuple[str
     wish = before.model_copy(update=changes)
     if wish.invoker in TARGETS and not wish.target:
         raise Invalid(f"--target is missing: {TARGETS[wish.invoker]}")
-    if (wish.words, wish.target) == (before.words, before.target) and before.revision:
+    if (wish.settings, wish.target) == (before.settings, before.target) and before.revision:
         return "unchanged", wish
     check_pool(wish)
     return client.follow(pools.put(client.operations.bases, wish, before.revision)), wish
