@@ -1,14 +1,13 @@
 """The documents agree with the code: their snippets run, their commands work, and all named files exist."""
 
 import json
-import os
 import re
 import subprocess
 import sys
 
 import pytest
 
-from tests.support.pages import blocks, command_on_path, steps
+from tests.support.pages import blocks, page_environment, steps
 from tests.support.paths import ROOT
 
 README = (ROOT / "README.md").read_text()
@@ -26,12 +25,7 @@ def home(tmp_path, place):
 
 @pytest.fixture
 def env(home, place):
-    own = {
-        "PATH": command_on_path(home),
-        "SUBLET_NAMESPACE": place.settings.namespace,
-        "PYTHONPATH": str(ROOT),
-    }
-    return {**os.environ, **own, "SUBLET_REDIS_URL": place.settings.redis_url}
+    return page_environment(home, place)
 
 
 @pytest.mark.real_server

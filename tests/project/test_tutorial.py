@@ -1,14 +1,13 @@
 """The tutorial and the recipe for nightly tasks: each command and each snippet runs, and prints the shown output."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
 
 import pytest
 
-from tests.support.pages import blocks, check, command_on_path, free_port, need_curl, run, served, steps
+from tests.support.pages import blocks, check, free_port, need_curl, page_environment, run, served, steps
 from tests.support.paths import ROOT
 
 
@@ -27,12 +26,7 @@ def home(tmp_path):
 
 @pytest.fixture
 def env(home, place):
-    own = {
-        "PATH": command_on_path(home),
-        "SUBLET_NAMESPACE": place.settings.namespace,
-        "PYTHONPATH": str(ROOT),
-    }
-    return {**os.environ, **own, "SUBLET_REDIS_URL": place.settings.redis_url}
+    return page_environment(home, place)
 
 
 def follow(commands, folder, env):

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.support.paths import ROOT
+
 MARK = "\036"
 """A byte that no command prints; it ends the output and the exit code of each command."""
 
@@ -76,6 +78,17 @@ def command_on_path(folder):
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m jobs "$@"\n')
     command.chmod(0o700)
     return f"{command.parent}:{os.environ['PATH']}"
+
+
+def page_environment(folder, place):
+    """The environment of a page's commands: a `sublet` of this checkout, and a namespace."""
+    return {
+        **os.environ,
+        "PATH": command_on_path(folder),
+        "PYTHONPATH": str(ROOT),
+        "SUBLET_NAMESPACE": place.settings.namespace,
+        "SUBLET_REDIS_URL": place.settings.redis_url,
+    }
 
 
 @contextmanager

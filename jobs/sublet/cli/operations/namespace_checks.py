@@ -115,6 +115,10 @@ def key_types(facts: Facts) -> Iterator[Finding]:
         yield Finding("ok", "keys", "all checked keys have the right type")
 
 
+def _unread(facts: Facts, subject: str, found: str) -> Finding:
+    return unknown(facts, subject, UNSEEN if facts.other_partition_counts else found)
+
+
 def _unreadable_keys(facts: Facts) -> list[str]:
     """Return the keys that stopped scripts during the check."""
     return [fault.key for fault in facts.audit.faults if fault.words == "foreign"] if facts.audit else []
@@ -123,11 +127,7 @@ def _unreadable_keys(facts: Facts) -> list[str]:
 def consistency(facts: Facts) -> Iterator[Finding]:
     """Is the stored data of the jobs consistent?"""
     if facts.audit is None:
-        yield unknown(
-            facts,
-            "consistency",
-            UNSEEN if facts.other_partition_counts else "the stored data cannot be checked (SCAN, EVALSHA)",
-        )
+        yield _unread(facts, "consistency", "the stored data cannot be checked (SCAN, EVALSHA)")
         return
     found = f"{facts.audit.looked:,} items checked{'' if facts.audit.whole else ', a sample'}"
     faults = [fault for fault in facts.audit.faults if fault.words not in ALONE]
@@ -197,11 +197,7 @@ def maintenance(facts: Facts) -> Iterator[Finding]:
 def workers(facts: Facts) -> Iterator[Finding]:
     """Does every registered worker send heartbeats?"""
     if facts.workers is None:
-        yield unknown(
-            facts,
-            "workers",
-            UNSEEN if facts.other_partition_counts else "the registered workers cannot be read",
-        )
+        yield _unread(facts, "workers", "the registered workers cannot be read")
         return
     silent = [(name, (facts.now - at).total_seconds()) for name, at in facts.workers]
     silent = sorted([each for each in silent if each[1] > SILENT], key=lambda each: each[1])
