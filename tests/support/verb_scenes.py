@@ -1,8 +1,7 @@
 """A scene for each verb: a small namespace in which one call of it has an effect, a later change, and the
-replies to a copy of the request before and after that change. Used where every verb goes through the same
-ordeal.
+replies to a copy of the request before and after that change. For tests that run every verb.
 
-All durations are whole minutes, so that `plain` gives the same text for what is stored in every run.
+All durations are whole minutes, so that `plain` gives the same text for the stored data of every run.
 """
 
 import copy

@@ -17,11 +17,11 @@ from tests.faults.mutants.table import PAGE, page
 from tests.faults.mutants.trial import KILLED, MOVED_ON, VERDICTS, Bench, Job, Outcome, Ran, judge, warm_up
 
 SECONDS, MANY = 120.0, 15.0
-"""Seconds for one killer, and the multiple of that for many tests."""
-FAST = (  # noqa: SIM905  # 35 short words read better on three lines
-    "appointment batches cancel claim complete configure contract fail heartbeat init life_of_a_job limits memory "
-    "options partitions pause promises promote prune reads reap registry release resume retry sameness scripts stale_ids submit "
-    "transport waiting watch worker worker_trouble wrong_types"
+"""The time limit of one killer in seconds, and the multiple of it for many tests."""
+FAST = (  # noqa: SIM905  # 33 short words read better on three lines
+    "appointment batches cancel claim complete configure contract fail heartbeat init_verb life_of_a_job memory options "
+    "partitions pause promises promote prune reads reap registry release resume retry sameness scripts stale_ids submit "
+    "transport watch worker worker_trouble wrong_types"
 ).split()
 """The fast part of the suite, with fakeredis if possible."""
 
@@ -31,23 +31,23 @@ def main(words: Sequence[str], mutants: Sequence[Mutant] = MUTANTS) -> int:
     parser = argparse.ArgumentParser(prog="tests.faults.mutants", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="only mutants with this in their name")
     parser.add_argument(
-        "--whole", action="store_true", help="run the fast part of the suite, and name all tests that notice"
+        "--whole", action="store_true", help="run the fast part of the suite, and name all tests that fail"
     )
     parser.add_argument(
         "--jobs",
         type=int,
         default=2 * (os.cpu_count() or 1),
         metavar="N",
-        help="so many at a time (2 a core)",
+        help="parallel runs (default: 2 per core)",
     )
     parser.add_argument(
-        "--seconds", type=float, default=SECONDS, metavar="S", help="how long a test may take (%(default)g)"
+        "--seconds", type=float, default=SECONDS, metavar="S", help="time limit of a test (%(default)g)"
     )
     parser.add_argument("--json", action="store_true", help="print the outcomes as one JSON document")
     parser.add_argument(
         "--write",
         action="store_true",
-        help="write tests/faults/mutants/README.md from the list, and try nothing",
+        help="write tests/faults/mutants/README.md from the list, and exit",
     )
     args = parser.parse_args(words)
     if args.write:
@@ -59,7 +59,7 @@ def main(words: Sequence[str], mutants: Sequence[Mutant] = MUTANTS) -> int:
         if can_be_tried(m) and any(name.lower() in m.name.lower() for name in args.names or [""])
     ]
     if not chosen:
-        parser.error("no mutant has that in its name")
+        parser.error("no mutant has such a name")
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(143)
     )  # so that runs are ended, and the copies are removed
@@ -79,7 +79,9 @@ def trials(mutants: Sequence[Mutant], whole: bool, jobs: int, seconds: float = S
     warm_up()
     with tempfile.TemporaryDirectory(prefix="sublet-mutants-") as folder:
         bench = Bench(Path(folder), jobs)
-        fast = tuple(name for name in (f"tests/test_{part}.py" for part in FAST) if (ROOT / name).exists())
+        fast = tuple(
+            str(path.relative_to(ROOT)) for part in FAST for path in (ROOT / "tests").rglob(f"test_{part}.py")
+        )
         todo = [
             _job(m, fast if whole else (m.test,), whole, seconds) for m in reversed(mutants)
         ]  # the slow ones first

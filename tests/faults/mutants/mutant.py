@@ -36,6 +36,6 @@ class Mutant:
         found = text.count(self.old)
         if found != 1:
             raise MovedOn(
-                f"the text to replace stands {found} times in {self.file}, not once: {self.old.strip()!r}"
+                f"the text to replace occurs {found} times in {self.file}, expected once: {self.old.strip()!r}"
             )
         return text.replace(self.old, self.new)

@@ -35,9 +35,9 @@ KILLED, SURVIVED, MOVED_ON, BROKEN, NOT_RUN, TIMED_OUT = (
 )
 VERDICTS = {
     KILLED: "a test failed because of the defect",
-    SURVIVED: "all the tests passed: there is a hole in the suite",
-    MOVED_ON: "the code is not any more what the mutant was made for",
-    BROKEN: "the mutant is no program: it would prove nothing that a test fails",
+    SURVIVED: "all tests passed: the suite has a gap",
+    MOVED_ON: "the code has changed since the mutant was written",
+    BROKEN: "the mutant cannot be loaded: a failing test would prove nothing",
     NOT_RUN: "the tests did not run: they were not found, could not be loaded, or were skipped",
     TIMED_OUT: "the tests did not end in time",
 }
@@ -270,7 +270,7 @@ def _copy_tree(copy: Path) -> None:
 
 def _tail(path: Path) -> str:
     lines = path.read_text("utf-8", "replace").splitlines() if path.exists() else []
-    return " / ".join(lines[-3:])[-300:] or "the run ended without a word"
+    return " / ".join(lines[-3:])[-300:] or "the run ended without output"
 
 
 def _work(copy: Path, job: Job) -> None:
@@ -311,6 +311,6 @@ def _work(copy: Path, job: Job) -> None:
         )
     where = Path(sys.modules["sublet"].__file__ or "") if "sublet" in sys.modules else copy
     if copy not in where.parents and where != copy:
-        recorder.ran = Ran(unloaded=[f"not the copy was tested, but {where}"])
+        recorder.ran = Ran(unloaded=[f"tested {where} instead of the copy"])
     Path(copy / "ran.json").write_text(json.dumps(vars(recorder.ran)))
     os._exit(0)  # nothing of the parent must be run or flushed here

@@ -13,12 +13,10 @@ from tests.faults.simulation.campaign import Campaign, Progress, campaign, repor
 def main(words: list[str]) -> int:
     """Run a campaign, or the small model, and print the result."""
     parser = argparse.ArgumentParser(prog="tests.faults.simulation")
+    parser.add_argument("--seconds", type=float, help="time limit (60; none with --calls)")
+    parser.add_argument("--calls", type=int, default=10**12, help="end after this number of calls")
     parser.add_argument(
-        "--seconds", type=float, help="for so long at most (60; with --calls, until it is done)"
-    )
-    parser.add_argument("--calls", type=int, default=10**12, help="until so many calls were run")
-    parser.add_argument(
-        "--resume", type=Path, metavar="FILE", help="keep the sums there, and go on from what it tells"
+        "--resume", type=Path, metavar="FILE", help="save the totals in this file, and continue from it"
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--runs", type=int, default=10**9)
@@ -31,7 +29,7 @@ def main(words: list[str]) -> int:
         try:
             return exhaustive(args.json)
         except KeyboardInterrupt:
-            print("stopped before all orders were walked", file=sys.stderr)
+            print("stopped before all orders were tried", file=sys.stderr)
             return 130
     seconds = args.seconds or (60.0 if args.calls == 10**12 else 10.0**9)
     before = Campaign.resumed(args.resume) if args.resume else None

@@ -32,7 +32,7 @@ RULES = ("", "delay=1500", "delay=20000", "tries=1", "tries=5", "timeout=8000", 
 
 
 class Producer(Process):
-    """Submits jobs, sometimes gives up, sometimes reads their states."""
+    """Submits jobs, sometimes stops repeating a submit, sometimes reads their states."""
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name)
@@ -69,7 +69,7 @@ class Producer(Process):
     def acknowledged(self, ids: Sequence[str]) -> None:
         """Acknowledged jobs are recorded; the invariants check that they stay."""
         for i in ids:
-            must(i in self.world.checker.lives, f"{i} was acknowledged to {self.name}, and never was")
+            must(i in self.world.checker.lives, f"{i} was acknowledged to {self.name}, but does not exist")
 
     def wait_for(self, ids: Sequence[str]) -> Strand[None]:
         """Read the states of some jobs a few times."""
@@ -93,7 +93,7 @@ class Planner(Process):
         self.start(self.plan())
 
     def plan(self) -> Strand[None]:
-        """Put it until that is acknowledged."""
+        """Put it until it is acknowledged."""
         every = self.pick("every", (3, 1, 8))
         first = (self.world.clock.now // 1000 + self.pick("first in", (2, 1, 6))) * 1000
         occurrences = [first + every * 1000 * n for n in range(self.pick("occurrences", (4, 1, 10)))]
@@ -117,7 +117,7 @@ class Planner(Process):
                     break
                 except Unavailable:
                     yield Sleep(RETRY_AFTER)
-            if overlap != "skip" and queue != QUEUES[0]:  # which may have no room for it
+            if overlap != "skip" and queue != QUEUES[0]:  # which may be full
                 self.world.checker.promised.update(
                     {
                         f"0-{self.name}:{occurrence}": f"occurrence {occurrence} of {self.name}"
@@ -138,7 +138,7 @@ class Trigger(Process):
         self.start(self.trigger(self.pick("every", (1.0, 0.3, 5.0))))
 
     def trigger(self, every: float) -> Strand[None]:
-        """Fire for ever."""
+        """Fire until the end of the run."""
         while True:
             with contextlib.suppress(Unavailable):
                 yield from self.follow(fire_due([BASE], self.name))
@@ -229,7 +229,7 @@ class Tick(Process):
         self.start(self.tick(self.pick("every", (5.0, 0.7, 2.0, 15.0))))
 
     def tick(self, every: float) -> Strand[None]:
-        """Reap and prune for ever."""
+        """Reap and prune until the end of the run."""
         while True:
             for call in (verbs.reap(BASE, limit=100, by=self.name), verbs.prune(BASE, limit=200)):
                 try:
@@ -240,7 +240,7 @@ class Tick(Process):
 
 
 class Mender(Process):
-    """Repairs consistent data, while all others go on: it must find no fault at any moment."""
+    """Repairs consistent data while all others continue: it must find no fault at any moment."""
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name)
@@ -253,7 +253,8 @@ class Mender(Process):
             with contextlib.suppress(Unavailable):
                 seen, mended = yield from self.follow(repair([BASE]))
                 must(
-                    not (seen.faults or mended), f"{self.name} found fault with {[*seen.faults, *mended][:3]}"
+                    not (seen.faults or mended),
+                    f"{self.name} reported faults in consistent data: {[*seen.faults, *mended][:3]}",
                 )
 
 
@@ -274,5 +275,5 @@ class Weather(Process):
                 self.world.note(f"the server's clock jumps by {jump:+g} s")
                 self.world.clock.skew += round(jump * 1000)
             else:
-                self.world.note("the server forgets all scripts (SCRIPT FLUSH)")
+                self.world.note("the server loses all scripts (SCRIPT FLUSH)")
                 self.world.redis.command("SCRIPT", "FLUSH")

@@ -1,4 +1,4 @@
-"""The workers: they handle answers as `sublet.worker.worker` does. Their attempts take some time and end in some way."""
+"""The workers: they handle replies as `sublet.worker.worker` does. Their attempts have drawn durations and outcomes."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,7 +59,7 @@ class Worker(Process):
         yield from self.claim_forever()
 
     def take_over(self) -> Strand[None]:
-        """End the leases of dead workers, and sometimes of a live one that is wrongly taken for dead."""
+        """End the leases of dead workers, and sometimes of a live one that is wrongly considered dead."""
         known = yield from self.follow(workers.workers([BASE], jobs=False))
         self.looks += 1
         dead = [
@@ -71,7 +71,7 @@ class Worker(Process):
             yield from self.follow(workers.reconcile([BASE], {other.name: other.life for other in dead}))
 
     def claim_forever(self) -> Strand[None]:
-        """Claim as many jobs as fit; wait for a wake-up if there is none, and for a free slot if all are taken."""
+        """Claim as many jobs as fit; without jobs wait for a wake-up, without free slots wait for one."""
         while not self.stopping:
             room = self.slots - self.busy
             self.claims += 1
@@ -92,7 +92,7 @@ class Worker(Process):
                 yield Doze("a slot", claimed.next_in)
 
     def stop(self) -> Strand[None]:
-        """Perhaps, at some time, claim no more and release unfinished jobs, as on SIGTERM."""
+        """In some runs stop at a drawn moment, as on SIGTERM: claim no more, and release unfinished jobs."""
         yield Sleep(self.pick("is stopped after", (FOREVER, 1.0, 7.0, 20.0), 0.3))
         self.world.note(f"{self.name} gets SIGTERM")
         self.stopping = True
@@ -128,7 +128,7 @@ class Worker(Process):
             self.end(attempt, "stopping")
 
     def perform(self, attempt: Attempt) -> Strand[None]:
-        """Work for some time, and end in some way."""
+        """Work for a drawn time, and end with a drawn outcome."""
         lease, choices = attempt.lease, self.world.choices
         takes = choices.pick(f"{lease.id}, attempt {lease.attempt}, takes", TAKES, 0.7)
         way = choices.pick(f"{lease.id}, attempt {lease.attempt}", WAYS, 0.4)
@@ -172,7 +172,7 @@ class Worker(Process):
                 yield Sleep(RETRY_AFTER)
 
     def settle(self, batch: list[Attempt]) -> Strand[bool]:
-        """Send the outcomes by kind. False if any call got no answer: then all are sent again, as `Store.settle` does."""
+        """Send the outcomes by kind. False if a call got no reply: then all are sent again, as `Store.settle` does."""
         answers: list[tuple[Attempt, str]] = []
         for kind, verb in ((Completion, verbs.complete), (Failure, verbs.fail), (Release, verbs.release)):
             own = [attempt for attempt in batch if isinstance(attempt.ends, kind)]
@@ -191,7 +191,7 @@ class Worker(Process):
         return True
 
     def beat_forever(self) -> Strand[None]:
-        """Extend all leases, several times per lease, and act on the answers."""
+        """Extend all leases, several times per lease, and act on the replies."""
         while True:
             yield Sleep(min(self.lease / 3, 5.0))
             attempts = list(self.attempts)
@@ -215,7 +215,7 @@ class Worker(Process):
             and (yield from self.ask(verbs.enlist(BASE, self.card))) == "drain"
             and not self.stopping
         ):
-            self.world.note(f"{self.name} was asked to go")
+            self.world.note(f"{self.name} is asked to drain")
             self.stopping = True
             self.start(self.leave())
 
