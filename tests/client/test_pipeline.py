@@ -60,8 +60,8 @@ def is_echo(request):
 
 @pytest.mark.parametrize("kind", [Pipeline, ClientPipeline])
 async def test_each_reply_reaches_its_caller(place, make, kind):
-    """A thousand, in batches of all sizes, before and after the connection is open; an error affects only its
-    own call.
+    """A thousand, in batches of all sizes, before and after the connection is open; an error affects only
+    its own call.
     """
     line, futures, wanted = make(place.settings, kind), [], []
     for size in range(1, 45):

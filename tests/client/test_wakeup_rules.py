@@ -151,8 +151,8 @@ async def running(client):
 
 
 async def test_one_submit_wakes_one_idle_worker_of_fifty(hire, client, sent_commands):
-    """Ten jobs, one after another. Only the worker that gets one claims, and once more from each of its loops
-    afterwards.
+    """Ten jobs, one after another. Only the worker that gets one claims, and once more from each of its
+    loops afterwards.
     """
     await hire(CREW, only_woken=True)
     sent_commands()
@@ -185,8 +185,8 @@ async def test_a_wake_up_that_is_lost_or_reaches_a_busy_worker_delays_a_job_by_o
     hire, client, raw, base
 ):
     """The first job's wake-up is lost: a worker polls within 2 s. Now it is busy, but its blocked read is
-    still open and the oldest, so the server gives it the second job's wake-up first: it must leave that to
-    the other one.
+    still open and the oldest, so the server gives it the second job's wake-up first: it must leave that
+    to the other one.
     """
     (busy,) = await hire(1)
     submit_without_wake_up(raw, base, stay.job())
@@ -206,8 +206,8 @@ def submit_without_wake_up(raw, base, job):
 
 
 async def test_a_due_job_is_started_by_the_one_worker_with_its_time(hire, client):
-    """Ten idle workers. All but the one that waits for the due time leave: no accidental poll can explain the
-    start.
+    """Ten idle workers. All but the one that waits for the due time leave: no accidental poll can explain
+    the start.
     """
     crew = await hire(10)
     handle = await client.submit_all([add.options(delay=2.5).job(1)])

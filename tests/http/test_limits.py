@@ -115,8 +115,8 @@ FIRST |= {verb: ["w", "1", "", "{}"] for verb in ("enlist", "drain", "reconcile"
 
 @pytest.mark.parametrize(("verb", "count"), [(verb, n) for verb, most in SINGLE.items() for n in range(most)])
 async def test_missing_arguments_are_refused_with_a_message(desk, verb, count):
-    """…by every script, because a client in another language may omit one: no Lua error is raised, and nothing
-    is changed.
+    """…by every script, because a client in another language may omit one: no Lua error is raised, and
+    nothing is changed.
     """
     await desk.running("a")
     await desk.operate_queue("pause")

@@ -119,8 +119,8 @@ def blocked(raw) -> int:
 
 
 def commands(raw) -> Counter:
-    """The commands that waiting clients have sent; scripts call other commands, except for an occasional wake-
-    up.
+    """The commands that waiting clients have sent; scripts call other commands, except for an occasional
+    wake- up.
     """
     stats = raw.info("commandstats")
     names = [f"cmdstat_{name}" for name in ("evalsha", "blpop", "lpush", "hmget", "exists")]
@@ -200,8 +200,8 @@ async def test_a_wake_up_unblocks_only_the_longest_waiter(open_store, wait_for):
 
 
 async def test_a_busy_queue_does_not_starve_others(open_store, wait_for, base):
-    """A server looks for wake-ups in the order of the keys of a read: the queue that was served last is named
-    last.
+    """A server looks for wake-ups in the order of the keys of a read: the queue that was served last is
+    named last.
     """
     store, producer = await open_store(PollFreeStore), await open_store()
     tasks = [wait_for(store, "busy"), wait_for(store, "busy"), wait_for(store, "calm")]
@@ -224,8 +224,8 @@ async def test_a_waiter_woken_at_its_timeout_claims(open_store, base):
 
 
 async def test_a_cancelled_waiter_passes_its_wake_up_on(open_store, wait_for, raw, base):
-    """It is cancelled in the same loop turn as its wake-up, before it claims. The last waiter puts the wake-up
-    back.
+    """It is cancelled in the same loop turn as its wake-up, before it claims. The last waiter puts the
+    wake-up back.
     """
     store, producer = await open_store(PollFreeStore), await open_store()
     first, second = wait_for(store, "q"), wait_for(store, "q")
@@ -384,8 +384,8 @@ async def test_another_waiter_polls_after_the_polling_one_leaves(
 
 
 async def test_one_waiter_claims_a_due_job_for_all(open_store, wait_for):
-    """A job becomes due while a hundred wait: one waiter is woken to read the time, and one claims then. There
-    are no other claims.
+    """A job becomes due while a hundred wait: one waiter is woken to read the time, and one claims then.
+    There are no other claims.
     """
     store, producer = await open_store(PollFreeStore), await open_store()
     tasks = [wait_for(store, "q", worker=f"w{i}") for i in range(100)]

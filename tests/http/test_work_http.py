@@ -327,8 +327,8 @@ async def test_a_summoned_worker_works_after_its_caller_disconnects(app, summone
 
 
 async def test_a_replayed_invocation_has_no_effect(app, summoner, worker_host):
-    """A signed request, replayed in time by an attacker: no worker is expected for that summons, and none is
-    wanted.
+    """A signed request, replayed in time by an attacker: no worker is expected for that summons, and none
+    is wanted.
     """
     handle = await submit(app, "add", a=1)
     await summoner.summon()

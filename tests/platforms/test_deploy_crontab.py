@@ -238,8 +238,8 @@ def test_the_documented_job_reaches_the_redis_of_the_workers(home):
 
 
 def test_a_worker_claims_jobs_for_almost_all_of_its_minute():
-    """During the grace at the end of its time it claims none. The client of a tick over HTTP waits until the
-    tick is over.
+    """During the grace at the end of its time it claims none. The client of a tick over HTTP waits until
+    the tick is over.
     """
     options = COMMANDS["work"].read(WORK.command.partition(" work ")[2].partition(" >")[0].split())
     assert options.seconds - options.grace >= 50

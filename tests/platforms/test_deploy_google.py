@@ -1,8 +1,8 @@
-"""The template for Cloud Run: `deploy.sh` runs with a recording `gcloud`, and the deployed services run here.
+"""The template for Cloud Run: `deploy.sh` runs with a recording `gcloud`, and the deployed services run
+here.
 
 A service is a process with the command, the environment and the secrets of its YAML file, and a port as
-from Cloud Run.
-Its probes are requested, and the requests of Cloud Scheduler are sent.
+from Cloud Run. Its probes are requested, and the requests of Cloud Scheduler are sent.
 """
 
 import asyncio

@@ -107,8 +107,8 @@ def test_the_triggers_url_and_token_exist():
 
 
 def test_jobs_waiting_behind_a_full_pod_start_another():
-    """A full pod stays without waiting jobs. Of two triggers without a formula the larger would count: one pod
-    for both.
+    """A full pod stays without waiting jobs. Of two triggers without a formula the larger would count: one
+    pod for both.
     """
     slots = options_of(pod_of(kind_of(PLAIN, "Deployment", "sublet-worker"))).slots
     assert by_formula(SUM, {"ready": slots, "running": slots}) == 2

@@ -423,8 +423,8 @@ async def ticking(services):
 
 
 async def test_the_commands_of_the_page_print_the_shown_output(services, me, project):
-    """The pool, the job and its result; then an event through the trigger, sent twice, becomes one job of the
-    page's task.
+    """The pool, the job and its result; then an event through the trigger, sent twice, becomes one job of
+    the page's task.
     """
     listing, *steps = pages.steps(*(console for _, console in pages.blocks("console", PAGE)))
     assert listing.command == "sublet init knative"

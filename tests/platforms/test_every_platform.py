@@ -1,8 +1,8 @@
-"""The API's tests on every platform: each real server runs as a process here, or as the platform's own client.
+"""The API's tests on every platform: each real server runs as a process here, or as the platform's own
+client.
 
 A test with the fixture `asked` or `core` needs a whole API, independent of the server. Some platforms
-cannot pass the
-requests of the tests in NOT_HERE to the application, or answer them alone.
+cannot pass the requests of the tests in NOT_HERE to the application, or answer them alone.
 """
 
 import asyncio

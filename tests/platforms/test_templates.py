@@ -100,8 +100,8 @@ def test_yaml_json_and_toml_files_can_be_parsed(path):
 
 @of_each([path for path in EVERY if path.name == "Dockerfile"])
 def test_an_image_contains_the_whole_project(path):
-    """`sublet init --app shop.jobs:app` uses another file than tasks.py: none is copied by name. Secrets are
-    excluded.
+    """`sublet init --app shop.jobs:app` uses another file than tasks.py: none is copied by name. Secrets
+    are excluded.
     """
     assert not re.search(r"^COPY .*tasks", path.read_text(), re.MULTILINE)
     left_out = {line.removeprefix("**/") for line in (path.parent / ".dockerignore").read_text().splitlines()}

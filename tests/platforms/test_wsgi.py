@@ -346,8 +346,8 @@ def settings(server_url):
 
 @pytest.fixture
 def api(settings, monkeypatch):
-    """The API from the environment, as in its module: `await api(method, path, body)`, validated by wsgiref at
-    every call.
+    """The API from the environment, as in its module: `await api(method, path, body)`, validated by wsgiref
+    at every call.
     """
     for name in ("SUBLET_TOKENS_FILE", "SUBLET_APP", "SUBLET_TIMEOUT"):
         monkeypatch.delenv(name, raising=False)

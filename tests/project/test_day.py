@@ -2,8 +2,7 @@
 morning.
 
 `bench/day.py` runs the same day with all its traffic. Here a step is twenty minutes and the retentions are
-shorter, so that every
-limit is reached.
+shorter, so that every limit is reached.
 """
 
 import pytest

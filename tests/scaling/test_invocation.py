@@ -81,8 +81,8 @@ def test_several_invocations_complete_a_backlog(stage, platform):
 
 
 def test_a_job_that_needs_more_time_is_not_started(stage, platform):
-    """The remaining time is shorter than the task's timeout: the job waits for the next invocation, with all
-    its attempts.
+    """The remaining time is shorter than the task's timeout: the job waits for the next invocation, with
+    all its attempts.
     """
     (first, second) = stage.submit(tasks.naps.options(timeout=1.9), 1.0, n=2)
     platform.invoke(2.8, slots=1)

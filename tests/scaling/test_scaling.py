@@ -1,8 +1,9 @@
-"""Pools under many loads, in virtual time with the real scripts: waiting times, and the cost of the workers.
+"""Pools under many loads, in virtual time with the real scripts: waiting times, and the cost of the
+workers.
 
 Each load (tests/support/pool_loads.py) is simulated once; `SUBLET_TEST_SEED=N` draws others, for which the
-bounds hold, too.
-`bench/scaling.py` draws the plots, and docs/measurements/scaling-simulated.md discusses them.
+bounds hold, too. `bench/scaling.py` draws the plots, and docs/measurements/scaling-simulated.md discusses
+them.
 """
 
 import importlib

@@ -109,7 +109,7 @@ async def test_an_invalid_pool_is_reported_and_does_not_stop_the_others(
         await once
     assert [request.pool for each in made.made for request in each.requests] == ["p"]
     assert "pool a: cannot check" in caplog.text
-    assert "pool z: cannot ask" in caplog.text
+    assert "pool z: cannot check" in caplog.text
 
 
 def test_while_redis_is_away_no_other_pool_is_checked():

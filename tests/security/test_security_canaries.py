@@ -271,8 +271,8 @@ def test_a_lease_token_is_returned_only_by_its_claim(day):
 
 
 def test_the_data_of_jobs_is_in_no_log(day):
-    """Commands print only the requested fields. A worker's event on stdout contains the exception of a failed
-    attempt.
+    """Commands print only the requested fields. A worker's event on stdout contains the exception of a
+    failed attempt.
     """
     written, _, _ = day
     shows = ("get", "list", "schedules")

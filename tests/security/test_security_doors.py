@@ -72,8 +72,8 @@ def test_serving_on_a_public_address_needs_tokens(host):
 
 
 def test_the_development_server_listens_on_loopback_only():
-    """Its workers run all submitted jobs, and it runs without tokens: the host is fixed in the code, and no flag
-    changes it.
+    """Its workers run all submitted jobs, and it runs without tokens: the host is fixed in the code, and no
+    flag changes it.
     """
     source = (ROOT / "jobs" / "sublet" / "devtools" / "platform" / "api_service.py").read_text()
     assert re.search(r'"--host",\s+"127\.0\.0\.1"', source)

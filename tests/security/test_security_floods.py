@@ -38,8 +38,8 @@ def megabytes(pid):
 
 
 async def requests_during(server, flood, answered):
-    """Another client sends requests during a flood. Returns the highest number of the flood's responses during
-    one request.
+    """Another client sends requests during a flood. Returns the highest number of the flood's responses
+    during one request.
     """
     flooding, worst, asked = asyncio.ensure_future(flood), 0, 0
     while not flooding.done() or not asked:

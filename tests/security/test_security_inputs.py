@@ -164,8 +164,8 @@ MARKUP = "<img src=x onerror=alert(1)>'\"&"
 
 
 async def test_stored_markup_is_never_returned_as_html(url, settings):
-    """A payload, error, log, result or worker description is returned as JSON, which no browser renders as a
-    page.
+    """A payload, error, log, result or worker description is returned as JSON, which no browser renders as
+    a page.
     """
     body = json.dumps({"task": "t", "payload": {"x": MARKUP}}).encode()
     await raw_answer(url, "POST /jobs HTTP/1.1", body=body)

@@ -132,8 +132,8 @@ async def test_waiting_bodies_have_a_limit_and_a_timeout(limit, monkeypatch):
 
 @pytest.mark.parametrize("left", [0, 1, 3])
 async def test_cancelled_bodies_do_not_block_the_queue(left):
-    """At whatever moment they are cancelled: the queue is free, no bytes count as waiting, and the remaining
-    bodies are read.
+    """At whatever moment they are cancelled: the queue is free, no bytes count as waiting, and the
+    remaining bodies are read.
     """
     bodies, body = BodyQueues(), b"x" * LARGE
     for when in range(12):

@@ -1,4 +1,5 @@
-"""Capacity of a worker: slots, child processes, jobs in all; and which queues are claimed together."""
+"""Capacity of a worker: slots, child processes and the total of jobs; and the queues that are claimed
+together."""
 
 import asyncio
 

@@ -69,7 +69,9 @@ async def test_a_waiting_claim_blocks_no_slot_of_another(store, hire, slots, bus
 
 
 async def test_plain_functions_are_claimed_as_soon_as_a_child_is_free(store, hire, monkeypatch):
-    """The claim that waits for async tasks alone, while every child is busy, is given up for one that waits for both."""
+    """While every child is busy, a claim waits for async tasks only; it is replaced by one that waits for
+    both.
+    """
     monkeypatch.setattr(claim_loop, "IDLE", 600.0)
     client = Client(store=store)
     worker = await hire(slots=4, processes=1)

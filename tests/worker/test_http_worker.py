@@ -1,4 +1,4 @@
-"""Real workers over HTTP, and a real server that is killed, frozen, started again, or does not know them.
+"""Real workers over HTTP, and a real server that is killed, frozen, restarted, or refuses them.
 
 The lease is five minutes by default: a job that is recovered within a test did not wait for its end.
 """
@@ -162,7 +162,7 @@ def test_a_worker_starts_after_a_flush_of_the_apis_data(stage, api):
     assert worker.stop() == 0
 
 
-# ── the first words ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the first message ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_worker_that_cannot_start_prints_the_reason_on_one_line(shell, stage):

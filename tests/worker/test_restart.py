@@ -1,4 +1,4 @@
-"""Several workers on one machine, of which one dies, freezes or restarts: which jobs are recovered.
+"""Several workers on one machine, one of which dies, freezes or restarts: the jobs that are recovered.
 
 The lease is five minutes, so a job that is recovered within a test did not wait for it.
 """
@@ -59,7 +59,7 @@ def test_a_crashed_worker_is_a_predecessor(stage):
 
 
 def test_a_worker_id_is_taken_over_even_from_a_frozen_holder(stage):
-    """As a pod of a StatefulSet that comes up elsewhere while the node of the old one does not answer."""
+    """Like a pod of a StatefulSet that starts elsewhere while the node of the old one does not answer."""
     identity = {"SUBLET_WORKER_ID": "a"}
     first = stage.hire("--slots", "2", "--lease", "6s", env=identity)
     (job_id,) = stage.submit(tasks.rests)

@@ -8,7 +8,7 @@ from sublet.worker.timeouts import KEPT, Timeouts
 
 
 class Loop:
-    """The clock and the timers of an event loop, by hand."""
+    """The clock and the timers of an event loop, controlled by the test."""
 
     def __init__(self):
         self.now, self.timers, self.errors = 100.0, [], []
@@ -19,7 +19,7 @@ class Loop:
         return timer
 
     def go_to(self, moment):
-        """Let time pass, and call whatever falls due."""
+        """Advance the clock, and call all due timers."""
         self.now = moment
         while due := [timer for timer in self.waiting if timer.moment <= moment]:
             due[0].called = True

@@ -1,4 +1,4 @@
-"""The worker: claim → heartbeat beside → run → complete, fail or release. In this process, over every backend."""
+"""The worker: claim, heartbeats, run, then complete, fail or release. In this process, with every backend."""
 
 import asyncio
 import gc
@@ -290,7 +290,7 @@ async def test_an_idle_worker_wakes_at_once(client, hire):
 
 
 async def test_a_due_job_is_queued_by_a_worker_that_is_busy(client, hire, store):
-    """With every slot taken nothing makes the worker claim; it keeps its appointment all the same."""
+    """While every slot is taken the worker does not claim, but it keeps its appointment."""
     hire(slots=1)
     (long,) = await submit(client, tasks.crowd.job(60))
     await until(lambda: is_running(client, long))
@@ -351,7 +351,9 @@ async def test_a_second_stop_skips_the_grace(client, source):
 
 
 async def test_an_abandoned_claim_releases_its_jobs(client, source):
-    """The claim reached Redis, the caller left before the answer: nothing waits for a lease to end."""
+    """The claim reached Redis, and the caller was cancelled before the answer: the jobs are released before
+    their leases end.
+    """
     (job_id,) = await submit(client, tasks.add.job(1))
     claiming = asyncio.create_task(source.claim(worker="w", queues=["default"], n=1, lease=60))
     await asyncio.sleep(0)

@@ -1,4 +1,5 @@
-"""Crash, segfault, OOM kill, endless loop, dead-locked thread: the outcome of the job, and how soon it is known.
+"""Crash, segfault, OOM kill, endless loop, dead-locked thread: the outcome of the job, and the delay until it
+is detected.
 
 "At once" is shown by contrast: the lease is five minutes, so an event within the test did not wait for it.
 """
@@ -127,7 +128,7 @@ def test_a_stuck_thread_cannot_be_killed_and_its_worker_reports_it(stage):
 
 
 def test_stuck_threads_do_not_block_other_jobs(stage):
-    """As many as there are slots: a job that is taken after that runs all the same."""
+    """As many stuck threads as slots: a job that is claimed afterwards runs anyway."""
     worker = stage.hire("--slots", "2", "--lease", "300s", "--grace", "500ms")
     for job_id in stage.submit(tasks.stuck_in_a_thread, n=2):
         worker.until("failed", id=job_id)
@@ -148,7 +149,7 @@ def test_a_task_that_ignores_its_timeout_loses_its_lease(stage):
 
 @OVER_BOTH
 def test_repeatedly_killed_workers_lose_and_repeat_no_outcome(stage):
-    """At whatever moment it hits them: between a claim and its answer, a result and its acknowledgement."""
+    """At any moment: between a claim and its answer, or a result and its acknowledgement."""
     ids = []
     for _ in range(10):
         ids += stage.submit(tasks.naps, 0.01, n=20) + stage.submit(tasks.plain_naps, 0.01)

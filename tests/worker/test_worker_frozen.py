@@ -1,7 +1,7 @@
 """Blocked loops, starved workers, frozen processes and hosts that come back: late results are refused.
 
-What matters is the same each time: the job runs again elsewhere, one result is accepted, and the late worker is refused
-and goes on to other work.
+Each time the job runs again elsewhere, one result is accepted, and the late worker is refused and continues
+with other work.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ def test_a_blocked_loop_loses_the_lease_and_its_late_result_is_refused(stage, th
 
 
 def test_the_task_that_blocks_the_loop_is_named(stage):
-    """Logged while it is blocked: afterwards the cause cannot be found."""
+    """Logged while the loop is blocked: afterwards the cause cannot be found."""
     worker = stage.hire(*SHORT)
     (job_id,) = stage.submit(tasks.blocks, stage.go, "return")
     worker.hears("blocks", job_id)
@@ -110,7 +110,7 @@ def test_a_server_frozen_for_longer_than_a_lease_loses_no_job(private):
 
 
 def test_the_results_of_a_host_that_comes_back_are_refused(stage):
-    """Worker and children stand still, the server's clock goes on; then all of them finish their jobs."""
+    """Worker and children are frozen while the server's clock continues; then all of them finish their jobs."""
     first = stage.hire(*SHORT, "--processes", "2")
     ids = stage.submit(tasks.rests, stage.go, n=2) + stage.submit(tasks.plain_rests, stage.go, n=2)
     stage.until_noted("began", count=4)

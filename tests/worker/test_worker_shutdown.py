@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT, when idle, busy, starting, cut off from Redis, or for the whole terminal: how a worker stops."""
+"""SIGTERM and SIGINT: how a worker stops when idle, busy, starting, without Redis, or with its whole terminal."""
 
 import signal
 import time
@@ -83,12 +83,14 @@ def test_jobs_that_do_not_end_in_time_are_released_without_counting_the_attempt(
 
 @OVER_BOTH
 def test_no_job_is_lost_by_a_signal_at_any_moment_of_the_start(stage):
-    """Before Python listens the signal just ends the process; from then on it is heeded. Either way no lease is left behind."""
+    """Before Python has installed its handler the signal ends the process; afterwards it stops the worker.
+    No lease remains in either case.
+    """
     ids = stage.submit(tasks.rests, always=True, n=6)
     workers = []
     for i in range(6):
         workers.append(stage.start(*HASTY))
-        time.sleep(0.1 * i)  # not in place of a condition: any moment will do
+        time.sleep(0.1 * i)  # no condition here: the moment is random
         workers[i].send(signal.SIGTERM)
     codes = [worker.wait() for worker in workers]
     assert set(codes) <= {0, -signal.SIGTERM}
@@ -115,7 +117,7 @@ def test_a_worker_can_be_stopped_while_redis_is_away(private, how):
 
 
 def test_ctrl_c_reaches_the_children_but_does_not_end_them(stage):
-    """A terminal signals the whole process group; what becomes of a running job is for the worker to decide."""
+    """A terminal signals the whole process group; the worker decides how a running job ends."""
     worker = stage.hire(*PATIENT)
     ids = stage.submit(tasks.rests, stage.go) + stage.submit(tasks.plain_rests, stage.go)
     stage.until_noted("began", count=2)

@@ -24,7 +24,9 @@ async def reports_progress(ctx: Context) -> None:
 
 
 async def test_an_unsent_outcome_is_sent_again(source, monkeypatch):
-    """The server is away for a moment when the job is done: the result is not lost, the job does not run again."""
+    """The server is away for a moment when the job ends: the result is not lost, and the job does not run
+    again.
+    """
     settle, calls = source.settle, []
 
     async def settle_badly(endings):
@@ -173,7 +175,9 @@ async def test_a_drain_does_not_end_while_the_server_does_not_answer(source, mon
 
 
 async def test_a_drain_waits_for_unsettled_outcomes(source, raw, base, monkeypatch):
-    """The last result finds the server away for a while: it is sent, however long that takes, before the worker goes."""
+    """The server is away for a while at the last result: the worker sends it before it exits, however long
+    that takes.
+    """
     settle, calls = source.settle, []
 
     async def settle_badly(endings):
