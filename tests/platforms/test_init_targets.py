@@ -17,20 +17,12 @@ from sublet.errors import JobsError
 from tests.support.pages import blocks, check, command_on_path, run, steps
 from tests.support.paths import ROOT
 
+pytest_plugins = ["tests.support.empty_project"]
+pytestmark = pytest.mark.usefixtures("project")
 DEPLOY = ROOT / "deploy"
 TARGETS = sorted(readme.parent.name for readme in DEPLOY.glob("*/README.md"))
 APPLESS = {name: value for name, value in os.environ.items() if not name.startswith("SUBLET_")}
 DEEP = "shop/work/jobs.py"
-
-
-@pytest.fixture(autouse=True)
-def project(tmp_path, monkeypatch):
-    """An empty current folder."""
-    monkeypatch.delenv("SUBLET_APP", raising=False)
-    folder = tmp_path / "project"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    return folder
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ from sublet.cli import main
 from sublet.cli.develop import init_steps
 from tests.support.paths import ROOT
 
+pytest_plugins = ["tests.support.empty_project"]
+pytestmark = pytest.mark.usefixtures("project")
 TARGETS = sorted(readme.parent.name for readme in (ROOT / "deploy").glob("*/README.md"))
 APP = """from sublet import App
 
@@ -22,16 +24,6 @@ queue = App()
 @queue.task(queue="post")
 async def mail(to: str, times: int = 1) -> None: ...
 """
-
-
-@pytest.fixture(autouse=True)
-def project(tmp_path, monkeypatch):
-    """An empty current folder."""
-    monkeypatch.delenv("SUBLET_APP", raising=False)
-    folder = tmp_path / "project"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    return folder
 
 
 @pytest.fixture
