@@ -21,7 +21,7 @@ FROM = {
 @dataclass
 class Job:
     """The model's state of a job. `due` is the moment when it falls due, its lease ends or it may be
-    forgotten, in the model's seconds.
+    deleted, in the model's seconds.
     """
 
     queue: str

@@ -17,7 +17,7 @@ MARK = "\036"
 
 
 class Step(NamedTuple):
-    """A command of a page and the output shown there. … stands for anything; an indented line continues the
+    """A command of a page and the output shown there. … means any text; an indented line continues the
     line before.
     """
 
