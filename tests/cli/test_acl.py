@@ -112,8 +112,8 @@ class Watched:
         return said if isinstance(said, dict) else dict(zip(said[::2], said[1::2], strict=True))
 
     def counts(self):
-        told = self.raw.execute_command("INFO", "commandstats")
-        return {name.removeprefix("cmdstat_"): said["calls"] for name, said in told.items()}
+        shown = self.raw.execute_command("INFO", "commandstats")
+        return {name.removeprefix("cmdstat_"): stats["calls"] for name, stats in shown.items()}
 
 
 def granted(settings, *roles):
@@ -343,9 +343,9 @@ async def test_a_denial_within_a_script_raises_forbidden(denied, asked, caught, 
     text = "return " + (asked.replace("call", "pcall") if caught else asked)
     with pytest.raises(
         Forbidden, match=r"Redis does not allow this user the command \(.+\): change its rights"
-    ) as told:
+    ) as shown:
         await transport.run(Call((("EVAL", text, 1, base),), bytes.decode))
-    assert "user_script" not in str(told.value), denied
+    assert "user_script" not in str(shown.value), denied
     await transport.aclose()
 
 
@@ -354,10 +354,10 @@ def test_a_worker_as_the_wrong_user_exits_with_a_message(role, user, shell, plac
     """Exit code 3 and a message; the registered workers are unchanged."""
     env = {"SUBLET_REDIS_URL": user(role).redis_url, "SUBLET_NAMESPACE": place.settings.namespace}
     shell.ok("submit", "add", '{"a": 1}', **env | {"SUBLET_REDIS_URL": place.settings.redis_url})
-    told = shell.run("work", "tasks:app", "--drain", **env)
-    assert told.returncode == 3, told.stderr
-    assert "Redis does not allow this user the command" in told.stderr
-    assert "bug" not in told.stderr
+    shown = shell.run("work", "tasks:app", "--drain", **env)
+    assert shown.returncode == 3, shown.stderr
+    assert "Redis does not allow this user the command" in shown.stderr
+    assert "bug" not in shown.stderr
     assert shell.json("workers", **env | {"SUBLET_REDIS_URL": place.settings.redis_url}) == []
 
 
@@ -369,9 +369,9 @@ def test_a_worker_that_may_register_but_not_claim_exits_with_a_message(user, she
     raw.execute_command(
         "ACL", "SETUSER", urlsplit(settings.redis_url).username, "-set"
     )  # needed by a claim, not by a registration
-    told = shell.run("work", "tasks:app", "--for", "10s", **env | {"SUBLET_REDIS_URL": settings.redis_url})
-    assert told.returncode == 3, told.stderr
-    assert told.stderr.splitlines()[-1].startswith("sublet: Redis does not allow this user the command")
+    shown = shell.run("work", "tasks:app", "--for", "10s", **env | {"SUBLET_REDIS_URL": settings.redis_url})
+    assert shown.returncode == 3, shown.stderr
+    assert shown.stderr.splitlines()[-1].startswith("sublet: Redis does not allow this user the command")
     assert shell.json("workers", **env) == []
     assert shell.json("get", job_id, **env)["state"] == "queued"
 
@@ -491,8 +491,8 @@ def test_no_namespace_reaches_into_another(user, raw, place, mine, other, partit
     base = keys.base(other, partition)
     is_own = mine == other and partition < partitions
     for key in (base, f"{base}:queue:q", f"{base}:"):
-        told = raw.execute_command("ACL", "DRYRUN", "trial", "HSET", key, "f", "x")
-        assert (told == "OK") is is_own, (mine, key, told)
+        shown = raw.execute_command("ACL", "DRYRUN", "trial", "HSET", key, "f", "x")
+        assert (shown == "OK") is is_own, (mine, key, shown)
     raw.execute_command("ACL", "DELUSER", "trial")
 
 
@@ -605,10 +605,10 @@ def test_a_deployment_runs_with_the_written_file(guarded):
     for words in (("list",), ("queues",), ("stats",), ("workers",), ("schedules",), ("scripts",)):
         assert shell.run(*words, SUBLET_REDIS_URL=as_role["read"]).returncode == 0, words
     for role in ("read", "admin"):
-        told = shell.json("doctor", SUBLET_REDIS_URL=as_role[role])
-        levels = {check["subject"]: check["level"] for check in told["checks"]}
+        shown = shell.json("doctor", SUBLET_REDIS_URL=as_role[role])
+        levels = {check["subject"]: check["level"] for check in shown["checks"]}
         hidden = {"pools", "consistency"} if role == "read" else set()
-        assert {what for what, level in levels.items() if level == "unknown"} <= hidden, told
+        assert {what for what, level in levels.items() if level == "unknown"} <= hidden, shown
     line = shell.no(3, "submit", "add", '{"a": 1}', SUBLET_REDIS_URL=as_role["read"])
     assert line.endswith(
         "(`sublet acl` writes them for each role), or use another user in SUBLET_REDIS_URL"
@@ -638,9 +638,9 @@ def test_an_admin_repairs_a_namespace_and_drops_it(guarded):
         assert owner.delete(keys.queue(base, "default")) == 1
         owner.hset(keys.backlog(base), "default jobs", 7)
         owner.set(keys.lock(base, "default", "nobody"), "0-gone")
-        told = shell.json("doctor", "--repair")
-        assert {each["kind"] for each in told["repaired"]} == {"placed", "recounted", "unlocked"}
-        assert told["left"] == []
+        shown = shell.json("doctor", "--repair")
+        assert {each["kind"] for each in shown["repaired"]} == {"placed", "recounted", "unlocked"}
+        assert shown["left"] == []
         assert shell.json("get", job_id)["state"] == "queued"
         assert shell.run("drop", namespace, "--yes").returncode == 0
         assert owner.keys(f"{base}*") == []
@@ -678,13 +678,13 @@ def test_the_file_is_private_and_never_overwritten(shell):
     lines = path.read_text().splitlines()
     namespace = shell.env["SUBLET_NAMESPACE"]
     assert [line.split()[1] for line in lines] == ["default", *(f"{namespace}-{role}" for role in VERBS)]
-    told = dict(re.findall(r"^(\S+): \S+://[^:]+:(\w+)@", done.stderr, re.MULTILINE))
+    shown = dict(re.findall(r"^(\S+): \S+://[^:]+:(\w+)@", done.stderr, re.MULTILINE))
     for line in lines:
         _, name, on, digest, *_ = line.split()
-        assert (on, digest) == ("on", "#" + hashlib.sha256(told[name].encode()).hexdigest())
-        assert len(told[name]) == 48
-        assert told[name] not in path.read_text()
-    assert len(set(told.values())) == len(lines), "each user has its own password"
+        assert (on, digest) == ("on", "#" + hashlib.sha256(shown[name].encode()).hexdigest())
+        assert len(shown[name]) == 48
+        assert shown[name] not in path.read_text()
+    assert len(set(shown.values())) == len(lines), "each user has its own password"
     assert "exists already" in shell.no(1, "acl", "--to", "users.acl")
     os.symlink("elsewhere", shell.folder / "link")
     assert "exists already" in shell.no(1, "acl", "--to", "link")
@@ -695,10 +695,10 @@ def test_the_file_is_private_and_never_overwritten(shell):
 def test_one_user_of_some_roles_is_one_line(shell):
     namespace = shell.env["SUBLET_NAMESPACE"]
     done = shell.run("acl", "--role", "work,submit", "--json")
-    told = json.loads(done.stdout)
-    (line,) = told["lines"]
+    shown = json.loads(done.stdout)
+    (line,) = shown["lines"]
     assert line.startswith(f"user {namespace}-submit+work on #")
-    assert [*told["passwords"]] == [f"{namespace}-submit+work"]
+    assert [*shown["passwords"]] == [f"{namespace}-submit+work"]
     assert done.stderr == ""
     (shell.folder / "p").write_text("tick:0123456789abcdef\n")
     done = shell.run("acl", "--role", "tick", "--password-file", "p")

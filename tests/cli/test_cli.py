@@ -103,15 +103,15 @@ def test_get_shows_the_attempts_of_a_job(shell):
         "k",
     )
     shell.work()
-    told = shell.ok("get", job_id)
+    shown = shell.ok("get", job_id)
     assert re.match(
-        rf"{job_id}   dead\n  task        fail\n  queue       mail\n  submitted   \S+ \S+Z   .+ ago\n", told
+        rf"{job_id}   dead\n  task        fail\n  queue       mail\n  submitted   \S+ \S+Z   .+ ago\n", shown
     )
-    assert re.search(r"  1  \S+ \S+Z  \S+  .+ m?s  ValueError  no  \[31mpaper\n", told), (
+    assert re.search(r"  1  \S+ \S+Z  \S+  .+ m?s  ValueError  no  \[31mpaper\n", shown), (
         "control characters are removed"
     )
-    assert "tries       claimed once, 1 tries at most" in told
-    assert "raise ValueError(words)" not in told
+    assert "tries       claimed once, 1 tries at most" in shown
+    assert "raise ValueError(words)" not in shown
     assert "raise ValueError(words)" in shell.ok("get", job_id, "--detail")
 
 
@@ -124,11 +124,11 @@ def test_get_shows_the_owner_of_a_job_and_its_last_heartbeat(shell):
                 break
         while not (job := shell.json("get", job_id))["progress"]:
             assert job["state"] == "running"
-        told = shell.ok("get", job_id)
+        shown = shell.ok("get", job_id)
         assert re.search(
-            r"  owner       w1, attempt 1, for .+\n  heartbeat   .+ ago\n  lease ends  .+ in .+\n", told
+            r"  owner       w1, attempt 1, for .+\n  heartbeat   .+ ago\n  lease ends  .+ in .+\n", shown
         )
-        assert "  progress    50%   half\n" in told
+        assert "  progress    50%   half\n" in shown
         assert re.search(
             r"running +forever +default +1 +heartbeat .+ ago, w1$", shell.ok("list", "--state", "running")
         )
@@ -174,8 +174,8 @@ def test_queues_and_stats_count(shell):
         ["images", "2", "2", "4"],
         ["mail", "1", "1", "2"],
     )
-    said = {"bytes": 2, "limits": {}, "paused_at": None, "revision": 0}
-    assert shell.json("queues")[1] == {"name": "mail", "queued": 1, "jobs": 1, **said}
+    empty = {"bytes": 2, "limits": {}, "paused_at": None, "revision": 0}
+    assert shell.json("queues")[1] == {"name": "mail", "queued": 1, "jobs": 1, **empty}
     assert re.search(r"^queued +3$", shell.ok("stats"), re.MULTILINE)
     stats = shell.json("stats")
     assert (stats["states"]["queued"], stats["totals"]["submitted"]) == (3, 3)
@@ -368,10 +368,11 @@ def test_ctrl_c_before_the_reply_names_the_id_with_which_to_repeat_the_submit(sh
             assert asked.recv(100)
             process.send_signal(signal.SIGINT)
             assert process.wait(20) == 130
-    said = process.stderr.read()
+    output = process.stderr.read()
     assert re.search(
-        rf"interrupted; if in doubt whether the job was stored: repeating it with --id {ID} is safe\n$", said
-    ), said
+        rf"interrupted; if in doubt whether the job was stored: repeating it with --id {ID} is safe\n$",
+        output,
+    ), output
 
 
 @pytest.mark.parametrize(
@@ -387,13 +388,13 @@ def test_ctrl_c_is_quiet(shell, words):
         pass
     process.send_signal(signal.SIGINT)
     assert process.wait(20) == 130
-    said = process.stderr.read()
+    output = process.stderr.read()
     if words[0] == "tick":
-        assert said == ""
+        assert output == ""
     else:
         (job,) = shell.json("list")["jobs"]
         assert (
-            said
+            output
             == f"sublet: interrupted; {job['id']} is submitted and continues; see sublet get {job['id']}\n"
         )
 
@@ -403,8 +404,8 @@ def test_sigterm_does_not_lose_the_id_of_a_job_that_is_waited_for_as_json(shell)
     while not (jobs := shell.json("list")["jobs"]):
         pass
     waiting.terminate()
-    said = json.loads(waiting.communicate(timeout=20)[1])
-    assert (waiting.returncode, said["error"], said["id"]) == (
+    output = json.loads(waiting.communicate(timeout=20)[1])
+    assert (waiting.returncode, output["error"], output["id"]) == (
         128 + signal.SIGTERM,
         "INTERRUPTED",
         jobs[0]["id"],

@@ -69,11 +69,11 @@ def test_a_job_whose_arguments_do_not_match_is_released(shell):
     shell.work()
     job = shell.json("get", job_id)
     assert (job["state"], job["attempts"][0]["code"]) == ("scheduled", "unknown_task")
-    told = shell.ok("get", job_id, COLUMNS="200")
+    shown = shell.ok("get", job_id, COLUMNS="200")
     fit = "the payload does not match this worker's version of the task: a: Field required; z: Extra inputs are not permitted; y: Extra inputs are not"
-    assert fit in told
-    assert "permitted (and 1 more)" in told
-    assert told.count("unknown_task") == 1
+    assert fit in shown
+    assert "permitted (and 1 more)" in shown
+    assert shown.count("unknown_task") == 1
 
 
 def test_sigterm_releases_the_job_and_is_not_a_failure(shell):
@@ -120,9 +120,9 @@ def test_a_worker_claims_from_the_named_queues_only(shell):
 def test_tokens_and_payloads_are_never_printed(shell):
     shell.ok("submit", "add", '{"a": 918273645}')
     shell.ok("submit", "add", '{"a": "918273645"}', "--delay", "1ms")
-    said = shell.run("work", "tasks:app", "--drain")
-    assert "918273645" not in said.stdout + said.stderr
-    assert "token" not in said.stdout + said.stderr
+    output = shell.run("work", "tasks:app", "--drain")
+    assert "918273645" not in output.stdout + output.stderr
+    assert "token" not in output.stdout + output.stderr
 
 
 def test_a_worker_stops_when_the_reader_of_its_output_leaves(shell):
@@ -200,9 +200,9 @@ def test_an_app_without_tasks_causes_a_warning(shell):
         lines = subprocess.run(
             [*command, *more], cwd=shell.folder, env=shell.env, capture_output=True, text=True, timeout=60
         )
-        told = [json.loads(line) for line in lines.stdout.splitlines()]
-        assert [event["event"] for event in told] == events
-    assert told[1]["detail"] == "empty:app has no task: this worker releases every job"
+        shown = [json.loads(line) for line in lines.stdout.splitlines()]
+        assert [event["event"] for event in shown] == events
+    assert shown[1]["detail"] == "empty:app has no task: this worker releases every job"
 
 
 def test_a_missing_pool_causes_a_warning(shell):
@@ -280,8 +280,8 @@ def test_a_full_disk_stops_the_lines_and_not_the_jobs(shell):
     with open("/dev/full", "w") as full:
         done = subprocess.run([*shell.command, "work", "tasks:app", "--drain"], cwd=shell.folder, env=shell.env, stdout=full,
                               stderr=subprocess.PIPE, text=True, timeout=60)  # fmt: skip
-    said, last = done.stderr.splitlines()
-    assert "cannot write to stdout, continuing without it: No space left on device" in said
+    output, last = done.stderr.splitlines()
+    assert "cannot write to stdout, continuing without it: No space left on device" in output
     assert (done.returncode, last) == (74, "sublet: the output cannot be written: No space left on device")
     assert shell.json("get", job_id)["state"] == "completed"
 
@@ -320,20 +320,20 @@ def test_the_log_of_a_task_is_shown_with_its_job(shell):
             lambda: shell.json("get", job_id),
         )
         assert (job["checkpoint"]["page"], job["trace"]) == (2, trace)
-        told = shell.ok("get", job_id)
-        assert re.search(r"^  owner       w1, attempt 2, for .+\n  heartbeat   .+ ago$", told, re.MULTILINE)
-        assert "  progress    42%   resize   page 3\n" in told
+        shown = shell.ok("get", job_id)
+        assert re.search(r"^  owner       w1, attempt 2, for .+\n  heartbeat   .+ ago$", shown, re.MULTILINE)
+        assert "  progress    42%   resize   page 3\n" in shown
         assert re.search(
-            r'^  checkpoint  \d+ characters: {"page":2,"done":\["a.png",.+…$', told, re.MULTILINE
+            r'^  checkpoint  \d+ characters: {"page":2,"done":\["a.png",.+…$', shown, re.MULTILINE
         )
-        assert f"  trace       {trace}\n" in told
+        assert f"  trace       {trace}\n" in shown
         for attempt in ("attempt 1", "attempt 2 so far"):
             assert re.search(
                 rf"^  log of {attempt}, the last 10 of 12 lines\n    \+\d+\.\d+ page 2 of",
-                told,
+                shown,
                 re.MULTILINE,
-            ), told
-        assert (told.count(" page 2 of  [31m"), told.count(" page 1 of")) == (2, 0), "no control characters"
+            ), shown
+        assert (shown.count(" page 2 of  [31m"), shown.count(" page 1 of")) == (2, 0), "no control characters"
         assert "page 1 of" in shell.ok("get", job_id, "--detail")
         narrow = on_a_terminal(shell, "get", job_id, COLUMNS="80", NO_COLOR="1").splitlines()
         first = narrow[narrow.index("  attempts") + 1]
@@ -416,13 +416,13 @@ async def test_lines_for_programs_are_json_for_any_text_and_have_times(monkeypat
     stream = io.StringIO()
     printer = EventPrinter(stream, as_json=True, quiet=False)
     lease = Lease("0-a", "1.c", 1, 0, "q", "t", None, b"", "")
-    said = ['half a "character" \udc80 é\n', "ValueError no: scheduled 1763690001500", "completed"]
-    for event, words in zip(("lost", "failed", "completed"), said, strict=True):
+    details = ['half a "character" \udc80 é\n', "ValueError no: scheduled 1763690001500", "completed"]
+    for event, words in zip(("lost", "failed", "completed"), details, strict=True):
         printer.print_event(event, lease, words)
     await asyncio.sleep(0)
     lost, failed, completed = map(json.loads, stream.getvalue().splitlines())
     about = {"id": "0-a", "task": "t", "queue": "q", "attempt": 1}
-    assert lost == {"event": "lost", "at": "2025-11-21T01:53:20.001Z", **about, "detail": said[0]}
+    assert lost == {"event": "lost", "at": "2025-11-21T01:53:20.001Z", **about, "detail": details[0]}
     due = {"state": "scheduled", "due_at": "2025-11-21T01:53:21.500Z"}
     assert failed == {
         "event": "failed",

@@ -27,8 +27,8 @@ def register(shell):
     base = keys.base(settings.namespace)
 
     def put(name, about=None, ago=0.0):
-        said = about if isinstance(about, bytes) else json.dumps(about or {}).encode()
-        client.follow(plan(enlist(base, Card(name, "life-1", "", said))))
+        report = about if isinstance(about, bytes) else json.dumps(about or {}).encode()
+        client.follow(plan(enlist(base, Card(name, "life-1", "", report))))
         if ago:
             raw.zincrby(keys.workers(base), -1000 * ago, name)
 
@@ -103,13 +103,13 @@ def test_a_silent_worker_is_marked(shell, register):
 
 
 def test_a_worker_in_another_language_may_report_anything(shell, register):
-    said = [["a list"], "words", 7, {"host": {"a": [1]}, "pid": -1, "platform": None, "slots": "many", "completed": [1]},
+    reports = [["a list"], "words", 7, {"host": {"a": [1]}, "pid": -1, "platform": None, "slots": "many", "completed": [1]},
             {"host": "a\x1b[31m\nb" * 20, "pid": 10**3000, "slots": True, "processes": 1e308, "completed": float("nan")},
             {"host": DEEP, "x": "\ud800"}, b"\xff{", b"[" * 2000 + b"]" * 2000]  # fmt: skip
-    for n, about in enumerate(said):
+    for n, about in enumerate(reports):
         register(f"odd-{n}", about)
     lines = shell.ok("workers").splitlines()
-    assert len(lines) == 1 + len(said)
+    assert len(lines) == 1 + len(reports)
     assert "\x1b" not in "".join(lines)
     found = {worker["name"]: worker for worker in shell.json("workers")}
     assert shell.work()[-1]["event"] == "summary", "other workers start concurrently"
@@ -152,8 +152,8 @@ def test_a_drained_worker_finishes_its_jobs_and_exits(shell):
         shell.ok("workers", "drain", "a3f9c1"),
     )
     out, err = worker.communicate(timeout=30)
-    said = [json.loads(line)["event"] for line in out.splitlines()]
-    assert (worker.returncode, err, said) == (0, "", ["draining", "summary"])
+    output = [json.loads(line)["event"] for line in out.splitlines()]
+    assert (worker.returncode, err, output) == (0, "", ["draining", "summary"])
     assert shell.json("workers") == []
 
 

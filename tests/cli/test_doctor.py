@@ -339,11 +339,14 @@ def test_the_doctor_finds_inconsistent_data_and_repairs_it(own, shell):
     assert consistency_check["found"].endswith(f" ({REPAIRS['placed'][0]})"), "as in the table of --repair"
     assert all(job_id in consistency_check["found"] for job_id in ids)
     assert consistency_check["advice"].endswith("doctor --repair repairs it, while workers continue")
-    said = shell.json("doctor", "--repair")
-    assert (said["ok"], said["left"]) == (True, [])
-    assert [(each["kind"], each["number"]) for each in said["repaired"]] == [("placed", 3), ("recounted", 1)]
-    assert sorted(said["repaired"][0]["examples"]) == sorted(ids)
-    assert said["repaired"][1]["examples"] == ["default"]
+    output = shell.json("doctor", "--repair")
+    assert (output["ok"], output["left"]) == (True, [])
+    assert [(each["kind"], each["number"]) for each in output["repaired"]] == [
+        ("placed", 3),
+        ("recounted", 1),
+    ]
+    assert sorted(output["repaired"][0]["examples"]) == sorted(ids)
+    assert output["repaired"][1]["examples"] == ["default"]
     assert own.zrange(keys.queue(base, "default"), 0, -1) == ids
     assert own.hget(keys.backlog(base), "default jobs") == "3"
     assert shell.work("--queues", "default")[-1]["completed"] == 3
@@ -362,14 +365,14 @@ def test_repairs_of_keys_without_a_job_have_their_own_descriptions(own, shell):
     own.hset(keys.worker(base, "w"), mapping={"life": "x", "enlisted_at": 1, "worker_id": "", "about": "{}"})
     own.hset(keys.worker(base, "half"), mapping={"life": "x", "worker_id": ""})
     own.zadd(keys.workers(base), {"gone": 1})
-    said = shell.json("doctor", "--repair")
-    found = {each["kind"]: (each["found"].split(" ", 2)[:2], each["examples"]) for each in said["repaired"]}
+    output = shell.json("doctor", "--repair")
+    found = {each["kind"]: (each["found"].split(" ", 2)[:2], each["examples"]) for each in output["repaired"]}
     assert [(name, found[name][1]) for name in found] == [
         ("enlisted", ["w"]),
         ("unlisted", ["gone"]),
         ("useless", ["half"]),
     ]
-    assert (said["lost"], found["enlisted"][0]) == (0, ["a", "worker"])
+    assert (output["lost"], found["enlisted"][0]) == (0, ["a", "worker"])
 
 
 def test_the_doctor_finds_missing_metadata_and_an_interrupted_drop(own, shell):
@@ -402,15 +405,15 @@ def test_different_partition_counts_are_reported(own, shell):
 
     assert layout("2")[0] == "ok"
     namespace = shell.env["SUBLET_NAMESPACE"]
-    for told in ("1", "4"):
-        level, seen = layout(told)
-        assert (level, f"has 2 partitions, and we are configured for {told}" in seen) == ("bad", True)
-        assert f"has 2 partitions, and SUBLET_PARTITIONS says {told}" in shell.no(
-            3, "submit", "add", SUBLET_PARTITIONS=told
+    for count in ("1", "4"):
+        level, seen = layout(count)
+        assert (level, f"has 2 partitions, and we are configured for {count}" in seen) == ("bad", True)
+        assert f"has 2 partitions, and SUBLET_PARTITIONS says {count}" in shell.no(
+            3, "submit", "add", SUBLET_PARTITIONS=count
         )
     assert not own.exists(keys.base(namespace, 3))
-    said = shell.run("doctor", SUBLET_PARTITIONS="1").stdout
-    assert (said.count("not checked, because the partition count differs"), "EVALSHA" in said) == (
+    output = shell.run("doctor", SUBLET_PARTITIONS="1").stdout
+    assert (output.count("not checked, because the partition count differs"), "EVALSHA" in output) == (
         2,
         False,
     )
@@ -485,16 +488,16 @@ def test_a_job_without_its_hash_is_counted_as_lost(own, shell):
     assert "1 is not consistent: " in next(
         c["found"] for c in shell_checks(shell) if c["subject"] == "consistency"
     )
-    said = shell.json("doctor", "--repair")
-    assert (said["lost"], said["repaired"][0]["kind"], said["repaired"][0]["examples"]) == (
+    output = shell.json("doctor", "--repair")
+    assert (output["lost"], output["repaired"][0]["kind"], output["repaired"][0]["examples"]) == (
         1,
         "gone",
         [jobs[0]],
     )
     own.delete(keys.job(base, jobs[1]))
-    said = shell.run("doctor", "--repair").stdout
-    assert "a job without its hash (deleted or evicted)" in said
-    assert "\n1 job is lost\n" in said
+    output = shell.run("doctor", "--repair").stdout
+    assert "a job without its hash (deleted or evicted)" in output
+    assert "\n1 job is lost\n" in output
 
 
 def test_malformed_data_stops_no_command_and_is_reported(own, shell):
@@ -515,9 +518,9 @@ def test_malformed_data_stops_no_command_and_is_reported(own, shell):
     )
     assert "\x1b" not in found["keys"]["found"]
     done = shell.run("doctor", "--repair", "--json")
-    said = json.loads(done.stdout)
-    assert (done.returncode, [each["kind"] for each in said["repaired"]]) == (1, ["placed", "enlisted"])
-    (left,) = said["left"]
+    output = json.loads(done.stdout)
+    assert (done.returncode, [each["kind"] for each in output["repaired"]]) == (1, ["placed", "enlisted"])
+    (left,) = output["left"]
     assert (left["kind"], left["number"]) == ("foreign", 4)
     assert {f"{base} partitions", f"{keys.queues(base)} default", f"{keys.workers(base)} \ufffd"} < set(
         left["examples"]
@@ -570,8 +573,10 @@ def test_malformed_queues_schedules_and_pools_hide_no_others(own, shell):
         for way, name in (("/schedules", "good"), ("/pools", "main")):
             found = json.load(urllib.request.urlopen(server.url + way, timeout=10))[way[1:]]
             assert [each["name"] for each in found] == [name]
-            said = shell.json(way[1:])
-            assert [each["name"] for each in (said[way[1:]] if isinstance(said, dict) else said)] == [name]
+            output = shell.json(way[1:])
+            assert [each["name"] for each in (output[way[1:]] if isinstance(output, dict) else output)] == [
+                name
+            ]
 
 
 def test_an_irreparable_fault_is_reported_with_exit_code_1(own, shell):

@@ -373,9 +373,11 @@ def test_a_submit_that_waits_and_loses_the_server_prints_the_id(shell, tmp_path)
             pass
         (job,) = shell.json("list")["jobs"]
         os.kill(server.pid, signal.SIGKILL)
-        said = json.loads(waiting.communicate(timeout=30)[1])
-        assert (waiting.returncode, said["error"], said["id"]) == (3, "UNAVAILABLE", job["id"])
-        assert said["message"].endswith(f"{job['id']} is submitted and continues; see sublet get {job['id']}")
+        output = json.loads(waiting.communicate(timeout=30)[1])
+        assert (waiting.returncode, output["error"], output["id"]) == (3, "UNAVAILABLE", job["id"])
+        assert output["message"].endswith(
+            f"{job['id']} is submitted and continues; see sublet get {job['id']}"
+        )
 
 
 def test_ctrl_c_before_the_reply_names_the_job_that_may_exist(monkeypatch, capsys):

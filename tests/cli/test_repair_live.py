@@ -76,8 +76,8 @@ def test_after_an_eviction_every_remaining_job_runs(own, transport, base, shell)
     own.config_set("maxmemory-policy", "noeviction")
     left = ids_of(own, base)
     assert len(left) > 100
-    said = shell.json("doctor", "--repair")
-    assert (said["ok"], said["left"]) == (True, [])
+    output = shell.json("doctor", "--repair")
+    assert (output["ok"], output["left"]) == (True, [])
     assert set(own.zrange(keys.queue(base, "default"), 0, -1)) == left
     assert int(own.hget(keys.backlog(base), "default jobs")) == len(left)
     events = shell.work("--queues", "default", "--quiet")
@@ -89,9 +89,9 @@ def test_after_an_eviction_every_remaining_job_runs(own, transport, base, shell)
 def test_missing_metadata_is_reported_as_created_again(own, transport, base, shell):
     submit(transport, base, 200)
     own.delete(base, keys.queues(base))
-    said = shell.json("doctor", "--repair")
-    mended = {each["kind"]: (each["number"], each["found"], each["done"]) for each in said["repaired"]}
-    assert said["ok"]
+    output = shell.json("doctor", "--repair")
+    mended = {each["kind"]: (each["number"], each["found"], each["done"]) for each in output["repaired"]}
+    assert output["ok"]
     assert mended["baseless"] == (1, "a partition had no metadata", "made anew")
     assert mended["listed"][:2] == (1, "a job's queue was not in the list of queues")
     assert "lost" not in mended

@@ -176,7 +176,7 @@ async def test_the_whole_life_of_jobs_in_partitions_on_several_nodes(cluster, cl
     for base in BASES:
         await so(lambda base=base: blocked(cluster.primary_of(base), "blpop"), "a client waits there")
     for queue in QUEUES.values():
-        heard = asyncio.create_task(store.event_stream().wait(store.event_stream().version, SOON))
+        received = asyncio.create_task(store.event_stream().wait(store.event_stream().version, SOON))
         began = time.monotonic()
         handle = await client.submit("t", {"q": queue}, Options(queue=queue))
         (lease,) = (await waiting).leases
@@ -189,7 +189,7 @@ async def test_the_whole_life_of_jobs_in_partitions_on_several_nodes(cluster, cl
         began = time.monotonic()
         assert await store.settle([Completion(lease, b'"yes"')]) == ["completed"]
         ends[handle.id] = (await result, time.monotonic() - began < SOON)
-        assert await heard, "there is an event of each partition"
+        assert await received, "there is an event of each partition"
     assert ends == dict.fromkeys(ends, ("yes", True))
     page = await store.event_stream().read(cursor)
     assert Counter(move.state for move in page.events) == {"queued": 4, "running": 4, "completed": 4}
@@ -272,7 +272,7 @@ async def test_a_slot_that_moves_under_load_causes_no_error(cluster, client):
     assert errors == []
     assert len(acked) > 200
     assert acked.keys() == seen.keys()
-    assert all([word for _, word in told] == ["completed"] for told in seen.values()), (
+    assert all([word for _, word in shown] == ["completed"] for shown in seen.values()), (
         "and each was completed once"
     )
 
@@ -293,8 +293,8 @@ async def test_a_primary_that_dies_under_load_is_replaced(cluster, client, how, 
             while not fresh:
                 await asyncio.sleep(0.02)
                 fresh = {
-                    job: told[0][0]
-                    for job, told in seen.items()
+                    job: shown[0][0]
+                    for job, shown in seen.items()
                     if acked.get(job, 0) > gone_at + 0.5 and in_base(job)
                 }
     back = min(fresh.values()) - gone_at
@@ -378,8 +378,8 @@ def test_every_command_works_on_a_cluster(cluster, settings, tmp_path):
             ("add", '{"a": 2, "b": 3}', 3, "5"),
             ("plain", '{"a": 4}', 1, "8"),
         ):
-            said = shell.ok("submit", task, payload, "--queue", QUEUES[queue], "--wait")
-            assert said.splitlines()[-1] == result
+            output = shell.ok("submit", task, payload, "--queue", QUEUES[queue], "--wait")
+            assert output.splitlines()[-1] == result
         shell.ok("tick")
         checks = {check["subject"]: check for check in shell.json("doctor")["checks"]}
         assert (checks["layout"]["level"], checks["maintenance"]["level"]) == ("ok", "ok")
@@ -395,17 +395,17 @@ async def test_jobs_over_http_a_repair_and_a_drop_on_a_cluster(cluster, settings
     with serve_process(settings, SUBLET_PARTITIONS=str(PARTITIONS)) as server:
         ids = set()
         for queue in QUEUES.values():
-            told = await http(
+            shown = await http(
                 server.url, "POST", "/jobs", {"task": "add", "queue": queue, "payload": {"a": 1}}
             )
-            assert told.status == 201, told.body
-            ids.add(told.json()["id"])
+            assert shown.status == 201, shown.body
+            ids.add(shown.json()["id"])
         wanted = {"worker": "w", "queues": list(QUEUES.values()), "n": PARTITIONS}
         leased = set()
         while leased < ids:
-            told = await http(server.url, "POST", "/jobs/claim", wanted)
-            assert (told.status, bool(told.json()["jobs"])) == (200, True), told.body
-            leased |= {job["id"] for job in told.json()["jobs"]}
+            shown = await http(server.url, "POST", "/jobs/claim", wanted)
+            assert (shown.status, bool(shown.json()["jobs"])) == (200, True), shown.body
+            leased |= {job["id"] for job in shown.json()["jobs"]}
     last = cluster.primary_of(BASES[3]).client
     last.delete(f"{BASES[3]}:running")
     done = await asyncio.to_thread(shell.run, "doctor", "--repair", "--json")
@@ -462,12 +462,12 @@ def test_a_dead_node_without_a_replica_is_reported_correctly(tmp_path):
         shell = Shell(tmp_path, alone.url)
         shell.env |= {"SUBLET_NAMESPACE": NAMESPACE, "SUBLET_PARTITIONS": str(PARTITIONS)}
         done = shell.run("doctor", "--json")
-        told = {each["node"]: each["found"] for each in json.loads(done.stdout)["checks"]}
+        shown = {each["node"]: each["found"] for each in json.loads(done.stdout)["checks"]}
         lost = ", ".join(base for p, base in enumerate(BASES) if client_on(alone, victim, p))
-        assert told.keys() == {f"127.0.0.1:{node.port}" for node in alone.nodes}
-        assert told[f"127.0.0.1:{victim.port}"].startswith("it does not answer (")
-        assert told[f"127.0.0.1:{victim.port}"].endswith(f"; out of reach: {lost}")
-        assert told[f"127.0.0.1:{other.port}"].startswith("it answers, but does not serve ")
+        assert shown.keys() == {f"127.0.0.1:{node.port}" for node in alone.nodes}
+        assert shown[f"127.0.0.1:{victim.port}"].startswith("it does not answer (")
+        assert shown[f"127.0.0.1:{victim.port}"].endswith(f"; out of reach: {lost}")
+        assert shown[f"127.0.0.1:{other.port}"].startswith("it answers, but does not serve ")
         assert (done.returncode, f"no node of {alone.url} serves " in done.stderr) == (3, True)
     with SyncClient(settings) as client:
         assert check_nodes(client) == [], "without a reply there are no findings of single nodes"
@@ -506,10 +506,10 @@ def test_a_single_server_is_refused_as_a_cluster(tmp_path):
 
 def answers(plan, *said):
     """Run a plan against these answers: its calls, and its result."""
-    asked, told = [plan.send(None).url], None
-    for told in said:
+    asked, shown = [plan.send(None).url], None
+    for shown in said:
         try:
-            asked.append((plan.throw(told) if isinstance(told, Exception) else plan.send(told)).url)
+            asked.append((plan.throw(shown) if isinstance(shown, Exception) else plan.send(shown)).url)
         except StopIteration as end:
             return asked, end.value
     return asked, None

@@ -234,10 +234,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     (package / "__main__.py").write_text(MAIN)
     (root / "pyproject.toml").write_text(PROJECT)
     checkout = Checkout(root)
-    answer, said = checkout.run("demo", "--flag", "two words")
+    answer, output = checkout.run("demo", "--flag", "two words")
     assert answer == {"prefix": str(checkout.venv), "argv": ["demo", "--flag", "two words"], "guard": None}
-    assert said.startswith("first run: making .venv with 2 packages … ready in ")
-    assert said.count("\n") == 1
+    assert output.startswith("first run: making .venv with 2 packages … ready in ")
+    assert output.count("\n") == 1
     return checkout
 
 
@@ -248,8 +248,8 @@ def checkout(made: Checkout, tmp_path: Path) -> Checkout:
 
 
 def test_the_second_run_needs_no_pip_and_prints_nothing(checkout: Checkout) -> None:
-    answer, said = checkout.run("demo", PIP_FIND_LINKS="/nowhere")
-    assert (answer["prefix"], said) == (str(checkout.venv), "")
+    answer, output = checkout.run("demo", PIP_FIND_LINKS="/nowhere")
+    assert (answer["prefix"], output) == (str(checkout.venv), "")
 
 
 def test_a_second_group_is_added_and_the_first_stays_installed(checkout: Checkout) -> None:
@@ -299,16 +299,16 @@ def test_an_environment_of_another_tool_is_completed_and_not_recreated(checkout:
 def test_two_concurrent_first_runs_create_one_environment(checkout: Checkout) -> None:
     shutil.rmtree(checkout.venv)
     both = [checkout.begin("demo"), checkout.begin("demo")]
-    said = [process.communicate(timeout=60)[1] for process in both]
-    assert [process.returncode for process in both] == [0, 0], said
-    assert "".join(said).count("making .venv") == 1
+    output = [process.communicate(timeout=60)[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0], output
+    assert "".join(output).count("making .venv") == 1
 
 
 def test_a_failure_of_pip_is_reported_with_the_end_of_its_output(checkout: Checkout) -> None:
     shutil.rmtree(checkout.venv)
-    said = checkout.fail("demo", PIP_FIND_LINKS="/nowhere")
-    assert "No matching distribution found for tinydep>=1.0" in said
-    assert said.splitlines()[-1].startswith("sublet: pip failed: check the network")
+    output = checkout.fail("demo", PIP_FIND_LINKS="/nowhere")
+    assert "No matching distribution found for tinydep>=1.0" in output
+    assert output.splitlines()[-1].startswith("sublet: pip failed: check the network")
     assert checkout.stamp.read_text() == "unfinished"
 
 
@@ -316,13 +316,13 @@ def test_a_read_only_checkout_is_reported_in_one_line(checkout: Checkout) -> Non
     shutil.rmtree(checkout.venv)
     shutil.rmtree(checkout.root / ".sublet")
     (checkout.root / ".sublet").touch()  # also for root
-    said = checkout.fail("demo")
-    assert said.startswith("sublet: cannot set up ")
-    assert said.count("\n") == 1
+    output = checkout.fail("demo")
+    assert output.startswith("sublet: cannot set up ")
+    assert output.count("\n") == 1
 
 
 def test_bootstrap_restarts_at_most_once(checkout: Checkout) -> None:
     checkout.stamp.unlink()
     next(checkout.venv.glob("lib/*/site-packages/tinydep-1.0.dist-info/METADATA")).unlink()
-    said = checkout.fail("demo", SUBLET_SET_UP=str(checkout.venv))
-    assert "still lacks tinydep>=1.0" in said
+    output = checkout.fail("demo", SUBLET_SET_UP=str(checkout.venv))
+    assert "still lacks tinydep>=1.0" in output

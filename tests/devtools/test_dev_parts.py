@@ -171,8 +171,13 @@ def test_json_output_has_one_object_per_line(monkeypatch: pytest.MonkeyPatch) ->
     out = io.StringIO()
     monkeypatch.setattr(sys, "stdout", out)
     dev.EventPrinter(as_json=True)(PlatformEvent("job", "started", "started  add", {"id": "0-1"}))
-    said = json.loads(out.getvalue())
-    assert (said["source"], said["event"], said["id"], said["at"][-1]) == ("job", "started", "0-1", "Z")
+    output = json.loads(out.getvalue())
+    assert (output["source"], output["event"], output["id"], output["at"][-1]) == (
+        "job",
+        "started",
+        "0-1",
+        "Z",
+    )
 
 
 class Sleeper:
@@ -255,7 +260,7 @@ def test_a_flood_of_lines_is_counted_and_failures_are_printed() -> None:
     output: Any = WorkerOutput(recorder.says)
     for i in range(1000):
         for event in ("started", "completed"):
-            said = {
+            text = {
                 "event": event,
                 "at": "",
                 "id": f"0-{i}",
@@ -264,7 +269,7 @@ def test_a_flood_of_lines_is_counted_and_failures_are_printed() -> None:
                 "attempt": 1,
                 "detail": "",
             }
-            output.read_line(Someone, as_json(said))
+            output.read_line(Someone, as_json(text))
     assert [line.event for line in recorder.lines].count("completed") == LINES_MAX
     assert len(recorder.lines) <= 2 * LINES_MAX + 1
     output = WorkerOutput(recorder.says)

@@ -187,11 +187,11 @@ def test_a_memory_limit_that_the_platform_does_not_support_is_refused_at_the_sta
 async def test_notes_and_progress_reach_the_attempt(hire):
     attempt = start(hire(), tasks.tells, trace="00-trace", checkpoint=b'{"at":6}', recovered="crashed")
     async with asyncio.timeout(60):
-        said = (await attempt.running).result
-    assert attempt.lease.id.encode() in said
-    assert b"default" in said
-    assert b"00-trace" in said
-    assert b"'at': 6" in said
+        output = (await attempt.running).result
+    assert attempt.lease.id.encode() in output
+    assert b"default" in output
+    assert b"00-trace" in output
+    assert b"'at': 6" in output
     assert b"half" in attempt.unsent.progress
     assert attempt.unsent.checkpoint == b'{"at":7}'
     assert b"a line" in attempt.unsent.log
@@ -269,8 +269,8 @@ def test_a_thread_that_outlived_its_job_reports_nothing_in_the_next_one():
     child._lease = now
     child._send_news(before, News.LOG, b"late")
     child._send_news(now, News.LOG, b"in time")
-    said = os.read(source, 1000)
+    output = os.read(source, 1000)
     for handle in (source, out, child.news, child._wake):
         os.close(handle)
-    assert b"in time" in said
-    assert b"late" not in said
+    assert b"in time" in output
+    assert b"late" not in output

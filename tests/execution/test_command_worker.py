@@ -102,9 +102,9 @@ async def test_the_command_task_exists_only_on_request_of_the_worker(client, hir
 
 
 async def test_a_job_without_a_program_is_dead_at_once(context):
-    for said in ({}, {"argv": []}, {"argv": ["a"], "shell": "b"}):
+    for arguments in ({}, {"argv": []}, {"argv": ["a"], "shell": "b"}):
         with pytest.raises(Discard, match='give either "argv"'):
-            await any_program(context, **said)
+            await any_program(context, **arguments)
 
 
 def test_a_task_of_that_name_and_the_flag_exclude_each_other(monkeypatch):
@@ -214,10 +214,10 @@ def test_sigterm_releases_the_job_and_ends_its_group(commands, marker):
         out, err = worker.communicate(timeout=60)
     finally:
         worker.kill()
-    said = [
+    output = [
         line for line in err.splitlines() if "Unknown child process" not in line
     ]  # asyncio, of one that ended as it was closed
-    assert (worker.returncode, said) == (0, [])
+    assert (worker.returncode, output) == (0, [])
     assert not bearing(marker)
     assert [json.loads(line)["event"] for line in out.splitlines()][-2:] == ["released", "summary"]
     job = commands.json("get", job_id)

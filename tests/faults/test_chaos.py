@@ -35,9 +35,9 @@ def job(attempt=1, state=State.COMPLETED, result=None):
     return SimpleNamespace(attempt=attempt, state=state, result=attempt if result is None else result)
 
 
-def entries(*told):
+def entries(*recorded):
     """Entries from tuples: time, event, id, attempt."""
-    return sorted(Entry(at, event, "p", job_id, attempt) for at, event, job_id, attempt in told)
+    return sorted(Entry(at, event, "p", job_id, attempt) for at, event, job_id, attempt in recorded)
 
 
 def test_a_verdict_without_losses_has_zero_counters():
@@ -49,7 +49,7 @@ def test_a_verdict_without_losses_has_zero_counters():
 
 
 @pytest.mark.parametrize(
-    ("told", "jobs", "field"),
+    ("recorded", "jobs", "field"),
     [
         (((1, "acked", "a", 0),), {}, "lost"),
         (((1, "acked", "a", 0),), {"a": job(0, State.QUEUED)}, "unfinished"),
@@ -70,29 +70,29 @@ def test_a_verdict_without_losses_has_zero_counters():
         ),
     ],
 )
-def test_each_broken_promise_is_counted(told, jobs, field):
-    assert getattr(evaluate(entries(*told), jobs), field) == 1
+def test_each_broken_promise_is_counted(recorded, jobs, field):
+    assert getattr(evaluate(entries(*recorded), jobs), field) == 1
 
 
 def test_a_job_sent_before_the_last_fault_ended_is_not_lost_after_it():
-    told = entries((1, "fault", "", 0), (2, "sent", "a", 0), (3, "healed", "", 0), (4, "acked", "a", 0))
-    assert evaluate(told, {}).lost_after == 0
+    recorded = entries((1, "fault", "", 0), (2, "sent", "a", 0), (3, "healed", "", 0), (4, "acked", "a", 0))
+    assert evaluate(recorded, {}).lost_after == 0
 
 
 def test_a_retry_after_a_failure_is_not_a_rerun():
-    told = entries(
+    recorded = entries(
         (1, "started", "a", 1), (2, "failed", "a", 1), (3, "started", "a", 2), (4, "completed", "a", 2)
     )
-    assert evaluate(told, {"a": job(2)}).rerun == 0
+    assert evaluate(recorded, {"a": job(2)}).rerun == 0
 
 
 def test_the_servers_counter_must_match_the_completed_jobs():
-    told = entries((1, "acked", "a", 0), (2, "completed", "a", 1))
-    assert [evaluate(told, {"a": job()}, counted).twice for counted in (None, 1, 2)] == [0, 0, 1]
+    recorded = entries((1, "acked", "a", 0), (2, "completed", "a", 1))
+    assert [evaluate(recorded, {"a": job()}, counted).twice for counted in (None, 1, 2)] == [0, 0, 1]
 
 
 @pytest.mark.parametrize(
-    ("told", "waits"),
+    ("recorded", "waits"),
     [
         (((1, "fault", "a", 1), (3, "started", "a", 2)), (2,)),
         (((1, "fault", "a", 1), (3, "started", "b", 2)), ()),  # another job
@@ -111,8 +111,8 @@ def test_the_servers_counter_must_match_the_completed_jobs():
         ),  # another fault before
     ],
 )
-def test_recovery_is_the_time_from_a_fault_until_work_continues(told, waits):
-    assert evaluate(entries(*told), {}).recovery == waits
+def test_recovery_is_the_time_from_a_fault_until_work_continues(recorded, waits):
+    assert evaluate(entries(*recorded), {}).recovery == waits
 
 
 def test_percentiles():
@@ -167,8 +167,8 @@ def test_a_ledger_skips_incomplete_lines(tmp_path):
 
 
 def test_the_page_describes_every_scenario_and_names_existing_tests():
-    told = re.findall(r"^\| `([a-z-]+)` \| (.*?) \|", PAGE, re.MULTILINE)
-    assert told == [(each.name, each.fault) for each in scenarios().values()]
+    recorded = re.findall(r"^\| `([a-z-]+)` \| (.*?) \|", PAGE, re.MULTILINE)
+    assert recorded == [(each.name, each.fault) for each in scenarios().values()]
     assert [each.name for each in scenarios().values() if each.loses or each.repeats] == re.findall(
         r"^- `([a-z-]+)`:", PAGE, re.MULTILINE
     )
@@ -189,10 +189,10 @@ def test_only_scenarios_that_may_lose_jobs_are_reported_as_such(capsys):
             for name in ("primary-lost-replicated", "primary-lost")
         ]
     )
-    said = capsys.readouterr().out
-    assert re.findall("^may lose +([a-z-]+):.* lost here: 0$", said, re.MULTILINE) == ["primary-lost"]
+    output = capsys.readouterr().out
+    assert re.findall("^may lose +([a-z-]+):.* lost here: 0$", output, re.MULTILINE) == ["primary-lost"]
     assert re.findall(
-        r"^may repeat +([a-z-]+): no job may be lost; .*\(here twice: 2, stale: 1\)$", said, re.MULTILINE
+        r"^may repeat +([a-z-]+): no job may be lost; .*\(here twice: 2, stale: 1\)$", output, re.MULTILINE
     ) == ["primary-lost-replicated"]
 
 
@@ -227,8 +227,8 @@ def test_a_row_fits_a_narrow_terminal(columns, capsys, monkeypatch):
 
 def test_the_document_has_all_findings():
     found = [Finding(each, None, None, 1, ("it broke",)) for each in scenarios().values()]
-    said = document_of(found, 7)
-    assert (said["ok"], said["seed"], len(said["scenarios"])) == (False, 7, len(found))
+    output = document_of(found, 7)
+    assert (output["ok"], output["seed"], len(output["scenarios"])) == (False, 7, len(found))
 
 
 def chaos(*words, cwd=ROOT, **env):
@@ -313,9 +313,9 @@ def test_a_binary_that_is_not_a_server_is_reported_with_its_exit(script, words, 
     program = tmp_path / "program"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
-    with pytest.raises(Unavailable) as told:
+    with pytest.raises(Unavailable) as recorded:
         Server(tmp_path / "server", binary=str(program))
-    assert str(told.value).endswith(f"{program} {words}")
+    assert str(recorded.value).endswith(f"{program} {words}")
 
 
 @pytest.mark.skipif(not shutil.which("redis-server"), reason="needs a server other than Valkey 9")
@@ -354,9 +354,9 @@ def test_a_signal_ends_all_processes(tmp_path, number):
 
 def test_real_workers_are_killed_and_the_promises_are_kept():
     done = chaos("--quick", "--only", "workers-killed,requests-lost-and-doubled", "--json")
-    said = json.loads(done.stdout)
-    assert done.returncode == 0, said
-    for each in said["scenarios"]:
+    output = json.loads(done.stdout)
+    assert done.returncode == 0, output
+    for each in output["scenarios"]:
         assert (each["lost"], each["accepted_twice"], each["stale_accepted"], each["unfinished"]) == (
             0,
             0,
@@ -364,7 +364,7 @@ def test_real_workers_are_killed_and_the_promises_are_kept():
             0,
         )
         assert each["acknowledged"] > 100
-    assert said["scenarios"][1]["rerun"] > 0
+    assert output["scenarios"][1]["rerun"] > 0
 
 
 UNHELD = "local answer = lease_answer(job, ARGV[i + 1], 'complete')"

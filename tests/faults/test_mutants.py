@@ -51,12 +51,16 @@ def started(*words, samples="", **how):
 def ended(process, seconds):
     """Its exit code, its outcomes by name, and its output; it is stopped if it takes longer."""
     try:
-        out, said = process.communicate(timeout=seconds)
+        out, output = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         process.terminate()
-        out, said = process.communicate(timeout=30)
-        pytest.fail(f"not done in {seconds} s: {said}")
-    return process.returncode, {outcome["name"]: outcome for outcome in json.loads(out)} if out else {}, said
+        out, output = process.communicate(timeout=30)
+        pytest.fail(f"not done in {seconds} s: {output}")
+    return (
+        process.returncode,
+        {outcome["name"]: outcome for outcome in json.loads(out)} if out else {},
+        output,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -68,10 +72,10 @@ def outcomes(request):
         for item in request.session.items
         if getattr(item, "originalname", "") == kind
     ]
-    _, outcomes, said = ended(
+    _, outcomes, output = ended(
         started("--jobs", str(os.cpu_count() or 1), *names), 600
     )  # others have tests to run meanwhile
-    assert outcomes, said
+    assert outcomes, output
     return outcomes
 
 
@@ -109,7 +113,7 @@ def test_a_surviving_mutant_and_one_without_proof_have_different_outcomes():
     test = (
         "protocol/test_prune.py::test_a_prune_stops_at_its_limit_and_reports_whether_more_remains[fakeredis]"
     )
-    code, outcomes, said = ended(started("--seconds", "6", samples=SAMPLES.replace("{test}", test)), 150)
+    code, outcomes, output = ended(started("--seconds", "6", samples=SAMPLES.replace("{test}", test)), 150)
     assert code == 1
     assert {name: outcome["verdict"] for name, outcome in outcomes.items()} == {
         "harmless": SURVIVED,
@@ -121,8 +125,8 @@ def test_a_surviving_mutant_and_one_without_proof_have_different_outcomes():
         "endless": TIMED_OUT,
         "noticed": KILLED,
     }
-    assert "1 of 8 mutants killed" in said
-    assert "occurs 0 times in lua/prune.lua, expected once: 'local gone = forget(a, b)'" in said
+    assert "1 of 8 mutants killed" in output
+    assert "occurs 0 times in lua/prune.lua, expected once: 'local gone = forget(a, b)'" in output
 
 
 def test_only_a_test_that_passes_without_the_mutant_can_kill_it():

@@ -187,11 +187,11 @@ def test_an_interrupted_simulation_prints_its_results():
     try:
         assert "seeds from 3" in child.stderr.readline()
         child.send_signal(signal.SIGINT)
-        told, _ = child.communicate(timeout=60)
+        shown, _ = child.communicate(timeout=60)
     finally:
         child.kill()
     assert child.returncode == 130
-    assert "stopped before the time was over" in told
+    assert "stopped before the time was over" in shown
 
 
 @pytest.mark.skipif("simulate" not in COMMANDS, reason="the command is not in the table yet")

@@ -28,7 +28,7 @@ def test_it_ends_after_the_given_number_of_calls(tmp_path):
 
 def test_a_failed_seed_is_not_skipped(tmp_path):
     assert simulate(["--seed", "3", "--runs", "1", "--resume", str(tmp_path / "kept")]) == 0
-    said = json.loads((tmp_path / "kept").read_text())
-    (tmp_path / "kept").write_text(json.dumps(said | {"failed": {"seed": 3}}))
+    totals = json.loads((tmp_path / "kept").read_text())
+    (tmp_path / "kept").write_text(json.dumps(totals | {"failed": {"seed": 3}}))
     with pytest.raises(SystemExit, match="seed 3 failed"):
         simulate(["--resume", str(tmp_path / "kept")])

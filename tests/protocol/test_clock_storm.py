@@ -245,8 +245,8 @@ async def test_a_future_moment_is_reported_as_now(clock, client, hire, sublet):
     job_id = await submit(client)
     await client.result(job_id, 20)
     clock.jump(0)
-    told = sublet("get", job_id).communicate(timeout=30)[0]
-    assert "0 ms ago" in told
-    assert " -" not in told
+    shown = sublet("get", job_id).communicate(timeout=30)[0]
+    assert "0 ms ago" in shown
+    assert " -" not in shown
     looked = sublet("doctor")
     assert "nothing is overdue" in looked.communicate(timeout=30)[0]

@@ -436,9 +436,9 @@ def test_the_command_finds_all_partitions_with_any_configured_count(shell, own):
 
 def test_the_command_has_json_output(shell, name):
     done = shell.run("drop", name, "--yes", "--json")
-    said = json.loads(done.stdout)
-    assert (said["namespace"], said["partitions"], said["jobs"]["queued"]) == (name, 1, 1)
-    assert said["deleted"] > 5
+    output = json.loads(done.stdout)
+    assert (output["namespace"], output["partitions"], output["jobs"]["queued"]) == (name, 1, 1)
+    assert output["deleted"] > 5
 
 
 def test_without_a_terminal_a_drop_is_not_confirmed(shell, name):

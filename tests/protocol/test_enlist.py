@@ -148,8 +148,8 @@ async def test_a_summons_without_a_pool_is_refused(desk):
 
 async def test_a_worker_joins_the_crew_only_if_it_serves_all_queues_of_the_pool(desk):
     await desk.pool("p", 0, "queues=a,b.c invoker=none")
-    said = {"all": '"b.c", "a", "z"', "some": '"a"', "other": '"bxc", "a"', "none": ""}
-    for worker, names in said.items():
+    queues = {"all": '"b.c", "a", "z"', "some": '"a"', "other": '"bxc", "a"', "none": ""}
+    for worker, names in queues.items():
         assert (
             await desk.run(
                 verbs.enlist(desk.base, Card(worker, "1", "", b'{"queues": [%s]}' % names.encode(), "p"))

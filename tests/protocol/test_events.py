@@ -356,16 +356,16 @@ async def test_many_subscribers_do_not_block_other_tasks(store, listen, monkeypa
     streams = [await listen() for _ in range(40)]
     for stream in streams:
         await anext(stream)
-    told, turn, tell = [], 0, module._encode_page
-    monkeypatch.setattr(module, "_encode_page", lambda page, query: told.append(turn) or tell(page, query))
+    shown, turn, tell = [], 0, module._encode_page
+    monkeypatch.setattr(module, "_encode_page", lambda page, query: shown.append(turn) or tell(page, query))
     hearing = [asyncio.ensure_future(anext(stream)) for stream in streams]
     submitting = asyncio.create_task(submit(store, "a"))
     async with asyncio.timeout(SECONDS):
         while not all(one.done() for one in (submitting, *hearing)):
             turn += 1
             await asyncio.sleep(0)
-    assert len(told) >= len(streams)
-    assert max(map(told.count, set(told))) <= 2 * tails.TURNS
+    assert len(shown) >= len(streams)
+    assert max(map(shown.count, set(shown))) <= 2 * tails.TURNS
     for stream in streams:
         await stream.aclose()
 
@@ -412,18 +412,18 @@ TEXT = st.text(max_size=40)
 )
 def test_no_text_can_break_the_frame_of_a_stream(moves, missed):
     """Even events that no Sublet script would write are passed on unchanged."""
-    told = [
+    shown = [
         JobEvent(f"1-{i}", 1_700_000_000_000, tuple(jobs), state, code)
         for i, (jobs, state, code) in enumerate(moves)
     ]
-    page, reader = EventPage(told, ((0, 5),), ((1, 9),), missed, False, 1), Reader()
+    page, reader = EventPage(shown, ((0, 5),), ((1, 9),), missed, False, 1), Reader()
     reader.feed(module._encode_page(page, EventsQuery()))
     assert reader._text == ""
     assert (reader.comments, reader.retry) == (0, None)
     if missed:
         assert reader.events.pop(0) == ("0-5", "missed", {"cursor": "0-5"})
     found = [(id_, name, tuple(data["jobs"]), data["code"]) for id_, name, data in reader.events]
-    assert found == [(move.id, move.state.value, move.jobs, move.code) for move in told]
+    assert found == [(move.id, move.state.value, move.jobs, move.code) for move in shown]
 
 
 async def test_malformed_events_are_not_streamed(store, listen, raw, base):

@@ -61,14 +61,14 @@ async def test_a_large_payload_is_a_field_of_its_own(desk):
 async def test_a_schedule_records_its_firings_and_its_next_occurrence(desk):
     await desk.put()
     assert await desk.fire(PICK, 1000, 2000, 3000, missed=4, then=5000, due=6000, by="worker-1") == "fired 3"
-    told = desk.schedule()
-    assert [told[name] for name in ("fired", "missed", "occurrence", "last_id")] == [
+    shown = desk.schedule()
+    assert [shown[name] for name in ("fired", "missed", "occurrence", "last_id")] == [
         "3",
         "4",
         "5000",
         "0-s:3000",
     ]
-    assert told["fired_by"] == "worker-1"
+    assert shown["fired_by"] == "worker-1"
     assert desk.raw.zscore(keys.schedules(desk.base), "s") == 6000
     assert desk.members("queue:q") == ["0-s:1000", "0-s:2000", "0-s:3000"]
 
@@ -276,8 +276,8 @@ async def test_of_many_occurrences_at_once_the_first_is_fired_and_the_others_are
 async def test_of_many_occurrences_at_once_the_first_is_fired_and_the_second_waits(desk):
     await desk.put(overlap="queue")
     assert await desk.fire(PICK, 1000, 2000, 3000, then=4000) == "held"
-    told = desk.schedule()
-    assert (told["occurrence"], told["held"], told["fired"], desk.members("queue:q")) == (
+    shown = desk.schedule()
+    assert (shown["occurrence"], shown["held"], shown["fired"], desk.members("queue:q")) == (
         "2000",
         "0-s:1000",
         "1",
@@ -356,9 +356,9 @@ async def test_an_occurrence_for_a_full_queue_is_tried_again_after_five_seconds(
     await desk.operate_queue("configure", "q", 0, "jobs=1")
     await desk.put()
     assert await desk.fire(PICK, 1000, 2000, then=3000) == "QUEUE_FULL queue q may hold 1 jobs and has 1"
-    told = desk.schedule()
-    assert (told["occurrence"], told["fired"], desk.counter("queue_full")) == ("2000", "1", 1)
-    assert told["held"].startswith("QUEUE_FULL")
+    shown = desk.schedule()
+    assert (shown["occurrence"], shown["fired"], desk.counter("queue_full")) == ("2000", "1", 1)
+    assert shown["held"].startswith("QUEUE_FULL")
     assert 4000 < due(desk) <= 5000
     await desk.complete(await desk.take("0-s:1000"))
     desk.elapse(5)

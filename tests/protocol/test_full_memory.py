@@ -333,9 +333,9 @@ async def test_the_end_of_a_job_claimed_before_the_server_was_full_is_published(
         ears.subscribe(f"{desk.base}:ended")
         tasks.eventually(lambda: f"{desk.base}:ended" in [name for name in desk.raw.pubsub_channels()])
         assert await desk.complete(lease) == "completed"
-        heard: list[Any] = []
-        tasks.eventually(lambda: bool(heard.append(ears.get_message(timeout=0.1)) or heard[-1]))
-        assert heard[-1]["data"] == "a"
+        received: list[Any] = []
+        tasks.eventually(lambda: bool(received.append(ears.get_message(timeout=0.1)) or received[-1]))
+        assert received[-1]["data"] == "a"
 
 
 # with a check of the memory first
@@ -383,8 +383,8 @@ async def test_many_concurrent_submitters_stay_below_the_limit(watched, size):
                 return str(error)
         return ""
 
-    said = await asyncio.gather(*map(send, stores))
-    assert all("(SUBLET_MEMORY)" in words for words in said)
+    output = await asyncio.gather(*map(send, stores))
+    assert all("(SUBLET_MEMORY)" in words for words in output)
     assert watched.used() < 0.85 * watched.most()
     for store in stores:
         await store.aclose()

@@ -41,7 +41,7 @@ def odd(chance, good):
 @pytest.mark.parametrize("verb", VERBS)
 async def test_invalid_arguments_are_refused_with_a_code_of_the_header(desk, verb):
     chance, known = random.Random(verb), script(verb)
-    said = set()
+    codes = set()
     for i in range(TIMES):
         if i % 25 == 0:
             desk.raw.delete("nothing", *desk.raw.scan_iter(f"{desk.base}:*", count=1000))
@@ -55,9 +55,9 @@ async def test_invalid_arguments_are_refused_with_a_code_of_the_header(desk, ver
         except ResponseError as error:
             code = str(error).split(" ")[0]
             assert code in known.codes, (words, error)  # noqa: PT017  # many are valid, and any may be refused
-            said.add(code)
+            codes.add(code)
             assert before is None or desk.everything() == before, words
-    assert said
+    assert codes
 
 
 @pytest.mark.parametrize("verb", VERBS)

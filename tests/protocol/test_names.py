@@ -168,8 +168,8 @@ async def test_a_script_refuses_an_invalid_name(verb, desk, data):
         answer = desk.raw.execute_command("EVAL", script(verb).text, 1, desk.base, *words)
     except ResponseError as error:
         answer = str(error)
-    said = answer if isinstance(answer, str) else " ".join(map(str, answer))
-    assert any(word in said for word in ("INVALID", "NOT_FOUND", "CHANGED", "sound")), (words, answer)
+    text = answer if isinstance(answer, str) else " ".join(map(str, answer))
+    assert any(word in text for word in ("INVALID", "NOT_FOUND", "CHANGED", "sound")), (words, answer)
     assert desk.everything() == before
 
 

@@ -232,11 +232,11 @@ async def test_an_unsent_note_is_sent_later():
 
 
 async def test_a_checkpoint_is_sent_without_waiting_for_a_heartbeat():
-    heard = asyncio.Event()
+    received = asyncio.Event()
 
     class Source:
         async def note(self, notes):
-            heard.set()
+            received.set()
 
     attempts = []
     heart = Heartbeat(Source(), attempts, 600.0, lambda: None, OutageLog())
@@ -246,6 +246,6 @@ async def test_a_checkpoint_is_sent_without_waiting_for_a_heartbeat():
     attempts[0].unsent.add(News.CHECKPOINT, b"1")
     try:
         async with asyncio.timeout(4):  # the heartbeat is due after five
-            await heard.wait()
+            await received.wait()
     finally:
         running.cancel()

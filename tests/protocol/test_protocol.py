@@ -88,9 +88,9 @@ def replay(base, elapse):
         def play(name, clients):
             for client in clients:
                 ends.callback(client.close)
-            said = Replay(clients, base, elapse)
+            output = Replay(clients, base, elapse)
             for transcript in lineage(ALL, name):
-                said.play(transcript)
+                output.play(transcript)
 
         yield play
 
@@ -146,17 +146,17 @@ def test_a_verbs_arguments_are_those_of_its_header(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_verb_refuses_with_the_codes_of_its_header(name):
-    (said,) = re.findall(r"^- \*\*Refuses\*\*(.*(?:\n  .*)*)", section(name), re.MULTILINE)
-    told = [word for word in words(said) if re.fullmatch(r"[A-Z_]{4,}", word)]
-    assert sorted(told) == sorted(script(name).codes)
+    (output,) = re.findall(r"^- \*\*Refuses\*\*(.*(?:\n  .*)*)", section(name), re.MULTILINE)
+    shown = [word for word in words(output) if re.fullmatch(r"[A-Z_]{4,}", word)]
+    assert sorted(shown) == sorted(script(name).codes)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_replies_of_a_verb_are_those_of_its_header(name):
-    said = " ".join(header_lines(name, "REPLY"))
+    output = " ".join(header_lines(name, "REPLY"))
     rows = [rows for head, rows in tables(section(name)) if head[0] == "item"]
-    told = {word for row in rows for word in first_words(row)}
-    assert told == set(re.findall(r'"([^"]+)"', said.replace('""', "")))
+    shown = {word for row in rows for word in first_words(row)}
+    assert shown == set(re.findall(r'"([^"]+)"', output.replace('""', "")))
     assert "**Replies**" in section(name)
     assert "**Again" in section(name)
 
@@ -187,12 +187,12 @@ def test_the_catalogue_lists_exactly_the_existing_keys():
         keys.crew("", "<pool>"), keys.summons("", "<pool>"),
     }  # fmt: skip
     rows = table(section("Keys"), "key", "type")
-    told = [word.replace("\\|", "|") for word in first_words(rows)] + [
+    shown = [word.replace("\\|", "|") for word in first_words(rows)] + [
         row[0] for row in rows if row[0] == "base"
     ]
-    assert sorted(told) == sorted(ours)
+    assert sorted(shown) == sorted(ours)
     spelled = set(re.findall(r"(?<!function )\bkey\('([a-z]+)", CODE))
-    assert {re.sub(r":?(\w+).*", r"\1", word) for word in told} - {"base", *keys.STRUCTURES} == spelled - {
+    assert {re.sub(r":?(\w+).*", r"\1", word) for word in shown} - {"base", *keys.STRUCTURES} == spelled - {
         *keys.STRUCTURES
     }
 
@@ -202,21 +202,21 @@ def test_the_page_lists_exactly_the_fields_of_the_metadata():
         re.findall(r"\bcount\('(\w+)'", CODE)
     )
     written |= {state for state in keys.STRUCTURES if state in TOTALS}  # `place` counts by the state's name
-    told = first_words(table(section("Keys"), "field"))
-    assert sorted(told) == sorted(written)
-    assert set(TOTALS) <= set(told)
+    shown = first_words(table(section("Keys"), "field"))
+    assert sorted(shown) == sorted(written)
+    assert set(TOTALS) <= set(shown)
 
 
 def test_the_page_lists_exactly_the_existing_counters():
     text = section("Keys")
-    told = {words(what)[0]: classes for what, classes, _ in table(text, "what", "class")}
+    shown = {words(what)[0]: classes for what, classes, _ in table(text, "what", "class")}
     timed = set(re.findall(r"tally\([^()]*(?:\[i\])?, '(\w+)'", CODE))
     assert (
-        {what for what, classes in told.items() if classes == "ms"}
+        {what for what, classes in shown.items() if classes == "ms"}
         == timed
         == {"wait", "completed", "failed"}
     )
-    assert {what for what, classes in told.items() if words(classes) == ["jobs"]} == {"dead", "cancelled"}
+    assert {what for what, classes in shown.items() if words(classes) == ["jobs"]} == {"dead", "cancelled"}
     classes = [int(word) for word in words(text.partition("A class of ms")[2].partition(", or")[0])]
     assert tuple(classes) == statistics.BOUNDS
 
@@ -242,17 +242,17 @@ def fields():
 
 
 def test_the_page_lists_exactly_the_fields_of_a_job():
-    told = {
+    shown = {
         word.removesuffix(":<n>") for word in first_words(table(section("A job as it is stored"), "field"))
     }
-    assert told == fields()
+    assert shown == fields()
 
 
 def test_the_page_lists_exactly_the_fields_of_a_worker():
     calls = re.findall(r"'H(?:MGET|GET|SET|SETNX)', (?:card|key\('worker:' \.\. worker\)), ([^()]*)\)", CODE)
     found = {name for words in calls for name in re.findall(r"'(\w+)'", words)}
-    told = set(first_words(table(section("The register"), "field")))
-    assert found == told == {"life", "worker_id", "about", "enlisted_at", "drain", "pool"}
+    shown = set(first_words(table(section("The register"), "field")))
+    assert found == shown == {"life", "worker_id", "about", "enlisted_at", "drain", "pool"}
 
 
 def test_the_page_lists_exactly_the_fields_of_a_schedule():
@@ -273,11 +273,11 @@ def test_the_page_lists_exactly_the_fields_of_a_pool():
 
 
 def test_the_page_lists_exactly_the_settings_of_a_pool_with_defaults():
-    told = {words(name)[0]: default for name, default, _ in table(section("pool"), "setting")}
+    shown = {words(name)[0]: default for name, default, _ in table(section("pool"), "setting")}
     known = re.findall(r"(\w+) = true", re.search(r"NUMBERS = \{(.*?)\}", LUA["pool"])[1])
-    assert set(told) == {*known, "queues", "invoker"}
+    assert set(shown) == {*known, "queues", "invoker"}
     for name, default in re.findall(r"number\('(\w+)', (\d+)\)", LUA["summon"]):
-        assert told[name] == default
+        assert shown[name] == default
     invokers = re.findall(r"(\w+) = true", re.search(r"INVOKERS = \{(.*?)\}", LUA["pool"])[1])
     (row,) = [row for row in table(section("pool"), "setting") if words(row[0]) == ["invoker"]]
     assert set(words(row[2])) == set(invokers)
@@ -288,20 +288,20 @@ def test_the_page_lists_exactly_the_rules_with_defaults():
     known = dict.fromkeys(re.findall(r"(\w+) = ", shapes), "")
     unsaid = re.search(r"RULES = \{__index = \{(.*?)\}\}", LUA["lib/base"], re.DOTALL)[1]
     known |= {name: value.strip("'") for name, value in re.findall(r"(\w+) = ([\w:']+)", unsaid)}
-    told = {
+    shown = {
         words(rule)[0]: "".join(words(default))
         for rule, _, default, _ in table(section("A job as it is stored"), "rule")
     }
-    assert told == known
+    assert shown == known
 
 
 def test_the_page_lists_exactly_the_settings():
     known = dict(re.findall(r"(\w+) = '(queue|\*)'", re.search(r"KNOWN = \{(.*?)\}", LUA["configure"])[1]))
-    told = {
+    shown = {
         words(name)[0]: "*" if words(of) else "queue"
         for name, of, _ in table(section("configure"), "setting")
     }
-    assert told == known
+    assert shown == known
     stored = next(row for row in table(section("Keys"), "key", "type") if words(row[0]) == [":queues"])[2]
     assert set(re.findall(r"\[(\w+)=", stored)) == {*known, "paused"}
     assert set(re.findall(r"setting\([\w.]+, '(\w+)'\)", CODE)) <= {
@@ -312,30 +312,32 @@ def test_the_page_lists_exactly_the_settings():
 
 def test_the_codes_of_attempts_are_those_of_scripts_and_worker():
     rows = table(section("A job as it is stored"), "code", "set by")
-    told = {
+    shown = {
         who: [words(code)[0] for code, said_by, _ in rows if who in said_by]
         for who in ("the script", "the worker")
     }
-    assert [code for code in told["the script"] if f"'{code}'" not in CODE and f"'^{code}'" not in CODE] == []
+    assert [
+        code for code in shown["the script"] if f"'{code}'" not in CODE and f"'^{code}'" not in CODE
+    ] == []
     endings = LUA["lib/lifecycle"] + LUA["fail"] + LUA["release"]
     ended = set(re.findall(r"(?:code = |code == |\bor )'(\w{4,})'", endings)) - {"queued", "none"}
     ended |= set(re.findall(r"lose_lease\(job, '\w+', '(\w+)'", CODE))
-    assert ended | {"completed"} == set(told["the script"])
+    assert ended | {"completed"} == set(shown["the script"])
     ours = set(
         re.findall(
             r'Failure\(lease, "([a-z_]+)"',
             (ROOT / "jobs" / "sublet" / "execution" / "attempt.py").read_text(),
         )
     )
-    assert set(told["the worker"]) == ours
+    assert set(shown["the worker"]) == ours
 
 
 def test_the_codes_of_events_are_those_of_the_scripts():
-    told = {word for code, *_ in table(section("Events"), "code") for word in words(code)}
+    shown = {word for code, *_ in table(section("Events"), "code") for word in words(code)}
     moves = set(re.findall(r"(?:place\(.*|event\(\w+, [\w']+), '(\w+)'\)", CODE))
     moves |= set(re.findall(r"next_seq\(1\)\), '(\w+)', as_spec", CODE))
-    assert moves <= told
-    assert told - moves == {"lease_expired", "crashed", "released", "unknown_task"}
+    assert moves <= shown
+    assert shown - moves == {"lease_expired", "crashed", "released", "unknown_task"}
     assert first_words(table(section("Events"), "field")) == re.findall(
         r"'(\w+)', (?:table|state|code)", LUA["lib/base"]
     )
@@ -353,24 +355,24 @@ def test_every_limit_of_the_page_has_its_value_in_the_scripts():
 
 
 def test_every_named_number_of_the_scripts_is_among_the_limits():
-    told = {
+    shown = {
         word for row in table(section("Limits"), "what") for word in re.findall(r"\b[A-Z_]{3,}\b", row[2])
     }
-    assert set(constants()) <= told
+    assert set(constants()) <= shown
     for name, value in constants().items():
         rows = [row for row in table(section("Limits"), "what") if re.search(rf"\b{name}\b", row[2])]
         assert any(re.search(rf"\b{value}\b", row[1]) for row in rows), f"{name} = {value}"
 
 
 def test_every_bound_on_a_calls_items_is_among_the_limits():
-    told = {words(row[2])[0] for row in table(section("Limits"), "what")}
+    shown = {words(row[2])[0] for row in table(section("Limits"), "what")}
     bounds = set(
         re.findall(
             r"(?:refused|too_many)\([^()]*(?:\([^()]*\)[^()]*)?, \d+\)",
             "\n".join(LUA[name] for name in NAMES),
         )
     )
-    assert bounds - {"refused(1, 1)", "refused(0, 0)"} <= told
+    assert bounds - {"refused(1, 1)", "refused(0, 0)"} <= shown
 
 
 # refusals, rules, promises
@@ -404,8 +406,8 @@ def test_the_page_repeats_every_promise_of_the_readme():
 
 
 def test_the_commands_required_of_a_redis_user_are_those_that_scripts_call():
-    (said,) = re.findall(r"The commands:(.*?);", section("Servers"), re.DOTALL)
-    assert words(said) == sorted(set(re.findall(r"\b(?:call|peek)\('([A-Z]+)'", CODE)))
+    (output,) = re.findall(r"The commands:(.*?);", section("Servers"), re.DOTALL)
+    assert words(output) == sorted(set(re.findall(r"\b(?:call|peek)\('([A-Z]+)'", CODE)))
 
 
 # the page

@@ -96,8 +96,8 @@ async def test_a_queued_job_missing_in_its_queue_is_added_at_the_end(desk):
     await desk.submit("a", "b", "c")
     desk.raw.zrem(keys.queue(desk.base, "q"), "a")
     desk.raw.delete(keys.wake(desk.base, "q"))
-    (said,) = await put_right(desk, ("job", "a"))
-    assert said.startswith("placed queued ")
+    (output,) = await put_right(desk, ("job", "a"))
+    assert output.startswith("placed queued ")
     assert desk.members("queue:q") == ["b", "c", "a"]
     assert desk.wake_ups() == 1
     assert desk.events()[-1] == ("a", "queued", "repaired")
@@ -178,8 +178,8 @@ async def test_the_remains_of_an_interrupted_enlist_are_removed(desk):
 async def test_a_running_job_without_its_lease_stays_with_its_registered_worker(desk):
     lease = await desk.running("a", lease=60)
     desk.raw.delete(keys.structure(desk.base, "running"))
-    (said,) = await put_right(desk, ("job", "a"))
-    assert said.startswith("placed running ")
+    (output,) = await put_right(desk, ("job", "a"))
+    assert output.startswith("placed running ")
     assert 29_000 < desk.score("running", "a") - desk.now() <= 30_000
     assert await desk.heartbeat(lease) > desk.now()
     assert await desk.complete(lease) == "completed"
@@ -264,8 +264,8 @@ async def test_a_running_job_with_an_incomplete_lease_is_queued_again(desk, lose
     """Otherwise the end of such a lease would stop half-way."""
     await desk.running("a", lease=1)
     desk.raw.hdel(keys.job(desk.base, "a"), lose)
-    (said,) = await put_right(desk, ("job", "a"))
-    assert said.startswith("stray, restated, placed queued")
+    (output,) = await put_right(desk, ("job", "a"))
+    assert output.startswith("stray, restated, placed queued")
     desk.elapse(2)
     assert (await desk.take("a")).attempt == 2
     assert desk.state("a") == "running"
@@ -470,8 +470,8 @@ async def test_an_invalid_score_counts_as_missing(desk, score):
     before = {shelf: desk.score(shelf, name) for shelf, name in names.items()}
     for shelf, name in (*names.items(), ("queue:q", "a")):
         desk.raw.zadd(keys.structure(desk.base, shelf), {name: float(score)})
-    said = await put_right(desk, *seen)
-    assert [words.rpartition(" ")[0] for words in said] == [
+    replies = await put_right(desk, *seen)
+    assert [words.rpartition(" ")[0] for words in replies] == [
         f"placed {shelf}" for shelf in (*list(names)[:5], "queued", *list(names)[5:])
     ]
     after = {shelf: desk.score(shelf, name) for shelf, name in names.items()}
@@ -509,12 +509,12 @@ async def test_data_that_cannot_be_repaired_is_reported_and_left(desk):
     desk.raw.hset(desk.base, "partitions", "abc")
     desk.raw.zrem(keys.queue(desk.base, "q"), "a")
     seen, mended = await fixed(desk)
-    told = {
+    shown = {
         f"{queues} \ufffd",
         *(f"{queues} {name}" for name in ("a b", "x", "y", "z")),
         f"{desk.base} partitions",
     }
-    assert {fault.key for fault in seen.faults} == told | {
+    assert {fault.key for fault in seen.faults} == shown | {
         f"{desk.base}:workers \ufffd",
         f"{desk.base}:dead \ufffd",
     }

@@ -133,7 +133,7 @@ async def test_random_calls_are_refused_and_change_nothing(verb, desk, bare):
             code = error.split(" ")[0]
             fits = (
                 code in codes
-                or (not keys and any(said in error for said in ARGUMENT))
+                or (not keys and any(text in error for text in ARGUMENT))
                 or (code == "WRONGTYPE" and keys != [base])
             )
             assert fits, (verb, keys, words[:20], error)
@@ -171,7 +171,7 @@ async def test_more_arguments_than_lua_can_unpack_raise_no_lua_error(verb, n, de
 @pytest.mark.parametrize("verb", NAMES)
 def test_a_script_without_a_key_writes_nothing(verb, desk, bare):
     before = everything(bare, b"")
-    assert any(said in send(bare, verb, [], [b"1"] * 6) for said in ARGUMENT)
+    assert any(text in send(bare, verb, [], [b"1"] * 6) for text in ARGUMENT)
     assert same(before, everything(bare, b""))
 
 

@@ -41,14 +41,14 @@ async def with_crew(desk, n, settings=ONE):
 
 async def test_without_jobs_no_worker_is_owed(desk):
     await desk.pool("p", 0, "queues=q invoker=http max=3", "https://example.org")
-    told = await desk.summon(5)
-    assert (told.given, told.word, told.settings, told.target) == (
+    shown = await desk.summon(5)
+    assert (shown.given, shown.word, shown.settings, shown.target) == (
         0,
         "",
         "queues=q invoker=http max=3",
         "https://example.org",
     )
-    assert told.sum == {
+    assert shown.sum == {
         "ready": 0,
         "running": 0,
         "rate": 0,
@@ -88,8 +88,8 @@ async def test_the_pool_wants_enough_workers_to_empty_its_queues_in_time(desk, r
     await desk.pool("p", 0, f"queues=q invoker=none {settings}")
     for _ in range(0, ready, 100):
         await jobs(desk, min(100, ready - desk.counter("submitted")))
-    told = await sums(desk)
-    assert (told["ready"], told["wanted"], told["owed"]) == (ready, wanted, wanted)
+    shown = await sums(desk)
+    assert (shown["ready"], shown["wanted"], shown["owed"]) == (ready, wanted, wanted)
 
 
 async def test_jobs_of_a_paused_queue_need_no_worker(desk):
@@ -161,11 +161,11 @@ async def test_a_long_unfinished_attempt_counts_with_its_age(desk):
     await desk.summon(1)
     begun = memory(desk, "at")
     desk.elapse(5)
-    told = (await desk.summon(1)).sum
+    shown = (await desk.summon(1)).sum
     passed = memory(desk, "at") - (begun - 5000)
     ran = 10 * 10_000 * (1 - math.exp(-passed / 10_000))
     assert memory(desk, "ran") == pytest.approx(ran, rel=0.001)
-    assert told["run"] == pytest.approx((ran + 5 * 1000) / 5, rel=0.001), (
+    assert shown["run"] == pytest.approx((ran + 5 * 1000) / 5, rel=0.001), (
         "beside five attempts of the known duration"
     )
 
@@ -201,9 +201,9 @@ async def test_a_queue_without_its_own_counters_is_measured_by_its_growth(desk):
     marks = await jobs(desk, 10)
     assert [lease.id for lease in await desk.claim(4)] == marks[:4]
     desk.elapse(5)
-    told = (await desk.summon(1)).sum
+    shown = (await desk.summon(1)).sum
     assert memory(desk, "rate") > 0
-    assert (told["ready"], told["running"]) == (6, 4)
+    assert (shown["ready"], shown["running"]) == (6, 4)
     assert not desk.raw.hexists(keys.counts(desk.base), "q wait ms")
 
 
@@ -213,10 +213,10 @@ async def test_a_queue_without_its_own_counters_is_measured_by_its_growth(desk):
 async def test_queues_of_other_partitions_are_counted_as_reported(desk):
     await desk.pool("p", 0, "queues=q,far invoker=none slots=1 max=100")
     await jobs(desk, 2)
-    told = await sums(
+    shown = await sums(
         desk, elsewhere=[Elsewhere("far", 5, 3, 100, 90, 9000), Elsewhere("stranger", 1000, 1000, 1, 1, 1)]
     )
-    assert (told["ready"], told["running"]) == (7, 3)
+    assert (shown["ready"], shown["running"]) == (7, 3)
     await desk.summon(1, elsewhere=[Elsewhere("far", 5, 3, 100, 90, 9000)])
     begun = memory(desk, "at")
     desk.elapse(4)
@@ -240,8 +240,8 @@ async def test_a_reported_count_of_a_queue_replaces_the_local_one(desk):
 async def test_two_callers_get_different_summonses(desk):
     await desk.pool("p", 0, ONE)
     await jobs(desk, 40)
-    told = await asyncio.gather(*(desk.summon(3) for _ in range(10)))
-    assert sorted((one.given for one in told), reverse=True) == [3, 3, 2, *[0] * 7]
+    shown = await asyncio.gather(*(desk.summon(3) for _ in range(10)))
+    assert sorted((one.given for one in shown), reverse=True) == [3, 3, 2, *[0] * 7]
     assert desk.raw.zcard(keys.summons(desk.base, "p")) == 8
     assert desk.raw.hget(keys.pool(desk.base, "p"), "summoned") == "8"
 
@@ -280,8 +280,8 @@ async def test_a_worker_that_enlists_joins_the_crew_and_uses_its_summons(desk):
     await jobs(desk, 40)
     await desk.summon(3, summons="s" * 22)
     assert await desk.join("w", "s" * 22 + ".2") == "work"
-    told = await sums(desk)
-    assert (told["crew"], told["summoned"], told["owed"]) == (1, 2, 5)
+    shown = await sums(desk)
+    assert (shown["crew"], shown["summoned"], shown["owed"]) == (1, 2, 5)
     assert await desk.join("w", "s" * 22 + ".2") == "work", "its next heartbeat"
     assert (await sums(desk))["summoned"] == 2
     assert desk.raw.hget(keys.pool(desk.base, "p"), "arrived") == "1"
@@ -317,8 +317,8 @@ async def test_a_late_worker_replaces_the_one_that_is_expected(desk):
     desk.elapse(16)
     await desk.summon(1, summons="b" * 22)
     assert await desk.join("first", "a" * 22 + ".1") == "work"
-    told = await sums(desk)
-    assert (told["crew"], told["summoned"]) == (1, 0)
+    shown = await sums(desk)
+    assert (shown["crew"], shown["summoned"]) == (1, 0)
     assert await desk.join("second", "b" * 22 + ".1") == "drain"
 
 
@@ -349,8 +349,8 @@ async def test_workers_of_a_pool_created_again_replace_expected_ones(desk):
             await desk.pool("p", 0, settings)
     words = [await desk.join(f"{life}{i}", f"{life * 22}.{i}") for life in "ab" for i in (1, 2)]
     assert words == ["work", "work", "drain", "drain"]
-    told = await sums(desk)
-    assert (told["crew"], told["summoned"]) == (2, 0)
+    shown = await sums(desk)
+    assert (shown["crew"], shown["summoned"]) == (2, 0)
 
 
 async def test_no_more_workers_than_the_maximum_are_summoned(desk):
@@ -370,13 +370,13 @@ async def test_a_backward_jump_removes_crew_and_summonses(desk):
         desk.raw.zadd(
             key, {name: score + 3_600_000 for name, score in desk.raw.zrange(key, 0, -1, withscores=True)}
         )
-    told = await sums(desk)
-    assert (told["crew"], told["summoned"], told["owed"]) == (0, 0, 2)
+    shown = await sums(desk)
+    assert (shown["crew"], shown["summoned"], shown["owed"]) == (0, 0, 2)
     assert (await desk.summon(5)).given == 2
     assert await desk.join("first", "a" * 22 + ".1") == "work", "it arrives late, but is still needed"
     await desk.join("w")
-    told = await sums(desk)
-    assert (told["crew"], told["summoned"]) == (2, 1)
+    shown = await sums(desk)
+    assert (shown["crew"], shown["summoned"]) == (2, 1)
 
 
 # the crew
@@ -388,8 +388,8 @@ async def test_a_worker_silent_for_12_s_leaves_the_crew(desk):
     assert (await sums(desk))["crew"] == 2
     await desk.join("w0")
     desk.elapse(2)
-    told = await sums(desk)
-    assert (told["crew"], told["owed"]) == (1, 1)
+    shown = await sums(desk)
+    assert (shown["crew"], shown["owed"]) == (1, 1)
 
 
 async def test_a_worker_that_leaves_is_removed_from_the_crew_at_once(desk):
@@ -441,8 +441,8 @@ async def test_the_last_worker_leaves_after_an_idle_time(desk):
 
 
 async def test_a_worker_may_leave_a_missing_pool(desk):
-    told = await desk.summon(leaver="w", name="gone")
-    assert (told.given, told.word, told.sum) == (0, "leave", {})
+    shown = await desk.summon(leaver="w", name="gone")
+    assert (shown.given, shown.word, shown.sum) == (0, "leave", {})
 
 
 async def test_a_missing_pool_is_not_found(desk):
@@ -509,5 +509,5 @@ async def test_the_numbers_of_a_pool_are_integers(desk):
     await jobs(desk, 7)
     await desk.summon(1)
     desk.elapse(3)
-    told = await desk.run(pools.summon(desk.base, "p", summons="s" * 22, n=1))
-    assert all(isinstance(number, int) for number in told.sum.values())
+    shown = await desk.run(pools.summon(desk.base, "p", summons="s" * 22, n=1))
+    assert all(isinstance(number, int) for number in shown.sum.values())

@@ -270,10 +270,10 @@ async def test_a_malformed_job_does_not_stop_others(desk, what, state):
     if state == "held":
         beats = await desk.run(verbs.heartbeat(desk.base, [Beat(lease, b"1") for lease in held], lease=30))
         assert [type(answer) for answer in beats] == [int] * 3
-        said = await desk.run(
+        output = await desk.run(
             verbs.fail(desk.base, [Failure(lease, "Boom", "m", "d", again=True) for lease in held])
         )
-        assert [answer.partition(" ")[0] for answer in said] == ["scheduled"] * 3
+        assert [answer.partition(" ")[0] for answer in output] == ["scheduled"] * 3
     else:
         desk.elapse(2)
         taken = {lease.id for lease in await desk.claim(5)}
@@ -383,12 +383,12 @@ async def test_readers_skip_malformed_data(desk):
     assert found.states["queued"] == 2
     dead = await desk.run(reads.ids(desk.base, "dead", 0, 10))
     assert await desk.run(reads.summaries(desk.base, dead)) == []
-    told = [f"{keys.queues(desk.base)} \ufffd", f"{desk.base} partitions"]
+    shown = [f"{keys.queues(desk.base)} \ufffd", f"{desk.base} partitions"]
     for spoiled in ("99999", "0", "007", "-5", "abc"):
         desk.raw.hset(desk.base, "partitions", spoiled)
         assert (await desk.run(reads.partitions(desk.base)), await desk.run(invalid_metadata(desk.base))) == (
             0,
-            told,
+            shown,
         )
     assert (await desk.run(reads.overdue(desk.base, desk.now())))[0] == 1
     assert (await desk.run(reads.events(desk.base, "0", 100)))[-1][1] == {"jobs": "\ufffd"}

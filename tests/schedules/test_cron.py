@@ -68,11 +68,11 @@ def test_an_invalid_cron_line_is_refused_with_the_field_and_the_reason(text):
 @settings(max_examples=300, deadline=None)
 def test_an_invalid_line_is_refused_with_the_field_and_the_reason(text):
     try:
-        said = CronLine(text).describe()
+        output = CronLine(text).describe()
     except ValueError as error:
-        said = str(error).removeprefix("cron ")
-        assert said != str(error)  # noqa: PT017  # either way is right
-    assert said
+        output = str(error).removeprefix("cron ")
+        assert output != str(error)  # noqa: PT017  # either way is right
+    assert output
 
 
 @given(lines)

@@ -76,9 +76,9 @@ BAD_RULES = [
 
 @pytest.mark.parametrize(("rules", "field", "why"), BAD_RULES)
 def test_invalid_rules_are_refused_at_their_field(rules, field, why):
-    where, said = refusal(**rules)
+    where, output = refusal(**rules)
     assert where == (field,)
-    assert why in said
+    assert why in output
 
 
 def test_equal_schedules_are_stored_alike():

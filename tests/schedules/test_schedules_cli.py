@@ -39,8 +39,8 @@ class Here:
         self.capsys, self.folder = capsys, folder
 
     def run(self, *words):
-        code, said = run(list(words)), self.capsys.readouterr()
-        return code, said.out, said.err
+        code, output = run(list(words)), self.capsys.readouterr()
+        return code, output.out, output.err
 
     def ok(self, *words):
         code, out, err = self.run(*words)
@@ -98,9 +98,9 @@ def test_the_list_shows_next_runs_and_states(home):
 
 def test_show_prints_all_of_a_schedule(home):
     home.ok("schedules", "sync", "timed:app")
-    told = home.ok("schedules", "show", "report")
-    assert told.startswith("report   active\n  when        ")
-    assert len(re.findall(rf"(?:Mon|Tue|Wed|Thu|Fri) {MOMENT} CES?T  {MOMENT}Z  in ", told)) == 5
+    shown = home.ok("schedules", "show", "report")
+    assert shown.startswith("report   active\n  when        ")
+    assert len(re.findall(rf"(?:Mon|Tue|Wed|Thu|Fri) {MOMENT} CES?T  {MOMENT}Z  in ", shown)) == 5
     for words in (
         'task        report   {"region":"eu"}',
         "queue       reports",
@@ -109,7 +109,7 @@ def test_show_prints_all_of_a_schedule(home):
         "overlap     while the previous job is unfinished, the new occurrence is skipped",
         "from        timed:app",
     ):
-        assert words in told
+        assert words in shown
     found = home.json("schedules", "show", "report")
     assert (found["cron"], found["tz"], found["payload"], found["max_attempts"]) == (
         "0 9 * * MON-FRI", "Europe/Berlin", {"region": "eu"}, 5,
@@ -130,14 +130,14 @@ def test_a_schedule_is_added_changed_and_removed_by_hand(home, monkeypatch):
         "--late",
         "10m",
     )
-    told = home.ok("schedules", "add", "nightly", "report", '{"region": "us"}', *words, "--app", "timed:app")
-    assert told.startswith("created\nnightly   active\n")
+    shown = home.ok("schedules", "add", "nightly", "report", '{"region": "us"}', *words, "--app", "timed:app")
+    assert shown.startswith("created\nnightly   active\n")
     for line in (
         "queue       reports",
         "if missed   the latest runs if it is at most 10 min late",
         "jitter      up to 5 min",
     ):
-        assert line in told
+        assert line in shown
     monkeypatch.setenv("SUBLET_APP", "timed:app")
     again = home.json("schedules", "add", "nightly", "report", '{"region": "us"}', *words)
     assert (again["answer"], again["schedule"]["queue"], again["schedule"]["revision"]) == (
@@ -249,9 +249,9 @@ def test_invalid_input_is_reported_in_one_line_with_the_field(capsys, monkeypatc
     monkeypatch.delenv("SUBLET_APP", raising=False)
     monkeypatch.setenv("SUBLET_REDIS_URL", "redis://127.0.0.1:1")
     assert run(["schedules", *words]) == 2
-    said = capsys.readouterr()
-    assert (said.out, said.err.count("\n")) == ("", 1)
-    assert re.search(why, said.err)
+    output = capsys.readouterr()
+    assert (output.out, output.err.count("\n")) == ("", 1)
+    assert re.search(why, output.err)
 
 
 def test_an_added_schedule_is_checked_by_its_app(home):
@@ -284,12 +284,12 @@ def test_a_worker_stores_and_fires_the_schedules_of_its_app(shell):
     assert (found["source"], found["fired"] >= 2) == ("timed:app", True)
     with redis.Redis.from_url(shell.env["SUBLET_REDIS_URL"]) as raw:
         raw.hset(keys.schedule(keys.base(shell.env["SUBLET_NAMESPACE"]), "beat"), "held", found["last_job"])
-    told = shell.ok("schedules", "show", "beat")
-    assert told.startswith("beat   held")
-    assert f"waits: job {found['last_job']} is not over" in told
+    shown = shell.ok("schedules", "show", "beat")
+    assert shown.startswith("beat   held")
+    assert f"waits: job {found['last_job']} is not over" in shown
     assert re.search(
         r"last occurrence +\w\w\w .* UTC  .* ago\n  submitted +.* late, by \S+\n  its job     0-beat:\d+",
-        told,
+        shown,
     )
 
 

@@ -94,14 +94,14 @@ def test_twenty_firers_in_four_processes_fire_each_occurrence_once(client, raw, 
         for host in hosts:
             host.stdin.write("go\n")
             host.stdin.flush()
-        told = [int(host.communicate(timeout=60)[0]) for host in hosts]
+        shown = [int(host.communicate(timeout=60)[0]) for host in hosts]
     finally:
         for host in hosts:
             host.kill()
             host.communicate()
     times = fired(raw, client)
     assert set(times.values()) == {1}
-    assert sum(told) == len(times), "and one caller reports each of them"
+    assert sum(shown) == len(times), "and one caller reports each of them"
     for name, first in occurrences.items():
         found = client.schedules.get(name)
         made = sorted(

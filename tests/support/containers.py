@@ -61,7 +61,7 @@ def sent(context: Path) -> Iterator[Path]:
     ]
 
     def is_ignored(path: Path) -> bool:
-        told = False
+        ignored = False
         for rule in rules:
             pattern = rule.removeprefix("!")
             for one in [path, *path.parents][:-1]:
@@ -69,8 +69,8 @@ def sent(context: Path) -> Iterator[Path]:
                 if fnmatchcase(name, pattern.removeprefix("**/")) and name.count("/") == pattern.removeprefix(
                     "**/"
                 ).count("/"):
-                    told = not rule.startswith("!")
-        return told
+                    ignored = not rule.startswith("!")
+        return ignored
 
     for folder, names, files in os.walk(context):
         here = Path(folder).relative_to(context)
@@ -189,7 +189,7 @@ class Stack:
         return words
 
     def environment(self, name: str) -> dict[str, str]:
-        own = {word: self.here(said) for word, said in self.services[name].get("environment", {}).items()}
+        own = {word: self.here(value) for word, value in self.services[name].get("environment", {}).items()}
         if name == "redis":
             return {"PATH": os.environ["PATH"], **own}
         bin_ = self.image.at(self.image.env["PATH"].partition(":")[0])

@@ -202,10 +202,10 @@ class Answer:
             self.headers,
             self.body,
         )
-        said = self.json()
-        assert said["status"] == self.status
-        assert said["title"]
-        return str(said["type"]).removeprefix("urn:sublet:problem:")
+        problem = self.json()
+        assert problem["status"] == self.status
+        assert problem["title"]
+        return str(problem["type"]).removeprefix("urn:sublet:problem:")
 
 
 class Wire:

@@ -207,12 +207,12 @@ class _Api(BaseHTTPRequestHandler):
             self._reply(404, b"{}")
             return
         request, body, deadline = found
-        told = {
+        headers = {
             "Aws-Request-Id": request,
             "Deadline-Ms": str(int(deadline * 1000)),
             "Invoked-Function-Arn": ARN,
         }
-        self._reply(200, body, {f"Lambda-Runtime-{name}": value for name, value in told.items()})
+        self._reply(200, body, {f"Lambda-Runtime-{name}": value for name, value in headers.items()})
 
     def do_POST(self) -> None:
         body = self._body()

@@ -1,7 +1,7 @@
 """The real server of each platform, as a process: the API must be the same in each of them.
 
-    with PLATFORMS["asgi"](settings, folder) as asked: ...     # a server, and a function that sends admin's requests
-    with asgi(settings, folder, "--root-path", "/api") as server: ...    # more arguments: server.url, server.output()
+with PLATFORMS["asgi"](settings, folder) as asked: ...     # a server, and a function that sends admin's requests
+with asgi(settings, folder, "--root-path", "/api") as server: ...    # more arguments: server.url, server.output()
 """
 
 import contextlib

@@ -17,8 +17,8 @@ def bearing(marker):
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            said = (folder / "cmdline").read_bytes() + (folder / "environ").read_bytes()
-            if marker.encode() in said and int(folder.name) != os.getpid() and is_alive(int(folder.name)):
+            output = (folder / "cmdline").read_bytes() + (folder / "environ").read_bytes()
+            if marker.encode() in output and int(folder.name) != os.getpid() and is_alive(int(folder.name)):
                 found.append(int(folder.name))
     return found
 

@@ -190,8 +190,10 @@ def routes(text):
     for line in re.sub(r"\$\([^)]*\)", "1", text.replace("\\\n", " ")).splitlines():
         for found in URL.finditer(line):
             if not FOREIGN.match(found[1]) and found[2] != "/":
-                told, is_in_body = METHOD.search(line), line[: found.start()].endswith('": "')
-                method = None if is_in_body else told[1] if told else "POST" if POSTED.search(line) else None
+                shown, is_in_body = METHOD.search(line), line[: found.start()].endswith('": "')
+                method = (
+                    None if is_in_body else shown[1] if shown else "POST" if POSTED.search(line) else None
+                )
                 yield method, found[2].rstrip(".:")
 
 

@@ -44,9 +44,9 @@ def transcripts(page: str) -> dict[str, Transcript]:
         assert before, f"{name} does not name its predecessor"
         steps: list[Step] = []
         for line in lines:
-            said = re.fullmatch(r"(#|\w*>) (.+)", line)
-            if said:
-                steps.append(Step(said[1], said[2], []))
+            match = re.fullmatch(r"(#|\w*>) (.+)", line)
+            if match:
+                steps.append(Step(match[1], match[2], []))
             elif line:
                 steps[-1].reply.append(line)
         assert name not in found, f"there are two transcripts called {name}"

@@ -228,7 +228,7 @@ class Stage:
     def notes(self, word: str, *ids: str) -> list[Note]:
         """The ledger's lines with this word, of these jobs or of all."""
         lines = [line.split() for line in self.ledger.read_text().splitlines()]
-        notes = [Note(job_id, int(attempt), said, int(pid)) for job_id, attempt, said, pid in lines]
+        notes = [Note(job_id, int(attempt), word, int(pid)) for job_id, attempt, word, pid in lines]
         return [note for note in notes if note.word == word and (not ids or note.id in ids)]
 
     def until_noted(self, word: str, *ids: str, count: int = 1) -> list[Note]:

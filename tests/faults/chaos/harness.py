@@ -150,8 +150,8 @@ class Harness:
     @property
     def version(self) -> tuple[int, ...]:
         """The version of Valkey; (0,) for Redis, which counts differently."""
-        said = self.server_.client.info("server").get("valkey_version", "0")
-        return tuple(int(part) for part in said.split("."))
+        version = self.server_.client.info("server").get("valkey_version", "0")
+        return tuple(int(part) for part in version.split("."))
 
     def expect(self, truth: object, words: str) -> None:
         """Record a failure unless this is true."""

@@ -35,8 +35,8 @@ class EntryWriter:
 
     def write(self, event: str, job_id: str = "", detail: str = "", attempt: int = 0) -> None:
         """Write one entry. It is stored on return, however this process ends."""
-        said = {"event": event, "at": time.time(), "id": job_id, "detail": detail, "attempt": attempt}
-        os.write(self._file, (json.dumps(said) + "\n").encode())
+        entry = {"event": event, "at": time.time(), "id": job_id, "detail": detail, "attempt": attempt}
+        os.write(self._file, (json.dumps(entry) + "\n").encode())
 
     def close(self) -> None:
         """Close the file."""
@@ -75,10 +75,15 @@ def _lines(path: Path) -> Iterator[Entry]:
     for text in path.read_text(errors="replace").splitlines(keepends=True):
         if not text.endswith("\n"):  # its writer was killed, or is still writing
             continue
-        said: dict[str, Any] = json.loads(text)
-        detail = str(said.get("state") or said.get("detail") or "")
+        fields: dict[str, Any] = json.loads(text)
+        detail = str(fields.get("state") or fields.get("detail") or "")
         yield Entry(
-            _moment(said["at"]), said["event"], path.stem, said.get("id", ""), said.get("attempt", 0), detail
+            _moment(fields["at"]),
+            fields["event"],
+            path.stem,
+            fields.get("id", ""),
+            fields.get("attempt", 0),
+            detail,
         )
 
 

@@ -90,8 +90,8 @@ class Server:
 
     def _why(self, code: int | None, begin: int) -> str:
         """Describe a failed start. `begin` is the offset of its output in the log."""
-        said = (self.folder / "server.log").read_bytes()[begin:].decode(errors="replace").split("\n")
-        last = next((line.strip()[-300:] for line in reversed(said) if line.strip()), "")
+        output = (self.folder / "server.log").read_bytes()[begin:].decode(errors="replace").split("\n")
+        last = next((line.strip()[-300:] for line in reversed(output) if line.strip()), "")
         how = f"by signal {-code}" if code is not None and code < 0 else f"with exit code {code}"
         what = (
             f"{self.binary} does not answer after {SECONDS:g} s"

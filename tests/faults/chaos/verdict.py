@@ -45,11 +45,11 @@ def evaluate(entries: Sequence[Entry], jobs: Mapping[str, Job], counted: int | N
     by = defaultdict(list)
     for entry in entries:
         by[entry.event].append(entry)
-    told = {
+    times = {
         event: {entry.id: entry.at for entry in reversed(by[event])}
         for event in ("sent", "acked", "rejected")
     }
-    acked, sent, refused = told["acked"], told["sent"], told["rejected"]
+    acked, sent, refused = times["acked"], times["sent"], times["rejected"]
     lost = acked.keys() - jobs.keys()
     over = max((entry.at for entry in (*by["healed"], *by["fault"])), default=0.0)
     accepted: dict[str, list[Entry]] = defaultdict(list)

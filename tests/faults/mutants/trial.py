@@ -105,7 +105,7 @@ def judge(mutant: Mutant, ran: Ran, healthy: Ran) -> Outcome:
     killers = {test: words for test, words in ran.failed.items() if test in healthy.passed}
     sick = {test: f"fails without the mutant, too: {words}" for test, words in healthy.failed.items()}
     broken = [words for words in [*killers.values(), *ran.unloaded] if _NO_PROGRAM.search(words)]
-    said = [
+    reasons = [
         *broken,
         *killers.values(),
         *ran.unloaded,
@@ -125,7 +125,9 @@ def judge(mutant: Mutant, ran: Ran, healthy: Ran) -> Outcome:
         verdict = NOT_RUN
     else:
         verdict = SURVIVED
-    return Outcome(mutant.name, verdict, tuple(killers), "" if verdict == SURVIVED else said[0], ran.seconds)
+    return Outcome(
+        mutant.name, verdict, tuple(killers), "" if verdict == SURVIVED else reasons[0], ran.seconds
+    )
 
 
 @dataclass(frozen=True)

@@ -37,13 +37,15 @@ class Campaign:
         """Load the totals of earlier runs, to continue after the last one; None if the file does not exist."""
         if not path.exists():
             return None
-        said = json.loads(path.read_text())
-        if said["failed"]:
+        totals = json.loads(path.read_text())
+        if totals["failed"]:
             raise SystemExit(
-                f"{path}: seed {said['failed']['seed']} failed: repair the defect, and start with another file"
+                f"{path}: seed {totals['failed']['seed']} failed: repair the defect, and start with another file"
             )
-        sums = {name: said[name] for name in ("runs", "steps", "calls", "seconds")}
-        return cls(said["first_seed"], faults=Counter(said["faults"]), ends=Counter(said["jobs"]), **sums)
+        sums = {name: totals[name] for name in ("runs", "steps", "calls", "seconds")}
+        return cls(
+            totals["first_seed"], faults=Counter(totals["faults"]), ends=Counter(totals["jobs"]), **sums
+        )
 
     def save(self, path: Path) -> None:
         """Save the totals atomically."""

@@ -169,9 +169,9 @@ def evicted(harness: Harness) -> None:
         harness.until(lambda: harness.redis.dbsize() < 0.9 * before, "keys are evicted")
         harness.redis.config_set("maxmemory", 0)
         harness.redis.config_set("maxmemory-policy", "noeviction")
-    code, said = harness.processes.command("doctor", "--repair")
-    harness.expect(code == 0, f"the repair was incomplete: {said}")
-    harness.add_note("mended", sum(each["number"] for each in said["repaired"]))
+    code, output = harness.processes.command("doctor", "--repair")
+    harness.expect(code == 0, f"the repair was incomplete: {output}")
+    harness.add_note("mended", sum(each["number"] for each in output["repaired"]))
     for _ in range(2):
         harness.add_worker(slots=100)
     harness.wait(harness.seconds / 2)
