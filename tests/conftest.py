@@ -12,6 +12,7 @@ import importlib.util
 import os
 import shutil
 import signal
+import sys
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -43,6 +44,7 @@ from sublet.protocol.scripts import Call
 from sublet.schedules import firing
 from sublet.schedules.firing import FireRequest, Pick, Picked
 from sublet.store.store import Store
+from tests.support.command_server import CommandServer
 from tests.support.draws import one_for
 from tests.support.leftovers import Leftovers
 from tests.support.parallel_runs import RAN, Spread, workers
@@ -96,6 +98,18 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.write_line(
             "backends: " + " · ".join(f"{name} {v}" for name, v in config.stash[RAN].items())
         )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def command_server() -> Iterator[None]:
+    """Commands of the tests are forked from one process (tests/support/command_server.py), where it can run."""
+    if sys.platform != "linux":
+        yield
+        return
+    server = CommandServer()
+    server.start()
+    yield
+    server.close()
 
 
 @pytest.fixture(scope="session")

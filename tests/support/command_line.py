@@ -11,6 +11,7 @@ import uuid
 
 import pytest
 
+from tests.support.command_server import CLIENT
 from tests.support.paths import ROOT
 
 TASKS = """
@@ -40,7 +41,7 @@ def plain(a: int) -> int:
 
 
 class Shell:
-    """Runs `python -m sublet …`. Its environment has no SUBLET_ variable but those that name the server and
+    """Runs `python -m sublet …`, in a process of its own, by the command server. Its environment has no SUBLET_ variable but those that name the server and
     namespace.
     """
 
@@ -65,7 +66,7 @@ class Shell:
 
     def run(self, *words, stdin="", **env):
         """Run one command to its end."""
-        return subprocess.run([*self.command, *words], cwd=self.folder, env=self.env | env, input=stdin, capture_output=True,
+        return subprocess.run([*CLIENT, *words], cwd=self.folder, env=self.env | env, input=stdin, capture_output=True,
                               text=True, timeout=60)  # fmt: skip
 
     def ok(self, *words, said="", **how):

@@ -2,14 +2,15 @@
 
 import os
 import re
+import shlex
 import socket
 import subprocess
-import sys
 from contextlib import contextmanager
 from typing import NamedTuple
 
 import pytest
 
+from tests.support.command_server import CLIENT
 from tests.support.paths import ROOT
 
 MARK = "\036"
@@ -75,7 +76,7 @@ def command_on_path(folder):
     """A PATH that begins with a `sublet` of this checkout."""
     command = folder / "bin" / "sublet"
     command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m jobs "$@"\n')
+    command.write_text(f'#!/bin/sh\nexec {shlex.join(CLIENT)} "$@"\n')
     command.chmod(0o700)
     return f"{command.parent}:{os.environ['PATH']}"
 
