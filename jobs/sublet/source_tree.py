@@ -30,11 +30,9 @@ def install_command(extra: str) -> str:
 
 def data_folder(name: str) -> Traversable:
     """Return the folder `lua` or `deploy`, also inside an unpacked wheel's zip file."""
-    inside = PACKAGE / name
-    if inside.is_dir():
-        return inside
-    if is_checkout():
-        return CHECKOUT / name
+    for folder in (PACKAGE / name, CHECKOUT / name):
+        if folder.is_dir():
+            return folder
     from importlib.resources import files  # only for a zip file: it takes a command's start 10 ms
 
     return files("sublet") / name
