@@ -11,10 +11,9 @@ import sys
 
 
 def main() -> int:
-    path = os.environ.get("TEST_COMMAND_SERVER", "")
     server = socket.socket(socket.AF_UNIX)
     try:
-        server.connect(path)
+        server.connect(f"\0{os.environ.get('TEST_COMMAND_SERVER', '')}")
         folder, mask = os.getcwd(), os.umask(0)
         os.umask(mask)
         words, environment = sys.argv[1:], [f"{name}={value}" for name, value in os.environ.items()]

@@ -18,15 +18,15 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
+import uuid
 from pathlib import Path
 
 CLIENT = [sys.executable, "-I", "-S", str(Path(__file__).with_name("command_client.py"))]
 """The command that takes the place of `python -m sublet`."""
 ADDRESS = "TEST_COMMAND_SERVER"
-"""The environment variable with the server's socket; without it a client starts Python."""
+"""The environment variable with the name of the server's socket, which is no file; without it a client starts Python."""
 AT_START = ("PYTHON", "LC_", "LANG", "OTEL_", "LD_", "FAKETIME")
 """Beginnings of variables that Python and libraries read when they start. A command with others starts Python."""
 SECONDS = 60.0
@@ -37,14 +37,13 @@ class CommandServer:
     """The server's process, started at first use. It ends with this object, or with this process."""
 
     def __init__(self) -> None:
-        self.folder = tempfile.TemporaryDirectory(prefix="commands-")
-        self.path = os.path.join(self.folder.name, "socket")
+        self.name = f"commands-{uuid.uuid4().hex}"
         self.env = {name: value for name, value in os.environ.items() if not name.startswith("SUBLET_")}
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start the server; return when it accepts commands."""
-        words = [sys.executable, "-P", "-m", "tests.support.command_server", self.path]
+        words = [sys.executable, "-P", "-m", "tests.support.command_server", self.name]
         root = str(Path(__file__).parents[2])
         path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
         self.process = subprocess.Popen(words, cwd=root, env=self.env | {"PYTHONPATH": path}, stdin=subprocess.PIPE,
@@ -53,21 +52,20 @@ class CommandServer:
         ready, _, _ = select.select([self.process.stdout], [], [], SECONDS)
         assert ready, "the command server did not start"
         assert self.process.stdout.readline() == b"ready\n"
-        os.environ[ADDRESS] = self.path
+        os.environ[ADDRESS] = self.name
 
     def close(self) -> None:
         """End the server."""
         os.environ.pop(ADDRESS, None)
         if self.process:
             self.process.communicate(timeout=10)  # closes its stdin, which ends it
-        self.folder.cleanup()
 
 
-def main(path: str) -> None:
+def main(name: str) -> None:
     """Serve until stdin is closed."""
     _import_everything()
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(path)
+    listener.bind(f"\0{name}")
     listener.listen(64)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # monitors leave no zombies
     os.write(1, b"ready\n")
