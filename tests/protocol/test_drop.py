@@ -431,7 +431,15 @@ def test_the_command_finds_all_partitions_with_any_configured_count(shell, own):
     done = shell.run("drop", name, "--yes")
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("keys of 4 partitions\n")
+    assert "queued (without 1 partition that cannot be read); " in done.stderr
     assert list(own.scan_iter(f"{{{name}:*", 1000)) == []
+
+
+def test_the_command_reports_an_empty_namespace_as_no_jobs(shell):
+    name = shell.env["SUBLET_NAMESPACE"]
+    shell.ok("schedules", "add", "hourly", "add", "--cron", "@hourly")
+    done = shell.run("drop", name, "--yes")
+    assert (done.returncode, done.stderr.partition(";")[0]) == (0, f"{name}: no jobs")
 
 
 def test_the_command_has_json_output(shell, name):

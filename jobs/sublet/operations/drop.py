@@ -33,18 +33,21 @@ class Content(NamedTuple):
     """State → number of jobs; empty if it cannot be read."""
     live: list[str]
     """Workers seen in the last 15 s."""
+    unread: int
+    """Partitions that cannot be read: `jobs` and `live` omit theirs."""
 
 
 def contents(namespace: str, spread: int = 0) -> Plan[Content]:
     """Read the content of a namespace. Raises Invalid for an invalid name.
 
-    `spread`: the partition count in a cluster, as far as known (see `widest`).
+    `spread`: in a cluster, how many partitions to check (from `widest`); otherwise 0, for all.
     """
     found: Counter[str] = Counter()
     yield from _each(namespace, spread, lambda names: found.update(_base(name) for name in names))
     states: Counter[str] = Counter()
     now: datetime = yield server_info.clock()
     live: list[str] = []
+    unread = 0
     for base in found:
         try:
             names: list[str] = yield reads.queues(base)
@@ -52,8 +55,9 @@ def contents(namespace: str, spread: int = 0) -> Plan[Content]:
             states.update({state.value: number for state, number in stats.states.items()})
             live += yield _alive(base, round((now.timestamp() - ALIVE) * 1000))
         except (Unfit, *reads.MALFORMED):
-            continue
-    return Content(dict(sorted(found.items(), key=lambda item: _number(item[0]))), dict(states), sorted(live))
+            unread += 1
+    ordered = dict(sorted(found.items(), key=lambda item: _number(item[0])))
+    return Content(ordered, dict(states), sorted(live), unread)
 
 
 def drop(namespace: str, spread: int = 0, report: Callable[[int], None] = lambda deleted: None) -> Plan[int]:

@@ -47,18 +47,14 @@ def drop(args: Namespace) -> int:
             }
         )
     else:
-        write(f"dropped {args.name}: {deleted:,} keys of {_partitions(content)}")
+        write(f"dropped {args.name}: {deleted:,} keys of {_count(len(content.keys))}")
     return 0
 
 
 def _confirm(args: Namespace, content: Content) -> None:
     """Raises JobsError."""
-    jobs = (
-        ", ".join(f"{number:,} {state}" for state, number in content.jobs.items() if number)
-        or "an unknown number of jobs"
-    )
     note(
-        f"{args.name}: {jobs}; {sum(content.keys.values()):,} keys of {_partitions(content)}; live workers: {len(content.live):,}"
+        f"{args.name}: {_jobs(content)}; {sum(content.keys.values()):,} keys of {_count(len(content.keys))}; live workers: {len(content.live):,}"
     )
     if content.live and not args.force:
         named = clean(", ".join(content.live[:NAMED])) + (" and others" if len(content.live) > NAMED else "")
@@ -80,8 +76,15 @@ def _confirm(args: Namespace, content: Content) -> None:
         raise JobsError("that is not the namespace's name: nothing was deleted")
 
 
-def _partitions(content: Content) -> str:
-    return f"{len(content.keys):,} partition{'' if len(content.keys) == 1 else 's'}"
+def _jobs(content: Content) -> str:
+    if not content.jobs:
+        return "an unknown number of jobs"
+    jobs = ", ".join(f"{number:,} {state}" for state, number in content.jobs.items() if number) or "no jobs"
+    return f"{jobs} (without {_count(content.unread)} that cannot be read)" if content.unread else jobs
+
+
+def _count(partitions: int) -> str:
+    return f"{partitions:,} partition{'' if partitions == 1 else 's'}"
 
 
 def _progress(deleted: int) -> None:
