@@ -269,6 +269,18 @@ def test_sync_takes_over_an_equal_schedule_that_was_put_by_hand(client):
     assert [tuple(one) for one in client.sync(app, "tasks:app")] == [("a", "unchanged", None)]
 
 
+def test_sync_takes_over_an_equal_schedule_of_another_source(client):
+    """For example the same code under a new module name. The old source can no longer remove it."""
+    app = declared(("a", "0 * * * *"))
+    client.sync(app, "old:app")
+    next_at = client.schedules.get("a").next_at
+    assert [tuple(one) for one in client.sync(app, "new:app")] == [("a", "changed", "old:app")]
+    found = client.schedules.get("a")
+    assert (found.source, found.next_at) == ("new:app", next_at)
+    assert client.sync(declared(), "old:app", remove=True) == []
+    assert [tuple(one) for one in client.sync(app, "new:app")] == [("a", "unchanged", None)]
+
+
 def test_jitter_depends_on_the_schedules_name(client):
     """The due moment by the rule of the firing code."""
     for name in ("a", "b"):

@@ -167,7 +167,7 @@ def _other_partition(wanted: NewSchedule, one: Stored) -> str:
 
 
 def _call(home: str, wanted: NewSchedule, seen: Stored | None, now: int) -> Call[str]:
-    """It keeps its next occurrence if its times stay the same."""
+    """Make the call that stores `wanted`; the next occurrence is kept if the times stay the same."""
     kept = seen.text("occurrence") if seen and _has_same_times(wanted, seen) else ""
     paused = seen is not None and seen.paused
     found = None if paused else first(wanted.recurrence, wanted.name, int(kept) - 1 if kept else now)
@@ -181,14 +181,12 @@ def _call(home: str, wanted: NewSchedule, seen: Stored | None, now: int) -> Call
 
 
 def _is_as_wanted(wanted: NewSchedule, seen: Stored) -> bool:
-    """Its source counts only if it had none."""
     same = (seen.text("queue"), seen.text("task"), seen.text("rules")) == (
         wanted.queue,
         wanted.task,
         wanted.rules,
     )
-    gains_source = wanted.source != "" and seen.source == ""
-    same = same and not gains_source and seen.fields.get("payload") == wanted.payload
+    same = same and wanted.source in ("", seen.source) and seen.fields.get("payload") == wanted.payload
     return same and _has_same_times(wanted, seen)
 
 
@@ -267,8 +265,8 @@ def sync(
 ) -> Plan[list[Synced]]:
     """Store the schedules that code declares; return the outcome for each. The same call again writes nothing.
 
-    With `remove`, other schedules of this source are removed; those of other sources stay, except under a
-    wanted name. Before any write, raises Invalid, and WrongState for a schedule in another partition than
+    A schedule of a wanted name belongs to this source afterwards. With `remove`, other schedules of this
+    source are removed; those of other sources stay. Before any write, raises Invalid, and WrongState for a schedule in another partition than
     its queue's.
     """
     if remove and not source:
