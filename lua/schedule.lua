@@ -58,10 +58,8 @@ end
 if not (is_name(queue) and is_name(task)) then
   return refusal('INVALID', 'name queue and task with 1 to 128 of A-Z a-z 0-9 _ . : -')
 end
-local unfit = invalid_rule(rules, KNOWN)
-if unfit then
-  return refusal('INVALID', 'rule ' .. unfit .. ': a schedule takes' .. string.sub(KNOWN, 1, -2))
-end
+local unfit, advice = invalid_rule(rules, KNOWN)
+if unfit then return refusal('INVALID', 'rule ' .. unfit .. advice) end
 
 local since = seen == '0' and removed or 0
 local put, same = (seen or -2) + 1 + since, true

@@ -23,8 +23,8 @@ local function examine(id, queue, task, rules, payload)
   if #id > 64 or not (is_name(id) and is_name(queue) and is_name(task)) then
     return 'INVALID names must be 1 to 128 (ids: to 64) of A-Z a-z 0-9 _ . : -'
   end
-  local unfit = invalid_rule(rules)
-  if unfit then return 'INVALID rule ' .. unfit end
+  local unfit, advice = invalid_rule(rules)
+  if unfit then return 'INVALID rule ' .. unfit .. advice end
   if seen[id] or call('EXISTS', key('job:', id)) == 1 then return 'exists ' .. id end
   local header = read_header(queue .. ' ' .. task .. ' ' .. stamp .. (rules == '' and '' or ' ' .. rules))
   local due = tonumber(header.at or header.delay and now + header.delay or 0)

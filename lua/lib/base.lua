@@ -120,7 +120,8 @@ local function read_header(spec)
   return job
 end
 
--- The first rule that is not in `known`, occurs twice, or has an invalid value; nil if all rules are valid.
+-- The first rule that is not in `known`, occurs twice, or has an invalid value, and what to do about it; nil if
+-- all rules are valid.
 local shapes
 local function invalid_rule(rules, known)
   if rules == '' then return nil end
@@ -139,7 +140,18 @@ local function invalid_rule(rules, known)
     local allowed = name and not given[name] and #value <= 128
       and (not known or string.find(known, ' ' .. name .. ' ', 1, true))
     local fits = allowed and (string.find(value, shapes[name] or '^$') or word == 'timeout=none')
-    if not fits or name == 'priority' and math.abs(value) > 100 then return string.sub(word, 1, 80) end
+    if not fits or name == 'priority' and math.abs(value) > 100 then
+      local names = known
+        or ' priority delay at key window tries timeout retention backoff trace digest schedule known '
+      local values = {priority = '-100 to 100', tries = 'a number from 1, at most 14 digits',
+        window = 'ms from 1, at most 14 digits', timeout = 'ms or none', backoff = 'first ms:factor:cap ms',
+        key = '1 to 128 of ! to ~', trace = 'a traceparent', digest = '16 to 128 hexadecimal digits',
+        schedule = 'a name', known = '1'}
+      local is_known = name and string.find(names, ' ' .. name .. ' ', 1, true)
+      local advice = not is_known and 'use name=value, the name one of' .. string.sub(names, 1, -2)
+        or given[name] and 'give it once' or 'use ' .. (values[name] or 'ms, at most 14 digits')
+      return string.sub(word, 1, 80), ': ' .. advice
+    end
     given[name] = true
   end
 end

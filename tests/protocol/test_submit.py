@@ -166,6 +166,23 @@ async def test_an_invalid_rule_is_refused(desk, rules):
 
 
 @pytest.mark.parametrize(
+    ("rules", "advice"),
+    [
+        ("delay", "use name=value, the name one of priority delay at key window tries"),
+        ("colour=red", "use name=value, the name one of priority delay at key window tries"),
+        ("priority=101", "use -100 to 100"),
+        ("tries=0", "use a number from 1, at most 14 digits"),
+        ("delay=soon", "use ms, at most 14 digits"),
+        ("tries=2 tries=2", "give it once"),
+        ("key=" + "k" * 129, "use 1 to 128 of ! to ~"),
+    ],
+)
+async def test_the_refusal_of_a_rule_states_the_allowed_values(desk, rules, advice):
+    (answer,) = await desk.submit("a", rules=rules)
+    assert answer.startswith(f"INVALID rule {rules.rpartition(' ')[2][:80]}: {advice}")
+
+
+@pytest.mark.parametrize(
     "rules",
     [
         "tries=5\npriority=1",
