@@ -224,7 +224,7 @@ class App:
         run = run or ("loop" if is_async else "process")
         if not is_name(name) or name in self.tasks:
             raise Invalid(
-                f"task {name!r}: {'there is one already' if name in self.tasks else 'use A-Z a-z 0-9 _ . : -'}"
+                f"task {name!r}: {'there is one already' if name in self.tasks else 'use 1 to 128 of A-Z a-z 0-9 _ . : -'}"
             )
         if (run in ("loop", "command")) is not is_async:
             raise Invalid(

@@ -99,23 +99,23 @@ pytest_plugins = ["tests.support.command_line"]
         ("stats --namespace a/b", "namespace 'a/b': use 1 to 128 of A-Z a-z 0-9 _ . : -"),
         (
             "stats --redis-url http://here",
-            "SUBLET_REDIS_URL 'http://here': use redis://host:port/db, rediss://… or unix:///path",
+            "Redis URL 'http://here': use redis://host:port/db, rediss://… or unix:///path",
         ),
         (
             "stats --redis-url redis://h:66379",
-            "SUBLET_REDIS_URL 'redis://h:66379': its port is out of range: use 1 to 65535",
+            "Redis URL 'redis://h:66379': its port is out of range: use 1 to 65535",
         ),
         (
             "stats --redis-url redis://u:99999/b@h",
-            "SUBLET_REDIS_URL 'redis://h': use redis://host:port/db, rediss://… or",
+            "Redis URL 'redis://h': use redis://host:port/db, rediss://… or",
         ),
         (
             "stats --redis-url redis://h:1?colour=red",
-            "SUBLET_REDIS_URL 'redis://h:1': its parameter colour is not known",
+            "Redis URL 'redis://h:1': its parameter colour is not known",
         ),
         (
             "stats --redis-url redis://h:1/abc",
-            "SUBLET_REDIS_URL 'redis://h:1/abc': database 'abc' is not a number; use redis://",
+            "Redis URL 'redis://h:1/abc': database 'abc' is not a number; use redis://",
         ),
     ],
 )

@@ -323,5 +323,5 @@ async def test_a_repeated_authorization_header_is_refused(settings):
 
 def test_invalid_percent_encoding_is_reported():
     """Otherwise two events would get one id."""
-    with pytest.raises(Problem, match="not valid UTF-8"):
+    with pytest.raises(Problem, match="id: its percent-encoded bytes are not valid UTF-8"):
         read(headers(id="%FF"))

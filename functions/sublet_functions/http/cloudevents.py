@@ -126,7 +126,7 @@ def _structured(raw: bytes) -> Event:
 
 def _binary(headers: Mapping[str, str], raw: bytes) -> Event:
     form: dict[str, Any] = {
-        name[3:]: _decoded(value) for name, value in headers.items() if name.startswith("ce-")
+        name[3:]: _decoded(name[3:], value) for name, value in headers.items() if name.startswith("ce-")
     }
     kind = headers.get("content-type")
     if kind:
@@ -184,7 +184,7 @@ def _error(name: str, msg: str = "is invalid") -> dict[str, Any]:
     return invalid_value(msg, "event", name)
 
 
-def _decoded(value: str) -> str:
+def _decoded(name: str, value: str) -> str:
     try:
         value.encode()
     except (
@@ -196,7 +196,10 @@ def _decoded(value: str) -> str:
     try:
         return unquote(re.sub(r"\\(.)", r"\1", quoted[1]) if quoted else value, errors="strict")
     except UnicodeDecodeError:
-        raise Problem("invalid", "an attribute's percent-encoded bytes are not valid UTF-8") from None
+        msg = "its percent-encoded bytes are not valid UTF-8"
+        raise Problem(
+            "invalid", f"not a valid CloudEvent: {name[:64]}: {msg}", errors=[_error(name[:64], msg)]
+        ) from None
 
 
 def _parsed(raw: bytes, what: str) -> Any:

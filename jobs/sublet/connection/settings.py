@@ -101,13 +101,22 @@ class Settings:
         """Raise Invalid for an invalid URL, or unverified TLS that is not allowed."""
         wrong = flaw(self.redis_url)
         if wrong:
-            raise Invalid(f"SUBLET_REDIS_URL {self.shown_url!r}: {wrong}")
+            raise Invalid(f"{self.named_url}: {wrong}")
         lax = "" if self.allow_unverified_tls else unverified(self.redis_url)
         if lax:
             raise Invalid(
-                f"SUBLET_REDIS_URL {self.shown_url!r} has {lax}: any server could answer instead. Name the certificate "
+                f"{self.named_url} has {lax}: any server could answer instead. Name the certificate "
                 "authority instead (ssl_ca_certs=/path), or set SUBLET_ALLOW_UNVERIFIED_TLS=1 to risk it"
             )
+
+    @property
+    def named_url(self) -> str:
+        """The URL for errors, behind the variable that it comes from, if any."""
+        names = ("SUBLET_REDIS_URL", "REDIS_URL")
+        source = next(
+            (name for name in names if plain(os.environ.get(name, "")) == self.redis_url), "Redis URL"
+        )
+        return f"{source} {self.shown_url!r}"
 
     @property
     def shown_url(self) -> str:
@@ -191,11 +200,9 @@ def check(settings: Settings) -> None:
         for url in servers(settings.redis_url):
             connect_sync(replace(settings, redis_url=url)).connection_pool.make_connection()
     except TypeError as error:
-        raise Invalid(
-            f"SUBLET_REDIS_URL {settings.shown_url!r}: {unknown(error, settings.redis_url)}"
-        ) from None
+        raise Invalid(f"{settings.named_url}: {unknown(error, settings.redis_url)}") from None
     except ValueError as error:
-        raise Invalid(f"SUBLET_REDIS_URL {settings.shown_url!r}: {error}") from None
+        raise Invalid(f"{settings.named_url}: {error}") from None
 
 
 def _options(settings: Settings, blocking: bool) -> dict[str, Any]:

@@ -64,7 +64,8 @@ def new_schedule(
     made = NewSchedule(name, options.queue, task, options.rules(), payload, when, source)
     if len(made.plan) > PLAN_MAX:
         raise Invalid(
-            f"schedule {name}: what says when it fires has {len(made.plan):,} bytes, at most {PLAN_MAX:,}"
+            f"schedule {name}: its recurrence and source have {len(made.plan):,} bytes as JSON, at most {PLAN_MAX:,}: "
+            "shorten the cron line or MODULE:APP"
         )
     return made
 

@@ -267,7 +267,9 @@ def _write(folder: Path, new: list[File]) -> None:
         left = _remove_written(made)
         if not isinstance(error, OSError):
             raise
-        remains = f"; what remains of it: {', '.join(map(str, left))}" if left else "; nothing was written"
+        remains = (
+            f"; could not be removed again: {', '.join(map(str, left))}" if left else "; nothing was written"
+        )
         raise JobsError(f"{at} cannot be written: {error.strerror}{remains}") from None
 
 

@@ -170,7 +170,7 @@ def scripts(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "ok",
             "scripts",
-            f"{sum(facts.loaded)} of {len(facts.loaded)} loaded; each is when it is first used",
+            f"{sum(facts.loaded)} of {len(facts.loaded)} loaded; each is loaded at its first use",
         )
 
 
@@ -178,7 +178,9 @@ def maintenance(facts: Facts) -> Iterator[Finding]:
     """Does maintenance run?"""
     at, by = facts.last_maintenance or (facts.now, "")
     looked = (
-        f"last run {duration((facts.now - at).total_seconds())} ago by {by}" if by else "it was never needed"
+        f"last run {duration((facts.now - at).total_seconds())} ago by {by}"
+        if by
+        else "no maintenance has run yet"
     )
     if facts.overdue is None:
         yield unknown(facts, "maintenance", "the due items cannot be read")
