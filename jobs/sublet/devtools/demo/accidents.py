@@ -133,10 +133,10 @@ def _wait_for_takeover(show: Show, worker: WorkerProcess, held: dict[str, int]) 
     if not (yield from _wait_until(all_taken_over, TAKEOVER_SECONDS)):
         raise DemoFailed(f"no worker took over {_jobs(waiting)} of {worker} in {TAKEOVER_SECONDS:g} s")
     after, attempt = show.seconds - since, max(held.values()) + 1
-    why = "when the leases had ended" if codes != {"crashed"} else "because its process had ended"
+    why = "the leases had ended" if codes != {"crashed"} else "that process was gone"
     show.report(
         "↻",
-        f"{_join(heirs)} took over {_jobs(held)} of {worker}, {why}, {after:.1f} s later: attempt {attempt}",
+        f"{after:.1f} s later {_join(heirs)} took over {worker}'s {_jobs(held)} (attempt {attempt}): {why}",
     )
 
 

@@ -152,11 +152,12 @@ class Screen:
         events.add_column()
         for seconds, sign, words in self._events:
             events.add_row(f"{seconds:.1f} s", Text(sign, COLOURS.get(sign, "")), Text(words))
-        return Group(bar, Text(f"  {_count(progress)}"), statuses, Text(), events)
+        counts = Text(f"  {_count(progress)} · {progress.seconds:.1f} s")
+        return Group(bar, counts, statuses, Text(), events)
 
 
 def _count(progress: Progress) -> str:
     words = f"{progress.ended:,} of {progress.submitted:,} done · {progress.running} running"
     if not (progress.ended or progress.running):
         words += " · waiting for the first workers"
-    return f"{words} · {progress.rate:,.0f}/s · {progress.seconds:.1f} s"
+    return f"{words} · {progress.rate:,.0f}/s"
