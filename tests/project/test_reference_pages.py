@@ -8,7 +8,9 @@ from tests.support.reference_pages import FOLDER, PAGES, SETTINGS, variables_in_
 @pytest.mark.parametrize("name", PAGES)
 def test_a_generated_page_is_up_to_date(name, monkeypatch):
     monkeypatch.delenv("SUBLET_APP", raising=False)
-    assert (FOLDER / name).read_text() == PAGES[name](), "run: python3 -m tests.support.reference_pages"
+    assert (FOLDER / name).read_text() == PAGES[name](), (
+        "run: .venv/bin/python -m tests.support.reference_pages"
+    )
 
 
 def test_every_variable_in_the_code_is_documented_and_every_documented_one_is_in_the_code():

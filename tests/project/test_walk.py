@@ -25,5 +25,5 @@ async def test_a_submit_over_http_passes_through_few_files(place):
 
 
 async def test_the_page_shows_the_current_walks(place):
-    """`python3 -m tests.support.walk --write` updates the page."""
+    """`.venv/bin/python -m tests.support.walk --write` updates the page."""
     assert PAGE.read_text("utf-8") == page(await both(plain(place.settings)))

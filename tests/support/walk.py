@@ -1,6 +1,6 @@
 """Profile one request through the code: which files and functions of ours run, and in which order.
 
-    python3 -m tests.support.walk [--write]     # print both walks; with --write, update docs/explanation/a-jobs-way.md
+    .venv/bin/python -m tests.support.walk [--write]     # print both walks; with --write, update docs/explanation/a-jobs-way.md
 
 A walk is the sequence of our Python frames in one thread, from a call to its return. A coroutine that resumes
 counts as another step, because a reader has to go back to its file. Comprehensions and lambdas belong to the
@@ -71,7 +71,7 @@ class Walk:
         return "\n".join([counts, *(f"  {file}: {', '.join(names)}" for file, names in self.visits())])
 
     def visits(self) -> Iterator[tuple[str, list[str]]]:
-        """Each stay in a file, with the functions that ran there, in order."""
+        """Each visit to a file, with the functions that ran there, in order."""
         for file, steps in groupby(self.steps, lambda step: step.file):
             yield file, list(dict.fromkeys(f"{s.function}{' (resumes)' if s.resumed else ''}" for s in steps))
 
@@ -178,7 +178,7 @@ async def both(settings: Settings) -> dict[str, Walk]:
 
 
 def section(walk: Walk) -> str:
-    """The generated part of the page about one walk: its figures, each stay in a file, and what each file is for."""
+    """The generated part of the page about one walk: its figures, each visit to a file, and the subject of each file."""
     lines = [
         f"{len(walk.files)} files, {walk.moves} moves between them, {walk.functions} functions.",
         "",

@@ -66,7 +66,7 @@ async def _outcome(invoking: Sequence[Invoking]) -> Summoned:
 
 
 class PoolErrors:
-    """Errors of single pools, kept until all other pools are done."""
+    """Logs the errors of single pools; keeps the first until all other pools are done."""
 
     def __init__(self) -> None:
         self.stop = False
@@ -75,7 +75,7 @@ class PoolErrors:
 
     @contextlib.contextmanager
     def catch(self, pool: str) -> Iterator[None]:
-        """Catch the error of this pool."""
+        """Catch and log the error of this pool."""
         try:
             yield
         except JobsError as error:

@@ -197,7 +197,7 @@ class HttpSource:
         return ended
 
     async def retire(self, card: model.Card) -> bool:
-        """See `JobSource.retire`."""
+        """Ask the API whether this idle worker may leave its pool."""
         path, body = f"/workers/{http_codec.part(card.worker)}/retire", {"life": card.life, "pool": card.pool}
         return await self._ask("POST", path, lambda answer: bool(answer.json()["leave"]), body)
 

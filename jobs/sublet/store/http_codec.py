@@ -227,7 +227,7 @@ def card(card: Card) -> dict[str, Any]:
 
 
 def standing(job: Any) -> Standing:
-    """Decode the state of a job."""
+    """Decode a job's state; if it has finished, its result and its last attempt as well."""
     state = State(job["state"])
     if state not in FINISHED:
         return Standing(state, b"", "")

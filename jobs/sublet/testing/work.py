@@ -61,7 +61,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def middleware(self, context: Context) -> Iterator[None]:
-        """Record the exception of an attempt in this process."""
+        """Record the exception of an attempt in this process, except `Snooze` and `Discard`."""
         try:
             yield
         except (Snooze, Discard):

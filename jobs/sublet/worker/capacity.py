@@ -1,4 +1,4 @@
-"""Capacity of a worker: it claims only jobs that it can start at once.
+"""Capacity of a worker: it claims only jobs that it can start at once, except short ones for child processes.
 
 The kind of a queue's next job is unknown before the claim. So the queues form two sets: those that only
 async tasks of this program use, limited by slots, and all others, limited by free child processes as well.
@@ -37,7 +37,10 @@ def queue_sets(queues: Sequence[str], tasks: Iterable[Task[..., Any]]) -> list[Q
 
 
 class Capacity:
-    """Limits of a worker, its running jobs, and the jobs of open claims. Every change sets `changed`."""
+    """Limits of a worker, its running jobs, and the jobs of open claims. Every change sets `changed`.
+
+    `ahead` returns how many short jobs may wait for a child, from queues that only plain functions use.
+    """
 
     def __init__(self, slots: int, processes: int, ahead: Callable[[], int] = lambda: 0) -> None:
         self.slots, self.processes = slots, processes
@@ -49,7 +52,7 @@ class Capacity:
         self.changed = asyncio.Event()
 
     def free(self, queue_set: QueueSet) -> int:
-        """How many more jobs of these queues can start."""
+        """How many more jobs of these queues to claim: those that can start, and `ahead`."""
         children = self.running_in_children + self.reserved_children
         others = self.running + self.reserved - children
         if queue_set.may_need_child:

@@ -1,6 +1,6 @@
-"""`python3 -m tests.faults.simulation`: what `sublet simulate` runs.
+"""`.venv/bin/python -m tests.faults.simulation`: what `sublet simulate` runs.
 
-A million simulated operations, in several resumed runs: `python3 -m tests.faults.simulation --calls 1000000 --resume FILE`.
+A million simulated operations, in several resumed runs: `.venv/bin/python -m tests.faults.simulation --calls 1000000 --resume FILE`.
 """
 
 import argparse
