@@ -12,7 +12,6 @@ import importlib.util
 import os
 import shutil
 import signal
-import sys
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -44,7 +43,7 @@ from sublet.protocol.scripts import Call
 from sublet.schedules import firing
 from sublet.schedules.firing import FireRequest, Pick, Picked
 from sublet.store.store import Store
-from tests.support.command_server import CommandServer
+from tests.support.command_server import ADDRESS, COMMANDS
 from tests.support.draws import one_for
 from tests.support.leftovers import Leftovers
 from tests.support.parallel_runs import RAN, Spread, workers
@@ -68,7 +67,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    for name in OF_THE_CALLER:
+    for name in (*OF_THE_CALLER, ADDRESS):  # a run inside a test may be of other code
         os.environ.pop(name, None)
     # A shell's background job ignores SIGINT, nohup's program SIGHUP; the processes of a test would inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -93,23 +92,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("backend", backends, scope="session")
 
 
+def pytest_sessionfinish() -> None:
+    COMMANDS.close()
+
+
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     if config.stash[RAN]:
         terminalreporter.write_line(
             "backends: " + " · ".join(f"{name} {v}" for name, v in config.stash[RAN].items())
         )
-
-
-@pytest.fixture(scope="session", autouse=True)
-def command_server() -> Iterator[None]:
-    """Commands of the tests are forked from one process (tests/support/command_server.py), where it can run."""
-    if sys.platform != "linux":
-        yield
-        return
-    server = CommandServer()
-    server.start()
-    yield
-    server.close()
 
 
 @pytest.fixture(scope="session")

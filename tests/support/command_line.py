@@ -11,7 +11,7 @@ import uuid
 
 import pytest
 
-from tests.support.command_server import CLIENT
+from tests.support.command_server import CLIENT, COMMANDS
 from tests.support.paths import ROOT
 
 TASKS = """
@@ -49,6 +49,7 @@ class Shell:
     """The note on stderr when a command reads a namespace that does not exist yet."""
 
     def __init__(self, folder, url):
+        COMMANDS.start()
         self.folder = folder
         self.command = [sys.executable, "-m", "sublet"]
         self.env = {

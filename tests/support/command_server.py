@@ -34,31 +34,37 @@ SECONDS = 60.0
 
 
 class CommandServer:
-    """The server's process, started at first use. It ends with this object, or with this process."""
+    """The server of this test process, started at first use."""
 
     def __init__(self) -> None:
-        self.name = f"commands-{uuid.uuid4().hex}"
-        self.env = {name: value for name, value in os.environ.items() if not name.startswith("SUBLET_")}
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start the server; return when it accepts commands."""
-        words = [sys.executable, "-P", "-m", "tests.support.command_server", self.name]
-        root = str(Path(__file__).parents[2])
-        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-        self.process = subprocess.Popen(words, cwd=root, env=self.env | {"PYTHONPATH": path}, stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE)  # fmt: skip
+        """Start the server unless it runs; return when it accepts commands."""
+        if self.process or sys.platform != "linux":
+            return
+        name, root = f"commands-{uuid.uuid4().hex}", str(Path(__file__).parents[2])
+        env = {name: value for name, value in os.environ.items() if not name.startswith("SUBLET_")}
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, [root, env.get("PYTHONPATH")]))
+        words = [sys.executable, "-P", "-m", "tests.support.command_server", name]
+        self.process = subprocess.Popen(
+            words, cwd=root, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
         assert self.process.stdout is not None
         ready, _, _ = select.select([self.process.stdout], [], [], SECONDS)
         assert ready, "the command server did not start"
         assert self.process.stdout.readline() == b"ready\n"
-        os.environ[ADDRESS] = self.name
+        os.environ[ADDRESS] = name
 
     def close(self) -> None:
         """End the server."""
         os.environ.pop(ADDRESS, None)
         if self.process:
             self.process.communicate(timeout=10)  # closes its stdin, which ends it
+            self.process = None
+
+
+COMMANDS = CommandServer()
 
 
 def main(name: str) -> None:

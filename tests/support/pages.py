@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.support.command_server import CLIENT
+from tests.support.command_server import CLIENT, COMMANDS
 from tests.support.paths import ROOT
 
 MARK = "\036"
@@ -74,6 +74,7 @@ def free_port():
 
 def command_on_path(folder):
     """A PATH that begins with a `sublet` of this checkout."""
+    COMMANDS.start()
     command = folder / "bin" / "sublet"
     command.parent.mkdir()
     command.write_text(f'#!/bin/sh\nexec {shlex.join(CLIENT)} "$@"\n')
@@ -83,9 +84,10 @@ def command_on_path(folder):
 
 def page_environment(folder, place):
     """The environment of a page's commands: a `sublet` of this checkout, and a namespace."""
+    path = command_on_path(folder)
     return {
         **os.environ,
-        "PATH": command_on_path(folder),
+        "PATH": path,
         "PYTHONPATH": str(ROOT),
         "SUBLET_NAMESPACE": place.settings.namespace,
         "SUBLET_REDIS_URL": place.settings.redis_url,
