@@ -42,6 +42,7 @@ from sublet.tasks.bound_process import spawn_bound
 from sublet.worker.worker import Worker
 from tests.support import tasks
 from tests.support.command_line import Shell
+from tests.support.draws import few
 from tests.support.http_server import serve_process
 from tests.support.processes import until
 from tests.support.program_runs import soon
@@ -476,7 +477,7 @@ def test_no_role_has_an_administrators_command(raw, place):
 NAME = st.text("ab01.:-_", min_size=1, max_size=4)
 
 
-@examples(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(max_examples=few(80), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(mine=NAME, other=NAME, partition=st.integers(0, 12), partitions=st.integers(1, 3))
 def test_no_namespace_reaches_into_another(user, raw, place, mine, other, partition, partitions):
     """Also for names such as `a`, `a:0`, `a:0:0` or `a.b`: the server itself decides what the patterns match."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from sublet.schedules.cron import zone
 from sublet.schedules.cron_times import CronLine, cron_line
+from tests.support.draws import few
 
 CHANGES = """
 # Berlin: 02:00 becomes 03:00
@@ -165,7 +166,9 @@ def by_hand(cron, text, begin, end, where):
 
 
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
+    max_examples=few(150),
+    deadline=None,
+    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
 )
 @given(st.sampled_from(AROUND), lines)
 def test_the_search_agrees_with_a_check_of_every_minute(place, text):
@@ -180,7 +183,7 @@ def test_the_search_agrees_with_a_check_of_every_minute(place, text):
     assert expected == sorted(set(expected))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=few(150), deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(st.sampled_from([place for place in AROUND if place[0] in ORDINARY]), lines)
 def test_the_search_agrees_with_cronsim(place, text):
     """Where clocks move by whole hours, and not around midnight; elsewhere cronsim's answer depends on its

@@ -413,7 +413,7 @@ BROKEN = {
 """Defects: the file, its text, the replacement, the scenarios that must fail, and the reason."""
 
 
-@pytest.mark.parametrize("defect", one_in(3, [*BROKEN]))
+@pytest.mark.parametrize("defect", one_in(6, [*BROKEN]))
 def test_a_defect_makes_its_scenario_fail(defect, tmp_path):
     file, whole, broken, names, word = BROKEN[defect]
     for folder in ("jobs", "functions", "lua", "tests/faults/chaos"):

@@ -24,10 +24,10 @@ from tests.faults.simulation.history import LEGAL, Life, Move, follow
 from tests.faults.simulation.run import run
 from tests.faults.simulation.server import START, Clock, Redis
 from tests.faults.simulation.shrink import shrink
-from tests.support.draws import one_in
+from tests.support.draws import few, one_in
 from tests.support.paths import ROOT
 
-SECONDS = float(os.environ.get("SUBLET_TEST_SIMULATE") or (60 if os.environ.get("CI") else 10))
+SECONDS = float(os.environ.get("SUBLET_TEST_SIMULATE") or few(20))
 OLD = (0, 11, 13, 34, 92, 1007)
 """Seeds that once found a defect of the scripts or of the simulation."""
 TRACE = """
@@ -86,7 +86,7 @@ def test_a_run_without_deviations_has_no_faults():
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("defect", one_in(2, [*DEFECTS]))
+@pytest.mark.parametrize("defect", one_in(4, [*DEFECTS]))
 def test_a_planted_defect_is_found_and_shrunk(defect, tmp_path):
     name, right, wrong, seed = DEFECTS[defect]
     for folder in ("lua", "jobs", "tests/faults/simulation"):

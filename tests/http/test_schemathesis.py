@@ -10,12 +10,13 @@ import os
 import sys
 
 from sublet_functions.handlers.worker_host import WorkerHost
+from tests.support.draws import few
 from tests.support.http_server import ADMIN, ROOT, SECRET, ask, serving
 from tests.support.tasks import app
 
 pytest_plugins = ["tests.support.http_settings"]
 
-DRAWN = os.environ.get("SUBLET_TEST_DRAWN", "5")
+DRAWN = os.environ.get("SUBLET_TEST_DRAWN", f"{few(8)}")
 SEED = os.environ.get("SUBLET_TEST_SEED", "1")
 SECONDS = 120 + 10 * int(DRAWN)
 CONFIG = """

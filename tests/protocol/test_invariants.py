@@ -28,6 +28,7 @@ from sublet.protocol import keys, verbs
 from sublet.protocol.scripts import Call
 from sublet.schedules import firing
 from sublet.schedules.firing import FireRequest, Pick
+from tests.support.draws import few
 from tests.support.model import FORTNIGHT, FROM, FULL, Job, Model, Schedule
 from tests.support.paths import ROOT
 from tests.support.verb_scenes import how_often
@@ -582,7 +583,9 @@ def test_the_invariants_hold_after_any_sequence_of_calls(place, backend):
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=round((40 if place.fake else 200) * effort),  # each takes five times as long there
+            max_examples=round(
+                few(40 if place.fake else 200) * effort
+            ),  # each takes five times as long there
             stateful_step_count=50,
             deadline=None,
             print_blob=True,

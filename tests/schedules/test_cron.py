@@ -10,6 +10,7 @@ from sublet.schedules.cron import ALIASES, zone
 from sublet.schedules.cron_times import CronLine, cron_line
 from sublet.schedules.recurrence import Recurrence, describe, first
 from tests.client.test_daylight import lines, read
+from tests.support.draws import few
 
 NOON = 1_774_699_200_000
 
@@ -65,7 +66,7 @@ def test_an_invalid_cron_line_is_refused_with_the_field_and_the_reason(text):
 
 
 @given(st.text(st.sampled_from("0123456789*/,-#LWMONFRI @?\t½"), max_size=30))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=few(300), deadline=None)
 def test_an_invalid_line_is_refused_with_the_field_and_the_reason(text):
     try:
         output = CronLine(text).describe()
@@ -76,7 +77,7 @@ def test_an_invalid_line_is_refused_with_the_field_and_the_reason(text):
 
 
 @given(lines)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=few(200), deadline=None)
 def test_each_cron_line_is_described(text):
     assert read(text).describe()
 

@@ -13,6 +13,7 @@ from sublet.schedules import recurrence as schedules
 from sublet.schedules.cron import ALIASES
 from sublet.schedules.cron_times import CronLine
 from sublet.schedules.recurrence import COUNTED, Occurrence, Recurrence, describe, firing, first, upcoming
+from tests.support.draws import few
 from tests.support.paths import ROOT
 
 PAGE = "".join(
@@ -239,7 +240,7 @@ def chain(recurrence, begin, until, limit=None):
     return occurrences
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=few(120), deadline=None)
 @given(recurrences, moments)
 def test_occurrences_and_their_due_moments_only_grow(rules, begin):
     recurrence, begin_ms = Recurrence(**rules), int(begin.timestamp() * 1000)
@@ -251,7 +252,7 @@ def test_occurrences_and_their_due_moments_only_grow(rules, begin):
         assert one.due - one.occurrence < max(1, rules["jitter"] * 1000)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=few(150), deadline=None)
 @given(
     recurrences,
     moments,
@@ -274,7 +275,7 @@ def test_no_occurrence_is_fired_twice_at_any_sequence_of_firings(rules, begin, l
         assert one.occurrences == (max(occurrence.occurrence for occurrence in due if occurrence.due <= at),)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=few(100), deadline=None)
 @given(recurrences, moments, LOOKS, st.sampled_from(["allow", "queue"]))
 def test_with_missed_all_exactly_the_occurrences_are_fired(rules, begin, looks, overlap):
     begin_ms = int(begin.timestamp() * 1000)

@@ -23,6 +23,11 @@ def one_in(n: int, items: Sequence[T]) -> Sequence[T]:
     return items[int(RUN[:8], 16) % n :: n] if RUN else items
 
 
+def few(n: int) -> int:
+    """A quarter of n examples. For tests whose examples are drawn anew in each run."""
+    return max(n // 4, 1) if RUN else n
+
+
 def one_for(test: str, items: Sequence[T]) -> Sequence[T]:
     """One item, drawn anew for each test. For repetitions of a test that seldom fail alone."""
     return [items[zlib.crc32(f"{RUN} {test}".encode()) % len(items)]] if RUN else items
