@@ -22,7 +22,7 @@ class Pool(NamedTuple):
     arrive: int = 15000
 
     @property
-    def words(self) -> str:
+    def settings(self) -> str:
         """The settings as the script `pool` takes them."""
         return "queues=q invoker=process " + " ".join(
             f"{name}={value}" for name, value in self._asdict().items()
