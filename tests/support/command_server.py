@@ -157,7 +157,7 @@ def _become(request: list[str], streams: list[int]) -> None:
     time.tzset()
     random.seed()
     sys.stdin, sys.stdout = open(0), open(1, "w")  # noqa: SIM115  open until the end, as a process's streams are
-    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace")  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace")  # noqa: SIM115  likewise
     from sublet import __main__
 
     sys.argv = [__main__.__file__, *words]
