@@ -426,7 +426,9 @@ def test_the_pages_job_runs_on_a_worker_invoked_with_a_signature(cloud):
     assert (done["state"], done["result"]) == ("completed", "hello, Ada")
     assert '"pool":"default"' not in cloud.worker.output()
     until(
-        lambda: "a worker of pool default came and went: 1 completed" in cloud.worker.output(),
+        lambda: re.search(
+            r"a worker of pool default ended after [\d.]+ s: 1 completed", cloud.worker.output()
+        ),
         cloud.worker.output,
     )
     unsigned = asyncio.run(ask(cloud.worker.url, "POST", "/work", {"queues": ["default"]}))
