@@ -46,6 +46,7 @@ from sublet.store.store import Store
 from tests.support.command_server import ADDRESS, COMMANDS
 from tests.support.draws import one_for
 from tests.support.leftovers import Leftovers
+from tests.support.long_tests import LongTests
 from tests.support.parallel_runs import RAN, Spread, workers
 
 GIVEN_URL = os.environ.get("SUBLET_TEST_REDIS_URL")
@@ -64,6 +65,8 @@ BACKENDS = ["fakeredis", *REAL]
 def pytest_addoption(parser: pytest.Parser) -> None:
     words = "try everything on every server, which takes long; by default a whole run tries a part, by chance"
     parser.addoption("--all", action="store_true", help=words)
+    words = "try all long tests (tests/support/draws.py), and no others, for this many seconds"
+    parser.addoption("--long", type=float, metavar="SECONDS", help=words)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -77,6 +80,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[RAN] = {}
     config.pluginmanager.register(Leftovers())
     config.pluginmanager.register(Spread())
+    config.pluginmanager.register(LongTests(config.getoption("long")))
     config.addinivalue_line("markers", "real_server: needs what fakeredis does not have, or has too slowly")
 
 

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import uuid
 from dataclasses import replace
 
@@ -17,6 +16,7 @@ from sublet.options import Options
 from sublet.protocol import keys
 from sublet.store.http import HttpSource
 from tests.conftest import REAL
+from tests.support.command_server import CLIENT, COMMANDS
 from tests.support.http_server import ask, serving
 from tests.support.replicas import pair
 
@@ -122,7 +122,8 @@ def sublet(settings: Settings, *words: str, **env: str) -> "subprocess.Completed
         "SUBLET_TIMEOUT": "1",
         **env,
     }
-    command = [sys.executable, "-m", "sublet", *words]
+    COMMANDS.start()
+    command = [*CLIENT, *words]
     return subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True, timeout=60)
 
 

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import subprocess
-import sys
 import uuid
 from urllib.parse import urlsplit
 
@@ -16,6 +15,7 @@ pytest.importorskip("aiohttp")
 from sublet.connection.settings import Settings
 from sublet_functions.api.routes import ROUTES
 from sublet_functions.schemas.query import Empty
+from tests.support.command_server import CLIENT, COMMANDS
 from tests.support.http_server import ROOT, ask, serve_process
 from tests.support.processes import until
 
@@ -62,6 +62,7 @@ class Run:
     """A folder with the app and processes in it; keeps all their output."""
 
     def __init__(self, folder, settings):
+        COMMANDS.start()
         self.folder, self.settings, self.written = folder, settings, {}
         (folder / "tasks.py").write_text(TASKS)
         self.env = {
@@ -72,7 +73,7 @@ class Run:
 
     def __call__(self, *words, **env):
         """Run a command that may fail; returns its exit code and its output."""
-        done = subprocess.run([sys.executable, "-m", "sublet", *words], cwd=self.folder, env=self.env | env,
+        done = subprocess.run([*CLIENT, *words], cwd=self.folder, env=self.env | env,
                               capture_output=True, text=True, timeout=60)  # fmt: skip
         self.written[f"{len(self.written)} {' '.join(words)}"] = (done.stdout, done.stderr)
         return done.returncode, done.stdout

@@ -1,7 +1,7 @@
 """The part of the suite that a whole run tries, drawn by chance.
 
 A whole run is spread over workers, which all draw the same. A file that is run alone, and a run with
-`--all`, try everything.
+`--all`, try everything; `--long 240` tries all of LONG, for 240 s, in an order by chance.
 """
 
 import os
@@ -11,6 +11,18 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
+LONG = (  # noqa: SIM905  # short words read better on a few lines
+    "asgi_ends bench_parts bench_run clock_storm cluster conformance day deploy deploy_aws deploy_compose deploy_google "
+    "deploy_knative deploy_kubernetes dev foreign_clients growth leftovers own_packages repair_live replacement "
+    "schemathesis sentinel simulation_resumed wheel "
+    "chaos::test_a_signal_ends_all_processes chaos::test_real_workers_are_killed_and_the_promises_are_kept "
+    "chaos::test_no_key_or_setting_remains_on_the_users_server demo::test_the_demo_runs_until_ctrl_c "
+    "demo::test_a_kill_leaves_no_process_and_a_second_demo_in_a_folder_is_refused "
+    "demo::test_the_picture_of_the_demo_is_drawn_by_a_script mutants::test_a_stopped_run_leaves_no_file_and_no_process "
+    "mutants::test_a_surviving_mutant_and_one_without_proof_have_different_outcomes"
+).split()
+"""Files, and tests, that take long and whose subject changes seldom. A whole run tries a quarter of them."""
+PART = 4
 if "--all" in sys.argv:
     os.environ["SUBLET_TEST_ALL"] = "1"  # inherited by the workers
 ALL = os.environ.get("SUBLET_TEST_ALL") == "1"
@@ -30,4 +42,15 @@ def few(n: int) -> int:
 
 def one_for(test: str, items: Sequence[T]) -> Sequence[T]:
     """One item, drawn anew for each test. For repetitions of a test that seldom fail alone."""
-    return [items[zlib.crc32(f"{RUN} {test}".encode()) % len(items)]] if RUN else items
+    return [items[by_chance(test) % len(items)]] if RUN else items
+
+
+def long_name(path_stem: str, test: str) -> str:
+    """The name in LONG of a test's file or of the test; empty for others."""
+    file = path_stem.removeprefix("test_")
+    return next((name for name in (file, f"{file}::{test}") if name in LONG), "")
+
+
+def by_chance(name: str) -> int:
+    """A number for a name, another one in each run."""
+    return zlib.crc32(f"{RUN} {name}".encode())

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 LONG = (  # noqa: SIM905  # short words read better on a few lines
-    "mutants chaos durability cluster acl conformance foreign_clients worker_death every_platform simulation invariants "
-    "dev demo wheel deploy_compose interleavings cli cli_work command_worker worker wrong_types error_messages docs "
-    "growth scaling asgi asgi_ends worker_shutdown replacement"
+    "dev deploy_compose scaling durability schemathesis http_worker deploy_google deploy_aws growth wheel conformance "
+    "mutants simulation interleavings chaos demo cli cli_work own_packages worker_death restart leftovers asgi "
+    "error_messages names cluster foreign_clients lint deploy_kubernetes worker_shutdown worker_frozen aws security_canaries "
+    "lost_replies docs acl children bench_run asgi_ends deploy invariants worker bootstrap clock_storm long_polls tutorial "
+    "security_floods repair command_worker sentinel examples wrong_types"
 ).split()
 """The files that take longest, the longest first: a long file that started last would run alone."""
 MORE, MOST = 1, 8

@@ -26,6 +26,7 @@ from sublet.connection.settings import Settings
 from sublet.devtools.embedded_server import EmbeddedServer
 from sublet.model import Job
 from sublet.tasks.bound_process import spawn_bound
+from tests.support.command_server import CLIENT, COMMANDS
 from tests.support.http_server import serve_process
 from tests.support.misbehaving_tasks import LEDGER
 from tests.support.paths import ROOT
@@ -197,7 +198,8 @@ class Stage:
 
     def json(self, *words: str) -> Any:
         """The document that a command prints with --json."""
-        command = [sys.executable, "-m", "sublet", *words, "--json"]
+        COMMANDS.start()
+        command = [*CLIENT, *words, "--json"]
         done = subprocess.run(
             command, cwd=ROOT, env=self.env, capture_output=True, text=True, timeout=SECONDS, check=False
         )
