@@ -6,13 +6,13 @@ from types import SimpleNamespace
 import pytest
 
 from tests.support import long_tests
-from tests.support.draws import LONG
+from tests.support.draws import LONG, PART
 from tests.support.long_tests import LongTests
 from tests.support.paths import ROOT
 
 FILES = {path.stem.removeprefix("test_"): path for path in (ROOT / "tests").rglob("test_*.py")}
-RUNS = [f"{number:08x}" for number in range(4)]
-"""Four runs in a row."""
+RUNS = [f"{number:08x}" for number in range(PART)]
+"""Runs in a row, with consecutive numbers."""
 
 
 class Item:
