@@ -278,7 +278,7 @@ async def test_a_store_sends_at_most_512_kib_in_one_call(store):
 
 
 async def test_a_store_raises_invalid_for_a_refused_item(store):
-    with pytest.raises(Invalid, match=r"^rule nonsense=1; refused: job x of task t$"):
+    with pytest.raises(Invalid, match=r"^rule nonsense=1: use name=value.* known; refused: job x of task t$"):
         await store.submit([Submission("x", "q", "t", "nonsense=1", b"")])
 
 

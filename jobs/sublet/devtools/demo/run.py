@@ -112,7 +112,7 @@ def _set_up(stack: ExitStack, screen: Screen, corpus: Corpus) -> tuple[EmbeddedS
     )
     screen.fact(
         "workers",
-        f"up to {WORKERS}, summoned as the backlog requires; {SLOTS} slots each, and a few short jobs more wait in a worker; "
+        f"up to {WORKERS}, summoned as the backlog requires; {SLOTS} slots each, and a few short jobs claimed ahead; "
         f"leases of {accidents.LEASE:g} s, shorter than usual",
     )
     screen.print()
