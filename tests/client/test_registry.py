@@ -134,7 +134,7 @@ def test_a_context_is_not_part_of_the_payload(app):
 @pytest.mark.parametrize(
     ("declare", "words"),
     [
-        (lambda app: app.task(lambda *args: None), "use A-Z a-z 0-9"),
+        (lambda app: app.task(lambda *args: None), "use 1 to 128 of A-Z a-z 0-9"),
         (
             lambda app: app.task(name="f")(lambda *args: None),
             "parameter 'args': a job's arguments are passed by name",

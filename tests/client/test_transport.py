@@ -395,9 +395,16 @@ async def test_a_server_that_evicts_only_what_expires_is_fit(own, policy):
     ],
 )
 def test_an_invalid_url_raises_invalid(url, monkeypatch):
-    monkeypatch.setenv("REDIS_URL", url or "nonsense")
-    with pytest.raises(Invalid, match="SUBLET_REDIS_URL"):
-        Settings.read(redis_url=url)
+    """The error names the source of the URL."""
+    for name in ("SUBLET_REDIS_URL", "REDIS_URL"):
+        monkeypatch.delenv(name, raising=False)
+    if url:
+        with pytest.raises(Invalid, match=r"^Redis URL '"):
+            Settings.read(redis_url=url)
+    for name in ("REDIS_URL", "SUBLET_REDIS_URL"):  # the second one wins
+        monkeypatch.setenv(name, url or f"nonsense-{name}")
+        with pytest.raises(Invalid, match=rf"^{name} '"):
+            Settings.read()
 
 
 @pytest.mark.parametrize(
