@@ -22,11 +22,14 @@ from sublet.options import Options
 from sublet.protocol import keys, verbs
 from sublet.protocol.scripts import NAMES, script
 from sublet.store.store import Store
+from tests.support.draws import few
 from tests.support.http_server import ask, serving
 from tests.support.verb_scenes import stage
 
 pytest_plugins = ["tests.support.http_settings", "tests.support.command_line"]
-FEW = examples(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FEW = examples(
+    max_examples=few(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 ALLOWED = string.ascii_letters + string.digits + "_.:-"
 HOSTILE = (
     "'", '"', "]]", "--[[", "\0", "a\0b", "\r\n", "a\r\nDEL x", "\n", " ", "a b", "{}", "{a}", "}{", "a}:0{b", "*", "?",

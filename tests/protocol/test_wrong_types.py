@@ -260,6 +260,7 @@ def spoil_job(desk, what):
         desk.raw.hdel(spoiled, name)
 
 
+@pytest.mark.real_server
 @pytest.mark.parametrize("state", ["queued", "returned", "lost", "held"])
 @pytest.mark.parametrize("what", FIELDS + WORDS)
 async def test_a_malformed_job_does_not_stop_others(desk, what, state):

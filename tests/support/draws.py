@@ -11,17 +11,66 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
-LONG = (  # noqa: SIM905  # short words read better on a few lines
-    "dev deploy_compose durability schemathesis deploy_google deploy_aws growth wheel conformance scaling own_packages "
-    "leftovers cluster foreign_clients deploy_kubernetes simulation::test_a_planted_defect_is_found_and_shrunk "
-    "demo::test_the_demo_runs_until_ctrl_c asgi_ends bench_run demo::test_the_picture_of_the_demo_is_drawn_by_a_script deploy "
-    "clock_storm demo::test_a_kill_leaves_no_process_and_a_second_demo_in_a_folder_is_refused "
-    "chaos::test_no_key_or_setting_remains_on_the_users_server bootstrap chaos::test_a_defect_makes_its_scenario_fail "
-    "mutants::test_a_stopped_run_leaves_no_file_and_no_process sentinel repair_live children_batches orphans "
-    "mutants::test_a_surviving_mutant_and_one_without_proof_have_different_outcomes bench_parts testing replacement "
-    "chaos::test_real_workers_are_killed_and_the_promises_are_kept day deploy_knative gunicorn google "
-    "chaos::test_a_signal_ends_all_processes simulation_resumed"
-).split()
+LONG = [
+    "dev",
+    "deploy_compose",
+    "durability",
+    "schemathesis",
+    "deploy_google",
+    "deploy_aws",
+    "growth",
+    "wheel",
+    "conformance",
+    "scaling",
+    "own_packages",
+    "leftovers",
+    "cluster",
+    "foreign_clients",
+    "aws",
+    "acl",
+    "security_floods",
+    "http_worker::test_a_worker_waits_while_its_token_lacks_the_role",
+    "linger",
+    "deploy_kubernetes",
+    "simulation::test_a_planted_defect_is_found_and_shrunk",
+    "demo::test_the_demo_runs_until_ctrl_c",
+    "asgi_ends",
+    "bench_run",
+    "demo::test_the_picture_of_the_demo_is_drawn_by_a_script",
+    "deploy",
+    "deploy_keda",
+    "cli_work::test_a_task_that_does_not_end_does_not_keep_the_process",
+    "command_worker",
+    "story_http",
+    "invocation",
+    "clock_storm",
+    "demo::test_a_kill_leaves_no_process_and_a_second_demo_in_a_folder_is_refused",
+    "chaos::test_no_key_or_setting_remains_on_the_users_server",
+    "bootstrap",
+    "chaos::test_a_defect_makes_its_scenario_fail",
+    "mutants::test_a_stopped_run_leaves_no_file_and_no_process",
+    "sentinel",
+    "repair_live",
+    "children_batches",
+    "orphans",
+    "mutants::test_a_surviving_mutant_and_one_without_proof_have_different_outcomes",
+    "bench_parts",
+    "testing",
+    "replacement",
+    "deploy_crontab",
+    "restart::test_a_drained_worker_finishes_its_jobs_and_exits",
+    "init_todo",
+    "performance_page",
+    "worker_death::test_repeatedly_killed_workers_lose_and_repeat_no_outcome",
+    "worker_frozen::test_plain_functions_on_every_cpu_lose_no_lease",
+    "chaos::test_real_workers_are_killed_and_the_promises_are_kept",
+    "day",
+    "deploy_knative",
+    "gunicorn",
+    "google",
+    "chaos::test_a_signal_ends_all_processes",
+    "simulation_resumed",
+]
 """Files, and tests, that take long and whose subject changes seldom, the longest first. A whole run tries a sixth."""
 PART = 6
 if "--all" in sys.argv:
