@@ -16,6 +16,8 @@ LONG = [
     "deploy_compose",
     "durability",
     "schemathesis",
+    "worker_shutdown",
+    "worker_frozen",
     "deploy_google",
     "deploy_aws",
     "growth",
@@ -31,6 +33,7 @@ LONG = [
     "security_floods",
     "http_worker::test_a_worker_waits_while_its_token_lacks_the_role",
     "linger",
+    "long_polls",
     "deploy_kubernetes",
     "simulation::test_a_planted_defect_is_found_and_shrunk",
     "demo::test_the_demo_runs_until_ctrl_c",
@@ -62,7 +65,6 @@ LONG = [
     "init_todo",
     "performance_page",
     "worker_death::test_repeatedly_killed_workers_lose_and_repeat_no_outcome",
-    "worker_frozen::test_plain_functions_on_every_cpu_lose_no_lease",
     "chaos::test_real_workers_are_killed_and_the_promises_are_kept",
     "day",
     "deploy_knative",
@@ -71,8 +73,8 @@ LONG = [
     "chaos::test_a_signal_ends_all_processes",
     "simulation_resumed",
 ]
-"""Files, and tests, that take long and whose subject changes seldom, the longest first. A whole run tries a sixth."""
-PART = 6
+"""Files, and tests, that take long and whose subject changes seldom, the longest first. A whole run tries a twelfth."""
+PART = 12
 if "--all" in sys.argv:
     os.environ["SUBLET_TEST_ALL"] = "1"  # inherited by the workers
 ALL = os.environ.get("SUBLET_TEST_ALL") == "1"
