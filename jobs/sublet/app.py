@@ -310,7 +310,7 @@ def builtin(app: App) -> dict[str, Task[..., Any]]:
     """Return the task for any command (`sublet work --commands`). Raises Invalid if its name is taken."""
     if command.NAME in app.tasks:
         raise Invalid(
-            f"task {command.NAME}: the app has a task of this name: rename it, or start without commands"
+            f"task {command.NAME}: the app has a task of this name: rename it, or start without --commands"
         )
     return {command.NAME: Task(app, command.NAME, command.any_program, Options(), "command")}
 

@@ -78,7 +78,8 @@ async def test_a_pool_whose_invoker_changes_at_this_moment_is_logged(store, have
     await have_pool(min=1, invoker="lambda", target="resize")
     pool_summoner.nudge(["q"])
     await pool_summoner.settle()
-    assert (await look()).failure == "this process has no invoker lambda"
+    failure = "this process has no invoker lambda: the pool was changed a moment ago"
+    assert (await look()).failure == failure
 
 
 async def test_a_pool_that_is_removed_at_this_moment_is_not_an_error(store, have_pool, summoner_of, caplog):

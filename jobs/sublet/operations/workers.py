@@ -51,7 +51,7 @@ def worker(bases: Sequence[str], name: str) -> Plan[WorkerInfo]:
         raise Invalid(f"worker {name[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     found: list[WorkerInfo] = yield _cards(bases[0], [(name, datetime.now(UTC))])
     if not found:
-        raise NotFound(f"no worker {name}")
+        raise NotFound(f"no worker {name}; sublet workers lists them")
     return found[0]
 
 

@@ -275,9 +275,10 @@ class Summoner:
         async with self._lanes.setdefault(pool.name, asyncio.Semaphore(AT_ONCE)):
             try:
                 invoker = self._invokers.get(pool.invoker)
-                # The pool's invoker was changed a moment ago.
                 if invoker is None:
-                    raise InvocationFailed(f"this process has no invoker {pool.invoker}")
+                    raise InvocationFailed(
+                        f"this process has no invoker {pool.invoker}: the pool was changed a moment ago"
+                    )
                 async with asyncio.timeout(PATIENCE):
                     await invoker.invoke(asked)
                 return 0

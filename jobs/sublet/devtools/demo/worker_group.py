@@ -77,7 +77,8 @@ class WorkerGroup:
     def read_events(self) -> list[tuple[WorkerProcess, WorkerEvent]]:
         """Return the events since the last call, recorded in the ledger. Raises DemoFailed."""
         if self._thread.error:
-            raise DemoFailed(f"workers are no longer summoned: {self._thread.error}{self._log_tail()}")
+            words = f"workers are no longer summoned ({self._thread.error}): start the demo again"
+            raise DemoFailed(words + self._log_tail())
         events = []
         with contextlib.suppress(Empty):
             while True:
