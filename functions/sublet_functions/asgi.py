@@ -54,7 +54,7 @@ class LoopState:
         self._finishing = self._finishing or asyncio.create_task(self.hosted.finish())
 
     async def aclose(self) -> None:
-        """End, and close all connections."""
+        """End requests, streams and workers, then close all connections."""
         self.end()
         if self._finishing:
             await self._finishing

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class State(StrEnum):
-    """A job's state. Each state has one structure in Redis; a job is in exactly one."""
+    """A job's state. Each state has one structure in Redis (queued: one per queue); a job is in exactly one."""
 
     SCHEDULED = "scheduled"
     """Waits for a delay, or for the backoff."""
@@ -33,9 +33,9 @@ class State(StrEnum):
     COMPLETED = "completed"
     """Has a result. `prune` deletes it after its retention."""
     DEAD = "dead"
-    """Out of tries, or discarded. `prune` deletes it after 14 days."""
+    """Out of tries, or discarded. `prune` deletes it after 14 days, or its retention if that is longer."""
     CANCELLED = "cancelled"
-    """`prune` deletes it after 14 days."""
+    """Ended by a cancel. `prune` deletes it as a dead one."""
 
 
 FINISHED = frozenset({State.COMPLETED, State.DEAD, State.CANCELLED})

@@ -72,7 +72,10 @@ def has_body(environ: Environ) -> bool:
 
 
 def read_body(environ: Environ, most: int, seconds: float) -> bytes:
-    """Read the whole body. Raises Problem if it is too large, too slow or cut off, or its length is unknown."""
+    """Read the whole body.
+
+    Raises Problem if it is too large, too slow or cut off, or is chunked and the server does not support that.
+    """
     length = _length(environ)
     if length is not None and length > most:
         raise Problem("too-large", f"the body has {length:,} bytes: at most {most:,}")

@@ -230,7 +230,7 @@ class ProcessPool:
             self._recruit()
 
     def died(self, child: ChildProcess, words: str) -> None:
-        """Note the end of a child process."""
+        """Forget an ended child. One that never came up counts as a failed start (`words`: why)."""
         self._leaving.discard(child)
         if self._guard:
             self._guard.forget(child.pid)

@@ -362,7 +362,7 @@ def _change(operations: SubmitOperations, base: str, name: str, decide: Decide) 
 
 
 def _remove_from(operations: SubmitOperations, base: str, name: str, source: str | None = None) -> Plan[bool]:
-    """Only if it belongs to `source` (None: any). Returns whether it existed."""
+    """Remove a schedule, only if it belongs to `source` (None: any). Returns whether it was removed."""
     removed = False
 
     def decide(seen: Stored | None, now: int) -> Call[str] | None:

@@ -256,7 +256,7 @@ class HttpSource:
         *,
         wait: float = 0.0,
     ) -> T:
-        """Raises the error of a refusal."""
+        """Send, repeating if the API is away or its answer malformed. Raises a refusal's error, or the last try's."""
         ends, until = time.monotonic() + wait, time.monotonic() + wait + PATIENCE
         for pause in (*PAUSES, None):
             left = max(0.0, ends - time.monotonic())

@@ -69,7 +69,7 @@ class PoolSummoner(Protocol):
     nudged: int
 
     async def summon(self) -> Any:
-        """Invoke the workers that pools are owed."""
+        """Invoke the workers that pools are owed. Returns the counts of this pass (`Summoned`)."""
         ...
 
     async def settle(self) -> None:

@@ -12,7 +12,7 @@ from sublet.model import Lease
 class TimeBudget:
     """`seconds` from now, or no limit. The grace (at most a fifth) is for finishing running jobs.
 
-    A task needs its `timeout`, ignored if longer than the whole budget.
+    A task needs its `timeout`, which is ignored if longer than `seconds` less the grace.
     """
 
     def __init__(self, seconds: float | None, grace: float, tasks: Mapping[str, Task[..., Any]]) -> None:

@@ -43,7 +43,7 @@ class Service(Protocol):
         ...
 
     def stop(self, at_once: bool = False) -> None:
-        """Stop it and wait for its end. Blocks."""
+        """Stop it and wait for its end; `at_once` with SIGKILL instead of SIGTERM. Blocks."""
         ...
 
     def close(self) -> None:
