@@ -278,7 +278,12 @@ def test_acknowledged_jobs_survive_a_kill_of_redis(executed):
 def test_all_processes_end_on_sigterm(executed):
     """The last test of this stack: all processes end within the stop grace period, and without SIGKILL."""
     stack, *_ = executed
-    assert stack.stop() == {"api": 0, "tick": -signal.SIGTERM, "worker": 0, "redis": 0}
+    codes, output = stack.stop(), stack.output("tick")
+    assert codes | {"tick": 0} == {"api": 0, "tick": 0, "worker": 0, "redis": 0}
+    # a tick that Redis did not answer in time has ended before, and its restart policy would have started another
+    assert codes["tick"] == -signal.SIGTERM or (codes["tick"] == 3 and "no answer from Redis" in output), (
+        output
+    )
     assert "Traceback" not in "".join(stack.output(name) for name in stack.services)
 
 
