@@ -371,5 +371,6 @@ def test_all_units_end_on_sigterm(machine):
     for name, process in one.running.items():
         unit = Unit(re.sub(r"\d$", "", name))
         code = process.wait(float(unit.get("TimeoutStopSec") or 10))
-        assert code == (-signal.SIGTERM if unit.get("SuccessExitStatus") == "SIGTERM" else 0), name
+        # a tick of 55 s may be over
+        assert code in ((0, -signal.SIGTERM) if unit.get("SuccessExitStatus") == "SIGTERM" else (0,)), name
         assert "Traceback" not in one.output(name)
