@@ -215,7 +215,7 @@ def frozen(pid):
 
 
 async def test_a_process_without_free_connections_is_reported_as_busy(settings, caplog):
-    store = Store(replace(settings, timeout=0.05, patience=0.1))
+    store = Store(replace(settings, timeout=0.5, patience=0.1))
     api, request = Api(store, Tokens()), Request("GET", "/jobs", headers={"host": "localhost"})
     assert (await api.answer(request)).status == 200
     pool = store._transport.client.connection_pool
