@@ -118,8 +118,8 @@ def test_a_command_is_scheduled_like_any_task(app):
         ),
         ((), {"every": 30, "name": "no blanks"}, "name 'no blanks'"),
         ((), {"every": 30, "name": "n" * 41}, "1 to 40"),
-        ((), {"every": 30, "payload": [1]}, "payload is a dictionary"),
-        ((lambda: None,), {}, "say when, as in @app.schedule"),
+        ((), {"every": 30, "payload": [1]}, "payload must be a dictionary"),
+        ((lambda: None,), {}, "give its times, as in @app.schedule"),
     ],
 )
 def test_an_invalid_schedule_is_refused_where_it_is_declared(app, words, how, why):
@@ -143,11 +143,11 @@ def test_arguments_that_do_not_fit_the_task_are_refused_where_they_are_declared(
         App().schedule(every=60)(report)
     app.schedule(every=60, payload={"region": "eu"})(report)
     with pytest.raises(
-        Invalid, match="there is one of this name already; give a second one of task report a name of its own"
+        Invalid, match="schedule report: this app has another schedule of this name; give each"
     ):
         app.schedule(every=30, payload={"region": "us"})(report)
     app.task(name="t" * 41)(report.function)
-    with pytest.raises(Invalid, match="40 characters at most; give this one a name"):
+    with pytest.raises(Invalid, match="at most 40 characters; give one with name="):
         app.schedule(every=30)(app.tasks["t" * 41])
 
 
@@ -244,7 +244,7 @@ def test_sync_removes_only_schedules_of_its_source(client):
         ("a", "unchanged", None), ("b", "removed", None), ("taken", "removed", None),
     ]  # fmt: skip
     assert [one.name for one in client.schedules.list()] == ["a", "by-hand", "theirs"]
-    with pytest.raises(Invalid, match="say whose"):
+    with pytest.raises(Invalid, match="remove: give source"):
         client.sync(fewer, "", remove=True)
 
 
@@ -401,8 +401,8 @@ def test_an_unknown_or_invalid_schedule_is_refused(client, raw, settings):
 @pytest.mark.parametrize(
     ("when", "why"),
     [
-        ({"every": 5.0, "end": datetime(2020, 1, 1, tzinfo=UTC)}, "2020-01-01 00:00:00Z: that has passed"),
-        ({"every": 3.0e8, "end": datetime.now(UTC) + timedelta(hours=9)}, "Z: the next is 20[2-9]\\d-"),
+        ({"every": 5.0, "end": datetime(2020, 1, 1, tzinfo=UTC)}, "2020-01-01 00:00:00Z: the end has passed"),
+        ({"every": 3.0e8, "end": datetime.now(UTC) + timedelta(hours=9)}, "Z: the next would be 20[2-9]\\d-"),
     ],
 )
 def test_a_schedule_without_an_occurrence_before_its_end_is_refused(client, raw, settings, when, why):
@@ -434,7 +434,9 @@ def test_an_unreadable_plan_can_be_shown_paused_removed_and_replaced(client, raw
     raw.hset(keys.schedule(base, "a"), "plan", plan)
     come(raw, base, "a")
     assert [one.state for one in client.schedules.list()] == ["broken", "active"]
-    assert client.schedules.get("a").description.startswith("this version of the code cannot read its plan: ")
+    assert client.schedules.get("a").description.startswith(
+        "this version of Sublet cannot read its recurrence: "
+    )
     assert client.follow(client.operations.fire("me")) == 0
     assert client.schedules.pause("a") == "paused"
     with pytest.raises(Invalid):

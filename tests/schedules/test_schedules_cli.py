@@ -204,7 +204,7 @@ def test_a_schedule_that_never_fires_is_refused_by_hand_and_reported_at_a_deploy
     words = ("schedules", "add", "x", "report", "--every", "5s", "--end", "2020-01-01T00:00:00Z")
     assert (
         home.no(2, *words)
-        == "end: there is no occurrence before its end, 2020-01-01 00:00:00Z: that has passed"
+        == "end: there is no occurrence before its end, 2020-01-01 00:00:00Z: the end has passed"
     )
     (home.folder / "timed.py").write_text(APP.replace("every=1,", "every=1, end=datetime(2020, 1, 1, tzinfo=UTC),").replace(
         "from sublet", "from datetime import UTC, datetime\nfrom sublet"))  # fmt: skip

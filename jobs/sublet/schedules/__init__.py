@@ -1,1 +1,1 @@
-"""Recurring jobs."""
+"""Schedules: rules that submit jobs at given moments."""

@@ -1,4 +1,4 @@
-"""The next and the last occurrence of a cron line in a time zone.
+"""Find the next and the last occurrence of a cron line in a time zone.
 
 The rules are those of Debian's cron, as `cronsim` implements them:
 
@@ -7,7 +7,7 @@ a skipped time right after the gap, a repeated time the first time;
 - any other line follows local time: it skips the skipped hour and fires again in the repeated one.
 
 The search is our own, because cronsim's depends on its start where clocks move by half an hour. Its work is
-bounded: it skips days that do not fit and bisects within a day.
+bounded: it skips days that do not match and bisects within a day.
 
 A moment is whole seconds since 1970; a *wall* time is the local time, counted in the same way.
 """
@@ -29,16 +29,16 @@ _FIRST_DAY = _EPOCH.toordinal()
 
 
 class _Run(NamedTuple):
-    """The times of a day whose moments are in [begin, end)."""
+    """The times of one day whose moments are in [begin, end)."""
 
     begin: int
     end: int
     moment: Callable[[int], int]
-    """Monotonic in i."""
+    """Maps the index of a time to its moment; never decreases."""
 
 
 class CronLine:
-    """A cron line. Raises ValueError, which names the field, for an invalid one."""
+    """A parsed cron line. Raises ValueError, with the field and the reason, for an invalid line."""
 
     def __init__(self, text: str) -> None:
         self.text = " ".join(text.split())
@@ -51,11 +51,11 @@ class CronLine:
         self._fixed = not any(part.startswith("*") for part in self._sim.parts[1:3])
 
     def describe(self) -> str:
-        """In English."""
+        """Return the line in English: `At 09:00 on Monday through Friday`."""
         return self._sim.explain()
 
     def after(self, moment: int, zone: ZoneInfo) -> int | None:
-        """Return the first occurrence strictly after a moment; None beyond fifty years."""
+        """Return the first occurrence strictly after `moment` (s); None if it is over fifty years off."""
         for begin, end, at in self._runs(moment, zone, 1):
             i = bisect_right(self._times, max(moment, begin - 1), key=at)
             if i < len(self._times) and at(i) < end:
@@ -63,7 +63,7 @@ class CronLine:
         return None
 
     def until(self, moment: int, zone: ZoneInfo) -> int | None:
-        """Return the last occurrence up to a moment; None before 1970 and beyond fifty years."""
+        """Return the last occurrence at or before `moment` (s); None before 1970 or over fifty years back."""
         for begin, end, at in self._runs(moment, zone, -1):
             i = bisect_left(self._times, min(moment + 1, end), key=at) - 1
             if i >= 0 and at(i) >= max(begin, 0):
@@ -71,7 +71,6 @@ class CronLine:
         return None
 
     def _runs(self, moment: int, zone: ZoneInfo, step: int) -> Iterator[_Run]:
-        """That may contain the next occurrence (step 1) or the last one (-1), in that direction."""
         if self._fixed:
             here = (moment + _offset(moment, zone)) // _DAY
             seen = (
@@ -83,7 +82,6 @@ class CronLine:
             yield from self._flowing(moment, zone, step)
 
     def _flowing(self, moment: int, zone: ZoneInfo, step: int) -> Iterator[_Run]:
-        """A day in UTC is one piece, or two if the offset changes in it."""
         following = moment // _DAY
         for found in self._days(following - step, step):
             for day in (found - step, found, found + step):
@@ -111,7 +109,7 @@ class CronLine:
         return day.month in self._months and self._sim.match_day(day)
 
     def _days(self, day: int, step: int) -> Iterator[int]:
-        """The days that match, from `day` on. Months that do not match are skipped as a whole."""
+        """Yield the matching days from `day` on. Months that do not match are skipped as a whole."""
         left = _YEARS * 366 if step > 0 else min(_YEARS * 366, day + 3)
         end = day + step * left
         while (end - day) * step > 0:
@@ -127,7 +125,7 @@ class CronLine:
 
 @lru_cache(maxsize=4096)
 def cron_line(text: str) -> CronLine:
-    """A `CronLine`, parsed once."""
+    """Return the `CronLine` of a text, from a cache."""
     return CronLine(text)
 
 
@@ -148,7 +146,7 @@ def _seconds(offset: timedelta | None) -> int:
 
 
 def _moment(wall: int, zone: ZoneInfo) -> int:
-    """The first moment of a wall time; if the clock skips it, the moment of the change."""
+    """Return the first moment of a wall time; if the clock skips it, the moment of the change."""
     shown = (_EPOCH + timedelta(seconds=wall)).replace(tzinfo=zone)
     offset = _seconds(shown.utcoffset())
     if _offset(wall - offset, zone) == offset:
@@ -157,13 +155,12 @@ def _moment(wall: int, zone: ZoneInfo) -> int:
 
 
 def _change(before: int, later: int, zone: ZoneInfo) -> int:
-    """No zone changes its offset twice within two days."""
+    # No zone changes its offset twice within two days
     old = _offset(before, zone)
     return bisect_left(range(later), True, before, later, key=lambda moment: _offset(moment, zone) != old)
 
 
 def _pieces(day: int, zone: ZoneInfo) -> list[tuple[int, int, int]]:
-    """Divide a day in UTC into pieces (begin, end, offset)."""
     begin, end = day * _DAY, (day + 1) * _DAY
     old, new = _offset(begin, zone), _offset(end - 1, zone)
     if old == new:

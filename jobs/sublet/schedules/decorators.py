@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ScheduledTask(Protocol):
-    """The attributes of a task that a schedule needs."""
+    """The attributes of a task that its schedules use."""
 
     name: str
     function: Callable[..., Any]
@@ -23,13 +23,13 @@ class ScheduledTask(Protocol):
 
 
 class DeclaresSchedules(Protocol):
-    """An app, as far as its schedules matter."""
+    """An object with declared schedules: an `App`."""
 
     schedules: "DeclaredSchedules"
 
 
 class Declaration(NamedTuple):
-    """The arguments of one decorator."""
+    """The arguments of one `@app.schedule`; an empty `name` stands for the task's."""
 
     name: str
     recurrence: "Recurrence"
@@ -37,20 +37,20 @@ class Declaration(NamedTuple):
 
 
 def declaration(name: str, payload: Mapping[str, Any] | None, **when: Any) -> Declaration:
-    """Raises Invalid, with the field and the reason."""
+    """Check the arguments of `@app.schedule`; `when`: the fields of `Recurrence`. Raises Invalid."""
     # an app without schedules does not load the calendar
     from sublet.schedules.definition import check_name, recurrence
 
     if callable(when["cron"]):
         raise Invalid(
-            'schedule: say when, as in @app.schedule("0 9 * * MON-FRI", tz="Europe/Berlin") or @app.schedule(every=30)'
+            'schedule: give its times, as in @app.schedule("0 9 * * MON-FRI", tz="Europe/Berlin") or @app.schedule(every=30)'
         )
     fields = {
         field: value.total_seconds() if isinstance(value, timedelta) else value
         for field, value in when.items()
     }
     if payload is not None and not isinstance(payload, Mapping):
-        raise Invalid("schedule: payload is a dictionary of the task's arguments by name")
+        raise Invalid("schedule: payload must be a dictionary of the task's arguments by name")
     try:
         return Declaration(name and check_name(name), recurrence(fields), payload or {})
     except Invalid as error:
@@ -58,7 +58,7 @@ def declaration(name: str, payload: Mapping[str, Any] | None, **when: Any) -> De
 
 
 class DeclaredSchedules:
-    """The schedules of an app, and declarations for functions that are not tasks yet."""
+    """The schedules declared in one app, also for functions that are not tasks yet."""
 
     def __init__(self) -> None:
         self._schedules: dict[str, NewSchedule] = {}
@@ -78,19 +78,18 @@ class DeclaredSchedules:
         return list(self._schedules.values())
 
     def add(self, task: ScheduledTask, declared: Declaration) -> None:
-        """Raises Invalid for a name in use and for arguments that do not fit."""
+        """Add a schedule of a task. Raises Invalid for a name in use, and arguments that do not fit the task."""
         from sublet.schedules.definition import NAME_MAX, new_schedule
 
         name = declared.name or task.name
         if not declared.name and len(name) > NAME_MAX:
             raise Invalid(
-                f"task {name}: a schedule's name has {NAME_MAX} characters at most; give this one a name of its own"
+                f"task {name}: its schedule needs a name of at most {NAME_MAX} characters; give one with name=…"
             )
         if name in self._schedules:
-            hint = (
-                "" if declared.name else f"; give a second one of task {task.name} a name of its own: name=…"
+            raise Invalid(
+                f"schedule {name}: this app has another schedule of this name; give each its own with name=…"
             )
-            raise Invalid(f"schedule {name}: there is one of this name already{hint}")
         try:
             payload = task.arguments.dump((), dict(declared.payload))
         except Invalid as error:
@@ -100,11 +99,11 @@ class DeclaredSchedules:
         self._schedules[name] = new_schedule(name, declared.recurrence, task.name, payload, task.defaults)
 
     def defer(self, function: Callable[..., Any], declared: Declaration) -> None:
-        """Keep the declaration until the function becomes a task (`attach`)."""
+        """Keep a declaration until its function becomes a task (`attach`)."""
         self._pending.append((function, declared))
 
     def attach(self, task: ScheduledTask) -> None:
-        """Add the schedules declared before this task."""
+        """Add the schedules declared for this task's function before it became a task."""
         own = [declared for function, declared in self._pending if function is task.function]
         self._pending = [each for each in self._pending if each[0] is not task.function]
         for declared in own:

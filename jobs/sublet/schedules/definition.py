@@ -1,4 +1,4 @@
-"""The definition of a schedule: to be stored (`NewSchedule`), as stored (`Stored`) and as shown (`Schedule`)."""
+"""A schedule in three forms: to be stored (`NewSchedule`), as stored (`Stored`) and as shown (`Schedule`)."""
 
 import json
 from collections.abc import Sequence
@@ -15,18 +15,17 @@ from sublet.protocol.scripts import Call
 from sublet.schedules.recurrence import Recurrence, describe, upcoming
 
 NAME_MAX = 40
-"""Characters of a name: the ids of the jobs contain it, a partition and a time."""
+"""Most characters of a schedule's name: the ids of its jobs contain it, a partition and a time."""
 PLAN_MAX = 4096
 SHOWN = 5
 
 ScheduleState = Literal["active", "held", "paused", "ended", "broken"]
-"""Fires; its job waits; paused by an operator; without a further occurrence; with an unreadable plan."""
+"""Active: fires. Held: the next job waits. Paused: by an operator. Ended: without a further occurrence.
+Broken: this version cannot read the recurrence."""
 
 
 class NewSchedule(NamedTuple):
-    """A schedule for `put`. `rules`: the job options that differ from the defaults, as the protocol spells
-    them.
-    """
+    """A schedule to store. `rules`: the job options that differ from the defaults: `priority=3 tries=5`."""
 
     name: str
     queue: str
@@ -35,7 +34,7 @@ class NewSchedule(NamedTuple):
     payload: bytes
     recurrence: Recurrence
     source: str = ""
-    """The application that declares it (`source` of `sync`), or empty."""
+    """The app that declares the schedule (MODULE:APP), or empty."""
 
     @property
     def plan(self) -> bytes:
@@ -48,7 +47,7 @@ class NewSchedule(NamedTuple):
 def new_schedule(
     name: str, when: Recurrence, task: str, payload: bytes, options: Options, source: str = ""
 ) -> NewSchedule:
-    """Raises Invalid for an invalid name, too large data and single jobs' options."""
+    """Make a schedule to store. Raises Invalid for an invalid name, too large data and single jobs' options."""
     check_name(name)
     if not keys.is_name(task):
         raise Invalid(f"task {task[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
@@ -71,7 +70,7 @@ def new_schedule(
 
 
 class Stored(NamedTuple):
-    """A stored schedule."""
+    """A schedule read from the partition `base`: its hash's fields, and when it is due (`score`, ms)."""
 
     base: str
     name: str
@@ -84,18 +83,18 @@ class Stored(NamedTuple):
 
     @property
     def revision(self) -> int:
-        """Number of changes."""
+        """Number of changes, pauses and resumes."""
         return int(self.text("revision") or 0)
 
     @property
     def plan(self) -> dict[str, Any]:
-        """The stored plan (see `NewSchedule.plan`); empty if it is not JSON."""
+        """The stored recurrence (`when`) and source (`from`); empty if not JSON."""
         said = json_of(self.fields.get("plan"))
         return said if isinstance(said, dict) else {}
 
     @property
     def source(self) -> str:
-        """The application that declares it; empty if it was put by hand."""
+        """The app that declares the schedule (MODULE:APP); empty if it was put by hand."""
         return str(self.plan.get("from", ""))
 
     @property
@@ -105,12 +104,12 @@ class Stored(NamedTuple):
 
     @property
     def paused(self) -> bool:
-        """Whether an operator has paused it."""
+        """Whether an operator has paused the schedule."""
         return self.text("paused") == "1"
 
 
 class Schedule(BaseModel):
-    """A schedule as it is shown."""
+    """A schedule as the client, the API and the commands show it."""
 
     model_config = ConfigDict(frozen=True, json_schema_serialization_defaults_required=True)
 
@@ -118,10 +117,10 @@ class Schedule(BaseModel):
     task: str
     queue: str
     payload: Any = None
-    """Arguments of its jobs by name; not in lists."""
+    """Arguments of its jobs by name; None in a list."""
     state: ScheduleState
     description: str
-    """Its times in English."""
+    """The recurrence in English; of a broken schedule, the error."""
     cron: str | None = None
     every: float | None = None
     tz: str = "UTC"
@@ -138,26 +137,26 @@ class Schedule(BaseModel):
     retention: float = 86_400.0
     backoff: dict[str, float] | None = None
     source: str = ""
-    """The application that declares it (`source` of `sync`), or empty."""
+    """The app that declares the schedule (MODULE:APP), or empty."""
     next_at: datetime | None = None
-    """The next occurrence; None if it is paused or at its end."""
+    """The next occurrence; None if the schedule is paused or has ended."""
     due_at: datetime | None = None
-    """When that is fired: with jitter, or when a held occurrence is tried again."""
+    """When the next occurrence is fired: with jitter, or when a held one is tried again."""
     upcoming: tuple[datetime, ...] = ()
-    """The next runs in its time zone, as if not paused; not in lists."""
+    """The next five occurrences in its time zone, even if it is paused; empty in a list."""
     last_at: datetime | None = None
     last_job: str | None = None
     fired_at: datetime | None = None
-    """When it last fired, and the worker or tick that fired it (`fired_by`)."""
+    """When the schedule last fired, and the worker or tick that fired it (`fired_by`)."""
     fired_by: str | None = None
     fired: int = 0
-    """Occurrences fired since it was created."""
+    """Occurrences fired since the schedule was created."""
     occurrences_missed: int = 0
     """Occurrences dropped by the misfire policy (`missed`)."""
     occurrences_skipped: int = 0
     """Occurrences dropped because the job before was unfinished (`overlap`)."""
     held: str | None = None
-    """Why its next job waits: the job before is unfinished, or the queue is full."""
+    """Why the next job waits (the job before is unfinished, or the queue is full), or None."""
     made_at: datetime | None = None
     changed_at: datetime | None = None
     revision: int = 0
@@ -173,14 +172,14 @@ def recurrence(said: Any) -> Recurrence:
 
 
 def reason(error: ValidationError) -> str:
-    """The first error of a recurrence, with its field."""
+    """Return the first error, with its field, as text."""
     fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
     where = ".".join(map(str, fault["loc"]))
     return f"{where}: {fault['msg']}" if where and not fault["msg"].startswith(where) else fault["msg"]
 
 
 def check_name(name: str) -> str:
-    """Raises Invalid for an invalid name."""
+    """Return a schedule's name if it is valid. Raises Invalid."""
     if not keys.is_name(name) or len(name) > NAME_MAX:
         raise Invalid(f"name {name[:80]!r}: use 1 to {NAME_MAX} of A-Z a-z 0-9 _ . : -")
     return name
@@ -190,11 +189,11 @@ SUMMARY = (
     "revision", "plan", "queue", "task", "rules", "overlap", "paused", "occurrence", "held", "made_at", "changed_at", "last_id",
     "fired_at", "fired_by", "fired", "skipped", "missed",
 )  # fmt: skip
-"""All but the payload."""
+"""Fields that a list reads: all but the payload."""
 
 
 def stored(base: str, names: Sequence[str]) -> Call[list[Stored]]:
-    """Read those of these schedules that are in this partition, with payloads."""
+    """Read those of the named schedules that are in this partition, with payloads."""
 
     def read(reply: Sequence[Any]) -> list[Stored]:
         found = [(pairs(reply[i]) if reply[i] else {}, reply[i + 1]) for i in range(0, len(reply), 2)]
@@ -208,7 +207,7 @@ def stored(base: str, names: Sequence[str]) -> Call[list[Stored]]:
 
 
 def summaries(base: str, names: Sequence[str]) -> Call[list[Stored]]:
-    """The same without payloads, which may be large."""
+    """Read those of the named schedules that are in this partition, without payloads."""
 
     def read(reply: Sequence[Any]) -> list[Stored]:
         found = []
@@ -229,7 +228,7 @@ def _score(base: str, name: str) -> tuple[Any, ...]:
 
 
 def names(base: str) -> Call[list[str]]:
-    """The valid names of a partition's schedules, sorted."""
+    """Read the valid names of a partition's schedules, sorted."""
     return Call(
         (("ZRANGE", keys.schedules(base), 0, -1),),
         lambda reply: sorted(n for n in map(shown, reply) if keys.is_name(n)),
@@ -237,7 +236,9 @@ def names(base: str) -> Call[list[str]]:
 
 
 def schedule_from(one: Stored, now_ms: int | None = None) -> Schedule:
-    """Make the shown form; with `now_ms` also its next runs. An unreadable plan gives the state `broken`."""
+    """Make the shown form; with `now_ms`, also the next occurrences. An unreadable recurrence gives the state
+    `broken`.
+    """
     occurrence, held, last = one.text("occurrence"), one.text("held"), one.text("last_id")
     last_occurrence = last.rpartition(":")[2]
     runs: list[datetime] = []
@@ -250,7 +251,7 @@ def schedule_from(one: Stored, now_ms: int | None = None) -> Schedule:
         )
     except Invalid as error:
         plan, state = Recurrence.model_construct(), "broken"
-        text = f"this version of the code cannot read its plan: {error}"
+        text = f"this version of Sublet cannot read its recurrence: {error}"
     return Schedule(
         name=one.name,
         task=one.text("task"),
@@ -302,5 +303,5 @@ def _rules(text: str) -> dict[str, Any]:
 
 
 def in_ms(at: datetime) -> int:
-    """Whole ms since 1970."""
+    """Return whole ms since 1970, rounded."""
     return round(at.astimezone(UTC).timestamp() * 1000)

@@ -1,4 +1,4 @@
-"""Moments and durations."""
+"""Types of moments and durations, and their conversion to ms and to text."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -20,7 +20,6 @@ def _seconds(value: Any) -> Any:
 
 
 def _is_moment(value: Any) -> Any:
-    """Numbers are refused, as their unit is unknown."""
     if not (
         value is None
         or isinstance(value, datetime)
@@ -54,7 +53,7 @@ def ceil_ms(moment: datetime) -> int:
 
 
 def spell(seconds: float) -> str:
-    """Format a duration in one unit: `90 seconds`, `1 hour`."""
+    """Return a duration as text in one unit: `90 seconds`, `1 hour`."""
     for size, unit in _UNITS:
         if seconds >= size and seconds % size == 0:
             return f"{seconds / size:.0f} {unit}{'s' * (seconds != size)}"

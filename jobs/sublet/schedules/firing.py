@@ -1,4 +1,4 @@
-"""The script calls for schedules, and the plan that fires due occurrences. Without I/O."""
+"""The Redis calls for schedules, and the firing of due occurrences. Without I/O."""
 
 import json
 import logging
@@ -15,21 +15,21 @@ from sublet.submission.admission import FIRING_BYTES, Admission
 log = logging.getLogger(__name__)
 
 PICKED = 50
-"""Schedules that one call picks or fires."""
+"""Most schedules that one call picks or fires."""
 OCCURRENCES = 100
-"""Occurrences that one call fires."""
+"""Most occurrences that one call fires."""
 ROUNDS = 200
-"""Rounds of one firing; the next claim or tick goes on."""
+"""Most rounds of pick and fire; the next claim or tick continues."""
 
 
 AGAIN = 60.0
-"""Seconds between two log lines about a skipped schedule."""
+"""Seconds between two log lines about the same skipped schedule."""
 
 _warned_at: dict[str, float] = {}
 
 
 def _warn_skipped(name: str, why: str) -> None:
-    """The log does not contain the schedule's data."""
+    """Log a skipped schedule, without its data."""
     now = time.monotonic()
     if now - _warned_at.get(name, -AGAIN) < AGAIN:
         return
@@ -40,7 +40,7 @@ def _warn_skipped(name: str, why: str) -> None:
 
 
 class Pick(NamedTuple):
-    """A schedule with a due occurrence, reserved for this caller for 2 s."""
+    """A schedule with a due occurrence (ms), reserved for this caller for 2 s."""
 
     name: str
     revision: str
@@ -50,7 +50,7 @@ class Pick(NamedTuple):
 
 
 class Picked(NamedTuple):
-    """The picked schedules, the server's time (ms), and whether more may remain."""
+    """The server's time (ms), whether more schedules may be due, and the picked ones."""
 
     now: int
     more: bool
@@ -58,20 +58,20 @@ class Picked(NamedTuple):
 
 
 class FireRequest(NamedTuple):
-    """The occurrences of a schedule to fire, and the next one."""
+    """A picked schedule for `fire`: the occurrences that get a job, and the next one."""
 
     pick: Pick
     occurrences: Sequence[int]
     """Oldest first (ms)."""
     missed: int
-    """Occurrences that are not fired."""
+    """Number of due occurrences that get no job."""
     next: int | None
-    """The next occurrence after these (ms), or None."""
+    """The occurrence after `occurrences` (ms), or None; `due`: when it is due."""
     due: int | None
 
 
 class Fired(NamedTuple):
-    """Jobs made, and occurrences that wait for their queue or for an earlier job."""
+    """Number of jobs submitted, and of schedules whose occurrence waits (for a job, a full queue, a repair)."""
 
     jobs: int
     waiting: int
@@ -81,7 +81,9 @@ def schedule(
     base: str, name: str, revision: int, *, was: str = "", plan: bytes, queue: str, task: str, rules: str,
     overlap: str, paused: bool, occurrence: int | None, due: int | None, payload: bytes,
 ) -> Call[str]:  # fmt: skip
-    """Store a schedule at the read revision and next occurrence: `created` or `changed`. Raises Changed."""
+    """Store a schedule: `created` or `changed`. Raises Changed if it no longer has this revision and `was`,
+    its next occurrence (ms; empty: any).
+    """
     return script("schedule").call(
         base, bytes.decode, name=name, revision=revision, was=was, plan=plan, queue=queue, task=task, rules=rules,
         overlap=overlap, paused=int(paused), occurrence=_ms(occurrence), due=_ms(due), payload=payload,
@@ -89,7 +91,7 @@ def schedule(
 
 
 def unschedule(base: str, name: str, revision: int, occurrence: str = "") -> Call[str]:
-    """Remove a schedule at the read revision and next occurrence. Raises Changed or NotFound."""
+    """Remove a schedule: `removed`. Raises NotFound, or Changed as `schedule` does."""
     return script("schedule").call(
         base, bytes.decode, name=name, revision=revision, was=occurrence, plan="", queue="", task="", rules="", overlap="", paused="",
         occurrence="", due="", payload="",
@@ -97,7 +99,7 @@ def unschedule(base: str, name: str, revision: int, occurrence: str = "") -> Cal
 
 
 def pick(base: str, limit: int = PICKED) -> Call[Picked]:
-    """Take up to `limit` (≤ 50) schedules with a due occurrence; others do not get them for 2 s."""
+    """Take up to `limit` (≤ 50) schedules with a due occurrence; other callers do not get them for 2 s."""
 
     def read(reply: list[Any]) -> Picked:
         rows = [_row(reply[i : i + 5]) for i in range(2, len(reply), 5)]
@@ -107,20 +109,21 @@ def pick(base: str, limit: int = PICKED) -> Call[Picked]:
 
 
 def _row(row: Sequence[Any]) -> Pick | None:
-    """An invalid one must not block the others."""
     name, revision, occurrence, plan, overlap = row
     try:
         return Pick(name.decode(), revision.decode(), int(occurrence), plan, overlap.decode())
     except ValueError:
         _warn_skipped(
             name[:80].decode("utf-8", "backslashreplace"),
-            "its name, revision, occurrence or overlap is invalid",
+            "its stored name, revision, occurrence or overlap is invalid; remove it and add it again",
         )
         return None
 
 
 def fire(base: str, by: str, requests: Sequence[FireRequest]) -> Call[list[str]]:
-    """Submit the jobs of up to 50 schedules and 100 occurrences. Returns a word per schedule."""
+    """Submit the jobs of up to 50 schedules and 100 occurrences. Returns per schedule `fired <n>` or `skipped
+    <n>` (jobs), `held`, `later`, `QUEUE_FULL …`, `INVALID …`, `CHANGED` or `NOT_FOUND`.
+    """
     rest: list[Any] = []
     for (name, revision, occurrence, _, _), occurrences, missed, after, due in requests:
         rest += [
@@ -142,7 +145,7 @@ def _ms(moment: int | None) -> str:
 
 
 def fire_due(bases: Sequence[str], by: str, admission: Admission | None = None) -> Plan[Fired]:
-    """Fire the due occurrences of all partitions. Callers may overlap.
+    """Fire the due occurrences of all partitions. Several callers may do so at once.
 
     Raises OutOfMemory at the end if a server is full: its occurrences are tried again in 2 s.
     """
@@ -183,12 +186,13 @@ def _fire_in(base: str, by: str, admission: Admission | None) -> Plan[Fired]:
 
 
 def _request(pick: Pick, now: int) -> FireRequest | None:
-    """None if this version cannot read the plan."""
     try:
         recurrence = Recurrence.model_validate(json.loads(pick.plan)["when"])
         found = firing(recurrence, pick.name, pick.occurrence, now)
     except Exception as error:  # noqa: BLE001  # an invalid plan must not stop the others
-        _warn_skipped(pick.name, f"this version of the code cannot read its plan ({type(error).__name__})")
+        _warn_skipped(
+            pick.name, f"this version of Sublet cannot read its recurrence ({type(error).__name__})"
+        )
         return None
     after = found.next
     return FireRequest(

@@ -1,7 +1,7 @@
-"""Operations on schedules. Plans, without I/O.
+"""Operations on schedules, as plans: generators of Redis calls, without I/O.
 
 A schedule stays in the partition of its queue; by name it is searched in all. Times count by the server's
-clock. Every plan may be sent again.
+clock. Each operation may be repeated.
 """
 
 import contextlib
@@ -32,37 +32,40 @@ from sublet.schedules.recurrence import first
 from sublet.submission.submit import SubmitOperations
 
 PAGE = 200
-"""Schedules read in one round trip."""
+"""Most schedules read in one round trip."""
 ATTEMPTS = 5
-"""Times that a schedule is read again after another client changed it."""
+"""Attempts at a change, while other clients change the schedule."""
 
 Decide = Callable[[Stored | None, int], Call[str] | None]
-"""Takes the stored schedule and the server's time (ms); returns the call that changes it, if needed."""
+"""Takes the stored schedule (or None) and the server's time (ms); returns the call that changes the schedule,
+or None if it needs no change."""
 
 
 class SchedulePage(NamedTuple):
-    """Some schedules, and the name after which the list goes on; None at its end."""
+    """Some schedules in order of names, and the name after which the list continues; None at its end."""
 
     schedules: list[Schedule]
     cursor: str | None
 
 
 class Synced(NamedTuple):
-    """The outcome of `sync` for one schedule: `created`, `changed`, `unchanged` or `removed`."""
+    """The outcome of `sync` for one schedule. `answer`: `created`, `changed`, `unchanged` or `removed`."""
 
     name: str
     answer: str
     before: str | None = None
-    """The previous source, if another one."""
+    """The schedule's source before (empty: put by hand), if it was another one; else None."""
 
     @property
     def is_taken(self) -> bool:
-        """Whether it belonged to another source and was changed."""
+        """Whether the schedule belonged to another source and was changed."""
         return self.before is not None and self.answer != "unchanged"
 
 
 def get(operations: SubmitOperations, name: str) -> Plan[Schedule]:
-    """Return one schedule with its next runs. Raises Invalid or NotFound."""
+    """Return one schedule with its next occurrences. Raises Invalid, NotFound, or Unfit for invalid stored
+    data.
+    """
     one = yield from find(operations, name)
     now = yield from _now()
     try:
@@ -74,7 +77,7 @@ def get(operations: SubmitOperations, name: str) -> Plan[Schedule]:
 
 
 def find(operations: SubmitOperations, name: str) -> Plan[Stored]:
-    """Return a schedule as it is stored. Raises Invalid or NotFound."""
+    """Return one schedule as it is stored. Raises Invalid or NotFound."""
     check_name(name)
     found = yield from _find_all(operations.bases, name)
     if not found:
@@ -83,7 +86,7 @@ def find(operations: SubmitOperations, name: str) -> Plan[Stored]:
 
 
 def known(operations: SubmitOperations) -> Plan[list[tuple[str, str]]]:
-    """List all names, sorted, each with the base of its partition."""
+    """Return each schedule's name and its partition's key prefix, sorted by name."""
     found: list[tuple[str, str]] = []
     for base in operations.bases:
         found += [(name, base) for name in (yield names(base))]
@@ -91,7 +94,7 @@ def known(operations: SubmitOperations) -> Plan[list[tuple[str, str]]]:
 
 
 def page(operations: SubmitOperations, after: str = "", most: int | None = None) -> Plan[SchedulePage]:
-    """List up to `most` schedules after the name `after`, without payloads."""
+    """List up to `most` schedules after the name `after`, without payloads and without invalid ones."""
     left = [one for one in (yield from known(operations)) if one[0] > after]
     found = left[:most]
     read: dict[str, Stored] = {}
@@ -111,11 +114,11 @@ def _readable(found: Iterable[Stored]) -> Iterator[Schedule]:
 
 
 def put(operations: SubmitOperations, wanted: NewSchedule) -> Plan[str]:
-    """Create or change a schedule: `created`, `changed` or `unchanged`.
+    """Store a schedule: `created`, `changed` or `unchanged`.
 
-    Changed times count from now on; otherwise it keeps its next occurrence. A paused one stays paused.
-    Raises Invalid for an invalid name, too large data, and times without a future occurrence; WrongState if
-    it exists in another partition than its queue's.
+    A new recurrence counts from now; with the same one, the next occurrence stays. A paused schedule stays
+    paused. Raises Invalid for invalid data and without a future occurrence; WrongState if the schedule
+    exists in another partition than its queue's.
     """
     if wanted.recurrence.end is not None:
         yield from _check_end(operations, wanted, wanted.recurrence.end)
@@ -123,7 +126,7 @@ def put(operations: SubmitOperations, wanted: NewSchedule) -> Plan[str]:
 
 
 def _check_end(operations: SubmitOperations, wanted: NewSchedule, end: datetime) -> Plan[None]:
-    """A schedule that is stored with these times may have passed its end."""
+    """Raise Invalid without a further occurrence, unless the schedule is stored with the same recurrence."""
     now = yield from _now()
     if first(wanted.recurrence, wanted.name, now) is not None:
         return
@@ -132,9 +135,9 @@ def _check_end(operations: SubmitOperations, wanted: NewSchedule, end: datetime)
             return
     later = first(wanted.recurrence.model_copy(update={"end": None}), wanted.name, now)
     why = (
-        "that has passed"
+        "the end has passed"
         if in_ms(end) <= now or later is None
-        else f"the next is {EPOCH + later.occurrence * MS:%Y-%m-%d %H:%M:%S}Z"
+        else f"the next would be {EPOCH + later.occurrence * MS:%Y-%m-%d %H:%M:%S}Z"
     )
     raise Invalid(f"end: there is no occurrence before its end, {end:%Y-%m-%d %H:%M:%S}Z: {why}")
 
@@ -167,7 +170,6 @@ def _other_partition(wanted: NewSchedule, one: Stored) -> str:
 
 
 def _call(home: str, wanted: NewSchedule, seen: Stored | None, now: int) -> Call[str]:
-    """Make the call that stores `wanted`; the next occurrence is kept if the times stay the same."""
     kept = seen.text("occurrence") if seen and _has_same_times(wanted, seen) else ""
     paused = seen is not None and seen.paused
     found = None if paused else first(wanted.recurrence, wanted.name, int(kept) - 1 if kept else now)
@@ -198,7 +200,7 @@ def _has_same_times(wanted: NewSchedule, seen: Stored) -> bool:
 
 
 def remove(operations: SubmitOperations, name: str) -> Plan[bool]:
-    """Remove a schedule; its jobs stay. False for an unknown one. Raises Invalid."""
+    """Remove a schedule; its jobs stay. Returns whether it existed. Raises Invalid."""
     check_name(name)
     removed = False
     for base in operations.bases:
@@ -207,13 +209,15 @@ def remove(operations: SubmitOperations, name: str) -> Plan[bool]:
 
 
 def pause(operations: SubmitOperations, name: str) -> Plan[str]:
-    """Make no more jobs until the schedule is resumed: `paused`. Raises Invalid or NotFound."""
+    """Pause a schedule: no more jobs until it is resumed. Returns `paused`. Raises Invalid or NotFound."""
     yield from _set_paused(operations, name, paused=True)
     return "paused"
 
 
 def resume(operations: SubmitOperations, name: str) -> Plan[str]:
-    """Resume a schedule: `resumed`. Earlier occurrences get no jobs. Raises Invalid or NotFound."""
+    """Resume a schedule, without the occurrences since its pause. Returns `resumed`. Raises Invalid or
+    NotFound.
+    """
     yield from _set_paused(operations, name, paused=False)
     return "resumed"
 
@@ -234,7 +238,6 @@ def _set_paused(operations: SubmitOperations, name: str, *, paused: bool) -> Pla
 
 
 def _with_paused(one: Stored, now: int | None) -> Call[str]:
-    """With `now`, resume. Raises Invalid if this version cannot read its plan."""
     found = None if now is None else first(one.recurrence, one.name, now)
     return schedule(
         one.base, one.name, one.revision, was="", plan=one.fields["plan"], queue=one.text("queue"), task=one.text("task"),
@@ -246,14 +249,16 @@ def _with_paused(one: Stored, now: int | None) -> Call[str]:
 def run(
     operations: SubmitOperations, name: str, job_id: str | None = None, rules: str = ""
 ) -> Plan[Submitted]:
-    """Submit one job now. The same `job_id` again is the same job. Raises Invalid or NotFound."""
+    """Submit one job of a schedule now. The same `job_id` again is the same job. `rules`: further job options.
+    Raises Invalid or NotFound.
+    """
     one = yield from find(operations, name)
     (submitted,) = yield from operations.submit([job_of(operations, one, job_id, rules)])
     return submitted
 
 
 def job_of(operations: SubmitOperations, one: Stored, job_id: str | None, rules: str = "") -> Submission:
-    """Return the job of a run now."""
+    """Make the job that `run` submits."""
     words = " ".join(filter(None, [one.text("rules"), f"schedule={one.name}", rules]))
     return operations.submission(
         one.text("task"), one.fields.get("payload", b""), one.text("queue"), words, job_id
@@ -265,12 +270,14 @@ def sync(
 ) -> Plan[list[Synced]]:
     """Store the schedules that code declares; return the outcome for each. The same call again writes nothing.
 
-    A schedule of a wanted name belongs to this source afterwards. With `remove`, other schedules of this
-    source are removed; those of other sources stay. Before any write, raises Invalid, and WrongState for a schedule in another partition than
-    its queue's.
+    These schedules belong to `source` afterwards. With `remove`, its other schedules are removed; those of
+    other sources stay. Before any write, raises Invalid, and WrongState for a schedule in another partition
+    than its queue's.
     """
     if remove and not source:
-        raise Invalid("remove: say whose schedules are to go (source)")
+        raise Invalid(
+            "remove: give source, too: the schedules of this source that are not wanted are removed"
+        )
     mine = {one.name: one._replace(source=source) for one in wanted}
     there = yield from _read_for_sync(operations, mine.keys(), source, remove)
     for name, one in mine.items():
@@ -293,7 +300,6 @@ def sync(
 def _read_for_sync(
     operations: SubmitOperations, wanted: Iterable[str], source: str, remove: bool
 ) -> Plan[dict[str, list[Stored]]]:
-    """Those that are stored and, with `remove`, the others of this source, by name."""
     there: dict[str, list[Stored]] = {}
     for base in operations.bases:
         all_names = set((yield names(base)))
@@ -328,9 +334,8 @@ def _find_all(bases: Sequence[str], name: str) -> Plan[list[Stored]]:
 
 
 def _find_one(bases: Sequence[str], name: str) -> Plan[Stored | None]:
-    """Clients that create one name in several partitions at the same moment leave duplicates: all but the
-    first are removed at the revision that was read.
-    """
+    # Clients that create one name in several partitions at the same moment leave duplicates: remove all but
+    # the first
     for _ in range(ATTEMPTS):
         found = yield from _find_all(bases, name)
         if len(found) < 2:
@@ -362,7 +367,6 @@ def _change(operations: SubmitOperations, base: str, name: str, decide: Decide) 
 
 
 def _remove_from(operations: SubmitOperations, base: str, name: str, source: str | None = None) -> Plan[bool]:
-    """Remove a schedule, only if it belongs to `source` (None: any). Returns whether it was removed."""
     removed = False
 
     def decide(seen: Stored | None, now: int) -> Call[str] | None:

@@ -1,7 +1,7 @@
-"""When a schedule's jobs are due: arithmetic, without a clock and without I/O.
+"""Compute a schedule's occurrences: arithmetic, without a clock and without I/O.
 
-An *occurrence* is a moment named by a recurrence, in ms since 1970. Its job's id contains it, so that it is
-fired once by any number of callers. With jitter it is *due* a little later, always before the next one.
+An *occurrence* is a moment that the recurrence names, in ms since 1970. Its job's id contains it, so that
+several callers fire it once. With jitter it is *due* a little later, always before the next one.
 """
 
 import hashlib
@@ -18,14 +18,14 @@ from sublet.schedules.cron_times import cron_line
 from sublet.schedules.durations import EPOCH, LATEST_MS, MS, Duration, Moment, Whole, ceil_ms, floor_ms, spell
 
 COUNTED = 100
-"""Missed occurrences of a cron line that are counted; such a count is a lower bound."""
+"""Most missed occurrences of a cron line that are counted; such a count is a lower bound."""
 UPCOMING_MAX = 1000
 _OVERLAP = {"allow": "", "skip": ", skipped while the previous job runs", "queue": ", one after the other"}
 _YEARS_10 = 315_576_000.0
 
 
 class Occurrence(NamedTuple):
-    """An occurrence, and when its job is due with jitter, in ms."""
+    """An occurrence, and when its job is due (with jitter), in ms."""
 
     occurrence: int
     due: int
@@ -37,7 +37,7 @@ class Firing(NamedTuple):
     occurrences: tuple[int, ...]
     """Oldest first (ms)."""
     missed: int
-    """Due occurrences that are not fired. For a cron line, `COUNTED` is a lower bound."""
+    """Number of due occurrences that are not fired. For a cron line, `COUNTED` is a lower bound."""
     next: Occurrence | None
     """The next occurrence, which may be due already; None at the end."""
 
@@ -47,13 +47,13 @@ def _wrong(why: str) -> PydanticCustomError:
 
 
 class Recurrence(BaseModel):
-    """Occurrences, and the policies for missed and overlapping ones."""
+    """The rule for occurrences, and the policies for missed and overlapping ones."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     cron: str | None = Field(
         default=None,
-        description="Minute, hour, day-of-month, month, day-of-week; with seconds in front or not.",
+        description="Cron line: minute, hour, day-of-month, month, day-of-week; seconds may come first.",
     )
     every: Annotated[Duration, Field(ge=1, le=_YEARS_10)] | None = Field(
         default=None,
@@ -72,17 +72,17 @@ class Recurrence(BaseModel):
     )
     missed: Literal["latest", "skip", "all"] = Field(
         default="latest",
-        description="Misfire policy: which of several occurrences are fired that came due while no worker or tick ran.",
+        description="Misfire policy for occurrences that came due while no worker or tick ran: latest fires the last one, skip only one that is at most `late` seconds late, all the last `most`.",
     )
     late: Annotated[Duration, Field(ge=0, le=_YEARS_10)] = Field(
         default=300, description="With missed=skip: how many seconds late an occurrence may be fired."
     )
     most: Annotated[Whole, Field(ge=1, le=100)] = Field(
-        default=24, description="With missed=all: how many missed occurrences are fired at once."
+        default=24, description="With missed=all: how many missed occurrences are fired, at most."
     )
     overlap: Literal["allow", "skip", "queue"] = Field(
         default="allow",
-        description="Overlap policy: what happens to an occurrence while the job of the one before is not over.",
+        description="Overlap policy for an occurrence that is due while the job of the one before is unfinished: allow submits its job, skip drops the occurrence, queue lets it wait.",
     )
 
     @field_validator("cron")
@@ -122,7 +122,6 @@ class Recurrence(BaseModel):
     @field_validator("start", "end")
     @classmethod
     def _is_in_time(cls, moment: datetime | None) -> datetime | None:
-        """Converted to UTC, so that equal schedules are stored alike."""
         if moment is not None and not 1970 < moment.year < 5000:
             raise _wrong("use a moment in the years 1971 to 4999")
         return moment and moment.astimezone(UTC)
@@ -151,19 +150,17 @@ class Recurrence(BaseModel):
 
 
 def first(recurrence: Recurrence, name: str, after_ms: int) -> Occurrence | None:
-    """Return the first occurrence strictly after a moment (ms), or None. The schedule's `name` gives the
-    jitter.
-    """
+    """Return the first occurrence strictly after a moment (ms), or None. `name` determines its jitter."""
     occurrence = _next(recurrence, after_ms)
     return None if occurrence is None else Occurrence(occurrence, _due(recurrence, name, occurrence))
 
 
 def firing(recurrence: Recurrence, name: str, occurrence_ms: int, now_ms: int) -> Firing:
-    """Decide which occurrences are fired that are due now, from `occurrence_ms` on.
+    """Decide which occurrences from `occurrence_ms` to `now_ms` are fired.
 
-    `latest` fires the last, `skip` that one if it is at most `late` seconds late, `all` the last `most`;
-    with overlap=queue at most one, and the others stay due. If each call gets the `next` of the one before,
-    no occurrence is fired twice.
+    The policy `latest` fires the last, `skip` that one if it is at most `late` seconds late, `all` the last
+    `most`; overlap=queue only the first of these: the others stay due. If each call gets the `next` of the
+    one before, no occurrence is fired twice.
     """
     due = _due(recurrence, name, occurrence_ms)
     if due > now_ms:
@@ -191,7 +188,7 @@ def upcoming(recurrence: Recurrence, after_ms: int, n: int = 5) -> list[datetime
 
 
 def describe(recurrence: Recurrence) -> str:
-    """In English."""
+    """Describe a recurrence in English."""
     tz, extras = f" ({recurrence.tz})", ""
     if recurrence.cron is not None:
         said = cron_line(recurrence.cron).describe()
@@ -242,10 +239,7 @@ def _last(recurrence: Recurrence, until_ms: int) -> int | None:
 
 
 def _last_due(recurrence: Recurrence, name: str, occurrence: int, now: int) -> int:
-    """The last occurrence from `occurrence` on that is due at `now`.
-
-    Jitter ends before the next one, so only the last may not be due yet.
-    """
+    # Jitter ends before the next occurrence, so only the last may not be due yet
     last = max(occurrence, _last(recurrence, now) or 0)
     if last > occurrence and _due(recurrence, name, last) > now:
         last = max(occurrence, _last(recurrence, last - 1) or 0)
@@ -253,7 +247,6 @@ def _last_due(recurrence: Recurrence, name: str, occurrence: int, now: int) -> i
 
 
 def _back(recurrence: Recurrence, occurrence: int, last: int) -> Iterator[int]:
-    """Back to `occurrence`, also if the recurrence has changed and does not name it."""
     while last > occurrence:
         yield last
         last = _last(recurrence, last - 1) or 0
@@ -261,7 +254,6 @@ def _back(recurrence: Recurrence, occurrence: int, last: int) -> Iterator[int]:
 
 
 def _count(recurrence: Recurrence, occurrence: int, last: int, seen: int) -> int:
-    """Both included; for a cron line, those that were seen."""
     if recurrence.cron is not None:
         return seen
     begin, every = 0 if recurrence.start is None else ceil_ms(recurrence.start), _every(recurrence)
@@ -269,7 +261,7 @@ def _count(recurrence: Recurrence, occurrence: int, last: int, seen: int) -> int
 
 
 def _due(recurrence: Recurrence, name: str, occurrence: int) -> int:
-    """The jitter depends on the schedule's name and the occurrence only."""
+    # The jitter depends on the schedule's name and the occurrence only
     span = round(recurrence.jitter * 1000)
     if span == 0:
         return occurrence
