@@ -32,14 +32,14 @@ from sublet_functions.http.response import DISCARD_SECONDS, SECURITY_HEADERS, St
 log = logging.getLogger(__name__)
 
 FREEZES = ("VERCEL", "AWS_LAMBDA_FUNCTION_NAME", "SUBLET_SUMMON_FIRST")
-"""Variables that show a platform which freezes processes between requests; the last is ours."""
+"""Variables that show a platform which freezes processes between requests; the last is a setting of ours."""
 CONTINUE_SECONDS = 1.0
 """Seconds after which a client with `Expect: 100-continue` gets 100 although its body is not read: most send
 it by then."""
 
 
 class LoopState:
-    """The API on one event loop."""
+    """The API on one event loop, and what is needed to stop it there."""
 
     def __init__(self, hosted: Hosted) -> None:
         self.loop = asyncio.get_running_loop()
@@ -48,13 +48,15 @@ class LoopState:
         self._finishing: asyncio.Task[None] | None = None
 
     def end(self) -> None:
-        """Answer waiting requests, end streams, and let workers finish or release their jobs."""
+        """Have waiting requests answered, end streams, and let workers finish or release their jobs. Does not
+        wait.
+        """
         self.hosted.hurry()
         self.streams.stop()
         self._finishing = self._finishing or asyncio.create_task(self.hosted.finish())
 
     async def aclose(self) -> None:
-        """End requests, streams and workers, then close all connections."""
+        """Do as `end`, wait for the workers, then close all connections."""
         self.end()
         if self._finishing:
             await self._finishing
@@ -62,7 +64,7 @@ class LoopState:
 
 
 class StopSignals:
-    """Ends the states of a process at SIGTERM or SIGINT, then calls the server's own handler.
+    """At SIGTERM or SIGINT, ends all LoopStates of a process, then calls the server's own handler.
 
     Servers wait for all requests before they report their shutdown; long polls and streams would delay it.
     """
@@ -72,7 +74,7 @@ class StopSignals:
         self._hooks: dict[int, partial[None]] = {}
 
     def add(self, state: LoopState) -> None:
-        """Add a state."""
+        """Have a loop's state ended at a signal; takes over the signals' handlers if needed."""
         self._forget_closed()
         self._states.add(state)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -84,7 +86,7 @@ class StopSignals:
                     self._hooks[number] = hook
 
     def remove(self, state: LoopState) -> None:
-        """Remove a state; after the last one, restore the signal handlers."""
+        """Forget a loop's state; after the last one, restore the servers' handlers."""
         self._states.discard(state)
         self._forget_closed()
         if not self._states:
@@ -108,11 +110,14 @@ class StopSignals:
 
 
 SIGNALS = StopSignals()
-"""One per process: a hook per event loop would keep each previous hook, and its connections, alive."""
+"""The StopSignals of the process. One per event loop would keep each previous one, and its connections, alive.
+"""
 
 
 class Asgi:
-    """The application. Connections belong to an event loop, and are opened at its first request."""
+    """The ASGI application. Connections belong to an event loop, and are opened at its first request. `make`:
+    makes the API of one event loop; by default, from the environment.
+    """
 
     def __init__(self, make: Callable[[], Hosted] | None = None, limits: Limits = Limits()) -> None:  # noqa: B008  frozen
         self._make = make or _hosted
@@ -121,7 +126,7 @@ class Asgi:
         self._states: dict[asyncio.AbstractEventLoop, LoopState] = {}
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Serve an HTTP request, or the lifespan."""
+        """Serve one HTTP request, or the lifespan; a WebSocket is refused."""
         if scope["type"] == "http":
             await self._http(scope, receive, send)
         elif scope["type"] == "lifespan":
@@ -135,7 +140,9 @@ class Asgi:
 
     @contextlib.asynccontextmanager
     async def lifespan(self, outer: Any = None) -> AsyncIterator[None]:
-        """Start and end with an outer application, as its `lifespan`. Raises Invalid."""
+        """Start the API, and end it with the block: for the `lifespan` of an outer application. Raises Invalid
+        for invalid settings.
+        """
         state = self._state()
         try:
             await state.hosted.start()

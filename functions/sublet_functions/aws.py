@@ -1,7 +1,7 @@
-"""AWS Lambda: `sublet_functions.aws.handler` is the API, a tick and a worker.
+"""AWS Lambda: `sublet_functions.aws.handler` is the API, a tick and a worker in one function.
 
-Fields that no client can set mark HTTP requests, which need a token. EventBridge and pools need none: AWS
-allowed them to invoke.
+HTTP requests, marked by fields that no client can set, need a token. Events of EventBridge and pools need
+none: AWS allowed them to invoke the function.
 """
 
 from __future__ import annotations
@@ -22,34 +22,36 @@ from sublet_functions.http.request import Request, fold_headers
 from sublet_functions.http.response import Response
 
 RESERVE = 1.0
-"""Seconds before the invocation's end by which workers have ended and a response exists: time to release the
-leases of a request that was cut short."""
+"""Seconds before the invocation's time limit by which workers have ended and a response exists: time to
+release the leases of a request that was cut short."""
 TEXT_MAX = 1_000_000
-"""Bytes of a body returned as text, which JSON may expand sixfold; larger ones become base64."""
+"""Most bytes of a body returned as text, which JSON may expand sixfold; a larger one is returned as base64.
+"""
 BODY_MAX = 4_700_000
-"""Bytes of a body that in base64 fit into the 6 MB of a response."""
+"""Most bytes of a body: as base64 they fit into the 6 MB of a response."""
 ADAPTER_HEADER = "x-amzn-request-context"
-"""Header of the Lambda Web Adapter, which this handler does not use."""
+"""Header of the Lambda Web Adapter. It is removed: this handler works without the adapter."""
 HTTP_KEYS = ("requestContext", "httpMethod", "rawPath", "routeKey", "multiValueHeaders")
-"""Each event of an HTTP request has at least one of these keys."""
+"""Keys by which an event is taken for an HTTP request of any kind: each such event has at least one."""
 
 
 class EventFailed(Exception):
-    """The invocation failed; AWS shows the message."""
+    """Raised to AWS: the invocation failed. AWS shows the message."""
 
 
 class Context(Protocol):
-    """The used part of Lambda's context."""
+    """The part of Lambda's context that the handler uses."""
 
     def get_remaining_time_in_millis(self) -> int:
-        """Return the time until Lambda ends the invocation."""
+        """Return the ms until Lambda ends the invocation."""
         ...
 
 
 def handler(event: Any, context: Context) -> Any:
-    """Answer an HTTP request, or run the tick or worker of an event.
+    """Answer the HTTP request of an event, or run the tick or worker that another event asks for. Returns the
+    response in Lambda's format, or the totals of the tick or worker.
 
-    Raises EventFailed for another event that failed or is not supported.
+    Raises EventFailed if an event without a request failed, or is not supported.
     """
     global _kept
     if _kept is None or _kept.process != os.getpid():
@@ -58,7 +60,7 @@ def handler(event: Any, context: Context) -> Any:
 
 
 class _Function:
-    """The state between invocations: an event loop, and the API on it."""
+    """State that is kept between invocations: an event loop, and the API on it."""
 
     def __init__(self, before: _Function | None) -> None:
         self.process = os.getpid()
@@ -107,17 +109,18 @@ class _Function:
         return _result(refusal, await _collect(refusal))
 
     async def _ask(self, request: Request, seconds: float, principal: Principal | None = None) -> Response:
-        """Raises TimeoutError. A worker has its own, earlier limit."""
         async with asyncio.timeout(seconds):
             return await self._hosted.answer(request, principal)
 
 
 _kept: _Function | None = None
-"""Made by the first invocation: the process may be forked, or frozen and copied, after imports."""
+"""Made by the first invocation, not at import: afterwards the process may be forked, or frozen and copied."""
 
 
 def _request(event: Mapping[str, Any]) -> Request | None:
-    """Return the HTTP request of an event, if it has one. Raises EventFailed for an unsupported format."""
+    """Return the HTTP request of an event; None for an event without one. Raises EventFailed for an
+    unsupported format.
+    """
     context = event.get("requestContext")
     http = context.get("http") if isinstance(context, dict) else None
     if not isinstance(context, dict) or not isinstance(http, dict):
@@ -143,14 +146,12 @@ def _request(event: Mapping[str, Any]) -> Request | None:
 
 
 def _path(raw: str, stage: str) -> str:
-    """Remove the stage's name, which begins paths at the API's own domain."""
     if stage != "$default" and (raw == f"/{stage}" or raw.startswith(f"/{stage}/")):
         return raw[len(stage) + 1 :] or "/"
     return raw
 
 
 def _http_kind(event: Mapping[str, Any]) -> str:
-    """Name the kind of an unsupported HTTP event, without its data."""
     context = event.get("requestContext")
     about = context if isinstance(context, dict) else {}
     if "elb" in about:
@@ -164,7 +165,7 @@ def _http_kind(event: Mapping[str, Any]) -> str:
 
 
 def _shortened(event: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Limit the event's `for` to the time left: a tick's last round may begin at its last moment."""
+    """Limit the event's `for` to `seconds`, the time left: a tick's last round may begin at its last moment."""
     asked = event.get("for")
     if isinstance(asked, int | float) and asked > max(seconds, 0):
         return event | {"for": max(seconds, 0)}
@@ -178,7 +179,6 @@ async def _collect(response: Response) -> bytes:
 
 
 def _result(response: Response, body: bytes) -> dict[str, Any]:
-    """Return a response in Lambda's format."""
     result = {"statusCode": response.status, "headers": response.headers}
     if len(body) <= TEXT_MAX:
         try:

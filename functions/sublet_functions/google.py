@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class TickFailed(Exception):
-    """The tick failed. The platform repeats the event if configured to."""
+    """Raised to the platform: the tick failed. The platform repeats the event if configured to."""
 
 
 def http(request: Any) -> Response:
-    """Answer an HTTP request, without the Content-Type that Flask adds to an empty response."""
+    """Answer a Flask request, without the Content-Type that Flask adds to an empty response."""
     from werkzeug.wrappers import Response  # part of the framework
 
     response = Response.from_app(app, request.environ)
@@ -31,7 +31,7 @@ def http(request: Any) -> Response:
 
 
 def event(cloud_event: Any) -> None:
-    """Run one round of maintenance for any event. The platform authenticates the sender.
+    """Run one round of a tick, whatever the event. The platform has authenticated the sender.
 
     Raises TickFailed.
     """

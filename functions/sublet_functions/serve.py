@@ -1,4 +1,4 @@
-"""The API as a stateless server of its own (`sublet serve`)."""
+"""The API as a server of its own (`sublet serve`)."""
 
 import asyncio
 import contextlib
@@ -24,21 +24,21 @@ from sublet_functions.server.sockets import listen, make_room, url_of
 log = logging.getLogger(__name__)
 
 GRACE = 8.0
-"""Seconds for running requests when the server stops."""
+"""Seconds that running requests have when the server stops."""
 CLOSE_SECONDS = 3.0
-"""Time limit for closing connections to a Redis that may not answer."""
+"""Seconds for closing connections to a Redis that may not answer."""
 READY = Request("GET", "/readyz", headers={"host": "localhost"})
 
 
 class Stop:
-    """Request to stop: the first lets running requests finish, the second ends them."""
+    """A request to stop a server: the first `ask` lets running requests finish, the second cancels them."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         self.hurried = asyncio.Event()
 
     def ask(self) -> None:
-        """Request the stop."""
+        """Request the stop; the second time, at once."""
         (self.hurried if self.asked.is_set() else self.asked).set()
 
 

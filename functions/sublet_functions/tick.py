@@ -1,4 +1,4 @@
-"""The tick: rounds of maintenance and of summoning workers."""
+"""The tick: rounds of maintenance, of firing schedules, and of summoning workers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from sublet.scaling.summoner import Summoned
 
 CALLS_MAX = 1000
-"""Most calls of each kind in one round."""
+"""Most calls of `reap`, and of `prune`, in one round."""
 
 
 @dataclass
 class TickSummary:
-    """Totals of all rounds of a tick."""
+    """Totals of a tick: jobs reaped, promoted and pruned, jobs of schedules fired, workers summoned and not
+    reached, rounds.
+    """
 
     reaped: int = 0
     promoted: int = 0
@@ -32,13 +34,13 @@ class TickSummary:
     rounds: int = 0
 
     def add_summoned(self, summoned: Summoned) -> None:
-        """Add the result of summoning workers."""
+        """Add the workers that were summoned, and those that could not be invoked."""
         self.summoned += summoned.summoned
         self.unreached += summoned.failed
 
 
 Report = Callable[[TickSummary, bool], None]
-"""Called after each round with the totals, and whether there are pools."""
+"""Called after each round with the totals so far, and whether there are pools."""
 
 
 def run_tick(
@@ -49,7 +51,7 @@ def run_tick(
     every: float = 5.0,
     report: Report = lambda summary, pools: None,
 ) -> TickSummary:
-    """Run one round at once, then one every `every` seconds until `seconds` are over.
+    """Run one round at once, then one every `every` seconds until `seconds` are over. Returns the totals.
 
     Raises Unavailable: the next tick is the retry.
     """
@@ -71,23 +73,27 @@ def run_tick(
 
 
 def pause_until_next_round(start: float, every: float, seconds: float) -> float | None:
-    """Return the seconds until the next round, a multiple of `every`; None after the last."""
+    """Return the seconds to sleep until the next round, which starts a multiple of `every` after `start`; None
+    if that is later than `seconds`.
+    """
     passed = time.monotonic() - start
     at = (passed // every + 1) * every
     return at - passed if at <= seconds else None
 
 
 class RoundResult(NamedTuple):
-    """Result of a round."""
+    """Result of `one_round`."""
 
     pools: bool
-    """There are pools: workers may be owed."""
+    """Whether there are pools, to which workers may be owed."""
     error: JobsError | None
-    """Why schedules could not be fired; raised after workers were summoned."""
+    """Why schedules could not be fired; to be raised after workers were summoned."""
 
 
 def one_round(operations: Operations, by: str, summary: TickSummary) -> Plan[RoundResult]:
-    """Run one round without summoning. It does not create a missing namespace."""
+    """Run one round of a tick except for summoning, and add to `summary`. Does nothing if the namespace does
+    not exist.
+    """
     summary.rounds += 1
     try:
         return (yield from _maintain(operations, by, summary))
@@ -96,7 +102,6 @@ def one_round(operations: Operations, by: str, summary: TickSummary) -> Plan[Rou
 
 
 def _maintain(operations: Operations, by: str, summary: TickSummary) -> Plan[RoundResult]:
-    """Reap and prune first: these make no jobs, and so work on a full server."""
     schedules_due = False
     for _ in range(CALLS_MAX):
         reaped = yield from operations.reap(by)

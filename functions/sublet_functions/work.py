@@ -1,4 +1,4 @@
-"""The worker as a function: runs jobs for a limited time, and releases the rest."""
+"""The worker as a function: `work` runs jobs for a limited time, and releases unfinished ones."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from sublet.worker.summary import Summary
 from sublet.worker.worker import Report, Worker, WorkerConfig
 
 SUMMON_SECONDS = 0.5
-"""Time for summoning other workers after the worker's own."""
+"""Seconds, at least, for summoning other workers after the worker's own time."""
 
 
 async def work(
@@ -85,7 +85,6 @@ def _identity(worker_id: str | None) -> str:
 
 @contextlib.asynccontextmanager
 async def _opened_source(app: App, source: JobSource | None) -> AsyncIterator[JobSource]:
-    """Yield the given source, or the app's Redis once it answered."""
     if source is not None:
         await source.workers()
         yield source
@@ -102,7 +101,6 @@ async def _opened_source(app: App, source: JobSource | None) -> AsyncIterator[Jo
 async def _summoning_afterwards(
     source: JobSource, invokers: Mapping[str, Invoker] | None, worker: Worker, seconds: float | None
 ) -> AsyncIterator[None]:
-    """Summon workers for the jobs that a worker leaves. Over HTTP, the API does it."""
     ends = time.monotonic() + (float("inf") if seconds is None else seconds)
     if not isinstance(source, Store):
         yield

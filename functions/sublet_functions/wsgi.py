@@ -52,21 +52,21 @@ from sublet_functions.http.response import DISCARD_SECONDS, Response
 log = logging.getLogger(__name__)
 
 PIECE_SECONDS = 60.0
-"""Time limit for the next piece of a stream: all of ours send every 15 s."""
+"""Seconds for the next piece of a stream: all of ours send every 15 s."""
 BODY_SECONDS = Limits().body_seconds
 SEND_SECONDS = Limits().send_seconds
-"""Time limit for the client to take one piece, if the server shows the connection."""
+"""Seconds for the client to take one piece, if the server shows the connection."""
 PHRASES = {status.value: status.phrase for status in HTTPStatus}
 BODILESS = (204, 304)
 """Statuses without body and Content-Length."""
 
 
 class ResponseAborted(Exception):
-    """Makes the server break off a response that cannot be continued."""
+    """Raised to the server, so that it breaks off a response that cannot be continued."""
 
 
 class Wsgi:
-    """The WSGI application. `make` makes the API, on the event loop; by default, from the environment."""
+    """The WSGI application. `make` makes the API, on the event loop; by default from the environment."""
 
     def __init__(self, make: Callable[[], Application] | None = None) -> None:
         self._make = make or partial(Hosted, freezes=True)
@@ -87,13 +87,15 @@ class Wsgi:
         return ResponseIterator(call, response, is_head=is_head, cut=partial(cut, environ))
 
     def close(self) -> None:
-        """End this process's event loop."""
+        """End this process's event loop, if it runs; a later request starts a new one."""
         thread = self._threads.pop(os.getpid(), None)
         if thread:
             thread.close()
 
     def ask(self, request: Request, principal: Principal | None = None) -> Response:
-        """Return the response to a request that did not come by WSGI. Raises LoopUnresponsive."""
+        """Return the response to a request that did not arrive by WSGI; its body is bytes. Raises
+        LoopUnresponsive.
+        """
         thread = self._thread()
 
         async def answer() -> Response:
@@ -105,7 +107,6 @@ class Wsgi:
         return LoopCall(thread).run(answer())
 
     def _answer(self, method: str, environ: Environ) -> tuple[LoopCall | None, Response]:
-        """Return the response, and the call for its pieces."""
         try:
             thread = self._thread()
             has_left = partial(has_disconnected, environ)
@@ -142,7 +143,6 @@ class Wsgi:
             return None, Problem("busy", "this process does not respond: send the request again").response()
 
     def _thread(self) -> LoopThread:
-        """Return this process's loop. One from before a fork is the parent's."""
         pid = os.getpid()
         thread = self._threads.get(pid) or self._threads.setdefault(pid, LoopThread(self._make, is_ending))
         thread.start()
@@ -150,7 +150,9 @@ class Wsgi:
 
 
 class ResponseIterator:
-    """The pieces of a response's body. One that the server did not iterate to its end was not delivered."""
+    """The pieces of a response's body. A response is undelivered if the server closes the iterator before its
+    end.
+    """
 
     def __init__(
         self, call: LoopCall | None, response: Response, *, is_head: bool, cut: Callable[[], None]
@@ -199,13 +201,13 @@ class ResponseIterator:
         raise StopIteration
 
     def _start_deadline(self) -> None:
-        """Cut the connection off if the client does not take the piece in time."""
+        """Have the connection cut off if the client does not take the piece in time."""
         if self._call:
             with contextlib.suppress(LoopUnresponsive):
                 self._call.thread.set_deadline(self, SEND_SECONDS, self._cut)
 
     def close(self) -> None:
-        """Discard a response that was not delivered; let a stream clean up."""
+        """At the end of a request: discard a response that was not delivered, or let its stream clean up."""
         if self._call:
             self._call.thread.clear_deadline(self)
         over, self._over = self._over, True
@@ -218,7 +220,6 @@ class ResponseIterator:
 
 
 async def _next_nonempty(pieces: AsyncIterator[bytes]) -> bytes:
-    """Return the next nonempty piece; empty at the end."""
     async for piece in pieces:
         if piece:
             return piece
@@ -226,7 +227,6 @@ async def _next_nonempty(pieces: AsyncIterator[bytes]) -> bytes:
 
 
 def _head(response: Response, is_head: bool) -> tuple[str, list[tuple[str, str]]]:
-    """Return status and headers. HEAD has a Content-Length only if the body is known."""
     headers = [(name, value) for name, value in response.headers.items() if not is_hop_by_hop(name)]
     body = response.body
     if isinstance(body, bytes) and response.status not in BODILESS and (body or not is_head):
@@ -238,7 +238,6 @@ def _head(response: Response, is_head: bool) -> tuple[str, list[tuple[str, str]]
 
 
 def _log_unexpected(error: Exception) -> None:
-    """Log without the exception's text, which may contain client data."""
     place = traceback.extract_tb(error.__traceback__)[-1]
     file = os.path.basename(place.filename)
     log.error("unexpected %s at %s:%d", type(error).__name__, file, place.lineno or 0)

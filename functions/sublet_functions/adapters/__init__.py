@@ -1,1 +1,1 @@
-"""Parts of entry points for other servers and platforms."""
+"""Parts that the entry points for other servers and platforms share (`asgi`, `wsgi`, `aws`, `serve`)."""

@@ -1,4 +1,4 @@
-"""The API inside another server: common part of all adapters.
+"""The API inside another server or platform: the part that all adapters share.
 
 An adapter turns a platform's request into a `Request`, calls `Hosted.answer`, and turns the `Response`
 back.
@@ -30,18 +30,18 @@ from sublet_functions.http.response import Response
 log = logging.getLogger(__name__)
 
 APP = "SUBLET_APP"
-"""Variable with the app whose jobs run here, as MODULE:APP."""
+"""Environment variable with the app whose jobs `POST /work` runs here, as MODULE:APP."""
 IDLE = 60.0
 """Seconds without a request after which connections are reopened: gateways drop those of a frozen process."""
 REST_SECONDS = 0.8
-"""Longest delay of a response by releases of abandoned claims."""
+"""Most seconds that a response waits for the releases of abandoned claims."""
 CLOSE_SECONDS = 3.0
-"""Time limit for closing connections to a Redis that may not answer."""
+"""Seconds for closing connections to a Redis that may not answer."""
 NO_TOKENS = "no tokens are set, so every request is refused: set SUBLET_TOKENS (NAME:ROLES:SECRET) or SUBLET_TOKENS_FILE"
 
 
 class Hosted:
-    """The API, set up from the environment at its first request. It belongs to one event loop.
+    """The API, set up from the environment at its first request; it belongs to one event loop.
 
     `freezes`: the process may be frozen between requests. Then workers are summoned before a response is
     sent, and connections idle for a minute are reopened.
@@ -56,15 +56,17 @@ class Hosted:
         self._logged = ""
 
     async def start(self) -> None:
-        """Check the settings. Redis need not be available. Raises Invalid."""
+        """Set the API up now, to check the settings. Redis need not be available. Raises Invalid, also without
+        tokens.
+        """
         if not self._open().tokens.needed:
             raise Invalid(NO_TOKENS)
 
     async def answer(self, request: Request, principal: Principal | None = None) -> Response:
-        """Answer one request. Raises nothing but CancelledError.
+        """Answer one request. Raises only CancelledError.
 
-        `principal`: a client that the platform has authenticated. Others need a token; without tokens every
-        request is refused, because the platform's address may be public.
+        `principal`: the client, if the platform has authenticated it. Others need a token; without tokens
+        every request is refused, because the platform's address may be public.
         """
         self._running += 1
         try:
@@ -88,7 +90,6 @@ class Hosted:
     async def _answer_before_freeze(
         self, api: Api, request: Request, principal: Principal | None
     ) -> Response:
-        """Answer, and leave no work for later."""
         response: Response | None = None
         try:
             response = await summon_first(api.store.summoner, api.answer(request, principal))
@@ -109,23 +110,25 @@ class Hosted:
             raise
 
     def limit_work(self, seconds: float) -> None:
-        """Limit the time of later workers."""
+        """Set the most seconds for which workers run that start from now on."""
         self._work_seconds = max(1.0, seconds)
         if self._api and self._api.worker_host:
             self._api.worker_host.seconds = self._work_seconds
 
     def hurry(self) -> None:
-        """Answer all waiting requests now."""
+        """End the waits of all requests: they are answered now."""
         if self._api:
             self._api.store.hurry()
 
     async def finish(self, hurried: asyncio.Event | None = None) -> None:
-        """Start no more workers; running ones finish or release their jobs, within some seconds."""
+        """Start no more workers, and let running ones finish or release their jobs, for up to 5 s or until
+        `hurried` is set.
+        """
         if self._api and self._api.worker_host:
             await self._api.worker_host.finish(GRACE, hurried or asyncio.Event())
 
     async def aclose(self) -> None:
-        """End all workers, and close all connections."""
+        """End all workers, and close all connections. A later request opens new ones."""
         api, self._api = self._api, None
         if api is None:
             return
@@ -151,7 +154,6 @@ class Hosted:
         return self._api
 
     async def _renew(self) -> None:
-        """Close connections that gateways may have dropped silently."""
         api = self._api
         if api is None or time.time() - self._last_request_at <= IDLE or api.store.has_subscribers:
             return

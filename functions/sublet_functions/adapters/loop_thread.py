@@ -1,6 +1,7 @@
-"""An event loop in a thread, for servers whose threads have none.
+"""An event loop in a thread of its own, for servers whose threads have none.
 
-A thread that waits for the loop checks twice a second for a disconnected client and an ended loop.
+A server's thread that waits for the loop checks twice a second whether the client has disconnected or the
+loop has ended.
 """
 
 from __future__ import annotations
@@ -26,30 +27,30 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 START_SECONDS = 10.0
-"""Time limit for starting the loop."""
+"""Seconds for starting the loop."""
 CHECK_SECONDS = 0.5
-"""Interval of the checks of a waiting thread."""
+"""Seconds between two checks of a waiting thread."""
 STUCK_SECONDS = 30.0
-"""Seconds without a round after which a task is assumed to block the loop."""
+"""Seconds without a round of the loop after which a task is assumed to block it."""
 DEADLINE_CHECK_SECONDS = 1.0
-"""Interval of checks for the deadlines of blocked threads."""
+"""Seconds between two checks of the deadlines."""
 CLOSE_SECONDS = 10.0
-"""Time limit of an orderly exit."""
+"""Seconds for an orderly end of the application."""
 
 
 class Application(Protocol):
-    """Answers on the loop: `Hosted`, or a stand-in in tests."""
+    """The application on the loop: `Hosted`, or a stand-in in tests."""
 
     async def answer(self, request: Request, principal: Principal | None = None) -> Response:
         """Answer one request; raises only CancelledError."""
         ...
 
     def hurry(self) -> None:
-        """Answer all waiting requests now."""
+        """End the waits of all requests: they are answered now."""
         ...
 
     async def finish(self) -> None:
-        """Let workers finish or release their jobs."""
+        """Start no more workers, and let running ones finish or release their jobs."""
         ...
 
     async def aclose(self) -> None:
@@ -58,18 +59,19 @@ class Application(Protocol):
 
 
 class LoopUnresponsive(Exception):
-    """The loop does not answer; the message gives the reason."""
+    """The loop did not start, has ended, is blocked or is late; the message gives the reason."""
 
 
 class ClientDisconnected(Exception):
-    """The client disconnected while its request was answered."""
+    """The client disconnected while its request was being answered."""
 
 
 class LoopThread:
-    """A process's event loop and the application on it. Started by `start`, closed at exit.
+    """A thread with an event loop, one per process, and the application on the loop. It is closed at the
+    process's exit.
 
-    `make` makes the application, on the loop. `is_ending` returns whether the server stops while requests
-    wait.
+    `make` makes the application, on the loop. `is_ending` returns whether the server is stopping although
+    requests wait.
     """
 
     def __init__(
@@ -90,10 +92,10 @@ class LoopThread:
         self._over: asyncio.Event
         self.application: Application
         self.rounds = 0
-        """Counts `ping` calls while the loop runs."""
+        """Rounds of the loop that `ping` has counted."""
 
     def start(self) -> None:
-        """Start the loop unless it runs. Raises LoopUnresponsive if it takes too long."""
+        """Start thread and loop unless they run. Raises LoopUnresponsive after START_SECONDS."""
         with self._starting:
             if self._thread is None or not self._thread.is_alive():
                 self._up.clear()
@@ -130,7 +132,9 @@ class LoopThread:
             await asyncio.wait(tuple(self._tasks), timeout=DISCARD_SECONDS)
 
     def close(self) -> None:
-        """End the loop; workers on it release their jobs. A forked process leaves its parent's loop alone."""
+        """End the loop, and wait for it; workers on it release their jobs. In a forked process, leave the
+        parent's loop alone.
+        """
         atexit.unregister(self.close)
         if self._thread is None or not self._thread.is_alive() or os.getpid() != self._pid:
             return
@@ -146,12 +150,12 @@ class LoopThread:
             raise LoopUnresponsive("this process is about to end") from None
 
     def ping(self) -> None:
-        """Count a round, on the loop."""
+        """Count one round of the loop, to show that it is not blocked."""
         self.rounds += 1
 
     def check_ending(self) -> bool:
-        """If the server is stopping, answer waiting requests and end workers; return whether. Raises
-        LoopUnresponsive.
+        """Return whether the server is stopping. If so, have waiting requests answered and workers ended.
+        Raises LoopUnresponsive.
         """
         ending = self._is_ending()
         if ending:
@@ -165,7 +169,7 @@ class LoopThread:
         return self._finishing
 
     def set_deadline(self, key: object, seconds: float, otherwise: Callable[[], object]) -> None:
-        """Call `otherwise` on the loop unless the deadline is cleared within `seconds`. Raises
+        """Have `otherwise` called on the loop unless the deadline `key` is cleared within `seconds`. Raises
         LoopUnresponsive.
         """
         with self._deadlines_lock:
@@ -176,7 +180,7 @@ class LoopThread:
             self.soon(self._check_deadlines)
 
     def clear_deadline(self, key: object) -> None:
-        """Clear a deadline. Its function is not called afterwards."""
+        """Clear the deadline `key`, if any: its function is not called."""
         with self._deadlines_lock:
             self._deadlines.pop(key, None)
 
@@ -191,7 +195,7 @@ class LoopThread:
                 self._loop.call_later(DEADLINE_CHECK_SECONDS, self._check_deadlines)
 
     def begin(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Start a task; call this on the loop."""
+        """Start a task, which is cancelled when the loop ends. Call this on the loop."""
         task = self._loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -199,9 +203,10 @@ class LoopThread:
 
 
 class LoopCall:
-    """A thread's call into the loop. While the thread waits, it runs functions that the loop passes back.
+    """One wait of a server's thread for a coroutine on the loop. Meanwhile the thread runs functions that the
+    coroutine passes back (`in_thread`).
 
-    `has_left` returns whether the thread can stop waiting.
+    `has_left` returns whether the client has disconnected, so that the thread can stop waiting.
     """
 
     def __init__(self, thread: LoopThread, has_left: Callable[[], bool] = lambda: False) -> None:
@@ -215,10 +220,11 @@ class LoopCall:
         seconds: float | None = None,
         undo: Callable[[T], Coroutine[Any, Any, None]] | None = None,
     ) -> T:
-        """Run a coroutine on the loop and return its result.
+        """Run a coroutine on the loop, wait for its end, and return its result.
 
-        Raises the coroutine's exceptions, LoopUnresponsive, and ClientDisconnected. If the wait ends early,
-        the coroutine is cancelled; `undo` is called with a late result.
+        Raises the coroutine's exceptions; ClientDisconnected; LoopUnresponsive, also after `seconds`. If
+        the wait ends early, the coroutine is cancelled, and `undo` is called with a result that it still
+        returned.
         """
         begun: list[asyncio.Task[T]] = []
 
@@ -268,7 +274,7 @@ class LoopCall:
     def _cancel(
         self, begun: list[asyncio.Task[T]], undo: Callable[[T], Coroutine[Any, Any, None]] | None
     ) -> None:
-        """Cancel the task, undo its result, and wait for both: the process may be frozen afterwards."""
+        """Cancel the task and undo its result. Waits for both: the process may be frozen afterwards."""
         over = threading.Event()
 
         async def cancel() -> None:
@@ -287,7 +293,9 @@ class LoopCall:
             over.wait(2 * DISCARD_SECONDS)
 
     async def in_thread(self, function: Callable[[], T]) -> T:
-        """On the loop: run a function in the waiting thread, and return its result."""
+        """Called on the loop: have the waiting thread run a function, and return its result or raise its
+        exception.
+        """
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         def run() -> None:

@@ -1,4 +1,4 @@
-"""For processes that may be frozen between requests: workers are summoned before the response."""
+"""For processes that may be frozen between requests: workers are summoned before a response is sent."""
 
 import asyncio
 import logging
@@ -12,11 +12,11 @@ from sublet_functions.http.response import Response
 log = logging.getLogger(__name__)
 
 SUMMON_SECONDS = 8.0
-"""Longest delay of a response by the summons of its request."""
+"""Most seconds that a response waits for the workers that its request needs to be summoned."""
 
 
 class Application(Protocol):
-    """Answers requests."""
+    """The API: answers requests."""
 
     async def answer(self, request: Request) -> Response:
         """Answer one request."""
@@ -24,7 +24,9 @@ class Application(Protocol):
 
 
 class SummonFirst:
-    """An application whose responses wait for the summons of their requests. Streams do not wait."""
+    """An application whose responses wait until the workers that their requests need are summoned. Streams do
+    not wait.
+    """
 
     def __init__(self, application: Application, summoner: PoolSummoner) -> None:
         self._application = application
@@ -37,7 +39,7 @@ class SummonFirst:
 
 
 async def summon_first(summoner: PoolSummoner | None, answering: Awaitable[Response]) -> Response:
-    """Await a response and then its request's summons, for at most SUMMON_SECONDS."""
+    """Await a response; then, for at most SUMMON_SECONDS, the summoning of workers that its request caused."""
     if summoner is None:
         return await answering
     before = summoner.nudged

@@ -1,4 +1,4 @@
-"""A request in a WSGI environ (PEP 3333)."""
+"""Reads a request from a WSGI environ (PEP 3333), and checks its connection."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ log = logging.getLogger(__name__)
 Environ = dict[str, Any]
 
 CHUNK = 64 * 1024
-"""Bytes of one read."""
+"""Most bytes of one read."""
 RAW = ("RAW_URI", "REQUEST_URI")
-"""Keys of the URL as sent: of gunicorn and werkzeug, and of uWSGI and mod_wsgi."""
+"""Keys of the URL as sent: the first of gunicorn and werkzeug, the second of uWSGI and mod_wsgi."""
 SOCKETS = ("gunicorn.socket", "werkzeug.socket")
-"""Servers' keys of the connection."""
+"""Keys of the client's socket, for servers that show it."""
 _BYTE = re.compile(r"%[0-9A-Fa-f]{2}|.", re.DOTALL)
 _CLOSED = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
 _PLAIN = "/:@!$&'()*+,;=~"
@@ -33,10 +33,10 @@ _PLAIN = "/:@!$&'()*+,;=~"
 
 
 def path_of(environ: Environ) -> str:
-    """Return the percent-encoded path below the mount point, as sent if the server passes that on.
+    """Return the percent-encoded path below the mount point: as sent, if the server shows that.
 
-    Middleware may have changed `PATH_INFO`: the URL is only used if it decodes to the same path. Otherwise
-    the path is encoded again, and a `%2F` becomes a slash.
+    Middleware may have changed `PATH_INFO`: the URL as sent is only used if it decodes to the same path.
+    Otherwise the path is encoded again, and a `%2F` becomes a slash.
     """
     script, info = str(environ.get("SCRIPT_NAME", "")), str(environ.get("PATH_INFO", ""))
     for name in RAW:
@@ -47,7 +47,6 @@ def path_of(environ: Environ) -> str:
 
 
 def _path(target: object) -> str:
-    """Return the path of a request target, which may be a proxy's absolute URL."""
     text = target if isinstance(target, str) else ""
     if text.startswith("/"):
         return text.partition("#")[0].partition("?")[0]
@@ -58,7 +57,7 @@ def _path(target: object) -> str:
 
 
 def headers_of(environ: Environ) -> dict[str, str]:
-    """Return the headers by lower-case name."""
+    """Return the request's headers by lower-case name."""
     found = {name[5:]: value for name, value in environ.items() if name.startswith("HTTP_")}
     found |= {name: environ[name] for name in ("CONTENT_TYPE", "CONTENT_LENGTH") if environ.get(name)}
     return {name.replace("_", "-").lower(): decode_header(str(value)) for name, value in found.items()}
@@ -72,9 +71,10 @@ def has_body(environ: Environ) -> bool:
 
 
 def read_body(environ: Environ, most: int, seconds: float) -> bytes:
-    """Read the whole body.
+    """Read the whole body, of at most `most` bytes.
 
-    Raises Problem if it is too large, too slow or cut off, or is chunked and the server does not support that.
+    Raises Problem if it is too large, cut off, takes more than `seconds`, or is chunked and the server does
+    not support that.
     """
     length = _length(environ)
     if length is not None and length > most:
@@ -98,7 +98,6 @@ def read_body(environ: Environ, most: int, seconds: float) -> bytes:
 
 
 def _length(environ: Environ) -> int | None:
-    """Return a body's length; None if the server signals its end. Raises Problem."""
     text = str(environ.get("CONTENT_LENGTH") or "")
     chunked = "HTTP_TRANSFER_ENCODING" in environ
     if environ.get("wsgi.input_terminated") and (chunked or not text):
@@ -138,7 +137,7 @@ def _is_closed(one: Any) -> bool:
 
 
 def cut(environ: Environ, how: int = socket.SHUT_RDWR) -> None:
-    """Shut a connection down, in one or both directions, to free a blocked thread.
+    """Shut the client's connection down, in one or both directions, to free a thread that it blocks.
 
     A duplicate of the socket makes this safe in any thread: the server's own object is not closed.
     """
@@ -152,8 +151,8 @@ def cut(environ: Environ, how: int = socket.SHUT_RDWR) -> None:
 
 
 def is_ending() -> bool:
-    """Return whether the server is stopping. gunicorn's worker notes the signal, but does not inform
-    applications.
+    """Return whether the server is stopping. Only gunicorn is recognized: its worker notes the signal, but
+    does not inform applications.
     """
     worker = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
     return getattr(worker, "alive", True) is False

@@ -1,1 +1,1 @@
-"""The API: routes, dispatch to handlers, and the OpenAPI document."""
+"""The API: its routes, their dispatch to handlers, and the OpenAPI document."""

@@ -1,4 +1,4 @@
-"""Answers requests: finds the route, authenticates, parses, calls the handler."""
+"""Answers requests: finds the route, authenticates the client, parses the request, calls the route's handler."""
 
 import logging
 import time
@@ -30,32 +30,32 @@ from sublet_functions.schemas.query import Empty
 log = logging.getLogger(__name__)
 
 HEARTBEATS = frozenset({heartbeat, heartbeat_batch})
-"""Their bodies have a queue of their own: a late heartbeat loses the lease."""
+"""Handlers whose large bodies have a queue of their own: a late heartbeat loses the lease."""
 PUBLIC = Principal("", frozenset())
-"""Principal of public routes."""
+"""Client of public routes: no name, no roles."""
 
 AnyRoute = Route[Any, Any]
 
 
 @dataclass
 class Api:
-    """Answers requests. It keeps no state but connections to Redis: any number may run."""
+    """Answers requests. Its only state is connections to Redis, so any number of processes may run one."""
 
     store: Store
     tokens: Tokens
     routes: tuple[AnyRoute, ...] = ROUTES
     worker_host: WorkerHost | None = None
     secrets: Secrets = field(default_factory=Secrets)
-    """Secrets that may sign calls of `POST /work`."""
+    """Secrets whose signature replaces a token at `POST /work`."""
     _outage: OutageLog = field(default_factory=OutageLog, init=False)
     _failed_at: float = field(default=0.0, init=False)
-    """When Redis was last unavailable, until the outage's end is logged."""
+    """When (monotonic clock) Redis was last unavailable; 0 after the end of the outage was logged."""
     _queues: BodyQueues = field(default_factory=BodyQueues, init=False)
     _by_path: dict[str, dict[str, AnyRoute]] = field(default_factory=dict, init=False)
     _by_length: dict[int, list[tuple[tuple[str, ...], AnyRoute]]] = field(default_factory=dict, init=False)
-    """By their number of parts."""
+    """Routes whose path has parameters, by the path's number of parts."""
     _no_query: dict[type, Any] = field(default_factory=dict, init=False)
-    """Model of a query → its value for an empty query, if valid."""
+    """Query model → its value for an empty query. Models with a required field are absent."""
 
     def __post_init__(self) -> None:
         for route in self.routes:
@@ -71,7 +71,7 @@ class Api:
     async def answer(self, request: Request, principal: Principal | None = None) -> Response:
         """Answer one request. Each error becomes a problem document; only CancelledError is raised.
 
-        `principal`: a client that the platform has authenticated.
+        `principal`: the client, if the platform has authenticated it; else the request needs a token.
         """
         try:
             response = await self._answer(request, principal)
@@ -119,7 +119,6 @@ class Api:
         return response
 
     async def _body(self, request: Request, route: AnyRoute, principal: Principal) -> Any:
-        """Return the parsed body: the route's model, or a CloudEvent. Raises Problem."""
         if not request.read:
             return await _parse(request, route)
         name = principal.name
@@ -129,7 +128,9 @@ class Api:
             return await _parse(replace(request, read=read), route)
 
     def authorize(self, request: Request, route: AnyRoute, principal: Principal | None = None) -> Principal:
-        """Return the client's principal. Raises Problem if it may not call the route."""
+        """Return the client: `principal`, or that of the request's token. Raises Problem if it may not call
+        the route.
+        """
         untrusted = self.tokens.untrusted_reason(request.headers) if principal is None else ""
         if untrusted:
             raise Problem("forbidden", untrusted)
@@ -154,7 +155,9 @@ class Api:
         return principal
 
     def find(self, request: Request) -> tuple[AnyRoute, dict[str, str]]:
-        """Return a request's route and path parameters. Raises Problem for an unknown path or method."""
+        """Return the route of a request, and its path parameters by name. Raises Problem for an unknown path
+        or method.
+        """
         by_method = self._by_path.get(request.path, {})
         route = by_method.get(request.method)
         if route:
@@ -172,7 +175,6 @@ class Api:
         return self._find_head(request, found)
 
     def _find_head(self, request: Request, found: dict[str, AnyRoute]) -> tuple[AnyRoute, dict[str, str]]:
-        """Return the GET route for a HEAD request. Raises Problem for other methods."""
         if not found:
             raise Problem(
                 "not-found", "no such path: GET / lists the paths, GET /openapi.json describes the API"
@@ -202,7 +204,6 @@ async def _parse(request: Request, route: AnyRoute) -> Any:
 
 
 def _decode(part: str) -> str:
-    """Raises Problem if the bytes are not UTF-8."""
     try:
         return unquote(part, errors="strict")
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, from routes, handlers' docstrings and models."""
+"""Makes the OpenAPI 3.1 document from routes, handlers' docstrings and models."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sublet_functions.schemas.responses import ProblemDocument
 Schema = dict[str, Any]
 
 VERSION = "1"
-"""It changes when clients must change."""
+"""Version of the API: it changes when clients must change."""
 
 ABOUT = """\
 Submit, run, read and manage jobs. The API keeps no state: any server may answer any request, and every request may be repeated.
@@ -46,12 +46,12 @@ OF_REDIS = ("no-namespace", "wrong-layout", "unavailable", "oom")
 
 
 class Header(NamedTuple):
-    """A special header."""
+    """A request or response header that only some routes have."""
 
     description: str
     schema: Schema
     always: bool = False
-    """Every response with these statuses has it."""
+    """Whether every response with one of `statuses` has the header."""
     statuses: tuple[int, ...] = (200, 201, 202, 204)
 
 
@@ -91,7 +91,7 @@ RESPONSE_HEADERS = {
     ),
     "WWW-Authenticate": Header("The authentication scheme.", {"type": "string"}, True, (401,)),
 }
-"""The last two are headers of problems."""
+"""Headers of responses, of which the last two belong to problems."""
 PROBLEM_HEADERS = ("Retry-After", "WWW-Authenticate")
 
 TAGS = {
@@ -108,10 +108,8 @@ Mode = Literal["validation", "serialization"]
 
 
 class _Schemas(GenerateJsonSchema):
-    """JSON schemas without titles, which repeat the names."""
-
     def field_title_should_be_set(self, schema: Any) -> bool:
-        """Return False."""
+        """Return False: titles would repeat the fields' names."""
         return False
 
 
@@ -175,7 +173,6 @@ class _ModelSchemas:
         return dict(self._places[model, "serialization"])
 
     def query(self, model: type[BaseModel]) -> Schema:
-        """Return the schema of a query, whose fields become parameters."""
         return dict(self._all[self._name(model, "validation")])
 
 
@@ -185,7 +182,6 @@ def _models(route: Route[Any, Any]) -> Iterator[type[BaseModel]]:
 
 
 def _each(body: Any) -> tuple[Any, ...]:
-    """Return the alternatives of a response's body."""
     if body is None:
         return ()
     return body if isinstance(body, tuple) else (body,)
@@ -237,7 +233,6 @@ def _path_params(path: str, schemas: _ModelSchemas) -> Iterator[Schema]:
 
 
 def _fields(query: Schema) -> Iterator[Schema]:
-    """Yield a query's fields. Optional ones may be absent, but not null."""
     for name, field in query.get("properties", {}).items():
         others = {key: value for key, value in field.items() if key not in ("anyOf", "description")}
         kinds = [kind for kind in field.get("anyOf", ()) if kind != {"type": "null"}]
@@ -284,7 +279,6 @@ def _response(route: Route[Any, Any], status: int, body: Any, schemas: _ModelSch
 
 
 def _problems(route: Route[Any, Any], schemas: _ModelSchemas, responses: dict[str, Any]) -> dict[str, Any]:
-    """Return a route's problems by status. Equal ones are described once, in `responses`."""
     slugs = {*ALWAYS, *route.problems}
     slugs |= {*OF_TOKENS, *OF_REDIS} if route.roles else set()
     slugs |= set(OF_BODIES) if route.body.model_fields or route.events else set()

@@ -1,4 +1,4 @@
-"""One route of the API's table."""
+"""The type of the API's routes."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -17,26 +17,28 @@ Q = TypeVar("Q", bound=BaseModel)
 
 @dataclass(frozen=True)
 class Route(Generic[B, Q]):
-    """Method and path, roles, and types of request and responses. The handler's docstring describes it."""
+    """One route: its method, path, handler, roles, and the types of its request and responses. The handler's
+    docstring is its description in the OpenAPI document.
+    """
 
     method: str
     path: str
     roles: frozenset[Role]
-    """One suffices, and `admin` always. Empty for public routes."""
+    """A client needs one of these roles, or `admin`. Empty: public, no token is needed."""
     handler: Callable[[Call[B, Q]], Awaitable[Response]]
     body: type[B]
     query: type[Q]
     responses: Mapping[int, Any]
-    """Status → the body's model or other media type; a tuple for alternatives; None for no body."""
+    """Status → the body's model, or its media type; a tuple for alternatives; None for no body."""
     problems: tuple[str, ...] = ()
-    """Besides those of all routes."""
+    """Slugs of the problems that this route can return besides those of all routes."""
     alias: str = ""
-    """Another path of the same route."""
+    """Another path of the same route; empty for none."""
     most: int = BODY_MAX
-    """Bytes of the body."""
+    """Most bytes of the request's body."""
     headers: tuple[str, ...] = ()
-    """Special headers, described in `sublet_functions.api.openapi`."""
+    """Names of headers that only some routes have (see `sublet_functions.api.openapi`)."""
     signed: bool = False
-    """A signature replaces a token."""
+    """Whether a signature is accepted instead of a token."""
     events: bool = False
-    """A CloudEvent is accepted as the body."""
+    """Whether a CloudEvent is accepted as the body."""

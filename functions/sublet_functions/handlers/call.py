@@ -1,4 +1,4 @@
-"""An authenticated, parsed request."""
+"""The argument of every handler."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Q = TypeVar("Q")
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[B, Q]):
-    """An authenticated request with its parsed body and query."""
+    """One HTTP request for a handler: authenticated, with its body and query parsed by the route's models."""
 
     store: Store
     principal: Principal
@@ -25,7 +25,8 @@ class Call(Generic[B, Q]):
     body: B = field(repr=False)
     query: Q
     path: Mapping[str, str]
-    """By their names in the route."""
+    """The path's parameters, by the names in the route: `{"id": …}`."""
     worker_host: WorkerHost | None = None
     is_token_name: Callable[[str], bool] = field(default=lambda name: False, repr=False)
-    """Whether a token has this name: a worker with such a name belongs to that token alone."""
+    """Returns whether a token has this name. Only that token may register and act for a worker of such a name.
+    """

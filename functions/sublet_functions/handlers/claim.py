@@ -1,4 +1,5 @@
-"""`POST /jobs/claim`, `GET /jobs/next`. If the client disconnects before the response, the jobs are released."""
+"""`POST /jobs/claim`, `GET /jobs/next`. If the client disconnects before it has the response, the claimed jobs
+are released."""
 
 from typing import Any
 
@@ -12,7 +13,9 @@ from sublet_functions.schemas.requests import Claim
 
 
 async def claim(call: Call[Claim, Empty]) -> Response:
-    """Claim up to `n` jobs from the queues, in their order; with `wait`, wait for the first one. 204 if the queues are empty."""
+    """Claim up to `n` jobs, those of the first queue first; with `wait`, wait for the first job. 204 if no job
+    can be claimed.
+    """
     asked = call.body
     claimed = await call.store.claim(
         worker=_worker(call, asked.worker),
@@ -26,7 +29,7 @@ async def claim(call: Call[Claim, Empty]) -> Response:
 
 
 async def claim_next(call: Call[Empty, ClaimNextQuery]) -> Response:
-    """Claim one job, with options in the query instead of a body. 204 if the queues are empty."""
+    """Claim one job, with options in the query instead of a body. 204 if no job can be claimed."""
     asked = call.query
     claimed = await call.store.claim(
         worker=_worker(call, asked.worker),
@@ -40,9 +43,6 @@ async def claim_next(call: Call[Empty, ClaimNextQuery]) -> Response:
 
 
 def _worker(call: Call[Any, Any], given: str | None) -> str:
-    """Return the worker's name; by default the token's. Any token could register a shared default, and end the
-    others' leases.
-    """
     return given or ("http" if call.principal is LOCAL else call.principal.name)
 
 
@@ -60,7 +60,9 @@ def _response(call: Call[Any, Any], claimed: Claimed, body: Any) -> Response:
 
 
 def leased(lease: Lease) -> dict[str, Any]:
-    """Return a job under a lease, with its token: only for the claiming client."""
+    """Return a claimed job as in a response's JSON. It contains the lease's token: only the claiming client
+    may get it.
+    """
     job: dict[str, Any] = {
         "id": lease.id,
         "task": lease.task,

@@ -1,7 +1,8 @@
-"""`GET /events`: changes of state, as a page of JSON or a stream of server-sent events (WHATWG HTML, 9.2).
+"""`GET /events`: changes of jobs' states, as a page of JSON or a stream of server-sent events (WHATWG HTML,
+9.2).
 
-Both use the same ids. Data of other Redis clients cannot break a stream's framing: ids are digits, an
-event's name is a state, and JSON escapes the rest.
+Page and stream have the same event ids. Data of other Redis clients cannot break a stream's framing: ids
+are digits, an event's name is a state, and JSON escapes the rest.
 """
 
 import asyncio
@@ -18,23 +19,25 @@ from sublet_functions.schemas.query import Empty, EventsQuery
 
 EVENT_STREAM = "text/event-stream"
 STREAMS_MAX = 1000
-"""Open streams of one process."""
+"""Most event streams that one process keeps open."""
 STREAM_PAGE = 100
-"""Events held for a slow client."""
+"""Events that one read takes for a stream, and so the most held for a slow client."""
 STREAM_SECONDS = 300.0
-"""Length of a stream. The client then reconnects and continues."""
+"""Seconds after which the server ends a stream. The client then reconnects and continues."""
 KEEP_ALIVE = 15.0
-"""Seconds of silence after which a stream sends its position."""
+"""Seconds without an event after which a stream sends its position."""
 RETRY_MS = 2000
-"""Time after which clients reconnect."""
+"""Milliseconds after which clients reconnect, sent at the start of a stream."""
 RETRY_SECONDS = 1.0
-"""Pause after Redis was unavailable."""
+"""Seconds between a stream's reads while Redis is unavailable."""
 READS_MAX = 1000
-"""Most reads for one page."""
+"""Most reads for one page; each may find only events that the query's filters exclude."""
 
 
 async def events(call: Call[Empty, EventsQuery]) -> Response:
-    """Return a page of events or, if the client accepts `text/event-stream`, a stream of them."""
+    """Return a page of events after a position or, if the client accepts `text/event-stream`, a stream of
+    them.
+    """
     event_stream, headers = call.store.event_stream(), call.request.headers
     last_id = headers.get("last-event-id")
     where = ("header", "last-event-id") if last_id else ("query", "after")
@@ -71,7 +74,7 @@ def _event(event: JobEvent) -> dict[str, Any]:
 
 
 async def _page(event_stream: EventStream, after: Cursor, query: EventsQuery) -> dict[str, Any]:
-    """Return the first events after a position; wait until `query.wait` is over."""
+    """Return the first page with an event that matches the query; an empty one after `query.wait` seconds."""
     until = time.monotonic() + query.wait
     cursor, found, missed = cursor_text(after), list[JobEvent](), False
     for _ in range(READS_MAX):
@@ -93,7 +96,9 @@ async def _page(event_stream: EventStream, after: Cursor, query: EventsQuery) ->
 async def _open_stream(
     event_stream: EventStream, after: Cursor, query: EventsQuery, seconds: float
 ) -> Response:
-    """Return a stream. The first page is read before, so that errors have a status."""
+    """Return a response that streams the events after `after`. Reads the first page now, so that an error
+    still gets a status. Raises Problem at STREAMS_MAX.
+    """
     if len(event_stream.subscribers) >= STREAMS_MAX:
         raise Problem("busy", f"{STREAMS_MAX} event streams are open, the limit: retry, or poll with ?after=")
     stream = _stream(event_stream, await event_stream.read(after, STREAM_PAGE), query, seconds)
@@ -105,7 +110,6 @@ async def _open_stream(
 async def _stream(
     event_stream: EventStream, page: EventPage, query: EventsQuery, seconds: float
 ) -> AsyncIterator[bytes]:
-    """Yield events, and the position during silence, for `seconds` or until the server stops."""
     until = time.monotonic() + seconds
     yield f"retry: {RETRY_MS}\nid: {cursor_text(page.begin)}\n\n".encode()
     sent_at, is_new = time.monotonic(), True
@@ -135,7 +139,6 @@ async def _stream(
 
 
 def _encode_page(page: EventPage, query: EventsQuery) -> bytes:
-    """Encode a page, once for all streams without filters."""
     if query.job or query.state:
         return _encode_events(page, query)
     if page.rendered is None:

@@ -1,4 +1,4 @@
-"""`/`, `/healthz`, `/readyz`: paths of the API, liveness and readiness."""
+"""`/`, `/healthz`, `/readyz`: paths of the API, liveness and readiness of a server process."""
 
 from sublet.protocol import server_info
 from sublet_functions.handlers.call import Call

@@ -11,11 +11,13 @@ from sublet_functions.schemas.query import Empty
 from sublet_functions.schemas.requests import Heartbeat, HeartbeatBatch
 
 PROGRESS_MAX = 1024
-"""Bytes of a progress as JSON."""
+"""Most bytes of an attempt's progress as JSON."""
 
 
 async def heartbeat(call: Call[Heartbeat, Empty]) -> Response:
-    """Extend a lease, and learn whether a cancel was requested. 404 for an unknown job, 409 if the lease is lost."""
+    """Extend a lease to `lease` seconds from now. Returns its new end, or that a cancel was requested; 404 for
+    an unknown job, 409 if the lease is lost.
+    """
     job_id, body = call.path["id"], call.body
     beat = model.Beat(lease(job_id, body.token), _progress(body.progress, "body"))
     (word,) = await call.store.heartbeat([beat], lease=body.lease)
@@ -23,7 +25,7 @@ async def heartbeat(call: Call[Heartbeat, Empty]) -> Response:
 
 
 async def heartbeat_batch(call: Call[HeartbeatBatch, Empty]) -> Response:
-    """Extend many leases, each independently."""
+    """Extend many leases, each independently; the outcomes are in the order of the request."""
     jobs = call.body.jobs
     beats = [
         model.Beat(lease(item.id, item.token), _progress(item.progress, "body", "jobs", at))

@@ -8,7 +8,7 @@ from sublet_functions.schemas.query import Empty
 
 
 async def metrics(call: Call[Empty, Empty]) -> Response:
-    """Metrics for Prometheus: jobs by queue and state, outcomes, waiting and running times.
+    """Return metrics for Prometheus: jobs by queue and state, outcomes, waiting and running times.
 
     All servers of a namespace return the same metrics: scrape one of them, or use `max by (…)`.
     """

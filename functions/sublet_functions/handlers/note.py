@@ -9,18 +9,20 @@ from sublet_functions.schemas.query import Empty
 from sublet_functions.schemas.requests import Note, NoteBatch
 
 CHECKPOINT_MAX = 64 * 1024
-"""Bytes of a checkpoint as JSON."""
+"""Most bytes of a checkpoint as JSON."""
 
 
 async def note(call: Call[Note, Empty]) -> Response:
-    """Store a checkpoint or log lines with the job."""
+    """Store a running attempt's checkpoint, log lines, or both, in place of those that it stored before."""
     job_id = call.path["id"]
     (word,) = await call.store.note([_note(job_id, call.body, "body")])
     return json_response(_state(job_id, word))
 
 
 async def note_batch(call: Call[NoteBatch, Empty]) -> Response:
-    """Store checkpoints or log lines of many jobs, each independently."""
+    """Store checkpoints and log lines of many running attempts, each independently; the outcomes are in the
+    order of the request.
+    """
     notes = [_note(item.id, item, "body", "jobs", at) for at, item in enumerate(call.body.jobs)]
     return batch_response([item.id for item in call.body.jobs], await call.store.note(notes), _state)
 

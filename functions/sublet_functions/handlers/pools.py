@@ -1,4 +1,4 @@
-"""`/pools`: queues for which workers are summoned."""
+"""`/pools`: list, read, create, change and delete pools."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from sublet_functions.schemas.query import Empty
 
 
 async def list_pools(call: Call[Empty, Empty]) -> Response:
-    """List all pools, each with the calculation of its wanted workers. Reading a pool summons no worker."""
+    """List all pools by name, each with the calculation of its wanted workers. This summons no worker."""
     found = await call.store.follow(pools.look_at_all(call.store.operations.bases))
     return json_response({"pools": [pool.shown for pool in found]})
 

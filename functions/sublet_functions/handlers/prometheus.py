@@ -17,7 +17,9 @@ _LE = (*(str(bound / 1000) for bound in BOUNDS), "+Inf")
 
 
 async def exposition(store: Store) -> bytes:
-    """Return the metrics of a namespace as text. Raises Unavailable."""
+    """Read the statistics of a namespace, and return them as metrics in Prometheus's text format. Raises
+    Unavailable.
+    """
     found = await read_statistics(store)
     return await asyncio.to_thread(_text, found)  # a thousand queues make a megabyte of text
 
@@ -29,13 +31,13 @@ def _text(found: NamespaceStatistics) -> bytes:
 
 
 class _NamespaceCollector(Collector):
-    """The statistics, once."""
+    """Makes the metrics of one scrape from statistics that were read before."""
 
     def __init__(self, found: NamespaceStatistics) -> None:
         self._found = found
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing: names cannot collide with those of another collector."""
+        """Return nothing: the registry has only this collector, so it need not compare names."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
@@ -118,7 +120,6 @@ def _losses(totals: Mapping[str, int]) -> Iterator[Metric]:
 
 
 def _histogram(name: str, description: str, times: Iterable[tuple[QueueNumbers, Times]]) -> Metric:
-    """Return a script's histogram, without empty queues."""
     histogram = HistogramMetricFamily(name, description, labels=("queue",))
     for queue, took in times:
         if took.count:

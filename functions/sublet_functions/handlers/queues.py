@@ -9,7 +9,7 @@ from sublet_functions.schemas.requests import QueuePatch
 
 
 async def list_queues(call: Call[Empty, PageQuery]) -> Response:
-    """List the queues that ever had a job or a setting, by name."""
+    """List the queues that ever had a job or a setting, ordered by name."""
     asked, operations = call.query, call.store.operations
     found = await call.store.follow(operations.queues(decode_cursor(asked.cursor) or "", asked.limit))
     cursor = encode_cursor(found[-1].name) if len(found) == asked.limit else None
@@ -18,12 +18,16 @@ async def list_queues(call: Call[Empty, PageQuery]) -> Response:
 
 
 async def get_queue(call: Call[Empty, Empty]) -> Response:
-    """Return one queue, whether it exists or not; `*` has the settings of the whole namespace."""
+    """Return one queue: its counts, limits and pause; an unused name has zeros. `*` returns the limits of the
+    whole namespace.
+    """
     return json_response(await call.store.follow(call.store.operations.queue(call.path["queue"])))
 
 
 async def change_queue(call: Call[QueuePatch, Empty]) -> Response:
-    """Pause or resume a queue, and set its limits. Settings that are left out stay as they are."""
+    """Pause or resume a queue, and set its limits; `*` sets those of the whole namespace. Settings that are
+    left out stay as they are.
+    """
     store, name, patch = call.store, call.path["queue"], call.body
     if name == "*" and patch.paused is not None:
         raise Problem(

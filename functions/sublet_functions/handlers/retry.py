@@ -7,7 +7,7 @@ from sublet_functions.schemas.requests import JobAction
 
 
 async def retry(call: Call[JobAction, Empty]) -> Response:
-    """Queue a dead or cancelled job again, with its full number of attempts."""
+    """Queue a dead or cancelled job again, with all its tries (`max_attempts`)."""
     job_id = call.path["id"]
     state = await call.store.follow(call.store.operations.retry(job_id, call.body.revision))
     return json_response({"id": job_id, "state": state})

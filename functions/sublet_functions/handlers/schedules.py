@@ -1,4 +1,4 @@
-"""`/schedules`."""
+"""`/schedules`: list, read, create, change, delete, pause, resume and run schedules."""
 
 import hashlib
 from typing import Any
@@ -18,7 +18,7 @@ from sublet_functions.schemas.schedules import NewSchedule, ScheduleRun
 
 
 async def list_schedules(call: Call[Empty, PageQuery]) -> Response:
-    """List schedules by name, without their payloads."""
+    """List schedules ordered by name, without their payloads."""
     asked = call.query
     found = await call.store.follow(
         operations.page(call.store.operations, decode_cursor(asked.cursor) or "", asked.limit)
@@ -34,7 +34,9 @@ async def get_schedule(call: Call[Empty, Empty]) -> Response:
 
 
 async def put_schedule(call: Call[NewSchedule, Empty]) -> Response:
-    """Create or replace a schedule; 201 if it is new. New times apply from now on; a paused schedule stays paused."""
+    """Create or replace a schedule; 201 if it is new. Changed times apply from now on; a paused schedule stays
+    paused.
+    """
     body = call.body
     payload = stored_json(body.payload, PAYLOAD_MAX, "body", "payload")
     # the fields were validated with the body
@@ -61,14 +63,16 @@ async def pause_schedule(call: Call[Empty, Empty]) -> Response:
 
 
 async def resume_schedule(call: Call[Empty, Empty]) -> Response:
-    """Resume a schedule. Occurrences during the pause are skipped."""
+    """Resume a paused schedule. Occurrences during the pause get no job."""
     with invalid_at("path", "name"):
         await call.store.follow(operations.resume(call.store.operations, call.path["name"]))
     return await _current(call)
 
 
 async def run_schedule(call: Call[ScheduleRun, Empty]) -> Response:
-    """Submit one extra job of a schedule now. 200 with the existing job of the same id or Idempotency-Key."""
+    """Submit one extra job of a schedule now. 201 for a new job; 200 for the existing one of the same id or
+    Idempotency-Key.
+    """
     name, own, key = call.path["name"], call.body.id, idempotency_key(call)
     if key is not None and own is not None:
         raise Problem(

@@ -1,4 +1,5 @@
-"""Statistics of the namespace for `/metrics` and `/stats`: bounded, and the same from every server."""
+"""Statistics of the namespace for `/metrics` and `/stats`, read from Redis: of at most 1,000 queues, and the
+same on every server."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,12 +10,12 @@ from sublet.operations.statistics import QueueNumbers, Times
 from sublet.store.store import Store
 
 CHUNK = 250
-"""Queues of one round trip."""
+"""Queues read in one round trip."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceStatistics:
-    """Statistics of all partitions together."""
+    """Statistics of a namespace at one moment, summed over its partitions."""
 
     sizes: dict[str, int]
     totals: dict[str, int]
@@ -23,15 +24,17 @@ class NamespaceStatistics:
     oldest: dict[str, float]
     """Queue → seconds since the job at its head was due."""
     left_out: int
-    """Number of queues not read."""
+    """Number of queues whose statistics were not read."""
     workers: int
     maintenance_age: float | None
-    """Seconds since the last maintenance, if any."""
+    """Seconds since the last maintenance; None before the first."""
     maintenance_by: str | None
 
 
 async def read_statistics(store: Store, names: Sequence[str] = ()) -> NamespaceStatistics:
-    """Read these queues, or all (the thousand busiest). Raises Unavailable."""
+    """Read the statistics of the queues in `names`; if empty, of all (the thousand busiest). Raises
+    Unavailable.
+    """
     bases = store.operations.bases
     found_surveys = await asyncio.gather(*(store.run(statistics.survey(base)) for base in bases))
     surveys = dict(zip(bases, found_surveys, strict=True))
@@ -69,7 +72,6 @@ def _sum(parts: Sequence[dict[str, int]]) -> dict[str, int]:
 
 
 def _others(found: Sequence[QueueNumbers]) -> list[QueueNumbers]:
-    """Add up the counts of the other queues; empty if they are 0."""
     total = QueueNumbers(statistics.OTHERS, 0, 0, 0, False, None, Times(), Times(), Times(), 0, 0)
     for queue in found:
         total = replace(
@@ -87,7 +89,7 @@ def _others(found: Sequence[QueueNumbers]) -> list[QueueNumbers]:
 async def _read_queues(
     store: Store, base: str, names: Sequence[str], now: int
 ) -> tuple[list[QueueNumbers], dict[str, float]]:
-    """Read queues of one partition, and for how many seconds their first jobs have been due."""
+    """Return the numbers of a partition's queues, and per queue the seconds since its first job was due."""
     found: list[QueueNumbers] = []
     ages: dict[str, float] = {}
     for start in range(0, len(names), CHUNK):

@@ -8,10 +8,10 @@ from sublet_functions.schemas.responses import Stats
 
 
 async def stats(call: Call[Empty, StatsQuery]) -> Response:
-    """Return statistics of the namespace, or their sums over some queues. Autoscalers use `ready`.
+    """Return statistics of the namespace, or their sums over the given queues. Autoscalers use `ready`.
 
-    For KEDA: `metrics-api` with `valueLocation: ready`. The call first does a share of maintenance: without
-    a running worker, only the autoscaler may notice due jobs and expired leases.
+    For KEDA: `metrics-api` with `valueLocation: ready`. Each request first does some maintenance: without a
+    running worker, only the autoscaler may notice due jobs and expired leases.
     """
     await call.store.follow(call.store.operations.maintain("stats"))
     names = tuple(dict.fromkeys(call.query.queue))
@@ -19,7 +19,9 @@ async def stats(call: Call[Empty, StatsQuery]) -> Response:
 
 
 def stats_of(found: NamespaceStatistics, whole: bool) -> Stats:
-    """Return sums over the read queues. `whole`: these are all queues, so that totals of the namespace apply."""
+    """Return the response: sums over the queues in `found`. `whole`: they are all queues, so sizes and totals
+    of the namespace apply.
+    """
     queues = found.queues
     sizes = found.sizes if whole else {}
     totals = found.totals if whole else {}

@@ -1,5 +1,5 @@
-"""`POST /jobs`, `POST /jobs/batch`. Repeating an id, key, Idempotency-Key or CloudEvent returns the existing
-job."""
+"""`POST /jobs`, `POST /jobs/batch`: store jobs. A repeated id, deduplication key, Idempotency-Key or
+CloudEvent returns the existing job."""
 
 import hashlib
 import json
@@ -29,17 +29,19 @@ from sublet_functions.schemas.query import Empty, EventQuery
 from sublet_functions.schemas.requests import ExponentialBackoff, NewJob, NewJobBatch
 
 _KEY = re.compile(r'"([ !#-\[\]-~]{1,255})"|([!#-~]{1,255})')
-"""A quoted string (draft-ietf-httpapi-idempotency-key-header), or the bare word that many clients send."""
+"""Value of the header: a quoted string (draft-ietf-httpapi-idempotency-key-header), or the bare word that many
+clients send."""
 PLAIN = frozenset({"task", "payload", "queue", "id", "durability"})
-"""Fields that need no options."""
+"""Fields of NewJob that need no `Options`: a job with only these has default rules."""
 
 
 async def submit(call: Call[NewJob | Event, EventQuery]) -> Response:
-    """Store a job. 201 if it is new; 200 with the existing job of the same id, key or Idempotency-Key.
+    """Store a job and return its id. 201 if it is new; 200 with the existing job's of the same id, key or
+    Idempotency-Key.
 
-    A CloudEvent is accepted, too: its data is the job. With `task`, it becomes a job of that task, with the
-    payload `{"event": …}`: the whole event in structured form. An event that is delivered twice is one job.
-    It is answered with 202.
+    The body may also be a CloudEvent, answered with 202: its data is the job. With the query parameter
+    `task`, it becomes a job of that task, with the payload `{"event": …}`: the whole event in structured
+    form. An event that is delivered twice makes one job.
     """
     body, key = call.body, idempotency_key(call)
     if isinstance(body, Event):
@@ -66,7 +68,9 @@ async def submit(call: Call[NewJob | Event, EventQuery]) -> Response:
 async def _store(
     call: Call[Any, Any], jobs: Sequence[Submission], named: bool
 ) -> list[Submitted | JobsError]:
-    """`named`: repeating the request makes no other jobs; else Unavailable becomes MayBeStored."""
+    """Store jobs; return the outcome of each. Unless `named` (a repeated request makes no other jobs),
+    Unavailable becomes MayBeStored.
+    """
     try:
         return await call.store.submit_each(jobs)
     except (Unconfirmed, NotDurable, Busy):
@@ -82,7 +86,9 @@ async def _store(
 
 
 def job_of_event(event: Event, asked: EventQuery) -> NewJob:
-    """Return the job in an event's data. Raises Problem for other data."""
+    """Return the job that an event asks for: of the query's task, with the event as its payload, or the job in
+    the event's data. Raises Problem if the data is not a job.
+    """
     if asked.task is not None:
         named = {"task": asked.task} | ({"queue": asked.queue} if asked.queue else {})
         return NewJob.model_validate({**named, "payload": {"event": event.form}})
@@ -93,7 +99,9 @@ def job_of_event(event: Event, asked: EventQuery) -> NewJob:
 
 
 async def submit_batch(call: Call[NewJobBatch, Empty]) -> Response:
-    """Store up to 1,000 jobs, each independently; the outcomes are in the order of the request."""
+    """Store up to 1,000 jobs, each independently; the outcomes are in the order of the request: 201 or 200
+    with the id, or a problem.
+    """
     key = idempotency_key(call)
     jobs = [submission(call, job, key, at) for at, job in enumerate(call.body.jobs)]
     answers = await _store(call, jobs, key is not None or all(job.id for job in call.body.jobs))
@@ -116,7 +124,9 @@ def _item(job: Submission, answer: Submitted | JobsError) -> dict[str, Any]:
 
 
 def idempotency_key(call: Call[Any, Any]) -> str | None:
-    """Return the Idempotency-Key, if any. Raises Problem for a malformed one."""
+    """Return the request's Idempotency-Key without quotes; None if not sent. Raises Problem for a malformed
+    one.
+    """
     header = call.request.headers.get("idempotency-key")
     if header is None:
         return None
@@ -132,7 +142,9 @@ def idempotency_key(call: Call[Any, Any]) -> str | None:
 def submission(
     call: Call[Any, Any], job: NewJob, key: str | None, at: int | None = None, event_id: str | None = None
 ) -> Submission:
-    """Return a submission. An Idempotency-Key or `event_id` determines its id. `at`: position in a batch."""
+    """Check a job of a request and turn it into a Submission; stores nothing. Its id is made from the
+    Idempotency-Key `key`, or is the job's own, or `event_id`. `at`: position in a batch. Raises Problem.
+    """
     where: tuple[str | int, ...] = ("body",) if at is None else ("body", "jobs", at)
     if key is not None and job.id is not None:
         raise Problem(
@@ -153,7 +165,9 @@ def submission(
 
 
 def keyed_id(call: Call[Any, Any], key: str, at: int | None = None) -> str:
-    """Hash the key, token name, and position in the batch to a job's id."""
+    """Return the id of a job with an Idempotency-Key: a hash of the token's name, the key, and the position in
+    the batch.
+    """
     return "i." + hashlib.sha256(json.dumps([call.principal.name, key, at]).encode()).hexdigest()[:40]
 
 
@@ -174,20 +188,21 @@ def _rules(job: NewJob) -> str:
 
 
 def backoff_of(backoff: float | ExponentialBackoff) -> float | Backoff:
-    """Return a backoff as an option."""
+    """Return a request's backoff as `Options` takes it."""
     if isinstance(backoff, ExponentialBackoff):
         return Backoff(backoff.first, backoff.factor, backoff.cap)
     return backoff
 
 
 def _digest(job: NewJob) -> str:
-    """Hash the body, independent of the order of fields, and of this call's durability."""
     text = json.dumps(job.model_dump(mode="json", exclude={"durability"}), sort_keys=True)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 async def check_same_body(call: Call[Any, Any], job: Submission) -> bool:
-    """Return whether the existing job has the same body. Raises Problem if not."""
+    """Return True if the stored job was made from the same body. Raises Problem if not, or if the job was
+    deleted meanwhile.
+    """
     digest = await call.store.run(reads.digest(call.store.operations.base_of_job(job.id), job.id))
     if digest is None:
         raise Problem("not-found", f"job {job.id} was deleted a moment ago: send the request again")

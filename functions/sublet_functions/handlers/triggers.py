@@ -1,4 +1,4 @@
-"""`POST /events`: platforms' events without an HTTP request, as ticks or workers.
+"""`POST /events`: run a tick or a worker for a platform's event that is not an HTTP request.
 
 Adapters (AWS Lambda) pass events on as JSON, with the principal PLATFORM. All other clients need a token.
 """
@@ -24,26 +24,27 @@ from sublet_functions.schemas.summons import Summons
 from sublet_functions.schemas.triggers import CLOCKS, Clock, PoolCall, TickEvent, Trigger, WorkEvent
 
 PLATFORM = Principal("platform", frozenset({Role.TICK, Role.WORK}))
-"""Principal of a platform's events: the platform authorizes its callers."""
+"""Client of a passed-on event, which needs no token: the platform authorized the sender."""
 PASS_THROUGH = "AWS_LWA_PASS_THROUGH_PATH"
-"""Variable with the path to which the Lambda Web Adapter, if present, sends such events."""
+"""Variable with the path to which the Lambda Web Adapter, if present, sends invocations without an HTTP
+request."""
 FUNCTION = "AWS_LAMBDA_FUNCTION_NAME"
-"""Set by Lambda. Without it the adapter is not trusted."""
+"""Variable that Lambda sets. Without it a request is not taken for the adapter's."""
 SUPPORTED = (
     'supported are {"sublet": "tick"} and {"sublet": "work"} with their options, the call of a pool\'s invoker (pool, queues, '
     "slots, linger, summons), and the scheduled events of EventBridge"
 )
 KEYS_SHOWN = 12
-"""Keys of an unsupported event that the problem names."""
+"""Most keys of an unsupported event that the problem names."""
 
 M = TypeVar("M", bound=BaseModel)
 
 
 def is_passed_on(request: Request) -> bool:
-    """Return whether the Lambda Web Adapter sent an invocation without an HTTP request.
+    """Return whether the Lambda Web Adapter sent this request for an invocation without an HTTP request.
 
-    It overwrites the header `x-amzn-request-context` of each request, `null` for such an invocation. All
-    requests to a Lambda function come through it.
+    The adapter overwrites the header `x-amzn-request-context` of each request, with `null` for such an
+    invocation. All requests to a Lambda function come through it.
     """
     if FUNCTION not in os.environ or request.path != os.environ.get(PASS_THROUGH):
         return False
@@ -51,7 +52,7 @@ def is_passed_on(request: Request) -> bool:
 
 
 async def trigger(call: Call[Trigger, Empty]) -> Response:
-    """Run the tick or worker of a platform's event. The response is that of `/tick` or `/work`."""
+    """Run the tick or worker that a platform's event asks for. The response is that of `/tick` or `/work`."""
     event = call.body.root
     if event.get("sublet") == "tick":
         options = _parse(TickEvent, event).model_dump(exclude={"sublet"}, by_alias=True)
@@ -79,7 +80,6 @@ async def _work(call: Call[Any, Any], summons: Summons, query: WorkQuery) -> Res
 
 
 def _require(call: Call[Any, Any], role: Role) -> None:
-    """Raise Problem for a token without the event's role."""
     if not call.principal.roles & {role, Role.ADMIN}:
         raise Problem(
             "forbidden",
@@ -95,7 +95,6 @@ def _parse(model: type[M], event: Mapping[str, Any]) -> M:
 
 
 def _describe(event: Mapping[str, Any]) -> str:
-    """Describe an unsupported event by its keys, and by the values that name its type."""
     keys = ", ".join(repr(key[:40]) for key in list(event)[:KEYS_SHOWN]) or "none"
     more = f" and {len(event) - KEYS_SHOWN} more" if len(event) > KEYS_SHOWN else ""
     named = "".join(

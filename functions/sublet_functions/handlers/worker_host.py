@@ -1,4 +1,4 @@
-"""Workers in a server process, started by `POST /work`."""
+"""Runs workers in a server process, started by `POST /work`."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ log = logging.getLogger(__name__)
 SECONDS = 55.0
 """Default of SUBLET_WORK_SECONDS: gateways cut requests at 60 s."""
 GRACE = 5.0
-"""Seconds for running jobs when the server stops; the rest of its grace period is for releasing them."""
+"""Seconds that running jobs have when the server stops; afterwards they are released."""
 KEEP_ALIVE = 15.0
-"""Seconds of silence before a line break is sent."""
+"""Seconds between two line breaks that a response sends while its worker runs."""
 ABORT_SECONDS = 4.0
-"""Seconds for releasing everything at a hurried end."""
+"""Seconds that workers have to release their jobs, and again to end after they are cancelled."""
 LOG_INTERVAL = 60.0
-"""Least seconds between two log lines about refused calls."""
+"""Least seconds between two log lines about refused requests of the same status."""
 
 _logged_at: dict[int, float] = {}
-"""Status → when this process last logged such a refusal."""
+"""Status → when (monotonic clock) this process last logged such a refusal."""
 
 
 def log_refusal(status: int, reason: str) -> None:
@@ -48,7 +48,7 @@ def log_refusal(status: int, reason: str) -> None:
 
 
 class WorkerRun:
-    """One run of a worker."""
+    """One run of a worker, from the request that started it until it has ended."""
 
     def __init__(self) -> None:
         self.ready = asyncio.Event()
@@ -57,24 +57,24 @@ class WorkerRun:
         self._stopping = False
 
     def attach(self, worker: Worker) -> None:
-        """Set the worker; stop it if `stop` was called before."""
+        """Set the run's worker, once it exists; stop it at once if `stop` was called before."""
         self._worker = worker
         if self._stopping:
             worker.stop()
 
     def on_event(self, event: str, lease: Lease | None, detail: str) -> None:
-        """Receive the worker's reports."""
+        """Receive the worker's reports; `ready` ends the wait in `started`."""
         if event == "ready":
             self.ready.set()
 
     def stop(self) -> None:
-        """Claim no more jobs; the second call releases running ones."""
+        """Let the worker claim no more jobs; a second call lets it release the running ones."""
         self._stopping = True
         if self._worker:
             self._worker.stop()
 
     async def started(self) -> None:
-        """Wait until the worker is ready. Raises the error of a failed start."""
+        """Wait until the worker is ready to claim. Raises the error of a failed start."""
         ready = asyncio.create_task(self.ready.wait())
         try:
             await asyncio.wait([self.task, ready], return_when=asyncio.FIRST_COMPLETED)
@@ -107,16 +107,18 @@ class WorkerHost:
         self._runs: set[WorkerRun] = set()
         self._stopped = False
         self.stuck = 0
-        """Tasks that ignored their cancellation. An orderly exit would wait for them for ever."""
+        """Tasks of ended workers that ignored their cancellation. An orderly exit would wait for them for
+        ever.
+        """
 
     @property
     def busy(self) -> bool:
-        """Whether a worker runs."""
+        """Whether at least one worker runs."""
         return bool(self._runs)
 
     @staticmethod
     def seconds_of(environment: dict[str, str] | None = None) -> float:
-        """Return SUBLET_WORK_SECONDS. Raises Invalid."""
+        """Return the seconds in SUBLET_WORK_SECONDS, or the default of 55. Raises Invalid unless 1 to 86,400."""
         text = (os.environ if environment is None else environment).get("SUBLET_WORK_SECONDS", "")
         try:
             seconds = float(text or SECONDS)
@@ -127,8 +129,8 @@ class WorkerHost:
         return seconds
 
     async def start(self, summons: Summons, seconds: float | None) -> WorkerRun:
-        """Start a worker and wait until it is ready. Raises Problem if `most` run, and the error of a failed
-        start.
+        """Start a worker and return its run when it is ready. Raises Problem if the server stops or `most`
+        workers run, and the error of a failed start.
         """
         if self._stopped:
             raise Problem("busy", "this server is stopping: send the request to another server")
@@ -177,8 +179,8 @@ class WorkerHost:
             log.error("a worker%s failed: %s%s", whose, type(error).__name__, words)
 
     async def finish(self, seconds: float, hurried: asyncio.Event) -> None:
-        """Let workers finish or release their jobs, until `seconds` are over or `hurried` is set; start no
-        more.
+        """Start no more workers, and let running ones finish or release their jobs, until `seconds` are over
+        or `hurried` is set.
         """
         self._stopped = True
         self._stop()
@@ -193,7 +195,7 @@ class WorkerHost:
             hurry.cancel()
 
     async def aclose(self) -> None:
-        """End all workers: they release their jobs, then are cancelled."""
+        """End all workers: they release their jobs; those still running after 4 s are cancelled."""
         self._stopped = True
         if self._runs:
             self._stop()

@@ -1,4 +1,4 @@
-"""`/workers`."""
+"""`/workers`: list, register, end and drain workers."""
 
 from typing import Any
 
@@ -14,17 +14,19 @@ from sublet_functions.schemas.query import Empty, LifeQuery, WorkersQuery
 from sublet_functions.schemas.requests import ReconcileRequest, RetireRequest, WorkerRegistration
 
 ABOUT_MAX = 4096
-"""Bytes of a worker's `about` as JSON."""
+"""Most bytes of a worker's `about` as JSON."""
 
 
 async def list_workers(call: Call[Empty, WorkersQuery]) -> Response:
-    """List at most 1,000 registered workers with their place, leases and last heartbeat."""
+    """List at most 1,000 registered workers, the latest heartbeat first, with what they registered and the
+    jobs that they hold.
+    """
     found = workers.workers(call.store.operations.bases, jobs=call.query.jobs)
     return json_response({"workers": await call.store.follow(found)})
 
 
 async def enlist(call: Call[WorkerRegistration, Empty]) -> Response:
-    """Register a worker, or renew its registration. Returns whether it was asked to finish and end."""
+    """Register a worker, or renew its registration. Returns whether it was asked to finish its jobs and end."""
     name, body = call.path["name"], call.body
     await _authorize(call, name, body.life)
     about = stored_json({**body.about, "principal": call.principal.name}, ABOUT_MAX, "body", "about")
@@ -33,8 +35,8 @@ async def enlist(call: Call[WorkerRegistration, Empty]) -> Response:
 
 
 async def leave(call: Call[Empty, LifeQuery]) -> Response:
-    """Remove the registration of a worker without leases. Does nothing if it is removed already, or of another
-    life.
+    """Delete a worker's registration when it ends. It must have given back its jobs: leases stay until they
+    expire. Does nothing for a registration of another life.
     """
     name, life = call.path["name"], call.query.life
     worker = await _authorize(call, name, life)
@@ -45,7 +47,9 @@ async def leave(call: Call[Empty, LifeQuery]) -> Response:
 
 
 async def retire(call: Call[RetireRequest, Empty]) -> Response:
-    """Ask whether an idle worker of a pool may end. If so, the pool stops counting it, and it must not claim."""
+    """Ask whether an idle worker of a pool may end. If so, the pool counts it no longer, and it must not
+    claim.
+    """
     name, body = call.path["name"], call.body
     if not await _authorize(call, name, body.life):  # another life has the name
         return json_response({"leave": True})
@@ -54,23 +58,25 @@ async def retire(call: Call[RetireRequest, Empty]) -> Response:
 
 
 async def reconcile(call: Call[ReconcileRequest, Empty]) -> Response:
-    """Remove the registration of a worker that has ended for certain, and end its leases now."""
+    """Delete the registration of a worker that has certainly ended, and end its leases now. Returns their
+    number.
+    """
     name, life = call.path["name"], call.body.life
     ended = await call.store.reconcile({name: life}) if await _authorize(call, name, life) else 0
     return json_response({"ended": ended})
 
 
 async def drain(call: Call[Empty, Empty]) -> Response:
-    """Ask a worker to finish its jobs and end. It gets the request with its next heartbeat."""
+    """Ask a worker to finish its jobs and end. It gets the request with its next heartbeat (202)."""
     await call.store.follow(call.store.operations.drain(call.path["name"]))
     return json_response({"drain": True}, 202)
 
 
 async def _authorize(call: Call[Any, Any], name: str, life: str) -> model.WorkerInfo | None:
-    """Return the worker, or None if name or life are not registered.
+    """Return the worker if it is registered with this life, else None.
 
-    Raises Problem if it registered with another token's name, or if `name` is another token's: claims
-    without a worker's name use the token's.
+    Raises Problem, except for an admin, if it registered with another token, or if `name` is another
+    token's name: claims without a worker's name use the token's.
     """
     is_admin = Role.ADMIN in call.principal.roles
     if name != call.principal.name and call.is_token_name(name) and not is_admin:

@@ -1,1 +1,1 @@
-"""The HTTP of handlers: requests, responses, problems, authentication."""
+"""HTTP for the handlers, whatever the server: requests, responses, problems, authentication."""

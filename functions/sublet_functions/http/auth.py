@@ -1,4 +1,4 @@
-"""Authentication and roles: bearer tokens, of which only digests stay in memory."""
+"""Authentication by bearer tokens, of which only digests stay in memory; and the roles that tokens have."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 HINT = "openssl rand -hex 24"
 FILE_MAX = 1024 * 1024
-"""Bytes of the token file."""
+"""Most bytes of the token file."""
 
 _SHAPE = "NAME:ROLES:SECRET, e.g. ci:submit,read:<secret>"
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -31,7 +31,7 @@ _BEARER = re.compile(r"[Bb][Ee][Aa][Rr][Ee][Rr] +(\S+) *")
 
 
 class Role(StrEnum):
-    """Roles of a token."""
+    """The roles that a token may have. A route lists those that it accepts."""
 
     SUBMIT = "submit"
     """Submit jobs, and read one."""
@@ -40,12 +40,14 @@ class Role(StrEnum):
     READ = "read"
     """Read everything except the tokens of leases."""
     ADMIN = "admin"
+    """Everything."""
     TICK = "tick"
+    """Run ticks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """An authenticated client: a name, which several tokens may share, and roles."""
+    """An authenticated client: its token's name, which several tokens may share, and its roles."""
 
     name: str
     roles: frozenset[Role]
@@ -53,8 +55,8 @@ class Principal:
 
 LOCAL = Principal("anyone", frozenset({Role.ADMIN}))
 OPENABLE = (Role.TICK, Role.SUBMIT)
-"""Roles for SUBLET_OPEN. Without a token they apply only to CloudEvents: such a call returns no data, and may
-be repeated."""
+"""Roles that SUBLET_OPEN may name: without a token they apply only where a CloudEvent is accepted, at `POST
+/tick` and `POST /jobs`."""
 
 _PROXY_HEADERS = (
     "forwarded",
@@ -64,16 +66,16 @@ _PROXY_HEADERS = (
     "x-forwarded-proto",
     "x-real-ip",
 )
-"""Headers of a proxied request."""
+"""Headers that show that a proxy forwarded the request."""
 _Known = tuple[tuple[bytes, Principal], ...]
 
 
 class Tokens:
     """The valid tokens. Without tokens, every local client has all roles.
 
-    `open_for`: roles that need no token for a CloudEvent, for servers that only a platform's network can
-    reach. A changed token file is read again; while it is missing or invalid, the tokens read before stay
-    valid.
+    `words`: tokens separated by spaces, `file`: one per line. `open_for`: roles that need no token where a
+    CloudEvent is accepted, for servers that only a platform's network can reach. A changed token file is
+    read again; while it is missing or invalid, the tokens read before stay valid.
     """
 
     def __init__(self, words: str = "", file: str | Path | None = None, open_for: str = "") -> None:
@@ -84,7 +86,8 @@ class Tokens:
 
     @classmethod
     def read(cls, file: str | None = None) -> Tokens:
-        """Read SUBLET_TOKENS, the file given here or in SUBLET_TOKENS_FILE, and SUBLET_OPEN.
+        """Read the tokens in SUBLET_TOKENS and in `file` or SUBLET_TOKENS_FILE, and the open roles in
+        SUBLET_OPEN.
 
         Raises Invalid, which locates the error without a secret.
         """
@@ -105,13 +108,14 @@ class Tokens:
 
     @property
     def needed(self) -> bool:
-        """Whether clients need a token. A changed file cannot turn this off."""
+        """Whether clients need a token: tokens or open roles are set. A changed file cannot turn this off."""
         return bool(self._known or self.open_roles)
 
     def principal(self, authorization: str | None) -> Principal | None:
-        """Return the principal of an Authorization header; None for a missing or unknown token.
+        """Return the client of an Authorization header: LOCAL if no token is needed, None for a missing or
+        unknown token.
 
-        It compares all known tokens in constant time, which reveals nothing about them.
+        Each known token is compared in constant time, so the duration reveals nothing about them.
         """
         if not self.needed:
             return LOCAL
@@ -129,11 +133,14 @@ class Tokens:
         return any(principal.name == name for _, principal in self._known)
 
     def open_principal(self, roles: frozenset[Role]) -> Principal | None:
-        """Return the principal without a token, if the server is open for one of these roles."""
+        """Return a client with the open roles, for a request without a token; None unless one of `roles` is
+        open.
+        """
         return Principal("open", self.open_roles) if self.open_roles & roles else None
 
     def untrusted_reason(self, headers: Mapping[str, str]) -> str:
-        """Return why a server without tokens must refuse a request, or an empty text.
+        """Return the error message with which a server without tokens must refuse a request; empty if it may
+        answer.
 
         Any web page in a browser on this machine can send requests here. Browsers mark them with headers
         that pages cannot forge. `Host` shows a name that an attacker resolved to 127.0.0.1 (DNS rebinding).
@@ -164,7 +171,7 @@ class Tokens:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether an address is of this machine and unreachable from others."""
+    """Return whether an address or host name is of this machine only, such as 127.0.0.1, ::1 or localhost."""
     try:
         address = ipaddress.ip_address(host.split("%")[0])
     except ValueError:
@@ -175,7 +182,7 @@ def is_loopback(host: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _is_local_host(header: str) -> bool:
-    """Return whether a Host header names a loopback address; not with a zone (`%eth0`) or user."""
+    """Return whether a Host header names a loopback address; False with a zone (`%eth0`) or user."""
     try:
         parts = urlsplit(f"//{header}")
         _ = parts.port  # raises ValueError for an invalid port
@@ -187,7 +194,6 @@ def _is_local_host(header: str) -> bool:
 
 
 def _open_roles(roles: str) -> frozenset[Role]:
-    """Parse SUBLET_OPEN. Raises Invalid for a role that needs a token."""
     words = {word.strip() for word in roles.split(",")} - {""}
     if not words <= set(OPENABLE):
         raise Invalid(
@@ -199,7 +205,6 @@ def _open_roles(roles: str) -> frozenset[Role]:
 def _parse(
     where: str, words: Iterator[tuple[int, str]] | enumerate[str]
 ) -> Iterator[tuple[bytes, Principal]]:
-    """Raises Invalid, without text of a token."""
     for at, word in words:
         name, _, rest = word.partition(":")
         roles, colon, secret = rest.partition(":")
@@ -217,7 +222,6 @@ def _parse(
 
 
 def _joined(*groups: _Known) -> _Known:
-    """Raises Invalid if tokens with the same secret differ in name or roles."""
     found: dict[bytes, Principal] = {}
     for digest, principal in (one for group in groups for one in group):
         if found.setdefault(digest, principal) != principal:

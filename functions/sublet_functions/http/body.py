@@ -1,4 +1,5 @@
-"""Request bodies: read within limits, large ones in turn, and parsed."""
+"""Request bodies: read within limits, parsed, and large ones queued so that one client cannot block the
+others."""
 
 from __future__ import annotations
 
@@ -19,24 +20,24 @@ from sublet_functions.http.request import Read, Request
 log = logging.getLogger(__name__)
 
 BODY_MAX = 1024 * 1024
-"""Bytes of an ordinary body."""
+"""Most bytes of an ordinary body."""
 BATCH_BODY_MAX = 8 * 1024 * 1024
-"""Bytes of a body with many items."""
+"""Most bytes of a body with many items."""
 LARGE = 8 * 1024
-"""Bytes from which a body is queued: smaller ones are parsed within a millisecond."""
+"""Bytes from which a body waits in a queue: smaller ones are parsed within a millisecond."""
 QUEUE_BYTES = 64 * 1024 * 1024
-"""Bytes that may wait in one queue."""
+"""Most bytes that may wait in one queue."""
 ALL_QUEUES_BYTES = 256 * 1024 * 1024
-"""Bytes that may wait in all queues."""
+"""Most bytes that may wait in all queues."""
 QUEUE_SECONDS = 10.0
-"""Longest wait in a queue."""
+"""Seconds after which a body that still waits in a queue is refused."""
 SHORT = 0.001
-"""CPU seconds of parsing below which the queue's next body starts at once."""
+"""CPU seconds: after a body that took less, the queue's next body starts at once."""
 LONG = 0.01
-"""CPU seconds of parsing from which other requests get the CPU for as long; below, for one round of the event
-loop."""
+"""CPU seconds: after a body that took more, other requests get as much CPU time before the queue's next one;
+after a shorter one, a round of the event loop."""
 CHECK_SECONDS = 0.002
-"""Time between checks of whether other requests use the CPU."""
+"""Seconds between checks of whether other requests use the CPU."""
 
 EVENT_MEDIA_TYPE = "application/cloudevents"
 EVENT_ATTRIBUTES = ("specversion", "id", "source", "type")
@@ -48,14 +49,14 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class BodyStream(Protocol):
-    """The used part of aiohttp's StreamReader."""
+    """The methods that BodyReader uses of aiohttp's StreamReader; ASGI's `RequestStream` has them, too."""
 
     def is_eof(self) -> bool:
         """Return whether the last byte has arrived."""
         ...
 
     def read_nowait(self, n: int = -1) -> bytes:
-        """Return the arrived bytes."""
+        """Return the bytes that have arrived, without waiting."""
         ...
 
     async def readany(self) -> bytes:
@@ -64,7 +65,7 @@ class BodyStream(Protocol):
 
 
 class BodyReader:
-    """Reads the bodies of a process's requests, within its limits."""
+    """Reads the bodies of a process's requests, and limits the bytes of all unfinished ones together."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -73,7 +74,7 @@ class BodyReader:
     async def read(
         self, stream: BodyStream, headers: Mapping[str, str], send_continue: Callable[[], None], most: int
     ) -> bytes:
-        """Read the whole body. `send_continue` is called for `Expect: 100-continue`.
+        """Read a whole body of at most `most` bytes. `send_continue` is called for `Expect: 100-continue`.
 
         Raises Problem for a body that is too large, too slow or cut off, and if all unfinished bodies
         exceed `Limits.held`.
@@ -124,8 +125,8 @@ def _too_large(most: int) -> Problem:
 
 
 class BodyQueues:
-    """Queues of large bodies. Parsing one blocks the event loop for up to 0.5 s; one token must not take it
-    all.
+    """Queues of large bodies. Parsing one blocks the event loop for up to 0.5 s; the requests of one token
+    must not block it all the time.
 
     A queue belongs to a token's name, or to one kind of request of it; requests without a token share one.
     Its bodies are parsed one by one. After a long one, other requests get the CPU for up to the same time.
@@ -138,11 +139,12 @@ class BodyQueues:
         self._waiting = 0
 
     def enter(self, name: str, read: Read) -> QueuedBody:
-        """Return a body that waits in this name's queue."""
+        """Return a context whose `read` reads a body, and then waits in the queue `name` if the body is large."""
         return QueuedBody(self, name, read)
 
     async def wait(self, name: str, size: int) -> _Queue:
-        """Wait for the turn of `size` bytes; return the queue, to be left afterwards.
+        """Wait in the queue `name` until a body of `size` bytes may be parsed. Return the queue: the caller
+        leaves it afterwards.
 
         Raises Problem if too many bytes wait, or after QUEUE_SECONDS.
         """
@@ -167,7 +169,7 @@ class BodyQueues:
 
 
 class QueuedBody:
-    """Context in which a body is read and parsed."""
+    """Context in which one body is read and parsed. Its end lets the queue's next body start."""
 
     __slots__ = ("_began", "_name", "_queue", "_queues", "_read")
 
@@ -182,7 +184,7 @@ class QueuedBody:
         return self.read
 
     async def read(self, most: int) -> bytes:
-        """Read the whole body, then wait for its turn. Raises Problem."""
+        """Read the whole body; a large one then waits in its queue. Raises Problem."""
         raw = await self._read(most)
         if len(raw) >= LARGE and self._queue is None:
             self._queue = await self._queues.wait(self._name, len(raw))
@@ -196,8 +198,6 @@ class QueuedBody:
 
 
 class _Queue:
-    """Bodies in order of arrival."""
-
     __slots__ = ("__weakref__", "turn", "waiting")
 
     def __init__(self) -> None:
@@ -205,8 +205,8 @@ class _Queue:
         self.waiting = 0
 
     def leave(self, took: float) -> None:
-        """Start the next body: at once, in the loop's next round, or after other requests had as much CPU
-        time.
+        """Let the queue's next body start: at once, in the loop's next round, or after other requests had as
+        much CPU time as this body (`took`, in seconds).
         """
         if took < SHORT:
             self.turn.release()
@@ -235,12 +235,12 @@ def media_type(headers: Mapping[str, str]) -> str:
 
 
 def is_event(headers: Mapping[str, str]) -> bool:
-    """Return whether a request carries a CloudEvent, valid or not."""
+    """Return whether a request's headers announce a CloudEvent, valid or not."""
     return media_type(headers).startswith(EVENT_MEDIA_TYPE) or any(map(headers.__contains__, _EVENT_HEADERS))
 
 
 async def read_body(request: Request, most: int) -> bytes:
-    """Read a body. Raises Problem for one too large or compressed."""
+    """Return a request's body. Raises Problem if it is compressed or has more than `most` bytes."""
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise Problem("unsupported-media-type", "Content-Encoding: send the body uncompressed")
     raw = await request.read(most) if request.read else request.body
@@ -250,7 +250,8 @@ async def read_body(request: Request, most: int) -> bytes:
 
 
 async def parse_body(request: Request, model: type[M], most: int) -> M:
-    """Read and parse a body. An empty one is `{}` if the model requires no field.
+    """Read a request's body and parse it as `model`. An empty body counts as `{}` if the model requires no
+    field.
 
     Raises Problem for a body that is too large, of another media type, not JSON, or invalid.
     """
@@ -276,7 +277,9 @@ def _check_media_type(header: str) -> None:
 
 
 def stored_json(value: Any, most: int, *where: str | int) -> bytes:
-    """Encode a value as stored JSON. Raises Problem if it is too large, NaN or infinite."""
+    """Encode a value as the JSON that is stored in Redis. Raises Problem, with the location `where`, for more
+    than `most` bytes, NaN or infinity.
+    """
     try:
         text = _JSON.encode(value).encode()
     except (ValueError, RecursionError) as error:

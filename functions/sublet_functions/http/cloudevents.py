@@ -1,4 +1,4 @@
-"""CloudEvents 1.0 over HTTP: both modes become the JSON format. Problems contain no value."""
+"""CloudEvents 1.0 over HTTP, in structured or binary mode. Problems contain no value of an event."""
 
 import base64
 import binascii
@@ -18,13 +18,13 @@ from sublet_functions.http.request import Request
 from sublet_functions.http.response import JSON
 
 STRUCTURED = "application/cloudevents+json"
-"""Media type of structured mode."""
+"""Media type of an event in structured mode."""
 ACCEPTED = 202
-"""Status for an accepted event, with no body: Knative's contract reserves other statuses, and bodies, for
-replies."""
+"""Status of the response to an accepted event, which has no body: Knative's contract reserves other statuses,
+and bodies, for replies."""
 VERSION = "1.0"
 VALUE_MAX = 2048
-"""Characters of an attribute."""
+"""Most characters of an attribute."""
 ATTRIBUTES_MAX = 64
 MEDIA_TYPE = r"^([A-Za-z0-9!#$%&'*+.^_`|~-]+/[A-Za-z0-9!#$%&'*+.^_`|~-]+)( *;[ -~]*)?$"
 
@@ -51,7 +51,7 @@ SCHEMA: dict[str, Any] = {
         "maximum": 2**31 - 1,
     },
 }
-"""JSON schema of an event."""
+"""JSON schema of an event in structured mode, for the OpenAPI document."""
 EXAMPLE = {
     "specversion": VERSION,
     "id": "A234-1234-1234",
@@ -72,17 +72,17 @@ Attribute = str | int | bool
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A CloudEvent."""
+    """A valid CloudEvent. `form`: its attributes and data as in structured mode."""
 
     form: Mapping[str, Any] = field(repr=False)
 
     def key(self, *more: str) -> str:
-        """Hash the event's identity (by the standard, source and id) and `more`."""
+        """Hash the event's source and id, which identify it, together with `more`: 40 hex digits."""
         identity = json.dumps([self.form["source"], self.form["id"], *more])
         return hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
     def json_data(self) -> bytes:
-        """Return its data as JSON. Raises Problem for missing data or another type."""
+        """Return the event's data as JSON. Raises Problem if the data is missing, or of another media type."""
         kind = self.form.get("datacontenttype", JSON)
         if not ({"data", "data_base64"} & self.form.keys()) or not _is_json(kind):
             raise Problem(
@@ -96,7 +96,9 @@ class Event:
 
 
 async def read_event(request: Request, most: int) -> Event:
-    """Raises Problem for an invalid event, or a batch."""
+    """Read the CloudEvent that a request carries, in either mode. Raises Problem for an invalid event, or a
+    batch.
+    """
     kind = media_type(request.headers)
     if kind.startswith(EVENT_MEDIA_TYPE) and kind != STRUCTURED:
         raise Problem(
@@ -147,7 +149,7 @@ def _data(kind: str | None, raw: bytes) -> dict[str, Any]:
 
 
 def _check(attributes: Mapping[str, Any]) -> None:
-    """Raise Problem for attributes that CloudEvents 1.0 forbids, and for missing ones."""
+    """Raise Problem for attributes that are missing or that CloudEvents 1.0 forbids."""
     errors = [*_errors(attributes)]
     if errors:
         name, msg = errors[0]

@@ -5,26 +5,28 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of connections and requests. The problem of a refused request names the limit."""
+    """Limits of a server's connections and requests. A request beyond one gets a problem that names the limit."""
 
     connections: int = 4096
-    """Open at a time. Each further one is answered 503 and closed."""
+    """Most open connections. Each further one is answered 503 and closed."""
     line: int = 8192
-    """Bytes of the target in the request line."""
+    """Most bytes of the target in the request line."""
     field: int = 8190
-    """Bytes of each header. Must differ from `line`: in aiohttp's LineTooLong only the number differs.
+    """Most bytes of each header. Must differ from `line`: in aiohttp's LineTooLong only the number differs.
     """
     headers: int = 100
-    """Header lines of a request."""
+    """Most header lines of a request."""
     head_seconds: float = 10.0
-    """From a request's first byte to the end of its headers."""
+    """Seconds from a request's first byte to the end of its headers."""
     body_seconds: float = 10.0
-    """For the whole body."""
+    """Seconds for the arrival of the whole body."""
     idle_seconds: float = 75.0
-    """Between two requests on a connection: longer than the 60 s after which gateways drop theirs."""
+    """Seconds between two requests on a connection: longer than the 60 s after which gateways drop theirs."""
     send_seconds: float = 30.0
-    """For the client to take a response, or a stream's piece."""
+    """Seconds for the client to take a response, or a stream's piece."""
     linger_seconds: float = 1.0
-    """How long a connection stays half-open after its last response, which closing at once could discard."""
+    """Seconds for which a connection stays half-open after its last response: closing at once could discard
+    it.
+    """
     held: int = 256 * 1024 * 1024
-    """Bytes of unfinished bodies of all connections."""
+    """Most bytes of the unfinished bodies of all connections together."""

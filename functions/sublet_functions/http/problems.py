@@ -26,14 +26,14 @@ PREFIX = "urn:sublet:problem:"
 """Start of each problem's stable type."""
 PROBLEM_JSON = "application/problem+json"
 ERRORS_SHOWN = 20
-"""Validation errors that a problem lists."""
+"""Most validation errors that a problem lists."""
 ERRORS_MAX = 1000
-"""Validation errors beyond which only their number is reported: formatting them all would block other
+"""Number of validation errors above which only the number is reported: formatting them all would block other
 requests."""
 
 
 class ProblemType(NamedTuple):
-    """Status and title, and the seconds after which to retry."""
+    """Of one kind of problem: its HTTP status, its title, and the seconds for Retry-After."""
 
     status: int
     title: str
@@ -71,11 +71,12 @@ PROBLEMS: dict[str, ProblemType] = {
     "out-of-time": ProblemType(503, "The time for this request is over", 1),
     "oom": ProblemType(507, "Redis is out of memory", 30),
 }
-"""By the last part of their type. The codes of scripts' refusals are here, in lower case."""
+"""Kinds of problem by slug, the last part of their `type`. Codes of scripts' refusals are slugs in lower case.
+"""
 
 
 class Problem(Exception):
-    """Raised to answer a request with a problem document."""
+    """Raised to answer a request with a problem document. `slug`: a key of PROBLEMS; `errors`: invalid values."""
 
     def __init__(
         self, slug: str, detail: str, *, headers: Mapping[str, str] | None = None, errors: Sequence[Any] = ()
@@ -95,7 +96,7 @@ class Problem(Exception):
         return Response(kind.status, encode(self.document()) + b"\n", headers)
 
     def document(self) -> dict[str, Any]:
-        """Return the document of RFC 9457."""
+        """Return the body of the response (RFC 9457)."""
         kind = PROBLEMS[self.slug]
         document: dict[str, Any] = {
             "type": PREFIX + self.slug,
@@ -108,13 +109,15 @@ class Problem(Exception):
         return document
 
     def as_item(self, job_id: str) -> dict[str, Any]:
-        """Return the problem as an item of a batch response."""
+        """Return the problem as the item of job `job_id` in a batch's response."""
         document = self.document()
         return {"id": job_id} | {name: document[name] for name in ("status", "type", "detail")}
 
 
 class MayBeStored(Unavailable):
-    """It is unknown whether jobs without ids or keys were stored. `resend`: how to send them again safely."""
+    """Redis did not answer a submit without ids or keys: it may have stored the jobs. `resend`: how to repeat
+    it safely.
+    """
 
     def __init__(self, message: str, resend: str) -> None:
         super().__init__(message)
@@ -122,12 +125,14 @@ class MayBeStored(Unavailable):
 
 
 def internal_error() -> Problem:
-    """Return the problem of an unexpected exception, without its text, which may contain user data."""
+    """Return the problem for an unexpected exception. It lacks the exception's text, which may contain user
+    data.
+    """
     return Problem("internal", "unexpected error in the server: its log names the place")
 
 
 def slug_of(error: JobsError) -> str:
-    """Return the problem's type for an error of the library."""
+    """Return the slug of the problem for an error of the library."""
     if isinstance(error, Busy):
         return "busy"
     if isinstance(error, Unconfirmed):
@@ -142,7 +147,9 @@ def slug_of(error: JobsError) -> str:
 
 
 def problem_of(error: JobsError) -> Problem:
-    """Turn an error of the library into a problem. The address and messages of Redis are only logged."""
+    """Turn an error of the library into a problem. It lacks Redis's address and messages, which are only
+    logged.
+    """
     if isinstance(error, Busy):
         return Problem("busy", "this process has too many calls to Redis in flight: send the request again")
     if isinstance(error, Unfit) and not isinstance(error, Moved | NotDurable):
@@ -159,7 +166,9 @@ def problem_of(error: JobsError) -> Problem:
 
 
 def validation_problem(error: ValidationError, *where: str) -> Problem:
-    """List invalid fields without their values, which may be secrets."""
+    """Return a problem that lists the invalid fields without their values, which may be secrets. `where`:
+    start of their locations.
+    """
     if error.error_count() > ERRORS_MAX:
         return Problem("invalid", f"the {where[0]} has {error.error_count():,} validation errors")
     found = error.errors(include_url=False, include_context=False, include_input=False)
@@ -176,18 +185,18 @@ def validation_problem(error: ValidationError, *where: str) -> Problem:
 
 
 def invalid_value(message: str, *where: str | int) -> dict[str, Any]:
-    """Return one entry of a problem's `errors`."""
+    """Return one entry of a problem's `errors`; `where` is the location, such as `"body", "id"`."""
     return {"loc": list(where), "msg": message, "type": "value_error"}
 
 
 def invalid_problem(error: Invalid, *where: str | int) -> Problem:
-    """Turn Invalid into a problem that names the location."""
+    """Turn Invalid into a problem whose `errors` name the location `where`."""
     return Problem("invalid", str(error), errors=[invalid_value(str(error), *where)])
 
 
 @contextlib.contextmanager
 def invalid_at(*where: str | int) -> Iterator[None]:
-    """Raise each Invalid of the block as a problem that names the location."""
+    """Context that turns an Invalid of its block into a problem that names the location `where`."""
     try:
         yield
     except Invalid as error:

@@ -1,4 +1,4 @@
-"""Queries and path parameters."""
+"""Parse queries, and check path parameters."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -10,13 +10,13 @@ from sublet_functions.http.problems import Problem, validation_problem
 from sublet_functions.schemas.query import PathParams
 
 FIELDS_MAX = 64
-"""Fields of a query."""
+"""Most fields of a query."""
 
 M = TypeVar("M", bound=BaseModel)
 
 
 def parse_query(query: str, model: type[M]) -> M:
-    """Parse a query. Raises Problem for unknown names and invalid values."""
+    """Parse a request's query string as `model`. Raises Problem for unknown fields and invalid values."""
     try:
         given = parse_qs(query, keep_blank_values=True, max_num_fields=FIELDS_MAX, errors="strict")
         return model.model_validate({name: _value(model, name, values) for name, values in given.items()})

@@ -1,4 +1,4 @@
-"""An HTTP request, independent of server and platform."""
+"""An HTTP request in the form that handlers get from every server and platform."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 Read = Callable[[int], Awaitable[bytes]]
-"""Reads at most so many bytes of a body. Raises Problem if it is longer, too slow or cut off."""
+"""Reads a body of at most so many bytes. Raises Problem if it is longer, too slow or cut off."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One HTTP request. Its body is in `body`, or `read` fetches it after authentication."""
+    """One HTTP request. The body is in `body`, or is fetched with `read` after authentication."""
 
     method: str
     path: str
-    """As sent, percent-encoded, without the query."""
+    """The path as sent, percent-encoded, without the query."""
     query: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
     """By lower-case name."""
     body: bytes = field(default=b"", repr=False)
     read: Read | None = field(default=None, repr=False)
-    """Set by adapters that can leave the body on the socket."""
+    """Set instead of `body` by adapters that can leave the body on the socket."""
     streams: bool = True
     """Whether the adapter can send a response in pieces. If not, a stream must end soon."""
 
 
 def decode_header(value: str) -> str:
-    """Decode a header read as Latin-1 as UTF-8, if it is that."""
+    """Decode a header that a server decoded as Latin-1 as UTF-8, or return it unchanged if it is not UTF-8."""
     try:
         return value.encode("latin-1").decode()
     except UnicodeError:

@@ -1,4 +1,4 @@
-"""HTTP responses, and values encoded as JSON."""
+"""An HTTP response in the form that handlers return to every server and platform, and its JSON."""
 
 from __future__ import annotations
 
@@ -24,30 +24,31 @@ SECURITY_HEADERS = {
 }
 """Headers of every response."""
 DISCARD_SECONDS = 2.0
-"""Time limit for cleaning up after an undelivered response."""
+"""Seconds for cleaning up after an undelivered response."""
 DEPTH_MAX = 200
-"""Nesting beyond which a response shows three dots."""
+"""Levels of nesting below which a response's JSON has `…` instead of a value."""
 
 
 @dataclass(slots=True)
 class Response:
-    """One HTTP response; its body may be an iterator of pieces."""
+    """One HTTP response. A body that is an iterator is streamed."""
 
     status: int
     body: bytes | AsyncIterator[bytes] = field(default=b"", repr=False)
     headers: dict[str, str] = field(default_factory=dict)
     on_unsent: Callable[[], Awaitable[None]] | None = None
-    """Called if the client disconnected before: a claim then releases its leases."""
+    """Called instead of delivery if the client has disconnected: a claim then releases its leases."""
     finite: bool = False
-    """The iterator ends soon after the server begins to stop."""
+    """Whether a streamed body ends by itself soon after the server begins to stop, and need not be cut off.
+    """
 
     async def close(self) -> None:
-        """Let the iterator of a streamed body clean up."""
+        """Close the iterator of a streamed body, so that it can clean up."""
         if isinstance(self.body, AsyncGenerator):
             await self.body.aclose()
 
     async def discard(self) -> None:
-        """Close the stream of an undelivered response, and call `on_unsent`. Raises nothing.
+        """Close the streamed body of an undelivered response, and call `on_unsent`. Raises nothing.
 
         Takes at most DISCARD_SECONDS. If it fails, an undelivered claim's leases expire.
         """
@@ -61,21 +62,23 @@ class Response:
 
 
 class StreamShutdown:
-    """Ends all open streams when the server stops."""
+    """The open streams of a server or event loop, to end them when the server stops."""
 
     def __init__(self) -> None:
         self.open: set[asyncio.Timeout] = set()
         self.stopped = False
 
     def stop(self) -> None:
-        """End all streams, and later ones at their start."""
+        """End all open streams; streams that start later end at once."""
         self.stopped = True
         for timeout in self.open:
             timeout.reschedule(asyncio.get_running_loop().time())
 
 
 def encode(value: Any) -> bytes:
-    """Encode as JSON. Mends invalid Unicode and deep nesting, which other Redis clients may store."""
+    """Encode a value as JSON, even with invalid Unicode or too deep nesting, which other Redis clients may
+    store.
+    """
     try:
         return to_json(value, inf_nan_mode="null")
     except (PydanticSerializationError, ValueError):
@@ -99,11 +102,11 @@ def _mended(value: Any, depth: int = 0) -> Any:
 
 
 def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Make a JSON response."""
+    """Return a response with a value as JSON."""
     return Response(status, encode(value) + b"\n", {"Content-Type": JSON, **(headers or {})})
 
 
 def timestamp(milliseconds: float) -> str:
-    """Format a time of Redis's clock by RFC 3339, in milliseconds and UTC."""
+    """Format ms since 1970 as RFC 3339 in UTC, with milliseconds."""
     text = datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
     return text.replace("+00:00", "Z")

@@ -1,1 +1,2 @@
-"""Models of bodies, queries and responses."""
+"""Pydantic models of the API's bodies, queries and responses. Their descriptions appear in the OpenAPI
+document."""

@@ -1,4 +1,4 @@
-"""Types of fields, with their limits."""
+"""Types of the models' fields, with their limits."""
 
 import re
 from typing import Annotated, Any
@@ -6,20 +6,18 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field
 
 WAIT_MAX = 20
-"""Longest wait of one request: gateways cut requests at about 30 s."""
+"""Most seconds that one request may wait: gateways cut requests at about 30 s."""
 
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
 
 def _is_rfc3339(value: Any) -> Any:
-    """Accept only RFC 3339: pydantic also accepts numbers in quotes."""
     if not (isinstance(value, str) and _RFC_3339.fullmatch(value)):
         raise ValueError("use an RFC 3339 time with a time zone, e.g. 2026-01-31T12:00:00Z")
     return value
 
 
 def _whole(value: Any) -> Any:
-    """Accept 3.0 as 3: some languages always write the fraction."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -29,9 +27,10 @@ Place = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{0,128}$")]
 QueueName = Annotated[str, Field(pattern=r"^(\*|[A-Za-z0-9_.:-]{1,128})$")]
 Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,64}$")]
 _MADE = r"^(\d+-)?[ei]\.[0-9a-f]{40}$"
-"""Ids that the server makes of CloudEvents and Idempotency-Keys: a client must not occupy another's."""
+"""Ids that the server makes for CloudEvents and Idempotency-Keys: a client may not choose one."""
 _OCCURRENCE = r":\d{13,14}$"
-"""End of a schedule's job id: the occurrence's time in ms. An occurrence whose id exists is never fired."""
+"""End of the id of a schedule's job: its occurrence in ms. If a client chose such an id, that occurrence would
+never fire."""
 
 
 def _is_own(value: str) -> str:

@@ -1,4 +1,4 @@
-"""Queries and path parameters."""
+"""Models of queries and of path parameters."""
 
 from typing import Annotated, Self
 
@@ -20,17 +20,17 @@ from sublet_functions.schemas.fields import (
 
 
 class Query(BaseModel):
-    """Fields of a query; unknown ones are refused."""
+    """Base of queries: unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Empty(Query):
-    """No body, or no query."""
+    """The model of routes without a body, or without a query."""
 
 
 class PathParams(Query):
-    """Parameters of a path, by the name in the route's braces."""
+    """Parameters of all paths, by the name in the route's braces; each path has some of them."""
 
     id: Id | None = Field(None, description="The job's id.")
     queue: QueueName | None = Field(None, description="The queue's name; `*` is the whole namespace.")
@@ -40,7 +40,7 @@ class PathParams(Query):
 
 
 class EventQuery(Query):
-    """What to do with a CloudEvent."""
+    """Query of `POST /jobs`, for CloudEvents only: the job that an event becomes."""
 
     model_config = ConfigDict(json_schema_extra={"dependentRequired": {"queue": ["task"]}})
 
@@ -57,7 +57,7 @@ class EventQuery(Query):
 
 
 class ClaimNextQuery(Query):
-    """A claim of one job."""
+    """Query of `GET /jobs/next`: a claim of one job."""
 
     queue: list[Name] = Field(
         ["default"],
@@ -72,13 +72,13 @@ class ClaimNextQuery(Query):
 
 
 class LifeQuery(Query):
-    """Which life of a worker."""
+    """Query that names one life of a worker."""
 
     life: Name = Field(description="The `life` with which the worker registered.")
 
 
 class WorkersQuery(Query):
-    """How much to return of each worker."""
+    """Query of `GET /workers`."""
 
     jobs: bool = Field(
         True, description="false omits the jobs that each worker holds, which reads every running job."
@@ -86,13 +86,13 @@ class WorkersQuery(Query):
 
 
 class WaitQuery(Query):
-    """How long to wait for the job's end."""
+    """Query of `GET /jobs/{id}`."""
 
     wait: Wait = Field(0.0, description="Seconds to wait for the job's end.")
 
 
 class ListQuery(Query):
-    """Filters of a list of jobs."""
+    """Query of `GET /jobs`: filters, and one page."""
 
     state: State | None = Field(None, description="Only jobs in this state.")
     queue: Name | None = Field(None, description="Only jobs of this queue.")
@@ -102,14 +102,14 @@ class ListQuery(Query):
 
 
 class PageQuery(Query):
-    """One page of a list."""
+    """Query of a list: which page."""
 
     limit: Limit = 50
     cursor: Cursor | None = None
 
 
 class EventsQuery(Query):
-    """Filters of events. `limit` and `wait` apply to pages, not to a stream."""
+    """Query of `GET /events`: position and filters. `limit` and `wait` apply to pages, not to a stream."""
 
     after: Annotated[str, Field(max_length=4096)] | None = Field(
         None,
@@ -122,7 +122,7 @@ class EventsQuery(Query):
 
 
 class StatsQuery(Query):
-    """Queues to count."""
+    """Query of `GET /stats`: the queues to count."""
 
     queue: list[Name] = Field(
         [], max_length=32, description="Only this queue; repeat for the sum of several. Default: all queues."
@@ -130,7 +130,7 @@ class StatsQuery(Query):
 
 
 class TickQuery(Query):
-    """How long a tick runs."""
+    """Query of `/tick`: how long the tick runs."""
 
     seconds: Annotated[float, Field(ge=0, le=55, allow_inf_nan=False)] = Field(
         0.0, alias="for", description="Seconds for which rounds are repeated; 0 for one round."
@@ -141,7 +141,7 @@ class TickQuery(Query):
 
 
 class WorkQuery(Query):
-    """How long a worker runs."""
+    """Query of `POST /work`: how long the worker runs."""
 
     seconds: Annotated[float, Field(ge=1, le=86_400, allow_inf_nan=False)] | None = Field(
         None,

@@ -26,7 +26,7 @@ from sublet_functions.schemas.fields import (
 )
 
 BATCH_MAX = 1000
-"""Items of one request."""
+"""Most items of one request."""
 
 _GIVEN: dict[str, Any] = {"not": {"type": "null"}}
 _NOT_EMPTY: dict[str, Any] = {"minLength": 1}
@@ -41,7 +41,7 @@ _WITH_POOL: dict[str, Any] = {"required": ["pool"], "properties": {"pool": _NOT_
 
 
 class RequestModel(BaseModel):
-    """Base of request bodies: strict types, no unknown fields."""
+    """Base of request bodies: types are strict, unknown fields are refused."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
@@ -108,13 +108,13 @@ class NewJob(RequestModel):
 
 
 class NewJobBatch(RequestModel):
-    """Jobs to be stored; each is stored or refused independently."""
+    """Jobs to be stored, each independently of the others."""
 
     jobs: Annotated[list[NewJob], Field(min_length=1, max_length=BATCH_MAX)]
 
 
 class Claim(RequestModel):
-    """A claim of jobs."""
+    """A claim: which jobs to take, and for how long."""
 
     queues: list[Name] = Field(
         ["default"],
@@ -132,7 +132,7 @@ class Claim(RequestModel):
 
 
 class Heartbeat(RequestModel):
-    """A heartbeat of a lease."""
+    """A heartbeat: extends one lease."""
 
     token: Token
     lease: LeaseTime = 30.0
@@ -196,7 +196,7 @@ class FailureBatch(RequestModel):
 
 
 class Release(RequestModel):
-    """Gives a job back unfinished; the attempt is not counted."""
+    """Gives a job back unfinished; this uses no try."""
 
     token: Token
     delay: Delay = 0.0
@@ -210,7 +210,7 @@ class ReleaseItem(Release):
 
 
 class ReleaseBatch(RequestModel):
-    """Gives several jobs back."""
+    """Gives several jobs back unfinished."""
 
     jobs: Annotated[list[ReleaseItem], Field(min_length=1, max_length=BATCH_MAX)]
 
@@ -238,7 +238,7 @@ class NoteBatch(RequestModel):
 
 
 class JobAction(RequestModel):
-    """Precondition of an operator's action."""
+    """Precondition of a cancel, retry or promote."""
 
     revision: Annotated[int, Field(ge=0, le=10**13), WHOLE] | None = Field(
         None, description="Fail if the job is at another revision."
@@ -260,7 +260,7 @@ class QueuePatch(RequestModel):
 
 
 class PoolMember(RequestModel):
-    """A worker that may belong to a pool, and may have been summoned."""
+    """Part of a worker's registration: its pool, and the summons that started it, if any."""
 
     model_config = ConfigDict(json_schema_extra={"if": _SUMMONS, "then": _WITH_POOL})
 
@@ -290,13 +290,13 @@ class WorkerRegistration(PoolMember):
 
 
 class ReconcileRequest(RequestModel):
-    """A worker that has ended for certain."""
+    """Names the life of a worker that has ended for certain."""
 
     life: Name
 
 
 class RetireRequest(RequestModel):
-    """An idle worker that asks whether it may end."""
+    """Asks whether a pool's idle worker may end."""
 
     life: Name
     pool: Name

@@ -1,4 +1,5 @@
-"""Response bodies. On the hot path handlers build plain dictionaries; a test compares them with the models."""
+"""Models of response bodies, for the OpenAPI document. Frequently used handlers build plain dictionaries; a
+test compares them with the models."""
 
 from datetime import datetime
 from typing import Any
@@ -16,13 +17,13 @@ class ResponseModel(BaseModel):
 
 
 class SubmittedJob(ResponseModel):
-    """The job's id."""
+    """The job's id, new or existing."""
 
     id: str
 
 
 class SubmittedItem(ResponseModel):
-    """Outcome of one job of a batch: 201 stored, 200 existing, or a problem."""
+    """Outcome of one job of a batch: status 201 (stored) or 200 (existing), or a problem."""
 
     id: str
     status: int
@@ -31,13 +32,13 @@ class SubmittedItem(ResponseModel):
 
 
 class SubmittedBatch(ResponseModel):
-    """Outcome of each job, in the order of the request."""
+    """Outcomes of the jobs, in the order of the request."""
 
     jobs: list[SubmittedItem]
 
 
 class Leased(ResponseModel):
-    """A job under a lease."""
+    """A claimed job with its lease."""
 
     id: str
     task: str
@@ -64,7 +65,7 @@ class LeasedBatch(ResponseModel):
 
 
 class LeaseExtension(ResponseModel):
-    """The extended lease."""
+    """The lease's new end, or a requested cancel."""
 
     id: str
     lease_expires_at: datetime | None = Field(
@@ -74,7 +75,7 @@ class LeaseExtension(ResponseModel):
 
 
 class JobState(ResponseModel):
-    """The job's state after the call."""
+    """The job's state after the request. `due_at`: when a scheduled job is queued again."""
 
     id: str
     state: str
@@ -82,7 +83,7 @@ class JobState(ResponseModel):
 
 
 class BatchItem(ResponseModel):
-    """Outcome of one item: the response of the single route, with its status."""
+    """Outcome of one job of a batch: the response of the route for one job, with its status, or a problem."""
 
     id: str
     status: int
@@ -95,27 +96,27 @@ class BatchItem(ResponseModel):
 
 
 class BatchResult(ResponseModel):
-    """Outcome of each item, in the order of the request."""
+    """Outcomes of the jobs, in the order of the request."""
 
     jobs: list[BatchItem]
 
 
 class JobsPage(ResponseModel):
-    """One page of jobs. A page with a cursor may be short or empty, and is not the last one."""
+    """One page of jobs. While `cursor` is set another page follows, even if this one is short or empty."""
 
     jobs: list[Job]
     cursor: str | None
 
 
 class QueuesPage(ResponseModel):
-    """One page of queues."""
+    """One page of queues, ordered by name."""
 
     queues: list[Queue]
     cursor: str | None
 
 
 class Event(ResponseModel):
-    """One change of state of up to ten jobs."""
+    """One change of state, which up to ten jobs made together."""
 
     id: str = Field(description="Position in the event stream, to be sent as `after` or Last-Event-ID.")
     at: datetime
@@ -125,7 +126,7 @@ class Event(ResponseModel):
 
 
 class EventsPage(ResponseModel):
-    """One page of events in order; it may be empty."""
+    """One page of events, oldest first; it may be empty."""
 
     events: list[Event]
     cursor: str = Field(description="Position after this page, to be sent as `after`.")
@@ -135,37 +136,37 @@ class EventsPage(ResponseModel):
 
 
 class WorkerList(ResponseModel):
-    """Registered workers; the latest heartbeat first."""
+    """Registered workers, the latest heartbeat first."""
 
     workers: list[WorkerInfo]
 
 
 class EnlistResult(ResponseModel):
-    """Whether the worker was asked to finish its jobs and end."""
+    """The response to a registration. `drain`: the worker must finish its jobs and end."""
 
     drain: bool
 
 
 class RetireResult(ResponseModel):
-    """Whether the worker may end. If so, the pool stops counting it, and it must not claim."""
+    """`leave`: the worker may end. Then the pool counts it no longer, and it must not claim."""
 
     leave: bool
 
 
 class ReconcileResult(ResponseModel):
-    """Number of leases that were ended."""
+    """`ended`: number of leases that were ended."""
 
     ended: int
 
 
 class PoolList(ResponseModel):
-    """All pools by name, with the calculation of how many workers each needs."""
+    """All pools by name, each with the calculation of its wanted workers."""
 
     pools: list[Pool]
 
 
 class TickResult(ResponseModel):
-    """Totals of all rounds of a tick."""
+    """Totals of a tick's rounds: jobs, schedules' jobs (`fired`), and workers summoned and not reached."""
 
     reaped: int
     promoted: int
@@ -177,7 +178,7 @@ class TickResult(ResponseModel):
 
 
 class WorkSummary(ResponseModel):
-    """Totals of the worker's run."""
+    """Totals of the run of a worker."""
 
     completed: int
     failed: int
@@ -188,7 +189,9 @@ class WorkSummary(ResponseModel):
 
 
 class Stats(ResponseModel):
-    """Statistics of the namespace or of some queues. Fields that are not counted per queue are null for queues."""
+    """Statistics of the namespace, or sums over the queues that were asked for. Fields that are not counted
+    per queue are then null.
+    """
 
     scheduled: int = Field(description="Jobs that wait for a time: a delay, or the backoff after a failure.")
     ready: int = Field(description="Queued jobs of queues that are not paused: workers can claim them now.")
@@ -232,13 +235,13 @@ class Stats(ResponseModel):
 
 
 class Health(ResponseModel):
-    """Health of the process."""
+    """Health of the process: `ok`, or `ready` if Redis answers, too."""
 
     status: str
 
 
 class Links(ResponseModel):
-    """Paths of the API."""
+    """Paths of the API, by name."""
 
     name: str
     links: dict[str, str]

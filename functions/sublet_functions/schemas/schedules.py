@@ -50,7 +50,7 @@ class NewSchedule(Recurrence):
 
 
 class ScheduleRun(RequestModel):
-    """One extra job of a schedule."""
+    """Options of one extra job of a schedule."""
 
     id: OwnId | None = Field(
         None,
@@ -59,7 +59,7 @@ class ScheduleRun(RequestModel):
 
 
 class SchedulesPage(ResponseModel):
-    """Schedules, ordered by name."""
+    """One page of schedules, ordered by name."""
 
     schedules: list[Schedule]
     cursor: str | None

@@ -1,4 +1,4 @@
-"""The body of `POST /work`."""
+"""Body of `POST /work`."""
 
 from typing import Annotated
 
@@ -9,7 +9,7 @@ from sublet_functions.schemas.requests import PoolMember
 
 
 class Summons(PoolMember):
-    """Options of the worker, all optional."""
+    """Options of the worker to run, all optional; a pool's invoker sends them."""
 
     queues: Annotated[list[Name], Field(max_length=32)] = Field(
         [], description="Queues to claim from. Default: those of the app's tasks."

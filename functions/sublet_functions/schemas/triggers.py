@@ -1,4 +1,4 @@
-"""The body of `POST /events`."""
+"""Bodies of `POST /events`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from sublet_functions.schemas.query import TickQuery
 from sublet_functions.schemas.summons import Summons
 
 CLOCKS = ("aws.events", "aws.scheduler")
-"""Sources of AWS's scheduled events."""
+"""Values of `source` in AWS's scheduled events."""
 
 
 class TickEvent(TickQuery):
-    """Run a tick."""
+    """An event that runs a tick, with its options."""
 
     model_config = ConfigDict(strict=True)  # unlike a query, JSON has types
 
@@ -22,20 +22,20 @@ class TickEvent(TickQuery):
 
 
 class WorkEvent(Summons):
-    """Run a worker, with the options of `POST /work`."""
+    """An event that runs a worker, with the options of `POST /work`."""
 
     sublet: Literal["work"]
     seconds: Annotated[float, Field(ge=1, le=86_400, allow_inf_nan=False)] | None = Field(None, alias="for")
 
 
 class PoolCall(Summons):
-    """Run a worker, as a pool's invoker calls for it."""
+    """An event that a pool's invoker sends to run a worker."""
 
     model_config = ConfigDict(json_schema_extra={"required": ["pool", "summons"]})
 
 
 class Clock(BaseModel):
-    """A scheduled event of EventBridge; its other fields are ignored."""
+    """A scheduled event of EventBridge, which runs a tick; its other fields are ignored."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -44,7 +44,9 @@ class Clock(BaseModel):
 
 
 class _Shapes:
-    """The JSON schema of all events. Each is parsed by its kind: a pydantic union has worse messages."""
+    """JSON schema of all kinds of events. `trigger` parses each kind by itself: errors of a pydantic union are
+    less clear.
+    """
 
     @staticmethod
     def __get_pydantic_json_schema__(schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
@@ -53,4 +55,4 @@ class _Shapes:
 
 
 class Trigger(RootModel[Annotated[dict[str, Any], _Shapes]]):
-    """One event: a JSON object."""
+    """One event, of any supported kind: a JSON object."""

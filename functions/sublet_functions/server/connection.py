@@ -41,11 +41,11 @@ from sublet_functions.server.writer import CONTINUE, ResponseWriter, encode_head
 log = logging.getLogger(__name__)
 
 REFUSING_MAX = 64
-"""Connections beyond the limit that are answered 503 at a time; further ones are dropped."""
+"""Most connections beyond the limit that are being answered 503; further ones are dropped."""
 
 
 class Application(Protocol):
-    """Answers requests: `Api`, or a stand-in in tests."""
+    """The application: `Api`, or a stand-in in tests."""
 
     async def answer(self, request: Request) -> Response:
         """Answer one request; raises only CancelledError."""
@@ -54,7 +54,9 @@ class Application(Protocol):
 
 @dataclass
 class ServerState:
-    """Shared by a server's connections."""
+    """What the connections of a server share: the application, limits, and the sets of open connections and
+    running requests.
+    """
 
     application: Application
     limits: Limits
@@ -71,7 +73,7 @@ class ServerState:
 
 
 class Connection(web.RequestHandler):
-    """One client's connection."""
+    """One client's connection: aiohttp's protocol, with the additions that the module lists."""
 
     __slots__ = ("busy", "head_at", "idle_at", "left", "refused", "state")
 
@@ -86,13 +88,13 @@ class Connection(web.RequestHandler):
         self.state = state
         self.busy = False
         self.head_at = 0.0
-        """When the first byte of an incomplete request arrived; else 0."""
+        """When (monotonic clock) the first byte of an incomplete request arrived; else 0."""
         self.idle_at = time.monotonic()
         self.refused = False
         self.left = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Accept the connection within the limit."""
+        """Accept a connection; one beyond the limit is answered 503 and closed."""
         state = self.state
         if not state.stopping and len(state.open) < state.limits.connections:
             state.open.add(self)
@@ -117,13 +119,13 @@ class Connection(web.RequestHandler):
         asyncio.get_running_loop().call_later(state.limits.linger_seconds, end)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Forget the connection; aiohttp cancels its task."""
+        """Called by asyncio: forget the connection; aiohttp cancels its task."""
         if not self.refused:
             self.state.open.discard(self)
             super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse data, and note when a request begins."""
+        """Called by asyncio: parse bytes from the client, and note when a request begins."""
         if self.refused:
             return
         if not self.busy and not self.head_at:
@@ -141,7 +143,9 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer malformed HTTP with a problem document."""
+        """Called by aiohttp for malformed HTTP: return a problem document (400, 414 or 431) as the
+        connection's last response.
+        """
         self.head_at = 0.0
         if status != 400:
             log.error("unexpected %s in aiohttp", type(exc).__name__)
@@ -150,7 +154,7 @@ class Connection(web.RequestHandler):
         return LastResponse(_malformed(exc, self.state.limits))
 
     def has_begun(self) -> bool:
-        """Return whether an incomplete request follows, after which the connection is unusable."""
+        """Return whether an incomplete request has begun. The connection cannot be used afterwards."""
         try:
             return self._parser is not None and self._parser.feed_eof() is not None
         except Exception as error:  # noqa: BLE001  incomplete headers
@@ -158,8 +162,8 @@ class Connection(web.RequestHandler):
             return True
 
     def leave(self, response: Response) -> None:
-        """Send a last response, once, and close this end. Later data is discarded until the client has read
-        it.
+        """Send a last response, once, and close this end. Later bytes are discarded until the client has read
+        the response, for at most `linger_seconds`.
         """
         self.head_at = 0.0
         if self.left:
@@ -174,7 +178,7 @@ class Connection(web.RequestHandler):
             asyncio.get_running_loop().call_later(self.state.limits.linger_seconds, self.force_close)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one request."""
+        """Answer one request, and send the response."""
         self.busy = True
         self.head_at = 0.0
         task = cast("asyncio.Task[Any]", asyncio.current_task())
@@ -223,7 +227,6 @@ class Connection(web.RequestHandler):
         return await self.state.bodies.read(request.content, request.headers, send_continue, most)
 
     async def _send(self, request: web.BaseRequest, response: Response) -> web.StreamResponse:
-        """Discards a response that cannot be delivered."""
         writer = ResponseWriter(request.transport, request.writer.drain, self.state.limits.send_seconds)
         try:
             if isinstance(response.body, bytes):
@@ -272,12 +275,11 @@ class Connection(web.RequestHandler):
 
 
 async def handle(request: web.BaseRequest) -> web.StreamResponse:
-    """Answer one request on its connection."""
+    """Called by aiohttp for each request: answer it on its connection."""
     return await cast(Connection, request.protocol).handle(request)
 
 
 def _absolute_target(target: str) -> tuple[str, str]:
-    """Return path and query of a proxy's absolute URL, else two empty strings."""
     try:
         parts = urlsplit(target)
     except ValueError:
@@ -299,7 +301,7 @@ def _malformed(error: BaseException | None, limits: Limits) -> Response:
 
 
 class SentResponse(web.StreamResponse):
-    """Reports to aiohttp that the response was sent, and whether the connection stays open."""
+    """Reports to aiohttp that a response was already sent, and whether the connection stays open."""
 
     def __init__(self, keep: bool) -> None:
         super().__init__()
@@ -311,10 +313,10 @@ class SentResponse(web.StreamResponse):
         return self._keep
 
     async def prepare(self, request: web.BaseRequest) -> None:
-        """Do nothing."""
+        """Do nothing: the response was sent."""
 
     async def write_eof(self, data: bytes = b"") -> None:
-        """Do nothing."""
+        """Do nothing: the response was sent."""
 
 
 KEEP = SentResponse(True)
@@ -322,14 +324,16 @@ CLOSE = SentResponse(False)
 
 
 class LastResponse(SentResponse):
-    """The last response on a connection, whose client may still be sending."""
+    """A problem to be sent as the connection's last response, while the client may still be sending."""
 
     def __init__(self, response: Response) -> None:
         super().__init__(False)
         self._response = response
 
     async def prepare(self, request: web.BaseRequest) -> None:
-        """Send it. The client's close, after reading, cancels this task; `linger_seconds` end it."""
+        """Send the response, then wait until the client closes, which cancels this task, or `linger_seconds`
+        are over.
+        """
         connection = cast(Connection, request.protocol)
         connection.leave(self._response)
         await asyncio.sleep(connection.state.limits.linger_seconds)
@@ -342,14 +346,16 @@ def encode_last(response: Response) -> bytes:
 
 
 def close(problem: Problem) -> Response:
-    """Return a problem as its connection's last response."""
+    """Return a problem as a response after which its connection is closed."""
     response = problem.response()
     response.headers["Connection"] = "close"
     return response
 
 
 def refusal(slug: str, detail: str) -> Response:
-    """Return the last response to a request that does not reach the application."""
+    """Return a problem as the last response of a connection, for a request that does not reach the
+    application.
+    """
     return close(Problem(slug, detail))
 
 

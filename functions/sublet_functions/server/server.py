@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class HttpServer(web.Server):
-    """Passes the requests of its connections to the application."""
+    """The server: passes the requests of its connections to the application, within the limits."""
 
     def __init__(self, application: Application, limits: Limits = Limits()) -> None:  # noqa: B008  frozen
         super().__init__(handle, handler_cancellation=True)
@@ -37,18 +37,17 @@ class HttpServer(web.Server):
         self._listeners: list[asyncio.Server] = []
 
     def __call__(self) -> web.RequestHandler:
-        """Make a connection's protocol."""
+        """Make the protocol of one new connection."""
         return Connection(self, self.state, asyncio.get_running_loop(), self._options)
 
     async def start(self, sockets: Sequence[socket]) -> None:
-        """Accept connections from now on."""
+        """Accept connections on these sockets from now on."""
         loop = asyncio.get_running_loop()
         self._watching = loop.create_task(self._watch())
         for one in sockets:
             self._listeners.append(await loop.create_server(self, sock=one, backlog=BACKLOG))
 
     async def _watch(self) -> None:
-        """Close idle connections, and those with slow headers."""
         limits = self.state.limits
         late = refusal("timeout", f"the headers did not arrive within {limits.head_seconds:g} s")
         while not self.state.stopping:
@@ -62,8 +61,8 @@ class HttpServer(web.Server):
                     connection.force_close()
 
     async def stop(self, seconds: float, hurried: asyncio.Event) -> None:
-        """Accept no more requests, end streams, and finish running requests, until `seconds` are over or
-        `hurried` is set.
+        """Accept no more requests, end streams, and let running requests finish. They are cancelled when
+        `seconds` are over or `hurried` is set.
         """
         state = self.state
         state.stopping = True

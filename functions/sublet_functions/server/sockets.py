@@ -1,4 +1,4 @@
-"""Listening sockets."""
+"""The sockets on which `sublet serve` listens."""
 
 import contextlib
 import errno
@@ -9,17 +9,17 @@ from sublet.errors import Invalid, JobsError
 from sublet_functions.http.auth import HINT, is_loopback
 
 BACKLOG = 1024
-"""Connections that may wait to be accepted."""
+"""Most connections that wait to be accepted."""
 CONNECTIONS = 4096
-"""Connections at a time; further ones are answered 503."""
+"""Most open connections; further ones are answered 503."""
 SPARE_FILES = 128
-"""File descriptors for Redis, and for connections beyond the limit."""
+"""File descriptors reserved for Redis, and for connections beyond the limit."""
 FREE_PORT_TRIES = 16
 NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 def listen(host: str, port: int, *, loopback_only: bool) -> list[socket.socket]:
-    """Listen on all addresses of a host, on one port; port 0 finds a free one.
+    """Return listening sockets on all addresses of a host, with one port; for port 0, a free one.
 
     Raises Invalid for a host that is not this machine, for a port that needs a privilege, and with
     `loopback_only` for any other address; JobsError for a port in use.
@@ -100,12 +100,14 @@ def _why(error: OSError, host: str, port: int) -> JobsError:
 
 
 def url_of(host: str, one: socket.socket) -> str:
-    """Return a socket's URL, with the given host."""
+    """Return the URL of a listening socket, with the given host."""
     return f"http://{f'[{host}]' if ':' in host else host or '127.0.0.1'}:{one.getsockname()[1]}"
 
 
 def make_room(connections: int = CONNECTIONS) -> int:
-    """Raise the limit of file descriptors; return how many connections it allows."""
+    """Raise the process's limit of file descriptors if needed; return how many connections it allows, at most
+    `connections`.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + SPARE_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:
