@@ -48,7 +48,6 @@ app = App()
 
 
 def _write(word: str, number: int, attempt: int) -> None:
-    """Write one line in one call, because many processes write to the ledger."""
     with open(os.environ["CRASH_LEDGER"], "ab", buffering=0) as ledger:
         ledger.write(f"{word} {number} {attempt} {os.getpid()} {time.monotonic()}\n".encode())
 

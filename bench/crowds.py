@@ -92,7 +92,6 @@ async def _fail_all(site: Site, jobs: int) -> None:
 
 
 async def _crowd(site: Site, state: str, moment: int, share: int) -> list[Row]:
-    """Drain before the moment, after it, and beside a tick; then measure the tick alone."""
     rows: list[Row] = [{"what": "before", **await _while_drained(site, share)}]
     assert _now(site) < moment, "filling took too long: the crowd is there before its time"
     await asyncio.sleep((moment - _now(site)) / 1000 + 0.01)
@@ -124,7 +123,6 @@ async def _tick(site: Site, stop: asyncio.Event, moved: list[int]) -> None:
 
 
 async def _while_drained(site: Site, jobs: int) -> Row:
-    """Return the rate and the cost of a drain."""
     began = time.monotonic()
     with Watch(site) as watch:
         await site.drain(jobs, repeat(["default"]))
@@ -136,7 +134,6 @@ def _rate(word: str, number: int, seconds: float) -> Row:
 
 
 def _spent(watch: Watch, jobs: int) -> Row:
-    """µs of Redis's CPU for each job."""
     return {"redis_us": watch.cpu * 1e6 / jobs}
 
 

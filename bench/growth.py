@@ -230,7 +230,6 @@ def _run(asked: argparse.Namespace) -> dict[str, Any]:
 
 
 def _keep(found: dict[str, Any], path: Path | None) -> None:
-    """After each axis, so that an interrupted run has some."""
     if path:
         path.write_text(json.dumps(found, indent=1) + "\n")
 
@@ -303,7 +302,6 @@ async def _rounds(name: str, points: list[Point], rounds: int) -> list[Row]:
 
 
 def _shares(rows: list[list[dict[str, float]]], name: str) -> list[float]:
-    """Return each point's share of its round's sum: the median over the rounds."""
     sums = [sum(one[name] for one in together) for together in zip(*rows, strict=True)]
     return [
         statistics.median(one[name] / whole for one, whole in zip(measured, sums, strict=True))
@@ -312,9 +310,6 @@ def _shares(rows: list[list[dict[str, float]]], name: str) -> list[float]:
 
 
 async def _holds(points: list[Point], rounds: int, pid: int) -> list[Row]:
-    """How long full batches hold Redis (200 submits, 100 claims, 200 completions), with the most and the
-    fewest waiting jobs.
-    """
     queued = [point for point in points if point.series == "queued"]
     held: dict[float, list[dict[str, list[float]]]] = {}
     for _ in range(rounds):
@@ -335,7 +330,6 @@ async def _holds(points: list[Point], rounds: int, pid: int) -> list[Row]:
 
 
 async def _reading(points: list[Point], rounds: int) -> list[Row]:
-    """`stats` and `queues` in ms: on Redis, and until the answer arrives."""
     found = []
     for point in points:
         if point.series == "calls about one queue":

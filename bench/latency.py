@@ -137,7 +137,6 @@ def _measure(url: str, folder: Path, jobs: int, against: str | None) -> dict[str
 
 @contextlib.contextmanager
 def _sublet(url: str, folder: Path, tree: Path, prefix: str, kind: str) -> Iterator["subprocess.Popen[str]"]:
-    """An idle worker and a submitter of one kind, in their own namespace."""
     env = {"SUBLET_REDIS_URL": url, "SUBLET_NAMESPACE": f"{prefix}{kind}"}
     queue = "child" if kind == "plain" else "loop"
     work = [
@@ -169,7 +168,6 @@ def _huey(url: str, folder: Path) -> Iterator["subprocess.Popen[str]"]:
 def _pair(
     more: dict[str, str], folder: Path, tree: Path, kind: str, work: list[str]
 ) -> Iterator[tuple[Path, "subprocess.Popen[str]"]]:
-    """A worker and a submitter, which receives the starts on a socket; both are ended afterwards."""
     notes = str(folder / f"{kind}-{len(list(folder.iterdir()))}")
     env = {**os.environ, "PYTHONPATH": f"{tree}:{ROOT}", "LATENCY_NOTES": notes, **more}
     submit = [sys.executable, "-c", f"from bench.latency import submit_requested; submit_requested({kind!r})"]

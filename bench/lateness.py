@@ -173,7 +173,6 @@ async def lateness_of_the_new(site: Site) -> dict[str, float]:
 
 
 def _late(job_id: str, at: datetime) -> float:
-    """Return the ms from the occurrence in the job's id to a moment."""
     return at.timestamp() * 1000 - int(job_id.rpartition(":")[2])
 
 

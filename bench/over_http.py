@@ -220,14 +220,12 @@ def _work(api: Api) -> dict[str, float]:
 
 
 def _of_children() -> float:
-    """The CPU seconds of ended child processes, their start included."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 @contextlib.contextmanager
 def _waiting(api: Api, polls: int) -> Iterator[Callable[[], dict[str, float]]]:
-    """Start claims that wait. The yielded function submits one by one, and returns how soon each was answered."""
     spec = json.dumps({"url": api.url, "phase": "wait", "jobs": WAKES, "connections": polls})
     client = subprocess.Popen(CLIENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert client.stdin, "it is a pipe"

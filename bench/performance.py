@@ -247,7 +247,6 @@ def _name(name: str) -> str:
 
 
 def _table(heads: Sequence[str], lines: Sequence[Sequence[str]], left: int = 1, words: int = 0) -> str:
-    """The first `left` and last `words` columns are text, the others figures."""
     if not lines:
         return NOTHING
     rule = ["---"] * left + ["--:"] * (len(heads) - left - words) + ["---"] * words

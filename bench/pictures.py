@@ -115,7 +115,6 @@ def _series(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def _share(script: str, row: Row) -> float:
-    """One script's share of the CPU time, by the time that it held the server."""
     return float(row[f"{script}_us"] / sum(row[f"{name}_us"] for name in SCRIPTS))
 
 
@@ -163,7 +162,6 @@ def _relative(axes: "Axes", series: dict[str, list[Row]], steep: bool) -> None:
 
 
 def _places(xs: Iterable[float]) -> list[float]:
-    """Positions on a logarithmic axis; zero is a decade before the first positive value."""
     some = [x for x in xs if x]
     return [x or min(some) / 10 for x in xs]
 

@@ -65,7 +65,6 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _check(asked: argparse.Namespace) -> None:
-    """Raises ValueError with a message for the user."""
     if asked.json not in (None, "-"):
         path = Path(asked.json)
         if (
@@ -139,10 +138,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _prepare(folder: Path, contestants: Sequence[Contestant]) -> dict[str, str]:
-    """Make the environments. Return the reasons of those that could not be made, by name.
-
-    Does not return outside Sublet's own environment: the command starts again there.
-    """
     ours = folder / "sublet"
     if LEFT_OUT in os.environ:
         left_out: dict[str, str] = json.loads(os.environ.pop(LEFT_OUT))

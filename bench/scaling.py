@@ -138,7 +138,6 @@ def _panel(axes: "Axes", name: str, trace: Trace) -> None:
 
 
 def _steps(trace: Trace, figure: Callable[[Row], int]) -> tuple[list[float], list[int]]:
-    """The points where a figure changes, and the last one; of points too close to be seen, the highest."""
     seen = [row for row in trace.rows if _first(trace) <= row.at / 1000 <= _last(trace)]
     n = -(-len(seen) // POINTS)
     rows = [max(seen[i : i + n], key=figure) for i in range(0, len(seen), n)]

@@ -111,7 +111,6 @@ async def _none_due(site: Site) -> dict[str, float]:
 
 
 async def _all_due(site: Site) -> dict[str, float]:
-    """10,000 schedules that have been due for a second."""
     await site.put([f"many-{i}" for i in range(MANY)], Recurrence(every=3600), site.now() - 1000)
     site.measure()
     done, began = TickSummary(), time.perf_counter()

@@ -275,7 +275,6 @@ class Watch:
 
 
 def _on_cpu(pid: int) -> int:
-    """A process's CPU time in ns, on Linux; elsewhere the clock."""
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
     except OSError:
@@ -287,7 +286,6 @@ def _queue(number: int, queues: int) -> str:
 
 
 def _names(load: Load) -> tuple[list[str], Iterator[list[str]]]:
-    """Return the queues of a chunk's jobs, and the queues that each claim names."""
     names = [
         _queue(i, load.queues)
         for i in random.sample(range(load.queues), min(load.queues, 200 if load.mixed else 1))

@@ -126,7 +126,6 @@ async def _submit(store: Store, base: str, batches: list[list[Submission]]) -> N
 
 
 async def _drain(store: Store, base: str) -> None:
-    """Complete a claim's jobs in the same round trip as the next claim, as a worker does."""
     done: list[Completion] = []
     while True:
         call = _claim(base, BATCH)
@@ -146,9 +145,6 @@ def _claim(base: str, n: int, lease: float = 30) -> Call[Any]:
 
 
 async def _holds(url: str) -> dict[str, float]:
-    """How long a full batch of each script holds Redis among 50,000 other jobs: p50 and longest of thirty
-    calls, in ms.
-    """
     settings = Settings(redis_url=url, timeout=10)
     raw, store = connect_sync(settings), Store(settings)
     raw.flushall()
@@ -220,7 +216,6 @@ async def _results(store: Store, base: str) -> list[Completion]:
 
 
 async def _old(store: Store, base: str) -> None:
-    """Create at least 200 finished jobs whose retention has ended."""
     for _ in range(verbs.BATCH // verbs.COMPLETE_MAX + 1):
         done = await _results(store, base)
         await store.run(verbs.complete(base, done))

@@ -78,7 +78,6 @@ def main() -> None:
 
 
 def _round(client: SyncClient, task: str) -> float:
-    """Return the seconds from the submit until its function began."""
     until = time.monotonic() + SECONDS
     while client.workers():
         if time.monotonic() > until:

@@ -91,7 +91,6 @@ def _server(binary: str | None) -> Iterator[EmbeddedServer]:
 
 
 async def _latencies(url: str, crews: list[int], jobs: int) -> dict[str, float]:
-    """Due jobs with all groups of workers at once, each in its own namespace; submits one group at a time."""
     due = await asyncio.gather(*(_with_crew(url, count, _due, jobs) for count in crews))
     found: dict[str, float] = {}
     for count, late in zip(crews, due, strict=True):
@@ -121,7 +120,6 @@ async def _with_crew(url: str, count: int, measure: Any, jobs: int) -> list[floa
 
 
 async def _due(client: Client, jobs: int) -> list[float]:
-    """Return the ms from the moment at which each job was due to its start."""
     late = []
     for _ in range(jobs):
         await asyncio.sleep(random.uniform(0.1, 1.0))
@@ -133,7 +131,6 @@ async def _due(client: Client, jobs: int) -> list[float]:
 
 
 async def _submits(client: Client, jobs: int) -> list[float]:
-    """Return the ms from just before each submit to its start."""
     taken = []
     for _ in range(jobs):
         began = time.time()
