@@ -1,4 +1,4 @@
-"""`python3 -m jobs …` in a checkout is `sublet …`: this file puts the packages' folders on the path and runs the command."""
+"""`python3 -m jobs …` in a checkout is `sublet …`: both packages are put on the path."""
 
 import os
 import sys

@@ -22,7 +22,7 @@ def main() -> int:
 
 
 def _exit_on_sigterm() -> None:
-    """As process 1 of a container, no signal is delivered without a handler."""
+    """Exit on SIGTERM: process 1 of a container receives no signal for which it lacks a handler."""
     import signal
 
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(__file__).resolve().parent
 CHECKOUT = PACKAGE.parent.parent
-"""Meaningless in a wheel."""
+"""The top of the checkout; meaningless in a wheel."""
 
 
 def is_checkout() -> bool:
@@ -19,7 +19,7 @@ def is_checkout() -> bool:
 
 
 def import_folders() -> list[str]:
-    """Return both packages' import folders, for another process."""
+    """Return the folders from which another process can import `sublet` and `sublet_functions`."""
     return [str(CHECKOUT / "jobs"), str(CHECKOUT / "functions")] if is_checkout() else [str(PACKAGE.parent)]
 
 

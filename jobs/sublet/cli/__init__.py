@@ -1,5 +1,1 @@
-"""The command line.
-
-Help works in a checkout without dependencies: before `bootstrap.ensure`, only the standard library is
-imported.
-"""
+"""The command line. Before `bootstrap.ensure` it imports only the standard library: help needs no packages."""

@@ -1,4 +1,4 @@
-"""Types of command-line arguments. Each raises ArgumentTypeError that names the valid values."""
+"""Parsers of arguments for argparse's `type=`. Each raises ArgumentTypeError that names the valid values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from datetime import datetime
 
 from sublet.errors import did_you_mean
 
-# Patterns are compiled at their first use: most commands need none.
 _DURATION = r"(\d+(?:\.\d*)?|\.\d+)(ms|s|m|h|d)?"
 _UNITS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _SIZE = r"(\d{1,12})(KiB|MiB|GiB)?"
@@ -18,17 +17,17 @@ LEASE = (0.1, 86_400.0)
 MEMORY_MIN = 64 << 20
 _NUMBER = 999_999_999
 HIDDEN = SUPPRESS
-"""For an option that the line before it names."""
+"""A `help` that leaves an option out of the help page: the help of the option before names it."""
 STATES = ("scheduled", "queued", "running", "completed", "dead", "cancelled")
 
 
 def is_duration(text: str) -> bool:
-    """Return whether the text is a duration."""
+    """Return whether `duration` can parse the text."""
     return re.fullmatch(_DURATION, text) is not None
 
 
 def duration(text: str) -> float:
-    """Parse a duration in seconds: 250ms, 50s, 5m, 1h, 2d, or plain seconds."""
+    """Return the seconds of 250ms, 50s, 5m, 1h, 2d or of a plain number."""
     found = re.fullmatch(_DURATION, text)
     if found is None:
         why = "a duration cannot be negative" if text.startswith("-") else f"{text[:40]!r} is not a duration"
@@ -37,7 +36,7 @@ def duration(text: str) -> float:
 
 
 def positive_duration(text: str) -> float:
-    """Parse a duration above 0."""
+    """Return the seconds of a duration above 0."""
     value = duration(text)
     if value <= 0:
         raise ArgumentTypeError("use a duration above 0")
@@ -45,7 +44,7 @@ def positive_duration(text: str) -> float:
 
 
 def lease(text: str) -> float:
-    """Parse the length of a lease, which must last several heartbeats."""
+    """Return the seconds of a lease: 100ms to 1d, several heartbeats."""
     value = duration(text)
     if not LEASE[0] <= value <= LEASE[1]:
         raise ArgumentTypeError(
@@ -55,12 +54,12 @@ def lease(text: str) -> float:
 
 
 def optional_duration(text: str) -> float | None:
-    """Parse a duration, or `none` for no limit."""
+    """Return the seconds of a duration above 0; None for `none`, no limit."""
     return None if text == "none" else positive_duration(text)
 
 
 def timestamp(text: str) -> datetime:
-    """Parse an RFC 3339 time with a zone."""
+    """Parse an RFC 3339 time that has a time zone."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
@@ -73,22 +72,22 @@ def timestamp(text: str) -> datetime:
 
 
 def integer(text: str) -> int:
-    """Parse a whole number."""
-    if not re.fullmatch(r"-?\d{1,18}", text):  # the option's user checks the range
+    """Parse a whole number of up to 18 digits, also a negative one. The caller checks its range."""
+    if not re.fullmatch(r"-?\d{1,18}", text):
         what = "is too large" if re.fullmatch(r"-?\d+", text) else "is not a whole number"
         raise ArgumentTypeError(f"{text[:40]!r} {what}")
     return int(text)
 
 
 def seed(text: str) -> int:
-    """Parse any whole number: the default seed is the time in seconds."""
+    """Parse a whole number from 0, of up to 18 digits."""
     if not re.fullmatch(r"\d{1,18}", text):
         raise ArgumentTypeError(f"{text[:40]!r} is not a whole number")
     return int(text)
 
 
 def positive_integer(text: str) -> int:
-    """Parse a whole number from 1."""
+    """Parse a whole number from 1 to 999,999,999."""
     value = integer(text)
     if value < 1:
         raise ArgumentTypeError("use a whole number from 1")
@@ -105,7 +104,7 @@ def port(text: str) -> int:
 
 
 def integer_up_to(largest: int, reason: str) -> Callable[[str], int]:
-    """Return a parser of whole numbers from 1 to `largest`; its error gives the reason."""
+    """Return a parser of whole numbers from 1 to `largest`; `reason`, why not more, ends its error."""
 
     def parse(text: str) -> int:
         if not re.fullmatch(r"\d{1,18}", text) or not 1 <= int(text) <= largest:
@@ -116,7 +115,7 @@ def integer_up_to(largest: int, reason: str) -> Callable[[str], int]:
 
 
 def optional_count(text: str) -> int | None:
-    """Parse a whole number from 0, or `none` for no limit."""
+    """Parse a whole number from 0; None for `none`, no limit."""
     if text == "none":
         return None
     if not re.fullmatch(r"\d{1,14}", text):
@@ -125,7 +124,7 @@ def optional_count(text: str) -> int | None:
 
 
 def optional_bytes(text: str) -> int | None:
-    """Parse bytes: 500000, 64KiB, 10MiB, 2GiB; or `none` for no limit."""
+    """Return the bytes of 500000, 64KiB, 10MiB or 2GiB; None for `none`, no limit."""
     if text == "none":
         return None
     found = re.fullmatch(_SIZE, text)
@@ -135,7 +134,7 @@ def optional_bytes(text: str) -> int | None:
 
 
 def child_memory(text: str) -> int | None:
-    """Parse a child process's memory limit in bytes, or `none`."""
+    """Return the bytes of a child process's memory limit, from 64MiB; None for `none`, no limit."""
     found = optional_bytes(text)
     if found is not None and found < MEMORY_MIN:
         raise ArgumentTypeError(f"{text[:40]!r} is too small to start Python in; use 64MiB or more")
@@ -143,7 +142,7 @@ def child_memory(text: str) -> int | None:
 
 
 def state(text: str) -> str:
-    """Parse the name of a job state."""
+    """Return the text if it names a job state."""
     if text not in STATES:
         near = did_you_mean(text, STATES) or f"; use one of {', '.join(STATES)}"
         raise ArgumentTypeError(f"there is no state {text[:40]!r}{near}")
@@ -151,7 +150,7 @@ def state(text: str) -> str:
 
 
 def names(text: str) -> list[str]:
-    """Parse names separated by commas."""
+    """Split the text at commas, without empty names. The names are not checked."""
     found = [name for name in text.split(",") if name]
     if not found:
         raise ArgumentTypeError("use one name, or several separated by commas")

@@ -1,4 +1,4 @@
-"""All commands, in the order of the help."""
+"""All commands with their help texts, in the order of docs/reference/cli.md."""
 
 from sublet.cli.parser import Command
 

@@ -1,4 +1,4 @@
-"""Arguments that several commands take."""
+"""Arguments that several commands share. Each function adds some to a command's parser."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def payload(parser: CommandParser) -> None:
 
 
 def attempts(parser: CommandParser) -> None:
-    """Add the limits of a job's attempts, and its retention."""
+    """Add --max-attempts, --timeout and --retention of a job."""
     option = parser.option
     option("--max-attempts", metavar="N", type=types.positive_integer, help="tries before a job is dead (3)")
     option("--timeout", metavar="5m", type=types.optional_duration, help="limit of one attempt, or none (5m)")
@@ -41,7 +41,7 @@ def attempts(parser: CommandParser) -> None:
 
 
 def lease(parser: CommandParser) -> None:
-    """Add --lease."""
+    """Add --lease, in seconds (30)."""
     parser.option(
         "--lease",
         metavar="30s",
@@ -52,10 +52,10 @@ def lease(parser: CommandParser) -> None:
 
 
 def seed(parser: CommandParser, about: str) -> None:
-    """Add --seed."""
+    """Add --seed, a whole number (None if absent). `about` is its help text."""
     parser.option("--seed", metavar="N", type=types.seed, default=None, help=about)
 
 
 def several(parser: CommandParser, name: str, metavar: str, about: str) -> None:
-    """Add a positional argument for one or more values."""
+    """Add a positional argument for one or more values, which become a list."""
     parser.positional(name, metavar=metavar, nargs="+", help=about)

@@ -1,4 +1,4 @@
-"""Errors of a command: one line on stderr, or JSON, and the exit code."""
+"""Report a command's error: one line on stderr, or JSON, and the exit code."""
 
 from __future__ import annotations
 
@@ -36,12 +36,15 @@ ERRORS: tuple[tuple[type[BaseException], str, int], ...] = (
     (JobsError, "ERROR", 1),
     (KeyboardInterrupt, "INTERRUPTED", 130),
 )
-"""Exception, `error` with --json ("": the refusal's own code), exit code; the first match counts."""
+"""Exception, value of `error` with --json ("": the exception's own code), exit code. The first match counts.
+"""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def report(error: BaseException, as_json: bool) -> int:
-    """Write an error to stderr and return its exit code. Ignores a stderr that cannot be written."""
+    """Write an error and its notes to stderr, and return the exit code. Ignores a stderr that cannot be
+    written.
+    """
     code, message, exit_code = _describe(error)
     for note in getattr(error, "__notes__", ()):
         message += f" {note[0].upper()}{note[1:]}" if message.endswith("?") else f"; {note}"
@@ -57,7 +60,7 @@ def report(error: BaseException, as_json: bool) -> int:
 
 
 def is_output_error(error: BaseException) -> bool:
-    """Return whether the error is about the disk or the stream of the output."""
+    """Return whether this is an OSError of the output: a full disk, or a stream closed at the start."""
     closed = (errno.EBADF,) if sys.__stdout__ is None else ()
     return isinstance(error, OSError) and error.errno in (*_FULL, *closed) and error.filename is None
 

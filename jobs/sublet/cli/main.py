@@ -1,4 +1,4 @@
-"""From a command line to an exit code."""
+"""From a command line to an exit code: find the command, call its handler, report errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from sublet.errors import Invalid, did_you_mean
 
 
 def run(argv: list[str]) -> int:
-    """Run one command line and return its exit code. Prints errors that a user can cause."""
+    """Run a command line without the program's name; return its exit code (see EXIT_CODES). Prints errors
+    instead of raising them.
+    """
     _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -50,23 +52,21 @@ def _run_and_report(argv: list[str]) -> int:
 
 
 def _interrupted(error: BaseException, as_json: bool, exit_code: int) -> int:
-    """Report only an error with a note, such as that a job was submitted."""
     if hasattr(error, "__notes__"):
         report(error, as_json)
     return exit_code
 
 
 def _open_closed_streams() -> None:
-    """Otherwise a socket would get the file descriptor of a closed standard stream."""
+    """Open /dev/null for closed standard streams: a socket would get their file descriptors."""
     for name in ("stdin", "stdout", "stderr"):  # in the order of their descriptors
         if getattr(sys, name) is None:
-            # read-only, so that writing to it fails as before
             fd = os.open(os.devnull, os.O_WRONLY if name == "stderr" else os.O_RDONLY)
             setattr(sys, name, open(fd, "r" if name == "stdin" else "w"))  # noqa: SIM115  it stays open
 
 
 def _flush_or_discard() -> None:
-    """With output that cannot be written, Python would exit with code 120."""
+    """Flush the streams; discard output that cannot be written: Python would exit with code 120."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -90,7 +90,6 @@ def _run(argv: list[str]) -> int:
     ensure(command.extras)
     module, _, function = command.resolve(words)[0].handler.partition(":")
     handler = getattr(importlib.import_module(f"sublet.cli.{module}"), function)
-    # Imported modules stay alive: the collector need not examine them again.
     gc.freeze()
     gc.enable()
     code: int = handler(args)
@@ -98,7 +97,9 @@ def _run(argv: list[str]) -> int:
 
 
 def split(argv: list[str]) -> tuple[str, list[str]]:
-    """Return the command's name and all other words. Shared options may come first."""
+    """Return the command's name, "" without one, and the other words. Shared options may precede the name;
+    --help and --version count as names.
+    """
     i = 0
     while i < len(argv) and argv[i].startswith("-"):
         if argv[i] in HELP_FLAGS:

@@ -1,6 +1,6 @@
 """Terminal output: colours only on a terminal without NO_COLOR, columns, one JSON document with --json.
 
-Text of jobs is printed without control characters: it must not control the terminal.
+Text of jobs must not control the terminal: it is printed without control characters.
 """
 
 import json
@@ -24,11 +24,11 @@ STATE_COLOURS = {
 }
 
 LEAST = 20
-"""Minimum columns of a line's last part."""
+"""Columns that `fit` leaves to a text at least."""
 
 
 class Cell(NamedTuple):
-    """A text with a colour."""
+    """A text for `table` with a colour of _CODES, or ""."""
 
     text: str
     colour: str = ""
@@ -40,14 +40,14 @@ def has_colours(stream: TextIO) -> bool:
 
 
 def paint(text: str, colour: str, stream: TextIO | None = None) -> str:
-    """Return the text in a colour, if the stream may be coloured."""
+    """Return the text in a colour if the stream (stdout by default) may be coloured, else unchanged."""
     if not text or colour not in _CODES or not has_colours(stream or sys.stdout):
         return text
     return f"\x1b[{_CODES[colour]}m{text}\x1b[0m"
 
 
 def clean(text: str) -> str:
-    """Return the text on one line, without control characters."""
+    """Return the text with a space for each control character, line ends too."""
     return "".join(c if c.isprintable() else " " for c in text)
 
 
@@ -57,17 +57,16 @@ def write(text: str = "") -> None:
 
 
 def note(text: str) -> None:
-    """Write a line to stderr, beside the result."""
+    """Write a dimmed line to stderr, apart from the result on stdout."""
     sys.stderr.write(paint(text, "dim", sys.stderr) + "\n")
 
 
 def document(value: Any) -> None:
-    """Write JSON to stdout: indented on a terminal, else on one line."""
+    """Write JSON to stdout: indented on a terminal, else on one line. NaN and infinity become null."""
     indent = 2 if sys.stdout.isatty() else None
     try:
         text = json.dumps(value, ensure_ascii=False, indent=indent, allow_nan=False)
     except ValueError:
-        # NaN or infinity of another client: JSON has neither, so print null
         value = json.loads(json.dumps(value), parse_constant=lambda _: None)
         text = json.dumps(value, ensure_ascii=False, indent=indent)
     write(text)
@@ -83,12 +82,12 @@ def _columns() -> int:
 
 
 def is_narrow(columns: int) -> bool:
-    """Return whether stdout is a terminal with fewer columns."""
+    """Return whether stdout is a terminal with fewer than `columns` columns."""
     return sys.stdout.isatty() and _columns() < columns
 
 
 def fit(text: str, used: int = 0) -> str:
-    """Cut the text to the columns that `used` leaves on a terminal's line."""
+    """Return the text, on a terminal cut ("…") to the columns of a line that `used` ones leave."""
     room = max(LEAST, _columns() - used)
     return text if len(text) <= room or not sys.stdout.isatty() else text[: room - 1] + "…"
 
@@ -96,7 +95,7 @@ def fit(text: str, used: int = 0) -> str:
 def table(heads: Sequence[str], rows: Sequence[Sequence[Cell | str]], spare: Sequence[str] = ()) -> None:
     """Print rows below heads: numbers right-aligned, the last column cut to the terminal.
 
-    A terminal that is too narrow leaves out the columns in `spare`, one after the other.
+    On a narrow terminal, leave out the columns in `spare`, one after the other, until the table fits.
     """
     cells = [
         [Cell(clean(c)) if isinstance(c, str) else Cell(clean(c.text), c.colour) for c in row] for row in rows
@@ -127,7 +126,7 @@ def _row(row: Sequence[Cell], widths: Sequence[int], right: Sequence[bool]) -> s
 
 
 def limits_of(queue: "Queue") -> str:
-    """Return a queue's limits as text, "" without limits."""
+    """Return a queue's limits as text, such as "100 jobs, 500 bytes"; "" without limits."""
     return ", ".join(f"{limit:,} {name}" for name, limit in queue.limits.items())
 
 

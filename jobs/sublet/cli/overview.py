@@ -1,4 +1,4 @@
-"""Two pages that introduce the program: three next steps, and all commands on one screen."""
+"""The introduction: three next steps, and all commands on one screen."""
 
 from __future__ import annotations
 

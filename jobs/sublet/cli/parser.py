@@ -1,4 +1,4 @@
-"""Commands and their parsers: argparse, with short help and errors of one line. Standard library only."""
+"""Commands and their argparse parsers, with short help and one-line errors. Standard library only."""
 
 from __future__ import annotations
 
@@ -21,18 +21,20 @@ _FORMATTER = functools.partial(argparse.RawDescriptionHelpFormatter, max_help_po
 
 
 def program() -> str:
-    """Return the command that started this program, for users to paste."""
+    """Return `sublet` or `python3 -m jobs`, as typed by the user, for commands to paste."""
     return "python3 -m jobs" if sys.argv[0].endswith(os.path.join("jobs", "__main__.py")) else "sublet"
 
 
 def with_help_hint(message: str, command: str = "") -> str:
-    """Return the message with a pointer to a command's help."""
+    """Return the message, followed by `see sublet COMMAND --help`."""
     page = " ".join(filter(None, [program(), command, "--help"]))
     return f"{message}{' See' if message.endswith('?') else '; see'} {page}"
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Options may stand anywhere and are not abbreviated; an absent option sets no attribute."""
+    """A command's parser. Options may stand anywhere, unabbreviated; an absent one without default sets no
+    attribute.
+    """
 
     def __init__(self, command: Command) -> None:
         super().__init__(
@@ -53,15 +55,15 @@ class CommandParser(argparse.ArgumentParser):
         self.option = self.add_argument_group().add_argument
 
     def switch(self, flag: str, about: str) -> None:
-        """Add an option without a value; its default is False."""
+        """Add an option without a value, False if absent. `about` is its help text."""
         self.option(flag, action="store_true", default=False, help=about)
 
     def flags(self) -> dict[str, argparse.Action]:
-        """Return the options by flag."""
+        """Return the options by flag, such as `--json`."""
         return {flag: action for action in self._actions for flag in action.option_strings}
 
     def read(self, words: Sequence[str]) -> argparse.Namespace:
-        """Parse the words. Raises Invalid that names a valid input."""
+        """Parse a command's arguments. Raises Invalid, with the closest option or a pointer to the help."""
         args, rest = self.parse_known_intermixed_args(list(self._attach_values(words)))
         if rest:
             flag = rest[0].split("=")[0]
@@ -71,8 +73,8 @@ class CommandParser(argparse.ArgumentParser):
         return args
 
     def _attach_values(self, words: Sequence[str]) -> Iterator[str]:
-        """Write `--flag=value` where argparse guesses wrong: `--delay -5s` has a value, `--wait TASK` does
-        not.
+        """Yield the words, as `--flag=value` where argparse guesses wrong: `--delay -5s` has a value, `--wait
+        TASK` does not.
         """
         flags, positions = self.flags(), iter(range(len(words)))
         for i in positions:
@@ -90,7 +92,7 @@ class CommandParser(argparse.ArgumentParser):
                 yield word
 
     def error(self, message: str) -> NoReturn:
-        """Raise Invalid with argparse's message in our form."""
+        """Raise Invalid with argparse's message, shortened. Argparse calls this."""
         missing = re.fullmatch(
             r"the following arguments are required: (\S+?)(?:, .+)?|argument (\S+): expected .+", message
         )
@@ -101,24 +103,26 @@ class CommandParser(argparse.ArgumentParser):
 
 
 class Command(NamedTuple):
-    """A command, or a verb of one (`schedules add`)."""
+    """A command, or a verb of one (`schedules add`): its help texts and the function that runs it."""
 
     name: str
     usage: str
     summary: str
     handler: str = ""
-    """GROUP.MODULE:FUNCTION below `sublet.cli`, imported at the run. GROUP.arguments has its arguments."""
+    """GROUP.MODULE:FUNCTION below `sublet.cli`, imported when the command runs. GROUP.arguments declares its
+    arguments.
+    """
     details: str = ""
     extras: tuple[str, ...] = ()
-    """Needed dependency groups of pyproject.toml."""
+    """Optional dependency groups of pyproject.toml that the command needs."""
     passes_arguments: bool = False
-    """Its arguments are another program's and are not parsed."""
+    """Whether the arguments go to another program (pytest) unparsed."""
     verbs: tuple[Any, ...] = ()
-    """Without a verb the first one runs."""
+    """Subcommands. The first runs if the user names none."""
 
     @property
     def description(self) -> str:
-        """Return the help between usage and arguments."""
+        """The help page between usage and arguments: summary, verbs, details."""
         width = max((len(f"{verb.verb} {verb.usage}") for verb in self.verbs), default=0)
         lines = [f"  {f'{verb.verb} {verb.usage}':<{width}}  {verb.summary}" for verb in self.verbs]
         return "\n\n".join(filter(None, [self.summary, "\n".join(lines), self.details]))
@@ -129,10 +133,9 @@ class Command(NamedTuple):
         return self.name.rpartition(" ")[2]
 
     def parser(self) -> CommandParser:
-        """Return a parser for its arguments."""
+        """Return a new parser for this command's arguments."""
         parser = CommandParser(self)
         group = self.handler.partition(".")[0]
-        # imported late: no other group's arguments are needed
         arguments = importlib.import_module(f"sublet.cli.{group}.arguments").ARGUMENTS if group else {}
         if self.name in arguments:
             arguments[self.name](parser)
@@ -143,7 +146,9 @@ class Command(NamedTuple):
         return self.parser().format_help()
 
     def resolve(self, words: Sequence[str]) -> tuple[Command, list[str]]:
-        """Return the verb and the other words. Raises Invalid for an unknown verb."""
+        """Return the verb's command and the other words: the first verb for none, this command for --help or
+        without verbs. Raises Invalid for an unknown verb.
+        """
         known = {verb.verb: verb for verb in self.verbs}
         position = next((i for i, word in enumerate(words) if word in known), None)
         if position is not None:
@@ -156,7 +161,7 @@ class Command(NamedTuple):
         return self.verbs[0], list(words)
 
     def read(self, words: Sequence[str]) -> argparse.Namespace:
-        """Parse its arguments, of a verb too. Raises Invalid."""
+        """Parse the words after the command's name, a verb included. Raises Invalid."""
         command, rest = self.resolve(words)
         parser = command.parser()
         for word in rest:

@@ -1,4 +1,4 @@
-"""Settings and client of a command."""
+"""A command's settings and its client for Redis."""
 
 import os
 from argparse import Namespace
@@ -20,12 +20,14 @@ T = TypeVar("T")
 
 
 def settings_of(args: Namespace) -> Settings:
-    """Return the settings: flag, else environment, else default. Raises Invalid."""
+    """Return the settings of the environment, changed by --redis-url and --namespace. Raises Invalid."""
     return Settings.read(args.redis_url, args.namespace)
 
 
 def settings_for(args: Namespace, app: "App | None") -> Settings:
-    """Return the settings: flag, else the app's, else environment, else default. Raises Invalid."""
+    """Return the app's settings, changed by --redis-url and --namespace; `settings_of` without an app. Raises
+    Invalid.
+    """
     settings = settings_of(args)
     if app is None:
         return settings
@@ -40,9 +42,10 @@ def client_of(settings: Settings) -> SyncClient:
 
 
 def read(client: SyncClient, plan: Plan[T], args: Namespace | None = None) -> T:
-    """Run a plan that only reads. Unlike the methods of the client, it does not create a missing namespace.
+    """Run a plan (a generator of Redis calls) that only reads; return its result. Unlike the client's methods,
+    it creates no namespace.
 
-    With `args` (and without --json), a note on stderr reports a namespace that does not exist.
+    A missing namespace is named in a note of NotFound and, with `args` and without --json, on stderr.
     """
     there = follow_sync(client.transport.run, client.operations.exists())
     none = "" if there else f"there is no namespace {client.transport.settings.namespace} yet"
@@ -58,11 +61,11 @@ def read(client: SyncClient, plan: Plan[T], args: Namespace | None = None) -> T:
 
 
 def server_time(client: SyncClient) -> datetime:
-    """Return the server's time, the only clock that counts."""
+    """Return the Redis server's time, which decides all deadlines."""
     return client.transport.run(server_info.clock())
 
 
 def process_name(verb: str) -> str:
-    """Return this process's name, stored with its actions."""
+    """Return VERB-HOST-PID, the name that Redis stores with this process's maintenance."""
     host = "".join(c for c in os.uname().nodename if c.isalnum() or c in "_.-")[:64] or "host"
     return f"{verb}-{host}-{os.getpid()}"

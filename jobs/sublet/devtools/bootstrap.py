@@ -22,13 +22,12 @@ OLDEST_PIP = (22, 3)
 _GUARD = "SUBLET_SET_UP"
 _STAMP = "sublet-stamp"
 _UNFINISHED = "unfinished"
-# Patterns are compiled at their first use: an installed package needs none.
 _REQUIREMENT = r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[([^\]]*)\])?\s*([^;]*)"
 _MINIMUM = r">=\s*([0-9]+(?:\.[0-9]+)*)"
 
 
 class _Stopped(Exception):
-    """`words` is the output of a failed program."""
+    """The set-up failed. `words` is the last output of a failed program."""
 
     def __init__(self, why: str, words: Sequence[str] = ()) -> None:
         super().__init__(why)
@@ -120,7 +119,6 @@ def missing(needed: Sequence[str], path: list[str] | None = None) -> list[str]:
 
 
 def _parts(line: str) -> tuple[str, list[str], str]:
-    """Return name, extras and version specifier."""
     match = re.match(_REQUIREMENT, line.strip())
     if match is None:
         return line, [], ""
@@ -129,13 +127,11 @@ def _parts(line: str) -> tuple[str, list[str], str]:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Return the leading numbers without trailing zeros: (6,) for 6.0 and for 6.0.0rc1."""
     leading = re.match(r"[0-9]+(\.[0-9]+)*", version)
     return tuple(int(part) for part in re.sub(r"(\.0+)+$", "", leading[0]).split(".")) if leading else ()
 
 
 def _read_project(root: Path) -> dict[str, Any] | None:
-    """Return the checkout's `[project]` table; None for an installed package."""
     path = root / "pyproject.toml"
     if not path.is_file():
         return None
@@ -147,8 +143,8 @@ def _read_project(root: Path) -> dict[str, Any] | None:
 
 
 def _stamps(venv: Path) -> list[str]:
-    """Return the fingerprints of completed installations; `unfinished` while pip runs; empty if another tool
-    made it.
+    """Return the fingerprints of completed installations; `unfinished` while pip runs; [] for another tool's
+    `.venv`.
     """
     try:
         return (venv / _STAMP).read_text().split()
@@ -189,7 +185,7 @@ def _set_up(root: Path, venv: Path, key: str, needed: Sequence[str]) -> None:
 
 @contextmanager
 def _alone(root: Path) -> Iterator[int]:
-    """Hold the checkout's lock. Pip inherits it: the next run also waits for a pip whose parent was killed."""
+    """Pip inherits the lock: the next run also waits for a pip whose parent was killed."""
     import fcntl
 
     folder = root / ".sublet"
@@ -220,7 +216,7 @@ def _fill(venv: Path, key: str, needed: Sequence[str], lock: int) -> None:
 
 
 def _make(venv: Path) -> None:
-    """Create an empty environment, marked as its own before anything is deleted, that imports this checkout."""
+    """The stamp marks `.venv` as ours before anything is deleted."""
     import shutil
     from venv import EnvBuilder
 
@@ -239,7 +235,6 @@ def _make(venv: Path) -> None:
 
 
 def _find_pip() -> list[str]:
-    """Return the command of a new enough pip: of this interpreter, or of its base."""
     import subprocess
 
     for python in dict.fromkeys((sys.executable, getattr(sys, "_base_executable", sys.executable))):

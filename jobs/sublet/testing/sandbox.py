@@ -19,7 +19,7 @@ from sublet.worker.worker import Worker
 
 
 class HasId(Protocol):
-    """A handle, a job or a submit's result."""
+    """Any value with a job's id: a handle, a job or a submit's result."""
 
     @property
     def id(self) -> str:
@@ -132,7 +132,7 @@ class Sandbox:
 
     @contextlib.asynccontextmanager
     async def working(self) -> AsyncIterator[Worker]:
-        """Run a worker in the block, for code that waits for results. The clock does not move."""
+        """In the block, run a worker, for code that waits for results. The clock does not move."""
         async with self._worker(None) as worker:
             running = asyncio.create_task(worker.run())
             try:
@@ -166,7 +166,7 @@ class Sandbox:
     def jobs(
         self, *, state: State | str | None = None, task: str | None = None, queue: str | None = None
     ) -> list[Job]:
-        """Return all matching jobs with their attempts, by submission."""
+        """Return all matching jobs with their attempts, in the order of submission."""
         found, cursor, client = list[Job](), None, self._client()
         for _ in range(ROUNDS):
             page = client.list_jobs(

@@ -1,8 +1,7 @@
 """A Redis in this process (fakeredis, running the real scripts) whose clock moves only by `advance`.
 
-It uses three fakeredis internals, unchanged for years: a server's `dbs` are databases whose attribute `time`
-decides expiry; a connection keeps its socket in `_sock`; a command is the socket's method of that name. It
-changes only this server's objects. Each new server is tested before use.
+It uses three internals of fakeredis: a server's `dbs`, whose attribute `time` decides expiry; a
+connection's `_sock`; the socket's method for each command. Each new server is tested before use.
 """
 
 import warnings
@@ -19,11 +18,11 @@ redis.call('ZADD', KEYS[2], 7, 'member')
 local time, scored = redis.call('TIME'), redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
 return {time[1], time[2], scored[2]}
 """
-"""Uses the real scripts' features."""
+"""A script that uses the same features as the real ones, for the self-test."""
 
 
 class Server:
-    """An empty fake server with its own clock."""
+    """An empty fake server with its own clock. Raises Unfit without a usable fakeredis."""
 
     def __init__(self, now: datetime) -> None:
         self._ms = round(now.timestamp() * 1000)
@@ -44,15 +43,15 @@ class Server:
         return datetime.fromtimestamp(self._ms // 1000, UTC) + timedelta(milliseconds=self._ms % 1000)
 
     def advance(self, to: datetime) -> None:
-        """Set the clock forward."""
+        """Set the clock forward; ignore an earlier time."""
         self._ms = max(self._ms, round(to.timestamp() * 1000))
 
     def client(self) -> Any:
-        """A new asyncio client."""
+        """Return a new asyncio client of this server."""
         return self._made(self._fakeredis.FakeAsyncRedis, self._greet)
 
     def sync_client(self) -> Any:
-        """A new synchronous client."""
+        """Return a new synchronous client of this server."""
         return self._made(self._fakeredis.FakeRedis, self._greet_sync)
 
     def _made(self, kind: Any, greet: Any) -> Any:
@@ -71,14 +70,13 @@ class Server:
         self._take_time(connection)
 
     def _take_time(self, connection: Any) -> None:
-        """TIME, also from scripts."""
         sock: Any = getattr(connection, "_sock", None)
         if not callable(getattr(sock, "time", None)):
             raise self._unfit("its sockets have no method TIME")
         sock.time = lambda: [b"%d" % (self._ms // 1000), b"%d" % (self._ms % 1000 * 1000)]
 
     def _take_expiry(self) -> None:
-        """fakeredis sets a database's time before each command; this property ignores that."""
+        """fakeredis sets a database's time before each command: this property ignores it."""
         try:
             kind = type(self._fake.dbs[0])
             lock = self._fake.lock
@@ -90,7 +88,6 @@ class Server:
         self._fake.dbs = defaultdict(lambda: own(lock))
 
     def _self_test(self) -> None:
-        """Check that Lua answers like Redis, and the clock moves only on demand."""
         seconds, ms = divmod(self._ms, 1000)
         try:
             with self.sync_client() as raw:

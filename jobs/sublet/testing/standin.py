@@ -44,17 +44,17 @@ class StandIn(Context):
         super().__init__(lease, self._keep)
 
     def progress(self, fraction: float, *, stage: str = "", message: str = "") -> None:
-        """Record it in `progresses`."""
+        """Report progress, and record it in `progresses`."""
         super().progress(fraction, stage=stage, message=message)
         self.progresses.append((fraction, stage, message))
 
     def log(self, text: str) -> None:
-        """Record it in `lines`."""
+        """Log a text, and record it in `lines`."""
         super().log(text)
         self.lines.append(text)
 
     def end(self, reason: str = "cancelled") -> None:
-        """Set `cancelled`: the attempt is being ended for this reason."""
+        """Make `cancelled` true, as when the attempt is being ended for this reason."""
         self.ending = reason
 
     def _keep(self, news: News, body: bytes) -> None:

@@ -42,7 +42,7 @@ class FailedAttempt:
 
     @property
     def error(self) -> Exception:
-        """The exception to raise in the test."""
+        """The task's exception, with a note on the attempt; JobFailed if the task ran in another process."""
         if not isinstance(self.raised, Exception):
             return JobFailed(self.lease.id, self.code, self.message, self.detail)
         self.raised.add_note(
@@ -52,7 +52,7 @@ class FailedAttempt:
 
 
 class Recorder:
-    """Records exceptions of tasks (as a middleware) and endings of attempts."""
+    """Records exceptions of tasks (as a middleware) and the outcomes of attempts."""
 
     def __init__(self) -> None:
         self.failures: list[FailedAttempt] = []
@@ -71,7 +71,7 @@ class Recorder:
             raise
 
     def record(self, ending: Ending) -> bool:
-        """Return False if the worker died: the ending must not be sent."""
+        """Record a failure, or a worker's death. Return False for the latter: the outcome must not be sent."""
         lease = ending.lease
         raised = self._raised.pop((lease.id, lease.attempt), None)
         if isinstance(raised, WorkerDied):
@@ -90,14 +90,14 @@ class Recorder:
 
 
 class SandboxStore(Store):
-    """A store that drops the endings of dead workers."""
+    """A store that drops the outcomes of dead workers."""
 
     def __init__(self, settings: Settings, recorder: Recorder) -> None:
         super().__init__(settings)
         self._recorder = recorder
 
     async def settle(self, endings: Sequence[Ending]) -> list[str]:
-        """Settle all endings but those of dead workers, whose leases expire."""
+        """Settle all outcomes but those of dead workers, whose leases expire. Return an answer for each."""
         sent = [i for i, ending in enumerate(endings) if self._recorder.record(ending)]
         answers = await super().settle([endings[i] for i in sent])
         by_index = dict(zip(sent, answers, strict=True))
@@ -105,7 +105,9 @@ class SandboxStore(Store):
 
 
 def sandboxed_app(app: App, plain: Plain, recorder: Recorder) -> App:
-    """A copy of the app with `plain` functions and, as innermost middleware, the recorder."""
+    """Return a copy of the app that runs plain functions according to `plain`, with the recorder as innermost
+    middleware.
+    """
     copied = copy.copy(app)
     copied.hooks = [*app.hooks, recorder.middleware]
     copied.tasks = {name: _sandboxed_task(task, copied, plain) for name, task in app.tasks.items()}
@@ -133,7 +135,7 @@ def _as_coroutine(function: Callable[..., Any]) -> Callable[..., Any]:
 async def worker_of(
     app: App, recorder: Recorder, queues: list[str] | None, slots: int, report: Report | None
 ) -> AsyncIterator[Worker]:
-    """A worker with its own store."""
+    """Yield a worker of the app with its own store, closed at the end."""
     store = SandboxStore(app.settings, recorder)
     try:
         yield Worker(

@@ -18,9 +18,9 @@ from sublet.errors import Invalid, did_you_mean
 
 
 def conformance(args: Namespace) -> int:
-    """Print a line per rule. Return 1 if a MUST is violated."""
+    """Test the client and print a line per rule. Return 1 if a MUST is violated."""
     names = _names(args.only)
-    # so that SIGTERM ends the started processes
+    # SIGTERM must end the started processes
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ExitStack() as stack:
         verdicts = asyncio.run(examine(args.command, _settings(args, stack), names, _progress))
@@ -44,7 +44,6 @@ def _names(only: list[str] | None) -> set[str]:
 
 
 def _settings(args: Namespace, stack: ExitStack) -> Settings:
-    """Yield --redis-url or an own server; never the environment's URL."""
     if args.redis_url:
         return replace(Settings.read(args.redis_url), partitions=1)
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sublet-"))

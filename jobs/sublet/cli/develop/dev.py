@@ -22,19 +22,17 @@ from sublet.execution.app_loader import load_app
 from sublet.source_tree import install_command
 
 NEEDED = ("aiohttp>=3.14.1", "prometheus-client>=0.22")
-"""Packages that an installed Sublet may lack; a test compares them with the extra `http`."""
+"""Packages that an installed Sublet may lack."""
 COLOURS = {"died": "red", "failed": "red", "broken": "red", "frozen": "yellow", "killed": "yellow", "stopping": "yellow",
            "warning": "yellow", "error": "red", "ready": "green", "completed": "green", "reloaded": "cyan", "released": "yellow",
            "refused": "yellow", "lost": "yellow", "crashed": "red", "try": "bold", "load": "dim", "started": "dim",
            "hint": "dim"}  # fmt: skip
 HIDDEN = ("started",)
-"""Printed only with --json."""
 WIDE = 8
-"""Columns of a line's origin."""
 
 
 def dev(args: Namespace) -> int:
-    """Run the platform until Ctrl-C; with --check, only print the app's tasks and schedules."""
+    """Run the platform until Ctrl-C and return its exit code; with --check, only print tasks and schedules."""
     if not args.app:
         raise Invalid("MODULE:APP is missing: say where the tasks are, or set SUBLET_APP")
     if args.check:
@@ -46,7 +44,7 @@ def dev(args: Namespace) -> int:
         raise Invalid(
             "--data is for the server that dev starts; with --redis-url it starts none: leave one of them out"
         )
-    from sublet.devtools.platform.platform import (  # a package may be missing
+    from sublet.devtools.platform.platform import (
         STOPPED_AT_ONCE,
         Platform,
         PlatformConfig,
@@ -61,9 +59,7 @@ def dev(args: Namespace) -> int:
         call=program(),
     )  # fmt: skip
     log_to_stderr(args.json)
-    logging.getLogger().setLevel(
-        logging.DEBUG if args.debug else logging.WARNING
-    )  # the platform prints its own lines
+    logging.getLogger().setLevel(logging.DEBUG if args.debug else logging.WARNING)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         code = runner.run(Platform(wishes, EventPrinter(args.json)).run())
         if code == STOPPED_AT_ONCE:
@@ -93,7 +89,7 @@ class EventPrinter:
         self._json, self._unread = as_json, False
 
     def __call__(self, entry: PlatformEvent) -> None:
-        """If the reader of the output has gone, shut down as after Ctrl-C."""
+        """Print an event. If the reader of the output has gone, shut down as after Ctrl-C."""
         if self._unread or (entry.event in HIDDEN and not self._json):
             return
         try:
@@ -113,7 +109,7 @@ class EventPrinter:
         return json.dumps({**line, **entry.more}, ensure_ascii=False)
 
     def _as_text(self, entry: PlatformEvent) -> str:
-        if entry.event == "try":  # without the origin, to copy
+        if entry.event == "try":
             return f"          {paint(clean(entry.detail), 'bold')}"
         text = clean(entry.detail)
         return f"{time.strftime('%H:%M:%S')}  {entry.source.ljust(WIDE)}{paint(text, COLOURS.get(entry.event, ''))}".rstrip()

@@ -1,7 +1,7 @@
 """`init`: write the files by which a platform runs an app. No network, no Redis, no secrets.
 
-A template is a folder of `deploy/`, for the app `tasks:app` in tasks.py: only these names are replaced. Its
-README.md lists the commands to type and becomes TARGET.md.
+A template is a folder of `deploy/` for the app `tasks:app`: only this name and tasks.py are replaced. Its
+README.md becomes TARGET.md.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ README = "README.md"
 OWN = (init_steps.REQUIREMENTS, "Dockerfile", ".dockerignore")
 """Files that a project keeps if it has them."""
 TOLD = re.compile(r"(?!#|FROM |COPY |WORKDIR |RUN python )\S")
-"""Lines of these files that a project must have; an image's beginning is not one."""
+"""Matches template lines that a project's own file must have; a Dockerfile's usual start does not match."""
 OTHERS = {
     "aws": "aws-sam", "lambda": "aws-sam", "sam": "aws-sam",
     "gcp": "cloud-run", "google": "cloud-run", "cloudrun": "cloud-run", "run": "cloud-run",
@@ -34,7 +34,7 @@ OTHERS = {
     "k8s": "kubernetes", "k3s": "kubernetes", "keda": "kubernetes", "eks": "kubernetes", "gke": "kubernetes",
     "cron": "crontab", "linux": "systemd", "service": "systemd", "systemctl": "systemd",
 }  # fmt: skip
-"""Other names of targets."""
+"""Other names that users type → target."""
 TASKS = """from sublet import App
 
 app = App()
@@ -44,7 +44,6 @@ app = App()
 async def hello(name: str) -> str:
     return f"hello, {name}"
 """
-"""The app of a new project."""
 
 
 class File(NamedTuple):
@@ -55,7 +54,7 @@ class File(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The files to write, those that exist, and advice for the first steps."""
+    """Files to write, paths of files that stay, and advice on lines that those lack."""
 
     new: list[File]
     same: list[Path]
@@ -63,7 +62,7 @@ class Plan(NamedTuple):
 
 
 def init(args: Namespace) -> int:
-    """List the targets, or write the files of one."""
+    """List the targets, or write the files of one. Raises JobsError if a file exists with other content."""
     found = {folder.name: folder for folder in _targets()}
     if not args.target and args.to is None and args.app is None:
         return _list(found, args.json)
@@ -93,7 +92,6 @@ def init(args: Namespace) -> int:
 
 
 def _check_target(target: str, found: dict[str, Traversable]) -> str:
-    """Raises Invalid, with the closest name."""
     if not target:
         raise Invalid(with_help_hint(f"TARGET is missing; there are {', '.join(found)}", "init"))
     if target not in found:
@@ -117,9 +115,6 @@ def _list(found: dict[str, Traversable], as_json: bool) -> int:
     return 0
 
 
-# ── the templates ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def _targets() -> list[Traversable]:
     folder = data_folder("deploy")
     if not folder.is_dir():
@@ -138,7 +133,6 @@ def _summary(readme: str) -> str:
 
 
 def _files_of(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield (name in the project, text)."""
     for one in sorted(folder.iterdir(), key=lambda one: one.name):
         if one.is_dir() and one.name != "__pycache__":
             yield from _files_of(one, f"{prefix}{one.name}/")
@@ -148,7 +142,6 @@ def _files_of(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, str]
 
 
 def _module_of(app: str) -> str:
-    """Return the module of MODULE:APP. Raises Invalid."""
     module, _, attribute = app.partition(":")
     if module.endswith(".py"):
         dotted = module.removesuffix(".py").replace("/", ".").strip(".")
@@ -158,11 +151,7 @@ def _module_of(app: str) -> str:
     return module
 
 
-# ── the files to write ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def _project(name: str) -> Path:
-    """The folder need not exist. Raises Invalid."""
     folder = Path(name)
     for one in (folder, *folder.parents):
         if os.path.lexists(one) and not os.path.isdir(one):
@@ -173,7 +162,6 @@ def _project(name: str) -> Path:
 
 
 def _plan(template: Traversable, folder: Path, app: str | None, module: str) -> Plan:
-    """Raises JobsError, with the names, if a file exists with other content."""
     file = _file_of(folder, module)
     plan, others = Plan([], [], []), []
     texts = {name: _for_app(text, app or APP, file) for name, text in _files_of(template)}
@@ -222,7 +210,6 @@ def _is_same(path: Path, text: str) -> bool:
 
 
 def _missing_lines(path: Path, text: str) -> list[str]:
-    """Return advice about lines of a template's file that the project's own lacks."""
     try:
         there = path.read_text("utf-8", errors="replace").splitlines()
     except OSError as error:
@@ -236,14 +223,10 @@ def _missing_lines(path: Path, text: str) -> list[str]:
 
 
 def _covers(mine: str, asked: str) -> bool:
-    """Return whether a line names the package, or its wheel, and its extras."""
     package, *extras = re.findall(r"[\w-]+", asked)
     return re.search(rf"(?<![\w-]){package}(?!\w|-\D)", mine) is not None and all(
         extra in mine for extra in extras
     )
-
-
-# ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _write(folder: Path, new: list[File]) -> None:
@@ -258,7 +241,6 @@ def _write(folder: Path, new: list[File]) -> None:
                 at.mkdir()
                 made.append(at)
         for at, text in new:
-            # reduced by the umask
             mode = 0o777 if text.startswith("#!") else 0o666
             with open(os.open(at, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
                 made.append(at)
@@ -274,7 +256,6 @@ def _write(folder: Path, new: list[File]) -> None:
 
 
 def _remove_written(made: list[Path]) -> list[Path]:
-    """Return the paths that could not be removed."""
     left = []
     for path in reversed(made):
         try:

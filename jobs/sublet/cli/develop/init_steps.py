@@ -16,14 +16,14 @@ from sublet.errors import JobsError
 from sublet.source_tree import CHECKOUT, is_checkout
 
 HELLO = '{"name": "Ada"}'
-"""The templates' arguments of `hello`, the task of a new project."""
+"""The arguments of the task `hello` in the templates."""
 REQUIREMENTS = "requirements.txt"
 PACKAGES = ("sublet", "sublet_functions")
-"""A project cannot use these names."""
+"""Sublet's packages: a project's modules cannot have these names."""
 
 
 class Job(NamedTuple):
-    """A job to try."""
+    """An example job for the commands that `init` prints."""
 
     task: str
     queue: str
@@ -34,16 +34,13 @@ UNKNOWN = Job("YOUR_TASK", "default", {"YOUR": "ARGUMENTS"})
 
 
 def commands(readme: str) -> list[str]:
-    """Return the commands in a template's shell blocks, multi-line ones as one."""
+    """Return the commands in the shell blocks of a README, multi-line ones as one."""
     blocks = re.findall(r"^```(?:sh|console)\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
     return [line.removeprefix("$ ") for line in re.split(r"(?<!\\)\n", "".join(blocks)) if line.strip()]
 
 
-# ── a job of the user's own app ──────────────────────────────────────────────────────────────────────────────────────────
-
-
 def job_of(app: str, folder: Path) -> Job:
-    """Return a job of this app, loaded in another process; a placeholder without tasks or after an error."""
+    """Return an example job of the app, loaded in another process; UNKNOWN without tasks or after an error."""
     from sublet.devtools.platform.app_source import inspect_app
 
     try:
@@ -57,7 +54,7 @@ def job_of(app: str, folder: Path) -> Job:
 
 
 def with_job(command: str, job: Job) -> str:
-    """Return a template's command with this job instead of `hello`."""
+    """Return a template's command with this job instead of one of `hello`."""
     queue = {} if job.queue == "default" else {"queue": job.queue}
     flags = "".join(f" --queue {shlex.quote(name)}" for name in queue.values())
     body = json.dumps({"task": job.task, **queue, "payload": job.payload})
@@ -67,11 +64,9 @@ def with_job(command: str, job: Job) -> str:
     return command.replace('"queues": ["default"]', f'"queues": {json.dumps([job.queue])}')
 
 
-# ── where pip finds this package ─────────────────────────────────────────────────────────────────────────────────────────
-
-
 def wheel(folder: Path, ours: str) -> tuple[list[str], list[str]]:
-    """Return steps for the time before a release; none if the requirements name a wheel.
+    """Return advice and commands to build Sublet's wheel; both empty if the project's requirements.txt names
+    one, or is missing.
 
     `ours` is the template's requirements.txt.
     """
@@ -92,11 +87,8 @@ def wheel(folder: Path, ours: str) -> tuple[list[str], list[str]]:
     return [f"{known} has to name the wheel that is built below: {line}"], [build]
 
 
-# ── names that are ours ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def hidden(folder: Path, module: str) -> list[str]:
-    """Return a warning for each module with the name of a package of Sublet."""
+    """Return advice for each of PACKAGES that the project, or the app's `module`, uses as a name."""
     return [
         f"rename {' and '.join(map(str, found))}: Sublet's package has the same name, and one of them hides the other"
         for name in PACKAGES

@@ -15,25 +15,25 @@ from sublet.errors import Invalid
 from sublet.source_tree import CHECKOUT, import_folders, install_command, is_checkout
 
 NEEDED = ("rich>=13", "aiohttp>=3.14.1", "prometheus-client>=0.22")
-"""The demo's packages that an installed Sublet may lack."""
+"""Packages of the demo that an installed Sublet may lack."""
 KEPT = "SUBLET_TEST_"
-"""Prefix of environment variables for tests."""
+"""Prefix of the SUBLET_ variables that the tests get."""
 SPREAD = ("-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder")
-"""For pytest-xdist (tests/support/parallel_runs.py). The caller's options win: `-n 0`."""
+"""Options of pytest-xdist (tests/support/parallel_runs.py). The caller's options win: `-n 0`."""
 
 
 def demo(args: Namespace) -> int:
-    """Run the demo."""
+    """Run the demo and return its exit code. Raises Invalid for missing packages."""
     lacking = missing(NEEDED)
     if lacking:
         raise Invalid(f"the demo takes {' and '.join(lacking)}: {install_command('demo')}")
-    from sublet.devtools.demo.run import run  # rich comes with it
+    from sublet.devtools.demo.run import run
 
     return run(once=args.once, json=args.json, call=program())
 
 
 def test(args: Namespace) -> NoReturn:
-    """Become pytest on the checkout's tests, without the caller's SUBLET_ variables."""
+    """Replace this process by pytest on the checkout's tests, without the caller's SUBLET_ variables."""
     if not is_checkout():
         raise Invalid(
             "the tests are in the source checkout, not in the installed package: git clone it, and run this there"
@@ -50,7 +50,7 @@ def test(args: Namespace) -> NoReturn:
 
 
 def version(args: Namespace) -> int:
-    """Print the versions."""
+    """Print the versions of Sublet, Python and redis-py."""
     found = {
         "sublet": own_version(),
         "python": platform.python_version(),
@@ -64,7 +64,7 @@ def version(args: Namespace) -> int:
 
 
 def own_version() -> str:
-    """Return the version of the checkout, else of the package: an editable install may be outdated."""
+    """Return the checkout's version, else the package's: an editable install may be outdated."""
     project = CHECKOUT / "pyproject.toml"
     if project.is_file():
         found: str = tomllib.loads(project.read_text("utf-8"))["project"]["version"]

@@ -11,7 +11,9 @@ from sublet.source_tree import CHECKOUT, import_folders, is_checkout
 
 
 def simulate(args: Namespace) -> NoReturn:
-    """Become the simulation of the checkout's tests, without the caller's SUBLET_ variables."""
+    """Replace this process by the checkout's simulation, without the caller's SUBLET_ variables. Raises
+    Invalid.
+    """
     if not is_checkout():
         raise Invalid(
             "the simulation is in the source checkout, not in the installed package: git clone it, and run this there"

@@ -11,39 +11,38 @@ from sublet.errors import Invalid, Refused, did_you_mean
 from sublet.protocol.plan import follow_sync
 
 KEPT = ("completed", "dead", "cancelled")
-"""Limits of kept finished jobs in the namespace."""
+"""Limits of the namespace, not of a queue: the finished jobs that it keeps."""
 WORDS = {"requested": "requested: its worker ends it at the next heartbeat"}
 
 
 def cancel(args: Namespace) -> int:
-    """Cancel jobs."""
+    """Cancel jobs. Return 1 if one was refused."""
     return _for_each("cancel", args)
 
 
 def retry(args: Namespace) -> int:
-    """Queue dead or cancelled jobs again."""
+    """Queue dead or cancelled jobs again. Return 1 if one was refused."""
     return _for_each("retry", args)
 
 
 def promote(args: Namespace) -> int:
-    """Queue scheduled jobs now."""
+    """Queue scheduled jobs now. Return 1 if one was refused."""
     return _for_each("promote", args)
 
 
 def pause(args: Namespace) -> int:
-    """Stop claims from queues."""
+    """Stop handing out jobs of queues. Return 1 if one was refused."""
     return _for_each("pause", args)
 
 
 def resume(args: Namespace) -> int:
-    """Allow claims from paused queues."""
+    """Resume paused queues. Return 1 if one was refused."""
     return _for_each("resume", args)
 
 
 def _for_each(verb: str, args: Namespace) -> int:
     kind, names = ("queue", args.queues) if verb in ("pause", "resume") else ("id", args.ids)
     with client_of(settings_of(args)) as client:
-        # an invalid name is refused before any change
         for name in names:
             (client.operations.check_queue if kind == "queue" else client.operations.base_of_job)(name)
         follow_sync(client.transport.run, client.operations.exists())
@@ -76,7 +75,7 @@ def _cell(answer: dict[str, Any]) -> Cell:
 
 
 def configure(args: Namespace) -> int:
-    """Set limits of a queue or the namespace, and print those in force."""
+    """Set the given limits of a queue, or of the namespace (`*`), and print those in force."""
     limits = {name: getattr(args, name) for name in ("jobs", "bytes", *KEPT) if hasattr(args, name)}
     everywhere = args.queue == "*"
     for name in limits:

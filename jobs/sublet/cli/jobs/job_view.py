@@ -26,18 +26,18 @@ ENDINGS = {
     "unknown_task": "released: the worker's app has no such task",
     "cancelled": "called off",
 }
-"""Text for an attempt's code without a message."""
+"""An attempt's code → the text to show if the attempt lacks a message."""
 
 LOG_LINES = 10
-"""Shown lines of an attempt's log: the last."""
+"""Shown last lines of an attempt's log, without --detail."""
 SHORT = 120
-"""Shown characters of a checkpoint."""
+"""Maximum characters of a checkpoint that are shown."""
 WIDE = 110
-"""Columns needed for an attempt's message in the same line."""
+"""Columns that a table of attempts needs; a narrower terminal shows two lines for each."""
 
 
 def show_job(job: Job, now: datetime, detail: bool) -> None:
-    """Print a job in full."""
+    """Print a job with attempts and logs; `detail` adds stack traces and all log lines. Ages end at `now`."""
     write(f"{paint(job.id, 'bold')}   {paint(job.state.value, STATE_COLOURS[job.state])}")
     for name, text in _facts(job, now):
         write(f"  {paint(name.ljust(11), 'dim')} {fit(clean(text), 14)}")
@@ -51,7 +51,7 @@ def show_job(job: Job, now: datetime, detail: bool) -> None:
 
 
 def moment(at: datetime) -> str:
-    """Return a time in UTC as text."""
+    """Return a UTC time as text, to the second."""
     return f"{at:%Y-%m-%d %H:%M:%S}Z"
 
 
@@ -171,7 +171,6 @@ def _attempt_row(attempt: Attempt) -> list[Cell | str]:
 
 
 def _show_log(name: str, log: Sequence[str], trace: str, detail: bool) -> bool:
-    """With `detail` also print the stack trace. Return whether that was everything."""
     shown = log if detail else log[-LOG_LINES:]
     if shown:
         share = f", the last {len(shown)} of {len(log)} lines" if len(shown) < len(log) else ""

@@ -15,13 +15,13 @@ from sublet.errors import NotFound, did_you_mean
 from sublet.model import Job, Queue, State, Stats, WorkerInfo
 
 FOREIGN = frozenset({"payload", "progress", "checkpoint", "result", "about"})
-"""Written by programs: JSON of any content."""
+"""Model fields with arbitrary JSON of submitters, tasks and workers."""
 UNREAD = {"payload", "result", "attempts"}
-"""Fields that a list does not read."""
+"""Fields of jobs that a list neither reads from Redis nor prints."""
 
 
 def get(args: Namespace) -> int:
-    """Print a job."""
+    """Print one job with its attempts. Raises NotFound."""
     with client_of(settings_of(args)) as client:
         job = _find(client, args.id)
         if args.json:
@@ -32,7 +32,9 @@ def get(args: Namespace) -> int:
 
 
 def as_json(shown: Job | WorkerInfo, without: Collection[str] = ()) -> dict[str, Any]:
-    """Return a model for JSON output. pydantic limits depth: values of programs are added as they are."""
+    """Return a model's fields, but those in `without`, for JSON output. Fields in FOREIGN stay as they are:
+    pydantic limits depth.
+    """
     rest = shown.model_dump(mode="json", exclude={*FOREIGN, *without})
     return {
         name: rest.get(name, getattr(shown, name)) for name in type(shown).model_fields if name not in without
@@ -40,7 +42,6 @@ def as_json(shown: Job | WorkerInfo, without: Collection[str] = ()) -> dict[str,
 
 
 def _find(client: SyncClient, job_id: str) -> Job:
-    """Raises NotFound, with the right id if only the partition's prefix is missing."""
     try:
         return read(client, client.operations.get(job_id))
     except NotFound as error:
@@ -54,7 +55,7 @@ def _find(client: SyncClient, job_id: str) -> Job:
 
 
 def list_jobs(args: Namespace) -> int:
-    """Print a page of jobs, and the next page's cursor."""
+    """Print one page of jobs; if another follows, also the command that shows it."""
     state = State(args.state) if args.state else None
     with client_of(settings_of(args)) as client:
         page = read(
@@ -102,7 +103,7 @@ def _same_command(args: Namespace) -> str:
 
 
 def queues(args: Namespace) -> int:
-    """Print all queues."""
+    """Print all queues: backlog, limits, pauses."""
     with client_of(settings_of(args)) as client:
         found, now = read(client, client.operations.queues(), args), server_time(client)
     if args.json:
@@ -124,7 +125,7 @@ def _queue_row(queue: Queue, now: datetime) -> list[Cell | str]:
 
 
 def stats(args: Namespace) -> int:
-    """Print the namespace's counts."""
+    """Count the jobs in each state, and events since the namespace was created."""
     with client_of(settings_of(args)) as client:
         found = read(client, client.operations.stats(), args)
         now = server_time(client)
@@ -146,7 +147,7 @@ def stats(args: Namespace) -> int:
 
 
 def total(partitions: list[Stats]) -> Stats:
-    """Add up the counts of all partitions, with the latest maintenance."""
+    """Return the sums of all partitions' counts, with the latest maintenance."""
     latest = max(partitions, key=lambda each: each.maintenance_at.timestamp() if each.maintenance_at else 0.0)
     return Stats(
         states={state: sum(each.states.get(state, 0) for each in partitions) for state in State},

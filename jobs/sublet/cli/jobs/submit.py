@@ -33,11 +33,11 @@ OPTIONS = (
     "durability",
 )
 PATIENCE = 2.0
-"""Seconds of `--wait` after which a terminal shows the reason of the delay."""
+"""Seconds of `--wait` after which a terminal shows the job's state."""
 
 
 class Unfinished(TimeoutError):
-    """The job did not end in time."""
+    """The job did not end within --wait; it continues."""
 
     def __init__(self, job_id: str, words: str) -> None:
         super().__init__(words)
@@ -45,7 +45,7 @@ class Unfinished(TimeoutError):
 
 
 class NotAsDurable(Unconfirmed):
-    """The job is stored, without the requested durability."""
+    """The job is stored, but the requested durability was not confirmed."""
 
     def __init__(self, words: str, job_id: str) -> None:
         super().__init__(words)
@@ -54,7 +54,7 @@ class NotAsDurable(Unconfirmed):
 
 @contextlib.contextmanager
 def _sigterm_as_interrupt() -> Iterator[None]:
-    """So the id of a submitted job is still printed."""
+    """In the block, SIGTERM raises KeyboardInterrupt, so that a submitted job's id is still printed."""
 
     def end(number: int, frame: object) -> None:
         raise KeyboardInterrupt(number)
@@ -107,11 +107,9 @@ def _show(args: Namespace, answer: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def _naming_job(job_id: str, words: str) -> Iterator[None]:
-    """Add a note and the job's id to any error, Ctrl-C included."""
     try:
         yield
     except (JobFailed, Unfinished, NotAsDurable):
-        # their messages name the job
         raise
     except BaseException as error:
         error.add_note(words)
@@ -120,7 +118,7 @@ def _naming_job(job_id: str, words: str) -> Iterator[None]:
 
 
 def text_of(source: str) -> bytes | str:
-    """Return the JSON itself, or read it from stdin or a file."""
+    """Return the JSON itself, or read it from stdin (`-`) or a file (`@FILE`). Raises Invalid if that fails."""
     if source == "-":
         return sys.stdin.buffer.read()
     if not source.startswith("@"):
@@ -144,14 +142,15 @@ def _options(args: Namespace) -> dict[str, Any]:
 def _app(place: str | None) -> "App | None":
     if not place:
         return None
-    # imports asyncio and more, needless without an app
     from sublet.execution.app_loader import load_app
 
     return load_app(place)
 
 
 def checked_options(app: "App", place: str, task: str, payload: bytes) -> Options:
-    """Return the task's options. Raises Invalid for an unknown task or wrong arguments."""
+    """Return the options that the app declares for a task. Raises Invalid, naming `place` (MODULE:APP), for an
+    unknown task or wrong arguments.
+    """
     if task not in app.tasks:
         near = did_you_mean(task, app.tasks) or f"; there are {', '.join(sorted(app.tasks)) or 'none'}"
         raise Invalid(f"{place} has no task {task!r}{near}")
@@ -172,7 +171,6 @@ def _send(client: SyncClient, job: Submission) -> Submitted:
     except (Unfit, Forbidden):
         raise
     except Unconfirmed as error:
-        # another job, if that one has the key
         there = error.job_id or job.id
         raise NotAsDurable(f"{error} (--id {there})", there) from error
     except (Unavailable, KeyboardInterrupt) as error:
@@ -185,7 +183,6 @@ def _send(client: SyncClient, job: Submission) -> Submitted:
 
 
 def _wait(client: SyncClient, job_id: str, seconds: float) -> Any:
-    """Raises JobFailed, JobCancelled or TimeoutError. A terminal shows the reason of a delay."""
     if seconds > PATIENCE and sys.stderr.isatty():
         try:
             return client.result(job_id, PATIENCE)

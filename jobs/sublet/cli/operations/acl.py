@@ -1,7 +1,7 @@
 """`acl`: Redis users for the roles of a deployment, each with the keys and commands that it needs.
 
-Redis checks each command of a script against the caller's rights. So a verb's commands are taken from the
-text of its script and of the library functions that it can reach. A test runs everything as each user.
+Redis checks a script's commands against the caller's rights: so they are read from the text of each script.
+A test runs everything as each user.
 """
 
 import hashlib
@@ -43,12 +43,10 @@ VERBS = {
     "admin": NAMES,
     "tick": MAINTENANCE,
 }
-"""The verbs of each role. Submitting, working and ticking also summon workers for pools."""
+"""Role → verbs of its user. Submitting, working and ticking also summon workers for pools."""
 
 LOOK = "hget hgetall hmget zscore hkeys hlen hexists hscan zrange zcard zcount zscan xrange xrevrange xread xinfo|stream type time"
-# checks before first use: namespace, eviction, memory
 PREPARE = "hget info|memory"
-# reads for schedules and pools
 CALENDAR = "hgetall hmget zscore time zrange"
 PLAIN = {
     "submit": f"{PREPARE} hgetall hmget zscore time ping subscribe",
@@ -57,10 +55,11 @@ PLAIN = {
     "admin": f"{PREPARE} {LOOK} info script|exists script|load scan mget exists blpop lpush pexpire ping subscribe",
     "tick": f"{PREPARE} {CALENDAR} zcount ping",
 }
-"""Commands without a script. SCAN also shows other keys' names; only repair and drop need it."""
+"""Role → commands of its user without a script (`|`: subcommand). SCAN also shows other keys' names; only
+repair and drop need it."""
 
 DURABLE = {"none": "", "replicated": "wait", "fsync": "waitaof config|get"}
-"""Commands that wait for durability. Redis 7.0 refuses an ACL file that names `waitaof`."""
+"""Durability → commands that wait for it. Redis 7.0 refuses an ACL file that names `waitaof`."""
 OWNER = "default"
 """The user of connections without a name. Without a line in the ACL file, it has every right and no password.
 """
@@ -73,7 +72,7 @@ SECRET = re.compile(r"[!-~]{16,512}")
 
 
 class User(NamedTuple):
-    """One line of the ACL file. `secret` is a new password, not one that the caller supplied."""
+    """One line of the ACL file; `secret` is a generated password, None if the caller supplied it."""
 
     name: str
     line: str
@@ -116,7 +115,7 @@ def acl(args: Namespace) -> int:
 
 
 def rights(settings: Settings, roles: Sequence[str]) -> str:
-    """Return the ACL rules of these roles: keys, channels, commands."""
+    """Return the ACL rules for a user with these roles: keys, channels, commands."""
     bases = [keys.base(settings.namespace, p) for p in range(settings.partitions)]
     verbs = sorted({verb for role in roles for verb in VERBS[role]})
     mode, channels = ("~", [f"&{keys.ended(base)}" for base in bases]) if verbs else ("%R~", [])
@@ -161,7 +160,6 @@ def commands(verb: str) -> frozenset[str]:
 
 
 def _functions(text: str) -> tuple[dict[str, str], str]:
-    """Return the functions' bodies by name, and the code outside."""
     functions: dict[str, str] = {}
     top, own = [], ""
     for line in text.splitlines():
@@ -180,7 +178,6 @@ def _functions(text: str) -> tuple[dict[str, str], str]:
 
 
 def _database(url: str) -> str:
-    """Return the database's number in a URL, "" for 0."""
     parts = urlsplit(url)
     named = parse_qs(parts.query).get("db") or ([] if parts.scheme == "unix" else [parts.path.strip("/")])
     return named[-1] if named and re.fullmatch(r"[1-9]\d{0,4}", named[-1]) else ""
@@ -196,7 +193,6 @@ def _roles(given: Sequence[str]) -> list[str]:
 
 
 def _user(name: str, short: str, rules: str, known: dict[str, str]) -> User:
-    """Return a user's line with its password, taken out of `known`, or a new one."""
     given = known.pop(short, None)
     secret = given or secrets.token_hex(24)
     return User(
@@ -207,7 +203,6 @@ def _user(name: str, short: str, rules: str, known: dict[str, str]) -> User:
 
 
 def _passwords(path: str | None) -> dict[str, str]:
-    """Read lines ROLE:PASSWORD. Raises Invalid with a bad line's number, never its content."""
     found: dict[str, str] = {}
     for number, line in _lines(path):
         role, colon, secret = line.partition(":")
@@ -222,14 +217,12 @@ def _passwords(path: str | None) -> dict[str, str]:
 
 def _lines(path: str | None) -> Iterator[tuple[int, str]]:
     text = SecretsFile(path, "passwords", FILE_MAX).text() if path is not None else ""
-    # count() is endless, so the lengths differ
     for number, line in zip(count(1), text.splitlines()):
         if line.strip() and not line.startswith("#"):
             yield number, line.strip()
 
 
 def _write(path: str, lines: Sequence[str]) -> None:
-    """Only the owner can read the file. Raises JobsError if it exists or cannot be written."""
     try:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
             file.write("\n".join(lines) + "\n")

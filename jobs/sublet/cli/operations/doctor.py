@@ -28,11 +28,11 @@ T = TypeVar("T")
 COLOURS = {"ok": "green", "warn": "yellow", "bad": "red", "unknown": "dim"}
 CONFIG = ("save", "appendfsync", "maxclients")
 QUEUES = 1000
-"""Queues that are checked."""
+"""Queues per partition whose keys' types are checked."""
 AUDITED = 5000
-"""About the checked items per partition; `--repair` checks all."""
+"""How many stored items per partition are checked, roughly. `--repair` checks all."""
 OVERDUE = 5.0
-"""Seconds for which something may be overdue: idle workers check every 2 s."""
+"""Seconds after which due work counts as overdue: idle workers check every 2 s."""
 
 
 def doctor(args: Namespace) -> int:
@@ -65,7 +65,6 @@ def doctor(args: Namespace) -> int:
 
 
 def _print_findings(findings: list[Finding], as_json: bool) -> None:
-    """Of a cluster that does not serve the whole namespace, print findings about its nodes."""
     if findings and as_json:
         document({"ok": False, "denied": False, "checks": [finding._asdict() for finding in findings]})
         return
@@ -74,7 +73,7 @@ def _print_findings(findings: list[Finding], as_json: bool) -> None:
 
 
 def diagnose(facts: Facts) -> list[Finding]:
-    """Return all findings, equal ones of several nodes as one."""
+    """Run all checks and return their findings. Equal findings of several servers become one."""
     findings: list[Finding] = []
     each = [facts._replace(**node._asdict()) for node in facts.nodes] or [facts]
     for check in CHECKS:
@@ -148,17 +147,17 @@ def read_facts(client: SyncClient) -> Facts:
 
 
 class _Probe:
-    """A refused call sets `denied`."""
+    """Reads facts. A refused call sets `denied`."""
 
     def __init__(self, client: SyncClient) -> None:
         self.client, self.denied = client, False
 
     def ask(self, call: Call[T]) -> T | None:
-        """Return None for a refused call."""
+        """Return the call's result, None if it failed."""
         return self._try(lambda: self.client.transport.run(call))
 
     def follow(self, plan: Plan[T]) -> T | None:
-        """Return None for a refused call."""
+        """Return the plan's result, None if it failed."""
         return self._try(lambda: read(self.client, plan))
 
     def _try(self, work: Callable[[], T]) -> T | None:
@@ -172,7 +171,6 @@ class _Probe:
 
 
 def _servers(client: SyncClient) -> dict[str, str]:
-    """Return by address one partition of each server. Raises Unavailable."""
     transport, bases = client.transport, client.operations.bases
     if not isinstance(transport, SyncRoutingTransport):
         return {"": bases[0]}
@@ -180,7 +178,6 @@ def _servers(client: SyncClient) -> dict[str, str]:
 
 
 def _node(probe: _Probe, place: str, base: str) -> Node:
-    """Raises Unavailable if the server does not answer."""
 
     def of(call: Call[T]) -> Call[T]:
         return _routed_to(base, call) if place else call
@@ -197,7 +194,6 @@ def _node(probe: _Probe, place: str, base: str) -> Node:
 
 
 def _basic_facts(probe: _Probe, base: str) -> dict[str, Any]:
-    """Return the INFO and CONFIG that the roles submit, work and tick may read, too."""
     memory = probe.ask(server_info.memory(base))
     return (
         {"maxmemory_policy": memory.policy, "used_memory": memory.used, "maxmemory": memory.most}
@@ -215,7 +211,6 @@ def _routed_to(base: str, call: Call[T]) -> Call[T]:
 
 
 def _wrong_type_keys(probe: _Probe, names: list[list[str] | None]) -> list[str] | None:
-    """Return None if they cannot be read."""
     bases = probe.client.operations.bases
     found = [
         probe.ask(reads.foreign(base, (some or [])[:QUEUES])) for base, some in zip(bases, names, strict=True)
@@ -224,12 +219,10 @@ def _wrong_type_keys(probe: _Probe, names: list[list[str] | None]) -> list[str] 
 
 
 def _last_maintenance(sums: Stats | None) -> tuple[datetime, str] | None:
-    """Return its time and process."""
     return (sums.maintenance_at, sums.maintenance_by or "") if sums and sums.maintenance_at else None
 
 
 def _overdue(probe: _Probe, now: datetime) -> tuple[int, float] | None:
-    """Return number and longest delay in seconds, None if they cannot be read."""
     until = round((now.timestamp() - OVERDUE) * 1000)
     found = [probe.ask(reads.overdue(base, until)) for base in probe.client.operations.bases]
     if None in found:

@@ -14,11 +14,12 @@ from sublet.protocol.keys import is_name
 from sublet.protocol.plan import follow_sync
 
 NAMED = 3
-"""Workers that an error names."""
 
 
 def drop(args: Namespace) -> int:
-    """Raises Invalid; JobsError for an absent namespace, live workers, or no confirmation."""
+    """Delete a namespace. Raises JobsError if it does not exist, has live workers (without --force), or the
+    user does not confirm; Invalid.
+    """
     if not is_name(args.name):
         raise Invalid(f"namespace {args.name[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     settings = replace(settings_of(args), namespace=args.name)
@@ -52,7 +53,6 @@ def drop(args: Namespace) -> int:
 
 
 def _confirm(args: Namespace, content: Content) -> None:
-    """Raises JobsError."""
     note(
         f"{args.name}: {_jobs(content)}; {sum(content.keys.values()):,} keys of {_count(len(content.keys))}; live workers: {len(content.live):,}"
     )

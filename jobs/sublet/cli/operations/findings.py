@@ -10,7 +10,7 @@ from sublet.operations.repair import Audit
 
 
 class Node(NamedTuple):
-    """A server's address and facts, named as in Facts."""
+    """The facts of one server, named as in Facts; `node` is its host:port."""
 
     node: str
     skew: float
@@ -20,7 +20,7 @@ class Node(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """Facts of a namespace and one of its servers; None for one that could not be read."""
+    """All that the doctor read, of a namespace and one of its servers; None for a fact that could not be read."""
 
     settings: Settings
     now: datetime
@@ -29,34 +29,32 @@ class Facts(NamedTuple):
     config: dict[str, str | None]
     layouts: list[str | None]
     partition_counts: tuple[int | None, ...]
-    """By partition, as its metadata has it; 0 if the partition does not exist."""
+    """The partition count in each partition's metadata; 0 if the partition does not exist."""
     loaded: list[bool] | None
     last_maintenance: tuple[datetime, str] | None
     overdue: tuple[int, float] | None
-    """Number and longest delay in seconds."""
+    """Number of overdue jobs, leases and occurrences, and the longest delay in seconds."""
     wrong_type_keys: list[str] | None
     workers: list[tuple[str, datetime]] | None
-    """Workers and their last heartbeats."""
+    """Names of workers, and their last heartbeats."""
     pools: list[Pool] | None = None
-    """With computed sizes."""
+    """Pools with their wanted numbers of workers."""
     audit: Audit | None = None
-    """As far as the data was checked."""
+    """Faults in the stored data, or in a sample of it."""
     misplaced: tuple[str, ...] = ()
-    """Queues outside the partition of their names."""
+    """Queues that are in another partition than their names determine."""
     deleted_early: int | None = 0
     """Dead and cancelled jobs deleted before their retention passed: there were too many."""
     denied: bool = False
-    """This user may not read some facts."""
+    """Whether this user may not read some facts."""
     node: str = ""
-    """host:port, if the namespace has several servers."""
+    """host:port of the server, if the namespace has several."""
     nodes: tuple[Node, ...] = ()
-    """All servers, if there are several."""
+    """All servers, if the namespace has several."""
 
     @property
     def suggested_user(self) -> str:
-        """The user that may read the missing facts; "" without such facts, or if this user has the most
-        rights.
-        """
+        """The Redis user to run the doctor as; "" if every fact was read, or this user has the most rights."""
         user, name = urlsplit(self.settings.redis_url).username or "", self.settings.namespace
         if not self.denied or user.endswith(("-admin", "+admin")):
             return ""
@@ -68,22 +66,26 @@ class Facts(NamedTuple):
 
     @property
     def advice(self) -> str:
-        """Advice for facts that this user may not read, else ""."""
+        """Advice to run the doctor as another user if facts are missing, else ""."""
         return f"run the doctor as {self.suggested_user}" if self.suggested_user else ""
 
     @property
     def other_partition_counts(self) -> set[int]:
-        """Partition counts that differ from ours. With any, most of the namespace was not checked."""
+        """Stored partition counts other than the configured one. With any, most of the namespace was not
+        checked.
+        """
         return {number for number in self.partition_counts if number} - {len(self.layouts)}
 
     @property
     def lost(self) -> list[str]:
-        """Partitions that have keys and lost their metadata."""
+        """Key prefixes of partitions that have keys and lost their metadata."""
         return [fault.base for fault in self.audit.faults if fault.seen_in == "base"] if self.audit else []
 
 
 class Finding(NamedTuple):
-    """One line. `level` is `ok`, `warn`, `bad` or `unknown`; `node` is empty for a single server."""
+    """One line of the doctor. `level` is `ok`, `warn`, `bad` or `unknown`; `node` is empty for a single
+    server.
+    """
 
     level: str
     subject: str
@@ -93,5 +95,5 @@ class Finding(NamedTuple):
 
 
 def unknown(facts: Facts, subject: str, found: str, advice: str = "") -> Finding:
-    """Return a finding about an unreadable fact; for lack of rights it names another user."""
+    """Return a finding of level `unknown`. If the user lacks rights, its advice is to use another user."""
     return Finding("unknown", subject, found, facts.advice or advice)

@@ -1,4 +1,4 @@
-"""Checks of a namespace on facts that were read once. No I/O."""
+"""Checks of a namespace on facts that were read once, without I/O. Each answers its question by findings."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from sublet.operations.repair import ALONE, Fault
 from sublet.protocol.scripts import source
 
 SILENT = 60.0
-"""Seconds without a heartbeat after which a worker is silent; it sends one every 5 s at least."""
+"""Seconds without a heartbeat after which a worker is reported; it sends one every 5 s at least."""
 LONG_AGO = 3600.0
 """Seconds for which a failed invocation is reported."""
 ELSEWHERE = "set SUBLET_PARTITIONS as everywhere else, or jobs are not found"
@@ -28,7 +28,7 @@ CALLERS = {
 
 
 def layout(facts: Facts) -> Iterator[Finding]:
-    """Can this version read the namespace's layout?"""
+    """Can this version, with its partition count, read the namespace?"""
     ours = re.findall(r"^local LAYOUT = '(\w+)'", source("lib/base"), re.MULTILINE)[0]
     name, there = facts.settings.namespace, {found for found in facts.layouts if found}
     if facts.other_partition_counts:
@@ -58,7 +58,6 @@ def layout(facts: Facts) -> Iterator[Finding]:
 
 
 def _partitions(facts: Facts, ours: str) -> Finding:
-    """Does the namespace exist with this partition count?"""
     name, number, there = (
         facts.settings.namespace,
         len(facts.layouts),
@@ -85,7 +84,7 @@ def _partitions(facts: Facts, ours: str) -> Finding:
 
 
 def key_types(facts: Facts) -> Iterator[Finding]:
-    """Are there keys of a wrong type?"""
+    """Has a key a wrong type or malformed content?"""
     if facts.wrong_type_keys is None:
         yield unknown(facts, "keys", "their types cannot be read (TYPE)")
     elif wrong := [*dict.fromkeys([*facts.wrong_type_keys, *_unreadable_keys(facts)])]:
@@ -120,7 +119,6 @@ def _unread(facts: Facts, subject: str, found: str) -> Finding:
 
 
 def _unreadable_keys(facts: Facts) -> list[str]:
-    """Return the keys that stopped scripts during the check."""
     return [fault.key for fault in facts.audit.faults if fault.words == "foreign"] if facts.audit else []
 
 
@@ -142,7 +140,6 @@ def consistency(facts: Facts) -> Iterator[Finding]:
 
 
 def _describe(fault: Fault) -> str:
-    """Describe a fault in the words of `--repair`, else in the script's."""
     return "; ".join(REPAIRS[kind][0] if kind in REPAIRS else kind for kind in kinds(fault))
 
 
@@ -175,7 +172,7 @@ def scripts(facts: Facts) -> Iterator[Finding]:
 
 
 def maintenance(facts: Facts) -> Iterator[Finding]:
-    """Does maintenance run?"""
+    """Does maintenance run, or is work overdue?"""
     at, by = facts.last_maintenance or (facts.now, "")
     looked = (
         f"last run {duration((facts.now - at).total_seconds())} ago by {by}"

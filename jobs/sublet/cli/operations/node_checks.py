@@ -14,7 +14,9 @@ from sublet.protocol import reads, server_info
 
 
 def check_nodes(client: SyncClient) -> list[Finding]:
-    """Return a finding per node with a partition or in the URL; [] without an answer or a cluster."""
+    """Return a finding per node that has a partition or is in the URL, and one for partitions without a node.
+    [] if none answers, or without a cluster.
+    """
     settings = client.operations.settings
     many = MultiServerUrl.read(settings.redis_url)
     if not isinstance(client.transport, SyncRoutingTransport) or many is None or many.kind != "cluster":
@@ -29,7 +31,6 @@ def check_nodes(client: SyncClient) -> list[Finding]:
 def _partitions_by_node(
     client: SyncClient, routes: SyncRoutingTransport, many: MultiServerUrl
 ) -> dict[str, list[str]]:
-    """Partitions without a node are under ""."""
     on: dict[str, list[str]] = {}
     for base in client.operations.bases:
         place = ""
@@ -40,7 +41,6 @@ def _partitions_by_node(
 
 
 def _check_node(place: str, settings: Settings, bases: list[str]) -> tuple[bool, Finding]:
-    """Return whether a node answers, and a finding."""
     with closing(SyncTransport(settings)) as transport:
         try:
             transport.run(server_info.clock())
@@ -69,7 +69,6 @@ def _check_partitions(place: str, transport: SyncTransport, bases: list[str]) ->
 
 
 def _reason(error: Exception) -> str:
-    """Return an error's reason, if possible in the server's words."""
     return str(error.__cause__ or error).rpartition("caused error: ")[2].rstrip(".")[:160]
 
 

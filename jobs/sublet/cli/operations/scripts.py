@@ -1,4 +1,4 @@
-"""`scripts`: list the Lua scripts with their SHA-1, the same for clients in every language."""
+"""`scripts`: list the Lua scripts, the same for clients in every language."""
 
 from argparse import Namespace
 
@@ -13,7 +13,7 @@ LOADED = {True: Cell("yes", "green"), False: Cell("no"), None: Cell("server away
 
 
 def scripts(args: Namespace) -> int:
-    """List the scripts, even without a server, or load them."""
+    """List the scripts with their SHA-1, even without a server; with --load, load them into it first."""
     ours = [script(name) for name in NAMES]
     shas = [each.sha for each in ours]
     with client_of(settings_of(args)) as client:

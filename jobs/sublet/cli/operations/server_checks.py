@@ -1,4 +1,4 @@
-"""Checks of a server on facts that were read once. No I/O."""
+"""Checks of a server on facts that were read once, without I/O. Each answers its question by findings."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -29,7 +29,9 @@ class Vulnerability(NamedTuple):
     name: str
     since: tuple[int, int]
     fixed: dict[str, Lines]
-    """By product. Later lines are patched; a line without a patched release needs the next line."""
+    """Product → release line → first patched release. Later lines are patched; a line that is not listed needs
+    the next one.
+    """
 
 
 VULNERABILITIES = (
@@ -50,7 +52,7 @@ CVE-2026-23631 (Lua) and CVE-2026-25243 (RESTORE).
 
 
 def server(facts: Facts) -> Iterator[Finding]:
-    """Is the server's version supported?"""
+    """Is it a primary of a supported version, and does the URL suit a cluster?"""
     name, version = product(facts.info)
     if not version:
         yield unknown(
@@ -77,13 +79,13 @@ def server(facts: Facts) -> Iterator[Finding]:
 
 
 def product(info: dict[str, Any]) -> tuple[str, tuple[int, ...]]:
-    """Return the server's name and version, the latter empty if unknown."""
+    """Return `redis` or `valkey`, and the version's numbers, empty if unknown."""
     name = "valkey" if "valkey_version" in info else "redis"
     return name, tuple(int(part) for part in re.findall(r"\d+", str(info.get(f"{name}_version", "")))[:3])
 
 
 def text(version: tuple[int, ...]) -> str:
-    """Return a version as text."""
+    """Return a version as text, such as 7.2.4."""
     return ".".join(map(str, version))
 
 
@@ -111,7 +113,7 @@ def security(facts: Facts) -> Iterator[Finding]:
 def first_fixed(
     name: str, version: tuple[int, ...], vulnerability: Vulnerability = VULNERABILITIES[0]
 ) -> str:
-    """Return the release to update to, "" if this one is not affected."""
+    """Return the first release to update to, such as 7.2.11; "" if this version is not affected."""
     major, minor, patch = (*version, 0, 0)[:3]
     if (major, minor) < vulnerability.since:
         return ""
@@ -145,7 +147,7 @@ def eviction(facts: Facts) -> Iterator[Finding]:
 
 
 def memory(facts: Facts) -> Iterator[Finding]:
-    """Is there enough memory?"""
+    """Is there enough memory, also for new jobs (SUBLET_MEMORY)?"""
     if "used_memory" not in facts.info:
         yield unknown(facts, "memory", "it does not say (INFO)")
         return
@@ -172,7 +174,7 @@ def memory(facts: Facts) -> Iterator[Finding]:
 
 
 def size(number: int) -> str:
-    """Return a number of bytes as text."""
+    """Return a number of bytes as text, in GiB, MiB or KiB."""
     for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20)):
         if number >= scale:
             return f"{number / scale:.1f} {unit}"
@@ -247,7 +249,6 @@ def _replicas(info: dict[str, Any]) -> int:
 
 
 def _durability_obstacle(facts: Facts) -> tuple[str, str] | None:
-    """Return the reason and the advice if the server cannot wait for its disk; else, or if unknown, None."""
     name, version = product(facts.info)
     if name == "redis" and version < (7, 2):
         return (
@@ -284,7 +285,7 @@ def connections(facts: Facts) -> Iterator[Finding]:
 
 
 def clock(facts: Facts) -> Iterator[Finding]:
-    """Do the clocks agree? Only Redis's clock decides; this one matters to people."""
+    """Do Redis's clock, which decides, and this machine's agree?"""
     found = f"Redis's is {duration(abs(facts.skew))} {'ahead of' if facts.skew > 0 else 'behind'} ours; Redis's decides"
     if abs(facts.skew) > 5:
         yield Finding(
@@ -298,7 +299,7 @@ def clock(facts: Facts) -> Iterator[Finding]:
 
 
 def trust(facts: Facts) -> Iterator[Finding]:
-    """Is the connection encrypted, and a password required?"""
+    """Is the connection encrypted, and has it a password?"""
     url = urlsplit(facts.settings.redis_url)
     if url.scheme == "unix" or (url.hostname or "") in LOOPBACK:
         yield Finding("ok", "trust", "on this machine only")
@@ -319,4 +320,4 @@ CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
 OF_NODE = frozenset(
     {server, security, eviction, memory, persistence, durability, connections, clock, scripts}
 )
-"""Checks of each server."""
+"""Checks of each server; the others run once."""

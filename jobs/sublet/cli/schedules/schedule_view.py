@@ -16,7 +16,7 @@ POLICIES = {
     "all": "the last {most} run, oldest first",
 }
 WRAPPED = 66
-"""Columns of the recurrence on a narrow terminal."""
+"""Columns at which the description of the recurrence is wrapped."""
 USUAL = 1.0
 """Seconds after which a due occurrence is overdue."""
 OVERLAPS = {
@@ -27,7 +27,7 @@ OVERLAPS = {
 
 
 def row(one: Schedule, now: datetime) -> list[Cell | str]:
-    """Return a row of the list. Every terminal shows `overdue` in the column of the state."""
+    """Return a schedule's row of the list. If it is late, the column of the state shows `overdue`."""
     last = f"{duration((now - one.last_at).total_seconds())} ago" if one.last_at else "never"
     next_at = in_zone(one.next_at, one.tz) if one.next_at else ""
     late = _overdue(one, now)
@@ -36,16 +36,13 @@ def row(one: Schedule, now: datetime) -> list[Cell | str]:
 
 
 def _overdue(one: Schedule, now: datetime) -> float:
-    """Return the seconds since the next occurrence was due; 0 within the usual delay, or with a reason to
-    wait.
-    """
     due = one.due_at or one.next_at
     late = (now - due).total_seconds() if due and one.state == "active" else 0.0
     return late if late >= USUAL else 0.0
 
 
 def in_zone(at: datetime, tz: str) -> str:
-    """Return a time in a zone as text."""
+    """Return a time as text in a time zone; in UTC if the zone is unknown."""
     try:
         local = at.astimezone(ZoneInfo(tz))
     except (ZoneInfoNotFoundError, ValueError):
@@ -67,7 +64,7 @@ def _time_left(one: Schedule, now: datetime) -> str:
 
 
 def show_schedule(one: Schedule, now: datetime) -> None:
-    """Print a schedule in full."""
+    """Print a schedule in full; `now` is Redis's time."""
     write(f"{paint(one.name, 'bold')}   {paint(one.state, COLOURS[one.state])}")
     for name, text in _facts(one, now):
         lines = textwrap.wrap(clean(text), WRAPPED) if name == "when" else [clean(text)]

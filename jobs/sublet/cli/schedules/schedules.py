@@ -1,4 +1,4 @@
-"""`schedules` and its verbs."""
+"""`schedules`: list, show, add, remove, pause, resume, run and sync."""
 
 import os
 import shlex
@@ -23,13 +23,12 @@ RECURRENCE_OPTIONS = ("cron", "every", "tz", "start", "end", "jitter", "missed",
 JOB_OPTIONS = ("queue", "priority", "max_attempts", "timeout", "retention")
 HEADS = ("NAME", "STATE", "NEXT", "IN", "LAST FIRED", "WHEN")
 SPARE = ("LAST FIRED", "IN", "WHEN")
-"""Columns that a narrow terminal leaves out, in order."""
 NEEDS = {"late": "skip", "most": "all"}
 """Option → the misfire policy that it needs."""
 
 
 def list_schedules(args: Namespace) -> int:
-    """Print a page of the schedules."""
+    """Print one page of schedules; if another follows, also the command that shows it."""
     limit, after = args.limit or 100, args.cursor
     with client_of(settings_of(args)) as client:
         found, cursor = read(client, operations.page(client.operations, after, limit), args)
@@ -50,13 +49,13 @@ def list_schedules(args: Namespace) -> int:
 
 
 def _as_json(shown: Schedule, *without: str) -> dict[str, Any]:
-    """pydantic limits the depth of nested values: the payload is added as it is."""
+    """pydantic limits the depth of nested values, so the payload is passed unchanged."""
     fields = shown.model_dump(mode="json", exclude={"payload", *without})
     return fields if "payload" in without else fields | {"payload": shown.payload}
 
 
 def show(args: Namespace) -> int:
-    """Print one schedule in full."""
+    """Print one schedule in full. Raises NotFound."""
     with client_of(settings_of(args)) as client:
         found, now = _find(client, args.name), server_time(client)
     if args.json:
@@ -67,7 +66,6 @@ def show(args: Namespace) -> int:
 
 
 def _find(client: SyncClient, name: str) -> Schedule:
-    """Raises NotFound, with the closest known name."""
     check_name(name)
     try:
         return read(client, operations.get(client.operations, name))
@@ -109,7 +107,6 @@ def add(args: Namespace) -> int:
 
 
 def _recurrence(args: Namespace) -> Recurrence:
-    """Return the recurrence of the options. Raises Invalid, also for options without effect."""
     given = {field: getattr(args, field) for field in RECURRENCE_OPTIONS if hasattr(args, field)}
     if "cron" not in given and "every" not in given:
         raise Invalid(
@@ -126,7 +123,7 @@ def _recurrence(args: Namespace) -> Recurrence:
 
 
 def remove(args: Namespace) -> int:
-    """Delete schedules. Raises NotFound for an unknown name, perhaps a typing error."""
+    """Delete schedules. Return 1 if one does not exist."""
 
     def call(client: SyncClient, name: str) -> dict[str, Any]:
         client.schedules.remove(name)
@@ -136,17 +133,17 @@ def remove(args: Namespace) -> int:
 
 
 def pause(args: Namespace) -> int:
-    """Pause schedules."""
+    """Pause schedules. Return 1 if one was refused."""
     return _for_each(args, lambda client, name: {"answer": client.schedules.pause(name)})
 
 
 def resume(args: Namespace) -> int:
-    """Resume schedules."""
+    """Resume paused schedules. Return 1 if one was refused."""
     return _for_each(args, lambda client, name: {"answer": client.schedules.resume(name)})
 
 
 def run(args: Namespace) -> int:
-    """Submit a job of each schedule now."""
+    """Submit one job of each schedule now. Return 1 if one was refused."""
     if args.id is not None and len(args.names) > 1:
         raise Invalid("--id is for one job: name one schedule")
 
@@ -183,7 +180,9 @@ def _cell(answer: dict[str, Any]) -> Cell:
 
 
 def sync(args: Namespace) -> int:
-    """Store the schedules of the app's code, and print the changes."""
+    """Store the schedules that the app declares, and print the changes; --remove deletes those that it
+    declares no more.
+    """
     from sublet.execution.app_loader import load_app, target_of
 
     place = args.app or os.environ.get("SUBLET_APP")

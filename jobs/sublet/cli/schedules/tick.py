@@ -12,11 +12,11 @@ from sublet.errors import Invalid, JobsError
 from sublet_functions.tick import TickSummary, run_tick
 
 ALWAYS, SOMETIMES = ("reaped", "promoted", "pruned", "fired"), ("summoned", "unreached")
-"""The second ones are printed only if they are not 0."""
+"""Counters that are always printed; counters that are printed if they are not 0."""
 
 
 def tick(args: Namespace) -> int:
-    """Run a round of maintenance, or rounds for a while, and print the counts."""
+    """Run one round of maintenance, or with --for a round every --every seconds, and print the counts."""
     if args.every is not None and args.seconds is None:
         raise Invalid("--every needs --for: say how long to repeat, e.g. --for 55s --every 5s")
     before, told = TickSummary(), set[str]()
@@ -46,14 +46,11 @@ def tick(args: Namespace) -> int:
 
 
 def _warn_of_uninvoked(client: SyncClient, told: set[str]) -> None:
-    """Warn once per pool of owed workers that this process cannot invoke."""
-    # slow to import
     from sublet.scaling.sync_summoner import uninvoked
 
     try:
         found = uninvoked(client.operations.settings, client.transport)
     except JobsError:
-        # # the next round tries again
         return
     for pool in found:
         if pool.pool not in told:

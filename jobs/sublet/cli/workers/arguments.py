@@ -1,4 +1,4 @@
-"""Arguments of the commands for processes."""
+"""Arguments of `work`, `serve`, `workers`, `pools` and `scale`."""
 
 from sublet.cli import argument_types as types
 from sublet.cli import common_arguments

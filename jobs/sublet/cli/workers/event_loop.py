@@ -1,4 +1,4 @@
-"""Event loop and garbage collector of a long command."""
+"""Event loop and garbage collector of a long-running command."""
 
 import asyncio
 import gc
@@ -6,13 +6,12 @@ import importlib
 from collections.abc import Callable
 
 YOUNG = 5_000
-"""Allocations between two collections. A hundred jobs at a time are 1,500 live objects; with Python's default
-of 700, each would be examined twice.
-"""
+"""Allocations between two collections. A hundred jobs at a time are 1,500 live objects: Python's default of
+700 would examine each twice."""
 
 
 def calm_collector() -> None:
-    """Collect garbage seldom, and never examine the program again."""
+    """Collect garbage less often (see YOUNG), and never examine the objects that exist now."""
     gc.freeze()
     gc.set_threshold(YOUNG)
 

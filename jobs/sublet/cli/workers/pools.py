@@ -16,14 +16,13 @@ from sublet.scaling.pool_check import check_pool
 
 HEADS = ("POOL", "QUEUES", "INVOKER", "TARGET", "READY", "HERE", "WANTED", "SUMMONED", "LAST FAILURE")
 SPARE = ("TARGET", "INVOKER", "SUMMONED")
-"""Columns that a narrow terminal leaves out, in order."""
 OPTIONS = ("queues", "invoker", "target", "min", "max", "wait", "slots", "linger", "arrive")
 QUEUES = 24
 """Columns of a pool's queues on a narrow terminal."""
 ATTEMPTS = 5
-"""Attempts to change a pool that other commands change, too."""
+"""Attempts of `pools set` to change a pool while other commands change it."""
 TARGETS = {"http": "the URL of a function that answers POST /work", "lambda": "a function's name, or its ARN"}
-"""Invoker → the kind of its target."""
+"""Invoker → description of the target that it needs."""
 
 
 def list_pools(args: Namespace) -> int:
@@ -55,7 +54,7 @@ def _row(pool: Pool, now: datetime) -> list[Cell | str]:
 
 
 def show(args: Namespace) -> int:
-    """Print a pool: settings, computed size, last failure."""
+    """Print a pool: settings, computed size, last failure. Raises NotFound."""
     with client_of(settings_of(args)) as client:
         (pool,), now = _read_pools(client, args.name), server_time(client)
     if args.json:
@@ -73,7 +72,6 @@ def show(args: Namespace) -> int:
 
 
 def _read_pools(client: SyncClient, name: str = "") -> list[Pool]:
-    """Return this pool, or all. Raises NotFound, with the closest known name."""
     try:
         return read(client, pools.look_at_all(client.operations.bases, name))
     except NotFound as error:
@@ -86,7 +84,6 @@ def _hint(name: str, known: list[str]) -> str:
 
 
 def _failure(pool: Pool, now: datetime) -> Cell:
-    """Return how long ago, how many, and why."""
     if pool.failed_at is None:
         return Cell("")
     ago = duration((now - pool.failed_at).total_seconds())
@@ -94,7 +91,7 @@ def _failure(pool: Pool, now: datetime) -> Cell:
 
 
 def set_pool(args: Namespace) -> int:
-    """Create a pool or change the given options. Repeat it if the pool was changed meanwhile."""
+    """Create a pool, or change the given options of one; start over if it was changed meanwhile."""
     given = {name: getattr(args, name) for name in OPTIONS if hasattr(args, name)}
     if "queues" in given:
         given["queues"] = tuple(given["queues"])
@@ -112,7 +109,6 @@ def set_pool(args: Namespace) -> int:
 
 
 def _change(client: SyncClient, name: str, given: dict[str, Any]) -> tuple[str, Pool]:
-    """Return Redis's answer and the pool now. Raises Changed after ATTEMPTS concurrent changes."""
     for attempts_left in reversed(range(ATTEMPTS)):
         before = _find(client, name)
         if before is None and "queues" not in given:
@@ -126,9 +122,7 @@ def _change(client: SyncClient, name: str, given: dict[str, Any]) -> tuple[str, 
 
 
 def _put(client: SyncClient, before: Pool, changes: dict[str, Any]) -> tuple[str, Pool]:
-    """Raises Changed if `before` is outdated, Invalid."""
     if changes.get("invoker", before.invoker) != before.invoker:
-        # the old target was for another invoker
         changes = {"target": "", **changes}
     wish = before.model_copy(update=changes)
     if wish.invoker in TARGETS and not wish.target:
@@ -180,7 +174,7 @@ def _find(client: SyncClient, name: str) -> Pool | None:
 
 
 def scale(args: Namespace) -> int:
-    """Print how the sizes of pools are computed."""
+    """Print how the wanted number of workers is computed, for POOL or all pools."""
     with client_of(settings_of(args)) as client:
         found = _read_pools(client, args.pool)
     if args.json:

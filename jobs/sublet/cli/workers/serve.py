@@ -26,13 +26,11 @@ if TYPE_CHECKING:
 
 HOST, PORT = "127.0.0.1", 8377
 NEEDED = ("aiohttp>=3.14.1", "prometheus-client>=0.22")
-"""Packages that an installed Sublet may lack; a test compares them with the extra `http`. Older ones have
-vulnerabilities.
-"""
+"""Packages that an installed Sublet may lack. Older ones have vulnerabilities."""
 
 
 def serve(args: Namespace) -> int:
-    """Serve until a signal."""
+    """Serve the HTTP API until SIGTERM or Ctrl-C."""
     _require_packages()
     app = _app(args)
     settings = app.settings if app else settings_of(args)
@@ -44,7 +42,6 @@ def serve(args: Namespace) -> int:
     port = _port() if args.port is None else args.port
     log_to_stderr(args.json)
     logging.getLogger("sublet_functions").setLevel(logging.DEBUG if args.debug else logging.INFO)
-    # aiohttp may be missing
     from sublet_functions.handlers.worker_host import WorkerHost
     from sublet_functions.serve import serve as run
 
@@ -95,12 +92,10 @@ def _run(api: Coroutine[Any, Any, None], worker_host: "WorkerHost | None") -> No
 
 
 def _app(args: Namespace) -> "App | None":
-    """Return the app of jobs to run here, or None. The API takes its settings, too. Raises Invalid."""
     if not args.app:
         return None
     for flag, variable in (("redis_url", "SUBLET_REDIS_URL"), ("namespace", "SUBLET_NAMESPACE")):
         if getattr(args, flag):
-            # for child processes, which load the app again
             os.environ[variable] = getattr(args, flag)
     app = load_app(args.app)
     app.settings = settings_for(args, app)
@@ -108,7 +103,6 @@ def _app(args: Namespace) -> "App | None":
 
 
 def _port() -> int:
-    """Platforms set PORT; SUBLET_PORT comes first."""
     for name in ("SUBLET_PORT", "PORT"):
         value = os.environ.get(name)
         if value:

@@ -30,15 +30,17 @@ log = logging.getLogger(__name__)
 
 WORKER_ID = "SUBLET_WORKER_ID"
 THREADS = ("sublet-task", "asyncio")
-"""Threads that run tasks: `run="thread"`, and `asyncio.to_thread`."""
+"""Prefixes of names of threads that run tasks: `run="thread"`, and `asyncio.to_thread`."""
 EXIT_GRACE = 3.0
-"""Seconds of an orderly exit: asyncio's clean-up, `atexit`, threads of tasks."""
+"""Seconds for Python's exit (asyncio's clean-up, `atexit`, threads) before it is forced."""
 THREAD_GRACE = 0.25
-"""Seconds that threads get to end."""
+"""Seconds that the threads of tasks get to end after the worker."""
 
 
 def work(args: Namespace) -> int:
-    """Run a worker until a signal, empty queues, or its time limit. Print a summary. Return 1 if it stalled."""
+    """Run a worker until a signal, empty queues (--drain), a time or a number of jobs. Print a summary. Return
+    1 if it stalled.
+    """
     _check_arguments(args)
     _export_connection(args)
     app = load_app(args.app)
@@ -64,8 +66,6 @@ def work(args: Namespace) -> int:
 
 
 class _Events(NamedTuple):
-    """Holds warnings of the start until the worker is ready."""
-
     printer: EventPrinter
     warnings: list[str]
     pool_exists: bool
@@ -131,7 +131,6 @@ def _export_connection(args: Namespace) -> None:
 
 
 def _source_url(args: Namespace) -> str | None:
-    """The flag, else SUBLET_SOURCE unless a flag names a Redis; None for Redis. Raises Invalid."""
     given, redis = args.source, bool(args.redis_url or args.namespace)
     if given and redis:
         raise Invalid(
@@ -141,7 +140,6 @@ def _source_url(args: Namespace) -> str | None:
 
 
 def _http_source(url: str, app: App) -> JobSource:
-    """The token comes from the environment. Raises Invalid."""
     ensure(("http",))
     try:
         from sublet.store.http import HttpSource
@@ -153,7 +151,6 @@ def _http_source(url: str, app: App) -> JobSource:
 
 
 def _unknown_queues(app: App, args: Namespace) -> str:
-    """Warn of queues unknown to the app and the server, else "". Raises Invalid for an invalid URL."""
     queues = [] if args.summons else args.queues or []
     with client_of(app.settings) as client:
         if not queues:
@@ -171,7 +168,6 @@ def _unknown_queues(app: App, args: Namespace) -> str:
 
 
 def _unknown_pool(app: App, name: str) -> str:
-    """Warn if the pool does not exist, else ""."""
     with client_of(app.settings) as client:
         known = {pool.name for pool in read(client, pools.known(client.operations.bases))}
     return (
@@ -182,7 +178,6 @@ def _unknown_pool(app: App, name: str) -> str:
 
 
 def _sync_schedules(app: App, place: str) -> str:
-    """Return a warning, or "". Skipped over HTTP, where a worker's token may not store schedules."""
     if not app.schedules:
         return ""
     with client_of(app.settings) as client:
@@ -196,7 +191,9 @@ def _sync_schedules(app: App, place: str) -> str:
 
 
 def exit_despite_running_tasks(stuck: int, code: int) -> None:
-    """End this process if tasks or their threads do not end. Python would wait for ever."""
+    """Exit with `code` if tasks (`stuck` ignored their cancellation) or their threads do not end soon: Python
+    would wait for ever.
+    """
     until = time.monotonic() + THREAD_GRACE
     threads = [thread for thread in threading.enumerate() if thread.name.startswith(THREADS)]
     for thread in threads:
@@ -212,7 +209,7 @@ def exit_despite_running_tasks(stuck: int, code: int) -> None:
 
 
 def _exit_later(code: int) -> None:
-    """Against leftovers of tasks: asyncio tasks that suppress cancellation, or own threads."""
+    """End this process: tasks may have left asyncio tasks that suppress cancellation, or threads."""
     # an orderly exit ends this thread
     time.sleep(EXIT_GRACE)
     log.warning("exit without waiting for leftovers of tasks: they did not end in %g s", EXIT_GRACE)

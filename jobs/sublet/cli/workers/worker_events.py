@@ -24,14 +24,13 @@ COLOURS = {"ready": "bold", "started": "dim", "completed": "green", "failed": "r
            "draining": "yellow", "stopping": "yellow"}  # fmt: skip
 UNCUT = ("warning", "stalled")
 ENDS = ("completed", "failed", "released", "refused", "lost")
-"""Events that end an attempt."""
 HEAD = 54
 """Columns before a line's text: time, event, task, job."""
 _ANSWER = re.compile(r"(.*): (?:scheduled (\d+)|(queued|dead|cancelled|LEASE_LOST|NOT_FOUND))", re.DOTALL)
 
 
 class EventPrinter:
-    """Prints events; those of one turn of the event loop in one write."""
+    """Prints a worker's events, those of one turn of the event loop in one write; if quiet, only the summary."""
 
     def __init__(self, stream: TextIO, as_json: bool, quiet: bool) -> None:
         self._stream, self._json, self._quiet = stream, as_json, quiet
@@ -41,7 +40,7 @@ class EventPrinter:
         self._moment = (0, "")
 
     def print_event(self, event: str, lease: Lease | None, detail: str) -> None:
-        """Print an event."""
+        """Print an event soon; `lease` is that of its job, if it has one."""
         if self._quiet:
             return
         self._lines.append(
@@ -54,11 +53,10 @@ class EventPrinter:
         try:
             self._write()
         except BrokenPipeError:
-            # the reader of the output has gone
             self._quiet = True
             signal.raise_signal(signal.SIGTERM)
         except OSError as error:
-            # for example a full disk: the jobs matter more than the output
+            # the jobs matter more than the output
             if not self._unwritten:
                 log.warning("cannot write to stdout, continuing without it: %s", error.strerror or error)
             self._unwritten = True
@@ -71,7 +69,7 @@ class EventPrinter:
         self._stream.flush()
 
     def print_summary(self, summary: Summary) -> None:
-        """Print the summary of a run."""
+        """Print the summary of a run now. Raises OSError."""
         counts = {name: getattr(summary, name) for name in ("completed", "failed", "released", "refused")}
         if self._json:
             entry = {
@@ -120,7 +118,6 @@ class EventPrinter:
         return f"{head}  {lease.task.ljust(16)}  {short(lease.id)}  {why}{then}".rstrip()
 
     def _message(self, event: str, lease: Lease, detail: str) -> tuple[str, str]:
-        """Return an event's text, and the job's next step."""
         if event == "started":
             self._started[lease.id, lease.attempt] = time.monotonic()
             return f"attempt {lease.attempt}, after {detail or 'another'}" if lease.attempt > 1 else "", ""
@@ -139,12 +136,14 @@ class EventPrinter:
 
 
 def short(job_id: str) -> str:
-    """Return an id's end, enough to find the job in a list."""
+    """Return 12 columns of a job's id: its end, enough to find the job in a list."""
     return job_id.rjust(12) if len(job_id) <= 12 else f"…{job_id[-11:]}"
 
 
 def as_json(entry: Mapping[str, object]) -> str:
-    """Return a JSON line. pydantic takes a sixth of `json`'s time, but refuses unpaired surrogates."""
+    """Return a mapping as JSON on one line. pydantic takes a sixth of `json`'s time, but refuses unpaired
+    surrogates.
+    """
     try:
         return to_json(entry).decode()
     except ValueError:
@@ -164,7 +163,7 @@ class OneLineFormatter(logging.Formatter):
         self._json = as_json
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the record on one line."""
+        """Return the record on one line, as text or JSON."""
         message = record.getMessage()
         if record.exc_info and record.exc_info[1]:
             message += f": {type(record.exc_info[1]).__name__}: {record.exc_info[1]}"
@@ -182,7 +181,7 @@ class OneLineFormatter(logging.Formatter):
 
 
 def log_to_stderr(as_json: bool) -> None:
-    """Log to stderr, unless the app configured logging."""
+    """Log to stderr, one line per record, unless the app configured logging."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLineFormatter(as_json))
     logging.basicConfig(level=logging.INFO, handlers=[handler])

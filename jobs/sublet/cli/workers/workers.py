@@ -18,13 +18,12 @@ from sublet.protocol.plan import follow_sync
 
 HEADS = ("NAME", "HOST", "PID", "PLATFORM", "SLOTS", "LEASES", "DONE", "LAST SEEN", "JOBS")
 SPARE = ("PLATFORM", "PID", "HOST", "SLOTS")
-"""Columns that a narrow terminal leaves out, in order. A default name contains host and pid."""
+"""Columns that a narrow terminal leaves out, in order: a default name contains host and pid."""
 LATE = 15.0
-"""Seconds without a heartbeat until a worker is silent; it sends one every 5 s at least."""
+"""Seconds without a heartbeat after which a worker is shown as silent; it sends one every 5 s at least."""
 JOBS = 3
-"""Shown job ids."""
+"""Job ids shown per worker."""
 NAMED = 10
-"""Names in an error."""
 
 
 def list_workers(args: Namespace) -> int:
@@ -55,12 +54,11 @@ def _row(worker: WorkerInfo, now: datetime) -> list[Cell | str]:
 
 
 def _name(name: str) -> str:
-    """On a narrow terminal, return its end."""
     return _end(name, 20) if is_narrow(110) else _end(name, 30) if is_narrow(160) else name
 
 
 def last_seen_cell(worker: WorkerInfo, now: datetime) -> Cell:
-    """Return the time since the last heartbeat, yellow as a silence if too long."""
+    """Return the time since a worker's last heartbeat, after LATE as "silent for …" in yellow."""
     silent = (now - worker.seen_at).total_seconds()
     return (
         Cell(f"{duration(silent)} ago")
@@ -70,7 +68,6 @@ def last_seen_cell(worker: WorkerInfo, now: datetime) -> Cell:
 
 
 def _slots(worker: WorkerInfo) -> str:
-    """Return how many jobs run at a time, and the reported child processes."""
     slots, processes = _count(worker.about.get("slots")), _count(worker.about.get("processes"))
     return f"{slots:,}{f' + {processes:,} proc.' if processes else ''}" if slots else ""
 
@@ -83,7 +80,6 @@ def _jobs(worker: WorkerInfo) -> Cell:
 
 
 def _reported(value: Any) -> str:
-    """Workers in other languages may report anything."""
     return _end(str(value), 20) if isinstance(value, str) or _count(value) else ""
 
 
@@ -92,12 +88,10 @@ def _count(value: Any) -> int:
 
 
 def _end(text: str, most: int) -> str:
-    """Names on one host differ at the end."""
     return text if len(text) <= most else f"…{text[1 - most :]}"
 
 
 def _full_name(word: str, known: list[WorkerInfo]) -> str:
-    """A beginning or end that only one name has will do. Raises Invalid if ambiguous."""
     if not keys.is_name(word):
         raise Invalid(f"worker {word[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     names = [worker.name for worker in known]

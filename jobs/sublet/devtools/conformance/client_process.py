@@ -17,9 +17,9 @@ from sublet.tasks.bound_process import spawn_bound
 
 SUBMIT_SECONDS = 20.0
 POLL = 0.05
-"""In seconds."""
+"""Seconds between two checks of a process."""
 LAST_WORDS = 400
-"""Of output in a message."""
+"""Characters of a process's output in a message."""
 
 
 class Client:
@@ -34,7 +34,7 @@ class Client:
         self.words = [os.path.abspath(program), *command[1:]]
 
     async def start(self, words: Sequence[str], environment: Mapping[str, str]) -> "Process":
-        """Start it with these arguments."""
+        """Start the client with these arguments; `environment` is added to this process's."""
         return await asyncio.to_thread(Process, [*self.words, *words], {**os.environ, **environment})
 
 
@@ -50,11 +50,11 @@ class Process:
 
     @property
     def exit(self) -> int | None:
-        """Its exit code, negative for a signal; None while it runs."""
+        """The process's exit code, negative for a signal; None while it runs."""
         return self._process.poll()
 
     async def wait(self, seconds: float) -> int | None:
-        """Return its exit code; None if it still runs after the timeout."""
+        """Wait for the process's end. Return its exit code; None if it still runs after the timeout."""
         for _ in range(max(1, round(seconds / POLL))):
             if self.exit is not None:
                 break
@@ -66,11 +66,11 @@ class Process:
         self._process.terminate()
 
     def left_behind(self) -> list[int]:
-        """The other live processes of its session. Empty except on Linux."""
+        """Return the ids of the other live processes in its session. Empty except on Linux."""
         return [pid for pid in _session(self._process.pid) if pid != self._process.pid]
 
     def end(self) -> None:
-        """Kill it and its session, and wait for their end."""
+        """Kill the process and its session, and wait for its end."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         for pid in self.left_behind():
@@ -83,11 +83,11 @@ class Process:
         self._err.close()
 
     def said(self) -> str:
-        """Its output on stdout."""
+        """Return the output on stdout so far."""
         return _read(self._out)
 
     def words(self) -> str:
-        """The end of its output on one line, for a message."""
+        """Return the end of the output on one line, to append to a message."""
         tail = " ".join((_read(self._err).strip() or self.said().strip()).split())
         return (
             f": …{tail[-LAST_WORDS:]}"

@@ -15,7 +15,7 @@ DELAY_MAX = 86_400_000
 
 
 async def check_commands(context: TrialContext) -> None:
-    """Check this trial's commands."""
+    """Check the commands that a trial recorded, and record the rules. Without a claim, check nothing."""
     if not context.seen("claim"):
         return
     checks: dict[str, Callable[[TrialContext], Awaitable[str] | str]] = {
@@ -91,9 +91,7 @@ def _durations(context: TrialContext) -> str:
 
 async def _scripts_only(context: TrialContext) -> str:
     markers = {keys.wake(context.base, name) for name in context.queues}
-    own = keys.wake(
-        context.base, "|"
-    )  # the rest is the client's own list, with which it ends its blocking read
+    own = keys.wake(context.base, "|")  # the client's own list, which ends its blocking read
     writes = {text(name).upper() for name in await context.raw("COMMAND LIST", "FILTERBY", "ACLCAT", "write")}
     taken = 0
     for seen in context.proxy.log:

@@ -20,7 +20,7 @@ from sublet.protocol import keys, reads, verbs
 from sublet.protocol.scripts import Call
 
 PATIENCE = 12.0
-"""In seconds."""
+"""Seconds that a wait takes at most."""
 KEPT = 0.2
 """Seconds for which a held job must stay running."""
 ENDINGS = ("complete", "fail", "release")
@@ -35,7 +35,7 @@ class WorkerEnded(RuleBroken):
 
 
 class TrialContext:
-    """The context of one trial."""
+    """One trial: its namespace, the proxy, the client's processes and the judge."""
 
     def __init__(self, client: Client, settings: Settings, judge: Judge) -> None:
         self.settings = replace(settings, namespace=f"conformance-{secrets.token_hex(6)}", partitions=1)
@@ -52,13 +52,13 @@ class TrialContext:
         self._processes: list[Process] = []
 
     async def open(self, *, namespace: bool = True) -> None:
-        """Open the proxy and create the namespace."""
+        """Open the proxy; with `namespace`, also create the namespace."""
         await self.proxy.listen()
         if namespace:
             await self.run(verbs.init(self.base))
 
     async def close(self) -> None:
-        """Kill all processes and delete the namespace."""
+        """Kill the client's processes, close the proxy and delete the namespace."""
         for process in self._processes:
             process.end()
         self._folder.cleanup()
@@ -68,20 +68,22 @@ class TrialContext:
         await self._transport.aclose()
 
     def environment(self, slots: int = 1) -> dict[str, str]:
-        """Return the client's environment."""
+        """Return the environment variables for a process of the client."""
         return {
             "SUBLET_REDIS_URL": self.proxy.url,
-            "SUBLET_SOURCE": "",  # ignore values that the caller exported
+            "SUBLET_SOURCE": "",
             "SUBLET_NAMESPACE": self.settings.namespace,
             "SUBLET_QUEUES": ",".join(self.queues),
             "SUBLET_LEASE": str(LEASE),
             "SUBLET_SLOTS": str(slots),
             "SUBLET_PARTITIONS": "1",
-            "TMPDIR": self._folder.name,  # deleted with the trial, even if the client is killed
+            "TMPDIR": self._folder.name,
         }
 
     async def submit_by_client(self, task: str, payload: str) -> tuple[int, str, str]:
-        """Run `CMD submit TASK JSON`. Return its exit code, its last line, and its output for a message."""
+        """Run `CMD submit TASK JSON`. Return its exit code, its last line, and its output for a message.
+        Raises RuleBroken if it does not end.
+        """
         process = await self._client.start(["submit", task, payload], self.environment())
         self._processes.append(process)
         code = await process.wait(SUBMIT_SECONDS)
@@ -91,7 +93,9 @@ class TrialContext:
         return code, lines[-1] if lines else "", process.words()
 
     async def work(self, slots: int = 1, *, until_claim: bool = True) -> Process:
-        """Run `CMD work`, and return after its first claim."""
+        """Start `CMD work` and return it; with `until_claim`, after its first claim. Raises RuleBroken if none
+        comes.
+        """
         process = await self._client.start(["work"], self.environment(slots))
         self._processes.append(process)
         self.workers.append(process)
@@ -111,27 +115,29 @@ class TrialContext:
         return f"; it sent {', '.join(names[:9])}" if names else f"; it did not connect to {self.proxy.url}"
 
     def seen(self, *verbs: str) -> list[Seen]:
-        """The recorded commands of these verbs."""
+        """Return the recorded commands of these verbs, oldest first."""
         return [seen for seen in self.proxy.log if seen.verb in verbs]
 
     def claim_of(self, job_id: str) -> Seen | None:
-        """The first claim whose reply contained this job."""
+        """Return the first claim whose reply brought this job to the client, None before."""
         return next((seen for seen in self.seen("claim") if job_id in seen.given() and not seen.fate), None)
 
     def about(self, job_id: str, *verbs: str) -> list[Seen]:
-        """The recorded commands of these verbs that name this job."""
+        """Return the recorded commands of these verbs that name this job, oldest first."""
         return [seen for seen in self.seen(*verbs) if job_id in seen.args]
 
     async def run(self, call: Any) -> Any:
-        """Call the server past the proxy."""
+        """Send a call to the server, past the proxy, and return its result."""
         return await self._transport.run(call)
 
     async def raw(self, *words: Any) -> Any:
-        """Run a command past the proxy."""
+        """Send a command to the server, past the proxy, and return the reply."""
         return await self.run(Call((words,), lambda reply: reply))
 
     async def submit(self, task: str, payload: Any = None, rules: str = "", queue: str = "first") -> str:
-        """Store a job. A `payload` of bytes is stored unchanged."""
+        """Store a job in the namespace and return its id. `rules` are its options, such as tries=1; a
+        `payload` of bytes is stored unchanged.
+        """
         job_id = f"0-{secrets.token_hex(12)}"
         body = (
             payload if isinstance(payload, bytes) else json.dumps(payload or {}, ensure_ascii=False).encode()
@@ -149,14 +155,18 @@ class TrialContext:
         return (await self.job(job_id)).state in FINISHED
 
     async def completed(self, job_id: str, what: str, seconds: float = 0) -> Job:
-        """Wait until a job is completed. Raises RuleBroken."""
+        """Wait until a job is completed, and return it. Raises RuleBroken with `what`, a name of the job for
+        the message. `seconds`: see `until`.
+        """
         job = await self.ended(job_id, what, seconds)
         if job.state is not State.COMPLETED:
             raise RuleBroken(f"{what} ended as {describe(job)}")
         return job
 
     async def ended(self, job_id: str, what: str, seconds: float = 0) -> Job:
-        """Wait for a job's end. Raises RuleBroken."""
+        """Wait until a job is completed, dead or cancelled, and return it. Raises RuleBroken as `completed`
+        does.
+        """
         try:
             await self.until_async(lambda: self.is_over(job_id), f"{what} had not ended", seconds)
         except WorkerEnded:
@@ -166,13 +176,15 @@ class TrialContext:
         return await self.job(job_id)
 
     async def running(self, job_id: str) -> str:
-        """Wait until the client holds a job; return the token."""
+        """Wait until the client has claimed a job. Return the token of the claim."""
         await self.until(lambda: self.claim_of(job_id) is not None, "a queued job was not claimed")
         claim = self.claim_of(job_id)
         return claim.token() if claim else ""
 
     async def holding(self, job_id: str) -> str:
-        """Wait until the client has held a job for `sleep` for a while. Return the token. Raises RuleBroken."""
+        """Wait until the client has held a job for `sleep` for KEPT seconds. Return the token. Raises
+        RuleBroken.
+        """
         token = await self.running(job_id)
         await asyncio.sleep(KEPT)
         if (job := await self.job(job_id)).state is not State.RUNNING:
@@ -190,8 +202,8 @@ class TrialContext:
                 return
 
     async def until(self, holds: Callable[[], bool], what: str, seconds: float = 0) -> None:
-        """Wait for a condition. Raises RuleBroken with `what` at the timeout, WorkerEnded after the worker's
-        end.
+        """Wait until `holds` returns True. Raises RuleBroken with the text `what` after `seconds` (0:
+        PATIENCE), WorkerEnded if a worker ends.
         """
 
         async def check() -> bool:
@@ -200,7 +212,7 @@ class TrialContext:
         await self.until_async(check, what, seconds)
 
     async def until_async(self, holds: Callable[[], Awaitable[bool]], what: str, seconds: float = 0) -> None:
-        """Wait for an awaitable condition, as `until` does."""
+        """Wait as `until` does; `holds` is awaited."""
         seconds = seconds or PATIENCE
         until = asyncio.get_running_loop().time() + seconds
         while not await holds():
@@ -213,7 +225,7 @@ class TrialContext:
 
     @contextlib.contextmanager
     def rule(self, name: str) -> Iterator[None]:
-        """Record whether the block passes or raises RuleBroken."""
+        """Record whether the block keeps the rule. Its RuleBroken breaks the rule and ends only the block."""
         try:
             yield
         except RuleBroken as broken:
@@ -225,7 +237,7 @@ class TrialContext:
 
 
 def describe(job: Job) -> str:
-    """Return a job's state in a few words."""
+    """Return a job's state, last outcome and attempt for a message."""
     last = job.attempts[-1] if job.attempts else None
     how = f" ({last.code}{': ' if last.message else ''}{last.message[:120]})" if last else ""
     return f"{job.state}{how}, attempt {job.attempt}"

@@ -1,4 +1,4 @@
-"""Trials with faults, with an idle worker, and of its end."""
+"""Trials with lost messages, with an absent server, of an idle or busy worker, and of SIGTERM."""
 
 import asyncio
 from collections import Counter
@@ -21,7 +21,7 @@ from sublet.protocol import keys
 OBSERVED = 6.0
 """Seconds of an idle worker's observation."""
 SPARE = 1
-"""Commands that it may send in addition to one per second."""
+"""Commands that an idle worker may send in addition to one per second."""
 PROMPT = 1.0
 """Seconds within which a submitted job must be claimed; half of it for a job that becomes due."""
 STOP_SECONDS = 15.0
@@ -32,7 +32,7 @@ BUSY, MAX_CALLS = 2.0, 10
 
 
 async def forgotten(context: TrialContext) -> None:
-    """The server forgets each script after each call."""
+    """Answer NOSCRIPT as if the server forgot each script after one call: jobs must run as usual."""
     context.proxy.forgetful = True
     with context.rule("reloads-scripts"):
         code, job_id, words = await context.submit_by_client("echo", '{"value": 1}')
@@ -62,7 +62,7 @@ def _was_answered(context: TrialContext, job_id: str, verb: str) -> bool:
 
 
 async def lost_claim(context: TrialContext) -> None:
-    """Lose the reply of a claim with jobs; then withhold that of another on an open connection."""
+    """Lose the reply of a claim, then withhold one on an open connection: each job must run once."""
     with context.rule("repeats-claim"):
         context.proxy.faults.append(Fault("claim", REPLY_LOST, lambda seen: bool(seen.given())))
         ids = [await context.submit("sleep", {"seconds": 0.5}) for _ in range(2)]
@@ -88,7 +88,9 @@ async def lost_claim(context: TrialContext) -> None:
 
 
 async def lost_heartbeat(context: TrialContext) -> None:
-    """Withhold one heartbeat's reply, lose the next reply, and lose the request after it."""
+    """Withhold one heartbeat's reply, lose the next reply, and lose the request after it: the job must
+    continue.
+    """
     kept_back = Fault("heartbeat", SILENT)
     reply = Fault("heartbeat", REPLY_LOST, lambda seen: kept_back.spent)
     context.proxy.faults += [kept_back, reply, Fault("heartbeat", REQUEST_LOST, lambda seen: reply.spent)]
@@ -116,7 +118,7 @@ async def lost_heartbeat(context: TrialContext) -> None:
 
 
 async def lost_ending(context: TrialContext) -> None:
-    """For each kind of ending, lose a request and then the reply of the next one."""
+    """For each kind of ending, lose a request and then the reply of the next one: the client must repeat it."""
     context.proxy.faults += [Fault(verb, fate) for verb in ENDINGS for fate in (REQUEST_LOST, REPLY_LOST)]
     with context.rule("repeats-ending"):
         ids = {
@@ -134,7 +136,6 @@ async def lost_ending(context: TrialContext) -> None:
 
 
 async def _check_repeated(context: TrialContext, job_id: str, verb: str) -> None:
-    """Wait until an ending was answered. Each repetition must have had the same arguments."""
     await context.until(
         lambda: any(not seen.fate and seen.replied_at for seen in context.about(job_id, verb)),
         f"a lost {verb} was not sent again",
@@ -145,7 +146,7 @@ async def _check_repeated(context: TrialContext, job_id: str, verb: str) -> None
 
 
 async def away(context: TrialContext) -> None:
-    """Break all connections and refuse new ones for AWAY seconds, during a heartbeat and an ending."""
+    """Break all connections and refuse new ones, during a heartbeat and an ending: the job must still end."""
     with context.rule("server-away"):
         await context.work()
         job_id = await context.submit("sleep", {"seconds": LEASE / 3 + 0.3})
@@ -170,7 +171,7 @@ async def _take_server_away(context: TrialContext) -> None:
 
 
 async def busy(context: TrialContext) -> None:
-    """Answer every call with LOADING; then occupy the only slot."""
+    """Answer every call with LOADING, then occupy the only slot: the worker must not call too often."""
     with context.rule("idle-rate"):
         await context.work()
         context.proxy.loading = True
@@ -193,7 +194,9 @@ async def _check_call_rate(context: TrialContext, when: str) -> None:
 
 
 async def idle(context: TrialContext) -> None:
-    """An idle worker; then a job in each queue; then a job that becomes due."""
+    """Count an idle worker's commands; submit a job to each queue, and one that becomes due: it must claim in
+    time.
+    """
     await context.work()
     if context.judge.wants("idle-rate"):
         with context.rule("idle-rate"):
@@ -224,7 +227,6 @@ async def idle(context: TrialContext) -> None:
 
 
 async def _wake(context: TrialContext, queue: str) -> None:
-    """Submit a job while the client blocks on all wake-up lists, and wait for its claim."""
     lists = {keys.wake(context.base, name) for name in context.queues}
     await context.until(lambda: any(lists <= set(seen.args) for seen in _blocked(context)),
                       "an idle worker did not block on the wake-up lists of all its queues", 4)  # fmt: skip
@@ -239,12 +241,11 @@ async def _wake(context: TrialContext, queue: str) -> None:
 
 
 def _blocked(context: TrialContext) -> list[Seen]:
-    """The blocking reads without a reply so far."""
     return [seen for seen in context.proxy.log if seen.name in ("BLPOP", "BRPOP") and seen.replied_at is None]
 
 
 async def leave(context: TrialContext) -> None:
-    """Send SIGTERM to an idle worker, and to one that holds a job."""
+    """Send SIGTERM to an idle worker, and to one that holds a job: it must release the job and exit."""
     with context.rule("sigterm"):
         for busy in (False, True):
             worker = await context.work()

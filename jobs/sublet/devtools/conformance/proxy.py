@@ -31,7 +31,7 @@ class Seen:
     name: str
     """The Redis command's name in capitals."""
     verb: str
-    """The verb, if it calls a Sublet script."""
+    """The verb whose script it calls, "" for another command."""
     args: list[str]
     """The verb's arguments, or the words after the command's name. Invalid UTF-8 is replaced."""
     reply: Any = None
@@ -39,26 +39,26 @@ class Seen:
     fate: str = ""
     """The injected fault; empty if the command was passed on and answered."""
     link: int = 0
-    """The connection on which it arrived."""
+    """The number of the connection on which it arrived."""
 
     @property
     def refused(self) -> str:
-        """The message of an error reply."""
+        """The message of an error reply, else ""."""
         return self.reply if isinstance(self.reply, ErrorReply) else ""
 
     def given(self) -> list[str]:
-        """The job ids in a claim's reply."""
+        """Return the ids of the jobs in a claim's reply; [] for another command."""
         many = self.verb == "claim" and isinstance(self.reply, list)
         return [text(self.reply[i]) for i in range(3, len(self.reply), 6)] if many else []
 
     def token(self) -> str:
-        """The token in a claim's reply."""
+        """Return the token in a claim's reply, "" without jobs."""
         return text(self.reply[0]) if self.given() else ""
 
 
 @dataclass
 class Fault:
-    """A fault for the first command of a verb for which `when` is true."""
+    """A fault of the kind `fate`, for the first command of a verb for which `when` is true."""
 
     verb: str
     fate: str
@@ -67,12 +67,14 @@ class Fault:
 
 
 def text(value: Any) -> str:
-    """A part of a reply as text."""
+    """Return a part of a reply as text."""
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 class Proxy:
-    """Listens on its own port, and opens one connection to the server for each of the client's."""
+    """Listens on its own port, and opens one connection to the server for each of the client's. Records all
+    commands in `log`, and injects `faults`.
+    """
 
     def __init__(self, server_url: str) -> None:
         self._server_url = server_url
@@ -82,9 +84,9 @@ class Proxy:
         self.log: list[Seen] = []
         self.faults: list[Fault] = []
         self.forgetful = False
-        """Forget each script after one call."""
+        """Whether to answer NOSCRIPT as if the server forgot each script after one call."""
         self.loading = False
-        """Answer each script call with LOADING."""
+        """Whether to answer each script call with LOADING."""
         self._verbs = {script(name).sha: name for name in NAMES}
         self.broken: set[int] = set()
         """Connections that a fault broke: the client may not have read their last replies."""
@@ -95,19 +97,19 @@ class Proxy:
         self._port = 0
 
     async def listen(self) -> None:
-        """Accept connections, for the first time or again."""
+        """Accept connections, for the first time or again after `leave`."""
         self._listener = await asyncio.start_server(self._accept, "127.0.0.1", self._port, limit=LIMIT)
         self._port = self._listener.sockets[0].getsockname()[1]
 
     @property
     def url(self) -> str:
-        """The client's URL: user, password and database are those of the server."""
+        """The proxy's URL for the client, with the server's user, password and database."""
         user, at, _ = self._parts.netloc.rpartition("@")
         path = self._parts.path if self._parts.scheme == "redis" else ""
         return urlunsplit(("redis", f"{user}{at}127.0.0.1:{self._port}", path, "", ""))
 
     async def leave(self) -> None:
-        """Close all connections, and accept none."""
+        """Close all connections, and accept no more until `listen`."""
         if self._listener:
             self._listener.close()
         links = list(self._links)
@@ -131,7 +133,7 @@ class Proxy:
             self.broken.add(number)
             raise
         except (OSError, EOFError, ValueError, asyncio.LimitOverrunError):
-            pass  # an end closed the connection or broke the protocol: closing the other one reports it
+            pass  # closing the other end reports it
         finally:
             for each in writers:
                 each.close()
@@ -144,7 +146,7 @@ class Proxy:
         )
 
     def note(self, words: list[bytes], link: int) -> Seen:
-        """Record a command."""
+        """Append a client's command to the log, and return it."""
         name = text(words[0]).upper() if words else ""
         verb, args = "", [text(word) for word in words[1:]]
         if name in ("EVAL", "EVALSHA") and len(words) > 3:
@@ -160,7 +162,7 @@ class Proxy:
         return seen
 
     def forgets(self, seen: Seen, words: list[bytes]) -> bool:
-        """Return whether the server does not know this script."""
+        """Return whether to answer NOSCRIPT: if forgetful, each SCRIPT LOAD allows one EVALSHA."""
         if seen.name == "SCRIPT" and len(words) > 2 and words[1].upper() == b"LOAD":
             self._known[hashlib.sha1(words[2], usedforsecurity=False).hexdigest()] += 1
         if seen.name != "EVALSHA" or not self.forgetful:
@@ -173,7 +175,7 @@ class Proxy:
         return True
 
     def strikes(self, seen: Seen, fate: str) -> bool:
-        """Return whether a fault of this kind applies to this command."""
+        """Return whether an unspent fault of the kind `fate` applies to the command, and spend that."""
         for fault in self.faults:
             if not fault.spent and fault.verb == seen.verb and fault.fate == fate and fault.when(seen):
                 fault.spent, seen.fate = True, fate
@@ -183,8 +185,6 @@ class Proxy:
 
 
 class _Link:
-    """A connection of the client and its connection to the server."""
-
     def __init__(
         self,
         proxy: Proxy,
@@ -218,12 +218,11 @@ class _Link:
         self._commands.put_nowait(None)
 
     def _hang_up(self) -> None:
-        """Close the server's connection with the client's: a read still blocked on it would consume a wake-up."""
+        """Else a read that is still blocked on the server's connection would consume a wake-up."""
         with contextlib.suppress(OSError):
             self._server_writer.write_eof()
 
     async def _pass_on(self, raw: bytes, words: list[bytes]) -> bool:
-        """Return False if the connection has ended."""
         proxy, seen = self._proxy, self._proxy.note(words, self._number)
         if proxy.strikes(seen, REQUEST_LOST):
             return False
@@ -255,12 +254,10 @@ class _Link:
         return True
 
     async def _hold(self) -> None:
-        """Send nothing more until the client closes this connection. Its input is dropped."""
         while (command := await self._commands.get()) is not None:
             self._proxy.note(command[1], self._number).fate = REQUEST_LOST
 
     async def _relay(self) -> None:
-        """A subscribed connection: both directions are independent."""
         while True:
             answer, _ = await read_reply(self._server_reader)
             self._writer.write(answer)

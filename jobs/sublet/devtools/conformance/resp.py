@@ -7,11 +7,11 @@ LINE = b"\r\n"
 
 
 class ErrorReply(str):
-    """A reply that begins with `-`."""
+    """The text of an error reply."""
 
 
 async def read_command(reader: asyncio.StreamReader) -> tuple[bytes, list[bytes]]:
-    """One command: its bytes and its words. Raises IncompleteReadError at the end of the stream."""
+    """Read one command. Return its bytes and its words. Raises IncompleteReadError at the end of the stream."""
     head = await reader.readuntil(LINE)
     if not head.startswith(b"*"):
         return head, head.split()
@@ -25,7 +25,9 @@ async def read_command(reader: asyncio.StreamReader) -> tuple[bytes, list[bytes]
 
 
 async def read_reply(reader: asyncio.StreamReader) -> tuple[bytes, Any]:
-    """One reply of RESP2 or RESP3: its bytes and its value. Maps are flat lists."""
+    """Read one reply of RESP2 or RESP3. Return its bytes and its value: maps as flat lists, errors as
+    ErrorReply.
+    """
     head = await reader.readuntil(LINE)
     kind, rest = head[:1], head[1:-2]
     if kind in b"$=!":

@@ -7,7 +7,7 @@ LEASE = 3
 
 
 class Rule(NamedTuple):
-    """MUST or SHOULD, its text, and advice if it is broken."""
+    """A rule of the protocol. `level` is MUST or SHOULD; `advice` is for a client that breaks it."""
 
     name: str
     level: str
@@ -85,11 +85,11 @@ TIMED = {
     "wakes",
     "appointment",
 }
-"""Rules that a busy machine may break, so a failure is tried a second time."""
+"""Rules that a busy machine may break: a failed one is tried a second time."""
 
 
 class Verdict(NamedTuple):
-    """Kept, or the observation against it."""
+    """The result for one rule. `seen` is the observation against it, "" if the client kept it."""
 
     rule: Rule
     seen: str
@@ -101,7 +101,7 @@ class Verdict(NamedTuple):
 
 
 class Judge:
-    """Collects observations on some rules: the first one against a rule decides."""
+    """Collects observations on the rules in `names`. The first observation against a rule decides."""
 
     def __init__(self, names: set[str]) -> None:
         self.names = names
@@ -112,16 +112,16 @@ class Judge:
         return bool(self.names & set(names))
 
     def note(self, name: str, seen: str = "") -> None:
-        """Record that a rule was kept, or the observation against it."""
+        """Record the observation `seen` against a rule, or, if empty, that it was kept. Ignores other rules."""
         if name in self.names:
             self._seen[name] = self._seen.get(name) or seen
 
     def judged(self, name: str) -> bool:
-        """Return whether this rule has an observation."""
+        """Return whether `note` has recorded this rule, kept or broken."""
         return name in self._seen
 
     def verdicts(self) -> list[Verdict]:
-        """Return one verdict per examined rule. A rule without any observation is not kept."""
+        """Return one verdict per examined rule, in the order of RULES. A rule without a record is not kept."""
         return [
             Verdict(rule, self._seen.get(rule.name, "it was never seen"))
             for rule in RULES

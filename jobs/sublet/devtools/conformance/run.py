@@ -15,9 +15,9 @@ from sublet.errors import JobsError, Refused
 
 AT_ONCE = 6
 TRIAL_SECONDS = 60.0
-"""The last time limit of a trial: each wait in it is shorter."""
+"""Seconds that a trial may take. Each wait in it has a shorter limit."""
 FIRST_SLEEP, TASKS_SECONDS = 0.5, 4.0
-"""Of the first `sleep`, and the time limit of the first three tasks."""
+"""Seconds of the first `sleep`; seconds in which the first three jobs must end."""
 INTERFACE = (
     "The client is run as `CMD submit TASK JSON` and `CMD work`, with SUBLET_REDIS_URL, SUBLET_NAMESPACE, SUBLET_QUEUES (commas; "
     "submit uses the first), SUBLET_SLOTS, SUBLET_LEASE (seconds) and SUBLET_PARTITIONS=1 in its environment. Give it the three "
@@ -56,7 +56,7 @@ TRIALS = (
     Trial(trials.awaken, ("makes-namespace",), namespace=False),
     Trial(fault_trials.lost_claim, ("repeats-claim",)),
 )
-"""Longest first."""
+"""All trials, the longest first."""
 
 
 async def examine(
@@ -78,16 +78,13 @@ async def examine(
     await _run_trials(chosen, AT_ONCE, client, settings, judge, report)
     broken = {verdict.rule.name for verdict in judge.verdicts() if not verdict.kept} & TIMED
     again = Judge(broken)
-    doubted = [
-        trial for trial in chosen if again.wants(*trial.rules) or broken & set(COMMAND_RULES)
-    ]  # any trial checks these
+    doubted = [trial for trial in chosen if again.wants(*trial.rules) or broken & set(COMMAND_RULES)]
     await _run_trials(doubted, 1, client, settings, again)
     second = {verdict.rule.name: verdict for verdict in again.verdicts()}
     return [second.get(verdict.rule.name, verdict) for verdict in judge.verdicts()]
 
 
 async def _check_tasks(client: Client, settings: Settings) -> None:
-    """Raises JobsError if the worker does not claim or lacks a task."""
     context = TrialContext(client, settings, Judge(set()))
     try:
         await context.open()
@@ -100,7 +97,6 @@ async def _check_tasks(client: Client, settings: Settings) -> None:
 
 
 async def _try_tasks(context: TrialContext) -> None:
-    """Other faults are left to the rules."""
     wanted = {"echo": {"value": 1}, "sleep": {"seconds": FIRST_SLEEP}, "boom": {"message": "words"}}
     ids = {task: await context.submit(task, payload, "tries=1") for task, payload in wanted.items()}
     with contextlib.suppress(RuleBroken):
@@ -144,7 +140,6 @@ async def _run_trials(
 
 
 async def _run_trial(trial: Trial, client: Client, settings: Settings, judge: Judge) -> None:
-    """A rule that the trial did not reach is not kept, with the reason."""
     context, reason = TrialContext(client, settings, judge), "the trial ended before it was checked"
     try:
         await context.open(namespace=trial.namespace)

@@ -20,7 +20,7 @@ TRICKY: dict[str, Any] = {
     "nothing": None, "truth": [True, False], "numbers": [0, -1, 1.5, 1000000], "empty": {"a": [], "o": {}, "s": ""},
 }  # fmt: skip
 HOLD_OVER = 0.3
-"""Seconds after the next claim within which the ending must arrive: the slot was free."""
+"""Seconds that an ending may arrive after the next claim: the slot was free before."""
 SECOND_SLOT = 1.0
 """Seconds in which a client with a second slot takes a second job."""
 BEAT_MAX = LEASE * 2 / 3
@@ -28,7 +28,7 @@ BEAT_MAX = LEASE * 2 / 3
 
 
 async def produce(context: TrialContext) -> None:
-    """Submit to a missing namespace; then lose the request and the reply of submits."""
+    """Submit to a missing namespace, with a tricky payload, with lost requests and replies, and invalid jobs."""
     payload = {"value": {**TRICKY, "long": "ä" * 50_000}}
     with context.rule("makes-namespace"):
         code, _, words = await context.submit_by_client("echo", json.dumps(payload, ensure_ascii=False))
@@ -56,7 +56,6 @@ async def produce(context: TrialContext) -> None:
 
 
 async def _refuse(context: TrialContext) -> None:
-    """Submits that the server rejects: an invalid task name, and a full queue."""
     code, line, _ = await context.submit_by_client("no name", '{"value": 1}')
     if code == 0:
         raise RuleBroken(
@@ -105,7 +104,7 @@ def _difference(wanted: Any, found: Any) -> str:
 
 
 async def awaken(context: TrialContext) -> None:
-    """Start a worker in a missing namespace."""
+    """Start a worker in a missing namespace, then create it: the worker must run a job."""
     with context.rule("makes-namespace"):
         await context.work()
         await asyncio.sleep(0.5)
@@ -115,7 +114,7 @@ async def awaken(context: TrialContext) -> None:
 
 
 async def endings(context: TrialContext) -> None:
-    """Results, failures, and an unknown task."""
+    """Run jobs of `echo` and `boom` and of an unknown task: their outcomes must arrive as they are."""
     await context.work(slots=2)
     pretty = json.dumps({"value": TRICKY}, ensure_ascii=False, indent=2).encode()
     large = {"value": 'ö\\"\n' * 25_000}
@@ -168,7 +167,7 @@ async def _result_is(context: TrialContext, job_id: str, wanted: Any) -> None:
 
 
 async def slots(context: TrialContext) -> None:
-    """More jobs than slots."""
+    """Queue more jobs than slots: the worker must not hold more than it has slots for."""
     with context.rule("free-slots"):
         ids = [await context.submit("sleep", {"seconds": 0.7}) for _ in range(5)]
         await context.work(slots=2)
@@ -188,7 +187,7 @@ def _held(context: TrialContext, ids: list[str]) -> list[int]:
 
 
 async def beats(context: TrialContext) -> None:
-    """Jobs longer than their lease, two at a time if the client has two slots."""
+    """Run jobs longer than their lease, two at a time if the client has two slots: heartbeats must arrive."""
     with context.rule("heartbeat"):
         await context.work(slots=2)
         ids = [await context.submit("sleep", {"seconds": LEASE * 1.7}) for _ in range(2)]
@@ -217,7 +216,7 @@ async def _kept_alive(context: TrialContext, job_id: str) -> None:
 
 
 async def cancel(context: TrialContext) -> None:
-    """Cancel a running job."""
+    """Cancel a running job: it must end, and the next one run."""
     with context.rule("hears-cancel"):
         await context.work()
         job_id = await context.submit("sleep", {"seconds": 60})
@@ -230,7 +229,7 @@ async def cancel(context: TrialContext) -> None:
 
 
 async def loss(context: TrialContext) -> None:
-    """Give a lease to another worker, and delete a running job. The worker's other job must continue."""
+    """Give a running job's lease to another worker, and delete one: the worker must stop only that job."""
     with context.rule("hears-loss"):
         await context.work(slots=2)
         await _lose_one(context, "LEASE_LOST", _give_to_another)
@@ -287,7 +286,7 @@ async def _delete(context: TrialContext, job_id: str) -> None:
 
 
 def _told(context: TrialContext, job_id: str, token: str, answer: str) -> float | None:
-    """When a heartbeat's reply gave this answer for a job. The jobs of one claim share the token."""
+    """The jobs of one claim share the token."""
     for seen in context.about(job_id, "heartbeat"):
         held, answers = list(zip(seen.args[1::3], seen.args[2::3], strict=False)), seen.reply
         told = (job_id, token) in held and isinstance(answers, list)
@@ -297,7 +296,7 @@ def _told(context: TrialContext, job_id: str, token: str, answer: str) -> float 
 
 
 async def timeout(context: TrialContext) -> None:
-    """A job longer than its timeout."""
+    """Run a job longer than its timeout: it must end as timed_out."""
     with context.rule("timeout"):
         await context.work()
         job_id = await context.submit("sleep", {"seconds": 60}, "tries=1 timeout=1000")
