@@ -400,7 +400,7 @@ async def test_workers_of_another_token_are_left_to_their_leases(guarded, store,
     await one.enlist(Card("dead", "1", "", b"{}"))
     await one.claim(worker="dead", queues=["q"], n=1, lease=60)
     assert await other.reconcile({"dead": "1"}) == 0
-    assert "the jobs of worker dead return when its leases end" in caplog.text
+    assert "the leases of worker dead could not be ended: its jobs return when they expire" in caplog.text
     assert await one.reconcile({"dead": "1"}) == 1
     await one.aclose()
     await other.aclose()
@@ -437,7 +437,7 @@ def test_an_unencrypted_token_causes_a_warning(url, token, warns, caplog):
         ("http://ho st", "use the API's address"),
         ("http://host/\x00", "use the API's address"),
         ("http://host/\r\nX: y", "use the API's address"),
-        ("http://user:hidden@host", "the token goes into SUBLET_TOKEN"),
+        ("http://user:hidden@host", "put the token into SUBLET_TOKEN"),
         ("https://host/?key=hidden", r"remove the \? or # and what follows it"),
         ("https://host/#hidden", r"remove the \? or # and what follows it"),
     ],

@@ -28,8 +28,8 @@ def test_an_outage_is_logged_once_then_each_minute_then_its_end(clock, caplog):
     seen.over()
     assert [record.getMessage() for record in caplog.records] == [
         "cannot claim: no answer",
-        "still cannot claim, since 60 s (119 more failures): no answer",
-        "the source answers again, after 100.5 s",
+        "still cannot claim, for 60 s now (119 more failures): no answer",
+        "the job source answers again, after 100.5 s",
     ]
 
 

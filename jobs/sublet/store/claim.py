@@ -1,4 +1,4 @@
-"""The claims of one process: waiting, due schedules, abandoned claims."""
+"""`Claims`: the claims of one process, with waiting, due schedules and abandoned claims."""
 
 import asyncio
 import logging
@@ -23,14 +23,14 @@ from sublet.store.wakeups import WakeUps
 log = logging.getLogger(__name__)
 
 SOON = 0.1
-"""Seconds until a worker that got jobs claims again, while occurrences are being fired."""
+"""Seconds after which a worker that got jobs should claim again, while due occurrences are fired."""
 
 Run = Callable[[Call[Any]], Awaitable[Any]]
 
 
 @dataclass(slots=True)
 class ClaimRequest:
-    """The arguments of a claim."""
+    """The arguments of a claim, which may be sent several times."""
 
     worker: str
     queues: Sequence[str]
@@ -38,10 +38,10 @@ class ClaimRequest:
     lease: float
     claim_id: str | None
     spent: bool = False
-    """Whether a call with this `claim_id` has taken jobs. Then it takes no others."""
+    """Whether a call with this `claim_id` has taken jobs. Then no other call with it takes any."""
 
     def observe(self, call: Call[Claimed]) -> Call[Claimed]:
-        """The same call; reading its reply sets `spent`."""
+        """Return the call with a reader that sets `spent` if the reply names taken jobs."""
 
         def read(reply: Any) -> Claimed:
             self.spent = self.spent or reply[0] != b""  # a token, also if its jobs are held no more
@@ -51,7 +51,7 @@ class ClaimRequest:
 
 
 class Claims:
-    """The claims of a `Store`."""
+    """Makes the claims of a `Store`, with the store's own methods. Once `hurried` is set, none waits."""
 
     def __init__(
         self,
@@ -80,7 +80,9 @@ class Claims:
         self._outage = OutageLog()
 
     async def claim(self, request: ClaimRequest, wait: float) -> Claimed:
-        """See `Store.claim`."""
+        """Claim; without jobs wait up to `wait` seconds for a wake-up or poll, and claim again
+        (`Store.claim`).
+        """
         until = time.monotonic() + wait
         claimed = await self._claim_and_fire(request)
         if self._wakeups:
@@ -105,7 +107,6 @@ class Claims:
         return WakeUps(self._settings, self._run, self._operations.bases[0], self._blocking, reader)
 
     async def _claim_and_fire(self, request: ClaimRequest) -> Claimed:
-        """Due occurrences are fired before an answer without jobs, else in the background."""
         claimed = await self._claim_once(request)
         if not claimed.come:
             return claimed
@@ -164,7 +165,6 @@ class Claims:
     async def _claim_in(
         self, base: str, queues: Sequence[str], request: ClaimRequest, leases: Sequence[Lease]
     ) -> Claimed:
-        """Releases the jobs if the caller is cancelled."""
         left = max(0, min(request.n - len(leases), verbs.CLAIM_MAX))
         arguments: dict[str, Any] = dict(worker=request.worker, lease=request.lease, queues=queues)
         arguments["claim_id"] = request.claim_id or secrets.token_urlsafe(16)
@@ -181,7 +181,6 @@ class Claims:
             raise
 
     async def _release_claim(self, again: Call[Claimed], leases: Sequence[Lease]) -> None:
-        """Learn by its id (kept for 10 s) which jobs a claim took; release them and `leases`."""
         try:
             claimed = await self._run(again)
             await self.give_back(
@@ -189,12 +188,15 @@ class Claims:
                 "abandoned: given back: the worker had stopped waiting for this claim",
             )
         except JobsError as error:
-            log.warning("a claim was cancelled (%s); its jobs return when their leases end", error)
+            log.warning(
+                "the jobs of a cancelled claim could not be released (%s): they return when their leases end",
+                error,
+            )
 
     async def give_back(self, leases: Sequence[Lease], reason: str) -> None:
-        """Release leases that the claimer will never receive, even if the caller is cancelled.
+        """Release claimed jobs that no worker will receive, even if the calling task is cancelled.
 
-        Raises Unavailable; they then expire.
+        Raises Unavailable; their leases then expire.
         """
         await asyncio.shield(self._in_background(self._release(leases, reason)))
 
@@ -208,12 +210,12 @@ class Claims:
         return task
 
     def hurry(self) -> None:
-        """End all waits."""
+        """Make all waiting claims return now."""
         if self._wakeups:
             self._wakeups.hurry()
 
     async def aclose(self) -> None:
-        """Wait for background tasks and close the blocking connection."""
+        """Wait for background tasks and close the blocking connection, until another claim waits."""
         wakeups, self._wakeups = self._wakeups, None  # a claim that begins to wait meanwhile makes its own
         if self._unclaimed:
             await asyncio.wait(self._unclaimed)

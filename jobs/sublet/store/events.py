@@ -1,7 +1,8 @@
 """The event stream of a namespace, for any number of subscribers in this process.
 
-One blocking read wakes all; each reads its own pages, so a slow one delays no other. A page starts with the
-entry that its subscriber read last; if the stream has dropped it, events were missed.
+One blocking read wakes all subscribers; each reads its own pages, so a slow one does not delay others. A
+page is read from the last entry of the previous one: if the stream has dropped this entry, events were
+missed.
 """
 
 import asyncio
@@ -22,24 +23,24 @@ from sublet.protocol.reads import pairs, together
 from sublet.protocol.scripts import Call
 
 PAGE = 500
-"""Events in one page."""
+"""Most events in one page."""
 SPACING = 0.02
-"""Seconds between two blocking reads, whose events make one page."""
+"""Seconds between two blocking reads, so that the events of that time make one page."""
 TURNS = 4
-"""Subscribers that render a page in one turn of the event loop."""
+"""Subscribers that render a page at the same time."""
 KEPT_SECONDS = 1.0
 """Seconds for which a full page is cached."""
 KEPT_PAGES = 64
 REST = 0.5
-"""Seconds after a failed blocking read."""
+"""Seconds to pause after a failed blocking read."""
 
 EntryId = tuple[int, int]
-"""An entry of a partition's stream: ms and sequence number."""
+"""Id of a stream entry: ms and sequence number."""
 Cursor = tuple[EntryId | None, ...]
-"""Per partition the last entry read; None: before the oldest."""
+"""A position: per partition the last entry read, or None for the stream's beginning."""
 
 LATEST_MS = 253_402_300_799_999
-"""The last ms of the year 9999; ids of other programs may lie beyond."""
+"""The last ms of the year 9999; entries of other programs may have later ids."""
 NOTHING: EntryId = (0, 0)
 
 _ENTRY_ID = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
@@ -57,24 +58,24 @@ class JobEvent(NamedTuple):
 
 @dataclass(slots=True)
 class EventPage:
-    """Events after a cursor."""
+    """The events that a read found after a cursor."""
 
     events: list[JobEvent]
     begin: Cursor
     """The requested cursor, unless events were missed."""
     cursor: Cursor
     missed: bool
-    """Events after it were trimmed, or it belongs to another stream."""
+    """Whether events after the requested cursor were trimmed, or it belongs to another stream."""
     more: bool
-    """More events may follow: read on at once."""
+    """Whether more events may be stored: read again at once."""
     version: int
     """The stream's version before the read, for `EventStream.wait`."""
     rendered: bytes | None = None
-    """As sent to subscribers, once rendered."""
+    """The page as sent to subscribers, once rendered."""
 
 
 class Entries(NamedTuple):
-    """Entries of one partition."""
+    """Entries of a partition after `begin`. `missed`: some before them were trimmed."""
 
     begin: EntryId | None
     entries: list[tuple[EntryId, dict[str, bytes]]]
@@ -82,7 +83,7 @@ class Entries(NamedTuple):
 
 
 class EventStream:
-    """Reads the stream while a subscriber waits. Belongs to one event loop."""
+    """Reads the stream for all subscribers in this process. Belongs to one event loop."""
 
     def __init__(
         self, settings: Settings, run: Run, client: Any = None, routes: RoutingTransport | None = None
@@ -107,7 +108,7 @@ class EventStream:
         self.closed = False
 
     def cursor(self, text: str) -> Cursor:
-        """Parse a cursor; `0` is before the oldest event. Raises Invalid."""
+        """Parse a cursor; `0` is the position before the oldest event. Raises Invalid."""
         words = text.split(",") if text != "0" else ["0"] * len(self._bases)
         if len(words) != len(self._bases) or not all(map(_is_entry_id, words)):
             raise Invalid(
@@ -121,7 +122,7 @@ class EventStream:
         return tuple(newest)
 
     async def read(self, after: Cursor, count: int = PAGE) -> EventPage:
-        """Read the events after a cursor, once for all its subscribers. Raises Unavailable."""
+        """Read up to `count` events after a cursor; subscribers there share the read. Raises Unavailable."""
         kept = self._kept.get((after, count))
         if kept:
             return kept
@@ -166,7 +167,7 @@ class EventStream:
         return found
 
     async def wait(self, version: int, seconds: float) -> bool:
-        """Wait up to `seconds` until the stream is newer than `version`. True: read again."""
+        """Wait up to `seconds` until the stream is newer than the page with `version`. True: read again."""
         if self.version != version or self.closed:
             return True
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -188,7 +189,6 @@ class EventStream:
             self._waiting.discard(woken)
 
     async def _follow(self, line: Any, streams: Sequence[str]) -> None:
-        """A blocking read that was sent is never cancelled."""
         while self._waiting:
             looks = [("XREVRANGE", key, "+", "-", "COUNT", 1) for key in streams]
             newest = await asyncio.gather(*_send(line, *looks))
@@ -204,7 +204,6 @@ class EventStream:
             await asyncio.sleep(REST if failed else SPACING)
 
     async def _block(self, line: Any, streams: Sequence[str]) -> bool:
-        """False if the read failed."""
         known = [self._newest[key] for key in streams]
         command = ("XREAD", "BLOCK", BLOCK_SECONDS * 1000, "COUNT", 1, "STREAMS", *streams, *known)
         found = await _send(line, command)[0]
@@ -224,7 +223,7 @@ class EventStream:
                 woken.set_result(None)
 
     def close(self) -> None:
-        """End all waits; later ones return at once."""
+        """End all calls of `wait`; later ones return at once."""
         self.closed = True
         self._wake()
 
@@ -242,12 +241,12 @@ class EventStream:
 
 
 def cursor_text(cursor: Iterable[EntryId | None]) -> str:
-    """Format a cursor."""
+    """Format a cursor as text; `EventStream.cursor` parses it."""
     return ",".join("0" if entry is None else f"{entry[0]}-{entry[1]}" for entry in cursor)
 
 
 def entries_after(base: str, after: EntryId | None, count: int) -> Call[Entries]:
-    """Return up to `count` entries after an id, and whether some after it were trimmed."""
+    """Read up to `count` entries after an id, and whether others after the id were trimmed."""
     key = keys.events(base)
 
     def read(reply: Sequence[Any]) -> Entries:
@@ -295,7 +294,7 @@ def _entry_id(text: bytes | str) -> EntryId:
 
 
 def _event(id_: str, entry: EntryId, fields: dict[str, bytes]) -> JobEvent | None:
-    """None if no Sublet script wrote it."""
+    """None for an entry that no Sublet script wrote."""
     try:
         jobs = tuple(fields["jobs"].decode().split(" "))
         state, code = State(fields["state"].decode()), fields["code"].decode()
@@ -305,7 +304,6 @@ def _event(id_: str, entry: EntryId, fields: dict[str, bytes]) -> JobEvent | Non
 
 
 def _send(line: Any, *commands: tuple[Any, ...]) -> "list[asyncio.Future[Any]]":
-    """Each future gets the reply, or the error as its result."""
     replies: list[asyncio.Future[Any]] = [asyncio.get_running_loop().create_future() for _ in commands]
     line.send([(command, partial(_resolve, reply)) for command, reply in zip(commands, replies, strict=True)])
     return replies

@@ -1,6 +1,6 @@
 """`HttpSource`: the `JobSource` over the HTTP API.
 
-A request without an answer is sent again, unchanged: the routes answer it as the first one.
+A request without an answer is sent again, unchanged: each route allows it.
 """
 
 import asyncio
@@ -28,25 +28,25 @@ log = logging.getLogger(__name__)
 PAUSES = (0.05, 0.2)
 """Seconds before each retry of a request without an answer."""
 PATIENCE = 8.0
-"""Seconds after which it is not retried, besides its own wait: Redis remembers a claim for 10 s."""
+"""Seconds, besides a request's wait, after which it is not retried: Redis remembers a claim for 10 s."""
 WAIT_MAX = 20.0
-"""Seconds that one request waits."""
+"""Longest wait of one request, in seconds."""
 ANSWER_MAX = 64 * 1024 * 1024
-"""Bytes of an answer."""
+"""Largest accepted answer, in bytes."""
 CONNECTIONS = 32
 GATEWAY = (502, 504)
-"""Statuses of a gateway without an answer."""
+"""Statuses of a gateway that got no answer from the API."""
 MALFORMED = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
 """Errors of decoding another program's answer."""
 _WORKERS = TypeAdapter(list[model.WorkerInfo])
 
 
 class HttpSource:
-    """The API at a URL. Belongs to one event loop; connects on first use.
+    """The `JobSource` at an API's URL. Belongs to one event loop; connects on first use.
 
-    `token` may be a file's path, which is read again when the token is refused. `timeout` is in seconds,
-    besides a request's wait. Raises Invalid for an invalid URL or token. Methods raise Unavailable without
-    an answer in time, and Denied.
+    `token` may be a file's path; the file is read again when the token is refused. `timeout`: seconds for
+    an answer, besides a call's own `wait`. Raises Invalid for an invalid URL or token. Methods raise
+    Unavailable without an answer in time, and Denied if the token is refused.
     """
 
     def __init__(self, url: str, token: str | Path | None = None, timeout: float = 2.0) -> None:
@@ -61,7 +61,7 @@ class HttpSource:
 
     @classmethod
     def read(cls, url: str | None = None, timeout: float = 2.0) -> "HttpSource":
-        """Make one for `url` or SUBLET_SOURCE, with the token from the environment."""
+        """Make a source for `url`, else SUBLET_SOURCE, with SUBLET_TOKEN or the token in SUBLET_TOKEN_FILE."""
         return cls(*address(url), timeout)
 
     async def submit(self, jobs: Sequence[model.Submission]) -> list[model.Submitted]:
@@ -77,7 +77,7 @@ class HttpSource:
     async def claim(
         self, *, worker: str, queues: Sequence[str], n: int, lease: float, wait: float = 0
     ) -> model.Claimed:
-        """See `JobSource.claim`."""
+        """Lease up to `n` jobs, 100 at most; wait up to `wait` seconds for the first (`JobSource.claim`)."""
         request = {"worker": worker, "queues": list(queues), "n": min(n, verbs.CLAIM_MAX), "lease": lease}
         until = time.monotonic() + wait
         while True:
@@ -88,7 +88,6 @@ class HttpSource:
             await asyncio.sleep(min(left, PAUSES[0]))  # a server that shuts down answers early
 
     async def _claim_once(self, request: dict[str, Any], wait: float) -> model.Claimed:
-        """If the caller is cancelled or without an answer, releases the jobs."""
         request = request | {"claim_id": secrets.token_urlsafe(16)}
         try:
             return await self._ask("POST", "/jobs/claim", http_codec.claimed, request, wait=wait)
@@ -100,7 +99,6 @@ class HttpSource:
             raise
 
     async def _give_back(self, again: dict[str, Any]) -> None:
-        """Learn by its id (kept for 10 s) which jobs a claim took, and release them."""
         try:
             async with asyncio.timeout(2 * self._timeout):
                 claimed = await self._ask("POST", "/jobs/claim", http_codec.claimed, again)
@@ -112,12 +110,12 @@ class HttpSource:
                 )
         except (JobsError, TimeoutError) as error:
             log.info(
-                "a claim was cancelled (%s); its jobs return when their leases end",
+                "the jobs of a cancelled claim could not be released (%s): they return when their leases end",
                 str(error) or "no answer",
             )
 
     async def heartbeat(self, beats: Sequence[model.Beat], *, lease: float) -> list[int | str]:
-        """See `JobSource.heartbeat`."""
+        """Extend leases; answers as `JobSource.heartbeat`."""
 
         async def send(some: Sequence[model.Beat]) -> list[int | str]:
             return await self._lines("/jobs/heartbeat", some, http_codec.beat, http_codec.beaten, lease=lease)
@@ -125,7 +123,7 @@ class HttpSource:
         return await _side_by_side(beats, send)
 
     async def settle(self, endings: Sequence[model.Ending]) -> list[str]:
-        """See `JobSource.settle`."""
+        """Report outcomes; answers as `JobSource.settle`."""
         answers: dict[int, str] = {}
 
         async def send(kind: type) -> None:
@@ -154,7 +152,7 @@ class HttpSource:
             )
 
     async def note(self, notes: Sequence[model.Note]) -> list[str]:
-        """See `JobSource.note`."""
+        """Store checkpoints and logs; answers as `JobSource.note`."""
         return await _side_by_side(notes, self._note)
 
     async def _note(self, notes: Sequence[model.Note]) -> list[str]:
@@ -169,7 +167,7 @@ class HttpSource:
             return await self._note([notes[0]._replace(checkpoint=b"")])
 
     async def enlist(self, card: model.Card) -> bool:
-        """See `JobSource.enlist`."""
+        """Register a worker, or renew its registration. True: it should drain."""
         return await self._ask(
             "PUT",
             f"/workers/{http_codec.part(card.worker)}",
@@ -178,13 +176,13 @@ class HttpSource:
         )
 
     async def workers(self) -> list[model.WorkerInfo]:
-        """See `JobSource.workers`."""
+        """Return the registered workers, without their leases."""
         return await self._ask(
             "GET", "/workers?jobs=false", lambda answer: _WORKERS.validate_python(answer.json()["workers"])
         )
 
     async def reconcile(self, gone: Mapping[str, str]) -> int:
-        """See `JobSource.reconcile`. Cannot remove workers that registered with another token."""
+        """As `JobSource.reconcile`; logs and leaves out workers that registered with another token."""
         ended = 0
         for name, life in gone.items():
             try:
@@ -193,21 +191,25 @@ class HttpSource:
                     "POST", path, lambda answer: int(answer.json()["ended"]), {"life": life}
                 )
             except Denied as error:
-                log.warning("the jobs of worker %s return when its leases end: %s", name, error)
+                log.warning(
+                    "the leases of worker %s could not be ended: its jobs return when they expire: %s",
+                    name,
+                    error,
+                )
         return ended
 
     async def retire(self, card: model.Card) -> bool:
-        """Ask the API whether this idle worker may leave its pool."""
+        """Ask whether an idle worker may leave its pool. True: the pool has stopped counting it."""
         path, body = f"/workers/{http_codec.part(card.worker)}/retire", {"life": card.life, "pool": card.pool}
         return await self._ask("POST", path, lambda answer: bool(answer.json()["leave"]), body)
 
     async def leave(self, card: model.Card) -> None:
-        """See `JobSource.leave`."""
+        """Delete the registration of a worker without leases."""
         path = f"/workers/{http_codec.part(card.worker)}?life={http_codec.part(card.life)}"
         await self._ask("DELETE", path, lambda answer: None)
 
     async def watch(self, job_id: str, wait: float) -> model.Standing:
-        """See `JobSource.watch`."""
+        """Wait up to `wait` seconds for a job's end; return its state (None: unknown job) and result."""
         path, until = f"/jobs/{http_codec.part(job_id)}", time.monotonic() + wait
         while True:
             piece = min(max(until - time.monotonic(), 0.0), WAIT_MAX)
@@ -256,7 +258,6 @@ class HttpSource:
         *,
         wait: float = 0.0,
     ) -> T:
-        """Send, repeating if the API is away or its answer malformed. Raises a refusal's error, or the last try's."""
         ends, until = time.monotonic() + wait, time.monotonic() + wait + PATIENCE
         for pause in (*PAUSES, None):
             left = max(0.0, ends - time.monotonic())
@@ -277,7 +278,6 @@ class HttpSource:
         raise AssertionError("unreachable")
 
     async def _send(self, method: str, path: str, body: Body | None, wait: float) -> http_codec.Answer:
-        """Once more if the token was refused and its file contains another one."""
         if wait and body is not None:
             body = {**body, "wait": wait}
         elif wait:
@@ -287,7 +287,7 @@ class HttpSource:
         if answer.status == 401 and self._at.renew(sent):
             answer = await self._once(method, path, body, wait)
         if answer.status in GATEWAY:
-            raise aiohttp.ClientError(f"a gateway says {answer.status}")
+            raise aiohttp.ClientError(f"a gateway answered {answer.status}")
         return answer
 
     async def _once(self, method: str, path: str, body: Body | None, wait: float) -> http_codec.Answer:
@@ -305,7 +305,7 @@ class HttpSource:
                 parts.append(part)
                 size += len(part)
                 if size > ANSWER_MAX:
-                    raise aiohttp.ClientPayloadError(f"an answer of more than {ANSWER_MAX:,} bytes")
+                    raise aiohttp.ClientPayloadError(f"its answer has more than {ANSWER_MAX:,} bytes")
             return http_codec.Answer(response.status, response.headers, b"".join(parts))
 
     def _open(self) -> aiohttp.ClientSession:
@@ -328,7 +328,6 @@ class HttpSource:
 
 
 async def _side_by_side(items: Sequence[Any], send: Callable[[Sequence[Any]], Awaitable[list[T]]]) -> list[T]:
-    """Concurrent requests of limited size; answers are in the order of the items."""
     batches = list(verbs.batches(items, verbs.weight, http_codec.BATCH))
     if len(batches) == 1:
         return await send(batches[0])

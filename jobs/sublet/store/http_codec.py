@@ -1,4 +1,4 @@
-"""Requests to the HTTP API and its answers, without I/O.
+"""Encode requests to the HTTP API and decode its answers, without I/O.
 
 Times are RFC 3339, durations seconds; payloads and results are part of the JSON.
 """
@@ -34,23 +34,23 @@ from sublet.protocol.keys import is_name
 log = logging.getLogger(__name__)
 
 BATCH = 1000
-"""Items in one request."""
+"""Most items in one request."""
 ROUTES: dict[type, str] = {Completion: "/jobs/complete", Failure: "/jobs/fail", Release: "/jobs/release"}
 ABOUT_MAX = 3800
-"""Bytes of `about`: the server adds to it, and stores 4,096."""
+"""Most bytes of a registration's `about`: the server adds to it, and stores 4,096."""
 ANSWERS = {404: "NOT_FOUND", 409: "LEASE_LOST"}
-"""The script's word for an item's status."""
+"""Status of an item in an answer → the code for it."""
 
 
 class Answer(NamedTuple):
-    """An answer of the API."""
+    """An HTTP answer of the API."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
 
     def json(self) -> Any:
-        """Raises ValueError if it is not JSON."""
+        """Parse the body. Raises ValueError if it is not JSON."""
         try:
             return from_json(self.body)
         except ValueError:  # only Python accepts unpaired surrogates, which a payload may contain
@@ -58,7 +58,7 @@ class Answer(NamedTuple):
 
 
 def write(value: Any) -> bytes:
-    """Encode a body."""
+    """Encode a request's body as JSON."""
     return to_json(value)
 
 
@@ -67,7 +67,7 @@ def _value_of(raw: bytes, what: str, lease_or_job: Lease | Submission) -> Any:
         return from_json(raw, allow_inf_nan=False)
     except ValueError as error:
         raise Invalid(
-            f"{what} of job {lease_or_job.id}: it cannot be sent over HTTP as JSON ({error})"
+            f"the {what} of job {lease_or_job.id} cannot be sent over HTTP: it is not valid JSON ({error})"
         ) from None
 
 
@@ -79,24 +79,23 @@ def _bytes_of(value: Any) -> bytes:
 
 
 def _text(text: str, most: int) -> str:
-    """The first `most` characters, without unpaired surrogates."""
     return text[:most].encode("utf-8", "replace").decode()
 
 
 def part(name: str) -> str:
-    """Return a name or id as a part of a path. Raises Invalid."""
+    """Check a name or id, and return it as a part of a path. Raises Invalid."""
     if not is_name(name) or name in (".", ".."):
-        raise Invalid(f"{name[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
+        raise Invalid(f"name or id {name[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     return name
 
 
 def moment_ms(text: str) -> int:
-    """Parse a time to ms since 1970."""
+    """Parse an RFC 3339 time to ms since 1970."""
     return math.floor(datetime.fromisoformat(text).timestamp() * 1000 + 0.5)
 
 
 def new_job(job: Submission) -> dict[str, Any]:
-    """Encode a submission; its rules become fields. Raises Invalid."""
+    """Encode a submission; its rules (`priority=5`) become fields. Raises Invalid for malformed JSON or rules."""
     payload = _value_of(job.payload or b"{}", "payload", job)
     fields = {"id": job.id, "task": job.task, "queue": job.queue, "payload": payload}
     fields |= {"durability": job.durability} if job.durability else {}
@@ -105,7 +104,9 @@ def new_job(job: Submission) -> dict[str, Any]:
         try:
             field, decoded = _rule(name, value)
         except (KeyError, ValueError, OverflowError):
-            raise Invalid(f"rule {word[:80]} of job {job.id}: it cannot be sent over HTTP") from None
+            raise Invalid(
+                f"the rule {word[:80]!r} of job {job.id} cannot be sent over HTTP: its name is unknown or its value malformed"
+            ) from None
         fields[field] = decoded
     return fields
 
@@ -128,21 +129,21 @@ def _rule(name: str, value: str) -> tuple[str, Any]:
 
 
 class Rejected(NamedTuple):
-    """The type and detail of a refused job's problem."""
+    """The type and detail of the problem for which a job of a batch was refused."""
 
     type: str
     detail: str
 
 
 def submitted(line: Any) -> Submitted | Rejected:
-    """Decode the outcome of a job."""
+    """Decode the answer for one job of a batch."""
     if line["status"] in (200, 201):
         return Submitted(line["id"], line["status"] == 201)
     return Rejected(line["type"], line["detail"])
 
 
 def claimed(answer: Answer) -> Claimed:
-    """Decode leases, and when to claim again."""
+    """Decode a claim's leases, and the seconds until the next claim."""
     ends: dict[str, int] = {}
     leases = []
     for job in answer.json()["jobs"] if answer.status != 204 else ():
@@ -159,7 +160,7 @@ def claimed(answer: Answer) -> Claimed:
 
 
 def beat(beat: Beat) -> dict[str, Any]:
-    """Encode a heartbeat."""
+    """Encode a heartbeat for one lease. Progress that is not JSON is logged and left out."""
     fields = _held(beat.lease)
     if beat.progress:
         try:
@@ -170,7 +171,7 @@ def beat(beat: Beat) -> dict[str, Any]:
 
 
 def ending(ending: Ending) -> dict[str, Any]:
-    """Raises Invalid for a result that cannot be sent."""
+    """Encode an attempt's outcome. Raises Invalid for a result that is not JSON."""
     fields = _held(ending.lease)
     if isinstance(ending, Completion):
         fields["result"] = _value_of(ending.result or b"null", "result", ending.lease)
@@ -184,7 +185,7 @@ def ending(ending: Ending) -> dict[str, Any]:
 
 
 def note(note: Note) -> dict[str, Any]:
-    """Raises Invalid for a checkpoint that cannot be sent."""
+    """Encode a checkpoint and log lines. Raises Invalid for a checkpoint that is not JSON."""
     fields = _held(note.lease)
     if note.checkpoint:
         fields["checkpoint"] = _value_of(note.checkpoint, "checkpoint", note.lease)
@@ -198,14 +199,14 @@ def _held(lease: Lease) -> dict[str, Any]:
 
 
 def beaten(line: Any) -> int | str:
-    """Return the lease's new end in ms, or a word of the scripts."""
+    """Decode a lease's new end in ms, or CANCEL_REQUESTED, LEASE_LOST or NOT_FOUND."""
     if line["status"] != 200:
         return ANSWERS[line["status"]]
     return "CANCEL_REQUESTED" if line["cancel_requested"] else moment_ms(line["lease_expires_at"])
 
 
 def settled(line: Any) -> str:
-    """Return the job's new state and when it is due, or a word of the scripts."""
+    """Decode a settled job's new state (`scheduled <due, ms>`), or LEASE_LOST or NOT_FOUND."""
     if line["status"] != 200:
         return ANSWERS[line["status"]]
     due = line.get("due_at")
@@ -213,12 +214,12 @@ def settled(line: Any) -> str:
 
 
 def noted(line: Any) -> str:
-    """Decode an item's `noted`, or the code of its refusal."""
+    """Decode `noted`, LEASE_LOST or NOT_FOUND."""
     return "noted" if line["status"] == 200 else ANSWERS[line["status"]]
 
 
 def card(card: Card) -> dict[str, Any]:
-    """Encode a registration; the server adds the token's name."""
+    """Encode a worker's registration, without its queues if `about` is too long."""
     about = json.loads(card.about or b"{}")
     if len(card.about) > ABOUT_MAX:
         about.pop("queues", None)
@@ -227,7 +228,7 @@ def card(card: Card) -> dict[str, Any]:
 
 
 def standing(job: Any) -> Standing:
-    """Decode a job's state; if it has finished, its result and its last attempt as well."""
+    """Decode a job's state and, once finished, its result and last attempt."""
     state = State(job["state"])
     if state not in FINISHED:
         return Standing(state, b"", "")

@@ -1,4 +1,4 @@
-"""The URL and token of the HTTP API, and the errors for its refusals."""
+"""The URL and token of the HTTP API, and the exceptions for its refusals."""
 
 import contextlib
 import ipaddress
@@ -12,21 +12,23 @@ from sublet.errors import REFUSALS, Denied, Invalid, JobsError, Unavailable, Unc
 from sublet.store.http_codec import Answer
 
 PROBLEM = "urn:sublet:problem:"
-"""Prefix of the API's problem types."""
+"""Prefix of the `type` of the API's problem documents."""
 SAID = 500
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,1024}")
 
 
 def address(url: str | None = None) -> tuple[str, str | Path | None]:
-    """Return `url` or SUBLET_SOURCE, and SUBLET_TOKEN or the path in SUBLET_TOKEN_FILE."""
+    """Return the API's URL (`url` or SUBLET_SOURCE) and token (SUBLET_TOKEN, or the path in
+    SUBLET_TOKEN_FILE).
+    """
     env = os.environ
     file = env.get("SUBLET_TOKEN_FILE")
     return url or env.get("SUBLET_SOURCE", ""), env.get("SUBLET_TOKEN") or (Path(file) if file else None)
 
 
 class Endpoint:
-    """A URL and a token, or a token's file. Raises Invalid. No message or repr contains the token."""
+    """The API's URL, and its token or the token's file. Raises Invalid. No message or repr contains the token."""
 
     def __init__(self, url: str, token: str | Path | None = None) -> None:
         self.url = _checked(url)
@@ -35,11 +37,13 @@ class Endpoint:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers that authenticate a request."""
+        """The header that authenticates a request; none without a token."""
         return {"Authorization": f"Bearer {self._token}"} if self._token else {}
 
     def renew(self, sent: Mapping[str, str]) -> bool:
-        """After a refusal of `sent`, read the token's file again. True: it contains another one."""
+        """Read the token's file again after the headers `sent` were refused. True: the token is another one
+        now.
+        """
         if self._file:
             with contextlib.suppress(Invalid):  # the file may be being replaced; the refusal is reported
                 self._token = _fit(_first_line(self._file))
@@ -47,12 +51,12 @@ class Endpoint:
 
     @property
     def is_overheard(self) -> bool:
-        """Whether a token is sent unencrypted over a network."""
+        """Whether a token is sent unencrypted to another machine."""
         parts = urlsplit(self.url)
         return bool(self._token) and parts.scheme == "http" and not _is_loopback(parts.hostname or "")
 
     def refusal(self, answer: Answer, asked: str) -> JobsError:
-        """Make the error for an answer whose status is not 2xx. `asked`: method and path."""
+        """Make the error for an answer whose status is not 2xx. `asked`: the request's method and path."""
         status, content = answer.status, answer.headers.get("Content-Type", "no content type")[:80]
         kind, detail = _problem(answer) if content.startswith("application/problem+json") else ("", "")
         if status in (401, 403):
@@ -75,7 +79,7 @@ class Endpoint:
         return self.foreign(f"{status}, {content}")
 
     def item(self, kind: str, detail: str) -> JobsError:
-        """Make the error for a refused item of a batch."""
+        """Make the error for one refused item of a batch, from its problem's type and detail."""
         return REFUSALS.get(_code(kind), Invalid)(detail)
 
     def _denied(self, status: int, detail: str) -> Denied:
@@ -91,20 +95,19 @@ class Endpoint:
         return Denied(f"{what} refuses this token for this request{reason}: {needed}check {variable}")
 
     def foreign(self, what: str) -> Unavailable:
-        """Make the error for another program's answer."""
+        """Make the error for an answer that the API would not give. `what` describes the answer."""
         return Unavailable(
             f"the server at {self.url} is not the API of Sublet ({what}): is it up, and is SUBLET_SOURCE right?"
         )
 
     def away(self, why: str) -> Unavailable:
-        """Make the error for a request without an answer."""
+        """Make the error for a request without an answer. `why`: the cause."""
         return Unavailable(
             f"no answer from the API at {self.url} ({why}): is it up, and is SUBLET_SOURCE right?"
         )
 
 
 def _problem(answer: Answer) -> tuple[str, str]:
-    """Type and detail of the API's problem document, else empty."""
     try:
         document = answer.json()
         found = str(document["type"]), str(document.get("detail", ""))
@@ -132,7 +135,7 @@ def _checked(url: str) -> str:
         raise Invalid(f"SUBLET_SOURCE {_shown(url)!r}: use the API's address, e.g. https://jobs.example.com")
     if "@" in parts.netloc:
         raise Invalid(
-            f"SUBLET_SOURCE {_shown(url)!r}: no user and password here; the token goes into SUBLET_TOKEN"
+            f"SUBLET_SOURCE {_shown(url)!r}: remove the user and password, and put the token into SUBLET_TOKEN"
         )
     if "?" in url or "#" in url:
         raise Invalid(f"SUBLET_SOURCE {_shown(url)!r}: remove the ? or # and what follows it")
@@ -166,5 +169,7 @@ def _fit(token: str) -> str:
     """No error shows the token."""
     token = token.strip()
     if token and not _TOKEN.fullmatch(token):
-        raise Invalid("SUBLET_TOKEN: use the secret alone, the part behind the last : of NAME:ROLES:SECRET")
+        raise Invalid(
+            "the token (SUBLET_TOKEN or its file) is not valid: use the secret alone, the part after the last : of NAME:ROLES:SECRET"
+        )
     return token

@@ -1,4 +1,4 @@
-"""Log an outage of the job source at its begin, once a minute, and at its end."""
+"""Log an outage of the job source (Redis or the HTTP API) at its begin, once a minute, and at its end."""
 
 import logging
 import time
@@ -8,13 +8,13 @@ from sublet.errors import Forbidden
 log = logging.getLogger("sublet.worker.worker")
 
 AGAIN = 60.0
-"""Seconds between two reminders."""
+"""Seconds between two warnings about an outage."""
 QUIET = 1.0
 """Seconds without a failure after which an answer ends the outage."""
 
 
 class OutageLog:
-    """An outage, shared by all loops of a worker."""
+    """Logs outages for all loops of a worker, from the failed and answered calls that they report."""
 
     def __init__(self) -> None:
         self._since: float | None = None
@@ -25,7 +25,7 @@ class OutageLog:
         self._unlogged = 0
 
     def failed(self, what: str, error: Exception) -> None:
-        """Record a call without an answer. `what` completes "cannot …"."""
+        """Record a call without an answer; log the first, then one a minute. `what` completes "cannot …"."""
         now = self._failed_at = time.monotonic()
         self._answered = isinstance(error, Forbidden)  # a refusal is an answer
         if self._since is None:
@@ -33,7 +33,7 @@ class OutageLog:
             log.warning("cannot %s: %s", what, error)
         elif now - self._logged_at >= AGAIN:
             log.warning(
-                "still cannot %s, since %.0f s (%d more failures): %s",
+                "still cannot %s, for %.0f s now (%d more failures): %s",
                 what,
                 now - self._since,
                 self._unlogged,
@@ -44,7 +44,7 @@ class OutageLog:
             self._unlogged += 1
 
     def hindered(self, what: str, error: Exception) -> None:
-        """Log an error that is not an outage, at most once a minute."""
+        """Log an error that is not an outage, at most once a minute. `what` completes "cannot …"."""
         now = time.monotonic()
         if self._hindered_at is None or now - self._hindered_at >= AGAIN:
             self._hindered_at = now
@@ -52,13 +52,13 @@ class OutageLog:
 
     @property
     def ongoing(self) -> bool:
-        """Whether the last call had no answer."""
+        """Whether the last recorded call got no answer."""
         return not self._answered
 
     def over(self) -> None:
-        """Record an answer."""
+        """Record an answered call. A second after the last failure it ends the outage, and logs that."""
         now = time.monotonic()
         self._answered = True
         if self._since is not None and now - self._failed_at >= QUIET:
-            log.warning("the source answers again, after %.1f s", now - self._since)
+            log.warning("the job source answers again, after %.1f s", now - self._since)
             self._since, self._unlogged = None, 0

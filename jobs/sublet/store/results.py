@@ -1,6 +1,6 @@
-"""Wait for results by pub/sub: each partition has a channel with the ids of ended jobs.
+"""Wait for results by pub/sub: a channel per partition names the watched jobs that end.
 
-A lost message only delays a result.
+Watched jobs are also read at intervals: a lost message only delays a result.
 """
 
 import asyncio
@@ -23,19 +23,19 @@ from sublet.protocol import keys, verbs
 from sublet.protocol.scripts import Call
 
 REREAD = 1.0
-"""Seconds after which a job is read without a message."""
+"""Seconds between two reads of a watched job without a message."""
 MANY = 200
 """Up to so many watched jobs are read every second; more every other second."""
 BATCH = 50
 """Jobs that one call reads: the reply may contain all results."""
 REST = 0.5
-"""Seconds after a failed blocking read."""
+"""Seconds to pause after a failed read."""
 
 Run = Callable[[Call[Any]], Awaitable[Any]]
 
 
 class ResultWatcher:
-    """Waits for jobs to end, with one subscription for this process."""
+    """Waits for jobs to end, over one subscription for all `watch` calls of a store."""
 
     def __init__(
         self, settings: Settings, run: Run, client: Any = None, routes: RoutingTransport | None = None
@@ -55,7 +55,7 @@ class ResultWatcher:
         self._hurried = False
 
     async def watch(self, base: str, job_id: str, wait: float) -> Standing:
-        """Return a job's state, as soon as it has ended or `wait` seconds are over."""
+        """Wait up to `wait` seconds for the end of a job of partition `base`; return its state and result."""
         until = time.monotonic() + wait
         await self._listen_to(base)
         with self._expecting(base, job_id) as watch:  # before the read: the job may end right after it
@@ -73,7 +73,7 @@ class ResultWatcher:
                     return watch.found
 
     def hurry(self) -> None:
-        """Make all waiters read once more and stop waiting."""
+        """Make all `watch` calls read their job once more and return; later ones do not wait."""
         self._hurried = True
         for watches in self._expected.values():
             for watch in watches:
@@ -93,7 +93,6 @@ class ResultWatcher:
                 del self._expected[job_id]
 
     async def _listen_to(self, base: str) -> None:
-        """Raises Unavailable after the timeout of a call."""
         if keys.ended(base) in self._channels and self._listening and not self._listening.done():
             return
         # A task of its own: redis-py uses wait_for, which may swallow its caller's cancellation before Python 3.12.
@@ -135,7 +134,6 @@ class ResultWatcher:
                 watch.woken.set()
 
     async def _subscribe_at(self, routes: RoutingTransport, home: str) -> None:
-        """At its present server: when one leaves the cluster, its connections are closed."""
         self._home = home
         self._seen, url = await routes.find(home, self._seen)
         before, self._pubsub = (
@@ -153,7 +151,6 @@ class ResultWatcher:
                 await self._subscribe_at(self._routes, self._home)
 
     async def _reread(self) -> None:
-        """A message may have been lost."""
         while self._expected:
             await asyncio.sleep(REREAD if len(self._expected) <= MANY else 2 * REREAD)
             by_base: dict[str, list[str]] = {}
@@ -195,7 +192,7 @@ class _Watch:
     base: str
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     read_at: float = math.inf
-    """When it last read the state; infinite during the first read."""
+    """When the state was last read; infinite during the first read."""
     found: Standing | None = None
 
 
@@ -204,7 +201,7 @@ def _is_over(standing: Standing) -> bool:
 
 
 def watch_sync(transport: SyncTransport, base: str, job_id: str, wait: float) -> Standing:
-    """Like `ResultWatcher.watch`, without an event loop."""
+    """As `ResultWatcher.watch`, without an event loop."""
     until = time.monotonic() + wait
     with _reader(transport, base) as client, client.pubsub(ignore_subscribe_messages=True) as pubsub:
         with contextlib.suppress(RedisError, OSError):  # the call below raises the error
@@ -220,7 +217,6 @@ def watch_sync(transport: SyncTransport, base: str, job_id: str, wait: float) ->
 
 @contextlib.contextmanager
 def _reader(transport: SyncTransport, base: str) -> Iterator[Any]:
-    """If its server dies, it gets no messages; the polling still works."""
     if isinstance(transport, SyncRoutingTransport):
         with transport.new_client(base) as client:
             yield client
@@ -229,7 +225,6 @@ def _reader(transport: SyncTransport, base: str) -> Iterator[Any]:
 
 
 def _wait_for_message(pubsub: Any, job_id: str, seconds: float) -> None:
-    """Until a message names this job, or the seconds are over."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         try:

@@ -1,4 +1,4 @@
-"""`JobSource`: the jobs for workers and producers, over Redis (`Store`) or HTTP (`HttpSource`)."""
+"""`JobSource`: how workers and producers reach jobs: in Redis (`Store`) or over HTTP (`HttpSource`)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -7,7 +7,7 @@ from sublet.model import Beat, Card, Claimed, Ending, Note, Standing, Submission
 
 
 class JobSource(Protocol):
-    """A store of jobs. A failed method may be called again."""
+    """Access to a namespace's jobs. After an error each method may be called again."""
 
     async def submit(self, jobs: Sequence[Submission]) -> list[Submitted]:
         """Store any number of jobs. A known id or deduplication key gives the existing job."""
@@ -16,11 +16,11 @@ class JobSource(Protocol):
     async def claim(
         self, *, worker: str, queues: Sequence[str], n: int, lease: float, wait: float = 0
     ) -> Claimed:
-        """Take up to `n` jobs (0: only do maintenance); wait up to `wait` seconds for the first."""
+        """Lease up to `n` jobs (0: only do maintenance); wait up to `wait` seconds for the first."""
         ...
 
     async def heartbeat(self, beats: Sequence[Beat], *, lease: float) -> list[int | str]:
-        """Extend leases. Returns per lease its new end in ms, or LEASE_LOST, NOT_FOUND, CANCEL_REQUESTED."""
+        """Extend leases. Returns per lease its new end in ms, LEASE_LOST, NOT_FOUND, CANCEL_REQUESTED."""
         ...
 
     async def settle(self, endings: Sequence[Ending]) -> list[str]:
@@ -32,50 +32,50 @@ class JobSource(Protocol):
         ...
 
     async def enlist(self, card: Card) -> bool:
-        """Register a worker, or refresh its registration. True if it should drain."""
+        """Register a worker, or renew its registration. True: it should drain."""
         ...
 
     async def workers(self) -> list[WorkerInfo]:
-        """Return the workers, without their leases."""
+        """Return the registered workers, without their leases."""
         ...
 
     async def reconcile(self, gone: Mapping[str, str]) -> int:
-        """Remove workers (name → life) that are certainly gone, and end their leases. Returns the leases'
-        number.
+        """End the leases of workers (name → life) that are certainly gone; return how many. Remove the
+        workers.
         """
         ...
 
     async def retire(self, card: Card) -> bool:
-        """Whether a pool's idle worker may leave. True: it counts no more, and must not claim."""
+        """Ask whether an idle worker may leave its pool. True: the pool has stopped counting it; it must not claim."""
         ...
 
     async def leave(self, card: Card) -> None:
-        """Remove the registration of a worker without leases."""
+        """Delete the registration of a worker without leases."""
         ...
 
     async def watch(self, job_id: str, wait: float) -> Standing:
-        """Return a job's state, as soon as it has ended or `wait` seconds are over."""
+        """Wait up to `wait` seconds for a job's end; return its state (None: unknown job) and result."""
         ...
 
     async def aclose(self) -> None:
-        """Close all connections."""
+        """Finish background work and close all connections."""
         ...
 
 
 class PoolSummoner(Protocol):
-    """Starts workers for pools (`sublet.scaling.summoner.Summoner`)."""
+    """Starts the workers that pools are owed (`sublet.scaling.summoner.Summoner`)."""
 
     prompt: bool
     nudged: int
 
     async def summon(self) -> Any:
-        """Invoke the workers that pools are owed. Returns the counts of this pass (`Summoned`)."""
+        """Summon and invoke the owed workers of all pools once. Returns the counts (`Summoned`)."""
         ...
 
     async def settle(self) -> None:
-        """Wait until all workers owed by now are invoked."""
+        """Wait until the invocations for all nudges have ended."""
         ...
 
     async def aclose(self, patience: float = ...) -> None:
-        """Invoke owed workers for up to `patience` seconds, and close all connections."""
+        """As `settle`, for up to `patience` seconds; then close all connections."""
         ...

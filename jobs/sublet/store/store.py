@@ -1,4 +1,4 @@
-"""`Store`: a namespace in Redis, for asyncio."""
+"""`Store`: the `JobSource` in Redis, for asyncio."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -36,9 +36,9 @@ T = TypeVar("T")
 
 
 class Store:
-    """A `JobSource` in Redis. Belongs to one event loop; connects on first use; creates the namespace.
+    """The `JobSource` in Redis. Belongs to one event loop; connects on first use; creates the namespace.
 
-    `client` and `blocking` replace the Redis clients of the settings.
+    `client` and `blocking` (for blocking reads) replace the Redis clients of the settings.
     """
 
     def __init__(
@@ -72,10 +72,10 @@ class Store:
         self.nudge: Callable[[Sequence[str]], None] = lambda queues: None
         """Called with the queues of each submit, to start workers for them."""
         self.summoner: PoolSummoner | None = None
-        """Starts the workers of pools, if this process may."""
+        """Starts the workers that pools are owed, if this process may."""
 
     async def prepare(self) -> None:
-        """Create a missing namespace. Raises Unfit for a server that evicts jobs."""
+        """Create a missing namespace. Raises Unfit for a server that evicts jobs, or another partition count."""
         if self._ready:
             return
         if self._preparing is None:  # shared by all concurrent calls: if Redis is away, all fail together
@@ -88,24 +88,23 @@ class Store:
         self._ready = not preparing.cancelled() and preparing.exception() is None
 
     async def run(self, call: Call[T]) -> T:
-        """Send one call."""
+        """Send one call, after `prepare`; return its parsed reply."""
         if not self._ready:
             await self.prepare()
         return await self._transport.run(call)
 
     async def _recreate(self, call: Call[T]) -> T:
-        """Send again after NoNamespace, with a new namespace."""
         self._ready = False
         return await self.run(call)
 
     async def follow(self, plan: Plan[T]) -> T:
-        """Follow a plan of `self.operations`."""
+        """Run an operation of `self.operations`, after `prepare`; return its result."""
         if not self._ready:
             await self.prepare()
         return await follow(self._transport.run, plan)
 
     async def follow_existing(self, plan: Plan[T]) -> T:
-        """Follow a plan that submits nothing, without creating the namespace."""
+        """Run an operation that submits nothing, without creating the namespace; return its result."""
         return await follow(self._transport.run, plan)
 
     async def submit(self, jobs: Sequence[Submission]) -> list[Submitted]:
@@ -115,7 +114,9 @@ class Store:
         return stored
 
     async def submit_each(self, jobs: Sequence[Submission]) -> list[Submitted | JobsError]:
-        """Store jobs independently; return each outcome or error. Raises Unavailable."""
+        """Store jobs independently; return per job `Submitted` or the error that refused it. Raises
+        Unavailable.
+        """
         answers = await self.follow(self.operations.submit_each(jobs))
         self.nudge([job.queue for job in jobs])
         return answers
@@ -130,28 +131,28 @@ class Store:
         wait: float = 0,
         claim_id: str | None = None,
     ) -> Claimed:
-        """Take up to `n` jobs from the queues, in their order; wait up to `wait` seconds for the first one.
+        """Lease up to `n` jobs, from earlier queues first; wait up to `wait` seconds for the first one.
 
-        `claim_id` (22 to 64 of A-Z a-z 0-9 _ . : -) is an idempotency key: within 10 s the same id returns
-        its jobs that are still held, and waits for no others. A cancelled call releases its jobs; a caller
-        that cannot use an answer calls `give_back`.
+        `claim_id` (22 to 64 of A-Z a-z 0-9 _ . : -) is an idempotency key: if a claim with the id took jobs
+        in the last 10 s, return those that are still held, and no others. Cancelling the calling task
+        releases its jobs; a caller that cannot use an answer calls `give_back`.
         """
         return await self._claims.claim(ClaimRequest(worker, queues, n, lease, claim_id), wait)
 
     async def give_back(self, leases: Sequence[Lease], reason: str) -> None:
-        """Release leases that the claimer will never receive, even if the caller is cancelled.
+        """Release claimed jobs that no worker will receive, even if the calling task is cancelled.
 
-        Raises Unavailable; they then expire.
+        Raises Unavailable; their leases then expire.
         """
         await self._claims.give_back(leases, reason)
 
     async def heartbeat(self, beats: Sequence[Beat], *, lease: float) -> list[int | str]:
-        """See `JobSource.heartbeat`."""
+        """Extend leases; answers as `JobSource.heartbeat`."""
         ids = [beat.lease.id for beat in beats]
         return await self._spread(beats, ids, lambda base, some: verbs.heartbeat(base, some, lease=lease))
 
     async def settle(self, endings: Sequence[Ending]) -> list[str]:
-        """See `JobSource.settle`."""
+        """Report outcomes; answers as `JobSource.settle`."""
         answers: dict[int, str] = {}
 
         async def send(kind: type, verb: Any, most: int) -> None:
@@ -170,11 +171,11 @@ class Store:
         return [answers[i] for i in range(len(endings))]
 
     async def note(self, notes: Sequence[Note]) -> list[str]:
-        """See `JobSource.note`."""
+        """Store checkpoints and logs; answers as `JobSource.note`."""
         return await self._spread(notes, [note.lease.id for note in notes], verbs.note, verbs.SETTLE_MAX)
 
     async def enlist(self, card: Card) -> bool:
-        """See `JobSource.enlist`."""
+        """Register a worker, or renew its registration. True: it should drain."""
         call = verbs.enlist(self.operations.bases[0], card)
         try:
             return await self.run(call) == "drain"
@@ -182,27 +183,28 @@ class Store:
             return await self._recreate(call) == "drain"
 
     async def workers(self) -> list[WorkerInfo]:
-        """See `JobSource.workers`."""
+        """Return the registered workers, without their leases."""
         return await self.follow(roster.workers(self.operations.bases, jobs=False))
 
     async def reconcile(self, gone: Mapping[str, str]) -> int:
-        """See `JobSource.reconcile`."""
+        """End the leases of workers (name → life) that are certainly gone; return how many. Remove the
+        workers.
+        """
         return await self.follow(roster.reconcile(self.operations.bases, gone))
 
     async def retire(self, card: Card) -> bool:
-        """See `JobSource.retire`."""
+        """Ask whether an idle worker may leave its pool. True: the pool has stopped counting it."""
         from sublet.operations.pools import may_leave  # only pools need it
 
         return await self.follow(may_leave(self.operations.bases, card.pool, card.worker))
 
     async def leave(self, card: Card) -> None:
-        """See `JobSource.leave`."""
+        """Delete the registration of a worker without leases."""
         await self.run(verbs.reconcile(self.operations.bases[0], card.worker, card.life, []))
 
     async def _spread(
         self, items: Sequence[Any], ids: Sequence[str], verb: Any, most: int = verbs.BATCH
     ) -> list[Any]:
-        """Concurrent calls of limited size; answers are in the order of the items."""
         by_base: dict[str, list[int]] = {}
         for i, job_id in enumerate(ids):
             by_base.setdefault(self.operations.base_of_job(job_id), []).append(i)
@@ -219,7 +221,7 @@ class Store:
         return answers
 
     async def watch(self, job_id: str, wait: float) -> Standing:
-        """See `JobSource.watch`."""
+        """Wait up to `wait` seconds for a job's end; return its state (None: unknown job) and result."""
         results = self._results = self._results or ResultWatcher(
             self.settings, self.run, self._blocking, self._routes
         )
@@ -228,7 +230,7 @@ class Store:
         )
 
     def hurry(self) -> None:
-        """End all waits of claims, watches and subscribers; later calls do not wait."""
+        """Make all waiting claims, watches and event subscribers return now; later calls do not wait."""
         self.hurried.set()
         self._claims.hurry()
         if self._results:
@@ -237,16 +239,16 @@ class Store:
             self._event_stream.close()
 
     async def rest(self) -> None:
-        """Finish background work and stop waiting for wake-ups until the next claim: this process may be
+        """Release abandoned claims and stop waiting for wake-ups until the next claim: the process may be
         frozen.
 
-        Another worker would find the job of a lost wake-up only at its next poll.
+        A frozen process would lose a wake-up, and its job would wait for another worker's next poll.
         """
         await self._claims.aclose()
 
     @property
     def has_subscribers(self) -> bool:
-        """Whether an event stream of this process is open."""
+        """Whether the event stream has a subscriber in this process."""
         return self._event_stream is not None and len(self._event_stream.subscribers) > 0
 
     def event_stream(self) -> EventStream:

@@ -1,8 +1,8 @@
 """Wait for wake-ups of all queues that claims of this process wait for, over one blocked connection.
 
-One BLPOP names their wake-up lists, and a list of this process's own, which interrupts it for further
-queues. A wake-up goes to the waiter that waits longest; if that leaves before it claims, to the next or back to Redis.
-Losing a wake-up only delays a job.
+One BLPOP names their wake-up lists, and a list of this process's own, by which the process ends the BLPOP
+to name further queues. A wake-up goes to the longest waiting claim; if that ends before it claims, to the
+next or back to Redis. Losing a wake-up only delays a job.
 
 At least every 2 s one waiter per partition claims for all, and one or two reads find queues whose wake-up
 was lost.
@@ -25,43 +25,43 @@ from sublet.protocol.reads import together
 from sublet.protocol.scripts import Call
 
 BLPOP_MAX = 1000
-"""Queues that the BLPOP names: each costs the server about 1 µs per wake-up. Others are polled."""
+"""Most queues in the BLPOP: each costs the server about 1 µs per wake-up. Others are polled."""
 POLLED = 500
-"""Queues that one read polls."""
+"""Queues that one read checks for jobs."""
 POLL_SECONDS = 2.0
 """Seconds after which waiters claim without a wake-up."""
 REST = 0.5
-"""Seconds after a failed call."""
+"""Seconds to pause after a failed call."""
 
 Run = Callable[[Call[Any]], Awaitable[Any]]
 
 
 class Waiter:
-    """A claim that waits for a wake-up, or to claim for all waiters."""
+    """A waiting claim. Calling it makes it claim: for a wake-up, or to poll for all waiters."""
 
     def __init__(self, queues: Sequence[tuple[str, str]]) -> None:
         self.queues = {keys.wake(base, queue): (base, queue) for base, queue in queues}
         self.bases = {base for base, _ in queues}
         self.called: asyncio.Future[None] | None = None
         self.wakeup = ""
-        """The wake-up list for which it was called, until it has claimed."""
+        """Key of the wake-up list for which it was called, until it has claimed."""
         self.polls = False
-        """Whether it was called to claim for all, and has not yet."""
+        """Whether it was called to poll, and has not claimed yet."""
 
     @property
     def idle(self) -> bool:
-        """Whether it may be called."""
+        """Whether it waits and was not called yet."""
         return self.called is not None and not self.called.done()
 
     def call(self, wakeup: str = "") -> None:
-        """Make it claim: for a wake-up, or without one to poll."""
+        """Make the waiting claim run: for an element of the list `wakeup`, or without one to poll."""
         assert self.called, "it is idle"
         self.wakeup = wakeup
         self.polls = not wakeup
         self.called.set_result(None)
 
     def claimed(self) -> None:
-        """Record that it has claimed."""
+        """Record that it has claimed: its wake-up is used."""
         self.wakeup = ""
         self.polls = False
 
@@ -77,7 +77,7 @@ class _QueueWaiters:
 
 
 class WakeUps:
-    """The waiting claims of one process. `line` may read from several servers."""
+    """The waiting claims of one process. `line` replaces `client`, and may read from several servers."""
 
     def __init__(self, settings: Settings, run: Run, base: str, client: Any = None, line: Any = None) -> None:
         self._client = None if line else client or connect(settings, blocking=True)
@@ -96,7 +96,7 @@ class WakeUps:
 
     @contextlib.contextmanager
     def waiting(self, queues: Sequence[tuple[str, str]], next_in: float) -> Iterator[Waiter]:
-        """Register a waiter for these queues, (base, name) each. `next_in`: seconds, from its last claim."""
+        """Register a waiter for these queues, (base, name) each. `next_in`: seconds until it should claim."""
         waiter, rest = Waiter(queues), 0.0
         self._waiters[waiter] = None
         for key, (base, queue) in waiter.queues.items():
@@ -125,7 +125,7 @@ class WakeUps:
             self.poll_within(rest)
 
     async def wait(self, waiter: Waiter, seconds: float) -> bool:
-        """Wait for a call. False if the seconds are over or `hurry` was called."""
+        """Wait up to `seconds`. True: the waiter was called and must claim. `hurry` ends the wait with False."""
         waiter.called = asyncio.get_running_loop().create_future()
         self._read()
         if len(self._named) < BLPOP_MAX and not self._named.issuperset(waiter.queues):
@@ -141,7 +141,7 @@ class WakeUps:
         return bool(waiter.wakeup or waiter.polls)
 
     def hurry(self) -> None:
-        """End all waits."""
+        """Make all calls of `wait` return False."""
         for waiter in self._waiters:
             if waiter.called and not waiter.called.done():
                 waiter.called.set_result(None)
@@ -182,7 +182,6 @@ class WakeUps:
         self._read()
 
     def _pass_on(self, wakeup: str) -> None:
-        """To the waiter that waits longest, else back to Redis."""
         queue = self._queues.get(wakeup)
         first = queue.first() if queue else None
         if first:
@@ -232,7 +231,6 @@ class WakeUps:
         self._polling = None if at == math.inf else asyncio.get_running_loop().call_at(at, self._poll)
 
     def _poll(self) -> None:
-        """Let the first waiter of each partition claim, check the others' queues, and plan the next poll."""
         self._plan_poll(math.inf)
         self.poll_within(POLL_SECONDS)
         bases: set[str] = set()
@@ -260,7 +258,6 @@ class WakeUps:
                             first.call(keys.wake(base, queue.queue))
 
     async def _with_jobs(self, base: str, queues: Sequence[_QueueWaiters]) -> list[_QueueWaiters]:
-        """The queues that are not paused and have jobs. Two commands suffice if all are empty."""
         settings = await self._run(
             Call((("HMGET", keys.queues(base), *(queue.queue for queue in queues)),), list)
         )
