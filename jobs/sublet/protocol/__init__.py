@@ -1,1 +1,1 @@
-"""The protocol, without I/O."""
+"""The protocol with Redis, without I/O."""

@@ -1,7 +1,7 @@
-"""All Redis keys, and the rules for names. `docs/reference/protocol.md` describes each key's contents.
+"""The keys of a partition: each function returns the key of the structure in its docstring.
 
-A *base* is the hash tag of a partition, `{sublet:0}`, and its metadata's key. All its keys begin with it,
-so one node of a cluster has them.
+`docs/reference/protocol.md` describes their contents. A *base*, `{sublet:0}`, is a partition's hash tag and
+its metadata's key. All its keys begin with it, so one node of a cluster has them.
 """
 
 import re
@@ -22,28 +22,28 @@ is_name: Callable[[str], re.Match[str] | None] = _NAME.fullmatch
 
 
 def is_id(text: str) -> bool:
-    """A valid job id."""
+    """Whether a text is a valid job id."""
     return _ID.fullmatch(text) is not None
 
 
 def is_key(text: str) -> bool:
-    """A valid job key: 1 to 128 visible ASCII characters."""
+    """Whether a text is a valid deduplication key: 1 to 128 visible ASCII characters."""
     return _KEY.fullmatch(text) is not None
 
 
 def base(namespace: str, partition: int = 0) -> str:
-    """The base of a partition."""
+    """Return the base of a partition, the prefix of its keys: `{sublet:0}`."""
     return f"{{{namespace}:{partition}}}"
 
 
 @lru_cache(1024)
 def partition_of_queue(queue: str, partitions: int) -> int:
-    """The partition of a queue's jobs."""
+    """Return the number of the partition that has a queue's jobs."""
     return zlib.crc32(queue.encode()) % partitions if partitions > 1 else 0
 
 
 def partition_of_id(job_id: str) -> int:
-    """The partition at the start of an id, `<partition>-…`; 0 if missing."""
+    """Return the partition number that begins an id, `<partition>-…`; 0 without one."""
     head, dash, _ = job_id.partition("-")
     return int(head) if dash and head.isascii() and head.isdigit() and len(head) < 6 else 0
 
@@ -54,7 +54,7 @@ def job(base: str, job_id: str) -> str:
 
 
 def queue(base: str, name: str) -> str:
-    """Sorted set of queued jobs, by priority and order."""
+    """Sorted set of queued jobs, by priority, then order of arrival."""
     return f"{base}:queue:{name}"
 
 
@@ -74,17 +74,17 @@ def backlog(base: str) -> str:
 
 
 def counts(base: str) -> str:
-    """Hash of counts and durations: `<queue> <kind> <class>`."""
+    """Hash of ended jobs and their durations: `<queue> <kind> <class>`."""
     return f"{base}:counts"
 
 
 def lock(base: str, queue: str, key: str) -> str:
-    """String: id of the job that holds a deduplication key."""
+    """String with the id of the job that holds a deduplication key."""
     return f"{base}:key:{queue}|{key}"
 
 
 def claim(base: str, claim_id: str) -> str:
-    """String: token and job ids of a claim, kept for 10 s."""
+    """String with a claim's token and job ids, kept for 10 s."""
     return f"{base}:claim:{claim_id}"
 
 
@@ -94,7 +94,7 @@ def wake(base: str, queue: str) -> str:
 
 
 def alarm(base: str) -> str:
-    """String: the next due moment, and the worker that claims then."""
+    """String with the next due moment, and the worker that claims then."""
     return f"{base}:alarm"
 
 
@@ -144,5 +144,5 @@ def events(base: str) -> str:
 
 
 def ended(base: str) -> str:
-    """Channel with the ids of watched jobs that end."""
+    """Channel on which the ids of watched jobs are published when they end."""
     return f"{base}:ended"

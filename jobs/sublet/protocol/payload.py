@@ -7,7 +7,7 @@ from sublet.errors import Invalid
 
 
 def payload_of(value: Any) -> bytes:
-    """Encode a payload from a dict or from JSON text. Raises Invalid for anything else."""
+    """Encode a payload, a dict or the JSON text of an object, as JSON. Raises Invalid for anything else."""
     if isinstance(value, (bytes, str)):
         try:
             value = json.loads(value, parse_constant=_refuse)

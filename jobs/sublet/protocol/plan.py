@@ -14,7 +14,9 @@ Plan = Generator[Call[Any], Any, T]
 
 
 async def follow(run: Callable[[R], Awaitable[Any]], plan: Generator[R, Any, T]) -> T:
-    """Run a plan to its end, sending requests with `run`. An error of one is raised inside the plan."""
+    """Run a plan to its end and return its result. `run` sends each request; its JobsError is raised inside
+    the plan.
+    """
     answer, failure = None, None
     while True:
         try:

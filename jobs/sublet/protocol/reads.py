@@ -1,4 +1,4 @@
-"""Queries of the stored structures, without I/O."""
+"""Calls that read the stored structures, without I/O, and the parsing of replies."""
 
 import contextlib
 import json
@@ -15,16 +15,16 @@ from sublet.protocol.scripts import Call
 T = TypeVar("T")
 
 DIGITS = 14
-"""Most digits of a stored number, or of a moment in ms."""
+"""Maximum digits of a stored number, or of a moment in ms."""
 LAST = 10**DIGITS - 1
 """The last valid moment, in ms."""
 PARTITIONS = re.compile(rb"[1-9][0-9]{0,3}")
-"""A stored partition count, if valid."""
+"""Pattern of a valid stored partition count."""
 _NUMBER = re.compile(rb"-?[0-9]{1,14}")
 _LIMIT = re.compile(rb" ([a-z]+)=([0-9]{1,14})(?= |\Z)")
 _REVISION = re.compile(rb"([0-9]{1,14}) [^ ]")
 MALFORMED = (ValueError, KeyError, OverflowError)
-"""Raised for a missing job, or for fields that no Sublet script would write."""
+"""Errors of parsing a missing job, or fields that no Sublet script would write."""
 
 TOTALS = (
     "submitted",
@@ -42,7 +42,7 @@ TOTALS = (
 
 
 def moment(milliseconds: bytes | str | float | None) -> datetime | None:
-    """A datetime from ms since 1970. Raises ValueError if out of range."""
+    """Convert ms since 1970 to a datetime in UTC. Raises ValueError if out of range."""
     if milliseconds is None:
         return None
     at = float(milliseconds)
@@ -52,12 +52,12 @@ def moment(milliseconds: bytes | str | float | None) -> datetime | None:
 
 
 def together(commands: Sequence[tuple[Any, ...]], read: Callable[[Sequence[Any]], T]) -> Call[T]:
-    """Several reads in one round trip. `read` gets a list of replies, also for one."""
+    """Make one call of several reads. `read` gets a list of replies, also for one."""
     return Call(tuple(commands), read if len(commands) > 1 else lambda reply: read([reply]))
 
 
 def get(base: str, job_id: str) -> Call[Job]:
-    """One job with its attempts. Raises NotFound for an unknown id, Unfit for malformed fields."""
+    """Read one job with its attempts. Raises NotFound for an unknown id, Unfit for malformed fields."""
 
     def read(reply: Sequence[Any]) -> Job:
         fields, lease_end, due = reply
@@ -79,7 +79,7 @@ def get(base: str, job_id: str) -> Call[Job]:
 
 
 def digest(base: str, job_id: str) -> Call[str | None]:
-    """The submitter's `digest` of a request, or None."""
+    """Read the digest of the HTTP request that submitted a job, or None."""
 
     def read(reply: bytes | None) -> str | None:
         words = shown((reply or b"").partition(b"\n")[0]).split(" ")[3:]
@@ -89,24 +89,24 @@ def digest(base: str, job_id: str) -> Call[str | None]:
 
 
 def pairs(reply: Any) -> dict[str, bytes]:
-    """The reply of HGETALL as a dictionary, also from a flat list."""
+    """Return the reply of HGETALL as a dictionary, also from a flat list."""
     if isinstance(reply, dict):
         return {shown(name): value for name, value in reply.items()}
     return {shown(reply[i]): reply[i + 1] for i in range(0, len(reply), 2)}
 
 
 def shown(raw: bytes) -> str:
-    """Stored text, with U+FFFD for invalid UTF-8."""
+    """Decode stored text, with U+FFFD for invalid UTF-8."""
     return raw.decode("utf-8", "replace")
 
 
 def number(raw: bytes | None) -> int:
-    """A stored number of up to 14 digits; 0 if missing or malformed."""
+    """Parse a stored number of up to 14 digits; 0 if missing or malformed."""
     return int(raw) if raw and _NUMBER.fullmatch(raw) else 0
 
 
 def job_from(job_id: str, fields: dict[str, bytes], lease_end: Any = None, due: Any = None) -> Job:
-    """Parse a job from its hash, and its scores in `running` and `scheduled`."""
+    """Parse a job from its hash, and its scores (ms) in `running` and `scheduled`. Raises MALFORMED."""
     header, _, inline = fields["spec"].partition(b"\n")
     queue, task, submitted_at, *words = header.decode().split(" ")
     rules = dict(word.split("=", 1) for word in words)
@@ -143,7 +143,7 @@ def job_from(job_id: str, fields: dict[str, bytes], lease_end: Any = None, due: 
 
 
 def json_of(raw: bytes | None) -> Any:
-    """The value of a JSON text; the text itself if invalid; None if empty."""
+    """Parse JSON text; return the text itself if invalid, None if empty."""
     if not raw:
         return None
     try:
@@ -184,11 +184,11 @@ SUMMARY = (
     "state", "spec", "attempt", "ops", "tries_left", "worker", "claimed_at", "heartbeat_at", "finished_at", "progress",
     "cancel_requested_at",
 )  # fmt: skip
-"""Fields in a list of jobs."""
+"""Fields that a list of jobs reads."""
 
 
 def summaries(base: str, job_ids: Sequence[str]) -> Call[list[Job]]:
-    """Several jobs, without results, attempts and large payloads. Missing and malformed ones are omitted."""
+    """Read several jobs, without results, attempts and large payloads. Missing and malformed ones are omitted."""
 
     def read(reply: Sequence[Any]) -> list[Job]:
         found = []
@@ -211,21 +211,23 @@ def summaries(base: str, job_ids: Sequence[str]) -> Call[list[Job]]:
 
 
 def ids(base: str, structure: str, start: int, count: int) -> Call[list[str]]:
-    """`count` ids of a structure (a state, or `queue:<name>`) from `start`; newest finished jobs first."""
+    """Read `count` ids of a structure (a state, or `queue:<name>`) from index `start`; newest finished jobs
+    first.
+    """
     order = ("REV",) if structure in FINISHED else ()
     command = ("ZRANGE", keys.structure(base, structure), start, start + count - 1, *order)
     return Call((command,), lambda reply: [shown(i) for i in reply])
 
 
 def queues(base: str) -> Call[list[str]]:
-    """Known queues with valid names, sorted."""
+    """Read the known queues with valid names, sorted."""
     return Call(
         (("HKEYS", keys.queues(base)),), lambda reply: sorted(filter(keys.is_name, map(shown, reply)))
     )
 
 
 def describe(base: str, names: Sequence[str]) -> Call[list[Queue]]:
-    """Numbers and settings of queues, known or not. `*`: settings of the partition."""
+    """Read the numbers and settings of these queues, known or not. `*`: settings of the partition."""
 
     def read(reply: Sequence[Any]) -> list[Queue]:
         settings, backlog, *lengths = reply
@@ -245,7 +247,6 @@ def describe(base: str, names: Sequence[str]) -> Call[list[Queue]]:
 
 
 def _settings(text: bytes) -> dict[str, Any]:
-    """Parse `<revision> <verb> [name=value …]`; ignore anything else, as the scripts do."""
     revision, values = (
         _REVISION.match(text),
         {name.decode(): int(value) for name, value in _LIMIT.findall(text)},
@@ -255,7 +256,7 @@ def _settings(text: bytes) -> dict[str, Any]:
 
 
 def stats(base: str, names: Sequence[str]) -> Call[Stats]:
-    """Jobs by state now (queued ones of the queues `names`), and totals since the namespace was created."""
+    """Read a partition's jobs by state now (queued ones of the queues `names`), and its totals."""
 
     def read(reply: Sequence[Any]) -> Stats:
         fields, *sizes = reply
@@ -278,7 +279,7 @@ def stats(base: str, names: Sequence[str]) -> Call[Stats]:
 
 
 def events(base: str, after: str, count: int) -> Call[list[tuple[str, dict[str, str]]]]:
-    """Up to `count` events after the id `after` (`0`: from the oldest), each with id and fields."""
+    """Read up to `count` events after the id `after` (`0`: from the oldest), each with id and fields."""
 
     def read(reply: Sequence[Any]) -> list[tuple[str, dict[str, str]]]:
         return [
@@ -289,7 +290,7 @@ def events(base: str, after: str, count: int) -> Call[list[tuple[str, dict[str, 
 
 
 def overdue(base: str, until_ms: int) -> Call[tuple[int, datetime | None]]:
-    """Expired leases, due jobs and occurrences that await maintenance, and since when."""
+    """Count the expired leases, due jobs and due occurrences that await maintenance, with the earliest moment."""
 
     def read(reply: Sequence[Any]) -> tuple[int, datetime | None]:
         count = sum(map(int, reply[::2]))
@@ -304,7 +305,7 @@ def overdue(base: str, until_ms: int) -> Call[tuple[int, datetime | None]]:
 
 
 def foreign(base: str, names: Sequence[str]) -> Call[list[str]]:
-    """Keys of a partition and these queues that have a wrong type: another program wrote them."""
+    """Find keys of a partition and these queues that have a wrong type: another program wrote them."""
     wanted = {base: "hash", keys.queues(base): "hash", keys.backlog(base): "hash", keys.alarm(base): "string"}
     wanted |= {keys.counts(base): "hash", keys.workers(base): "zset", keys.events(base): "stream"}
     wanted |= {keys.schedules(base): "zset", keys.pools(base): "hash"}
@@ -320,12 +321,12 @@ def foreign(base: str, names: Sequence[str]) -> Call[list[str]]:
 
 
 def layout(base: str) -> Call[str]:
-    """A partition's layout; empty if it does not exist."""
+    """Read a partition's layout; empty if the partition does not exist."""
     return Call((("HGET", base, "layout"),), lambda reply: shown(reply) if reply else "")
 
 
 def partitions(base: str) -> Call[int]:
-    """The partition count in one base; 0 if missing or invalid."""
+    """Read the partition count in a partition's metadata; 0 if missing or invalid."""
     return Call(
         (("HGET", base, "partitions"),),
         lambda reply: int(reply) if reply and PARTITIONS.fullmatch(reply) else 0,

@@ -1,4 +1,4 @@
-"""Load the Lua scripts, parse their headers (the signatures), and map refusals to exceptions."""
+"""Load the Lua scripts, parse their headers (the signatures), and map error replies to exceptions."""
 
 import hashlib
 import re
@@ -32,7 +32,7 @@ LIBRARIES = (
     "lib/occurrence",
     "lib/integrity",
 )
-"""In the order in which they precede a script."""
+"""Files of `lua/`, in the order in which they precede a script."""
 
 NAMES = (
     "init", "submit", "claim", "heartbeat", "complete", "fail", "release",
@@ -49,9 +49,7 @@ _CODES = re.compile(r"^-- CODE  ([A-Z_]+(?: [A-Z_]+)*)", re.MULTILINE)
 
 _NOISE = re.compile(r"^([A-Z]+ )?Command # \d+ \(.*\) of pipeline caused error: ", re.DOTALL)
 _QUOTED = re.compile(r"""^([A-Z]+ )?\((['"])(.*)\2,\)$""", re.DOTALL)
-"""Added by redis-py before a message, and by its async pipeline around it."""
 _PLACE = re.compile(r" script: (?:[0-9a-f]{40}, )?on .*$", re.DOTALL)
-"""Added by a server to a script's error."""
 _NOT_ALLOWED = ("NOPERM ", "ACL failure in script: ", "The user executing the script ")
 """Starts of denials: of a command; in a script, Valkey and Redis from 7.2; in a script, Redis 7.0."""
 
@@ -63,11 +61,12 @@ _DENIED = ("NOAUTH", "WRONGPASS")
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """An unsent request: its commands, and the reader of the reply. Sending it twice has one effect.
+    """An unsent request to Redis: commands, and the function that reads their reply. Sending it twice has one
+    effect.
 
-    Plain reads go in one round trip, but not in a MULTI, which a full Redis refuses. With `waits`, all
-    commands are scripts; the waits follow on the same connection, and `read` gets the replies of both as
-    two lists.
+    Without `text` (a script's), the commands are plain reads, sent in one round trip, not in a MULTI. With
+    `waits`, all commands are scripts; the waits follow on the same connection, and `read` gets the replies
+    of both as two lists.
     """
 
     commands: tuple[tuple[Any, ...], ...]
@@ -77,19 +76,19 @@ class Call(Generic[T]):
 
     @property
     def tag(self) -> str:
-        """The partition's hash tag, `{sublet:0}`; empty for calls to the server itself."""
+        """The hash tag of the call's partition, `{sublet:0}`; empty for calls to the server itself."""
         key = next((word for word in self.commands[0] if isinstance(word, str) and word.startswith("{")), "")
         return key[: key.find("}") + 1]
 
     def with_text(self) -> tuple[Any, ...]:
-        """The command with the script's text, after NOSCRIPT."""
+        """Return the command as EVAL, for a server without the script."""
         _, _, *rest = self.commands[0]
         return ("EVAL", self.text, *rest)
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """The script of one verb, with its parsed header."""
+    """The script of one verb, with the arguments (single ones are `fixed`) and refusal codes of its header."""
 
     name: str
     text: str
@@ -100,7 +99,7 @@ class Script:
     codes: tuple[str, ...]
 
     def call(self, base: str, read: Callable[[Any], T], rest: Sequence[Any] = (), **fixed: Any) -> Call[T]:
-        """Bind arguments by the header's names: single ones by keyword, repeated groups flat in `rest`."""
+        """Make a call of the script. Arguments: single ones by keyword, repeated groups flat in `rest`."""
         if len(fixed) != len(self.fixed) or (len(rest) % len(self.repeated) if self.repeated else rest):
             raise TypeError(
                 f"{self.name} takes {self.fixed} and groups of {self.repeated}, not {tuple(fixed)} and {len(rest)} more"
@@ -110,13 +109,13 @@ class Script:
 
 
 def source(name: str) -> str:
-    """A file of `lua/`, by its path without suffix."""
+    """Return the text of a file of `lua/`, by its path without suffix."""
     return (data_folder("lua") / f"{name}.lua").read_text("utf-8")
 
 
 @cache
 def script(name: str) -> Script:
-    """The script of a verb, after the libraries in its header (`-- LIBS  lib/base.lua lib/queue.lua`)."""
+    """Load the script of a verb, after the libraries in its header (`-- LIBS  lib/base.lua lib/queue.lua`)."""
     own = source(name)
     named = _LIBRARIES.search(own)
     libraries = tuple(file.removesuffix(".lua") for file in named[1].split()) if named else ()
@@ -134,7 +133,7 @@ def script(name: str) -> Script:
 
 
 def refusal(message: str) -> JobsError | None:
-    """The exception for an error reply; None if the code is unknown, which is a bug."""
+    """Return the exception for Redis's error reply; None if its code is unknown, which is a bug."""
     message = _PLACE.sub("", _QUOTED.sub(r"\1\3", _NOISE.sub(r"\1", message)))
     code, _, words = message.partition(" ")
     if code == "OOM":

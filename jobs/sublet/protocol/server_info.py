@@ -1,4 +1,4 @@
-"""Reads of the Redis server itself, without I/O."""
+"""Calls that read the state of the Redis server itself, without I/O."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -10,7 +10,7 @@ from sublet.protocol.scripts import Call
 class Memory(NamedTuple):
     """A server's memory: `maxmemory-policy` (empty if unknown), bytes in use, and `maxmemory` (0: no limit).
 
-    `used` counts as the server's limit does: without the buffers of replicas and append-only file.
+    `used` is without the buffers of replicas and append-only file, as the server's limit is.
     """
 
     policy: str
@@ -19,22 +19,22 @@ class Memory(NamedTuple):
 
 
 def clock() -> Call[datetime]:
-    """Time of the Redis server."""
+    """Read the Redis server's time."""
     return Call((("TIME",),), lambda reply: datetime.fromtimestamp(int(reply[0]) + int(reply[1]) / 1e6, UTC))
 
 
 def known(shas: Sequence[str]) -> Call[list[bool]]:
-    """Whether the server has each of these scripts."""
+    """Read whether the server has each of these scripts."""
     return Call((("SCRIPT", "EXISTS", *shas),), lambda reply: [bool(word) for word in reply])
 
 
 def config(name: str) -> Call[str]:
-    """A setting of the server; empty if unknown."""
+    """Read a setting of the server; empty if unknown."""
     return Call((("CONFIG", "GET", name),), lambda reply: reply[1].decode() if reply else "")
 
 
 def settings(base: str, pattern: str) -> Call[dict[str, str]]:
-    """Settings whose names match. Also reads a key, so that a cluster client routes the call."""
+    """Read the settings whose names match. Also reads a key: a cluster client routes the call by it."""
 
     def read(reply: Any) -> dict[str, str]:
         words = [word.decode() for word in reply[1]]
@@ -44,17 +44,17 @@ def settings(base: str, pattern: str) -> Call[dict[str, str]]:
 
 
 def has_command(base: str, name: str) -> Call[bool]:
-    """Whether the server has a command. One word, because redis-py would parse the reply of two."""
+    """Read whether the server has a command. One word, because redis-py would parse the reply of two."""
     return Call((("HGET", base, "layout"), ("COMMAND INFO", name)), lambda reply: reply[1][0] is not None)
 
 
 def server() -> Call[dict[str, Any]]:
-    """The server's INFO."""
+    """Read the server's INFO."""
     return Call((("INFO",),), info)
 
 
 def memory(base: str) -> Call[Memory]:
-    """The server's memory. Also reads a key, so that a cluster client routes the call."""
+    """Read the server's memory. Also reads a key: a cluster client routes the call by it."""
 
     def read(reply: Any) -> Memory:
         fields = info(reply[1])
@@ -67,7 +67,6 @@ def memory(base: str) -> Call[Memory]:
 
 
 def _whole(value: Any) -> int:
-    """0 if missing or malformed."""
     try:
         return int(value or 0)
     except ValueError:
@@ -75,7 +74,7 @@ def _whole(value: Any) -> int:
 
 
 def info(reply: Any) -> dict[str, Any]:
-    """INFO as a dictionary, also if already parsed."""
+    """Parse the reply of INFO, which redis-py may have parsed already."""
     if isinstance(reply, dict):
         return reply
     lines = (line.partition(":") for line in reply.decode().splitlines() if ":" in line)

@@ -1,4 +1,4 @@
-"""One function per verb, without I/O: the request and the reader of its reply.
+"""One function per verb, without I/O: each returns the call, with the reader of its reply.
 
 Durations are seconds here; the scripts take milliseconds.
 """
@@ -25,23 +25,24 @@ from sublet.model import (
 from sublet.protocol.scripts import Call, script
 
 BATCH = 200
-"""Items in one call."""
+"""Maximum items in one call."""
 BYTES = 512 * 1024
-"""Bytes of payloads, results or details in a call of several items, so that it blocks Redis briefly."""
+"""Maximum bytes of payloads, results or details in a call of several items, so that it blocks Redis briefly.
+"""
 CLAIM_MAX = 100
-"""Jobs in one claim."""
+"""Maximum jobs in one claim."""
 SETTLE_MAX = 100
-"""Jobs whose state one call changes: each takes several writes."""
+"""Maximum jobs whose state one call changes."""
 COMPLETE_MAX = 64
-"""Completions in one call: each rewrites a job and deletes up to two old ones."""
+"""Maximum completions in one call."""
 FAIL_MAX = 50
-"""Failures in one call: each stores a text."""
+"""Maximum failures in one call."""
 
 Item = TypeVar("Item")
 
 
 def batches(items: Sequence[Item], weigh: Callable[[Item], int], most: int = BATCH) -> Iterator[list[Item]]:
-    """Split items into calls of up to `most` items and 512 KiB, in order. A larger item gets its own call."""
+    """Split items into lists of up to `most` items and 512 KiB, in order. A larger item gets its own list."""
     batch: list[Item] = []
     size = 0
     for item in items:
@@ -56,7 +57,7 @@ def batches(items: Sequence[Item], weigh: Callable[[Item], int], most: int = BAT
 
 
 def weight(item: Beat | Ending | Note) -> int:
-    """Bytes that the caller supplied."""
+    """Return the bytes of text and JSON in an item."""
     if isinstance(item, Completion):
         return len(item.result)
     if isinstance(item, Note):
@@ -65,7 +66,7 @@ def weight(item: Beat | Ending | Note) -> int:
 
 
 def ms(seconds: float) -> int:
-    """Whole milliseconds, for the scripts."""
+    """Convert seconds to whole milliseconds."""
     return round(seconds * 1000)
 
 
@@ -75,7 +76,7 @@ def init(base: str, partitions: int = 1) -> Call[str]:
 
 
 def submit(base: str, jobs: Sequence[Submission]) -> Call[list[Submitted | str]]:
-    """Store up to 200 jobs. Returns per job the answer, or its refusal (`INVALID …`)."""
+    """Store up to 200 jobs. Returns per job the answer, or its refusal as text (`INVALID …`)."""
 
     def read(reply: list[bytes]) -> list[Submitted | str]:
         return [_submitted(job, word) for job, word in zip(jobs, reply, strict=True)]
@@ -86,7 +87,7 @@ def submit(base: str, jobs: Sequence[Submission]) -> Call[list[Submitted | str]]
 
 
 def known(base: str, jobs: Sequence[Submission]) -> Call[list[bool]]:
-    """Whether the id or key of each of up to 200 jobs is in use. Stores nothing."""
+    """Return per job, up to 200, whether its id or key is in use. Stores nothing."""
     asked = [job._replace(rules=f"{job.rules} known=1".lstrip(), payload=b"") for job in jobs]
     call = submit(base, asked)
     return Call(call.commands, lambda reply: [word.startswith(b"exists ") for word in reply], call.text)
@@ -128,7 +129,6 @@ def _lease(
 
 
 def _rules(rules: list[str]) -> tuple[int | None, str, int | None]:
-    """Timeout (ms), traceparent and occurrence (ms) of a header; invalid numbers are ignored."""
     timeout: int | None = 300_000
     trace, at, scheduled = "", None, False
     for rule in rules[1:]:
@@ -182,7 +182,7 @@ def fail(base: str, endings: Sequence[Failure]) -> Call[list[str]]:
 
 
 def release(base: str, endings: Sequence[Release]) -> Call[list[str]]:
-    """Return up to 100 jobs. Returns per lease as `fail` does, or `queued`."""
+    """Give up to 100 jobs back. Returns per lease as `fail` does, or `queued`."""
     rest = [f for e in endings for f in (e.lease.id, e.lease.token, ms(e.delay), _cut(e.reason, 1024))]
     return script("release").call(base, _words, rest)
 
@@ -203,17 +203,19 @@ def note(base: str, notes: Sequence[Note]) -> Call[list[str]]:
 
 
 def enlist(base: str, card: Card) -> Call[str]:
-    """Register a worker, or renew it. Returns `work`, or `drain` if it should finish and exit."""
+    """Register a worker, or renew its registration. Returns `work`, or `drain` if it should finish and exit."""
     return script("enlist").call(base, bytes.decode, **card._asdict())
 
 
 def drain(base: str, worker: str, life: str) -> Call[str]:
-    """Ask a worker to finish its jobs and exit. Returns `drain`."""
+    """Ask this life of a worker to finish its jobs and exit. Returns `drain`."""
     return script("drain").call(base, bytes.decode, worker=worker, life=life)
 
 
 def reconcile(base: str, worker: str, life: str, leases: Sequence[tuple[str, int]]) -> Call[list[str]]:
-    """End up to 100 leases (job, attempt) of a dead worker; with none, delete its registration."""
+    """End up to 100 leases (job, attempt) of a dead worker; its jobs run again. With none, delete its
+    registration.
+    """
     return script("reconcile").call(
         base, _words, [f for lease in leases for f in lease], worker=worker, life=life
     )
@@ -245,12 +247,14 @@ def resume(base: str, queue: str, revision: int) -> Call[str]:
 
 
 def configure(base: str, queue: str, revision: int, settings: str) -> Call[str]:
-    """Set all limits of a queue (`jobs=N bytes=N`), or of `*` (`completed=N dead=N cancelled=N`)."""
+    """Set all limits of a queue (`jobs=N bytes=N`), or of `*` (`completed=N dead=N cancelled=N`). Returns
+    them.
+    """
     return script("configure").call(base, bytes.decode, queue=queue, revision=revision, settings=settings)
 
 
 def reap(base: str, *, limit: int, by: str) -> Call[Reaped]:
-    """Do maintenance of up to `limit` (≤ 100) expired leases and due jobs."""
+    """End expired leases and queue due jobs, up to `limit` (≤ 100) in all."""
 
     def read(reply: list[Any]) -> Reaped:
         ended, queued, more, come, pools, partitions = map(int, reply)
@@ -260,7 +264,7 @@ def reap(base: str, *, limit: int, by: str) -> Call[Reaped]:
 
 
 def prune(base: str, *, limit: int) -> Call[tuple[int, bool]]:
-    """Delete finished jobs past their retention. Returns how many, and whether more may remain."""
+    """Delete up to `limit` finished jobs past their retention. Returns how many, and whether more may remain."""
     return script("prune").call(base, lambda reply: (int(reply[0]), bool(reply[1])), limit=limit)
 
 
@@ -270,9 +274,11 @@ def repair(base: str, how: str, seen: Sequence[tuple[str, str]]) -> Call[list[st
 
 
 def recount(base: str, how: str, stamp: str, queues: Sequence[tuple[str, int, int, int]]) -> Call[list[str]]:
-    """Set the backlogs of up to 100 queues (queue, jobs, bytes, running); `stamp` is the last event then.
+    """Compare the backlogs of up to 100 queues with these counts (queue, jobs, bytes, running); `mend` sets
+    them.
 
-    Returns per queue `sound`, or `recounted` and the old numbers. Raises Changed if a job has moved since.
+    `stamp` is the id of the last event before the count. Returns per queue `sound`, or `recounted` and the
+    old numbers. Raises Changed if a job has moved since.
     """
     return script("recount").call(
         base, _words, [field for each in queues for field in each], how=how, stamp=stamp
@@ -280,15 +286,18 @@ def recount(base: str, how: str, stamp: str, queues: Sequence[tuple[str, int, in
 
 
 def drop(base: str, submitted: int, names: Sequence[str | bytes] = ()) -> Call[str]:
-    """Make every verb refuse in this partition: `dropped`. Or delete up to 1,000 of its keys: `deleted <n>`.
+    """Make every verb refuse in this partition: `dropped`. With `names`, delete up to 1,000 keys: `deleted
+    <n>`.
 
-    Raises Changed, without effect, if the partition was created again.
+    Raises Changed, without effect, if the partition was created again: its counter is below `submitted`.
     """
     return script("drop").call(base, bytes.decode, names, submitted=submitted)
 
 
 def watch(base: str, job_ids: Sequence[str]) -> Call[list[Standing]]:
-    """Publish the ends of up to 200 jobs on `keys.ended(base)`; subscribe first. Returns their present states."""
+    """Publish the ids of up to 200 jobs on `keys.ended(base)` when they end; subscribe first. Returns their
+    present states.
+    """
 
     def read(reply: list[bytes]) -> list[Standing]:
         return [_standing(*reply[i : i + 3]) for i in range(0, len(reply), 3)]
