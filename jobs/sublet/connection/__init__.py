@@ -1,1 +1,1 @@
-"""The only I/O with Redis: settings, URLs, transports, pipelines, routing."""
+"""All I/O with Redis: settings, URLs, transports, pipelines, routing."""

@@ -1,8 +1,5 @@
-"""Blocking reads across several servers.
-
-A read that fails, because its partition moved or its server failed, is repeated by its caller on the new
-server.
-"""
+"""Blocking reads of wake-up lists, across several servers. A failed read is repeated on the partition's new
+server."""
 
 import asyncio
 import contextlib
@@ -21,20 +18,20 @@ from sublet.protocol import keys
 from sublet.protocol.scripts import Call
 
 RETRY_SECONDS = 0.5
-"""Seconds before a failed read is repeated. Other calls report the error."""
+"""Seconds before a failed read is repeated."""
 HOLD_SECONDS = 0.05
-"""Seconds for which a wake-up between two reads is kept, then pushed back."""
+"""Seconds for which a wake-up between two reads is kept. Then it is pushed back to Redis."""
 
 Run = Callable[[Call[Any]], Awaitable[Any]]
 
 
 def blocking_pipeline(settings: Settings, client: Any, given: Any) -> ClientPipeline | Pipeline:
-    """Return a pipeline over a client for blocking reads."""
+    """Return a pipeline for blocking reads: a raw one, unless the client was `given` or made by a factory."""
     return ClientPipeline(client) if given or settings.client_factory else Pipeline(client.connection_pool)
 
 
 class PartitionPipeline:
-    """A pipeline to a partition's server, looked up at the first send and after each error."""
+    """A pipeline to a partition's server, which is looked up at the first send and after each error."""
 
     def __init__(self, routes: RoutingTransport, tag: str) -> None:
         self._routes, self._tag = routes, tag
@@ -47,7 +44,7 @@ class PartitionPipeline:
         routes.listeners.add(self)
 
     def send(self, requests: Sequence[Request]) -> None:
-        """Send commands in one write."""
+        """Send commands in one write; each callback gets a reply or exception."""
         if self._pipeline is None:
             self._unsent += requests
             self._connecting = self._connecting or asyncio.get_running_loop().create_task(self._connect())
@@ -79,7 +76,9 @@ class PartitionPipeline:
         on_reply(reply)
 
     def moved(self) -> None:
-        """End the reads in flight if another server has the partition: the old one may hang."""
+        """End the reads in flight if the topology names another server for the partition: the old one may
+        hang.
+        """
         if self._pipeline and self._routes.known_url(self._tag) not in ("", self._url):
             self._drop(self._pipeline)
 
@@ -101,9 +100,8 @@ class PartitionPipeline:
 
 
 class WakeupReader:
-    """Reads the wake-ups of many partitions like one `Pipeline`.
-
-    One BLPOP becomes one per partition. The first reply counts; the other reads stay in flight for the next.
+    """Reads the wake-ups of many partitions, with the methods of one `Pipeline`: one BLPOP becomes one per
+    partition.
     """
 
     def __init__(self, routes: RoutingTransport, run: Run) -> None:
@@ -134,7 +132,7 @@ class WakeupReader:
             self._reads[tag].want(own)
 
     def reply(self, found: Any) -> bool:
-        """Return whether there was a read."""
+        """Answer the pending read with `found`; return whether there was one."""
         on_reply, self._on_reply = self._on_reply, None
         if on_reply is None:
             return False
@@ -144,7 +142,7 @@ class WakeupReader:
         return True
 
     def received(self, key: str) -> None:
-        """Reply with a wake-up, or hold it for the next read."""
+        """Answer the pending read with a wake-up of this key, or hold it for the next read."""
         if not self.reply([key, b"1"]):
             self._held.append(key)
             asyncio.get_running_loop().call_later(HOLD_SECONDS, self._push_held_back)
@@ -162,7 +160,7 @@ class WakeupReader:
             await self.run(Call((("LPUSH", key, 1),), bool))
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a task; `aclose` waits for it."""
+        """Run a coroutine as a task; `aclose` waits for it."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -184,7 +182,6 @@ class _PartitionRead:
         self._reader, self._pipeline = reader, pipeline
         self._own = keys.wake(tag, "|" + secrets.token_urlsafe(16))
         self.wanted: list[str] = []
-        """Keys of the next read."""
         self._named: frozenset[str] = frozenset()
         self._reading = self._interrupted = False
         self._retry: asyncio.TimerHandle | None = None
@@ -223,7 +220,7 @@ class _PartitionRead:
         try:
             await self._reader.run(Call((("LPUSH", self._own, 1), ("PEXPIRE", self._own, expires)), bool))
         except JobsError:
-            self._interrupted = False  # it ends by itself, within BLOCK_SECONDS
+            self._interrupted = False
 
     async def aclose(self) -> None:
         if self._retry:

@@ -1,8 +1,4 @@
-"""Raw pipelined connections to Redis, which redis-py only opens.
-
-Its asyncio client takes some ten turns of the event loop per call, half of the time between a submit and the
-start of its task when nothing else is to do.
-"""
+"""Raw pipelined connections to Redis, which redis-py only opens: its asyncio client is slower."""
 
 import asyncio
 import os
@@ -16,11 +12,11 @@ from redis.exceptions import ConnectionError, InvalidResponse, ResponseError, Ti
 
 Commands = Sequence[tuple[Any, ...]]
 OnReply = Callable[[Any], None]
-"""Called once, with a reply or exception."""
+"""Called once, with a command's reply or an exception."""
 Request = tuple[tuple[Any, ...], OnReply]
 
 COMMANDS_MAX = 64
-"""Commands per round trip of a redis-py client."""
+"""Maximum commands per round trip of a redis-py client."""
 POOL_EMPTY = "No connection available"
 """redis-py's message if no connection was free in time."""
 
@@ -46,11 +42,11 @@ class Pipeline(asyncio.Protocol):
 
     @property
     def idle(self) -> bool:
-        """Whether it is connected and idle."""
+        """Whether it is connected and no reply is pending."""
         return self._transport is not None and not self._pending
 
     def send(self, requests: Sequence[Request]) -> None:
-        """Send commands in one write."""
+        """Send commands in one write; each callback gets a reply or exception."""
         loop = asyncio.get_running_loop()
         if self._transport is None:
             self._unsent += requests
@@ -85,7 +81,7 @@ class Pipeline(asyncio.Protocol):
             self.send(unsent)
 
     def data_received(self, data: bytes) -> None:
-        """Give replies to the pending commands."""
+        """Give replies to the pending commands, in order."""
         self._received_at = asyncio.get_running_loop().time()
         self._reader.feed(data)
         try:
@@ -123,7 +119,7 @@ class Pipeline(asyncio.Protocol):
             on_reply(error)
 
     async def aclose(self, *, at_once: bool = False) -> None:
-        """Close the connection, after pending replies or at once."""
+        """Close the connection: after the pending replies, or `at_once`."""
         if self._connecting:
             await asyncio.wait([self._connecting])
         if self._pending and not at_once:
@@ -136,7 +132,7 @@ class Pipeline(asyncio.Protocol):
 
 
 class ClientPipeline:
-    """A `Pipeline` over a given redis-py client, one of whose pipelines runs at a time."""
+    """The methods of `Pipeline` over a given redis-py client. One batch of commands runs at a time."""
 
     idle = False
 
@@ -166,7 +162,7 @@ class ClientPipeline:
             on_reply(reply)
 
     async def aclose(self, *, at_once: bool = False) -> None:
-        """Wait for the commands in flight, or cancel them."""
+        """Wait for the commands in flight; `at_once`: cancel them."""
         for task in tuple(self._in_flight) if at_once else ():
             task.cancel()
         if self._in_flight:
@@ -174,7 +170,7 @@ class ClientPipeline:
 
 
 def resolve(future: "asyncio.Future[Any]", reply: Any) -> None:
-    """Give a future its reply or error, unless it is cancelled."""
+    """Set a future's result or exception, unless the future is done."""
     if future.done():
         return
     if isinstance(reply, BaseException):
@@ -184,10 +180,7 @@ def resolve(future: "asyncio.Future[Any]", reply: Any) -> None:
 
 
 class SyncPipeline:
-    """Connections without an event loop: one per waiting thread, at most the pool's `max_connections`.
-
-    Leaves out the checks of a redis-py pool, a third of a submit's time.
-    """
+    """Connections without an event loop: one per waiting thread, at most the pool's `max_connections`."""
 
     def __init__(self, pool: Any) -> None:
         self._pool = pool
@@ -199,7 +192,7 @@ class SyncPipeline:
         self._process = os.getpid()  # set last: until then, other threads of a forked process reset it, too
 
     def execute(self, command: tuple[Any, ...]) -> Any:
-        """Return the reply to a command. Raises redis-py's errors."""
+        """Send a command and return its reply. Raises redis-py's errors."""
         packed = hiredis.pack_command(command)
         permits, idle = self._acquire()
         connection, answered = None, False
@@ -217,7 +210,7 @@ class SyncPipeline:
             _release(connection, answered, permits, idle)
 
     def execute_all(self, commands: Commands, extra: float = 0.0) -> list[Any]:
-        """Return replies and errors. Each may take `extra` seconds beyond the timeout."""
+        """Return replies and errors, in order. Each may take `extra` seconds beyond the timeout."""
         packed = [hiredis.pack_command(command) for command in commands]
         permits, idle = self._acquire()
         connection, answered = None, False
@@ -265,7 +258,6 @@ def _reply(connection: Any, extra: float) -> Any:
 
 
 def _drop_if_stale(connection: Any) -> None:
-    """Disconnect if the server has closed it, or a reply is left in it."""
     try:
         stale = connection._sock and connection.can_read()
     except (ConnectionError, TimeoutError, OSError):
@@ -275,20 +267,20 @@ def _drop_if_stale(connection: Any) -> None:
 
 
 class SyncClientPipeline:
-    """A `SyncPipeline` over a given redis-py client."""
+    """The methods of `SyncPipeline` over a given redis-py client."""
 
     def __init__(self, client: Any) -> None:
         self._pool = client.connection_pool
 
     def execute(self, command: tuple[Any, ...]) -> Any:
-        """Return the reply to a command. Raises redis-py's errors."""
+        """See `SyncPipeline.execute`."""
         (reply,) = self.execute_all((command,))
         if isinstance(reply, ResponseError):
             raise reply
         return reply
 
     def execute_all(self, commands: Commands, extra: float = 0.0) -> list[Any]:
-        """Return replies and errors. Each may take `extra` seconds beyond the timeout."""
+        """See `SyncPipeline.execute_all`."""
         connection, answered = self._pool.get_connection(), False
         try:
             for command in commands:

@@ -1,7 +1,7 @@
 """Transports over several servers (a cluster, or sentinels): each call goes to its partition's server.
 
-After no reply, or an error of a moved slot or replaced primary (MOVED, ASK, READONLY, CLUSTERDOWN …), the
-topology is read again and the call sent again, byte for byte, for `Settings.patience` seconds.
+After no reply, or an error of a moved slot or replaced primary, the topology is read and the call sent
+again, for `Settings.patience` seconds.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ from sublet.protocol.scripts import Call
 T = TypeVar("T")
 
 PAUSES = (0.02, 0.05, 0.1, 0.2)
-"""Seconds before each retry; the last one from then on."""
+"""Seconds before each retry of a call; the last value repeats."""
 
 
 def transport_for(settings: Settings, client: Any = None) -> Transport:
-    """Make the transport for the settings' URL, or over a given client."""
+    """Make the transport for the settings' URL, or over a given redis-py client."""
     many = None if client or settings.client_factory else MultiServerUrl.read(settings.redis_url)
     return RoutingTransport(settings, many) if many else Transport(settings, client)
 
@@ -39,8 +39,6 @@ def sync_transport_for(settings: Settings) -> SyncTransport:
 
 
 class _RetryWindow:
-    """The time in which a call may be sent again; later, Redis may have forgotten that it ran the call."""
-
     def __init__(self, settings: Settings) -> None:
         self._settings, self._retries = settings, 0
         self._until = time.monotonic() + settings.patience
@@ -48,7 +46,6 @@ class _RetryWindow:
 
     @property
     def left(self) -> float:
-        """Seconds for reading the topology, at least one call's timeout."""
         return max(self._until - time.monotonic(), self._settings.timeout)
 
     def check(self) -> None:
@@ -56,7 +53,6 @@ class _RetryWindow:
             raise self._last
 
     def pause(self, error: Unavailable) -> float | None:
-        """None for no retry."""
         self._last, self._retries = error, self._retries + 1
         if time.monotonic() > self._until or not _is_transient(error):
             return None
@@ -90,7 +86,9 @@ def _no_topology(settings: Settings) -> Unavailable:
 
 
 class RoutingTransport(Transport):
-    """Runs calls on an event loop, each on its partition's server, or the first partition's."""
+    """Sends calls on an event loop, each to its partition's server; calls without a partition to the first
+    one's.
+    """
 
     def __init__(self, settings: Settings, many: MultiServerUrl) -> None:
         self.settings = settings
@@ -102,7 +100,7 @@ class RoutingTransport(Transport):
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
         self.listeners: WeakSet[Any] = WeakSet()
-        """Their `moved` is called after each read of the topology."""
+        """Objects whose `moved` is called after each read of the topology."""
 
     async def run(self, call: Call[T]) -> T:
         """Send a call. Raises Refused, or Unavailable if no server replied in time."""
@@ -124,18 +122,20 @@ class RoutingTransport(Transport):
             found = self._newer(found)
 
     async def find(self, tag: str, seen: Topology | None = None) -> tuple[Topology, str]:
-        """Return the topology and a partition's URL, read anew if `seen` is the latest. Raises Unavailable."""
+        """Return the topology and a partition's URL. Reads the topology anew if `seen` is the latest. Raises
+        Unavailable.
+        """
         found = self._newer(seen) or await self._read_topology(tag, _RetryWindow(self.settings).left)
         return found, found.of(tag)
 
     def blocking_client(self, url: str) -> Any:
-        """Return one server's client for blocking reads."""
+        """Return the client for blocking reads of the server at this URL."""
         if url not in self._blocking_clients:
             self._blocking_clients[url] = connect(self._map.node(url), blocking=True)
         return self._blocking_clients[url]
 
     def known_url(self, tag: str) -> str:
-        """Return a partition's URL by the last topology, or an empty string."""
+        """Return the URL of a partition's server by the last topology; empty if unknown."""
         try:
             return self._map.found.of(tag) if self._map.found else ""
         except Demoted:
@@ -155,7 +155,6 @@ class RoutingTransport(Transport):
         return self._transports[url]
 
     async def _read_topology(self, tag: str, seconds: float) -> Topology:
-        """Callers share one read, which outlives a cancelled one. Raises Unavailable."""
         if self._reading is None:
             self._reading = asyncio.get_running_loop().create_task(self._find(tag))
             self._reading.add_done_callback(self._topology_read)
@@ -199,7 +198,7 @@ class RoutingTransport(Transport):
 
 
 class SyncRoutingTransport(SyncTransport):
-    """Runs calls without an event loop, each on its partition's server. Threads may share it."""
+    """Sends calls without an event loop, each to its partition's server. Threads may share it."""
 
     def __init__(self, settings: Settings, many: MultiServerUrl) -> None:
         self.settings = settings
@@ -227,11 +226,11 @@ class SyncRoutingTransport(SyncTransport):
             found = self._map.found if self._map.found is not found else None
 
     def new_client(self, tag: str) -> Any:
-        """Make a Redis client of a partition's server. Raises Unavailable."""
+        """Make a redis-py client of a partition's server. Raises Unavailable."""
         return connect_sync(self._map.node(self._url_of(tag)))
 
     def address(self, tag: str) -> str:
-        """Return host:port by the last topology. Raises Unavailable."""
+        """Return host:port of a partition's server by the last topology. Raises Unavailable."""
         return urlsplit(self._url_of(tag)).netloc.rpartition("@")[2]
 
     def _url_of(self, tag: str) -> str:

@@ -1,8 +1,5 @@
-"""`Settings` (flag > environment > default), and the Redis clients of them.
-
-Without `Retry(NoBackoff(), 0)`, redis-py sends a script up to ten times more. Its default pool raises when
-all connections are in use, instead of waiting.
-"""
+"""`Settings` (flag > environment > default), and the redis-py clients made from them, without redis-py's own
+retries."""
 
 import contextlib
 import importlib.util
@@ -22,7 +19,7 @@ from sublet.errors import Invalid
 from sublet.protocol.keys import is_name
 
 BLOCK_SECONDS = 10
-"""Seconds of one blocking read; its socket timeout is 5 s longer."""
+"""Maximum seconds of one blocking read; its socket timeout is 5 s longer."""
 
 TIMEOUT_MIN = 0.01
 """Minimum of `Settings.timeout` in seconds: a wait of 0 ms would never end."""
@@ -35,28 +32,28 @@ DURABILITIES = ("none", "replicated", "fsync")
 
 
 class ClientFactory(Protocol):
-    """Makes Redis clients without a URL (see `sublet.testing`)."""
+    """Makes redis-py clients in place of a URL (see `sublet.testing`)."""
 
     def client(self) -> "redis.asyncio.Redis":
-        """A new asyncio client."""
+        """Return a new asyncio client."""
         ...
 
     def sync_client(self) -> "redis.Redis":
-        """A new sync client."""
+        """Return a new sync client."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a process reaches its namespace."""
+    """How a process reaches and uses its namespace."""
 
     redis_url: str = "redis://127.0.0.1:6379"
     namespace: str = "sublet"
     partitions: int = 1
     timeout: float = 2.0
-    """Seconds per call to Redis: well under a third of a lease."""
+    """Maximum seconds of a call to Redis: well under a third of a lease."""
     patience: float = 8.0
-    """Seconds for which a call is sent again. Redis remembers a claim for 10 s."""
+    """Seconds within which a call is sent again. Redis remembers a claim for 10 s."""
     allow_eviction: bool = False
     """Allow a server that evicts keys, and so may lose jobs."""
     allow_unverified_tls: bool = False
@@ -70,11 +67,13 @@ class Settings:
     summon: bool = False
     """Summon workers of pools after a submit (`docs/guides/scaling.md`)."""
     client_factory: ClientFactory | None = field(default=None, repr=False)
-    """Replaces the URL."""
+    """Makes the clients instead of the URL."""
 
     @classmethod
     def read(cls, redis_url: str | None = None, namespace: str | None = None) -> "Settings":
-        """Read arguments, else SUBLET_<NAME>, else (the URL) REDIS_URL, else defaults. Raises Invalid."""
+        """Return the settings: arguments, else SUBLET_<NAME>, else (the URL) REDIS_URL, else defaults. Raises
+        Invalid.
+        """
         env, usual = os.environ, cls()
         found = cls(
             redis_url=plain(
@@ -111,7 +110,7 @@ class Settings:
 
     @property
     def named_url(self) -> str:
-        """The URL for errors, behind the variable that it comes from, if any."""
+        """The URL for error messages, without secrets, after the name of the variable that has it, if any."""
         names = ("SUBLET_REDIS_URL", "REDIS_URL")
         source = next(
             (name for name in names if plain(os.environ.get(name, "")) == self.redis_url), "Redis URL"
@@ -128,7 +127,7 @@ class Settings:
 
 
 def quick(settings: Settings) -> Settings:
-    """Return settings for an answer within a second, unless SUBLET_TIMEOUT is set."""
+    """Return settings by which a call ends within a second, unless SUBLET_TIMEOUT is set."""
     if os.environ.get("SUBLET_TIMEOUT"):
         return settings
     return replace(settings, timeout=min(settings.timeout, QUICK_TIMEOUT), patience=QUICK_PATIENCE)
@@ -155,7 +154,7 @@ def _number(name: str, default: Number, kind: type[Number]) -> Number:
 
 
 def connect(settings: Settings, *, blocking: bool = False) -> "redis.asyncio.Redis":
-    """Make an asyncio client; `blocking` for reads that wait on the server."""
+    """Make an asyncio redis-py client; `blocking` for reads that wait on the server."""
     if settings.client_factory:
         return settings.client_factory.client()
     pool = redis.asyncio.BlockingConnectionPool.from_url(
@@ -165,7 +164,7 @@ def connect(settings: Settings, *, blocking: bool = False) -> "redis.asyncio.Red
 
 
 def connect_sync(settings: Settings) -> "redis.Redis":
-    """Make a sync client."""
+    """Make a redis-py client without an event loop."""
     if settings.client_factory:
         return settings.client_factory.sync_client()
     options = _options(settings, False)
@@ -176,10 +175,6 @@ def connect_sync(settings: Settings) -> "redis.Redis":
 
 
 def _ping_first(connection: Any) -> None:
-    """The server's data after the TLS handshake is read with the reply of this PING.
-
-    Otherwise redis-py takes it for another command's reply, and closes the connection.
-    """
     connection.on_connect()
     connection.send_command("PING")
     with contextlib.suppress(redis.ResponseError):  # denied to this user: a reply, too
@@ -191,11 +186,11 @@ _NAMELESS: dict[str, Any] = (
     if importlib.util.find_spec("redis.driver_info")
     else {"lib_name": None, "lib_version": None}
 )
-"""No CLIENT SETINFO: two commands per connection, much for a process of a second."""
+"""No CLIENT SETINFO: two commands per connection."""
 
 
 def check(settings: Settings) -> None:
-    """Raise Invalid for parts of the URL that redis-py refuses."""
+    """Raise Invalid if redis-py refuses a part of the URL. Does not connect."""
     try:
         for url in servers(settings.redis_url):
             connect_sync(replace(settings, redis_url=url)).connection_pool.make_connection()

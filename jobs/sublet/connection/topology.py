@@ -16,7 +16,7 @@ SLOTS = 16384
 
 
 class Query(NamedTuple):
-    """A call for one server, by its URL."""
+    """A call for the server with this URL."""
 
     url: str
     call: Call[Any]
@@ -24,13 +24,15 @@ class Query(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Topology:
-    """Ranges of hash slots (first, last), each with its server's URL."""
+    """The server of each hash slot: ranges (first, last, server's URL)."""
 
     ranges: tuple[tuple[int, int, str], ...]
     _known: dict[str, str] = field(default_factory=dict)
 
     def of(self, tag: str) -> str:
-        """Return the URL of a hash tag's server. Raises Demoted if none serves it now."""
+        """Return the URL of the server of a hash tag such as `{sublet:0}`. Raises Demoted if none serves it
+        now.
+        """
         if tag not in self._known:
             slot = slot_of(tag)
             url = next((url for first, last, url in self.ranges if first <= slot <= last), None)
@@ -46,7 +48,7 @@ class Topology:
 
 
 TopologyPlan = Generator[Query, Any, Topology]
-"""Yields queries, takes results or errors, returns the topology."""
+"""A generator that yields queries, receives their results or errors, and returns the topology."""
 
 
 def slot_of(tag: str) -> int:
@@ -55,15 +57,16 @@ def slot_of(tag: str) -> int:
 
 
 def discover(many: MultiServerUrl, tag: str, known: Sequence[str]) -> TopologyPlan:
-    """Query a cluster's nodes (known ones first) or the sentinels for this tag's server.
+    """Return the plan that queries a cluster's nodes (known ones first) or the sentinels for this tag's
+    server.
 
-    Raises Unavailable.
+    It raises Unavailable.
     """
     return _query_sentinels(many) if many.kind == "sentinel" else _query_nodes(many, tag, known)
 
 
 class TopologyMap:
-    """The last known topology, and the servers to query first."""
+    """A client's last known topology, and the servers to query first."""
 
     def __init__(self, settings: Settings, many: MultiServerUrl) -> None:
         self.settings, self.many = settings, many
@@ -72,7 +75,7 @@ class TopologyMap:
         self._known: list[str] = []
 
     def plan(self, tag: str) -> TopologyPlan:
-        """Return the queries that read the topology."""
+        """Return the plan that reads the topology."""
         return discover(self.many, tag, self._known)
 
     def take(self, found: Topology) -> None:
@@ -80,7 +83,7 @@ class TopologyMap:
         self.found, self._known = found, found.urls
 
     def doubt(self, url: str, error: Exception) -> None:
-        """Query a server first that redirected a call, last if it failed."""
+        """After an error of a server, query it first next time if it redirected the call, else last."""
         known = self._known  # threads replace this list, never change it
         if url in known:
             others = [each for each in known if each != url]
@@ -91,12 +94,12 @@ class TopologyMap:
         return {*found.urls, *map(self.many.sentinel, self.many.hosts)}
 
     def node(self, url: str) -> Settings:
-        """Return one server's settings; the routing transport retries."""
+        """Return the settings of one server; the routing transport retries."""
         return replace(self.settings, redis_url=url, patience=0.0)
 
 
 def node_of(many: MultiServerUrl, tag: str) -> Call[str]:
-    """Return host:port of a partition's node, or an empty string."""
+    """Make the call that reads host:port of a partition's node; empty if no node has it."""
 
     def read(slots: Sequence[Any]) -> str:
         ranges = _ranges(many, many.node(many.hosts[0]), slots)
@@ -121,7 +124,6 @@ def _query_nodes(many: MultiServerUrl, tag: str, known: Sequence[str]) -> Topolo
 
 
 def _ranges(many: MultiServerUrl, asked: str, slots: Sequence[Any]) -> list[tuple[int, int, str]]:
-    """Parse CLUSTER SLOTS: a range's first node is its primary; an empty host is the queried host."""
     ranges = []
     for first, last, (host, port, *_), *_replicas in slots:
         name = _text(host)

@@ -49,22 +49,21 @@ PAUSES = (0.05, 0.2)
 """Seconds before a call without a reply is sent again."""
 
 SHARED = (("INFO", "memory"), ("CONFIG", "GET", "append[of]*"), ("COMMAND INFO", "waitaof"))
-"""Reads of a server's state, whose reply callers share."""
+"""Commands that read a server's state: concurrent callers share a reply."""
 
 _NO_ANSWER = (ConnectionError, TimeoutError, InvalidResponse, OSError)
 _STRIPPED = {
     OutOfMemoryError: "OOM ", ReadOnlyError: "READONLY ", NoPermissionError: "NOPERM ", MovedError: "MOVED ", AskError: "ASK ",
     TryAgainError: "TRYAGAIN ", ClusterDownError: "CLUSTERDOWN ", MasterDownError: "MASTERDOWN ",
 }  # fmt: skip
-"""The codes that redis-py strips from messages."""
+"""Codes that redis-py strips from messages."""
 
 
 class Transport:
-    """Runs calls on an event loop.
+    """Sends calls to one server, on an event loop.
 
-    Those of one turn share a round trip; without a pending reply, the first goes at once. Scripts have a
-    `Pipeline`, durable submits another; redis-py's client, which parses replies, sends reads. A given
-    `client` sends everything.
+    Calls of one turn of the loop share a round trip. Scripts and durable submits have a `Pipeline` each;
+    redis-py's client sends plain reads. A given `client` sends everything.
     """
 
     def __init__(self, settings: Settings, client: "redis.asyncio.Redis | None" = None) -> None:
@@ -174,17 +173,17 @@ class Transport:
 
 
 def waiting(call: Call[Any]) -> float:
-    """Return the seconds for a call's WAIT and WAITAOF."""
+    """Return the seconds that a call's WAIT and WAITAOF may take."""
     return sum(wait[-1] / 1000 for wait in call.waits if isinstance(wait[-1], int))
 
 
 def with_texts(call: Call[Any]) -> Commands:
-    """Return a call's scripts as EVAL."""
+    """Return a call's commands as EVAL with the script's text."""
     return [("EVAL", call.text, *rest) for _, _, *rest in call.commands]
 
 
 class SyncTransport:
-    """Runs calls without an event loop."""
+    """Sends calls to one server, without an event loop."""
 
     def __init__(self, settings: Settings, client: "redis.Redis | None" = None) -> None:
         self.settings = settings
@@ -243,17 +242,17 @@ class SyncTransport:
 
 
 def refused(error: ResponseError) -> Exception:
-    """Return our error for an error reply. An unknown code is a defect of Sublet."""
+    """Return our exception for an error reply; `error` itself for an unknown code, a defect of Sublet."""
     return refusal(_STRIPPED.get(type(error), "") + str(error)) or error
 
 
 def denied(error: Exception) -> bool:
-    """Return whether the password was refused: then redis-py's asyncio client raises a ConnectionError."""
+    """Return whether Redis refused the password: then redis-py's asyncio client raises a ConnectionError."""
     return isinstance(error, AuthenticationError) or isinstance(error.__cause__, AuthenticationError)
 
 
 def unavailable(settings: Settings, error: Exception) -> Unavailable:
-    """Return our error, with hints, for a missing reply."""
+    """Return our exception, with hints at the cause, for a call without a reply."""
     if isinstance(error, InvalidResponse):
         return Unfit(
             f"what answers at {settings.shown_url} does not speak Redis's protocol: check SUBLET_REDIS_URL"

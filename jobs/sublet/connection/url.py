@@ -33,7 +33,7 @@ class MultiServerUrl:
 
     @classmethod
     def read(cls, url: str) -> "MultiServerUrl | None":
-        """Parse a URL; None if it names one server. Raises ValueError."""
+        """Parse a URL of several servers; None if it names one. Raises ValueError."""
         if not re.match(r"rediss?\+", url):
             return None
         found = _MANY.fullmatch(url)
@@ -56,7 +56,9 @@ class MultiServerUrl:
         return f"{self.scheme}://{self.user}{address}/{self.database}{self._query()}"
 
     def sentinel(self, address: str) -> str:
-        """Return a sentinel's URL, with the query's `sentinel_username` and `sentinel_password`."""
+        """Return the URL of the sentinel at host:port, with the query's `sentinel_username` and
+        `sentinel_password`.
+        """
         said = dict(self.options)
         user, password = (
             quote(said.get(f"sentinel_{name}", ""), safe="") for name in ("username", "password")
@@ -87,7 +89,7 @@ def plain(url: str) -> str:
 
 
 def servers(url: str) -> Iterator[str]:
-    """Return the URL of each server. Raises ValueError."""
+    """Return the URL of each server in a URL. Raises ValueError."""
     many = MultiServerUrl.read(url)
     if many is None:
         yield url
@@ -96,7 +98,7 @@ def servers(url: str) -> Iterator[str]:
 
 
 def flaw(text: str) -> str:
-    """Return a URL's flaw without secrets, or an empty string."""
+    """Return why a URL is not valid, without secrets; empty if it is valid."""
     try:
         wrong = [words for url in servers(text) for words in (_flaw(url),) if words]
     except ValueError:  # an invalid port or host name
@@ -105,7 +107,6 @@ def flaw(text: str) -> str:
 
 
 def _flaw(text: str) -> str:
-    """redis-py takes any digits of a path, or none, for a database."""
     parts = urlsplit(text)
     if _is_past_the_ports(parts):
         return "its port is out of range: use 1 to 65535"
@@ -122,7 +123,7 @@ def _flaw(text: str) -> str:
 
 
 def unknown(error: TypeError, url: str) -> str:
-    """Explain redis-py's error, without secrets."""
+    """Explain redis-py's error about a URL, without secrets."""
     if "@" in urlsplit(url).query:
         return FORMS
     found = re.search(r"unexpected keyword argument '([a-z_]{1,40})'", str(error))
@@ -154,7 +155,7 @@ def _is_server(text: str) -> bool:
 
 
 def unverified(url: str) -> str:
-    """Return the option that switches off TLS verification, if any."""
+    """Return the option that switches off TLS verification, e.g. `ssl_cert_reqs=none`; else empty."""
     for name, value in parse_qsl(urlsplit(url).query):
         lax = value.lower() not in _YES if name == "ssl_check_hostname" else value.lower() != "required"
         if name in ("ssl_cert_reqs", "ssl_check_hostname") and lax:

@@ -1,8 +1,7 @@
 """Durable submits: scripts with one WAIT or WAITAOF behind them.
 
-Both wait for the last write *of their connection*, shared by the scripts. A repeated submit may write
-nothing; from Redis 7.2 on, a wait behind it would prove nothing. So the barrier stands between, a write that
-changes nothing.
+Both wait for the last write of their connection. A repeated submit may write nothing; from Redis 7.2 on, a
+wait behind it would prove nothing. So a barrier stands between, a write that changes nothing.
 """
 
 import asyncio
@@ -17,7 +16,7 @@ from sublet.connection.pipeline import ClientPipeline, Commands, Pipeline, Reque
 BARRIER = """if redis.call('HEXISTS', KEYS[1], 'seq') == 0 then return 0 end
 redis.call('DEL', KEYS[1] .. ':')
 return redis.call('HINCRBY', KEYS[1], 'seq', 0)"""
-"""A full server accepts it, and it creates no partition."""
+"""Script of a write that changes nothing. A full server accepts it, and it creates no partition."""
 
 
 class WaitBatcher:
@@ -32,7 +31,7 @@ class WaitBatcher:
         self._in_flight: list[asyncio.Future[Any]] = []
 
     def send(self, scripts: Commands) -> "asyncio.Future[Any]":
-        """Send scripts. The future gets the result of `outcome`."""
+        """Send scripts, now or with the next wait. The future gets the result of `outcome`."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         self._queued.append((scripts, future))
@@ -73,12 +72,12 @@ class WaitBatcher:
 
 
 def barriers(scripts: Commands) -> Commands:
-    """Return a barrier per base: one of these partitions may not exist."""
+    """Return a barrier per partition of the scripts, as one of these may not exist."""
     return [("EVAL", BARRIER, 1, base) for base in dict.fromkeys(command[3] for command in scripts)]
 
 
 def outcome(scripts: Sequence[Any], behind: Sequence[Any], waits: int) -> Any:
-    """Return the replies of scripts and waits, the end of `behind`; or the first error.
+    """Return the replies of scripts and waits, the last of `behind`; or the first error, not raised.
 
     Of several scripts, one that a full server refused does not count: the others may be stored.
     """
