@@ -1,7 +1,6 @@
-"""Sublet: a job scheduler with no master. `App` declares tasks; `Client` and `SyncClient` submit them.
+"""Sublet: a job scheduler without a master. `App` declares tasks; `Client` and `SyncClient` submit jobs.
 
-Names are imported when first used: `python3 -m jobs` runs before any dependency is installed, and importing
-all takes 0.6 s of CPU time instead of 0.03 s.
+Each name is imported at its first use: importing all takes 0.6 s of CPU time.
 """
 
 import importlib

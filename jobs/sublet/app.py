@@ -42,15 +42,16 @@ R = TypeVar("R")
 H = TypeVar("H", bound=Hook)
 S = TypeVar("S", bound=Callable[..., Any])
 SubmitMiddleware = Callable[[Submission, str], AbstractContextManager[Submission]]
-"""Takes a job and "send" or "create"; returns a context manager that gives the job."""
+"""Takes a job and "send" (`submit`) or "create" (`Task.job`). Its context manager gives the job to submit."""
 _NO_MANAGERS = (inspect.isgeneratorfunction, inspect.isasyncgenfunction, inspect.iscoroutinefunction)
 
 Run = Literal["loop", "process", "thread", "command"]
-"""The loop for async functions; for plain ones a child process, or a thread, which cannot be killed."""
+"""An async function runs on the loop, or as a program ("command"); a plain one in a child process, or in a
+thread, which cannot be killed."""
 
 
 class Task(Generic[P, R]):
-    """A named function: call it here, or `submit` it to a worker."""
+    """A named function: call it here, or `submit` a job that runs it on a worker."""
 
     def __init__(
         self, app: "App", name: str, function: Callable[..., Any], options: Options, run: Run
@@ -62,15 +63,15 @@ class Task(Generic[P, R]):
 
     @property
     def takes_process(self) -> bool:
-        """Whether a job takes one of the worker's `processes`."""
+        """Whether each running job of the task takes one of the worker's `processes`."""
         return self.run in ("process", "command")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the function here and now."""
+        """Run the function here and now, without a job; return its value."""
         return self.function(*args, **kwargs)
 
     def options(self, **changes: Any) -> "Task[P, R]":
-        """Return the task with other `Options`. Raises Invalid."""
+        """Return a copy of the task with these `Options` changed. Raises Invalid."""
         other = cast("Task[P, R]", object.__new__(Task))
         other.__dict__.update(self.__dict__)
         other.defaults = self.defaults.but(**changes)
@@ -78,19 +79,23 @@ class Task(Generic[P, R]):
         return other
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> Submission:
-        """Make a job for `App.client.submit_all`. Raises Invalid if the arguments do not fit."""
+        """Make a job, not yet submitted, for `App.client.submit_all`. Raises Invalid if the arguments do not
+        fit.
+        """
         with self._job(args, kwargs, "create") as job:
             return job
 
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
-        """Submit a job. Raises Invalid if the arguments do not fit, Refused, Unavailable."""
+        """Submit a job and return its handle. Raises Invalid if the arguments do not fit, Refused,
+        Unavailable.
+        """
         client = self.app.client
         with self._job(args, kwargs, "send") as job:
             (submitted,) = await client.store.submit([job])
         return Handle(submitted.id, submitted.id == job.id, client, self.arguments.load_result)
 
     def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> "SyncHandle[R]":
-        """Submit a job without an event loop."""
+        """Submit a job as `submit` does, without an event loop."""
         client = self.app.sync
         with self._job(args, kwargs, "send") as job:
             (submitted,) = client.submit_all([job])
@@ -99,7 +104,6 @@ class Task(Generic[P, R]):
     def _job(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], operation: str
     ) -> AbstractContextManager[Submission]:
-        """Make a job within the submit middleware."""
         operations, options = self.app.operations, self.defaults
         payload = self.arguments.dump(args, kwargs)
         job = operations.submission(
@@ -110,7 +114,7 @@ class Task(Generic[P, R]):
 
 
 class App:
-    """The tasks of a program.
+    """The tasks, schedules and clients of a program.
 
     Settings come from the arguments, else the environment (SUBLET_REDIS_URL, …), else the defaults.
     """
@@ -126,7 +130,7 @@ class App:
         self.hooks: list[Hook] = []
         """The middleware, outermost first."""
         self.schedules = DeclaredSchedules()
-        """Stored by `client.sync`."""
+        """The declared schedules, which `client.sync` stores."""
         self.submit_middleware: SubmitMiddleware | None = None
         """Entered around each submit ("send") and each `Task.job` ("create")."""
         self._given = (redis_url, namespace)
@@ -138,7 +142,7 @@ class App:
 
     @property
     def settings(self) -> "Settings":
-        """The settings, read from the environment at first use."""
+        """The settings: given, or read from arguments and environment at first use. Raises Invalid."""
         if self._settings is None:
             from sublet.connection.settings import Settings
 
@@ -152,7 +156,7 @@ class App:
 
     @contextmanager
     def using(self, settings: "Settings") -> Iterator[None]:
-        """Use other settings in the block. Raises Invalid inside a sandbox."""
+        """Use other settings, with new clients, in the `with` block. Raises Invalid inside a sandbox."""
         if self._settings is not None and self._settings.client_factory is not None:
             raise Invalid(
                 "this app is in a sandbox already: leave that one first (was it entered and never left?)"
@@ -174,7 +178,7 @@ class App:
 
     @property
     def operations(self) -> "Operations":
-        """The operations of all clients."""
+        """The operations that the app's clients run."""
         if self._operations is None:
             from sublet.operations.operations import Operations
 
@@ -183,7 +187,7 @@ class App:
 
     @property
     def client(self) -> "Client":
-        """The client of the running event loop."""
+        """The client of the running event loop, made at first use."""
         loop = asyncio.get_running_loop()
         if self._client is None or self._loop is not loop:
             from sublet.client.client import Client
@@ -193,7 +197,7 @@ class App:
 
     @property
     def sync(self) -> "SyncClient":
-        """The client without an event loop."""
+        """The client for code without an event loop."""
         if self._sync is None:
             from sublet.client.client import SyncClient
 
@@ -214,9 +218,9 @@ class App:
     ) -> "Declare": ...
 
     def task(self, function: Any = None, /, *, name: str = "", run: Run | None = None, **options: Any) -> Any:
-        """Declare a task, bare or with `Options`. `name` is the function's by default.
+        """Declare a function as a task, bare or with `Options`. `name` is the function's by default.
 
-        Raises Invalid for a taken name, an unknown option, or a parameter that cannot be passed by name.
+        Raises Invalid for a name in use, an unknown option, or a parameter that cannot be passed by name.
         """
         if function is None:
             return lambda function: self.task(function, name=name, run=run, **options)
@@ -240,10 +244,11 @@ class App:
         missed: Literal["latest", "skip", "all"] = "latest", late: Seconds = 300, most: int = 24,
         overlap: Literal["allow", "skip", "queue"] = "allow",
     ) -> Callable[[S], S]:  # fmt: skip
-        """Submit a task by a cron line or every so many seconds. Use it above or below `@app.task`.
+        """Declare a schedule: a job of the task by a cron line, or every so many seconds. Use it above or
+        below `@app.task`.
 
         `name` is the task's by default; `payload` has the arguments by name. `client.sync(app)`, `sublet
-        schedules sync` or `sublet work` stores it; see docs/guides/schedules.md. Raises Invalid.
+        schedules sync` or `sublet work` stores the schedule; see docs/guides/schedules.md. Raises Invalid.
         """
         when = {"cron": cron, "every": every, "tz": tz, "start": start, "end": end}
         declared = declaration(
@@ -262,9 +267,10 @@ class App:
         return declare
 
     def middleware(self, hook: H) -> H:
-        """Enter `hook(context)`, a context manager, around every attempt, the first hook outermost.
+        """Enter the context manager that `hook(context)` returns around every attempt, the first hook
+        outermost.
 
-        An async one is entered for async tasks only. Raises Invalid if the hook returns no context manager.
+        An async one is entered for async tasks only. Raises Invalid for a generator or coroutine function.
         """
         if not callable(hook) or any(is_it(hook) for is_it in _NO_MANAGERS):
             raise Invalid(
@@ -287,19 +293,19 @@ class App:
     ) -> Task[..., Output]:
         """Declare a task that runs a program, from a template of arguments: "gzip --keep -- {path}".
 
-        A value cannot become a second word or shell code. With `shell`, `/bin/sh` runs the template. `name`
-        is the program's by default. Raises Invalid. See `docs/guides/commands.md`.
+        An argument's value cannot become a second word or shell code. With `shell`, `/bin/sh` runs the
+        template. `name` is the program's by default. Raises Invalid. See `docs/guides/commands.md`.
         """
         function = command.function(template, shell=shell, cwd=cwd, env=env)
         runs: Task[..., Output] = self.task(name=name, run="command", **options)(function)
         return runs
 
     def queues(self) -> list[str]:
-        """Return the tasks' default queues."""
+        """Return the default queues of all tasks, sorted; `default` without tasks."""
         return sorted({task.defaults.queue for task in self.tasks.values()} or {"default"})
 
     async def aclose(self) -> None:
-        """Close all connections."""
+        """Close the connections of all clients."""
         if self._client:
             await self._client.aclose()
         if self._sync:
@@ -307,7 +313,9 @@ class App:
 
 
 def builtin(app: App) -> dict[str, Task[..., Any]]:
-    """Return the task for any command (`sublet work --commands`). Raises Invalid if its name is taken."""
+    """Return the task that runs any command, by its name (`sublet work --commands`). Raises Invalid if the
+    name is taken.
+    """
     if command.NAME in app.tasks:
         raise Invalid(
             f"task {command.NAME}: the app has a task of this name: rename it, or start without --commands"
@@ -316,7 +324,7 @@ def builtin(app: App) -> dict[str, Task[..., Any]]:
 
 
 class Declare(Protocol):
-    """`@app.task(…)` with options."""
+    """The type of the decorator `@app.task(…)`."""
 
     @overload
     def __call__(self, function: Callable[Concatenate[Context, P], Awaitable[R]], /) -> Task[P, R]: ...

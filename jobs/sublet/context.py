@@ -1,4 +1,4 @@
-"""`Context`: the attempt for its task. `Snooze` and `Discard`: exceptions to raise."""
+"""`Context`: the running attempt, for its task. `Snooze` and `Discard`: exceptions by which a task ends it."""
 
 import json
 import logging
@@ -17,13 +17,14 @@ CHECKPOINT_MAX = 64 * 1024
 LOG_MAX = 8 * 1024
 """Bytes kept of an attempt's log: its end."""
 SEND_SECONDS = 0.1
-"""Minimum seconds between two reports."""
+"""Minimum seconds between two reports of an attempt without `notify`."""
 
 
 class Snooze(Exception):
-    """Raised by a task, releases the job for `delay` (seconds, or a timedelta). The try does not count.
+    """A task raises it to release its job for `delay` (seconds, or a timedelta), without using a try.
 
-    After 100 in a row, one counts. Raises ValueError for an invalid delay, which fails the attempt.
+    After 100 in a row, the next one uses a try. An invalid delay raises ValueError, which fails the
+    attempt.
     """
 
     delay = 0.0
@@ -35,7 +36,7 @@ class Snooze(Exception):
 
 
 class Discard(Exception):
-    """Raised by a task, makes the job dead at once, even if tries are left."""
+    """A task raises it to make its job dead at once, even if tries are left."""
 
     reason = ""
 
@@ -45,7 +46,7 @@ class Discard(Exception):
 
 
 def checked_delay(delay: float | timedelta) -> float:
-    """Raises ValueError."""
+    """Return the delay in seconds. Raises ValueError unless it is 0 to 1e9 s."""
     seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= 1e9:
         raise ValueError(f"delay {delay!r}: use a number of seconds from 0 to 1e9, or a timedelta")
@@ -53,7 +54,7 @@ def checked_delay(delay: float | timedelta) -> float:
 
 
 class Context:
-    """The running attempt. A task whose first parameter is a `Context` receives it."""
+    """The running attempt of a job. A task whose first parameter is a `Context` receives it."""
 
     ending = ""
     """Why the attempt is being ended: `timed_out`, `cancelled`, `lost`, `stopping`; else empty."""
@@ -91,12 +92,14 @@ class Context:
 
     @property
     def fence(self) -> int:
-        """Grows with each attempt: by it, a store can refuse a late writer."""
+        """A number that grows with each claim: with it, a database can refuse writes of an earlier attempt."""
         return self._lease.fence
 
     @property
     def recovered(self) -> str | None:
-        """How the previous attempt ended (`lease_expired`, `crashed`, a failure's code …)."""
+        """How the job's previous attempt ended (`lease_expired`, `crashed`, a failure's code …); None for the
+        first.
+        """
         return self._lease.recovered or None
 
     @property
@@ -106,7 +109,7 @@ class Context:
 
     @property
     def occurrence(self) -> datetime | None:
-        """The schedule's occurrence, in UTC; None without one."""
+        """The occurrence of the schedule that submitted the job, in UTC; None for other jobs."""
         return (
             None
             if self._lease.occurrence_ms is None
@@ -120,29 +123,31 @@ class Context:
 
     @property
     def remaining(self) -> float | None:
-        """Seconds until the timeout; None without one."""
+        """Seconds until the attempt's timeout; None without one."""
         if self._lease.timeout_ms is None:
             return None
         return max(0.0, self._lease.timeout_ms / 1000 - (time.monotonic() - self._started))
 
     @property
     def deadline(self) -> datetime | None:
-        """The time of the timeout, by this machine's clock."""
+        """The time of the attempt's timeout, in UTC by this machine's clock; None without one."""
         left = self.remaining
         return None if left is None else datetime.now(UTC) + timedelta(seconds=left)
 
     def progress(self, fraction: float, *, stage: str = "", message: str = "") -> None:
-        """Report progress from 0 to 1. The latest is sent, at most 10 times a second."""
+        """Report progress from 0 to 1. The latest is sent, at most 10 times a second. An empty `stage` keeps
+        the last one.
+        """
         self._done = min(max(fraction, 0.0), 1.0)
         self._stage, self._message = stage[:64] or self._stage, message[:128]
         self._report(News.PROGRESS)
 
     def stage(self, name: str) -> None:
-        """Report the current stage."""
+        """Report the current stage, and clear the message."""
         self.progress(self._done, stage=name)
 
     def checkpoint(self, data: Any) -> None:
-        """Store `data` (JSON, at most 64 KiB) for the next attempt, which gets it as `restored`.
+        """Store `data` (JSON, at most 64 KiB) for later attempts of the job, which get it as `restored`.
 
         Replaces the last checkpoint. Sent within 0.5 s; deleted when the job is completed. Raises Invalid.
         """
@@ -162,7 +167,7 @@ class Context:
         return json.loads(self._lease.checkpoint) if self._lease.checkpoint else None
 
     def log(self, text: str) -> None:
-        """Add lines to the attempt's log. The last 8 KiB are kept, with the records of `logging`."""
+        """Add lines to the attempt's log, which also has the records of `logging`. Its last 8 KiB are kept."""
         if self._log is None:
             self._log = deque()
         after = time.monotonic() - self._started
@@ -179,7 +184,7 @@ class Context:
             self.flush()
 
     def flush(self) -> None:
-        """Send the pending reports, after `notify` and at the end."""
+        """Send the pending progress and log: after `notify`, and at the attempt's end."""
         if not self._unsent:
             return
         self._sent_at = time.monotonic()
@@ -203,14 +208,14 @@ def _tail(text: bytes) -> bytes:
 
 
 current: ContextVar[Context | None] = ContextVar("sublet_context", default=None)
-"""Of the task that is running here."""
+"""The context of the task that is running here, else None."""
 
 
 class JobLogHandler(logging.Handler):
-    """Adds a running task's `logging` records to its job."""
+    """Adds the `logging` records of a running task to its attempt's log."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Add one record."""
+        """Add one record, if a task is running here."""
         context = current.get()
         if context is None or record.__dict__.get("sublet_kept"):
             return

@@ -1,29 +1,29 @@
 """The exceptions of this library, with what to do about each.
 
     JobsError
-    ├── Refused            Redis rejected the call; repeating it is useless. `.code` is the reply's first word
-    │   ├── NotFound       NOT_FOUND      unknown job, or its retention has passed
-    │   ├── LeaseLost      LEASE_LOST     another claim has the job, or it has ended: stop working
-    │   ├── WrongState     WRONG_STATE    the job's state does not allow the verb, e.g. cancel after completed
-    │   ├── Changed        CHANGED        the job or queue changed since you read it: read it again
-    │   ├── KeyTaken       KEY_TAKEN      another job holds the key
-    │   ├── QueueFull      QUEUE_FULL     the queue's limit is reached: more workers, or a higher limit
-    │   ├── TooMany        TOO_MANY       too many items in one call: split it
-    │   ├── NoNamespace    NO_NAMESPACE   never created, or the data was flushed
-    │   ├── WrongLayout    WRONG_LAYOUT   the data is of another version
-    │   └── OutOfMemory    OOM            Redis is full; claims and completions still work, and free memory
-    ├── Unavailable        outcome unknown; every verb is safe to repeat
-    │   ├── Unconfirmed    stored, but on fewer replicas or disks than asked for: repeat the call
-    │   ├── Forbidden      Redis's access list does not allow this user the command
-    │   │   └── Denied     the HTTP API rejects this token, or does not allow it this request
-    │   ├── Busy           all connections of this process are in use
-    │   ├── Demoted        this server accepts no writes now: failover
-    │   └── Unfit          not Redis, too old, or set to evict jobs
-    │       ├── Moved      a node of a cluster, and another node has the data
-    │       └── NotDurable cannot keep jobs as durably as asked for
-    ├── Invalid            bad payload, unknown task, bad name
-    └── JobFailed          the awaited job ended without a result
-        └── JobCancelled
+        Refused               Redis rejected the call; repeating it is useless. `.code` is the reply's first word
+            NotFound          NOT_FOUND      check the id or name
+            LeaseLost         LEASE_LOST     stop working
+            WrongState        WRONG_STATE    look at the job's state
+            Changed           CHANGED        read again, then decide
+            KeyTaken          KEY_TAKEN      wait until the other job has ended
+            QueueFull         QUEUE_FULL     more workers, or a higher limit
+            TooMany           TOO_MANY       split the call
+            NoNamespace       NO_NAMESPACE   submit a job: it creates the namespace
+            WrongLayout       WRONG_LAYOUT   use the version that wrote the data
+            OutOfMemory       OOM            more workers, or more memory
+        Unavailable           outcome unknown; every verb is safe to repeat
+            Unconfirmed       repeat the submit
+            Forbidden         change the user's rights
+                Denied        check the token
+            Busy              fewer calls at once
+            Demoted           repeat the call after the failover
+            Unfit             change the server
+                Moved         use redis+cluster://…
+                NotDurable    change its configuration, or ask for less
+        Invalid               correct the argument
+        JobFailed             look at the job's last attempt
+            JobCancelled
 
 A task raises `Snooze` and `Discard` (`sublet.context`) to end its attempt: they are not errors.
 """
@@ -42,31 +42,31 @@ class Refused(JobsError):
 
 
 class NotFound(Refused):
-    """The job was never submitted, or its retention has passed."""
+    """The job, worker, schedule or pool does not exist, or the job's retention has passed."""
 
     code = "NOT_FOUND"
 
 
 class LeaseLost(Refused):
-    """Another claim has the job, or it has ended. Stop working."""
+    """The attempt's lease has ended: another claim has the job, or the job has ended. Stop working."""
 
     code = "LEASE_LOST"
 
 
 class WrongState(Refused):
-    """The job's state does not allow this verb."""
+    """The job's state does not allow this verb, for example cancel of a completed job."""
 
     code = "WRONG_STATE"
 
 
 class Changed(Refused):
-    """The job or queue has changed since it was read. Read it again, then decide."""
+    """The job, queue, worker, schedule or pool has changed since it was read. Read it again, then decide."""
 
     code = "CHANGED"
 
 
 class KeyTaken(Refused):
-    """Another job holds the key."""
+    """Another job holds the deduplication key."""
 
     code = "KEY_TAKEN"
 
@@ -78,19 +78,19 @@ class QueueFull(Refused):
 
 
 class TooMany(Refused):
-    """Too many items in one call."""
+    """The call has too many items. Split it."""
 
     code = "TOO_MANY"
 
 
 class NoNamespace(Refused):
-    """The namespace was never created, or the data was flushed."""
+    """The namespace was never created, or its data was flushed."""
 
     code = "NO_NAMESPACE"
 
 
 class WrongLayout(Refused):
-    """The data is of another version."""
+    """The data in Redis is of another version or partition count, or is being dropped."""
 
     code = "WRONG_LAYOUT"
 
@@ -102,18 +102,18 @@ class OutOfMemory(Refused):
 
 
 class Unavailable(JobsError):
-    """Redis did not answer in time. The outcome is unknown; repeating the call is safe."""
+    """Redis, or the HTTP API, did not answer in time. The outcome is unknown; repeating the call is safe."""
 
 
 class Unconfirmed(Unavailable):
     """The job is stored, but on fewer replicas or disks than asked for. Repeating the call is safe."""
 
     job_id = ""
-    """Id of the stored job."""
+    """Id of the stored job; empty if there are several."""
 
 
 class Forbidden(Unavailable):
-    """Redis's access list (ACL) does not allow this user the command."""
+    """Redis's access list (ACL) does not allow this user a command of the call."""
 
 
 class Denied(Forbidden):
@@ -121,34 +121,34 @@ class Denied(Forbidden):
 
 
 class Busy(Unavailable):
-    """All connections of this process are in use; Redis may be well."""
+    """No connection of this process became free in time; Redis may be well."""
 
 
 class Demoted(Unavailable):
-    """This server accepts no writes now: another one becomes primary."""
+    """This server accepts no writes now, for example during a failover."""
 
 
 class Unfit(Unavailable):
-    """The server cannot keep jobs: not Redis, too old, or set to evict keys."""
+    """The server cannot keep jobs: not Redis, too old, set to evict keys, or with malformed data."""
 
 
 class Moved(Unfit):
-    """This node of a cluster does not have the data."""
+    """This node of a cluster does not have the data: use redis+cluster://…."""
 
 
 class NotDurable(Unfit):
     """The server cannot store as durably as asked for: change its configuration, or ask for less."""
 
     job_id = ""
-    """Id of the stored job."""
+    """Id of the job, if one was stored all the same."""
 
 
 class Invalid(JobsError):
-    """The request is not valid. Nothing has changed."""
+    """An argument, option or setting is not valid. Nothing has changed."""
 
 
 class JobFailed(JobsError):
-    """The awaited job ended without a result. `code`, `message` and `detail` are its last attempt's."""
+    """The awaited job ended without a result. `code`, `message` and `detail` are from its last attempt's end."""
 
     def __init__(self, job_id: str, code: str, message: str = "", detail: str = "") -> None:
         super().__init__(f"job {job_id} is dead ({code}){': ' if message else ''}{message}")
@@ -178,11 +178,11 @@ REFUSALS: dict[str, type[Refused]] = {
         OutOfMemory,
     )
 }
-"""Class of each code."""
+"""Exception class by refusal code."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`, did you mean queue?`, to end a message with; empty without a close name."""
+    """Return `, did you mean queue?`, to end an error message with; empty if no known name is close."""
     from difflib import get_close_matches  # slow to import, and needed only after a mistake
 
     matches = get_close_matches(word, list(known), n=1)

@@ -1,15 +1,4 @@
-"""The data model: a job, its states, and the requests and replies of the protocol.
-
-             submit(delay)          submit
-                  │                    │
-                  ▼       due          ▼        claim
-              scheduled ──────────▶ queued ──────────────▶ running ──▶ completed
-                  ▲    promote         ▲  │                 │ │ │
-                  │                    │  │    lease ended, │ │ │
-                  │                    └──│──── released ───┘ │ └────▶ dead       tries run out, or Discard
-                  └───────────────────────│── failed, backoff ┘         │
-                                          │ cancel                      │ retry: queued again
-                                          └──────────▶ cancelled ◀──────┘  (from cancelled too)
+"""The data model: a job, its states (drawn in README.md), and the requests and replies of the protocol.
 
 Moments are aware datetimes and durations seconds, except names in `_ms`.
 """
@@ -39,11 +28,11 @@ class State(StrEnum):
 
 
 FINISHED = frozenset({State.COMPLETED, State.DEAD, State.CANCELLED})
-"""Only an operator's `retry` ends them."""
+"""States of jobs that have ended."""
 
 
 class Submission(NamedTuple):
-    """A job to submit. `rules`: the options that differ from the defaults, as the protocol spells them."""
+    """A job to submit. `rules`: the options that differ from the defaults, as words: `priority=5 tries=1`."""
 
     id: str
     queue: str
@@ -55,7 +44,7 @@ class Submission(NamedTuple):
 
 
 class Submitted(NamedTuple):
-    """A job's id, and whether this submit created it; false if the id or key was in use."""
+    """A job's id, and whether this submit created it. If not, `id` is the job that had the id or key already."""
 
     id: str
     created: bool
@@ -68,7 +57,7 @@ class Lease(NamedTuple):
     token: str
     """Allows its bearer to settle the job. Never log it."""
     attempt: int
-    """From 1; never decreases."""
+    """Number of the attempt, from 1."""
     expires_ms: int
     queue: str
     task: str
@@ -80,9 +69,9 @@ class Lease(NamedTuple):
     trace: str = ""
     """The submitter's `traceparent` (W3C Trace Context)."""
     checkpoint: bytes = b""
-    """JSON of an earlier attempt."""
+    """JSON that an earlier attempt stored."""
     occurrence_ms: int | None = None
-    """The schedule's occurrence."""
+    """The occurrence of the schedule that submitted the job."""
 
     @property
     def fence(self) -> int:
@@ -91,37 +80,36 @@ class Lease(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """Leases, and the seconds until this worker should claim again."""
+    """The reply to a claim: leases, and the seconds until this worker should claim again."""
 
     leases: list[Lease]
     next_in: float
     come: bool = False
-    """An occurrence of a schedule is due; the claimer fires it."""
+    """Whether an occurrence of a schedule is due; the claimer fires it."""
 
 
 class Reaped(NamedTuple):
-    """Maintenance done, and whether more remains."""
+    """The reply to a reap: leases `ended`, due jobs `queued`, and whether `more` remain."""
 
     ended: int
     queued: int
-    """Due jobs that were queued."""
     more: bool
     come: bool
-    """An occurrence of a schedule is due."""
+    """Whether an occurrence of a schedule is due."""
     pools: int
     partitions: int
     """Partitions of the namespace; 0 if unknown."""
 
 
 class Beat(NamedTuple):
-    """A heartbeat for one lease; empty `progress` leaves the stored one."""
+    """A heartbeat for one lease; empty `progress` (JSON) leaves the stored one."""
 
     lease: Lease
     progress: bytes = b""
 
 
 class News(StrEnum):
-    """Updates of a running task. The letter is also the kind of the frame on a child's pipe."""
+    """Reports of a running task. The letter is the kind of the frame on a child's pipe."""
 
     PROGRESS = "G"
     CHECKPOINT = "K"
@@ -129,7 +117,7 @@ class News(StrEnum):
 
 
 class Note(NamedTuple):
-    """A checkpoint (JSON) and last log lines. Empty values leave the stored ones."""
+    """A running attempt's checkpoint (JSON) and last log lines, to store. Empty values leave the stored ones."""
 
     lease: Lease
     checkpoint: bytes = b""
@@ -137,11 +125,11 @@ class Note(NamedTuple):
 
 
 class Card(NamedTuple):
-    """A worker's registration, sent at its start and with every heartbeat."""
+    """A worker's registration, as sent at its start and with every heartbeat."""
 
     worker: str
     life: str
-    """New at each start."""
+    """Random name of this run of the worker."""
     worker_id: str
     """Exclusive identity (`SUBLET_WORKER_ID`), or empty."""
     about: bytes
@@ -169,7 +157,7 @@ class Failure(NamedTuple):
 
 
 class Release(NamedTuple):
-    """An attempt that returns the job for `delay` seconds and keeps the try."""
+    """An attempt that gives its job back for `delay` seconds, and keeps the try."""
 
     lease: Lease
     delay: float = 0
@@ -180,7 +168,9 @@ Ending = Completion | Failure | Release
 
 
 class Standing(NamedTuple):
-    """A watched job's state (None if missing), result and last attempt."""
+    """A watched job's state (None if missing); if it has ended, also its result (JSON) and last attempt, as
+    stored.
+    """
 
     state: State | None
     result: bytes
@@ -192,7 +182,7 @@ class _Frozen(BaseModel):
 
 
 class Attempt(_Frozen):
-    """One attempt of a job."""
+    """One ended attempt of a job."""
 
     number: int
     worker: str
@@ -205,11 +195,11 @@ class Attempt(_Frozen):
     message: str = ""
     detail: str = ""
     log: tuple[str, ...] = ()
-    """Last log lines, with seconds since the start; kept for five attempts."""
+    """Last log lines, each with seconds since the start; kept for the last five attempts."""
 
 
 class Job(_Frozen):
-    """A job with its attempts."""
+    """A job as stored; in lists without result, attempts and large payload."""
 
     id: str
     task: str
@@ -218,7 +208,7 @@ class Job(_Frozen):
     priority: int = 0
     key: str | None = None
     payload: Any = None
-    """Arguments by name. Completion deletes them."""
+    """Arguments by name; None after completion."""
     submitted_at: datetime
     due_at: datetime | None = None
     finished_at: datetime | None = None
@@ -237,12 +227,13 @@ class Job(_Frozen):
     trace: str | None = None
     schedule: str | None = None
     run_at: datetime | None = None
-    """The schedule's occurrence, or the submitter's `at`."""
+    """The schedule's occurrence, or the option `run_at`."""
     cancel_requested_at: datetime | None = None
     attempts: tuple[Attempt, ...] = ()
     result: Any = None
     revision: int = 0
-    """Increases with each attempt and operator's call. `cancel`, `retry` and `promote` name the one they read.
+    """Increases with each attempt and operator's command. `cancel`, `retry` and `promote` send the one they
+    read.
     """
 
 
@@ -255,10 +246,10 @@ class Queue(_Frozen):
     """Unfinished jobs: scheduled, queued and running."""
     bytes: int = 0
     limits: dict[str, int] = {}
-    """Limits of `jobs` and `bytes` for `submit`."""
+    """Limits of `jobs` and `bytes` for submits; of `*`: of finished jobs kept."""
     paused_at: datetime | None = None
     revision: int = 0
-    """Increases with each operator's call. `pause`, `resume` and `configure` name the one they read."""
+    """Increases with each operator's command. `pause`, `resume` and `configure` send the one they read."""
 
 
 class WorkerInfo(_Frozen):
@@ -274,19 +265,19 @@ class WorkerInfo(_Frozen):
     about: dict[str, Any] = {}
     """Host, pid, platform, slots, completed, …; workers in other languages may send anything."""
     jobs: tuple[str, ...] = ()
-    """Ids of its running jobs, up to a hundred."""
+    """Ids of its running jobs, at most 100; `leases` counts all."""
     leases: int = 0
 
 
 class Page(_Frozen):
-    """A page of jobs. While `cursor` is set another page follows, even if this one is short or empty."""
+    """A page of a list of jobs. While `cursor` is set another follows, even if this one is short or empty."""
 
     jobs: tuple[Job, ...]
     cursor: str | None = None
 
 
 class Stats(_Frozen):
-    """Jobs by state now, and totals since the namespace was created."""
+    """A partition's jobs by state now, and totals since its creation."""
 
     states: dict[State, int]
     totals: dict[str, int]

@@ -1,4 +1,4 @@
-"""`Options` of a job, as rules of the protocol."""
+"""`Options` of a job, and their form in the protocol."""
 
 import math
 from dataclasses import dataclass, replace
@@ -11,18 +11,20 @@ from sublet.protocol.keys import is_key, is_name
 PAYLOAD_MAX = 256 * 1024
 """Maximum bytes of a payload or a result."""
 _LATEST = 10**14 - 1
-"""The scripts' latest time, in ms: in the year 5138."""
 RETENTION_MIN = 60.0
-"""Seconds for which a finished job is kept, at least."""
+"""Minimum seconds for which a finished job is kept."""
 
 Seconds = float | timedelta
 Durability = Literal["none", "replicated", "fsync"]
-"""Confirmation of a submit: by Redis, replicas, or the disk (`docs/guides/durability.md`)."""
+"""The confirmation that a submit waits for: of Redis alone, replicas, or the disk
+(`docs/guides/durability.md`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """The delay before the next try: `first` seconds, then times `factor`, at most `cap`; half is jitter."""
+    """The delay after a failure: `first` seconds, times `factor` for each further one, at most `cap`; up to
+    half is random.
+    """
 
     first: float = 1.0
     factor: float = 2.0
@@ -31,7 +33,7 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a job is stored and run. Defaults take no memory in Redis."""
+    """How a job is queued, tried and kept. Defaults take no memory in Redis."""
 
     queue: str = "default"
     priority: int = 0
@@ -39,13 +41,13 @@ class Options:
     delay: Seconds = 0
     """Delay before the first try."""
     run_at: datetime | None = None
-    """Time of the first try, with a zone; instead of a delay."""
+    """Time of the first try, with a time zone; instead of a delay."""
     key: str | None = None
-    """Deduplication key: a submit returns the queue's unfinished job with this key."""
+    """Deduplication key: while an unfinished job of the queue has it, a submit returns that job."""
     window: Seconds | None = None
-    """How long the key is held after the submit, not until the job is finished."""
+    """How long the key is held after the submit, instead of until the job has ended."""
     max_attempts: int = 3
-    """Tries before the job is dead; released ones do not count."""
+    """Tries before the job is dead; releases use none."""
     timeout: Seconds | None = 300.0
     """Maximum duration of an attempt; None for no limit."""
     retention: Seconds = 86_400.0
@@ -55,14 +57,16 @@ class Options:
     """None for the value of SUBLET_DURABILITY."""
 
     def but(self, **changes: Any) -> "Options":
-        """Return a changed copy. Raises Invalid for an unknown name."""
+        """Return a copy with these options changed. Raises Invalid for an unknown name."""
         unknown = sorted(set(changes) - set(self.__slots__))
         if unknown:
             raise Invalid(f"unknown option {', '.join(unknown)}: there are {', '.join(self.__slots__)}")
         return replace(self, **changes)
 
     def rules(self) -> str:
-        """Return other options than the defaults, as rules of `submit`. Raises Invalid."""
+        """Return the options that differ from the defaults, as in the protocol: `priority=5 tries=1`. Raises
+        Invalid.
+        """
         self._check()
         words = []
         if self.priority:
@@ -104,7 +108,7 @@ class Options:
 
 
 def check_durability(word: str) -> None:
-    """Raise Invalid unless it is a `Durability`."""
+    """Raise Invalid unless `word` is a `Durability`."""
     if word not in get_args(Durability):
         raise Invalid(f"durability {word!r}: use {', '.join(get_args(Durability))}")
 

@@ -1,7 +1,7 @@
 """OpenTelemetry: a span around each submit and each attempt.
 
 https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/ (status: development). A job carries
-one W3C `traceparent`, without `tracestate` and baggage. Records an exception's message and stack, never
+one W3C `traceparent`, without `tracestate` and baggage. A span has an exception's message and stack, never
 payloads and results.
 """
 
@@ -36,9 +36,9 @@ PROPAGATOR: Final = TraceContextTextMapPropagator()
 class OpenTelemetry:
     """Traces an app. Call `instrument` in the app's module, which child processes import, too.
 
-    Spans go to `tracer_provider`, else the global one. An attempt's span links to the submit, and starts a
-    new trace or is a child of the worker's span. With `parent` it is a child of the submit: one trace up to
-    the last retry, for jobs that run soon.
+    Spans go to `tracer_provider`, else the global one. An attempt's span links to the submit's, and starts
+    a new trace or is a child of the worker's span. With `parent` it is a child of the submit's: one trace
+    up to the last retry, for jobs that run soon.
     """
 
     def __init__(self, tracer_provider: TracerProvider | None = None, *, parent: bool = False) -> None:
@@ -149,7 +149,6 @@ def _outcome(ctx: Context, error: BaseException) -> str:
 
 
 def _record(span: Span, error: BaseException) -> None:
-    """Record only the type of an error whose `__str__` fails: tracing must not change an outcome."""
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     span.set_attribute("error.type", name)
