@@ -220,7 +220,7 @@ class Asgi:
         except OSError as error:
             log.debug("a response could not be sent: %s", type(error).__name__)
         except Exception as error:  # noqa: BLE001  of a stream's iterator: the connection breaks
-            log.error("a response was cut off: unexpected %s", type(error).__name__)
+            log.error("a response was cut off: unexpected %s while it was sent", type(error).__name__)
         finally:
             if not sent and response.on_unsent:
                 await response.discard()

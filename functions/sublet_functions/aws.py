@@ -83,7 +83,7 @@ class _Function:
             response = await self._ask(passed_on, seconds, PLATFORM)
         except TimeoutError:
             raise EventFailed(
-                f"not done {RESERVE:g} s before the invocation's time limit: give the function more time"
+                f"the tick or worker had not ended {RESERVE:g} s before the invocation's time limit: give the function more time"
             ) from None
         result = json.loads(await _collect(response) or b"null")
         if response.status >= 400:
@@ -98,7 +98,8 @@ class _Function:
                 return _result(response, body)
             await response.discard()
             problem = Problem(
-                "too-large", f"the response has {len(body):,} bytes: Lambda allows {BODY_MAX:,}: request less"
+                "too-large",
+                f"the response has {len(body):,} bytes: Lambda allows {BODY_MAX:,}: request fewer items, or a shorter stream",
             )
         except TimeoutError:
             problem = Problem(
@@ -142,7 +143,9 @@ def _request(event: Mapping[str, Any]) -> Request | None:
         path = _path(event["rawPath"], context.get("stage", "$default"))
         return Request(http["method"], path, event.get("rawQueryString") or "", headers, body, streams=False)
     except (KeyError, TypeError, AttributeError, binascii.Error) as error:
-        raise EventFailed(f"an HTTP event of payload 2.0 is malformed ({type(error).__name__})") from None
+        raise EventFailed(
+            f"an HTTP event of payload 2.0 is malformed ({type(error).__name__}): a field is missing or invalid"
+        ) from None
 
 
 def _path(raw: str, stage: str) -> str:

@@ -119,7 +119,10 @@ class Wsgi:
                         return await call.in_thread(partial(read_body, environ, most, BODY_SECONDS))
                 except TimeoutError:
                     cut(environ, socket.SHUT_RD)  # ends the server's read
-                    raise Problem("timeout", f"the body did not arrive within {BODY_SECONDS:g} s") from None
+                    raise Problem(
+                        "timeout",
+                        f"the body did not arrive within {BODY_SECONDS:g} s: send it faster, or less of it",
+                    ) from None
 
             request = Request(
                 method,
@@ -140,7 +143,9 @@ class Wsgi:
             return None, Problem("timeout", "the client has disconnected").response()
         except LoopUnresponsive as error:
             log.error("a request was not answered: %s", error)
-            return None, Problem("busy", "this process does not respond: send the request again").response()
+            return None, Problem(
+                "busy", "the event loop of this process does not respond: send the request again"
+            ).response()
 
     def _thread(self) -> LoopThread:
         pid = os.getpid()
@@ -216,7 +221,9 @@ class ResponseIterator:
         try:
             LoopCall(self._call.thread).run(self._response.discard(), 2 * DISCARD_SECONDS)
         except LoopUnresponsive as error:
-            log.warning("an undelivered response could not be discarded: %s", error)
+            log.warning(
+                "an undelivered response was not cleaned up: %s; leases in it end when they expire", error
+            )
 
 
 async def _next_nonempty(pieces: AsyncIterator[bytes]) -> bytes:
@@ -232,7 +239,7 @@ def _head(response: Response, is_head: bool) -> tuple[str, list[tuple[str, str]]
     if isinstance(body, bytes) and response.status not in BODILESS and (body or not is_head):
         headers.append(("Content-Length", str(len(body))))
     if any(char in "\r\n\0" for _, value in headers for char in value):
-        raise ValueError("a header of the response contains a line break")
+        raise ValueError("a header of the response contains a line break or NUL")
     encoded = [(name, value.encode("latin-1", "replace").decode("latin-1")) for name, value in headers]
     return f"{response.status} {PHRASES.get(response.status, 'Status')}", encoded
 
@@ -240,7 +247,7 @@ def _head(response: Response, is_head: bool) -> tuple[str, list[tuple[str, str]]
 def _log_unexpected(error: Exception) -> None:
     place = traceback.extract_tb(error.__traceback__)[-1]
     file = os.path.basename(place.filename)
-    log.error("unexpected %s at %s:%d", type(error).__name__, file, place.lineno or 0)
+    log.error("a request failed: unexpected %s at %s:%d", type(error).__name__, file, place.lineno or 0)
 
 
 app = Wsgi()

@@ -145,7 +145,7 @@ async def test_a_failed_cleanup_affects_no_other_request(caplog):
     core.undo = undo
     async with fronting(core) as (_, url):
         await disconnect(core, url)
-        await soon(lambda: "were not released" in caplog.text)
+        await soon(lambda: "was not cleaned up" in caplog.text)
         assert "s3cret" not in caplog.text
         core.go.set()
         assert (await ask(url, "GET", "/")).status == 200

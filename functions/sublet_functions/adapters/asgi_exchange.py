@@ -62,7 +62,7 @@ class RequestStream:
                     return  # a server that repeats the body's end does not report disconnects
                 await self._keep(message.get("body", b""), message.get("more_body", False))
         except Exception as error:  # noqa: BLE001  the server's own: nothing more will arrive
-            log.warning("a client is lost: the server raised %s", type(error).__name__)
+            log.warning("a client counts as disconnected: the ASGI server raised %s", type(error).__name__)
         if not self.disconnected.done():
             self.disconnected.set_result(None)
 
@@ -172,7 +172,7 @@ class ResponseSender:
     async def _begin(self, more: dict[str, str]) -> None:
         pairs = {**self._response.headers, **more}.items()
         if any(char in "\r\n\0" for _, value in pairs for char in value):
-            raise ValueError("a header of the response contains a line break")
+            raise ValueError("a header of the response contains a line break or NUL")
         self._client.responding = True
         headers = [
             (name.lower().encode("latin-1"), value.encode("latin-1", "replace")) for name, value in pairs

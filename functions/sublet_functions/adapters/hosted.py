@@ -103,7 +103,10 @@ class Hosted:
             async with asyncio.timeout(REST_SECONDS):
                 await api.store.rest()
         except TimeoutError:
-            log.warning("abandoned claims were not released within %g s: Redis is slow or away", REST_SECONDS)
+            log.warning(
+                "leases of disconnected clients were not released within %g s (Redis is slow or away): they end when they expire",
+                REST_SECONDS,
+            )
         except asyncio.CancelledError:
             if response:
                 await response.discard()

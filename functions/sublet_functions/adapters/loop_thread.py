@@ -147,7 +147,7 @@ class LoopThread:
         try:
             self._loop.call_soon_threadsafe(do)
         except RuntimeError:
-            raise LoopUnresponsive("this process is about to end") from None
+            raise LoopUnresponsive("this process is about to end, and its event loop has ended") from None
 
     def ping(self) -> None:
         """Count one round of the loop, to show that it is not blocked."""
@@ -245,7 +245,7 @@ class LoopCall:
         try:
             return begun[0].result()
         except asyncio.CancelledError:
-            raise LoopUnresponsive("this process is about to end") from None
+            raise LoopUnresponsive("this process is about to end, and its event loop has ended") from None
 
     def _wait(self, begun: list[asyncio.Task[T]], seconds: float | None) -> None:
         until = time.monotonic() + seconds if seconds is not None else None
@@ -265,7 +265,9 @@ class LoopCall:
                         f"the event loop of this process has been blocked for {STUCK_SECONDS:g} s by a task"
                     ) from None
                 if until is not None and time.monotonic() >= until:
-                    raise LoopUnresponsive(f"no result within {seconds:g} s") from None
+                    raise LoopUnresponsive(
+                        f"the event loop of this process gave no result within {seconds:g} s"
+                    ) from None
                 self.thread.soon(self.thread.ping)
             else:
                 if function:

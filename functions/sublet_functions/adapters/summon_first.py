@@ -49,7 +49,10 @@ async def summon_first(summoner: PoolSummoner | None, answering: Awaitable[Respo
             async with asyncio.timeout(SUMMON_SECONDS):
                 await summoner.settle()
         except TimeoutError:
-            log.warning("workers could not be summoned within %g s", SUMMON_SECONDS)
+            log.warning(
+                "workers could not be summoned within %g s: the next submit or tick tries again",
+                SUMMON_SECONDS,
+            )
         except asyncio.CancelledError:
             await response.discard()
             raise

@@ -78,7 +78,7 @@ def read_body(environ: Environ, most: int, seconds: float) -> bytes:
     """
     length = _length(environ)
     if length is not None and length > most:
-        raise Problem("too-large", f"the body has {length:,} bytes: at most {most:,}")
+        raise Problem("too-large", f"the body has {length:,} bytes: send at most {most:,}")
     until = time.monotonic() + seconds
     body = bytearray()
     left = most + 1 if length is None else length
@@ -89,11 +89,16 @@ def read_body(environ: Environ, most: int, seconds: float) -> bytes:
         if not chunk:
             break
         if time.monotonic() > until and left > 0:
-            raise Problem("timeout", f"the body did not arrive within {seconds:g} s")
+            raise Problem(
+                "timeout", f"the body did not arrive within {seconds:g} s: send it faster, or less of it"
+            )
     if length is None and len(body) > most:
-        raise Problem("too-large", f"the body has more than {most:,} bytes")
+        raise Problem("too-large", f"the body has more than {most:,} bytes: send at most that")
     if length is not None and left > 0:
-        raise Problem("bad-request", f"the body was cut off after {len(body):,} of {length:,} bytes")
+        raise Problem(
+            "bad-request",
+            f"the body was cut off after {len(body):,} of {length:,} bytes: send the whole request again",
+        )
     return bytes(body)
 
 
@@ -106,7 +111,7 @@ def _length(environ: Environ) -> int | None:
         raise Problem("bad-request", "this server does not support chunked bodies: send a Content-Length")
     text = text or "0"
     if not re.fullmatch(r"[0-9]{1,18}", text):
-        raise Problem("bad-request", "Content-Length is not a number")
+        raise Problem("bad-request", "Content-Length: send the number of the body's bytes, in digits")
     return int(text)
 
 
@@ -115,7 +120,10 @@ def _read(environ: Environ, size: int) -> bytes:
         return bytes(environ["wsgi.input"].read(size))
     except Exception as error:  # noqa: BLE001  the server's own: a malformed chunk, or a broken connection
         log.debug("a body was cut off: %s", type(error).__name__)
-        raise Problem("bad-request", "the body was cut off, or its chunked encoding is malformed") from None
+        raise Problem(
+            "bad-request",
+            "the body was cut off, or its chunked encoding is malformed: send the whole request again",
+        ) from None
 
 
 def has_disconnected(environ: Environ) -> bool:

@@ -142,15 +142,15 @@ class Api:
         if principal is None and route.events and authorization is None:
             principal = self.tokens.open_principal(roles)
         if principal is None:
-            reason = "send the header `Authorization: Bearer TOKEN`"
+            reason = "this request needs a token: send the header `Authorization: Bearer TOKEN`"
             if authorization is not None:
-                reason = "the token is not valid on this server"
+                reason = "the token in the header Authorization is not valid on this server: check it, or use another"
             raise Problem("unauthorized", reason, headers={"WWW-Authenticate": "Bearer"})
         sufficient = roles | {Role.ADMIN}
         if not principal.roles & sufficient:
             raise Problem(
                 "forbidden",
-                f"the token of {principal.name} does not allow this: use one with role {' or '.join(sorted(sufficient))}",
+                f"the token of {principal.name} does not allow this request: use one with role {' or '.join(sorted(sufficient))}",
             )
         return principal
 
@@ -186,7 +186,7 @@ class Api:
         allowed = sorted({*found, *(["HEAD"] if has_head else [])})
         raise Problem(
             "method-not-allowed",
-            f"{request.method[:20]} is not supported here: use {' or '.join(allowed)}",
+            f"this path does not support {request.method[:20]}: use {' or '.join(allowed)}",
             headers={"Allow": ", ".join(allowed)},
         )
 
@@ -207,4 +207,4 @@ def _decode(part: str) -> str:
     try:
         return unquote(part, errors="strict")
     except UnicodeDecodeError:
-        raise Problem("not-found", "no such path: it is not UTF-8") from None
+        raise Problem("not-found", "no such path: its percent-encoded bytes are not valid UTF-8") from None

@@ -100,7 +100,10 @@ async def _open_stream(
     still gets a status. Raises Problem at STREAMS_MAX.
     """
     if len(event_stream.subscribers) >= STREAMS_MAX:
-        raise Problem("busy", f"{STREAMS_MAX} event streams are open, the limit: retry, or poll with ?after=")
+        raise Problem(
+            "busy",
+            f"this server has {STREAMS_MAX} open event streams, its limit: retry later, or read pages with ?after=",
+        )
     stream = _stream(event_stream, await event_stream.read(after, STREAM_PAGE), query, seconds)
     event_stream.subscribers.add(stream)
     headers = {"Content-Type": EVENT_STREAM, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}

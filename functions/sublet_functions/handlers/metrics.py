@@ -18,5 +18,8 @@ async def metrics(call: Call[Empty, Empty]) -> Response:
             exposition,
         )
     except ModuleNotFoundError:
-        raise Problem("not-set-up", f"metrics need prometheus-client: {install_command('http')}") from None
+        raise Problem(
+            "not-set-up",
+            f"GET /metrics needs the package prometheus-client on the server: {install_command('http')}",
+        ) from None
     return Response(200, await exposition(call.store), {"Content-Type": MEDIA_TYPE})

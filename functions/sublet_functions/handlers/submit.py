@@ -82,7 +82,9 @@ async def _store(
             how = f"send it with the id {jobs[0].id}"
         else:
             how = "give each job an id, or send an Idempotency-Key"
-        raise MayBeStored(str(error), f"sent again unchanged, it could make other jobs; {how}") from error
+        raise MayBeStored(
+            str(error), f"sent again unchanged, it could store its jobs twice; {how}"
+        ) from error
 
 
 def job_of_event(event: Event, asked: EventQuery) -> NewJob:
@@ -209,6 +211,6 @@ async def check_same_body(call: Call[Any, Any], job: Submission) -> bool:
     if f"digest={digest}" not in job.rules.split(" "):
         raise Problem(
             "idempotency-mismatch",
-            "the first request with this key had another body: use a new key for a new job",
+            "Idempotency-Key: its first request had another body: send that body again, or a new key for a new job",
         )
     return True

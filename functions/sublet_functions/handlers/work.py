@@ -34,7 +34,8 @@ async def work(call: Call[Summons, WorkQuery]) -> Response:
     """
     if call.worker_host is None:
         raise Problem(
-            "not-found", "this server has no app to run jobs of: set SUBLET_APP, or use sublet serve --app"
+            "not-found",
+            "this server has no app whose jobs a worker could run: set SUBLET_APP, or use sublet serve --app",
         )
     run = await call.worker_host.start(call.body, call.query.seconds)
     return Response(200, run.response_body(), {"Content-Type": JSON}, finite=True)
@@ -47,7 +48,7 @@ async def verify_signature(request: Request, tokens: Tokens, secrets: Secrets) -
     untrusted = tokens.untrusted_reason(request.headers)
     if untrusted:
         raise Problem("forbidden", untrusted)
-    reason = "this server has no signing secret (SUBLET_SIGNING_SECRETS)"
+    reason = "this server has no signing secret: set SUBLET_SIGNING_SECRETS, or send a token instead of a signature"
     if secrets:
         raw = await read_body(request, SIGNED_BODY_MAX)
         try:

@@ -81,7 +81,8 @@ async def _authorize(call: Call[Any, Any], name: str, life: str) -> model.Worker
     is_admin = Role.ADMIN in call.principal.roles
     if name != call.principal.name and call.is_token_name(name) and not is_admin:
         raise Problem(
-            "forbidden", f"worker {name} has the name of another token: only that token may act for it"
+            "forbidden",
+            f"worker {name} has the name of another token: use that token, or choose another worker name",
         )
     try:
         worker = await call.store.follow(workers.worker(call.store.operations.bases, name))
@@ -89,7 +90,8 @@ async def _authorize(call: Call[Any, Any], name: str, life: str) -> model.Worker
         return None
     if worker.about.get("principal") != call.principal.name and not is_admin:
         raise Problem(
-            "forbidden", f"worker {name} registered with another token: only that token may act for it"
+            "forbidden",
+            f"worker {name} registered with another token: use that token, or one with role {Role.ADMIN}",
         )
     return worker if worker.life == life else None
 

@@ -149,14 +149,16 @@ class Tokens:
             return ""
         host = headers.get("host", "")
         if not _is_local_host(host):
-            return "Host: a server without tokens answers only for localhost, 127.0.0.1 and [::1]"
+            return "Host: a server without tokens answers only for localhost, 127.0.0.1 and [::1]: use one in the URL, or set SUBLET_TOKENS"
         if any(name in headers for name in _PROXY_HEADERS):
             return "a server without tokens accepts no request through a proxy: set SUBLET_TOKENS"
         if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-            return "a server without tokens accepts no request from a page of another site"
+            return "a server without tokens accepts no request from a page of another site: set SUBLET_TOKENS"
         origin = headers.get("origin")
         if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
-            return "a server without tokens accepts no request from a page of another origin"
+            return (
+                "a server without tokens accepts no request from a page of another origin: set SUBLET_TOKENS"
+            )
         return ""
 
     def _reload(self) -> None:
@@ -167,7 +169,9 @@ class Tokens:
         except Invalid as error:
             log.error("%s; the %d tokens read before stay valid", error, len(self._known))
         else:
-            log.warning("%s has changed: %d tokens are valid now", self._file.path, len(self._known))
+            log.warning(
+                "the token file %s has changed: %d tokens are valid now", self._file.path, len(self._known)
+            )
 
 
 def is_loopback(host: str) -> bool:

@@ -86,7 +86,7 @@ class BodyReader:
             return whole
         announced = headers.get("content-length", "")
         if announced.isdecimal() and int(announced[:20]) > most:
-            raise Problem("too-large", f"the body has {announced[:20]} bytes: at most {most:,}")
+            raise Problem("too-large", f"the body has {announced[:20]} bytes: send at most {most:,}")
         if headers.get("expect", "").lower() == "100-continue":
             send_continue()
         try:
@@ -94,7 +94,8 @@ class BodyReader:
                 return await self._read(stream, most)
         except TimeoutError:
             raise Problem(
-                "timeout", f"the body did not arrive within {self._limits.body_seconds:g} s"
+                "timeout",
+                f"the body did not arrive within {self._limits.body_seconds:g} s: send it faster, or less of it",
             ) from None
 
     async def _read(self, stream: BodyStream, most: int) -> bytes:
@@ -106,7 +107,10 @@ class BodyReader:
                 if len(body) > most:
                     raise _too_large(most)
                 if self._held > self._limits.held:
-                    raise Problem("busy", "too many large bodies are arriving: send the request again")
+                    raise Problem(
+                        "busy",
+                        "too many large bodies are arriving at this server: send the request again later",
+                    )
             return bytes(body)
         finally:
             self._held -= len(body)
@@ -117,11 +121,14 @@ async def _next_chunk(stream: BodyStream) -> bytes:
         return await stream.readany()
     except Exception as error:  # noqa: BLE001  aiohttp's own: a malformed chunk, or a broken connection
         log.debug("a body was cut off: %s", type(error).__name__)
-        raise Problem("bad-request", "the body was cut off, or its chunked encoding is malformed") from None
+        raise Problem(
+            "bad-request",
+            "the body was cut off, or its chunked encoding is malformed: send the whole request again",
+        ) from None
 
 
 def _too_large(most: int) -> Problem:
-    return Problem("too-large", f"the body has more than {most:,} bytes")
+    return Problem("too-large", f"the body has more than {most:,} bytes: send at most that")
 
 
 class BodyQueues:
@@ -152,7 +159,9 @@ class BodyQueues:
         if queue.waiting and queue.waiting + size > QUEUE_BYTES:
             raise Problem("busy", "too many large bodies of this token are waiting: send fewer at a time")
         if self._waiting + size > ALL_QUEUES_BYTES:
-            raise Problem("busy", "too many large bodies are waiting: send the request again")
+            raise Problem(
+                "busy", "too many large bodies are waiting at this server: send the request again later"
+            )
         queue.waiting += size
         self._waiting += size
         try:
@@ -160,7 +169,8 @@ class BodyQueues:
                 await queue.turn.acquire()
         except TimeoutError:
             raise Problem(
-                "busy", f"the body waited {QUEUE_SECONDS:g} s behind other large bodies of this token"
+                "busy",
+                f"the body waited {QUEUE_SECONDS:g} s behind other large bodies of this token: send fewer at a time",
             ) from None
         finally:
             queue.waiting -= size
@@ -245,7 +255,7 @@ async def read_body(request: Request, most: int) -> bytes:
         raise Problem("unsupported-media-type", "Content-Encoding: send the body uncompressed")
     raw = await request.read(most) if request.read else request.body
     if len(raw) > most:
-        raise Problem("too-large", f"the body has {len(raw):,} bytes: at most {most:,}")
+        raise Problem("too-large", f"the body has {len(raw):,} bytes: send at most {most:,}")
     return raw
 
 

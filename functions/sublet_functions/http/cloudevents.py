@@ -87,7 +87,7 @@ class Event:
         if not ({"data", "data_base64"} & self.form.keys()) or not _is_json(kind):
             raise Problem(
                 "invalid",
-                "the event's data is not a job: send JSON, as for POST /jobs",
+                "the event's data is not a job: send a job as JSON, or name the event's task in the query (?task=)",
                 errors=[_error("data")],
             )
         if "data_base64" in self.form:
@@ -170,7 +170,7 @@ def _errors(attributes: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         elif name == "specversion" and attributes[name] != VERSION:
             yield name, f'must be "{VERSION}"'
     if len(attributes) > ATTRIBUTES_MAX:
-        yield "attributes", f"use at most {ATTRIBUTES_MAX}"
+        yield "attributes", f"send at most {ATTRIBUTES_MAX} attributes"
     for name, value in attributes.items():
         if not _NAME.fullmatch(name) or name == "data":
             yield name[:64], "attribute name: use 1 to 64 of a-z 0-9, and not data"
@@ -179,7 +179,7 @@ def _errors(attributes: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         elif isinstance(value, str) and (len(value) > VALUE_MAX or _CONTROL.search(value)):
             yield name, f"use at most {VALUE_MAX:,} characters, and no control characters"
         elif name == "datacontenttype" and not (isinstance(value, str) and _MEDIA_TYPE.fullmatch(value)):
-            yield name, "must be a media type"
+            yield name, "must be a media type, e.g. application/json"
 
 
 def _error(name: str, msg: str = "is invalid") -> dict[str, Any]:

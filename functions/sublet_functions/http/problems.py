@@ -170,7 +170,10 @@ def validation_problem(error: ValidationError, *where: str) -> Problem:
     start of their locations.
     """
     if error.error_count() > ERRORS_MAX:
-        return Problem("invalid", f"the {where[0]} has {error.error_count():,} validation errors")
+        return Problem(
+            "invalid",
+            f"the {where[0]} has {error.error_count():,} validation errors, too many to list: check one item first",
+        )
     found = error.errors(include_url=False, include_context=False, include_input=False)
     # pydantic's order differs between releases
     found.sort(key=lambda one: [str(part) for part in one["loc"]])

@@ -58,7 +58,10 @@ class Response:
                 if self.on_unsent:
                     await self.on_unsent()
         except Exception as error:  # noqa: BLE001  see above
-            log.warning("the leases of an undelivered response were not released: %s", type(error).__name__)
+            log.warning(
+                "an undelivered response was not cleaned up: unexpected %s; leases in it end when they expire",
+                type(error).__name__,
+            )
 
 
 class StreamShutdown:

@@ -35,7 +35,9 @@ never fire."""
 
 def _is_own(value: str) -> str:
     if re.search(_MADE, value):
-        raise ValueError("ids of this form are reserved for CloudEvents and Idempotency-Keys: choose another")
+        raise ValueError(
+            "ids that end in e. or i. and 40 hex digits are reserved for CloudEvents and Idempotency-Keys: choose another"
+        )
     if re.search(_OCCURRENCE, value):
         raise ValueError(
             "ids that end in a colon and 13 or 14 digits are reserved for the jobs of schedules: choose another"

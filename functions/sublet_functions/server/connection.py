@@ -114,7 +114,14 @@ class Connection(web.RequestHandler):
             transport.abort()
 
         state.refusing += 1
-        transport.write(encode_last(refusal("busy", "all connections of the server are in use: retry")))
+        transport.write(
+            encode_last(
+                refusal(
+                    "busy",
+                    f"the server has {state.limits.connections:,} open connections, its limit: retry later",
+                )
+            )
+        )
         transport.write_eof()
         asyncio.get_running_loop().call_later(state.limits.linger_seconds, end)
 
@@ -148,7 +155,7 @@ class Connection(web.RequestHandler):
         """
         self.head_at = 0.0
         if status != 400:
-            log.error("unexpected %s in aiohttp", type(exc).__name__)
+            log.error("a request was answered 500: unexpected %s in aiohttp", type(exc).__name__)
             return LastResponse(close(internal_error()))
         log.debug("malformed HTTP: %s", type(exc).__name__)
         return LastResponse(_malformed(exc, self.state.limits))
@@ -204,7 +211,8 @@ class Connection(web.RequestHandler):
                 path, query = _absolute_target(target)
             if not path or request.version < (1, 0):
                 return refusal(
-                    "bad-request", "use a request line with a method, a path or URL, and HTTP/1.1 or 1.0"
+                    "bad-request",
+                    "the request line is malformed: use a method, a path or URL, and HTTP/1.1 or 1.0",
                 )
             headers: Mapping[str, str] = request.headers
             if len({*map(str.lower, headers)}) < len(headers):
@@ -216,7 +224,12 @@ class Connection(web.RequestHandler):
         except Exception as error:  # noqa: BLE001  the application raises none; if it does, the server goes on
             place = traceback.extract_tb(error.__traceback__)[-1]
             file = os.path.basename(place.filename)
-            log.error("unexpected %s at %s:%d", type(error).__name__, file, place.lineno or 0)
+            log.error(
+                "a request was answered 500: unexpected %s at %s:%d",
+                type(error).__name__,
+                file,
+                place.lineno or 0,
+            )
             return close(internal_error())
 
     async def _read(self, request: web.BaseRequest, most: int) -> bytes:
@@ -239,7 +252,7 @@ class Connection(web.RequestHandler):
             self._discard(response)
             raise
         except Exception as error:  # noqa: BLE001  of a stream's iterator: the connection breaks
-            log.error("a response was cut off: unexpected %s", type(error).__name__)
+            log.error("a response was cut off: unexpected %s while it was sent", type(error).__name__)
             self._discard(response)
         writer.abort()
         return CLOSE
@@ -293,11 +306,20 @@ def _malformed(error: BaseException | None, limits: Limits) -> Response:
     args: tuple[Any, ...] = error.args if error else ()
     if isinstance(error, LineTooLong):
         if args[1:2] == (limits.line,):
-            return refusal("uri-too-long", f"the URL has more than {limits.line:,} bytes")
-        return refusal("too-many-headers", f"a header has more than {limits.field:,} bytes")
+            return refusal(
+                "uri-too-long", f"the URL has more than {limits.line:,} bytes, the limit: shorten it"
+            )
+        return refusal(
+            "too-many-headers", f"a header has more than {limits.field:,} bytes, the limit: shorten it"
+        )
     if args and "Too many headers" in str(args[0]):
-        return refusal("too-many-headers", f"there are more than {limits.headers} headers")
-    return refusal("bad-request", "not a valid HTTP/1.1 request (RFC 9112)")
+        return refusal(
+            "too-many-headers", f"the request has more than {limits.headers} headers, the limit: send fewer"
+        )
+    return refusal(
+        "bad-request",
+        "the request is not valid HTTP/1.1 (RFC 9112): check its request line, headers and body length",
+    )
 
 
 class SentResponse(web.StreamResponse):

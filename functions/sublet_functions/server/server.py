@@ -49,7 +49,9 @@ class HttpServer(web.Server):
 
     async def _watch(self) -> None:
         limits = self.state.limits
-        late = refusal("timeout", f"the headers did not arrive within {limits.head_seconds:g} s")
+        late = refusal(
+            "timeout", f"the headers did not arrive within {limits.head_seconds:g} s: send them faster"
+        )
         while not self.state.stopping:
             await asyncio.sleep(min(limits.head_seconds, limits.idle_seconds) / 10)
             now = time.monotonic()
@@ -88,7 +90,7 @@ class HttpServer(web.Server):
             await asyncio.wait({*running, hurry}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
         hurry.cancel()
         if running:
-            log.warning("%d requests were cancelled", len(running))
+            log.warning("%d requests were cancelled: they did not end in the time for a stop", len(running))
             for task in tuple(running):
                 task.cancel()
             await asyncio.wait(tuple(running), timeout=DISCARD_SECONDS)

@@ -53,7 +53,9 @@ def _addresses(host: str, port: int) -> list[tuple[socket.AddressFamily, str]]:
             host or "127.0.0.1", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
     except (OSError, UnicodeError):
-        raise Invalid(f"host {host[:80]!r}: the name or address does not exist") from None
+        raise Invalid(
+            f"host {host[:80]!r}: the name or address does not exist: use one of this machine, e.g. 127.0.0.1"
+        ) from None
     both = {(family, str(address[0])): None for family, _, _, _, address in infos}
     return [one for one in both if one[0] != socket.AF_INET6 or socket.has_ipv6]
 

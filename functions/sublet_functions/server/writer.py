@@ -37,7 +37,7 @@ def encode_head(response: Response, *, keep: bool, length: int | None = None, ch
         lines.append("Connection: keep-alive" if keep else "Connection: close")
     text = "\r\n".join(lines)
     if not text.count("\r") == text.count("\n") == len(lines) - 1 or "\0" in text:
-        raise ValueError("a header of the response contains a line break")
+        raise ValueError("a header of the response contains a line break or NUL")
     return text.encode("latin-1", "replace") + b"\r\n\r\n"
 
 
