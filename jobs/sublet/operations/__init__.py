@@ -1,1 +1,1 @@
-"""Operations of several calls."""
+"""Operations that take several Redis calls."""

@@ -1,7 +1,8 @@
 """Delete a namespace in small steps, so that other clients do not wait. Plans, without I/O.
 
-Every partition is marked, so that all verbs refuse there; the marks are deleted last. An interrupted drop
-can be repeated. A delayed one stops where a partition was created again: the script checks the mark.
+First each partition is marked, so that all scripts refuse calls there; the marks are deleted last. An
+interrupted drop can be repeated. A delayed one stops where a partition was created again: the script checks
+the mark.
 """
 
 import re
@@ -18,23 +19,23 @@ from sublet.protocol.scripts import Call
 PAGE = 1000
 """Keys of one scan step (about), and of one call that deletes (at most)."""
 PARTITIONS = 64
-"""Partitions checked in a cluster, at least: SCAN does not cover all nodes there."""
+"""Least partitions to look for in a cluster: SCAN does not cover all nodes there."""
 PASSES = 5
-"""Scans of all keys: one may miss keys that are written meanwhile."""
+"""Most scans of all keys: one may miss keys that are written meanwhile."""
 ALIVE = 15.0
 
 
 class Content(NamedTuple):
-    """The content of a namespace."""
+    """The content of a namespace, shown before it is deleted."""
 
     keys: dict[str, int]
-    """Base of a partition → number of its keys."""
+    """Number of keys by partition (`{sublet:0}`)."""
     jobs: dict[str, int]
-    """State → number of jobs; empty if it cannot be read."""
+    """Number of jobs by state."""
     live: list[str]
-    """Workers seen in the last 15 s."""
+    """Names of workers seen in the last 15 s."""
     unread: int
-    """Partitions that cannot be read: `jobs` and `live` omit theirs."""
+    """Number of partitions that cannot be read: `jobs` and `live` omit theirs."""
 
 
 def contents(namespace: str, spread: int = 0) -> Plan[Content]:
@@ -61,7 +62,9 @@ def contents(namespace: str, spread: int = 0) -> Plan[Content]:
 
 
 def drop(namespace: str, spread: int = 0, report: Callable[[int], None] = lambda deleted: None) -> Plan[int]:
-    """Delete a namespace; returns the number of keys. Raises WrongLayout, or Changed if it was created again."""
+    """Delete a namespace. Returns the number of deleted keys; `report` gets it after each step. Raises
+    WrongLayout, or Changed if a partition was created again.
+    """
     bases: set[str] = set()
     yield from _each(namespace, spread, lambda names: bases.update(_base(name) for name in names))
     for base in sorted(bases):
@@ -92,14 +95,16 @@ def drop(namespace: str, spread: int = 0, report: Callable[[int], None] = lambda
 
 
 def widest(namespace: str, spread: int) -> Plan[int]:
-    """Return how many partitions to check in a cluster: as configured, or as stored in the first bases."""
+    """Return how many partitions to check in a cluster: `spread`, or more if a partition has a higher
+    partition count stored.
+    """
     return max(
         spread, (yield from _stored_count(keys.base(namespace, i) for i in range(max(spread, PARTITIONS))))
     )
 
 
 def _mark(base: str, bases: Collection[str]) -> Plan[None]:
-    """A missing base is created first, so that clients cannot."""
+    # A missing base is created first, so that clients cannot
     try:
         if (yield reads.layout(base)) == "":
             yield verbs.init(base, (yield from _stored_count(bases)) or min(len(bases), 9999))
@@ -121,7 +126,6 @@ def _stored_count(bases: Iterable[str]) -> Plan[int]:
 
 
 def _submitted(base: str) -> Call[int]:
-    """0 unless it is a number of up to 14 digits, as in the script."""
 
     def read(reply: bytes | None) -> int:
         return int(reply) if reply and reply.isdigit() and len(reply) <= reads.DIGITS else 0
@@ -130,7 +134,6 @@ def _submitted(base: str) -> Call[int]:
 
 
 def _each(namespace: str, spread: int, visit: Callable[[list[str]], Plan[None] | None]) -> Plan[None]:
-    """The whole server, or a cluster partition by partition."""
     if not keys.is_name(namespace):
         raise Invalid(f"namespace {namespace[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     patterns = [] if spread else [f"{{{namespace}:*"]
@@ -159,7 +162,7 @@ def _exists(base: str) -> Call[bool]:
 
 
 def _page(namespace: str, pattern: str, cursor: int) -> Call[tuple[int, list[str]]]:
-    """`{ns:a:0}` and `{ns:0:1}` do not belong to namespace `ns`."""
+    # `{ns:a:0}` and `{ns:0:1}` do not belong to namespace `ns`
     own = re.compile(rf"\{{{re.escape(namespace)}:(?:0|[1-9][0-9]{{0,5}})\}}(?::|\Z)")
 
     def read(reply: Sequence[Any]) -> tuple[int, list[str]]:
@@ -170,7 +173,6 @@ def _page(namespace: str, pattern: str, cursor: int) -> Call[tuple[int, list[str
 
 
 def _unlink(base: str, names: Sequence[str]) -> Call[int]:
-    """Raises Changed if the partition is not marked any more."""
     call = verbs.drop(base, 0, [name.encode("utf-8", "surrogateescape") for name in names])
     return Call(call.commands, lambda reply: int(reply.split()[1]), call.text)
 

@@ -12,7 +12,7 @@ _SETTINGS = re.compile(rb"(?:[0-9]{1,14} [a-z]+(?: (?!%b(?![0-9]{1,14}(?: |\Z)))
 
 
 def invalid_metadata(base: str) -> Call[list[str]]:
-    """Fields (`<key> <field>`) of invalid queue names, queue settings and partition counts."""
+    """Find invalid queue names, queue settings and partition counts. Returns their fields: `<key> <field>`."""
 
     def read(reply: Any) -> list[str]:
         queues, number = reply

@@ -13,7 +13,9 @@ from sublet.submission.admission import Admission
 
 
 def reap(bases: Sequence[str], by: str, limit: int = verbs.SETTLE_MAX) -> Plan[Reaped]:
-    """End expired leases and queue due jobs. Due schedules and pools are only reported. Raises Unfit."""
+    """End expired leases and queue due jobs, up to `limit` per partition. Returns the counts; due schedules
+    are only reported. Raises Unfit for another partition count.
+    """
     ended = queued = pools = 0
     more = come = False
     for base in bases:
@@ -25,7 +27,7 @@ def reap(bases: Sequence[str], by: str, limit: int = verbs.SETTLE_MAX) -> Plan[R
 
 
 def fire(bases: Sequence[str], by: str, admission: Admission | None = None) -> Plan[int]:
-    """Fire due occurrences; returns the number of jobs. Callers may overlap.
+    """Submit the jobs of due occurrences of schedules. Returns their number. Callers may overlap.
 
     Raises OutOfMemory if a server is full: the occurrences wait.
     """
@@ -36,7 +38,7 @@ def fire(bases: Sequence[str], by: str, admission: Admission | None = None) -> P
 
 
 def maintain(bases: Sequence[str], by: str, admission: Admission | None = None) -> Plan[None]:
-    """Do some maintenance if something is overdue; else write nothing."""
+    """Do maintenance and fire due occurrences where some are overdue; else write nothing."""
     come = False
     for base in bases:
         now: datetime = yield server_info.clock()
@@ -48,7 +50,7 @@ def maintain(bases: Sequence[str], by: str, admission: Admission | None = None) 
 
 
 def prune(bases: Sequence[str], limit: int = verbs.BATCH) -> Plan[tuple[int, bool]]:
-    """Remove expired jobs: their number, and whether more may remain."""
+    """Delete jobs whose retention has ended. Returns their number, and whether more may remain."""
     gone, more = 0, False
     for base in bases:
         answer = yield verbs.prune(base, limit=limit)

@@ -1,4 +1,4 @@
-"""Operations of several calls, as plans without I/O."""
+"""The operations of a namespace, as plans: generators of Redis calls, without I/O."""
 
 import re
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from sublet.protocol.scripts import Call
 from sublet.submission.submit import SubmitOperations
 
 PAGE_EXAMINED = 1000
-"""Jobs that one page of a list examines."""
+"""Most jobs that one page of a list examines."""
 LOOKS = 5
 """Attempts at a change of a job or queue that changes meanwhile."""
 
@@ -20,40 +20,43 @@ _OFFSET = re.compile(r"[0-9]{1,15}")
 
 
 class Operations(SubmitOperations):
-    """The plans over a namespace."""
+    """All operations on jobs, queues and workers. Each method returns a plan, which a client runs."""
 
     def check_queue(self, name: str, *others: str) -> None:
-        """Raise Invalid unless this is a valid name, or one of `others`."""
+        """Raise Invalid unless `name` is valid for a queue, or one of `others`."""
         if not keys.is_name(name) and name not in others:
             raise Invalid(f"queue {name[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
 
     def base_of_job(self, job_id: str) -> str:
-        """The base of a job's partition. Raises Invalid for an invalid id."""
+        """Return the key prefix of a job's partition. Raises Invalid for an invalid id."""
         if not keys.is_id(job_id):
             raise Invalid(f"id {job_id[:80]!r}: use 1 to 64 of A-Z a-z 0-9 _ . : -")
         return self.bases[keys.partition_of_id(job_id) % len(self.bases)]
 
     def get(self, job_id: str) -> Plan[Job]:
-        """Read a job. Raises NotFound."""
+        """Return a job with its attempts. Raises Invalid, NotFound, or Unfit for malformed data."""
         job: Job = yield reads.get(self.base_of_job(job_id), job_id)
         return job
 
     def cancel(self, job_id: str, revision: int | None = None) -> Plan[str]:
-        """Cancel a job: `cancelled`, or `requested` if it runs. Raises WrongState, NotFound, or Changed."""
+        """Cancel a job: `cancelled`, or `requested` if it runs. Raises WrongState; Changed if not at
+        `revision`.
+        """
         return self._order(verbs.cancel, job_id, revision)
 
     def retry(self, job_id: str, revision: int | None = None) -> Plan[str]:
-        """Revive a dead or cancelled job. Raises WrongState, KeyTaken, NotFound, or Changed."""
+        """Queue a dead or cancelled job again: `queued`. Raises WrongState, KeyTaken; Changed if not at
+        `revision`.
+        """
         return self._order(verbs.retry, job_id, revision)
 
     def promote(self, job_id: str, revision: int | None = None) -> Plan[str]:
-        """Queue a scheduled job now. Raises WrongState, NotFound, or Changed."""
+        """Queue a scheduled job now: `queued`. Raises WrongState; Changed if not at `revision`."""
         return self._order(verbs.promote, job_id, revision)
 
     def _order(
         self, verb: Callable[[str, str, int], Call[str]], job_id: str, revision: int | None
     ) -> Plan[str]:
-        """Send at the given revision; else read it, and retry if the job changes meanwhile."""
         base, looks = self.base_of_job(job_id), 1 if revision is not None else LOOKS
         while True:
             seen = revision if revision is not None else (yield reads.get(base, job_id)).revision
@@ -66,17 +69,18 @@ class Operations(SubmitOperations):
                     raise
 
     def pause(self, queue: str) -> Plan[str]:
-        """Stop claims of a queue's jobs: `paused`. Raises Invalid."""
+        """Stop claims of a queue's jobs. Returns `paused`. Raises Invalid."""
         return self._change(queue, lambda base, seen: verbs.pause(base, queue, seen.revision))
 
     def resume(self, queue: str) -> Plan[str]:
-        """Allow claims again: `resumed`. Raises Invalid."""
+        """Allow claims of a queue's jobs again. Returns `resumed`. Raises Invalid."""
         return self._change(queue, lambda base, seen: verbs.resume(base, queue, seen.revision))
 
     def configure(self, queue: str, **limits: int | None) -> Plan[str]:
-        """Set limits: `jobs` and `bytes` of a queue, `completed`, `dead`, `cancelled` of all partitions (`*`).
+        """Limit a queue's unfinished jobs (`jobs`, `bytes`) or, for the queue `*`, the finished jobs that each
+        partition keeps (`completed`, `dead`, `cancelled`).
 
-        None removes a limit; others stay. Returns all as text. Raises Invalid.
+        None removes a limit; others stay. Returns all as text (`jobs=5 bytes=9`). Raises Invalid.
         """
         for name, value in limits.items():
             if value is not None and not 0 <= value < 10**14:
@@ -105,37 +109,37 @@ class Operations(SubmitOperations):
         return answer
 
     def reap(self, by: str) -> Plan[Reaped]:
-        """See `maintenance.reap`."""
+        """End expired leases and queue due jobs. Returns the counts."""
         return maintenance.reap(self.bases, by)
 
     def fire(self, by: str) -> Plan[int]:
-        """See `maintenance.fire`."""
+        """Submit the jobs of due occurrences of schedules. Returns their number."""
         return maintenance.fire(self.bases, by, self.admission)
 
     def maintain(self, by: str) -> Plan[None]:
-        """See `maintenance.maintain`."""
+        """Do the maintenance that is overdue, if any."""
         return maintenance.maintain(self.bases, by, self.admission)
 
     def prune(self) -> Plan[tuple[int, bool]]:
-        """See `maintenance.prune`."""
+        """Delete jobs whose retention has ended: their number, and whether more may remain."""
         return maintenance.prune(self.bases)
 
     def workers(self) -> Plan[list[WorkerInfo]]:
-        """Return all workers with their leases, the latest seen first."""
+        """Return the registered workers with their leases, the latest seen first."""
         return workers.workers(self.bases)
 
     def drain(self, worker: str) -> Plan[str]:
-        """Ask a worker to drain with its next heartbeat. Raises Invalid or NotFound."""
+        """Ask a worker to drain with its next heartbeat. Returns `drain`. Raises Invalid or NotFound."""
         return workers.drain(self.bases, worker)
 
     def queue(self, name: str) -> Plan[Queue]:
-        """Read a queue, known or not; `*`: the settings of the namespace."""
+        """Return a queue's backlog and limits, known or not; `*`: the limits of finished jobs. Raises Invalid."""
         self.check_queue(name, "*")
         found: list[Queue] = yield reads.describe(self.base_of_queue(name), [name])
         return found[0]
 
     def queues(self, after: str = "", most: int | None = None) -> Plan[list[Queue]]:
-        """List up to `most` queues that ever had a job or a setting, by name after `after`."""
+        """Return up to `most` queues that ever had a job or a setting, sorted, after the name `after`."""
         found: list[Queue] = []
         for base in self.bases:
             names = [name for name in (yield reads.queues(base)) if name > after][:most]
@@ -144,7 +148,7 @@ class Operations(SubmitOperations):
         return sorted(found, key=lambda queue: queue.name)[:most]
 
     def stats(self) -> Plan[list[Stats]]:
-        """Return statistics of each partition."""
+        """Return the statistics of each partition."""
         found: list[Stats] = []
         for base in self.bases:
             names = yield reads.queues(base)
@@ -159,8 +163,8 @@ class Operations(SubmitOperations):
         limit: int = 50,
         cursor: str | None = None,
     ) -> Plan[Page]:
-        """List jobs by state, queue and task; a page examines up to 1,000. Raises Invalid for another list's
-        cursor.
+        """List jobs by state, queue and task. A page examines up to 1,000 jobs. Raises Invalid for another
+        list's cursor.
         """
         if queue is not None:
             self.check_queue(queue)
@@ -187,7 +191,6 @@ class Operations(SubmitOperations):
         )
 
     def _structures(self, state: State | None, queue: str | None) -> Plan[list[tuple[str, str]]]:
-        """The structures that may contain such jobs, (base, structure), in the list's order."""
         structures: list[tuple[str, str]] = []
         for wanted in [state] if state else list(State):
             for base in self.bases if queue is None else [self.base_of_queue(queue)]:

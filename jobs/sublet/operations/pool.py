@@ -1,4 +1,4 @@
-"""The model of a pool. Without I/O."""
+"""The data model of a pool, and the checks of its settings. Without I/O."""
 
 import re
 from collections.abc import Mapping
@@ -13,10 +13,10 @@ from sublet.protocol.keys import is_name
 
 Kind = Literal["process", "http", "lambda", "none"]
 KINDS: tuple[Kind, ...] = ("process", "http", "lambda", "none")
-"""Invokers: a local process, a function behind a URL, AWS Lambda, or none (KEDA or a person starts workers).
-"""
+"""How workers are started: as local processes, by a POST to a URL, by AWS Lambda, or not by Sublet (KEDA or a
+person starts them)."""
 QUEUES_MAX, WORKERS_MAX, SLOTS_MAX, SECONDS_MAX, TARGET_MAX = 32, 1000, 10_000, 86_400.0, 1024
-"""Limits of a pool: queues, workers, slots of a worker, seconds, bytes of its target."""
+"""Limits of a pool: queues, workers, slots of a worker, seconds of a duration, bytes of its target."""
 HIDDEN = "…"
 
 _WHOLE, _DURATIONS = ("min", "max", "slots"), ("wait", "linger", "arrive")
@@ -28,7 +28,7 @@ class _Frozen(BaseModel):
 
 
 class Sum(_Frozen):
-    """The wanted number of workers, and its reasons."""
+    """How many workers a pool needs now, and the figures that this follows from."""
 
     ready: int
     """Jobs that a worker could take now."""
@@ -36,13 +36,13 @@ class Sum(_Frozen):
     rate: float
     """Jobs submitted per second, averaged over about 10 s."""
     run: float
-    """Seconds of an attempt, averaged over about 20; 1 before the first has ended."""
+    """Seconds of an attempt, averaged over about 20 attempts; 1 before the first has ended."""
     need: float
     """Jobs to run at a time so that none waits longer than `wait`."""
     wanted: int
-    """Workers for so many jobs, between `min` and `max`."""
+    """Workers that run `need` jobs at a time, between `min` and `max`."""
     crew: int
-    """Workers seen in the last 12 s."""
+    """Workers of the pool seen in the last 12 s."""
     summoned: int
     """Workers summoned and not registered yet."""
     owed: int
@@ -50,21 +50,21 @@ class Sum(_Frozen):
 
 
 class Pool(_Frozen):
-    """Queues, and the number, invoker and limits of their workers."""
+    """A stored pool: its queues, how and how many workers are started for them, and its counters."""
 
     name: str
     queues: tuple[str, ...]
     invoker: Kind = "none"
     target: str = ""
-    """A URL or the name of a function."""
+    """The URL (`http`) or function (`lambda`) that starts a worker; else empty."""
     min: int = 0
-    """Workers kept without jobs."""
+    """Workers to keep even without jobs."""
     max: int = 10
     wait: float = 5.0
     """Seconds that a job should wait at most."""
     slots: int = 10
     linger: float = 5.0
-    """Seconds that an idle worker stays."""
+    """Seconds that a worker without jobs stays before it asks to leave."""
     arrive: float = 15.0
     """Seconds within which a summoned worker must register; then another is summoned."""
     revision: int = 0
@@ -81,19 +81,19 @@ class Pool(_Frozen):
 
     @property
     def settings(self) -> str:
-        """The settings as the protocol spells them."""
+        """The settings as the `pool` script takes them: `queues=a,b invoker=http min=0 …`, durations in ms."""
         whole = [f"{name}={getattr(self, name)}" for name in _WHOLE]
         durations = [f"{name}={round(getattr(self, name) * 1000)}" for name in _DURATIONS]
         return " ".join([f"queues={','.join(self.queues)}", f"invoker={self.invoker}", *whole, *durations])
 
     @property
     def shown(self) -> "Pool":
-        """A copy without the secrets of its target."""
+        """A copy whose target is masked by `shown`."""
         return self.model_copy(update={"target": shown(self.target)})
 
 
 def check(pool: Pool) -> None:
-    """Raises Invalid, with the field first. `sublet.scaling.pool_check.check_pool` also checks the target."""
+    """Raise Invalid for an invalid setting. `sublet.scaling.pool_check.check_pool` also checks the target."""
     if not is_name(pool.name):
         raise Invalid(f"pool {pool.name[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     invalid = next((queue for queue in pool.queues if not is_name(queue)), None)
@@ -119,7 +119,7 @@ def check(pool: Pool) -> None:
 
 
 def shown(target: str) -> str:
-    """Return a URL without user, password, query and fragment."""
+    """Return a URL with user, password, query and fragment masked; any other target as it is."""
     try:
         parts = urlsplit(target)
     except ValueError:
@@ -132,7 +132,9 @@ def shown(target: str) -> str:
 
 
 def pool_from(name: str, stored: str, counted: Mapping[str, str]) -> Pool:
-    """Parse `<revision> <settings>`, a line with the target, and the counters. Raises ValueError."""
+    """Make a pool from its stored text (`<revision> <settings>`, a line with the target) and its counters.
+    Raises ValueError, KeyError or OSError.
+    """
     found = _STORED.fullmatch(stored)
     if not found:
         raise ValueError("not a stored pool")
@@ -156,7 +158,7 @@ def pool_from(name: str, stored: str, counted: Mapping[str, str]) -> Pool:
 
 
 def sum_from(numbers: Mapping[str, int]) -> Sum:
-    """Parse the numbers of `summon`; `rate`, `run` and `need` are thousandths."""
+    """Make a `Sum` from the reply of `summon`, where `rate`, `run` and `need` are thousandths."""
     parts = {name: numbers[name] / 1000 for name in ("rate", "run", "need")}
     whole = {name: numbers[name] for name in ("ready", "running", "wanted", "crew", "summoned", "owed")}
     return Sum.model_validate(parts | whole)

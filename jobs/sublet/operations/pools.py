@@ -1,4 +1,4 @@
-"""Calls and plans of pools, without I/O. All pools are stored in partition 0."""
+"""Operations on pools, as calls and plans (generators of calls), without I/O. Pools are stored in partition 0."""
 
 import secrets
 from collections.abc import Mapping, Sequence
@@ -15,25 +15,27 @@ from sublet.protocol.scripts import Call, script
 LOOKS = 5
 """Attempts at a change of a pool that changes meanwhile."""
 MOST = 100
-"""Pools whose sum is read in one list."""
+"""Most pools of one list whose sum is read."""
 COUNTED = ("summoned", "arrived", "lost", "failed", "failed_at", "reason")
 
 
 class Summoning(NamedTuple):
-    """The reply of `summon`."""
+    """The reply of `summon`. `settings` and `target` are the pool's."""
 
     given: int
-    """Workers to invoke now: their ids are `<summons>.1`, `<summons>.2` …"""
+    """Number of workers to invoke now; their ids are `<summons>.1`, `<summons>.2` …"""
     word: str
-    """`leave` or `stay`, for a worker that asked; else empty."""
+    """`leave` or `stay`, for the worker `leaver`; else empty."""
     settings: str
     target: str
     sum: Mapping[str, int]
-    """Its reasons: ready running rate (jobs per 1000 s) run (ms) wanted crew summoned owed."""
+    """The figures of `Sum`, as whole numbers: `rate`, `run` and `need` in thousandths."""
 
 
 class Elsewhere(NamedTuple):
-    """The numbers of a queue in another partition: jobs now, and totals."""
+    """A pool's queue in another partition: its jobs now; since its first use, jobs finished, attempts ended,
+    and the ms that these took.
+    """
 
     queue: str
     ready: int
@@ -44,8 +46,8 @@ class Elsewhere(NamedTuple):
 
 
 def pool(base: str, name: str, revision: int, settings: str, target: str) -> Call[str]:
-    """Store a pool at this revision, or remove it (no settings): `created`, `changed`, `removed`. Raises
-    Changed.
+    """Store a pool: `created` or `changed`; without settings, remove it: `removed`. Raises Changed unless it
+    is at this revision.
     """
     return script("pool").call(
         base, bytes.decode, pool=name, revision=revision, settings=settings, target=target
@@ -55,7 +57,9 @@ def pool(base: str, name: str, revision: int, settings: str, target: str) -> Cal
 def summon(
     base: str, name: str, *, summons: str, n: int, leaver: str = "", elsewhere: Sequence[Elsewhere] = ()
 ) -> Call[Summoning]:
-    """Ask for up to `n` (≤ 100) workers to invoke; 0 only reads the sum. Raises NotFound."""
+    """Summon up to `n` (≤ 100) of the workers that a pool is owed, and let the idle worker `leaver` leave if
+    it may. Without both, only read the sum. Raises NotFound.
+    """
 
     def read(reply: list[Any]) -> Summoning:
         given, word, settings, target, *rest = reply
@@ -67,12 +71,12 @@ def summon(
 
 
 def complain(base: str, name: str, *, summons: str, n: int, reason: str) -> Call[str]:
-    """Report why `n` summoned workers could not be invoked."""
+    """Count `n` summoned workers that could not be invoked, and store the reason. Returns `noted`."""
     return script("complain").call(base, bytes.decode, pool=name, summons=summons, n=n, reason=reason)
 
 
 def known(bases: Sequence[str]) -> Plan[list[Pool]]:
-    """List all valid pools by name, with their counters."""
+    """Return all valid pools, sorted by name, with counters, without sums."""
     stored: dict[str, str] = yield _stored(bases[0])
     counted: list[dict[str, str]] = (yield _counted(bases[0], list(stored))) if stored else []
     found = [
@@ -82,7 +86,7 @@ def known(bases: Sequence[str]) -> Plan[list[Pool]]:
 
 
 def get(bases: Sequence[str], name: str) -> Plan[Pool]:
-    """Read one pool. Raises NotFound."""
+    """Return one pool with its counters. Raises NotFound."""
     found = next((pool for pool in (yield from known(bases)) if pool.name == name), None)
     if found is None:
         raise NotFound(f"no pool {name[:130]}")
@@ -90,7 +94,7 @@ def get(bases: Sequence[str], name: str) -> Plan[Pool]:
 
 
 def put(bases: Sequence[str], wanted: Pool, revision: int | None = None) -> Plan[str]:
-    """Create or change a pool: `created`, `changed` or `unchanged`. Raises Invalid, or Changed.
+    """Store a pool: `created`, `changed` or `unchanged`. Raises Invalid; Changed if it is not at `revision`.
 
     The caller checks the target first (`sublet.scaling.pool_check`).
     """
@@ -113,7 +117,7 @@ def put(bases: Sequence[str], wanted: Pool, revision: int | None = None) -> Plan
 
 
 def remove(bases: Sequence[str], name: str, revision: int | None = None) -> Plan[str]:
-    """Remove a pool, if it exists: `removed`. Raises Changed."""
+    """Remove a pool. Returns `removed`, also without one. Raises Invalid; Changed if it is not at `revision`."""
     if not is_name(name):
         raise Invalid(f"pool {name[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     for looks in range(1 if revision is not None else LOOKS, 0, -1):
@@ -132,13 +136,13 @@ def remove(bases: Sequence[str], name: str, revision: int | None = None) -> Plan
 
 
 def look(bases: Sequence[str], pool: Pool) -> Plan[Pool]:
-    """Return the pool with its sum. Writes nothing. Raises NotFound."""
+    """Return a copy of the pool with its present sum. Writes nothing. Raises NotFound."""
     found = yield from ask(bases, pool.name, pool.queues, summons=new_summons(), n=0)
     return pool.model_copy(update={"sum": sum_from(found.sum)})
 
 
 def look_at_all(bases: Sequence[str], name: str = "") -> Plan[list[Pool]]:
-    """Return all pools, or the named one, with sums for a hundred. Writes nothing. Raises NotFound."""
+    """Return all pools, or the one of this name; the first hundred have sums. Writes nothing. Raises NotFound."""
     found = [(yield from get(bases, name))] if name else (yield from known(bases))
     looked: list[Pool] = []
     for one in found:
@@ -153,7 +157,7 @@ def look_at_all(bases: Sequence[str], name: str = "") -> Plan[list[Pool]]:
 def ask(
     bases: Sequence[str], name: str, queues: Sequence[str], *, summons: str, n: int, leaver: str = ""
 ) -> Plan[Summoning]:
-    """Ask for up to `n` workers, or to let one leave. Sends the numbers of queues in other partitions."""
+    """Call `summon` with the figures of those of the pool's queues that are in other partitions."""
     elsewhere: list[Elsewhere] = []
     for base in bases[1:]:
         own = [queue for queue in queues if bases[partition_of_queue(queue, len(bases))] == base]
@@ -164,14 +168,16 @@ def ask(
 
 
 def sample(bases: Sequence[str], name: str, queues: Sequence[str]) -> Plan[None]:
-    """Update the averages of a pool scaled by other means. Raises NotFound."""
+    """Update the stored averages of a pool whose workers another system starts. Raises NotFound."""
     yield from ask(
         bases, name, queues, summons=new_summons(), n=0, leaver=new_summons()
     )  # a worker that does not exist
 
 
 def may_leave(bases: Sequence[str], name: str, worker: str) -> Plan[bool]:
-    """Whether an idle worker may leave and count no longer. True for an unknown pool."""
+    """Return whether an idle worker may leave its pool, which then no longer counts it. True for an unknown
+    pool.
+    """
     stored: dict[str, str] = yield _stored(bases[0])
     there = _pool(name, stored.get(name, ""), {})
     if there is None:
@@ -181,7 +187,7 @@ def may_leave(bases: Sequence[str], name: str, worker: str) -> Plan[bool]:
 
 
 def new_summons() -> str:
-    """The prefix of a caller's invocation ids."""
+    """Make a random id for one call of `summon`."""
     return secrets.token_hex(12)
 
 
@@ -200,7 +206,7 @@ def _pool(name: str, stored: str, counted: Mapping[str, str]) -> Pool | None:
 
 
 def _revision(stored: str) -> int:
-    """0 for an invalid entry, whose change the script refuses."""
+    # 0 for an invalid entry, whose change the script refuses
     head = stored.partition(" ")[0]
     return int(head) if head.isascii() and head.isdigit() else 0
 

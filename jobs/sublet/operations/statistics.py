@@ -1,4 +1,4 @@
-"""Statistics of queues, from the scripts' counters. Without I/O."""
+"""Read statistics of queues, which the scripts count. Without I/O."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from sublet.protocol.scripts import Call
 BOUNDS = (5, 20, 100, 500, 1000, 2000, 5000, 15_000, 60_000, 300_000, 900_000, 3_600_000)
 """Upper bounds (ms) of a histogram's classes, as in the scripts; the last class is unbounded."""
 MOST = 1000
-"""Queues that are read."""
+"""Most queues that are read."""
 SEEN = 60_000
-"""ms within which a live worker was last seen."""
+"""ms within which a worker that counts was last seen."""
 OTHERS = "*"
-"""Name of the sum of further queues."""
+"""Name under which further queues are counted, when there are very many."""
 
 _FINISHED = ("completed", "dead", "cancelled")
 _CLASSES = (*map(str, BOUNDS), "inf")
@@ -29,7 +29,7 @@ _FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Durations: their number per class (not cumulative), and the total in ms."""
+    """Durations: how many are in each class of `BOUNDS` (not cumulative), and their total in ms."""
 
     classes: tuple[int, ...] = (0,) * len(_CLASSES)
     total_ms: int = 0
@@ -47,7 +47,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class QueueNumbers:
-    """One queue: current sizes, and totals since its first use."""
+    """The sizes of one queue now, and its totals since its first use."""
 
     name: str
     scheduled: int
@@ -56,18 +56,18 @@ class QueueNumbers:
     paused: bool
     head: str | None
     wait: Times
-    """Time from when a job was first due to its first claim."""
+    """From when a job was first due to its first claim."""
     completed: Times
-    """Attempts that returned a result."""
+    """Run times of attempts that returned a result."""
     failed: Times
-    """Attempts whose worker reported a failure."""
+    """Run times of attempts whose worker reported a failure."""
     dead: int
     cancelled: int
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """A partition as a whole, and its queues."""
+    """The figures of one partition, and names of its queues."""
 
     now: int
     """The server's time (ms)."""
@@ -78,13 +78,13 @@ class Survey:
     """The worker or tick that last did maintenance; empty before the first."""
     known: int
     busy: dict[str, int]
-    """Queues with unfinished jobs, and their number: all, if they are few."""
+    """Unfinished jobs by queue: of all queues, if they are few, else of some."""
     others: frozenset[str]
-    """Other queues: all, if they are few."""
+    """Known queues: all, if they are few, else some."""
 
 
 def survey(base: str) -> Call[Survey]:
-    """Read a partition in one round trip; about a thousand queues at most."""
+    """Read a partition's figures, and about a thousand of its queues' names, in one round trip."""
 
     def read(reply: Sequence[Any]) -> Survey:
         time, fields, lines, known, backlog, queues, *sizes = reply
@@ -114,7 +114,7 @@ def survey(base: str) -> Call[Survey]:
 
 
 def busiest(found: Mapping[str, Survey]) -> dict[str, list[str]]:
-    """Choose up to `MOST` queues per base: the busiest first, then by name."""
+    """Choose up to `MOST` queues, the busiest first, then by name. Returns the names by partition (base)."""
     places = [
         (-survey.busy.get(name, 0), name, base)
         for base, survey in found.items()
@@ -127,7 +127,7 @@ def busiest(found: Mapping[str, Survey]) -> dict[str, list[str]]:
 
 
 def queues(base: str, names: Sequence[str]) -> Call[list[QueueNumbers]]:
-    """Read these queues, known or not. `*`: all that are counted together."""
+    """Read the figures of these queues, known or not; `*`: of those that are counted together."""
 
     def read(reply: Sequence[Any]) -> list[QueueNumbers]:
         settings, backlog, counted, *rest = reply
@@ -155,7 +155,7 @@ def queues(base: str, names: Sequence[str]) -> Call[list[QueueNumbers]]:
 def _queue(
     name: str, settings: bytes | None, backlog: Sequence[Any], counted: Sequence[Any], queued: Any, head: Any
 ) -> QueueNumbers:
-    """The reads are not atomic: a difference may be a little off, never below 0."""
+    # The reads are not atomic: a difference may be a little off, never below 0
     jobs, running = max(0, _whole(backlog[0])), max(0, _whole(backlog[1]))
     numbers = dict(zip(_FIELDS, map(_whole, counted), strict=True))
     wait, completed, failed = _times(numbers)
@@ -180,7 +180,6 @@ def _times(numbers: Mapping[str, int]) -> Iterator[Times]:
 
 
 def _whole(value: bytes | None) -> int:
-    """0 if missing or invalid."""
     try:
         return int(value or 0)
     except ValueError:
@@ -188,7 +187,7 @@ def _whole(value: bytes | None) -> int:
 
 
 def due(base: str, job_ids: Sequence[str]) -> Call[list[int | None]]:
-    """Since when (ms) each job has been due; None for a missing one."""
+    """Read since when (ms since 1970) each job has been due; None for a missing or malformed job."""
 
     def read(reply: Sequence[Any]) -> list[int | None]:
         return [_due(spec, ended or b"") if spec else None for spec, ended in reply]
@@ -211,5 +210,5 @@ def _due(spec: bytes, ended: bytes) -> int | None:
 
 
 def here(base: str, now: int) -> Call[int]:
-    """Count the workers seen in the last minute."""
+    """Count the workers seen in the minute before `now` (ms)."""
     return Call((("ZCOUNT", keys.workers(base), now - SEEN, "+inf"),), int)

@@ -1,6 +1,6 @@
 """List and drain workers; end the leases of those that are gone. Plans, without I/O.
 
-Registrations are in partition 0, leases in their jobs'.
+Registrations are in partition 0, each lease in its job's partition.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,15 +15,15 @@ from sublet.protocol.reads import DIGITS, LAST, json_of, number, pairs, shown, t
 from sublet.protocol.scripts import Call
 
 MOST = 1000
-"""Workers in a list; the latest seen first."""
+"""Most workers in a list."""
 SHOWN = 100
-"""Job ids of one worker in a list."""
+"""Most job ids of one worker in a list."""
 PAGE = 500
-"""Running jobs read in one round trip."""
+"""Running jobs read in one round trip, about."""
 
 
 def workers(bases: Sequence[str], *, jobs: bool = True) -> Plan[list[WorkerInfo]]:
-    """List the workers, the latest seen first; with `jobs`, with their leases."""
+    """Return the registered workers, the latest seen first; with `jobs`, also their leases."""
     seen = yield _seen(bases[0])
     found: list[WorkerInfo] = (yield _cards(bases[0], seen)) if seen else []
     held = (yield from _held(bases, {worker.name for worker in found})) if jobs and found else {}
@@ -39,14 +39,16 @@ def workers(bases: Sequence[str], *, jobs: bool = True) -> Plan[list[WorkerInfo]
 
 
 def drain(bases: Sequence[str], name: str) -> Plan[str]:
-    """Ask a worker to drain: `drain`. Raises Invalid or NotFound."""
+    """Ask a worker to drain. Returns `drain`. Raises Invalid or NotFound."""
     found = yield from worker(bases, name)
     answer: str = yield verbs.drain(bases[0], name, found.life)
     return answer
 
 
 def worker(bases: Sequence[str], name: str) -> Plan[WorkerInfo]:
-    """Read one worker, without its leases. Raises Invalid or NotFound."""
+    """Return a registered worker, without its leases and the time when it was seen. Raises Invalid or
+    NotFound.
+    """
     if not keys.is_name(name):
         raise Invalid(f"worker {name[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     found: list[WorkerInfo] = yield _cards(bases[0], [(name, datetime.now(UTC))])
@@ -56,7 +58,7 @@ def worker(bases: Sequence[str], name: str) -> Plan[WorkerInfo]:
 
 
 def reconcile(bases: Sequence[str], gone: Mapping[str, str]) -> Plan[int]:
-    """Remove workers (name → life) that are certainly gone, and end their leases. Returns the number.
+    """Remove workers (name → life) that are certainly gone, and end their leases. Returns the leases' number.
 
     A worker registers before it claims: leases belong to a life that is unchanged after they were read.
     """
@@ -76,7 +78,6 @@ def reconcile(bases: Sequence[str], gone: Mapping[str, str]) -> Plan[int]:
 
 
 def _held(bases: Sequence[str], names: set[str]) -> Plan[dict[str, list[tuple[str, str, int]]]]:
-    """Base, job and attempt of each lease."""
     held: dict[str, list[tuple[str, str, int]]] = {}
     for base in bases:
         cursor, more = 0, True
@@ -90,7 +91,6 @@ def _held(bases: Sequence[str], names: set[str]) -> Plan[dict[str, list[tuple[st
 
 
 def _seen(base: str) -> Call[list[tuple[str, datetime]]]:
-    """Valid names, and when each was last seen, the latest first."""
 
     def read(reply: Sequence[Any]) -> list[tuple[str, datetime]]:
         flat = (
@@ -109,7 +109,6 @@ def _seen(base: str) -> Call[list[tuple[str, datetime]]]:
 
 
 def _cards(base: str, seen: Sequence[tuple[str, datetime]]) -> Call[list[WorkerInfo]]:
-    """Without missing and incomplete ones."""
 
     def read(reply: Sequence[Any]) -> list[WorkerInfo]:
         found = zip(seen, (pairs(fields) if fields else {} for fields in reply), strict=True)
@@ -137,7 +136,7 @@ def _worker(name: str, seen_at: datetime, fields: dict[str, bytes]) -> WorkerInf
 
 
 def _running(base: str, cursor: int) -> Call[tuple[int, list[str]]]:
-    """Ids of some running jobs, and the next cursor (0 at the end). No job that runs throughout is missed."""
+    # Ids of some running jobs, and the next cursor (0 at the end). No job that runs throughout is missed
 
     def read(reply: Sequence[Any]) -> tuple[int, list[str]]:
         ids = reply[1][::2] if reply[1] and isinstance(reply[1][0], bytes) else [pair[0] for pair in reply[1]]

@@ -81,8 +81,8 @@ def schedule(
     base: str, name: str, revision: int, *, was: str = "", plan: bytes, queue: str, task: str, rules: str,
     overlap: str, paused: bool, occurrence: int | None, due: int | None, payload: bytes,
 ) -> Call[str]:  # fmt: skip
-    """Store a schedule: `created` or `changed`. Raises Changed if it no longer has this revision and `was`,
-    its next occurrence (ms; empty: any).
+    """Store a schedule: `created` or `changed`. Raises Changed if its revision, or its next occurrence
+    `was` (ms; empty: any), is another one.
     """
     return script("schedule").call(
         base, bytes.decode, name=name, revision=revision, was=was, plan=plan, queue=queue, task=task, rules=rules,
