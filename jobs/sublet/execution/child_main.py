@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def _take_pipes(life: int) -> tuple[int, int, int]:
-    """Tasks read nothing and print to stderr; forks do not inherit the pipes."""
+    # Tasks read nothing and print to stderr; forks do not inherit the pipes
     source, out, own_life = os.dup(0), os.dup(1), os.dup(life)
     os.close(life)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -77,7 +77,7 @@ def _unmask() -> None:
 
 
 def _restore_signals() -> None:
-    """multiprocessing's `terminate` relies on it."""
+    # multiprocessing's `terminate` relies on it
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     # Last, so that a signal since the fork takes effect, too.
@@ -99,7 +99,6 @@ def _watch(life: int, runner: "JobRunner") -> None:
 
 
 def _receive(source: int) -> list[bytes]:
-    """The bodies of the next frames; an empty list at the end."""
     data, at, head = b"", 0, frames.HEAD.size
     bodies: list[bytes] = []
     while more := os.read(source, frames.CHUNK):
@@ -173,7 +172,7 @@ class JobRunner:
             context.flush()
 
     def _write(self, data: bytes) -> None:
-        """A task's threads may write as well."""
+        # A task's threads may write as well
         with self._writing:
             sent = os.write(self._out, data)
             while sent < len(data):
@@ -223,7 +222,7 @@ class JobRunner:
         return Failure(lease, "MemoryError", words, failure.detail if isinstance(failure, Failure) else "")
 
     def _task(self, number: int) -> Any:
-        """After a failure, each job tries the import again. Raises UnknownTask."""
+        # After a failure, each job tries the import again. Raises UnknownTask
         module, name, file = self._addresses[number]
         try:
             found: Any = _import_main(file) if file else importlib.import_module(module)
@@ -239,7 +238,7 @@ class JobRunner:
 
 
 def _import_main(file: str) -> Any:
-    """Not as `__main__`, so that the program does not start again."""
+    # Not as `__main__`, so that the program does not start again
     if frames.MAIN not in sys.modules:
         loader = SourceFileLoader(frames.MAIN, file)
         spec = spec_from_loader(frames.MAIN, loader)

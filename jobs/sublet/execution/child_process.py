@@ -127,7 +127,7 @@ class ChildProcess:
             os.write(self._life, frames.ASK_BACK)
 
     def _send(self, data: bytes) -> bool:
-        """Returns False if the child has died; its other pipe closes then, too."""
+        # Returns False if the child has died; its other pipe closes then, too
         try:
             sent = os.write(self._to, data)
         except BlockingIOError:
@@ -250,7 +250,7 @@ class ChildProcess:
         self.burial = self._loop.create_task(self._wait_for_end(seconds))
 
     def _unread(self) -> int:
-        """Unread bytes in the child's pipe; 0 where the system cannot count them."""
+        # Unread bytes in the child's pipe; 0 where the system cannot count them
         with contextlib.suppress(OSError):
             return int.from_bytes(fcntl.ioctl(self._to, termios.FIONREAD, bytes(4)), sys.byteorder)
         return 0
@@ -288,7 +288,7 @@ def _words(code: int | None) -> str:
 
 
 def _spawn() -> "tuple[int, subprocess.Popen[bytes]]":
-    """Returns also the end of the pipe that closes when this process dies. Raises OSError."""
+    # Returns also the end of the pipe that closes when this process dies. Raises OSError
     life, own_life = os.pipe()
     command = [sys.executable, "-c", BOOT, str(os.getpid()), str(life), json.dumps(sys.path), HOME]
     try:

@@ -190,7 +190,7 @@ class ProcessPool:
         return None
 
     def _mind(self) -> None:
-        """When no job ends, release waiting jobs."""
+        # When no job ends, release waiting jobs
         self._waiting = deque(running for running in self._waiting if not running.done())
         if self._finished == self._seen and all(child.up for child in self._children):
             self._pace = 1.0
@@ -202,7 +202,7 @@ class ProcessPool:
         self._minder = asyncio.get_running_loop().call_later(PATIENCE, self._mind) if self._waiting else None
 
     def _recruit(self) -> None:
-        """At most one starts per core at a time."""
+        # At most one starts per core at a time
         if len(self._children) >= self._processes or self._pause or self._closed:
             return
         coming = sum(not child.up for child in self._children)
@@ -238,7 +238,7 @@ class ProcessPool:
             self._start_failed(words)
 
     def _start_failed(self, words: str) -> None:
-        """Retry after a pause. After several failures in a row, and without any child, fail the waiting jobs."""
+        # Retry after a pause. After several failures in a row, and without any child, fail the waiting jobs
         self._failures += 1
         pause = min(PAUSE * 2 ** (self._failures - 1), PAUSE_MAX)
         log.error(

@@ -1,1 +1,1 @@
-"""One worker."""
+"""One worker: it claims jobs and runs them."""

@@ -1,7 +1,7 @@
 """Capacity of a worker: it claims only jobs that it can start at once, except short ones for child processes.
 
-The kind of a queue's next job is unknown before the claim. So the queues form two sets: those that only
-async tasks of this program use, limited by slots, and all others, limited by free child processes as well.
+Before a claim, the kind of a queue's next job is unknown. So the queues form two sets: those that only
+async tasks of this program use, limited by slots, and all others, limited by free child processes, too.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from sublet.app import Task
 
 
 class QueueSet:
-    """Queues that are claimed together."""
+    """Queues that are claimed together: jobs from them may, or all do, need a child process."""
 
     def __init__(self, queues: Sequence[str], may_need_child: bool, all_need_child: bool = False) -> None:
         self.queues = list(queues)
@@ -23,7 +23,7 @@ class QueueSet:
 
 
 def queue_sets(queues: Sequence[str], tasks: Iterable[Task[..., Any]]) -> list[QueueSet]:
-    """Divide queues by the needs of their tasks: at most two sets."""
+    """Divide queues into those whose jobs may need a child process, and the others. Omits an empty set."""
     kinds: dict[str, set[bool]] = {}
     for task in tasks:
         kinds.setdefault(task.defaults.queue, set()).add(task.takes_process)
@@ -37,22 +37,22 @@ def queue_sets(queues: Sequence[str], tasks: Iterable[Task[..., Any]]) -> list[Q
 
 
 class Capacity:
-    """Limits of a worker, its running jobs, and the jobs of open claims. Every change sets `changed`.
+    """The slots and child processes of a worker, used by running jobs and reserved by open claims.
 
-    `ahead` returns how many short jobs may wait for a child, from queues that only plain functions use.
+    Every change sets `changed`. `ahead` returns how many short jobs may wait for a child process.
     """
 
     def __init__(self, slots: int, processes: int, ahead: Callable[[], int] = lambda: 0) -> None:
         self.slots, self.processes = slots, processes
         self.ahead = ahead
         self.max_jobs: int | None = None
-        """None: no limit."""
+        """Most jobs to start; None: no limit."""
         self.running = self.running_in_children = self.started = 0
         self.reserved = self.reserved_children = 0
         self.changed = asyncio.Event()
 
     def free(self, queue_set: QueueSet) -> int:
-        """How many more jobs of these queues to claim: those that can start, and `ahead`."""
+        """Return how many more jobs of these queues to claim: those that can start at once, and `ahead`."""
         children = self.running_in_children + self.reserved_children
         others = self.running + self.reserved - children
         if queue_set.may_need_child:
@@ -66,18 +66,20 @@ class Capacity:
         return free if self.max_jobs is None else min(free, self.max_jobs - self.started - self.reserved)
 
     def claim_size(self, queue_set: QueueSet) -> int:
-        """At most half of the capacity, so that two claims can be under way."""
+        """Return for how many jobs to ask in one claim: at most half of the slots, so that two claims can be
+        open.
+        """
         half = -(-self.slots // 2)
         return min(self.free(queue_set), max(half, self.ahead() if queue_set.all_need_child else 0))
 
     @property
     def has_free_child(self) -> bool:
-        """Is a child process free?"""
+        """Whether a child process is free."""
         return self.processes > self.running_in_children + self.reserved_children
 
     @contextlib.contextmanager
     def reserve(self, n: int, may_need_child: bool) -> Iterator[None]:
-        """Reserve capacity for a claim."""
+        """Reserve capacity for the jobs of a claim, until the claim has ended."""
         self.reserved += n
         self.reserved_children += n * may_need_child
         try:
@@ -89,7 +91,7 @@ class Capacity:
 
     @property
     def exhausted(self) -> bool:
-        """Has the worker started its `max_jobs`?"""
+        """Whether the worker has started its `max_jobs`."""
         return self.max_jobs is not None and self.started >= self.max_jobs
 
     def job_started(self, in_child: bool) -> None:
@@ -105,7 +107,7 @@ class Capacity:
         self.changed.set()
 
     async def wait_until(self, condition: Callable[[], bool], seconds: float | None = None) -> bool:
-        """Wait for a condition that only changes with `changed`. Returns False on timeout."""
+        """Wait until `condition` is true; it is checked at each change. Returns False on timeout."""
         end = None if seconds is None else time.monotonic() + seconds
         while not condition():
             if end is not None and time.monotonic() >= end:
@@ -114,7 +116,7 @@ class Capacity:
         return True
 
     async def wait_for_change(self, seconds: float | None) -> None:
-        """Wait for a change, for `seconds` at most."""
+        """Wait for a change of the capacity, for `seconds` at most."""
         self.changed.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(None if seconds == float("inf") else seconds):

@@ -1,4 +1,4 @@
-"""Claims jobs: two loops per set of queues, one claims while the jobs of the other run."""
+"""Claim jobs: two loops per set of queues, of which one claims while the jobs of the other run."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -17,18 +17,18 @@ LOOPS = 2
 
 @dataclass(frozen=True)
 class ClaimConfig:
-    """Options of a worker's claims. The first queue has priority; `lease` is in seconds."""
+    """Options of a worker's claims: its name, its queues (the first has priority), and the lease in seconds."""
 
     worker: str
     queues: Sequence[str]
     queue_sets: Sequence[QueueSet]
     lease: float
     drain: bool = False
-    """End when the queues are empty and the linger is over."""
+    """Whether to end when the queues are empty and the linger is over."""
 
 
 class ClaimLoops:
-    """The claims of one worker. Each claimed job goes to `start`."""
+    """The loops that claim jobs for one worker, and pass each to `start`."""
 
     def __init__(
         self,
@@ -42,12 +42,12 @@ class ClaimLoops:
         self._state, self._capacity, self._budget = state, state.capacity, state.budget
         self._maintenance = MaintenanceTimer(lambda: self._request(config.queues, 0, 0), state)
         self._waits = asyncio.Lock()
-        """Held by the one claim that waits for a job."""
+        """Held by the one loop that waits for a job."""
         self._was_answered = False
-        """Until a claim has succeeded, Forbidden is final."""
+        """Whether a claim has succeeded; before, Forbidden ends the worker."""
 
     def start(self) -> list["asyncio.Task[None]"]:
-        """Start the loops. Each ends when there is nothing more to claim."""
+        """Start the loops. Each ends when it may claim no more."""
         return [
             asyncio.create_task(self._run(queue_set))
             for queue_set in self._config.queue_sets
@@ -55,7 +55,7 @@ class ClaimLoops:
         ]
 
     def stop(self) -> list["asyncio.Task[None]"]:
-        """Stop. Returns the maintenance's claim that may be under way."""
+        """Stop the maintenance timer. Returns its claim, if there is one, which the caller cancels."""
         return self._maintenance.stop()
 
     async def _run(self, queue_set: QueueSet) -> None:
@@ -95,7 +95,7 @@ class ClaimLoops:
         return await self._claim(self._budget.open(queue_set.queues), n, queue_set.may_need_child, 0) < n
 
     async def _wait_for_less_work(self) -> None:
-        """A failed job may be queued again, and an unsettled outcome may be lost."""
+        # A failed job may be queued again, and an unsettled outcome may be lost
         attempts, capacity = self._state.attempts, self._capacity
         before = (len(attempts), capacity.reserved)
         await capacity.wait_until(lambda: (len(attempts), capacity.reserved) != before)
@@ -140,7 +140,6 @@ class ClaimLoops:
         until: Callable[[], bool],
         dry: Callable[[], bool],
     ) -> bool:
-        """Await a claim, but cancel it (True) when `until` becomes true."""
         watching = asyncio.create_task(self._capacity.wait_until(until))
         try:
             await asyncio.wait([claim, watching], return_when=asyncio.FIRST_COMPLETED)
@@ -151,7 +150,6 @@ class ClaimLoops:
             await asyncio.wait([claim, watching])
 
     async def _claim(self, queues: Sequence[str], n: int, may_need_child: bool, wait: float) -> int:
-        """Returns the number of started jobs; `n` without an answer."""
         if self._linger:
             await self._linger.not_asking.wait()
         if self._dismissed:
@@ -180,9 +178,9 @@ class ClaimLoops:
 
 
 class MaintenanceTimer:
-    """Calls `claim_nothing` (a claim of no jobs, for maintenance) when the next job falls due.
+    """Does maintenance, by a claim of no jobs (`claim_nothing`), when the next job falls due.
 
-    Else due jobs would wait while every slot is taken.
+    Otherwise due jobs would wait while every slot is taken.
     """
 
     def __init__(self, claim_nothing: Callable[[], Awaitable[object]], state: WorkerState) -> None:
@@ -191,13 +189,13 @@ class MaintenanceTimer:
         self._claim: asyncio.Task[None] | None = None
 
     def set(self, seconds: float) -> None:
-        """Replace the time."""
+        """Do the maintenance in so many seconds, instead of the time set before."""
         if self._timer:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(seconds, self._start)
 
     def stop(self) -> list["asyncio.Task[None]"]:
-        """Cancel the timer. Returns its claim that may be under way."""
+        """Cancel the timer. Returns its claim, if there is one."""
         if self._timer:
             self._timer.cancel()
         return [self._claim] if self._claim else []

@@ -1,4 +1,4 @@
-"""Extends all leases of a worker in one call, renews its registration, and sends its tasks' reports."""
+"""Extend all leases of a worker in one call, renew its registration, and send its tasks' reports."""
 
 import asyncio
 import contextlib
@@ -16,15 +16,15 @@ from sublet.store.source import JobSource
 log = logging.getLogger("sublet.worker.worker")
 
 NEWS_EVERY = 0.25
-"""Seconds."""
+"""Seconds between two sends of reports (progress, checkpoints, logs)."""
 RENEW_EVERY = 5.0
-"""Seconds."""
+"""Seconds between two renewals of the registration."""
 CANCEL_AGAIN_AFTER = 5.0
 """Seconds after which a task that ignored its cancellation is cancelled again."""
 
 
 class Heartbeat:
-    """The heartbeats of one worker."""
+    """The loop of one worker that sends its heartbeats."""
 
     def __init__(
         self,

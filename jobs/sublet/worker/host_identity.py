@@ -1,4 +1,4 @@
-"""Is a worker that registered from this machine certainly gone?
+"""Decide whether a worker that registered from this machine is certainly gone.
 
 Certain means: it ran under the same kernel (boot id) and in the same pid namespace, and its pid is free, or
 now belongs to a process that started at another time. Where that cannot be known (no /proc, clones of one
@@ -19,11 +19,11 @@ _PLATFORMS = (
     ("KUBERNETES_SERVICE_HOST", "kubernetes"),
     ("INVOCATION_ID", "systemd"),
 )
-"""The first set variable names the platform. Cloud Run services set K_SERVICE, too."""
+"""Environment variable and platform; the first that is set counts. Cloud Run services set K_SERVICE, too."""
 
 
 def identity() -> dict[str, Any]:
-    """A registration's part that identifies this process."""
+    """Return the part of a registration (`about`) that identifies this process: host, pid, boot id, start, …"""
     where = next((name for variable, name in _PLATFORMS if os.environ.get(variable)), "process")
     # Clones of a snapshot, as on Lambda, have the same boot id and pid namespace.
     boot, pidns = ("", "") if where == "lambda" else (_boot(), _pid_namespace())
@@ -40,7 +40,7 @@ def identity() -> dict[str, Any]:
 
 
 def started(pid: int) -> int | None:
-    """Start of a process in ticks since the boot; None if it is gone, or a zombie."""
+    """Return the start of a process in ticks since the boot; None if it is gone, or a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
     except OSError:
@@ -51,14 +51,14 @@ def started(pid: int) -> int | None:
 
 
 def is_here(about: dict[str, Any], me: dict[str, Any]) -> bool:
-    """Did the worker run where this process can see it?"""
+    """Whether the worker registered as `about` ran on this machine, in the pid namespace of `me`."""
     if not (me["boot"] and me["pidns"]):
         return False
     return all(about.get(word) == me[word] for word in ("host", "boot", "pidns"))
 
 
 def is_gone(about: dict[str, Any], me: dict[str, Any]) -> bool:
-    """Is the worker with this registration certainly gone?"""
+    """Whether the worker registered as `about` is certainly gone, seen from this process (`me`)."""
     pid, began = about.get("pid"), about.get("started")
     if not is_here(about, me) or not isinstance(pid, int) or not isinstance(began, int):
         return False
@@ -66,7 +66,7 @@ def is_gone(about: dict[str, Any], me: dict[str, Any]) -> bool:
 
 
 def _is_hidden(pid: int) -> bool:
-    """Is /proc mounted with hidepid, or restricted by systemd's ProtectProc=?"""
+    # Is /proc mounted with hidepid, or restricted by systemd's ProtectProc=?
     if os.path.lexists(f"/proc/{pid}"):
         return False
     try:

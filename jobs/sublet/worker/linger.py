@@ -1,4 +1,4 @@
-"""How long a draining worker stays without work."""
+"""Decide how long a draining worker stays without work."""
 
 import asyncio
 import time
@@ -13,10 +13,10 @@ ASK_EVERY = 1.0
 
 
 class Linger:
-    """A draining worker waits `seconds` for more jobs; then it leaves if `may_leave` allows it.
+    """The wait of a draining worker: `seconds` for more jobs, then it leaves if `may_leave` allows it.
 
-    Without a pool the time starts anew with each job. In a pool it does not: in one that is far too large,
-    every worker gets a job now and then.
+    Without a pool, each job restarts the time. In a pool none does: in one that is far too large, every
+    worker gets a job now and then.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Linger:
         self.since = time.monotonic()
         self.dismissed = False
         self.not_asking = asyncio.Event()
-        """Cleared while the worker asks: a dismissed worker must not hold jobs."""
+        """Cleared while the worker asks to leave: a dismissed worker must not hold jobs."""
         self.not_asking.set()
 
     @property
@@ -40,16 +40,18 @@ class Linger:
         return self.since + self.seconds - time.monotonic()
 
     def job_ended(self) -> None:
-        """Start the time anew, unless in a pool."""
+        """Restart the time, unless in a pool."""
         if not self.in_pool:
             self.since = time.monotonic()
 
     def wait_seconds(self, has_work: bool) -> float:
-        """Seconds of the next claim."""
+        """Return for how many seconds the next claim waits for a job."""
         return min(IDLE, max(self.seconds, ASK_EVERY) if has_work else max(0.0, self.left))
 
     async def ask_to_leave(self) -> None:
-        """Ask to leave; no claim starts meanwhile. Without an answer the worker stays."""
+        """Ask to leave, and set `dismissed` if allowed; no claim starts meanwhile. Without an answer the
+        worker stays.
+        """
         self.not_asking.clear()
         try:
             self.dismissed = await self._may_leave()

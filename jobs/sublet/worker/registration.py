@@ -1,4 +1,4 @@
-"""Registration of one worker."""
+"""The registration of one worker in Redis."""
 
 import asyncio
 import json
@@ -21,13 +21,13 @@ PATIENCE = 2.0
 
 
 def worker_name() -> str:
-    """Host, pid and a random part."""
+    """Make a worker's name: `<host>-<pid>-<6 random digits>`."""
     host = "".join(c for c in socket.gethostname() if c.isalnum() or c in "_.-")[:64] or "host"
     return f"{host}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
 class Registration:
-    """The registration of one worker. `about` returns its current description."""
+    """Keeps one worker registered. `about` returns its description, which each renewal stores."""
 
     def __init__(
         self,
@@ -44,7 +44,8 @@ class Registration:
         self._pool, self._summons = pool, summons
         self._lock = asyncio.Lock()
         self.unwanted = False
-        """The summons is expired or used, the pool is gone, or it has other queues."""
+        """Redis asked the worker to drain when it registered: summons expired or used, pool gone or changed.
+        """
         self._host = host.identity()
         self._exclusive = bool(worker_id) or named
         self._worker, self._worker_id, self._life = worker, worker_id, secrets.token_hex(8)
@@ -88,7 +89,9 @@ class Registration:
         )
 
     async def renew(self) -> bool:
-        """Renew. Returns True when the worker must drain: by an operator's request, or replaced."""
+        """Renew the registration. True if the worker must drain: an operator asked, or another took its
+        identity.
+        """
         try:
             if self._exclusive and await self._is_superseded():
                 log.warning(
@@ -103,7 +106,7 @@ class Registration:
             return False
 
     async def retire(self) -> bool:
-        """May this idle worker leave? If so, its pool no longer counts it."""
+        """Whether this idle worker may leave. If True, its pool no longer counts it."""
         # A later renewal would count the worker again.
         async with self._lock:
             if not self._pool:
@@ -142,7 +145,7 @@ class Registration:
         return self._record
 
     async def leave(self) -> None:
-        """Remove the registration. Log a warning without an answer."""
+        """Remove the registration. A failure is only logged."""
         try:
             async with asyncio.timeout(PATIENCE):
                 await self._source.leave(self._card())
@@ -151,7 +154,6 @@ class Registration:
 
 
 def _may_supersede(other: WorkerInfo, mine: WorkerInfo) -> bool:
-    """Over HTTP a worker may send any identity: only a token of the same name, or a worker without the API,
-    takes it over.
-    """
+    # Over HTTP a worker may send any identity: only a token of the same name, or a worker without the API,
+    # takes it over
     return other.name == mine.name or other.about.get("principal") in (None, mine.about.get("principal"))

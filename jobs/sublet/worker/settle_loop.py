@@ -1,4 +1,4 @@
-"""Settles attempts: one batch per turn of the event loop; no outcome is dropped."""
+"""Settle attempts: one batch per turn of the event loop; no outcome is dropped."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,16 +10,16 @@ from sublet.store.outage_log import OutageLog
 from sublet.store.source import JobSource
 
 RETRY_AFTER = 0.5
-"""Seconds until an unanswered call is repeated."""
+"""Seconds until a call that got no answer is repeated."""
 FULL_BATCH = 50
-"""Fewer outcomes wait while another batch is under way."""
+"""Outcomes that are sent while another batch is under way; fewer wait for its end."""
 
 Settled = Callable[[Attempt, Ending, str], None]
-"""Called with each outcome and the source's answer."""
+"""Called with each settled attempt, its outcome, and the answer (the job's new state, or a refusal)."""
 
 
 class SettleLoop:
-    """The unsettled outcomes."""
+    """The outcomes of a worker that are not settled yet."""
 
     def __init__(self, source: JobSource, settled: Settled, outage: OutageLog) -> None:
         self._source, self._settled, self._outage = source, settled, outage
@@ -28,7 +28,7 @@ class SettleLoop:
         self._waiting = asyncio.Event()
 
     def put(self, attempt: Attempt, ending: Ending) -> None:
-        """Queue an outcome."""
+        """Add an outcome to settle."""
         self._endings.append((attempt, ending))
         if not self._under_way or len(self._endings) >= FULL_BATCH:
             self._waiting.set()
@@ -65,7 +65,7 @@ class SettleLoop:
             self._settled(attempt, ending, answer)
 
     async def _send_notes(self, attempts: list[Attempt]) -> None:
-        """Checkpoints and logs go first: afterwards the lease is gone."""
+        # Checkpoints and logs go first: afterwards the lease is gone
         # Nor may a note that the heartbeat loop sends arrive after the outcome.
         under_way = {
             attempt.sending for attempt in attempts if attempt.sending and not attempt.sending.done()

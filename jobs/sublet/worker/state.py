@@ -15,12 +15,12 @@ class WorkerState:
         self.capacity = capacity
         self.budget = budget
         self.attempts: set[Attempt] = set()
-        """Includes unsettled outcomes."""
+        """Running attempts, and ended ones that are not settled yet."""
         self.stopping = asyncio.Event()
-        """The worker must claim no more."""
+        """Set when the worker must claim no more."""
         self.outage = OutageLog()
 
     @property
     def has_work(self) -> bool:
-        """May an attempt run, wait to be settled, or come from an open claim?"""
+        """Whether an attempt runs or waits to be settled, or an open claim may bring one."""
         return bool(self.attempts or self.capacity.reserved)

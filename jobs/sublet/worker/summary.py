@@ -1,4 +1,4 @@
-"""Counters of a worker's run."""
+"""Counters of one run of a worker."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ _LOST = ("LEASE_LOST", "NOT_FOUND")
 
 @dataclass
 class Summary:
-    """Accepted outcomes by kind, refused ones (lost leases), and seconds."""
+    """Accepted outcomes by kind, `refused` ones (the lease was lost), and the seconds of the run."""
 
     completed: int = 0
     failed: int = 0
@@ -18,21 +18,21 @@ class Summary:
     refused: int = 0
     seconds: float = 0.0
     dismissed: bool = False
-    """The pool could spare the worker. If False, summon others for the remaining jobs."""
+    """Whether the worker left because it was idle. If False, jobs may remain: summon other workers."""
     stalled: bool = False
-    """The worker had work and finished none for too long: the platform should replace it."""
+    """Whether the worker gave up because no job ended for too long: the platform should replace it."""
     stuck: int = 0
-    """Tasks that ignored their cancellation: an orderly exit would wait for them without end."""
+    """Number of tasks that ignored their cancellation: an orderly exit would wait for them without end."""
 
     def count(self, ending: Ending, answer: str) -> str:
-        """Count an outcome. Returns the name of the counter and event."""
+        """Count an outcome, with its answer from the source. Returns the name of the counter and event."""
         event = "refused" if answer in _LOST else _EVENTS[type(ending)]
         setattr(self, event, getattr(self, event) + 1)
         return event
 
 
 def outcome_text(ending: Ending, answer: str) -> str:
-    """Return an outcome and its answer as text."""
+    """Return an outcome and the source's answer as one line."""
     if isinstance(ending, Completion):
         return answer
     why = f"{ending.code} {ending.message}".strip() if isinstance(ending, Failure) else ending.reason

@@ -1,4 +1,4 @@
-"""Time budget of a worker: a job that could not finish in time is not started."""
+"""The time budget of a worker: a job that could not finish in time is not started."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -10,9 +10,10 @@ from sublet.model import Lease
 
 
 class TimeBudget:
-    """`seconds` from now, or no limit. The grace (at most a fifth) is for finishing running jobs.
+    """The time of a worker: `seconds` from now, or without limit. The grace (at most a fifth) is kept for
+    running jobs.
 
-    A task needs its `timeout`, which is ignored if longer than `seconds` less the grace.
+    A job needs its `timeout`, which is ignored if longer than `seconds` less the grace.
     """
 
     def __init__(self, seconds: float | None, grace: float, tasks: Mapping[str, Task[..., Any]]) -> None:
@@ -42,7 +43,7 @@ class TimeBudget:
         return None if self.seconds is None else max(0.0, self.left - self._reserve)
 
     def open(self, queues: Sequence[str]) -> list[str]:
-        """Queues that may still be claimed from."""
+        """Return those of the queues that may still be claimed from."""
         if self._ends is None:
             return list(queues)
         return [
@@ -50,7 +51,7 @@ class TimeBudget:
         ]
 
     def suffices(self, lease: Lease) -> bool:
-        """Can the job finish in time? If not, its queue is closed for this worker."""
+        """Whether the job can finish in time. If not, its queue is closed for this worker."""
         if self._ends is None or lease.timeout_ms is None:
             return True
         if self._needed(lease.timeout_ms / 1000) < self.left:

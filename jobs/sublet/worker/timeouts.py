@@ -8,11 +8,11 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 KEPT = 64
-"""Durations whose timer is kept without items."""
+"""Most durations that keep their timer without an item."""
 
 
 class Timeouts(Generic[T]):
-    """Calls `on_timeout` with each item that was not removed in time.
+    """Calls `on_timeout` with each item (an attempt) that was not removed in time.
 
     Items of one duration expire in order: one queue and one timer each.
     """
@@ -23,7 +23,7 @@ class Timeouts(Generic[T]):
         self._timers: dict[int | None, asyncio.TimerHandle] = {}
 
     def add(self, item: T, ms: int | None) -> None:
-        """Start the time of an item; None: no timeout."""
+        """Start the timeout of an item, in ms (None: never)."""
         if ms is None:
             return
         queue = self._by_duration.get(ms)

@@ -1,6 +1,6 @@
 """A thread that detects a blocked event loop, and logs which task blocks it.
 
-A blocked loop sends no heartbeats: the leases end and the jobs run elsewhere.
+A blocked loop sends no heartbeats: the leases expire and the jobs run elsewhere.
 """
 
 import asyncio
@@ -16,15 +16,15 @@ from typing import Any
 log = logging.getLogger("sublet.worker.worker")
 
 CHECK_EVERY = 0.25
-"""Seconds."""
+"""Seconds between two checks."""
 BLOCKED_AFTER = 1.0
-"""Seconds without a turn of the event loop."""
+"""Seconds without a turn of the event loop after which it counts as blocked."""
 
 Name = Callable[["asyncio.Task[Any] | None"], str]
 
 
 class Watchdog:
-    """Ends the process after `stall` seconds without a turn of the running event loop."""
+    """Logs when the running event loop is blocked, and ends the process after `stall` seconds of that."""
 
     def __init__(self, name: Name, stall: float | None = None) -> None:
         self._name, self._stall = name, stall

@@ -1,4 +1,4 @@
-"""Runs jobs: claim → run, with heartbeats meanwhile → complete, fail or release."""
+"""Run jobs: claim → run, with heartbeats meanwhile → complete, fail or release."""
 
 import asyncio
 import os
@@ -27,14 +27,14 @@ from sublet.worker.timeouts import Timeouts
 from sublet.worker.watchdog import Watchdog
 
 SLOTS = 100
-"""Default with async tasks."""
+"""Default number of slots, if any task is async."""
 SETTLE_LOOPS = 2
 CLEAN_UP = 1.0
 """Seconds that cancelled tasks have to clean up."""
 LAST_SETTLE = 3.0
 
 Report = Callable[[str, Lease | None, str], None]
-"""Called with each event: its name, its lease, and details."""
+"""Called with each event: its name (`started`, `completed`, …), the job's lease, and details."""
 Loops = list["asyncio.Task[None]"]
 
 
@@ -53,21 +53,21 @@ class WorkerConfig:
     grace: float = 8.0
     """Seconds that running jobs have to finish after `stop()`."""
     stall: float | None = None
-    """A worker with work that finishes none for so many seconds gives up."""
+    """Seconds in which no running job ends, after which the worker releases its jobs and ends."""
     limits: Limits = NO_LIMITS
     commands: bool = False
     """Offer the task `command`, which runs any program."""
     name: str | None = None
     worker_id: str = ""
-    """Exclusive: the worker takes over the previous holder's leases."""
+    """Exclusive identity: the worker takes over the leases of its previous holder."""
     pool: str = ""
-    """The pool that counts the worker, if it serves all its queues."""
+    """The pool that the worker belongs to; it counts there if it serves all the pool's queues."""
     summons: str = ""
-    """The summons that started the worker."""
+    """Id of the summons that started the worker."""
 
 
 class Worker:
-    """Claims jobs from a source and runs them, until it is stopped, dry, or out of time.
+    """Claims jobs from a source and runs them, until it is stopped, has no more work, or its time is over.
 
     A killed worker's jobs are queued again when their leases end, or when its successor on the same machine
     starts.
@@ -119,7 +119,9 @@ class Worker:
         )
 
     def stop(self) -> None:
-        """Claim no more; release running jobs after `grace` seconds. A second call releases them at once."""
+        """Claim no more, and release jobs that still run after `grace` seconds. A second call releases them at
+        once.
+        """
         hurry = self._state.stopping.is_set() and not self._draining
         self._draining = False
         self.report(
@@ -130,7 +132,7 @@ class Worker:
         self._stop_claiming(0.0 if hurry else self.config.grace)
 
     def drain(self) -> None:
-        """Claim no more, and end with the running jobs, however long they take."""
+        """Claim no more, and end when the running jobs have ended, however long they take."""
         if not self._state.stopping.is_set():
             self._draining = True
             self.report("draining", None, f"running jobs: {self._capacity.running}")
@@ -257,7 +259,7 @@ class Worker:
             self._settling.put(attempt, Release(attempt.lease, 0, "the worker stopped, its task did not"))
 
     async def _leave(self) -> None:
-        """A successor finds leases by the registration: it stays if any may be left."""
+        # A successor finds leases by the registration: it stays if any may be left
         try:
             if not (self._outage.ongoing or self._attempts):
                 await self._registration.leave()
