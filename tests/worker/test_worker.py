@@ -414,7 +414,7 @@ async def test_a_stop_takes_effect_at_any_moment(client, source):
 async def test_an_exception_with_a_broken_message_is_a_failure(client, hire, task):
     hire()
     (job_id,) = await submit(client, task.job())
-    with pytest.raises(JobFailed, match="its message cannot be read: RuntimeError") as failed:
+    with pytest.raises(JobFailed, match="message cannot be read: its code raised RuntimeError") as failed:
         await client.result(job_id, 20)
     assert failed.value.code == "Unspeakable"
 

@@ -1,1 +1,1 @@
-"""Runs one attempt."""
+"""Run attempts of jobs."""

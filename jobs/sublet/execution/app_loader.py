@@ -1,4 +1,4 @@
-"""Loads the app; errors are one line."""
+"""Load the app that a command names. Errors are one line."""
 
 import importlib
 import os
@@ -12,13 +12,11 @@ from sublet.app import App
 from sublet.errors import Invalid, did_you_mean
 
 INSTALLED = {"site-packages", "dist-packages"}
-"""A virtual environment may lie inside the current folder."""
+"""Folders of installed packages. A virtual environment may lie inside the current folder."""
 
 
 def load_app(target: str) -> App:
-    """Load the app at MODULE:APP, or the only app of MODULE, with the current folder first on the path. Raises
-    Invalid.
-    """
+    """Import the app at MODULE:APP, or the only app of MODULE; the current folder comes first. Raises Invalid."""
     name, _, attribute = target.partition(":")
     if name.endswith(".py") or os.sep in name:
         dotted = name.removeprefix("./").removesuffix(".py").replace(os.sep, ".")
@@ -44,7 +42,7 @@ def load_app(target: str) -> App:
 
 
 def target_of(target: str) -> str:
-    """MODULE:APP of a loaded app, the owner of its schedules."""
+    """Return MODULE:APP of an app that `load_app` has loaded: the source of its schedules."""
     name, _, attribute = target.partition(":")
     if attribute:
         return target

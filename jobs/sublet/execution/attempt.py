@@ -1,4 +1,4 @@
-"""One attempt at a job, and its ending."""
+"""One attempt at a job, and its ending: the outcome to settle."""
 
 import asyncio
 import time
@@ -13,30 +13,32 @@ from sublet.tasks.program import ProgramFailed
 
 
 class Why(StrEnum):
-    """Why a worker stops an attempt."""
+    """Why a worker cancels the task of an attempt."""
 
     TIMED_OUT = "timed_out"
     CANCELLED = "cancelled"
     LOST = "lost"
-    """Another worker has the lease, or the job has ended: the outcome is ignored."""
+    """Another worker has the lease, or the job has ended: this attempt is not settled."""
     STOPPING = "stopping"
 
 
 class UnknownTask(JobsError):
-    """This worker lacks the task, or the payload is of another version."""
+    """This worker lacks the task, or the payload is of another version: the job is released."""
 
 
 def unfit(error: Invalid) -> UnknownTask:
-    """The exception for a payload that does not match the signature."""
+    """Make the exception for a payload that does not match the task's signature."""
     return UnknownTask(f"the payload does not match this worker's version of the task: {error}")
 
 
 class Crashed(JobsError):
-    """The task's child process died."""
+    """The child process that ran the task died: the attempt fails."""
 
 
 class Ended(Exception):
-    """A task ended without a result: in a child process, or by an exception that must not pass the event loop."""
+    """Carries an ending without a result: from a child process, or of an exception that must not pass the
+    event loop.
+    """
 
     def __init__(self, ending: Ending) -> None:
         super().__init__(type(ending).__name__)
@@ -55,7 +57,7 @@ class Unsent:
         self._notify = notify
 
     def add(self, news: News, body: bytes) -> None:
-        """Keep a report. Safe from any thread."""
+        """Keep a report instead of an unsent one of its kind, and notify. Safe from any thread."""
         if news is News.PROGRESS:
             self.progress = body
         elif news is News.CHECKPOINT:
@@ -72,14 +74,14 @@ class Attempt:
     cancelled_at = 0.0
     running: "asyncio.Future[Completion] | None" = None
     sending: asyncio.Task[None] | None = None
-    """Sends its latest note; its ending is settled after that."""
+    """The sending of its latest note; the attempt is settled after that."""
 
     def __init__(self, lease: Lease, notify: Callable[[], None] = lambda: None) -> None:
         self.lease, self.unsent = lease, Unsent(notify)
         self.context = Context(lease, self.unsent.add, notify)
 
     def note(self) -> Note | None:
-        """Take the unsent checkpoint and log, if any."""
+        """Take the checkpoint and log that are not sent yet; None without them."""
         unsent = self.unsent
         if not (unsent.checkpoint or unsent.log):
             return None
@@ -88,26 +90,26 @@ class Attempt:
         return note
 
     def put_back(self, note: Note) -> None:
-        """Keep an unsent note without a newer one."""
+        """Keep a note that could not be sent, except parts that have been replaced since."""
         unsent = self.unsent
         unsent.checkpoint = unsent.checkpoint or note.checkpoint
         unsent.log = unsent.log or note.log
 
     def end(self, why: Why) -> None:
-        """Cancel the task; `why` determines its ending."""
+        """Cancel the running task; `why` determines the ending."""
         if self.why is None and self.running and not self.running.done():
             self.why, self.cancelled_at = why, time.monotonic()
             self.context.ending = why.value
             self.running.cancel()
 
     def cancel_again(self) -> None:
-        """Cancel a task that ignored its cancellation."""
+        """Cancel a task again that ignored its cancellation."""
         if self.running and not self.running.done():
             self.cancelled_at = time.monotonic()
             self.running.cancel()
 
     def ending(self) -> Ending | None:
-        """The ending of a task that is done; None for a lost lease."""
+        """Return the outcome of a task that has ended; None for a lost lease."""
         assert self.running is not None
         if self.why is Why.LOST:
             return None
@@ -120,7 +122,7 @@ class Attempt:
 
 
 def ending_of_stop(lease: Lease, why: Why | None) -> Ending:
-    """The ending of a stopped attempt."""
+    """Return the outcome of a task that was cancelled; `why` None: by itself."""
     if why is Why.TIMED_OUT:
         return Failure(lease, "timed_out", f"ran longer than {(lease.timeout_ms or 0) / 1000:g} s")
     if why is Why.CANCELLED:
@@ -131,11 +133,15 @@ def ending_of_stop(lease: Lease, why: Why | None) -> Ending:
 
 
 def ending_of(lease: Lease, error: BaseException) -> Ending:
-    """The ending by an exception, whose own code (`__str__`, attributes) may raise as well."""
+    """Return the outcome of a task that raised `error`, whose own code (`__str__`) may raise, too."""
     try:
         return _ending_of(lease, error)
     except BaseException as second:  # noqa: BLE001  # e.g. a Snooze with an invalid delay: it must not end the worker
-        return Failure(lease, type(error).__name__, f"its exception cannot be read: {type(second).__name__}")
+        return Failure(
+            lease,
+            type(error).__name__,
+            f"the task's exception cannot be read: its code raised {type(second).__name__}",
+        )
 
 
 def _ending_of(lease: Lease, error: BaseException) -> Ending:
@@ -160,6 +166,6 @@ def _words(error: BaseException) -> tuple[str, str]:
     try:
         return " ".join(str(error).split())[:1024], "".join(traceback.format_exception(error))[-4096:]
     except BaseException as second:  # noqa: BLE001  # a broken __str__ must not hide the failure
-        return f"its message cannot be read: {type(second).__name__}", "".join(
+        return f"the exception's message cannot be read: its code raised {type(second).__name__}", "".join(
             traceback.format_tb(error.__traceback__)
         )[-4096:]

@@ -1,8 +1,7 @@
-"""The program of a child process: runs its parent's jobs one by one.
+"""The program of a child process: it runs its parent's jobs one by one.
 
 It ends with its parent: a thread notices that a pipe closes, and on Linux the kernel kills the child, in
-case a task holds the interpreter lock. The main thread reads the jobs: another thread would cost 20 µs a
-job and more.
+case a task holds the interpreter lock. The main thread reads the jobs: another would cost 20 µs a job.
 """
 
 import contextlib
@@ -33,7 +32,7 @@ from sublet.tasks.middleware import entered
 PR_SET_PDEATHSIG = 1
 IGNORED = (signal.SIGINT, signal.SIGTERM)
 FLUSH_EVERY = 0.1
-"""Seconds that reports may wait."""
+"""Seconds that a task's reports may wait."""
 
 
 def main() -> None:
@@ -115,7 +114,7 @@ def _receive(source: int) -> list[bytes]:
 
 
 class JobRunner:
-    """Runs the jobs in a child process."""
+    """Runs the jobs that the parent sends, and writes their outcomes and reports to the pipe `out`."""
 
     def __init__(self, source: int, out: int, hello: dict[str, Any]) -> None:
         self._source, self._out = source, out
@@ -151,7 +150,7 @@ class JobRunner:
                     self._write(self._outcome(*frames.lease(self._pending.popleft(), self._names)))
 
     def give_back(self) -> None:
-        """Give back the jobs that have not begun."""
+        """Drop the jobs that have not begun, and send their number to the parent."""
         given = 0
         with contextlib.suppress(IndexError):
             while True:
@@ -165,7 +164,7 @@ class JobRunner:
             os.write(self._wake, b".")
 
     def flush(self) -> None:
-        """Send the running task's reports."""
+        """Send the running task's reports to the parent."""
         os.read(self.news, 1)
         self._flushed, context = True, self._context
         if context:
@@ -222,7 +221,6 @@ class JobRunner:
         return Failure(lease, "MemoryError", words, failure.detail if isinstance(failure, Failure) else "")
 
     def _task(self, number: int) -> Any:
-        # After a failure, each job tries the import again. Raises UnknownTask
         module, name, file = self._addresses[number]
         try:
             found: Any = _import_main(file) if file else importlib.import_module(module)

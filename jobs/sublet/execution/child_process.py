@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
 BOOT = "import json, sys; sys.path[:0] = [sys.argv[4]]; from sublet.execution.child_main import main; sys.path[:] = json.loads(sys.argv[3]); main()"
-"""The child imports with the parent's `sys.path`, but this package from its own folder. Arguments: the
-parent's pid, the pipe that closes at the parent's death, that path, that folder."""
+"""The child's program. It imports with the parent's `sys.path`, but this package from its own folder.
+Arguments: parent's pid, life pipe, that path, that folder."""
 HOME = str(PACKAGE.parent)
 GARBAGE = "the child process wrote an invalid frame to its pipe: does the task write to file descriptors that it did not open?"
 START_SECONDS = 120.0
-"""Includes the import of the user's modules."""
+"""Until a child must be ready, with the user's modules imported."""
 LEAVE_SECONDS = 2.0
 CLOSED_SECONDS = 0.1
-"""From its pipe's closing to its kill: the task may have closed it."""
+"""From the closing of a child's pipe to its kill: the task may have closed the pipe."""
 DEAD_SECONDS = 10.0
 
 
 class ChildRun(asyncio.Future[Completion]):
-    """The run of a job. Cancelling it kills the child."""
+    """The run of a job in a child process. Cancelling the run kills the child."""
 
     def __init__(self, attempt: Attempt, number: int, loop: "AbstractEventLoop") -> None:
         super().__init__(loop=loop)
@@ -44,7 +44,7 @@ class ChildRun(asyncio.Future[Completion]):
         self.child: ChildProcess | None = None
 
     def cancel(self, msg: object = None) -> bool:
-        """Cancel the run, and end the task at once."""
+        """Cancel the run; a task that runs ends at once, by the kill of its child."""
         cancelled = super().cancel(msg)
         if cancelled and self.child:
             self.child.abandon(self)
@@ -52,7 +52,7 @@ class ChildRun(asyncio.Future[Completion]):
 
 
 class Pool(Protocol):
-    """Callbacks of a child process."""
+    """Calls from a child process to its pool."""
 
     def came_free(self, child: "ChildProcess") -> None:
         """The child is ready for its next jobs."""
@@ -72,19 +72,21 @@ class Pool(Protocol):
 
 
 class ChildProcess:
-    """One child process. `pid` is also its process group and session: processes that it starts die with it."""
+    """One child process. `pid` is also its process group and session: processes that a task starts die with
+    it.
+    """
 
     def __init__(self, pool: Pool, hello: bytes, loop: "AbstractEventLoop") -> None:
         self._pool, self._loop = pool, loop
         self.jobs: deque[ChildRun] = deque()
-        """The running job is the first."""
+        """Jobs sent to the child; the first one runs."""
         self.up = False
         self.batch = 0
         self.taken = 0
         self._open = True
         self._given = 0
         self._never_read = False
-        """It died before it read its last batch, of `_given` bytes: it has begun none of those jobs."""
+        """The child died before it read its last batch (`_given` bytes): it has begun none of those jobs."""
         self.began = self.heard = 0.0
         self._got = self._unsent = b""
         self._garbage = ""
@@ -102,7 +104,7 @@ class ChildProcess:
         self._send(hello)
 
     def take(self, jobs: Sequence[ChildRun]) -> None:
-        """Send jobs to the child, which must be up and free."""
+        """Send jobs to the child, which must be up and without jobs."""
         for job in jobs:
             job.child = self
         self.jobs.extend(jobs)
@@ -114,7 +116,7 @@ class ChildProcess:
         self._never_read = not self._send(data)
 
     def abandon(self, job: ChildRun) -> None:
-        """Kill the child if the cancelled job runs; else ask for the job back."""
+        """End a cancelled job: kill the child if the job runs, else ask for the job back."""
         self._read()
         if self.jobs and self.jobs[0] is job:
             self.kill()
@@ -122,12 +124,11 @@ class ChildProcess:
             self.ask_back()
 
     def ask_back(self) -> None:
-        """Ask for the jobs that have not begun."""
+        """Ask the child to give back the jobs that have not begun."""
         with contextlib.suppress(OSError):  # it has died
             os.write(self._life, frames.ASK_BACK)
 
     def _send(self, data: bytes) -> bool:
-        # Returns False if the child has died; its other pipe closes then, too
         try:
             sent = os.write(self._to, data)
         except BlockingIOError:
@@ -217,11 +218,11 @@ class ChildProcess:
         self.kill()
 
     def retire(self, seconds: float = LEAVE_SECONDS) -> None:
-        """Send no further jobs; the child may exit within `seconds`."""
+        """Send the child no further jobs; it may exit within `seconds`, then it is killed."""
         self._leave(seconds, retired=True)
 
     def kill(self) -> None:
-        """Kill its group now."""
+        """Kill the child's process group now."""
         if self._open:
             self._kill_group()
             self._leave(0.0)
@@ -250,7 +251,6 @@ class ChildProcess:
         self.burial = self._loop.create_task(self._wait_for_end(seconds))
 
     def _unread(self) -> int:
-        # Unread bytes in the child's pipe; 0 where the system cannot count them
         with contextlib.suppress(OSError):
             return int.from_bytes(fcntl.ioctl(self._to, termios.FIONREAD, bytes(4)), sys.byteorder)
         return 0
@@ -288,7 +288,6 @@ def _words(code: int | None) -> str:
 
 
 def _spawn() -> "tuple[int, subprocess.Popen[bytes]]":
-    # Returns also the end of the pipe that closes when this process dies. Raises OSError
     life, own_life = os.pipe()
     command = [sys.executable, "-c", BOOT, str(os.getpid()), str(life), json.dumps(sys.path), HOME]
     try:

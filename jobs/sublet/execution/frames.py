@@ -30,7 +30,7 @@ SPENT: Final = b"M"
 RELEASE: Final = b"S"
 BACK: Final = b"B"
 ASK_BACK: Final = b"?"
-"""Written to the life pipe, which closes at the parent's death."""
+"""Written to the life pipe, the one that closes at the parent's death."""
 ENDS: Final = (RESULT, FAILURE, SPENT, RELEASE)
 NEWS: Final = {news.value.encode(): news for news in News}
 
@@ -39,11 +39,11 @@ _JOB = struct.Struct(">HIQqqHHHHI")
 """Head of a JOB: task number, attempt, fence, timeout and occurrence in ms (-1: none), lengths of the fields
 before the payload."""
 BODY_MAX = 1 << 20
-"""Bytes. A longer body comes from another writer."""
+"""Most bytes of a body. A longer one comes from another writer."""
 CHUNK = 1 << 16
 """The size of a pipe."""
 MAIN = "__sublet_main__"
-"""The child's name of the parent's `__main__`."""
+"""The name under which a child imports the parent's `__main__`."""
 
 
 class Address(NamedTuple):
@@ -55,17 +55,17 @@ class Address(NamedTuple):
 
 
 def frame(kind: bytes, body: bytes) -> bytes:
-    """Build a frame."""
+    """Build a frame: head and body."""
     return HEAD.pack(len(body), kind) + body
 
 
 def hello(names: Sequence[str], addresses: Sequence[Address], memory: int | None) -> bytes:
-    """Build the first frame; a JOB has an index into these lists."""
+    """Build the HELLO; a JOB has an index into these lists. `memory`: the limit in bytes."""
     return frame(HELLO, json.dumps({"names": names, "addresses": addresses, "memory": memory}).encode())
 
 
 def job(number: int, lease: Lease) -> bytes:
-    """Build the frame of one job."""
+    """Build the JOB for a lease; `number`: the index of its task."""
     job_id, queue, recovered, trace = (
         lease.id.encode(),
         lease.queue.encode(),
@@ -83,7 +83,7 @@ def job(number: int, lease: Lease) -> bytes:
 
 
 def size(lease: Lease) -> int:
-    """An upper bound of a JOB frame's bytes."""
+    """Return an upper bound of the bytes of a lease's JOB."""
     return (
         _JOB.size + 256 + len(lease.recovered) + len(lease.trace) + len(lease.checkpoint) + len(lease.payload)
     )
@@ -115,7 +115,7 @@ def lease(body: bytes, names: Sequence[str]) -> tuple[int, Lease]:
 
 
 def address(task: "Task[..., Any]") -> Address:
-    """Where a child can import a task. Raises Invalid."""
+    """Return where a child can import a task. Raises Invalid if it cannot."""
     module, name = task.function.__module__, task.function.__qualname__
     home: Any = sys.modules.get(module)
     found = home
@@ -134,12 +134,12 @@ def address(task: "Task[..., Any]") -> Address:
 
 
 def ending(kind: bytes, body: bytes, lease: Lease) -> Ending:
-    """Parse a FAILURE, SPENT or RELEASE."""
+    """Parse the body of a FAILURE, SPENT or RELEASE."""
     said = json.loads(body)
     return Release(lease, *said) if kind == RELEASE else Failure(lease, *said)
 
 
 def ending_frame(ending: Ending, spent: bool = False) -> bytes:
-    """Build the frame of an ending without a result."""
+    """Build the FAILURE, SPENT or RELEASE of a failure or release."""
     kind = (SPENT if spent else FAILURE) if isinstance(ending, Failure) else RELEASE
     return frame(kind, json.dumps(ending[1:]).encode())

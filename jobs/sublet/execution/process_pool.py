@@ -30,23 +30,23 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MEMORY_MIN = 64 << 20
-"""Bytes: a child that has imported only this library needs about half."""
+"""Least memory limit (bytes): a child that has imported only this library needs about half."""
 AHEAD, AHEAD_SECONDS = 100, 0.02
 """Most jobs that may wait for a child, and their seconds by the recent pace."""
 BATCH, BATCH_SECONDS, BATCH_BYTES = 16, 0.004, 4096
 """Of one batch: most jobs, their seconds by the recent pace, and their bytes (one write to a pipe)."""
 RECALL = 0.02
-"""Seconds of a job until the child must give back the others."""
+"""Seconds that a job of a batch may take until the child must give back those behind it."""
 PATIENCE = 0.5
 """Seconds without the end of any job until waiting jobs are released."""
 TRIES = 3
 """Failed starts in a row until the waiting jobs fail."""
 PAUSE, PAUSE_MAX = 0.1, 10.0
-"""Seconds from a failed start to the next; doubled each time."""
+"""Seconds from a failed start to the next, first and at most; doubled each time."""
 
 
 class Limits(NamedTuple):
-    """Bytes of memory (Linux), and jobs before a child is replaced. None: no limit."""
+    """Limits of each child process: bytes of memory (Linux), and jobs until it is replaced. None: no limit."""
 
     memory: int | None = None
     jobs: int | None = None
@@ -69,7 +69,7 @@ NO_LIMITS = Limits()
 
 
 class ProcessPool:
-    """Up to `processes` child processes, started on demand; the one last busy is used first."""
+    """Up to `processes` child processes that run plain functions, started on demand."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class ProcessPool:
         self._idle: list[ChildProcess] = []
         self._waiting: deque[ChildRun] = deque()
         self._pace = 1.0
-        """Seconds of a recent job. At first no job waits for a child."""
+        """Seconds that a recent job took, averaged. At first no job waits for a child."""
         self._finished = self._seen = 0
         self._minder: asyncio.TimerHandle | None = None
         self._recaller: asyncio.TimerHandle | None = None
@@ -107,13 +107,13 @@ class ProcessPool:
 
     @property
     def ahead(self) -> int:
-        """How many jobs may wait for a child: 0 unless jobs are short."""
+        """How many jobs may be claimed beyond the free children: 0 unless jobs are short."""
         return min(AHEAD, int(AHEAD_SECONDS * self._processes / self._pace))
 
     def start(self, attempt: Attempt) -> "asyncio.Future[Completion]":
-        """Run a task as soon as a child is free. Cancelling the future kills the child.
+        """Run a task in the next free child process. Cancelling the future kills the child.
 
-        The future raises Crashed at the child's death, and Ended for any other end without a result.
+        The future raises Crashed if the child dies, and Ended for any other end without a result.
         """
         running = ChildRun(attempt, self._numbers[attempt.lease.task], asyncio.get_running_loop())
         if self._idle:
@@ -126,7 +126,7 @@ class ProcessPool:
         return running
 
     def came_free(self, child: ChildProcess) -> None:
-        """Send a free child its next jobs; retire it at its limit."""
+        """Send a free child its next jobs, or retire it after its last (`Limits.jobs`). Called by the child."""
         self._failures = 0
         if child.batch:
             self._finished += child.batch
@@ -159,7 +159,7 @@ class ProcessPool:
         return batch
 
     def given_back(self, jobs: Sequence[ChildRun]) -> None:
-        """Queue jobs that have not begun first."""
+        """Put jobs that a child has not begun first in the queue again. Called by the child."""
         if self._closed or not jobs:
             for job in jobs:
                 job.cancel()
@@ -190,7 +190,6 @@ class ProcessPool:
         return None
 
     def _mind(self) -> None:
-        # When no job ends, release waiting jobs
         self._waiting = deque(running for running in self._waiting if not running.done())
         if self._finished == self._seen and all(child.up for child in self._children):
             self._pace = 1.0
@@ -221,7 +220,7 @@ class ProcessPool:
             self._guard.watch(child.pid)
 
     def went(self, child: ChildProcess) -> None:
-        """Remove a child that takes no more jobs."""
+        """Remove a child that takes no more jobs. Called by the child."""
         self._children.discard(child)
         self._leaving.add(child)
         with contextlib.suppress(ValueError):
@@ -230,7 +229,7 @@ class ProcessPool:
             self._recruit()
 
     def died(self, child: ChildProcess, words: str) -> None:
-        """Forget an ended child. One that never came up counts as a failed start (`words`: why)."""
+        """Forget an ended child. If it never came up, count a failed start (`words`: the reason)."""
         self._leaving.discard(child)
         if self._guard:
             self._guard.forget(child.pid)
@@ -238,7 +237,6 @@ class ProcessPool:
             self._start_failed(words)
 
     def _start_failed(self, words: str) -> None:
-        # Retry after a pause. After several failures in a row, and without any child, fail the waiting jobs
         self._failures += 1
         pause = min(PAUSE * 2 ** (self._failures - 1), PAUSE_MAX)
         log.error(

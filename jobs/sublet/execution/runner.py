@@ -1,4 +1,4 @@
-"""Runs attempts: async functions on the worker's event loop, plain ones in child processes or threads."""
+"""Run attempts: async functions on the worker's event loop, plain ones in child processes or threads."""
 
 import asyncio
 from collections.abc import Mapping
@@ -43,24 +43,24 @@ class Runner:
 
     @property
     def stuck(self) -> int:
-        """Threads that still run the task of an ended attempt; each occupies a slot."""
+        """Number of threads that still run the task of an ended attempt; each occupies a slot."""
         return self._threads.stuck
 
     @property
     def waiting(self) -> int:
-        """Jobs that wait for a child process."""
+        """Number of jobs that wait for a child process."""
         return self._children.waiting
 
     @property
     def ahead(self) -> int:
-        """Plain jobs that may be claimed beyond the free children."""
+        """How many jobs of plain functions may be claimed beyond the free children."""
         return self._children.ahead
 
     def start(self, attempt: Attempt) -> "asyncio.Future[Completion]":
         """Start a task. Cancelling the future kills a child, but cannot end a thread.
 
-        The future raises the task's own exception, Ended, Crashed, or (without the task, or with an unfit
-        payload) UnknownTask.
+        The future raises the task's own exception, Ended, Crashed, or (for an unknown task or a payload
+        that does not match) UnknownTask.
         """
         loop = asyncio.get_running_loop()
         task = self._tasks.get(attempt.lease.task)
@@ -77,7 +77,9 @@ class Runner:
         return loop.create_task(_perform(task, attempt))
 
     async def aclose(self, patience: float = LEAVE_SECONDS) -> None:
-        """End the children within `patience` seconds, and the free threads."""
+        """End the child processes within `patience` seconds, the free threads, and programs that tasks
+        started.
+        """
         self._threads.close()
         await self._children.aclose(patience)
         await self.guard.aclose()

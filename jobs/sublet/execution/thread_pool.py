@@ -25,7 +25,7 @@ class ThreadRun(asyncio.Future[Completion]):
         self.begun = self.stuck = False
 
     def cancel(self, msg: object = None) -> bool:
-        """Cancel the run. Log a task that has begun."""
+        """Cancel the run. A task that has begun keeps its thread: log it, and count it as stuck."""
         cancelled = super().cancel(msg)
         if cancelled and self.begun:
             self.stuck = True
@@ -41,17 +41,17 @@ class ThreadRun(asyncio.Future[Completion]):
 
 
 class ThreadPool:
-    """Up to `most` usable daemon threads, started on demand."""
+    """Up to `most` daemon threads, started on demand; stuck ones are replaced."""
 
     def __init__(self, most: int) -> None:
         self.most = most
         self.stuck = 0
-        """Threads that still run the task of an ended attempt."""
+        """Number of threads that still run the task of an ended attempt."""
         self._queue: SimpleQueue[ThreadRun | None] = SimpleQueue()
         self._alive = self._wanted = 0
 
     def start(self, attempt: Attempt, run: Callable[[], Completion]) -> ThreadRun:
-        """Run a function as soon as a thread is free. The future raises Ended unless there is a result."""
+        """Run a function as soon as a thread is free. The future raises Ended if the function raises."""
         call = ThreadRun(self, attempt, run)
         self._wanted += 1
         self._queue.put(call)
@@ -59,7 +59,9 @@ class ThreadPool:
         return call
 
     def grow(self) -> None:
-        """Replace a stuck thread, up to `most` times."""
+        """Start a thread for a waiting job, up to `most`, and one more for each stuck one (up to twice
+        `most`).
+        """
         if self._wanted > self._alive and self._alive < self.most + min(self.stuck, self.most):
             self._alive += 1
             threading.Thread(target=self._serve, name=f"sublet-task-{self._alive}", daemon=True).start()

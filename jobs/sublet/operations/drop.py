@@ -1,8 +1,7 @@
 """Delete a namespace in small steps, so that other clients do not wait. Plans, without I/O.
 
-First each partition is marked, so that all scripts refuse calls there; the marks are deleted last. An
-interrupted drop can be repeated. A delayed one stops where a partition was created again: the script checks
-the mark.
+Each partition is marked first, so that all scripts refuse calls there. The marks are deleted last, so a
+drop can be repeated. A delayed one stops where a partition was created again.
 """
 
 import re
@@ -35,7 +34,7 @@ class Content(NamedTuple):
     live: list[str]
     """Names of workers seen in the last 15 s."""
     unread: int
-    """Number of partitions that cannot be read: `jobs` and `live` omit theirs."""
+    """Partitions that cannot be read: `jobs` and `live` omit theirs."""
 
 
 def contents(namespace: str, spread: int = 0) -> Plan[Content]:
@@ -62,8 +61,8 @@ def contents(namespace: str, spread: int = 0) -> Plan[Content]:
 
 
 def drop(namespace: str, spread: int = 0, report: Callable[[int], None] = lambda deleted: None) -> Plan[int]:
-    """Delete a namespace. Returns the number of deleted keys; `report` gets it after each step. Raises
-    WrongLayout, or Changed if a partition was created again.
+    """Delete a namespace. Returns the number of keys; `report` gets it after each step. Raises WrongLayout, or
+    Changed if a partition was created again.
     """
     bases: set[str] = set()
     yield from _each(namespace, spread, lambda names: bases.update(_base(name) for name in names))
@@ -95,9 +94,7 @@ def drop(namespace: str, spread: int = 0, report: Callable[[int], None] = lambda
 
 
 def widest(namespace: str, spread: int) -> Plan[int]:
-    """Return how many partitions to check in a cluster: `spread`, or more if a partition has a higher
-    partition count stored.
-    """
+    """Return how many partitions to check in a cluster: `spread`, or a higher partition count that is stored."""
     return max(
         spread, (yield from _stored_count(keys.base(namespace, i) for i in range(max(spread, PARTITIONS))))
     )

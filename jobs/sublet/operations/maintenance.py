@@ -13,8 +13,8 @@ from sublet.submission.admission import Admission
 
 
 def reap(bases: Sequence[str], by: str, limit: int = verbs.SETTLE_MAX) -> Plan[Reaped]:
-    """End expired leases and queue due jobs, up to `limit` per partition. Returns the counts; due schedules
-    are only reported. Raises Unfit for another partition count.
+    """End expired leases and queue due jobs; due schedules are only reported. Raises Unfit for another
+    partition count.
     """
     ended = queued = pools = 0
     more = come = False
@@ -27,7 +27,7 @@ def reap(bases: Sequence[str], by: str, limit: int = verbs.SETTLE_MAX) -> Plan[R
 
 
 def fire(bases: Sequence[str], by: str, admission: Admission | None = None) -> Plan[int]:
-    """Submit the jobs of due occurrences of schedules. Returns their number. Callers may overlap.
+    """Submit the jobs of due occurrences; returns their number. Callers may overlap.
 
     Raises OutOfMemory if a server is full: the occurrences wait.
     """

@@ -13,8 +13,7 @@ from sublet.protocol.keys import is_name
 
 Kind = Literal["process", "http", "lambda", "none"]
 KINDS: tuple[Kind, ...] = ("process", "http", "lambda", "none")
-"""How workers are started: as local processes, by a POST to a URL, by AWS Lambda, or not by Sublet (KEDA or a
-person starts them)."""
+"""Workers are started as local processes, by a POST to a URL, by AWS Lambda, or not by Sublet."""
 QUEUES_MAX, WORKERS_MAX, SLOTS_MAX, SECONDS_MAX, TARGET_MAX = 32, 1000, 10_000, 86_400.0, 1024
 """Limits of a pool: queues, workers, slots of a worker, seconds of a duration, bytes of its target."""
 HIDDEN = "…"
@@ -132,8 +131,8 @@ def shown(target: str) -> str:
 
 
 def pool_from(name: str, stored: str, counted: Mapping[str, str]) -> Pool:
-    """Make a pool from its stored text (`<revision> <settings>`, a line with the target) and its counters.
-    Raises ValueError, KeyError or OSError.
+    """Parse a stored pool (`<revision> <settings>`, a line with the target) and its counters. Raises
+    ValueError, KeyError or OSError.
     """
     found = _STORED.fullmatch(stored)
     if not found:

@@ -33,8 +33,8 @@ class Summoning(NamedTuple):
 
 
 class Elsewhere(NamedTuple):
-    """A pool's queue in another partition: its jobs now; since its first use, jobs finished, attempts ended,
-    and the ms that these took.
+    """A queue in another partition: its jobs now; since its first use, jobs finished, attempts ended, and
+    their ms.
     """
 
     queue: str
@@ -46,8 +46,8 @@ class Elsewhere(NamedTuple):
 
 
 def pool(base: str, name: str, revision: int, settings: str, target: str) -> Call[str]:
-    """Store a pool: `created` or `changed`; without settings, remove it: `removed`. Raises Changed unless it
-    is at this revision.
+    """Store a pool (`created`, `changed`), or remove it without settings (`removed`). Raises Changed if its
+    revision is another one.
     """
     return script("pool").call(
         base, bytes.decode, pool=name, revision=revision, settings=settings, target=target
@@ -57,8 +57,8 @@ def pool(base: str, name: str, revision: int, settings: str, target: str) -> Cal
 def summon(
     base: str, name: str, *, summons: str, n: int, leaver: str = "", elsewhere: Sequence[Elsewhere] = ()
 ) -> Call[Summoning]:
-    """Summon up to `n` (≤ 100) of the workers that a pool is owed, and let the idle worker `leaver` leave if
-    it may. Without both, only read the sum. Raises NotFound.
+    """Summon up to `n` (≤ 100) of the owed workers, and let `leaver` leave if the pool can spare it. Without
+    both, only read the sum. Raises NotFound.
     """
 
     def read(reply: list[Any]) -> Summoning:
@@ -206,7 +206,6 @@ def _pool(name: str, stored: str, counted: Mapping[str, str]) -> Pool | None:
 
 
 def _revision(stored: str) -> int:
-    # 0 for an invalid entry, whose change the script refuses
     head = stored.partition(" ")[0]
     return int(head) if head.isascii() and head.isdigit() else 0
 

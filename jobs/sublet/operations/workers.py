@@ -58,7 +58,8 @@ def worker(bases: Sequence[str], name: str) -> Plan[WorkerInfo]:
 
 
 def reconcile(bases: Sequence[str], gone: Mapping[str, str]) -> Plan[int]:
-    """Remove workers (name → life) that are certainly gone, and end their leases. Returns the leases' number.
+    """End the leases of workers (name → life) that are certainly gone, and remove them. Returns the leases'
+    number.
 
     A worker registers before it claims: leases belong to a life that is unchanged after they were read.
     """
@@ -136,7 +137,6 @@ def _worker(name: str, seen_at: datetime, fields: dict[str, bytes]) -> WorkerInf
 
 
 def _running(base: str, cursor: int) -> Call[tuple[int, list[str]]]:
-    # Ids of some running jobs, and the next cursor (0 at the end). No job that runs throughout is missed
 
     def read(reply: Sequence[Any]) -> tuple[int, list[str]]:
         ids = reply[1][::2] if reply[1] and isinstance(reply[1][0], bytes) else [pair[0] for pair in reply[1]]

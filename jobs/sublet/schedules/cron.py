@@ -1,6 +1,6 @@
 """Parse cron lines (with `cronsim`) and names of time zones.
 
-Each field is checked here first: cronsim's errors give no reason.
+This module finds the reason of an error; cronsim names only the field.
 """
 
 import difflib

@@ -20,8 +20,8 @@ PLAN_MAX = 4096
 SHOWN = 5
 
 ScheduleState = Literal["active", "held", "paused", "ended", "broken"]
-"""Active: fires. Held: the next job waits. Paused: by an operator. Ended: without a further occurrence.
-Broken: this version cannot read the recurrence."""
+"""Active: fires. Held: its next job waits. Paused by an operator. Ended: no further occurrence. Broken: this
+version cannot read it."""
 
 
 class NewSchedule(NamedTuple):

@@ -37,8 +37,8 @@ ATTEMPTS = 5
 """Attempts at a change, while other clients change the schedule."""
 
 Decide = Callable[[Stored | None, int], Call[str] | None]
-"""Takes the stored schedule (or None) and the server's time (ms); returns the call that changes the schedule,
-or None if it needs no change."""
+"""Takes the stored schedule (or None) and the server's time (ms); returns the call that changes it, or None.
+"""
 
 
 class SchedulePage(NamedTuple):

@@ -261,7 +261,6 @@ def _count(recurrence: Recurrence, occurrence: int, last: int, seen: int) -> int
 
 
 def _due(recurrence: Recurrence, name: str, occurrence: int) -> int:
-    # The jitter depends on the schedule's name and the occurrence only
     span = round(recurrence.jitter * 1000)
     if span == 0:
         return occurrence

@@ -1,7 +1,7 @@
 """Capacity of a worker: it claims only jobs that it can start at once, except short ones for child processes.
 
-Before a claim, the kind of a queue's next job is unknown. So the queues form two sets: those that only
-async tasks of this program use, limited by slots, and all others, limited by free child processes, too.
+Queues that only async tasks of this program use are limited by slots, all others also by free child
+processes.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from sublet.app import Task
 
 
 class QueueSet:
-    """Queues that are claimed together: jobs from them may, or all do, need a child process."""
+    """Queues that are claimed together. Their jobs may, or all do, need a child process."""
 
     def __init__(self, queues: Sequence[str], may_need_child: bool, all_need_child: bool = False) -> None:
         self.queues = list(queues)
@@ -37,7 +37,7 @@ def queue_sets(queues: Sequence[str], tasks: Iterable[Task[..., Any]]) -> list[Q
 
 
 class Capacity:
-    """The slots and child processes of a worker, used by running jobs and reserved by open claims.
+    """Slots and child processes of a worker, with those in use and those reserved by open claims.
 
     Every change sets `changed`. `ahead` returns how many short jobs may wait for a child process.
     """
@@ -66,9 +66,7 @@ class Capacity:
         return free if self.max_jobs is None else min(free, self.max_jobs - self.started - self.reserved)
 
     def claim_size(self, queue_set: QueueSet) -> int:
-        """Return for how many jobs to ask in one claim: at most half of the slots, so that two claims can be
-        open.
-        """
+        """Return the size of the next claim: at most half of the slots, so that two claims can be open."""
         half = -(-self.slots // 2)
         return min(self.free(queue_set), max(half, self.ahead() if queue_set.all_need_child else 0))
 

@@ -1,4 +1,4 @@
-"""Claim jobs: two loops per set of queues, of which one claims while the jobs of the other run."""
+"""Claim jobs: two loops per set of queues; one claims while the jobs of the other run."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -178,7 +178,7 @@ class ClaimLoops:
 
 
 class MaintenanceTimer:
-    """Does maintenance, by a claim of no jobs (`claim_nothing`), when the next job falls due.
+    """Does maintenance when the next job falls due, by `claim_nothing`, a claim of no jobs.
 
     Otherwise due jobs would wait while every slot is taken.
     """

@@ -80,7 +80,7 @@ class Heartbeat:
     def _cancel_again(self, attempt: Attempt) -> None:
         if attempt.cancelled_at and time.monotonic() - attempt.cancelled_at > CANCEL_AGAIN_AFTER:
             log.warning(
-                "task %s (job %s) was cancelled and runs on: it swallows CancelledError",
+                "task %s (job %s) was cancelled and runs on: it swallows CancelledError, and should raise it again",
                 attempt.lease.task,
                 attempt.lease.id,
             )

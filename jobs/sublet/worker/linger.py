@@ -13,9 +13,9 @@ ASK_EVERY = 1.0
 
 
 class Linger:
-    """The wait of a draining worker: `seconds` for more jobs, then it leaves if `may_leave` allows it.
+    """How long a draining worker waits for more jobs: `seconds`; then it leaves if `may_leave` allows it.
 
-    Without a pool, each job restarts the time. In a pool none does: in one that is far too large, every
+    Without a pool, each job restarts the time. In a pool it does not: in one that is far too large, every
     worker gets a job now and then.
     """
 

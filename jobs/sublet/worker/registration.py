@@ -89,13 +89,13 @@ class Registration:
         )
 
     async def renew(self) -> bool:
-        """Renew the registration. True if the worker must drain: an operator asked, or another took its
-        identity.
+        """Renew the registration. True if the worker must drain: Redis asks for it, or another worker
+        has its identity.
         """
         try:
             if self._exclusive and await self._is_superseded():
                 log.warning(
-                    "another worker has taken this one's %s: draining",
+                    "another worker registered with this worker's %s: this one drains",
                     "identity (SUBLET_WORKER_ID)" if self._worker_id else "name",
                 )
                 return True
@@ -150,7 +150,8 @@ class Registration:
             async with asyncio.timeout(PATIENCE):
                 await self._source.leave(self._card())
         except (JobsError, TimeoutError) as error:
-            log.warning("cannot remove the registration: %s", error)
+            why = str(error) or f"no answer in {PATIENCE:g} s"
+            log.warning("cannot remove the registration, which expires: %s", why)
 
 
 def _may_supersede(other: WorkerInfo, mine: WorkerInfo) -> bool:

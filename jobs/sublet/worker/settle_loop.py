@@ -12,7 +12,7 @@ from sublet.store.source import JobSource
 RETRY_AFTER = 0.5
 """Seconds until a call that got no answer is repeated."""
 FULL_BATCH = 50
-"""Outcomes that are sent while another batch is under way; fewer wait for its end."""
+"""Outcomes that are sent even while another batch is under way; fewer wait for its end."""
 
 Settled = Callable[[Attempt, Ending, str], None]
 """Called with each settled attempt, its outcome, and the answer (the job's new state, or a refusal)."""

@@ -10,8 +10,7 @@ from sublet.model import Lease
 
 
 class TimeBudget:
-    """The time of a worker: `seconds` from now, or without limit. The grace (at most a fifth) is kept for
-    running jobs.
+    """`seconds` from now, or no limit. The grace (at most a fifth) is for finishing running jobs.
 
     A job needs its `timeout`, which is ignored if longer than `seconds` less the grace.
     """

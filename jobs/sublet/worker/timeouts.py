@@ -12,7 +12,7 @@ KEPT = 64
 
 
 class Timeouts(Generic[T]):
-    """Calls `on_timeout` with each item (an attempt) that was not removed in time.
+    """Calls `on_timeout` with each item (attempt) that was not removed in time.
 
     Items of one duration expire in order: one queue and one timer each.
     """

@@ -67,7 +67,7 @@ class WorkerConfig:
 
 
 class Worker:
-    """Claims jobs from a source and runs them, until it is stopped, has no more work, or its time is over.
+    """Claims jobs and runs them, until it is stopped, out of work (`drain`) or out of time.
 
     A killed worker's jobs are queued again when their leases end, or when its successor on the same machine
     starts.
@@ -119,9 +119,7 @@ class Worker:
         )
 
     def stop(self) -> None:
-        """Claim no more, and release jobs that still run after `grace` seconds. A second call releases them at
-        once.
-        """
+        """Claim no more; release running jobs after `grace` seconds. A second call releases them at once."""
         hurry = self._state.stopping.is_set() and not self._draining
         self._draining = False
         self.report(
@@ -195,12 +193,12 @@ class Worker:
             self._outage.failed("register", error)
             return
         if recovered:
-            self.report("reconciled", None, f"jobs of predecessors queued again: {recovered}")
+            self.report("reconciled", None, f"jobs of workers that are gone, queued again: {recovered}")
         if self._registration.unwanted:
             self.report(
                 "unwanted",
                 None,
-                f"the summons has expired or was used, or pool {self.config.pool} is gone or has other queues",
+                f"not needed: the summons has expired or was used, or pool {self.config.pool} is gone or has other queues",
             )
             self.drain()
 
@@ -256,7 +254,10 @@ class Worker:
         if attempt.running and not attempt.running.done():
             attempt.why = Why.LOST
             self.summary.stuck += 1
-            self._settling.put(attempt, Release(attempt.lease, 0, "the worker stopped, its task did not"))
+            self._settling.put(
+                attempt,
+                Release(attempt.lease, 0, "the worker stopped, but the task ignored its cancellation"),
+            )
 
     async def _leave(self) -> None:
         # A successor finds leases by the registration: it stays if any may be left
@@ -273,7 +274,7 @@ class Worker:
             self.report(
                 "leaving",
                 None,
-                idle + (f", and pool {self.config.pool} can spare it" if self.config.pool else ""),
+                idle + (f", and pool {self.config.pool} can spare this worker" if self.config.pool else ""),
             )
         return self.summary.dismissed
 
@@ -295,7 +296,9 @@ class Worker:
         attempt = Attempt(lease, self._heartbeat.notify)
         self._attempts.add(attempt)
         if not self._state.budget.suffices(lease):
-            self._settling.put(attempt, Release(lease, 0, "the worker has no time left for it"))
+            self._settling.put(
+                attempt, Release(lease, 0, "the worker has less time left than the job's timeout")
+            )
             return
         if not self._capacity.running:
             self._progressed_at = time.monotonic()
@@ -318,7 +321,11 @@ class Worker:
             self._settling.put(attempt, ending)
         elif attempt in self._attempts:
             self._attempts.discard(attempt)
-            self.report("lost", attempt.lease, "its lease was given to another worker, or the job has ended")
+            self.report(
+                "lost",
+                attempt.lease,
+                "its lease was given to another worker, or the job has ended: the outcome is dropped",
+            )
 
     def _settled(self, attempt: Attempt, ending: Ending, answer: str) -> None:
         self._attempts.discard(attempt)
