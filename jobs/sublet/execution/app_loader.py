@@ -12,7 +12,6 @@ from sublet.app import App
 from sublet.errors import Invalid, did_you_mean
 
 INSTALLED = {"site-packages", "dist-packages"}
-"""Folders of installed packages. A virtual environment may lie inside the current folder."""
 
 
 def load_app(target: str) -> App:

@@ -46,10 +46,7 @@ class Ended(Exception):
 
 
 class Unsent:
-    """The latest unsent report of each kind.
-
-    A reference cycle with the attempt would cost the garbage collector as much as all other work for a job.
-    """
+    """The latest unsent report of each kind."""
 
     progress = checkpoint = log = b""
 

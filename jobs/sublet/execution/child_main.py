@@ -32,7 +32,6 @@ from sublet.tasks.middleware import entered
 PR_SET_PDEATHSIG = 1
 IGNORED = (signal.SIGINT, signal.SIGTERM)
 FLUSH_EVERY = 0.1
-"""Seconds that a task's reports may wait."""
 
 
 def main() -> None:
@@ -171,7 +170,6 @@ class JobRunner:
             context.flush()
 
     def _write(self, data: bytes) -> None:
-        # A task's threads may write as well
         with self._writing:
             sent = os.write(self._out, data)
             while sent < len(data):
@@ -251,7 +249,6 @@ def _import_main(file: str) -> Any:
 
 
 def _limit_memory(limit: int) -> None:
-    # Only asked for where the platform has it.
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)

@@ -23,15 +23,12 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
 BOOT = "import json, sys; sys.path[:0] = [sys.argv[4]]; from sublet.execution.child_main import main; sys.path[:] = json.loads(sys.argv[3]); main()"
-"""The child's program. It imports with the parent's `sys.path`, but this package from its own folder.
-Arguments: parent's pid, life pipe, that path, that folder."""
+"""The child's program. Arguments: parent's pid, life pipe, the parent's `sys.path`, this package's folder."""
 HOME = str(PACKAGE.parent)
 GARBAGE = "the child process wrote an invalid frame to its pipe: does the task write to file descriptors that it did not open?"
 START_SECONDS = 120.0
-"""Until a child must be ready, with the user's modules imported."""
 LEAVE_SECONDS = 2.0
 CLOSED_SECONDS = 0.1
-"""From the closing of a child's pipe to its kill: the task may have closed the pipe."""
 DEAD_SECONDS = 10.0
 
 
@@ -86,7 +83,7 @@ class ChildProcess:
         self._open = True
         self._given = 0
         self._never_read = False
-        """The child died before it read its last batch (`_given` bytes): it has begun none of those jobs."""
+        """The child died before it read its last batch, of `_given` bytes."""
         self.began = self.heard = 0.0
         self._got = self._unsent = b""
         self._garbage = ""

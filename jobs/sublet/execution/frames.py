@@ -41,7 +41,6 @@ before the payload."""
 BODY_MAX = 1 << 20
 """Most bytes of a body. A longer one comes from another writer."""
 CHUNK = 1 << 16
-"""The size of a pipe."""
 MAIN = "__sublet_main__"
 """The name under which a child imports the parent's `__main__`."""
 

@@ -92,7 +92,6 @@ class ProcessPool:
         self._idle: list[ChildProcess] = []
         self._waiting: deque[ChildRun] = deque()
         self._pace = 1.0
-        """Seconds that a recent job took, averaged. At first no job waits for a child."""
         self._finished = self._seen = 0
         self._minder: asyncio.TimerHandle | None = None
         self._recaller: asyncio.TimerHandle | None = None

@@ -59,8 +59,8 @@ class Runner:
     def start(self, attempt: Attempt) -> "asyncio.Future[Completion]":
         """Start a task. Cancelling the future kills a child, but cannot end a thread.
 
-        The future raises the task's own exception, Ended, Crashed, or (for an unknown task or a payload
-        that does not match) UnknownTask.
+        The future raises the task's own exception, Ended, Crashed, or UnknownTask (also for a payload that
+        does not match).
         """
         loop = asyncio.get_running_loop()
         task = self._tasks.get(attempt.lease.task)

@@ -46,7 +46,6 @@ class ThreadPool:
     def __init__(self, most: int) -> None:
         self.most = most
         self.stuck = 0
-        """Number of threads that still run the task of an ended attempt."""
         self._queue: SimpleQueue[ThreadRun | None] = SimpleQueue()
         self._alive = self._wanted = 0
 

@@ -16,7 +16,6 @@ from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
 
 PAGE = 1000
-"""Keys of one scan step (about), and of one call that deletes (at most)."""
 PARTITIONS = 64
 """Least partitions to look for in a cluster: SCAN does not cover all nodes there."""
 PASSES = 5

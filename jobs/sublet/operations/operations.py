@@ -12,9 +12,7 @@ from sublet.protocol.scripts import Call
 from sublet.submission.submit import SubmitOperations
 
 PAGE_EXAMINED = 1000
-"""Most jobs that one page of a list examines."""
 LOOKS = 5
-"""Attempts at a change of a job or queue that changes meanwhile."""
 
 _OFFSET = re.compile(r"[0-9]{1,15}")
 

@@ -15,7 +15,6 @@ Kind = Literal["process", "http", "lambda", "none"]
 KINDS: tuple[Kind, ...] = ("process", "http", "lambda", "none")
 """Workers are started as local processes, by a POST to a URL, by AWS Lambda, or not by Sublet."""
 QUEUES_MAX, WORKERS_MAX, SLOTS_MAX, SECONDS_MAX, TARGET_MAX = 32, 1000, 10_000, 86_400.0, 1024
-"""Limits of a pool: queues, workers, slots of a worker, seconds of a duration, bytes of its target."""
 HIDDEN = "…"
 
 _WHOLE, _DURATIONS = ("min", "max", "slots"), ("wait", "linger", "arrive")
@@ -69,7 +68,6 @@ class Pool(_Frozen):
     revision: int = 0
     summoned: int = 0
     arrived: int = 0
-    """Summoned workers that registered."""
     lost: int = 0
     """Summoned workers that did not register in time."""
     failures: int = 0

@@ -13,9 +13,7 @@ from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call, script
 
 LOOKS = 5
-"""Attempts at a change of a pool that changes meanwhile."""
 MOST = 100
-"""Most pools of one list whose sum is read."""
 COUNTED = ("summoned", "arrived", "lost", "failed", "failed_at", "reason")
 
 
@@ -57,8 +55,8 @@ def pool(base: str, name: str, revision: int, settings: str, target: str) -> Cal
 def summon(
     base: str, name: str, *, summons: str, n: int, leaver: str = "", elsewhere: Sequence[Elsewhere] = ()
 ) -> Call[Summoning]:
-    """Summon up to `n` (≤ 100) of the owed workers, and let `leaver` leave if the pool can spare it. Without
-    both, only read the sum. Raises NotFound.
+    """Summon up to `n` (≤ 100) owed workers, and let `leaver` leave if the pool can spare it. Without both,
+    only read the sum. Raises NotFound.
     """
 
     def read(reply: list[Any]) -> Summoning:

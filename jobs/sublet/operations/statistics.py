@@ -11,7 +11,6 @@ from sublet.protocol.scripts import Call
 BOUNDS = (5, 20, 100, 500, 1000, 2000, 5000, 15_000, 60_000, 300_000, 900_000, 3_600_000)
 """Upper bounds (ms) of a histogram's classes, as in the scripts; the last class is unbounded."""
 MOST = 1000
-"""Most queues that are read."""
 SEEN = 60_000
 """ms within which a worker that counts was last seen."""
 OTHERS = "*"
@@ -70,7 +69,6 @@ class Survey:
     """The figures of one partition, and names of its queues."""
 
     now: int
-    """The server's time (ms)."""
     sizes: dict[str, int]
     totals: dict[str, int]
     maintenance_at: int | None

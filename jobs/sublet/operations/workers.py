@@ -15,15 +15,12 @@ from sublet.protocol.reads import DIGITS, LAST, json_of, number, pairs, shown, t
 from sublet.protocol.scripts import Call
 
 MOST = 1000
-"""Most workers in a list."""
 SHOWN = 100
-"""Most job ids of one worker in a list."""
 PAGE = 500
-"""Running jobs read in one round trip, about."""
 
 
 def workers(bases: Sequence[str], *, jobs: bool = True) -> Plan[list[WorkerInfo]]:
-    """Return the registered workers, the latest seen first; with `jobs`, also their leases."""
+    """Return up to 1,000 registered workers, the latest seen first; with `jobs`, with their leases."""
     seen = yield _seen(bases[0])
     found: list[WorkerInfo] = (yield _cards(bases[0], seen)) if seen else []
     held = (yield from _held(bases, {worker.name for worker in found})) if jobs and found else {}
@@ -60,12 +57,11 @@ def worker(bases: Sequence[str], name: str) -> Plan[WorkerInfo]:
 def reconcile(bases: Sequence[str], gone: Mapping[str, str]) -> Plan[int]:
     """End the leases of workers (name → life) that are certainly gone, and remove them. Returns the leases'
     number.
-
-    A worker registers before it claims: leases belong to a life that is unchanged after they were read.
     """
     if not gone:
         return 0
     ended, now = 0, datetime.now(UTC)
+    # A worker registers before it claims: leases that are read first belong to a life that is registered still
     held = yield from _held(bases, set(gone))
     there: list[WorkerInfo] = yield _cards(bases[0], [(name, now) for name in gone])
     for name, life in ((worker.name, worker.life) for worker in there if gone[worker.name] == worker.life):

@@ -7,7 +7,7 @@ a skipped time right after the gap, a repeated time the first time;
 - any other line follows local time: it skips the skipped hour and fires again in the repeated one.
 
 The search is our own, because cronsim's depends on its start where clocks move by half an hour. Its work is
-bounded: it skips days that do not match and bisects within a day.
+bounded.
 
 A moment is whole seconds since 1970; a *wall* time is the local time, counted in the same way.
 """
@@ -22,7 +22,7 @@ from zoneinfo import ZoneInfo
 from sublet.schedules.cron import read
 
 _YEARS = 50
-"""Years that a search covers; a 29th of February that is a Monday comes every 28 years, or every 40."""
+"""A 29th of February that is a Monday comes every 28 years, or every 40."""
 _DAY = 86_400
 _EPOCH = datetime(1970, 1, 1)
 _FIRST_DAY = _EPOCH.toordinal()

@@ -34,7 +34,6 @@ class NewSchedule(NamedTuple):
     payload: bytes
     recurrence: Recurrence
     source: str = ""
-    """The app that declares the schedule (MODULE:APP), or empty."""
 
     @property
     def plan(self) -> bytes:
@@ -150,7 +149,6 @@ class Schedule(BaseModel):
     """When the schedule last fired, and the worker or tick that fired it (`fired_by`)."""
     fired_by: str | None = None
     fired: int = 0
-    """Occurrences fired since the schedule was created."""
     occurrences_missed: int = 0
     """Occurrences dropped by the misfire policy (`missed`)."""
     occurrences_skipped: int = 0
@@ -189,7 +187,6 @@ SUMMARY = (
     "revision", "plan", "queue", "task", "rules", "overlap", "paused", "occurrence", "held", "made_at", "changed_at", "last_id",
     "fired_at", "fired_by", "fired", "skipped", "missed",
 )  # fmt: skip
-"""Fields that a list reads: all but the payload."""
 
 
 def stored(base: str, names: Sequence[str]) -> Call[list[Stored]]:

@@ -15,15 +15,12 @@ from sublet.submission.admission import FIRING_BYTES, Admission
 log = logging.getLogger(__name__)
 
 PICKED = 50
-"""Most schedules that one call picks or fires."""
 OCCURRENCES = 100
-"""Most occurrences that one call fires."""
 ROUNDS = 200
 """Most rounds of pick and fire; the next claim or tick continues."""
 
 
 AGAIN = 60.0
-"""Seconds between two log lines about the same skipped schedule."""
 
 _warned_at: dict[str, float] = {}
 

@@ -32,9 +32,7 @@ from sublet.schedules.recurrence import first
 from sublet.submission.submit import SubmitOperations
 
 PAGE = 200
-"""Most schedules read in one round trip."""
 ATTEMPTS = 5
-"""Attempts at a change, while other clients change the schedule."""
 
 Decide = Callable[[Stored | None, int], Call[str] | None]
 """Takes the stored schedule (or None) and the server's time (ms); returns the call that changes it, or None.
@@ -116,9 +114,9 @@ def _readable(found: Iterable[Stored]) -> Iterator[Schedule]:
 def put(operations: SubmitOperations, wanted: NewSchedule) -> Plan[str]:
     """Store a schedule: `created`, `changed` or `unchanged`.
 
-    A new recurrence counts from now; with the same one, the next occurrence stays. A paused schedule stays
-    paused. Raises Invalid for invalid data and without a future occurrence; WrongState if the schedule
-    exists in another partition than its queue's.
+    A new recurrence counts from now; the same one keeps its next occurrence. A paused schedule stays
+    paused. Raises Invalid, also without a future occurrence; WrongState if it exists in another partition
+    than its queue's.
     """
     if wanted.recurrence.end is not None:
         yield from _check_end(operations, wanted, wanted.recurrence.end)
@@ -195,7 +193,7 @@ def _is_as_wanted(wanted: NewSchedule, seen: Stored) -> bool:
 def _has_same_times(wanted: NewSchedule, seen: Stored) -> bool:
     try:
         return wanted.recurrence == seen.recurrence
-    except Invalid:  # the stored recurrence is invalid
+    except Invalid:
         return False
 
 
@@ -270,9 +268,8 @@ def sync(
 ) -> Plan[list[Synced]]:
     """Store the schedules that code declares; return the outcome for each. The same call again writes nothing.
 
-    These schedules belong to `source` afterwards. With `remove`, its other schedules are removed; those of
-    other sources stay. Before any write, raises Invalid, and WrongState for a schedule in another partition
-    than its queue's.
+    They belong to `source` afterwards. With `remove`, its other schedules are removed. Before any write,
+    raises Invalid, and WrongState for a schedule in another partition than its queue's.
     """
     if remove and not source:
         raise Invalid(

@@ -158,9 +158,9 @@ def first(recurrence: Recurrence, name: str, after_ms: int) -> Occurrence | None
 def firing(recurrence: Recurrence, name: str, occurrence_ms: int, now_ms: int) -> Firing:
     """Decide which occurrences from `occurrence_ms` to `now_ms` are fired.
 
-    The policy `latest` fires the last, `skip` that one if it is at most `late` seconds late, `all` the last
-    `most`; overlap=queue only the first of these: the others stay due. If each call gets the `next` of the
-    one before, no occurrence is fired twice.
+    `latest` fires the last, `skip` that one if it is at most `late` seconds late, `all` the last `most`;
+    with overlap=queue, only the first of these: the others stay due. If each call gets the `next` of the
+    one before, none is fired twice.
     """
     due = _due(recurrence, name, occurrence_ms)
     if due > now_ms:

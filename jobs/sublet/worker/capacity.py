@@ -37,9 +37,9 @@ def queue_sets(queues: Sequence[str], tasks: Iterable[Task[..., Any]]) -> list[Q
 
 
 class Capacity:
-    """Slots and child processes of a worker, with those in use and those reserved by open claims.
+    """Slots and child processes of a worker, in use or reserved by open claims. Every change sets `changed`.
 
-    Every change sets `changed`. `ahead` returns how many short jobs may wait for a child process.
+    `ahead` returns how many short jobs may wait for a child process.
     """
 
     def __init__(self, slots: int, processes: int, ahead: Callable[[], int] = lambda: 0) -> None:

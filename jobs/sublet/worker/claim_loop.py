@@ -42,9 +42,7 @@ class ClaimLoops:
         self._state, self._capacity, self._budget = state, state.capacity, state.budget
         self._maintenance = MaintenanceTimer(lambda: self._request(config.queues, 0, 0), state)
         self._waits = asyncio.Lock()
-        """Held by the one loop that waits for a job."""
         self._was_answered = False
-        """Whether a claim has succeeded; before, Forbidden ends the worker."""
 
     def start(self) -> list["asyncio.Task[None]"]:
         """Start the loops. Each ends when it may claim no more."""
@@ -178,10 +176,7 @@ class ClaimLoops:
 
 
 class MaintenanceTimer:
-    """Does maintenance when the next job falls due, by `claim_nothing`, a claim of no jobs.
-
-    Otherwise due jobs would wait while every slot is taken.
-    """
+    """Does the maintenance (`claim_nothing`) when the next job falls due, even while every slot is taken."""
 
     def __init__(self, claim_nothing: Callable[[], Awaitable[object]], state: WorkerState) -> None:
         self._claim_nothing, self._state = claim_nothing, state

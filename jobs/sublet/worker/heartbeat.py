@@ -20,7 +20,6 @@ NEWS_EVERY = 0.25
 RENEW_EVERY = 5.0
 """Seconds between two renewals of the registration."""
 CANCEL_AGAIN_AFTER = 5.0
-"""Seconds after which a task that ignored its cancellation is cancelled again."""
 
 
 class Heartbeat:

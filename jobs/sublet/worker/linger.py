@@ -13,10 +13,10 @@ ASK_EVERY = 1.0
 
 
 class Linger:
-    """How long a draining worker waits for more jobs: `seconds`; then it leaves if `may_leave` allows it.
+    """A draining worker waits `seconds` for more jobs; then it leaves if `may_leave` allows it.
 
-    Without a pool, each job restarts the time. In a pool it does not: in one that is far too large, every
-    worker gets a job now and then.
+    Without a pool, each job restarts the time. In a pool far too large, every worker gets a job now and
+    then.
     """
 
     def __init__(

@@ -55,7 +55,6 @@ class Registration:
         about = {**self._host, **self._about()}
         said = json.dumps(about).encode()
         if len(said) > ABOUT_MAX:
-            # Only a long list of queues can take so much.
             said = json.dumps({word: value for word, value in about.items() if word != "queues"}).encode()
         return Card(self._worker, self._life, self._worker_id, said, self._pool, self._summons)
 
@@ -63,7 +62,7 @@ class Registration:
         """Register, and end the leases of gone predecessors. Returns the number of leases.
 
         Predecessors are workers of this machine whose process is gone, and the previous holder of this
-        worker identity. Raises Invalid when a live worker of this machine has the same name.
+        worker identity. Raises Invalid if a live worker of this machine has this name.
         """
         known = await self._source.workers() if self._host["boot"] or self._worker_id else []
         for other in known:
@@ -122,7 +121,6 @@ class Registration:
 
     async def _is_superseded(self) -> bool:
         known = await self._source.workers()
-        # The list may be cut.
         mine = self._own_record(known)
         rivals = [
             other

@@ -10,7 +10,6 @@ from sublet.store.outage_log import OutageLog
 from sublet.store.source import JobSource
 
 RETRY_AFTER = 0.5
-"""Seconds until a call that got no answer is repeated."""
 FULL_BATCH = 50
 """Outcomes that are sent even while another batch is under way; fewer wait for its end."""
 

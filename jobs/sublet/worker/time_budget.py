@@ -10,9 +10,9 @@ from sublet.model import Lease
 
 
 class TimeBudget:
-    """`seconds` from now, or no limit. The grace (at most a fifth) is for finishing running jobs.
+    """`seconds` from now, or no limit. The grace (at most a fifth) is for running jobs.
 
-    A job needs its `timeout`, which is ignored if longer than `seconds` less the grace.
+    A job needs its `timeout`, unless it is longer than `seconds` less the grace.
     """
 
     def __init__(self, seconds: float | None, grace: float, tasks: Mapping[str, Task[..., Any]]) -> None:

@@ -8,14 +8,10 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 KEPT = 64
-"""Most durations that keep their timer without an item."""
 
 
 class Timeouts(Generic[T]):
-    """Calls `on_timeout` with each item (attempt) that was not removed in time.
-
-    Items of one duration expire in order: one queue and one timer each.
-    """
+    """Calls `on_timeout` with each item that was not removed in time. One queue and one timer per duration."""
 
     def __init__(self, on_timeout: Callable[[T], None]) -> None:
         self._on_timeout = on_timeout

@@ -1,7 +1,4 @@
-"""A thread that detects a blocked event loop, and logs which task blocks it.
-
-A blocked loop sends no heartbeats: the leases expire and the jobs run elsewhere.
-"""
+"""A thread that detects a blocked event loop, which sends no heartbeats, and logs the task that blocks it."""
 
 import asyncio
 import logging
@@ -16,9 +13,8 @@ from typing import Any
 log = logging.getLogger("sublet.worker.worker")
 
 CHECK_EVERY = 0.25
-"""Seconds between two checks."""
 BLOCKED_AFTER = 1.0
-"""Seconds without a turn of the event loop after which it counts as blocked."""
+"""Seconds without a turn of the event loop."""
 
 Name = Callable[["asyncio.Task[Any] | None"], str]
 

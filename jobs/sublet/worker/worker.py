@@ -30,7 +30,6 @@ SLOTS = 100
 """Default number of slots, if any task is async."""
 SETTLE_LOOPS = 2
 CLEAN_UP = 1.0
-"""Seconds that cancelled tasks have to clean up."""
 LAST_SETTLE = 3.0
 
 Report = Callable[[str, Lease | None, str], None]
@@ -63,7 +62,6 @@ class WorkerConfig:
     pool: str = ""
     """The pool that the worker belongs to; it counts there if it serves all the pool's queues."""
     summons: str = ""
-    """Id of the summons that started the worker."""
 
 
 class Worker:
