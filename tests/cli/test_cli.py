@@ -231,10 +231,10 @@ def test_an_operator_limits_a_queue_and_the_namespace(shell):
     assert "1 jobs" not in shell.ok("queues")
     assert shell.ok("configure", "--completed", "500") == "the namespace: 500 completed"
     assert shell.json("configure") == {"queue": "*", "limits": {"completed": 500}}
-    assert "--completed is of the namespace: leave the queue out" in shell.no(
+    assert "--completed is a limit of the namespace: leave QUEUE out" in shell.no(
         2, "configure", "mail", "--completed", "5"
     )
-    assert "--jobs is of a queue: name it" in shell.no(2, "configure", "--jobs", "5")
+    assert "--jobs is a limit of a queue: name the queue" in shell.no(2, "configure", "--jobs", "5")
     assert "'1TB' is not a size; write 500000, 64KiB" in shell.no(2, "configure", "mail", "--bytes", "1TB")
 
 
@@ -278,7 +278,7 @@ def test_scripts_are_named_by_their_sha_and_can_be_loaded(shell):
 def test_scripts_are_shown_without_a_server(shell):
     away = ("--redis-url", "unix:///nowhere/redis.sock")
     assert shell.json("scripts", *away)[0]["loaded"] is None
-    assert "server away" in shell.run("scripts", *away).stdout
+    assert "no server" in shell.run("scripts", *away).stdout
     assert "no answer from Redis" in shell.no(3, "scripts", "--load", *away)
 
 

@@ -231,7 +231,7 @@ def test_a_task_that_does_not_end_does_not_keep_the_process(shell, task):
     job_id = shell.ok("submit", task)
     done = shell.run("work", "stubborn:app", "--for", "3s", "--grace", "100ms")
     assert (done.returncode, json.loads(done.stdout.splitlines()[-1])["released"]) == (0, 1)
-    assert "left a task that would not end" in done.stderr
+    assert "exit although a task has not ended" in done.stderr
     assert shell.json("get", job_id)["state"] == "queued"
 
 
@@ -271,7 +271,7 @@ def test_leftovers_of_a_task_do_not_keep_the_process(shell, task):
     shell.ok("submit", task)
     done = shell.run("work", "litter:app", "--drain")
     assert (done.returncode, json.loads(done.stdout.splitlines()[-1])["completed"]) == (0, 1)
-    assert "exit without waiting for leftovers of tasks" in done.stderr
+    assert "exit although tasks left threads or asyncio tasks" in done.stderr
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this system")

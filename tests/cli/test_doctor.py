@@ -260,7 +260,7 @@ def own(new_server, shell):
 def test_the_doctor_reads_a_real_server(own, shell):
     done = shell.run("doctor")
     assert done.returncode == 1, "it has no persistence"
-    assert "bad      persistence  none: every job is lost when it restarts\n" in done.stdout
+    assert "bad      persistence  none: every job is lost when the server restarts\n" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("not fit to keep jobs: 1 bad")
     own.config_set("appendonly", "yes")
     assert shell.ok("submit", "add")
@@ -321,7 +321,7 @@ def test_a_server_without_info_and_config_is_unknown_and_still_works(own, shell)
     assert shell.ok("submit", "add", "--redis-url", url)
     done = shell.run("doctor", "--redis-url", url)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "unknown  eviction     it does not say (INFO)\n" in done.stdout
+    assert "unknown  eviction     INFO does not report maxmemory_policy\n" in done.stdout
     assert "secret" not in done.stdout
 
 
@@ -407,7 +407,10 @@ def test_different_partition_counts_are_reported(own, shell):
     namespace = shell.env["SUBLET_NAMESPACE"]
     for count in ("1", "4"):
         level, seen = layout(count)
-        assert (level, f"has 2 partitions, and we are configured for {count}" in seen) == ("bad", True)
+        assert (level, f"has 2 partitions, and this client is configured for {count}" in seen) == (
+            "bad",
+            True,
+        )
         assert f"has 2 partitions, and SUBLET_PARTITIONS says {count}" in shell.no(
             3, "submit", "add", SUBLET_PARTITIONS=count
         )
@@ -448,9 +451,9 @@ def test_a_user_with_few_rights_is_referred_to_another_user(own, shell):
     )
     url = shell.env["SUBLET_REDIS_URL"].replace("://", "://guest:secret@", 1)
     done = shell.run("doctor", "--redis-url", url)
-    name, last = shell.env["SUBLET_NAMESPACE"], "this user may not read the unknown facts: run it as "
+    name, last = shell.env["SUBLET_NAMESPACE"], "this user may not read the unknown facts: run the doctor as "
     assert done.stdout.splitlines()[-1].startswith(f"{last}{name}-read, or as {name}-admin for all (")
-    assert "run it as" not in shell.run("doctor").stdout
+    assert "run the doctor as" not in shell.run("doctor").stdout
     unknown = [check for check in json.loads(shell.run("doctor", "--json", "--redis-url", url).stdout)["checks"]
                if check["level"] == "unknown"]  # fmt: skip
     assert {"server", "scripts", "eviction"} <= {check["subject"] for check in unknown}

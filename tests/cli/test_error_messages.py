@@ -59,7 +59,7 @@ pytest_plugins = ["tests.support.command_line"]
             "submit add --max-attempts 99999999999",
             "--max-attempts: '99999999999': use a whole number from 1 to 999,999,999; see",
         ),
-        ("submit add --max-attempts 0", "--max-attempts: use a whole number from 1; see"),
+        ("submit add --max-attempts 0", "--max-attempts: '0': use a whole number from 1 to 999,999,999; see"),
         ("submit add --window 5m", "window without a key: give the key that it is for"),
         ("submit add --retention 5s", "retention 5 s: use 60 s or more, up to 30 years"),
         (
@@ -84,9 +84,9 @@ pytest_plugins = ["tests.support.command_line"]
             "--lease: '1ms': use 100ms to 1d; a worker without a heartbeat for so long counts as dead; see",
         ),
         ("work tasks:app --lease 400d", "--lease: '400d': use 100ms to 1d; a worker"),
-        ("work tasks:app --stall 0", "--stall: use a duration above 0; see"),
+        ("work tasks:app --stall 0", "--stall: '0': use a duration above 0, such as 30s; see"),
         ("work tasks:app --grace -1s", "--grace: a duration cannot be negative; write"),
-        ("work tasks:app --max-jobs 0", "--max-jobs: use a whole number from 1; see"),
+        ("work tasks:app --max-jobs 0", "--max-jobs: '0': use a whole number from 1 to 999,999,999; see"),
         ("work tasks:app --jobs-per-child many", "--jobs-per-child: 'many' is not a whole number; see"),
         (
             "tick --every 5s",
@@ -146,7 +146,8 @@ def test_a_payload_that_is_too_large_is_refused_before_it_is_sent(shell):
 def test_a_missing_object_is_exit_code_1(shell):
     gone = "no job 0-nobody: it never existed, or its retention has passed"
     assert (
-        shell.no(1, "get", "0-nobody") == f"{gone}; there is no namespace {shell.env['SUBLET_NAMESPACE']} yet"
+        shell.no(1, "get", "0-nobody")
+        == f"{gone}; there is no namespace {shell.env['SUBLET_NAMESPACE']} yet: the first job creates it"
     )
     shell.ok("submit", "add")
     assert shell.no(1, "get", "0-nobody") == gone

@@ -247,7 +247,7 @@ def test_without_a_terminal_there_are_plain_lines(monkeypatch: pytest.MonkeyPatc
 def test_an_installed_package_without_the_demo_group_names_the_command_to_install_it(monkeypatch):
     monkeypatch.setattr(project, "missing", lambda needed: missing(needed, path=[]))
     with pytest.raises(
-        Invalid, match=r"the demo takes rich>=13 .*: pip install 'PATH/TO/THE/CHECKOUT\[demo\]'"
+        Invalid, match=r"the demo needs rich>=13 .*: pip install 'PATH/TO/THE/CHECKOUT\[demo\]'"
     ):
         project.demo(None)
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]

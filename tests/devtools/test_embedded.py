@@ -202,7 +202,7 @@ def test_a_folder_has_one_server(start: Callable[..., EmbeddedServer], tmp_path:
     assert "\n" not in str(refused.value)
     assert time.monotonic() - begin < embedded_server.LOCK_SECONDS
     (tmp_path / "data" / "server.lock").unlink()
-    with pytest.raises(Unavailable, match="somebody else started"):
+    with pytest.raises(Unavailable, match="another process started already serves"):
         start()
     assert talk(server).ping()
 

@@ -208,7 +208,7 @@ class TestTheCommand:
         ("words", "said"),
         [
             (["--for", "soon"], "is not a duration"),
-            (["--seed", "x"], "is not a whole number"),
+            (["--seed", "x"], "use a whole number from 0"),
             (["--exhaustive", "--seed", "1"], "leave --seed and --for out"),
         ],
     )

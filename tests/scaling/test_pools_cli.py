@@ -142,7 +142,7 @@ def test_the_computation_of_a_size_is_shown_as_text(shell, client, run):
         "images: queues images,thumbs, invoker none, 0 to 10 workers of 4 slots, wait 2.5 s"
     )
     assert lines[1:4] == shell.ok("scale", "images").splitlines()[1:]
-    assert lines[4] == "  summoned in all: 0; came: 0; lost: 0; failed: 0"
+    assert lines[4] == "  summoned in all: 0; registered: 0; not registered in time: 0; not invoked: 0"
     (found,) = shell.json("scale")
     assert found["sum"]["need"] == 1.2
     shell.ok("pools", "set", "images", "--wait", "1ms")
@@ -157,14 +157,17 @@ def test_the_computation_of_a_size_is_shown_as_text(shell, client, run):
         ("pools set a b --queues q", "unexpected argument 'b'; see sublet pools set --help"),
         ("pools list a", "unexpected argument 'a'; see sublet pools list --help"),
         ("pools show a b", "unexpected argument 'b'; see sublet pools show --help"),
-        ("pools set a --queues q --invoker http", "--target is missing: the URL of a function"),
-        ("pools set a --queues q --invoker lambda", "--target is missing: a function's name, or its ARN"),
+        ("pools set a --queues q --invoker http", "--target is missing: give the URL of a function"),
+        (
+            "pools set a --queues q --invoker lambda",
+            "--target is missing: give a function's name, or its ARN",
+        ),
         ("pools set a", "--queues is missing: name the queues of the new pool a"),
         ("pools set a/b --queues q", "pool 'a/b': use 1 to 128 of A-Z a-z 0-9 _ . : -"),
         ("pools set a --queues q,q", "queues: name 1 to 32, each once"),
         ("pools set a --queues q --max 1001", "min=0 max=1001: use 0 ≤ min ≤ max ≤ 1,000"),
         ("pools set a --queues q --invoker ftp", "invoker 'ftp': use one of process, http, lambda, none"),
-        ("pools set a --queues q --wait 0s", "argument --wait: use a duration above 0"),
+        ("pools set a --queues q --wait 0s", "--wait: '0s': use a duration above 0"),
         ("pools --max 3", "--max is an option of sublet pools set"),
         ("work tasks:app --summons x", "--summons needs --pool: name the pool"),
         (

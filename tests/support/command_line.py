@@ -45,7 +45,7 @@ class Shell:
     namespace.
     """
 
-    none_yet = r"there is no namespace test-[0-9a-f]{12} yet\n"
+    none_yet = r"there is no namespace test-[0-9a-f]{12} yet: the first job creates it\n"
     """The note on stderr when a command reads a namespace that does not exist yet."""
 
     def __init__(self, folder, url):

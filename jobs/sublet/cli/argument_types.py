@@ -39,7 +39,7 @@ def positive_duration(text: str) -> float:
     """Return the seconds of a duration above 0."""
     value = duration(text)
     if value <= 0:
-        raise ArgumentTypeError("use a duration above 0")
+        raise ArgumentTypeError(f"{text[:40]!r}: use a duration above 0, such as 30s")
     return value
 
 
@@ -74,7 +74,9 @@ def timestamp(text: str) -> datetime:
 def integer(text: str) -> int:
     """Parse a whole number of up to 18 digits, also a negative one. The caller checks its range."""
     if not re.fullmatch(r"-?\d{1,18}", text):
-        what = "is too large" if re.fullmatch(r"-?\d+", text) else "is not a whole number"
+        what = (
+            "is too large: use at most 18 digits" if re.fullmatch(r"-?\d+", text) else "is not a whole number"
+        )
         raise ArgumentTypeError(f"{text[:40]!r} {what}")
     return int(text)
 
@@ -82,7 +84,7 @@ def integer(text: str) -> int:
 def seed(text: str) -> int:
     """Parse a whole number from 0, of up to 18 digits."""
     if not re.fullmatch(r"\d{1,18}", text):
-        raise ArgumentTypeError(f"{text[:40]!r} is not a whole number")
+        raise ArgumentTypeError(f"{text[:40]!r}: use a whole number from 0, of at most 18 digits")
     return int(text)
 
 
@@ -90,7 +92,7 @@ def positive_integer(text: str) -> int:
     """Parse a whole number from 1 to 999,999,999."""
     value = integer(text)
     if value < 1:
-        raise ArgumentTypeError("use a whole number from 1")
+        raise ArgumentTypeError(f"{text[:40]!r}: use a whole number from 1 to {_NUMBER:,}")
     if value > _NUMBER:
         raise ArgumentTypeError(f"{text[:40]!r}: use a whole number from 1 to {_NUMBER:,}")
     return value

@@ -136,7 +136,12 @@ GROUPS = {
                 Command(
                     "pools set", "NAME", "Create one, or change the given options.", "workers.pools:set_pool"
                 ),
-                Command("pools remove", "NAME…", "Summon no workers for these.", "workers.pools:remove"),
+                Command(
+                    "pools remove",
+                    "NAME…",
+                    "Delete pools: no more workers are summoned.",
+                    "workers.pools:remove",
+                ),
             ),
         ),
         Command(

@@ -27,7 +27,7 @@ _OVERVIEW = """usage: {program} COMMAND …   ({program} COMMAND --help says mor
   schedules            submit jobs at given times: list show add run sync …
 
   work MODULE:APP      run a worker: until a signal, empty queues, or for a time
-  workers  pools       registered workers; whom to summon (scale: how many)
+  workers  pools       registered workers; workers on demand (scale: how many)
   serve                the HTTP API;  tick  maintenance, from any cron
   doctor  acl  drop    check, repair; Redis users; delete a namespace;  scripts
 

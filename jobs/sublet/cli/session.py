@@ -48,7 +48,11 @@ def read(client: SyncClient, plan: Plan[T], args: Namespace | None = None) -> T:
     A missing namespace is named in a note of NotFound and, with `args` and without --json, on stderr.
     """
     there = follow_sync(client.transport.run, client.operations.exists())
-    none = "" if there else f"there is no namespace {client.transport.settings.namespace} yet"
+    none = (
+        ""
+        if there
+        else f"there is no namespace {client.transport.settings.namespace} yet: the first job creates it"
+    )
     try:
         found = follow_sync(client.transport.run, plan)
     except NotFound as error:

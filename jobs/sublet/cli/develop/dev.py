@@ -39,7 +39,7 @@ def dev(args: Namespace) -> int:
         return _check(args)
     lacking = missing(NEEDED)
     if lacking:
-        raise Invalid(f"dev takes {' and '.join(lacking)}: {install_command('dev')}")
+        raise Invalid(f"dev needs {' and '.join(lacking)}: {install_command('dev')}")
     if args.redis_url and args.data:
         raise Invalid(
             "--data is for the server that dev starts; with --redis-url it starts none: leave one of them out"

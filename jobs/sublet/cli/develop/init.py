@@ -119,7 +119,7 @@ def _targets() -> list[Traversable]:
     folder = data_folder("deploy")
     if not folder.is_dir():
         raise JobsError(
-            "the templates are missing: this was installed without sublet/deploy; install it again"
+            "the templates are missing: Sublet was installed without its folder deploy; install Sublet again"
         )
     return sorted((one for one in folder.iterdir() if (one / README).is_file()), key=lambda one: one.name)
 
@@ -157,7 +157,7 @@ def _project(name: str) -> Path:
         if os.path.lexists(one) and not os.path.isdir(one):
             raise Invalid(f"{one} is not a folder; --to takes the folder of your project")
     if not name:
-        raise Invalid("the folder of --to is empty")
+        raise Invalid("the value of --to is empty: name the folder of your project, or leave --to out")
     return folder
 
 

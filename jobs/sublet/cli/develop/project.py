@@ -26,7 +26,7 @@ def demo(args: Namespace) -> int:
     """Run the demo and return its exit code. Raises Invalid for missing packages."""
     lacking = missing(NEEDED)
     if lacking:
-        raise Invalid(f"the demo takes {' and '.join(lacking)}: {install_command('demo')}")
+        raise Invalid(f"the demo needs {' and '.join(lacking)}: {install_command('demo')}")
     from sublet.devtools.demo.run import run
 
     return run(once=args.once, json=args.json, call=program())
@@ -36,7 +36,7 @@ def test(args: Namespace) -> NoReturn:
     """Replace this process by pytest on the checkout's tests, without the caller's SUBLET_ variables."""
     if not is_checkout():
         raise Invalid(
-            "the tests are in the source checkout, not in the installed package: git clone it, and run this there"
+            "the tests are in the source checkout, not in the installed package: clone Sublet with git, and run the command there"
         )
     env = {
         name: value

@@ -80,9 +80,9 @@ def configure(args: Namespace) -> int:
     everywhere = args.queue == "*"
     for name in limits:
         if everywhere != (name in KEPT):
-            whose = "of a queue: name it" if everywhere else "of the namespace: leave the queue out"
+            whose = "a queue: name the queue" if everywhere else "the namespace: leave QUEUE out"
             raise Invalid(
-                f"--{name} is {whose}, as in {program()} configure {'QUEUE ' if everywhere else ''}--{name} 1000"
+                f"--{name} is a limit of {whose}, as in {program()} configure {'QUEUE ' if everywhere else ''}--{name} 1000"
             )
     with client_of(settings_of(args)) as client:
         if limits:

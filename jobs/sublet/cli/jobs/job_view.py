@@ -24,7 +24,7 @@ ENDINGS = {
     "crashed": "its process crashed; the worker reported it",
     "released": "released; the try did not count",
     "unknown_task": "released: the worker's app has no such task",
-    "cancelled": "called off",
+    "cancelled": "an operator cancelled it",
 }
 """An attempt's code → the text to show if the attempt lacks a message."""
 

@@ -64,8 +64,8 @@ OWNER = "default"
 """The user of connections without a name. Without a line in the ACL file, it has every right and no password.
 """
 OPEN = (
-    f"{OWNER}: not in this line. Whoever gives no name is this user, and may do everything, without a password, on a server "
-    "that has given it none: there, run ACL SETUSER default '>PASSWORD'"
+    f"{OWNER}: not in this line. A client that gives no name is this user, and may do everything without a password on a "
+    "server that has set none for it: run ACL SETUSER default '>PASSWORD' there"
 )
 FILE_MAX = 64 * 1024
 SECRET = re.compile(r"[!-~]{16,512}")
@@ -91,7 +91,7 @@ def acl(args: Namespace) -> int:
         )
     if known:
         raise Invalid(
-            f"{args.password_file} has a password for {min(known)[:80]!r}, which is not a user of this file"
+            f"{args.password_file} has a password for {min(known)[:80]!r}, which is not a user of this file: use the role that a line is for, with + between several"
         )
     lines = [user.line for user in users]
     if args.to is not None:

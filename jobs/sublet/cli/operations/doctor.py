@@ -59,7 +59,7 @@ def doctor(args: Namespace) -> int:
     write("\n" + _verdict(findings))
     if facts.suggested_user and any(finding.level == "unknown" for finding in findings):
         write(
-            f"this user may not read the unknown facts: run it as {facts.suggested_user} ({program()} acl makes them)"
+            f"this user may not read the unknown facts: run the doctor as {facts.suggested_user} ({program()} acl prints such users)"
         )
     return int(bad)
 

@@ -36,7 +36,7 @@ def layout(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "bad",
             "layout",
-            f"namespace {name} has {has} partitions, and we are configured for {looked}",
+            f"namespace {name} has {has} partitions, and this client is configured for {looked}",
             ELSEWHERE,
         )
     elif "dropped" in there:
@@ -44,7 +44,7 @@ def layout(facts: Facts) -> Iterator[Finding]:
                       f"run {program()} drop {name} again")  # fmt: skip
     elif there - {ours}:
         other = ", ".join(sorted(there - {ours}))
-        yield Finding("bad", "layout", f"namespace {name} has layout {other}, this is for {ours}",
+        yield Finding("bad", "layout", f"namespace {name} has layout {other}; this version of Sublet needs {ours}",
                       "use the version that created it, or another namespace (SUBLET_NAMESPACE)")  # fmt: skip
     elif None in facts.layouts:
         yield unknown(
@@ -99,8 +99,10 @@ def key_types(facts: Facts) -> Iterator[Finding]:
         found = (
             f"of a wrong type, or malformed, so that scripts stop there: {clean(', '.join(wrong[:5]))}{more}"
         )
-        spared = "or DEL it if what it held can be spared (where something is named behind a key, HDEL or ZREM that)"
-        yield Finding("bad", "keys", found, f"find the program that wrote it; then restore it, {spared}")
+        spared = "or DEL it if its content may be lost (if a field or member is named after the key, HDEL or ZREM that)"
+        yield Finding(
+            "bad", "keys", found, f"find the program that wrote the key; then restore the key, {spared}"
+        )
     elif facts.lost:
         yield Finding(
             "unknown",
@@ -160,8 +162,8 @@ def scripts(facts: Facts) -> Iterator[Finding]:
         yield unknown(
             facts,
             "scripts",
-            "it does not say (SCRIPT EXISTS)",
-            "make sure that it allows EVAL, EVALSHA and SCRIPT",
+            "SCRIPT EXISTS failed",
+            "make sure that the server allows EVAL, EVALSHA and SCRIPT",
         )
     else:
         yield Finding(

@@ -9,7 +9,7 @@ from sublet.errors import Unavailable
 from sublet.protocol import server_info
 from sublet.protocol.scripts import NAMES, Call, script
 
-LOADED = {True: Cell("yes", "green"), False: Cell("no"), None: Cell("server away", "yellow")}
+LOADED = {True: Cell("yes", "green"), False: Cell("no"), None: Cell("no server", "yellow")}
 
 
 def scripts(args: Namespace) -> int:
@@ -33,7 +33,9 @@ def scripts(args: Namespace) -> int:
         ["SCRIPT", "SHA-1", "LOADED"],
         [[n, s, LOADED[yes]] for n, s, yes in zip(NAMES, shas, loaded, strict=True)],
     )
-    note("each is the libraries that its header names (LIBS), then its own file; loaded at first use")
+    note(
+        "a script is the libraries that its header names (LIBS), then its own file; the server loads it at its first use"
+    )
     return 0
 
 

@@ -58,7 +58,7 @@ def server(facts: Facts) -> Iterator[Finding]:
         yield unknown(
             facts,
             "server",
-            "it does not say what it is (INFO)",
+            "INFO does not report its version",
             "make sure that it is Redis 7.0 or Valkey, or newer",
         )
         return
@@ -129,7 +129,10 @@ def eviction(facts: Facts) -> Iterator[Finding]:
     advice = "CONFIG SET maxmemory-policy noeviction, and keep it with CONFIG REWRITE"
     if not policy:
         yield unknown(
-            facts, "eviction", "it does not say (INFO)", "make sure that maxmemory-policy is noeviction"
+            facts,
+            "eviction",
+            "INFO does not report maxmemory_policy",
+            "make sure that maxmemory-policy is noeviction",
         )
     elif policy.startswith("allkeys"):
         yield Finding("bad", "eviction", f"{policy}: when memory is short, jobs are evicted", advice)
@@ -149,7 +152,7 @@ def eviction(facts: Facts) -> Iterator[Finding]:
 def memory(facts: Facts) -> Iterator[Finding]:
     """Is there enough memory, also for new jobs (SUBLET_MEMORY)?"""
     if "used_memory" not in facts.info:
-        yield unknown(facts, "memory", "it does not say (INFO)")
+        yield unknown(facts, "memory", "INFO does not report used_memory")
         return
     used, most = int(facts.info["used_memory"]), int(facts.info.get("maxmemory", 0))
     used -= min(used, int(facts.info.get("mem_not_counted_for_evict", 0)))
@@ -189,14 +192,14 @@ def persistence(facts: Facts) -> Iterator[Finding]:
     ]
     if "aof_enabled" not in info:
         yield unknown(
-            facts, "persistence", "it does not say (INFO persistence)", "make sure that appendonly is yes"
+            facts, "persistence", "INFO does not report aof_enabled", "make sure that appendonly is yes"
         )
     elif failed:
         yield Finding(
             "bad",
             "persistence",
             f"the last write to disk failed ({failed[0]})",
-            "free space on its disk; see its log",
+            "free space on the server's disk; see its log",
         )
     elif int(info["aof_enabled"]):
         every = facts.config["appendfsync"] or "everysec"
@@ -207,13 +210,13 @@ def persistence(facts: Facts) -> Iterator[Finding]:
             if every == "everysec"
             else "some seconds"
         )
-        yield Finding("ok", "persistence", f"AOF, fsync {every}: {lost} is lost if its machine dies")
+        yield Finding("ok", "persistence", f"AOF, fsync {every}: {lost} is lost if the machine dies")
     elif save or (save is None and int(info.get("rdb_last_save_time", 0))):
         since = duration(facts.now.timestamp() - int(info.get("rdb_last_save_time", facts.now.timestamp())))
-        yield Finding("warn", "persistence", f"snapshots only: jobs since the last one ({since} ago) are lost if it dies",
+        yield Finding("warn", "persistence", f"snapshots only: jobs since the last one ({since} ago) are lost if the server dies",
                       "CONFIG SET appendonly yes, and keep it with CONFIG REWRITE")  # fmt: skip
     else:
-        yield Finding("bad", "persistence", "none: every job is lost when it restarts",
+        yield Finding("bad", "persistence", "none: every job is lost when the server restarts",
                       "CONFIG SET appendonly yes, and keep it with CONFIG REWRITE")  # fmt: skip
 
 
@@ -224,7 +227,7 @@ def durability(facts: Facts) -> Iterator[Finding]:
     if asked == "none":
         yield Finding("ok", "durability", "submits wait for Redis's reply only (SUBLET_DURABILITY)")
     elif not product(info)[1]:
-        yield unknown(facts, "durability", f"{found}; unknown whether it can (INFO)")
+        yield unknown(facts, "durability", f"{found}; INFO does not report whether the server can")
     elif asked == "replicated":
         has, wants = _replicas(info), facts.settings.replicas
         replicas = f"{has} of {wants} replicas (SUBLET_REPLICAS) {'is' if has == 1 else 'are'} there"
@@ -235,13 +238,16 @@ def durability(facts: Facts) -> Iterator[Finding]:
         else:
             yield Finding("ok", "durability", f"{found}; {replicas}")
     elif lacks := _durability_obstacle(facts):
-        yield Finding("bad", "durability", f"{found}, and it cannot: {lacks[0]}", lacks[1])
+        yield Finding("bad", "durability", f"{found}, and the server cannot: {lacks[0]}", lacks[1])
     elif facts.config["appendfsync"] is None:
         yield unknown(
-            facts, "durability", f"{found}; it does not say (CONFIG)", "make sure that appendfsync is always"
+            facts,
+            "durability",
+            f"{found}; CONFIG does not report appendfsync",
+            "make sure that appendfsync is always",
         )
     else:
-        yield Finding("ok", "durability", f"{found}; it has appendfsync always")
+        yield Finding("ok", "durability", f"{found}; the server has appendfsync always")
 
 
 def _replicas(info: dict[str, Any]) -> int:
@@ -272,7 +278,7 @@ def connections(facts: Facts) -> Iterator[Finding]:
         facts.info.get("connected_clients"),
     )
     if now is None or not most:
-        yield unknown(facts, "connections", "it does not say (INFO clients)")
+        yield unknown(facts, "connections", "INFO does not report the clients")
     elif int(now) > 0.8 * int(most):
         yield Finding(
             "warn",

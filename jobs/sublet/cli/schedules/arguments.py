@@ -35,7 +35,7 @@ def _add(parser: CommandParser) -> None:
         "--start",
         metavar="TIME",
         type=types.timestamp,
-        help="first occurrence at the earliest; --end TIME: last",
+        help="no occurrence before TIME; --end TIME: none after",
     )
     option("--end", metavar="TIME", type=types.timestamp, help=types.HIDDEN)
     option("--jitter", metavar="30s", type=types.duration, help="random delay of each job, up to this long")

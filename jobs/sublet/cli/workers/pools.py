@@ -64,7 +64,7 @@ def show(args: Namespace) -> int:
     if pool.sum:
         write(_computation(pool, pool.sum).partition("\n")[2])
     write(
-        f"  summoned in all: {pool.summoned:,}; came: {pool.arrived:,}; lost: {pool.lost:,}; failed: {pool.failures:,}"
+        f"  summoned in all: {pool.summoned:,}; registered: {pool.arrived:,}; not registered in time: {pool.lost:,}; not invoked: {pool.failures:,}"
     )
     if pool.failed_at:
         write(f"  last failure: {_failure(pool, now).text}")
@@ -126,7 +126,7 @@ def _put(client: SyncClient, before: Pool, changes: dict[str, Any]) -> tuple[str
         changes = {"target": "", **changes}
     wish = before.model_copy(update=changes)
     if wish.invoker in TARGETS and not wish.target:
-        raise Invalid(f"--target is missing: {TARGETS[wish.invoker]}")
+        raise Invalid(f"--target is missing: give {TARGETS[wish.invoker]}")
     if (wish.settings, wish.target) == (before.settings, before.target) and before.revision:
         return "unchanged", wish
     check_pool(wish)

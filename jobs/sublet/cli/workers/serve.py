@@ -63,7 +63,7 @@ def serve(args: Namespace) -> int:
 def _require_packages() -> None:
     lacking = missing(NEEDED)
     if lacking:
-        raise Invalid(f"serving HTTP takes {' and '.join(lacking)}: {install_command('http')}")
+        raise Invalid(f"serving HTTP needs {' and '.join(lacking)}: {install_command('http')}")
 
 
 def _announcement(as_json: bool, tokens: Tokens) -> Callable[[str], None]:

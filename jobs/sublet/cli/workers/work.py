@@ -113,7 +113,9 @@ def _check_arguments(args: Namespace) -> None:
     if args.summons and not args.pool:
         raise Invalid("--summons needs --pool: name the pool")
     if args.linger and not args.drain:
-        raise Invalid("--linger needs --drain")
+        raise Invalid(
+            "--linger needs --drain: it is how long an idle worker waits for more jobs before it stops"
+        )
     _check_names(WORKER_ID, *filter(None, [os.environ.get(WORKER_ID)]))
 
 
@@ -134,7 +136,7 @@ def _source_url(args: Namespace) -> str | None:
     given, redis = args.source, bool(args.redis_url or args.namespace)
     if given and redis:
         raise Invalid(
-            "--source: the API there knows its Redis and its namespace; leave --redis-url and --namespace out"
+            "--source: that API has its own Redis and namespace; leave --redis-url and --namespace out"
         )
     return given or (None if redis else os.environ.get("SUBLET_SOURCE"))
 
@@ -200,9 +202,10 @@ def exit_despite_running_tasks(stuck: int, code: int) -> None:
         thread.join(max(0.0, until - time.monotonic()))
     left = max(stuck, sum(thread.is_alive() for thread in threads))
     if left:
-        what = "a task" if left == 1 else f"{left:,} tasks"
+        what = "a task has" if left == 1 else f"{left:,} tasks have"
         log.warning(
-            "left %s that would not end; what runs in a child process can be killed, a thread cannot", what
+            "exit although %s not ended: a task in a child process can be killed, one in a thread cannot",
+            what,
         )
         _exit(code)
     threading.Thread(target=_exit_later, args=(code,), name="sublet-last-resort", daemon=True).start()
@@ -212,7 +215,7 @@ def _exit_later(code: int) -> None:
     """End this process: tasks may have left asyncio tasks that suppress cancellation, or threads."""
     # an orderly exit ends this thread
     time.sleep(EXIT_GRACE)
-    log.warning("exit without waiting for leftovers of tasks: they did not end in %g s", EXIT_GRACE)
+    log.warning("exit although tasks left threads or asyncio tasks that did not end in %g s", EXIT_GRACE)
     _exit(code)
 
 

@@ -94,7 +94,7 @@ class Process:
             if len(tail) > LAST_WORDS
             else f": {tail}"
             if tail
-            else " without a word"
+            else ", without any output"
         )
 
 

@@ -58,7 +58,7 @@ def _own_name(context: TrialContext) -> str:
     names = {seen.args[1] for seen in context.seen("claim")}
     bad = next((name for name in names if not keys.is_name(name)), None)
     if bad is not None:
-        return f"{bad[:140]!r} is not a name"
+        return f"the worker's name {bad[:140]!r} is not 1 to 128 of A-Z a-z 0-9 _ . : -"
     return f"one process used {len(names)} names" if len(names) > context.started else ""
 
 
@@ -85,7 +85,7 @@ def _durations(context: TrialContext) -> str:
         for seen in context.seen("submit")
         for word in " ".join(seen.args[3::5]).split()
     ):
-        return "submit named a moment (at=) that nobody had asked for"
+        return "submit sent a start time (at=) that was not asked for"
     return ""
 
 

@@ -73,12 +73,12 @@ async def lost_claim(context: TrialContext) -> None:
         if len(again) < 2:
             raise RuleBroken("after a claim's reply was lost, no claim with the same id was sent")
         if any(seen.args != lost.args for seen in again):
-            raise RuleBroken("it repeated the claim's id with other arguments")
+            raise RuleBroken("the worker repeated the claim's id with other arguments")
         if any(job.attempt != 1 for job in jobs):
             raise RuleBroken("a job whose claim's reply was lost took more than one attempt")
         twice = [job_id for job_id in ids if len(context.about(job_id, "complete")) > 1]
         if twice:
-            raise RuleBroken("it ran a job of a repeated claim twice")
+            raise RuleBroken("the worker ran a job of a repeated claim twice")
         context.proxy.faults.append(Fault("claim", SILENT, lambda seen: bool(seen.given())))
         await context.completed(
             await context.submit("echo"),
@@ -142,7 +142,7 @@ async def _check_repeated(context: TrialContext, job_id: str, verb: str) -> None
     )
     sent = context.about(job_id, verb)
     if any(seen.args != sent[0].args for seen in sent):
-        raise RuleBroken(f"it repeated {verb} with other arguments")
+        raise RuleBroken(f"the worker repeated {verb} with other arguments")
 
 
 async def away(context: TrialContext) -> None:
@@ -263,4 +263,4 @@ async def leave(context: TrialContext) -> None:
                     f"{whose} exits on SIGTERM and leaves {len(worker.left_behind())} processes behind"
                 )
             if busy and (job := await context.job(job_id)).state is State.RUNNING:
-                raise RuleBroken(f"it exits without releasing its job, which is {describe(job)}")
+                raise RuleBroken(f"the worker exits without releasing its job, which is {describe(job)}")

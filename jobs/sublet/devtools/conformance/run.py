@@ -140,7 +140,7 @@ async def _run_trials(
 
 
 async def _run_trial(trial: Trial, client: Client, settings: Settings, judge: Judge) -> None:
-    context, reason = TrialContext(client, settings, judge), "the trial ended before it was checked"
+    context, reason = TrialContext(client, settings, judge), "the trial ended before the rule was checked"
     try:
         await context.open(namespace=trial.namespace)
         async with asyncio.timeout(TRIAL_SECONDS):
@@ -149,7 +149,7 @@ async def _run_trial(trial: Trial, client: Client, settings: Settings, judge: Ju
     except RuleBroken as broken:
         reason = str(broken) if isinstance(broken, WorkerEnded) else f"not reached: {broken}"
     except Refused as refusal:
-        reason = f"the namespace was damaged: {refusal}"
+        reason = f"the server refused a call of the trial: {refusal}"
     except TimeoutError:
         reason = f"the trial was not over after {TRIAL_SECONDS:g} s"
     finally:

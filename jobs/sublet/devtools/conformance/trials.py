@@ -88,10 +88,10 @@ async def _repeat(context: TrialContext, fate: str) -> None:
     if stored != 1:
         ids = [seen.args[0] for seen in context.seen("submit")[sent:] if seen.args]
         raise RuleBroken(
-            f"after one submit ({fate}) there are {stored} jobs; it sent the ids {', '.join(ids)}"
+            f"after one submit ({fate}) there are {stored} jobs; the client sent the ids {', '.join(ids)}"
         )
     if code:
-        raise RuleBroken(f"after one submit ({fate}) it exits {code}{words}")
+        raise RuleBroken(f"after one submit ({fate}) the client exits {code}{words}")
 
 
 def _difference(wanted: Any, found: Any) -> str:
@@ -147,12 +147,12 @@ async def endings(context: TrialContext) -> None:
         job_id = await context.submit("conformance-no-such-task")
         await context.until(
             lambda: bool(context.about(job_id, "release", "fail", "complete")),
-            "a job for a task that nobody has was kept",
+            "a job with an unknown task was not released",
         )
         ending = context.about(job_id, "release", "fail", "complete")[0]
         if ending.verb != "release" or not any(word.startswith("unknown_task") for word in ending.args):
             raise RuleBroken(
-                f"it was ended with {ending.verb}({', '.join(word[:40] for word in ending.args[2:])})"
+                f"a job with an unknown task was ended with {ending.verb}({', '.join(word[:40] for word in ending.args[2:])})"
             )
 
 
@@ -175,7 +175,7 @@ async def slots(context: TrialContext) -> None:
             await context.completed(job_id, "a job for `sleep`, behind others,", 20)
         most = max(_held(context, ids))
         if most > 2:
-            raise RuleBroken(f"it held {most} jobs at a time, and SUBLET_SLOTS is 2")
+            raise RuleBroken(f"the worker held {most} jobs at a time, and SUBLET_SLOTS is 2")
 
 
 def _held(context: TrialContext, ids: list[str]) -> list[int]:
@@ -212,7 +212,7 @@ async def _kept_alive(context: TrialContext, job_id: str) -> None:
     if gap > BEAT_MAX:
         raise RuleBroken(f"a running job had no heartbeat for {gap:.1f} s, with a lease of {LEASE} s")
     if job.attempt != 1:
-        raise RuleBroken(f"it took {job.attempt} attempts")
+        raise RuleBroken(f"a job that takes longer than its lease took {job.attempt} attempts")
 
 
 async def cancel(context: TrialContext) -> None:
@@ -266,7 +266,7 @@ async def _lose_one(
         if token in seen.args and seen.at > told + (HOLD_OVER if seen.verb == "heartbeat" else 0)
     ]
     if late:
-        raise RuleBroken(f"after {answer} it sent {', '.join(late)} with the lost token")
+        raise RuleBroken(f"after {answer} the worker sent {', '.join(late)} with the lost token")
 
 
 async def _give_to_another(context: TrialContext, job_id: str) -> None:
