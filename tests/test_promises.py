@@ -64,7 +64,7 @@ def test_a_durable_submit_is_acknowledged_only_after_enough_copies(tmp_path, bac
             both.cut()
             with pytest.raises(
                 Unconfirmed,
-                match=r"only 0 of 1 replicas have it .* send the same again, under the same id 0-late$",
+                match=r"only 0 of 1 replicas have it .* send the same submit again, under the same id 0-late$",
             ):
                 client.submit("t", job_id="late")
             with pytest.raises(

@@ -354,7 +354,7 @@ def test_a_command_with_another_partition_count_is_refused(shell, words):
     """Otherwise the data in the other partitions would seem not to exist."""
     assert shell.ok("submit", "add", SUBLET_PARTITIONS="4")
     line = shell.no(3, *words.split())
-    assert line.endswith("has 4 partitions, and SUBLET_PARTITIONS says 1: set it as everywhere else")
+    assert line.endswith("has 4 partitions, but SUBLET_PARTITIONS is 1: set it to 4")
 
 
 def test_ctrl_c_before_the_reply_names_the_id_with_which_to_repeat_the_submit(shell):

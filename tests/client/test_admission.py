@@ -204,7 +204,9 @@ async def test_bytes_in_flight_count_against_the_free_memory(store, reports, clo
     )
     refused = [end for end in ends if isinstance(end, OutOfMemory)]
     assert 100 - (MOST * 0.01 // 250_000) <= len(refused) <= 75
-    assert "used 89% of its memory, with more on its way, and takes no new job from 90% on" in str(refused[0])
+    assert "used 89% of its memory, with more jobs on their way, and takes no new job from 90% on" in str(
+        refused[0]
+    )
     assert (await store.submit([job(payload=b"x" * 250_000)]))[0].created, "no job is in flight any more"
 
 

@@ -107,7 +107,7 @@ async def test_the_reported_id_exists_where_another_job_has_the_key(both, here, 
     await submit([job("first", rules="key=k")])
     both.cut()
     for jobs, words in (
-        ([job("b", rules="key=k")], r"under its key's id 0-first$"),
+        ([job("b", rules="key=k")], r"under its deduplication key's id 0-first$"),
         ([job("c", rules="key=k"), job("d")], r"under the same ids: 0-d and 1 more$"),
         ([job("first", rules="key=k")], r"under the same id 0-first$"),
     ):
@@ -495,7 +495,9 @@ async def test_a_server_is_asked_once_a_minute_and_again_after_a_failed_wait(kep
         await sure(name)
     assert asked() == before + 1
     kept.primary.config_set("appendfsync", "everysec")
-    with pytest.raises(NotDurable, match=r"\. Redis has taken it in all the same: .* under the same id 0-d$"):
+    with pytest.raises(
+        NotDurable, match=r"\. Redis has stored the submit all the same: .* under the same id 0-d$"
+    ):
         await sure("d")
     with pytest.raises(NotDurable):
         await sure("e")
@@ -608,7 +610,9 @@ def test_an_unknown_durability_is_refused_with_the_reason():
         Options(durability="disk").rules()
     with pytest.raises(Invalid, match="durability 'disk'"):
         App(settings=Settings()).task(name="t", run="thread", durability="disk")(lambda: None)
-    with pytest.raises(Invalid, match="replicas=0: durability replicated takes at least one"):
+    with pytest.raises(
+        Invalid, match="replicas=0: durability replicated needs at least 1: set SUBLET_REPLICAS"
+    ):
         waits(Settings(durability="replicated", replicas=0), {"replicated"})
     assert waits(Settings(durability="replicated", timeout=0.0001), {"replicated"}) == (
         ("WAIT", 1, 1),

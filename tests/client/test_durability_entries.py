@@ -49,7 +49,7 @@ async def test_the_api_answers_unconfirmed_and_a_repeat_is_the_same_job(both, he
             answer = await ask(url, "POST", path, body)
             assert (answer.status, answer.problem, answer.headers["retry-after"]) == (503, "unconfirmed", "1")
             assert answer.json()["detail"].startswith(
-                "Redis has taken it in, but only 0 of 1 replicas have it after "
+                "Redis has stored the submit, but only 0 of 1 replicas have it after "
             )
         both.heal()
         answer = await ask(url, "POST", "/jobs", JOB | {"id": "a", "durability": "replicated"})
@@ -61,7 +61,9 @@ async def test_a_generated_id_is_reported_and_a_repeat_uses_it(both, here):
     async with serving(here) as url:
         both.cut()
         answer = await ask(url, "POST", "/jobs", sure)
-        (made,) = re.findall(r"send the same again, under the same id (0-\w+)$", answer.json()["detail"])
+        (made,) = re.findall(
+            r"send the same submit again, under the same id (0-\w+)$", answer.json()["detail"]
+        )
         both.heal()
         again = await ask(url, "POST", "/jobs", sure | {"id": made})
         assert (again.status, again.json()) == (200, {"id": made})
@@ -110,7 +112,7 @@ async def test_an_http_source_sends_the_durability(both, here):
         both.cut()
         jobs = [Submission(f"0-{word}", "q", "t", "", b"{}", word) for word in ("", "none")]
         assert [answer.created for answer in await source.submit(jobs)] == [True, True]
-        with pytest.raises(Unconfirmed, match="send the same again"):
+        with pytest.raises(Unconfirmed, match="send the same submit again"):
             await source.submit([Submission("0-sure", "q", "t", "", b"{}", "replicated")])
         await source.aclose()
 
@@ -137,7 +139,7 @@ def test_the_command_line_has_the_option_and_prints_the_command_to_repeat(both, 
         assert failed.returncode == 3
         assert "only 0 of 1 replicas have it" in json.loads(failed.stderr)["message"]
         assert json.loads(failed.stderr)["message"].endswith(
-            "send the same again, under the same id 0-mine (--id 0-mine)"
+            "send the same submit again, under the same id 0-mine (--id 0-mine)"
         )
         assert [json.loads(failed.stderr)[name] for name in ("error", "id")] == ["UNCONFIRMED", "0-mine"]
     assert both.primary.zcard(keys.queue(keys.base(here.namespace), "default")) == 3
@@ -145,7 +147,9 @@ def test_the_command_line_has_the_option_and_prints_the_command_to_repeat(both, 
     failed = json.loads(
         sublet(here, "submit", "t", "--key", "k", "--durability", "replicated", "--json").stderr
     )
-    assert failed["message"].endswith(f"send the same again, under its key's id {held} (--id {held})")
+    assert failed["message"].endswith(
+        f"send the same submit again, under its deduplication key's id {held} (--id {held})"
+    )
     assert failed["id"] == held
     both.heal()
     done = sublet(here, *words, "--durability", "replicated")

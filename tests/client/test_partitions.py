@@ -40,9 +40,7 @@ async def test_another_partition_count_is_refused_before_anything_is_stored(wide
     forgetful = Store(
         replace(place.settings, partitions=number), client=place.client(), blocking=place.client()
     )
-    with pytest.raises(
-        Unfit, match=f"has 3 partitions, and SUBLET_PARTITIONS says {number}: set it as everywhere else"
-    ):
+    with pytest.raises(Unfit, match=f"has 3 partitions, but SUBLET_PARTITIONS is {number}: set it to 3"):
         await submit(forgetful)
     await forgetful.aclose()
     assert sorted(raw.keys(f"{{{wide.settings.namespace}:*")) == sorted(wide.operations.bases)
@@ -80,7 +78,7 @@ async def test_a_tick_with_another_partition_count_fails(wide, place, number):
     forgetful = Store(
         replace(place.settings, partitions=number), client=place.client(), blocking=place.client()
     )
-    with pytest.raises(Unfit, match=f"has 3 partitions, and SUBLET_PARTITIONS says {number}"):
+    with pytest.raises(Unfit, match=f"has 3 partitions, but SUBLET_PARTITIONS is {number}"):
         await forgetful.follow_existing(forgetful.operations.reap("tick"))
     await forgetful.aclose()
 
@@ -93,7 +91,7 @@ async def test_waiting_for_a_result_with_another_partition_count_raises_unfit_in
     settings = replace(place.settings, partitions=number)
     with SyncClient(settings, SyncTransport(settings, place.sync_client())) as forgetful:
         for _ in range(2):
-            with pytest.raises(Unfit, match=f"has 3 partitions, and SUBLET_PARTITIONS says {number}"):
+            with pytest.raises(Unfit, match=f"has 3 partitions, but SUBLET_PARTITIONS is {number}"):
                 await asyncio.to_thread(forgetful.result, lost, 0.1)
 
 

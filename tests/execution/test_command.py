@@ -81,7 +81,7 @@ def test_a_tasks_arguments_are_the_templates_fields():
         ("cat \\{src}", {"shell": True}, "write {src} without quotes"),
         ('cat "\\"{src}"', {"shell": True}, "write {src} without quotes"),
         ("cat {src}", {"env": {"A": "x\0y"}}, "env: a NUL byte"),
-        ("cat {src}", {"env": {"A=B": "x"}}, "env: a variable's name"),
+        ("cat {src}", {"env": {"A=B": "x"}}, "env: the name of an environment variable"),
         ("FOO=1 cat", {"shell": True}, "of A-Z"),
         ("cat {src}", {"retries": 3}, "unknown option retries"),
     ],

@@ -202,7 +202,10 @@ async def test_a_killed_guard_is_replaced_and_receives_all_groups(sleeper, caplo
     else:
         watching.check()
     assert watching.pid not in (first, None)
-    assert "starting the guard process of this worker's process groups again: it has died" in caplog.text
+    assert (
+        "starting again the guard process, which kills this worker's programs if the worker is killed: it has died"
+        in caplog.text
+    )
     assert not is_there(first), "it is a zombie"
     await watching.aclose()  # its pipe closes while it has groups to watch
     assert one.wait(30) == -signal.SIGKILL

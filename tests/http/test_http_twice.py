@@ -62,7 +62,7 @@ async def test_a_problem_names_the_generated_id_when_redis_does_not_answer(tmp_p
         os.kill(server.pid, signal.SIGSTOP)
         try:
             with pytest.raises(
-                Unavailable, match=r"If in doubt whether Redis has it, .* under the same id 0-lib$"
+                Unavailable, match=r"If in doubt whether the job is stored, .* under the same id 0-lib$"
             ):
                 await store.submit([Submission("0-lib", "q", "t", "", b"{}")])
             none, named, keyed, many, all_named = await asyncio.gather(

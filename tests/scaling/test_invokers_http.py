@@ -164,9 +164,9 @@ async def test_a_compressed_response_is_not_decompressed(invoker):
             "the target answered 302: redirects are not followed",
         ),
         (b"", "the target closed the connection before it answered"),
-        (b"SSH-2.0-OpenSSH\r\n", "the answer is not valid HTTP"),
-        (b"HTTP/1.1 2000 What\r\n\r\n", "the answer is not valid HTTP"),
-        (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000 + b"\r\n\r\n", "the answer is not valid HTTP"),
+        (b"SSH-2.0-OpenSSH\r\n", "the target's answer is not valid HTTP"),
+        (b"HTTP/1.1 2000 What\r\n\r\n", "the target's answer is not valid HTTP"),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000 + b"\r\n\r\n", "the target's answer is not valid HTTP"),
     ],
 )
 async def test_an_error_status_is_explained_without_its_body(invoker, response, words):

@@ -165,7 +165,7 @@ async def test_a_process_that_cannot_be_started_is_reported(play, monkeypatch):
     invoker = play()
     monkeypatch.setattr(module.sys, "executable", "/nowhere/python")
     monkeypatch.setattr("sublet.tasks.bound_process.sys.executable", "/nowhere/python")
-    with pytest.raises(InvocationFailed, match="the process could not be started: No such file"):
+    with pytest.raises(InvocationFailed, match="the worker process could not be started: No such file"):
         await invoker.invoke(request_of("s.1"))
     assert invoker.processes == ()
 

@@ -42,8 +42,8 @@ async def test_owed_workers_without_an_invoker_here_are_found(place, have_pool, 
     await have_pool()
     assert await asyncio.to_thread(found) == []
     for invoker, why in (
-        ("http", "no SUBLET_SIGNING_SECRETS"),
-        ("lambda", "no AWS_REGION"),
+        ("http", "SUBLET_SIGNING_SECRETS is not set"),
+        ("lambda", "AWS_REGION is not set"),
         ("process", "only sublet dev "),
     ):
         await have_pool(min=2, invoker=invoker, target={"http": HOST, "lambda": "resize"}.get(invoker, ""))

@@ -34,7 +34,9 @@ async def test_a_submit_does_not_wait_for_an_invoker_that_hangs_and_the_failure_
     found = await look()
     assert (found.failures, found.failure) == (1, "no answer within 0.1 s")
     assert found.sum.summoned == 1, "the invocation may have succeeded: the worker is expected"
-    assert "pool p: 1 of its workers could not be invoked (http): no answer within 0.1 s" in caplog.text
+    assert (
+        "pool p: 1 of its workers could not be invoked (invoker http): no answer within 0.1 s" in caplog.text
+    )
 
 
 def refusing(some=slice(None)):
@@ -67,7 +69,7 @@ async def test_an_unexpected_error_of_an_invoker_is_counted_without_its_message(
 
     await have_pool(min=1)
     assert (await summoner_of(Recorder(break_down)).summon()).failed == 1
-    assert (await look()).failure == "RuntimeError in the invoker"
+    assert (await look()).failure == "the invoker raised RuntimeError"
     assert "secret" not in caplog.text
 
 

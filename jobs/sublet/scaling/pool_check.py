@@ -1,4 +1,4 @@
-"""Not in the invokers: they must not import pydantic at a submit's start."""
+"""`check_pool`, apart from the invokers: they must not import pydantic at a submit's start."""
 
 from sublet.operations.pool import Pool, check
 from sublet.scaling.invokers import check_target

@@ -1,4 +1,4 @@
-"""A file of secrets that change without a restart."""
+"""A file of secrets, which may change while the process runs."""
 
 import stat
 import time
@@ -7,13 +7,13 @@ from pathlib import Path
 from sublet.errors import Invalid
 
 CHECK_EVERY = 1.0
-"""Seconds."""
+"""Seconds between two looks at the file."""
 
 _Stamp = tuple[int, int, int]
 
 
 class SecretsFile:
-    """A file of secrets. `what` names them in messages; `most` is the largest size in characters."""
+    """A file of secrets. `what` names the secrets in messages; `most` is the largest size in characters."""
 
     def __init__(self, path: str | Path, what: str, most: int) -> None:
         self.path, self._what, self._most = Path(path), what, most
@@ -21,7 +21,7 @@ class SecretsFile:
         self._checked_at = time.monotonic()
 
     def text(self) -> str:
-        """Read the file. Raises Invalid, never with a part of its text."""
+        """Return the file's text. Raises Invalid, without a part of the text."""
         try:
             # Opening a pipe or a device could block without end.
             if not stat.S_ISREG(self.path.stat().st_mode):
@@ -37,7 +37,7 @@ class SecretsFile:
         return text
 
     def has_changed(self) -> bool:
-        """Has the file changed since the last call? Checks once a second at most."""
+        """Whether the file has changed since the last check. Checks once a second at most; else False."""
         now = time.monotonic()
         if now - self._checked_at < CHECK_EVERY:
             return False

@@ -5,8 +5,7 @@ Three headers: `webhook-id` (the same when a request is repeated), `webhook-time
 all valid secrets, and one valid signature suffices, so that a secret can be replaced without a gap.
 
 Not the library `standardwebhooks` (1.1), against which the tests check this module: its `verify` raises
-ValueError for a malformed signature header and for a body that is not UTF-8; it takes one secret; its
-message lacks the difference of the clocks. It would replace about ten lines.
+ValueError for malformed input, takes one secret, and does not give the difference of the clocks.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from sublet.scaling.secrets_file import SecretsFile
 log = logging.getLogger(__name__)
 
 TOLERANCE = 300
-"""Seconds; a recorded request cannot be replayed after that."""
+"""Seconds that a timestamp and the clock may differ; a recorded request cannot be replayed after that."""
 SECRETS_MAX = 8
 FILE_MAX = 64 * 1024
 HINT = 'echo "whsec_$(openssl rand -base64 32)"'
@@ -42,11 +41,11 @@ _SIGNATURES_MAX = 32
 
 
 class Unsigned(JobsError):
-    """A request without a valid signature; the message has the reason."""
+    """A request lacks a valid signature or a timestamp near the clock; the message has the reason."""
 
 
 class Secrets:
-    """The valid signing secrets.
+    """The secrets that sign and verify requests: those in `words` and in `file`, separated by blanks.
 
     A changed file is read again. If it is missing or invalid, the previous secrets stay valid.
     """
@@ -72,7 +71,9 @@ class Secrets:
         return f"<{len(self)} signing secrets>"
 
     def sign(self, message_id: str, body: bytes, *, at: float | None = None) -> dict[str, str]:
-        """The three headers for a request. Raises Invalid without a secret."""
+        """Return the three headers for a request. `at`: seconds since 1970, or now. Raises Invalid without a
+        secret.
+        """
         self._reload()
         if not self._keys:
             raise Invalid(
@@ -83,9 +84,9 @@ class Secrets:
         return {"webhook-id": message_id, "webhook-timestamp": moment, "webhook-signature": signatures}
 
     def verify(self, headers: Mapping[str, str], body: bytes, *, at: float | None = None) -> str:
-        """Check a request's signature and time. Returns its id. Raises Unsigned.
+        """Check a request's signature and timestamp; return its id. Raises Unsigned.
 
-        `headers` are by lower-case name. Every signature is compared with every secret's in constant time.
+        `headers` have lower-case names. All comparisons take constant time.
         """
         self._reload()
         message_id, moment = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
@@ -103,9 +104,9 @@ class Secrets:
             )
         apart = int(moment) - (time.time() if at is None else at)
         if abs(apart) > TOLERANCE:
-            when = "has a timestamp in the future" if apart > 0 else "is too old"
+            when = "in the future" if apart > 0 else "old"
             raise Unsigned(
-                f"the signed request {when}: by {abs(apart):.0f} s, and {TOLERANCE} s are allowed: compare the clocks"
+                f"the timestamp of the signed request is {abs(apart):.0f} s {when}, and {TOLERANCE} s are allowed: compare the clocks"
             )
         return message_id
 
@@ -126,7 +127,6 @@ def _signature(key: bytes, message_id: str, moment: str, body: bytes) -> str:
 
 
 def _keys(where: str, text: str) -> tuple[bytes, ...]:
-    """Raises Invalid, without a part of the text."""
     return tuple(_key(f"{where}: word {at}", word) for at, word in enumerate(text.split(), 1))
 
 

@@ -1,8 +1,7 @@
-"""Summons workers for pools whose queues need some: after a submit, in a tick, and at a worker's end.
+"""Summon and invoke the workers that pools are owed: after a submit, in a tick, and at a worker's end.
 
 The script `summon` decides in Redis, so two concurrent callers never get the same summons. Summoning must
-not delay a submit or make it fail: after a failed invocation the summons expires, and the worker is owed
-again.
+not delay or fail a submit: after a failed invocation the summons expires, and the worker is owed again.
 """
 
 import asyncio
@@ -29,19 +28,19 @@ KNOWN = 2.0
 SUMMONS_MAX = 100
 BATCH = 10
 AT_ONCE = 4
-"""For one pool."""
+"""Invocations of one pool under way at once."""
 PATIENCE = 8.0
-"""Seconds of one invocation, if its invoker has no limit."""
+"""Seconds after which an invocation is given up."""
 CLOSING = 8.0
-"""Seconds that closing waits for invocations."""
+"""Seconds that `aclose` waits for invocations."""
 AGAIN = 60.0
-"""Seconds between two log lines about one pool."""
+"""Seconds between two warnings about one pool."""
 REASON_MAX = 300
 
 
 @dataclass
 class Summoned:
-    """Result of one pass over all pools."""
+    """Counts of one pass over all pools: workers that were invoked (`summoned`), or could not be (`failed`)."""
 
     pools: int = 0
     """Pools whose invoker this process has."""
@@ -50,14 +49,14 @@ class Summoned:
 
 
 class InvocationBatch(NamedTuple):
-    """Workers to invoke together: one per summons."""
+    """Workers of a pool to invoke together: one per summons id."""
 
     pool: Pool
     summons: tuple[str, ...]
 
 
 Invoking = tuple[int, "asyncio.Task[int]"]
-"""The task returns how many workers could not be invoked."""
+"""How many workers a task invokes, and the task; it returns how many could not be."""
 
 
 async def _outcome(invoking: Sequence[Invoking]) -> Summoned:
@@ -70,12 +69,12 @@ class PoolErrors:
 
     def __init__(self) -> None:
         self.stop = False
-        """Redis does not answer: the other pools would fail as well."""
+        """Whether Redis did not answer: the remaining pools would fail as well."""
         self._first: JobsError | None = None
 
     @contextlib.contextmanager
     def catch(self, pool: str) -> Iterator[None]:
-        """Catch and log the error of this pool."""
+        """Catch, log and keep a JobsError of this pool."""
         try:
             yield
         except JobsError as error:
@@ -84,13 +83,13 @@ class PoolErrors:
             self._first = self._first or error
 
     def throw(self) -> None:
-        """Raise the first error."""
+        """Raise the first error, if any."""
         if self._first:
             raise self._first
 
 
 def take_owed(bases: Sequence[str], pool: Pool) -> Plan[list[InvocationBatch]]:
-    """Take the summonses of a pool's owed workers; the caller must invoke them. Raises NotFound."""
+    """Record a summons per owed worker of a pool; the caller must invoke these workers. Raises NotFound."""
     summons = pools.new_summons()
     found = yield from pools.ask(bases, pool.name, pool.queues, summons=summons, n=SUMMONS_MAX)
     if not found.given:
@@ -102,11 +101,11 @@ def take_owed(bases: Sequence[str], pool: Pool) -> Plan[list[InvocationBatch]]:
 
 
 class Summoner:
-    """Takes the summonses of pools and invokes the workers. Belongs to its store's event loop; closes its
+    """Summons and invokes the workers that pools are owed. Belongs to its store's event loop; closes its
     invokers.
 
-    It handles pools with an invoker in `invokers` for which `ours` is true; with the invoker `none`, it
-    only samples averages.
+    It handles the pools that `ours` accepts and whose invoker's kind is in `invokers`; of pools with the
+    invoker `none` it only updates the averages.
     """
 
     def __init__(
@@ -115,7 +114,9 @@ class Summoner:
         self._store, self._ours = store, ours
         self.nudged = 0
         self.prompt = False
-        """Do nothing later, because a caller awaits `settle`. A new pool is then noticed up to 2 s later."""
+        """Leave nothing for later: the caller of `settle` may be frozen then. A new pool is then noticed up to
+        2 s later.
+        """
         self._invokers = {kind: invoker for kind, invoker in invokers.items() if kind != "none"}
         self._known: dict[str, Pool] = {}
         self._uncalled: list[Pool] = []
@@ -131,7 +132,7 @@ class Summoner:
         self._closing = asyncio.Event()
 
     def nudge(self, queues: Iterable[str]) -> None:
-        """Note that these queues have new jobs. Returns at once."""
+        """Start to summon workers for these queues, which have new jobs. Returns at once."""
         self.nudged += 1
         if self._closing.is_set() or not self._invokers:
             return
@@ -144,9 +145,9 @@ class Summoner:
             self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
 
     async def summon(self) -> Summoned:
-        """Summon the owed workers of all pools once, and await the invocations. Raises Unavailable.
+        """Summon and invoke the owed workers of all pools once. Returns when the invocations have ended.
 
-        An error of one pool is raised after the others are done.
+        Raises the first error, such as Unavailable, after that.
         """
         await self._know()
         invoking: list[Invoking] = []
@@ -168,26 +169,31 @@ class Summoner:
         return done
 
     async def invoke(self, batches: Sequence[InvocationBatch]) -> Summoned:
-        """Invoke the workers of these batches."""
+        """Invoke the workers of these batches; return how many were invoked, and how many could not be."""
         return await _outcome([self._start(batch) for batch in batches])
 
     async def may_leave(self, pool: str, worker: str) -> bool:
-        """May an idle worker leave its pool? If so, it no longer counts. Raises Unavailable."""
+        """Whether an idle worker may leave its pool. True: the pool has stopped counting it. Raises
+        Unavailable.
+        """
         return await self._store.follow(pools.may_leave(self._store.operations.bases, pool, worker))
 
     async def settle(self) -> None:
-        """Wait for the end of all nudges and invocations."""
+        """Wait until all nudges are handled and all invocations have ended."""
         while under_way := self._tasks():
             await asyncio.wait(under_way)
 
     async def aclose(self, patience: float = CLOSING) -> None:
-        """Handle pending nudges for `patience` seconds at most, and close the invokers."""
+        """Wait for nudges and invocations for `patience` seconds at most, and close the invokers."""
         self._closing.set()
         try:
             async with asyncio.timeout(patience):
                 await self.settle()
         except TimeoutError:
-            log.warning("gave up %d invocations that did not end", len(self._tasks()))
+            log.warning(
+                "gave up %d invocations that did not end in time: their workers are owed again if they do not arrive",
+                len(self._tasks()),
+            )
         finally:
             left = self._tasks()
             for task in left:
@@ -218,7 +224,6 @@ class Summoner:
         self._known_at = time.monotonic()
 
     async def _refresh(self) -> None:
-        """A queue without a pool may have one when the cached list has expired."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, self._known_at + KNOWN - time.monotonic())):
                 await self._closing.wait()
@@ -231,7 +236,6 @@ class Summoner:
         self._summon_for(queues)
 
     def _summon_for(self, queues: Iterable[str]) -> None:
-        """One task per pool, which repeats for later nudges."""
         for name in {name for queue in queues for name in self._by_queue.get(queue, ())}:
             if name in self._summoning:
                 self._again.add(name)
@@ -260,7 +264,7 @@ class Summoner:
     async def _take(self, pool: Pool) -> list[InvocationBatch]:
         try:
             return await self._store.follow(take_owed(self._store.operations.bases, pool))
-        except (NotFound, NoNamespace):  # the pool was removed
+        except (NotFound, NoNamespace):
             return []
 
     def _start(self, batch: InvocationBatch) -> Invoking:
@@ -287,10 +291,10 @@ class Summoner:
             except TimeoutError:
                 why = f"no answer within {PATIENCE:g} s"
             except Exception as error:  # noqa: BLE001  an invoker may raise anything, and its message may contain secrets
-                why = f"{type(error).__name__} in the invoker"
+                why = f"the invoker raised {type(error).__name__}"
         self._warn(
             pool.name,
-            "pool %s: %d of its workers could not be invoked (%s): %s",
+            "pool %s: %d of its workers could not be invoked (invoker %s): %s",
             pool.name,
             len(lost),
             pool.invoker,
@@ -307,11 +311,10 @@ class Summoner:
                     self._store.operations.bases[0], name, summons=ids[0], n=len(ids), reason=reason
                 )
             )
-        except JobsError as error:  # the summonses expire anyway
+        except JobsError as error:
             log.debug("pool %s: cannot store a failed invocation: %s", name, error)
 
     def _warn(self, name: str, words: str, *more: object) -> None:
-        """At most once a minute for each pool."""
         now = time.monotonic()
         if now - self._said_at.get(name, float("-inf")) >= AGAIN:
             self._said_at[name] = now

@@ -1,6 +1,6 @@
-"""Summoning for code without an event loop; a loop is started only if a worker is owed.
+"""Summoning for code without an event loop: `summon_once` in a tick, `SyncSummoner` after submits.
 
-The submit was acknowledged before: nothing here can delay it or make it fail.
+A submit is acknowledged first: nothing here can delay it or make it fail.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ log = logging.getLogger(__name__)
 
 Invokers = Callable[[], Mapping[str, Invoker]]
 PAUSE = 0.05
-"""Seconds from the last nudge to the thread's end."""
+"""Seconds that the thread waits for more nudges before it ends."""
 SECONDS = 20.0
-"""Of one round of the thread; invocations time out before."""
+"""Time limit in seconds for one set of nudges; invocations time out before."""
 
 
 class Uninvoked(NamedTuple):
@@ -42,18 +42,18 @@ class Uninvoked(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The finding on one line."""
+        """The pool, its owed workers and the reason, on one line."""
         return f"pool {self.pool}: {_workers(self.owed)} owed, not invoked from here: {self.why}"
 
 
 def uninvoked(
     settings: Settings, transport: SyncTransport, invokers: Invokers = invokers_of
 ) -> list[Uninvoked]:
-    """The pools with owed workers whose invoker this process lacks. Writes nothing. Raises Unavailable."""
+    """Return the pools with owed workers whose invoker this process lacks. Only reads. Raises Unavailable."""
     bases, here, found = Operations(settings).bases, invokers(), list[Uninvoked]()
     for pool in follow_sync(transport.run, pools.known(bases)):
         if pool.invoker not in here:
-            with contextlib.suppress(NotFound):  # the pool was removed
+            with contextlib.suppress(NotFound):
                 now = follow_sync(transport.run, pools.look(bases, pool)).sum
                 if now and now.owed:
                     found.append(Uninvoked(pool.name, now.owed, why_missing(pool.invoker)))
@@ -67,16 +67,16 @@ def _workers(count: int) -> str:
 def summon_once(
     settings: Settings, invokers: Invokers = invokers_of, transport: SyncTransport | None = None
 ) -> Summoned:
-    """Summon the owed workers of all pools once. Raises Unavailable.
+    """Summon and invoke the owed workers of all pools once; return the counts.
 
-    An error of one pool is raised after the others are done.
+    Raises the first error, such as Unavailable, after the invocations.
     """
     own, here = transport or sync_transport_for(settings), invokers()
     errors = PoolErrors()
     try:
         bases, asked, batches = Operations(settings).bases, 0, list[InvocationBatch]()
         for pool in follow_sync(own.run, pools.known(bases)):
-            with errors.catch(pool.name), contextlib.suppress(NotFound):  # the pool was removed
+            with errors.catch(pool.name), contextlib.suppress(NotFound):
                 if pool.invoker == "none":
                     follow_sync(own.run, pools.sample(bases, pool.name, pool.queues))
                 elif pool.invoker in here:
@@ -105,9 +105,9 @@ async def _invoke(
 
 
 class SyncSummoner:
-    """A `Summoner` for code without an event loop: a thread handles nudges, and ends without any.
+    """Summons workers after submits without an event loop, in a thread that ends when nothing is left to do.
 
-    The process waits for that thread at its end, for some seconds at most.
+    At its end the process waits for that thread, some seconds at most.
     """
 
     def __init__(self, settings: Settings, invokers: Invokers = invokers_of) -> None:
@@ -119,7 +119,7 @@ class SyncSummoner:
         self._said_at = float("-inf")
 
     def nudge(self, queues: Iterable[str]) -> None:
-        """Note that these queues have new jobs. Returns at once. Safe from any thread."""
+        """Let the thread summon workers for these queues, which have new jobs. Safe from any thread."""
         self._reset_after_fork()
         with self._lock:
             self._queues.update(queues)
@@ -134,14 +134,13 @@ class SyncSummoner:
                     self._thread = thread
 
     def close(self) -> None:
-        """Wait until all nudges are handled."""
+        """Wait until the thread has handled all nudges."""
         self._reset_after_fork()
         thread = self._thread
         if thread is not None:
             thread.join()
 
     def _reset_after_fork(self) -> None:
-        """In a forked process: the thread is its parent's, and the parent may hold the lock."""
         if self._process != os.getpid():
             self._lock, self._queues, self._thread, self._process = threading.Lock(), set(), None, os.getpid()
 
@@ -155,7 +154,9 @@ class SyncSummoner:
         try:
             asyncio.run(self._handle_nudges())
         except (JobsError, TimeoutError) as error:
-            log.warning("cannot summon workers: %s", str(error) or f"it took longer than {SECONDS:g} s")
+            log.warning(
+                "cannot summon workers: %s", str(error) or f"summoning took longer than {SECONDS:g} s"
+            )
         finally:
             with self._lock:
                 if self._thread is threading.current_thread():

@@ -30,7 +30,7 @@ Run = Callable[[Call[Any]], Awaitable[Any]]
 
 @dataclass(slots=True)
 class ClaimRequest:
-    """The arguments of a claim, which may be sent several times."""
+    """The arguments of a claim."""
 
     worker: str
     queues: Sequence[str]
@@ -41,7 +41,7 @@ class ClaimRequest:
     """Whether a call with this `claim_id` has taken jobs. Then no other call with it takes any."""
 
     def observe(self, call: Call[Claimed]) -> Call[Claimed]:
-        """Return the call with a reader that sets `spent` if the reply names taken jobs."""
+        """Return the call; reading its reply sets `spent` if jobs were taken."""
 
         def read(reply: Any) -> Claimed:
             self.spent = self.spent or reply[0] != b""  # a token, also if its jobs are held no more
@@ -51,7 +51,7 @@ class ClaimRequest:
 
 
 class Claims:
-    """Makes the claims of a `Store`, with the store's own methods. Once `hurried` is set, none waits."""
+    """Makes the claims of a `Store`, by the store's own methods. Once `hurried` is set, no claim waits."""
 
     def __init__(
         self,
@@ -80,8 +80,8 @@ class Claims:
         self._outage = OutageLog()
 
     async def claim(self, request: ClaimRequest, wait: float) -> Claimed:
-        """Claim; without jobs wait up to `wait` seconds for a wake-up or poll, and claim again
-        (`Store.claim`).
+        """Claim; without jobs wait up to `wait` seconds for a wake-up or poll and claim again. See
+        `Store.claim`.
         """
         until = time.monotonic() + wait
         claimed = await self._claim_and_fire(request)
@@ -95,7 +95,7 @@ class Claims:
             while not self._hurried.is_set() and await wakeups.wait(waiter, until - time.monotonic()):
                 claimed = await self._claim_and_fire(request)
                 if request.spent and not claimed.leases:
-                    return claimed  # an earlier call with this id took jobs: this one did not look for any
+                    return claimed
                 waiter.claimed()
                 wakeups.poll_within(claimed.next_in)
                 if claimed.leases:
@@ -125,7 +125,7 @@ class Claims:
         try:
             await follow(self._run, self._operations.fire(by))
             self._outage.over()
-        except JobsError as error:  # the next claim or tick tries again
+        except JobsError as error:
             self._outage.failed("fire the occurrences of schedules", error)
         except Exception as error:  # noqa: BLE001  # its message may contain a payload
             self._outage.failed("fire the occurrences of schedules", JobsError(type(error).__name__))
@@ -194,10 +194,7 @@ class Claims:
             )
 
     async def give_back(self, leases: Sequence[Lease], reason: str) -> None:
-        """Release claimed jobs that no worker will receive, even if the calling task is cancelled.
-
-        Raises Unavailable; their leases then expire.
-        """
+        """Release claimed jobs that no worker will receive. See `Store.give_back`."""
         await asyncio.shield(self._in_background(self._release(leases, reason)))
 
     async def _release(self, leases: Sequence[Lease], reason: str) -> None:
@@ -215,8 +212,8 @@ class Claims:
             self._wakeups.hurry()
 
     async def aclose(self) -> None:
-        """Wait for background tasks and close the blocking connection, until another claim waits."""
-        wakeups, self._wakeups = self._wakeups, None  # a claim that begins to wait meanwhile makes its own
+        """Wait for background tasks and close the blocking connection; the next wait opens another."""
+        wakeups, self._wakeups = self._wakeups, None
         if self._unclaimed:
             await asyncio.wait(self._unclaimed)
         if wakeups:

@@ -1,8 +1,7 @@
 """The event stream of a namespace, for any number of subscribers in this process.
 
-One blocking read wakes all subscribers; each reads its own pages, so a slow one does not delay others. A
-page is read from the last entry of the previous one: if the stream has dropped this entry, events were
-missed.
+One blocking read wakes all; each reads its own pages, so a slow one delays no other. A page is read from
+the last entry of the previous one on: if the stream has dropped it, events were missed.
 """
 
 import asyncio
@@ -40,7 +39,7 @@ Cursor = tuple[EntryId | None, ...]
 """A position: per partition the last entry read, or None for the stream's beginning."""
 
 LATEST_MS = 253_402_300_799_999
-"""The last ms of the year 9999; entries of other programs may have later ids."""
+"""The last ms of the year 9999; entries of other programs may be later."""
 NOTHING: EntryId = (0, 0)
 
 _ENTRY_ID = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
@@ -62,7 +61,7 @@ class EventPage:
 
     events: list[JobEvent]
     begin: Cursor
-    """The requested cursor, unless events were missed."""
+    """The requested cursor; if events were missed, the one before this page."""
     cursor: Cursor
     missed: bool
     """Whether events after the requested cursor were trimmed, or it belongs to another stream."""
@@ -75,7 +74,7 @@ class EventPage:
 
 
 class Entries(NamedTuple):
-    """Entries of a partition after `begin`. `missed`: some before them were trimmed."""
+    """Entries of a partition after `begin`. `missed`: others, not read yet, were trimmed."""
 
     begin: EntryId | None
     entries: list[tuple[EntryId, dict[str, bytes]]]
@@ -108,7 +107,7 @@ class EventStream:
         self.closed = False
 
     def cursor(self, text: str) -> Cursor:
-        """Parse a cursor; `0` is the position before the oldest event. Raises Invalid."""
+        """Parse a cursor; `0` is before the oldest event. Raises Invalid."""
         words = text.split(",") if text != "0" else ["0"] * len(self._bases)
         if len(words) != len(self._bases) or not all(map(_is_entry_id, words)):
             raise Invalid(
@@ -122,7 +121,7 @@ class EventStream:
         return tuple(newest)
 
     async def read(self, after: Cursor, count: int = PAGE) -> EventPage:
-        """Read up to `count` events after a cursor; subscribers there share the read. Raises Unavailable."""
+        """Read up to `count` events after a cursor, once for all subscribers there. Raises Unavailable."""
         kept = self._kept.get((after, count))
         if kept:
             return kept
@@ -167,7 +166,7 @@ class EventStream:
         return found
 
     async def wait(self, version: int, seconds: float) -> bool:
-        """Wait up to `seconds` until the stream is newer than the page with `version`. True: read again."""
+        """Wait up to `seconds` until the stream is newer than `version`. True: read again."""
         if self.version != version or self.closed:
             return True
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -241,12 +240,12 @@ class EventStream:
 
 
 def cursor_text(cursor: Iterable[EntryId | None]) -> str:
-    """Format a cursor as text; `EventStream.cursor` parses it."""
+    """Format a cursor, as `EventStream.cursor` parses it."""
     return ",".join("0" if entry is None else f"{entry[0]}-{entry[1]}" for entry in cursor)
 
 
 def entries_after(base: str, after: EntryId | None, count: int) -> Call[Entries]:
-    """Read up to `count` entries after an id, and whether others after the id were trimmed."""
+    """Make the call that reads up to `count` entries after an id, and whether others there were trimmed."""
     key = keys.events(base)
 
     def read(reply: Sequence[Any]) -> Entries:
@@ -255,7 +254,7 @@ def entries_after(base: str, after: EntryId | None, count: int) -> Call[Entries]
         )
         if after is None:
             return Entries(None if newest else NOTHING, entries[:count], False)
-        if entries and entries[0][0] == after:  # nothing was missed
+        if entries and entries[0][0] == after:
             return Entries(after, entries[1:], False)
         if after != NOTHING and (
             not newest or after > newest[0][0]
@@ -294,7 +293,6 @@ def _entry_id(text: bytes | str) -> EntryId:
 
 
 def _event(id_: str, entry: EntryId, fields: dict[str, bytes]) -> JobEvent | None:
-    """None for an entry that no Sublet script wrote."""
     try:
         jobs = tuple(fields["jobs"].decode().split(" "))
         state, code = State(fields["state"].decode()), fields["code"].decode()

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 PAUSES = (0.05, 0.2)
 """Seconds before each retry of a request without an answer."""
 PATIENCE = 8.0
-"""Seconds, besides a request's wait, after which it is not retried: Redis remembers a claim for 10 s."""
+"""Seconds, besides its wait, after which a request is not retried: Redis remembers a claim for 10 s."""
 WAIT_MAX = 20.0
 """Longest wait of one request, in seconds."""
 ANSWER_MAX = 64 * 1024 * 1024
@@ -44,9 +44,9 @@ _WORKERS = TypeAdapter(list[model.WorkerInfo])
 class HttpSource:
     """The `JobSource` at an API's URL. Belongs to one event loop; connects on first use.
 
-    `token` may be a file's path; the file is read again when the token is refused. `timeout`: seconds for
-    an answer, besides a call's own `wait`. Raises Invalid for an invalid URL or token. Methods raise
-    Unavailable without an answer in time, and Denied if the token is refused.
+    `token` may be a file's path, which is read again when the token is refused. `timeout` is in seconds,
+    besides a call's own wait. Raises Invalid for an invalid URL or token. Methods raise Unavailable without
+    an answer in time, and Denied if the token is refused.
     """
 
     def __init__(self, url: str, token: str | Path | None = None, timeout: float = 2.0) -> None:
@@ -77,7 +77,7 @@ class HttpSource:
     async def claim(
         self, *, worker: str, queues: Sequence[str], n: int, lease: float, wait: float = 0
     ) -> model.Claimed:
-        """Lease up to `n` jobs, 100 at most; wait up to `wait` seconds for the first (`JobSource.claim`)."""
+        """Lease up to `n` jobs, 100 at most; wait up to `wait` seconds for the first one."""
         request = {"worker": worker, "queues": list(queues), "n": min(n, verbs.CLAIM_MAX), "lease": lease}
         until = time.monotonic() + wait
         while True:
@@ -143,7 +143,7 @@ class HttpSource:
         except Invalid as error:
             ending = endings[0]
             if len(endings) > 1:
-                half = len(endings) // 2  # find the refused one
+                half = len(endings) // 2
                 return await self._settle(endings[:half]) + await self._settle(endings[half:])
             if not isinstance(ending, model.Completion):
                 raise
@@ -182,7 +182,7 @@ class HttpSource:
         )
 
     async def reconcile(self, gone: Mapping[str, str]) -> int:
-        """As `JobSource.reconcile`; logs and leaves out workers that registered with another token."""
+        """As `JobSource.reconcile`; only logs workers that registered with another token."""
         ended = 0
         for name, life in gone.items():
             try:

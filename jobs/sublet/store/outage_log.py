@@ -14,7 +14,7 @@ QUIET = 1.0
 
 
 class OutageLog:
-    """Logs outages for all loops of a worker, from the failed and answered calls that they report."""
+    """Logs the outages that a worker's loops report."""
 
     def __init__(self) -> None:
         self._since: float | None = None
@@ -25,7 +25,7 @@ class OutageLog:
         self._unlogged = 0
 
     def failed(self, what: str, error: Exception) -> None:
-        """Record a call without an answer; log the first, then one a minute. `what` completes "cannot …"."""
+        """Record a call without an answer; log the first, and one a minute. `what` completes "cannot …"."""
         now = self._failed_at = time.monotonic()
         self._answered = isinstance(error, Forbidden)  # a refusal is an answer
         if self._since is None:
@@ -56,7 +56,7 @@ class OutageLog:
         return not self._answered
 
     def over(self) -> None:
-        """Record an answered call. A second after the last failure it ends the outage, and logs that."""
+        """Record an answered call. It ends the outage if the last failure is a second ago."""
         now = time.monotonic()
         self._answered = True
         if self._since is not None and now - self._failed_at >= QUIET:

@@ -20,11 +20,15 @@ class JobSource(Protocol):
         ...
 
     async def heartbeat(self, beats: Sequence[Beat], *, lease: float) -> list[int | str]:
-        """Extend leases. Returns per lease its new end in ms, LEASE_LOST, NOT_FOUND, CANCEL_REQUESTED."""
+        """Extend leases to `lease` seconds from now. Returns per lease its new end (ms since 1970),
+        LEASE_LOST, NOT_FOUND or CANCEL_REQUESTED.
+        """
         ...
 
     async def settle(self, endings: Sequence[Ending]) -> list[str]:
-        """Report outcomes. Returns per attempt the job's new state, LEASE_LOST or NOT_FOUND."""
+        """Report outcomes. Returns per attempt the job's new state (`scheduled <due, ms>`), LEASE_LOST or
+        NOT_FOUND.
+        """
         ...
 
     async def note(self, notes: Sequence[Note]) -> list[str]:
@@ -40,9 +44,7 @@ class JobSource(Protocol):
         ...
 
     async def reconcile(self, gone: Mapping[str, str]) -> int:
-        """End the leases of workers (name → life) that are certainly gone; return how many. Remove the
-        workers.
-        """
+        """End the leases of workers (name → life) that are gone, and remove them. Returns how many leases."""
         ...
 
     async def retire(self, card: Card) -> bool:

@@ -98,13 +98,13 @@ class Store:
         return await self.run(call)
 
     async def follow(self, plan: Plan[T]) -> T:
-        """Run an operation of `self.operations`, after `prepare`; return its result."""
+        """Run a plan of `self.operations` (a generator of calls), after `prepare`; return its result."""
         if not self._ready:
             await self.prepare()
         return await follow(self._transport.run, plan)
 
     async def follow_existing(self, plan: Plan[T]) -> T:
-        """Run an operation that submits nothing, without creating the namespace; return its result."""
+        """Run a plan that submits nothing, without creating the namespace; return its result."""
         return await follow(self._transport.run, plan)
 
     async def submit(self, jobs: Sequence[Submission]) -> list[Submitted]:
@@ -114,9 +114,7 @@ class Store:
         return stored
 
     async def submit_each(self, jobs: Sequence[Submission]) -> list[Submitted | JobsError]:
-        """Store jobs independently; return per job `Submitted` or the error that refused it. Raises
-        Unavailable.
-        """
+        """Store jobs independently; return per job `Submitted` or its refusal. Raises Unavailable."""
         answers = await self.follow(self.operations.submit_each(jobs))
         self.nudge([job.queue for job in jobs])
         return answers
@@ -133,8 +131,8 @@ class Store:
     ) -> Claimed:
         """Lease up to `n` jobs, from earlier queues first; wait up to `wait` seconds for the first one.
 
-        `claim_id` (22 to 64 of A-Z a-z 0-9 _ . : -) is an idempotency key: if a claim with the id took jobs
-        in the last 10 s, return those that are still held, and no others. Cancelling the calling task
+        `claim_id` (22 to 64 of A-Z a-z 0-9 _ . : -) is an idempotency key: within 10 s a claim with the
+        same id returns those jobs of the first that are still held, and no others. A cancelled call
         releases its jobs; a caller that cannot use an answer calls `give_back`.
         """
         return await self._claims.claim(ClaimRequest(worker, queues, n, lease, claim_id), wait)
@@ -187,14 +185,12 @@ class Store:
         return await self.follow(roster.workers(self.operations.bases, jobs=False))
 
     async def reconcile(self, gone: Mapping[str, str]) -> int:
-        """End the leases of workers (name → life) that are certainly gone; return how many. Remove the
-        workers.
-        """
+        """End the leases of workers (name → life) that are gone, and remove them. Returns how many leases."""
         return await self.follow(roster.reconcile(self.operations.bases, gone))
 
     async def retire(self, card: Card) -> bool:
         """Ask whether an idle worker may leave its pool. True: the pool has stopped counting it."""
-        from sublet.operations.pools import may_leave  # only pools need it
+        from sublet.operations.pools import may_leave
 
         return await self.follow(may_leave(self.operations.bases, card.pool, card.worker))
 
@@ -239,11 +235,7 @@ class Store:
             self._event_stream.close()
 
     async def rest(self) -> None:
-        """Release abandoned claims and stop waiting for wake-ups until the next claim: the process may be
-        frozen.
-
-        A frozen process would lose a wake-up, and its job would wait for another worker's next poll.
-        """
+        """Release abandoned claims, and wait for no wake-ups until the next claim: the process may be frozen."""
         await self._claims.aclose()
 
     @property

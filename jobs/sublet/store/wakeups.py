@@ -1,8 +1,8 @@
 """Wait for wake-ups of all queues that claims of this process wait for, over one blocked connection.
 
-One BLPOP names their wake-up lists, and a list of this process's own, by which the process ends the BLPOP
-to name further queues. A wake-up goes to the longest waiting claim; if that ends before it claims, to the
-next or back to Redis. Losing a wake-up only delays a job.
+One BLPOP names their wake-up lists, and a list of this process's own, which interrupts it for further
+queues. A wake-up goes to the longest waiting claim; if that leaves before it claims, to the next or back to
+Redis. Losing a wake-up only delays a job.
 
 At least every 2 s one waiter per partition claims for all, and one or two reads find queues whose wake-up
 was lost.
@@ -111,7 +111,6 @@ class WakeUps:
             self._remove(waiter, rest)
 
     def _remove(self, waiter: Waiter, rest: float) -> None:
-        """If it was called and has not claimed, the next waiter is called."""
         del self._waiters[waiter]
         for key in waiter.queues:
             del self._queues[key].waiters[waiter]
@@ -248,7 +247,6 @@ class WakeUps:
         self._update_names()
 
     async def _examine(self, queues: Sequence[_QueueWaiters]) -> None:
-        """Call the first waiter of each queue with jobs: its wake-up was lost."""
         with contextlib.suppress(JobsError):  # the claim of the poll raises the same error
             for base in {queue.base for queue in queues}:
                 own = [queue for queue in queues if queue.base == base]

@@ -1,1 +1,1 @@
-"""Submitting jobs."""
+"""Store new jobs, with admission control and durability."""

@@ -1,7 +1,7 @@
 """Admission control, without I/O: refuse new jobs before a Redis server's memory is full.
 
-The rest is for claims, heartbeats and results. A report that admits jobs may be up to 1 s old; a refusal
-rests on a new one.
+The rest is for claims, heartbeats and results. Jobs are admitted by a report up to 1 s old, and refused by
+a new one.
 """
 
 import math
@@ -17,15 +17,15 @@ from sublet.protocol.server_info import Memory
 
 REPORT_SECONDS = 1.0
 SILENT_SECONDS = 60.0
-"""Seconds until a server is asked again that denies this user its memory report."""
+"""Seconds until a server that denies this user its memory report is asked again."""
 PART = 16
 """A process asks again after submitting a 16th of the reported free memory, as others submit, too."""
 JOB_BYTES = 1024
-"""A job's estimated size beside its payload, rounded up."""
+"""A job's estimated bytes beside its payload, rounded up."""
 FIRING_BYTES = 1 << 20
-"""Payload bytes that one firing of schedules stores."""
+"""Most payload bytes that one firing of schedules stores."""
 SCRIPT_BYTES = 1 << 20
-"""Bytes that one script stores. While any memory is free, this much is admitted."""
+"""Most bytes that one script stores. While any memory is free, this much is admitted."""
 
 
 def estimated_bytes(jobs: Sequence[Submission]) -> int:
@@ -34,7 +34,7 @@ def estimated_bytes(jobs: Sequence[Submission]) -> int:
 
 
 class Admission:
-    """The free memory of each partition's server, as far as known here.
+    """The free memory of each partition's server, as far as known here. `share`: the part that may be used.
 
     Partitions may share a server: each has its part, and jobs in flight to any count against all.
     """
@@ -46,16 +46,16 @@ class Admission:
         self._in_flight: dict[int, int] = {}  # by thread: no thread writes to another's entry
 
     def begin(self, size: int) -> None:
-        """Count this thread's `size` bytes as in flight, until `end`."""
+        """Count `size` bytes of this thread's jobs as in flight, until `end`."""
         thread = threading.get_ident()
         self._in_flight[thread] = self._in_flight.get(thread, 0) + size
 
     def end(self, size: int) -> None:
-        """End the count: the jobs are stored, or lost."""
+        """Stop counting `size` bytes of this thread: the jobs are stored, or lost."""
         self._in_flight[threading.get_ident()] -= size
 
     def admit(self, base: str, size: int) -> bool:
-        """If `size` bytes fit by the last report, subtract and count them."""
+        """Whether `size` bytes fit by the last valid report. If so, subtract them and `begin` to count them."""
         free = self._free.get(base, 0) if time.monotonic() < self._valid_until.get(base, -math.inf) else 0
         if size > free:
             return False
@@ -65,7 +65,7 @@ class Admission:
         return True
 
     def check(self, base: str, size: int) -> Plan[OutOfMemory | None]:
-        """Ask the server for a report. Return why `size` bytes are refused, else None."""
+        """Ask the server for a new report. Return the error with which `size` bytes are refused, or None."""
         now = time.monotonic()
         self._valid_until[base] = now + REPORT_SECONDS  # until the reply, others use the last report
         seen = yield from read_memory(base)
@@ -77,7 +77,7 @@ class Admission:
         self._free[base] = free / PART / self._partitions - size
         if free >= (size if size > SCRIPT_BYTES else 0):
             return None
-        more = ", with more on its way," if seen.used < seen.most * self._share else ""
+        more = ", with more jobs on their way," if seen.used < seen.most * self._share else ""
         return OutOfMemory(
             f"Redis has used {seen.used / seen.most:.0%} of its memory{more} and takes no new job from {self._share:.0%} on "
             "(SUBLET_MEMORY); workers still empty it: add workers, or raise maxmemory"
@@ -85,13 +85,13 @@ class Admission:
 
 
 def read_memory(base: str) -> Plan[Memory | None]:
-    """Return a server's memory report; None if this user may not read it."""
+    """Return the memory report of a partition's server; None if this user may not read it."""
     try:
         seen: Memory | None = yield server_info.memory(base)
     except (
         Refused,
         Forbidden,
         Unfit,
-    ):  # raises Unavailable without an answer
+    ):
         return None
     return seen

@@ -15,32 +15,34 @@ from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
 
 Waits = tuple[tuple[Any, ...], ...]
-"""A level's wait commands: none, WAIT, WAITAOF, or both."""
+"""The commands that wait for a durability: none, WAIT, WAITAOF (after its check), or all."""
 Stored = Sequence[tuple[str, str]]
-"""The id that was sent, and the stored one: another if that holds the deduplication key."""
+"""Per job its id as sent, and as stored: another one if a job with that id holds the deduplication key."""
 
 NONE = {"none"}
 WAIT_SHARE = 0.75
 """The share of a call's timeout for the server's wait."""
 NEEDS = "durability fsync needs "
-TOO_OLD = "durability fsync needs Redis 7.2 or Valkey (WAITAOF): here, have Redis write its file before it answers, and ask for none"
+TOO_OLD = "durability fsync needs Redis 7.2 or Valkey (WAITAOF): on this server use appendfsync always, and durability none"
 FSYNC_SETTINGS = {"appendonly": "yes", "appendfsync": "always"}
 APPENDFSYNC = ("CONFIG", "GET", "appendfsync")
-"""In Redis from 7.4 and in Valkey, WAITAOF may answer before the fsync of `everysec`."""
+"""Checked first: in Redis from 7.4 and in Valkey, WAITAOF may answer before the fsync of `everysec`."""
 REPORT_SECONDS = 10.0
-"""Seconds until a server that supports `fsync` is asked again. Each wait checks `appendfsync` anew."""
+"""Seconds until a server that supports `fsync` is asked again. Each wait also checks `appendfsync`."""
 SCRIPTS_MAX = 32
 """Scripts that share one wait: 6,400 jobs, 16 MiB."""
 
 
 def waits(settings: Settings, asked: set[str]) -> Waits:
-    """Return the commands that wait for every `Durability` in `asked`. Raises Invalid."""
+    """Return the commands that wait for all durabilities in `asked`. Raises Invalid."""
     if asked <= NONE or settings.client_factory:  # a sandbox has neither replicas nor a disk
         return ()
     for word in asked:
         check_durability(word)
     if "replicated" in asked and settings.replicas < 1:  # WAIT 0 would return at once
-        raise Invalid(f"replicas={settings.replicas}: durability replicated takes at least one")
+        raise Invalid(
+            f"replicas={settings.replicas}: durability replicated needs at least 1: set SUBLET_REPLICAS"
+        )
     ms = max(1, round(WAIT_SHARE * settings.timeout * 1000))  # 0 would wait for ever
     commands: dict[str, Waits] = {
         "replicated": (("WAIT", settings.replicas, ms),),
@@ -50,7 +52,7 @@ def waits(settings: Settings, asked: set[str]) -> Waits:
 
 
 def submit(base: str, jobs: Sequence[Submission], waits: Waits) -> Call[list[Submitted | str]]:
-    """Store up to SCRIPTS_MAX scripts of jobs, and wait. `read` raises Unconfirmed if the wait timed out."""
+    """Store up to SCRIPTS_MAX scripts of jobs, and wait. `read` raises Unconfirmed if the wait fails."""
     batches = [*verbs.batches(jobs, lambda job: len(job.payload))]
     calls = [verbs.submit(base, batch) for batch in batches]
 
@@ -67,20 +69,19 @@ def submit(base: str, jobs: Sequence[Submission], waits: Waits) -> Call[list[Sub
 
 
 def with_ids(error: Unavailable, jobs: Sequence[Submission]) -> Unavailable:
-    """Return the error with the jobs' ids, to submit them again."""
+    """Return the error with the jobs' ids for a repetition; unchanged if it has them or nothing is stored."""
     if isinstance(error, Unconfirmed | Forbidden | Unfit):  # it has them already, or nothing is stored
         return error
     words = str(error)
     again = _again([(job.id, job.id) for job in jobs])
     return type(error)(
-        f"{words}{'' if words.endswith('?') else '.'} If in doubt whether Redis has it, {again}"
+        f"{words}{'' if words.endswith('?') else '.'} If in doubt whether the job is stored, {again}"
     )
 
 
 def _words(
     call: Call[list[Submitted | str]], batch: Sequence[Submission], reply: Any
 ) -> list[Submitted | str]:
-    """A full server may refuse one script and store the others."""
     return [f"OOM {reply}"] * len(batch) if isinstance(reply, Exception) else call.read(reply)
 
 
@@ -100,7 +101,8 @@ def _check(wait: tuple[Any, ...], counted: Any, taken: Stored) -> None:
     if wait is APPENDFSYNC:
         if "always" not in str(counted):
             raise _unfit(
-                f"{NEEDS}appendfsync always: with everysec, WAITAOF may say yes before the disk has it", taken
+                f"{NEEDS}appendfsync always: with everysec, WAITAOF may answer before the disk has the job",
+                taken,
             )
         return
     got, seconds = counted if wait[0] == "WAIT" else counted[0], wait[-1] / 1000
@@ -109,27 +111,27 @@ def _check(wait: tuple[Any, ...], counted: Any, taken: Stored) -> None:
             f"only {got} of {wait[1]} replicas have it" if wait[0] == "WAIT" else "its disk does not have it"
         )
         raise Unconfirmed(
-            f"Redis has taken it in, but {without} after {seconds:g} s: it may still be lost; {_again(taken)}"
+            f"Redis has stored the submit, but {without} after {seconds:g} s: it may still be lost; {_again(taken)}"
         )
 
 
 def _again(taken: Stored) -> str:
-    """Advise to submit under the stored ids: a new id would make another job."""
     there = [
         *dict.fromkeys([found for sent, found in taken if sent == found] + [found for _, found in taken])
     ]
     own = any(sent == there[0] for sent, _ in taken)
     ids = f"id {there[0]}" if len(there) == 1 else f"ids: {there[0]} and {len(there) - 1:,} more"
-    whose = "the same" if own else "its key's"
-    return f"send the same again, under {whose} {ids}"
+    whose = "the same" if own else "its deduplication key's"
+    return f"send the same submit again, under {whose} {ids}"
 
 
 def _unfit(words: str, taken: Stored) -> NotDurable:
-    return NotDurable(f"{words}. Redis has taken it in all the same: once that is mended, {_again(taken)}")
+    return NotDurable(
+        f"{words}. Redis has stored the submit all the same: after that change, {_again(taken)}"
+    )
 
 
 def _unable(wait: tuple[Any, ...], error: Any, taken: Stored) -> Exception:
-    """The error for a server that cannot wait. The jobs are stored."""
     words = str(error).lower()
     if "unknown command" in words:
         return _unfit(TOO_OLD, taken)
@@ -139,29 +141,31 @@ def _unable(wait: tuple[Any, ...], error: Any, taken: Stored) -> Exception:
     if isinstance(found, Forbidden):  # the wait was denied, not the script
         mode = "replicated" if wait[0] == "WAIT" else "fsync"
         command = " ".join(wait[:2]) if wait is APPENDFSYNC else wait[0]
-        lacks = f"but this user may not wait for who else has it (NOPERM: {command})"
-        todo = f"give it the rights that `sublet acl` writes with SUBLET_DURABILITY={mode}, or ask for none"
-        return Unconfirmed(f"Redis has taken it in, {lacks}: {todo}; to be sure of it, {_again(taken)}")
+        lacks = f"but this Redis user may not wait for other copies (NOPERM: {command})"
+        todo = f"give the user the rights that `sublet acl` writes with SUBLET_DURABILITY={mode}, or use durability none"
+        return Unconfirmed(f"Redis has stored the submit, {lacks}: {todo}; to be sure, {_again(taken)}")
     if isinstance(found, Unavailable | Invalid):
         return found
-    return Unconfirmed(f"Redis has taken it in, but cannot say who else has it ({error}): {_again(taken)}")
+    return Unconfirmed(
+        f"Redis has stored the submit, but cannot confirm other copies ({error}): {_again(taken)}"
+    )
 
 
 class FsyncSupport:
-    """Partitions whose servers support `fsync`, asked before anything is stored."""
+    """Checks, before jobs are stored, that servers support `fsync`; caches each yes for 10 s."""
 
     def __init__(self) -> None:
         self._until: dict[str, float] = {}
 
     def check(self, bases: Iterable[str], waits: Waits) -> Plan[None]:
-        """Raise NotDurable for a server that cannot wait for `fsync`."""
+        """Raise NotDurable for a server without `fsync`, if `waits` needs it."""
         for base in bases if APPENDFSYNC in waits else ():
             if time.monotonic() >= self._until.get(base, -math.inf):
                 yield from _check_server(base)
                 self._until[base] = time.monotonic() + REPORT_SECONDS
 
     def forget(self, base: str) -> None:
-        """Ask this server again before the next wait."""
+        """Drop the cached yes of this partition's server."""
         self._until.pop(base, None)
 
 
@@ -176,7 +180,7 @@ def _check_server(base: str) -> Plan[None]:
         if "lacks a command" not in str(error):
             raise
         raise NotDurable(
-            f"{NEEDS}appendfsync always, and this server has no CONFIG GET that says so: ask for none"
+            f"{NEEDS}appendfsync always, which this server cannot show without CONFIG GET: use durability none"
         ) from None
     lacks = [f"{name} {value}" for name, value in FSYNC_SETTINGS.items() if said.get(name) != value]
     todo = f"; run CONFIG SET {', CONFIG SET '.join(lacks)}" if lacks else ""
@@ -184,5 +188,5 @@ def _check_server(base: str) -> Plan[None]:
         raise NotDurable(TOO_OLD + todo)
     if lacks:
         raise NotDurable(
-            f"{NEEDS}{' and '.join(lacks)}: with less, WAITAOF may say yes before the disk has it{todo}"
+            f"{NEEDS}{' and '.join(lacks)}: with less, WAITAOF may answer before the disk has the job{todo}"
         )

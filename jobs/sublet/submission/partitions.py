@@ -8,16 +8,16 @@ from sublet.protocol.plan import Plan
 
 
 def check_count(bases: Sequence[str], count: int) -> None:
-    """Raise Unfit for a namespace of `count` partitions that are not these bases; 0: unknown."""
+    """Raise Unfit if `count` (0: unknown) is not the number of bases, which is SUBLET_PARTITIONS."""
     if count and count != len(bases):
         raise Unfit(
-            f"namespace {bases[0][1:-1].rpartition(':')[0]} has {count} partitions, and SUBLET_PARTITIONS says {len(bases)}: "
-            "set it as everywhere else"
+            f"namespace {bases[0][1:-1].rpartition(':')[0]} has {count} partitions, but SUBLET_PARTITIONS is {len(bases)}: "
+            f"set it to {count}"
         )
 
 
 def read_count(bases: Iterable[str]) -> Plan[int]:
-    """Return the partition count in the first existing base, else 0."""
+    """Read the partition count from the first partition that exists; 0 without one."""
     for base in bases:
         count: int = yield reads.partitions(base)
         if count:
@@ -26,7 +26,7 @@ def read_count(bases: Iterable[str]) -> Plan[int]:
 
 
 def exists(bases: Sequence[str]) -> Plan[bool]:
-    """Whether the namespace exists. Raises Unfit for another partition count."""
+    """Read whether the namespace exists. Raises Unfit for another partition count."""
     count = yield from read_count(bases)
     check_count(bases, count)
     return count > 0

@@ -35,7 +35,7 @@ def _time_part(ms: int) -> str:
 
 
 class SubmitOperations:
-    """The operations that store new jobs.
+    """The operations that store new jobs, as plans: generators of Redis calls (`sublet.protocol.plan`).
 
     Without a memory guard (SUBLET_MEMORY=1, `admission` None) a full server refuses jobs itself.
     """
@@ -48,7 +48,7 @@ class SubmitOperations:
         self._exists = False
 
     def base_of_queue(self, queue: str) -> str:
-        """Return the base of a queue's partition."""
+        """Return the base (key prefix, e.g. `{sublet:0}`) of a queue's partition."""
         return self.bases[keys.partition_of_queue(queue, len(self.bases))]
 
     def submission(
@@ -60,7 +60,9 @@ class SubmitOperations:
         job_id: str | None = None,
         durability: str | None = None,
     ) -> Submission:
-        """Make a job with a new id or the caller's, prefixed with its partition. Raises Invalid."""
+        """Make a job, without storing it. Its id is new, or `job_id` after its partition's number. Raises
+        Invalid.
+        """
         if not keys.is_name(task):
             raise Invalid(f"task {task[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
         if len(payload) > PAYLOAD_MAX:
@@ -76,7 +78,7 @@ class SubmitOperations:
         return Submission(own, queue, task, rules, payload, durability or "")
 
     def prepare(self) -> Plan[None]:
-        """Create a missing namespace. Raises Unfit for eviction, or another partition count."""
+        """Create a missing namespace. Raises Unfit for a server that evicts jobs, or another partition count."""
         self._exists = False  # it may have been deleted and created again since
         yield from self.exists()  # without an answer, nothing else is tried
         many = None
@@ -98,7 +100,7 @@ class SubmitOperations:
             )
 
     def exists(self) -> Plan[bool]:
-        """Whether the namespace exists, asked until it does. Raises Unfit for another partition count."""
+        """Whether the namespace exists; reads only until it does. Raises Unfit for another partition count."""
         if not self._exists:
             self._exists = yield from partitions.exists(self.bases)
         return self._exists
@@ -121,9 +123,9 @@ class SubmitOperations:
         return cast(list[Submitted], answers)
 
     def submit_each(self, jobs: Sequence[Submission]) -> Plan[list[Submitted | JobsError]]:
-        """Store jobs independently; return each outcome or refusal.
+        """Store jobs independently; return per job, in order, `Submitted` or its refusal.
 
-        If one asks for durability, all wait for it. Raises Unavailable, or Unconfirmed if it fails.
+        If one asks for durability, all wait for it. Raises Unavailable, or Unconfirmed if the wait fails.
         """
         asked = {job.durability or self.settings.durability for job in jobs}
         waits = () if asked <= durability.NONE else durability.waits(self.settings, asked)
@@ -169,7 +171,6 @@ class SubmitOperations:
     def _refused(
         self, admission: Admission, base: str, batch: Sequence[Submission], size: int
     ) -> Plan[dict[int, OutOfMemory]]:
-        """Refusals of a nearly full server, by job index. Stored jobs are not refused."""
         full = yield from admission.check(base, size)
         if full is None:
             return {}
@@ -184,7 +185,6 @@ class SubmitOperations:
     def _send(
         self, base: str, batch: Sequence[Submission], waits: durability.Waits, size: int = 0
     ) -> Plan[list[Submitted | JobsError]]:
-        """Also ends the count of `size` bytes in flight."""
         try:
             call = durability.submit(base, batch, waits) if waits else verbs.submit(base, batch)
             words: list[Submitted | str] = yield call
@@ -205,7 +205,6 @@ class SubmitOperations:
     def _batches(
         self, jobs: Sequence[Submission], scripts_max: int
     ) -> Iterator[tuple[str, list[Submission]]]:
-        """By partition and by `scripts_max` scripts: (base, jobs) per call."""
         by_base: dict[str, list[Submission]] = {}
         for job in jobs:
             by_base.setdefault(self.base_of_queue(job.queue), []).append(job)

@@ -1,1 +1,1 @@
-"""Parts of a task."""
+"""Arguments and middleware of tasks, and tasks that run programs."""

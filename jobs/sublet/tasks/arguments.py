@@ -14,13 +14,13 @@ from sublet.errors import Invalid
 from sublet.options import PAYLOAD_MAX
 
 PLAIN = (int, str, bool, float)
-"""Written without pydantic's check of the type, which takes ten times as long as writing."""
+"""Types written without pydantic's check of the type, which takes ten times as long as writing."""
 
 SHOWN_ERRORS = 3
 
 
 class Arguments:
-    """The signature of one task. Adapters are built once."""
+    """Converts the arguments and results of one task to JSON and back, by its function's annotations."""
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self.name = name
@@ -44,8 +44,8 @@ class Arguments:
         self._may_be_none = _fits(self._result, None)
         self._result_type = hints.get("return", Any)
 
-    # These bypass TypeAdapter's methods, which cost as much as the work itself. Resolved at first use:
-    # an annotation may name a class that is defined later.
+    # Not TypeAdapter's methods, which cost as much as the work itself. Made at first use: an annotation
+    # may name a later class.
     @cached_property
     def _load(self) -> Callable[[bytes], dict[str, Any]]:
         return self._adapter.validator.validate_json
@@ -55,7 +55,7 @@ class Arguments:
         return self._result.serializer.to_json
 
     def dump(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-        """Serialize the arguments of a call. Raises Invalid for a mismatch."""
+        """Serialize the arguments of a call as a payload. Raises Invalid if they do not match the signature."""
         try:
             return self._adapter.serializer.to_json(
                 self._adapter.validator.validate_python(self._bind(args, kwargs))
@@ -68,21 +68,20 @@ class Arguments:
             raise Invalid(f"task {self.name}: an argument cannot be written as JSON ({error})") from None
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """`inspect`, for its messages, takes a µs or more: only for mismatches."""
         bound = dict(zip(self._positional, args)) | kwargs  # noqa: B905  # with surplus or repeated arguments it is shorter
         if len(bound) == len(args) + len(kwargs) and self._required <= bound.keys() <= self._names:
             return bound
         return self._signature.bind(*args, **kwargs).arguments
 
     def load(self, payload: bytes) -> dict[str, Any]:
-        """Parse a payload. Raises Invalid for a mismatch."""
+        """Parse a payload to arguments by name. Raises Invalid if they do not match the signature."""
         try:
             return self._load(payload or b"{}")
         except ValidationError as error:
             raise Invalid(_errors(error)) from None
 
     def dump_result(self, value: Any) -> bytes:
-        """Serialize a result. Raises Invalid for a mismatch, or a result that is too large."""
+        """Serialize a result. Raises Invalid if it does not match the annotation, or is too large."""
         # pydantic writes None for any type without a warning.
         if value is None and not self._may_be_none:
             raise Invalid(f"task {self.name} returned None, which its return annotation does not allow")
@@ -102,7 +101,7 @@ class Arguments:
         return result
 
     def load_result(self, result: bytes) -> Any:
-        """Parse a result. Raises Invalid for a mismatch."""
+        """Parse a stored result. Raises Invalid if it does not match the annotation."""
         try:
             return self._result.validate_json(result or b"null")
         except ValidationError as error:

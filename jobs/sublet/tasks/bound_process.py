@@ -1,4 +1,4 @@
-"""Programs that end with this process."""
+"""Start programs that end with this process."""
 
 import os
 import subprocess
@@ -43,8 +43,8 @@ def spawn_bound(command: Sequence[str], *, lock: int = -1, **options: Any) -> "s
     On Linux the kernel kills it (PR_SET_PDEATHSIG). Elsewhere a watchdog process does, once all forked (not
     spawned) children of this process have ended too.
 
-    It leads its own session: the terminal's Ctrl-C does not reach it. `lock` is an inherited file
-    descriptor, or -1.
+    The program leads its own session: the terminal's Ctrl-C does not reach it. `lock` is a file descriptor
+    that it inherits, or -1.
     """
     way = _DEATH_SIGNAL if HAS_DEATH_SIGNAL else _WATCHDOG
     words = [sys.executable, "-I", "-S", "-c", LAUNCHER, str(os.getpid()), str(lock), way, *command]

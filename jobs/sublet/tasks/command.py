@@ -26,19 +26,21 @@ from sublet.tasks.program import PATIENCE, SHELL, Output, ProgramCall, run
 NAME = "command"
 CONTEXT = "_context"
 PATIENCE_BY_REASON = {"lost": 0.0, "stopping": PATIENCE / 2}
-"""Seconds to clean up. None after a lost lease, as another worker has the job; when the worker stops, less
-than the second that it waits for its tasks."""
+"""Seconds from SIGTERM to SIGKILL, by `Context.ending`: none after a lost lease, as another worker has the
+job; at a worker's stop, less than the second that it waits for its tasks."""
 
 Word = list[tuple[str, str | None]]
-"""Pieces of text, each with the field after it, if any."""
+"""Pieces of text, each with the name of the field after it, if any."""
 
 
 def function(
     template: str, *, shell: bool = False, cwd: str | Path | None = None, env: Mapping[str, str] | None = None
 ) -> Callable[..., Awaitable[Output]]:
-    """Make the function of a task that runs this template, with its fields as parameters.
+    """Make the function of a task that runs this template (if `shell`, by /bin/sh), with its fields (`{path}`)
+    as parameters.
 
-    Raises Invalid for a template that cannot be split, has no program, or fields that are not plain names.
+    Raises Invalid for a template that cannot be split, lacks a program, or has fields that are not plain
+    names.
     """
     words = [_pieces(template, template)] if shell else _words(template)
     name = _program(template, words)
@@ -70,7 +72,7 @@ def _program_call(
 
 
 def environment(context: Context, given: Mapping[str, str]) -> dict[str, str]:
-    """The worker's environment without Sublet's settings and secrets, `given`, and the job's ids."""
+    """Return the worker's environment without Sublet's settings and secrets, with `given` and the job's ids."""
     inherited = {
         name: value
         for name, value in os.environ.items()
@@ -102,7 +104,9 @@ def _value(value: Any) -> Any:
 
 def _name(name: str) -> str:
     if not name or "=" in name or "\0" in name:
-        raise PydanticCustomError("argument", "a variable's name must not be empty or contain '='")
+        raise PydanticCustomError(
+            "argument", "the name of an environment variable must not be empty or contain '=' or a NUL byte"
+        )
     return name
 
 
@@ -120,7 +124,9 @@ async def any_program(
     env: dict[Variable, Text] | None = None,
     input: Text = "",
 ) -> Output:
-    """The built-in task: run any program. Only with `WorkerConfig(commands=True)`, for trusted submitters."""
+    """The built-in task `command`: run `argv`, or the script `shell`, with `input` as stdin. Only with
+    `WorkerConfig(commands=True)`, for trusted submitters.
+    """
     if bool(argv) is bool(shell):
         raise Discard('give either "argv", a list of words, or "shell", a script')
     return await run(_program_call(context, argv or [SHELL, "-c", shell or ""], env or {}, cwd, input))
@@ -188,7 +194,6 @@ def _pieces(template: str, text: str) -> Word:
 
 
 def _script(template: str, pieces: Word) -> str:
-    """Replace each field by a quoted variable. Raises Invalid for a field inside quotes."""
     script, quote = "", ""
     for literal, field in pieces:
         script, quote = script + literal, _quote_after(literal, quote)

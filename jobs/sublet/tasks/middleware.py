@@ -1,4 +1,4 @@
-"""Enters an app's middleware around a task."""
+"""Enter an app's middleware around an attempt."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, ExitStack
@@ -7,11 +7,11 @@ from typing import Any
 from sublet.context import Context
 
 Hook = Callable[[Context], AbstractContextManager[Any] | AbstractAsyncContextManager[Any]]
-"""Returns the context manager to enter around an attempt."""
+"""Middleware: returns the context manager to enter around an attempt."""
 
 
 def entered(hooks: Sequence[Hook], context: Context) -> ExitStack:
-    """Enter the plain middleware, the first one outermost. Skips async middleware."""
+    """Enter the plain middleware, the first one outermost; skip async middleware. Returns the stack to exit."""
     with ExitStack() as stack:
         for hook in hooks:
             manager: Any = hook(context)
@@ -21,7 +21,7 @@ def entered(hooks: Sequence[Hook], context: Context) -> ExitStack:
 
 
 async def entered_on_loop(hooks: Sequence[Hook], context: Context) -> AsyncExitStack:
-    """Enter all middleware, the first one outermost."""
+    """Enter all middleware, the first one outermost. Returns the stack to exit."""
     async with AsyncExitStack() as stack:
         for hook in hooks:
             manager: Any = hook(context)

@@ -1,7 +1,7 @@
 """Kills the process groups of a worker's programs and child processes when the worker itself is killed.
 
 The kernel's death signal reaches a child, but not the child's own children, and a SIGKILL runs no handler.
-So a guard process holds the end of a pipe; when it closes, the guard kills the watched groups.
+So a guard process reads a pipe from the worker; when it closes, the guard kills the watched groups.
 
 Not covered: a process that leaves its group (`setsid`), and a worker whose guard was killed after the last
 `check`.
@@ -23,11 +23,11 @@ log = logging.getLogger(__name__)
 BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from sublet.tasks.process_guard_main import main; main(int(sys.argv[2]))"
 HOME = str(PACKAGE.parent)
 PATIENCE = 5.0
-"""Seconds from the pipe's end to the guard's exit."""
+"""Seconds that the guard has to exit after its pipe is closed; then it is killed."""
 
 
 class ProcessGuard:
-    """A worker's side of the guard process, which starts with the first group. Not thread-safe."""
+    """Controls a worker's guard process, which starts with the first group. Not thread-safe."""
 
     def __init__(self) -> None:
         self._groups: dict[int, str] = {}
@@ -36,7 +36,7 @@ class ProcessGuard:
 
     @property
     def pid(self) -> int | None:
-        """The pid of the guard process; None before it starts."""
+        """The pid of the guard process; None if none runs."""
         return self._process.pid if self._process else None
 
     def watch(self, group: int) -> None:
@@ -50,12 +50,12 @@ class ProcessGuard:
             self._send(f"-{group}\n")
 
     def check(self) -> None:
-        """Replace a dead guard process. Cheap: call it with every heartbeat."""
+        """Replace the guard process if it has died. Cheap: call it with every heartbeat."""
         if self._process and self._process.poll() is not None:
             self._replace("it has died")
 
     async def aclose(self) -> None:
-        """End the guard process, which kills the watched groups."""
+        """Close the guard's pipe: it kills the watched groups and exits."""
         process = self._detach()
         self._groups.clear()
         if process:
@@ -66,7 +66,6 @@ class ProcessGuard:
                 _kill(process)
 
     def _send(self, line: str) -> None:
-        """The pipe never blocks; a line is written as a whole or not at all."""
         try:
             if self._process is None:
                 self._start()
@@ -82,11 +81,13 @@ class ProcessGuard:
         if old:
             _kill(old)
         if self._groups:
-            log.warning("starting the guard process of this worker's process groups again: %s", why)
+            log.warning(
+                "starting again the guard process, which kills this worker's programs if the worker is killed: %s",
+                why,
+            )
             self._start()
 
     def _start(self) -> None:
-        """Start a guard process and send it all groups. Log a warning if that fails."""
         reading, self._pipe = os.pipe()
         command = [sys.executable, "-I", "-S", "-c", BOOT, HOME, str(os.getpid())]
         env = {name: value for name, value in os.environ.items() if name.startswith(("LD_", "DYLD_"))}
@@ -120,10 +121,10 @@ class ProcessGuard:
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
     process.kill()
-    # After a time-out the kernel holds the process: to wait longer would not help.
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(PATIENCE)
 
 
 current: ContextVar[ProcessGuard | None] = ContextVar("sublet_process_guard", default=None)
-"""The guard of the worker that runs this task; a program outside of a worker starts its own."""
+"""The guard of the worker that runs this task; None outside of a worker, where each program starts its own.
+"""

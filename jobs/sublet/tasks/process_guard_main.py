@@ -1,6 +1,6 @@
 """The program of the guard process: no `site`, only builtin modules, so that it is small.
 
-Input: lines `+<group> <start>` and `-<group>`.
+Input: lines `+<group> <start>` to watch a process group, `-<group>` to forget it.
 """
 
 import os
@@ -9,7 +9,7 @@ import signal
 
 
 def main(parent: int) -> None:
-    """Read groups until the worker has ended, then kill the remaining ones."""
+    """Read groups from stdin until the worker `parent` has ended, then kill the remaining ones."""
     # A signal that stops the worker may be sent to all of its processes.
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)
@@ -29,8 +29,8 @@ def main(parent: int) -> None:
 
 
 def end(group: int, start: str) -> bool:
-    """Kill a group, unless its number belongs to another process by now. Returns whether there was a process
-    to kill.
+    """Kill a process group, unless another process (whose start is not `start`) has its number by now. Returns
+    whether there was a process to kill.
 
     If only the leader is gone, the kernel does not reuse the group's number.
     """
@@ -46,7 +46,7 @@ def end(group: int, start: str) -> bool:
 
 
 def start_of(pid: int) -> str:
-    """Start of a process in kernel ticks; empty if it does not exist, or without /proc."""
+    """Return a process's start in kernel ticks since boot; empty if it does not exist, or without /proc."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[19].decode()
@@ -55,7 +55,6 @@ def start_of(pid: int) -> str:
 
 
 def _end_of(parent: int) -> list[int]:
-    """Readable when the parent dies, even if a fork still holds the pipe (Linux)."""
     try:
         return [os.pidfd_open(parent)]
     except (AttributeError, OSError):
@@ -63,7 +62,6 @@ def _end_of(parent: int) -> list[int]:
 
 
 def _read() -> tuple[bytes, bool]:
-    """Returns also whether more bytes may follow."""
     data = b""
     try:
         while chunk := os.read(0, 65536):

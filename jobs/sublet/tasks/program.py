@@ -26,15 +26,16 @@ SHELL = "/bin/sh"
 KEPT = 64 * 1024
 """Bytes kept of stdout and of stderr each: the first half and the last half."""
 WRITTEN = 120 * 1024
-"""Bytes of each as JSON, where a control character takes six: both must fit into a result."""
+"""Most bytes of stdout and of stderr each as JSON, where a control character takes six: both must fit into a
+result."""
 LINGER = 0.5
-"""Seconds from a program's exit while its children hold its output open."""
+"""Seconds to wait after a program's exit while its children hold its output open."""
 PATIENCE = 1.0
-"""Between SIGTERM and SIGKILL."""
+"""Seconds between SIGTERM and SIGKILL."""
 
 
 class Output(BaseModel):
-    """Result of a program."""
+    """Result of a program: exit code, output (shortened in the middle), duration."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -55,14 +56,14 @@ class ProgramFailed(Exception):
 
 
 class ProgramCall(NamedTuple):
-    """A program's arguments, whole environment, folder, and stdin."""
+    """A program to run: its arguments, whole environment, folder, and stdin."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
     cwd: str | None = None
     text: str = ""
     patience: Callable[[], float] = lambda: PATIENCE
-    """Seconds between SIGTERM and SIGKILL at an early end; 0: only SIGKILL."""
+    """Returns the seconds between SIGTERM and SIGKILL at an early end; 0: only SIGKILL."""
 
 
 async def run(call: ProgramCall) -> Output:
@@ -103,7 +104,7 @@ async def _run(guard: ProcessGuard, call: ProgramCall) -> Output:
 
 
 class Program(asyncio.SubprocessProtocol):
-    """asyncio's protocol of a running program."""
+    """Collects a program's output (asyncio's protocol)."""
 
     def __init__(self) -> None:
         self.kept = {1: OutputBuffer(), 2: OutputBuffer()}
@@ -115,18 +116,18 @@ class Program(asyncio.SubprocessProtocol):
         self.kept[fd].add(data)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        """Note the end of one output."""
+        """Record that stdout or stderr has ended; set `closed` after both."""
         self._open.discard(fd)
         if not self._open:
             self.closed.set()
 
     def process_exited(self) -> None:
-        """Note the leader's exit: its pid may be reused."""
+        """Set `exited`. From now on the program's pid may be reused."""
         self.exited.set()
 
 
 class OutputBuffer:
-    """The beginning and the end of a stream of any length."""
+    """Keeps the beginning and the end of a stream of any length."""
 
     def __init__(self) -> None:
         self._head, self._tail, self._size = bytearray(), bytearray(), 0
@@ -141,8 +142,8 @@ class OutputBuffer:
             del self._tail[: -KEPT // 2]
 
     def text(self) -> str:
-        """The kept text and the number of missing bytes. Replaces invalid UTF-8; cuts text that JSON must
-        escape.
+        """Return the kept text and the number of missing bytes. Replaces invalid UTF-8; cuts text that JSON
+        must escape.
         """
         text = ""
         for kept in (KEPT, KEPT // 2, KEPT // 4):
@@ -175,14 +176,13 @@ async def _start(call: ProgramCall) -> tuple[asyncio.SubprocessTransport, Progra
             cwd=call.cwd,
             start_new_session=True,
         )
-    except (OSError, ValueError) as error:  # too many arguments, a NUL byte, no memory
+    except (OSError, ValueError) as error:
         raise ProgramFailed(
             "not_started", f"cannot start {call.argv[0]}: {getattr(error, 'strerror', None) or error}"
         ) from None
 
 
 def _check_program(name: str, env: Mapping[str, str], cwd: str | None) -> None:
-    """The shell's own message is less clear. Raises ProgramFailed."""
     if os.sep in name:
         path = Path(cwd or "", name)
         problem = "" if path.is_file() and os.access(path, os.X_OK) else f"{name} is not an executable file"
@@ -204,7 +204,6 @@ def _release(transport: asyncio.SubprocessTransport, text: str) -> None:
 
 
 async def _end(group: int, program: Program, patience: float) -> None:
-    """Cancelling this call ends the patience."""
     try:
         if patience and _signal(group, program, signal.SIGTERM):
             with contextlib.suppress(TimeoutError):
@@ -219,7 +218,6 @@ async def _end(group: int, program: Program, patience: float) -> None:
 
 
 def _signal(group: int, program: Program, number: int) -> bool:
-    """Returns False if the group is gone, or its number belongs to another process."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if program.exited.is_set() and _is_taken(group):
             return False

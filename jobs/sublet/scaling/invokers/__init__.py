@@ -22,11 +22,11 @@ from sublet.source_tree import install_command
 
 KINDS = ("http", "lambda", "process", "none")
 SECONDS = 5.0
-"""Of one `invoke`, for any number of workers."""
+"""Time limit of one `invoke`, for any number of workers."""
 AT_ONCE = 16
-"""Calls of one invoker; others wait, within the same seconds."""
+"""Calls of one invoker under way at once; others wait, within its time limit."""
 PRIVATE = "SUBLET_INVOKE_PRIVATE"
-"""Allows private addresses, and HTTP without TLS."""
+"""The variable that allows private addresses, and HTTP without TLS."""
 _YES, _NO = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
 _FUNCTION = re.compile(
@@ -36,7 +36,7 @@ _FUNCTION = re.compile(
 
 
 class InvocationFailed(JobsError):
-    """Some or all workers could not be invoked. `summons`: their records, which expire without help."""
+    """Workers could not be invoked: those of `summons`, or all if empty. Such a summons expires by itself."""
 
     def __init__(self, words: str, summons: tuple[str, ...] = ()) -> None:
         super().__init__(words)
@@ -49,15 +49,15 @@ class Invocation:
 
     pool: str
     target: str
-    """Empty for the kinds without a target."""
+    """A URL or a function's name; empty for `process` and `none`."""
     queues: tuple[str, ...]
     slots: int
     linger: float
-    """Seconds that an idle worker waits for jobs."""
+    """Seconds that an idle worker waits for jobs before it ends."""
     summons: tuple[str, ...]
 
     def body(self, summons: str) -> bytes:
-        """The options of one worker as JSON."""
+        """Return the options of the worker for one summons, as JSON."""
         options = {
             "pool": self.pool,
             "queues": self.queues,
@@ -69,11 +69,11 @@ class Invocation:
 
 
 class Invoker(Protocol):
-    """Starts workers. Belongs to one event loop."""
+    """Starts workers through one kind of platform. Belongs to one event loop."""
 
     @property
     def kind(self) -> str:
-        """The kind that pools name."""
+        """The kind that pools name in `invoker`."""
         ...
 
     async def invoke(self, request: Invocation) -> None:
@@ -81,7 +81,7 @@ class Invoker(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Close all connections. Workers elsewhere go on."""
+        """Close all connections. Workers on other machines go on."""
         ...
 
 
@@ -98,7 +98,7 @@ class NoInvoker:
 
 
 def allows_private(environment: Mapping[str, str] | None = None) -> bool:
-    """Does SUBLET_INVOKE_PRIVATE allow private addresses? Raises Invalid for an unknown value."""
+    """Whether SUBLET_INVOKE_PRIVATE allows private addresses. Raises Invalid for an unknown value."""
     raw = (os.environ if environment is None else environment).get(PRIVATE, "")
     value = raw.strip().lower()
     if value not in _YES + _NO:
@@ -107,9 +107,9 @@ def allows_private(environment: Mapping[str, str] | None = None) -> bool:
 
 
 def check_target(kind: str, target: str, *, private: bool | None = None) -> None:
-    """Check a pool's invoker and target. Raises Invalid.
+    """Check that the invoker `kind` exists and that `target` fits it. Raises Invalid.
 
-    `private` allows private addresses; default: the environment's setting.
+    `private` allows private addresses; None: as the environment does.
     """
     if kind not in KINDS:
         raise Invalid(f"invoker {kind[:40]!r}: use one of {', '.join(KINDS)}")
@@ -164,13 +164,13 @@ def invokers_of(
 
 
 def why_missing(kind: str, environment: Mapping[str, str] | None = None) -> str:
-    """Explain why `invokers_of` lacks this kind of invoker."""
+    """Return the reason for which `invokers_of` lacks this kind of invoker."""
     found = os.environ if environment is None else environment
     if kind == "http":
-        return "no SUBLET_SIGNING_SECRETS"
+        return "SUBLET_SIGNING_SECRETS is not set"
     if kind == "lambda":
         region = found.get("AWS_REGION") or found.get("AWS_DEFAULT_REGION")
-        return f"no boto3: {install_command('aws')}" if region else "no AWS_REGION"
+        return f"boto3 is missing: {install_command('aws')}" if region else "AWS_REGION is not set"
     return (
         "only sublet dev starts workers as processes, on its own machine"
         if kind == "process"
@@ -181,9 +181,9 @@ def why_missing(kind: str, environment: Mapping[str, str] | None = None) -> str:
 async def call_each(
     request: Invocation, call: Callable[[str], Awaitable[None]], *turns: asyncio.Semaphore
 ) -> None:
-    """Invoke one worker per summons, concurrently, all within 5 s. Raises InvocationFailed.
+    """Await `call` for each summons, concurrently, within 5 s. Raises InvocationFailed with the failed ones.
 
-    Each call acquires all of `turns` in order.
+    Each call first acquires the semaphores `turns`, in order.
     """
     failed: dict[str, str] = {}
 

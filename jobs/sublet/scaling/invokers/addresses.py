@@ -1,4 +1,4 @@
-"""Which addresses may be called: by default only HTTPS on the public internet, because a pool's target is
+"""Addresses that may be called: by default only HTTPS on the public internet, because a pool's target is
 external input.
 
 Private services (this machine, its network, the platform's metadata service) often trust every caller that
@@ -64,11 +64,13 @@ Resolve = Callable[[str, int, int], Awaitable[list[AddressInfo]]]
 
 
 class NotAllowed(OSError):
-    """An address that must not be called. An OSError, as for any connection that fails."""
+    """The address must not be called. An OSError, as for any connection that fails."""
 
 
 def is_public(text: str) -> bool:
-    """Is this a public address in canonical form? An IPv4 address inside an IPv6 address must be public, too."""
+    """Whether a text is a public address in canonical form; an IPv4 address in an IPv6 one must be public,
+    too.
+    """
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -85,7 +87,9 @@ def is_public(text: str) -> bool:
 
 
 def check_url(text: str, *, private: bool) -> None:
-    """Check a target URL, without resolving names. Raises Invalid."""
+    """Check a target URL, without resolving names. `private` allows private addresses and HTTP. Raises
+    Invalid.
+    """
     if not 1 <= len(text) <= TARGET_MAX or not re.fullmatch(r"[!-\[\]-~]+", text):
         raise Invalid(
             f"the target must be a URL of 1 to {TARGET_MAX:,} visible ASCII characters, without a backslash"
@@ -136,14 +140,14 @@ def _check_host(host: str, netloc: str, private: bool) -> None:
 
 
 class AddressGuard:
-    """Checks addresses where aiohttp makes connections."""
+    """aiohttp's resolver and socket factory; refuses private addresses, unless `private`."""
 
     def __init__(self, *, private: bool, resolve: Resolve | None = None) -> None:
         self._private, self._lookups = private, Lookups()
         self._look_up = resolve or self._lookups
 
     async def resolve(self, host: str, port: int = 0, family: int = socket.AF_INET) -> list[dict[str, Any]]:
-        """Resolve a name for aiohttp. Raises NotAllowed if any address is not public."""
+        """Return a name's addresses in aiohttp's form. Raises NotAllowed if any of them is private."""
         found = await self._look_up(host, port, family)
         for _, _, _, _, address in found:
             self.check(address, host)
@@ -158,13 +162,13 @@ class AddressGuard:
         await self._lookups.close()
 
     def open(self, info: AddressInfo) -> socket.socket:
-        """Open the socket for exactly this address, after the last and decisive check."""
+        """Make the socket for exactly this address, after the last and decisive check. Raises NotAllowed."""
         family, kind, proto, _, address = info
         self.check(address)
         return socket.socket(family, kind, proto)
 
     def check(self, address: Address, host: str = "") -> None:
-        """Raise NotAllowed for a private address, unless those are allowed."""
+        """Raise NotAllowed for a private address, unless those are allowed. `host` is for the message."""
         scoped = len(address) > 3 and address[3]
         if not self._private and (scoped or not is_public(address[0])):
             raise NotAllowed(
@@ -175,15 +179,15 @@ class AddressGuard:
 class Lookups:
     """Resolves names, each in its own thread.
 
-    A resolver that hangs must not delay other lookups of the event loop (as for Redis), nor the end of the
-    process. A repeated lookup shares the one under way. Beyond LOOKUPS names a lookup fails.
+    A resolver that hangs must not delay other lookups (as for Redis), nor the end of the process. A
+    repeated lookup shares the one under way. Beyond LOOKUPS at once a lookup fails.
     """
 
     def __init__(self) -> None:
         self._under_way: dict[tuple[str, int, int], asyncio.Task[list[AddressInfo]]] = {}
 
     async def __call__(self, host: str, port: int, family: int) -> list[AddressInfo]:
-        """Return the addresses of a name. Raises OSError."""
+        """Return the addresses of a name, as `getaddrinfo` does. Raises OSError."""
         key = host, port, family
         task = self._under_way.get(key)
         if task is None:
@@ -193,7 +197,6 @@ class Lookups:
                 run_in_thread(lambda: _getaddrinfo(host, port, family))
             )
             task.add_done_callback(lambda _: self._under_way.pop(key, None))
-        # Other callers may share this lookup.
         return await asyncio.shield(task)
 
     async def close(self) -> None:

@@ -10,11 +10,11 @@ from sublet.scaling.invokers.thread_call import run_in_thread
 from sublet.source_tree import install_command
 
 CONNECT, READ = 2.0, 3.0
-"""Seconds for the connection, and for the answer: together as long as a call may take."""
+"""Time limits in seconds for connecting, and for the answer: together that of a call."""
 
 
 class LambdaInvoker:
-    """Invokes a Lambda function without waiting for its end. boto3 finds the credentials."""
+    """Starts workers as asynchronous invocations of a Lambda function. boto3 finds the credentials."""
 
     kind = "lambda"
 
@@ -25,7 +25,7 @@ class LambdaInvoker:
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def invoke(self, request: Invocation) -> None:
-        """Invoke the function once per summons. Raises InvocationFailed for those that AWS refused."""
+        """Invoke the function once per summons. Raises InvocationFailed for those that AWS did not accept."""
         await call_each(request, lambda summons: self._call(request, summons), self._turns)
 
     async def _call(self, request: Invocation, summons: str) -> None:

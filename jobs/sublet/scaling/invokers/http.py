@@ -27,19 +27,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 AT_ONE_TARGET = 8
-"""Calls under way at once: a slow target must not block the others."""
+"""Calls to one target under way at once: a slow target must not block the others."""
 HOLD = 900.0
-"""Seconds from the status to the connection's end: no major function platform lets a request run for longer.
-"""
+"""Seconds from the status until the connection is closed: no major platform runs a request for longer."""
 HELD_MAX = 256
-"""Open connections; a further one is closed after its status."""
+"""Connections that stay open; a further one is closed after its status."""
 ANSWER_MAX = 64 * 1024
-"""Bytes of an answer that are discarded before the connection is closed."""
+"""Bytes of an answer that are read and discarded before the connection is closed."""
 HINTS = {401: ": does it have the same SUBLET_SIGNING_SECRETS as this process?"}
 
 
 class HttpInvoker:
-    """Invokes functions by URL. Connects only to the address that was checked."""
+    """Starts workers by signed POSTs to a function's URL. Connects only to the address that was checked."""
 
     kind = "http"
 
@@ -96,7 +95,6 @@ class HttpInvoker:
             raise InvocationFailed(f"the target answered {response.status}{HINTS.get(response.status, '')}")
 
     def _open(self, request: Invocation) -> aiohttp.ClientSession:
-        """aiohttp is slow to import."""
         if self._session is None:
             try:
                 import aiohttp
@@ -146,7 +144,7 @@ async def _hold(response: aiohttp.ClientResponse) -> None:
         async with asyncio.timeout(HOLD):
             while left > 0 and (piece := await response.content.readany()):
                 left -= len(piece)
-    except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
+    except (aiohttp.ClientError, OSError) as error:
         log.debug("the answer of an invoked function was cut off: %s", type(error).__name__)
     finally:
         response.close()
@@ -168,5 +166,5 @@ def _broken(error: Exception) -> str:
     if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError | ConnectionError):
         return "the target closed the connection before it answered"
     if isinstance(error, aiohttp.ClientResponseError):
-        return "the answer is not valid HTTP"
-    return f"the call failed ({type(error).__name__})"
+        return "the target's answer is not valid HTTP"
+    return f"the call of the target failed ({type(error).__name__})"

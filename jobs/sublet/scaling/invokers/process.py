@@ -1,4 +1,4 @@
-"""The invoker `process`: processes on this machine, which end with the invoker."""
+"""The invoker `process`: workers as processes on this machine, which end with the invoker."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ log = logging.getLogger(__name__)
 
 MOST = 32
 SECONDS = 900.0
-"""Seconds that a worker may live. It knows the limit, as on a function platform."""
+"""Seconds that a worker may live. The worker gets the limit as `--for`."""
 KILL_AFTER = 5.0
-"""Seconds from that limit to its kill."""
+"""Seconds from that limit until a worker is killed."""
 PATIENCE = 13.0
-"""Seconds that workers have to end at the closing: their grace, clean-up and last settle calls."""
+"""Seconds that `aclose` gives workers to end: their grace, clean-up and last settle calls."""
 LINE_MAX = 8192
 """Bytes of a line of output; a longer one is cut."""
 
@@ -42,7 +42,7 @@ class Spawned(NamedTuple):
 
 
 Ended = Callable[[str, int, int], None]
-"""Called at a worker's end: its summons, its pid, and its exit code (negative: the signal)."""
+"""Called when a worker has ended: its summons, pid and exit code (negative: the signal)."""
 Hear = Callable[[Spawned, str], None]
 
 
@@ -63,12 +63,12 @@ class _Worker:
 
 
 class ProcessInvoker:
-    """Starts `sublet work APP --drain …` for each summons. A worker ends with this process, even if this
-    process is killed.
+    """Starts `sublet work APP --drain …` for each summons. The workers end with this process, even if it is
+    killed.
 
     At most `most` workers live at once, each for at most `seconds`. `arguments` are further arguments of
-    `sublet work`; its `environment` defaults to this process's own. Its output goes to `output` (None: to
-    this process's own), or line by line to `hear`. Callbacks run on the event loop and must not raise.
+    `sublet work`; `environment` defaults to this process's own. Output goes to `output` (None: this
+    process's own), or line by line to `hear`. Callbacks run on the event loop and must not raise.
     """
 
     kind = "process"
@@ -134,7 +134,7 @@ class ProcessInvoker:
     def _keep(self, loop: asyncio.AbstractEventLoop, worker: _Worker, command: list[str]) -> None:
 
         def call(what: Callable[..., None], *words: object) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed
+            with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(what, worker, *words)
 
         try:
@@ -149,7 +149,6 @@ class ProcessInvoker:
         call(self._ended, code)
 
     def _spawn(self, command: list[str]) -> tuple[subprocess.Popen[bytes], int]:
-        """Returns the process and the pipe of its output, -1 if that is not read here."""
         mine, theirs = os.pipe() if self._hear else (-1, -1)
         out = theirs if self._hear else self._output
         try:
@@ -163,7 +162,6 @@ class ProcessInvoker:
                 os.close(theirs)
 
     def _worker_environment(self) -> dict[str, str]:
-        """The worker must import this same package, and take its jobs from Redis."""
         found = dict(os.environ if self._environment is None else self._environment)
         path = os.pathsep.join(filter(None, [*import_folders(), found.get("PYTHONPATH")]))
         return found | {"PYTHONPATH": path, "SUBLET_SOURCE": ""}
@@ -184,7 +182,7 @@ class ProcessInvoker:
         self._forget(worker)
         if not worker.started.done():
             worker.started.set_exception(
-                InvocationFailed(f"the process could not be started: {error.strerror or error}")
+                InvocationFailed(f"the worker process could not be started: {error.strerror or error}")
             )
 
     def _ended(self, worker: _Worker, code: int) -> None:
@@ -204,7 +202,7 @@ class ProcessInvoker:
     def _overdue(self, worker: _Worker) -> None:
         if worker.process:
             log.warning(
-                "killing worker %d of pool %s: it did not end within %g s",
+                "killing worker process %d of pool %s: it did not end within %g s",
                 worker.process.pid,
                 worker.pool,
                 self._seconds,
@@ -212,7 +210,6 @@ class ProcessInvoker:
             worker.process.kill()
 
     def _read(self, worker: _Worker) -> None:
-        """Up to 16 pieces, so that the loop is free for others."""
         for _ in range(16):
             try:
                 piece = os.read(worker.pipe, 65536) if worker.pipe >= 0 else b""

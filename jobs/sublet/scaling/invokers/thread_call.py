@@ -1,4 +1,4 @@
-"""Blocking calls in threads that do not delay the end of the process."""
+"""Run blocking calls in threads that do not delay the end of the process."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ async def run_in_thread(function: Callable[[], T]) -> T:
             settle = _settling(done, error=error)
         else:
             settle = _settling(done, result)
-        with contextlib.suppress(RuntimeError):  # the loop is closed
+        with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(settle)
 
     threading.Thread(target=run, name="sublet-aside", daemon=True).start()
