@@ -158,7 +158,7 @@ class ProcessPool:
         return batch
 
     def given_back(self, jobs: Sequence[ChildRun]) -> None:
-        """Put jobs that a child has not begun first in the queue again. Called by the child."""
+        """Queue jobs again, as the next ones, that a child has not begun. Called by the child."""
         if self._closed or not jobs:
             for job in jobs:
                 job.cancel()

@@ -50,7 +50,9 @@ def maintain(bases: Sequence[str], by: str, admission: Admission | None = None) 
 
 
 def prune(bases: Sequence[str], limit: int = verbs.BATCH) -> Plan[tuple[int, bool]]:
-    """Delete jobs whose retention has ended. Returns their number, and whether more may remain."""
+    """Delete jobs whose retention has ended, up to `limit` per partition. Returns their number, and whether
+    more may remain.
+    """
     gone, more = 0, False
     for base in bases:
         answer = yield verbs.prune(base, limit=limit)

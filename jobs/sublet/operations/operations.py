@@ -37,19 +37,19 @@ class Operations(SubmitOperations):
         return job
 
     def cancel(self, job_id: str, revision: int | None = None) -> Plan[str]:
-        """Cancel a job: `cancelled`, or `requested` if it runs. Raises WrongState; Changed if not at
+        """Cancel a job: `cancelled`, or `requested` if it runs. Raises WrongState, NotFound; Changed if not at
         `revision`.
         """
         return self._order(verbs.cancel, job_id, revision)
 
     def retry(self, job_id: str, revision: int | None = None) -> Plan[str]:
-        """Queue a dead or cancelled job again: `queued`. Raises WrongState, KeyTaken; Changed if not at
-        `revision`.
+        """Queue a dead or cancelled job again: `queued`. Raises WrongState, KeyTaken, NotFound; Changed if not
+        at `revision`.
         """
         return self._order(verbs.retry, job_id, revision)
 
     def promote(self, job_id: str, revision: int | None = None) -> Plan[str]:
-        """Queue a scheduled job now: `queued`. Raises WrongState; Changed if not at `revision`."""
+        """Queue a scheduled job now: `queued`. Raises WrongState, NotFound; Changed if not at `revision`."""
         return self._order(verbs.promote, job_id, revision)
 
     def _order(

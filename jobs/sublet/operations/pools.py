@@ -55,8 +55,8 @@ def pool(base: str, name: str, revision: int, settings: str, target: str) -> Cal
 def summon(
     base: str, name: str, *, summons: str, n: int, leaver: str = "", elsewhere: Sequence[Elsewhere] = ()
 ) -> Call[Summoning]:
-    """Summon up to `n` (≤ 100) owed workers, and let `leaver` leave if the pool can spare it. Without both,
-    only read the sum. Raises NotFound.
+    """Record summonses of up to `n` (≤ 100) owed workers, for the caller to invoke; let `leaver` leave if the
+    pool can spare it. With neither, only read the sum. Raises NotFound.
     """
 
     def read(reply: list[Any]) -> Summoning:

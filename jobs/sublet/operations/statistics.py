@@ -55,7 +55,7 @@ class QueueNumbers:
     paused: bool
     head: str | None
     wait: Times
-    """From when a job was first due to its first claim."""
+    """Times from when a job was first due to its first claim."""
     completed: Times
     """Run times of attempts that returned a result."""
     failed: Times

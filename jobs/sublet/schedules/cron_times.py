@@ -22,7 +22,7 @@ from zoneinfo import ZoneInfo
 from sublet.schedules.cron import read
 
 _YEARS = 50
-"""A 29th of February that is a Monday comes every 28 years, or every 40."""
+"""Years searched: a 29th of February that is a Monday comes every 28 years, or every 40."""
 _DAY = 86_400
 _EPOCH = datetime(1970, 1, 1)
 _FIRST_DAY = _EPOCH.toordinal()

@@ -21,7 +21,7 @@ SHOWN = 5
 
 ScheduleState = Literal["active", "held", "paused", "ended", "broken"]
 """Active: fires. Held: its next job waits. Paused by an operator. Ended: no further occurrence. Broken: this
-version cannot read it."""
+version cannot read its recurrence."""
 
 
 class NewSchedule(NamedTuple):

@@ -1,4 +1,4 @@
-"""The Redis calls for schedules, and the firing of due occurrences. Without I/O."""
+"""The Redis calls for schedules, and the submission of due occurrences' jobs. Without I/O."""
 
 import json
 import logging
@@ -26,7 +26,7 @@ _warned_at: dict[str, float] = {}
 
 
 def _warn_skipped(name: str, why: str) -> None:
-    """Log a skipped schedule, without its data."""
+    """Log a skipped schedule, without its data, at most once a minute."""
     now = time.monotonic()
     if now - _warned_at.get(name, -AGAIN) < AGAIN:
         return
@@ -118,8 +118,9 @@ def _row(row: Sequence[Any]) -> Pick | None:
 
 
 def fire(base: str, by: str, requests: Sequence[FireRequest]) -> Call[list[str]]:
-    """Submit the jobs of up to 50 schedules and 100 occurrences. Returns per schedule `fired <n>` or `skipped
-    <n>` (jobs), `held`, `later`, `QUEUE_FULL …`, `INVALID …`, `CHANGED` or `NOT_FOUND`.
+    """Submit the jobs of up to 50 schedules and 100 occurrences. Returns the answer of `fire.lua` per
+    schedule: `fired <n>` or `skipped <n>` (jobs), `held`, `later`, `QUEUE_FULL …`, `INVALID …`, `CHANGED`
+    or `NOT_FOUND`.
     """
     rest: list[Any] = []
     for (name, revision, occurrence, _, _), occurrences, missed, after, due in requests:

@@ -268,8 +268,8 @@ def sync(
 ) -> Plan[list[Synced]]:
     """Store the schedules that code declares; return the outcome for each. The same call again writes nothing.
 
-    They belong to `source` afterwards. With `remove`, its other schedules are removed. Before any write,
-    raises Invalid, and WrongState for a schedule in another partition than its queue's.
+    They belong to `source` afterwards. With `remove`, other schedules of `source` are removed. Before any
+    write, raises Invalid, and WrongState for a schedule in another partition than its queue's.
     """
     if remove and not source:
         raise Invalid(

@@ -47,7 +47,7 @@ def _wrong(why: str) -> PydanticCustomError:
 
 
 class Recurrence(BaseModel):
-    """The rule for occurrences, and the policies for missed and overlapping ones."""
+    """The rule for a schedule's occurrences, and the policies for missed and overlapping ones."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 

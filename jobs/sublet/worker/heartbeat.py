@@ -48,7 +48,7 @@ class Heartbeat:
             self._loop.call_soon_threadsafe(self._news.set)
 
     async def run(self) -> None:
-        """Send heartbeats until cancelled."""
+        """Send heartbeats, reports and renewals until cancelled."""
         self._loop, due = asyncio.get_running_loop(), time.monotonic() + self._every
         while True:
             try:

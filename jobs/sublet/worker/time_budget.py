@@ -10,9 +10,9 @@ from sublet.model import Lease
 
 
 class TimeBudget:
-    """`seconds` from now, or no limit. The grace (at most a fifth) is for running jobs.
+    """A worker's time: `seconds` from now, or no limit. The grace (at most a fifth) is kept for running jobs.
 
-    A job needs its `timeout`, unless it is longer than `seconds` less the grace.
+    A job is started only if its `timeout` is left. A timeout over `seconds` less the grace is ignored.
     """
 
     def __init__(self, seconds: float | None, grace: float, tasks: Mapping[str, Task[..., Any]]) -> None:
