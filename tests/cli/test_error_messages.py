@@ -93,7 +93,7 @@ pytest_plugins = ["tests.support.command_line"]
             "--every needs --for: say how long to repeat, e.g. --for 55s --every 5s",
         ),
         ("list --state deed", "--state: there is no state 'deed', did you mean dead? See sublet list --help"),
-        ("list --cursor x", "cursor 'x': use the one of the page before, with the same filters"),
+        ("list --cursor x", "cursor 'x': use the cursor of the page before, with the same filters"),
         ("get a/b", "id 'a/b': use 1 to 64 of A-Z a-z 0-9 _ . : -"),
         ("cancel 0-fine a/b", "id 'a/b': use 1 to 64 of A-Z a-z 0-9 _ . : -"),
         ("stats --namespace a/b", "namespace 'a/b': use 1 to 128 of A-Z a-z 0-9 _ . : -"),
@@ -140,7 +140,10 @@ def test_with_an_app_its_tasks_and_arguments_are_checked(shell, words, line):
 
 def test_a_payload_that_is_too_large_is_refused_before_it_is_sent(shell):
     line = shell.no(2, "submit", "add", "-", stdin=json.dumps({"a": "x" * 256 * 1024}))
-    assert line == "payload of 262,152 bytes: at most 262,144; keep the data elsewhere and send its place"
+    assert (
+        line
+        == "payload of 262,152 bytes: at most 262,144; keep the data elsewhere and send a reference to it"
+    )
 
 
 def test_a_missing_object_is_exit_code_1(shell):

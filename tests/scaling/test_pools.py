@@ -72,9 +72,9 @@ async def test_a_removed_pool_may_be_removed_again(follow, bases):
     [
         ({"name": "no/name"}, "pool 'no/name': use 1 to 128 of"),
         ({"queues": ("a", "b c")}, "queue 'b c': use 1 to 128 of"),
-        ({"queues": ()}, "queues: name 1 to 32, each once"),
-        ({"queues": ("a", "a")}, "queues: name 1 to 32, each once"),
-        ({"queues": tuple(f"q{n}" for n in range(33))}, "queues: name 1 to 32, each once"),
+        ({"queues": ()}, "queues: give 1 to 32 names, each once"),
+        ({"queues": ("a", "a")}, "queues: give 1 to 32 names, each once"),
+        ({"queues": tuple(f"q{n}" for n in range(33))}, "queues: give 1 to 32 names, each once"),
         ({"invoker": "magic"}, "invoker 'magic': use one of process, http, lambda, none"),
         ({"min": 3, "max": 2}, "min=3 max=2: use 0 ≤ min ≤ max ≤ 1,000"),
         ({"min": -1}, "min=-1 max=20: use 0 ≤ min"),
@@ -90,7 +90,7 @@ async def test_a_removed_pool_may_be_removed_again(follow, bases):
         ),
         (
             {"invoker": "http", "target": "https://example.com/\n"},
-            "target: use at most 1,024 bytes, on one line",
+            "target: use at most 1,024 bytes of printable text, on one line",
         ),
         (
             {"invoker": "http", "target": "https://example.com/" + "x" * 1024},

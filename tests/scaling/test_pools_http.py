@@ -56,7 +56,7 @@ async def test_a_put_with_another_revision_is_refused(core):
     ("wrong", "detail"),
     [
         ({"queues": []}, "body.queues: "),
-        ({"queues": ["a", "a"]}, "queues: name 1 to 32, each once"),
+        ({"queues": ["a", "a"]}, "queues: give 1 to 32 names, each once"),
         ({"queues": ["a b"]}, "body.queues.0: "),
         ({"invoker": "magic"}, "body.invoker: "),
         ({"max": 1001}, "body.max: "),

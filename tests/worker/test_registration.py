@@ -104,7 +104,7 @@ async def test_a_renewal_returns_whether_to_drain_and_leaving_is_sent(caplog):
 async def test_an_outage_does_not_keep_a_worker_from_leaving(caplog):
     caplog.set_level(logging.WARNING)
     await register(Source(), worker_id="away").leave()
-    assert "cannot remove the registration, which expires: no answer" in caplog.text
+    assert "cannot remove this worker's registration, which expires by itself: no answer" in caplog.text
 
 
 async def test_without_a_boot_id_no_workers_are_read(monkeypatch):
@@ -136,7 +136,7 @@ async def test_a_superseded_worker_finishes_and_leaves(caplog):
     source.known = [worker("after", ME, "pod-0")]
     assert await here.renew()
     assert (
-        "another worker registered with this worker's identity (SUBLET_WORKER_ID): this one drains"
+        "another worker registered with this worker's identity (SUBLET_WORKER_ID): this worker drains"
         in caplog.text
     )
 
@@ -186,4 +186,4 @@ async def test_one_of_two_simultaneous_workers_with_one_name_leaves(caplog):
     source.known = [worker("me", ME).model_copy(update={"life": source.cards[1].life})]
     assert await first.renew()
     assert not await second.renew()
-    assert "another worker registered with this worker's name: this one drains" in caplog.text
+    assert "another worker registered with this worker's name: this worker drains" in caplog.text

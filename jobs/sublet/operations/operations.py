@@ -206,5 +206,5 @@ def _position(structures: list[tuple[str, str]], cursor: str | None) -> tuple[in
     base, _, rest = cursor.partition("/")
     structure, _, offset = rest.rpartition("/")
     if (base, structure) not in structures or not _OFFSET.fullmatch(offset):
-        raise Invalid(f"cursor {cursor[:80]!r}: use the one of the page before, with the same filters")
+        raise Invalid(f"cursor {cursor[:80]!r}: use the cursor of the page before, with the same filters")
     return structures.index((base, structure)), int(offset)

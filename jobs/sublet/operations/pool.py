@@ -97,7 +97,7 @@ def check(pool: Pool) -> None:
     if invalid is not None:
         raise Invalid(f"queue {invalid[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     if not 1 <= len(pool.queues) <= QUEUES_MAX or len(set(pool.queues)) < len(pool.queues):
-        raise Invalid(f"queues: name 1 to {QUEUES_MAX}, each once")
+        raise Invalid(f"queues: give 1 to {QUEUES_MAX} names, each once")
     if pool.invoker not in KINDS:
         raise Invalid(f"invoker {str(pool.invoker)[:40]!r}: use one of {', '.join(KINDS)}")
     if not 0 <= pool.min <= pool.max <= WORKERS_MAX:
@@ -112,7 +112,7 @@ def check(pool: Pool) -> None:
             f"target {pool.target[:200]!r}: this is the masked form; write out what the {HIDDEN} stands for"
         )
     if len(pool.target.encode("utf-8", "replace")) > TARGET_MAX or not pool.target.isprintable():
-        raise Invalid(f"target: use at most {TARGET_MAX:,} bytes, on one line")
+        raise Invalid(f"target: use at most {TARGET_MAX:,} bytes of printable text, on one line")
 
 
 def shown(target: str) -> str:
@@ -134,7 +134,7 @@ def pool_from(name: str, stored: str, counted: Mapping[str, str]) -> Pool:
     """
     found = _STORED.fullmatch(stored)
     if not found:
-        raise ValueError("not a stored pool")
+        raise ValueError(f"the stored text of pool {name[:80]} is invalid")
     fields: dict[str, Any] = dict(word.split("=", 1) for word in found[2].split())
     fields |= {each: int(fields[each]) for each in _WHOLE if each in fields}
     fields |= {each: int(fields[each]) / 1000 for each in _DURATIONS if each in fields}
@@ -150,7 +150,7 @@ def pool_from(name: str, stored: str, counted: Mapping[str, str]) -> Pool:
     how = {"name": name, "target": found[3], "revision": int(found[1])}
     queues = tuple(fields["queues"].split(","))
     if not all(map(is_name, queues)):
-        raise ValueError("not a stored pool")
+        raise ValueError(f"the stored text of pool {name[:80]} is invalid")
     return Pool.model_validate({**fields, "queues": queues, **counts, **failed, **how})
 
 

@@ -57,7 +57,7 @@ def new_schedule(
             )
     if len(payload) > PAYLOAD_MAX:
         raise Invalid(
-            f"payload of {len(payload):,} bytes: at most {PAYLOAD_MAX:,}; keep the data elsewhere and send its place"
+            f"payload of {len(payload):,} bytes: at most {PAYLOAD_MAX:,}; keep the data elsewhere and send a reference to it"
         )
     made = NewSchedule(name, options.queue, task, options.rules(), payload, when, source)
     if len(made.plan) > PLAN_MAX:

@@ -67,7 +67,7 @@ class SubmitOperations:
             raise Invalid(f"task {task[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
         if len(payload) > PAYLOAD_MAX:
             raise Invalid(
-                f"payload of {len(payload):,} bytes: at most {PAYLOAD_MAX:,}; keep the data elsewhere and send its place"
+                f"payload of {len(payload):,} bytes: at most {PAYLOAD_MAX:,}; keep the data elsewhere and send a reference to it"
             )
         partition = keys.partition_of_queue(queue, len(self.bases))
         if job_id is None:

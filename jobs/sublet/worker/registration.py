@@ -94,7 +94,7 @@ class Registration:
         try:
             if self._exclusive and await self._is_superseded():
                 log.warning(
-                    "another worker registered with this worker's %s: this one drains",
+                    "another worker registered with this worker's %s: this worker drains",
                     "identity (SUBLET_WORKER_ID)" if self._worker_id else "name",
                 )
                 return True
@@ -149,7 +149,7 @@ class Registration:
                 await self._source.leave(self._card())
         except (JobsError, TimeoutError) as error:
             why = str(error) or f"no answer in {PATIENCE:g} s"
-            log.warning("cannot remove the registration, which expires: %s", why)
+            log.warning("cannot remove this worker's registration, which expires by itself: %s", why)
 
 
 def _may_supersede(other: WorkerInfo, mine: WorkerInfo) -> bool:
