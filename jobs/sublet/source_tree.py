@@ -29,7 +29,7 @@ def install_command(extra: str) -> str:
 
 
 def data_folder(name: str) -> Traversable:
-    """Return the folder `lua` or `deploy`, also inside an unpacked wheel's zip file."""
+    """Return the folder `lua` or `deploy`, also if the package is in a zip file."""
     for folder in (PACKAGE / name, CHECKOUT / name):
         if folder.is_dir():
             return folder

@@ -44,7 +44,7 @@ def positive_duration(text: str) -> float:
 
 
 def lease(text: str) -> float:
-    """Return the seconds of a lease: 100ms to 1d, several heartbeats."""
+    """Return the seconds of a lease, 100ms to 1d."""
     value = duration(text)
     if not LEASE[0] <= value <= LEASE[1]:
         raise ArgumentTypeError(

@@ -11,7 +11,7 @@ SLOTS = types.integer_up_to(10_000, "one process must keep the lease of each job
 
 
 def app(parser: CommandParser) -> None:
-    """Add MODULE:APP, the app whose tasks are run."""
+    """Add the positional MODULE:APP, by default SUBLET_APP."""
     parser.positional(
         "app",
         metavar="MODULE:APP",
@@ -22,7 +22,7 @@ def app(parser: CommandParser) -> None:
 
 
 def payload(parser: CommandParser) -> None:
-    """Add JSON, the payload of a job."""
+    """Add the positional JSON, a job's payload, by default {}."""
     parser.positional(
         "payload",
         metavar="JSON",
@@ -41,7 +41,7 @@ def attempts(parser: CommandParser) -> None:
 
 
 def lease(parser: CommandParser) -> None:
-    """Add --lease, in seconds (30)."""
+    """Add --lease; the value is in seconds, by default 30."""
     parser.option(
         "--lease",
         metavar="30s",

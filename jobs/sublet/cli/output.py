@@ -24,7 +24,6 @@ STATE_COLOURS = {
 }
 
 LEAST = 20
-"""Columns that `fit` leaves to a text at least."""
 
 
 class Cell(NamedTuple):

@@ -129,7 +129,7 @@ class Command(NamedTuple):
 
     @property
     def verb(self) -> str:
-        """The last word of the name."""
+        """The last word of the name, such as `add`."""
         return self.name.rpartition(" ")[2]
 
     def parser(self) -> CommandParser:

@@ -1,4 +1,4 @@
-"""The pytest fixture."""
+"""A pytest fixture that makes a sandbox."""
 
 from collections.abc import Iterator
 from datetime import datetime

@@ -73,7 +73,7 @@ class Sandbox:
 
     @property
     def now(self) -> datetime:
-        """The sandbox's time."""
+        """The time of the sandbox's clock, in UTC."""
         return self._entered().now
 
     def travel(self, by: Seconds = 0, *, to: datetime | None = None) -> datetime:

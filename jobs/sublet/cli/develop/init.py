@@ -230,7 +230,6 @@ def _covers(mine: str, asked: str) -> bool:
 
 
 def _write(folder: Path, new: list[File]) -> None:
-    """Write all files or none. Never overwrites a file."""
     made: list[Path] = []
     at = folder
     try:

@@ -16,7 +16,6 @@ from sublet.errors import JobsError
 from sublet.source_tree import CHECKOUT, is_checkout
 
 HELLO = '{"name": "Ada"}'
-"""The arguments of the task `hello` in the templates."""
 REQUIREMENTS = "requirements.txt"
 PACKAGES = ("sublet", "sublet_functions")
 """Sublet's packages: a project's modules cannot have these names."""

@@ -11,7 +11,7 @@ from sublet.errors import Invalid, Refused, did_you_mean
 from sublet.protocol.plan import follow_sync
 
 KEPT = ("completed", "dead", "cancelled")
-"""Limits of the namespace, not of a queue: the finished jobs that it keeps."""
+"""Limits on kept finished jobs, which apply to the namespace, not to a queue."""
 WORDS = {"requested": "requested: its worker ends it at the next heartbeat"}
 
 

@@ -33,7 +33,7 @@ LOG_LINES = 10
 SHORT = 120
 """Maximum characters of a checkpoint that are shown."""
 WIDE = 110
-"""Columns that a table of attempts needs; a narrower terminal shows two lines for each."""
+"""Columns that a table of attempts needs."""
 
 
 def show_job(job: Job, now: datetime, detail: bool) -> None:

@@ -125,7 +125,7 @@ def _queue_row(queue: Queue, now: datetime) -> list[Cell | str]:
 
 
 def stats(args: Namespace) -> int:
-    """Count the jobs in each state, and events since the namespace was created."""
+    """Print the number of jobs per state, and of events since the namespace was created."""
     with client_of(settings_of(args)) as client:
         found = read(client, client.operations.stats(), args)
         now = server_time(client)

@@ -55,8 +55,8 @@ PLAIN = {
     "admin": f"{PREPARE} {LOOK} info script|exists script|load scan mget exists blpop lpush pexpire ping subscribe",
     "tick": f"{PREPARE} {CALENDAR} zcount ping",
 }
-"""Role → commands of its user without a script (`|`: subcommand). SCAN also shows other keys' names; only
-repair and drop need it."""
+"""Role → commands that its user may send without a script (`|`: subcommand). SCAN also shows other keys'
+names; only repair and drop need it."""
 
 DURABLE = {"none": "", "replicated": "wait", "fsync": "waitaof config|get"}
 """Durability → commands that wait for it. Redis 7.0 refuses an ACL file that names `waitaof`."""
@@ -80,7 +80,9 @@ class User(NamedTuple):
 
 
 def acl(args: Namespace) -> int:
-    """Print Redis users as lines of an ACL file, or write it. New passwords are shown once, on stderr."""
+    """Print Redis users as lines of an ACL file, or write the file (--to). New passwords are shown once, on
+    stderr.
+    """
     settings = settings_of(args)
     known = _passwords(args.password_file)
     wanted = [[role] for role in VERBS] if args.role is None else [_roles(args.role)]

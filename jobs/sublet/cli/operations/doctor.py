@@ -28,7 +28,7 @@ T = TypeVar("T")
 COLOURS = {"ok": "green", "warn": "yellow", "bad": "red", "unknown": "dim"}
 CONFIG = ("save", "appendfsync", "maxclients")
 QUEUES = 1000
-"""Queues per partition whose keys' types are checked."""
+"""Maximum queues per partition whose keys' types are checked."""
 AUDITED = 5000
 """How many stored items per partition are checked, roughly. `--repair` checks all."""
 OVERDUE = 5.0

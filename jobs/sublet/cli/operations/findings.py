@@ -54,7 +54,7 @@ class Facts(NamedTuple):
 
     @property
     def suggested_user(self) -> str:
-        """The Redis user to run the doctor as; "" if every fact was read, or this user has the most rights."""
+        """Names of Redis users to run the doctor as; "" if this user lacks no right, or has the most."""
         user, name = urlsplit(self.settings.redis_url).username or "", self.settings.namespace
         if not self.denied or user.endswith(("-admin", "+admin")):
             return ""
@@ -66,7 +66,7 @@ class Facts(NamedTuple):
 
     @property
     def advice(self) -> str:
-        """Advice to run the doctor as another user if facts are missing, else ""."""
+        """Advice to run the doctor as another user if this one lacks rights, else ""."""
         return f"run the doctor as {self.suggested_user}" if self.suggested_user else ""
 
     @property

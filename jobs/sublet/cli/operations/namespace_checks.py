@@ -13,7 +13,7 @@ from sublet.operations.repair import ALONE, Fault
 from sublet.protocol.scripts import source
 
 SILENT = 60.0
-"""Seconds without a heartbeat after which a worker is reported; it sends one every 5 s at least."""
+"""Seconds without a heartbeat after which a worker is reported."""
 LONG_AGO = 3600.0
 """Seconds for which a failed invocation is reported."""
 ELSEWHERE = "set SUBLET_PARTITIONS as everywhere else, or jobs are not found"
@@ -146,7 +146,7 @@ def _describe(fault: Fault) -> str:
 
 
 def retention(facts: Facts) -> Iterator[Finding]:
-    """Were jobs deleted before their retention passed?"""
+    """How many jobs were deleted before their retention passed? Never bad."""
     if facts.deleted_early is None:
         yield unknown(facts, "retention", "the number of jobs deleted early cannot be read")
     elif facts.deleted_early:
@@ -157,7 +157,7 @@ def retention(facts: Facts) -> Iterator[Finding]:
 
 
 def scripts(facts: Facts) -> Iterator[Finding]:
-    """Has the server loaded the scripts?"""
+    """How many scripts has the server loaded? Never bad: each is loaded at its first use."""
     if facts.loaded is None:
         yield unknown(
             facts,

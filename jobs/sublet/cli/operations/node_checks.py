@@ -45,7 +45,6 @@ def _check_node(place: str, settings: Settings, bases: list[str]) -> tuple[bool,
         try:
             transport.run(server_info.clock())
         except Forbidden:
-            # it answered, despite its rights
             pass
         except Unavailable as error:
             lost = f"; out of reach: {', '.join(bases)}" if bases else ""

@@ -52,7 +52,7 @@ CVE-2026-23631 (Lua) and CVE-2026-25243 (RESTORE).
 
 
 def server(facts: Facts) -> Iterator[Finding]:
-    """Is it a primary of a supported version, and does the URL suit a cluster?"""
+    """Is the server a primary of a supported version, and does the URL suit a cluster?"""
     name, version = product(facts.info)
     if not version:
         yield unknown(
@@ -272,7 +272,7 @@ def _durability_obstacle(facts: Facts) -> tuple[str, str] | None:
 
 
 def connections(facts: Facts) -> Iterator[Finding]:
-    """Can more clients connect?"""
+    """Are over 80 % of the possible clients connected?"""
     most, now = (
         facts.info.get("maxclients") or facts.config["maxclients"],
         facts.info.get("connected_clients"),
@@ -291,7 +291,7 @@ def connections(facts: Facts) -> Iterator[Finding]:
 
 
 def clock(facts: Facts) -> Iterator[Finding]:
-    """Do Redis's clock, which decides, and this machine's agree?"""
+    """Do Redis's clock, which decides, and this machine's agree within 5 s?"""
     found = f"Redis's is {duration(abs(facts.skew))} {'ahead of' if facts.skew > 0 else 'behind'} ours; Redis's decides"
     if abs(facts.skew) > 5:
         yield Finding(

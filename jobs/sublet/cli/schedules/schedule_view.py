@@ -18,7 +18,7 @@ POLICIES = {
 WRAPPED = 66
 """Columns at which the description of the recurrence is wrapped."""
 USUAL = 1.0
-"""Seconds after which a due occurrence is overdue."""
+"""Seconds after which a due occurrence is shown as overdue."""
 OVERLAPS = {
     "allow": "both run",
     "skip": "the new occurrence is skipped",

@@ -49,7 +49,6 @@ def list_schedules(args: Namespace) -> int:
 
 
 def _as_json(shown: Schedule, *without: str) -> dict[str, Any]:
-    """pydantic limits the depth of nested values, so the payload is passed unchanged."""
     fields = shown.model_dump(mode="json", exclude={"payload", *without})
     return fields if "payload" in without else fields | {"payload": shown.payload}
 

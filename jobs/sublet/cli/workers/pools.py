@@ -141,7 +141,7 @@ def _settings(pool: Pool) -> str:
 
 
 def remove(args: Namespace) -> int:
-    """Remove pools. Return 1 if one does not exist."""
+    """Delete pools. Return 1 if one does not exist."""
     answers: list[dict[str, Any]] = []
     with client_of(settings_of(args)) as client:
         known = [pool.name for pool in read(client, pools.known(client.operations.bases))]

@@ -126,7 +126,7 @@ def _check_names(kind: str, *names: str) -> None:
 
 
 def _export_connection(args: Namespace) -> None:
-    """Child processes load the app again, with the connection's flags from the environment."""
+    """Set the connection's flags in the environment: child processes load the app again."""
     for flag, variable in (("redis_url", "SUBLET_REDIS_URL"), ("namespace", "SUBLET_NAMESPACE")):
         if getattr(args, flag):
             os.environ[variable] = getattr(args, flag)
@@ -194,7 +194,7 @@ def _sync_schedules(app: App, place: str) -> str:
 
 def exit_despite_running_tasks(stuck: int, code: int) -> None:
     """Exit with `code` if tasks (`stuck` ignored their cancellation) or their threads do not end soon: Python
-    would wait for ever.
+    would wait for ever. Else return, and force the exit only after EXIT_GRACE.
     """
     until = time.monotonic() + THREAD_GRACE
     threads = [thread for thread in threading.enumerate() if thread.name.startswith(THREADS)]

@@ -25,7 +25,6 @@ COLOURS = {"ready": "bold", "started": "dim", "completed": "green", "failed": "r
 UNCUT = ("warning", "stalled")
 ENDS = ("completed", "failed", "released", "refused", "lost")
 HEAD = 54
-"""Columns before a line's text: time, event, task, job."""
 _ANSWER = re.compile(r"(.*): (?:scheduled (\d+)|(queued|dead|cancelled|LEASE_LOST|NOT_FOUND))", re.DOTALL)
 
 

@@ -20,7 +20,7 @@ HEADS = ("NAME", "HOST", "PID", "PLATFORM", "SLOTS", "LEASES", "DONE", "LAST SEE
 SPARE = ("PLATFORM", "PID", "HOST", "SLOTS")
 """Columns that a narrow terminal leaves out, in order: a default name contains host and pid."""
 LATE = 15.0
-"""Seconds without a heartbeat after which a worker is shown as silent; it sends one every 5 s at least."""
+"""Seconds after which a worker is shown as silent; it sends a heartbeat every 5 s at least."""
 JOBS = 3
 """Job ids shown per worker."""
 NAMED = 10

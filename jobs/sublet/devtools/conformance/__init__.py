@@ -3,12 +3,12 @@
 The client is a command line. `CMD submit TASK JSON` stores a job, prints its id on the last line and exits
 0; `CMD work` works until SIGTERM. Its environment:
 
-    SUBLET_REDIS_URL   redis://…       the URL of a proxy in front of Redis, which records commands and injects faults
-    SUBLET_NAMESPACE   a name          with one partition, 0: its keys begin with {<namespace>:0}
-    SUBLET_QUEUES      first,second    the queues to work for, in this order; jobs are submitted to the first
-    SUBLET_LEASE       3               the lease in seconds
-    SUBLET_SLOTS       2               the maximum number of concurrent jobs
-    SUBLET_PARTITIONS  1               the partition count
+    SUBLET_REDIS_URL   a proxy in front of Redis, which records commands and injects faults
+    SUBLET_NAMESPACE   a namespace with one partition
+    SUBLET_QUEUES      first,second: the worker's queues in this order; submit uses the first
+    SUBLET_LEASE       3, in seconds
+    SUBLET_SLOTS       the maximum number of concurrent jobs
+    SUBLET_PARTITIONS  1
 
 It has three tasks: `echo`, whose result is its whole payload, {"value": anything}; `sleep`, which takes
 {"seconds": s}; `boom`, which fails with {"message": text}. Each trial has its own namespace, and all of it

@@ -19,7 +19,7 @@ SUBMIT_SECONDS = 20.0
 POLL = 0.05
 """Seconds between two checks of a process."""
 LAST_WORDS = 400
-"""Characters of a process's output in a message."""
+"""Maximum characters of a process's output in a message."""
 
 
 class Client:

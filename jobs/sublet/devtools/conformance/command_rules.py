@@ -1,4 +1,4 @@
-"""Rules for all commands, checked in every trial."""
+"""Rules that every command must keep, checked in every trial."""
 
 import re
 from collections.abc import Awaitable, Callable

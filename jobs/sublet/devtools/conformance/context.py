@@ -20,7 +20,7 @@ from sublet.protocol import keys, reads, verbs
 from sublet.protocol.scripts import Call
 
 PATIENCE = 12.0
-"""Seconds that a wait takes at most."""
+"""Default limit of a wait, in seconds."""
 KEPT = 0.2
 """Seconds for which a held job must stay running."""
 ENDINGS = ("complete", "fail", "release")
@@ -225,7 +225,9 @@ class TrialContext:
 
     @contextlib.contextmanager
     def rule(self, name: str) -> Iterator[None]:
-        """Record whether the block keeps the rule. Its RuleBroken breaks the rule and ends only the block."""
+        """Record whether the block keeps a rule. Its RuleBroken breaks the rule and ends only the block;
+        WorkerEnded is raised again.
+        """
         try:
             yield
         except RuleBroken as broken:

@@ -19,14 +19,14 @@ from sublet.model import State
 from sublet.protocol import keys
 
 OBSERVED = 6.0
-"""Seconds of an idle worker's observation."""
+"""Seconds for which an idle worker is observed."""
 SPARE = 1
 """Commands that an idle worker may send in addition to one per second."""
 PROMPT = 1.0
 """Seconds within which a submitted job must be claimed; half of it for a job that becomes due."""
 STOP_SECONDS = 15.0
 AWAY = 1.1
-"""Seconds without the server."""
+"""Seconds for which the server is out of reach."""
 BUSY, MAX_CALLS = 2.0, 10
 """Seconds of observation of a worker without available work; its maximum script calls per second."""
 
@@ -171,7 +171,7 @@ async def _take_server_away(context: TrialContext) -> None:
 
 
 async def busy(context: TrialContext) -> None:
-    """Answer every call with LOADING, then occupy the only slot: the worker must not call too often."""
+    """Answer every call with LOADING, then occupy the only slot: calls must stay rare."""
     with context.rule("idle-rate"):
         await context.work()
         context.proxy.loading = True
@@ -194,9 +194,7 @@ async def _check_call_rate(context: TrialContext, when: str) -> None:
 
 
 async def idle(context: TrialContext) -> None:
-    """Count an idle worker's commands; submit a job to each queue, and one that becomes due: it must claim in
-    time.
-    """
+    """Count an idle worker's commands; then submit to each queue, and a delayed job: claims must be prompt."""
     await context.work()
     if context.judge.wants("idle-rate"):
         with context.rule("idle-rate"):

@@ -240,7 +240,7 @@ class _Link:
         if seen.name.endswith("SUBSCRIBE") or seen.name == "MONITOR":
             await self._relay()
         answer, seen.reply = await read_reply(self._server_reader)
-        while answer.startswith(b">"):  # push messages
+        while answer.startswith(b">"):
             self._writer.write(answer)
             answer, seen.reply = await read_reply(self._server_reader)
         seen.replied_at = asyncio.get_running_loop().time()

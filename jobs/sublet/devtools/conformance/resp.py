@@ -54,7 +54,7 @@ async def _many(reader: asyncio.StreamReader, kind: bytes, head: bytes, size: in
         part, value = await read_reply(reader)
         raw.append(part)
         values.append(value)
-    if kind == b"|":  # attributes precede their reply
+    if kind == b"|":
         part, values = await read_reply(reader)
         raw.append(part)
     return b"".join(raw), None if size < 0 else values

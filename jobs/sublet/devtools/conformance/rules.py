@@ -69,7 +69,7 @@ RULES = (
     Rule("sigterm", "MUST", "SIGTERM ends a worker within 15 s with exit code 0, its jobs released or finished, no process left",
          "on SIGTERM claim no more, stop or finish the tasks, release(id, token, 0, reason), end your children, exit 0"),
 )  # fmt: skip
-"""In the order in which they are reported."""
+"""All rules, in the order of the report."""
 
 BY_NAME = {rule.name: rule for rule in RULES}
 

@@ -1,4 +1,4 @@
-"""The run: trials with the rules that each checks, several at a time."""
+"""Run trials against a client, several at a time, and judge the rules."""
 
 import asyncio
 import contextlib

@@ -28,7 +28,9 @@ BEAT_MAX = LEASE * 2 / 3
 
 
 async def produce(context: TrialContext) -> None:
-    """Submit to a missing namespace, with a tricky payload, with lost requests and replies, and invalid jobs."""
+    """Submit to a missing namespace, with a tricky payload, with lost requests and replies, and jobs that the
+    server rejects.
+    """
     payload = {"value": {**TRICKY, "long": "ä" * 50_000}}
     with context.rule("makes-namespace"):
         code, _, words = await context.submit_by_client("echo", json.dumps(payload, ensure_ascii=False))
@@ -114,7 +116,7 @@ async def awaken(context: TrialContext) -> None:
 
 
 async def endings(context: TrialContext) -> None:
-    """Run jobs of `echo` and `boom` and of an unknown task: their outcomes must arrive as they are."""
+    """Run jobs of `echo`, `boom` and an unknown task: the worker must complete, fail and release them."""
     await context.work(slots=2)
     pretty = json.dumps({"value": TRICKY}, ensure_ascii=False, indent=2).encode()
     large = {"value": 'ö\\"\n' * 25_000}
@@ -286,7 +288,7 @@ async def _delete(context: TrialContext, job_id: str) -> None:
 
 
 def _told(context: TrialContext, job_id: str, token: str, answer: str) -> float | None:
-    """The jobs of one claim share the token."""
+    """Return when a heartbeat's reply gave this answer for a job and token, else None."""
     for seen in context.about(job_id, "heartbeat"):
         held, answers = list(zip(seen.args[1::3], seen.args[2::3], strict=False)), seen.reply
         told = (job_id, token) in held and isinstance(answers, list)
