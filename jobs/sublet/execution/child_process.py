@@ -83,7 +83,6 @@ class ChildProcess:
         self._open = True
         self._given = 0
         self._never_read = False
-        """The child died before it read its last batch, of `_given` bytes."""
         self.began = self.heard = 0.0
         self._got = self._unsent = b""
         self._garbage = ""

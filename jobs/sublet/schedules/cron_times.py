@@ -29,12 +29,9 @@ _FIRST_DAY = _EPOCH.toordinal()
 
 
 class _Run(NamedTuple):
-    """The times of one day whose moments are in [begin, end)."""
-
     begin: int
     end: int
     moment: Callable[[int], int]
-    """Maps the index of a time to its moment; never decreases."""
 
 
 class CronLine:
@@ -109,7 +106,6 @@ class CronLine:
         return day.month in self._months and self._sim.match_day(day)
 
     def _days(self, day: int, step: int) -> Iterator[int]:
-        """Yield the matching days from `day` on. Months that do not match are skipped as a whole."""
         left = _YEARS * 366 if step > 0 else min(_YEARS * 366, day + 3)
         end = day + step * left
         while (end - day) * step > 0:
@@ -146,7 +142,6 @@ def _seconds(offset: timedelta | None) -> int:
 
 
 def _moment(wall: int, zone: ZoneInfo) -> int:
-    """Return the first moment of a wall time; if the clock skips it, the moment of the change."""
     shown = (_EPOCH + timedelta(seconds=wall)).replace(tzinfo=zone)
     offset = _seconds(shown.utcoffset())
     if _offset(wall - offset, zone) == offset:

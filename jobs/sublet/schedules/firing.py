@@ -26,7 +26,6 @@ _warned_at: dict[str, float] = {}
 
 
 def _warn_skipped(name: str, why: str) -> None:
-    """Log a skipped schedule, without its data, at most once a minute."""
     now = time.monotonic()
     if now - _warned_at.get(name, -AGAIN) < AGAIN:
         return

@@ -124,7 +124,6 @@ def put(operations: SubmitOperations, wanted: NewSchedule) -> Plan[str]:
 
 
 def _check_end(operations: SubmitOperations, wanted: NewSchedule, end: datetime) -> Plan[None]:
-    """Raise Invalid without a further occurrence, unless the schedule is stored with the same recurrence."""
     now = yield from _now()
     if first(wanted.recurrence, wanted.name, now) is not None:
         return
@@ -344,7 +343,6 @@ def _find_one(bases: Sequence[str], name: str) -> Plan[Stored | None]:
 
 
 def _change(operations: SubmitOperations, base: str, name: str, decide: Decide) -> Plan[str]:
-    """Send the call of `decide`; read the schedule again if it changed meanwhile."""
     for left in range(ATTEMPTS - 1, -1, -1):
         found = yield stored(base, [name])
         call = decide(found[0] if found else None, (yield from _now()))
