@@ -3,10 +3,10 @@
     python3 bench/crash.py [--json] [--quick] [--server redis|valkey]
 
 A hundred jobs run in a `sublet work` process, which is then killed (SIGKILL). Each job writes its starts
-and its end to a ledger outside of Redis. The time runs from the kill to the start of the last new attempt,
-with leases of 2, 10 and 30 s:
+and its end to a ledger, a file. The time runs from the kill to the start of the last new attempt, with
+leases of 2, 10 and 30 s:
 
-- elsewhere: an idle worker claims them when the leases expire: at most the lease and a second;
+- elsewhere: an idle worker claims the jobs when the leases expire: at most the lease and a second;
 - restarted: a new worker on the same machine finds its predecessor dead: within a second of being ready
   (`from start` includes the start of Python and the import of the tasks);
 - child: plain functions; all eight child processes are killed: within a second.
@@ -41,7 +41,7 @@ ROOT = Path(__file__).parent.parent
 JOBS, PLAIN = 100, 8
 LEASES = (2, 10, 30)
 PATIENCE = 60.0
-"""Seconds in addition to a lease."""
+"""Seconds, in addition to a lease, after which a wait fails."""
 POLL = 0.005
 
 app = App()
@@ -58,7 +58,7 @@ def _may_end() -> bool:
 
 @app.task(queue="loop", timeout=None)
 async def stay(ctx: Context, number: int) -> int:
-    """Run until all may end."""
+    """The jobs' task: run until `faults` lets all jobs end."""
     _write("start", number, ctx.attempt)
     while not _may_end():  # noqa: ASYNC110  # another process says so, by a file
         await asyncio.sleep(0.1)
@@ -68,7 +68,7 @@ async def stay(ctx: Context, number: int) -> int:
 
 @app.task(queue="child", timeout=None, backoff=0.0)
 def stay_there(ctx: Context, number: int) -> int:
-    """The same in a child process."""
+    """The same task as a plain function, in a child process."""
     _write("start", number, ctx.attempt)
     while not _may_end():
         time.sleep(0.1)
@@ -77,7 +77,7 @@ def stay_there(ctx: Context, number: int) -> int:
 
 
 class Scene:
-    """A namespace, a ledger, and workers, deleted after the trial."""
+    """One trial: a namespace, a ledger and workers. All are deleted at its end."""
 
     def __init__(self, url: str, folder: Path, lease: int, queue: str) -> None:
         self.lease, self.queue = lease, queue
@@ -87,7 +87,7 @@ class Scene:
         self._workers: list[subprocess.Popen[bytes]] = []
 
     def hire(self) -> tuple["subprocess.Popen[bytes]", float]:
-        """Return a ready worker, and when it was ready."""
+        """Start a worker. Returns it when it is ready, and that moment."""
         env = {**os.environ, "PYTHONPATH": str(ROOT), "SUBLET_REDIS_URL": self.settings.redis_url}
         env |= {"SUBLET_NAMESPACE": self.settings.namespace, "CRASH_LEDGER": str(self.ledger)}
         work = [
@@ -116,13 +116,15 @@ class Scene:
         return worker, time.monotonic()
 
     def lines(self, word: str) -> list[tuple[int, int, int, float]]:
-        """Return the starts, or the ends: number, attempt, pid, moment."""
+        """Return the ledger's lines of `word`, `start` or `end`: number, attempt, pid, moment."""
         whole = self.ledger.read_text().rpartition("\n")[0].split("\n")
         said = [line.split(" ") for line in whole if line.startswith(f"{word} ")]
         return [(int(number), int(attempt), int(pid), float(at)) for _, number, attempt, pid, at in said]
 
     def started(self, jobs: int, attempt: int) -> float:
-        """Wait until so many jobs are in this attempt, or a later one. Return the moment of the last start."""
+        """Wait until `jobs` jobs have begun this attempt, or a later one. Return the moment of the last such
+        start.
+        """
 
         def all_of_them() -> bool:
             return len({number for number, of, *_ in self.lines("start") if of >= attempt}) >= jobs
@@ -131,7 +133,7 @@ class Scene:
         return max(at for _, of, _, at in self.lines("start") if of == attempt)
 
     def faults(self, jobs: int) -> dict[str, int]:
-        """Let all jobs end. Return how many were lost, and how many were completed twice."""
+        """Let all jobs end. Return how many of them were `lost`, and how many were completed `twice`."""
         Path(f"{self.ledger}.open").touch()
         with SyncClient(self.settings) as client:
             with contextlib.suppress(TimeoutError):
@@ -193,7 +195,7 @@ def _server(binary: str | None) -> Iterator[tuple[EmbeddedServer, Path]]:
 
 
 def elsewhere(scene: Scene) -> dict[str, float]:
-    """Another worker waits for the leases to end."""
+    """Kill a worker while another one is idle. Return the seconds to the last new attempt, and the faults."""
     worker, _ = scene.hire()
     _submit(scene, "stay", JOBS)
     scene.started(JOBS, 1)
@@ -205,7 +207,7 @@ def elsewhere(scene: Scene) -> dict[str, float]:
 
 
 def restarted(scene: Scene) -> dict[str, float]:
-    """The worker restarts on the same host."""
+    """Kill a worker and start one on its host. Return the seconds to the last new attempt, and the faults."""
     worker, _ = scene.hire()
     _submit(scene, "stay", JOBS)
     scene.started(JOBS, 1)
@@ -222,7 +224,7 @@ def restarted(scene: Scene) -> dict[str, float]:
 
 
 def child(scene: Scene) -> dict[str, float]:
-    """The child processes are killed, not their worker. Measure until Redis has all these outcomes."""
+    """Kill the child processes. Return the seconds until Redis has their jobs' failures, and the faults."""
     scene.hire()
     _submit(scene, "stay_there", PLAIN)
     scene.started(PLAIN, 1)

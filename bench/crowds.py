@@ -1,4 +1,4 @@
-"""Measure many jobs that are due at once, and one job with a thousand attempts, for `growth.py`."""
+"""Measurements for `growth.py`: many jobs that are due at once, and jobs with a thousand attempts."""
 
 import asyncio
 import time
@@ -13,13 +13,13 @@ from sublet.protocol import keys, verbs
 Row = dict[str, float | str]
 
 SHARE = 50
-"""A fiftieth of the number of due jobs is drained meanwhile, to measure the slowdown."""
+"""Due jobs per job that is drained meanwhile, to measure the slowdown."""
 LONGEST = 600.0
-"""In seconds."""
+"""Most seconds of a prune or a tick."""
 
 
 async def due_at_once(site: Site, number: int) -> list[Row]:
-    """Jobs scheduled for one moment. A claim queues up to 110 of them, a reap up to 200."""
+    """Measure jobs scheduled for one moment. A claim queues up to 110 of them, a reap up to 200."""
     moment = _now(site) + 1000 + number // 20
     await site.fill(2 * number // SHARE)
     await site.fill(number, lambda: f"at={moment}")
@@ -27,7 +27,7 @@ async def due_at_once(site: Site, number: int) -> list[Row]:
 
 
 async def leases_ended_at_once(site: Site, number: int) -> list[Row]:
-    """Leases that expire at one moment. The jobs return to their old places in the queue."""
+    """Measure leases that expire at one moment. The jobs return to their old positions in the queue."""
     await site.fill(number)
     moment = _now(site) + 1000 + number // 10
     for _ in range(number // verbs.CLAIM_MAX):
@@ -37,7 +37,7 @@ async def leases_ended_at_once(site: Site, number: int) -> list[Row]:
 
 
 async def to_forget_at_once(site: Site, number: int) -> list[Row]:
-    """Finished jobs above a lowered limit. A completion deletes two, a prune up to 200."""
+    """Measure finished jobs above a lowered limit. A completion deletes two, a prune up to 200."""
     await site.keep(10 * number)
     await site.finish(number)
     await site.fill(number // SHARE)
@@ -60,7 +60,7 @@ async def to_forget_at_once(site: Site, number: int) -> list[Row]:
 
 
 async def attempts(site: Site, number: int) -> list[Row]:
-    """One job with many attempts. Its history keeps the first and the last five."""
+    """Measure 200 jobs with up to `number` attempts each. Redis keeps a job's first and last five."""
     jobs, tried = 200, 0
     rows: list[Row] = []
     await site.store.submit([site.new(rules="tries=5000 backoff=1:1:1") for _ in range(jobs)])

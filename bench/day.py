@@ -41,7 +41,7 @@ from tests.faults.chaos.clock import Offset
 
 FIXED = ("mail", "images", "reports", "default")
 NAMES, COUNTS, EVENTS = 10_000, 20_000, 10_000
-"""About how many queue names, fields of counts, and events the scripts keep."""
+"""Maximum number of queue names, fields of counts, and events that the scripts keep, about."""
 POOL = Pool(name="fleet", queues=FIXED, invoker="none", max=5)
 KINDS = ("job", "queue", "key", "claim", "wake", "worker", "schedule", "pool", "crew", "summons")
 SEEN = (
@@ -61,7 +61,7 @@ SEEN = (
 
 @dataclass(frozen=True)
 class Scale:
-    """The amount of traffic."""
+    """The amount of traffic of a simulated day."""
 
     rate: int = 1000
     """Jobs a minute."""
@@ -77,8 +77,8 @@ class Scale:
 
 @contextmanager
 def ahead(folder: Path) -> Iterator[tuple[str, Offset]]:
-    """Start a Valkey whose clock is a file. Raises tests.faults.chaos.servers.Missing where that is not
-    possible.
+    """Start a Valkey whose clock runs ahead by `Offset`. Yields its URL and the offset. Raises
+    tests.faults.chaos.servers.Missing without libfaketime.
     """
     offset = Offset(folder)
     with patch.dict("os.environ", offset.environment):
@@ -88,7 +88,7 @@ def ahead(folder: Path) -> Iterator[tuple[str, Offset]]:
 
 
 class Day:
-    """A namespace, and the traffic of a day."""
+    """A namespace on a server whose clock runs ahead, and the traffic of a day."""
 
     def __init__(self, url: str, offset: Offset, scale: Scale) -> None:
         self.scale, self.offset, self.dice = scale, offset, random.Random(scale.seed)
@@ -127,7 +127,7 @@ class Day:
         pipe.execute()
 
     def jobs(self) -> list[Submission]:
-        """Return the submissions of a minute."""
+        """Return the submissions of one minute."""
         dice, found = self.dice, []
         for i in range(self.scale.rate):
             queue = dice.choice(FIXED) if i >= self.scale.tenants else f"tenant-{uuid.uuid4().hex[:12]}"
@@ -138,7 +138,7 @@ class Day:
         return found
 
     async def minute(self, number: int) -> None:
-        """Simulate one minute."""
+        """Simulate the traffic of one minute."""
         jobs = self.jobs()
         made = [one.id for one in await self.store.submit(jobs) if one.created]
         await asyncio.gather(*(self.cancel(job_id) for job_id in made if self.dice.random() < 0.29))
@@ -161,7 +161,9 @@ class Day:
         await self.order(self.store.operations.cancel(job_id), "cancelled")
 
     async def order(self, plan: Any, word: str) -> None:
-        """Send an operator's command; it may be refused, because the job has moved on."""
+        """Send an operator's command, and count `word` if it is accepted. It may be refused: the job has moved
+        on.
+        """
         try:
             await self.store.follow(plan)
             self.told[word] += 1
@@ -169,7 +171,7 @@ class Day:
             self.told["too late"] += 1
 
     async def work(self, worker: str, queues: Sequence[str]) -> None:
-        """Claim jobs of these queues until they are empty."""
+        """Claim and settle jobs of these queues until they are empty."""
         for _ in range(10_000):
             claim_id = uuid.uuid4().hex
             claimed = await self.store.run(
@@ -184,7 +186,7 @@ class Day:
         raise AssertionError("the queues never become empty")
 
     def end(self, lease: Lease) -> Ending | None:
-        """Return the outcome of an attempt; None if its worker dies."""
+        """Return a random outcome of an attempt; None if its worker dies."""
         chance = self.dice.random()
         if chance < 0.55 or not any(lease.queue == name for name in FIXED):
             return Completion(lease, b"r" * self.dice.choice((4, 50, 500)))
@@ -196,14 +198,14 @@ class Day:
         return Release(lease, 5.0, "not now") if chance < 0.98 else None
 
     async def tick(self) -> None:
-        """Run a tick."""
+        """Run the maintenance of a tick."""
         await self.store.follow(self.store.operations.reap("tick"))
         for _ in range(100):
             if not (await self.store.follow(self.store.operations.prune()))[1]:
                 return
 
     def look(self) -> dict[str, int]:
-        """Return the sizes of all structures."""
+        """Return the number of entries of each structure, of keys of each kind, and the used bytes."""
         found = {"used": int(self.raw.info("memory")["used_memory"]), "keys": self.raw.dbsize()}
         sizes = {"hash": self.raw.hlen, "zset": self.raw.zcard, "stream": self.raw.xlen, "none": lambda _: 0}
         for name in SEEN:
@@ -241,7 +243,7 @@ def _shown(seen: dict[str, int]) -> list[str]:
 
 
 def steady(hours: Sequence[dict[str, int]], since: int, more: float = 0.05) -> list[str]:
-    """Return the structures that grew by more than `more` from that hour to the end."""
+    """Return a line for each size that grew by more than the share `more` between hour `since` and the end."""
     before, after = hours[since - 1], hours[-1]
     return [
         f"{name}: {before[name]:,} after {since} hours, {after[name]:,} in the end"
@@ -252,7 +254,7 @@ def steady(hours: Sequence[dict[str, int]], since: int, more: float = 0.05) -> l
 
 
 async def main(words: Sequence[str] | None = None) -> int:
-    """Return 1 if a structure has grown since the sixth hour."""
+    """Run a day. Returns 1 if a size has grown since the sixth hour, else 0."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -40,13 +40,13 @@ from sublet.store.store import Store
 CALLERS = 100
 BULK = 20_000
 PATIENCE = 20.0
-"""In seconds."""
+"""Seconds after which a missing replica ends the program."""
 MODES = {"redis": ["none", "replicated"], "valkey": ["none", "replicated", "none always", "fsync always"]}
 
 
 @contextlib.contextmanager
 def pair(binary: str | None) -> Iterator[tuple[EmbeddedServer, Any]]:
-    """Yields the primary, and a client of it."""
+    """Start a primary and its replica. Yields the primary, and a client of it."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as ends:
         primary, replica = (
             ends.enter_context(EmbeddedServer.start(Path(folder) / name, binary=binary))
@@ -69,13 +69,13 @@ def pair(binary: str | None) -> Iterator[tuple[EmbeddedServer, Any]]:
 
 
 def waits(client: Any) -> int:
-    """Return how many waits the server has executed."""
+    """Return how many WAIT and WAITAOF commands the server has executed."""
     found = client.info("commandstats")
     return sum(found.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("wait", "waitaof"))
 
 
 async def one(store: Store, seconds: float, took: list[float]) -> None:
-    """Submit one job after another; return how long each took."""
+    """Submit one job after another for `seconds`; append to `took` the ms of each."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         begin = time.monotonic()
@@ -84,7 +84,7 @@ async def one(store: Store, seconds: float, took: list[float]) -> None:
 
 
 async def measure(settings: Settings, client: Any, seconds: float) -> dict[str, float]:
-    """Measure one mode."""
+    """Measure one mode, that of the settings and the server. Return figures by name."""
     store, alone, crowd = Store(settings), list[float](), list[float]()
     await one(store, 0.2, [])
     await one(store, seconds, alone)
@@ -120,7 +120,7 @@ def bench(name: str, seconds: float) -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
-    """Run it, and print a table."""
+    """Measure the modes of each server, and print a table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--seconds", type=float, default=3.0)

@@ -36,7 +36,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Scale:
-    """The sizes of the standing loads."""
+    """Sizes of the measurement: of the measured work, and of the standing loads."""
 
     jobs: int
     rounds: int
@@ -48,7 +48,7 @@ class Scale:
     """Jobs that are due at the same moment."""
 
     def up_to(self, largest: int, least: int) -> list[int]:
-        """`least`, ten times as much, and so on, up to `largest`."""
+        """Return `least`, ten times as much, and so on, up to `largest`."""
         return [point for point in (least * 10**i for i in range(10)) if point <= largest]
 
 
@@ -57,7 +57,7 @@ FULL, QUICK = Scale(10_000, 11, 36_000, 1_000_000, 200_000), Scale(400, 2, 400, 
 
 @dataclass(frozen=True)
 class Point:
-    """One point of an axis."""
+    """One point of an axis: a database with a standing load, and the work measured on it."""
 
     series: str
     x: float
@@ -66,14 +66,14 @@ class Point:
 
 
 class Sites:
-    """The databases of one server. A new axis begins with empty ones."""
+    """The databases of one server. Each axis begins with empty ones."""
 
     def __init__(self, url: str, scale: Scale) -> None:
         self.url, self.scale = url, scale
         self._sites: list[Site] = []
 
     async def new(self, kept: int = KEPT) -> Site:
-        """Return the next database, with a warm namespace."""
+        """Return the next database, with a namespace in a steady state."""
         site = Site(self.url, len(self._sites))
         self._sites.append(site)
         await site.store.prepare()
@@ -82,7 +82,7 @@ class Sites:
         return site
 
     async def clear(self) -> None:
-        """Empty them all."""
+        """Empty all databases."""
         for site in self._sites:
             site.raw.flushdb()
             await site.aclose()
@@ -90,7 +90,7 @@ class Sites:
 
 
 async def backlog(sites: Sites) -> list[Point]:
-    """Waiting jobs: in the measured queue; or scheduled, as the measured jobs then are."""
+    """The axis of waiting jobs: in the measured queue; or scheduled, as the measured jobs then are."""
     points, scale = [], sites.scale
     for waiting in scale.up_to(scale.largest, scale.largest // 1000):
         site = await sites.new()
@@ -104,7 +104,7 @@ async def backlog(sites: Sites) -> list[Point]:
 
 
 async def finished(sites: Sites) -> list[Point]:
-    """Finished jobs: below the limit; and at it, where each completion deletes one."""
+    """The axis of finished jobs: below the limit; and at it, where each completion deletes one."""
     points, scale = [], sites.scale
     for there in [0, *scale.up_to(scale.largest, scale.largest // 1000)]:
         site = await sites.new(kept=0)
@@ -118,7 +118,7 @@ async def finished(sites: Sites) -> list[Point]:
 
 
 async def queues(sites: Sites) -> list[Point]:
-    """Queues: with 100,000 jobs spread over them, and empty."""
+    """The axis of queues: with 100,000 jobs spread over them, and empty."""
     points, scale = [], sites.scale
     numbers = scale.up_to(scale.largest // 100, 1)
     for number in numbers:
@@ -138,7 +138,7 @@ async def queues(sites: Sites) -> list[Point]:
 
 
 async def payload(sites: Sites) -> list[Point]:
-    """KiB of payload, without a standing load."""
+    """The axis of payloads, in KiB, without a standing load."""
     site, points = await sites.new(), []
     for size in (102, 256, 512, 1024, 1536, 2048, 4096, 16384, 65536, 262144):
         jobs = min(sites.scale.jobs, max(64, sites.scale.jobs * 6400 // size))
@@ -147,7 +147,9 @@ async def payload(sites: Sites) -> list[Point]:
 
 
 async def names(sites: Sites) -> list[Point]:
-    """Deduplication keys of finished jobs with a window of a day. The measured jobs have keys, too."""
+    """The axis of deduplication keys: of finished jobs with a window of a day. The measured jobs have keys,
+    too.
+    """
     points, scale = [], sites.scale
     for held in [0, *scale.up_to(scale.largest // 10, scale.largest // 1000)]:
         site = await sites.new()
@@ -164,7 +166,7 @@ async def names(sites: Sites) -> list[Point]:
 
 
 async def events(sites: Sites) -> list[Point]:
-    """Entries of the event stream: none, and the maximum."""
+    """The axis of the event stream's entries: none, and the maximum."""
     site = await sites.new()
     full = float(site.raw.xlen(keys.events(site.base)))
     return [
@@ -177,7 +179,7 @@ AXES: dict[str, Callable[[Sites], Awaitable[list[Point]]]] = {
     "backlog": backlog, "finished": finished, "queues": queues, "payload": payload, "keys": names, "events": events,
 }  # fmt: skip
 TABLES = ("holds", "reading", *crowds)
-"""Figures that are not the cost of a job: a table without a picture."""
+"""Measurements whose figures are not the cost of a job: each has a table without a picture."""
 
 
 def main() -> None:

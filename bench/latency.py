@@ -41,12 +41,12 @@ from sublet.devtools.embedded_server import EmbeddedServer
 
 ROOT = Path(__file__).parent.parent
 BLOCK = 50
-"""Jobs per turn."""
+"""Jobs that one contestant runs before the next one's turn."""
 WARM_UP = 30
 PAUSES = (0.005, 0.03)
 """The least and the most seconds from one start to the next submit."""
 PATIENCE = 30.0
-"""In seconds."""
+"""Seconds after which a missing start fails."""
 TARGETS = {"submit_ms_p50": 1.0, "submit_ms_p99": 3.0}
 CLOCK = struct.Struct(">q")
 
@@ -60,13 +60,13 @@ def _started() -> None:
 
 @app.task(queue="loop")
 async def noop() -> None:
-    """Report the start."""
+    """The measured task: report the moment of its start to the submitter."""
     _started()
 
 
 @app.task(queue="child")
 def plain() -> None:
-    """The same in a child process."""
+    """The measured task as a plain function, in a child process."""
     _started()
 
 
@@ -200,8 +200,8 @@ def _turn(submitter: "subprocess.Popen[str]", jobs: int, seed: int) -> list[list
 
 
 def submit_requested(kind: str) -> None:
-    """Submit as many jobs as each input line requests. Print each job's time to start, and the part after
-    submit.
+    """The submitter's process: submit as many jobs as each input line requests. Prints per line of input each
+    job's ns from the call of submit to its start, and from submit's return.
     """
     app.settings = Settings.read()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notes:

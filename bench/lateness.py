@@ -25,12 +25,12 @@ from sublet.store.store import Store
 
 ROOT = Path(__file__).parent.parent
 EVERY = 20
-"""Measured schedules."""
+"""Number of measured schedules."""
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 PATIENCE = 60.0
-"""In seconds."""
+"""Seconds after which a wait fails."""
 SPREAD = 50
-"""Calls in flight."""
+"""Calls sent concurrently."""
 NOTED = 50
 """Threshold of the slow log in µs. A lower one would also log each command within a script."""
 
@@ -39,12 +39,12 @@ app = App()
 
 @app.task(queue="occurrences")
 async def noop() -> None:
-    """The task of the schedules."""
+    """The schedules' task."""
 
 
 @app.task(queue="short", timeout=None)
 async def pause(seconds: float) -> None:
-    """Occupy a slot of the worker for a while."""
+    """Occupy a slot of the worker for `seconds`."""
     await asyncio.sleep(seconds)
 
 
@@ -66,12 +66,14 @@ class Site:
         await self.store.aclose()
 
     def now(self) -> int:
-        """The server's clock, in ms."""
+        """Return the server's clock, in ms."""
         seconds, micros = self.raw.time()
         return int(seconds * 1000 + micros // 1000)
 
     async def put(self, names: list[str], recurrence: Recurrence, occurrence: int | None) -> None:
-        """Put schedules with one recurrence. Their first occurrence is `occurrence`, or the next."""
+        """Put schedules with one recurrence. Their first occurrence is `occurrence` (ms), or the recurrence's
+        next.
+        """
         plan = json.dumps({"when": recurrence.model_dump(mode="json", exclude_defaults=True)}).encode()
         calls = []
         for name in names:
@@ -89,14 +91,14 @@ class Site:
         await self.run_all(calls)
 
     async def run_all(self, calls: list[Call[Any]]) -> list[Any]:
-        """Run calls, some of them concurrently."""
+        """Send calls, SPREAD of them concurrently. Return their replies in order."""
         answers: list[Any] = []
         for i in range(0, len(calls), SPREAD):
             answers += await asyncio.gather(*(self.store.run(call) for call in calls[i : i + SPREAD]))
         return answers
 
     def measure(self) -> None:
-        """Start counting."""
+        """Reset the server's counters, to measure from now on."""
         self.raw.config_set("slowlog-log-slower-than", NOTED)
         self.raw.config_set("slowlog-max-len", 100_000)
         self.raw.config_resetstat()
@@ -122,7 +124,9 @@ class Site:
 
 
 async def lateness(site: Site, kind: str, seconds: int) -> dict[str, float]:
-    """Measure schedules with an interval of one second. Raises NotFound if an occurrence has no job."""
+    """Return the ms by which jobs of schedules with an interval of one second are late. Raises NotFound if an
+    occurrence has no job.
+    """
     await site.store.follow(
         site.store.operations.configure("*", completed=10_000_000)
     )  # so that the first jobs are not deleted
@@ -159,7 +163,9 @@ async def lateness(site: Site, kind: str, seconds: int) -> dict[str, float]:
 
 
 async def lateness_of_the_new(site: Site) -> dict[str, float]:
-    """Put a schedule shortly before its first occurrence, again and again."""
+    """Return the ms by which a new schedule's job is late: ten schedules, each put within a second of its
+    first occurrence.
+    """
     late = []
     with _process(site, "idle", 0):
         for i in range(10):

@@ -1,7 +1,7 @@
-"""The client of `over_http.py`, in its own process.
+"""The client of `over_http.py`, in a process of its own.
 
-It writes prepared bytes to sockets, so that the server is the bottleneck. Its order and its figures are
-lines of JSON.
+It writes prepared bytes to sockets, so that the server is the bottleneck. Its input (what to measure) and
+its output (the figures) are a line of JSON each.
 """
 
 import asyncio
@@ -15,15 +15,15 @@ from typing import Any
 from urllib.parse import urlsplit
 
 PATIENCE = 60.0
-"""In seconds."""
+"""Seconds after which a phase fails."""
 CLAIM = 100
-"""Jobs per claim, and per batch of completions."""
+"""Jobs per claim."""
 JOB = {"task": "noop", "queue": "bench", "payload": {"text": "x" * 180}}
-"""Some 200 bytes."""
+"""The submitted job, some 200 bytes."""
 
 
 class Connection(asyncio.Protocol):
-    """Sends bytes, and passes on the status and the body of each answer."""
+    """One connection to the server. Calls `told` with the status and body of each response."""
 
     def __init__(self, told: Callable[["Connection", int, bytes], None]) -> None:
         self.told, self.began, self.note = told, 0.0, ""
@@ -35,12 +35,12 @@ class Connection(asyncio.Protocol):
         self._transport = transport
 
     def ask(self, request: bytes) -> None:
-        """Send one request; the next one only after its answer."""
+        """Send one request; the next one may follow after its response."""
         self.began = time.perf_counter()
         self._transport.write(request)
 
     def data_received(self, data: bytes) -> None:
-        """Find the end of an answer."""
+        """Collect bytes until a response is complete."""
         self._buffer = self._buffer + data if self._buffer else data
         end = self._buffer.find(b"\r\n\r\n")
         if end < 0:
@@ -54,11 +54,11 @@ class Connection(asyncio.Protocol):
         self.told(self, status, body)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail: the server must not close a connection."""
+        """Do nothing; the phase then fails by its time limit."""
 
 
 class Client:
-    """Does one phase against a URL."""
+    """Runs one phase against a URL. `spec`: URL, phase, number of jobs and connections."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
         self.spec, self.left = spec, spec["jobs"]
@@ -68,7 +68,7 @@ class Client:
         self.connections: list[Connection] = []
 
     def request(self, path: str, body: Any) -> bytes:
-        """Return a request as bytes."""
+        """Return a POST request as bytes."""
         data = json.dumps(body).encode()
         head = f"POST {path} HTTP/1.1\r\nHost: {self.parts.netloc}\r\nContent-Type: application/json\r\n"
         return f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data
@@ -76,7 +76,7 @@ class Client:
     async def connect(
         self, told: Callable[[Connection, int, bytes], None], n: int | None = None
     ) -> list[Connection]:
-        """Open connections."""
+        """Open `n` more connections (default: the spec's number)."""
         loop, made = asyncio.get_running_loop(), list[Connection]()
         for _ in range(self.spec["connections"] if n is None else n):
             _, connection = await loop.create_connection(
@@ -87,13 +87,15 @@ class Client:
         return made
 
     async def until_over(self, began: float) -> dict[str, float]:
-        """Wait for the end."""
+        """Wait for the phase's end. Return its figures."""
         async with asyncio.timeout(PATIENCE):
             await self.over
         return _spread(self.taken) | {"seconds": time.perf_counter() - began}
 
     async def closed(self, path: str, body: Any, size: int) -> dict[str, float]:
-        """Send the next request after the answer."""
+        """Send a request on each connection, and the next one after its response, until all jobs are
+        submitted.
+        """
         request = self.request(path, body)
 
         def told(connection: Connection, status: int, said: bytes) -> None:
@@ -113,7 +115,7 @@ class Client:
         return await self.until_over(began)
 
     async def open(self) -> dict[str, float]:
-        """Send requests at fixed times. The wait for a free connection counts."""
+        """Submit jobs at fixed times. The wait for a free connection counts."""
         request, jobs, rate = self.request("/jobs", JOB), self.spec["jobs"], self.spec["rate"]
         due: deque[float] = deque()
 
@@ -175,7 +177,7 @@ class Client:
         return found
 
     async def wait(self) -> dict[str, float]:
-        """Let many claims wait, and submit one job at a time."""
+        """Let many claims wait, and submit one job at a time. Measures how soon a claim gets it."""
         claim = self.request("/jobs/claim", {"queues": ["poll"], "worker": "poller", "wait": 20})
         answered: asyncio.Queue[float] = asyncio.Queue()
 

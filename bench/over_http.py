@@ -38,13 +38,13 @@ ROOT = Path(__file__).parent.parent
 CONNECTIONS, BATCH_CONNECTIONS, CLAIM_CONNECTIONS = 64, 4, 2
 WAKES = 200
 PATIENCE = 60.0
-"""In seconds."""
+"""Seconds after which a wait fails."""
 CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-"""The first is for the API, the others are for Redis and the clients."""
+"""Cores of the machine: the first is for the API, the others are for Redis and the clients."""
 CLIENT = [sys.executable, str(ROOT / "bench" / "lean.py")]
 TICKS = os.sysconf("SC_CLK_TCK")
 GOALS = {"submit_per_s": 3000, "batch_1000_per_s": 30_000, "worker_per_s": 8000}
-"""Minimum rates; below, maximum times."""
+"""Minimum rates; LIMITS has the maximum times."""
 LIMITS = {"half_ms_p99": 20.0, "blocked_connections": 1, "wake_ms_p50": 5.0}
 
 app = App()
@@ -52,7 +52,7 @@ app = App()
 
 @app.task(queue="bench", name="noop")
 async def noop(text: str) -> None:
-    """Do nothing."""
+    """The task of the measured jobs: do nothing."""
 
 
 def main() -> None:
@@ -93,29 +93,31 @@ def _pinned(cores: list[int]) -> Iterator[None]:
 
 
 class Api:
-    """A server of the API, and its use of resources so far."""
+    """A process of `sublet serve`, and its use of resources so far."""
 
     def __init__(self, process: "subprocess.Popen[str]", url: str) -> None:
         self.process, self.url = process, url
 
     def cpu(self) -> float:
-        """Return its CPU seconds."""
+        """Return the CPU seconds that the server has used."""
         words = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(words[11]) + int(words[12])) / TICKS
 
     def waited(self) -> float:
-        """Return the seconds in which it could have run, and another process ran."""
+        """Return the seconds in which the server could have run, and another process ran."""
         with contextlib.suppress(OSError):
             return int(Path(f"/proc/{self.process.pid}/schedstat").read_text().split()[1]) / 1e9
         return 0.0
 
     def mebibytes(self) -> float:
-        """Return its resident memory."""
+        """Return the server's resident memory in MiB."""
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1024
 
     def measure(self, phase: str, jobs: int, **how: Any) -> dict[str, float]:
-        """Run a client. Return its figures, and the server's use of resources."""
+        """Run one phase of a client (`lean.py`). Return its figures, and the server's use of resources during
+        it.
+        """
         cpu, waited, began = self.cpu(), self.waited(), time.perf_counter()
         spec = json.dumps({"url": self.url, "phase": phase, "jobs": jobs, **how})
         done = subprocess.run(
@@ -126,8 +128,8 @@ class Api:
         return found | self.shares(jobs, wall, cpu, waited)
 
     def shares(self, jobs: int, wall: float, cpu: float, waited: float) -> dict[str, float]:
-        """Return jobs per second of wall and of CPU time, and the shares of the core that it had and waited
-        for.
+        """Return the jobs per second of wall time and of the server's CPU time, and the shares of the wall
+        time in which it ran and waited for its core.
         """
         used = max(self.cpu() - cpu, 1 / TICKS)
         return {

@@ -34,25 +34,25 @@ COST = {
     "bytes_moved": "bytes moved", "memory_pending": "bytes a pending job", "memory_finished": "bytes a finished job",
 }  # fmt: skip
 NEUTRAL = ("commands_inside",)
-"""Neither good nor bad: the cost of these commands is in the CPU time."""
+"""Workloads that are not judged: the cost of these commands is in the CPU time."""
 ABOUT = ("machine", "server", "began", "seconds", "rounds")
 MACHINE = {"cpu": "{}", "cores": "{} cores", "memory_gb": "{} GB", "system": "{}", "python": "Python {}"}
 CRASH = {"crash_first": "first again, s", "crash_last": "last again, s", "crash_lost": "not finished in 75 s",
          "crash_twice": "finished twice"}  # fmt: skip
 SAME = (("sublet", "sublet plain"), ("huey", "huey processes"))
-"""Pairs that submit with the same code: their difference is noise."""
+"""Pairs of contestants that submit with the same code: their difference is noise."""
 BUSY = 0.5
-"""Load before the run, above which its figures are less reliable."""
+"""Load of the machine before the run, above which the run's figures are less reliable."""
 NEVER = "not in 75 s"
 NOTHING = "Not measured in this run."
 
 
 class Unusable(Exception):
-    """The page cannot be written; the text is the reason."""
+    """Raised if the page cannot be written; the message has the reason."""
 
 
 def goals(run: Run) -> str:
-    """Return our targets: our figure, the best peer's, and whether the target is met."""
+    """Return a table of our targets: our figure, the best peer's, and whether the target is met."""
     lines = []
     for goal in GOALS:
         ours, peer = run.value(goal.ours, goal.workload), run.best(goal.workload, partial(_counts, goal))
@@ -78,7 +78,7 @@ def _counts(goal: Goal, name: str) -> bool:
 
 
 def behind(run: Run) -> str:
-    """Return the workloads in which a peer is better, with the rounds of both."""
+    """Return a table of the workloads in which a peer is better than Sublet, with the rounds of both."""
     lines, compared = [], False
     for persistence, words in PERSISTENCE.items():
         for workload, head in (
@@ -96,7 +96,7 @@ def behind(run: Run) -> str:
 
 
 def noise(run: Run) -> str:
-    """Return the spread of the rounds, and the figures of contestants with the same code."""
+    """Return a table of the contestants with the same code, and a sentence on the spread of the rounds."""
     rounds, lines = [], []
     for row in run.rows:
         least, most = run.spread(row["contestant"], row["workload"], row["persistence"]) or (0, 0)
@@ -120,7 +120,9 @@ def noise(run: Run) -> str:
 
 
 def matrix(run: Run, columns: dict[str, str], persistence: str = "off") -> str:
-    """Return the figures of some workloads; the best of a column is bold."""
+    """Return a table: the contestants' figures in the workloads `columns` (name → heading); the best of a
+    column is bold.
+    """
     known = {row["workload"] for row in run.rows if row["persistence"] == persistence}
     columns = {workload: head for workload, head in columns.items() if workload in known}
     best = {
@@ -139,7 +141,7 @@ def matrix(run: Run, columns: dict[str, str], persistence: str = "off") -> str:
 
 
 def crash(run: Run) -> str:
-    """Return when each contestant ran interrupted jobs again, and the limit by its defaults."""
+    """Return a table: when each contestant ran interrupted jobs again, and the limit by its defaults."""
     lines = []
     for name in run.contestants(CRASH):
         followed = run.value(name, "crash_lost") is not None
@@ -152,7 +154,7 @@ def crash(run: Run) -> str:
 
 
 def backlog(run: Run) -> str:
-    """Return the drain rate with few and with many waiting jobs."""
+    """Return a table of the drain rates with few and with many waiting jobs."""
     lines = []
     for name in run.contestants(["backlog_1k"]):
         few, many = run.row(name, "backlog_1k"), run.row(name, "backlog_1m")
@@ -166,7 +168,7 @@ def backlog(run: Run) -> str:
 
 
 def sweep(run: Run, workload: str, head: str) -> str:
-    """Return a sweep: jobs/s by contestant and setting."""
+    """Return a table of a workload that was run with several settings: jobs/s by contestant and setting."""
     rows = [row for row in run.rows if row["workload"] == workload]
     points, names = sorted({row["at"] for row in rows}), dict.fromkeys(row["contestant"] for row in rows)
     medians = {(row["contestant"], row["at"]): row["median"] for row in rows}
@@ -175,7 +177,7 @@ def sweep(run: Run, workload: str, head: str) -> str:
 
 
 def settings(run: Run) -> str:
-    """Return each contestant's version and setup."""
+    """Return a table of each contestant's version and setup."""
     lines = []
     for name, versions in run.found.get("versions", {}).items():
         shown = ", ".join(f"{package} {version}" for package, version in versions.items())
@@ -189,7 +191,7 @@ def settings(run: Run) -> str:
 
 
 def where(run: Run) -> str:
-    """Return where and when the figures were measured, in a line."""
+    """Return a line: where and when the figures were measured."""
     found, told = run.found, run.found["machine"]
     machine = ", ".join(words.format(told[name]) for name, words in MACHINE.items() if name in told)
     minutes = max(1, round(found["seconds"] / 60))
@@ -198,7 +200,7 @@ def where(run: Run) -> str:
 
 
 def about(run: Run) -> str:
-    """Return the same, and how busy the machine was before."""
+    """Return the line of `where`, and how busy the machine was before the run."""
     load = run.found["machine"].get("load")
     parts = [where(run), f"Load before: {load:.2f}." if load is not None else ""]
     if load is not None and load > BUSY:
@@ -225,11 +227,11 @@ PARTS: dict[str, Callable[[Run], str]] = {
     "crash": crash,
     "settings": settings,
 }
-"""By the name of their marks."""
+"""The page's parts, by the name of their marks."""
 
 
 def rewrite(page: str, run: Run) -> str:
-    """Return the page with this run's figures. Raises Unusable for an unknown mark."""
+    """Return the page with this run's figures between its marks. Raises Unusable for an unknown mark."""
     between = re.compile(r"(<!-- begin: (.+?) -->\n).*?(<!-- end: \2 -->)", re.DOTALL)
     if unknown := {mark[2] for mark in between.finditer(page)} - set(PARTS):
         raise Unusable(f"no part is called {', '.join(sorted(unknown))}: there are {', '.join(PARTS)}")
@@ -279,7 +281,7 @@ def write(figures: Path, page: Path, pictures: Path) -> list[Path]:
 
 
 def main() -> None:
-    """Write it all. Exits with 2 and a message if that is not possible."""
+    """Write the page, the figures and the pictures. Exits with 2 and a message if that is not possible."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("file", type=Path, metavar="FILE", help="the figures: what run.py wrote with --json")
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "measurements" / "performance.md")

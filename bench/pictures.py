@@ -13,7 +13,7 @@ SCRIPTS = {"submit": "#56B4E9", "claim": "#E69F00", "complete": "#009E73"}
 """Colours that a colour-blind eye tells apart (Okabe and Ito)."""
 SERIES = (("#000000", "o", "-"), ("#D55E00", "s", "--"), ("#CC79A7", "^", ":"))
 PAPER, INK = "#FCFCFA", "#24292F"
-"""An own background, readable on a light and on a dark page."""
+"""Colours of background and lines, readable on a light and on a dark page."""
 DRAWN = {
     "backlog": ("The cost of a job against the backlog", "jobs that wait"),
     "finished": ("The cost of a job against the finished jobs kept", "finished jobs kept"),

@@ -35,7 +35,7 @@ PEERS = ROOT / "bench" / "peers"
 QUICK = ("enqueue_one", "enqueue_bulk", "drain_1", "latency")
 ALL = (*QUICK[:2], "ordinary", "drain_1", "drain_2", "latency", "backlog", "crash", "sweeps")
 LEFT_OUT = "BENCH_LEFT_OUT"
-"""Passes to the second start of this program which environments could not be made."""
+"""Variable that passes to the second start of this program which environments could not be made."""
 BUSY = 0.5
 """Load of the last minute, above which another program is probably running."""
 
@@ -215,7 +215,7 @@ def _run(
 
 
 def machine() -> dict[str, object]:
-    """Return the machine's description."""
+    """Return the machine's processor, cores, memory, system, Python version and load."""
     return {
         "cpu": _cpu(),
         "cores": os.cpu_count(),

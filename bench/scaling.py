@@ -41,7 +41,7 @@ COLUMNS: dict[str, Callable[[Trace], float]] = {
     "ideal": lambda t: t.ideal,
     "cost ×": lambda t: t.cost / t.ideal,
 }
-"""`called back`: a worker left, and within 5 s another one was summoned."""
+"""The table's columns. `called back`: a worker left, and within 5 s another one was summoned."""
 PICTURES = {
     "loads": ("Workers against what waits", ("burst", "burst, patient", "trickle", "steady", "ramp", "stop")),
     "troubles": (
@@ -51,7 +51,7 @@ PICTURES = {
 }
 WORKERS, WAITING = "#0072B2", "#E69F00"
 POINTS = 160
-"""Maximum number of moments in a panel."""
+"""Most moments that a panel of a picture shows."""
 
 
 def table(found: dict[str, list[Trace]]) -> str:
@@ -83,7 +83,7 @@ def _short(value: float) -> str:
 
 
 def draw(found: dict[str, list[Trace]], folder: Path) -> list[Path]:
-    """Draw the SVGs whose loads were all simulated. Needs matplotlib."""
+    """Draw an SVG for each group of loads if all of them were simulated. Needs matplotlib."""
     import matplotlib
 
     matplotlib.use("svg")

@@ -26,7 +26,7 @@ CHUNK_BYTES = 8 * 1024 * 1024
 KEPT = 10_000
 """Finished jobs that are kept if they are not measured: few, so that the steady state is reached soon."""
 PATIENCE = 60.0
-"""In seconds."""
+"""Seconds after which a drain fails."""
 NOTED = 50
 """Threshold of the slow log in µs. A lower one would also log each command within a script."""
 DAY = 86_400_000
@@ -41,14 +41,15 @@ class Load:
     rules: Callable[[], str] = str
     queues: int = 1
     mixed: bool = False
-    """A call submits to 200 of the queues and a claim names 32; otherwise a chunk uses one random queue."""
+    """Whether a call submits to 200 of the queues and a claim names 32; else each chunk uses one random queue.
+    """
     kept: int = KEPT
     """Finished jobs before the work, and during it unless there are some to `spare`: each completion deletes
     one.
     """
     spare: int = 0
     fresh: bool = False
-    """Begin each chunk with an empty event stream."""
+    """Whether each chunk begins with an empty event stream."""
 
     @property
     def chunk(self) -> int:
@@ -57,7 +58,7 @@ class Load:
 
 
 class Site:
-    """One database of the server."""
+    """A measured database of the server, with its standing load."""
 
     def __init__(self, url: str, number: int) -> None:
         settings = Settings(redis_url=f"{url}?db={number}", timeout=30)
@@ -81,13 +82,13 @@ class Site:
             self.kept, self._revision = kept, self._revision + 1
 
     async def keep(self, kept: int) -> None:
-        """The same, and delete those above the limit."""
+        """Set how many finished jobs are kept, and delete those above the limit."""
         await self.limit(kept)
         while (await self.store.run(verbs.prune(self.base, limit=verbs.BATCH)))[1]:
             pass
 
     async def fill(self, jobs: int, rules: Callable[[], str] = str, queues: int = 1) -> None:
-        """Submit the standing load, and record its memory."""
+        """Submit the standing load, and set `bytes_per_job`."""
         before = self._memory()
         for start in range(0, jobs, CHUNK):
             names = range(start, min(start + CHUNK, jobs))
@@ -95,13 +96,13 @@ class Site:
         self.bytes_per_job = (self._memory() - before) / jobs if jobs else 0.0
 
     async def open(self, queues: int) -> None:
-        """Create so many queues, each with one completed job."""
+        """Create `queues` queues, each with one completed job."""
         names = [_queue(i, queues) for i in range(queues)]
         await self.store.submit([self.new(queue=name) for name in names])
         await self.drain(queues, cycle([names[i : i + NAMED] for i in range(0, queues, NAMED)]))
 
     async def finish(self, jobs: int, rules: Callable[[], str] = str) -> None:
-        """Submit and complete jobs, and record their memory."""
+        """Submit and complete jobs, and set `bytes_per_job`."""
         before = self._memory()
         for start in range(0, jobs, CHUNK):
             await self.work(Load(min(CHUNK, jobs - start), rules=rules))
@@ -123,7 +124,7 @@ class Site:
         )
 
     async def work(self, load: Load) -> tuple[float, float]:
-        """Return the seconds of the work's submits and of its drain."""
+        """Do the work. Return the seconds of its submits and of its drain."""
         submitting = draining = 0.0
         for _ in range(max(1, load.jobs // load.chunk)):
             names, windows = _names(load)
@@ -159,7 +160,7 @@ class Site:
             done = [Completion(lease, b'"a result"') for lease in claimed.leases]
 
     async def claim(self, n: int, queues: list[str], lease: float = 60) -> Claimed:
-        """Claim once."""
+        """Claim once, and return the leases."""
         return await self.store.run(self._claiming(n, queues, lease))
 
     def _claiming(self, n: int, queues: list[str], lease: float = 60) -> Call[Claimed]:
@@ -192,8 +193,8 @@ class Site:
         }
 
     async def hold(self, rounds: int, pid: int) -> dict[str, list[float]]:
-        """How long full batches hold the server, one at a time: ms of CPU per call, so that other load does
-        not count.
+        """Return the ms of Redis's CPU per call of each script with full batches, one at a time: other load
+        does not count.
         """
         held: dict[str, list[float]] = {}
 
@@ -214,7 +215,7 @@ class Site:
         return held
 
     async def read(self, rounds: int) -> dict[str, float]:
-        """An operator's reads: ms on Redis, and ms until the answer arrives."""
+        """Return the times of an operator's reads: ms on Redis, and ms until the answer arrives."""
         found: dict[str, list[float]] = {}
         plans: dict[str, Callable[[], Plan[Any]]] = {
             "stats": self.store.operations.stats,
@@ -238,7 +239,7 @@ class Site:
 
 
 class Watch:
-    """The server's CPU time between two moments, and the µs of each script call (from its slow log)."""
+    """Measures, in its block, the server's CPU time, and the µs of each script call (from its slow log)."""
 
     def __init__(self, site: Site) -> None:
         self.raw = site.raw

@@ -33,10 +33,10 @@ from sublet.store.store import Store
 from sublet_functions.work import work
 
 PAYLOAD = b'{"text":"' + b"x" * 189 + b'"}'
-"""200 bytes of JSON."""
+"""The jobs' payload: 200 bytes of JSON."""
 BATCH = 100
 CALLS = 2
-"""Calls in flight."""
+"""Calls sent concurrently."""
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ app = App(settings=Settings())
 
 @app.task(queue="bench")
 async def noop() -> None:
-    """Do nothing."""
+    """The task of the measured jobs: do nothing."""
 
 
 def main() -> None:

@@ -50,7 +50,7 @@ STARTED: dict[str, asyncio.Future[float]] = {}
 
 @app.task
 async def note(job: str) -> None:
-    """Report the start."""
+    """The task of the measured jobs: note the moment of its start."""
     STARTED[job].set_result(time.time())
 
 

@@ -1,9 +1,9 @@
-"""CPU-bound work on all cores: one job for each file under a folder computes its SHA-256.
+"""CPU-bound work on all cores: one job for each file under a folder computes the file's SHA-256.
 
     python3 -m examples.checksums FOLDER
 
-It runs its own worker and ends after the last job. A job's key is the file's path: two concurrent runs
-share the work, and one finishes it if the other is killed.
+The program runs a worker itself, and ends after the last job. A job's key is made of the file's path: two
+concurrent runs share the work, and one finishes it if the other is killed.
 """
 
 import asyncio
@@ -20,7 +20,9 @@ CHUNK = 1 << 20
 
 @app.task(queue="checksums", timeout=600)
 def checksum(ctx: Context, path: str) -> str:
-    """A plain function: it runs in a child process, which is killed at the timeout."""
+    """Return a file's SHA-256 in hex. A plain function runs in a child process, which is killed at the
+    timeout.
+    """
     digest, done, size = hashlib.sha256(), 0, Path(path).stat().st_size
     with open(path, "rb") as file:
         while chunk := file.read(CHUNK):
@@ -31,7 +33,7 @@ def checksum(ctx: Context, path: str) -> str:
 
 
 async def main(folder: Path, files: list[Path]) -> None:
-    """Submit in bulk, run a worker until the queue is empty, print the results."""
+    """Submit a job per file in bulk, run a worker until the queue is empty, print the results."""
     jobs = [
         checksum.options(key=hashlib.md5(bytes(path), usedforsecurity=False).hexdigest()).job(str(path))
         for path in files

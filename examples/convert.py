@@ -2,8 +2,9 @@
 
     python3 -m examples.convert FILE…
 
-It runs its own worker and ends after the last job. A file name is always one argument: never an option or
-part of the script. When the worker is killed, its programs die too, and the jobs run again.
+This program runs a worker itself, and ends after the last job. A file name is always one argument: never an
+option or part of the script. When the worker is killed, the programs that it started die, too, and the jobs
+run again.
 """
 
 import asyncio

@@ -2,8 +2,9 @@
 
     python3 -m examples.fencing
 
-A frozen worker may resume after its job was given to another one. Sublet refuses its result, but not its
-writes to other stores. `ctx.fence` grows with each attempt, so that such a store can refuse a late write.
+A frozen worker may resume after its job was given to another one. Sublet refuses the late result, but
+cannot refuse the worker's writes to other stores. `ctx.fence` grows with each attempt, so that such a store
+can refuse a late write.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ WRITE = """
 
 
 def write(database: str, account: str, cents: int, fence: int) -> bool:
-    """Write a balance, unless a later attempt has written it."""
+    """Write an account's balance, unless a later attempt has written it. Returns whether it was written."""
     with sqlite3.connect(database) as connection:
         connection.execute(TABLE)
         return connection.execute(WRITE, {"account": account, "cents": cents, "fence": fence}).rowcount == 1
@@ -31,7 +32,7 @@ def write(database: str, account: str, cents: int, fence: int) -> bool:
 
 @app.task
 async def set_balance(ctx: Context, database: str, account: str, cents: int) -> int:
-    """Write with the fence of this attempt."""
+    """Write the balance with the fence of this attempt, and return the fence."""
     write(database, account, cents, ctx.fence)
     return ctx.fence
 

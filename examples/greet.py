@@ -14,12 +14,12 @@ app = App()
 
 @app.task
 async def greet(name: str, greeting: str = "Hello") -> str:
-    """Arguments and result are validated against these annotations, by the client and by the worker."""
+    """The task. Arguments and result are validated against its annotations, by the client and by the worker."""
     return f"{greeting}, {name}!"
 
 
 async def main(name: str, seconds: float = 30) -> None:
-    """Submit a job and wait for its result."""
+    """Submit one job, wait for its result, and print it."""
     handle = await greet.submit(name)
     print(f"submitted {handle.id}")
     try:

@@ -24,7 +24,7 @@ seconds: dict[str, float] = defaultdict(float)
 @app.middleware
 @contextmanager
 def measured(ctx: Context) -> Iterator[None]:
-    """Count the outcomes and add up their time. Declared first, so it is the outermost."""
+    """Count an attempt by its outcome, and add up its time. Declared first, so it is the outermost middleware."""
     began, outcome = time.perf_counter(), "failed"
     try:
         yield
@@ -37,7 +37,7 @@ def measured(ctx: Context) -> Iterator[None]:
 @app.middleware
 @contextmanager
 def in_a_session(ctx: Context) -> Iterator[None]:
-    """Open a connection; commit when the task returns, roll back when it raises."""
+    """Open a database session for an attempt; commit when the task returns, roll back when it raises."""
     with closing(sqlite3.connect(DATABASE, uri=True)) as connection, connection:
         token = session.set(connection)
         try:
@@ -48,8 +48,8 @@ def in_a_session(ctx: Context) -> Iterator[None]:
 
 @app.task
 async def transfer(source: str, target: str, cents: int) -> int:
-    """Move money and return the balance. It checks the balance after the update: the rollback undoes an
-    overdraft.
+    """Move money, and return the source's balance. The balance is checked after the update: an exception rolls
+    an overdraft back.
     """
     rows = session.get()
     rows.execute("UPDATE account SET cents = cents + ? WHERE name = ?", (cents, target))
@@ -61,7 +61,7 @@ async def transfer(source: str, target: str, cents: int) -> int:
 
 
 async def main() -> None:
-    """Run two transfers, one of them impossible."""
+    """Run two transfers, of which the second would overdraw the account."""
     with closing(sqlite3.connect(DATABASE, uri=True)) as bank:
         with bank:
             bank.execute("CREATE TABLE account (name TEXT PRIMARY KEY, cents INTEGER)")

@@ -16,19 +16,21 @@ app = App()
 @app.schedule("0 9 * * MON-FRI", tz="Europe/Berlin", payload={"region": "eu"}, missed="skip", late=3600)
 @app.task(queue="reports")
 async def report(ctx: Context, region: str) -> str:
-    """It may run up to an hour late. `ctx.occurrence` is the time at which it was due."""
+    """The report's task. An occurrence is fired up to an hour late. `ctx.occurrence` is when it was due."""
     return f"the report of {ctx.occurrence:%A} for {region}"
 
 
 @app.schedule(every=1, overlap="skip")
 @app.task
 async def probe(ctx: Context) -> None:
-    """Occurrences that fall due while one runs are skipped."""
+    """The probe's task. Occurrences that fall due while a probe runs are skipped."""
     print(f"probe of {ctx.occurrence:%H:%M:%S}")
 
 
 async def main() -> None:
-    """Act as the deployment, a worker and an operator."""
+    """Store the schedules as a deployment does, run a worker for three jobs, remove the schedules as an
+    operator does.
+    """
     for name, answer, _ in await app.client.sync(app, "examples.on_time:app"):
         print(f"{name}: {answer}, {(await app.client.schedules.get(name)).description}")
     await work(app, queues=["default"], max_jobs=3, seconds=50)

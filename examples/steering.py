@@ -2,7 +2,7 @@
 
     python3 -m examples.steering
 
-It runs its own worker for a second and prints the attempts of each job.
+The program runs a worker itself for a second, and prints the attempts of each job.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ app = App()
 
 @app.task
 async def wait_for_payment(ctx: Context, order: int) -> str:
-    """A snooze releases the slot and costs no try."""
+    """Snooze twice, then succeed. A snooze releases the slot and uses no try."""
     if ctx.attempt < 3:
         raise Snooze(0.05, "not paid yet")
     return f"order {order} is paid"
@@ -23,7 +23,7 @@ async def wait_for_payment(ctx: Context, order: int) -> str:
 
 @app.task
 async def deliver(address: str) -> str:
-    """An invalid job is discarded: a retry could not succeed."""
+    """Discard a job with an invalid address: a retry could not succeed."""
     if "@" not in address:
         raise Discard(f"{address!r} is not an address")
     return "sent"
@@ -31,7 +31,9 @@ async def deliver(address: str) -> str:
 
 @app.task(max_attempts=4, backoff=0.02)
 async def flaky(ctx: Context) -> str:
-    """An exception is retried. `ctx.recovered` is the outcome of the previous attempt."""
+    """Raise twice, then succeed. An exception is retried. `ctx.recovered` is the code of the previous
+    attempt's end.
+    """
     if ctx.attempt < 3:
         raise ConnectionError("connection reset")
     return f"worked at attempt {ctx.attempt}, after {ctx.recovered}"

@@ -1,4 +1,4 @@
-"""Async tests of an example, without a server and without sleeping (see docs/guides/testing.md).
+"""Async tests of the example `steering`, without a server and without sleeping (see docs/guides/testing.md).
 
 pip install 'PATH/TO/THE/CHECKOUT[testing]' pytest pytest-asyncio
 python3 -m pytest examples -o asyncio_mode=auto
@@ -13,7 +13,7 @@ sandbox = testing.fixture(app, autouse=True)
 
 
 async def test_an_unpaid_order_is_snoozed_until_it_is_paid(sandbox: testing.Sandbox) -> None:
-    """A snooze costs no try, and the sandbox skips its delay."""
+    """A snooze uses no try, and the sandbox skips its delay."""
     handle = await wait_for_payment.submit(7)
     assert (await sandbox.drain()).released == 1
     assert (await sandbox.drain(through=1)).completed == 1
@@ -30,7 +30,7 @@ async def test_an_invalid_job_is_attempted_once(sandbox: testing.Sandbox) -> Non
 
 
 async def test_a_failed_connection_is_retried(sandbox: testing.Sandbox) -> None:
-    """The sandbox skips its backoff, too."""
+    """The sandbox skips the backoff of a retry, too."""
     handle = await flaky.submit()
     done = await sandbox.drain(through=3600)
     assert (done.failed, done.completed) == (2, 1)

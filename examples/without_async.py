@@ -1,4 +1,4 @@
-"""Without an event loop and without the task's code: submit by name, read, cancel.
+"""A client without an event loop and without the task's code: submit by name, read, promote, cancel.
 
 python3 -m examples.without_async
 """
@@ -7,7 +7,7 @@ from sublet import Options, SyncClient, WrongState
 
 
 def main() -> None:
-    """Calls for a script, a notebook or a synchronous web handler."""
+    """Make calls as a script, a notebook or a synchronous web handler would."""
     with SyncClient() as client:
         later = client.submit(
             "report", {"year": 2026}, Options(queue="reports", delay=3600, key="report-2026")
