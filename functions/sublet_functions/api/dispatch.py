@@ -1,4 +1,4 @@
-"""Answers requests: finds the route, authenticates the client, parses the request, calls the route's handler."""
+"""Answers requests: finds the route, authenticates, parses, calls the handler."""
 
 import logging
 import time
@@ -32,30 +32,30 @@ log = logging.getLogger(__name__)
 HEARTBEATS = frozenset({heartbeat, heartbeat_batch})
 """Handlers whose large bodies have a queue of their own: a late heartbeat loses the lease."""
 PUBLIC = Principal("", frozenset())
-"""Client of public routes: no name, no roles."""
+"""Client of public routes."""
 
 AnyRoute = Route[Any, Any]
 
 
 @dataclass
 class Api:
-    """Answers requests. Its only state is connections to Redis, so any number of processes may run one."""
+    """Answers requests. It keeps no state but connections to Redis: any number may run."""
 
     store: Store
     tokens: Tokens
     routes: tuple[AnyRoute, ...] = ROUTES
     worker_host: WorkerHost | None = None
     secrets: Secrets = field(default_factory=Secrets)
-    """Secrets whose signature replaces a token at `POST /work`."""
+    """Secrets that may sign `POST /work`, instead of a token."""
     _outage: OutageLog = field(default_factory=OutageLog, init=False)
     _failed_at: float = field(default=0.0, init=False)
-    """When (monotonic clock) Redis was last unavailable; 0 after the end of the outage was logged."""
+    """When Redis was last unavailable (monotonic clock), until the outage's end is logged."""
     _queues: BodyQueues = field(default_factory=BodyQueues, init=False)
     _by_path: dict[str, dict[str, AnyRoute]] = field(default_factory=dict, init=False)
     _by_length: dict[int, list[tuple[tuple[str, ...], AnyRoute]]] = field(default_factory=dict, init=False)
-    """Routes whose path has parameters, by the path's number of parts."""
+    """Routes with path parameters, by their number of parts."""
     _no_query: dict[type, Any] = field(default_factory=dict, init=False)
-    """Query model → its value for an empty query. Models with a required field are absent."""
+    """Query model → its value for an empty query, if valid."""
 
     def __post_init__(self) -> None:
         for route in self.routes:
@@ -71,7 +71,7 @@ class Api:
     async def answer(self, request: Request, principal: Principal | None = None) -> Response:
         """Answer one request. Each error becomes a problem document; only CancelledError is raised.
 
-        `principal`: the client, if the platform has authenticated it; else the request needs a token.
+        `principal`: a client that the platform has authenticated.
         """
         try:
             response = await self._answer(request, principal)
@@ -128,9 +128,7 @@ class Api:
             return await _parse(replace(request, read=read), route)
 
     def authorize(self, request: Request, route: AnyRoute, principal: Principal | None = None) -> Principal:
-        """Return the client: `principal`, or that of the request's token. Raises Problem if it may not call
-        the route.
-        """
+        """Return the client: `principal`, or the token's. Raises Problem if it may not call the route."""
         untrusted = self.tokens.untrusted_reason(request.headers) if principal is None else ""
         if untrusted:
             raise Problem("forbidden", untrusted)
@@ -155,9 +153,7 @@ class Api:
         return principal
 
     def find(self, request: Request) -> tuple[AnyRoute, dict[str, str]]:
-        """Return the route of a request, and its path parameters by name. Raises Problem for an unknown path
-        or method.
-        """
+        """Return a request's route and path parameters. Raises Problem for an unknown path or method."""
         by_method = self._by_path.get(request.path, {})
         route = by_method.get(request.method)
         if route:

@@ -1,4 +1,4 @@
-"""Makes the OpenAPI 3.1 document from routes, handlers' docstrings and models."""
+"""The OpenAPI 3.1 document, from routes, handlers' docstrings and models."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sublet_functions.schemas.responses import ProblemDocument
 Schema = dict[str, Any]
 
 VERSION = "1"
-"""Version of the API: it changes when clients must change."""
+"""Version of the API; it changes when clients must change."""
 
 ABOUT = """\
 Submit, run, read and manage jobs. The API keeps no state: any server may answer any request, and every request may be repeated.
@@ -46,7 +46,7 @@ OF_REDIS = ("no-namespace", "wrong-layout", "unavailable", "oom")
 
 
 class Header(NamedTuple):
-    """A request or response header that only some routes have."""
+    """A header that only some routes have."""
 
     description: str
     schema: Schema
@@ -91,7 +91,7 @@ RESPONSE_HEADERS = {
     ),
     "WWW-Authenticate": Header("The authentication scheme.", {"type": "string"}, True, (401,)),
 }
-"""Headers of responses, of which the last two belong to problems."""
+"""Headers of responses; the last two are those of problems."""
 PROBLEM_HEADERS = ("Retry-After", "WWW-Authenticate")
 
 TAGS = {
@@ -109,7 +109,7 @@ Mode = Literal["validation", "serialization"]
 
 class _Schemas(GenerateJsonSchema):
     def field_title_should_be_set(self, schema: Any) -> bool:
-        """Return False: titles would repeat the fields' names."""
+        """Return False: titles repeat the names."""
         return False
 
 

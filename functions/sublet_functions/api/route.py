@@ -17,27 +17,25 @@ Q = TypeVar("Q", bound=BaseModel)
 
 @dataclass(frozen=True)
 class Route(Generic[B, Q]):
-    """One route: its method, path, handler, roles, and the types of its request and responses. The handler's
-    docstring is its description in the OpenAPI document.
-    """
+    """One route of the API. The handler's docstring is its description."""
 
     method: str
     path: str
     roles: frozenset[Role]
-    """A client needs one of these roles, or `admin`. Empty: public, no token is needed."""
+    """Roles of which one suffices; `admin` always does. Empty for public routes."""
     handler: Callable[[Call[B, Q]], Awaitable[Response]]
     body: type[B]
     query: type[Q]
     responses: Mapping[int, Any]
-    """Status → the body's model, or its media type; a tuple for alternatives; None for no body."""
+    """Status → the body's model or other media type; a tuple for alternatives; None for no body."""
     problems: tuple[str, ...] = ()
-    """Slugs of the problems that this route can return besides those of all routes."""
+    """Slugs of problems besides those of all routes."""
     alias: str = ""
-    """Another path of the same route; empty for none."""
+    """Another path of the same route, if any."""
     most: int = BODY_MAX
-    """Most bytes of the request's body."""
+    """Most bytes of the body."""
     headers: tuple[str, ...] = ()
-    """Names of headers that only some routes have (see `sublet_functions.api.openapi`)."""
+    """Headers of this route, described in `sublet_functions.api.openapi`."""
     signed: bool = False
     """Whether a signature is accepted instead of a token."""
     events: bool = False

@@ -51,7 +51,7 @@ from sublet_functions.schemas.summons import Summons
 from sublet_functions.schemas.triggers import Trigger
 
 ALL: frozenset[Role] = frozenset()
-"""Roles of public routes, which need no token."""
+"""Roles of public routes."""
 SUBMIT, WORK, READ, TICK, ADMIN = (
     frozenset({role}) for role in (Role.SUBMIT, Role.WORK, Role.READ, Role.TICK, Role.ADMIN)
 )
@@ -135,4 +135,4 @@ ROUTES: tuple[Route[Any, Any], ...] = (
 )  # fmt: skip
 
 UNSAFE_GETS = frozenset({claim_next, tick})
-"""Handlers of GET routes that change something: HEAD is not allowed."""
+"""Handlers of GET that change something: HEAD is not allowed."""

@@ -17,7 +17,7 @@ Q = TypeVar("Q")
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[B, Q]):
-    """One HTTP request for a handler: authenticated, with its body and query parsed by the route's models."""
+    """One HTTP request for a handler, authenticated, with its body and query parsed."""
 
     store: Store
     principal: Principal
@@ -25,8 +25,7 @@ class Call(Generic[B, Q]):
     body: B = field(repr=False)
     query: Q
     path: Mapping[str, str]
-    """The path's parameters, by the names in the route: `{"id": …}`."""
+    """The path's parameters, by the names in the route."""
     worker_host: WorkerHost | None = None
     is_token_name: Callable[[str], bool] = field(default=lambda name: False, repr=False)
-    """Returns whether a token has this name. Only that token may register and act for a worker of such a name.
-    """
+    """Returns whether a token has this name. Only that token may act for a worker of such a name."""

@@ -7,9 +7,7 @@ from sublet_functions.schemas.requests import JobAction
 
 
 async def cancel(call: Call[JobAction, Empty]) -> Response:
-    """Cancel a job. 200 with the state `cancelled` if it waited; 202 if it runs: its worker gets the request
-    with its next heartbeat.
-    """
+    """Cancel a job. 200 if it waited; 202 if it runs: its worker gets the request with its next heartbeat."""
     job_id = call.path["id"]
     answer = await call.store.follow(call.store.operations.cancel(job_id, call.body.revision))
     if answer == "requested":

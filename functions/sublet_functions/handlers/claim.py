@@ -1,5 +1,5 @@
-"""`POST /jobs/claim`, `GET /jobs/next`. If the client disconnects before it has the response, the claimed jobs
-are released."""
+"""`POST /jobs/claim`, `GET /jobs/next`. If the client disconnects before the response, the claimed jobs are
+released."""
 
 from typing import Any
 
@@ -13,8 +13,8 @@ from sublet_functions.schemas.requests import Claim
 
 
 async def claim(call: Call[Claim, Empty]) -> Response:
-    """Claim up to `n` jobs, those of the first queue first; with `wait`, wait for the first job. 204 if no job
-    can be claimed.
+    """Claim up to `n` jobs, those of the first queue first; with `wait`, wait for the first. 204 if none can
+    be claimed.
     """
     asked = call.body
     claimed = await call.store.claim(
@@ -29,7 +29,7 @@ async def claim(call: Call[Claim, Empty]) -> Response:
 
 
 async def claim_next(call: Call[Empty, ClaimNextQuery]) -> Response:
-    """Claim one job, with options in the query instead of a body. 204 if no job can be claimed."""
+    """Claim one job, with options in the query instead of a body. 204 if none can be claimed."""
     asked = call.query
     claimed = await call.store.claim(
         worker=_worker(call, asked.worker),
@@ -60,8 +60,8 @@ def _response(call: Call[Any, Any], claimed: Claimed, body: Any) -> Response:
 
 
 def leased(lease: Lease) -> dict[str, Any]:
-    """Return a claimed job as in a response's JSON. It contains the lease's token: only the claiming client
-    may get it.
+    """Return a claimed job for a response's JSON. It has the lease's token: only the claiming client may get
+    it.
     """
     job: dict[str, Any] = {
         "id": lease.id,

@@ -11,15 +11,15 @@ from sublet_functions.schemas.requests import Completion, CompletionBatch
 
 
 async def complete(call: Call[Completion, Empty]) -> Response:
-    """Complete a running job with its result. Repeating the request returns the same response; 409 if the
-    lease is lost.
+    """Complete a job with its result. Repeating the request returns the same response; 409 if the lease is
+    lost.
     """
     result = stored_json(call.body.result, PAYLOAD_MAX, "body", "result")
     return await settle_one(call, model.Completion(lease(call.path["id"], call.body.token), result))
 
 
 async def complete_batch(call: Call[CompletionBatch, Empty]) -> Response:
-    """Complete many running jobs, each independently; the outcomes are in the order of the request."""
+    """Complete many jobs, each independently."""
     completions = []
     for at, item in enumerate(call.body.jobs):
         result = stored_json(item.result, PAYLOAD_MAX, "body", "jobs", at, "result")

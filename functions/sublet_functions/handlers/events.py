@@ -1,8 +1,8 @@
 """`GET /events`: changes of jobs' states, as a page of JSON or a stream of server-sent events (WHATWG HTML,
 9.2).
 
-Page and stream have the same event ids. Data of other Redis clients cannot break a stream's framing: ids
-are digits, an event's name is a state, and JSON escapes the rest.
+Data of other Redis clients cannot break a stream's framing: ids are digits, an event's name is a state, and
+JSON escapes the rest.
 """
 
 import asyncio
@@ -19,19 +19,19 @@ from sublet_functions.schemas.query import Empty, EventsQuery
 
 EVENT_STREAM = "text/event-stream"
 STREAMS_MAX = 1000
-"""Most event streams that one process keeps open."""
+"""Most open streams of one process."""
 STREAM_PAGE = 100
-"""Events that one read takes for a stream, and so the most held for a slow client."""
+"""Events that a stream reads at once, and so the most held for a slow client."""
 STREAM_SECONDS = 300.0
-"""Seconds after which the server ends a stream. The client then reconnects and continues."""
+"""Seconds after which a stream ends. The client then reconnects and continues."""
 KEEP_ALIVE = 15.0
 """Seconds without an event after which a stream sends its position."""
 RETRY_MS = 2000
-"""Milliseconds after which clients reconnect, sent at the start of a stream."""
+"""Milliseconds after which clients reconnect."""
 RETRY_SECONDS = 1.0
 """Seconds between a stream's reads while Redis is unavailable."""
 READS_MAX = 1000
-"""Most reads for one page; each may find only events that the query's filters exclude."""
+"""Most reads for one page: each may find only events that the filters exclude."""
 
 
 async def events(call: Call[Empty, EventsQuery]) -> Response:
@@ -74,7 +74,6 @@ def _event(event: JobEvent) -> dict[str, Any]:
 
 
 async def _page(event_stream: EventStream, after: Cursor, query: EventsQuery) -> dict[str, Any]:
-    """Return the first page with an event that matches the query; an empty one after `query.wait` seconds."""
     until = time.monotonic() + query.wait
     cursor, found, missed = cursor_text(after), list[JobEvent](), False
     for _ in range(READS_MAX):
@@ -96,9 +95,6 @@ async def _page(event_stream: EventStream, after: Cursor, query: EventsQuery) ->
 async def _open_stream(
     event_stream: EventStream, after: Cursor, query: EventsQuery, seconds: float
 ) -> Response:
-    """Return a response that streams the events after `after`. Reads the first page now, so that an error
-    still gets a status. Raises Problem at STREAMS_MAX.
-    """
     if len(event_stream.subscribers) >= STREAMS_MAX:
         raise Problem(
             "busy",

@@ -9,14 +9,14 @@ from sublet_functions.schemas.requests import Failure, FailureBatch
 
 
 async def fail(call: Call[Failure, Empty]) -> Response:
-    """Report a failed attempt. The job is scheduled again after its backoff if tries are left and `again` is
-    true; else it is dead.
+    """Report a failed attempt. The job is scheduled again after its backoff while tries are left, unless
+    `again` is false; else it is dead.
     """
     return await settle_one(call, _failure(call.path["id"], call.body))
 
 
 async def fail_batch(call: Call[FailureBatch, Empty]) -> Response:
-    """Report many failed attempts, each independently; the outcomes are in the order of the request."""
+    """Report many failed attempts, each independently."""
     return await settle_all(call, [_failure(item.id, item) for item in call.body.jobs])
 
 

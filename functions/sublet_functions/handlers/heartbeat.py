@@ -15,8 +15,8 @@ PROGRESS_MAX = 1024
 
 
 async def heartbeat(call: Call[Heartbeat, Empty]) -> Response:
-    """Extend a lease to `lease` seconds from now. Returns its new end, or that a cancel was requested; 404 for
-    an unknown job, 409 if the lease is lost.
+    """Extend a lease. Returns its new end, or that a cancel was requested; 404 for an unknown job, 409 if the
+    lease is lost.
     """
     job_id, body = call.path["id"], call.body
     beat = model.Beat(lease(job_id, body.token), _progress(body.progress, "body"))
@@ -25,7 +25,7 @@ async def heartbeat(call: Call[Heartbeat, Empty]) -> Response:
 
 
 async def heartbeat_batch(call: Call[HeartbeatBatch, Empty]) -> Response:
-    """Extend many leases, each independently; the outcomes are in the order of the request."""
+    """Extend many leases, each independently."""
     jobs = call.body.jobs
     beats = [
         model.Beat(lease(item.id, item.token), _progress(item.progress, "body", "jobs", at))

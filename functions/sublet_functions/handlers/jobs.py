@@ -20,7 +20,7 @@ async def get_job(call: Call[Empty, WaitQuery]) -> Response:
 
 async def list_jobs(call: Call[Empty, ListQuery]) -> Response:
     """List jobs, filtered by state, queue and task; finished jobs newest first. A page reads at most 1,000
-    jobs, so it may be short or empty.
+    jobs.
     """
     asked, operations = call.query, call.store.operations
     with invalid_at("query", "cursor"):

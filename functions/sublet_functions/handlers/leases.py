@@ -1,4 +1,4 @@
-"""Parts of the handlers that act under a lease: heartbeat, complete, fail, release, note."""
+"""Parts of the handlers of heartbeat, complete, fail, release and note."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,30 +11,24 @@ from sublet_functions.http.response import Response, json_response, timestamp
 
 
 def lease(job_id: str, token: str) -> Lease:
-    """Return a Lease with only the job's id and the token, all that a client sends; its other fields are
-    empty.
-    """
+    """Return a Lease with a job's id and token, all that a client sends; other fields are empty."""
     return Lease(job_id, token, 0, 0, "", "", None, b"", "")
 
 
 async def settle_one(call: Call[Any, Any], ending: Ending) -> Response:
-    """Report the outcome of one attempt; the response has the job's new state. Raises Problem if the lease is
-    lost or the job does not exist.
-    """
+    """Report the outcome of one attempt; the response has the job's new state. Raises Problem for a refusal."""
     (word,) = await call.store.settle([ending])
     return json_response(job_state(ending.lease.id, word))
 
 
 async def settle_all(call: Call[Any, Any], endings: Sequence[Ending]) -> Response:
-    """Report the outcomes of many attempts, each independently; the response has them in the same order."""
+    """Report the outcomes of many attempts, each independently; the response is in their order."""
     words = await call.store.settle(endings)
     return batch_response([ending.lease.id for ending in endings], words, job_state)
 
 
 def job_state(job_id: str, word: str) -> dict[str, Any]:
-    """Turn a script's reply (state, and due time in ms) into the body of a response. Raises Problem if the
-    reply is a refusal.
-    """
+    """Turn a script's reply (state, due time in ms) into a response's body. Raises Problem for a refusal."""
     state, _, due = word.partition(" ")
     if state in REFUSALS:
         raise lease_problem(job_id, state)
@@ -42,7 +36,7 @@ def job_state(job_id: str, word: str) -> dict[str, Any]:
 
 
 def lease_problem(job_id: str, code: str) -> Problem:
-    """Return the problem for a refused call under a lease: `not-found` for NOT_FOUND, else `lease-lost`."""
+    """Return the problem for a refused call: `not-found` for NOT_FOUND, else `lease-lost`."""
     if code == "NOT_FOUND":
         return Problem("not-found", f"job {job_id} does not exist, or its retention has passed")
     return Problem(
@@ -53,9 +47,7 @@ def lease_problem(job_id: str, code: str) -> Problem:
 def batch_response(
     ids: Sequence[str], words: Sequence[Any], item: Callable[[str, Any], dict[str, Any]]
 ) -> Response:
-    """Return a batch's response: for each job, `item` of its id and its script's reply (`words`) with status
-    200, or the problem that `item` raises.
-    """
+    """Return a batch's response: for each job `item(id, word)` with status 200, or the problem that it raises."""
     items = []
     for job_id, word in zip(ids, words, strict=True):
         try:

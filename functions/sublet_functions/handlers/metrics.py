@@ -13,7 +13,7 @@ async def metrics(call: Call[Empty, Empty]) -> Response:
     All servers of a namespace return the same metrics: scrape one of them, or use `max by (…)`.
     """
     try:
-        from sublet_functions.handlers.prometheus import (  # optional
+        from sublet_functions.handlers.prometheus import (
             MEDIA_TYPE,
             exposition,
         )

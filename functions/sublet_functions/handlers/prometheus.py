@@ -17,9 +17,7 @@ _LE = (*(str(bound / 1000) for bound in BOUNDS), "+Inf")
 
 
 async def exposition(store: Store) -> bytes:
-    """Read the statistics of a namespace, and return them as metrics in Prometheus's text format. Raises
-    Unavailable.
-    """
+    """Read a namespace's statistics, and return them in Prometheus's text format. Raises Unavailable."""
     found = await read_statistics(store)
     return await asyncio.to_thread(_text, found)  # a thousand queues make a megabyte of text
 
@@ -31,13 +29,11 @@ def _text(found: NamespaceStatistics) -> bytes:
 
 
 class _NamespaceCollector(Collector):
-    """Makes the metrics of one scrape from statistics that were read before."""
-
     def __init__(self, found: NamespaceStatistics) -> None:
         self._found = found
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing: the registry has only this collector, so it need not compare names."""
+        """Return nothing: no other collector's names could collide."""
         return ()
 
     def collect(self) -> Iterator[Metric]:

@@ -18,16 +18,12 @@ async def list_queues(call: Call[Empty, PageQuery]) -> Response:
 
 
 async def get_queue(call: Call[Empty, Empty]) -> Response:
-    """Return one queue: its counts, limits and pause; an unused name has zeros. `*` returns the limits of the
-    whole namespace.
-    """
+    """Return one queue; an unused name has zeros. `*` has the limits of the whole namespace."""
     return json_response(await call.store.follow(call.store.operations.queue(call.path["queue"])))
 
 
 async def change_queue(call: Call[QueuePatch, Empty]) -> Response:
-    """Pause or resume a queue, and set its limits; `*` sets those of the whole namespace. Settings that are
-    left out stay as they are.
-    """
+    """Pause or resume a queue, and set its limits. Settings that are left out stay as they are."""
     store, name, patch = call.store, call.path["queue"], call.body
     if name == "*" and patch.paused is not None:
         raise Problem(

@@ -9,14 +9,12 @@ from sublet_functions.schemas.requests import Release, ReleaseBatch
 
 
 async def release(call: Call[Release, Empty]) -> Response:
-    """Give a running job back to its old position in the queue, or after `delay` seconds. It uses no try."""
+    """Give a job back to its old position in the queue, or after a delay. This uses no try."""
     return await settle_one(call, _release(call.path["id"], call.body))
 
 
 async def release_batch(call: Call[ReleaseBatch, Empty]) -> Response:
-    """Give many running jobs back, each independently; the outcomes are in the order of the request. This uses
-    no try.
-    """
+    """Give many jobs back, each independently. This uses no try."""
     return await settle_all(call, [_release(item.id, item) for item in call.body.jobs])
 
 

@@ -34,7 +34,7 @@ async def get_schedule(call: Call[Empty, Empty]) -> Response:
 
 
 async def put_schedule(call: Call[NewSchedule, Empty]) -> Response:
-    """Create or replace a schedule; 201 if it is new. Changed times apply from now on; a paused schedule stays
+    """Create or replace a schedule; 201 if it is new. New times apply from now on; a paused schedule stays
     paused.
     """
     body = call.body
@@ -70,9 +70,7 @@ async def resume_schedule(call: Call[Empty, Empty]) -> Response:
 
 
 async def run_schedule(call: Call[ScheduleRun, Empty]) -> Response:
-    """Submit one extra job of a schedule now. 201 for a new job; 200 for the existing one of the same id or
-    Idempotency-Key.
-    """
+    """Submit one extra job of a schedule now. 200 with the existing job of the same id or Idempotency-Key."""
     name, own, key = call.path["name"], call.body.id, idempotency_key(call)
     if key is not None and own is not None:
         raise Problem(

@@ -1,5 +1,4 @@
-"""Statistics of the namespace for `/metrics` and `/stats`, read from Redis: of at most 1,000 queues, and the
-same on every server."""
+"""Statistics for `/metrics` and `/stats`: of at most 1,000 queues, and the same from every server."""
 
 import asyncio
 from collections.abc import Sequence
@@ -32,9 +31,7 @@ class NamespaceStatistics:
 
 
 async def read_statistics(store: Store, names: Sequence[str] = ()) -> NamespaceStatistics:
-    """Read the statistics of the queues in `names`; if empty, of all (the thousand busiest). Raises
-    Unavailable.
-    """
+    """Read the statistics of the queues `names`, or of all (the thousand busiest). Raises Unavailable."""
     bases = store.operations.bases
     found_surveys = await asyncio.gather(*(store.run(statistics.survey(base)) for base in bases))
     surveys = dict(zip(bases, found_surveys, strict=True))
@@ -89,7 +86,7 @@ def _others(found: Sequence[QueueNumbers]) -> list[QueueNumbers]:
 async def _read_queues(
     store: Store, base: str, names: Sequence[str], now: int
 ) -> tuple[list[QueueNumbers], dict[str, float]]:
-    """Return the numbers of a partition's queues, and per queue the seconds since its first job was due."""
+    """Return numbers of a partition's queues, and queue → seconds since its first job was due."""
     found: list[QueueNumbers] = []
     ages: dict[str, float] = {}
     for start in range(0, len(names), CHUNK):

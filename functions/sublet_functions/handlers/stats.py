@@ -19,9 +19,7 @@ async def stats(call: Call[Empty, StatsQuery]) -> Response:
 
 
 def stats_of(found: NamespaceStatistics, whole: bool) -> Stats:
-    """Return the response: sums over the queues in `found`. `whole`: they are all queues, so sizes and totals
-    of the namespace apply.
-    """
+    """Return sums over the queues in `found`. `whole`: they are all queues, so totals of the namespace apply."""
     queues = found.queues
     sizes = found.sizes if whole else {}
     totals = found.totals if whole else {}

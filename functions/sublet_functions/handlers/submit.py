@@ -1,5 +1,5 @@
-"""`POST /jobs`, `POST /jobs/batch`: store jobs. A repeated id, deduplication key, Idempotency-Key or
-CloudEvent returns the existing job."""
+"""`POST /jobs`, `POST /jobs/batch`. A repeated id, deduplication key, Idempotency-Key or CloudEvent returns
+the existing job."""
 
 import hashlib
 import json
@@ -29,8 +29,7 @@ from sublet_functions.schemas.query import Empty, EventQuery
 from sublet_functions.schemas.requests import ExponentialBackoff, NewJob, NewJobBatch
 
 _KEY = re.compile(r'"([ !#-\[\]-~]{1,255})"|([!#-~]{1,255})')
-"""Value of the header: a quoted string (draft-ietf-httpapi-idempotency-key-header), or the bare word that many
-clients send."""
+"""A quoted string (draft-ietf-httpapi-idempotency-key-header), or the bare word that many clients send."""
 PLAIN = frozenset({"task", "payload", "queue", "id", "durability"})
 """Fields of NewJob that need no `Options`: a job with only these has default rules."""
 
@@ -68,9 +67,6 @@ async def submit(call: Call[NewJob | Event, EventQuery]) -> Response:
 async def _store(
     call: Call[Any, Any], jobs: Sequence[Submission], named: bool
 ) -> list[Submitted | JobsError]:
-    """Store jobs; return the outcome of each. Unless `named` (a repeated request makes no other jobs),
-    Unavailable becomes MayBeStored.
-    """
     try:
         return await call.store.submit_each(jobs)
     except (Unconfirmed, NotDurable, Busy):
@@ -88,9 +84,7 @@ async def _store(
 
 
 def job_of_event(event: Event, asked: EventQuery) -> NewJob:
-    """Return the job that an event asks for: of the query's task, with the event as its payload, or the job in
-    the event's data. Raises Problem if the data is not a job.
-    """
+    """Return the job of an event: of the query's task, or in the event's data. Raises Problem for other data."""
     if asked.task is not None:
         named = {"task": asked.task} | ({"queue": asked.queue} if asked.queue else {})
         return NewJob.model_validate({**named, "payload": {"event": event.form}})
@@ -101,9 +95,7 @@ def job_of_event(event: Event, asked: EventQuery) -> NewJob:
 
 
 async def submit_batch(call: Call[NewJobBatch, Empty]) -> Response:
-    """Store up to 1,000 jobs, each independently; the outcomes are in the order of the request: 201 or 200
-    with the id, or a problem.
-    """
+    """Store up to 1,000 jobs, each independently; the outcomes are in the order of the request."""
     key = idempotency_key(call)
     jobs = [submission(call, job, key, at) for at, job in enumerate(call.body.jobs)]
     answers = await _store(call, jobs, key is not None or all(job.id for job in call.body.jobs))
@@ -126,9 +118,7 @@ def _item(job: Submission, answer: Submitted | JobsError) -> dict[str, Any]:
 
 
 def idempotency_key(call: Call[Any, Any]) -> str | None:
-    """Return the request's Idempotency-Key without quotes; None if not sent. Raises Problem for a malformed
-    one.
-    """
+    """Return the request's Idempotency-Key without quotes, if sent. Raises Problem for a malformed one."""
     header = call.request.headers.get("idempotency-key")
     if header is None:
         return None
@@ -144,8 +134,8 @@ def idempotency_key(call: Call[Any, Any]) -> str | None:
 def submission(
     call: Call[Any, Any], job: NewJob, key: str | None, at: int | None = None, event_id: str | None = None
 ) -> Submission:
-    """Check a job of a request and turn it into a Submission; stores nothing. Its id is made from the
-    Idempotency-Key `key`, or is the job's own, or `event_id`. `at`: position in a batch. Raises Problem.
+    """Check a request's job and turn it into a Submission. Its id: made from the Idempotency-Key `key`, its
+    own, or `event_id`. `at`: position in a batch. Raises Problem.
     """
     where: tuple[str | int, ...] = ("body",) if at is None else ("body", "jobs", at)
     if key is not None and job.id is not None:
@@ -167,9 +157,7 @@ def submission(
 
 
 def keyed_id(call: Call[Any, Any], key: str, at: int | None = None) -> str:
-    """Return the id of a job with an Idempotency-Key: a hash of the token's name, the key, and the position in
-    the batch.
-    """
+    """Return the id of a job with an Idempotency-Key: a hash of token name, key, and position in the batch."""
     return "i." + hashlib.sha256(json.dumps([call.principal.name, key, at]).encode()).hexdigest()[:40]
 
 
@@ -202,9 +190,7 @@ def _digest(job: NewJob) -> str:
 
 
 async def check_same_body(call: Call[Any, Any], job: Submission) -> bool:
-    """Return True if the stored job was made from the same body. Raises Problem if not, or if the job was
-    deleted meanwhile.
-    """
+    """Return True if the stored job was made from the same body. Raises Problem if not, or if it was deleted."""
     digest = await call.store.run(reads.digest(call.store.operations.base_of_job(job.id), job.id))
     if digest is None:
         raise Problem("not-found", f"job {job.id} was deleted a moment ago: send the request again")

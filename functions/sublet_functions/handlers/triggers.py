@@ -1,4 +1,4 @@
-"""`POST /events`: run a tick or a worker for a platform's event that is not an HTTP request.
+"""`POST /events`: run a tick or worker for a platform's event that is not an HTTP request.
 
 Adapters (AWS Lambda) pass events on as JSON, with the principal PLATFORM. All other clients need a token.
 """
@@ -24,18 +24,17 @@ from sublet_functions.schemas.summons import Summons
 from sublet_functions.schemas.triggers import CLOCKS, Clock, PoolCall, TickEvent, Trigger, WorkEvent
 
 PLATFORM = Principal("platform", frozenset({Role.TICK, Role.WORK}))
-"""Client of a passed-on event, which needs no token: the platform authorized the sender."""
+"""Client of a passed-on event: the platform authorized its sender."""
 PASS_THROUGH = "AWS_LWA_PASS_THROUGH_PATH"
-"""Variable with the path to which the Lambda Web Adapter, if present, sends invocations without an HTTP
-request."""
+"""Variable with the path to which the Lambda Web Adapter sends invocations without an HTTP request."""
 FUNCTION = "AWS_LAMBDA_FUNCTION_NAME"
-"""Variable that Lambda sets. Without it a request is not taken for the adapter's."""
+"""Variable that Lambda sets. Without it the adapter's header is not trusted."""
 SUPPORTED = (
     'supported are {"sublet": "tick"} and {"sublet": "work"} with their options, the call of a pool\'s invoker (pool, queues, '
     "slots, linger, summons), and the scheduled events of EventBridge"
 )
 KEYS_SHOWN = 12
-"""Most keys of an unsupported event that the problem names."""
+"""Keys of an unsupported event that the problem names."""
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -43,8 +42,8 @@ M = TypeVar("M", bound=BaseModel)
 def is_passed_on(request: Request) -> bool:
     """Return whether the Lambda Web Adapter sent this request for an invocation without an HTTP request.
 
-    The adapter overwrites the header `x-amzn-request-context` of each request, with `null` for such an
-    invocation. All requests to a Lambda function come through it.
+    The adapter overwrites `x-amzn-request-context` in each request, with `null` for such an invocation. All
+    requests to a Lambda function come through it.
     """
     if FUNCTION not in os.environ or request.path != os.environ.get(PASS_THROUGH):
         return False

@@ -1,7 +1,7 @@
 """`POST /work`: run a worker in this server for a while, if the server has an app.
 
-Status and headers are sent at once, for clients that only start a worker; the summary of its run follows at
-its end. Line breaks before it, which JSON allows, keep gateways from dropping the connection.
+Status and headers are sent at once, for clients that only start a worker; its summary follows when it ends.
+Line breaks before it, which JSON allows, keep gateways from dropping the connection.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from sublet_functions.schemas.summons import Summons
 SIGNED_BODY_MAX = 16 * 1024
 """Bytes of a signed body, which is read before authentication."""
 SUMMONER = Principal("summons", frozenset({Role.WORK}))
-"""Client of a signed request, which needs no token."""
+"""Client of a signed request."""
 
 
 async def work(call: Call[Summons, WorkQuery]) -> Response:
-    """Run a worker until its queues are empty or its time (`for`) is over. A signature (Standard Webhooks) is
-    accepted instead of a token.
+    """Run a worker until its queues are empty or its time is over. A signature (Standard Webhooks) is accepted
+    instead of a token.
 
     Status and headers are sent at once, the summary when the worker has ended. Disconnecting does not end
-    the worker.
+    it.
     """
     if call.worker_host is None:
         raise Problem(
@@ -42,8 +42,8 @@ async def work(call: Call[Summons, WorkQuery]) -> Response:
 
 
 async def verify_signature(request: Request, tokens: Tokens, secrets: Secrets) -> tuple[Request, Principal]:
-    """Authenticate a request by its signature. Returns the request with its body read, and SUMMONER. Raises
-    Problem if no secret matches.
+    """Authenticate a signed request. Returns it with its body read, and SUMMONER. Raises Problem if no secret
+    matches.
     """
     untrusted = tokens.untrusted_reason(request.headers)
     if untrusted:

@@ -27,16 +27,16 @@ log = logging.getLogger(__name__)
 SECONDS = 55.0
 """Default of SUBLET_WORK_SECONDS: gateways cut requests at 60 s."""
 GRACE = 5.0
-"""Seconds that running jobs have when the server stops; afterwards they are released."""
+"""Seconds for running jobs when the server stops; then they are released."""
 KEEP_ALIVE = 15.0
-"""Seconds between two line breaks that a response sends while its worker runs."""
+"""Seconds between two line breaks of a response."""
 ABORT_SECONDS = 4.0
-"""Seconds that workers have to release their jobs, and again to end after they are cancelled."""
+"""Seconds for workers to release their jobs, and again to end when cancelled."""
 LOG_INTERVAL = 60.0
-"""Least seconds between two log lines about refused requests of the same status."""
+"""Least seconds between two log lines about refused requests."""
 
 _logged_at: dict[int, float] = {}
-"""Status → when (monotonic clock) this process last logged such a refusal."""
+"""Status → when (monotonic clock) such a refusal was last logged."""
 
 
 def log_refusal(status: int, reason: str) -> None:
@@ -48,7 +48,7 @@ def log_refusal(status: int, reason: str) -> None:
 
 
 class WorkerRun:
-    """One run of a worker, from the request that started it until it has ended."""
+    """One run of a worker in this process."""
 
     def __init__(self) -> None:
         self.ready = asyncio.Event()
@@ -57,13 +57,13 @@ class WorkerRun:
         self._stopping = False
 
     def attach(self, worker: Worker) -> None:
-        """Set the run's worker, once it exists; stop it at once if `stop` was called before."""
+        """Set the run's worker; stop it at once if `stop` was called before."""
         self._worker = worker
         if self._stopping:
             worker.stop()
 
     def on_event(self, event: str, lease: Lease | None, detail: str) -> None:
-        """Receive the worker's reports; `ready` ends the wait in `started`."""
+        """Receive the worker's reports; `ready` ends the wait of `started`."""
         if event == "ready":
             self.ready.set()
 
@@ -107,9 +107,7 @@ class WorkerHost:
         self._runs: set[WorkerRun] = set()
         self._stopped = False
         self.stuck = 0
-        """Tasks of ended workers that ignored their cancellation. An orderly exit would wait for them for
-        ever.
-        """
+        """Tasks that ignored their cancellation. An orderly exit would wait for them for ever."""
 
     @property
     def busy(self) -> bool:
@@ -118,7 +116,7 @@ class WorkerHost:
 
     @staticmethod
     def seconds_of(environment: dict[str, str] | None = None) -> float:
-        """Return the seconds in SUBLET_WORK_SECONDS, or the default of 55. Raises Invalid unless 1 to 86,400."""
+        """Return SUBLET_WORK_SECONDS, or 55. Raises Invalid unless 1 to 86,400."""
         text = (os.environ if environment is None else environment).get("SUBLET_WORK_SECONDS", "")
         try:
             seconds = float(text or SECONDS)
@@ -129,8 +127,8 @@ class WorkerHost:
         return seconds
 
     async def start(self, summons: Summons, seconds: float | None) -> WorkerRun:
-        """Start a worker and return its run when it is ready. Raises Problem if the server stops or `most`
-        workers run, and the error of a failed start.
+        """Start a worker; return its run when it is ready. Raises Problem if `most` run or the server stops,
+        and the error of a failed start.
         """
         if self._stopped:
             raise Problem("busy", "this server is stopping: send the request to another server")
@@ -175,13 +173,13 @@ class WorkerHost:
             self.stuck += done.stuck
             counts = f"{done.completed:,} completed, {done.failed:,} failed, {done.released:,} released"
             log.info("a worker%s ended after %.1f s: %s", whose, done.seconds, counts)
-        elif run.ready.is_set():  # the client gets the error of a failed start
+        elif run.ready.is_set():
             words = f": {error}" if isinstance(error, JobsError) else ""
             log.error("a worker%s failed: %s%s", whose, type(error).__name__, words)
 
     async def finish(self, seconds: float, hurried: asyncio.Event) -> None:
-        """Start no more workers, and let running ones finish or release their jobs, until `seconds` are over
-        or `hurried` is set.
+        """Start no more workers; let running ones finish or release their jobs, until `seconds` are over or
+        `hurried` is set.
         """
         self._stopped = True
         self._stop()
@@ -196,7 +194,7 @@ class WorkerHost:
             hurry.cancel()
 
     async def aclose(self) -> None:
-        """End all workers: they release their jobs; those still running after 4 s are cancelled."""
+        """End all workers: they release their jobs; those that still run after 4 s are cancelled."""
         self._stopped = True
         if self._runs:
             self._stop()

@@ -18,9 +18,7 @@ ABOUT_MAX = 4096
 
 
 async def list_workers(call: Call[Empty, WorkersQuery]) -> Response:
-    """List at most 1,000 registered workers, the latest heartbeat first, with what they registered and the
-    jobs that they hold.
-    """
+    """List at most 1,000 registered workers, the latest heartbeat first, with the jobs that they hold."""
     found = workers.workers(call.store.operations.bases, jobs=call.query.jobs)
     return json_response({"workers": await call.store.follow(found)})
 
@@ -35,8 +33,8 @@ async def enlist(call: Call[WorkerRegistration, Empty]) -> Response:
 
 
 async def leave(call: Call[Empty, LifeQuery]) -> Response:
-    """Delete a worker's registration when it ends. It must have given back its jobs: leases stay until they
-    expire. Does nothing for a registration of another life.
+    """Delete the registration of a worker that ends, unless another life has registered. Its leases, if any,
+    expire.
     """
     name, life = call.path["name"], call.query.life
     worker = await _authorize(call, name, life)
@@ -51,32 +49,28 @@ async def retire(call: Call[RetireRequest, Empty]) -> Response:
     claim.
     """
     name, body = call.path["name"], call.body
-    if not await _authorize(call, name, body.life):  # another life has the name
+    if not await _authorize(call, name, body.life):
         return json_response({"leave": True})
     may_leave = pools.may_leave(call.store.operations.bases, body.pool, name)
     return json_response({"leave": await call.store.follow(may_leave)})
 
 
 async def reconcile(call: Call[ReconcileRequest, Empty]) -> Response:
-    """Delete the registration of a worker that has certainly ended, and end its leases now. Returns their
-    number.
-    """
+    """Delete the registration of a worker that has certainly ended, and end its leases now."""
     name, life = call.path["name"], call.body.life
     ended = await call.store.reconcile({name: life}) if await _authorize(call, name, life) else 0
     return json_response({"ended": ended})
 
 
 async def drain(call: Call[Empty, Empty]) -> Response:
-    """Ask a worker to finish its jobs and end. It gets the request with its next heartbeat (202)."""
+    """Ask a worker to finish its jobs and end. It gets the request with its next heartbeat."""
     await call.store.follow(call.store.operations.drain(call.path["name"]))
     return json_response({"drain": True}, 202)
 
 
 async def _authorize(call: Call[Any, Any], name: str, life: str) -> model.WorkerInfo | None:
-    """Return the worker if it is registered with this life, else None.
-
-    Raises Problem, except for an admin, if it registered with another token, or if `name` is another
-    token's name: claims without a worker's name use the token's.
+    """Return the worker if it is registered with this life. Raises Problem if it, or its name, belongs to
+    another token: claims without a worker's name use the token's.
     """
     is_admin = Role.ADMIN in call.principal.roles
     if name != call.principal.name and call.is_token_name(name) and not is_admin:

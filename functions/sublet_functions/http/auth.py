@@ -1,4 +1,4 @@
-"""Authentication by bearer tokens, of which only digests stay in memory; and the roles that tokens have."""
+"""Authentication and roles: bearer tokens, of which only digests stay in memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BEARER = re.compile(r"[Bb][Ee][Aa][Rr][Ee][Rr] +(\S+) *")
 
 
 class Role(StrEnum):
-    """The roles that a token may have. A route lists those that it accepts."""
+    """Roles that a token may have."""
 
     SUBMIT = "submit"
     """Submit jobs, and read one."""
@@ -47,7 +47,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """An authenticated client: its token's name, which several tokens may share, and its roles."""
+    """An authenticated client: its token's name, which several tokens may share, and roles."""
 
     name: str
     roles: frozenset[Role]
@@ -55,8 +55,8 @@ class Principal:
 
 LOCAL = Principal("anyone", frozenset({Role.ADMIN}))
 OPENABLE = (Role.TICK, Role.SUBMIT)
-"""Roles that SUBLET_OPEN may name: without a token they apply only where a CloudEvent is accepted, at `POST
-/tick` and `POST /jobs`."""
+"""Roles that SUBLET_OPEN may name. Without a token they apply only where a CloudEvent is accepted: `POST
+/tick`, `POST /jobs`."""
 
 _PROXY_HEADERS = (
     "forwarded",
@@ -66,16 +66,16 @@ _PROXY_HEADERS = (
     "x-forwarded-proto",
     "x-real-ip",
 )
-"""Headers that show that a proxy forwarded the request."""
+"""Headers of a proxied request."""
 _Known = tuple[tuple[bytes, Principal], ...]
 
 
 class Tokens:
     """The valid tokens. Without tokens, every local client has all roles.
 
-    `words`: tokens separated by spaces, `file`: one per line. `open_for`: roles that need no token where a
-    CloudEvent is accepted, for servers that only a platform's network can reach. A changed token file is
-    read again; while it is missing or invalid, the tokens read before stay valid.
+    `open_for`: roles that need no token where a CloudEvent is accepted, for servers that only a platform's
+    network can reach. A changed token file is read again; while it is missing or invalid, the tokens read
+    before stay valid.
     """
 
     def __init__(self, words: str = "", file: str | Path | None = None, open_for: str = "") -> None:
@@ -86,8 +86,7 @@ class Tokens:
 
     @classmethod
     def read(cls, file: str | None = None) -> Tokens:
-        """Read the tokens in SUBLET_TOKENS and in `file` or SUBLET_TOKENS_FILE, and the open roles in
-        SUBLET_OPEN.
+        """Read the tokens in SUBLET_TOKENS and in `file` or SUBLET_TOKENS_FILE, and SUBLET_OPEN.
 
         Raises Invalid, which locates the error without a secret.
         """
@@ -108,14 +107,14 @@ class Tokens:
 
     @property
     def needed(self) -> bool:
-        """Whether clients need a token: tokens or open roles are set. A changed file cannot turn this off."""
+        """Whether clients need a token. A changed file cannot turn this off."""
         return bool(self._known or self.open_roles)
 
     def principal(self, authorization: str | None) -> Principal | None:
-        """Return the client of an Authorization header: LOCAL if no token is needed, None for a missing or
-        unknown token.
+        """Return the client of an Authorization header: LOCAL if tokens are not needed, None for a missing or
+        unknown one.
 
-        Each known token is compared in constant time, so the duration reveals nothing about them.
+        All known tokens are compared in constant time, which reveals nothing about them.
         """
         if not self.needed:
             return LOCAL
@@ -133,14 +132,11 @@ class Tokens:
         return any(principal.name == name for _, principal in self._known)
 
     def open_principal(self, roles: frozenset[Role]) -> Principal | None:
-        """Return a client with the open roles, for a request without a token; None unless one of `roles` is
-        open.
-        """
+        """Return the client for a request without a token, if one of `roles` is open."""
         return Principal("open", self.open_roles) if self.open_roles & roles else None
 
     def untrusted_reason(self, headers: Mapping[str, str]) -> str:
-        """Return the error message with which a server without tokens must refuse a request; empty if it may
-        answer.
+        """Return the message with which a server without tokens must refuse a request; empty if it may answer.
 
         Any web page in a browser on this machine can send requests here. Browsers mark them with headers
         that pages cannot forge. `Host` shows a name that an attacker resolved to 127.0.0.1 (DNS rebinding).
@@ -175,7 +171,7 @@ class Tokens:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether an address or host name is of this machine only, such as 127.0.0.1, ::1 or localhost."""
+    """Return whether an address, or `localhost`, is of this machine and unreachable from others."""
     try:
         address = ipaddress.ip_address(host.split("%")[0])
     except ValueError:
@@ -186,7 +182,6 @@ def is_loopback(host: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _is_local_host(header: str) -> bool:
-    """Return whether a Host header names a loopback address; False with a zone (`%eth0`) or user."""
     try:
         parts = urlsplit(f"//{header}")
         _ = parts.port  # raises ValueError for an invalid port

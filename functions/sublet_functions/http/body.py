@@ -1,5 +1,4 @@
-"""Request bodies: read within limits, parsed, and large ones queued so that one client cannot block the
-others."""
+"""Request bodies: read within limits, large ones in turn, and parsed."""
 
 from __future__ import annotations
 
@@ -24,18 +23,18 @@ BODY_MAX = 1024 * 1024
 BATCH_BODY_MAX = 8 * 1024 * 1024
 """Most bytes of a body with many items."""
 LARGE = 8 * 1024
-"""Bytes from which a body waits in a queue: smaller ones are parsed within a millisecond."""
+"""Bytes from which a body waits in a queue; smaller ones are parsed within a millisecond."""
 QUEUE_BYTES = 64 * 1024 * 1024
-"""Most bytes that may wait in one queue."""
+"""Most bytes in one queue."""
 ALL_QUEUES_BYTES = 256 * 1024 * 1024
-"""Most bytes that may wait in all queues."""
+"""Most bytes in all queues."""
 QUEUE_SECONDS = 10.0
-"""Seconds after which a body that still waits in a queue is refused."""
+"""Longest wait in a queue."""
 SHORT = 0.001
-"""CPU seconds: after a body that took less, the queue's next body starts at once."""
+"""CPU seconds of parsing below which the queue's next body starts at once."""
 LONG = 0.01
-"""CPU seconds: after a body that took more, other requests get as much CPU time before the queue's next one;
-after a shorter one, a round of the event loop."""
+"""CPU seconds of parsing from which other requests get the CPU for as long; below, for one round of the event
+loop."""
 CHECK_SECONDS = 0.002
 """Seconds between checks of whether other requests use the CPU."""
 
@@ -49,7 +48,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class BodyStream(Protocol):
-    """The methods that BodyReader uses of aiohttp's StreamReader; ASGI's `RequestStream` has them, too."""
+    """The part of aiohttp's StreamReader that BodyReader uses."""
 
     def is_eof(self) -> bool:
         """Return whether the last byte has arrived."""
@@ -65,7 +64,7 @@ class BodyStream(Protocol):
 
 
 class BodyReader:
-    """Reads the bodies of a process's requests, and limits the bytes of all unfinished ones together."""
+    """Reads the bodies of a process's requests, within its limits."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -74,7 +73,7 @@ class BodyReader:
     async def read(
         self, stream: BodyStream, headers: Mapping[str, str], send_continue: Callable[[], None], most: int
     ) -> bytes:
-        """Read a whole body of at most `most` bytes. `send_continue` is called for `Expect: 100-continue`.
+        """Read the whole body, of at most `most` bytes. `send_continue` is called for `Expect: 100-continue`.
 
         Raises Problem for a body that is too large, too slow or cut off, and if all unfinished bodies
         exceed `Limits.held`.
@@ -132,8 +131,8 @@ def _too_large(most: int) -> Problem:
 
 
 class BodyQueues:
-    """Queues of large bodies. Parsing one blocks the event loop for up to 0.5 s; the requests of one token
-    must not block it all the time.
+    """Queues of large bodies. Parsing one blocks the event loop for up to 0.5 s; one token must not take it
+    all.
 
     A queue belongs to a token's name, or to one kind of request of it; requests without a token share one.
     Its bodies are parsed one by one. After a long one, other requests get the CPU for up to the same time.
@@ -146,12 +145,12 @@ class BodyQueues:
         self._waiting = 0
 
     def enter(self, name: str, read: Read) -> QueuedBody:
-        """Return a context whose `read` reads a body, and then waits in the queue `name` if the body is large."""
+        """Return a context whose `read` waits in the queue `name` if the body is large."""
         return QueuedBody(self, name, read)
 
     async def wait(self, name: str, size: int) -> _Queue:
-        """Wait in the queue `name` until a body of `size` bytes may be parsed. Return the queue: the caller
-        leaves it afterwards.
+        """Wait in the queue `name` until a body of `size` bytes may be parsed; return the queue, to be left
+        afterwards.
 
         Raises Problem if too many bytes wait, or after QUEUE_SECONDS.
         """
@@ -179,7 +178,7 @@ class BodyQueues:
 
 
 class QueuedBody:
-    """Context in which one body is read and parsed. Its end lets the queue's next body start."""
+    """Context in which one body is read and parsed; its end starts the queue's next body."""
 
     __slots__ = ("_began", "_name", "_queue", "_queues", "_read")
 
@@ -215,8 +214,8 @@ class _Queue:
         self.waiting = 0
 
     def leave(self, took: float) -> None:
-        """Let the queue's next body start: at once, in the loop's next round, or after other requests had as
-        much CPU time as this body (`took`, in seconds).
+        """Start the queue's next body: at once, in the loop's next round, or after other requests had as much
+        CPU time (`took`).
         """
         if took < SHORT:
             self.turn.release()
@@ -250,7 +249,7 @@ def is_event(headers: Mapping[str, str]) -> bool:
 
 
 async def read_body(request: Request, most: int) -> bytes:
-    """Return a request's body. Raises Problem if it is compressed or has more than `most` bytes."""
+    """Return a request's body. Raises Problem if it is compressed or too large."""
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise Problem("unsupported-media-type", "Content-Encoding: send the body uncompressed")
     raw = await request.read(most) if request.read else request.body
@@ -260,8 +259,7 @@ async def read_body(request: Request, most: int) -> bytes:
 
 
 async def parse_body(request: Request, model: type[M], most: int) -> M:
-    """Read a request's body and parse it as `model`. An empty body counts as `{}` if the model requires no
-    field.
+    """Read and parse a request's body. An empty one is `{}` if the model requires no field.
 
     Raises Problem for a body that is too large, of another media type, not JSON, or invalid.
     """
@@ -287,8 +285,8 @@ def _check_media_type(header: str) -> None:
 
 
 def stored_json(value: Any, most: int, *where: str | int) -> bytes:
-    """Encode a value as the JSON that is stored in Redis. Raises Problem, with the location `where`, for more
-    than `most` bytes, NaN or infinity.
+    """Encode a value as the JSON that is stored in Redis. Raises Problem (location: `where`) if it is too
+    large, NaN or infinite.
     """
     try:
         text = _JSON.encode(value).encode()

@@ -1,4 +1,4 @@
-"""CloudEvents 1.0 over HTTP, in structured or binary mode. Problems contain no value of an event."""
+"""CloudEvents 1.0 over HTTP: both modes become the JSON format. Problems contain no value."""
 
 import base64
 import binascii
@@ -18,10 +18,10 @@ from sublet_functions.http.request import Request
 from sublet_functions.http.response import JSON
 
 STRUCTURED = "application/cloudevents+json"
-"""Media type of an event in structured mode."""
+"""Media type of structured mode."""
 ACCEPTED = 202
-"""Status of the response to an accepted event, which has no body: Knative's contract reserves other statuses,
-and bodies, for replies."""
+"""Status for an accepted event, with no body: Knative's contract reserves other statuses, and bodies, for
+replies."""
 VERSION = "1.0"
 VALUE_MAX = 2048
 """Most characters of an attribute."""
@@ -51,7 +51,7 @@ SCHEMA: dict[str, Any] = {
         "maximum": 2**31 - 1,
     },
 }
-"""JSON schema of an event in structured mode, for the OpenAPI document."""
+"""JSON schema of an event."""
 EXAMPLE = {
     "specversion": VERSION,
     "id": "A234-1234-1234",
@@ -72,17 +72,17 @@ Attribute = str | int | bool
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A valid CloudEvent. `form`: its attributes and data as in structured mode."""
+    """A valid CloudEvent; `form`: its attributes and data by name."""
 
     form: Mapping[str, Any] = field(repr=False)
 
     def key(self, *more: str) -> str:
-        """Hash the event's source and id, which identify it, together with `more`: 40 hex digits."""
+        """Hash the event's identity (by the standard, source and id) and `more`."""
         identity = json.dumps([self.form["source"], self.form["id"], *more])
         return hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
     def json_data(self) -> bytes:
-        """Return the event's data as JSON. Raises Problem if the data is missing, or of another media type."""
+        """Return the event's data as JSON. Raises Problem for missing data or another media type."""
         kind = self.form.get("datacontenttype", JSON)
         if not ({"data", "data_base64"} & self.form.keys()) or not _is_json(kind):
             raise Problem(
@@ -96,9 +96,7 @@ class Event:
 
 
 async def read_event(request: Request, most: int) -> Event:
-    """Read the CloudEvent that a request carries, in either mode. Raises Problem for an invalid event, or a
-    batch.
-    """
+    """Read a request's CloudEvent, in either mode. Raises Problem for an invalid event, or a batch."""
     kind = media_type(request.headers)
     if kind.startswith(EVENT_MEDIA_TYPE) and kind != STRUCTURED:
         raise Problem(
@@ -143,13 +141,12 @@ def _data(kind: str | None, raw: bytes) -> dict[str, Any]:
     if kind.lower().startswith("text/"):
         try:
             return {"data": raw.decode()}
-        except UnicodeDecodeError:  # in another encoding
+        except UnicodeDecodeError:
             pass
     return {"data_base64": base64.b64encode(raw).decode()}
 
 
 def _check(attributes: Mapping[str, Any]) -> None:
-    """Raise Problem for attributes that are missing or that CloudEvents 1.0 forbids."""
     errors = [*_errors(attributes)]
     if errors:
         name, msg = errors[0]

@@ -1,4 +1,4 @@
-"""Cursors of the API's lists: a position, in base64 so that clients do not build their own."""
+"""Pagination cursors: a position in a list, in base64."""
 
 import base64
 
@@ -6,12 +6,12 @@ from sublet_functions.http.problems import Problem
 
 
 def encode_cursor(cursor: str | None) -> str | None:
-    """Encode a position as a cursor in URL-safe base64; None stays None."""
+    """Encode a position as a cursor; None stays None."""
     return base64.urlsafe_b64encode(cursor.encode()).decode().rstrip("=") if cursor else None
 
 
 def decode_cursor(cursor: str | None) -> str | None:
-    """Decode a client's cursor to a position; None stays None. Raises Problem if it is not base64."""
+    """Decode a cursor to a position; None stays None. Raises Problem if it is not base64."""
     if cursor is None:
         return None
     try:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of a server's connections and requests. A request beyond one gets a problem that names the limit."""
+    """Limits of connections and requests. The problem of a refused request names the limit."""
 
     connections: int = 4096
     """Most open connections. Each further one is answered 503 and closed."""
@@ -25,8 +25,7 @@ class Limits:
     send_seconds: float = 30.0
     """Seconds for the client to take a response, or a stream's piece."""
     linger_seconds: float = 1.0
-    """Seconds for which a connection stays half-open after its last response: closing at once could discard
-    it.
+    """Seconds that a connection stays half-open after its last response, which closing at once could discard.
     """
     held: int = 256 * 1024 * 1024
-    """Most bytes of the unfinished bodies of all connections together."""
+    """Most bytes of unfinished bodies of all connections."""

@@ -28,12 +28,12 @@ PROBLEM_JSON = "application/problem+json"
 ERRORS_SHOWN = 20
 """Most validation errors that a problem lists."""
 ERRORS_MAX = 1000
-"""Number of validation errors above which only the number is reported: formatting them all would block other
+"""Validation errors beyond which only their number is reported: formatting them all would block other
 requests."""
 
 
 class ProblemType(NamedTuple):
-    """Of one kind of problem: its HTTP status, its title, and the seconds for Retry-After."""
+    """HTTP status and title of a problem, and seconds for Retry-After."""
 
     status: int
     title: str
@@ -71,12 +71,11 @@ PROBLEMS: dict[str, ProblemType] = {
     "out-of-time": ProblemType(503, "The time for this request is over", 1),
     "oom": ProblemType(507, "Redis is out of memory", 30),
 }
-"""Kinds of problem by slug, the last part of their `type`. Codes of scripts' refusals are slugs in lower case.
-"""
+"""Slug (the last part of a problem's type) → type. Codes of scripts' refusals are slugs in lower case."""
 
 
 class Problem(Exception):
-    """Raised to answer a request with a problem document. `slug`: a key of PROBLEMS; `errors`: invalid values."""
+    """Raised to answer a request with a problem document. `slug`: a key of PROBLEMS."""
 
     def __init__(
         self, slug: str, detail: str, *, headers: Mapping[str, str] | None = None, errors: Sequence[Any] = ()
@@ -96,7 +95,7 @@ class Problem(Exception):
         return Response(kind.status, encode(self.document()) + b"\n", headers)
 
     def document(self) -> dict[str, Any]:
-        """Return the body of the response (RFC 9457)."""
+        """Return the response's body (RFC 9457)."""
         kind = PROBLEMS[self.slug]
         document: dict[str, Any] = {
             "type": PREFIX + self.slug,
@@ -109,15 +108,13 @@ class Problem(Exception):
         return document
 
     def as_item(self, job_id: str) -> dict[str, Any]:
-        """Return the problem as the item of job `job_id` in a batch's response."""
+        """Return the problem as a job's item in a batch's response."""
         document = self.document()
         return {"id": job_id} | {name: document[name] for name in ("status", "type", "detail")}
 
 
 class MayBeStored(Unavailable):
-    """Redis did not answer a submit without ids or keys: it may have stored the jobs. `resend`: how to repeat
-    it safely.
-    """
+    """It is unknown whether jobs without ids or keys were stored. `resend`: how to send them again safely."""
 
     def __init__(self, message: str, resend: str) -> None:
         super().__init__(message)
@@ -125,14 +122,12 @@ class MayBeStored(Unavailable):
 
 
 def internal_error() -> Problem:
-    """Return the problem for an unexpected exception. It lacks the exception's text, which may contain user
-    data.
-    """
+    """Return the problem of an unexpected exception, without its text, which may contain user data."""
     return Problem("internal", "unexpected error in the server: its log names the place")
 
 
 def slug_of(error: JobsError) -> str:
-    """Return the slug of the problem for an error of the library."""
+    """Return the slug for an error of the library."""
     if isinstance(error, Busy):
         return "busy"
     if isinstance(error, Unconfirmed):
@@ -147,9 +142,7 @@ def slug_of(error: JobsError) -> str:
 
 
 def problem_of(error: JobsError) -> Problem:
-    """Turn an error of the library into a problem. It lacks Redis's address and messages, which are only
-    logged.
-    """
+    """Turn an error of the library into a problem. The address and messages of Redis are only logged."""
     if isinstance(error, Busy):
         return Problem("busy", "this process has too many calls to Redis in flight: send the request again")
     if isinstance(error, Unfit) and not isinstance(error, Moved | NotDurable):
@@ -166,8 +159,8 @@ def problem_of(error: JobsError) -> Problem:
 
 
 def validation_problem(error: ValidationError, *where: str) -> Problem:
-    """Return a problem that lists the invalid fields without their values, which may be secrets. `where`:
-    start of their locations.
+    """Return a problem that lists invalid fields (locations start with `where`) without values, which may be
+    secrets.
     """
     if error.error_count() > ERRORS_MAX:
         return Problem(
@@ -188,18 +181,18 @@ def validation_problem(error: ValidationError, *where: str) -> Problem:
 
 
 def invalid_value(message: str, *where: str | int) -> dict[str, Any]:
-    """Return one entry of a problem's `errors`; `where` is the location, such as `"body", "id"`."""
+    """Return one entry of a problem's `errors`; `where` is its location."""
     return {"loc": list(where), "msg": message, "type": "value_error"}
 
 
 def invalid_problem(error: Invalid, *where: str | int) -> Problem:
-    """Turn Invalid into a problem whose `errors` name the location `where`."""
+    """Turn Invalid into a problem with the location `where`."""
     return Problem("invalid", str(error), errors=[invalid_value(str(error), *where)])
 
 
 @contextlib.contextmanager
 def invalid_at(*where: str | int) -> Iterator[None]:
-    """Context that turns an Invalid of its block into a problem that names the location `where`."""
+    """Raise each Invalid of the block as a problem with the location `where`."""
     try:
         yield
     except Invalid as error:

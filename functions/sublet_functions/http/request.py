@@ -1,4 +1,4 @@
-"""An HTTP request in the form that handlers get from every server and platform."""
+"""An HTTP request, independent of server and platform."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Read = Callable[[int], Awaitable[bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One HTTP request. The body is in `body`, or is fetched with `read` after authentication."""
+    """One HTTP request. Its body is in `body`, or `read` fetches it after authentication."""
 
     method: str
     path: str
@@ -21,13 +21,13 @@ class Request:
     """By lower-case name."""
     body: bytes = field(default=b"", repr=False)
     read: Read | None = field(default=None, repr=False)
-    """Set instead of `body` by adapters that can leave the body on the socket."""
+    """Set by adapters that can leave the body on the socket."""
     streams: bool = True
     """Whether the adapter can send a response in pieces. If not, a stream must end soon."""
 
 
 def decode_header(value: str) -> str:
-    """Decode a header that a server decoded as Latin-1 as UTF-8, or return it unchanged if it is not UTF-8."""
+    """Decode as UTF-8 a header that a server decoded as Latin-1; return other headers unchanged."""
     try:
         return value.encode("latin-1").decode()
     except UnicodeError:

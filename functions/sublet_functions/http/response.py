@@ -1,4 +1,4 @@
-"""An HTTP response in the form that handlers return to every server and platform, and its JSON."""
+"""HTTP responses, and values encoded as JSON."""
 
 from __future__ import annotations
 
@@ -26,29 +26,28 @@ SECURITY_HEADERS = {
 DISCARD_SECONDS = 2.0
 """Seconds for cleaning up after an undelivered response."""
 DEPTH_MAX = 200
-"""Levels of nesting below which a response's JSON has `…` instead of a value."""
+"""Levels of nesting below which a response shows three dots."""
 
 
 @dataclass(slots=True)
 class Response:
-    """One HTTP response. A body that is an iterator is streamed."""
+    """One HTTP response; a body that is an iterator is streamed."""
 
     status: int
     body: bytes | AsyncIterator[bytes] = field(default=b"", repr=False)
     headers: dict[str, str] = field(default_factory=dict)
     on_unsent: Callable[[], Awaitable[None]] | None = None
-    """Called instead of delivery if the client has disconnected: a claim then releases its leases."""
+    """Called if the client has disconnected before the response: a claim then releases its leases."""
     finite: bool = False
-    """Whether a streamed body ends by itself soon after the server begins to stop, and need not be cut off.
-    """
+    """Whether a streamed body ends by itself soon after the server begins to stop."""
 
     async def close(self) -> None:
-        """Close the iterator of a streamed body, so that it can clean up."""
+        """Let the iterator of a streamed body clean up."""
         if isinstance(self.body, AsyncGenerator):
             await self.body.aclose()
 
     async def discard(self) -> None:
-        """Close the streamed body of an undelivered response, and call `on_unsent`. Raises nothing.
+        """Close the stream of an undelivered response, and call `on_unsent`. Raises nothing.
 
         Takes at most DISCARD_SECONDS. If it fails, an undelivered claim's leases expire.
         """
@@ -65,23 +64,21 @@ class Response:
 
 
 class StreamShutdown:
-    """The open streams of a server or event loop, to end them when the server stops."""
+    """A server's open streams, to end them when it stops."""
 
     def __init__(self) -> None:
         self.open: set[asyncio.Timeout] = set()
         self.stopped = False
 
     def stop(self) -> None:
-        """End all open streams; streams that start later end at once."""
+        """End all open streams, and later ones at their start."""
         self.stopped = True
         for timeout in self.open:
             timeout.reschedule(asyncio.get_running_loop().time())
 
 
 def encode(value: Any) -> bytes:
-    """Encode a value as JSON, even with invalid Unicode or too deep nesting, which other Redis clients may
-    store.
-    """
+    """Encode as JSON, even invalid Unicode and too deep nesting, which other Redis clients may store."""
     try:
         return to_json(value, inf_nan_mode="null")
     except (PydanticSerializationError, ValueError):
@@ -110,6 +107,6 @@ def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | No
 
 
 def timestamp(milliseconds: float) -> str:
-    """Format ms since 1970 as RFC 3339 in UTC, with milliseconds."""
+    """Format ms since 1970 by RFC 3339, in UTC."""
     text = datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
     return text.replace("+00:00", "Z")
