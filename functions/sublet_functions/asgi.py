@@ -39,7 +39,7 @@ it by then."""
 
 
 class LoopState:
-    """The API on one event loop, and what is needed to stop it there."""
+    """The API on one event loop."""
 
     def __init__(self, hosted: Hosted) -> None:
         self.loop = asyncio.get_running_loop()
@@ -48,9 +48,7 @@ class LoopState:
         self._finishing: asyncio.Task[None] | None = None
 
     def end(self) -> None:
-        """Have waiting requests answered, end streams, and let workers finish or release their jobs. Does not
-        wait.
-        """
+        """Answer waiting requests and end streams now; let workers finish or release their jobs."""
         self.hosted.hurry()
         self.streams.stop()
         self._finishing = self._finishing or asyncio.create_task(self.hosted.finish())
@@ -64,7 +62,7 @@ class LoopState:
 
 
 class StopSignals:
-    """At SIGTERM or SIGINT, ends all LoopStates of a process, then calls the server's own handler.
+    """Ends the LoopStates of a process at SIGTERM or SIGINT, then calls the server's own handler.
 
     Servers wait for all requests before they report their shutdown; long polls and streams would delay it.
     """
@@ -74,7 +72,7 @@ class StopSignals:
         self._hooks: dict[int, partial[None]] = {}
 
     def add(self, state: LoopState) -> None:
-        """Have a loop's state ended at a signal; takes over the signals' handlers if needed."""
+        """Add a state, and handle the signals."""
         self._forget_closed()
         self._states.add(state)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -86,7 +84,7 @@ class StopSignals:
                     self._hooks[number] = hook
 
     def remove(self, state: LoopState) -> None:
-        """Forget a loop's state; after the last one, restore the servers' handlers."""
+        """Remove a state; after the last one, restore the servers' handlers."""
         self._states.discard(state)
         self._forget_closed()
         if not self._states:
@@ -110,14 +108,11 @@ class StopSignals:
 
 
 SIGNALS = StopSignals()
-"""The StopSignals of the process. One per event loop would keep each previous one, and its connections, alive.
-"""
+"""One per process: a hook per event loop would keep each previous hook, and its connections, alive."""
 
 
 class Asgi:
-    """The ASGI application. Connections belong to an event loop, and are opened at its first request. `make`:
-    makes the API of one event loop; by default, from the environment.
-    """
+    """The ASGI application. Connections belong to an event loop, and are opened at its first request."""
 
     def __init__(self, make: Callable[[], Hosted] | None = None, limits: Limits = Limits()) -> None:  # noqa: B008  frozen
         self._make = make or _hosted
@@ -140,9 +135,7 @@ class Asgi:
 
     @contextlib.asynccontextmanager
     async def lifespan(self, outer: Any = None) -> AsyncIterator[None]:
-        """Start the API, and end it with the block: for the `lifespan` of an outer application. Raises Invalid
-        for invalid settings.
-        """
+        """Start and end with an outer application, as its `lifespan`. Raises Invalid for invalid settings."""
         state = self._state()
         try:
             await state.hosted.start()

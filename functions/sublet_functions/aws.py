@@ -1,7 +1,7 @@
-"""AWS Lambda: `sublet_functions.aws.handler` is the API, a tick and a worker in one function.
+"""AWS Lambda: `sublet_functions.aws.handler` is the API, a tick and a worker.
 
-HTTP requests, marked by fields that no client can set, need a token. Events of EventBridge and pools need
-none: AWS allowed them to invoke the function.
+Fields that no client can set mark HTTP requests, which need a token. EventBridge and pools need none: AWS
+allowed them to invoke.
 """
 
 from __future__ import annotations
@@ -22,17 +22,16 @@ from sublet_functions.http.request import Request, fold_headers
 from sublet_functions.http.response import Response
 
 RESERVE = 1.0
-"""Seconds before the invocation's time limit by which workers have ended and a response exists: time to
-release the leases of a request that was cut short."""
+"""Seconds before the invocation's end by which workers have ended and a response exists: time to release the
+leases of a request that was cut short."""
 TEXT_MAX = 1_000_000
-"""Most bytes of a body returned as text, which JSON may expand sixfold; a larger one is returned as base64.
-"""
+"""Most bytes of a body returned as text, which JSON may expand sixfold; larger ones become base64."""
 BODY_MAX = 4_700_000
-"""Most bytes of a body: as base64 they fit into the 6 MB of a response."""
+"""Most bytes of a body: in base64 they fit into the 6 MB of a response."""
 ADAPTER_HEADER = "x-amzn-request-context"
-"""Header of the Lambda Web Adapter. It is removed: this handler works without the adapter."""
+"""Header of the Lambda Web Adapter, which this handler does not use."""
 HTTP_KEYS = ("requestContext", "httpMethod", "rawPath", "routeKey", "multiValueHeaders")
-"""Keys by which an event is taken for an HTTP request of any kind: each such event has at least one."""
+"""Each event of an HTTP request has at least one of these keys."""
 
 
 class EventFailed(Exception):
@@ -48,10 +47,10 @@ class Context(Protocol):
 
 
 def handler(event: Any, context: Context) -> Any:
-    """Answer the HTTP request of an event, or run the tick or worker that another event asks for. Returns the
-    response in Lambda's format, or the totals of the tick or worker.
+    """Answer the HTTP request of an event in Lambda's format, or run another event's tick or worker and return
+    its totals.
 
-    Raises EventFailed if an event without a request failed, or is not supported.
+    Raises EventFailed if that failed, or the event is not supported.
     """
     global _kept
     if _kept is None or _kept.process != os.getpid():
@@ -60,7 +59,7 @@ def handler(event: Any, context: Context) -> Any:
 
 
 class _Function:
-    """State that is kept between invocations: an event loop, and the API on it."""
+    """State that is kept between invocations."""
 
     def __init__(self, before: _Function | None) -> None:
         self.process = os.getpid()
@@ -115,13 +114,11 @@ class _Function:
 
 
 _kept: _Function | None = None
-"""Made by the first invocation, not at import: afterwards the process may be forked, or frozen and copied."""
+"""Made by the first invocation: the process may be forked, or frozen and copied, after imports."""
 
 
 def _request(event: Mapping[str, Any]) -> Request | None:
-    """Return the HTTP request of an event; None for an event without one. Raises EventFailed for an
-    unsupported format.
-    """
+    """Return the HTTP request of an event, if it has one. Raises EventFailed for an unsupported format."""
     context = event.get("requestContext")
     http = context.get("http") if isinstance(context, dict) else None
     if not isinstance(context, dict) or not isinstance(http, dict):
@@ -168,7 +165,7 @@ def _http_kind(event: Mapping[str, Any]) -> str:
 
 
 def _shortened(event: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Limit the event's `for` to `seconds`, the time left: a tick's last round may begin at its last moment."""
+    """Limit the event's `for` to the time left: a tick's last round may begin at its last moment."""
     asked = event.get("for")
     if isinstance(asked, int | float) and asked > max(seconds, 0):
         return event | {"for": max(seconds, 0)}

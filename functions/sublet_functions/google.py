@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class TickFailed(Exception):
-    """Raised to the platform: the tick failed. The platform repeats the event if configured to."""
+    """The tick failed. The platform repeats the event if configured to."""
 
 
 def http(request: Any) -> Response:
@@ -31,7 +31,7 @@ def http(request: Any) -> Response:
 
 
 def event(cloud_event: Any) -> None:
-    """Run one round of a tick, whatever the event. The platform has authenticated the sender.
+    """Run one round of a tick, for any event. The platform authenticates the sender.
 
     Raises TickFailed.
     """

@@ -31,7 +31,7 @@ READY = Request("GET", "/readyz", headers={"host": "localhost"})
 
 
 class Stop:
-    """A request to stop a server: the first `ask` lets running requests finish, the second cancels them."""
+    """Request to stop a server: the first lets running requests finish, the second ends them."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()

@@ -1,4 +1,4 @@
-"""The tick: rounds of maintenance, of firing schedules, and of summoning workers."""
+"""The tick: rounds of maintenance and of summoning workers."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ CALLS_MAX = 1000
 
 @dataclass
 class TickSummary:
-    """Totals of a tick: jobs reaped, promoted and pruned, jobs of schedules fired, workers summoned and not
-    reached, rounds.
-    """
+    """Totals of a tick's rounds. `unreached`: workers that could not be invoked."""
 
     reaped: int = 0
     promoted: int = 0
@@ -34,7 +32,7 @@ class TickSummary:
     rounds: int = 0
 
     def add_summoned(self, summoned: Summoned) -> None:
-        """Add the workers that were summoned, and those that could not be invoked."""
+        """Add the outcome of summoning workers."""
         self.summoned += summoned.summoned
         self.unreached += summoned.failed
 
@@ -51,7 +49,7 @@ def run_tick(
     every: float = 5.0,
     report: Report = lambda summary, pools: None,
 ) -> TickSummary:
-    """Run one round at once, then one every `every` seconds until `seconds` are over. Returns the totals.
+    """Run one round at once, then one every `every` seconds until `seconds` are over; return the totals.
 
     Raises Unavailable: the next tick is the retry.
     """
@@ -73,8 +71,8 @@ def run_tick(
 
 
 def pause_until_next_round(start: float, every: float, seconds: float) -> float | None:
-    """Return the seconds to sleep until the next round, which starts a multiple of `every` after `start`; None
-    if that is later than `seconds`.
+    """Return the seconds until the next round, a multiple of `every` after `start`; None if it is after
+    `seconds`.
     """
     passed = time.monotonic() - start
     at = (passed // every + 1) * every
@@ -87,13 +85,11 @@ class RoundResult(NamedTuple):
     pools: bool
     """Whether there are pools, to which workers may be owed."""
     error: JobsError | None
-    """Why schedules could not be fired; to be raised after workers were summoned."""
+    """Why schedules could not be fired; raised after workers were summoned."""
 
 
 def one_round(operations: Operations, by: str, summary: TickSummary) -> Plan[RoundResult]:
-    """Run one round of a tick except for summoning, and add to `summary`. Does nothing if the namespace does
-    not exist.
-    """
+    """Run one round without summoning, and add to `summary`. It does not create a missing namespace."""
     summary.rounds += 1
     try:
         return (yield from _maintain(operations, by, summary))

@@ -1,4 +1,4 @@
-"""The worker as a function: `work` runs jobs for a limited time, and releases unfinished ones."""
+"""The worker as a function: runs jobs for a limited time, and releases the rest."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from sublet.worker.summary import Summary
 from sublet.worker.worker import Report, Worker, WorkerConfig
 
 SUMMON_SECONDS = 0.5
-"""Seconds, at least, for summoning other workers after the worker's own time."""
+"""Seconds for summoning other workers after the worker's own time."""
 
 
 async def work(

@@ -7,9 +7,8 @@ A disconnected client is noticed while its request waits, if the server shows th
 response cannot be sent. Then a claim releases its leases.
 
 `a2wsgi` over the ASGI application is not used. Under `gunicorn --preload` it hung. By the source of
-1.10.10, its thread starts at the import, and is lost when a preloaded server forks; it ignores the
-connection while a request waits, so that a claim whose client has gone takes jobs; it lacks time limits;
-it reads no chunked body.
+1.10.10, its thread is lost when a preloaded server forks; a claim whose client has gone takes jobs; it
+lacks time limits, and reads no chunked body.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ class Wsgi:
         return ResponseIterator(call, response, is_head=is_head, cut=partial(cut, environ))
 
     def close(self) -> None:
-        """End this process's event loop, if it runs; a later request starts a new one."""
+        """End this process's event loop; a later request starts a new one."""
         thread = self._threads.pop(os.getpid(), None)
         if thread:
             thread.close()

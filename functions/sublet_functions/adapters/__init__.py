@@ -1,1 +1,1 @@
-"""Parts that the entry points for other servers and platforms share (`asgi`, `wsgi`, `aws`, `serve`)."""
+"""Parts of the entry points for other servers and platforms."""

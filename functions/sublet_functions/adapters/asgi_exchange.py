@@ -1,4 +1,4 @@
-"""One request of an ASGI server: its body, and the response to it."""
+"""One request of an ASGI server: its body, and the response."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 ROUNDS = 8
-"""Rounds of the event loop that are waited for the server's report of a disconnect."""
+"""Rounds of the event loop within which a server may report a disconnect."""
 SMALL = 64 * 1024
-"""Bytes of a body above which delivery is checked once more before the response ends."""
+"""Bytes of a body that are sent in one piece."""
 AHEAD = 64 * 1024
-"""Most bytes of a body that are received before they are read."""
+"""Most bytes that are received before they are read."""
 _PLAIN = "/:@!$&'()*+,;=~"
 """Characters that stay unencoded in a path."""
 
 
 class RequestStream:
-    """The body of an ASGI request, received a little ahead of its reader; and a watch on the client's
-    connection.
+    """The body of a request as it arrives, a little ahead of its reader; and whether the client has
+    disconnected.
 
     A server reports a disconnected client only after the body. So an unread body is received, too, and
     discarded when it is unwanted, or after `seconds` without space.
@@ -47,12 +47,12 @@ class RequestStream:
         self.disconnected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.responding = False
         self.served = False
-        """Whether the response's last piece is being sent: servers then report a disconnect also for a client
-        that received everything.
+        """Whether the response's last piece is being sent: servers then also report a client that received
+        everything.
         """
 
     def start(self) -> None:
-        """Start to receive, unless started. The server then sends 100 for `Expect: 100-continue`."""
+        """Start to receive; the server then sends 100 for `Expect: 100-continue`."""
         self._receiving = self._receiving or asyncio.create_task(self._receive_all())
 
     async def _receive_all(self) -> None:
@@ -97,9 +97,7 @@ class RequestStream:
         return piece
 
     async def readany(self) -> bytes:
-        """Wait for bytes, and return all that have arrived; empty at the end. Raises OSError if the body was
-        discarded.
-        """
+        """Wait for bytes and return them; empty at the end. Raises OSError if the body was discarded."""
         while not self._held and not self._complete and not self._unwanted:
             self._arrived.clear()
             await self._arrived.wait()
@@ -127,9 +125,7 @@ class ResponseSender:
         self._seconds = seconds
 
     async def send(self, shutdown: StreamShutdown) -> None:
-        """Send the response; a stream ends early when `shutdown` stops it. Raises OSError if the client has
-        disconnected, or takes no piece within `seconds`.
-        """
+        """Send the response. Raises OSError if the client has disconnected, or takes nothing for `seconds`."""
         response = self._response
         if isinstance(response.body, bytes):
             await self._send_whole(response.body)
@@ -201,7 +197,7 @@ class ResponseSender:
 
 
 async def dismiss(send: Send) -> None:
-    """Send an empty 503 for a disconnected client: middleware reports a missing response as a defect."""
+    """Send an empty 503 to a disconnected client: middleware reports a missing response as a defect."""
     with contextlib.suppress(Exception):  # the server's own
         async with asyncio.timeout(DISCARD_SECONDS):
             await send({"type": "http.response.start", "status": 503, "headers": [(b"content-length", b"0")]})
@@ -209,7 +205,7 @@ async def dismiss(send: Send) -> None:
 
 
 def target_of(scope: Message) -> tuple[str, str] | None:
-    """Return a request's path and query as sent, without the prefix of a mount; None for an invalid target."""
+    """Return path and query as sent, without a mount's prefix; None for an invalid target."""
     raw = scope.get("raw_path")
     if raw is None:
         raw = quote(scope["path"], safe=_PLAIN, errors="replace").encode()
@@ -227,7 +223,7 @@ def target_of(scope: Message) -> tuple[str, str] | None:
 
 
 def _without_prefix(path: str, root: str) -> str:
-    """Remove a mount's prefix, which ASGI gives decoded, from a percent-encoded path, if it has that."""
+    """Remove a mount's prefix, which ASGI gives decoded, from a percent-encoded path that has it."""
     rest = path.encode("utf-8", "surrogateescape")
     for byte in root.rstrip("/").encode("utf-8", "surrogateescape"):
         if rest[:1] == b"%" and rest[1:3].lower() == b"%02x" % byte:

@@ -1,4 +1,4 @@
-"""The API inside another server or platform: the part that all adapters share.
+"""The API inside another server: the common part of all adapters.
 
 An adapter turns a platform's request into a `Request`, calls `Hosted.answer`, and turns the `Response`
 back.
@@ -30,18 +30,18 @@ from sublet_functions.http.response import Response
 log = logging.getLogger(__name__)
 
 APP = "SUBLET_APP"
-"""Environment variable with the app whose jobs `POST /work` runs here, as MODULE:APP."""
+"""Variable with the app whose jobs `POST /work` runs here, as MODULE:APP."""
 IDLE = 60.0
 """Seconds without a request after which connections are reopened: gateways drop those of a frozen process."""
 REST_SECONDS = 0.8
-"""Most seconds that a response waits for the releases of abandoned claims."""
+"""Longest delay of a response by releases of abandoned claims."""
 CLOSE_SECONDS = 3.0
 """Seconds for closing connections to a Redis that may not answer."""
 NO_TOKENS = "no tokens are set, so every request is refused: set SUBLET_TOKENS (NAME:ROLES:SECRET) or SUBLET_TOKENS_FILE"
 
 
 class Hosted:
-    """The API, set up from the environment at its first request; it belongs to one event loop.
+    """The API, set up from the environment at its first request. It belongs to one event loop.
 
     `freezes`: the process may be frozen between requests. Then workers are summoned before a response is
     sent, and connections idle for a minute are reopened.
@@ -56,9 +56,7 @@ class Hosted:
         self._logged = ""
 
     async def start(self) -> None:
-        """Set the API up now, to check the settings. Redis need not be available. Raises Invalid, also without
-        tokens.
-        """
+        """Check the settings. Redis need not be available. Raises Invalid, also if tokens are missing."""
         if not self._open().tokens.needed:
             raise Invalid(NO_TOKENS)
 
@@ -113,7 +111,7 @@ class Hosted:
             raise
 
     def limit_work(self, seconds: float) -> None:
-        """Set the most seconds for which workers run that start from now on."""
+        """Limit the seconds of workers that start later."""
         self._work_seconds = max(1.0, seconds)
         if self._api and self._api.worker_host:
             self._api.worker_host.seconds = self._work_seconds
@@ -124,14 +122,12 @@ class Hosted:
             self._api.store.hurry()
 
     async def finish(self, hurried: asyncio.Event | None = None) -> None:
-        """Start no more workers, and let running ones finish or release their jobs, for up to 5 s or until
-        `hurried` is set.
-        """
+        """Start no more workers; running ones finish or release their jobs, within 5 s."""
         if self._api and self._api.worker_host:
             await self._api.worker_host.finish(GRACE, hurried or asyncio.Event())
 
     async def aclose(self) -> None:
-        """End all workers, and close all connections. A later request opens new ones."""
+        """End all workers, and close all connections; a later request opens new ones."""
         api, self._api = self._api, None
         if api is None:
             return

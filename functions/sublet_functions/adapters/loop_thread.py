@@ -1,7 +1,6 @@
-"""An event loop in a thread of its own, for servers whose threads have none.
+"""An event loop in a thread, for servers whose threads have none.
 
-A server's thread that waits for the loop checks twice a second whether the client has disconnected or the
-loop has ended.
+A server's thread that waits for the loop checks twice a second for a disconnected client and an ended loop.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Application(Protocol):
         ...
 
     async def finish(self) -> None:
-        """Start no more workers, and let running ones finish or release their jobs."""
+        """Let workers finish or release their jobs, and start no more."""
         ...
 
     async def aclose(self) -> None:
@@ -59,7 +58,7 @@ class Application(Protocol):
 
 
 class LoopUnresponsive(Exception):
-    """The loop did not start, has ended, is blocked or is late; the message gives the reason."""
+    """The loop does not answer; the message has the reason."""
 
 
 class ClientDisconnected(Exception):
@@ -67,11 +66,10 @@ class ClientDisconnected(Exception):
 
 
 class LoopThread:
-    """A thread with an event loop, one per process, and the application on the loop. It is closed at the
-    process's exit.
+    """A process's event loop in a thread, and the application on it. Started by `start`, closed at exit.
 
-    `make` makes the application, on the loop. `is_ending` returns whether the server is stopping although
-    requests wait.
+    `make` makes the application, on the loop. `is_ending` returns whether the server stops while requests
+    wait.
     """
 
     def __init__(
@@ -132,9 +130,7 @@ class LoopThread:
             await asyncio.wait(tuple(self._tasks), timeout=DISCARD_SECONDS)
 
     def close(self) -> None:
-        """End the loop, and wait for it; workers on it release their jobs. In a forked process, leave the
-        parent's loop alone.
-        """
+        """End the loop; workers on it release their jobs. A forked process leaves its parent's loop alone."""
         atexit.unregister(self.close)
         if self._thread is None or not self._thread.is_alive() or os.getpid() != self._pid:
             return
@@ -150,11 +146,11 @@ class LoopThread:
             raise LoopUnresponsive("this process is about to end, and its event loop has ended") from None
 
     def ping(self) -> None:
-        """Count one round of the loop, to show that it is not blocked."""
+        """Count a round of the loop: it is not blocked."""
         self.rounds += 1
 
     def check_ending(self) -> bool:
-        """Return whether the server is stopping. If so, have waiting requests answered and workers ended.
+        """Return whether the server is stopping; if so, waiting requests are answered and workers ended.
         Raises LoopUnresponsive.
         """
         ending = self._is_ending()
@@ -169,7 +165,7 @@ class LoopThread:
         return self._finishing
 
     def set_deadline(self, key: object, seconds: float, otherwise: Callable[[], object]) -> None:
-        """Have `otherwise` called on the loop unless the deadline `key` is cleared within `seconds`. Raises
+        """Call `otherwise` on the loop unless the deadline `key` is cleared within `seconds`. Raises
         LoopUnresponsive.
         """
         with self._deadlines_lock:
@@ -195,7 +191,7 @@ class LoopThread:
                 self._loop.call_later(DEADLINE_CHECK_SECONDS, self._check_deadlines)
 
     def begin(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Start a task, which is cancelled when the loop ends. Call this on the loop."""
+        """Start a task on the loop, on which this must be called."""
         task = self._loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -203,10 +199,10 @@ class LoopThread:
 
 
 class LoopCall:
-    """One wait of a server's thread for a coroutine on the loop. Meanwhile the thread runs functions that the
-    coroutine passes back (`in_thread`).
+    """A server thread's call into the loop. While the thread waits, it runs functions that the loop passes
+    back.
 
-    `has_left` returns whether the client has disconnected, so that the thread can stop waiting.
+    `has_left` returns whether the client has disconnected: then the thread stops waiting.
     """
 
     def __init__(self, thread: LoopThread, has_left: Callable[[], bool] = lambda: False) -> None:
@@ -220,11 +216,10 @@ class LoopCall:
         seconds: float | None = None,
         undo: Callable[[T], Coroutine[Any, Any, None]] | None = None,
     ) -> T:
-        """Run a coroutine on the loop, wait for its end, and return its result.
+        """Run a coroutine on the loop, wait, and return its result.
 
-        Raises the coroutine's exceptions; ClientDisconnected; LoopUnresponsive, also after `seconds`. If
-        the wait ends early, the coroutine is cancelled, and `undo` is called with a result that it still
-        returned.
+        Raises the coroutine's exceptions, ClientDisconnected, and LoopUnresponsive, also after `seconds`.
+        If the wait ends early, the coroutine is cancelled; `undo` is called with a late result.
         """
         begun: list[asyncio.Task[T]] = []
 
@@ -276,7 +271,6 @@ class LoopCall:
     def _cancel(
         self, begun: list[asyncio.Task[T]], undo: Callable[[T], Coroutine[Any, Any, None]] | None
     ) -> None:
-        """Cancel the task and undo its result. Waits for both: the process may be frozen afterwards."""
         over = threading.Event()
 
         async def cancel() -> None:
@@ -295,9 +289,7 @@ class LoopCall:
             over.wait(2 * DISCARD_SECONDS)
 
     async def in_thread(self, function: Callable[[], T]) -> T:
-        """Called on the loop: have the waiting thread run a function, and return its result or raise its
-        exception.
-        """
+        """On the loop: run a function in the waiting thread, and return its result."""
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         def run() -> None:

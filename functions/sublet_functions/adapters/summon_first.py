@@ -1,4 +1,4 @@
-"""For processes that may be frozen between requests: workers are summoned before a response is sent."""
+"""For processes that may be frozen between requests: workers are summoned before the response."""
 
 import asyncio
 import logging
@@ -12,7 +12,7 @@ from sublet_functions.http.response import Response
 log = logging.getLogger(__name__)
 
 SUMMON_SECONDS = 8.0
-"""Most seconds that a response waits for the workers that its request needs to be summoned."""
+"""Longest delay of a response by the summoning of workers."""
 
 
 class Application(Protocol):
@@ -24,8 +24,8 @@ class Application(Protocol):
 
 
 class SummonFirst:
-    """An application whose responses wait until the workers that their requests need are summoned. Streams do
-    not wait.
+    """An application whose responses wait until workers for their requests' jobs are summoned. Streams do not
+    wait.
     """
 
     def __init__(self, application: Application, summoner: PoolSummoner) -> None:
@@ -39,7 +39,7 @@ class SummonFirst:
 
 
 async def summon_first(summoner: PoolSummoner | None, answering: Awaitable[Response]) -> Response:
-    """Await a response; then, for at most SUMMON_SECONDS, the summoning of workers that its request caused."""
+    """Await a response and then, for at most SUMMON_SECONDS, the summoning of workers that its request caused."""
     if summoner is None:
         return await answering
     before = summoner.nudged

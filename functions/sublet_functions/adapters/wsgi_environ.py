@@ -1,4 +1,4 @@
-"""Reads a request from a WSGI environ (PEP 3333), and checks its connection."""
+"""A request in a WSGI environ (PEP 3333)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Environ = dict[str, Any]
 CHUNK = 64 * 1024
 """Most bytes of one read."""
 RAW = ("RAW_URI", "REQUEST_URI")
-"""Keys of the URL as sent: the first of gunicorn and werkzeug, the second of uWSGI and mod_wsgi."""
+"""Keys of the URL as sent: of gunicorn and werkzeug, and of uWSGI and mod_wsgi."""
 SOCKETS = ("gunicorn.socket", "werkzeug.socket")
 """Keys of the client's socket, for servers that show it."""
 _BYTE = re.compile(r"%[0-9A-Fa-f]{2}|.", re.DOTALL)
@@ -33,10 +33,10 @@ _PLAIN = "/:@!$&'()*+,;=~"
 
 
 def path_of(environ: Environ) -> str:
-    """Return the percent-encoded path below the mount point: as sent, if the server shows that.
+    """Return the percent-encoded path below the mount point, as sent if the server shows that.
 
-    Middleware may have changed `PATH_INFO`: the URL as sent is only used if it decodes to the same path.
-    Otherwise the path is encoded again, and a `%2F` becomes a slash.
+    Middleware may have changed `PATH_INFO`: the URL is only used if it decodes to the same path. Otherwise
+    the path is encoded again, and a `%2F` becomes a slash.
     """
     script, info = str(environ.get("SCRIPT_NAME", "")), str(environ.get("PATH_INFO", ""))
     for name in RAW:
@@ -145,7 +145,7 @@ def _is_closed(one: Any) -> bool:
 
 
 def cut(environ: Environ, how: int = socket.SHUT_RDWR) -> None:
-    """Shut the client's connection down, in one or both directions, to free a thread that it blocks.
+    """Shut the client's connection down, in one or both directions, to free a blocked thread.
 
     A duplicate of the socket makes this safe in any thread: the server's own object is not closed.
     """
@@ -159,8 +159,6 @@ def cut(environ: Environ, how: int = socket.SHUT_RDWR) -> None:
 
 
 def is_ending() -> bool:
-    """Return whether the server is stopping. Only gunicorn is recognized: its worker notes the signal, but
-    does not inform applications.
-    """
+    """Return whether the server is stopping; only gunicorn shows it, by an attribute of its worker."""
     worker = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
     return getattr(worker, "alive", True) is False

@@ -41,7 +41,7 @@ from sublet_functions.server.writer import CONTINUE, ResponseWriter, encode_head
 log = logging.getLogger(__name__)
 
 REFUSING_MAX = 64
-"""Most connections beyond the limit that are being answered 503; further ones are dropped."""
+"""Connections beyond the limit that are answered 503 at a time; further ones are dropped."""
 
 
 class Application(Protocol):
@@ -54,9 +54,7 @@ class Application(Protocol):
 
 @dataclass
 class ServerState:
-    """What the connections of a server share: the application, limits, and the sets of open connections and
-    running requests.
-    """
+    """What the connections of a server share."""
 
     application: Application
     limits: Limits
@@ -73,7 +71,7 @@ class ServerState:
 
 
 class Connection(web.RequestHandler):
-    """One client's connection: aiohttp's protocol, with the additions that the module lists."""
+    """One client's connection to the server."""
 
     __slots__ = ("busy", "head_at", "idle_at", "left", "refused", "state")
 
@@ -94,7 +92,7 @@ class Connection(web.RequestHandler):
         self.left = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Accept a connection; one beyond the limit is answered 503 and closed."""
+        """Accept the connection, or answer 503 if it is beyond the limit."""
         state = self.state
         if not state.stopping and len(state.open) < state.limits.connections:
             state.open.add(self)
@@ -132,7 +130,7 @@ class Connection(web.RequestHandler):
             super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Called by asyncio: parse bytes from the client, and note when a request begins."""
+        """Parse received data, and note when a request begins."""
         if self.refused:
             return
         if not self.busy and not self.head_at:
@@ -150,9 +148,7 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Called by aiohttp for malformed HTTP: return a problem document (400, 414 or 431) as the
-        connection's last response.
-        """
+        """Return a problem document for malformed HTTP, as the connection's last response."""
         self.head_at = 0.0
         if status != 400:
             log.error("a request was answered 500: unexpected %s in aiohttp", type(exc).__name__)
@@ -161,7 +157,7 @@ class Connection(web.RequestHandler):
         return LastResponse(_malformed(exc, self.state.limits))
 
     def has_begun(self) -> bool:
-        """Return whether an incomplete request has begun. The connection cannot be used afterwards."""
+        """Return whether an incomplete request has begun. Makes the connection unusable."""
         try:
             return self._parser is not None and self._parser.feed_eof() is not None
         except Exception as error:  # noqa: BLE001  incomplete headers
@@ -169,8 +165,8 @@ class Connection(web.RequestHandler):
             return True
 
     def leave(self, response: Response) -> None:
-        """Send a last response, once, and close this end. Later bytes are discarded until the client has read
-        the response, for at most `linger_seconds`.
+        """Send a last response, once, and close this end. Later data is discarded until the client has read
+        it.
         """
         self.head_at = 0.0
         if self.left:
@@ -323,7 +319,7 @@ def _malformed(error: BaseException | None, limits: Limits) -> Response:
 
 
 class SentResponse(web.StreamResponse):
-    """Reports to aiohttp that a response was already sent, and whether the connection stays open."""
+    """Reports to aiohttp that the response was sent, and whether the connection stays open."""
 
     def __init__(self, keep: bool) -> None:
         super().__init__()
@@ -346,16 +342,14 @@ CLOSE = SentResponse(False)
 
 
 class LastResponse(SentResponse):
-    """A problem to be sent as the connection's last response, while the client may still be sending."""
+    """The last response on a connection, whose client may still be sending."""
 
     def __init__(self, response: Response) -> None:
         super().__init__(False)
         self._response = response
 
     async def prepare(self, request: web.BaseRequest) -> None:
-        """Send the response, then wait until the client closes, which cancels this task, or `linger_seconds`
-        are over.
-        """
+        """Send the response. The client's close, after reading, cancels this task; `linger_seconds` end it."""
         connection = cast(Connection, request.protocol)
         connection.leave(self._response)
         await asyncio.sleep(connection.state.limits.linger_seconds)
@@ -368,16 +362,14 @@ def encode_last(response: Response) -> bytes:
 
 
 def close(problem: Problem) -> Response:
-    """Return a problem as a response after which its connection is closed."""
+    """Return a problem as its connection's last response."""
     response = problem.response()
     response.headers["Connection"] = "close"
     return response
 
 
 def refusal(slug: str, detail: str) -> Response:
-    """Return a problem as the last response of a connection, for a request that does not reach the
-    application.
-    """
+    """Return the last response to a request that does not reach the application."""
     return close(Problem(slug, detail))
 
 

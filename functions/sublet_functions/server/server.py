@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class HttpServer(web.Server):
-    """The server: passes the requests of its connections to the application, within the limits."""
+    """Passes the requests of its connections to the application."""
 
     def __init__(self, application: Application, limits: Limits = Limits()) -> None:  # noqa: B008  frozen
         super().__init__(handle, handler_cancellation=True)
@@ -63,8 +63,8 @@ class HttpServer(web.Server):
                     connection.force_close()
 
     async def stop(self, seconds: float, hurried: asyncio.Event) -> None:
-        """Accept no more requests, end streams, and let running requests finish. They are cancelled when
-        `seconds` are over or `hurried` is set.
+        """Accept no more requests, end streams, and finish running requests; those that run after `seconds`,
+        or when `hurried` is set, are cancelled.
         """
         state = self.state
         state.stopping = True

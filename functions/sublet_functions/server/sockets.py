@@ -19,7 +19,7 @@ NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 def listen(host: str, port: int, *, loopback_only: bool) -> list[socket.socket]:
-    """Return listening sockets on all addresses of a host, with one port; for port 0, a free one.
+    """Listen on all addresses of a host, on one port; port 0 finds a free one.
 
     Raises Invalid for a host that is not this machine, for a port that needs a privilege, and with
     `loopback_only` for any other address; JobsError for a port in use.
@@ -107,9 +107,7 @@ def url_of(host: str, one: socket.socket) -> str:
 
 
 def make_room(connections: int = CONNECTIONS) -> int:
-    """Raise the process's limit of file descriptors if needed; return how many connections it allows, at most
-    `connections`.
-    """
+    """Raise the limit of file descriptors; return how many connections it allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + SPARE_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:

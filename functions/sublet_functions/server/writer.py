@@ -1,4 +1,4 @@
-"""Sends responses on a connection, no faster than the client takes them."""
+"""Responses on the socket, no faster than the client takes them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from sublet_functions.http.response import Response, StreamShutdown
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 BUFFER_MAX = 64 * 1024
-"""Bytes that may wait to be sent before the next piece is made."""
+"""Bytes that may wait before the next piece is made."""
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 _CLOSED = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
-"""Events that poll reports for a closed connection: macOS POLLHUP, Linux POLLRDHUP."""
+"""poll's events of a closed connection: macOS POLLHUP, Linux POLLRDHUP."""
 
 
 def encode_head(response: Response, *, keep: bool, length: int | None = None, chunked: bool = False) -> bytes:
-    """Encode status line and headers. `keep`: the connection stays open; `length`: bytes of the body, if
-    known. Raises ValueError for a line break in a header.
+    """Encode status line and headers. `length`: bytes of the body, if known. Raises ValueError for a line
+    break.
     """
     lines = [
         f"HTTP/1.1 {response.status} {_PHRASES.get(response.status, '')}",
@@ -47,14 +47,14 @@ def _date(second: int) -> str:
 
 
 def encode_response(response: Response, body: bytes, *, keep: bool, is_head: bool = False) -> bytes:
-    """Encode a complete response. For HEAD it has no body, and Content-Length only if `body` is not empty."""
+    """Encode a complete response. HEAD has a Content-Length only if the body is known."""
     if is_head:
         return encode_head(response, keep=keep, length=len(body) or None)
     return encode_head(response, keep=keep, length=len(body)) + body
 
 
 def has_disconnected(transport: asyncio.Transport) -> bool:
-    """Return whether the client has closed the connection: the kernel knows it before asyncio."""
+    """Return whether the client has closed its end: the kernel knows it before asyncio."""
     sock = transport.get_extra_info("socket")
     if sock is None:
         return False
@@ -64,7 +64,7 @@ def has_disconnected(transport: asyncio.Transport) -> bool:
 
 
 class ResponseWriter:
-    """Writes responses to one connection. `drain` waits until it takes more data; `seconds` limit that wait."""
+    """Writes responses to one connection. `drain` waits until it takes more data."""
 
     def __init__(
         self, transport: asyncio.Transport | None, drain: Callable[[], Awaitable[None]], seconds: float
@@ -74,10 +74,10 @@ class ResponseWriter:
         self._seconds = seconds
 
     async def write(self, data: bytes, *, confirm: bool = False) -> None:
-        """Send bytes. Raises OSError if the client has disconnected, or takes none for `seconds`.
+        """Send bytes. Raises OSError if the client has disconnected, or takes nothing for `seconds`.
 
-        `confirm`: first check the connection, then wait until the kernel has all bytes, for responses that
-        must not be lost.
+        `confirm`: check the connection, and wait until the kernel has all bytes, for responses that must
+        not be lost.
         """
         transport = self._transport
         if transport is None or transport.is_closing():
@@ -96,7 +96,7 @@ class ResponseWriter:
             transport.set_write_buffer_limits()
 
     async def stream(self, response: Response, shutdown: StreamShutdown, *, chunked: bool) -> None:
-        """Send a streamed body, until it ends or `shutdown` stops it. Raises OSError if the client has
+        """Send a body's pieces until it ends or `shutdown` stops it. Raises OSError if the client has
         disconnected.
         """
         assert not isinstance(response.body, bytes)
@@ -122,6 +122,6 @@ class ResponseWriter:
                 await self.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
 
     def abort(self) -> None:
-        """Drop the connection, after a response that was cut off: the client must not take it for a whole one."""
+        """Drop the connection: the client must not take a part of a response for the whole."""
         if self._transport is not None:
             self._transport.abort()
