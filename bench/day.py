@@ -5,8 +5,7 @@
 Starts its own Valkey under libfaketime (Debian's package `faketime`), persistence off, and simulates each
 minute: jobs for a few queues and for many that are used once, with keys, windows, delays and payloads of
 all sizes; workers that start, end and die; all outcomes; schedules, a pool, an operator that retries dead
-jobs, and a tick. Each hour it reads the sizes. Except with `--fresh`, the namespace starts as if it had run
-for days, without the jobs.
+jobs, and a tick. Except with `--fresh`, the namespace starts as if it had run for days, without the jobs.
 """
 
 import argparse

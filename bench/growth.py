@@ -4,9 +4,8 @@
 
 Starts its own server (Redis if on the PATH, else Valkey from the wheel), persistence off. Each point of an
 axis is a database with its standing load. All points are measured in turn, in several rounds, with the same
-additional work (submit, claim and complete 10,000 jobs); a busy machine disturbs all alike. Compare figures
-(medians) of one run. It needs 3 GB of memory and about twenty minutes. The figures of `--quick` (half a
-minute) mean nothing.
+additional work (submit, claim and complete 10,000 jobs). Compare figures (medians) of one run. It needs 3
+GB of memory and about twenty minutes. The figures of `--quick` (half a minute) mean nothing.
 """
 
 import argparse
@@ -276,8 +275,7 @@ async def _measure(
 async def _rounds(name: str, points: list[Point], rounds: int) -> list[Row]:
     """Measure all points in turn, there and back, and take each figure's median.
 
-    `relative` is the median of a point's share of its round's CPU time, as a multiple of the first point of
-    its series. `drain_rate` compares the fastest drains: other load can only slow them down.
+    `relative`: the median of a point's share of its round's CPU time, as a multiple of the series' first point.
     """
     rows: list[list[dict[str, float]]] = [[] for _ in points]
     _say(f"{name}: {rounds} rounds …")

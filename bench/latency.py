@@ -3,15 +3,14 @@
     python3 bench/latency.py [--json] [--jobs 600] [--server redis|valkey] [--against FOLDER]
 
 Per server (Redis if on the PATH, Valkey from the wheel; persistence off): an idle `sublet work` process,
-and a process that submits one job at a time, 5 to 30 ms after the last start, so that the worker waits each
-time.
+and a process that submits one job at a time, 5 to 30 ms after the last start.
 
 - submit: `await task.submit()`, an async task; sync: `task.submit_sync()`;
 - plain: `await task.submit()`, a plain function, in a running child process;
 - huey: with 8 threads, if it is installed, as a reference for this machine.
 
-They take turns, fifty jobs at a time, so that other load affects all alike. `--against` adds another
-checkout. `after` is the part after submit has returned.
+They take turns, fifty jobs at a time. `--against` adds another checkout. `after` is the part after submit
+has returned.
 """
 
 import argparse

@@ -3,12 +3,11 @@
     python3 bench/on_lambda.py [--json] [--rounds 5] [--calls 500] [--server redis|valkey]
 
 Starts its own server (persistence off), and runs the handler as Lambda does: AWS's client, `awslambdaric`,
-in its own process asks a fake of the Runtime API for events. An invocation is measured from the delivery of
-its event to its answer; `nothing` is an empty handler: the share of the client. `in process` calls the
-handler directly. A process is stopped between two invocations, as on Lambda. `import` is `import
-sublet_functions.aws` in a fresh Python, in wall and CPU time; `cold` is the start of a process up to its
-request for the first event, and its first answer. Medians; the machine's other load shows in the 99th
-percentile.
+in its own process asks a fake of the Runtime API for events, and is stopped between two invocations. An
+invocation is measured from the delivery of its event to its answer; `nothing` is an empty handler, the
+share of the client. `in process` calls the handler directly. `import` is `import sublet_functions.aws` in a
+fresh Python, in wall and CPU time; `cold` is the start of a process up to its request for the first event,
+and its first answer. Medians.
 """
 
 import argparse

@@ -3,15 +3,15 @@
     python3 bench/over_http.py [--json] [--jobs 20000] [--seconds 5] [--polls 1000] [--server redis|valkey]
 
 Per server (Redis if on the PATH, Valkey from the wheel; persistence off), one process of `sublet serve` on
-its own core. Redis and the client, which writes prepared bytes, share the others.
+a core of its own. Redis and the client (`lean.py`) share the others.
 
 - submit: one job a request, on 64 connections; `half` at half of that rate, at fixed times;
 - batch: 100 and 1,000 jobs a request, on 4 connections;
 - claim + complete: a hundred at a time on 2 connections, and one `sublet work --source`;
 - waiting: a thousand waiting claims; their cost, and how soon a submit answers one.
 
-`per_cpu_s` is the rate per second of the server's CPU time. `kept_waiting` is the share of the time in
-which other processes had the core. (`http.py` would hide the module of the standard library.)
+`per_cpu_s`: rate per second of the server's CPU time. `kept_waiting`: share of the time in which other
+processes had the core.
 """
 
 import argparse

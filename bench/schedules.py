@@ -6,16 +6,15 @@ Starts its own servers (Valkey from the wheel; Redis if on the PATH), persistenc
 
 - late_idle, late_busy, late_full, late_ticks: twenty schedules of `every=1`; ms from each occurrence until
   its job was queued (`fired`) and claimed (`started`): with an idle worker; with one that drains jobs of 20
-  ms in a hundred slots; with one whose slots are all taken; by `sublet tick --every 1` without any worker.
-  Each occurrence must have exactly one job.
+  ms in a hundred slots; with one whose slots are all taken; by `sublet tick --every 1` alone. Each occurrence
+  must have exactly one job.
 - late_new: ten schedules put within a second of their first occurrence, while a worker waits.
-- tick: a tick on Redis with 10,000 schedules of which none is due (ms, the mean of fifty), and its longest
-  call.
-- all_due: 10,000 schedules due at the same moment, fired by one tick; its longest call.
+- tick: one with 10,000 schedules of which none is due (ms, the mean of fifty).
+- all_due: 10,000 schedules due at the same moment, fired by one tick.
 - ticks: a hundred ticks at once on 5,000 expired leases: each must be reaped once.
 
-The longest call is that of Redis's slow log. Other work can only make it longer, so the round with the
-shortest one counts, of five.
+`longest` is the longest call in Redis's slow log, in the best of five rounds: other work can only make it
+longer.
 """
 
 import argparse

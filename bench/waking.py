@@ -5,12 +5,10 @@
 Per server (Valkey from the wheel; Redis if on the PATH; persistence off), with 1, 10 and 50 idle workers of
 one slot, each with its own connections:
 
-- due: jobs with a delay of 3 s, one at a time; from the due time, by the server's clock, to the start of
-  the task;
-- submit: jobs submitted one at a time to an idle queue; from the submit to the start of the task;
+- due: jobs with a delay of 3 s, one at a time; from the due time, by the server's clock, to the task's
+start;
+- submit: jobs submitted one at a time to an idle queue; from the submit to the task's start;
 - idle: `sublet work` with 1 slot and with 100; all commands that they send, counted with MONITOR.
-
-If this machine is busy, the p99 describes it rather than Sublet.
 """
 
 import argparse

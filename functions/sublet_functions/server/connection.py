@@ -1,17 +1,15 @@
 """One client's connection: a request handler of aiohttp's low-level server, with our limits and problem documents.
 
-`web.Application` was measured and not used: with one catch-all route it adds 7 to 20 µs of CPU to a request, and with aiohttp's
-`Response` about 50 µs, where `POST /jobs` takes about 330 µs in total. It also lacks the defences below. Each override and
-its attack (tests in tests/http/test_http_bad_input.py and test_serve_callers.py):
+`web.Application` was measured and not used: with one catch-all route it adds 7 to 20 µs of CPU to a request, with aiohttp's
+`Response` about 50 µs (`POST /jobs`: about 330 µs in total), and it lacks the defences below. Each override and its attack
+(tests in tests/http/test_http_bad_input.py and test_serve_callers.py):
 
-- `connection_made`: more connections than the limit → each further one is answered 503
-  (test_connections_beyond_the_limit_are_answered_503);
-- `data_received`, `head_at`: headers that arrive byte by byte, which aiohttp does not time out
-  (test_headers_that_arrive_slowly_time_out);
+- `connection_made`: more connections than the limit (test_connections_beyond_the_limit_are_answered_503);
+- `data_received`, `head_at`: headers that arrive byte by byte (test_headers_that_arrive_slowly_time_out);
 - `has_begun`: a second request that starts and stops (test_an_incomplete_second_request_times_out);
-- `handle_error`, `leave`: malformed requests get a problem document, and the client can read it while it still sends
+- `handle_error`, `leave`: malformed requests get a problem document, which the client can read while it still sends
   (test_a_client_that_sends_too_much_can_read_the_problem);
-- `ResponseWriter`: a client that does not read its response (test_a_client_that_does_not_read_is_disconnected), and one that
+- `ResponseWriter`: a client that does not read its response (test_a_client_that_does_not_read_is_disconnected), or
   disconnects before it has received its leases (test_a_partly_delivered_response_is_discarded).
 """
 
