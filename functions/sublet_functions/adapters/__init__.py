@@ -1,1 +1,1 @@
-"""Parts of the entry points for other servers and platforms."""
+"""Parts that the entry points for other servers and platforms share."""

@@ -1,4 +1,4 @@
-"""An example of each request body, for the OpenAPI document. A test sends them."""
+"""Examples of all request bodies, for the OpenAPI document. A test sends them."""
 
 from __future__ import annotations
 
