@@ -17,7 +17,7 @@ from sublet.protocol.scripts import Call
 
 PAGE = 1000
 PARTITIONS = 64
-"""Least partitions to look for in a cluster: SCAN does not cover all nodes there."""
+"""At least so many partitions are looked for in a cluster, where SCAN does not cover all nodes."""
 PASSES = 5
 """Most scans of all keys: one may miss keys that are written meanwhile."""
 ALIVE = 15.0

@@ -12,9 +12,9 @@ BOUNDS = (5, 20, 100, 500, 1000, 2000, 5000, 15_000, 60_000, 300_000, 900_000, 3
 """Upper bounds (ms) of a histogram's classes, as in the scripts; the last class is unbounded."""
 MOST = 1000
 SEEN = 60_000
-"""ms within which a worker that counts was last seen."""
+"""A worker counts if it was seen within so many ms."""
 OTHERS = "*"
-"""Name under which further queues are counted, when there are very many."""
+"""Name under which further queues are counted together, when there are very many."""
 
 _FINISHED = ("completed", "dead", "cancelled")
 _CLASSES = (*map(str, BOUNDS), "inf")

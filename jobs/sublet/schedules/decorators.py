@@ -58,7 +58,7 @@ def declaration(name: str, payload: Mapping[str, Any] | None, **when: Any) -> De
 
 
 class DeclaredSchedules:
-    """The schedules declared in one app, also for functions that are not tasks yet."""
+    """The schedules declared in one app, also those of functions that are not tasks yet."""
 
     def __init__(self) -> None:
         self._schedules: dict[str, NewSchedule] = {}

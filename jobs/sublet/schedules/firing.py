@@ -67,7 +67,9 @@ class FireRequest(NamedTuple):
 
 
 class Fired(NamedTuple):
-    """Number of jobs submitted, and of schedules whose occurrence waits (for a job, a full queue, a repair)."""
+    """Number of jobs submitted, and of schedules whose occurrence waits: for an earlier job, a full queue, or
+    a repair.
+    """
 
     jobs: int
     waiting: int

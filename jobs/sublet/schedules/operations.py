@@ -35,8 +35,8 @@ PAGE = 200
 ATTEMPTS = 5
 
 Decide = Callable[[Stored | None, int], Call[str] | None]
-"""Takes the stored schedule (or None) and the server's time (ms); returns the call that changes it, or None.
-"""
+"""Takes the stored schedule (or None) and the server's time (ms); returns the call that changes it, or None to
+leave it."""
 
 
 class SchedulePage(NamedTuple):
@@ -115,8 +115,8 @@ def put(operations: SubmitOperations, wanted: NewSchedule) -> Plan[str]:
     """Store a schedule: `created`, `changed` or `unchanged`.
 
     A new recurrence counts from now; the same one keeps its next occurrence. A paused schedule stays
-    paused. Raises Invalid, also without a future occurrence; WrongState if it exists in another partition
-    than its queue's.
+    paused. Raises Invalid, also without an occurrence before its end; WrongState if it exists in another
+    partition than its queue's.
     """
     if wanted.recurrence.end is not None:
         yield from _check_end(operations, wanted, wanted.recurrence.end)

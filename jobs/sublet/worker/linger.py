@@ -15,7 +15,7 @@ ASK_EVERY = 1.0
 class Linger:
     """A draining worker waits `seconds` for more jobs; then it leaves if `may_leave` allows it.
 
-    Without a pool, each job restarts the time. In a pool far too large, every worker gets a job now and
+    Each job restarts the time, but not in a pool: in one far too large, every worker gets a job now and
     then.
     """
 
@@ -40,7 +40,7 @@ class Linger:
         return self.since + self.seconds - time.monotonic()
 
     def job_ended(self) -> None:
-        """Restart the time, unless in a pool."""
+        """Restart the wait after a job, unless in a pool."""
         if not self.in_pool:
             self.since = time.monotonic()
 

@@ -21,7 +21,7 @@ PATIENCE = 2.0
 
 
 def worker_name() -> str:
-    """Make a worker's name: `<host>-<pid>-<6 random digits>`."""
+    """Make a worker's name: `<host>-<pid>-<6 random hex digits>`."""
     host = "".join(c for c in socket.gethostname() if c.isalnum() or c in "_.-")[:64] or "host"
     return f"{host}-{os.getpid()}-{secrets.token_hex(3)}"
 

@@ -14,7 +14,7 @@ log = logging.getLogger("sublet.worker.worker")
 
 CHECK_EVERY = 0.25
 BLOCKED_AFTER = 1.0
-"""Seconds without a turn of the event loop."""
+"""Seconds without a turn of the event loop until a warning."""
 
 Name = Callable[["asyncio.Task[Any] | None"], str]
 
