@@ -1,4 +1,4 @@
--- repair: check whether all stored data of a thing agrees, and repair it, e.g. after an eviction or a DEL.
+-- repair: check whether the keys of a job agree, and put it where its state says, e.g. after an eviction.
 --
 -- LIBS  lib/base.lua lib/queue.lua lib/integrity.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
@@ -6,12 +6,12 @@
 -- ARGV  seen_in id …  what to check, in twos, at most 100, each with where it was seen, after the base: job,
 --                    one of the structures, queue:<queue> or key:<queue>|<key> with a job's id; worker,
 --                    schedule or pool with its name
--- REPLY array        one per two: "sound", or its faults, separated by commas: "placed <structure> <ms>" (it
---                    was in no structure, or had an invalid score; the moment of its submit), "stray" (it was
---                    in a wrong structure), "lost" (the remains are not usable: deleted), "restated" (its
---                    state or a number was missing or invalid), "locked" and "unlocked" (its key), "listed"
---                    (its queue), "numbered" (seq or fence was below its own), "foreign" (a wrong type, or a
---                    header with an invalid rule: not changed)
+-- REPLY array        one per two: "sound", or its faults, separated by commas. Repaired: "placed <structure>
+--                    <ms>" (it was in no structure, or had an invalid score; the moment of its submit),
+--                    "stray" (it was in a wrong structure), "gone" (an entry of an unfinished job that does
+--                    not exist), "locked" and "unlocked" (its key), "listed" (its queue), "numbered" (seq or
+--                    fence was below its own). Only reported: "broken <field>" (no script writes it so;
+--                    of a job, lease means the fields of its lease), "foreign" (a hash of a wrong type)
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID
 
 local BESIDE = {worker = 'workers', schedule = 'schedules', pool = 'pools'}
@@ -26,6 +26,7 @@ for i = 2, #ARGV, 2 do
   local queue, beside = string.match(seen_in, '^queue:(.+)$'), BESIDE[seen_in]
   fit = fit and (beside or queue or seen_in == 'job' or sizes[seen_in] or string.find(seen_in, '^key:.'))
   if queue then get_queue(queue) end
+  if string.find(seen_in, '^key:') then call('GET', key(seen_in)) end
   if beside then call(seen_in == 'pool' and 'HLEN' or 'ZCARD', key(beside)) else inspect(id) end
 end
 if not fit then
@@ -34,34 +35,36 @@ if not fit then
 end
 set_mode(how)
 
--- Check something that has a hash and a score in a sorted set: neither may exist without the other.
-local function check_pair(hash, zset, name, whole, score)
-  local stands, left = call('ZSCORE', key(zset), name), leftover(hash)
-  if left == 'foreign' then return fix('foreign') end
-  -- Its occurrence would never be due
-  local missed = not valid_score(stands) or stands == NEVER and score ~= NEVER
-  if whole and missed then fix('placed ' .. zset .. ' ' .. score, 'ZADD', key(zset), score, name) end
-  if stands and not whole then fix('stray', 'ZREM', key(zset), name) end
-  if left and not whole then fix('lost', 'DEL', hash) end
-end
-
+-- A registered worker has a hash and an entry; a repair leaves both to its next heartbeat.
 local function check_worker(name)
   local life, since = unpack(peek('HMGET', key('worker:' .. name), 'life', 'enlisted_at'))
-  -- An enlist that stopped half-way leaves less
-  local whole = is_name(name) and life and ms(since)
-  check_pair(key('worker:' .. name), 'workers', name, whole, since)
+  local whole = is_name(name) and life and ms(since)      -- an enlist that stopped half-way leaves less
+  local stands = call('ZSCORE', key('workers'), name)
+  if (stands or call('EXISTS', key('worker:' .. name)) == 1) and not (whole and valid_score(stands)) then
+    fix('broken registration')
+  end
 end
+
+-- Put a schedule where its fields say: without an entry, its occurrence would never be due.
 local function check_schedule(name)
   local v = peek('HMGET', key('schedule:' .. name), 'revision', 'occurrence', 'plan', 'queue', 'task',
     'paused')
   local whole = v[1] and v[3] and v[4] and v[5] and (v[2] == '' or ms(v[2] or nil))
-  check_pair(key('schedule:' .. name), 'schedules', name, whole,
-    (v[6] == '1' or v[2] == '') and NEVER or v[2])
+  local stands = call('ZSCORE', key('schedules'), name)
+  if not whole then
+    if stands or call('EXISTS', key('schedule:' .. name)) == 1 then fix('broken schedule') end
+    return
+  end
+  local score = (v[6] == '1' or v[2] == '') and NEVER or v[2]
+  if not valid_score(stands) or stands == NEVER and score ~= NEVER then
+    fix('placed schedules ' .. score, 'ZADD', key('schedules'), score, name)
+  end
 end
-local function check_pool(name)             -- a removed pool must leave nothing behind
-  local left = {key('pool:' .. name), key('crew:' .. name), key('summons:' .. name)}
-  local there = call('HEXISTS', key('pools'), name) == 1 or call('EXISTS', unpack(left)) == 0
-  if not there then fix('lost', 'DEL', unpack(left)) end
+
+-- A removed pool must leave nothing behind.
+local function check_pool(name)
+  local left = call('EXISTS', key('pool:' .. name), key('crew:' .. name), key('summons:' .. name))
+  if left > 0 and call('HEXISTS', key('pools'), name) == 0 then fix('broken pool') end
 end
 
 local check = {worker = check_worker, schedule = check_schedule, pool = check_pool}

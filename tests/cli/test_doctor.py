@@ -22,8 +22,8 @@ from sublet.cli.operations.server_checks import (
     trust,
 )
 from sublet.connection.settings import Settings
+from sublet.operations.audit import Audit, Fault
 from sublet.operations.pool import Pool, Sum
-from sublet.operations.repair import Audit, Fault
 from sublet.protocol import keys
 from tests.support.http_server import serve_process
 
@@ -359,20 +359,22 @@ def test_a_missing_namespace_is_not_repaired(own, shell):
     assert not own.exists(keys.base(there))
 
 
-def test_repairs_of_keys_without_a_job_have_their_own_descriptions(own, shell):
-    shell.ok("submit", "add")
+def test_data_that_only_another_program_writes_is_reported_with_its_key_and_field(own, shell):
+    job_id = shell.ok("submit", "add", "--queue", "default")
     base = keys.base(shell.env["SUBLET_NAMESPACE"])
-    own.hset(keys.worker(base, "w"), mapping={"life": "x", "enlisted_at": 1, "worker_id": "", "about": "{}"})
+    own.hset(keys.job(base, job_id), "state", "nowhere")
     own.hset(keys.worker(base, "half"), mapping={"life": "x", "worker_id": ""})
-    own.zadd(keys.workers(base), {"gone": 1})
-    output = shell.json("doctor", "--repair")
-    found = {each["kind"]: (each["found"].split(" ", 2)[:2], each["examples"]) for each in output["repaired"]}
-    assert [(name, found[name][1]) for name in found] == [
-        ("enlisted", ["w"]),
-        ("unlisted", ["gone"]),
-        ("useless", ["half"]),
+    done = shell.run("doctor", "--repair", "--json")
+    (left,) = json.loads(done.stdout)["left"]
+    assert (done.returncode, left["kind"]) == (1, "broken")
+    assert left["examples"] == [
+        f"{keys.job(base, job_id)} (state)",
+        f"{keys.worker(base, 'half')} (registration)",
     ]
-    assert (output["lost"], found["enlisted"][0]) == (0, ["a", "worker"])
+    assert "HGETALL the key" in left["advice"]
+    own.hset(keys.job(base, job_id), "state", "queued")
+    own.delete(keys.worker(base, "half"))
+    assert shell.json("doctor", "--repair")["ok"]
 
 
 def test_the_doctor_finds_missing_metadata_and_an_interrupted_drop(own, shell):
@@ -522,9 +524,9 @@ def test_malformed_data_stops_no_command_and_is_reported(own, shell):
     assert "\x1b" not in found["keys"]["found"]
     done = shell.run("doctor", "--repair", "--json")
     output = json.loads(done.stdout)
-    assert (done.returncode, [each["kind"] for each in output["repaired"]]) == (1, ["placed", "enlisted"])
-    (left,) = output["left"]
-    assert (left["kind"], left["number"]) == ("foreign", 4)
+    assert (done.returncode, [each["kind"] for each in output["repaired"]]) == (1, ["placed"])
+    left, broken = output["left"] if output["left"][0]["kind"] == "foreign" else reversed(output["left"])
+    assert (left["kind"], left["number"], broken["kind"], broken["number"]) == ("foreign", 4, "broken", 1)
     assert {f"{base} partitions", f"{keys.queues(base)} default", f"{keys.workers(base)} \ufffd"} < set(
         left["examples"]
     )
@@ -589,7 +591,6 @@ def test_an_irreparable_fault_is_reported_with_exit_code_1(own, shell):
     own.set(keys.job(base, job_id), "foreign")
     done = shell.run("doctor", "--repair")
     assert done.returncode == 1
-    assert "removed there" in done.stdout
     assert "find the program that wrote it" in done.stdout
     assert job_id in done.stdout
     assert done.stdout.splitlines()[-1].endswith("items checked; not all could be repaired")

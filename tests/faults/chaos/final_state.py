@@ -8,8 +8,8 @@ from typing import Any
 from sublet.client.client import SyncClient
 from sublet.errors import NotFound
 from sublet.model import Job
+from sublet.operations.audit import audit
 from sublet.operations.recount import recount
-from sublet.operations.repair import audit
 from sublet.protocol import reads
 from sublet.protocol.plan import follow_sync
 from sublet.protocol.scripts import Call
@@ -48,7 +48,7 @@ def _get_all(base: str, ids: Sequence[str]) -> Call[dict[str, Job]]:
 def inconsistencies(client: SyncClient) -> list[str]:
     """Describe the inconsistencies of the stored data, without repair."""
     seen = follow_sync(client.transport.run, audit(client.operations.bases))
-    wrong = [f"{fault.name}: {fault.words}" for fault in seen.faults]
+    wrong = [f"{fault.name}: {fault.found}" for fault in seen.faults]
     for base in client.operations.bases:
         counted = follow_sync(client.transport.run, recount(base, "look"))
         wrong += [f"{name}: {words}" for name, words in counted.found]

@@ -17,8 +17,9 @@ from sublet.client.client import SyncClient
 from sublet.connection.routing import SyncRoutingTransport
 from sublet.errors import Forbidden, Unavailable
 from sublet.model import Stats
-from sublet.operations import pools, repair
+from sublet.operations import pools
 from sublet.operations import workers as roster
+from sublet.operations.audit import audit
 from sublet.protocol import keys, reads, server_info
 from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import NAMES, Call, script
@@ -141,7 +142,7 @@ def read_facts(client: SyncClient) -> Facts:
         ),
         workers=None if workers is None else [(worker.name, worker.seen_at) for worker in workers],
         pools=probe.follow(pools.look_at_all(bases)),
-        audit=probe.follow(repair.audit(bases, AUDITED)),
+        audit=probe.follow(audit(bases, AUDITED)),
         denied=probe.denied,
     )
 

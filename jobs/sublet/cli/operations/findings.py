@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from sublet.connection.settings import Settings
+from sublet.operations.audit import Audit
 from sublet.operations.pool import Pool
-from sublet.operations.repair import Audit
 
 
 class Node(NamedTuple):

@@ -8,8 +8,8 @@ from sublet.cli.operations.findings import Facts, Finding, unknown
 from sublet.cli.operations.repair import REPAIRS, kinds
 from sublet.cli.output import clean, duration
 from sublet.cli.parser import program
+from sublet.operations.audit import Fault
 from sublet.operations.pool import Pool
-from sublet.operations.repair import ALONE, Fault
 from sublet.protocol.scripts import source
 
 SILENT = 60.0
@@ -89,7 +89,7 @@ def key_types(facts: Facts) -> Iterator[Finding]:
         yield unknown(facts, "keys", "their types cannot be read (TYPE)")
     elif wrong := [*dict.fromkeys([*facts.wrong_type_keys, *_unreadable_keys(facts)])]:
         waits = (
-            len({fault.key for fault in facts.audit.faults if fault.words == "waits"}) if facts.audit else 0
+            len({fault.key for fault in facts.audit.faults if fault.found == "waits"}) if facts.audit else 0
         )
         more = (
             f"; and {waits:,} job{'s wait' if waits > 1 else ' waits'} for it; leave them as they are"
@@ -121,7 +121,7 @@ def _unread(facts: Facts, subject: str, found: str) -> Finding:
 
 
 def _unreadable_keys(facts: Facts) -> list[str]:
-    return [fault.key for fault in facts.audit.faults if fault.words == "foreign"] if facts.audit else []
+    return [fault.key for fault in facts.audit.faults if fault.found == "foreign"] if facts.audit else []
 
 
 def consistency(facts: Facts) -> Iterator[Finding]:
@@ -130,9 +130,9 @@ def consistency(facts: Facts) -> Iterator[Finding]:
         yield _unread(facts, "consistency", "the stored data cannot be checked (SCAN, EVALSHA)")
         return
     found = f"{facts.audit.looked:,} items checked{'' if facts.audit.whole else ', a sample'}"
-    faults = [fault for fault in facts.audit.faults if fault.words not in ALONE]
+    faults = [fault for fault in facts.audit.faults if fault.found not in ("foreign", "waits")]
     if not faults:
-        some = "all others" if any(fault.words == "waits" for fault in facts.audit.faults) else "all"
+        some = "all others" if any(fault.found == "waits" for fault in facts.audit.faults) else "all"
         yield Finding("ok", "consistency", f"{found}; {some} are consistent")
         return
     examples = clean(", ".join(f"{fault.name} ({_describe(fault)})" for fault in faults[:3]))
@@ -142,7 +142,7 @@ def consistency(facts: Facts) -> Iterator[Finding]:
 
 
 def _describe(fault: Fault) -> str:
-    return "; ".join(REPAIRS[kind][0] if kind in REPAIRS else kind for kind in kinds(fault))
+    return "; ".join(REPAIRS[kind][0] if kind in REPAIRS else fault.found for kind in kinds(fault))
 
 
 def retention(facts: Facts) -> Iterator[Finding]:

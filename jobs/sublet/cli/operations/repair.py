@@ -10,38 +10,35 @@ from sublet.cli.parser import program
 from sublet.cli.session import client_of, read, settings_of
 from sublet.client.client import SyncClient
 from sublet.errors import JobsError, Unfit
+from sublet.operations.audit import Fault
 from sublet.operations.recount import recount
-from sublet.operations.repair import BESIDE, Fault, repair
+from sublet.operations.repair import repair
 from sublet.protocol import keys, reads
 
 EXAMPLES = 5
 """Named ids per kind of fault."""
 REPAIRS = {
     "baseless": ("a partition had no metadata", "made anew"),
-    "lost": ("it could be neither run nor kept", "removed, and lost"),
     "gone": ("a job without its hash (deleted or evicted)", "its name removed, and lost"),
     "placed": ("it was in no structure, or had an invalid score", "put back"),
     "stray": ("it was named where it did not belong", "removed there"),
-    "restated": ("its state was missing or invalid", "given the state that its structure implies"),
     "locked": ("it did not hold its key", "holds its key again"),
     "unlocked": ("its key was held, though the job has ended or is gone", "let go"),
     "listed": ("a job's queue was not in the list of queues", "listed"),
     "numbered": ("a counter was too low", "raised"),
     "recounted": ("a queue's backlog was wrong", "counted anew"),
-    "enlisted": ("a worker or a schedule was not registered, or had an invalid time", "put there"),
-    "unlisted": ("a worker or a schedule is gone, but was registered", "removed there"),
-    "useless": ("remains of a worker, a schedule or a pool were unusable", "removed"),
 }
-"""The script's word for a fault → description and repair. NO_JOB renames faults of keys without a job."""
-NO_JOB = {"placed": "enlisted", "stray": "unlisted", "lost": "useless"}
+"""A fault's first word → its description, and how it is repaired."""
 UNREPAIRED = {
+    "broken": "with fields that Sublet does not write so (the field is named): HGETALL the key, and set the field right or DEL the key; "
+    "then run it again. A registered worker repairs its own registration within seconds",
     "foreign": "of a wrong type, or not as scripts write it: find the program that wrote it; then restore it, or DEL it; where something is "
     "named behind a key, HDEL or ZREM that alone",
     "waits": "that wait for such a key, and cannot be checked: leave them as they are, and run it again then",
     "uncounted": "of which the backlogs cannot be counted because of such a key: run it again then",
     "busy": "too many changes to count backlogs: try again; a backlog corrects itself when its queue is empty",
 }
-"""Faults without repair → advice."""
+"""The first word of a fault that is only reported → advice."""
 
 
 class Kind(NamedTuple):
@@ -67,7 +64,7 @@ def repair_namespace(args: Namespace) -> int:
                 f"there is no namespace {client.operations.settings.namespace}: nothing was checked"
             )
     done = [each for each in _kinds([*mended, *counted]) if each.kind in REPAIRS]
-    left = _kinds([*seen.faults, *(fault for fault in counted if fault.words in UNREPAIRED)])
+    left = _kinds([*seen.faults, *(fault for fault in counted if fault.found in UNREPAIRED)])
     lost = len({fault.key for fault in mended if fault.is_lost})
     if args.json:
         document({
@@ -99,15 +96,21 @@ def _recount_faults(client: SyncClient) -> Iterator[Fault]:
                 else Fault(base, "key", keys.backlog(base), "busy")
             )
             continue
-        yield from (Fault(base, "backlog", name, words) for name, words in found.found)
+        yield from (Fault(base, "backlog", name, numbers) for name, numbers in found.found)
         if found.busy:
             yield Fault(base, "key", keys.backlog(base), "busy")
 
 
 def kinds(fault: Fault) -> list[str]:
-    """Return the script's words without arguments."""
-    words = [part.partition(" ")[0] for part in fault.words.split(", ")]
-    return [NO_JOB.get(word, word) for word in words] if fault.seen_in in BESIDE else words
+    """Return the first word of each of its faults."""
+    return [part.partition(" ")[0] for part in fault.found.split(", ")]
+
+
+def shown(fault: Fault, kind: str) -> str:
+    """Return the name to print for a fault of this kind: its key and part, if the reader must act on these."""
+    if kind == "broken":
+        return f"{fault.key} ({fault.found.removeprefix('broken ')})"
+    return fault.key if kind == "foreign" else fault.name
 
 
 def _kinds(faults: Sequence[Fault]) -> list[Kind]:
@@ -115,7 +118,7 @@ def _kinds(faults: Sequence[Fault]) -> list[Kind]:
     names: dict[str, dict[str, None]] = {}
     for fault in faults:
         for kind in kinds(fault):
-            names.setdefault(kind, {})[fault.key if kind == "foreign" else fault.name] = None
+            names.setdefault(kind, {})[shown(fault, kind)] = None
     known = [*REPAIRS, *UNREPAIRED]
     return [
         Kind(kind, len(found), list(found)[:EXAMPLES])

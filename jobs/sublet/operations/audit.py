@@ -1,0 +1,270 @@
+"""Check whether the stored data of a namespace agrees, while workers go on. Plans, without I/O.
+
+A scan reads all keys and all members of sorted sets of a partition; the script `repair` checks each item.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from sublet.errors import Invalid, Unfit
+from sublet.operations.inconsistencies import invalid_metadata
+from sublet.operations.recount import members
+from sublet.protocol import keys, reads, verbs
+from sublet.protocol.plan import Plan
+from sublet.protocol.reads import together
+from sublet.protocol.scripts import Call
+
+PAGE = 500
+"""Keys of one scan step, about."""
+CALL = 25
+"""Items in one call: each takes a dozen reads, and a repair several writes."""
+FOUND = 100_000
+"""Faults after which a scan ends early, or repairs before it goes on."""
+TYPES = {
+    "job": "hash", "queue": "zset", "wake": "list", "key": "string", "claim": "string",
+    "worker": "hash", "schedule": "hash", "pool": "hash", "crew": "zset", "summons": "zset",
+}  # fmt: skip
+"""The first word of a key after the base → the key's type."""
+KINDS = {
+    "job": "job",
+    "worker": "worker",
+    "schedule": "schedule",
+    "pool": "pool",
+    "crew": "pool",
+    "summons": "pool",
+}
+"""The first word of a key after the base → the kind of item that the key belongs to."""
+PAIRS = {"workers": "worker", "schedules": "schedule"}
+"""Sorted sets whose members are not jobs → the kind of their members."""
+BESIDE = (*PAIRS.values(), "pool")
+"""Kinds of items other than jobs."""
+NO_TEXT = "\ufffd"
+"""Replaces bytes that are not UTF-8. Such members cannot be sent; they are reported with their key."""
+REPORTED = ("foreign", "broken", "waits")
+"""First words of faults that are only reported: `foreign` for a key of a wrong type or an invalid name,
+`broken` for fields that no script writes so, `waits` for an item that cannot be checked because a related key
+has a wrong type."""
+
+
+class Fault(NamedTuple):
+    """One item of a partition that does not agree with the rest."""
+
+    base: str
+    seen_in: str
+    """Where the scan met the item: `job` (it has a hash), a structure, `key:<queue>|<key>`, a kind of `BESIDE`, or
+    `key` or `base` for a key that is itself the fault."""
+    name: str
+    """The id of a job, the name of a worker, schedule or pool, or a full key."""
+    found: str
+    """Its faults as the script `repair` names them, separated by commas."""
+
+    @property
+    def key(self) -> str:
+        """The item's full key."""
+        if self.seen_in in ("key", "base"):
+            return self.name
+        return f"{self.base}:{self.seen_in if self.seen_in in BESIDE else 'job'}:{self.name}"
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether an unfinished job is missing, so that it will not run."""
+        return "gone" in self.found.split(", ")
+
+    @property
+    def is_repairable(self) -> bool:
+        """Whether a repair changes the item."""
+        return not all(part.startswith(REPORTED) for part in self.found.split(", "))
+
+    @property
+    def order(self) -> tuple[int, int, str]:
+        """Sort key of repairs: first names to remove, then jobs to put back, by submit and id."""
+        _, _, rest = self.found.partition("placed ")
+        moment = rest.partition(",")[0].rpartition(" ")[2]
+        return (1, int(moment), self.name) if moment.isdigit() else (0, 0, "")
+
+
+class Audit(NamedTuple):
+    """The result of a scan."""
+
+    looked: int
+    """Items that were checked."""
+    whole: bool
+    """Whether every item was checked."""
+    faults: list[Fault]
+
+
+Report = Callable[[int, int], None]
+"""Called with the numbers of checked items and of faults."""
+Mend = Callable[[str, Sequence[Fault]], Plan[None]]
+"""A plan that repairs faults of the partition with this base."""
+
+
+def audit(
+    bases: Sequence[str],
+    most: int | None = None,
+    report: Report = lambda looked, faults: None,
+    mend: Mend | None = None,
+) -> Plan[Audit]:
+    """Check these partitions, or about `most` items in each. Write nothing, but for what `mend` does.
+
+    Faults that `mend` got are not among the returned ones.
+    """
+    looked, whole, faults = 0, True, list[Fault]()
+    for base in bases:
+        scan = Scan(base, most, lambda n, found: report(looked + n, len(faults) + found), mend)  # noqa: B023  # called in this iteration only
+        if (yield reads.layout(base)):
+            whole = (yield from scan.run()) and whole
+        elif (yield from _has_keys(base)):
+            scan.faults.append(Fault(base, "base", base, "baseless"))
+            yield from scan.hand_over()
+        looked, faults = looked + scan.looked, faults + scan.faults
+    return Audit(looked, whole, faults)
+
+
+class Scan:
+    """One pass over a partition. `faults` holds those that `mend` did not get."""
+
+    def __init__(self, base: str, most: int | None, report: Report, mend: Mend | None) -> None:
+        self.base, self.most, self.report, self.mend = base, most, report, mend
+        self.looked, self.faults = 0, list[Fault]()
+        self._todo: list[tuple[str, str]] = []
+        self._queues: set[str] = set()
+
+    @property
+    def enough(self) -> bool:
+        """Whether a limit is reached."""
+        return len(self.faults) >= FOUND or (self.most is not None and self.looked >= self.most)
+
+    def run(self) -> Plan[bool]:
+        """Check everything. Return False if it ended early."""
+        wrong = yield reads.foreign(self.base, [])
+        self._add_foreign(wrong)
+        if wrong:
+            return False
+        self._add_foreign((yield invalid_metadata(self.base)))
+        self._queues.update((yield reads.queues(self.base)))
+        ended = yield from self._keys()
+        for structure in (*keys.STRUCTURES, *PAIRS, *sorted(f"queue:{name}" for name in self._queues)):
+            ended = (yield from self._members(structure)) and ended
+        yield from self._flush(0)
+        yield from self.hand_over()
+        return ended
+
+    def hand_over(self) -> Plan[None]:
+        """Give all repairable faults to `mend`."""
+        if self.mend is None:
+            return
+        todo = [fault for fault in self.faults if fault.is_repairable]
+        if todo:
+            yield from self.mend(self.base, sorted(todo, key=lambda fault: fault.order))
+        self.faults = [fault for fault in self.faults if not fault.is_repairable]
+
+    def _add_foreign(self, names: Sequence[str]) -> None:
+        self.faults += [Fault(self.base, "key", name, "foreign") for name in names]
+
+    def _keys(self) -> Plan[bool]:
+        cursor, more, pages = 0, True, 0
+        while more:
+            most_keys_are_others = self.most is not None and pages * PAGE > 10 * self.most
+            if self.enough or most_keys_are_others:
+                return False
+            cursor, found = yield _page(self.base, cursor)
+            pages += 1
+            yield from self._take_keys([(kind, name) for kind, name in found if kind in TYPES])
+            more = cursor != 0
+        return True
+
+    def _take_keys(self, found: Sequence[tuple[str, str]]) -> Plan[None]:
+        types = (yield _types(self.base, found)) if found else []
+        self._add_foreign([f"{self.base}:{kind}:{name}" for (kind, name), it in zip(found, types, strict=True) if it not in (TYPES[kind], "none")])  # fmt: skip
+        right = [each for each, it in zip(found, types, strict=True) if it == TYPES[each[0]]]
+        yield from self._take([(KINDS[kind], name) for kind, name in right if kind in KINDS])
+        self._queues.update(name for kind, name in right if kind == "queue" and keys.is_name(name))
+        locks = [name for kind, name in right if kind == "key"]
+        holders = (yield _holders(self.base, locks)) if locks else []
+        yield from self._take([(f"key:{lock}", holder) for lock, holder in zip(locks, holders, strict=True) if holder])  # fmt: skip
+
+    def _members(self, structure: str) -> Plan[bool]:
+        """Jobs with a hash were checked with their keys, except in a wrong queue."""
+        cursor, more = 0, True
+        try:
+            while more:
+                if self.enough:
+                    return False
+                cursor, found = yield members(self.base, structure, cursor)
+                self._add_foreign([f"{self.base}:{structure} {name}" for name in found if NO_TEXT in name])
+                found = [name for name in found if NO_TEXT not in name]
+                if structure in keys.STRUCTURES:
+                    there = (yield _exist(self.base, found)) if found else []
+                    self.looked += sum(there)
+                    found = [name for name, is_there in zip(found, there, strict=True) if not is_there]
+                yield from self._take([(PAIRS.get(structure, structure), name) for name in found])
+                more = cursor != 0
+        except Unfit:
+            self._add_foreign([f"{self.base}:{structure}"])
+        return True
+
+    def _take(self, seen: Sequence[tuple[str, str]]) -> Plan[None]:
+        self._todo += seen
+        yield from self._flush(CALL - 1)
+
+    def _flush(self, left: int) -> Plan[None]:
+        """Check items until `left` remain."""
+        while len(self._todo) > left:
+            some, self._todo = self._todo[:CALL], self._todo[CALL:]
+            self.faults += yield from ask(self.base, "look", some)
+            self.looked += len(some)
+            self.report(self.looked, len(self.faults))
+            if len(self.faults) >= FOUND:
+                yield from self.hand_over()
+
+
+def ask(base: str, how: str, seen: Sequence[tuple[str, str]]) -> Plan[list[Fault]]:
+    """Call the script for these items. If it meets a key of a wrong type, call it for each item alone."""
+    try:
+        answers = yield verbs.repair(base, how, seen)
+    except (Unfit, Invalid) as error:
+        if len(seen) == 1:
+            return [Fault(base, *seen[0], "waits" if isinstance(error, Unfit) else "foreign")]
+        found: list[Fault] = []
+        for one in seen:
+            found += yield from ask(base, how, [one])
+        return found
+    return [Fault(base, *one, found) for one, found in zip(seen, answers, strict=True) if found != "sound"]
+
+
+def _has_keys(base: str) -> Plan[bool]:
+    cursor, more = 0, True
+    while more:
+        cursor, found = yield _page(base, cursor)
+        if found:
+            return True
+        more = cursor != 0
+    return False
+
+
+def _page(base: str, cursor: int) -> Call[tuple[int, list[tuple[str, str]]]]:
+    """The next cursor (0 at the end), and some keys as first word after the base and rest."""
+
+    def read(reply: Sequence[Any]) -> tuple[int, list[tuple[str, str]]]:
+        names = [key.decode("utf-8", "replace").removeprefix(f"{base}:").partition(":") for key in reply[1]]
+        return int(reply[0]), [(kind, name) for kind, _, name in names]
+
+    return Call((("SCAN", cursor, "MATCH", f"{base}:*", "COUNT", PAGE),), read)
+
+
+def _types(base: str, found: Sequence[tuple[str, str]]) -> Call[list[str]]:
+    commands = [("TYPE", f"{base}:{kind}:{name}") for kind, name in found]
+    return together(commands, lambda reply: [kind.decode() for kind in reply])
+
+
+def _holders(base: str, locks: Sequence[str]) -> Call[list[str]]:
+    """The jobs that hold these deduplication keys; empty for a missing key."""
+    commands = (("MGET", *(f"{base}:key:{lock}" for lock in locks)),)
+    return Call(commands, lambda reply: [(name or b"").decode("utf-8", "replace") for name in reply])
+
+
+def _exist(base: str, ids: Sequence[str]) -> Call[list[bool]]:
+    return together(
+        [("EXISTS", keys.job(base, job_id)) for job_id in ids], lambda reply: [bool(n) for n in reply]
+    )
