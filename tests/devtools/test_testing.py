@@ -79,7 +79,7 @@ def test_a_failed_test_shows_the_exceptions_of_its_tasks(tmp_path):
     )
     done = run_tests(tmp_path, *ASYNCIO, "test_wrong.py")
     assert done.returncode == 1
-    assert "attempt 1: ConnectionError not in a test" in done.stdout
+    assert "attempt 1 failed: ConnectionError not in a test" in done.stdout
     assert 'raise ConnectionError("not in a test")' in done.stdout
 
 

@@ -66,7 +66,7 @@ def _ensure(root: Path, groups: Sequence[str]) -> None:
         return
     if os.environ.get(_GUARD) == str(venv):
         raise _Stopped(
-            f"{venv} still lacks {', '.join(missing(needed))}. Delete it and run the same command again."
+            f"{venv} still lacks {', '.join(missing(needed))}. Delete that folder and run the same command again."
         )
     if not _is_ready(venv, key, needed):
         _set_up(root, venv, key, needed)

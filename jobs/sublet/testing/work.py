@@ -86,7 +86,7 @@ class Recorder:
     def _add(self, failure: FailedAttempt) -> None:
         self.failures.append(failure)
         lease, words = failure.lease, f"{failure.code} {failure.message}\n{failure.detail}".strip()
-        log.warning("job %s (task %s), attempt %d: %s", lease.id, lease.task, lease.attempt, words)
+        log.warning("job %s (task %s), attempt %d failed: %s", lease.id, lease.task, lease.attempt, words)
 
 
 class SandboxStore(Store):

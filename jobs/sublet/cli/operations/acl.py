@@ -93,7 +93,7 @@ def acl(args: Namespace) -> int:
         )
     if known:
         raise Invalid(
-            f"{args.password_file} has a password for {min(known)[:80]!r}, which is not a user of this file: use the role that a line is for, with + between several"
+            f"{args.password_file} has a password for {min(known)[:80]!r}, which is not a user of this file: write the roles of a printed user, such as work or submit+work"
         )
     lines = [user.line for user in users]
     if args.to is not None:

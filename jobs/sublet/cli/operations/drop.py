@@ -73,7 +73,7 @@ def _confirm(args: Namespace, content: Content) -> None:
     )
     sys.stderr.flush()
     if sys.stdin.readline().strip() != args.name:
-        raise JobsError("that is not the namespace's name: nothing was deleted")
+        raise JobsError(f"the typed name is not {args.name}: nothing was deleted")
 
 
 def _jobs(content: Content) -> str:

@@ -113,9 +113,7 @@ def _check_arguments(args: Namespace) -> None:
     if args.summons and not args.pool:
         raise Invalid("--summons needs --pool: name the pool")
     if args.linger and not args.drain:
-        raise Invalid(
-            "--linger needs --drain: it is how long an idle worker waits for more jobs before it stops"
-        )
+        raise Invalid("--linger needs --drain: add --drain, or leave --linger out")
     _check_names(WORKER_ID, *filter(None, [os.environ.get(WORKER_ID)]))
 
 

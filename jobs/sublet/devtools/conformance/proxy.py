@@ -80,7 +80,9 @@ class Proxy:
         self._server_url = server_url
         self._parts = urlsplit(server_url)
         if self._parts.scheme not in ("redis", "unix"):
-            raise Invalid("the proxy cannot read TLS: use redis:// or unix://")
+            raise Invalid(
+                f"a server URL with {self._parts.scheme}:// is not possible here: the proxy cannot read TLS; use redis:// or unix://"
+            )
         self.log: list[Seen] = []
         self.faults: list[Fault] = []
         self.forgetful = False
