@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import io
 import json
+import math
 import os
 import sys
 import tomllib
@@ -272,6 +273,11 @@ def test_a_flood_of_lines_is_counted_and_failures_are_printed() -> None:
             output.read_line(Someone, as_json(text))
     assert [line.event for line in recorder.lines].count("completed") == LINES_MAX
     assert len(recorder.lines) <= 2 * LINES_MAX + 1
+    complete = Recorder()
+    output = WorkerOutput(complete.says, lines_max=math.inf)
+    for i in range(3 * LINES_MAX):
+        output.read_line(Someone, as_json({**text, "id": f"0-{i}"}))
+    assert [line.more["id"] for line in complete.lines] == [f"0-{i}" for i in range(3 * LINES_MAX)]
     output = WorkerOutput(recorder.says)
     output.read_line(
         Someone,

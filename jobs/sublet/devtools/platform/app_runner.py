@@ -42,7 +42,7 @@ class AppRunner:
         env: Mapping[str, str],
     ) -> None:
         self._config, self.settings, self._report, self._env = config, settings, report, env
-        self._output = WorkerOutput(report, config.call)
+        self._output = WorkerOutput(report, config.call, config.lines_max)
         self._changed = asyncio.Event()
         self._retired: set[int] = set()
         self.reload = Reload(config.app, env, seen, report, self._replace_workers)
@@ -53,6 +53,7 @@ class AppRunner:
             invoker="process",
             max=config.workers,
             slots=config.slots,
+            wait=config.wait,
             linger=config.linger,
         )
         self.workers = LocalWorkers(
@@ -60,8 +61,8 @@ class AppRunner:
             may_start=lambda: not self.reload.broken, on_event=self._changed.set,
         )  # fmt: skip
         self._unsynced = asyncio.Event()
-        # a new server has no schedules to remove
-        if seen.schedules or config.data or not config.embedded:
+        # a new server has no schedules to remove; a described app is not imported
+        if not config.describe and (seen.schedules or config.data or not config.embedded):
             self._unsynced.set()
 
     async def start(self) -> None:
@@ -69,9 +70,9 @@ class AppRunner:
         await self.workers.store.prepare()
         await self.workers.pool.put(self.reload.seen.queues)
 
-    def loops(self, over: asyncio.Event) -> list[Coroutine[Any, Any, None]]:
-        """Return the loops to run until `over` is set."""
-        loops = [*self.workers.loops(), self._sync(), self._report_load(), self._output.run()]
+    def loops(self, over: asyncio.Event, ready: asyncio.Event) -> list[Coroutine[Any, Any, None]]:
+        """Return the loops to run until `over` is set. The load is reported when `ready` is set."""
+        loops = [*self.workers.loops(), self._sync(), self._report_load(ready), self._output.run()]
         return [*loops, self.reload.run(over)] if self._config.reload else loops
 
     async def _sync(self) -> None:
@@ -96,8 +97,9 @@ class AppRunner:
                 if done:
                     self._report("app", "schedules", f"schedules: {', '.join(done)}", schedules=done)
 
-    async def _report_load(self) -> None:
+    async def _report_load(self, ready: asyncio.Event) -> None:
         before = ""
+        await ready.wait()
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOAD_SECONDS):

@@ -11,7 +11,7 @@ import os
 import shlex
 import shutil
 import signal
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,14 @@ from sublet.devtools.platform.app_source import AppBroken, AppInfo, inspect_app
 from sublet.devtools.platform.redis_service import RedisService, temporary
 from sublet.devtools.platform.reports import Report, Reporter, lines_on_loop
 from sublet.devtools.platform.supervisor import Service, Supervisor
+from sublet.devtools.platform.worker_output import LINES_MAX
 from sublet.errors import Invalid
 
 STOPPED_AT_ONCE = 130
 """After a second Ctrl-C."""
+
+Companion = Callable[[Settings], Coroutine[Any, Any, None]]
+"""Runs beside the platform from the start of its workers to the stop, with the settings of its clients."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +43,21 @@ class PlatformConfig:
     embedded: bool = True
     data: Path | None = None
     """None for a temporary folder."""
-    port: int = 0
+    port: int | None = 0
+    """0 takes the first free port from 8377. None: no API, and no report that all is ready."""
     workers: int = 4
     slots: int = 10
+    wait: float = 5.0
+    """Seconds that a job should wait at most; a smaller number starts more workers for the same backlog."""
     linger: float = 5.0
     lease: float = 30.0
     reload: bool = True
+    describe: Callable[[Settings], Awaitable[AppInfo]] | None = None
+    """Returns the app's queues, once the server runs. None: import the app in a child process, and make the
+    schedules those of the app.
+    """
+    lines_max: float = LINES_MAX
+    """Events of jobs and workers reported per half a second; the rest is counted."""
     call: str = "sublet"
     """This program's command line, for the commands to try."""
 
@@ -54,30 +67,35 @@ class Platform:
 
     def __init__(self, config: PlatformConfig, report: Report) -> None:
         self.config, self.report = config, Reporter(report)
-        self._over, self._at_once = asyncio.Event(), asyncio.Event()
+        self.stopped_by: signal.Signals | None = None
+        """The signal that stopped it; None after a call of `stop` without one."""
+        self._over, self._at_once, self._ready = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._cleanup = contextlib.AsyncExitStack()
         self._supervisors: list[Supervisor] = []
         self._api: ApiService | None = None
+        self._serving: asyncio.Task[None] | None = None
         self._app: AppRunner | None = None
         self._temporary: Path | None = None
 
-    def stop(self) -> None:
-        """Stop in order: workers, API, server. A second call stops at once."""
+    def stop(self, by: signal.Signals | None = None) -> None:
+        """Stop in order: workers, API, server; `by` is the signal that asks for it. A second call stops at once."""
         if self._over.is_set():
             self._at_once.set()
         else:
+            self.stopped_by = by
             self.report(
                 "dev", "stopping", "workers finish or release their jobs; press Ctrl-C again to stop at once"
             )
         self._over.set()
 
-    async def run(self) -> int:
-        """Run until SIGINT, SIGTERM or SIGHUP. Return the exit code.
+    async def run(self, companion: Companion | None = None) -> int:
+        """Run until SIGINT, SIGTERM, SIGHUP or a call of `stop`. Return 0, or STOPPED_AT_ONCE.
 
-        Raises Unavailable, Invalid or JobsError if a part cannot start. No process remains.
+        Raises Unavailable, Invalid or JobsError if a part cannot start, and any exception of `companion`. No
+        process remains.
         """
         with _signals(self.stop):
-            running = asyncio.create_task(self._run())
+            running = asyncio.create_task(self._run(companion))
             stopped_at_once = asyncio.create_task(self._at_once.wait())
             await asyncio.wait([running, stopped_at_once], return_when=asyncio.FIRST_COMPLETED)
             stopped_at_once.cancel()
@@ -87,12 +105,14 @@ class Platform:
             self._end_at_once()
             return STOPPED_AT_ONCE
 
-    async def _run(self) -> None:
+    async def _run(self, companion: Companion | None) -> None:
         async with self._cleanup:
             await self._until_over(self._start())
             if self._app and not self._over.is_set():
-                self._report_ready()
-                loops = [supervisor.run() for supervisor in self._supervisors] + self._app.loops(self._over)
+                loops = [self._supervise(each) for each in self._supervisors]
+                loops += self._app.loops(self._over, self._ready)
+                if companion:
+                    loops.append(companion(self._app.settings))
                 await self._until_over(*loops)
 
     async def _until_over(self, *work: Coroutine[Any, Any, None]) -> None:
@@ -114,21 +134,23 @@ class Platform:
         config = self.config
         settings = await self._start_server() if config.embedded else config.settings
         env = {"SUBLET_REDIS_URL": settings.redis_url, "SUBLET_NAMESPACE": settings.namespace}
-        self._api = ApiService(env, lines_on_loop(self._on_api_log), config.port)
-        serving = asyncio.create_task(self._supervise(self._api))
+        if config.port is not None:
+            self._api = ApiService(env, lines_on_loop(self._on_api_log), config.port)
+            self._serving = asyncio.create_task(self._supervisor(self._api).start())
+            self._cleanup.callback(self._serving.cancel)
+        else:
+            self._ready.set()
+        seen = await self._inspect(settings, env)
+        self._app = AppRunner(config, settings, seen, self.report, env)
         try:
-            seen = await self._inspect(env)
-            self._app = AppRunner(config, settings, seen, self.report, env)
-            try:
-                await self._app.start()
-                await serving
-            finally:
-                self._cleanup.push_async_callback(self._app.workers.aclose)
+            await self._app.start()
         finally:
-            serving.cancel()
+            self._cleanup.push_async_callback(self._app.workers.aclose)
 
-    async def _inspect(self, env: Mapping[str, str]) -> AppInfo:
+    async def _inspect(self, settings: Settings, env: Mapping[str, str]) -> AppInfo:
         """Raises Invalid if the import fails at the start."""
+        if self.config.describe:
+            return await self.config.describe(settings)
         try:
             return await inspect_app(self.config.app, env)
         except AppBroken as error:
@@ -178,14 +200,22 @@ class Platform:
             folder = self._temporary = self._cleanup.enter_context(temporary())
         server = RedisService(folder, self._temporary is not None)
         self._cleanup.push_async_callback(server.aclose)
-        await self._supervise(server)
+        await self._supervisor(server).start()
         return replace(self.config.settings, redis_url=server.url)
 
-    async def _supervise(self, service: Service) -> None:
+    def _supervisor(self, service: Service) -> Supervisor:
         supervisor = Supervisor(service, self.report)
         self._supervisors.append(supervisor)
         self._cleanup.push_async_callback(supervisor.stop)
-        await supervisor.start()
+        return supervisor
+
+    async def _supervise(self, supervisor: Supervisor) -> None:
+        """The workers do not wait for the API's start."""
+        if supervisor.service is self._api and self._serving:
+            await self._serving
+            self._report_ready()
+            self._ready.set()
+        await supervisor.run()
 
     def _on_api_log(self, line: dict[str, Any]) -> None:
         self.report("api", str(line.get("level", "error")), str(line.get("message", "")))
@@ -201,13 +231,13 @@ class Platform:
 
 
 @contextlib.contextmanager
-def _signals(stop: Callable[[], None]) -> Iterator[None]:
+def _signals(stop: Callable[[signal.Signals], None]) -> Iterator[None]:
     loop, taken = asyncio.get_running_loop(), []
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if (
             number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
         ):  # started under nohup: stay
-            loop.add_signal_handler(number, stop)
+            loop.add_signal_handler(number, stop, number)
             taken.append(number)
     try:
         yield

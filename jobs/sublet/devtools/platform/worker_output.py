@@ -23,10 +23,10 @@ OMITTED = ("summary", "stopping", "draining", "leaving", "reconciled")
 class WorkerOutput:
     """Turns workers' lines into events of the platform."""
 
-    def __init__(self, report: Reporter, call: str = "sublet") -> None:
-        self._report, self._call = report, call
+    def __init__(self, report: Reporter, call: str = "sublet", lines_max: float = LINES_MAX) -> None:
+        self._report, self._call, self._lines_max = report, call, lines_max
         self._hinted: set[str] = set()
-        self._left, self._omitted = LINES_MAX, 0
+        self._left, self._omitted = lines_max, 0
         self._began: dict[tuple[str, int], float] = {}
 
     async def run(self) -> None:
@@ -35,7 +35,7 @@ class WorkerOutput:
             await asyncio.sleep(INTERVAL)
             if self._omitted:
                 self._report("job", "more", f"… and {self._omitted:,} more", lines=self._omitted)
-            self._left, self._omitted = LINES_MAX, 0
+            self._left, self._omitted = self._lines_max, 0
 
     def read_line(self, worker: Spawned, line: str) -> None:
         """Process one line of a worker."""
