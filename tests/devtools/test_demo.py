@@ -159,16 +159,16 @@ def test_the_demo_runs_until_ctrl_c(demo: Callable[..., Demo]) -> None:
     by_command = lines_to_paste(story, "The same with the command", "Ctrl-C")
     assert len(by_command.splitlines()) == 5
     assert '"classes":' in paste(run, by_command).replace(" ", "")
-    run.until("completed analyse")
+    run.until("completed  analyse")
     if shutil.which("curl"):
         job, stats, listed = map(json.loads, paste(run, by_http).splitlines())
         assert (job["state"], job["result"]["path"], job["worker"]) == ("completed", ast.__file__, None)
         assert (stats["ready"], stats["running"]) == (0, 0)
         assert {one["state"] for one in listed["jobs"]} == {"completed"}
-        run.until("completed analyse")
+        run.until("completed  analyse")
     (api,) = [pid for pid in run.family() if b"\0serve\0" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     os.kill(api, signal.SIGKILL)
-    assert "the HTTP API died (-9)" in run.until("it is restarted")
+    assert "api     died (SIGKILL)" in run.until("it is restarted")
     run.process.send_signal(signal.SIGINT)
     out, err = run.process.communicate(timeout=20)
     assert (run.process.returncode, err, run.is_gone()) == (0, "", True)
@@ -176,12 +176,19 @@ def test_the_demo_runs_until_ctrl_c(demo: Callable[..., Demo]) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_stops_the_demo_in_order(demo: Callable[..., Demo], number: signal.Signals) -> None:
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_signal_stops_the_demo_in_order_and_a_second_one_at_once(
+    demo: Callable[..., Demo], number: signal.Signals, times: int
+) -> None:
     run = demo("-m", "jobs", "demo", "--once")
-    run.until("submitted")
-    run.process.send_signal(number)
-    _, err = run.process.communicate(timeout=20)
+    run.until("worker 3 started")
+    for _ in range(times):
+        run.process.send_signal(number)
+        time.sleep(0.05)
+    out, err = run.process.communicate(timeout=20)
     assert (run.process.returncode, err, run.is_gone()) == (128 + number, "", True)
+    assert "ended by itself" not in out
+    assert (run.folder / ".sublet" / "demo" / "workers.log").read_text().count("ready") == 3
 
 
 def test_a_kill_leaves_no_process_and_a_second_demo_in_a_folder_is_refused(demo: Callable[..., Demo]) -> None:
@@ -195,6 +202,10 @@ def test_a_kill_leaves_no_process_and_a_second_demo_in_a_folder_is_refused(demo:
     run.process.kill()
     assert run.process.wait() == -signal.SIGKILL
     assert run.is_gone()
+    third = demo("-m", "jobs", "demo", "--once")
+    story = third.until("worker 1 started")
+    assert "jobs of interrupted demos are still in their queues; they are not touched" in story
+    assert "to queue demo-2" in story
 
 
 def test_the_picture_of_the_demo_is_drawn_by_a_script(demo: Callable[..., Demo], tmp_path: Path) -> None:

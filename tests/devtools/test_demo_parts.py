@@ -1,5 +1,6 @@
 """Parts of the demo: the analysis, the files, the tally and the screen."""
 
+import asyncio
 import io
 import json
 import re
@@ -14,12 +15,13 @@ pytest.importorskip("rich")
 
 from sublet.cli.develop import project
 from sublet.devtools.bootstrap import missing
-from sublet.devtools.demo import corpus, tally
+from sublet.devtools.demo import FOLDER, corpus, tally
+from sublet.devtools.demo.audience import LINES_MAX, Audience
 from sublet.devtools.demo.corpus import Corpus
+from sublet.devtools.demo.ledger import Ledger
 from sublet.devtools.demo.screen import Progress, Screen, WorkerStatus
 from sublet.devtools.demo.tasks import Report, analyse
-from sublet.devtools.demo.worker_group import Ledger
-from sublet.devtools.demo.worker_process import WorkerEvent
+from sublet.devtools.platform.reports import PlatformEvent
 from sublet.errors import Invalid
 from sublet.model import Attempt, Job, State
 from tests.support.paths import ROOT
@@ -122,19 +124,13 @@ def test_packages_are_added_to_a_small_standard_library(monkeypatch: pytest.Monk
 # ── the tally ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Someone:
-    """The parts of a worker that the ledger uses."""
-
-    number = 1
-
-
 class Redis:
     """The parts of a client that the tally uses."""
 
     def __init__(self, *jobs: Job) -> None:
         self.jobs = {job.id: job for job in jobs}
 
-    def get(self, job_id: str) -> Job:
+    async def get(self, job_id: str) -> Job:
         if job_id not in self.jobs:
             raise tally.NotFound(job_id)
         return self.jobs[job_id]
@@ -152,15 +148,24 @@ def job(job_id: str, state: State, *codes: str) -> Job:
     )
 
 
+def worker_event(event: str, detail: str = "", pid: int = 7, **more: Any) -> PlatformEvent:
+    return PlatformEvent("worker", event, detail, {"pid": pid, "name": f"w{pid}", **more})
+
+
+def job_event(event: str, job_id: str, detail: str, pid: int = 7) -> PlatformEvent:
+    return PlatformEvent("job", event, detail, {"id": job_id, "task": "t", "attempt": 1, "pid": pid})
+
+
 def told(*events: tuple[str, str, str]) -> Ledger:
-    ledger: Any = Ledger()
-    for event, job_id, words in events:
-        ledger.record(Someone(), WorkerEvent(event, job_id, "t", 1, words))
+    ledger = Ledger()
+    ledger.record(worker_event("ready"))
+    for each in events:
+        ledger.record(job_event(*each))
     return ledger
 
 
 def counted(redis: Any, ids: str, ledger: Ledger) -> tally.Tally:
-    return tally.count(redis, ids.split(), ledger, 1.0)[0]
+    return asyncio.run(tally.count(redis, ids.split(), ledger, 1.0))[0]
 
 
 def test_the_tally_of_a_good_run() -> None:
@@ -197,6 +202,73 @@ def test_an_accident_that_did_not_happen_is_reported() -> None:
     found = counted(Redis(job("a", State.DEAD, "Boom")), "a", told())
     assert found.dead == 1
     assert [words.partition(":")[0] for words in found.complaints()] == ["not shown", "not shown"]
+
+
+def test_the_ledger_knows_the_workers_by_their_process_ids() -> None:
+    ledger = Ledger()
+    assert ledger.record(job_event("completed", "a", "", pid=7)) is None
+    for pid in (7, 8):
+        ledger.record(worker_event("ready", pid=pid))
+    ledger.record(job_event("started", "a", "", pid=8))
+    ledger.record(job_event("completed", "a", "", pid=8))
+    ledger.record(worker_event("died", pid=7, exit=-9))
+    ledger.record(PlatformEvent("server", "ready", "", {"pid": 8}))  # not a worker
+    ledger.record(worker_event("gone", pid=8))
+    ledger.record(worker_event("ready", pid=8))  # the system gives a process id again
+    assert [(str(each), each.fate, each.completed) for each in ledger.workers] == [
+        ("worker 1", "died", 0),
+        ("worker 2", "left", 1),
+        ("worker 3", "", 0),
+    ]
+    assert ledger.active() == ledger.workers[2:]
+    assert ledger.started == {(8, "a", 1)}
+    assert (ledger.label("w7"), ledger.label("elsewhere")) == ("worker 1", "elsewhere")
+
+
+# ── the audience ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_show_reports_workers_and_failures_and_the_time_afterwards_each_outcome(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    FOLDER.mkdir(parents=True)
+    stream = io.StringIO()
+    audience = Audience(Screen(stream))
+    show = [
+        PlatformEvent("server", "ready", "valkey 9", {"pid": 1}),
+        worker_event("ready"),
+        worker_event("ready", pid=8),
+        worker_event("log", "8 │ printed", pid=8),
+        job_event("completed", "a", "completed  t  a"),
+        worker_event("died", "8 died (exit 1)", pid=8, exit=1),
+        worker_event("died", "9 died (exit 3)", pid=9, exit=3),
+        PlatformEvent("api", "died", "died (SIGKILL); it is restarted", {}),
+        PlatformEvent("pool", "load", "3 waiting", {}),
+    ]
+    for event in show:
+        audience(event)
+    told = [line[9:].strip() for line in stream.getvalue().splitlines()[2:]]
+    assert told == [
+        "valkey 9",
+        "+ worker 1 started: summoned because of the backlog",
+        "+ worker 2 started: summoned because of the backlog",
+        "! worker 2 ended by itself (exit 1)",
+        "! worker 9 died (exit 3)",
+        "! api died (SIGKILL); it is restarted",
+    ]
+    assert "8 │ printed" in (tmp_path / FOLDER / "workers.log").read_text()
+    assert "SIGKILL" in (tmp_path / FOLDER / "api.log").read_text()
+    audience(PlatformEvent("dev", "stopping", "", {}))
+    stream.truncate(0)
+    for n in range(LINES_MAX + 2):
+        audience(job_event("completed", f"{n}", f"completed  t  {n}"))
+        audience(job_event("started", f"{n}", "started"))
+    audience.print_lines()
+    lines = stream.getvalue().strip("\0").splitlines()
+    assert len(lines) == LINES_MAX + 1
+    assert lines[0].endswith("job     completed  t  0")
+    assert lines[-1].endswith("… and 2 more")
 
 
 # ── the screen ───────────────────────────────────────────────────────────────────────────────────────────────────────

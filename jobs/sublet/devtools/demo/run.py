@@ -1,31 +1,35 @@
 """Run the demo: one job per file of the standard library, three workers, one killed and one frozen."""
 
+import asyncio
+import math
 import os
 import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import closing
 from dataclasses import asdict
 from json import dumps
-from types import FrameType
-from typing import NoReturn
 
-from sublet.client.client import SyncClient
+from sublet.client.client import Client
 from sublet.connection.settings import Settings
 from sublet.devtools.demo import FOLDER, accidents
+from sublet.devtools.demo.accidents import LEASE, DemoFailed, Show, wait_until
+from sublet.devtools.demo.audience import LOGS, Audience
 from sublet.devtools.demo.corpus import Corpus
 from sublet.devtools.demo.report import keep_running, print_report
-from sublet.devtools.demo.screen import Progress, Screen, WorkerStatus
+from sublet.devtools.demo.screen import Progress, Screen
 from sublet.devtools.demo.tally import Tally, count
 from sublet.devtools.demo.tasks import Report, analyse
-from sublet.devtools.demo.worker_group import SLOTS, WORKERS, DemoFailed, WorkerGroup
-from sublet.devtools.embedded_server import EmbeddedServer
-from sublet.devtools.platform.api_service import ApiService
+from sublet.devtools.platform.app_source import AppInfo
+from sublet.devtools.platform.platform import STOPPED_AT_ONCE, Platform, PlatformConfig
 from sublet.model import State
 from sublet.options import Options
 
+APP = "sublet.devtools.demo.tasks:app"
+WORKERS, SLOTS, WAIT = 3, 2, 0.5
+"""The most workers, the slots of each, and the longest wait of a job in seconds (short, so that little work
+needs all workers)."""
 KILL_AT, FREEZE_AT = 0.25, 0.4
 """Shares of the work after which a worker is killed, and another one frozen."""
 POLL_SECONDS = 0.05
@@ -43,85 +47,76 @@ def run(once: bool, json: bool, call: str, screen: Screen | None = None) -> int:
     output. Raises JobsError when the demo cannot continue. No process remains.
     """
     screen = screen or Screen(sys.stderr if json else sys.stdout)
-    code: int | None = None
-    try:
-        with _signals(), ExitStack() as stack:
-            stack.callback(screen.close)
-            corpus = Corpus.find()
-            server, show = _set_up(stack, screen, corpus)
-            before, _ = _ended(show.client)
-            ids = _submit(show, corpus)
-            _perform(show, len(ids), before)
-            tally, reports = _count(show, ids)
-            print_report(screen, corpus, tally, reports)
-            if json:
-                print(dumps(asdict(tally)), flush=True)  # noqa: T201  # the tally is the output
-            code = 1 if tally.complaints() else 0
-            if not once:
-                keep_running(screen, server, show.group, _api(stack, server.url), show.queue, call)
-    except KeyboardInterrupt:
-        screen.print(f"  stopped; the data are kept in {FOLDER}")
-        return 130 if code is None else code
-    return code
+    demo = Demo(screen, once, json, call)
+    with closing(screen), asyncio.Runner() as runner:
+        if runner.run(demo.platform.run(demo.perform)) == STOPPED_AT_ONCE:
+            code = demo.end()
+            sys.stdout.flush()
+            os._exit(code)
+    return demo.end()
 
 
-def _api(stack: ExitStack, redis_url: str) -> ApiService:
-    """Return the API, not yet started; `stack` stops it."""
-    log = stack.enter_context((FOLDER / "api.log").open("ab"))
+class Demo:
+    """The show, beside the platform that runs its server, API and workers."""
 
-    def on_line(line: bytes) -> None:
-        log.write(line)
+    def __init__(self, screen: Screen, once: bool, json: bool, call: str) -> None:
+        self._once, self._json, self._call = once, json, call
+        self.screen, self.audience, self.corpus = screen, Audience(screen), Corpus.find()
+        config = PlatformConfig(
+            app=APP, settings=Settings.read(Settings().redis_url), data=FOLDER, port=None if once else 0, workers=WORKERS, slots=SLOTS,
+            wait=WAIT, lease=LEASE, reload=False, describe=self._describe, lines_max=math.inf,
+        )  # fmt: skip
+        self.platform = Platform(config, self.audience)
+        self._queue = ""
+        self._code: int | None = None
 
-    api = ApiService({"SUBLET_REDIS_URL": redis_url}, on_line)
-    stack.callback(api.stop)
-    return api
+    def end(self) -> int:
+        """Restore the terminal. Return the exit code."""
+        self.screen.close()
+        by = self.platform.stopped_by
+        if by == signal.SIGINT:
+            self.screen.print(f"  stopped; the data are kept in {FOLDER}")
+        if by in (None, signal.SIGINT) and self._code is not None:
+            return self._code
+        return 128 + (by or signal.SIGINT)
+
+    async def _describe(self, settings: Settings) -> AppInfo:
+        """Introduce the demo and choose its queue, once the server runs."""
+        screen = self.screen
+        screen.fact("data", f"kept in {FOLDER}; to delete them: rm -r {FOLDER}")
+        screen.fact("work", f"{self.corpus.words}, one job each")
+        async with Client(settings) as client:
+            self._queue = await _new_queue(client, screen)
+        screen.fact(
+            "workers",
+            f"up to {WORKERS}, summoned as the backlog requires; {SLOTS} slots each, and a few short jobs claimed ahead; "
+            f"leases of {LEASE:g} s, shorter than usual",
+        )
+        screen.print()
+        return AppInfo(app=APP, queues=[self._queue], tasks=[analyse.name], folders=[])
+
+    async def perform(self, settings: Settings) -> None:
+        """Submit the jobs, have the accidents, and print the results. Raises DemoFailed."""
+        async with Client(settings) as client:
+            show = Show(client, self.audience, self._queue)
+            before, _ = await _ended(client)
+            ids = await _submit(show, self.corpus)
+            await _work_off(show, len(ids), before)
+            self.audience.end_show()
+            tally, reports = await _count(show, ids)
+        print_report(self.screen, self.corpus, tally, reports)
+        if self._json:
+            print(dumps(asdict(tally)), flush=True)  # noqa: T201  # the tally is the output
+        self._code = 1 if tally.complaints() else 0
+        if self._once:
+            self.platform.stop()
+        else:
+            await keep_running(self.audience, settings.redis_url, self._queue, self._call)
 
 
-@contextmanager
-def _signals() -> Iterator[None]:
-
-    def leave(number: int, frame: FrameType | None) -> NoReturn:
-        raise SystemExit(128 + number)
-
-    before = {}
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:
-            before[number] = signal.signal(number, leave)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _set_up(stack: ExitStack, screen: Screen, corpus: Corpus) -> tuple[EmbeddedServer, accidents.Show]:
-    began = time.monotonic()
-    server = stack.enter_context(EmbeddedServer.start(FOLDER))
-    screen.print(
-        "  [bold]Sublet[/]: a job scheduler with no master. Any process may die at any moment; no job is lost."
-    )
-    screen.print()
-    socket = os.path.relpath(server.url.removeprefix("unix://"))
-    screen.fact("server", f"{server.version}, embedded, at {socket} · {time.monotonic() - began:.1f} s")
-    screen.fact("data", f"kept in {FOLDER}; to delete them: rm -r {FOLDER}")
-    screen.fact("work", f"{corpus.words}, one job each")
-    client = stack.enter_context(SyncClient(Settings.read(redis_url=server.url)))
-    queue = _new_queue(client, screen)
-    group = stack.enter_context(
-        WorkerGroup(Settings.read(redis_url=server.url), queue, accidents.LEASE, FOLDER / "workers.log")
-    )
-    screen.fact(
-        "workers",
-        f"up to {WORKERS}, summoned as the backlog requires; {SLOTS} slots each, and a few short jobs claimed ahead; "
-        f"leases of {accidents.LEASE:g} s, shorter than usual",
-    )
-    screen.print()
-    return server, accidents.Show(client, group, screen, queue)
-
-
-def _new_queue(client: SyncClient, screen: Screen) -> str:
+async def _new_queue(client: Client, screen: Screen) -> str:
     """Return an unused name: an interrupted earlier run may have left jobs."""
-    earlier = [queue for queue in client.queues() if queue.name.startswith("demo-")]
+    earlier = [queue for queue in await client.queues() if queue.name.startswith("demo-")]
     waiting = sum(queue.queued for queue in earlier)
     if waiting:
         screen.fact(
@@ -132,13 +127,13 @@ def _new_queue(client: SyncClient, screen: Screen) -> str:
     return f"demo-{max(numbers, default=0) + 1}"
 
 
-def _submit(show: accidents.Show, corpus: Corpus) -> list[str]:
+async def _submit(show: Show, corpus: Corpus) -> list[str]:
     options = Options(queue=show.queue)
-    submission = show.client.operations.submission
+    submission = show.client.store.operations.submission
     payloads = [analyse.arguments.dump((str(path),), {}) for path in corpus.files]
-    began = show.began = time.monotonic()
+    began = show.audience.began = time.monotonic()
     jobs = [submission(analyse.name, payload, show.queue, options.rules()) for payload in payloads]
-    ids = [submitted.id for submitted in show.client.submit_all(jobs)]
+    ids = [submitted.id for submitted in await show.client.submit_all(jobs)]
     took = time.monotonic() - began
     show.report(
         "●", f"submitted {len(ids):,} jobs in {took:.2f} s ({len(ids) / took:,.0f}/s), to queue {show.queue}"
@@ -146,68 +141,49 @@ def _submit(show: accidents.Show, corpus: Corpus) -> list[str]:
     return ids
 
 
-def _perform(show: accidents.Show, submitted: int, before: int) -> None:
+async def _work_off(show: Show, submitted: int, before: int) -> None:
     """Wait for the end of all jobs and accidents. Raises DemoFailed after a stall."""
-    running_accidents = [accidents.kill(show, KILL_AT), accidents.freeze(show, FREEZE_AT)]
-    seen: deque[tuple[float, int]] = deque([(show.seconds, 0)], maxlen=40)
-    last_change, known = show.seconds, 0
+    audience, acting = show.audience, asyncio.create_task(_have_accidents(show))
+    seen: deque[tuple[float, int]] = deque([(audience.seconds, 0)], maxlen=40)
+    last_change = audience.seconds
     while True:
-        ended, running = _ended(show.client)
+        ended, running = await _ended(show.client)
         ended -= before
-        last_change = show.seconds if ended != seen[-1][1] else last_change
-        seen.append((show.seconds, ended))
+        last_change = audience.seconds if ended != seen[-1][1] else last_change
+        seen.append((audience.seconds, ended))
         show.share = ended / submitted
-        show.group.read_events()
-        for worker in show.group.workers[known:]:
-            show.report("+", f"{worker} started: summoned because of the backlog")
-        known = len(show.group.workers)
-        for worker in show.group.take_ended():
-            show.report(
-                "!" if worker.exit else "·",
-                f"{worker} ended by itself ({f'exit {worker.exit}' if worker.exit else 'idle'})",
-            )
-        running_accidents = [each for each in running_accidents if _advance(each)]
-        done = ended >= submitted and not running_accidents
+        done = acting.done() and ended >= submitted
+        if acting.done():
+            acting.result()
         then, ended_then = (0.0, 0) if done else seen[0]
-        rate = (ended - ended_then) / max(show.seconds - then, 0.001)
-        progress = Progress(submitted, ended, running, rate, show.seconds)
-        show.screen.draw(progress, _statuses(show), last=done)
+        rate = (ended - ended_then) / max(audience.seconds - then, 0.001)
+        progress = Progress(submitted, ended, running, rate, audience.seconds)
+        audience.screen.draw(progress, audience.statuses(), last=done)
         if done:
             return
-        if ended < submitted and show.seconds - last_change > STALL_SECONDS:
+        if ended < submitted and audience.seconds - last_change > STALL_SECONDS:
             raise DemoFailed(
-                f"no job has ended for {STALL_SECONDS:g} s, {submitted - ended:,} are left; see {FOLDER / 'workers.log'}"
+                f"no job has ended for {STALL_SECONDS:g} s, {submitted - ended:,} are left; see {LOGS['worker']}"
             )
-        time.sleep(POLL_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
 
 
-def _advance(accident: accidents.Accident) -> bool:
-    """Return whether the accident continues."""
-    with suppress(StopIteration):
-        next(accident)
-        return True
-    return False
+async def _have_accidents(show: Show) -> None:
+    await accidents.kill(show, KILL_AT)
+    await accidents.freeze(show, FREEZE_AT)
 
 
-def _ended(client: SyncClient) -> tuple[int, int]:
+async def _ended(client: Client) -> tuple[int, int]:
     """Return how many jobs ended since the namespace was created, and how many run."""
-    stats = client.stats()
+    stats = await client.stats()
     ended = sum(part.totals[name] for part in stats for name in ("completed", "dead", "cancelled"))
     return ended, sum(part.states[State.RUNNING] for part in stats)
 
 
-def _statuses(show: accidents.Show) -> list[WorkerStatus]:
-    signs = {"": "●", "killed": "✗", "frozen": "‖", "died": "✗", "left": "·"}
-    done = show.group.ledger.completed
-    return [
-        WorkerStatus(str(worker), signs[worker.fate], f"{done[worker.number]:,} {worker.fate or 'done'}")
-        for worker in show.group.workers
-    ]  # fmt: skip
+async def _count(show: Show, ids: list[str]) -> tuple[Tally, list[Report]]:
+    async def all_accepted() -> bool:
+        return len(show.ledger.accepted) >= len(ids)
 
-
-def _count(show: accidents.Show, ids: list[str]) -> tuple[Tally, list[Report]]:
-    seconds, deadline = show.seconds, time.monotonic() + LAST_LINES
-    while len(show.group.ledger.accepted) < len(ids) and time.monotonic() < deadline:
-        show.group.read_events()
-        time.sleep(0.01)
-    return count(show.client, ids, show.group.ledger, seconds)
+    seconds = show.audience.seconds
+    await wait_until(all_accepted, LAST_LINES)
+    return await count(show.client, ids, show.ledger, seconds)

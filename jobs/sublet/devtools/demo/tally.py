@@ -1,16 +1,19 @@
 """Count the outcomes: each job in Redis, checked against the ledger of the workers' events."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sublet.client.client import SyncClient
+from sublet.client.client import Client
+from sublet.devtools.demo.ledger import Ledger
 from sublet.devtools.demo.tasks import Report
-from sublet.devtools.demo.worker_group import Ledger
 from sublet.errors import NotFound
 from sublet.model import Job, State
 
 LOST = ("lease_expired", "crashed")
 """Codes of attempts whose worker died or was frozen."""
+AT_ONCE = 100
+"""Jobs read at a time."""
 
 
 @dataclass
@@ -53,17 +56,16 @@ class Tally:
         return complaints
 
 
-def count(
-    client: SyncClient, ids: Sequence[str], ledger: Ledger, seconds: float
+async def count(
+    client: Client, ids: Sequence[str], ledger: Ledger, seconds: float
 ) -> tuple[Tally, list[Report]]:
     """Check each job in Redis against the ledger. Return the tally and the results."""
     tally = Tally(len(ids), seconds=round(seconds, 1))
-    tally.refused = sum(ledger.ghosts.values())
+    tally.refused = sum(worker.ghosts for worker in ledger.workers)
     reports = []
-    for job_id in ids:
+    for job_id, job in zip(ids, await _find_all(client, ids), strict=True):
         accepted = ledger.accepted[job_id]
         tally.completed_twice += accepted > 1
-        job = _find(client, job_id)
         if job is None or (accepted and job.state is not State.COMPLETED):
             tally.lost += 1
         elif job.state is State.DEAD:
@@ -75,8 +77,15 @@ def count(
     return tally, reports
 
 
-def _find(client: SyncClient, job_id: str) -> Job | None:
+async def _find_all(client: Client, ids: Sequence[str]) -> list[Job | None]:
+    found: list[Job | None] = []
+    for i in range(0, len(ids), AT_ONCE):
+        found += await asyncio.gather(*(_find(client, each) for each in ids[i : i + AT_ONCE]))
+    return found
+
+
+async def _find(client: Client, job_id: str) -> Job | None:
     try:
-        return client.get(job_id)
+        return await client.get(job_id)
     except NotFound:
         return None

@@ -1,0 +1,98 @@
+"""Prints, counts and logs the events of the demo's platform."""
+
+import asyncio
+import time
+
+from rich.markup import escape
+
+from sublet.devtools.demo import FOLDER
+from sublet.devtools.demo.ledger import Ledger, Worker
+from sublet.devtools.demo.screen import Screen, WorkerStatus
+from sublet.devtools.platform.reports import PlatformEvent
+
+LOGS = {"worker": FOLDER / "workers.log", "api": FOLDER / "api.log"}
+"""The events of these sources are kept in files."""
+UNSHOWN = ("app", "dev", "pool")
+"""Sources that are not printed after the show."""
+UNSHOWN_EVENTS = ("started", "log", "hint", "info")
+LINES_MAX = 8
+"""Lines printed per call; the rest is counted."""
+
+
+class Audience:
+    """Receives the events: during the show it prints the workers' starts and ends, afterwards every outcome."""
+
+    def __init__(self, screen: Screen) -> None:
+        self.screen, self.ledger = screen, Ledger()
+        self.began = time.monotonic()
+        """The first submit."""
+        self.api_url = ""
+        self.api_ready = asyncio.Event()
+        self._lines: list[str] | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the first submit."""
+        return time.monotonic() - self.began
+
+    def report(self, sign: str, words: str) -> None:
+        """Print an event of the show."""
+        self.screen.add_event(self.seconds, sign, words)
+
+    def __call__(self, event: PlatformEvent) -> None:
+        """Receive an event of the platform."""
+        worker = self.ledger.record(event)
+        self._log(event)
+        if (event.source, event.event) == ("api", "ready"):
+            self.api_url = event.detail
+            self.api_ready.set()
+        if (event.source, event.event) == ("dev", "stopping"):
+            self.end_show()
+        if self._lines is None:
+            self._report_during_show(event, worker)
+        elif event.source not in UNSHOWN and event.event not in UNSHOWN_EVENTS:
+            self._lines.append(f"  {time.strftime('%H:%M:%S')}  {event.source:<8}{event.detail}")
+
+    def _report_during_show(self, event: PlatformEvent, worker: Worker | None) -> None:
+        if (event.source, event.event) == ("server", "ready"):
+            self._introduce(event.detail)
+        elif worker is None:
+            if event.event in ("died", "failed"):
+                self.report("!", f"{event.source} {event.detail}")
+        elif event.event == "ready":
+            self.report("+", f"{worker} started: summoned because of the backlog")
+        elif event.event in ("gone", "died") and worker.fate in ("left", "died"):
+            why = f"exit {worker.exit}" if worker.exit else "idle"
+            self.report("!" if worker.exit else "·", f"{worker} ended by itself ({why})")
+
+    def _introduce(self, server: str) -> None:
+        self.screen.print(
+            "  [bold]Sublet[/]: a job scheduler with no master. Any process may die at any moment; no job is lost."
+        )
+        self.screen.print()
+        self.screen.fact("server", server)
+
+    def _log(self, event: PlatformEvent) -> None:
+        if event.source in LOGS:
+            with LOGS[event.source].open("a", errors="replace") as log:
+                log.write(f"{time.strftime('%F %T')}  {event.event}  {event.detail}\n")
+
+    def end_show(self) -> None:
+        """From now on, keep the events for `print_lines`."""
+        self._lines = []
+
+    def print_lines(self) -> None:
+        """Print the events since the last call."""
+        lines, self._lines = self._lines or [], []
+        for line in lines[:LINES_MAX]:
+            self.screen.print(escape(line))
+        if len(lines) > LINES_MAX:
+            self.screen.print(f"  {time.strftime('%H:%M:%S')}  … and {len(lines) - LINES_MAX:,} more")
+
+    def statuses(self) -> list[WorkerStatus]:
+        """Return the workers' statuses."""
+        signs = {"": "●", "killed": "✗", "frozen": "‖", "died": "✗", "left": "·"}
+        return [
+            WorkerStatus(str(worker), signs[worker.fate], f"{worker.completed:,} {worker.fate or 'done'}")
+            for worker in self.ledger.workers
+        ]
