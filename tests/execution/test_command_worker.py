@@ -103,7 +103,7 @@ async def test_the_command_task_exists_only_on_request_of_the_worker(client, hir
 
 async def test_a_job_without_a_program_is_dead_at_once(context):
     for arguments in ({}, {"argv": []}, {"argv": ["a"], "shell": "b"}):
-        with pytest.raises(Discard, match='give either "argv"'):
+        with pytest.raises(Discard, match='must have either "argv"'):
             await any_program(context, **arguments)
 
 

@@ -33,7 +33,9 @@ class SecretsFile:
         except OSError as error:
             raise Invalid(f"the file of {self._what} {self.path} cannot be read: {error.strerror}") from None
         if len(text) > self._most:
-            raise Invalid(f"the file of {self._what} {self.path} has more than {self._most:,} characters")
+            raise Invalid(
+                f"the file of {self._what} {self.path} has more than {self._most:,} characters: remove old ones"
+            )
         return text
 
     def has_changed(self) -> bool:

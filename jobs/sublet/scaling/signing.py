@@ -3,9 +3,6 @@
 Three headers: `webhook-id` (the same when a request is repeated), `webhook-timestamp` (seconds), and
 `webhook-signature`: `v1,` and the base64 of HMAC-SHA256 over `id.timestamp.body`. Requests are signed with
 all valid secrets, and one valid signature suffices, so that a secret can be replaced without a gap.
-
-Not the library `standardwebhooks` (1.1), against which the tests check this module: its `verify` raises
-ValueError for malformed input, takes one secret, and does not give the difference of the clocks.
 """
 
 from __future__ import annotations
@@ -84,9 +81,8 @@ class Secrets:
         return {"webhook-id": message_id, "webhook-timestamp": moment, "webhook-signature": signatures}
 
     def verify(self, headers: Mapping[str, str], body: bytes, *, at: float | None = None) -> str:
-        """Check a request's signature and timestamp; return its id. Raises Unsigned.
-
-        `headers` have lower-case names. All comparisons take constant time.
+        """Check a request's signature and timestamp; return its id. `headers` have lower-case names. Raises
+        Unsigned.
         """
         self._reload()
         message_id, moment = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
@@ -100,7 +96,7 @@ class Secrets:
         fits = [hmac.compare_digest(mine, theirs) for mine in own for theirs in given]
         if not any(fits):
             raise Unsigned(
-                "the signature does not match: sender and receiver have different secrets, or the request was changed on the way"
+                "the signature does not match: sender and receiver need the same SUBLET_SIGNING_SECRETS, unless the request was changed on the way"
             )
         apart = int(moment) - (time.time() if at is None else at)
         if abs(apart) > TOLERANCE:

@@ -173,7 +173,7 @@ class Summoner:
         return await _outcome([self._start(batch) for batch in batches])
 
     async def may_leave(self, pool: str, worker: str) -> bool:
-        """Whether an idle worker may leave its pool. True: the pool has stopped counting it. Raises
+        """Whether an idle worker may leave its pool. True: the pool is unknown, or counts it no more. Raises
         Unavailable.
         """
         return await self._store.follow(pools.may_leave(self._store.operations.bases, pool, worker))

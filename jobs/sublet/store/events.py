@@ -245,7 +245,7 @@ def cursor_text(cursor: Iterable[EntryId | None]) -> str:
 
 
 def entries_after(base: str, after: EntryId | None, count: int) -> Call[Entries]:
-    """Make the call that reads up to `count` entries after an id, and whether others there were trimmed."""
+    """Make the call that reads up to `count` entries after an id, and whether others after it were trimmed."""
     key = keys.events(base)
 
     def read(reply: Sequence[Any]) -> Entries:

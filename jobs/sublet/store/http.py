@@ -1,6 +1,6 @@
 """`HttpSource`: the `JobSource` over the HTTP API.
 
-A request without an answer is sent again, unchanged: each route allows it.
+A request without an answer is sent again, unchanged: every route is safe to repeat.
 """
 
 import asyncio

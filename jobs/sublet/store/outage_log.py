@@ -27,7 +27,7 @@ class OutageLog:
     def failed(self, what: str, error: Exception) -> None:
         """Record a call without an answer; log the first, and one a minute. `what` completes "cannot …"."""
         now = self._failed_at = time.monotonic()
-        self._answered = isinstance(error, Forbidden)  # a refusal is an answer
+        self._answered = isinstance(error, Forbidden)
         if self._since is None:
             self._since = self._logged_at = now
             log.warning("cannot %s: %s", what, error)

@@ -95,7 +95,7 @@ class ResultWatcher:
     async def _listen_to(self, base: str) -> None:
         if keys.ended(base) in self._channels and self._listening and not self._listening.done():
             return
-        # A task of its own: redis-py uses wait_for, which may swallow its caller's cancellation before Python 3.12.
+        # A task of its own: redis-py's wait_for may swallow a cancellation before Python 3.12.
         subscribing = asyncio.ensure_future(self._subscribe(base))
         self._under_way.add(subscribing)
         subscribing.add_done_callback(self._under_way.discard)

@@ -20,8 +20,8 @@ class JobSource(Protocol):
         ...
 
     async def heartbeat(self, beats: Sequence[Beat], *, lease: float) -> list[int | str]:
-        """Extend leases to `lease` seconds from now. Returns per lease its new end (ms since 1970),
-        LEASE_LOST, NOT_FOUND or CANCEL_REQUESTED.
+        """Extend leases to `lease` seconds from now, store progress. Returns per lease its new end (ms since
+        1970), LEASE_LOST, NOT_FOUND or CANCEL_REQUESTED.
         """
         ...
 

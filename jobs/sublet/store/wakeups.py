@@ -146,7 +146,6 @@ class WakeUps:
                 waiter.called.set_result(None)
 
     def _read(self) -> None:
-        """A BLPOP that was sent is never cancelled."""
         named = [] if self._reading else self._queues_to_name()
         if named:
             self._reading = True

@@ -70,7 +70,7 @@ def submit(base: str, jobs: Sequence[Submission], waits: Waits) -> Call[list[Sub
 
 def with_ids(error: Unavailable, jobs: Sequence[Submission]) -> Unavailable:
     """Return the error with the jobs' ids for a repetition; unchanged if it has them or nothing is stored."""
-    if isinstance(error, Unconfirmed | Forbidden | Unfit):  # it has them already, or nothing is stored
+    if isinstance(error, Unconfirmed | Forbidden | Unfit):
         return error
     words = str(error)
     again = _again([(job.id, job.id) for job in jobs])

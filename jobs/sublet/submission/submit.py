@@ -80,7 +80,7 @@ class SubmitOperations:
     def prepare(self) -> Plan[None]:
         """Create a missing namespace. Raises Unfit for a server that evicts jobs, or another partition count."""
         self._exists = False  # it may have been deleted and created again since
-        yield from self.exists()  # without an answer, nothing else is tried
+        yield from self.exists()
         many = None
         if not self.settings.client_factory and "+cluster:" in self.settings.redis_url:
             many = MultiServerUrl.read(self.settings.redis_url)

@@ -84,7 +84,9 @@ class Arguments:
         """Serialize a result. Raises Invalid if it does not match the annotation, or is too large."""
         # pydantic writes None for any type without a warning.
         if value is None and not self._may_be_none:
-            raise Invalid(f"task {self.name} returned None, which its return annotation does not allow")
+            raise Invalid(
+                f"task {self.name} returned None, which its return annotation does not allow: change one of them"
+            )
         try:
             if type(value) is self._result_type and self._result_type in PLAIN:
                 result = self._dump_result(value)

@@ -1,4 +1,4 @@
-"""Start programs that end with this process."""
+"""Start programs that are killed when this process ends."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ HAS_DEATH_SIGNAL = sys.platform == "linux"
 _DEATH_SIGNAL, _WATCHDOG = "death-signal", "watchdog"
 
 # Not preexec_fn: Python code in a forked child may deadlock when the parent has threads.
-# SIGKILL works even while a server runs a script. A server writes to its file before it replies, and loses nothing.
+# SIGKILL works even while a server runs a script; it loses nothing that it has answered.
 LAUNCHER = """
 import os, signal, sys
 parent, lock, way, binary = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]

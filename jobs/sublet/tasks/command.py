@@ -128,7 +128,7 @@ async def any_program(
     `WorkerConfig(commands=True)`, for trusted submitters.
     """
     if bool(argv) is bool(shell):
-        raise Discard('give either "argv", a list of words, or "shell", a script')
+        raise Discard('the payload must have either "argv", a list of words, or "shell", a script')
     return await run(_program_call(context, argv or [SHELL, "-c", shell or ""], env or {}, cwd, input))
 
 

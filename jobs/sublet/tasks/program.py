@@ -63,7 +63,7 @@ class ProgramCall(NamedTuple):
     cwd: str | None = None
     text: str = ""
     patience: Callable[[], float] = lambda: PATIENCE
-    """Returns the seconds between SIGTERM and SIGKILL at an early end; 0: only SIGKILL."""
+    """Returns the seconds from SIGTERM to SIGKILL when the attempt ends early; 0: only SIGKILL."""
 
 
 async def run(call: ProgramCall) -> Output:

@@ -1,8 +1,7 @@
 """The invoker `http`: a signed POST to a function's URL for each worker.
 
 A 2xx status is success: a function answers first and works afterwards, as `POST /work` does. Many platforms
-stop a function whose caller has disconnected, so the connection stays open for up to 15 minutes, or until
-this process ends.
+stop a function whose caller disconnects, so the connection stays open for up to 15 minutes.
 """
 
 from __future__ import annotations
@@ -115,9 +114,7 @@ class HttpInvoker:
                 connector=connector,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "sublet"},
-                timeout=aiohttp.ClientTimeout(
-                    total=None, sock_connect=None
-                ),  # `call_each` has the time limit
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
                 auto_decompress=False,
                 # A proxy would connect to an address that was not checked.
                 trust_env=False,

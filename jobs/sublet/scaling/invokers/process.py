@@ -110,7 +110,9 @@ class ProcessInvoker:
 
     async def _start(self, request: Invocation, summons: str) -> None:
         if len(self._workers) >= self._most:
-            raise InvocationFailed(f"{self._most} workers run here already, which is the limit")
+            raise InvocationFailed(
+                f"{self._most} workers run here already, which is the limit: one more may start when one ends"
+            )
         loop = asyncio.get_running_loop()
         worker = _Worker(request.pool, summons, datetime.now(UTC), loop.create_future())
         self._workers.add(worker)
@@ -245,7 +247,7 @@ class ProcessInvoker:
             await self._wait_for_all(patience)
         finally:
             if self._workers:
-                log.warning("killing workers that did not end: %d", len(self._workers))
+                log.warning("killing workers that did not end after SIGTERM: %d", len(self._workers))
                 self._signal(signal.SIGKILL)
                 await self._wait_for_all(PATIENCE)
 
