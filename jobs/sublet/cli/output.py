@@ -130,7 +130,7 @@ def limits_of(queue: "Queue") -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration as text: 12 ms, 3.4 s, 5 min, 7 h, 3 days."""
+    """Return a duration as text, such as 12 ms, 3.4 s, 5 min, 7 h, 3 days."""
     if seconds < 0.9995:
         return f"{max(0, seconds) * 1000:.0f} ms"
     if seconds < 9.95:

@@ -42,10 +42,10 @@ exit codes:  0 success  1 refused, failed, not found  2 usage  3 Redis away
 
 
 def first_steps() -> str:
-    """Return the page of `sublet` without arguments."""
+    """Return the text that `sublet` prints without arguments."""
     return _FIRST_STEPS.format(program=program())
 
 
 def overview() -> str:
-    """Return the page of `sublet --help`."""
+    """Return the text of `sublet --help`: all commands."""
     return _OVERVIEW.format(program=program(), shared=SHARED)

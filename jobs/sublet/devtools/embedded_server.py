@@ -181,7 +181,6 @@ def _url(path: Path) -> str:
 
 
 def _has_sockets(folder: Path) -> bool:
-    """Folders shared with a container may refuse sockets."""
     path = folder / f".{os.getpid()}.{threading.get_ident() % 10_000}"
     with suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
         probe.bind(str(path))

@@ -17,7 +17,7 @@ def fixture(
     Works for async and sync tests, without an event loop. With `autouse`, no test can reach the real Redis
     through this app. The other arguments are those of `Sandbox`.
     """
-    import pytest  # pytest is optional
+    import pytest
 
     @pytest.fixture(autouse=autouse)
     def sandbox() -> Iterator[Sandbox]:

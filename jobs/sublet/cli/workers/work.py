@@ -158,7 +158,6 @@ def _unknown_queues(app: App, args: Namespace) -> str:
         try:
             known = {*app.queues(), *(queue.name for queue in read(client, client.operations.queues()))}
         except Forbidden:
-            # a worker's user may lack the right to list queues
             return ""
     return "; ".join(
         f"queue {queue}: no task of this app uses it, and it never had a job{did_you_mean(queue, known)}"

@@ -22,7 +22,6 @@ SPARE = ("PLATFORM", "PID", "HOST", "SLOTS")
 LATE = 15.0
 """Seconds after which a worker is shown as silent; it sends a heartbeat every 5 s at least."""
 JOBS = 3
-"""Job ids shown per worker."""
 NAMED = 10
 
 

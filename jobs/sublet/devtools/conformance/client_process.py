@@ -23,7 +23,7 @@ LAST_WORDS = 400
 
 
 class Client:
-    """A client's command line. Raises Invalid if the program does not exist."""
+    """The command line of the client under test. Raises Invalid if the program does not exist."""
 
     def __init__(self, command: Sequence[str]) -> None:
         program = shutil.which(command[0])
@@ -108,7 +108,7 @@ def _session(leader: int) -> list[int]:
         return []
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, ValueError):  # it has ended meanwhile
+        with contextlib.suppress(OSError, ValueError):
             state, _, _, session = path.read_text(errors="replace").rpartition(")")[2].split()[:4]
             if int(session) == leader and state != "Z":
                 found.append(int(path.parent.name))

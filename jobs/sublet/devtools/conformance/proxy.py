@@ -220,7 +220,7 @@ class _Link:
         self._commands.put_nowait(None)
 
     def _hang_up(self) -> None:
-        """Else a read that is still blocked on the server's connection would consume a wake-up."""
+        """Close the server's connection, too: a read still blocked on it would consume a wake-up."""
         with contextlib.suppress(OSError):
             self._server_writer.write_eof()
 

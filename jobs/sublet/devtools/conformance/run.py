@@ -23,7 +23,6 @@ INTERFACE = (
     "submit uses the first), SUBLET_SLOTS, SUBLET_LEASE (seconds) and SUBLET_PARTITIONS=1 in its environment. Give it the three "
     'tasks `echo` (its result is its whole payload), `sleep` {"seconds": N} and `boom` {"message": M}, which fails with message M'
 )
-"""The requirements for a client, for an error message."""
 COMMAND_RULES = ("claim-ids", "own-name", "names-queues", "durations", "scripts-only")
 """Rules that every trial with a worker checks."""
 

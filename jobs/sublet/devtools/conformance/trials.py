@@ -196,7 +196,7 @@ async def beats(context: TrialContext) -> None:
         await context.until(lambda: any(map(context.claim_of, ids)), "a queued job was not claimed")
         await asyncio.sleep(SECOND_SLOT)
         for job_id in ids:
-            if context.claim_of(job_id) is None:  # one slot is allowed
+            if context.claim_of(job_id) is None:
                 await context.run(verbs.cancel(context.base, job_id, 0))
             else:
                 await _kept_alive(context, job_id)
@@ -272,7 +272,7 @@ async def _lose_one(
 
 
 async def _give_to_another(context: TrialContext, job_id: str) -> None:
-    for i in range(9):  # a heartbeat may arrive between the two
+    for i in range(9):
         await context.raw("ZADD", keys.structure(context.base, "running"), 1, job_id)
         claim = verbs.claim(
             context.base, claim_id=f"rival-{i}-{job_id}", worker="rival", lease=60, n=1, queues=context.queues
