@@ -121,7 +121,7 @@ class Day:
             mapping={f"ghosts-{i // 2:012} wait {'ms' if i % 2 else 5}": 1 for i in range(COUNTS)},
         )
         for i in range(EVENTS):
-            ids = " ".join(f"0-{i:023}-{n:02}" for n in range(3))  # the average
+            ids = " ".join(f"0-{i:023}-{n:02}" for n in range(3))
             pipe.xadd(keys.events(self.base), {"jobs": ids, "state": "completed", "code": "completed"})
         pipe.execute()
 
@@ -247,8 +247,7 @@ def steady(hours: Sequence[dict[str, int]], since: int, more: float = 0.05) -> l
     return [
         f"{name}: {before[name]:,} after {since} hours, {after[name]:,} in the end"
         for name in before
-        if after[name]
-        > before[name] * (1 + more) + (0 if name in ("used", "job:*") else 100)  # some come and go
+        if after[name] > before[name] * (1 + more) + (0 if name in ("used", "job:*") else 100)
     ]
 
 

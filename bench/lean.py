@@ -190,7 +190,7 @@ class Client:
         (submitter,) = await self.connect(lambda *_: submitted.put_nowait(time.perf_counter()), 1)
         for connection in await self.connect(told):
             connection.ask(claim)
-        await asyncio.sleep(2.0)  # all claims wait
+        await asyncio.sleep(2.0)
         print("waiting", flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
         after = []

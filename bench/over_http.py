@@ -173,7 +173,7 @@ def _measure(redis_url: str, asked: argparse.Namespace) -> dict[str, float]:
         row.update({f"{name}_{key}": value for key, value in found.items()})
 
     with _serving(redis_url) as api:
-        api.measure("submit", 1000, connections=CONNECTIONS)  # warm up
+        api.measure("submit", 1000, connections=CONNECTIONS)
         put("submit", api.measure("submit", asked.jobs, connections=CONNECTIONS))
         rate = row["submit_per_s"] / 2
         put("half", api.measure("open", int(rate * asked.seconds), connections=CONNECTIONS, rate=rate))

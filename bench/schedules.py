@@ -96,9 +96,6 @@ async def _all(url: str, seconds: int) -> dict[str, float]:
     return row | {"load": os.getloadavg()[0]}
 
 
-# the cost
-
-
 async def _none_due(site: Site) -> dict[str, float]:
     await site.put([f"many-{i}" for i in range(MANY)], Recurrence(cron="0 0 1 1 *"), None)
     site.measure()

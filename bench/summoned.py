@@ -63,9 +63,7 @@ def main() -> None:
             try:
                 assert platform.stdout is not None
                 here = next(said for line in platform.stdout if (said := json.loads(line)).get("redis_url"))
-                threading.Thread(
-                    target=list, args=(platform.stdout,), daemon=True
-                ).start()  # its output is larger than a pipe
+                threading.Thread(target=list, args=(platform.stdout,), daemon=True).start()
                 with SyncClient(Settings(redis_url=here["redis_url"])) as client:
                     for task in ("on_loop", "in_child"):
                         took = [_round(client, task) for _ in range(rounds)]

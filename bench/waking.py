@@ -134,7 +134,7 @@ async def _submits(client: Client, jobs: int) -> list[float]:
         began = time.time()
         _, started = await _submit(client)
         taken.append((await started - began) * 1000)
-        await asyncio.sleep(0.005)  # until its worker waits again
+        await asyncio.sleep(0.005)
     return taken
 
 
@@ -182,7 +182,7 @@ def _idle(url: str, slots: int, seconds: float) -> dict[str, float]:
         for process in crew:
             assert process.stdout, "it is a pipe"
             assert "ready" in process.stdout.readline()
-        time.sleep(2.0)  # they have connected
+        time.sleep(2.0)
         with raw.monitor() as monitor:  # type: ignore[no-untyped-call]  # redis-py has no type for it
             began, sent = time.monotonic(), 0
             time.sleep(seconds)

@@ -25,9 +25,9 @@ RESERVE = 1.0
 """Seconds before the invocation's end by which workers have ended and a response exists: time to release the
 leases of a request that was cut short."""
 TEXT_MAX = 1_000_000
-"""Most bytes of a body returned as text, which JSON may expand sixfold; larger ones become base64."""
+"""Most bytes of a response's body returned as text, which JSON may expand sixfold; larger ones become base64."""
 BODY_MAX = 4_700_000
-"""Most bytes of a body: in base64 they fit into the 6 MB of a response."""
+"""Most bytes of a response's body: in base64 they fit into Lambda's 6 MB."""
 ADAPTER_HEADER = "x-amzn-request-context"
 """Header of the Lambda Web Adapter, which this handler does not use."""
 HTTP_KEYS = ("requestContext", "httpMethod", "rawPath", "routeKey", "multiValueHeaders")

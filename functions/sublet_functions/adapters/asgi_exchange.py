@@ -20,7 +20,7 @@ Send = Callable[[Message], Awaitable[None]]
 ROUNDS = 8
 """Rounds of the event loop within which a server may report a disconnect."""
 SMALL = 64 * 1024
-"""Bytes of a body that are sent in one piece."""
+"""Bytes of a claim's response above which the connection is checked again before its end."""
 AHEAD = 64 * 1024
 """Most bytes that are received before they are read."""
 _PLAIN = "/:@!$&'()*+,;=~"

@@ -130,7 +130,7 @@ class LoopThread:
             await asyncio.wait(tuple(self._tasks), timeout=DISCARD_SECONDS)
 
     def close(self) -> None:
-        """End the loop; workers on it release their jobs. A forked process leaves its parent's loop alone."""
+        """End the loop, and wait; workers on it release their jobs. A forked process leaves its parent's loop alone."""
         atexit.unregister(self.close)
         if self._thread is None or not self._thread.is_alive() or os.getpid() != self._pid:
             return
@@ -146,7 +146,7 @@ class LoopThread:
             raise LoopUnresponsive("this process is about to end, and its event loop has ended") from None
 
     def ping(self) -> None:
-        """Count a round of the loop: it is not blocked."""
+        """Count a round of the loop: waiting threads see that it is not blocked."""
         self.rounds += 1
 
     def check_ending(self) -> bool:

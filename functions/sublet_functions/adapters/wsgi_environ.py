@@ -64,7 +64,7 @@ def headers_of(environ: Environ) -> dict[str, str]:
 
 
 def has_body(environ: Environ) -> bool:
-    """Return whether the request can have a body."""
+    """Return whether the request may have a body, by its headers."""
     return any(
         environ.get(name) for name in ("CONTENT_LENGTH", "HTTP_TRANSFER_ENCODING", "wsgi.input_terminated")
     )

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 HEARTBEATS = frozenset({heartbeat, heartbeat_batch})
 """Handlers whose large bodies have a queue of their own: a late heartbeat loses the lease."""
 PUBLIC = Principal("", frozenset())
-"""Client of public routes."""
+"""Client of a route that needs no token."""
 
 AnyRoute = Route[Any, Any]
 

@@ -1,4 +1,4 @@
-"""`/pools`: list, read, create, change and delete pools."""
+"""`/pools`."""
 
 from typing import Any
 

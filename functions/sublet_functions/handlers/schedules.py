@@ -1,4 +1,4 @@
-"""`/schedules`: list, read, create, change, delete, pause, resume and run schedules."""
+"""`/schedules`."""
 
 import hashlib
 from typing import Any

@@ -14,7 +14,7 @@ CHUNK = 250
 
 @dataclass(frozen=True, slots=True)
 class NamespaceStatistics:
-    """Statistics of a namespace at one moment, summed over its partitions."""
+    """Statistics of a namespace, summed over its partitions."""
 
     sizes: dict[str, int]
     totals: dict[str, int]

@@ -134,8 +134,8 @@ def idempotency_key(call: Call[Any, Any]) -> str | None:
 def submission(
     call: Call[Any, Any], job: NewJob, key: str | None, at: int | None = None, event_id: str | None = None
 ) -> Submission:
-    """Check a request's job and turn it into a Submission. Its id: made from the Idempotency-Key `key`, its
-    own, or `event_id`. `at`: position in a batch. Raises Problem.
+    """Check a request's job and turn it into a Submission. Its id: made from the Idempotency-Key `key`, the
+    job's own, or `event_id`. `at`: position in a batch. Raises Problem.
     """
     where: tuple[str | int, ...] = ("body",) if at is None else ("body", "jobs", at)
     if key is not None and job.id is not None:

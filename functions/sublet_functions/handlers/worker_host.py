@@ -133,10 +133,10 @@ class WorkerHost:
         if self._stopped:
             raise Problem("busy", "this server is stopping: send the request to another server")
         if len(self._runs) >= self._most:
-            log_refusal(429, f"workers in this process: {self._most}, its limit")
+            log_refusal(429, f"{self._most} workers run in this process, its limit")
             raise Problem(
                 "at-work",
-                f"workers in this process: {self._most}, its limit: send the request to another server, or later",
+                f"{self._most} workers run in this process, its limit: send the request to another server, or later",
             )
         run = WorkerRun()
         run.task = asyncio.create_task(self._run(run, summons, min(seconds or self.seconds, self.seconds)))

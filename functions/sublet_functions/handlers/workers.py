@@ -1,4 +1,4 @@
-"""`/workers`: list, register, end and drain workers."""
+"""`/workers`."""
 
 from typing import Any
 

@@ -34,7 +34,7 @@ class Role(StrEnum):
     """Roles that a token may have."""
 
     SUBMIT = "submit"
-    """Submit jobs, and read one."""
+    """Submit jobs, and read a job by its id."""
     WORK = "work"
     """Everything that a worker needs."""
     READ = "read"

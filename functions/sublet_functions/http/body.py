@@ -29,7 +29,7 @@ QUEUE_BYTES = 64 * 1024 * 1024
 ALL_QUEUES_BYTES = 256 * 1024 * 1024
 """Most bytes in all queues."""
 QUEUE_SECONDS = 10.0
-"""Longest wait in a queue."""
+"""Most seconds that a body waits in a queue."""
 SHORT = 0.001
 """CPU seconds of parsing below which the queue's next body starts at once."""
 LONG = 0.01

@@ -18,7 +18,7 @@ class Request:
     """The path as sent, percent-encoded, without the query."""
     query: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """By lower-case name."""
+    """The headers by lower-case name."""
     body: bytes = field(default=b"", repr=False)
     read: Read | None = field(default=None, repr=False)
     """Set by adapters that can leave the body on the socket."""

@@ -81,7 +81,8 @@ class WorkersQuery(Query):
     """Query of `GET /workers`."""
 
     jobs: bool = Field(
-        True, description="false omits the jobs that each worker holds, which reads every running job."
+        True,
+        description="false omits the jobs that each worker holds: to find them, every running job is read.",
     )
 
 

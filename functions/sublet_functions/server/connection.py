@@ -90,7 +90,7 @@ class Connection(web.RequestHandler):
         self.left = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Accept the connection, or answer 503 if it is beyond the limit."""
+        """Accept the connection, or answer 503 if too many are open or the server stops."""
         state = self.state
         if not state.stopping and len(state.open) < state.limits.connections:
             state.open.add(self)
@@ -360,7 +360,7 @@ def encode_last(response: Response) -> bytes:
 
 
 def close(problem: Problem) -> Response:
-    """Return a problem as its connection's last response."""
+    """Return a problem as a response that closes its connection."""
     response = problem.response()
     response.headers["Connection"] = "close"
     return response

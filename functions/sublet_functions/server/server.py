@@ -90,7 +90,9 @@ class HttpServer(web.Server):
             await asyncio.wait({*running, hurry}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
         hurry.cancel()
         if running:
-            log.warning("%d requests were cancelled: they did not end in the time for a stop", len(running))
+            log.warning(
+                "%d requests were cancelled: they had not ended when the server had to stop", len(running)
+            )
             for task in tuple(running):
                 task.cancel()
             await asyncio.wait(tuple(running), timeout=DISCARD_SECONDS)
