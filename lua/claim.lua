@@ -25,7 +25,7 @@ local valid = are_names(ARGV, 5) and is_name(worker) and is_name(claim_id)
   and #claim_id >= 22 and #claim_id <= 64 and lease
 if not valid then
   return refusal('INVALID',
-    'use a claim_id of 22 to 64 and names of 1 to 128 of A-Z a-z 0-9 _ . : -, and a lease in ms')
+    'claim_id: use 22 to 64 of A-Z a-z 0-9 _ . : -; worker and queues: 1 to 128 of these; lease: ms, up to 14 digits')
 end
 
 local reply = {'', CAP, 0}

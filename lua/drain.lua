@@ -12,8 +12,8 @@ local refused_because = refused(1, 1)
 if refused_because then return refused_because end
 local card = key('worker:' .. worker)
 local current = call('HGET', card, 'life')
-if not current then return refusal('NOT_FOUND', 'no worker ' .. worker) end
-if current ~= life then return refusal('CHANGED', 'worker ' .. worker .. ' was restarted: look again') end
+if not current then return refusal('NOT_FOUND', 'no worker ' .. worker .. ' is registered') end
+if current ~= life then return refusal('CHANGED', 'worker ' .. worker .. ' was restarted: read it again') end
 
 begin()
 call('HSETNX', card, 'drain', stamp)

@@ -13,7 +13,7 @@ local seen, n = ms(ARGV[1]), #ARGV - 1
 local fit = seen
 for i = 2, #ARGV do fit = fit and (ARGV[i] == base or string.sub(ARGV[i], 1, #base + 1) == base .. ':') end
 if not fit then
-  return refusal('INVALID', 'submitted is a number of up to 14 digits, and all keys must begin with ' .. base)
+  return refusal('INVALID', 'submitted: use a number of up to 14 digits; keys: each must begin with ' .. base)
 end
 local refused_because = too_many(n, 1000)
 if refused_because then return refused_because end
@@ -26,7 +26,7 @@ if n > 0 then
 end
 if layout == 'dropped' then return layout end
 if layout ~= LAYOUT then return refused(0, 0) end
-if seen > (ms(has) or 0) then return refusal('CHANGED', base .. ' was created again since: look again') end
+if seen > (ms(has) or 0) then return refusal('CHANGED', base .. ' was created again since: read it again') end
 begin()
 call('HSET', base, 'layout', 'dropped')
 return 'dropped'

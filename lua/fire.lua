@@ -24,7 +24,7 @@ for i = 2, #ARGV, 7 do
   for _ in string.gmatch(ARGV[i + 3], '%S+') do total = total + 1 end
 end
 if not is_name(by) or total > OCCURRENCES then
-  return refusal('INVALID', 'by must be a name, and a call has at most ' .. OCCURRENCES .. ' occurrences')
+  return refusal('INVALID', 'by: use 1 to 128 of A-Z a-z 0-9 _ . : -; a call has at most ' .. OCCURRENCES .. ' occurrences')
 end
 call('ZCARD', key('schedules'))
 

@@ -20,7 +20,7 @@ local refused_because = refused(1, 1)
 if refused_because then return refused_because end
 if not is_name(name) or not target or #target > 1024 or string.find(target, '%c') then
   return refusal('INVALID',
-    'name a pool with 1 to 128 of A-Z a-z 0-9 _ . : -, and give a target of one line, at most 1024 bytes')
+    'name a pool with 1 to 128 of A-Z a-z 0-9 _ . : -; target: one line of at most 1024 bytes')
 end
 
 -- Are these at most 32 names of queues, each once?
@@ -40,7 +40,8 @@ for word in string.gmatch(settings, '%S+') do
     or NUMBERS[what] and ms(value)
   if not what or given[what] or not fits then
     return refusal('INVALID', 'setting ' .. string.sub(word, 1, 80)
-      .. ' is unknown, repeated or not valid for a pool')
+      .. ' is unknown, repeated or not valid for a pool: use queues=a,b invoker=process|http|lambda|none '
+      .. 'min=N max=N wait=ms slots=N linger=ms arrive=ms, each once')
   end
   given[what], words = value, words .. ' ' .. word
 end
@@ -49,7 +50,7 @@ local held = string.match(known or '', '^%d+(.*)$')
 local current = string.match(known or '0', '^%d+')
 local seen = string.match(revision, '^%d+$') or '-1'
 local moved = refusal('CHANGED', 'pool ' .. name .. ' is at revision ' .. current .. ', not ' .. revision
-  .. ': look again')
+  .. ': read it again')
 
 if words == '' then                         -- removed already: a repeated call gets the same answer
   if not known then return revision == '0' and refusal('NOT_FOUND', 'no pool ' .. name) or 'removed' end
@@ -63,7 +64,7 @@ local fits = given.queues and given.invoker and tonumber(given.min or 0) <= tonu
 for _, what in ipairs({'wait', 'slots', 'arrive'}) do fits = fits and tonumber(given[what] or 1) >= 1 end
 if not fits or tonumber(given.max or 10) > 1000 then
   return refusal('INVALID',
-    'a pool needs queues and an invoker, min up to max up to 1000, and wait, slots and arrive of at least 1')
+    'a pool needs queues and an invoker, min <= max <= 1000, and wait, slots and arrive >= 1')
 end
 local answer = seen == '0' and 'created' or 'changed'
 if held == words .. '\n' .. target and tonumber(current) == seen + 1 then return answer end

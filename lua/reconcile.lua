@@ -14,7 +14,7 @@ local worker, life = ARGV[1], ARGV[2]
 local refused_because = refused((#ARGV - 2) / 2, 100)
 if refused_because then return refused_because end
 if not is_name(worker) or not is_name(life) then
-  return refusal('INVALID', 'worker and life must be names of 1 to 128 of A-Z a-z 0-9 _ . : -')
+  return refusal('INVALID', 'worker and life: use 1 to 128 of A-Z a-z 0-9 _ . : -')
 end
 call('ZCARD', key('workers'))
 local known, crew = unpack(call('HMGET', key('worker:' .. worker), 'life', 'pool'))

@@ -18,7 +18,7 @@ for i = 3, #ARGV, 4 do
   fit = fit and is_name(ARGV[i]) and ms(ARGV[i + 1]) and ms(ARGV[i + 2]) and ms(ARGV[i + 3])
 end
 if not fit then
-  return refusal('INVALID', 'use how look or mend, names of queues, and numbers of up to 14 digits')
+  return refusal('INVALID', 'how: use look or mend; queues: names; jobs, bytes and running: numbers of up to 14 digits')
 end
 local newest = call('XREVRANGE', key('events'), '+', '-', 'COUNT', 1)[1]
 if (newest and newest[1] or '') ~= last then

@@ -37,7 +37,7 @@ local current, seen = known[1] or '0', string.match(revision or '', '^%d+$')
 local removed = ms(call('HGET', base, 'removed')) or 0
 local why = current ~= seen and ' is at revision ' .. current .. ', not ' .. tostring(revision)
   or known[1] and was ~= '' and known[9] ~= was and ' has fired since'
-local stale = why and refusal('CHANGED', 'schedule ' .. name .. why .. ': look again')
+local stale = why and refusal('CHANGED', 'schedule ' .. name .. why .. ': read it again')
 
 if plan == '' then                          -- removed already: a repeated call gets the same answer
   if not known[1] and revision == '0' then return refusal('NOT_FOUND', 'no schedule ' .. name) end
@@ -52,8 +52,8 @@ end
 local moments = payload and (occurrence == '' or ms(occurrence) and ms(due))
 if not moments or #plan > 4096 or #payload > 262144 or not OVERLAPS[overlap]
     or paused ~= '0' and paused ~= '1' then
-  local rule = 'use a plan of at most 4096 bytes, a payload of at most 262144, overlap allow, skip or queue, paused 0 or 1, moments in ms'
-  return refusal('INVALID', rule)
+  return refusal('INVALID', 'plan: at most 4096 bytes; payload: at most 262144 bytes; '
+    .. 'overlap: allow, skip or queue; paused: 0 or 1; occurrence and due: ms')
 end
 if not (is_name(queue) and is_name(task)) then
   return refusal('INVALID', 'name queue and task with 1 to 128 of A-Z a-z 0-9 _ . : -')

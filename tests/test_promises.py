@@ -131,7 +131,7 @@ async def test_an_operators_verb_carries_the_revision_that_its_caller_read(desk)
     await desk.submit("a")
     seen = desk.revision("a")
     await desk.take("a")
-    with pytest.raises(Changed, match="look again"):
+    with pytest.raises(Changed, match="read it again"):
         await desk.operate("cancel", "a", seen)
     assert "cancel_requested_at" not in desk.job("a")
 

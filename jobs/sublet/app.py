@@ -159,7 +159,7 @@ class App:
         """Use other settings, with new clients, in the `with` block. Raises Invalid inside a sandbox."""
         if self._settings is not None and self._settings.client_factory is not None:
             raise Invalid(
-                "this app is in a sandbox already: leave that one first (was it entered and never left?)"
+                "this app is in a sandbox already: leave that sandbox first (was it entered and never left?)"
             )
         before = self._settings, self._operations, self._client, self._loop, self._sync
         self._settings, self._operations, self._client, self._loop, self._sync = (
@@ -228,11 +228,11 @@ class App:
         run = run or ("loop" if is_async else "process")
         if not is_name(name) or name in self.tasks:
             raise Invalid(
-                f"task {name!r}: {'there is one already' if name in self.tasks else 'use 1 to 128 of A-Z a-z 0-9 _ . : -'}"
+                f"task {name!r}: {'the app has a task of this name: pass another name=' if name in self.tasks else 'use 1 to 128 of A-Z a-z 0-9 _ . : - as name'}"
             )
         if (run in ("loop", "command")) is not is_async:
             raise Invalid(
-                f"task {name}: an async function runs on the loop, a plain one in a process or a thread, not {run!r}"
+                f"task {name}: run={run!r} does not fit: use 'loop' for an async function, 'process' or 'thread' for a plain one"
             )
         self.tasks[name] = Task(self, name, function, Options().but(**options), run)
         self.schedules.attach(self.tasks[name])

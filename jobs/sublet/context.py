@@ -118,7 +118,7 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the attempt is being ended (see `ending`): clean up and return."""
+        """Whether the attempt is being ended, for any reason (see `ending`): clean up and return."""
         return bool(self.ending)
 
     @property
@@ -154,10 +154,10 @@ class Context:
         try:
             encoded = json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
         except (TypeError, ValueError, RecursionError) as error:
-            raise Invalid(f"checkpoint: this cannot be written as JSON ({error})") from None
+            raise Invalid(f"checkpoint: the data cannot be written as JSON: {error}") from None
         if len(encoded) > CHECKPOINT_MAX:
             raise Invalid(
-                f"checkpoint of {len(encoded):,} bytes: at most {CHECKPOINT_MAX:,}; keep the data elsewhere and its place here"
+                f"checkpoint of {len(encoded):,} bytes: the limit is {CHECKPOINT_MAX:,}: store the data elsewhere, its address here"
             )
         self._send(News.CHECKPOINT, encoded)
 

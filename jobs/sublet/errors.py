@@ -66,7 +66,7 @@ class Changed(Refused):
 
 
 class KeyTaken(Refused):
-    """Another job holds the deduplication key."""
+    """Another job holds the deduplication key of the job to retry."""
 
     code = "KEY_TAKEN"
 

@@ -14,11 +14,8 @@ class State(StrEnum):
     """A job's state. Each state has one structure in Redis (queued: one per queue); a job is in exactly one."""
 
     SCHEDULED = "scheduled"
-    """Waits for a delay, or for the backoff."""
     QUEUED = "queued"
-    """Waits for a worker."""
     RUNNING = "running"
-    """Under a lease, until settled or expired."""
     COMPLETED = "completed"
     """Has a result. `prune` deletes it after its retention."""
     DEAD = "dead"
@@ -131,12 +128,11 @@ class Card(NamedTuple):
     life: str
     """Random name of this run of the worker."""
     worker_id: str
-    """Exclusive identity (`SUBLET_WORKER_ID`), or empty."""
     about: bytes
     """JSON: host, pid, platform, slots, counters (see `sublet.worker.host_identity`)."""
     pool: str = ""
     summons: str = ""
-    """Id of the summons that started it, or empty."""
+    """The summons that started it, or empty."""
 
 
 class Completion(NamedTuple):
@@ -261,7 +257,6 @@ class WorkerInfo(_Frozen):
     enlisted_at: datetime
     seen_at: datetime
     draining: bool = False
-    """Whether it should finish its jobs and exit."""
     about: dict[str, Any] = {}
     """Host, pid, platform, slots, completed, …; workers in other languages may send anything."""
     jobs: tuple[str, ...] = ()

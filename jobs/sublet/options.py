@@ -60,7 +60,7 @@ class Options:
         """Return a copy with these options changed. Raises Invalid for an unknown name."""
         unknown = sorted(set(changes) - set(self.__slots__))
         if unknown:
-            raise Invalid(f"unknown option {', '.join(unknown)}: there are {', '.join(self.__slots__)}")
+            raise Invalid(f"unknown option {', '.join(unknown)}: use {', '.join(self.__slots__)}")
         return replace(self, **changes)
 
     def rules(self) -> str:
@@ -99,12 +99,12 @@ class Options:
         if self.key is not None and not is_key(self.key):
             raise Invalid(f"key {self.key[:80]!r}: use 1 to 128 visible ASCII characters")
         if self.window is not None and self.key is None:
-            raise Invalid("window without a key: give the key that it is for")
+            raise Invalid("window without a key: give the deduplication key that is held for this time")
         if not (isinstance(self.max_attempts, int) and self.max_attempts >= 1):
             raise Invalid(f"max_attempts {self.max_attempts!r}: use a whole number from 1")
         check_durability(self.durability or "none")
         if self.run_at is not None and (self.delay or self.run_at.tzinfo is None):
-            raise Invalid("run_at: give a time with a time zone, and no delay")
+            raise Invalid(f"run_at {self.run_at}: use a time with a time zone, and no delay")
 
 
 def check_durability(word: str) -> None:
@@ -116,9 +116,9 @@ def check_durability(word: str) -> None:
 def _ms(name: str, value: Seconds, least: float = 0) -> int:
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not math.isfinite(seconds):
-        raise Invalid(f"{name} {value!r}: use a number of seconds")
+        raise Invalid(f"{name} {value!r}: use a number of seconds, or a timedelta")
     if seconds < least or seconds > 1e9:
-        raise Invalid(f"{name} {seconds:g} s: use {least:g} s or more, up to 30 years")
+        raise Invalid(f"{name} {seconds:g} s: use {least:g} s or more, at most 1e9 s")
     return round(seconds * 1000)
 
 

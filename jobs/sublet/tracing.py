@@ -38,7 +38,7 @@ class OpenTelemetry:
 
     Spans go to `tracer_provider`, else the global one. An attempt's span links to the submit's, and starts
     a new trace or is a child of the worker's span. With `parent` it is a child of the submit's: one trace
-    up to the last retry, for jobs that run soon.
+    up to the last retry.
     """
 
     def __init__(self, tracer_provider: TracerProvider | None = None, *, parent: bool = False) -> None:
@@ -48,7 +48,7 @@ class OpenTelemetry:
     def instrument(self, app: "App") -> None:
         """Trace an app's submits and attempts. Raises Invalid if it is instrumented already."""
         if any(isinstance(getattr(hook, "__self__", None), OpenTelemetry) for hook in app.hooks):
-            raise Invalid("this app is instrumented already: instrument an app once")
+            raise Invalid("this app is instrumented already: call `instrument` once for each app")
         app.submit_middleware = partial(self._produce, app, app.submit_middleware)
         app.middleware(self._consume)
 

@@ -53,7 +53,7 @@ end
 -- The refusal if n is not a whole number from 0 to `limit`; else nil. (1 / n > 0 excludes -0.)
 local function too_many(n, limit)
   if n and n >= 0 and 1 / n > 0 and n <= limit and n % 1 == 0 then return nil end
-  return refusal('TOO_MANY', tostring(n) .. ' items: a call takes 0 to ' .. limit)
+  return refusal('TOO_MANY', tostring(n) .. ' items: a call takes 0 to ' .. limit .. ': split it')
 end
 
 -- Members of each structure
@@ -67,7 +67,8 @@ local crowded                               -- has `counts` as many fields as it
 local function refused(n, limit, only)
   local layout = call('HGET', base, 'layout')
   if not layout then return refusal('NO_NAMESPACE', base .. ' does not exist: run init first') end
-  if layout ~= LAYOUT then return refusal('WRONG_LAYOUT', base .. ' has layout ' .. layout .. ', not ' .. LAYOUT) end
+  if layout ~= LAYOUT then return refusal('WRONG_LAYOUT', base .. ' has layout ' .. layout .. ', not ' .. LAYOUT
+    .. ': another version of Sublet wrote it, or a drop') end
   call('XLEN', key('events'))
   call('HLEN', key('backlog'))
   if only then

@@ -152,7 +152,7 @@ local function settings_answer(queue, verb, revision, answer)
   local seen = string.match(revision or '', '^%d+$') or '-1'
   if answer and last == verb and tonumber(current) == seen + 1 then return answer end
   if (current or '0') == revision then return nil end
-  local words = ' is at revision ' .. (current or 0) .. ', not ' .. tostring(revision) .. ': look again'
+  local words = ' is at revision ' .. (current or 0) .. ', not ' .. tostring(revision) .. ': read it again'
   return refusal('CHANGED', 'queue ' .. queue.name .. words)
 end
 

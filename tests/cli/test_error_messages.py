@@ -60,8 +60,11 @@ pytest_plugins = ["tests.support.command_line"]
             "--max-attempts: '99999999999': use a whole number from 1 to 999,999,999; see",
         ),
         ("submit add --max-attempts 0", "--max-attempts: '0': use a whole number from 1 to 999,999,999; see"),
-        ("submit add --window 5m", "window without a key: give the key that it is for"),
-        ("submit add --retention 5s", "retention 5 s: use 60 s or more, up to 30 years"),
+        (
+            "submit add --window 5m",
+            "window without a key: give the deduplication key that is held for this time",
+        ),
+        ("submit add --retention 5s", "retention 5 s: use 60 s or more, at most 1e9 s"),
         (
             "work tasks:app --slots 100000",
             "--slots: '100000': use a whole number from 1 to 10,000: one process must keep the lease",
@@ -307,7 +310,7 @@ def web_server():
 @pytest.mark.parametrize("words", ["submit add", "stats", "work tasks:app", "doctor"])
 def test_a_server_that_is_not_redis_is_recognised(shell, web_server, words):
     line = shell.no(3, *words.split(), "--redis-url", web_server)
-    assert line == f"what answers at {web_server} does not speak Redis's protocol: check SUBLET_REDIS_URL"
+    assert line == f"the server at {web_server} does not speak Redis's protocol: check SUBLET_REDIS_URL"
     assert json.loads(shell.no(3, *words.split(), "--redis-url", web_server, "--json"))["error"] == "UNFIT"
 
 

@@ -65,5 +65,5 @@ def test_invalid_options_are_refused_with_the_reason(changes, words):
 
 
 def test_an_unknown_option_is_refused_with_the_known_ones():
-    with pytest.raises(Invalid, match="unknown option prio: there are queue, priority, "):
+    with pytest.raises(Invalid, match="unknown option prio: use queue, priority, "):
         Options().but(prio=1)

@@ -145,11 +145,11 @@ def test_a_context_is_not_part_of_the_payload(app):
         ),
         (
             lambda app: [app.task(name="f")(lambda a: None), app.task(name="f")(lambda a: None)],
-            "there is one already",
+            "the app has a task of this name: pass another name=",
         ),
         (
             lambda app: app.task(name="f", run="loop")(lambda a: None),
-            "a plain one in a process or a thread, not 'loop'",
+            "run='loop' does not fit: use 'loop' for an async function, 'process' or 'thread' for a plain one",
         ),
         (lambda app: app.task(name="f", color="red")(lambda a: None), "unknown option color"),
         (lambda app: app.task(name="f", queue="no spaces")(lambda a: None), "queue 'no spaces'"),

@@ -280,7 +280,7 @@ async def test_another_program_that_answers_is_unfit(connect, answer):
         threading.Thread(target=serve, args=(listener,), daemon=True).start()
         port = listener.getsockname()[1]
         words = await message_of(connect(settings(port, timeout=0.2)), verbs.init("{x:0}"), Unfit)
-    assert f"what answers at redis://127.0.0.1:{port} does not speak Redis's protocol" in words
+    assert f"the server at redis://127.0.0.1:{port} does not speak Redis's protocol" in words
 
 
 # servers that refuse

@@ -121,7 +121,7 @@ async def test_two_sandboxes_are_separate():
 
 def test_a_nested_sandbox_is_refused_without_effect(sandbox):
     double.submit_sync(1)
-    with pytest.raises(Invalid, match="in a sandbox already: leave that one first"):
+    with pytest.raises(Invalid, match="in a sandbox already: leave that sandbox first"):
         Sandbox(app).__enter__()
     with pytest.raises(Invalid, match="was entered already"):
         sandbox.__enter__()

@@ -69,7 +69,7 @@ async def test_a_cancelled_job_is_kept_for_its_retention_if_that_is_longer(desk)
 async def test_a_cancel_carries_the_revision_that_its_caller_read(desk):
     await desk.submit("a")
     before = desk.everything()
-    with pytest.raises(Changed, match="job a is at revision 0, not 1: look again"):
+    with pytest.raises(Changed, match="job a is at revision 0, not 1: read it again"):
         await desk.operate("cancel", "a", 1)
     assert desk.everything() == before
 

@@ -35,7 +35,7 @@ async def test_a_worker_that_was_restarted_meanwhile_is_not_drained(desk):
     await desk.enlist("w", "1")
     await desk.enlist("w", "2")
     before = desk.everything()
-    with pytest.raises(Changed, match="restarted: look again"):
+    with pytest.raises(Changed, match="restarted: read it again"):
         await desk.drain("w", "1")
     assert desk.everything() == before
     assert await desk.enlist("w", "2") == "work"

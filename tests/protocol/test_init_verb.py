@@ -42,7 +42,7 @@ async def test_another_partition_count_is_refused(desk):
 
 @pytest.mark.parametrize("number", ["", "0", "-1", "1.5", "01", "10000", "many", "nan"])
 async def test_an_invalid_partition_count_is_refused(transport, raw, base, number):
-    with pytest.raises(Invalid, match="partitions is not a number from 1 to 9999"):
+    with pytest.raises(Invalid, match="partitions: use a whole number from 1 to 9999"):
         await transport.run(verbs.init(base, number))
     assert not raw.exists(base)
 

@@ -70,7 +70,7 @@ async def test_a_late_copy_of_the_request_does_not_pause_again(desk):
     await desk.operate_queue("pause")
     await desk.operate_queue("resume")
     before = desk.everything()
-    with pytest.raises(Changed, match="queue q is at revision 2, not 0: look again"):
+    with pytest.raises(Changed, match="queue q is at revision 2, not 0: read it again"):
         await desk.operate_queue("pause", "q", 0)
     assert desk.everything() == before
 

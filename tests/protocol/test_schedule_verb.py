@@ -44,9 +44,9 @@ async def test_a_repeated_put_gets_the_same_reply_and_changes_nothing(desk):
 async def test_a_change_carries_the_revision_that_its_caller_read(desk, revision):
     await desk.put()
     before = desk.everything()
-    with pytest.raises(Changed, match=f"at revision 1, not {revision}: look again"):
+    with pytest.raises(Changed, match=f"at revision 1, not {revision}: read it again"):
         await desk.put("s", revision, task="other")
-    with pytest.raises(Changed, match="look again"):
+    with pytest.raises(Changed, match="read it again"):
         await remove(desk, revision)
     assert desk.everything() == before
 
@@ -59,7 +59,7 @@ async def test_a_change_may_carry_the_occurrence_that_its_caller_read(desk):
         desk.put("s", 1, was="1000", occurrence=1000, task="other"),
         remove(desk, occurrence="1000"),
     ):
-        with pytest.raises(Changed, match="schedule s has fired since: look again"):
+        with pytest.raises(Changed, match="schedule s has fired since: read it again"):
             await change
     assert desk.schedule()["occurrence"] == "2000"
     assert await desk.put("s", 1, was="2000", occurrence=2000, task="other") == "changed"

@@ -32,7 +32,7 @@ async def test_a_change_carries_the_revision_that_its_caller_read(desk, revision
     await desk.pool()
     before = desk.everything()
     for settings in ("queues=q invoker=http", ""):
-        with pytest.raises(Changed, match=f"at revision 1, not {revision}: look again"):
+        with pytest.raises(Changed, match=f"at revision 1, not {revision}: read it again"):
             await desk.pool("p", revision, settings)
     assert desk.everything() == before
 

@@ -176,7 +176,7 @@ class WakeupReader:
 
 
 class _PartitionRead:
-    """The blocking read of one partition. Never cancelled: a push to its own key ends it."""
+    """One partition's blocking read. Never cancelled: a push to its own key ends it."""
 
     def __init__(self, reader: WakeupReader, pipeline: PartitionPipeline, tag: str) -> None:
         self._reader, self._pipeline = reader, pipeline

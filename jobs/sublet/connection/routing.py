@@ -68,7 +68,7 @@ def _is_transient(error: Unavailable) -> bool:
 def _given_up(error: Unavailable, settings: Settings, tag: str) -> Unavailable:
     if isinstance(error, Moved):
         return Unavailable(
-            f"the nodes of {settings.shown_url} redirect each call to another node: is a slot being moved key by key?"
+            f"the nodes of {settings.shown_url} redirect each call to another node, as while a slot is migrated key by key: repeat it later"
         )
     words = re.sub(
         r": (another server|is it up).*", "", re.sub(r"\bRedis at \w+://([^/\s]+)\S*", r"\1", str(error))
@@ -149,7 +149,7 @@ class RoutingTransport(Transport):
 
     def _at(self, url: str) -> Transport:
         if self._closed:
-            raise Unavailable("this client was closed")
+            raise Unavailable("this client was closed: make a new one")
         if url not in self._transports:
             self._transports[url] = Transport(self._map.node(url))
         return self._transports[url]

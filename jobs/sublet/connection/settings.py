@@ -24,9 +24,9 @@ BLOCK_SECONDS = 10
 TIMEOUT_MIN = 0.01
 """Minimum of `Settings.timeout` in seconds: a wait of 0 ms would never end."""
 QUICK_TIMEOUT = 0.8
-"""Seconds per call to Redis in an HTTP server, which answers within a second."""
+"""Seconds per call to Redis in an HTTP server."""
 QUICK_PATIENCE = 0.1
-"""Seconds for which an HTTP server retries a call: time to reconnect."""
+"""Seconds for which an HTTP server retries a call."""
 
 DURABILITIES = ("none", "replicated", "fsync")
 
@@ -147,7 +147,7 @@ def _number(name: str, default: Number, kind: type[Number]) -> Number:
     if name == "SUBLET_MEMORY" and not 0 < value <= 1:  # false for NaN
         raise Invalid(f"{name}={raw!r}: use a share of Redis's maxmemory, above 0 and up to 1 (no guard)")
     if value <= 0:
-        raise Invalid(f"{name}={raw!r}: use a number above 0")
+        raise Invalid(f"{name}={raw!r}: use a {'whole ' if kind is int else ''}number above 0")
     if name == "SUBLET_TIMEOUT" and not TIMEOUT_MIN <= value < float("inf"):  # false for NaN
         raise Invalid(f"{name}={raw!r}: use seconds, {TIMEOUT_MIN:g} or more")
     return value

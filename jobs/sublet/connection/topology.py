@@ -37,7 +37,7 @@ class Topology:
             slot = slot_of(tag)
             url = next((url for first, last, url in self.ranges if first <= slot <= last), None)
             if url is None:
-                raise Demoted(f"no node of the cluster serves slot {slot} now, where {tag} is")
+                raise Demoted(f"no node of the cluster serves slot {slot} now, in which partition {tag} is")
             self._known[tag] = url
         return self._known[tag]
 
@@ -146,14 +146,16 @@ def _query_sentinels(many: MultiServerUrl) -> TopologyPlan:
                 many.sentinel(host), Call((("SENTINEL", "GET-MASTER-ADDR-BY-NAME", many.service),), _same)
             )
         except Unfit:
-            error = Unfit(f"what answers at {host} is no sentinel: use redis://… in SUBLET_REDIS_URL")
+            error = Unfit(
+                f"the server at {host} is not a sentinel: use redis://… in SUBLET_REDIS_URL, or name sentinels"
+            )
             continue
         except Unavailable as another:
             error = another
             continue
         if said is None:
             error = Unfit(
-                f"the sentinel at {host} knows no service {many.service}: see the end of SUBLET_REDIS_URL"
+                f"the sentinel at {host} has no service {many.service}: check the name at the end of SUBLET_REDIS_URL"
             )
             continue
         url = many.node(address(_text(said[0]), _text(said[1])))
@@ -161,7 +163,7 @@ def _query_sentinels(many: MultiServerUrl) -> TopologyPlan:
             if (yield Query(url, Call((("ROLE",),), _role))) == "master":
                 return Topology(((0, SLOTS - 1, url),))
             error = Demoted(
-                f"the sentinel at {host} names a server that is no primary (yet): {_text(said[0])}:{_text(said[1])}"
+                f"the sentinel at {host} names a server that is not a primary (yet): {_text(said[0])}:{_text(said[1])}"
             )
         except Forbidden:  # this user may not ask for a server's role
             return Topology(((0, SLOTS - 1, url),))

@@ -80,7 +80,9 @@ class Transport:
         self._shared_reads: dict[Commands, asyncio.Future[Any]] = {}
 
     async def run(self, call: Call[T]) -> T:
-        """Send a call. Raises Refused, or Unavailable if no reply came in time."""
+        """Send a call, up to three times without a reply. Raises Refused, or Unavailable if no reply came in
+        time.
+        """
         until = time.monotonic() + self.settings.patience
         for pause in (*PAUSES, None):
             try:
@@ -195,7 +197,9 @@ class SyncTransport:
         )
 
     def run(self, call: Call[T]) -> T:
-        """Send a call. Raises Refused, or Unavailable if no reply came in time."""
+        """Send a call, up to three times without a reply. Raises Refused, or Unavailable if no reply came in
+        time.
+        """
         until = time.monotonic() + self.settings.patience
         for pause in (*PAUSES, None):
             try:
@@ -255,7 +259,7 @@ def unavailable(settings: Settings, error: Exception) -> Unavailable:
     """Return our exception, with hints at the cause, for a call without a reply."""
     if isinstance(error, InvalidResponse):
         return Unfit(
-            f"what answers at {settings.shown_url} does not speak Redis's protocol: check SUBLET_REDIS_URL"
+            f"the server at {settings.shown_url} does not speak Redis's protocol: check SUBLET_REDIS_URL"
         )
     if denied(error):
         return Unavailable(
@@ -264,7 +268,7 @@ def unavailable(settings: Settings, error: Exception) -> Unavailable:
     why = str(error) or type(error).__name__
     if why.startswith(POOL_EMPTY):
         return Busy(
-            "all connections to Redis are in use: this process makes more calls at once than they can carry"
+            "all connections to Redis are in use: make fewer calls at once in this process, or start more processes"
         )
     secured = settings.redis_url.startswith("rediss") and (
         isinstance(error, TimeoutError) or "WRONG_VERSION_NUMBER" in why

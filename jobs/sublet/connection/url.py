@@ -8,7 +8,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
 SCHEMES = ("redis", "rediss", "unix")
 FORMS = (
     "use redis://host:port/db, rediss://… or unix:///path; for several servers redis+cluster://host:port,host:port or "
-    "redis+sentinel://host:port,host:port/service/db; what a password has of / # ? @ is written %2F %23 %3F %40"
+    "redis+sentinel://host:port,host:port/service/db; write / # ? @ in a password as %2F %23 %3F %40"
 )
 PORTS = {"cluster": 6379, "sentinel": 26379}
 
@@ -43,9 +43,9 @@ class MultiServerUrl:
         place = _SERVICE.fullmatch(path or "") if kind == "sentinel" else re.fullmatch("()(0?)", path or "")
         if place is None:
             raise ValueError(
-                "name the sentinels' service: …/mymaster"
+                "name the service at the end, as its sentinels do: …/mymaster"
                 if kind == "sentinel"
-                else "a cluster has database 0 only"
+                else "a cluster has database 0 only: leave the number out"
             )
         addresses = tuple(_address(host, PORTS[kind]) for host in hosts.split(","))
         options = tuple(parse_qsl(query or "", keep_blank_values=True))
@@ -73,7 +73,7 @@ class MultiServerUrl:
 def _address(text: str, port: int) -> str:
     found = _HOST.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text[:80]!r} is not host:port")
+        raise ValueError(f"{text[:80]!r} is not a host, or host:port")
     return f"{found[1]}:{found[2] or port}"
 
 
@@ -119,7 +119,7 @@ def _flaw(text: str) -> str:
     strange = next((name for name in sorted(named) if not _DATABASE.fullmatch(name)), None)
     if strange is not None:  # text with an @ may be part of a password
         return FORMS if "@" in strange else f"database {strange[:40]!r} is not a number; {FORMS}"
-    return f"it names several databases; {FORMS}" if len(named) > 1 else ""
+    return f"it names several databases: name one; {FORMS}" if len(named) > 1 else ""
 
 
 def unknown(error: TypeError, url: str) -> str:
@@ -128,9 +128,9 @@ def unknown(error: TypeError, url: str) -> str:
         return FORMS
     found = re.search(r"unexpected keyword argument '([a-z_]{1,40})'", str(error))
     return (
-        f"its parameter {found[1]} is not known"
+        f"its parameter {found[1]} is not known: leave it out"
         if found
-        else "it has a parameter that is not known, or of a wrong kind"
+        else "a parameter after its ? is not known, or has a value of a wrong kind"
     )
 
 

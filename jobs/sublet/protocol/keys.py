@@ -1,7 +1,7 @@
 """The keys of a partition: each function returns the key of the structure in its docstring.
 
 `docs/reference/protocol.md` describes their contents. A *base*, `{sublet:0}`, is a partition's hash tag and
-its metadata's key. All its keys begin with it, so one node of a cluster has them.
+its metadata's key; all keys begin with it.
 """
 
 import re

@@ -67,7 +67,7 @@ def get(base: str, job_id: str) -> Call[Job]:
             return job_from(job_id, pairs(fields), lease_end, due)
         except MALFORMED as error:
             raise Unfit(
-                f"job {job_id} is malformed, so another program wrote to it ({type(error).__name__}): see sublet doctor"
+                f"job {job_id} is malformed, so another program wrote to it ({type(error).__name__}): run sublet doctor"
             ) from None
 
     hash_, running, scheduled = (

@@ -81,7 +81,7 @@ class Call(Generic[T]):
         return key[: key.find("}") + 1]
 
     def with_text(self) -> tuple[Any, ...]:
-        """Return the command as EVAL, for a server without the script."""
+        """Return the command as EVAL with the script's text, for a server without the script."""
         _, _, *rest = self.commands[0]
         return ("EVAL", self.text, *rest)
 
@@ -102,7 +102,7 @@ class Script:
         """Make a call of the script. Arguments: single ones by keyword, repeated groups flat in `rest`."""
         if len(fixed) != len(self.fixed) or (len(rest) % len(self.repeated) if self.repeated else rest):
             raise TypeError(
-                f"{self.name} takes {self.fixed} and groups of {self.repeated}, not {tuple(fixed)} and {len(rest)} more"
+                f"the script {self.name} takes {self.fixed} and groups of {self.repeated}, not {tuple(fixed)} and {len(rest)} more"
             )
         args = [fixed[name] for name in self.fixed]
         return Call((("EVALSHA", self.sha, 1, base, *args, *rest),), read, self.text)
@@ -160,9 +160,11 @@ def refusal(message: str) -> JobsError | None:
 
 def _of_server(code: str, message: str) -> JobsError | None:
     if code in _AWAY:
-        return Unavailable(f"Redis cannot serve now ({message})")
+        return Unavailable(f"Redis cannot serve now ({message}): repeat the call later")
     if code in _DEMOTED:
-        return Demoted(f"Redis cannot serve now ({message}): another server may have taken over")
+        return Demoted(
+            f"Redis cannot serve now ({message}): another server may have taken over: repeat the call later"
+        )
     if code in _MOVED:
         return Moved(f"this is a cluster: use redis+cluster://… in SUBLET_REDIS_URL ({message})")
     if message.startswith(_NOT_ALLOWED):
@@ -176,7 +178,7 @@ def _of_server(code: str, message: str) -> JobsError | None:
         )
     if "access a non local key" in message:
         return Demoted(
-            f"a hash slot is being migrated key by key, and scripts cannot run until that has ended ({message})"
+            f"the partition's hash slot is being migrated key by key: repeat the call when that has ended ({message})"
         )
     if "cluster support disabled" in message:
         return Unfit("this server is not part of a cluster: use redis://… in SUBLET_REDIS_URL")

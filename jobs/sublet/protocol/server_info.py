@@ -34,7 +34,7 @@ def config(name: str) -> Call[str]:
 
 
 def settings(base: str, pattern: str) -> Call[dict[str, str]]:
-    """Read the settings whose names match. Also reads a key: a cluster client routes the call by it."""
+    """Read the server's settings whose names match. Also reads a key: a cluster client routes the call by it."""
 
     def read(reply: Any) -> dict[str, str]:
         words = [word.decode() for word in reply[1]]

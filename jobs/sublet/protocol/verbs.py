@@ -27,8 +27,7 @@ from sublet.protocol.scripts import Call, script
 BATCH = 200
 """Maximum items in one call."""
 BYTES = 512 * 1024
-"""Maximum bytes of payloads, results or details in a call of several items, so that it blocks Redis briefly.
-"""
+"""Maximum bytes of payloads, results or details in a call of several items."""
 CLAIM_MAX = 100
 """Maximum jobs in one claim."""
 SETTLE_MAX = 100
@@ -247,8 +246,8 @@ def resume(base: str, queue: str, revision: int) -> Call[str]:
 
 
 def configure(base: str, queue: str, revision: int, settings: str) -> Call[str]:
-    """Set all limits of a queue (`jobs=N bytes=N`), or of `*` (`completed=N dead=N cancelled=N`). Returns
-    them.
+    """Set all limits of a queue (`jobs=N bytes=N`), or of `*` (`completed=N dead=N cancelled=N`). Returns them
+    as stored.
     """
     return script("configure").call(base, bytes.decode, queue=queue, revision=revision, settings=settings)
 
@@ -286,8 +285,8 @@ def recount(base: str, how: str, stamp: str, queues: Sequence[tuple[str, int, in
 
 
 def drop(base: str, submitted: int, names: Sequence[str | bytes] = ()) -> Call[str]:
-    """Make every verb refuse in this partition: `dropped`. With `names`, delete up to 1,000 keys: `deleted
-    <n>`.
+    """Make every verb refuse in this partition; returns `dropped`. With `names`, delete up to 1,000 keys
+    instead: `deleted <n>`.
 
     Raises Changed, without effect, if the partition was created again: its counter is below `submitted`.
     """
