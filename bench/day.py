@@ -70,7 +70,7 @@ class Scale:
     step: int = 1
     """Minutes per step, which has the traffic of one minute."""
     tenants: int = 30
-    """Queues per step that are used for one job."""
+    """Queues per step that are used for one job each."""
     seed: int = 1
 
 

@@ -79,7 +79,7 @@ huey = _peer() if "LATENCY_HUEY" in os.environ else None
 
 
 def main() -> None:
-    """Run everything and print one table per server."""
+    """Run all measurements, and print one table per server."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     parser.add_argument("--jobs", type=int, default=600, help="jobs of each kind (600)")

@@ -44,7 +44,7 @@ CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else
 CLIENT = [sys.executable, str(ROOT / "bench" / "lean.py")]
 TICKS = os.sysconf("SC_CLK_TCK")
 GOALS = {"submit_per_s": 3000, "batch_1000_per_s": 30_000, "worker_per_s": 8000}
-"""Minimum rates; LIMITS has the maximum times."""
+"""Least rates to reach; LIMITS has the most that other figures may be."""
 LIMITS = {"half_ms_p99": 20.0, "blocked_connections": 1, "wake_ms_p50": 5.0}
 
 app = App()
@@ -56,7 +56,7 @@ async def noop(text: str) -> None:
 
 
 def main() -> None:
-    """Run everything and print one table per server."""
+    """Run all measurements, and print one table per server."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     parser.add_argument(

@@ -56,7 +56,7 @@ TARGETS = {
 
 
 def main() -> None:
-    """Run everything and print a table."""
+    """Run all measurements, and print a table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_argument(

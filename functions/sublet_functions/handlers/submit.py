@@ -84,7 +84,9 @@ async def _store(
 
 
 def job_of_event(event: Event, asked: EventQuery) -> NewJob:
-    """Return the job of an event: of the query's task, or in the event's data. Raises Problem for other data."""
+    """Return the job to store for an event: of the query's `task`, with the event as payload; without `task`, the job
+    in the event's data. Raises Problem for other data.
+    """
     if asked.task is not None:
         named = {"task": asked.task} | ({"queue": asked.queue} if asked.queue else {})
         return NewJob.model_validate({**named, "payload": {"event": event.form}})

@@ -26,11 +26,11 @@ SUMMONER = Principal("summons", frozenset({Role.WORK}))
 
 
 async def work(call: Call[Summons, WorkQuery]) -> Response:
-    """Run a worker until its queues are empty or its time is over. A signature (Standard Webhooks) is accepted
+    """Run a worker until its queues are empty or its time (`for`) is over. A signature (Standard Webhooks) is accepted
     instead of a token.
 
-    Status and headers are sent at once, the summary when the worker has ended. Disconnecting does not end
-    it.
+    Status and headers are sent at once, the summary when the worker has ended. Disconnecting does not end the
+    worker.
     """
     if call.worker_host is None:
         raise Problem(
@@ -42,7 +42,7 @@ async def work(call: Call[Summons, WorkQuery]) -> Response:
 
 
 async def verify_signature(request: Request, tokens: Tokens, secrets: Secrets) -> tuple[Request, Principal]:
-    """Authenticate a signed request. Returns it with its body read, and SUMMONER. Raises Problem if no secret
+    """Authenticate a signed request. Returns the request, its body read, and SUMMONER. Raises Problem if no secret
     matches.
     """
     untrusted = tokens.untrusted_reason(request.headers)

@@ -166,7 +166,7 @@ class PoolList(ResponseModel):
 
 
 class TickResult(ResponseModel):
-    """Totals of a tick's rounds: jobs, schedules' jobs (`fired`), and workers summoned and not reached."""
+    """Totals of a tick: jobs reaped, promoted, pruned, and fired by schedules; workers summoned, and not reached."""
 
     reaped: int
     promoted: int

@@ -47,7 +47,7 @@ def _date(second: int) -> str:
 
 
 def encode_response(response: Response, body: bytes, *, keep: bool, is_head: bool = False) -> bytes:
-    """Encode a complete response. HEAD has a Content-Length only if the body is known."""
+    """Encode a complete response. For HEAD it has no body, and Content-Length only if `body` is not empty."""
     if is_head:
         return encode_head(response, keep=keep, length=len(body) or None)
     return encode_head(response, keep=keep, length=len(body)) + body
