@@ -20,13 +20,13 @@ if refused_because then return refused_because end
 local found = (n == 0 and call or peek)('HMGET', base, 'layout', 'submitted')
 local layout, has = found[1], found[2]      -- neither, if the base is of a wrong type: no verb writes there
 if n > 0 then
-  if layout == LAYOUT then return refusal('CHANGED', base .. ' was created again since: nothing more is deleted') end
+  if layout == LAYOUT then return refusal('CHANGED', base .. ' was created again since the drop began: nothing more is deleted') end
   if layout and layout ~= 'dropped' then return refused(0, 0) end
   return 'deleted ' .. call('UNLINK', unpack(ARGV, 2))
 end
 if layout == 'dropped' then return layout end
 if layout ~= LAYOUT then return refused(0, 0) end
-if seen > (ms(has) or 0) then return refusal('CHANGED', base .. ' was created again since: read it again') end
+if seen > (ms(has) or 0) then return refusal('CHANGED', base .. ' was created again since it was read: read it again') end
 begin()
 call('HSET', base, 'layout', 'dropped')
 return 'dropped'

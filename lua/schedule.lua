@@ -36,7 +36,7 @@ local current, seen = known[1] or '0', string.match(revision or '', '^%d+$')
 -- The highest revision of a removed schedule: a new one goes on from there
 local removed = ms(call('HGET', base, 'removed')) or 0
 local why = current ~= seen and ' is at revision ' .. current .. ', not ' .. tostring(revision)
-  or known[1] and was ~= '' and known[9] ~= was and ' has fired since'
+  or known[1] and was ~= '' and known[9] ~= was and ' has fired since it was read'
 local stale = why and refusal('CHANGED', 'schedule ' .. name .. why .. ': read it again')
 
 if plan == '' then                          -- removed already: a repeated call gets the same answer

@@ -59,7 +59,7 @@ async def test_a_change_may_carry_the_occurrence_that_its_caller_read(desk):
         desk.put("s", 1, was="1000", occurrence=1000, task="other"),
         remove(desk, occurrence="1000"),
     ):
-        with pytest.raises(Changed, match="schedule s has fired since: read it again"):
+        with pytest.raises(Changed, match="schedule s has fired since it was read: read it again"):
             await change
     assert desk.schedule()["occurrence"] == "2000"
     assert await desk.put("s", 1, was="2000", occurrence=2000, task="other") == "changed"

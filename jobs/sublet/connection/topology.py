@@ -37,7 +37,9 @@ class Topology:
             slot = slot_of(tag)
             url = next((url for first, last, url in self.ranges if first <= slot <= last), None)
             if url is None:
-                raise Demoted(f"no node of the cluster serves slot {slot} now, in which partition {tag} is")
+                raise Demoted(
+                    f"no node of the cluster serves slot {slot} now, in which partition {tag} is: is a node down?"
+                )
             self._known[tag] = url
         return self._known[tag]
 
@@ -163,7 +165,8 @@ def _query_sentinels(many: MultiServerUrl) -> TopologyPlan:
             if (yield Query(url, Call((("ROLE",),), _role))) == "master":
                 return Topology(((0, SLOTS - 1, url),))
             error = Demoted(
-                f"the sentinel at {host} names a server that is not a primary (yet): {_text(said[0])}:{_text(said[1])}"
+                f"the sentinel at {host} names a server that is not a primary (yet): {_text(said[0])}:{_text(said[1])}; "
+                "repeat the call after the failover"
             )
         except Forbidden:  # this user may not ask for a server's role
             return Topology(((0, SLOTS - 1, url),))

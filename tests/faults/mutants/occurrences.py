@@ -22,7 +22,7 @@ MUTANTS = (
     Mutant(
         "a change ignores an occurrence fired meanwhile",
         "lua/schedule.lua",
-        "\n  or known[1] and was ~= '' and known[9] ~= was and ' has fired since'",
+        "\n  or known[1] and was ~= '' and known[9] ~= was and ' has fired since it was read'",
         "",
         "a deploy repeats a report that has just run",
         "protocol/test_schedule_verb.py::test_a_change_may_carry_the_occurrence_that_its_caller_read[fakeredis]",
