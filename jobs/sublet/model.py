@@ -153,7 +153,7 @@ class Failure(NamedTuple):
 
 
 class Release(NamedTuple):
-    """An attempt that gives its job back for `delay` seconds, and keeps the try."""
+    """An attempt that gives its job back, to run again after `delay` seconds, without using a try."""
 
     lease: Lease
     delay: float = 0

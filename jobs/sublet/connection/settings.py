@@ -53,7 +53,7 @@ class Settings:
     timeout: float = 2.0
     """Maximum seconds of a call to Redis: well under a third of a lease."""
     patience: float = 8.0
-    """Seconds within which a call is sent again. Redis remembers a claim for 10 s."""
+    """Seconds within which a call without a reply is sent again. Redis remembers a claim for 10 s."""
     allow_eviction: bool = False
     """Allow a server that evicts keys, and so may lose jobs."""
     allow_unverified_tls: bool = False

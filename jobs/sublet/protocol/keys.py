@@ -1,7 +1,7 @@
-"""The keys of a partition: each function returns the key of the structure in its docstring.
+"""The keys of a partition, and the rules for names. `docs/reference/protocol.md` describes each key's
+contents.
 
-`docs/reference/protocol.md` describes their contents. A *base*, `{sublet:0}`, is a partition's hash tag and
-its metadata's key; all keys begin with it.
+A *base*, `{sublet:0}`, is a partition's hash tag and its metadata's key; all keys begin with it.
 """
 
 import re
@@ -49,100 +49,100 @@ def partition_of_id(job_id: str) -> int:
 
 
 def job(base: str, job_id: str) -> str:
-    """Hash of a job."""
+    """Key of a job's hash."""
     return f"{base}:job:{job_id}"
 
 
 def queue(base: str, name: str) -> str:
-    """Sorted set of queued jobs, by priority, then order of arrival."""
+    """Key of the sorted set of queued jobs, by priority, then order of arrival."""
     return f"{base}:queue:{name}"
 
 
 def structure(base: str, state: str) -> str:
-    """Sorted set of the jobs in another state, by the moment at which they leave it (ms)."""
+    """Key of the sorted set of the jobs in another state, by the moment at which they leave it (ms)."""
     return f"{base}:{state}"
 
 
 def queues(base: str) -> str:
-    """Hash of known queues, with their settings."""
+    """Key of the hash of known queues, with their settings."""
     return f"{base}:queues"
 
 
 def backlog(base: str) -> str:
-    """Hash of unfinished jobs: `<queue> jobs`, `<queue> bytes`, `<queue> running`."""
+    """Key of the hash of unfinished jobs: `<queue> jobs`, `<queue> bytes`, `<queue> running`."""
     return f"{base}:backlog"
 
 
 def counts(base: str) -> str:
-    """Hash of ended jobs and their durations: `<queue> <kind> <class>`."""
+    """Key of the hash of ended jobs and their durations: `<queue> <kind> <class>`."""
     return f"{base}:counts"
 
 
 def lock(base: str, queue: str, key: str) -> str:
-    """String with the id of the job that holds a deduplication key."""
+    """Key of the string with the id of the job that holds a deduplication key."""
     return f"{base}:key:{queue}|{key}"
 
 
 def claim(base: str, claim_id: str) -> str:
-    """String with a claim's token and job ids, kept for 10 s."""
+    """Key of the string with a claim's token and job ids, kept for 10 s."""
     return f"{base}:claim:{claim_id}"
 
 
 def wake(base: str, queue: str) -> str:
-    """List on which a queue's idle workers block. One element wakes one."""
+    """Key of the list on which a queue's idle workers block. One element wakes one."""
     return f"{base}:wake:{queue}"
 
 
 def alarm(base: str) -> str:
-    """String with the next due moment, and the worker that claims then."""
+    """Key of the string with the next due moment, and the worker that claims then."""
     return f"{base}:alarm"
 
 
 def workers(base: str) -> str:
-    """Sorted set of workers, by last heartbeat (ms)."""
+    """Key of the sorted set of workers, by last heartbeat (ms)."""
     return f"{base}:workers"
 
 
 def worker(base: str, name: str) -> str:
-    """Hash of a worker: its description and drain flag."""
+    """Key of a worker's hash: its description and drain flag."""
     return f"{base}:worker:{name}"
 
 
 def schedules(base: str) -> str:
-    """Sorted set of schedules, by next occurrence (ms)."""
+    """Key of the sorted set of schedules, by next occurrence (ms)."""
     return f"{base}:schedules"
 
 
 def schedule(base: str, name: str) -> str:
-    """Hash of a schedule."""
+    """Key of a schedule's hash."""
     return f"{base}:schedule:{name}"
 
 
 def pools(base: str) -> str:
-    """Hash of pools, with their settings."""
+    """Key of the hash of pools, with their settings."""
     return f"{base}:pools"
 
 
 def pool(base: str, name: str) -> str:
-    """Hash of a pool's averages and counts."""
+    """Key of the hash of a pool's averages and counts."""
     return f"{base}:pool:{name}"
 
 
 def crew(base: str, pool: str) -> str:
-    """Sorted set of a pool's workers, by last heartbeat (ms)."""
+    """Key of the sorted set of a pool's workers, by last heartbeat (ms)."""
     return f"{base}:crew:{pool}"
 
 
 def summons(base: str, pool: str) -> str:
-    """Sorted set of a pool's open summonses, by expiry (ms)."""
+    """Key of the sorted set of a pool's open summonses, by expiry (ms)."""
     return f"{base}:summons:{pool}"
 
 
 def events(base: str) -> str:
-    """Capped stream of jobs' state changes."""
+    """Key of the capped stream of jobs' state changes."""
     return f"{base}:events"
 
 
 def ended(base: str) -> str:
-    """Channel on which the ids of watched jobs are published when they end."""
+    """Name of the channel on which the ids of watched jobs are published when they end."""
     return f"{base}:ended"
