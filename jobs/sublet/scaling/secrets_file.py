@@ -21,7 +21,7 @@ class SecretsFile:
         self._checked_at = time.monotonic()
 
     def text(self) -> str:
-        """Return the file's text. Raises Invalid, without a part of the text."""
+        """Return the file's text. Raises Invalid; no part of the text is in the message."""
         try:
             # Opening a pipe or a device could block without end.
             if not stat.S_ISREG(self.path.stat().st_mode):

@@ -74,7 +74,7 @@ class PoolErrors:
 
     @contextlib.contextmanager
     def catch(self, pool: str) -> Iterator[None]:
-        """Catch, log and keep a JobsError of this pool."""
+        """Catch and log a JobsError of this pool; keep the first for `throw`."""
         try:
             yield
         except JobsError as error:

@@ -36,7 +36,7 @@ REST = 0.5
 EntryId = tuple[int, int]
 """Id of a stream entry: ms and sequence number."""
 Cursor = tuple[EntryId | None, ...]
-"""A position: per partition the last entry read, or None for the stream's beginning."""
+"""A position in the stream: per partition the last entry read, or None for the beginning."""
 
 LATEST_MS = 253_402_300_799_999
 """The last ms of the year 9999; entries of other programs may be later."""
@@ -82,7 +82,7 @@ class Entries(NamedTuple):
 
 
 class EventStream:
-    """Reads the stream for all subscribers in this process. Belongs to one event loop."""
+    """Reads the event stream for all subscribers in this process. Belongs to one event loop."""
 
     def __init__(
         self, settings: Settings, run: Run, client: Any = None, routes: RoutingTransport | None = None

@@ -56,7 +56,7 @@ class OutageLog:
         return not self._answered
 
     def over(self) -> None:
-        """Record an answered call. It ends the outage if the last failure is a second ago."""
+        """Record an answered call. It ends the outage if the last failure is at least a second ago."""
         now = time.monotonic()
         self._answered = True
         if self._since is not None and now - self._failed_at >= QUIET:

@@ -44,11 +44,13 @@ class JobSource(Protocol):
         ...
 
     async def reconcile(self, gone: Mapping[str, str]) -> int:
-        """End the leases of workers (name → life) that are gone, and remove them. Returns how many leases."""
+        """End the leases of workers (name → life) that are gone; return their number. Remove the workers."""
         ...
 
     async def retire(self, card: Card) -> bool:
-        """Ask whether an idle worker may leave its pool. True: the pool has stopped counting it; it must not claim."""
+        """Ask whether an idle worker may leave its pool. True: the pool has stopped counting it; it may not
+        claim again.
+        """
         ...
 
     async def leave(self, card: Card) -> None:

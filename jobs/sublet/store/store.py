@@ -185,7 +185,7 @@ class Store:
         return await self.follow(roster.workers(self.operations.bases, jobs=False))
 
     async def reconcile(self, gone: Mapping[str, str]) -> int:
-        """End the leases of workers (name → life) that are gone, and remove them. Returns how many leases."""
+        """End the leases of workers (name → life) that are gone; return their number. Remove the workers."""
         return await self.follow(roster.reconcile(self.operations.bases, gone))
 
     async def retire(self, card: Card) -> bool:

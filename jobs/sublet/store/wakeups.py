@@ -96,7 +96,9 @@ class WakeUps:
 
     @contextlib.contextmanager
     def waiting(self, queues: Sequence[tuple[str, str]], next_in: float) -> Iterator[Waiter]:
-        """Register a waiter for these queues, (base, name) each. `next_in`: seconds until it should claim."""
+        """Register a waiter for these queues, (base, name) each, until the block ends. `next_in`: seconds
+        until it should claim.
+        """
         waiter, rest = Waiter(queues), 0.0
         self._waiters[waiter] = None
         for key, (base, queue) in waiter.queues.items():

@@ -147,7 +147,9 @@ class AddressGuard:
         self._look_up = resolve or self._lookups
 
     async def resolve(self, host: str, port: int = 0, family: int = socket.AF_INET) -> list[dict[str, Any]]:
-        """Return a name's addresses in aiohttp's form. Raises NotAllowed if any of them is private."""
+        """Return a name's addresses in aiohttp's form. Raises NotAllowed for a private one, unless those are
+        allowed.
+        """
         found = await self._look_up(host, port, family)
         for _, _, _, _, address in found:
             self.check(address, host)

@@ -25,7 +25,7 @@ MOST = 32
 SECONDS = 900.0
 """Seconds that a worker may live. The worker gets the limit as `--for`."""
 KILL_AFTER = 5.0
-"""Seconds from that limit until a worker is killed."""
+"""Seconds from the end of a worker's time until it is killed."""
 PATIENCE = 13.0
 """Seconds that `aclose` gives workers to end: their grace, clean-up and last settle calls."""
 LINE_MAX = 8192
