@@ -196,7 +196,9 @@ class Worker:
             self.report(
                 "unwanted",
                 None,
-                f"not needed: the summons has expired or was used, or pool {self.config.pool} is gone or has other queues",
+                f"not needed: the summons has expired or was used, or pool {self.config.pool} is gone or has other queues"
+                if self.config.pool
+                else "a drain was requested",
             )
             self.drain()
 
