@@ -182,7 +182,7 @@ class Day:
             self.told["lost"] += len(claimed.leases) - len(endings)
             for word in await self.store.settle(endings):
                 self.told[word.partition(" ")[0]] += 1
-        raise AssertionError("the queues never become empty")
+        raise AssertionError(f"queues {', '.join(queues[:3])} … are not empty after 10,000 claims")
 
     def end(self, lease: Lease) -> Ending | None:
         """Return a random outcome of an attempt; None if its worker dies."""

@@ -3,13 +3,13 @@
     python3 bench/durability.py [--json] [--seconds 3] [--server redis|valkey]
 
 Per server (Redis if on the PATH, Valkey from the wheel): a primary with an append-only file, and a replica,
-on this machine. Per mode, through one client on one event loop:
+on this machine. Per mode, one after another, through one client:
 
 - one: a submit at a time, its p50 and p99 in ms;
 - hundred: a hundred callers: jobs a second, p50 in ms, and jobs that shared a wait;
 - bulk: 20,000 jobs in one call: jobs a second.
 
-The modes run one after another. `always`: the primary has `appendfsync always`; otherwise `everysec`.
+`always`: the primary has `appendfsync always`; otherwise `everysec`.
 """
 
 import argparse
@@ -63,7 +63,9 @@ def pair(binary: str | None) -> Iterator[tuple[EmbeddedServer, Any]]:
         until = time.monotonic() + PATIENCE
         while other.info("replication")["master_link_status"] != "up":
             if time.monotonic() > until:
-                sys.exit("the replica does not come up")
+                sys.exit(
+                    f"the replica did not connect to its primary within {PATIENCE:g} s: look at the servers' logs"
+                )
             time.sleep(0.02)
         yield primary, client
 

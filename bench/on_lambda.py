@@ -135,7 +135,7 @@ def _in_process(settings: Settings, calls: int) -> dict[str, Figures]:
 def _sure(invoke: Runtime, event: dict[str, Any]) -> Any:
     result, error = invoke(event)
     if error:
-        sys.exit(f"the function failed: {error['errorMessage']}")
+        sys.exit(f"the measured invocation failed: {error['errorMessage']}")
     return result
 
 

@@ -2,10 +2,9 @@
 
     python3 bench/performance.py FILE [--page docs/measurements/performance.md] [--pictures docs/measurements/pictures]
 
-FILE is the output of `python3 bench/run.py --json FILE`. The tables are written between the marks of the
-page (`<!-- begin: NAME -->` and `<!-- end: NAME -->`). The figures are copied beside the page, as
-performance.json, so that a test can compare both. The pictures need matplotlib (`pip install -e
-'.[bench]'`).
+FILE is the output of `python3 bench/run.py --json FILE`; it is copied beside the page, as performance.json,
+so that a test can compare both. The tables are written between the page's marks, `<!-- begin: NAME -->` and
+`<!-- end: NAME -->`. The pictures need matplotlib (`pip install -e '.[bench]'`).
 """
 
 import argparse
@@ -234,7 +233,9 @@ def rewrite(page: str, run: Run) -> str:
     """Return the page with this run's figures between its marks. Raises Unusable for an unknown mark."""
     between = re.compile(r"(<!-- begin: (.+?) -->\n).*?(<!-- end: \2 -->)", re.DOTALL)
     if unknown := {mark[2] for mark in between.finditer(page)} - set(PARTS):
-        raise Unusable(f"no part is called {', '.join(sorted(unknown))}: there are {', '.join(PARTS)}")
+        raise Unusable(
+            f"the page has marks of unknown parts: {', '.join(sorted(unknown))}; the known ones are {', '.join(PARTS)}"
+        )
     return between.sub(lambda mark: f"{mark[1]}\n{PARTS[mark[2]](run)}\n\n{mark[3]}", page)
 
 
@@ -262,16 +263,16 @@ def read(path: Path) -> Run:
     except ValueError as error:
         raise Unusable(f"{path} is not JSON: {error}") from None
     if not isinstance(found, dict) or not {*ABOUT, "results"} <= set(found):
-        raise Unusable(f"{path} is not what run.py writes with --json")
+        raise Unusable(f"{path} is not a file that bench/run.py --json wrote: give such a file")
     if not found["results"]:
-        raise Unusable(f"{path} has no figures")
+        raise Unusable(f"{path} has no figures: run bench/run.py --json again, until a contestant has run")
     return Run(found)
 
 
 def write(figures: Path, page: Path, pictures: Path) -> list[Path]:
     """Draw the pictures, then write the page and the figures. Raises Unusable before it writes, and OSError."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise Unusable("the pictures want matplotlib: pip install -e '.[bench]'")
+        raise Unusable("the pictures need matplotlib: pip install -e '.[bench]'")
     run = read(figures)
     written = rewrite(page.read_text(), run)
     drawn = drawings.draw(run.rows, NAMES, where(run), pictures)

@@ -72,7 +72,9 @@ def _check(asked: argparse.Namespace) -> None:
             or not os.access(path.parent, os.W_OK)
             or not path.parent.is_dir()
         ):
-            raise ValueError(f"--json {path}: no file can be written there")
+            raise ValueError(
+                f"--json {path}: no file can be written there: use a writable folder that exists"
+            )
     try:
         asked.environments.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -80,9 +82,13 @@ def _check(asked: argparse.Namespace) -> None:
             f"--environments {asked.environments}: there can be no such folder ({error.strerror})"
         ) from None
     if not os.access(asked.environments, os.W_OK):
-        raise ValueError(f"--environments {asked.environments}: nothing can be written there")
+        raise ValueError(
+            f"--environments {asked.environments}: nothing can be written there: use a writable folder"
+        )
     if asked.server == "redis" and not shutil.which("redis-server"):
-        raise ValueError("--server redis: redis-server is not on the PATH")
+        raise ValueError(
+            "--server redis: redis-server is not on the PATH: install Redis, or use --server valkey"
+        )
 
 
 def _count(word: str) -> int:

@@ -79,7 +79,7 @@ def _round(client: SyncClient, task: str) -> float:
     until = time.monotonic() + SECONDS
     while client.workers():
         if time.monotonic() > until:
-            raise SystemExit("the workers do not go")
+            raise SystemExit(f"workers of the round before are still registered after {SECONDS:g} s")
         time.sleep(0.05)
     began = time.time()
     started: float = client.submit(task).result(timeout=SECONDS)
