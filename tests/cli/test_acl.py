@@ -248,7 +248,7 @@ async def directs(store, desk):
     await desk.running("held", "key=k")
     desk.raw.zrem(keys.structure(desk.base, "running"), "held")
     assert [
-        fault.words.split()[0] for fault in (await store.follow_existing(repair(store.operations.bases)))[1]
+        fault.found.split()[0] for fault in (await store.follow_existing(repair(store.operations.bases)))[1]
     ] == ["placed"]
     await store.follow_existing(recount(desk.base))
     assert await store.follow_existing(drop(store.settings.namespace)) > 5

@@ -161,6 +161,7 @@ def _become(request: list[str], streams: list[int]) -> None:
     from sublet import __main__
 
     sys.argv = [__main__.__file__, *words]
+    sys.orig_argv = [sys.executable, "-m", "sublet", *words]  # for a command that starts itself again
     sys.path[:0] = [folder, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     try:
         code = __main__.main()
