@@ -118,7 +118,6 @@ _kept: _Function | None = None
 
 
 def _request(event: Mapping[str, Any]) -> Request | None:
-    """Return the HTTP request of an event, if it has one. Raises EventFailed for an unsupported format."""
     context = event.get("requestContext")
     http = context.get("http") if isinstance(context, dict) else None
     if not isinstance(context, dict) or not isinstance(http, dict):

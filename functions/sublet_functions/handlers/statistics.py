@@ -86,7 +86,6 @@ def _others(found: Sequence[QueueNumbers]) -> list[QueueNumbers]:
 async def _read_queues(
     store: Store, base: str, names: Sequence[str], now: int
 ) -> tuple[list[QueueNumbers], dict[str, float]]:
-    """Return numbers of a partition's queues, and queue → seconds since its first job was due."""
     found: list[QueueNumbers] = []
     ages: dict[str, float] = {}
     for start in range(0, len(names), CHUNK):
