@@ -16,6 +16,7 @@ from typing import (
     Protocol,
     TypeVar,
     cast,
+    get_args,
     overload,
 )
 
@@ -230,7 +231,7 @@ class App:
             raise Invalid(
                 f"task {name!r}: {'the app has a task of this name: pass another name=' if name in self.tasks else 'use 1 to 128 of A-Z a-z 0-9 _ . : - as name'}"
             )
-        if (run in ("loop", "command")) is not is_async:
+        if run not in get_args(Run) or (run in ("loop", "command")) is not is_async:
             raise Invalid(
                 f"task {name}: run={run!r} does not fit: use 'loop' for an async function, 'process' or 'thread' for a plain one"
             )

@@ -151,6 +151,7 @@ def test_a_context_is_not_part_of_the_payload(app):
             lambda app: app.task(name="f", run="loop")(lambda a: None),
             "run='loop' does not fit: use 'loop' for an async function, 'process' or 'thread' for a plain one",
         ),
+        (lambda app: app.task(name="f", run="proces")(lambda a: None), "run='proces' does not fit"),
         (lambda app: app.task(name="f", color="red")(lambda a: None), "unknown option color"),
         (lambda app: app.task(name="f", queue="no spaces")(lambda a: None), "queue 'no spaces'"),
     ],

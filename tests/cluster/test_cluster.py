@@ -681,13 +681,26 @@ def test_redirections_become_errors_of_sublet(words):
     assert isinstance(refusal(words), Unavailable)
 
 
+MISPLACED = {
+    "redis+cluster://a/3": "a cluster has database 0 only: leave the number out$",
+    "redis+sentinel://a": "name the service at the end, as its sentinels do: …/mymaster$",
+}
+
+
 @pytest.mark.parametrize(
     "url",
     ["redis+cluster://", "redis+cluster://a:x", "redis+cluster://a/3", "redis+sentinel://a", "redis+sentinel://a,b:99999/s", "redis+x://a",
      "redis+cluster://a,,b", "redis+cluster://u:p/w@a", "redis+sentinel://a/s/x", "unix+cluster:///x"],
 )  # fmt: skip
 def test_an_invalid_url_is_refused_with_the_reason(url):
-    with pytest.raises(Invalid, match=r"use redis://host:port/db|its port is out of range: use 1 to 65535$"):
+    reasons = ("use redis://host:port/db", "its port is out of range: use 1 to 65535$", *MISPLACED.values())
+    with pytest.raises(Invalid, match="|".join(reasons)):
+        Settings.read(url)
+
+
+@pytest.mark.parametrize("url", MISPLACED)
+def test_a_misplaced_service_or_database_is_named(url):
+    with pytest.raises(Invalid, match=MISPLACED[url]):
         Settings.read(url)
 
 

@@ -19,6 +19,10 @@ _DATABASE = re.compile("[0-9]{1,9}")
 _YES = ("1", "true", "yes", "on", "t", "y")
 
 
+class Misplaced(ValueError):
+    """A URL's service or database is wrong; the message contains nothing of the URL."""
+
+
 @dataclass(frozen=True, slots=True)
 class MultiServerUrl:
     """A URL of several servers; `kind` is `cluster` or `sentinel`, `hosts` are host:port."""
@@ -42,7 +46,7 @@ class MultiServerUrl:
         scheme, kind, user, hosts, path, query = found.groups()
         place = _SERVICE.fullmatch(path or "") if kind == "sentinel" else re.fullmatch("()(0?)", path or "")
         if place is None:
-            raise ValueError(
+            raise Misplaced(
                 "name the service at the end, as its sentinels do: …/mymaster"
                 if kind == "sentinel"
                 else "a cluster has database 0 only: leave the number out"
@@ -101,7 +105,9 @@ def flaw(text: str) -> str:
     """Return why a URL is not valid, without secrets; empty if it is valid."""
     try:
         wrong = [words for url in servers(text) for words in (_flaw(url),) if words]
-    except ValueError:  # an invalid port or host name
+    except Misplaced as error:
+        return str(error)
+    except ValueError:  # an invalid port or host name, which may be part of a password
         return FORMS
     return wrong[0] if wrong else ""
 
