@@ -33,7 +33,7 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("jobs", "functions", "")]
 
 from sublet import App, Context, Settings, State
-from sublet.client.client import SyncClient
+from sublet.client.sync_client import SyncClient
 from sublet.devtools.embedded_server import EmbeddedServer
 
 ROOT = Path(__file__).parent.parent

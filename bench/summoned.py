@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("jobs", "functions", "")]
 
-from sublet.client.client import SyncClient
+from sublet.client.sync_client import SyncClient
 from sublet.connection.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sublet.errors import JobsError, NoNamespace
 
 if TYPE_CHECKING:
-    from sublet.client.client import SyncClient
+    from sublet.client.sync_client import SyncClient
     from sublet.operations.operations import Operations
     from sublet.protocol.plan import Plan
     from sublet.scaling.summoner import Summoned
@@ -54,13 +54,13 @@ def run_tick(
     Raises Unavailable: the next tick is the retry.
     """
     start = time.monotonic()
-    summary = TickSummary()
+    summary, store = TickSummary(), client.store
     while True:
-        done = client.follow_existing(one_round(client.operations, by, summary))
+        done = store.follow_existing(one_round(store.operations, by, summary))
         if done.pools:
             from sublet.scaling.sync_summoner import summon_once
 
-            summary.add_summoned(summon_once(client.operations.settings, transport=client.transport))
+            summary.add_summoned(summon_once(store.settings, transport=store.transport))
         if done.error:
             raise done.error
         report(summary, done.pools)

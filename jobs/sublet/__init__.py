@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sublet.app import App, Task
-    from sublet.client.client import Client, SyncClient
-    from sublet.client.handle import Handle, SyncHandle
+    from sublet.client.client import Client
+    from sublet.client.handle import Handle
+    from sublet.client.sync_client import SyncClient
+    from sublet.client.sync_handle import SyncHandle
     from sublet.connection.settings import Settings
     from sublet.context import Context, Discard, Snooze
     from sublet.errors import (
@@ -37,14 +39,16 @@ if TYPE_CHECKING:
     from sublet.schedules.recurrence import Recurrence
 
 _HOMES = {
-    "sublet.client.client": ("Client", "SyncClient"),
+    "sublet.client.client": ("Client",),
+    "sublet.client.sync_client": ("SyncClient",),
     "sublet.connection.settings": ("Settings",),
     "sublet.context": ("Context", "Discard", "Snooze"),
     "sublet.errors": (
         "Changed", "Invalid", "JobCancelled", "JobFailed", "JobsError", "KeyTaken", "LeaseLost", "NoNamespace", "NotFound",
         "OutOfMemory", "QueueFull", "Refused", "TooMany", "Unavailable", "Unfit", "WrongLayout", "WrongState",
     ),
-    "sublet.client.handle": ("Handle", "SyncHandle"),
+    "sublet.client.handle": ("Handle",),
+    "sublet.client.sync_handle": ("SyncHandle",),
     "sublet.model": ("Attempt", "Job", "Page", "Queue", "State", "Stats", "Submission", "Submitted"),
     "sublet.options": ("Backoff", "Options"),
     "sublet.schedules.definition": ("Schedule",),

@@ -20,7 +20,8 @@ from typing import (
     overload,
 )
 
-from sublet.client.handle import Handle, SyncHandle
+from sublet.client.handle import Handle
+from sublet.client.sync_handle import SyncHandle
 from sublet.context import Context
 from sublet.errors import Invalid
 from sublet.model import Submission
@@ -33,7 +34,8 @@ from sublet.tasks.middleware import Hook
 from sublet.tasks.program import Output
 
 if TYPE_CHECKING:
-    from sublet.client.client import Client, SyncClient
+    from sublet.client.client import Client
+    from sublet.client.sync_client import SyncClient
     from sublet.connection.settings import Settings
     from sublet.operations.operations import Operations
 
@@ -99,7 +101,7 @@ class Task(Generic[P, R]):
         """Submit a job as `submit` does, without an event loop."""
         client = self.app.sync
         with self._job(args, kwargs, "send") as job:
-            (submitted,) = client.submit_all([job])
+            (submitted,) = client.store.submit([job])
         return SyncHandle(submitted.id, submitted.id == job.id, client, self.arguments.load_result)
 
     def _job(
@@ -200,7 +202,7 @@ class App:
     def sync(self) -> "SyncClient":
         """The client for code without an event loop."""
         if self._sync is None:
-            from sublet.client.client import SyncClient
+            from sublet.client.sync_client import SyncClient
 
             self._sync = SyncClient(self.settings, operations=self.operations)
         return self._sync

@@ -23,7 +23,7 @@ from redis.exceptions import NoPermissionError
 
 from sublet.cli.operations.acl import VERBS, commands, rights
 from sublet.cli.operations.doctor import read_facts
-from sublet.client.client import SyncClient
+from sublet.client.sync_client import SyncClient
 from sublet.connection.settings import Settings
 from sublet.connection.transport import Transport
 from sublet.devtools.embedded_server import find_binary

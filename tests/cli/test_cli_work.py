@@ -356,7 +356,7 @@ def until(right, look):
 def submit_with_trace(shell, job_id, trace):
     """As a program with tracing does."""
     program = (
-        "from sublet.client.client import SyncClient; from sublet.model import Submission\n"
+        "from sublet.client.sync_client import SyncClient; from sublet.model import Submission\n"
         f"SyncClient().submit_all([Submission({job_id!r}, 'default', 'convert', 'tries=2 trace={trace}', b'{{}}')])"
     )
     subprocess.run([shell.command[0], "-c", program], cwd=shell.folder, env=shell.env, check=True, timeout=60)

@@ -8,7 +8,7 @@ import time
 import pytest
 import redis
 
-from sublet.client.client import SyncClient
+from sublet.client.sync_client import SyncClient
 from sublet.connection.settings import Settings
 from sublet.model import Card
 from sublet.protocol import keys
@@ -28,7 +28,7 @@ def register(shell):
 
     def put(name, about=None, ago=0.0):
         report = about if isinstance(about, bytes) else json.dumps(about or {}).encode()
-        client.follow(plan(enlist(base, Card(name, "life-1", "", report))))
+        client.store.follow(plan(enlist(base, Card(name, "life-1", "", report))))
         if ago:
             raw.zincrby(keys.workers(base), -1000 * ago, name)
 

@@ -98,7 +98,7 @@ def test_short_commands_do_not_import_unused_modules():
     loaded = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=30
     ).stdout.split()
-    assert "sublet.client.client" in loaded
+    assert "sublet.client.sync_client" in loaded
     assert "sublet.cli.jobs.arguments" in loaded
     assert "sublet.cli.workers.arguments" not in loaded
     assert not {"sublet.worker.worker", "sublet.app", "sublet.devtools.demo", "rich", "uvloop"} & set(loaded)

@@ -346,7 +346,8 @@ async def test_above_the_limit_jobs_end_and_operators_can_act(place, limited, de
     with SyncClient(replace(place.settings)) as client:
         client.submit_all([job(f"0-{i}") for i in range(6)])
         limited(0.95)
-        client.operations.admission = admission.Admission(0.9)  # otherwise the last report would be used
+        # otherwise the last report would be used
+        client.store.operations.admission = admission.Admission(0.9)
         with pytest.raises(OutOfMemory, match="SUBLET_MEMORY"):
             client.submit_all([job()])
         one, two, three = await desk.claim(3)
@@ -355,7 +356,7 @@ async def test_above_the_limit_jobs_end_and_operators_can_act(place, limited, de
         assert await desk.fail(two, again=False) == "dead"
         assert await desk.release(three) == "queued"
         assert (client.cancel("0-4"), client.retry(two.id)) == ("cancelled", "queued")
-        assert client.prune() == (0, False)
+        assert client.store.follow(client.store.operations.prune()) == (0, False)
         assert client.schedules.list() == []
 
 

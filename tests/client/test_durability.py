@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from sublet import App
-from sublet.client.client import SyncClient
+from sublet.client.sync_client import SyncClient
 from sublet.connection.settings import DURABILITIES, Settings
 from sublet.errors import Demoted, Forbidden, Invalid, NotDurable, OutOfMemory, QueueFull, Unconfirmed, Unfit
 from sublet.model import Submission
@@ -272,7 +272,7 @@ async def test_of_many_scripts_a_full_server_refuses_those_that_need_memory(both
 
     async def each(jobs):
         plan = store.operations.submit_each(jobs)
-        return await (store.follow(plan) if way == "async" else asyncio.to_thread(client.follow, plan))
+        return await (store.follow(plan) if way == "async" else asyncio.to_thread(client.store.follow, plan))
 
     await each(old)
     both.primary.config_set("maxmemory", "1")

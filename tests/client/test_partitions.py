@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from sublet.client.client import SyncClient
+from sublet.client.sync_client import SyncClient
 from sublet.connection.transport import SyncTransport
 from sublet.errors import Invalid, Unfit
 from sublet.model import Beat, Completion, Failure, Release, Standing, State, Submission
 from sublet.protocol import keys, verbs
 from sublet.store.store import Store
+from sublet.store.sync_store import SyncStore
 
 QUEUES = [f"queue-{i}" for i in range(12)]
 
@@ -89,7 +90,7 @@ async def test_waiting_for_a_result_with_another_partition_count_raises_unfit_in
 ):
     lost = next(job_id for job_id in await submit(wide) if int(job_id[0]) % number != int(job_id[0]))
     settings = replace(place.settings, partitions=number)
-    with SyncClient(settings, SyncTransport(settings, place.sync_client())) as forgetful:
+    with SyncClient(store=SyncStore(settings, SyncTransport(settings, place.sync_client()))) as forgetful:
         for _ in range(2):
             with pytest.raises(Unfit, match=f"has 3 partitions, but SUBLET_PARTITIONS is {number}"):
                 await asyncio.to_thread(forgetful.result, lost, 0.1)

@@ -7,7 +7,8 @@ import time
 import pytest
 
 from sublet.cli.session import client_of
-from sublet.client.client import Client, SyncClient
+from sublet.client.client import Client
+from sublet.client.sync_client import SyncClient
 from sublet.connection.settings import Settings
 from sublet.errors import Invalid, Unavailable
 from tests.faults.chaos.servers import Server, free_port

@@ -12,6 +12,7 @@ from sublet.model import Completion, Failure
 from sublet.protocol import keys
 from sublet.store import results
 from sublet.store.store import Store
+from sublet.store.sync_store import SyncStore
 
 
 @pytest.fixture
@@ -109,7 +110,7 @@ def test_waiting_works_without_an_event_loop(place, raw, no_polling, ends):
     if fake:
         fake.connection_pool.connection_kwargs["decode_responses"] = False
         fake = type(fake)(server=place.fake, protocol=2)
-    with SyncClient(transport=SyncTransport(place.settings, fake)) as client:
+    with SyncClient(store=SyncStore(place.settings, SyncTransport(place.settings, fake))) as client:
         handle = client.submit("t")
 
         def work():

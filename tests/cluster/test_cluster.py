@@ -13,7 +13,8 @@ import pytest
 import redis
 
 from sublet.cli.operations.node_checks import check_nodes
-from sublet.client.client import Client, SyncClient
+from sublet.client.client import Client
+from sublet.client.sync_client import SyncClient
 from sublet.connection.blocking import PartitionPipeline
 from sublet.connection.routing import RoutingTransport, SyncRoutingTransport
 from sublet.connection.settings import Settings

@@ -5,7 +5,8 @@ import time
 
 import pytest
 
-from sublet.client.client import Client, SyncClient
+from sublet.client.client import Client
+from sublet.client.sync_client import SyncClient
 from sublet.connection.settings import Settings
 from sublet.connection.topology import discover
 from sublet.connection.transport import SyncTransport

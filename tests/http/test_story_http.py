@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 import redis
 
-from sublet.client.client import SyncClient
+from sublet.client.sync_client import SyncClient
 from sublet.connection.settings import Settings
 from sublet.protocol import keys
 from tests.support import misbehaving_tasks as tasks

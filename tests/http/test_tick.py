@@ -11,7 +11,7 @@ from itertools import takewhile
 import pytest
 import redis
 
-from sublet.client.client import SyncClient
+from sublet.client.sync_client import SyncClient
 from sublet.connection.settings import Settings, connect_sync
 from sublet.errors import OutOfMemory
 from sublet.model import State
@@ -123,7 +123,7 @@ def test_a_tick_from_a_shell_fires_and_summons(place, monkeypatch):
         client.submit("t")
         done = run_tick(client, by="tick")
         assert (done.summoned, done.unreached, asked) == (0, 0, [])
-        client.follow(pools.put(client.operations.bases, POOL))
+        client.store.follow(pools.put(client.store.operations.bases, POOL))
         done = run_tick(client, by="tick")
     assert (done.summoned, done.unreached, len(asked)) == (2, 1, 1)
 

@@ -18,7 +18,7 @@ import redis
 from cronsim import CronSim
 
 from sublet.cli.commands import COMMANDS
-from sublet.client.client import SyncClient
+from sublet.client.sync_client import SyncClient
 from sublet.options import Options
 from sublet.protocol import keys
 from sublet.store.store import Store

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from sublet.client.client import SyncClient
+from sublet.client.sync_client import SyncClient
 from sublet.connection.settings import Settings
 from sublet.options import Options
 from sublet_functions.serve import CLOSE_SECONDS, GRACE

@@ -11,7 +11,7 @@ import redis
 from cloudevents.conversion import to_binary, to_structured
 from cloudevents.http import CloudEvent
 
-from sublet.client.client import SyncClient
+from sublet.client.sync_client import SyncClient
 from sublet.connection.settings import Settings
 from sublet.options import Options
 from sublet_functions.google import TickFailed, event

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 
-from sublet.client.client import SyncClient
+from sublet.client.sync_client import SyncClient
 from sublet.connection.settings import Settings
 from sublet.options import Options
 from tests.support.http_server import SECRET, ask, wire

@@ -17,7 +17,6 @@ import redis.asyncio
 from sublet import App, Context, State, SyncClient
 from sublet.client.client import Client
 from sublet.connection.settings import Settings, connect
-from sublet.connection.transport import SyncTransport
 from sublet.store.store import Store
 from sublet.worker.worker import Worker, WorkerConfig
 from sublet_functions.tick import run_tick
@@ -63,7 +62,7 @@ def client(store):
 
 @pytest.fixture
 def sync(place):
-    with SyncClient(transport=SyncTransport(place.settings)) as client:
+    with SyncClient(place.settings) as client:
         yield client
 
 

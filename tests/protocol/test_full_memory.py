@@ -70,7 +70,7 @@ class Filler:
             client.submit_all(self.jobs(1, payload))
             taken = 1
             self.raw.config_set("maxmemory", self.used() + room)
-            client.operations.admission = Admission(
+            client.store.operations.admission = Admission(
                 self.settings.memory
             )  # otherwise it would still assume no limit
             try:

@@ -14,7 +14,8 @@ from redis.crc import key_slot
 from redis.exceptions import ResponseError
 
 from sublet.cli import main
-from sublet.client.client import Client, SyncClient
+from sublet.client.client import Client
+from sublet.client.sync_client import SyncClient
 from sublet.connection.settings import Settings
 from sublet.errors import Invalid, JobsError
 from sublet.model import Card
@@ -22,6 +23,7 @@ from sublet.options import Options
 from sublet.protocol import keys, verbs
 from sublet.protocol.scripts import NAMES, script
 from sublet.store.store import Store
+from sublet.store.sync_store import SyncStore
 from tests.support.draws import few
 from tests.support.http_server import ask, serving
 from tests.support.verb_scenes import stage
@@ -248,7 +250,9 @@ def test_the_sync_client_refuses_an_invalid_name(door, place, raw, base, bad):
 
     before = stored(raw, base)
     with (
-        SyncClient(place.settings, SyncTransport(place.settings, place.sync_client())) as client,
+        SyncClient(
+            store=SyncStore(place.settings, SyncTransport(place.settings, place.sync_client()))
+        ) as client,
         pytest.raises(JobsError) as refused,
     ):
         asked_of(client, bad)[door]()

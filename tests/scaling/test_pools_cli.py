@@ -9,12 +9,11 @@ import pytest
 import redis
 
 from sublet.cli import main
-from sublet.client.client import SyncClient
+from sublet.client.sync_client import SyncClient
 from sublet.connection.settings import Settings
 from sublet.model import Card
 from sublet.operations import pools
 from sublet.protocol import keys
-from sublet.protocol.plan import follow_sync
 from sublet.protocol.verbs import enlist
 
 pytest_plugins = ["tests.support.command_line"]
@@ -31,7 +30,7 @@ def client(shell):
 @pytest.fixture
 def run(client):
     """Run one command."""
-    return lambda call: client.follow(only(call))
+    return lambda call: client.store.follow(only(call))
 
 
 def only(call):
@@ -118,7 +117,11 @@ def test_the_last_failure_is_shown_with_its_age(shell, run, client):
     shell.ok(*SET)
     run(
         pools.complain(
-            client.operations.bases[0], "images", summons="s" * 22, n=3, reason="it answered\x1b[31m 500"
+            client.store.operations.bases[0],
+            "images",
+            summons="s" * 22,
+            n=3,
+            reason="it answered\x1b[31m 500",
         )
     )
     assert re.search(r"\d+ (ms|s) ago \(3 in all\): it answered \[31m 500$", shell.ok("pools"))
@@ -130,7 +133,7 @@ def test_the_computation_of_a_size_is_shown_as_text(shell, client, run):
     shell.ok(*SET, "--wait", "2500ms", "--slots", "4")
     for _ in range(3):
         shell.ok("submit", "add", '{"a": 1}', "--queue", "images")
-    run(enlist(client.operations.bases[0], Card("w", "1", "", b"{}", "images")))
+    run(enlist(client.store.operations.bases[0], Card("w", "1", "", b"{}", "images")))
     assert shell.ok("scale", "images").splitlines() == [
         "images: queues images, thumbs; invoker none",
         "  ready: 3; running: 0; arrive per second: 0; mean run time: 1.0 s; target wait: 2.5 s; slots: 4",
@@ -226,7 +229,7 @@ def test_submit_summons_workers_if_the_environment_enables_it(shell, client):
     assert (done.returncode, done.stderr) == (0, "")
     odd = shell.run("submit", "add", '{"a": 1}', SUBLET_SUMMON="1", SUBLET_SIGNING_SECRETS="x")
     assert (odd.returncode, "cannot summon workers: " in odd.stderr) == (0, True)
-    assert len(follow_sync(client.transport.run, client.operations.list_jobs()).jobs) == 2
+    assert len(client.store.follow_existing(client.store.operations.list_jobs()).jobs) == 2
 
 
 def test_reading_creates_no_namespace(shell):

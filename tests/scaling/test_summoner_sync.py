@@ -7,7 +7,8 @@ import threading
 import warnings
 from dataclasses import replace
 
-from sublet.client.client import Client, SyncClient
+from sublet.client.client import Client
+from sublet.client.sync_client import SyncClient
 from sublet.options import Options
 from sublet.scaling.invokers import invokers_of
 from sublet.scaling.summoner import Summoned
@@ -36,7 +37,8 @@ async def test_owed_workers_without_an_invoker_here_are_found(place, have_pool, 
     def found():
         with SyncClient(place.settings) as client:
             return [
-                pool.text for pool in uninvoked(place.settings, client.transport, lambda: invokers_of({}))
+                pool.text
+                for pool in uninvoked(place.settings, client.store.transport, lambda: invokers_of({}))
             ]
 
     await have_pool()
@@ -70,7 +72,7 @@ async def test_a_sync_client_summons_if_configured(place, have_pool, made, monke
 
 
 async def test_an_async_client_summons_if_configured(place, have_pool, made, monkeypatch):
-    monkeypatch.setattr("sublet.scaling.invokers.invokers_of", made)
+    monkeypatch.setattr("sublet.scaling.summoner.invokers_of", made)
     await have_pool()
     async with Client(replace(place.settings, summon=True)) as client:
         await client.submit("t", {}, Options(queue="q"))

@@ -201,7 +201,7 @@ async def test_an_async_client_syncs(settings):
 
 
 def test_a_changed_line_counts_from_now_and_a_pause_stays(client, raw, settings):
-    base = client.operations.bases[0]
+    base = client.store.operations.bases[0]
     client.sync(declared(("a", "0 * * * *"), ("b", "0 * * * *")))
     client.schedules.pause("b")
     come(raw, base, "a", 2)
@@ -209,7 +209,9 @@ def test_a_changed_line_counts_from_now_and_a_pause_stays(client, raw, settings)
         "changed",
         "changed",
     ]
-    assert client.follow(client.operations.fire("me")) == 0, "the old occurrence is not one of the new line"
+    assert client.store.follow(client.store.operations.fire("me")) == 0, (
+        "the old occurrence is not one of the new line"
+    )
     now = datetime.fromtimestamp(raw.time()[0], UTC)
     a, b = client.schedules.get("a"), client.schedules.get("b")
     assert a.next_at > now
@@ -218,11 +220,11 @@ def test_a_changed_line_counts_from_now_and_a_pause_stays(client, raw, settings)
 
 def test_a_schedule_with_the_same_times_keeps_its_occurrence(client, raw):
     """A deploy in the minute of an unfired occurrence does not lose that occurrence."""
-    base = client.operations.bases[0]
+    base = client.store.operations.bases[0]
     client.schedules.put("a", Recurrence(every=3600.0), "report", {"region": "eu"})
     occurrence = come(raw, base, "a")
     assert client.schedules.put("a", Recurrence(every=3600.0), "report", {"region": "us"}) == "changed"
-    assert client.follow(client.operations.fire("me")) == 1
+    assert client.store.follow(client.store.operations.fire("me")) == 1
     (job,) = client.list_jobs(queue="default").jobs
     assert (job.payload, job.schedule, job.run_at.timestamp() * 1000) == ({"region": "us"}, "a", occurrence)
 
@@ -261,7 +263,7 @@ def test_a_change_by_hand_lasts_until_the_next_deploy(client):
 def test_sync_takes_over_an_equal_schedule_that_was_put_by_hand(client):
     app = declared(("a", "0 * * * *"))
     (wanted,) = app.schedules.all()
-    client.follow(operations.put(client.operations, wanted))
+    client.store.follow(operations.put(client.store.operations, wanted))
     assert [tuple(one) for one in client.sync(app, "tasks:app")] == [("a", "changed", "")]
     assert client.schedules.get("a").source == "tasks:app", (
         "otherwise it would stay after its removal from the code"
@@ -318,9 +320,9 @@ async def test_simultaneous_deploys_end_as_one_of_them(settings):
 def test_a_schedule_does_not_move_to_another_partition(settings, raw):
     spread = Settings(settings.redis_url, settings.namespace, partitions=4)
     with SyncClient(spread) as client:
-        home = client.operations.base_of_queue("q0")
-        elsewhere = next(f"q{i}" for i in range(99) if client.operations.base_of_queue(f"q{i}") != home)
-        beside = next(f"q{i}" for i in range(1, 99) if client.operations.base_of_queue(f"q{i}") == home)
+        home = client.store.operations.base_of_queue("q0")
+        elsewhere = next(f"q{i}" for i in range(99) if client.store.operations.base_of_queue(f"q{i}") != home)
+        beside = next(f"q{i}" for i in range(1, 99) if client.store.operations.base_of_queue(f"q{i}") == home)
         client.schedules.put("a", HOURLY, "t", options=Options(queue="q0"))
         before = stored(raw, settings.namespace)
         refusal = f"queue q0, and queue {elsewhere} is in another.*remove it and add it again"
@@ -358,15 +360,17 @@ def test_the_list_is_by_name_over_all_partitions_in_pages_and_without_payloads(s
 
 
 def test_a_paused_schedule_makes_no_jobs_and_goes_on_from_now(client, raw):
-    base = client.operations.bases[0]
+    base = client.store.operations.bases[0]
     client.schedules.put("a", Recurrence(every=3600.0, missed="all"), "t")
     come(raw, base, "a", 3)
     assert (client.schedules.pause("a"), client.schedules.pause("a")) == ("paused", "paused")
-    assert client.follow(client.operations.fire("me")) == 0
+    assert client.store.follow(client.store.operations.fire("me")) == 0
     found = client.schedules.get("a")
     assert (found.state, found.next_at, len(found.upcoming)) == ("paused", None, 5)
     assert (client.schedules.resume("a"), client.schedules.resume("a")) == ("resumed", "resumed")
-    assert client.follow(client.operations.fire("me")) == 0, "moments during the pause are not occurrences"
+    assert client.store.follow(client.store.operations.fire("me")) == 0, (
+        "moments during the pause are not occurrences"
+    )
     assert client.schedules.get("a").next_at.timestamp() > raw.time()[0]
     assert client.schedules.get("a").revision == 3
 
@@ -428,7 +432,7 @@ def test_an_ended_schedule_is_shown_as_ended_and_stops_no_deploy(client):
 )
 def test_an_unreadable_plan_can_be_shown_paused_removed_and_replaced(client, raw, plan):
     """A newer version, or another client, may have stored it."""
-    base = client.operations.bases[0]
+    base = client.store.operations.bases[0]
     for name in ("a", "b"):
         client.schedules.put(name, HOURLY, "t")
     raw.hset(keys.schedule(base, "a"), "plan", plan)
@@ -437,7 +441,7 @@ def test_an_unreadable_plan_can_be_shown_paused_removed_and_replaced(client, raw
     assert client.schedules.get("a").description.startswith(
         "this version of Sublet cannot read its recurrence: "
     )
-    assert client.follow(client.operations.fire("me")) == 0
+    assert client.store.follow(client.store.operations.fire("me")) == 0
     assert client.schedules.pause("a") == "paused"
     with pytest.raises(Invalid):
         client.schedules.resume("a")

@@ -159,7 +159,7 @@ def occurrence(settings):
         occurrence = raw.time()[0] // 3600 * 3_600_000
         raw.hset(keys.schedule(base, "often"), "occurrence", occurrence)
         raw.zadd(keys.schedules(base), {"often": occurrence})
-        assert client.follow(client.operations.fire("me")) == 1
+        assert client.store.follow(client.store.operations.fire("me")) == 1
     return datetime.fromtimestamp(occurrence / 1000, UTC)
 
 

@@ -24,7 +24,7 @@ def app_of(cron=None, **how):
 
 def fire(app):
     """Fire due occurrences; return the number of jobs."""
-    return app.sync.follow(app.operations.fire("test"))
+    return app.sync.store.follow(app.operations.fire("test"))
 
 
 async def settle(sandbox):

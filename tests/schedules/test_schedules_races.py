@@ -37,7 +37,7 @@ fired = []
 
 def fire(n):
     for _ in range(30):
-        fired.append(client.follow(client.operations.fire(f"{host}-{n}")))
+        fired.append(client.store.follow(client.store.operations.fire(f"{host}-{n}")))
 
 threads = [threading.Thread(target=fire, args=(n,)) for n in range(5)]
 for thread in threads: thread.start()
@@ -61,7 +61,7 @@ def client(settings):
 
 def come(raw, client, name, occurrences):
     """Make so many occurrences of a schedule due, one a second, the last one now."""
-    base = client.operations.base_of_queue(client.schedules.get(name).queue)
+    base = client.store.operations.base_of_queue(client.schedules.get(name).queue)
     first = (raw.time()[0] - occurrences + 1) * 1000
     raw.hset(keys.schedule(base, name), "occurrence", first)
     raw.zadd(keys.schedules(base), {name: first})
@@ -70,7 +70,9 @@ def come(raw, client, name, occurrences):
 
 def fired(raw, client):
     """How often each job was submitted, by its id."""
-    entries = [fields for base in client.operations.bases for _, fields in raw.xrange(keys.events(base))]
+    entries = [
+        fields for base in client.store.operations.bases for _, fields in raw.xrange(keys.events(base))
+    ]
     return collections.Counter(
         job for one in entries if one["code"] == "fired" for job in one["jobs"].split()
     )
@@ -114,13 +116,13 @@ def test_twenty_firers_in_four_processes_fire_each_occurrence_once(client, raw, 
 def test_a_schedule_picked_by_a_caller_that_died_is_fired_by_the_next(client, raw):
     client.schedules.put("a", Recurrence(every=60.0), "t")
     come(raw, client, "a", 1)
-    base = client.operations.base_of_queue("default")
-    dead = client.transport.run(pick(base))
+    base = client.store.operations.base_of_queue("default")
+    dead = client.store.transport.run(pick(base))
     assert [one.name for one in dead.picks] == ["a"]
-    assert client.follow(client.operations.fire("me")) == 0, "the other caller has it, for 2 s"
+    assert client.store.follow(client.store.operations.fire("me")) == 0, "the other caller has it, for 2 s"
     assert 0 < raw.zscore(keys.schedules(base), "a") - dead.now <= 2000
     raw.zincrby(keys.schedules(base), -2000, "a")
-    assert client.follow(client.operations.fire("me")) == 1
+    assert client.store.follow(client.store.operations.fire("me")) == 1
     assert client.schedules.get("a").fired_by == "me"
 
 
@@ -131,7 +133,7 @@ def firing(client, threads=8):
 
     def fire(n):
         while not over.is_set():
-            client.follow(client.operations.fire(f"firer-{n}"))
+            client.store.follow(client.store.operations.fire(f"firer-{n}"))
 
     with ThreadPoolExecutor(threads) as pool:
         working = [pool.submit(fire, n) for n in range(threads)]
@@ -159,7 +161,7 @@ def test_no_occurrence_is_fired_after_a_pause_or_removal_is_answered(client, raw
             getattr(client.schedules, order)("a")
             before = fired(raw, client)
             for _ in range(3):  # the other threads go on firing
-                client.follow(client.operations.fire("me"))
+                client.store.follow(client.store.operations.fire("me"))
             assert fired(raw, client) == before
             assert (client.schedules.resume("a") if order == "pause" else put(client)) in (
                 "resumed",
@@ -178,7 +180,7 @@ def with_interference(client, plan, at, interfere):
         calls += 1
         if calls == at:
             interfere()
-        return client.transport.run(call)
+        return client.store.transport.run(call)
 
     follow_sync(run, plan)
     return calls >= at
@@ -199,7 +201,7 @@ def hourly(queue, payload=b"{}"):
 
 def set_back(raw, client, hours=1):
     """Set the schedule's occurrence to hours ago; return that moment."""
-    base = client.operations.base_of_queue(client.schedules.get("a").queue)
+    base = client.store.operations.base_of_queue(client.schedules.get("a").queue)
     occurrence = (raw.time()[0] // 3600 - hours) * 3_600_000
     raw.hset(keys.schedule(base, "a"), "occurrence", occurrence)
     raw.zadd(keys.schedules(base), {"a": occurrence})
@@ -208,34 +210,37 @@ def set_back(raw, client, hours=1):
 
 def test_a_put_never_sets_back_a_concurrent_firing(client, raw):
     """Also where the occurrence's job is deleted, whose id prevents a second one."""
-    client.follow(operations.put(client.operations, hourly("q0")))
+    client.store.follow(operations.put(client.store.operations, hourly("q0")))
     payloads, occurrences = iter(range(1, 99)), []
 
     def make():
         occurrences.append(set_back(raw, client))
-        return operations.put(client.operations, hourly("q0", b"%d" % next(payloads)))
+        return operations.put(client.store.operations, hourly("q0", b"%d" % next(payloads)))
 
     def interfere():
-        client.follow(client.operations.fire("me"))
+        client.store.follow(client.store.operations.fire("me"))
         raw.delete(
-            *(keys.job(base, f"{n}-a:{occurrences[-1]}") for n, base in enumerate(client.operations.bases))
+            *(
+                keys.job(base, f"{n}-a:{occurrences[-1]}")
+                for n, base in enumerate(client.store.operations.bases)
+            )
         )
 
     def check(at):
-        client.follow(client.operations.fire("me"))
+        client.store.follow(client.store.operations.fire("me"))
         times = fired(raw, client)
         assert set(times.values()) == {1}, f"before call {at}"
-        raw.delete(*(keys.events(base) for base in client.operations.bases))
+        raw.delete(*(keys.events(base) for base in client.store.operations.bases))
 
     at_each_call(client, make, interfere, check)
 
 
 def test_two_clients_that_create_a_schedule_in_two_partitions_at_the_same_moment_leave_one(client, raw):
-    client.follow(client.operations.prepare())
-    queues = {client.operations.base_of_queue(f"q{i}"): f"q{i}" for i in range(20)}
+    client.store.follow(client.store.operations.prepare())
+    queues = {client.store.operations.base_of_queue(f"q{i}"): f"q{i}" for i in range(20)}
     draw, refused = random.Random(7), 0
     for _ in range(100):
-        plans = [operations.put(client.operations, hourly(queue)) for queue in queues.values()]
+        plans = [operations.put(client.store.operations, hourly(queue)) for queue in queues.values()]
         replies, outcomes = dict.fromkeys(plans), {}
         while replies:  # one call at a time, in any order
             plan = draw.choice([*replies])
@@ -249,10 +254,10 @@ def test_two_clients_that_create_a_schedule_in_two_partitions_at_the_same_moment
                 outcomes[plan] = error
                 continue
             try:
-                replies[plan] = client.transport.run(call)
+                replies[plan] = client.store.transport.run(call)
             except (Changed, NotFound) as error:
                 replies[plan] = error
-        assert sum(raw.exists(keys.schedule(base, "a")) for base in client.operations.bases) == 1
+        assert sum(raw.exists(keys.schedule(base, "a")) for base in client.store.operations.bases) == 1
         assert "created" in outcomes.values()
         refused += sum(isinstance(outcome, WrongState) for outcome in outcomes.values())
         client.schedules.remove("a")
@@ -262,24 +267,26 @@ def test_two_clients_that_create_a_schedule_in_two_partitions_at_the_same_moment
 @pytest.mark.parametrize("heal", ["put", "pause", "remove"])
 def test_a_duplicate_in_another_partition_is_removed_by_the_next_operation(client, raw, heal):
     """A client may crash between creating a schedule and looking for duplicates."""
-    client.follow(client.operations.prepare())
-    for base in client.operations.bases:
+    client.store.follow(client.store.operations.prepare())
+    for base in client.store.operations.bases:
         call = schedule(base, "a", 0, plan=hourly("q0").plan, queue="q0", task="t", rules="", overlap="allow", paused=False,
                         occurrence=None, due=None, payload=b"{}")  # fmt: skip
-        client.transport.run(call)
+        client.store.transport.run(call)
     assert [one.name for one in client.schedules.list()] == ["a"], "a list shows one of them"
     if heal == "put":
-        client.follow(
-            operations.put(client.operations, hourly(_queue_of(client, client.operations.bases[0])))
+        client.store.follow(
+            operations.put(
+                client.store.operations, hourly(_queue_of(client, client.store.operations.bases[0]))
+            )
         )
     else:
         getattr(client.schedules, heal)("a")
-    left = [base for base in client.operations.bases if raw.exists(keys.schedule(base, "a"))]
-    assert left == ([] if heal == "remove" else client.operations.bases[:1])
+    left = [base for base in client.store.operations.bases if raw.exists(keys.schedule(base, "a"))]
+    assert left == ([] if heal == "remove" else client.store.operations.bases[:1])
 
 
 def _queue_of(client, base):
-    return next(f"q{i}" for i in range(99) if client.operations.base_of_queue(f"q{i}") == base)
+    return next(f"q{i}" for i in range(99) if client.store.operations.base_of_queue(f"q{i}") == base)
 
 
 def test_simultaneous_changes_are_all_made(client):

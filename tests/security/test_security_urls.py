@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("aiohttp")
 
-from sublet.client.client import SyncClient
+from sublet.client.sync_client import SyncClient
 from sublet.operations import pools
 from sublet.operations.pool import Pool
 from sublet.scaling import invokers as module
@@ -262,9 +262,10 @@ def test_a_server_does_not_call_an_internal_target(settings, monkeypatch):
         secrets = {"SUBLET_SIGNING_SECRETS": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}
         with serve_process(settings, tokens=ADMIN, **secrets) as server, SyncClient(settings) as client:
             target = f"http://127.0.0.1:{port}/"
-            client.follow(
+            client.store.follow(
                 pools.put(
-                    client.operations.bases, Pool(name="p", queues=("q",), invoker="http", target=target)
+                    client.store.operations.bases,
+                    Pool(name="p", queues=("q",), invoker="http", target=target),
                 )
             )
             assert (

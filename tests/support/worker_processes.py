@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from sublet.app import Task
-from sublet.client.client import SyncClient
+from sublet.client.sync_client import SyncClient
 from sublet.connection.settings import Settings
 from sublet.devtools.embedded_server import EmbeddedServer
 from sublet.model import Job

@@ -134,7 +134,7 @@ def test_a_pid_alone_does_not_show_that_a_worker_lives(stage, recycled):
     """A worker of this machine whose pid belongs to a living process: a foreign one, unless it started when the worker did."""
     (job_id,) = stage.submit(tasks.rests)
     base = keys.base(stage.settings.namespace)
-    run = stage.client.transport.run
+    run = stage.client.store.transport.run
     about = host_identity.identity()  # of this very process, which is alive
     about["started"] -= 100 * recycled
     run(verbs.enlist(base, Card("gone", "life", "", json.dumps(about).encode())))

@@ -7,11 +7,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from sublet.cli.output import note
-from sublet.client.client import SyncClient
+from sublet.client.sync_client import SyncClient
 from sublet.connection.settings import Settings, check
 from sublet.errors import NotFound
 from sublet.protocol import server_info
-from sublet.protocol.plan import Plan, follow_sync
+from sublet.protocol.plan import Plan
 
 if TYPE_CHECKING:
     from sublet.app import App
@@ -47,14 +47,14 @@ def read(client: SyncClient, plan: Plan[T], args: Namespace | None = None) -> T:
 
     A missing namespace is named in a note of NotFound and, with `args` and without --json, on stderr.
     """
-    there = follow_sync(client.transport.run, client.operations.exists())
+    there = client.store.follow_existing(client.store.operations.exists())
     none = (
         ""
         if there
-        else f"there is no namespace {client.transport.settings.namespace} yet: the first job creates it"
+        else f"there is no namespace {client.store.settings.namespace} yet: the first job creates it"
     )
     try:
-        found = follow_sync(client.transport.run, plan)
+        found = client.store.follow_existing(plan)
     except NotFound as error:
         if none:
             error.add_note(none)
@@ -66,7 +66,7 @@ def read(client: SyncClient, plan: Plan[T], args: Namespace | None = None) -> T:
 
 def server_time(client: SyncClient) -> datetime:
     """Return the Redis server's time, which decides all deadlines."""
-    return client.transport.run(server_info.clock())
+    return client.store.transport.run(server_info.clock())
 
 
 def process_name(verb: str) -> str:

@@ -1,4 +1,4 @@
-"""Handles of submitted jobs, async and sync."""
+"""`Handle`: a submitted job."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from sublet.model import Job
 
 if TYPE_CHECKING:
-    from sublet.client.client import Client, SyncClient
+    from sublet.client.client import Client
 
 R = TypeVar("R")
 
 
 @dataclass(slots=True, eq=False)
 class Handle(Generic[R]):
-    """A submitted job."""
+    """A submitted job, for one event loop."""
 
     id: str
     created: bool
@@ -36,29 +36,3 @@ class Handle(Generic[R]):
     async def cancel(self) -> str:
         """Cancel the job. Return `cancelled`, or `requested` if it runs."""
         return await self._client.cancel(self.id)
-
-
-@dataclass(slots=True, eq=False)
-class SyncHandle(Generic[R]):
-    """A submitted job, without an event loop."""
-
-    id: str
-    created: bool
-    """False if its id or key was stored before."""
-    _client: "SyncClient" = field(repr=False)
-    _decode: Callable[[bytes], R] = field(repr=False)
-
-    def result(self, timeout: float = 30.0) -> R:
-        """Wait for the result.
-
-        Raises JobFailed, JobCancelled, or after `timeout` seconds TimeoutError; the job goes on.
-        """
-        return self._client.result(self.id, timeout, self._decode)
-
-    def get(self) -> Job:
-        """Return the job as it is now."""
-        return self._client.get(self.id)
-
-    def cancel(self) -> str:
-        """Cancel the job. Return `cancelled`, or `requested` if it runs."""
-        return self._client.cancel(self.id)

@@ -16,7 +16,7 @@ from sublet.errors import JobsError, NoNamespace, NotFound, Unavailable, Unfit
 from sublet.operations import pools
 from sublet.operations.pool import Pool, pool_from
 from sublet.protocol.plan import Plan
-from sublet.scaling.invokers import Invocation, InvocationFailed, Invoker
+from sublet.scaling.invokers import Invocation, InvocationFailed, Invoker, invokers_of
 from sublet.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -319,3 +319,10 @@ class Summoner:
         if now - self._said_at.get(name, float("-inf")) >= AGAIN:
             self._said_at[name] = now
             log.warning(words, *more)
+
+
+def attach(store: Store) -> Summoner:
+    """Summon workers after each submit of a store. Return the summoner, which the caller closes."""
+    summoner = Summoner(store, invokers_of())
+    store.nudge = summoner.nudge
+    return summoner

@@ -23,6 +23,7 @@ from sublet.protocol.plan import follow_sync
 from sublet.scaling.invokers import Invoker, invokers_of, why_missing
 from sublet.scaling.summoner import AGAIN, InvocationBatch, PoolErrors, Summoned, Summoner, take_owed
 from sublet.store.store import Store
+from sublet.store.sync_store import SyncStore
 
 log = logging.getLogger(__name__)
 
@@ -182,3 +183,10 @@ class SyncSummoner:
         finally:
             await summoner.aclose()
             await store.aclose()
+
+
+def attach(store: SyncStore) -> SyncSummoner:
+    """Summon workers after each submit of a store. Return the summoner, which the caller closes."""
+    summoner = SyncSummoner(store.settings)
+    store.nudge = summoner.nudge
+    return summoner

@@ -4,7 +4,7 @@ import dataclasses
 from dataclasses import dataclass
 from datetime import datetime
 
-from sublet.client.client import SyncClient
+from sublet.client.sync_client import SyncClient
 from sublet.errors import JobsError
 from sublet.model import Lease, State
 from sublet.protocol import keys
@@ -90,8 +90,9 @@ class Drain:
 
     def next_at(self) -> datetime | None:
         """Return when the next job is due or lease ends; None without either."""
-        raw, heads = self._client.transport.client, list[float]()
-        for base in self._client.operations.bases:
+        store, heads = self._client.store, list[float]()
+        raw = store.transport.client
+        for base in store.operations.bases:
             for name in ("scheduled", "running"):
                 heads += [score for _, score in raw.zrange(keys.structure(base, name), 0, 0, withscores=True)]
         return moment(min(heads)) if heads else None

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from sublet.app import App
-from sublet.client.client import SyncClient
+from sublet.client.sync_client import SyncClient
 from sublet.connection.settings import Settings
 from sublet.errors import Invalid
 from sublet.model import Job, State
@@ -87,15 +87,15 @@ class Sandbox:
         if goal.tzinfo is None or goal < server.now:
             raise Invalid(f"travel to {goal}: use a moment with a time zone, not before {server.now}")
         server.advance(goal)
-        client = self._client()
+        store = self._client().store
         for _ in range(ROUNDS):
-            done = client.reap("sandbox")
+            done = store.follow(store.operations.reap("sandbox"))
             if not done.more:
                 break
         if done.come:
-            client.follow(client.operations.fire("sandbox"))
+            store.follow(store.operations.fire("sandbox"))
         for _ in range(ROUNDS):
-            if not client.prune()[1]:
+            if not store.follow(store.operations.prune())[1]:
                 break
         return server.now
 

@@ -5,13 +5,12 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from sublet.client.client import SyncClient
+from sublet.client.sync_client import SyncClient
 from sublet.errors import NotFound
 from sublet.model import Job
 from sublet.operations.audit import audit
 from sublet.operations.recount import recount
 from sublet.protocol import reads
-from sublet.protocol.plan import follow_sync
 from sublet.protocol.scripts import Call
 
 CALL = 50
@@ -22,11 +21,11 @@ def jobs_of(client: SyncClient, ids: Iterable[str]) -> dict[str, Job]:
     """The existing jobs of these ids."""
     by_base: dict[str, list[str]] = defaultdict(list)
     for job_id in ids:
-        by_base[client.operations.base_of_job(job_id)].append(job_id)
+        by_base[client.store.operations.base_of_job(job_id)].append(job_id)
     found: dict[str, Job] = {}
     for base, own in by_base.items():
         for i in range(0, len(own), CALL):
-            some: dict[str, Job] = client.transport.run(_get_all(base, own[i : i + CALL]))
+            some: dict[str, Job] = client.store.transport.run(_get_all(base, own[i : i + CALL]))
             found |= some
     return found
 
@@ -47,9 +46,9 @@ def _get_all(base: str, ids: Sequence[str]) -> Call[dict[str, Job]]:
 
 def inconsistencies(client: SyncClient) -> list[str]:
     """Describe the inconsistencies of the stored data, without repair."""
-    seen = follow_sync(client.transport.run, audit(client.operations.bases))
+    seen = client.store.follow_existing(audit(client.store.operations.bases))
     wrong = [f"{fault.name}: {fault.found}" for fault in seen.faults]
-    for base in client.operations.bases:
-        counted = follow_sync(client.transport.run, recount(base, "look"))
+    for base in client.store.operations.bases:
+        counted = client.store.follow_existing(recount(base, "look"))
         wrong += [f"{name}: {words}" for name, words in counted.found]
     return wrong

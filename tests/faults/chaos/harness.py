@@ -11,12 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from sublet.client.client import SyncClient
+from sublet.client.sync_client import SyncClient
 from sublet.connection.settings import Settings
 from sublet.errors import Unavailable
 from sublet.model import FINISHED
 from sublet.operations.drop import drop
-from sublet.protocol.plan import follow_sync
 from tests.faults.chaos.clock import Offset
 from tests.faults.chaos.final_state import inconsistencies, jobs_of
 from tests.faults.chaos.ledger import OWN_EVENTS, Ledger
@@ -257,7 +256,7 @@ class Harness:
         return max(server.longest_script() for server in self._servers) if self._servers else None
 
     def _drop(self) -> None:
-        follow_sync(self.client.transport.run, drop(self.settings.namespace))
+        self.client.store.follow_existing(drop(self.settings.namespace))
 
     def close(self) -> None:
         """Stop and remove everything."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sublet.cli.output import document, note, table
 from sublet.cli.parser import program
-from sublet.client.client import SyncClient
+from sublet.client.sync_client import SyncClient
 from sublet.connection.settings import Settings
 from sublet.errors import Invalid, did_you_mean
 from sublet.protocol import server_info
@@ -84,7 +84,7 @@ def _check_server(url: str, binary: str | None) -> None:
     """Raises Unavailable if no server answers at the URL, or none can be started."""
     if url:
         with SyncClient(Settings.read(url)) as client:
-            client.transport.run(server_info.clock())
+            client.store.transport.run(server_info.clock())
         return
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
         Server(Path(folder), binary=binary).close()

@@ -6,9 +6,8 @@ from typing import Any
 from sublet.cli.output import Cell, document, limits_of, table, write
 from sublet.cli.parser import program
 from sublet.cli.session import client_of, read, settings_of
-from sublet.client.client import SyncClient
+from sublet.client.sync_client import SyncClient
 from sublet.errors import Invalid, Refused, did_you_mean
-from sublet.protocol.plan import follow_sync
 
 KEPT = ("completed", "dead", "cancelled")
 """Limits on kept finished jobs, which apply to the namespace, not to a queue."""
@@ -43,9 +42,10 @@ def resume(args: Namespace) -> int:
 def _for_each(verb: str, args: Namespace) -> int:
     kind, names = ("queue", args.queues) if verb in ("pause", "resume") else ("id", args.ids)
     with client_of(settings_of(args)) as client:
+        operations = client.store.operations
         for name in names:
-            (client.operations.check_queue if kind == "queue" else client.operations.base_of_job)(name)
-        follow_sync(client.transport.run, client.operations.exists())
+            (operations.check_queue if kind == "queue" else operations.base_of_job)(name)
+        client.store.follow_existing(operations.exists())
         answers = [_call(client, verb, kind, name) for name in names]
     if args.json:
         document([{name: value for name, value in answer.items() if name != "near"} for answer in answers])
@@ -55,10 +55,11 @@ def _for_each(verb: str, args: Namespace) -> int:
 
 
 def _call(client: SyncClient, verb: str, kind: str, name: str) -> dict[str, Any]:
-    plan = getattr(client.operations, verb)(name)
+    store = client.store
+    plan = getattr(store.operations, verb)(name)
     try:
         known = [queue.name for queue in client.queues()] if kind == "queue" else [name]
-        answer: str = client.follow(plan) if kind == "queue" else follow_sync(client.transport.run, plan)
+        answer: str = store.follow(plan) if kind == "queue" else store.follow_existing(plan)
     except Refused as error:
         return {kind: name, "error": error.code, "message": str(error)}
     return {kind: name, "answer": answer} | (
@@ -87,7 +88,7 @@ def configure(args: Namespace) -> int:
     with client_of(settings_of(args)) as client:
         if limits:
             client.configure(args.queue, **limits)
-        held = read(client, client.operations.queue(args.queue))
+        held = read(client, client.store.operations.queue(args.queue))
     if args.json:
         document({"queue": held.name, "limits": held.limits})
     else:

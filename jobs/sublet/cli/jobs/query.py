@@ -10,7 +10,7 @@ from sublet.cli.jobs.job_view import show_job
 from sublet.cli.output import STATE_COLOURS, Cell, document, duration, limits_of, note, table, write
 from sublet.cli.parser import program
 from sublet.cli.session import client_of, read, server_time, settings_of
-from sublet.client.client import SyncClient
+from sublet.client.sync_client import SyncClient
 from sublet.errors import NotFound, did_you_mean
 from sublet.model import Job, Queue, State, Stats, WorkerInfo
 
@@ -43,11 +43,11 @@ def as_json(shown: Job | WorkerInfo, without: Collection[str] = ()) -> dict[str,
 
 def _find(client: SyncClient, job_id: str) -> Job:
     try:
-        return read(client, client.operations.get(job_id))
+        return read(client, client.store.operations.get(job_id))
     except NotFound as error:
-        for partition in range(len(client.operations.bases)):
+        for partition in range(len(client.store.operations.bases)):
             try:
-                found = read(client, client.operations.get(f"{partition}-{job_id}"[:64]))
+                found = read(client, client.store.operations.get(f"{partition}-{job_id}"[:64]))
             except NotFound:
                 continue
             raise NotFound(f"no job {job_id}; did you mean {found.id}?") from None
@@ -58,9 +58,8 @@ def list_jobs(args: Namespace) -> int:
     """Print one page of jobs; if another follows, also the command that shows it."""
     state = State(args.state) if args.state else None
     with client_of(settings_of(args)) as client:
-        page = read(
-            client, client.operations.list_jobs(state, args.queue, args.task, args.limit, args.cursor), args
-        )
+        plan = client.store.operations.list_jobs(state, args.queue, args.task, args.limit, args.cursor)
+        page = read(client, plan, args)
         if args.json:
             document({"jobs": [as_json(job, UNREAD) for job in page.jobs], "cursor": page.cursor})
             return 0
@@ -90,7 +89,7 @@ def _relevant_time(job: Job, now: datetime) -> str:
 
 
 def _missing_queue(client: SyncClient, queue: str | None) -> str:
-    known = [each.name for each in read(client, client.operations.queues())] if queue else []
+    known = [each.name for each in read(client, client.store.operations.queues())] if queue else []
     return f": there is no queue {queue}{did_you_mean(queue, known)}" if queue and queue not in known else ""
 
 
@@ -105,7 +104,7 @@ def _same_command(args: Namespace) -> str:
 def queues(args: Namespace) -> int:
     """Print all queues: backlog, limits, pauses."""
     with client_of(settings_of(args)) as client:
-        found, now = read(client, client.operations.queues(), args), server_time(client)
+        found, now = read(client, client.store.operations.queues(), args), server_time(client)
     if args.json:
         document([queue.model_dump(mode="json") for queue in found])
     elif found:
@@ -127,7 +126,7 @@ def _queue_row(queue: Queue, now: datetime) -> list[Cell | str]:
 def stats(args: Namespace) -> int:
     """Print the number of jobs per state, and of events since the namespace was created."""
     with client_of(settings_of(args)) as client:
-        found = read(client, client.operations.stats(), args)
+        found = read(client, client.store.operations.stats(), args)
         now = server_time(client)
     sums = total(found)
     if args.json:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sublet.cli.output import document, note, write
 from sublet.cli.parser import program
 from sublet.cli.session import client_of, settings_for
-from sublet.client.client import SyncClient
+from sublet.client.sync_client import SyncClient
 from sublet.errors import Forbidden, Invalid, JobFailed, Unavailable, Unconfirmed, Unfit, did_you_mean
 from sublet.model import State, Submission, Submitted
 from sublet.operations.operations import Operations

@@ -13,7 +13,7 @@ from sublet.cli.operations.server_checks import CHECKS, OF_NODE
 from sublet.cli.output import document, paint, write
 from sublet.cli.parser import program
 from sublet.cli.session import client_of, read, settings_of
-from sublet.client.client import SyncClient
+from sublet.client.sync_client import SyncClient
 from sublet.connection.routing import SyncRoutingTransport
 from sublet.errors import Forbidden, Unavailable
 from sublet.model import Stats
@@ -115,9 +115,9 @@ def read_facts(client: SyncClient) -> Facts:
     None.
     """
     probe = _Probe(client)
-    operations, bases = client.operations, client.operations.bases
+    operations, bases = client.store.operations, client.store.operations.bases
     nodes = [_node(probe, place, base) for place, base in _servers(client).items()]
-    now = client.transport.run(server_info.clock())
+    now = client.store.transport.run(server_info.clock())
     names = [probe.ask(reads.queues(base)) for base in bases]
     stats = [each for each in [probe.ask(reads.stats(base, [])) for base in bases] if each]
     sums = total(stats) if stats else None
@@ -155,7 +155,7 @@ class _Probe:
 
     def ask(self, call: Call[T]) -> T | None:
         """Return the call's result, None if it failed."""
-        return self._try(lambda: self.client.transport.run(call))
+        return self._try(lambda: self.client.store.transport.run(call))
 
     def follow(self, plan: Plan[T]) -> T | None:
         """Return the plan's result, None if it failed."""
@@ -172,7 +172,7 @@ class _Probe:
 
 
 def _servers(client: SyncClient) -> dict[str, str]:
-    transport, bases = client.transport, client.operations.bases
+    transport, bases = client.store.transport, client.store.operations.bases
     if not isinstance(transport, SyncRoutingTransport):
         return {"": bases[0]}
     return dict(sorted((transport.address(base), base) for base in bases))
@@ -184,7 +184,7 @@ def _node(probe: _Probe, place: str, base: str) -> Node:
         return _routed_to(base, call) if place else call
 
     before = time.time()
-    now = probe.client.transport.run(of(server_info.clock()))
+    now = probe.client.store.transport.run(of(server_info.clock()))
     return Node(
         node=place,
         skew=now.timestamp() - (before + time.time()) / 2,
@@ -212,7 +212,7 @@ def _routed_to(base: str, call: Call[T]) -> Call[T]:
 
 
 def _wrong_type_keys(probe: _Probe, names: list[list[str] | None]) -> list[str] | None:
-    bases = probe.client.operations.bases
+    bases = probe.client.store.operations.bases
     found = [
         probe.ask(reads.foreign(base, (some or [])[:QUEUES])) for base, some in zip(bases, names, strict=True)
     ]
@@ -225,7 +225,7 @@ def _last_maintenance(sums: Stats | None) -> tuple[datetime, str] | None:
 
 def _overdue(probe: _Probe, now: datetime) -> tuple[int, float] | None:
     until = round((now.timestamp() - OVERDUE) * 1000)
-    found = [probe.ask(reads.overdue(base, until)) for base in probe.client.operations.bases]
+    found = [probe.ask(reads.overdue(base, until)) for base in probe.client.store.operations.bases]
     if None in found:
         return None
     since = [each[1] for each in found if each and each[1]]

@@ -11,7 +11,6 @@ from sublet.errors import Changed, Invalid, JobsError
 from sublet.operations.drop import Content, contents, widest
 from sublet.operations.drop import drop as forget
 from sublet.protocol.keys import is_name
-from sublet.protocol.plan import follow_sync
 
 NAMED = 3
 
@@ -24,14 +23,14 @@ def drop(args: Namespace) -> int:
         raise Invalid(f"namespace {args.name[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     settings = replace(settings_of(args), namespace=args.name)
     with client_of(settings) as client:
-        run, many = client.transport.run, "+cluster://" in settings.redis_url
-        spread = follow_sync(run, widest(args.name, settings.partitions)) if many else 0
-        content = follow_sync(run, contents(args.name, spread))
+        follow, many = client.store.follow_existing, "+cluster://" in settings.redis_url
+        spread = follow(widest(args.name, settings.partitions)) if many else 0
+        content = follow(contents(args.name, spread))
         if not content.keys:
             raise JobsError(f"there is no namespace {args.name}: nothing was deleted")
         _confirm(args, content)
         try:
-            deleted = follow_sync(run, forget(args.name, spread, _progress))
+            deleted = follow(forget(args.name, spread, _progress))
         except Changed:
             raise JobsError(
                 f"{args.name} was dropped by another process and created again since: nothing of the new one was deleted"

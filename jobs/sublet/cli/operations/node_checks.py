@@ -3,7 +3,7 @@
 from contextlib import closing, suppress
 
 from sublet.cli.operations.findings import Finding
-from sublet.client.client import SyncClient
+from sublet.client.sync_client import SyncClient
 from sublet.connection.routing import SyncRoutingTransport
 from sublet.connection.settings import Settings
 from sublet.connection.topology import TopologyMap
@@ -17,11 +17,11 @@ def check_nodes(client: SyncClient) -> list[Finding]:
     """Return a finding per node that has a partition or is in the URL, and one for partitions without a node.
     [] if none answers, or without a cluster.
     """
-    settings = client.operations.settings
+    settings, transport = client.store.settings, client.store.transport
     many = MultiServerUrl.read(settings.redis_url)
-    if not isinstance(client.transport, SyncRoutingTransport) or many is None or many.kind != "cluster":
+    if not isinstance(transport, SyncRoutingTransport) or many is None or many.kind != "cluster":
         return []
-    on = _partitions_by_node(client, client.transport, many)
+    on = _partitions_by_node(client, transport, many)
     known = TopologyMap(settings, many)
     found = [_check_node(place, known.node(many.node(place)), on[place]) for place in sorted(on) if place]
     answers = any(answers for answers, _ in found)
@@ -32,7 +32,7 @@ def _partitions_by_node(
     client: SyncClient, routes: SyncRoutingTransport, many: MultiServerUrl
 ) -> dict[str, list[str]]:
     on: dict[str, list[str]] = {}
-    for base in client.operations.bases:
+    for base in client.store.operations.bases:
         place = ""
         with suppress(Unavailable):
             place = routes.address(base)

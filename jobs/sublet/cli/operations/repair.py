@@ -8,7 +8,7 @@ from typing import NamedTuple
 from sublet.cli.output import clean, document, paint, table, write
 from sublet.cli.parser import program
 from sublet.cli.session import client_of, read, settings_of
-from sublet.client.client import SyncClient
+from sublet.client.sync_client import SyncClient
 from sublet.errors import JobsError, Unfit
 from sublet.operations.audit import Fault
 from sublet.operations.recount import recount
@@ -52,17 +52,16 @@ class Kind(NamedTuple):
 def repair_namespace(args: Namespace) -> int:
     """Repair a namespace. Return 1 if faults are left. Raises Unavailable, and JobsError if it does not exist."""
     with client_of(settings_of(args)) as client:
-        seen, mended = read(client, repair(client.operations.bases, _progress))
+        seen, mended = read(client, repair(client.store.operations.bases, _progress))
         counted = [*_recount_faults(client)]
         _clear()
+        store = client.store
         if not (
             mended
             or counted
-            or any(client.transport.run(reads.layout(base)) for base in client.operations.bases)
+            or any(store.transport.run(reads.layout(base)) for base in store.operations.bases)
         ):
-            raise JobsError(
-                f"there is no namespace {client.operations.settings.namespace}: nothing was checked"
-            )
+            raise JobsError(f"there is no namespace {store.settings.namespace}: nothing was checked")
     done = [each for each in _kinds([*mended, *counted]) if each.kind in REPAIRS]
     left = _kinds([*seen.faults, *(fault for fault in counted if fault.found in UNREPAIRED)])
     lost = len({fault.key for fault in mended if fault.is_lost})
@@ -81,14 +80,14 @@ def repair_namespace(args: Namespace) -> int:
 
 def _recount_faults(client: SyncClient) -> Iterator[Fault]:
     """Yield faults of the backlogs, or that they are busy."""
-    for base in client.operations.bases:
+    for base in client.store.operations.bases:
         try:
-            if not client.transport.run(reads.layout(base)):
+            if not client.store.transport.run(reads.layout(base)):
                 continue
             found = read(client, recount(base))
         except Unfit as error:
             of_type = "type" in str(error)
-            wrong = client.transport.run(reads.foreign(base, [])) if of_type else []
+            wrong = client.store.transport.run(reads.foreign(base, [])) if of_type else []
             yield from (Fault(base, "key", name, "foreign") for name in wrong)
             yield (
                 Fault(base, "base", base, "uncounted")

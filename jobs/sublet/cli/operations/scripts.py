@@ -4,7 +4,7 @@ from argparse import Namespace
 
 from sublet.cli.output import Cell, document, note, table
 from sublet.cli.session import client_of, settings_of
-from sublet.client.client import SyncClient
+from sublet.client.sync_client import SyncClient
 from sublet.errors import Unavailable
 from sublet.protocol import server_info
 from sublet.protocol.scripts import NAMES, Call, script
@@ -19,7 +19,7 @@ def scripts(args: Namespace) -> int:
     with client_of(settings_of(args)) as client:
         if args.load:
             for each in ours:
-                client.transport.run(Call((("SCRIPT", "LOAD", each.text),), bytes.decode))
+                client.store.transport.run(Call((("SCRIPT", "LOAD", each.text),), bytes.decode))
         loaded = _loaded(client, shas)
     if args.json:
         document(
@@ -41,6 +41,6 @@ def scripts(args: Namespace) -> int:
 
 def _loaded(client: SyncClient, shas: list[str]) -> list[bool] | list[None]:
     try:
-        return client.transport.run(server_info.known(shas))
+        return client.store.transport.run(server_info.known(shas))
     except Unavailable:
         return [None] * len(shas)

@@ -11,7 +11,7 @@ from sublet.cli.output import Cell, document, note, table, write
 from sublet.cli.parser import program
 from sublet.cli.schedules.schedule_view import row, show_schedule
 from sublet.cli.session import client_of, read, server_time, settings_for, settings_of
-from sublet.client.client import SyncClient
+from sublet.client.sync_client import SyncClient
 from sublet.errors import Invalid, NotFound, Refused, did_you_mean
 from sublet.options import Options
 from sublet.protocol.payload import payload_of
@@ -31,7 +31,7 @@ def list_schedules(args: Namespace) -> int:
     """Print one page of schedules; if another follows, also the command that shows it."""
     limit, after = args.limit or 100, args.cursor
     with client_of(settings_of(args)) as client:
-        found, cursor = read(client, operations.page(client.operations, after, limit), args)
+        found, cursor = read(client, operations.page(client.store.operations, after, limit), args)
         now = server_time(client)
     if args.json:
         document({"schedules": [_as_json(one, "payload", "upcoming") for one in found], "cursor": cursor})
@@ -67,13 +67,13 @@ def show(args: Namespace) -> int:
 def _find(client: SyncClient, name: str) -> Schedule:
     check_name(name)
     try:
-        return read(client, operations.get(client.operations, name))
+        return read(client, operations.get(client.store.operations, name))
     except NotFound as error:
         raise _not_found(client, name, error) from None
 
 
 def _not_found(client: SyncClient, name: str, error: NotFound) -> NotFound:
-    known = [known for known, _ in read(client, operations.known(client.operations))]
+    known = [known for known, _ in read(client, operations.known(client.store.operations))]
     near = did_you_mean(name, known) or (
         f"; {program()} schedules lists them" if known else ": there are none"
     )
@@ -95,7 +95,7 @@ def add(args: Namespace) -> int:
     when = _recurrence(args)
     wanted = new_schedule(check_name(name), when, task, payload, options)
     with client_of(settings_for(args, app)) as client:
-        answer = client.follow(operations.put(client.operations, wanted))
+        answer = client.store.follow(operations.put(client.store.operations, wanted))
         found, now = _find(client, name), server_time(client)
     if args.json:
         document({"answer": answer, "schedule": _as_json(found)})
@@ -160,7 +160,7 @@ def _for_each(args: Namespace, call: Callable[[SyncClient, str], dict[str, Any]]
     with client_of(settings_of(args)) as client:
         for name in dict.fromkeys(args.names):
             try:
-                read(client, operations.find(client.operations, name))
+                read(client, operations.find(client.store.operations, name))
                 answers.append({"schedule": name} | call(client, name))
             except Refused as error:
                 refusal = _not_found(client, name, error) if isinstance(error, NotFound) else error
@@ -191,9 +191,8 @@ def sync(args: Namespace) -> int:
     with client_of(settings_for(args, app)) as client:
         done = client.sync(app, target_of(place), remove=args.remove)
         may_end = any(wanted.recurrence.end for wanted in app.schedules.all())
-        shown = (
-            read(client, operations.page(client.operations)).schedules if may_end and not args.json else []
-        )
+        page = operations.page(client.store.operations)
+        shown = read(client, page).schedules if may_end and not args.json else []
         ended = {one.name for one in shown if one.state == "ended"}
     if args.json:
         document([one._asdict() for one in done])

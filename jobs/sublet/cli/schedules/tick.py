@@ -7,7 +7,7 @@ from time import strftime
 
 from sublet.cli.output import clean, document, write
 from sublet.cli.session import client_of, process_name, settings_of
-from sublet.client.client import SyncClient
+from sublet.client.sync_client import SyncClient
 from sublet.errors import Invalid, JobsError
 from sublet_functions.tick import TickSummary, run_tick
 
@@ -49,7 +49,7 @@ def _warn_of_uninvoked(client: SyncClient, told: set[str]) -> None:
     from sublet.scaling.sync_summoner import uninvoked
 
     try:
-        found = uninvoked(client.operations.settings, client.transport)
+        found = uninvoked(client.store.settings, client.store.transport)
     except JobsError:
         return
     for pool in found:

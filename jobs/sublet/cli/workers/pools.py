@@ -7,7 +7,7 @@ from typing import Any
 from sublet.cli.output import Cell, clean, document, duration, is_narrow, note, table, write
 from sublet.cli.parser import program
 from sublet.cli.session import client_of, read, server_time, settings_of
-from sublet.client.client import SyncClient
+from sublet.client.sync_client import SyncClient
 from sublet.errors import Changed, Invalid, NotFound, did_you_mean
 from sublet.operations import pools
 from sublet.operations.pool import Pool, Sum
@@ -28,7 +28,7 @@ TARGETS = {"http": "the URL of a function that answers POST /work", "lambda": "a
 def list_pools(args: Namespace) -> int:
     """Print all pools."""
     with client_of(settings_of(args)) as client:
-        found, now = read(client, pools.look_at_all(client.operations.bases), args), server_time(client)
+        found, now = read(client, pools.look_at_all(client.store.operations.bases), args), server_time(client)
     if args.json:
         document([_as_json(pool) for pool in found])
     elif found:
@@ -73,9 +73,9 @@ def show(args: Namespace) -> int:
 
 def _read_pools(client: SyncClient, name: str = "") -> list[Pool]:
     try:
-        return read(client, pools.look_at_all(client.operations.bases, name))
+        return read(client, pools.look_at_all(client.store.operations.bases, name))
     except NotFound as error:
-        known = [pool.name for pool in read(client, pools.known(client.operations.bases))]
+        known = [pool.name for pool in read(client, pools.known(client.store.operations.bases))]
         raise NotFound(f"{error}{_hint(name, known)}") from None
 
 
@@ -130,7 +130,7 @@ def _put(client: SyncClient, before: Pool, changes: dict[str, Any]) -> tuple[str
     if (wish.settings, wish.target) == (before.settings, before.target) and before.revision:
         return "unchanged", wish
     check_pool(wish)
-    return client.follow(pools.put(client.operations.bases, wish, before.revision)), wish
+    return client.store.follow(pools.put(client.store.operations.bases, wish, before.revision)), wish
 
 
 def _settings(pool: Pool) -> str:
@@ -144,11 +144,11 @@ def remove(args: Namespace) -> int:
     """Delete pools. Return 1 if one does not exist."""
     answers: list[dict[str, Any]] = []
     with client_of(settings_of(args)) as client:
-        known = [pool.name for pool in read(client, pools.known(client.operations.bases))]
+        known = [pool.name for pool in read(client, pools.known(client.store.operations.bases))]
         for name in dict.fromkeys(args.names):
             answer: dict[str, Any] = {"pool": name}
             if name in known:
-                answer["answer"] = client.follow(pools.remove(client.operations.bases, name))
+                answer["answer"] = client.store.follow(pools.remove(client.store.operations.bases, name))
             else:
                 answer |= {"error": "NOT_FOUND", "message": f"no pool {name[:130]}{_hint(name, known)}"}
             answers.append(answer)
@@ -169,7 +169,7 @@ def _find(client: SyncClient, name: str) -> Pool | None:
     if not keys.is_name(name):
         raise Invalid(f"pool {name[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     return next(
-        (pool for pool in read(client, pools.known(client.operations.bases)) if pool.name == name), None
+        (pool for pool in read(client, pools.known(client.store.operations.bases)) if pool.name == name), None
     )
 
 

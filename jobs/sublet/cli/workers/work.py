@@ -156,7 +156,7 @@ def _unknown_queues(app: App, args: Namespace) -> str:
         if not queues:
             return ""
         try:
-            known = {*app.queues(), *(queue.name for queue in read(client, client.operations.queues()))}
+            known = {*app.queues(), *(queue.name for queue in read(client, client.store.operations.queues()))}
         except Forbidden:
             return ""
     return "; ".join(
@@ -168,7 +168,7 @@ def _unknown_queues(app: App, args: Namespace) -> str:
 
 def _unknown_pool(app: App, name: str) -> str:
     with client_of(app.settings) as client:
-        known = {pool.name for pool in read(client, pools.known(client.operations.bases))}
+        known = {pool.name for pool in read(client, pools.known(client.store.operations.bases))}
     return (
         ""
         if name in known

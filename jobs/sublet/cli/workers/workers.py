@@ -10,11 +10,10 @@ from sublet.cli.output import Cell, document, duration, is_narrow, table, write
 from sublet.cli.parser import program
 from sublet.cli.session import client_of, read, server_time, settings_of
 from sublet.cli.workers.worker_events import short
-from sublet.client.client import SyncClient
+from sublet.client.sync_client import SyncClient
 from sublet.errors import Invalid, Refused, did_you_mean
 from sublet.model import WorkerInfo
 from sublet.protocol import keys
-from sublet.protocol.plan import follow_sync
 
 HEADS = ("NAME", "HOST", "PID", "PLATFORM", "SLOTS", "LEASES", "DONE", "LAST SEEN", "JOBS")
 SPARE = ("PLATFORM", "PID", "HOST", "SLOTS")
@@ -28,7 +27,7 @@ NAMED = 10
 def list_workers(args: Namespace) -> int:
     """Print the registered workers."""
     with client_of(settings_of(args)) as client:
-        found, now = read(client, client.operations.workers(), args), server_time(client)
+        found, now = read(client, client.store.operations.workers(), args), server_time(client)
     if args.json:
         document([as_json(worker) for worker in found])
     elif found:
@@ -116,7 +115,7 @@ def _join_names(names: list[str]) -> str:
 def drain(args: Namespace) -> int:
     """Ask workers to finish their jobs and stop. Return 1 if one was refused."""
     with client_of(settings_of(args)) as client:
-        known = read(client, client.operations.workers())
+        known = read(client, client.store.operations.workers())
         names = dict.fromkeys(_full_name(name, known) for name in args.names)
         answers, now = [_request_drain(client, known, name) for name in names], server_time(client)
     if args.json:
@@ -135,7 +134,7 @@ def _request_drain(client: SyncClient, known: list[WorkerInfo], name: str) -> di
         )
         return {"worker": name, "error": "NOT_FOUND", "message": f"no worker {name}{near}"}
     try:
-        return {"worker": name, "answer": follow_sync(client.transport.run, client.operations.drain(name))}
+        return {"worker": name, "answer": client.store.follow_existing(client.store.operations.drain(name))}
     except Refused as error:
         return {"worker": name, "error": error.code, "message": str(error)}
 

@@ -1,0 +1,33 @@
+"""Results of jobs: a value, or one of the errors JobFailed, JobCancelled, NotFound and TimeoutError."""
+
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from sublet.errors import JobCancelled, JobFailed, NotFound
+from sublet.model import FINISHED, Standing, State
+from sublet.protocol.reads import attempt_from
+
+T = TypeVar("T")
+
+
+def load_json(result: bytes) -> Any:
+    """Decode a job's result. Return None if it is empty."""
+    return json.loads(result or b"null")
+
+
+def result_of(job_id: str, standing: Standing, decode: Callable[[bytes], T], waited: float) -> T:
+    """Return a job's result. Raises JobFailed, JobCancelled, NotFound or TimeoutError."""
+    if standing.state is State.COMPLETED:
+        return decode(standing.result)
+    if standing.state is None:
+        raise NotFound(f"no job {job_id}: it never existed, or its retention has passed")
+    if standing.state not in FINISHED:
+        raise TimeoutError(
+            f"job {job_id} is still {standing.state} after {waited:g} s; it goes on: wait again"
+        )
+    last = attempt_from(0, standing.story) if standing.story else None
+    message, detail = (last.message, last.detail) if last else ("", "")
+    if standing.state is State.CANCELLED:
+        raise JobCancelled(job_id, message, detail)
+    raise JobFailed(job_id, last.code if last else "dead", message, detail)

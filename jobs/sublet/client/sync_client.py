@@ -1,0 +1,137 @@
+# Generated from client.py by `.venv/bin/python -m tests.support.sync_twins --write`: do not edit.
+"""`SyncClient`: each method runs one plan of `Operations`."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sublet.client.result import load_json, result_of
+from sublet.client.sync_handle import SyncHandle
+from sublet.connection.settings import Settings
+from sublet.model import Job, Page, Queue, Stats, Submission, Submitted, WorkerInfo
+from sublet.operations.operations import Operations
+from sublet.options import Options
+from sublet.protocol.payload import payload_of
+from sublet.store.sync_store import SyncStore
+
+if TYPE_CHECKING:
+    from sublet.client.sync_schedules import SyncSchedules
+    from sublet.scaling.sync_summoner import SyncSummoner
+    from sublet.schedules.decorators import DeclaresSchedules
+    from sublet.schedules.operations import Synced
+
+T = TypeVar("T")
+
+DEFAULT = Options()
+
+
+class SyncClient:
+    """The client without an event loop; threads may share it. Connects on first use; `with` closes it."""
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        store: SyncStore | None = None,
+        operations: Operations | None = None,
+    ) -> None:
+        self.store = store or SyncStore(settings or Settings.read(), operations=operations)
+        self._summoner: SyncSummoner | None = None
+        if self.store.settings.summon:
+            from sublet.scaling.sync_summoner import attach  # most clients summon no workers
+
+            self._summoner = attach(self.store)
+
+    def submit(
+        self, task: str, payload: Any = None, options: Options = DEFAULT, *, job_id: str | None = None
+    ) -> SyncHandle[Any]:
+        """Submit by task name; safe to repeat with one `job_id`. Raises Invalid, Refused, Unavailable."""
+        job = self.store.operations.submission(
+            task, payload_of(payload or {}), options.queue, options.rules(), job_id, options.durability
+        )
+        (submitted,) = self.store.submit([job])
+        created = submitted.created or (job_id is None and submitted.id == job.id)
+        return SyncHandle(submitted.id, created, self, load_json)
+
+    def submit_all(self, jobs: Sequence[Submission]) -> list[Submitted]:
+        """Submit jobs made by `Task.job(…)`, in few calls."""
+        return self.store.submit(jobs)
+
+    def result(self, job_id: str, timeout: float = 30.0, decode: Callable[[bytes], T] = load_json) -> T:
+        """Wait for a result. Raises JobFailed, JobCancelled, NotFound; after `timeout` seconds, TimeoutError."""
+        return result_of(job_id, self.store.watch(job_id, timeout), decode, timeout)
+
+    def get(self, job_id: str) -> Job:
+        """Return a job with its attempts. Raises NotFound."""
+        return self.store.follow(self.store.operations.get(job_id))
+
+    def list_jobs(self, **filters: Any) -> Page:
+        """Return at most `limit` jobs from `cursor` on, by `state`, `queue` and `task`."""
+        return self.store.follow(self.store.operations.list_jobs(**filters))
+
+    def cancel(self, job_id: str, revision: int | None = None) -> str:
+        """Cancel a job. Return `cancelled`, or `requested` if it runs. Raises WrongState."""
+        return self.store.follow(self.store.operations.cancel(job_id, revision))
+
+    def retry(self, job_id: str, revision: int | None = None) -> str:
+        """Queue a dead or cancelled job again, with all tries."""
+        return self.store.follow(self.store.operations.retry(job_id, revision))
+
+    def promote(self, job_id: str, revision: int | None = None) -> str:
+        """Queue a scheduled job now."""
+        return self.store.follow(self.store.operations.promote(job_id, revision))
+
+    def pause(self, queue: str) -> str:
+        """Stop claims from a queue. Submits and running jobs go on."""
+        return self.store.follow(self.store.operations.pause(queue))
+
+    def resume(self, queue: str) -> str:
+        """Allow claims from a queue again."""
+        return self.store.follow(self.store.operations.resume(queue))
+
+    def configure(self, queue: str, **limits: int | None) -> str:
+        """Set or remove (None) limits: `jobs`, `bytes` of a queue; `completed`, `dead`, `cancelled` of `*`."""
+        return self.store.follow(self.store.operations.configure(queue, **limits))
+
+    def queue(self, name: str) -> Queue:
+        """Return a queue with its limits; `*` for the namespace."""
+        return self.store.follow(self.store.operations.queue(name))
+
+    def queues(self) -> list[Queue]:
+        """Return all queues that ever had a job or setting."""
+        return self.store.follow(self.store.operations.queues())
+
+    def workers(self) -> list[WorkerInfo]:
+        """Return the workers, the latest heartbeat first."""
+        return self.store.follow(self.store.operations.workers())
+
+    def drain(self, worker: str) -> str:
+        """Ask a worker to finish its jobs and exit. Raises NotFound."""
+        return self.store.follow(self.store.operations.drain(worker))
+
+    @property
+    def schedules(self) -> "SyncSchedules":
+        """The namespace's schedules."""
+        from sublet.client.sync_schedules import SyncSchedules  # the calendar is slow to load
+
+        return SyncSchedules(self.store)
+
+    def sync(
+        self, app: "DeclaresSchedules", source: str = "app", *, remove: bool = False
+    ) -> "Sequence[Synced]":
+        """Store an app's schedules (see `SyncSchedules.sync`)."""
+        return self.schedules.sync(app.schedules.all(), source, remove=remove)
+
+    def stats(self) -> list[Stats]:
+        """Return each partition's statistics."""
+        return self.store.follow(self.store.operations.stats())
+
+    def close(self) -> None:
+        """Summon the remaining workers, and close all connections."""
+        if self._summoner:
+            self._summoner.close()
+        self.store.close()
+
+    def __enter__(self) -> "SyncClient":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,39 @@
+# Generated from handle.py by `.venv/bin/python -m tests.support.sync_twins --write`: do not edit.
+"""`SyncHandle`: a submitted job."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from sublet.model import Job
+
+if TYPE_CHECKING:
+    from sublet.client.sync_client import SyncClient
+
+R = TypeVar("R")
+
+
+@dataclass(slots=True, eq=False)
+class SyncHandle(Generic[R]):
+    """A submitted job, without an event loop; threads may share it."""
+
+    id: str
+    created: bool
+    """False if its id or key was stored before."""
+    _client: "SyncClient" = field(repr=False)
+    _decode: Callable[[bytes], R] = field(repr=False)
+
+    def result(self, timeout: float = 30.0) -> R:
+        """Wait for the result.
+
+        Raises JobFailed, JobCancelled, or after `timeout` seconds TimeoutError; the job goes on.
+        """
+        return self._client.result(self.id, timeout, self._decode)
+
+    def get(self) -> Job:
+        """Return the job as it is now."""
+        return self._client.get(self.id)
+
+    def cancel(self) -> str:
+        """Cancel the job. Return `cancelled`, or `requested` if it runs."""
+        return self._client.cancel(self.id)

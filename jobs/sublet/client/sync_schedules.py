@@ -1,0 +1,66 @@
+# Generated from schedules.py by `.venv/bin/python -m tests.support.sync_twins --write`: do not edit.
+"""`client.schedules` of a `SyncClient`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sublet.model import Submitted
+from sublet.options import Options
+from sublet.protocol.payload import payload_of
+from sublet.schedules import operations
+from sublet.schedules.definition import NewSchedule, Schedule, new_schedule
+from sublet.schedules.operations import Synced
+from sublet.schedules.recurrence import Recurrence
+from sublet.store.sync_store import SyncStore
+
+DEFAULT = Options()
+
+
+class SyncSchedules:
+    """A namespace's schedules, without an event loop; threads may share it."""
+
+    def __init__(self, store: SyncStore) -> None:
+        self._operations, self._follow = store.operations, store.follow
+
+    def put(
+        self, name: str, recurrence: Recurrence, task: str, payload: Any = None, options: Options = DEFAULT
+    ) -> str:
+        """Store a schedule; `payload` has the arguments by name. Return `created`, `changed` or `unchanged`.
+
+        A changed recurrence counts from now on. A paused schedule stays paused. Raises Invalid.
+        """
+        wanted = new_schedule(name, recurrence, task, payload_of(payload or {}), options)
+        return self._follow(operations.put(self._operations, wanted))
+
+    def get(self, name: str) -> Schedule:
+        """Return a schedule with its next occurrences. Raises NotFound."""
+        return self._follow(operations.get(self._operations, name))
+
+    def list(self, after: str = "", most: int | None = None) -> Sequence[Schedule]:
+        """Return at most `most` schedules by name, those after a name; without payloads."""
+        page = self._follow(operations.page(self._operations, after, most))
+        return page.schedules
+
+    def remove(self, name: str) -> bool:
+        """Remove a schedule; its jobs stay. Return whether it existed."""
+        return self._follow(operations.remove(self._operations, name))
+
+    def pause(self, name: str) -> str:
+        """Stop making jobs until `resume`. Raises NotFound."""
+        return self._follow(operations.pause(self._operations, name))
+
+    def resume(self, name: str) -> str:
+        """Resume a schedule; missed occurrences are skipped. Raises NotFound."""
+        return self._follow(operations.resume(self._operations, name))
+
+    def run(self, name: str, job_id: str | None = None) -> Submitted:
+        """Submit a schedule's job now. Safe to repeat with one `job_id`. Raises NotFound."""
+        return self._follow(operations.run(self._operations, name, job_id))
+
+    def sync(self, wanted: Sequence[NewSchedule], source: str, *, remove: bool = False) -> Sequence[Synced]:
+        """Store the schedules of one owner, `source`. Return each outcome. Safe to repeat.
+
+        `remove`: delete those that this owner no longer declares. Replaces others of the same names. Raises
+        Invalid before any write.
+        """
+        return self._follow(operations.sync(self._operations, wanted, source, remove))

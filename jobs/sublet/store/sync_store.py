@@ -1,0 +1,65 @@
+"""`SyncStore`: a namespace in Redis, without an event loop."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from sublet.connection.routing import sync_transport_for
+from sublet.connection.settings import Settings
+from sublet.connection.transport import SyncTransport
+from sublet.model import Standing, Submission, Submitted
+from sublet.operations.operations import Operations
+from sublet.protocol.plan import Plan, follow_sync
+from sublet.store.results import watch_sync
+
+T = TypeVar("T")
+
+
+class SyncStore:
+    """The part of `Store` that needs no event loop: everything but the work of a worker.
+
+    Threads may share it. Connects on first use; creates the namespace. `transport` replaces the settings'.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        transport: SyncTransport | None = None,
+        operations: Operations | None = None,
+    ) -> None:
+        self.settings = settings
+        self.operations = operations or Operations(settings)
+        self.transport = transport or sync_transport_for(settings)
+        self._ready = False
+        self.nudge: Callable[[Sequence[str]], None] = lambda queues: None
+        """Called with the queues of each submit, to start workers for them."""
+
+    def prepare(self) -> None:
+        """Create a missing namespace. Raises Unfit for a server that evicts jobs, or another partition count."""
+        if not self._ready:
+            follow_sync(self.transport.run, self.operations.prepare())
+            self._ready = True
+
+    def follow(self, plan: Plan[T]) -> T:
+        """Run a plan of `self.operations` (a generator of calls), after `prepare`; return its result."""
+        if not self._ready:
+            self.prepare()
+        return follow_sync(self.transport.run, plan)
+
+    def follow_existing(self, plan: Plan[T]) -> T:
+        """Run a plan that submits nothing, without creating the namespace; return its result."""
+        return follow_sync(self.transport.run, plan)
+
+    def submit(self, jobs: Sequence[Submission]) -> list[Submitted]:
+        """Store any number of jobs. Raises Invalid, Refused or Unavailable; the same call again is safe."""
+        stored = self.follow(self.operations.submit(jobs))
+        self.nudge([job.queue for job in jobs])
+        return stored
+
+    def watch(self, job_id: str, wait: float) -> Standing:
+        """Wait up to `wait` seconds for a job's end; return its state (None: unknown job) and result."""
+        self.prepare()  # with another partition count, the job would not be found
+        return watch_sync(self.transport, self.operations.base_of_job(job_id), job_id, wait)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.transport.close()
