@@ -77,6 +77,10 @@ class Demo:
                 continue
         return found
 
+    def services(self) -> list[int]:
+        """Its HTTP APIs: one, or none with `--once`."""
+        return [pid for pid in self.family() if b"\0serve\0" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
     def is_gone(self) -> bool:
         """Whether all have ended within a few seconds."""
         deadline = time.monotonic() + 5
@@ -166,7 +170,7 @@ def test_the_demo_runs_until_ctrl_c(demo: Callable[..., Demo]) -> None:
         assert (stats["ready"], stats["running"]) == (0, 0)
         assert {one["state"] for one in listed["jobs"]} == {"completed"}
         run.until("completed  analyse")
-    (api,) = [pid for pid in run.family() if b"\0serve\0" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    (api,) = run.services()
     os.kill(api, signal.SIGKILL)
     assert "api     died (SIGKILL)" in run.until("it is restarted")
     run.process.send_signal(signal.SIGINT)
@@ -182,6 +186,7 @@ def test_a_signal_stops_the_demo_in_order_and_a_second_one_at_once(
 ) -> None:
     run = demo("-m", "jobs", "demo", "--once")
     run.until("worker 3 started")
+    assert run.services() == []
     for _ in range(times):
         run.process.send_signal(number)
         time.sleep(0.05)

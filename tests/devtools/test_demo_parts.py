@@ -215,10 +215,11 @@ def test_the_ledger_knows_the_workers_by_their_process_ids() -> None:
     ledger.record(PlatformEvent("server", "ready", "", {"pid": 8}))  # not a worker
     ledger.record(worker_event("gone", pid=8))
     ledger.record(worker_event("ready", pid=8))  # the system gives a process id again
+    ledger.record(job_event("completed", "b", "", pid=8))
     assert [(str(each), each.fate, each.completed) for each in ledger.workers] == [
         ("worker 1", "died", 0),
         ("worker 2", "left", 1),
-        ("worker 3", "", 0),
+        ("worker 3", "", 1),
     ]
     assert ledger.active() == ledger.workers[2:]
     assert ledger.started == {(8, "a", 1)}

@@ -20,10 +20,13 @@ import pytest
 from sublet import App, Context
 from sublet.cli.develop import dev
 from sublet.cli.workers.worker_events import as_json
+from sublet.connection.settings import Settings
 from sublet.devtools.bootstrap import missing
 from sublet.devtools.platform import app_info, app_source, reload, supervisor
 from sublet.devtools.platform.app_info import describe
+from sublet.devtools.platform.app_runner import AppRunner
 from sublet.devtools.platform.app_source import AppInfo
+from sublet.devtools.platform.platform import PlatformConfig
 from sublet.devtools.platform.pool import LocalPool, pool_name
 from sublet.devtools.platform.redis_service import LOCKS, PREFIX, sweep
 from sublet.devtools.platform.reload import Reload
@@ -273,11 +276,6 @@ def test_a_flood_of_lines_is_counted_and_failures_are_printed() -> None:
             output.read_line(Someone, as_json(text))
     assert [line.event for line in recorder.lines].count("completed") == LINES_MAX
     assert len(recorder.lines) <= 2 * LINES_MAX + 1
-    complete = Recorder()
-    output = WorkerOutput(complete.says, lines_max=math.inf)
-    for i in range(3 * LINES_MAX):
-        output.read_line(Someone, as_json({**text, "id": f"0-{i}"}))
-    assert [line.more["id"] for line in complete.lines] == [f"0-{i}" for i in range(3 * LINES_MAX)]
     output = WorkerOutput(recorder.says)
     output.read_line(
         Someone,
@@ -313,6 +311,19 @@ def test_a_flood_of_lines_is_counted_and_failures_are_printed() -> None:
     assert failed.detail == "failed  t  0-1  attempt 2  Boom: x · dead"
     assert (printed.source, printed.detail) == ("worker", "7 │ what a task prints")
     assert odd.event == "log"
+
+
+async def test_each_event_is_reported_on_request() -> None:
+    recorder, ids = Recorder(), [f"0-{i}" for i in range(3 * LINES_MAX)]
+    config = PlatformConfig(app="tasks:app", settings=Settings(), lines_max=math.inf)
+    seen = AppInfo(app="tasks:app", queues=["q"], tasks=[], folders=[])
+    runner = AppRunner(config, Settings(), seen, recorder.says, {})
+    output: Any = runner._output
+    for job_id in ids:
+        event = {"event": "completed", "id": job_id, "task": "t", "queue": "q", "attempt": 1, "detail": ""}
+        output.read_line(Someone, as_json(event))
+    assert [line.more["id"] for line in recorder.lines] == ids
+    await runner.workers.store.aclose()
 
 
 async def test_without_watchfiles_reload_is_reported_as_off(monkeypatch: pytest.MonkeyPatch) -> None:

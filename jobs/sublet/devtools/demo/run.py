@@ -32,7 +32,7 @@ WORKERS, SLOTS, WAIT = 3, 2, 0.5
 needs all workers)."""
 KILL_AT, FREEZE_AT = 0.25, 0.4
 """Shares of the work after which a worker is killed, and another one frozen."""
-POLL_SECONDS = 0.05
+POLL_SECONDS = 0.1
 STALL_SECONDS = 30.0
 """Time without an ended job after which the demo gives up."""
 LAST_LINES = 1.0
@@ -144,7 +144,7 @@ async def _submit(show: Show, corpus: Corpus) -> list[str]:
 async def _work_off(show: Show, submitted: int, before: int) -> None:
     """Wait for the end of all jobs and accidents. Raises DemoFailed after a stall."""
     audience, acting = show.audience, asyncio.create_task(_have_accidents(show))
-    seen: deque[tuple[float, int]] = deque([(audience.seconds, 0)], maxlen=40)
+    seen: deque[tuple[float, int]] = deque([(audience.seconds, 0)], maxlen=20)
     last_change = audience.seconds
     while True:
         ended, running = await _ended(show.client)
