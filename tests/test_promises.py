@@ -147,7 +147,7 @@ async def test_one_clock(desk):
     assert before <= lease.expires_ms - 30_000 <= desk.now()
 
 
-async def test_no_process_must_stay_alive(desk):
+async def test_no_process_has_to_stay_alive(desk):
     """Without a tick, two claims take back an expired lease and queue a due job."""
     await desk.running("lost", worker="dead")
     await desk.submit("late", rules="delay=60000")

@@ -48,16 +48,16 @@ async def work(
 ) -> Summary:
     """Run one worker in this process, on the app's Redis or another `source`, and return its summary.
 
-    `seconds` is the time that the platform has left. The worker has ended by then: it claims no job that
-    could not finish in time (the task's `timeout`, if shorter), and releases unfinished ones. The other
-    options are those of `WorkerConfig`; the default of `worker_id` is SUBLET_WORKER_ID.
+    `seconds` is the time that the platform has left: the worker ends within it. It releases unfinished jobs, and
+    at once a job whose `timeout` does not fit into what is left (but not one whose `timeout` could never fit:
+    longer than `seconds` less `grace`). The other options are those of `WorkerConfig`; the default of `worker_id` is SUBLET_WORKER_ID.
 
     A draining worker of a `pool` ends when it was idle for `linger` seconds and the pool can spare it. If
     it ends for another reason, it summons workers for the jobs that it leaves, by `invokers` (default:
     those that the environment allows).
 
-    SIGTERM, SIGINT and SIGHUP stop it: running jobs have `grace` seconds, then are released without
-    counting the attempt; a second signal releases them at once. A caller that handles signals itself gets
+    SIGTERM, SIGINT and SIGHUP stop it: running jobs have `grace` seconds, then are released,
+    which costs no try; a second signal releases them at once. A caller that handles signals itself gets
     the worker by `obey`, to `stop()` it. Raises Unavailable if the source does not answer at the start,
     Denied for rejected credentials, and Invalid for invalid options; later outages are retried. A `source`
     is not closed.

@@ -489,3 +489,14 @@ def test_the_garbage_collector_runs_seldom_in_a_worker(shell):
     threshold, frozen = shell.json("get", job_id)["result"]
     assert threshold == YOUNG
     assert frozen > 10_000
+
+
+def test_what_an_app_prints_while_it_is_imported_is_not_in_the_output_for_machines(shell):
+    """Machines read stdout: `sublet dev` describes an app by it."""
+    (shell.folder / "noisy.py").write_text(
+        f"print('hello from the import')\n{(shell.folder / 'tasks.py').read_text()}"
+    )
+    for words in (("dev", "noisy:app", "--check", "--json"), ("schedules", "sync", "noisy:app", "--json")):
+        done = shell.run(*words)
+        json.loads(done.stdout)
+        assert (done.returncode, done.stderr) == (0, "hello from the import\n")

@@ -38,7 +38,7 @@ pytest_plugins = ["tests.support.command_line"]
         ("submit add @nowhere.json", "cannot read nowhere.json: No such file or directory"),
         ("submit a/b", "task 'a/b': use 1 to 128 of A-Z a-z 0-9 _ . : -"),
         ("submit add --queue a/b", "queue 'a/b': use 1 to 128 of A-Z a-z 0-9 _ . : -"),
-        ("submit add --id a/b", "id '0-a/b': use 1 to 62 of A-Z a-z 0-9 _ . : -"),
+        ("submit add --id a/b", "id 'a/b': use 1 to 62 of A-Z a-z 0-9 _ . : -"),
         (
             "submit add --delay -5s",
             "--delay: a duration cannot be negative; write 250ms, 50s, 5m, 1h, 2d or plain seconds; see",

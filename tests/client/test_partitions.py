@@ -109,6 +109,11 @@ async def test_a_callers_id_is_prefixed_with_its_partition(wide):
         partition = keys.partition_of_queue(queue, 3)
         assert wide.operations.submission("t", b"", queue, "", "mine").id == f"{partition}-mine"
         assert wide.operations.submission("t", b"", queue, "", f"{partition}-mine").id == f"{partition}-mine"
+        most = 64 - len(f"{partition}-")
+        assert len(wide.operations.submission("t", b"", queue, "", "x" * most).id) == 64
+        for wrong in ("", f"{partition}-", "x" * (most + 1)):
+            with pytest.raises(Invalid, match=f"use 1 to {most} of"):
+                wide.operations.submission("t", b"", queue, "", wrong)
 
 
 async def test_the_answers_of_a_submit_are_in_its_order(wide):

@@ -42,7 +42,7 @@ async def test_a_hanging_invocation_delays_a_response_by_a_few_seconds_at_most(m
     class Never:
         prompt, nudged = False, 0
 
-        async def settle(self):
+        async def finish(self):
             await asyncio.Event().wait()
 
     class Core:
@@ -64,7 +64,7 @@ async def test_a_delayed_response_is_undone_when_its_client_disconnects():
     class Slow:
         nudged = 0
 
-        async def settle(self):
+        async def finish(self):
             begun.set()
             await asyncio.Event().wait()
 

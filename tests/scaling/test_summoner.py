@@ -26,7 +26,7 @@ async def test_a_submit_invokes_the_workers_that_its_pool_is_owed(store, have_po
     invoker = Recorder()
     pool_summoner = summoner_of(invoker)
     await store.submit(jobs(6))
-    await pool_summoner.settle()
+    await pool_summoner.finish()
     (request,) = invoker.requests
     assert len(request.summons) == 3
     assert (request.pool, request.target, request.queues, request.slots, request.linger) == (
@@ -39,7 +39,7 @@ async def test_a_submit_invokes_the_workers_that_its_pool_is_owed(store, have_po
     assert len(set(request.summons)) == 3
     assert all(22 <= len(summons) <= 64 for summons in request.summons)
     await store.submit(jobs(1))
-    await pool_summoner.settle()
+    await pool_summoner.finish()
     assert len(invoker.summons) == 4, "summoned workers are not summoned again"
 
 
@@ -48,7 +48,7 @@ async def test_excluded_pools_are_not_checked(store, have_pool, look):
     pool_summoner = Summoner(store, {"http": Recorder()}, lambda pool: pool.name != "p")
     assert await pool_summoner.summon() == Summoned()
     pool_summoner.nudge(["q"])
-    await pool_summoner.settle()
+    await pool_summoner.finish()
     await pool_summoner.aclose()
     assert (await look()).sum.owed == 2
 
@@ -78,7 +78,7 @@ async def test_many_workers_are_invoked_a_few_at_a_time(have_pool, summoner_of):
     invoker = Recorder()
     pool_summoner = summoner_of(invoker)
     pool_summoner.nudge(["q"])
-    await pool_summoner.settle()
+    await pool_summoner.finish()
     assert len(set(invoker.summons)) == 2 * SUMMONS_MAX + 50
     assert max(len(request.summons) for request in invoker.requests) == BATCH
 
@@ -153,7 +153,7 @@ async def test_a_changed_pool_is_invoked_with_its_new_settings(have_pool, summon
     await pool_summoner.summon()
     await have_pool(target=f"{HOST}/new", min=1)
     pool_summoner.nudge(["q"])
-    await pool_summoner.settle()
+    await pool_summoner.finish()
     assert [request.target for request in invoker.requests] == [f"{HOST}/new"]
 
 
@@ -183,13 +183,13 @@ async def test_many_nudges_make_one_call_and_the_last_one_counts(have_pool, summ
     pool_summoner = summoner_of(Recorder())
     for _ in range(100):
         pool_summoner.nudge(["q"])
-    await pool_summoner.settle()
+    await pool_summoner.finish()
     assert lookups == {"known": 1, "ask": 1}
     pool_summoner.nudge(["q"])
     await asyncio.sleep(0)  # the call is in progress
     for _ in range(100):
         pool_summoner.nudge(["q"])
-    await pool_summoner.settle()
+    await pool_summoner.finish()
     assert lookups == {"known": 1, "ask": 3}
 
 
@@ -208,10 +208,10 @@ async def test_a_new_pool_is_found_by_the_next_check(store, have_pool, summoner_
     invoker = Recorder()
     pool_summoner = summoner_of(invoker)
     await store.submit(jobs(1))
-    await pool_summoner.settle()
+    await pool_summoner.finish()
     await have_pool()
     await store.submit(jobs(1))  # the last one for a long time
-    await pool_summoner.settle()
+    await pool_summoner.finish()
     assert len(invoker.requests) == 1
 
 

@@ -47,7 +47,7 @@ async def summon_first(summoner: PoolSummoner | None, answering: Awaitable[Respo
     if summoner.nudged != before and isinstance(response.body, bytes):
         try:
             async with asyncio.timeout(SUMMON_SECONDS):
-                await summoner.settle()
+                await summoner.finish()
         except TimeoutError:
             log.warning(
                 "workers could not be summoned within %g s: the next submit or tick tries again",

@@ -1,5 +1,6 @@
 """Load the app that a command names. Errors are one line."""
 
+import contextlib
 import importlib
 import os
 import sys
@@ -57,7 +58,9 @@ def _import(name: str) -> ModuleType:
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
-        return importlib.import_module(name)
+        # A command's own output must be readable by machines
+        with contextlib.redirect_stdout(sys.stderr):
+            return importlib.import_module(name)
     except KeyboardInterrupt:
         raise
     except ModuleNotFoundError as error:

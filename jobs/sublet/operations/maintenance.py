@@ -38,7 +38,9 @@ def fire(bases: Sequence[str], by: str, admission: Admission | None = None) -> P
 
 
 def maintain(bases: Sequence[str], by: str, admission: Admission | None = None) -> Plan[None]:
-    """Do maintenance and fire due occurrences where some are overdue; else write nothing."""
+    """Reap each partition that has an expired lease, a due job or a due occurrence; then fire due occurrences,
+    unless a server is full. If nothing is due, write nothing.
+    """
     come = False
     for base in bases:
         now: datetime = yield server_info.clock()

@@ -115,7 +115,7 @@ class Operations(SubmitOperations):
         return maintenance.fire(self.bases, by, self.admission)
 
     def maintain(self, by: str) -> Plan[None]:
-        """Do the maintenance that is overdue, if any."""
+        """Reap where something is overdue, and fire due occurrences. Writes nothing if nothing is due."""
         return maintenance.maintain(self.bases, by, self.admission)
 
     def prune(self) -> Plan[tuple[int, bool]]:
@@ -123,7 +123,7 @@ class Operations(SubmitOperations):
         return maintenance.prune(self.bases)
 
     def workers(self) -> Plan[list[WorkerInfo]]:
-        """Return the registered workers with their leases, the latest seen first."""
+        """Return up to 1,000 registered workers, the latest seen first, with the number and first ids of their leases."""
         return workers.workers(self.bases)
 
     def drain(self, worker: str) -> Plan[str]:

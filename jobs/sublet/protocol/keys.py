@@ -13,7 +13,9 @@ STRUCTURES = ("scheduled", "running", "completed", "dead", "cancelled")
 """Sorted sets named after the state of their jobs."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
-_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+ID_MAX = 64
+"""Characters of a job id, its partition's number included."""
+_ID = re.compile(rf"[A-Za-z0-9_.:-]{{1,{ID_MAX}}}")
 _KEY = re.compile(r"[!-~]{1,128}")
 
 

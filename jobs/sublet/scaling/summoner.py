@@ -16,7 +16,7 @@ from sublet.errors import JobsError, NoNamespace, NotFound, Unavailable, Unfit
 from sublet.operations import pools
 from sublet.operations.pool import Pool, pool_from
 from sublet.protocol.plan import Plan
-from sublet.scaling.invokers import Invocation, InvocationFailed, Invoker, invokers_of
+from sublet.scaling.invokers import Invocation, InvocationFailed, Invoker, invokers_of, why_missing
 from sublet.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class PoolErrors:
 
 
 def take_owed(bases: Sequence[str], pool: Pool) -> Plan[list[InvocationBatch]]:
-    """Record a summons per owed worker of a pool; the caller must invoke these workers. Raises NotFound."""
+    """Record a summons for each owed worker of a pool, at most 100; the caller must invoke these workers. Raises NotFound."""
     summons = pools.new_summons()
     found = yield from pools.ask(bases, pool.name, pool.queues, summons=summons, n=SUMMONS_MAX)
     if not found.given:
@@ -114,7 +114,7 @@ class Summoner:
         self._store, self._ours = store, ours
         self.nudged = 0
         self.prompt = False
-        """Leave nothing for later: the caller of `settle` may be frozen then. A new pool is then noticed up to
+        """Leave nothing for later: the caller of `finish` may be frozen then. A new pool is then noticed up to
         2 s later.
         """
         self._invokers = {kind: invoker for kind, invoker in invokers.items() if kind != "none"}
@@ -178,7 +178,7 @@ class Summoner:
         """
         return await self._store.follow(pools.may_leave(self._store.operations.bases, pool, worker))
 
-    async def settle(self) -> None:
+    async def finish(self) -> None:
         """Wait until all nudges are handled and all invocations have ended."""
         while under_way := self._tasks():
             await asyncio.wait(under_way)
@@ -188,7 +188,7 @@ class Summoner:
         self._closing.set()
         try:
             async with asyncio.timeout(patience):
-                await self.settle()
+                await self.finish()
         except TimeoutError:
             log.warning(
                 "gave up %d invocations that did not end in time: their workers are owed again if they do not arrive",
@@ -281,7 +281,8 @@ class Summoner:
                 invoker = self._invokers.get(pool.invoker)
                 if invoker is None:
                     raise InvocationFailed(
-                        f"this process has no invoker {pool.invoker}: the pool was changed a moment ago"
+                        f"the pool was changed to the invoker {pool.invoker}, which this process lacks "
+                        f"({why_missing(pool.invoker)}): another process must summon for it"
                     )
                 async with asyncio.timeout(PATIENCE):
                     await invoker.invoke(asked)

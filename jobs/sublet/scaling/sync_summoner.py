@@ -178,7 +178,7 @@ class SyncSummoner:
                     with self._lock:
                         queues, self._queues = self._queues, set()
                     summoner.nudge(queues)
-                    await summoner.settle()
+                    await summoner.finish()
                     await asyncio.sleep(PAUSE)
         finally:
             await summoner.aclose()

@@ -119,9 +119,11 @@ def _row(row: Sequence[Any]) -> Pick | None:
 
 
 def fire(base: str, by: str, requests: Sequence[FireRequest]) -> Call[list[str]]:
-    """Submit the jobs of up to 50 schedules and 100 occurrences. Returns the answer of `fire.lua` per
-    schedule: `fired <n>` or `skipped <n>` (jobs), `held`, `later`, `QUEUE_FULL …`, `INVALID …`, `CHANGED`
-    or `NOT_FOUND`.
+    """Submit the jobs of up to 50 schedules and 100 occurrences. Returns an answer per schedule.
+
+    `fired <n>` (n jobs submitted), `skipped <n>` (n submitted; the overlap policy left out others), `held` (by
+    that policy), `later` (this call's 1 MiB of payloads is full), `QUEUE_FULL …`, `INVALID …`, `CHANGED` or
+    `NOT_FOUND`.
     """
     rest: list[Any] = []
     for (name, revision, occurrence, _, _), occurrences, missed, after, due in requests:

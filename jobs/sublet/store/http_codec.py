@@ -105,7 +105,8 @@ def new_job(job: Submission) -> dict[str, Any]:
             field, decoded = _rule(name, value)
         except (KeyError, ValueError, OverflowError):
             raise Invalid(
-                f"the rule {word[:80]!r} of job {job.id} cannot be sent over HTTP: its name is unknown or its value malformed"
+                f"job {job.id}: the option {word[:80]!r} cannot be sent over HTTP: use key, window, trace, priority, tries, at, "
+                "delay, timeout, retention or backoff, with a valid value"
             ) from None
         fields[field] = decoded
     return fields

@@ -76,10 +76,10 @@ class PoolSummoner(Protocol):
         """Summon and invoke the owed workers of all pools once. Returns the counts (`Summoned`)."""
         ...
 
-    async def settle(self) -> None:
+    async def finish(self) -> None:
         """Wait until the invocations for all nudges have ended."""
         ...
 
     async def aclose(self, patience: float = ...) -> None:
-        """As `settle`, for up to `patience` seconds; then close all connections."""
+        """Wait up to `patience` seconds for the invocations of all nudges; then close all connections."""
         ...

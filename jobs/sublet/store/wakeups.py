@@ -37,7 +37,9 @@ Run = Callable[[Call[Any]], Awaitable[Any]]
 
 
 class Waiter:
-    """A waiting claim. Calling it makes it claim: for a wake-up, or to poll for all waiters."""
+    """A claim that waits. `call` ends the wait, and its owner then claims: for a wake-up, or as the poll for all
+    waiters of its partitions.
+    """
 
     def __init__(self, queues: Sequence[tuple[str, str]]) -> None:
         self.queues = {keys.wake(base, queue): (base, queue) for base, queue in queues}

@@ -73,8 +73,9 @@ class SubmitOperations:
         if job_id is None:
             return Submission(new_id(partition), queue, task, rules, payload, durability or "")
         own = job_id if job_id.startswith(f"{partition}-") else f"{partition}-{job_id}"
-        if not keys.is_id(own):
-            raise Invalid(f"id {own[:80]!r}: use 1 to 62 of A-Z a-z 0-9 _ . : -")
+        if not keys.is_id(own) or own == f"{partition}-":
+            most = keys.ID_MAX - len(f"{partition}-")
+            raise Invalid(f"id {job_id[:80]!r}: use 1 to {most} of A-Z a-z 0-9 _ . : -")
         return Submission(own, queue, task, rules, payload, durability or "")
 
     def prepare(self) -> Plan[None]:

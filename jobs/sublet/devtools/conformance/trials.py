@@ -251,12 +251,14 @@ async def _lose_one(
                       f"no heartbeat was answered {answer}", 2 * LEASE)  # fmt: skip
     told = _told(context, job_id, token, answer) or 0.0
     after = await context.submit("echo")
-    beside = await context.completed(other, f"the job beside one that was answered {answer}", 2 * LEASE)
+    beside = await context.completed(
+        other, f"the other running job, after a heartbeat was answered {answer} for one", 2 * LEASE
+    )
     if beside.attempt != 1:
         raise RuleBroken(
-            f"the job beside one that was answered {answer} took {beside.attempt} attempts instead of one"
+            f"after a heartbeat was answered {answer} for one job, the other running job took {beside.attempt} attempts instead of one"
         )
-    await context.completed(after, f"the next job after {answer}", LEASE + 2)
+    await context.completed(after, f"the job submitted after a heartbeat was answered {answer}", LEASE + 2)
     held, followed = context.claim_of(other), context.claim_of(after)
     if held and followed and held.at < told and followed.at > context.about(other, "complete")[0].at:
         raise RuleBroken(

@@ -54,8 +54,8 @@ async def kill(show: Show, at: float) -> None:
 
 
 async def freeze(show: Show, at: float) -> None:
-    """Freeze a worker that holds jobs, resume it when others have these, and wait for the refusal of its
-    reports.
+    """After this share of the work, freeze a worker that holds jobs, resume it when others have these, and wait
+    for the refusal of its reports.
     """
     caught = await _catch(show, at)
     if not caught:

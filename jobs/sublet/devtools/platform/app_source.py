@@ -47,7 +47,10 @@ async def inspect_app(app: str, env: Mapping[str, str]) -> AppInfo:
     try:
         return AppInfo.model_validate_json(stdout)
     except ValueError:
-        raise AppBroken(_error_message(stderr) or f"the import of {app} ended without output") from None
+        raise AppBroken(
+            _error_message(stderr)
+            or f"{app} cannot be described: its import ended the process. Keep exit() out of the module's top level"
+        ) from None
 
 
 async def sync_schedules(app: str, env: Mapping[str, str]) -> list[str]:
@@ -63,7 +66,7 @@ async def sync_schedules(app: str, env: Mapping[str, str]) -> list[str]:
 
 
 async def _run(words: Sequence[str], env: Mapping[str, str]) -> tuple[bytes, bytes]:
-    """Return stdout and stderr. Raises AppBroken, also at the timeout.
+    """Run `sublet WORDS`; return stdout and stderr, whatever its exit code. Raises AppBroken at the timeout only.
 
     The output goes to files: a process left by the app's import would keep a pipe open.
     """

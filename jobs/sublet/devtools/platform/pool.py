@@ -23,7 +23,7 @@ def pool_name(app: str, folder: Path) -> str:
 
 @dataclass(frozen=True)
 class PoolLoad:
-    """The load of the pool."""
+    """A pool's waiting and running jobs, its workers and those on the way, and whether the app is broken."""
 
     waiting: int
     running: int

@@ -130,6 +130,6 @@ def _start(folder: Path) -> EmbeddedServer:
         if " already " not in str(error):
             raise
         raise Unavailable(
-            f"{error}: stop it (perhaps another sublet dev or demo), or use another folder: --data DIR, "
-            "for the demo another current folder"
+            f"another server already runs on {folder}: stop it (perhaps another sublet dev or demo), or use another "
+            "folder: --data DIR, for the demo another current folder"
         ) from error
