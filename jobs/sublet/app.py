@@ -45,7 +45,8 @@ R = TypeVar("R")
 H = TypeVar("H", bound=Hook)
 S = TypeVar("S", bound=Callable[..., Any])
 SubmitMiddleware = Callable[[Submission, str], AbstractContextManager[Submission]]
-"""Takes a job and "send" (`submit`) or "create" (`Task.job`). Its context manager gives the job to submit."""
+"""Takes a job and "send" (`Task.submit`) or "create" (`Task.job`). The context manager gives the job to use.
+"""
 _NO_MANAGERS = (inspect.isgeneratorfunction, inspect.isasyncgenfunction, inspect.iscoroutinefunction)
 
 Run = Literal["loop", "process", "thread", "command"]
@@ -70,7 +71,7 @@ class Task(Generic[P, R]):
         return self.run in ("process", "command")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the function here and now, without a job; return its value."""
+        """Call the function here, without a job; return its value, for an async function a coroutine."""
         return self.function(*args, **kwargs)
 
     def options(self, **changes: Any) -> "Task[P, R]":
@@ -135,7 +136,7 @@ class App:
         self.schedules = DeclaredSchedules()
         """The declared schedules, which `client.sync` stores."""
         self.submit_middleware: SubmitMiddleware | None = None
-        """Entered around each submit ("send") and each `Task.job` ("create")."""
+        """Entered around each `Task.submit` ("send") and `Task.job` ("create")."""
         self._given = (redis_url, namespace)
         self._settings = settings
         self._operations: Operations | None = None
@@ -159,7 +160,9 @@ class App:
 
     @contextmanager
     def using(self, settings: "Settings") -> Iterator[None]:
-        """Use other settings, with new clients, in the `with` block. Raises Invalid inside a sandbox."""
+        """Use other settings and new clients in the `with` block; close `client` in it. Raises Invalid in a
+        sandbox.
+        """
         if self._settings is not None and self._settings.client_factory is not None:
             raise Invalid(
                 "this app is in a sandbox already: leave that sandbox first (was it entered and never left?)"
@@ -190,7 +193,7 @@ class App:
 
     @property
     def client(self) -> "Client":
-        """The client of the running event loop, made at first use."""
+        """The client of the running event loop, made at first use, and again for another loop."""
         loop = asyncio.get_running_loop()
         if self._client is None or self._loop is not loop:
             from sublet.client.client import Client
@@ -223,7 +226,8 @@ class App:
     def task(self, function: Any = None, /, *, name: str = "", run: Run | None = None, **options: Any) -> Any:
         """Declare a function as a task, bare or with `Options`. `name` is the function's by default.
 
-        Raises Invalid for a name in use, an unknown option, or a parameter that cannot be passed by name.
+        Raises Invalid, e.g. for a name in use, an unknown option, or a parameter that cannot be passed by
+        name.
         """
         if function is None:
             return lambda function: self.task(function, name=name, run=run, **options)
@@ -308,7 +312,7 @@ class App:
         return sorted({task.defaults.queue for task in self.tasks.values()} or {"default"})
 
     async def aclose(self) -> None:
-        """Close the connections of all clients."""
+        """Close `sync`, and the latest `client`."""
         if self._client:
             await self._client.aclose()
         if self._sync:

@@ -13,9 +13,8 @@ from sublet.errors import Invalid
 from sublet.model import Lease, News
 
 CHECKPOINT_MAX = 64 * 1024
-"""Maximum bytes of a checkpoint, as JSON."""
 LOG_MAX = 8 * 1024
-"""Bytes kept of an attempt's log: its end."""
+"""Most bytes kept of an attempt's log: its end."""
 SEND_SECONDS = 0.1
 """Minimum seconds between two reports of an attempt without `notify`."""
 
@@ -23,8 +22,8 @@ SEND_SECONDS = 0.1
 class Snooze(Exception):
     """A task raises it to release its job for `delay` (seconds, or a timedelta), without using a try.
 
-    After 100 in a row, the next one uses a try. An invalid delay raises ValueError, which fails the
-    attempt.
+    After 100 releases in a row, the next uses a try and has the backoff as delay. An invalid delay raises
+    ValueError, which fails the attempt.
     """
 
     delay = 0.0
@@ -135,8 +134,8 @@ class Context:
         return None if left is None else datetime.now(UTC) + timedelta(seconds=left)
 
     def progress(self, fraction: float, *, stage: str = "", message: str = "") -> None:
-        """Report progress from 0 to 1. The latest is sent, at most 10 times a second. An empty `stage` keeps
-        the last one.
+        """Report progress from 0 to 1. The latest is sent, about 4 times a second. An empty `stage` keeps the
+        last one.
         """
         self._done = min(max(fraction, 0.0), 1.0)
         self._stage, self._message = stage[:64] or self._stage, message[:128]
@@ -167,7 +166,9 @@ class Context:
         return json.loads(self._lease.checkpoint) if self._lease.checkpoint else None
 
     def log(self, text: str) -> None:
-        """Add lines to the attempt's log, which also has the records of `logging`. Its last 8 KiB are kept."""
+        """Add lines to the attempt's log, which also has the records of `logging`. Its last 512 lines, at
+        most 8 KiB, are kept.
+        """
         if self._log is None:
             self._log = deque()
         after = time.monotonic() - self._started
@@ -184,7 +185,7 @@ class Context:
             self.flush()
 
     def flush(self) -> None:
-        """Send the pending progress and log: after `notify`, and at the attempt's end."""
+        """Send the pending progress and log. To be called after `notify`, and at the attempt's end."""
         if not self._unsent:
             return
         self._sent_at = time.monotonic()

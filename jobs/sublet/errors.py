@@ -18,7 +18,7 @@
                 Denied        check the token
             Busy              fewer calls at once
             Demoted           repeat the call after the failover
-            Unfit             change the server
+            Unfit             change the server or settings
                 Moved         use redis+cluster://…
                 NotDurable    change its configuration, or ask for less
         Invalid               correct the argument
@@ -48,7 +48,7 @@ class NotFound(Refused):
 
 
 class LeaseLost(Refused):
-    """The attempt's lease has ended: another claim has the job, or the job has ended. Stop working."""
+    """The attempt's lease has ended; the job may run elsewhere, or have ended. Stop working."""
 
     code = "LEASE_LOST"
 
@@ -96,17 +96,17 @@ class WrongLayout(Refused):
 
 
 class OutOfMemory(Refused):
-    """Redis is full and stores no new job. Claims and completions still work."""
+    """Redis is full, or above SUBLET_MEMORY: no new job is stored. Claims and completions still work."""
 
     code = "OOM"
 
 
 class Unavailable(JobsError):
-    """Redis, or the HTTP API, did not answer in time. The outcome is unknown; repeating the call is safe."""
+    """Redis, or the HTTP API, cannot serve or did not answer in time. Unknown outcome; repeating is safe."""
 
 
 class Unconfirmed(Unavailable):
-    """The job is stored, but on fewer replicas or disks than asked for. Repeating the call is safe."""
+    """The job is stored, but fewer replicas or disks confirmed it than asked for. Repeating is safe."""
 
     job_id = ""
     """Id of the stored job; empty if there are several."""
@@ -125,11 +125,11 @@ class Busy(Unavailable):
 
 
 class Demoted(Unavailable):
-    """This server accepts no writes now, for example during a failover."""
+    """No server of the partition accepts the call now, for example during a failover."""
 
 
 class Unfit(Unavailable):
-    """The server cannot keep jobs: not Redis, too old, set to evict keys, or with malformed data."""
+    """Server or settings unfit: not Redis, too old, evicts keys, malformed data, other partition count."""
 
 
 class Moved(Unfit):

@@ -17,15 +17,14 @@ class State(StrEnum):
     QUEUED = "queued"
     RUNNING = "running"
     COMPLETED = "completed"
-    """Has a result. `prune` deletes it after its retention."""
+    """Has a result. `prune` deletes it after its retention, or above the number kept."""
     DEAD = "dead"
-    """Out of tries, or discarded. `prune` deletes it after 14 days, or its retention if that is longer."""
+    """Not tried again. `prune` deletes it after 14 days, or its retention if that is longer."""
     CANCELLED = "cancelled"
     """Ended by a cancel. `prune` deletes it as a dead one."""
 
 
 FINISHED = frozenset({State.COMPLETED, State.DEAD, State.CANCELLED})
-"""States of jobs that have ended."""
 
 
 class Submission(NamedTuple):
@@ -54,25 +53,22 @@ class Lease(NamedTuple):
     token: str
     """Allows its bearer to settle the job. Never log it."""
     attempt: int
-    """Number of the attempt, from 1."""
     expires_ms: int
     queue: str
     task: str
     timeout_ms: int | None
-    """The attempt's time limit, or None."""
     payload: bytes
     recovered: str
     """Code of the previous attempt's end: `lease_expired`, `released`, …; empty on the first."""
     trace: str = ""
-    """The submitter's `traceparent` (W3C Trace Context)."""
+    """The submitter's `traceparent`."""
     checkpoint: bytes = b""
     """JSON that an earlier attempt stored."""
     occurrence_ms: int | None = None
-    """The occurrence of the schedule that submitted the job."""
 
     @property
     def fence(self) -> int:
-        """Increases with each claim. Pass it to systems that must reject writes of an earlier attempt."""
+        """Increases with each claim (see `Context.fence`)."""
         return int(self.token.partition(".")[0])
 
 
@@ -92,8 +88,8 @@ class Reaped(NamedTuple):
     queued: int
     more: bool
     come: bool
-    """Whether an occurrence of a schedule is due."""
     pools: int
+    """Number of pools."""
     partitions: int
     """Partitions of the namespace; 0 if unknown."""
 
@@ -122,17 +118,16 @@ class Note(NamedTuple):
 
 
 class Card(NamedTuple):
-    """A worker's registration, as sent at its start and with every heartbeat."""
+    """A worker's registration, as sent at its start and about every 5 s."""
 
     worker: str
     life: str
-    """Random name of this run of the worker."""
+    """Random name of this run."""
     worker_id: str
     about: bytes
     """JSON: host, pid, platform, slots, counters (see `sublet.worker.host_identity`)."""
     pool: str = ""
     summons: str = ""
-    """The summons that started it, or empty."""
 
 
 class Completion(NamedTuple):
@@ -195,7 +190,7 @@ class Attempt(_Frozen):
 
 
 class Job(_Frozen):
-    """A job as stored; in lists without result, attempts and large payload."""
+    """A job as stored; in lists without result, attempts, checkpoint, log, and payload above 1 KiB."""
 
     id: str
     task: str
@@ -226,6 +221,7 @@ class Job(_Frozen):
     """The schedule's occurrence, or the option `run_at`."""
     cancel_requested_at: datetime | None = None
     attempts: tuple[Attempt, ...] = ()
+    """The first five and the last five."""
     result: Any = None
     revision: int = 0
     """Increases with each attempt and operator's command. `cancel`, `retry` and `promote` send the one they
@@ -245,7 +241,7 @@ class Queue(_Frozen):
     """Limits of `jobs` and `bytes` for submits; of `*`: of finished jobs kept."""
     paused_at: datetime | None = None
     revision: int = 0
-    """Increases with each operator's command. `pause`, `resume` and `configure` send the one they read."""
+    """Increases with each operator's command on it."""
 
 
 class WorkerInfo(_Frozen):

@@ -12,7 +12,6 @@ PAYLOAD_MAX = 256 * 1024
 """Maximum bytes of a payload or a result."""
 _LATEST = 10**14 - 1
 RETENTION_MIN = 60.0
-"""Minimum seconds for which a finished job is kept."""
 
 Seconds = float | timedelta
 Durability = Literal["none", "replicated", "fsync"]
@@ -22,8 +21,8 @@ Durability = Literal["none", "replicated", "fsync"]
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """The delay after a failure: `first` seconds, times `factor` for each further one, at most `cap`; up to
-    half is random.
+    """The delay after a failure, a random 50 to 100 % of: `first` seconds, times `factor` for each further
+    failure, at most `cap`.
     """
 
     first: float = 1.0
@@ -33,7 +32,7 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a job is queued, tried and kept. Defaults take no memory in Redis."""
+    """How a job is queued, tried and kept."""
 
     queue: str = "default"
     priority: int = 0
@@ -51,8 +50,9 @@ class Options:
     timeout: Seconds | None = 300.0
     """Maximum duration of an attempt; None for no limit."""
     retention: Seconds = 86_400.0
-    """How long a completed job is kept, at least 60 s; dead and cancelled ones at least 14 days."""
+    """How long a completed job is kept, from 60 s; dead and cancelled ones at least 14 days."""
     backoff: Backoff | float = Backoff()
+    """A number is both `first` and `cap`."""
     durability: Durability | None = None
     """None for the value of SUBLET_DURABILITY."""
 

@@ -1,4 +1,4 @@
-"""OpenTelemetry: a span around each submit and each attempt.
+"""OpenTelemetry: a span around each `Task.submit`, `Task.job` and attempt. `client.submit` is not traced.
 
 https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/ (status: development). A job carries
 one W3C `traceparent`, without `tracestate` and baggage. A span has an exception's message and stack, never
@@ -46,7 +46,7 @@ class OpenTelemetry:
         self._parent = parent
 
     def instrument(self, app: "App") -> None:
-        """Trace an app's submits and attempts. Raises Invalid if it is instrumented already."""
+        """Trace an app. Raises Invalid if it is instrumented already."""
         if any(isinstance(getattr(hook, "__self__", None), OpenTelemetry) for hook in app.hooks):
             raise Invalid("this app is instrumented already: call `instrument` once for each app")
         app.submit_middleware = partial(self._produce, app, app.submit_middleware)

@@ -663,7 +663,7 @@ def test_the_slot_map_is_read_from_the_first_node_that_answers():
         "redis://me:pw@b:6379/?ssl_ca_certs=x",
     ]
     assert found.urls == ["redis://me:pw@b:7001/?ssl_ca_certs=x", "redis://me:pw@[::1]:7003/?ssl_ca_certs=x"]
-    with pytest.raises(Demoted, match="no node of the cluster serves slot 5 now"):
+    with pytest.raises(Demoted, match="no node of the cluster serves hash slot 5 now"):
         Topology(((6, 7, "url"),)).of(next(f"{{x:{i}}}" for i in range(10**6) if slot_of(f"{{x:{i}}}") == 5))
 
 

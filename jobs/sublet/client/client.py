@@ -51,11 +51,11 @@ class Client:
         return Handle(submitted.id, created, self, load_json)
 
     async def submit_all(self, jobs: Sequence[Submission]) -> list[Submitted]:
-        """Submit jobs made by `Task.job(…)`, in few calls."""
+        """Submit jobs made by `Task.job(…)`. After an error some may be stored: repeat it."""
         return await self.store.submit(jobs)
 
     async def result(self, job_id: str, timeout: float = 30.0, decode: Callable[[bytes], T] = load_json) -> T:
-        """Wait for a result. Raises JobFailed, JobCancelled, NotFound; after `timeout` seconds, TimeoutError."""
+        """Wait for a result. Raises JobFailed, JobCancelled, NotFound; after `timeout` (s) TimeoutError."""
         return result_of(job_id, await self.store.watch(job_id, timeout), decode, timeout)
 
     async def get(self, job_id: str) -> Job:
@@ -63,19 +63,21 @@ class Client:
         return await self.store.follow(self.store.operations.get(job_id))
 
     async def list_jobs(self, **filters: Any) -> Page:
-        """Return at most `limit` jobs from `cursor` on, by `state`, `queue` and `task`."""
+        """Return at most `limit` (50) jobs from `cursor` on, by `state`, `queue` and `task`."""
         return await self.store.follow(self.store.operations.list_jobs(**filters))
 
     async def cancel(self, job_id: str, revision: int | None = None) -> str:
-        """Cancel a job. Return `cancelled`, or `requested` if it runs. Raises WrongState."""
+        """Cancel a job: `cancelled`, or `requested` if it runs. Raises WrongState; Changed if not at
+        `revision`.
+        """
         return await self.store.follow(self.store.operations.cancel(job_id, revision))
 
     async def retry(self, job_id: str, revision: int | None = None) -> str:
-        """Queue a dead or cancelled job again, with all tries."""
+        """Queue a dead or cancelled job again, with all tries. Raises WrongState, KeyTaken."""
         return await self.store.follow(self.store.operations.retry(job_id, revision))
 
     async def promote(self, job_id: str, revision: int | None = None) -> str:
-        """Queue a scheduled job now."""
+        """Queue a scheduled job now. Raises WrongState."""
         return await self.store.follow(self.store.operations.promote(job_id, revision))
 
     async def pause(self, queue: str) -> str:
@@ -87,19 +89,21 @@ class Client:
         return await self.store.follow(self.store.operations.resume(queue))
 
     async def configure(self, queue: str, **limits: int | None) -> str:
-        """Set or remove (None) limits: `jobs`, `bytes` of a queue; `completed`, `dead`, `cancelled` of `*`."""
+        """Set or remove (None) limits: `jobs`, `bytes` of a queue; of `*`, `completed`, `dead`, `cancelled`
+        jobs kept per partition.
+        """
         return await self.store.follow(self.store.operations.configure(queue, **limits))
 
     async def queue(self, name: str) -> Queue:
-        """Return a queue with its limits; `*` for the namespace."""
+        """Return a queue with its limits; `*`: only the limits of finished jobs."""
         return await self.store.follow(self.store.operations.queue(name))
 
     async def queues(self) -> list[Queue]:
-        """Return all queues that ever had a job or setting."""
+        """Return all queues that ever had a job or setting, sorted."""
         return await self.store.follow(self.store.operations.queues())
 
     async def workers(self) -> list[WorkerInfo]:
-        """Return the workers, the latest heartbeat first."""
+        """Return up to 1,000 workers, the latest seen first."""
         return await self.store.follow(self.store.operations.workers())
 
     async def drain(self, worker: str) -> str:
@@ -124,7 +128,7 @@ class Client:
         return await self.store.follow(self.store.operations.stats())
 
     async def aclose(self) -> None:
-        """Summon the remaining workers, and close all connections."""
+        """Finish summoning within 8 s, and close all connections."""
         if self._summoner:
             await self._summoner.aclose()
         await self.store.aclose()

@@ -23,9 +23,8 @@ class Handle(Generic[R]):
     _decode: Callable[[bytes], R] = field(repr=False)
 
     async def result(self, timeout: float = 30.0) -> R:
-        """Wait for the result.
-
-        Raises JobFailed, JobCancelled, or after `timeout` seconds TimeoutError; the job goes on.
+        """Wait for the result. Raises JobFailed, JobCancelled, NotFound; after `timeout` (s) TimeoutError: the
+        job goes on.
         """
         return await self._client.result(self.id, timeout, self._decode)
 
@@ -34,5 +33,5 @@ class Handle(Generic[R]):
         return await self._client.get(self.id)
 
     async def cancel(self) -> str:
-        """Cancel the job. Return `cancelled`, or `requested` if it runs."""
+        """Cancel the job. Return `cancelled`, or `requested` if it runs. Raises WrongState."""
         return await self._client.cancel(self.id)

@@ -26,7 +26,8 @@ class Schedules:
     ) -> str:
         """Store a schedule; `payload` has the arguments by name. Return `created`, `changed` or `unchanged`.
 
-        A changed recurrence counts from now on. A paused schedule stays paused. Raises Invalid.
+        A changed recurrence counts from now on. A paused schedule stays paused. Raises Invalid,
+        WrongState.
         """
         wanted = new_schedule(name, recurrence, task, payload_of(payload or {}), options)
         return await self._follow(operations.put(self._operations, wanted))
@@ -36,7 +37,7 @@ class Schedules:
         return await self._follow(operations.get(self._operations, name))
 
     async def list(self, after: str = "", most: int | None = None) -> Sequence[Schedule]:
-        """Return at most `most` schedules by name, those after a name; without payloads."""
+        """Return at most `most` schedules (None: all) after a name, sorted, without payloads."""
         page = await self._follow(operations.page(self._operations, after, most))
         return page.schedules
 
@@ -62,6 +63,6 @@ class Schedules:
         """Store the schedules of one owner, `source`. Return each outcome. Safe to repeat.
 
         `remove`: delete those that this owner no longer declares. Replaces others of the same names. Raises
-        Invalid before any write.
+        Invalid or WrongState before any write.
         """
         return await self._follow(operations.sync(self._operations, wanted, source, remove))

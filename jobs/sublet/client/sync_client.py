@@ -52,11 +52,11 @@ class SyncClient:
         return SyncHandle(submitted.id, created, self, load_json)
 
     def submit_all(self, jobs: Sequence[Submission]) -> list[Submitted]:
-        """Submit jobs made by `Task.job(…)`, in few calls."""
+        """Submit jobs made by `Task.job(…)`. After an error some may be stored: repeat it."""
         return self.store.submit(jobs)
 
     def result(self, job_id: str, timeout: float = 30.0, decode: Callable[[bytes], T] = load_json) -> T:
-        """Wait for a result. Raises JobFailed, JobCancelled, NotFound; after `timeout` seconds, TimeoutError."""
+        """Wait for a result. Raises JobFailed, JobCancelled, NotFound; after `timeout` (s) TimeoutError."""
         return result_of(job_id, self.store.watch(job_id, timeout), decode, timeout)
 
     def get(self, job_id: str) -> Job:
@@ -64,19 +64,21 @@ class SyncClient:
         return self.store.follow(self.store.operations.get(job_id))
 
     def list_jobs(self, **filters: Any) -> Page:
-        """Return at most `limit` jobs from `cursor` on, by `state`, `queue` and `task`."""
+        """Return at most `limit` (50) jobs from `cursor` on, by `state`, `queue` and `task`."""
         return self.store.follow(self.store.operations.list_jobs(**filters))
 
     def cancel(self, job_id: str, revision: int | None = None) -> str:
-        """Cancel a job. Return `cancelled`, or `requested` if it runs. Raises WrongState."""
+        """Cancel a job: `cancelled`, or `requested` if it runs. Raises WrongState; Changed if not at
+        `revision`.
+        """
         return self.store.follow(self.store.operations.cancel(job_id, revision))
 
     def retry(self, job_id: str, revision: int | None = None) -> str:
-        """Queue a dead or cancelled job again, with all tries."""
+        """Queue a dead or cancelled job again, with all tries. Raises WrongState, KeyTaken."""
         return self.store.follow(self.store.operations.retry(job_id, revision))
 
     def promote(self, job_id: str, revision: int | None = None) -> str:
-        """Queue a scheduled job now."""
+        """Queue a scheduled job now. Raises WrongState."""
         return self.store.follow(self.store.operations.promote(job_id, revision))
 
     def pause(self, queue: str) -> str:
@@ -88,19 +90,21 @@ class SyncClient:
         return self.store.follow(self.store.operations.resume(queue))
 
     def configure(self, queue: str, **limits: int | None) -> str:
-        """Set or remove (None) limits: `jobs`, `bytes` of a queue; `completed`, `dead`, `cancelled` of `*`."""
+        """Set or remove (None) limits: `jobs`, `bytes` of a queue; of `*`, `completed`, `dead`, `cancelled`
+        jobs kept per partition.
+        """
         return self.store.follow(self.store.operations.configure(queue, **limits))
 
     def queue(self, name: str) -> Queue:
-        """Return a queue with its limits; `*` for the namespace."""
+        """Return a queue with its limits; `*`: only the limits of finished jobs."""
         return self.store.follow(self.store.operations.queue(name))
 
     def queues(self) -> list[Queue]:
-        """Return all queues that ever had a job or setting."""
+        """Return all queues that ever had a job or setting, sorted."""
         return self.store.follow(self.store.operations.queues())
 
     def workers(self) -> list[WorkerInfo]:
-        """Return the workers, the latest heartbeat first."""
+        """Return up to 1,000 workers, the latest seen first."""
         return self.store.follow(self.store.operations.workers())
 
     def drain(self, worker: str) -> str:
@@ -125,7 +129,7 @@ class SyncClient:
         return self.store.follow(self.store.operations.stats())
 
     def close(self) -> None:
-        """Summon the remaining workers, and close all connections."""
+        """Finish summoning within 8 s, and close all connections."""
         if self._summoner:
             self._summoner.close()
         self.store.close()

@@ -24,9 +24,8 @@ class SyncHandle(Generic[R]):
     _decode: Callable[[bytes], R] = field(repr=False)
 
     def result(self, timeout: float = 30.0) -> R:
-        """Wait for the result.
-
-        Raises JobFailed, JobCancelled, or after `timeout` seconds TimeoutError; the job goes on.
+        """Wait for the result. Raises JobFailed, JobCancelled, NotFound; after `timeout` (s) TimeoutError: the
+        job goes on.
         """
         return self._client.result(self.id, timeout, self._decode)
 
@@ -35,5 +34,5 @@ class SyncHandle(Generic[R]):
         return self._client.get(self.id)
 
     def cancel(self) -> str:
-        """Cancel the job. Return `cancelled`, or `requested` if it runs."""
+        """Cancel the job. Return `cancelled`, or `requested` if it runs. Raises WrongState."""
         return self._client.cancel(self.id)

@@ -160,7 +160,7 @@ class WakeupReader:
             await self.run(Call((("LPUSH", key, 1),), bool))
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine as a task; `aclose` waits for it."""
+        """Run a coroutine as a task; `aclose` waits 0.5 s for it, then cancels it."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -210,7 +210,7 @@ class SyncPipeline:
             _release(connection, answered, permits, idle)
 
     def execute_all(self, commands: Commands, extra: float = 0.0) -> list[Any]:
-        """Return replies and errors, in order. Each may take `extra` seconds beyond the timeout."""
+        """Return replies, error replies too, in order. Each may take `extra` seconds beyond the timeout."""
         packed = [hiredis.pack_command(command) for command in commands]
         permits, idle = self._acquire()
         connection, answered = None, False

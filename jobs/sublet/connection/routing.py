@@ -68,7 +68,7 @@ def _is_transient(error: Unavailable) -> bool:
 def _given_up(error: Unavailable, settings: Settings, tag: str) -> Unavailable:
     if isinstance(error, Moved):
         return Unavailable(
-            f"the nodes of {settings.shown_url} redirect each call to another node, as while a slot is migrated key by key: repeat it later"
+            f"the nodes of {settings.shown_url} redirect each call to another node, as while a hash slot is migrated key by key: repeat the call later"
         )
     words = re.sub(
         r": (another server|is it up).*", "", re.sub(r"\bRedis at \w+://([^/\s]+)\S*", r"\1", str(error))
@@ -81,7 +81,7 @@ def _given_up(error: Unavailable, settings: Settings, tag: str) -> Unavailable:
 
 def _no_topology(settings: Settings) -> Unavailable:
     return Unavailable(
-        f"no server of {settings.shown_url} reports the topology in time: is it up, and is SUBLET_REDIS_URL right?"
+        f"no server of {settings.shown_url} reports the topology in time: is one of them up, and is SUBLET_REDIS_URL right?"
     )
 
 
@@ -226,7 +226,7 @@ class SyncRoutingTransport(SyncTransport):
             found = self._map.found if self._map.found is not found else None
 
     def new_client(self, tag: str) -> Any:
-        """Make a redis-py client of a partition's server. Raises Unavailable."""
+        """Make a redis-py client of a partition's server; the caller closes it. Raises Unavailable."""
         return connect_sync(self._map.node(self._url_of(tag)))
 
     def address(self, tag: str) -> str:

@@ -51,7 +51,7 @@ class Settings:
     namespace: str = "sublet"
     partitions: int = 1
     timeout: float = 2.0
-    """Maximum seconds of a call to Redis: well under a third of a lease."""
+    """Maximum seconds until a reply of Redis: well under a third of a lease."""
     patience: float = 8.0
     """Seconds within which a call without a reply is sent again. Redis remembers a claim for 10 s."""
     allow_eviction: bool = False
@@ -59,15 +59,13 @@ class Settings:
     allow_unverified_tls: bool = False
     """Allow TLS without verification of the certificate or host name."""
     durability: str = "none"
-    """The default durability of submits (`docs/guides/durability.md`)."""
+    """The default durability of submits."""
     replicas: int = 1
-    """Replicas that a `replicated` submit waits for."""
     memory: float = 0.9
-    """The share of maxmemory above which new jobs are refused; 1 for no guard (`docs/guides/memory.md`)."""
+    """The share of maxmemory above which new jobs are refused; 1 for no guard."""
     summon: bool = False
-    """Summon workers of pools after a submit (`docs/guides/scaling.md`)."""
+    """Summon workers of pools after a submit."""
     client_factory: ClientFactory | None = field(default=None, repr=False)
-    """Makes the clients instead of the URL."""
 
     @classmethod
     def read(cls, redis_url: str | None = None, namespace: str | None = None) -> "Settings":

@@ -38,7 +38,7 @@ class Topology:
             url = next((url for first, last, url in self.ranges if first <= slot <= last), None)
             if url is None:
                 raise Demoted(
-                    f"no node of the cluster serves slot {slot} now, in which partition {tag} is: is a node down?"
+                    f"no node of the cluster serves hash slot {slot} now, in which partition {tag} is: is a node down?"
                 )
             self._known[tag] = url
         return self._known[tag]
@@ -50,7 +50,7 @@ class Topology:
 
 
 TopologyPlan = Generator[Query, Any, Topology]
-"""A generator that yields queries, receives their results or errors, and returns the topology."""
+"""As `Plan`, of queries; returns the topology."""
 
 
 def slot_of(tag: str) -> int:

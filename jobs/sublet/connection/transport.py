@@ -62,8 +62,8 @@ _STRIPPED = {
 class Transport:
     """Sends calls to one server, on an event loop.
 
-    Calls of one turn of the loop share a round trip. Scripts and durable submits have a `Pipeline` each;
-    redis-py's client sends plain reads. A given `client` sends everything.
+    Scripts of one turn of the loop share a round trip. Scripts and durable submits have a `Pipeline` each;
+    redis-py's client sends other commands. A given `client` sends everything, and `aclose` closes it.
     """
 
     def __init__(self, settings: Settings, client: "redis.asyncio.Redis | None" = None) -> None:

@@ -25,7 +25,7 @@ class Misplaced(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class MultiServerUrl:
-    """A URL of several servers; `kind` is `cluster` or `sentinel`, `hosts` are host:port."""
+    """A URL of several servers; `kind` is `cluster` or `sentinel`, `user` has the password."""
 
     kind: str
     scheme: str

@@ -71,12 +71,12 @@ def queues(base: str) -> str:
 
 
 def backlog(base: str) -> str:
-    """Key of the hash of unfinished jobs: `<queue> jobs`, `<queue> bytes`, `<queue> running`."""
+    """Key of the hash with numbers of unfinished jobs: `<queue> jobs`, `<queue> bytes`, `<queue> running`."""
     return f"{base}:backlog"
 
 
 def counts(base: str) -> str:
-    """Key of the hash of ended jobs and their durations: `<queue> <kind> <class>`."""
+    """Key of the hash that counts waits and ended attempts by duration: `<queue> <kind> <class>`."""
     return f"{base}:counts"
 
 

@@ -17,9 +17,7 @@ T = TypeVar("T")
 DIGITS = 14
 """Maximum digits of a stored number, or of a moment in ms."""
 LAST = 10**DIGITS - 1
-"""The last valid moment, in ms."""
 PARTITIONS = re.compile(rb"[1-9][0-9]{0,3}")
-"""Pattern of a valid stored partition count."""
 _NUMBER = re.compile(rb"-?[0-9]{1,14}")
 _LIMIT = re.compile(rb" ([a-z]+)=([0-9]{1,14})(?= |\Z)")
 _REVISION = re.compile(rb"([0-9]{1,14}) [^ ]")
@@ -38,11 +36,10 @@ TOTALS = (
     "queue_full",
     "forgotten",
 )
-"""Counters of a partition, since its creation."""
 
 
 def moment(milliseconds: bytes | str | float | None) -> datetime | None:
-    """Convert ms since 1970 to a datetime in UTC. Raises ValueError if out of range."""
+    """Convert ms since 1970 to a datetime in UTC; None stays None. Raises ValueError if out of range."""
     if milliseconds is None:
         return None
     at = float(milliseconds)
@@ -184,7 +181,6 @@ SUMMARY = (
     "state", "spec", "attempt", "ops", "tries_left", "worker", "claimed_at", "heartbeat_at", "finished_at", "progress",
     "cancel_requested_at",
 )  # fmt: skip
-"""Fields that a list of jobs reads."""
 
 
 def summaries(base: str, job_ids: Sequence[str]) -> Call[list[Job]]:
@@ -211,8 +207,8 @@ def summaries(base: str, job_ids: Sequence[str]) -> Call[list[Job]]:
 
 
 def ids(base: str, structure: str, start: int, count: int) -> Call[list[str]]:
-    """Read `count` ids of a structure (a state, or `queue:<name>`) from index `start`; newest finished jobs
-    first.
+    """Read up to `count` ids of a structure (a state, or `queue:<name>`) from index `start`; finished jobs:
+    those kept longest first.
     """
     order = ("REV",) if structure in FINISHED else ()
     command = ("ZRANGE", keys.structure(base, structure), start, start + count - 1, *order)
@@ -305,7 +301,9 @@ def overdue(base: str, until_ms: int) -> Call[tuple[int, datetime | None]]:
 
 
 def foreign(base: str, names: Sequence[str]) -> Call[list[str]]:
-    """Find keys of a partition and these queues that have a wrong type: another program wrote them."""
+    """Find keys of a wrong type, written by another program, among those that a partition has once and those
+    of these queues.
+    """
     wanted = {base: "hash", keys.queues(base): "hash", keys.backlog(base): "hash", keys.alarm(base): "string"}
     wanted |= {keys.counts(base): "hash", keys.workers(base): "zset", keys.events(base): "stream"}
     wanted |= {keys.schedules(base): "zset", keys.pools(base): "hash"}

@@ -64,7 +64,7 @@ class Call(Generic[T]):
     """An unsent request to Redis: commands, and the function that reads their reply. Sending it twice has one
     effect.
 
-    Without `text` (a script's), the commands are plain reads, sent in one round trip, not in a MULTI. With
+    Without `text` (a script's), the commands are plain ones, sent in one round trip, not in a MULTI. With
     `waits`, all commands are scripts; the waits follow on the same connection, and `read` gets the replies
     of both as two lists.
     """

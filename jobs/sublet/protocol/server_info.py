@@ -54,7 +54,7 @@ def server() -> Call[dict[str, Any]]:
 
 
 def memory(base: str) -> Call[Memory]:
-    """Read the server's memory. Also reads a key: a cluster client routes the call by it."""
+    """Read the server's memory, and a key (see `settings`)."""
 
     def read(reply: Any) -> Memory:
         fields = info(reply[1])

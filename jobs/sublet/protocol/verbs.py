@@ -29,13 +29,10 @@ BATCH = 200
 BYTES = 512 * 1024
 """Maximum bytes of payloads, results or details in a call of several items."""
 CLAIM_MAX = 100
-"""Maximum jobs in one claim."""
 SETTLE_MAX = 100
-"""Maximum jobs whose state one call changes."""
+"""Maximum leases that one release, note, reap or reconcile takes."""
 COMPLETE_MAX = 64
-"""Maximum completions in one call."""
 FAIL_MAX = 50
-"""Maximum failures in one call."""
 
 Item = TypeVar("Item")
 
@@ -56,7 +53,7 @@ def batches(items: Sequence[Item], weigh: Callable[[Item], int], most: int = BAT
 
 
 def weight(item: Beat | Ending | Note) -> int:
-    """Return the bytes of text and JSON in an item."""
+    """Return about how many bytes an item has; 0 for a Beat or Release."""
     if isinstance(item, Completion):
         return len(item.result)
     if isinstance(item, Note):
@@ -103,7 +100,10 @@ def _submitted(job: Submission, word: bytes) -> Submitted | str:
 def claim(
     base: str, *, claim_id: str, worker: str, lease: float, n: int, queues: Sequence[str]
 ) -> Call[Claimed]:
-    """Do some maintenance and claim up to `n` (≤ 100) jobs. The same claim id gives the same leases for 10 s."""
+    """Do some maintenance; claim up to `n` (≤ 100) jobs of up to 32 queues, in their order.
+
+    For 10 s the same claim id gives those leases that are still held.
+    """
     return script("claim").call(
         base, _claimed, queues, claim_id=claim_id, worker=worker, lease=ms(lease), n=n
     )
@@ -212,7 +212,7 @@ def drain(base: str, worker: str, life: str) -> Call[str]:
 
 
 def reconcile(base: str, worker: str, life: str, leases: Sequence[tuple[str, int]]) -> Call[list[str]]:
-    """End up to 100 leases (job, attempt) of a dead worker; its jobs run again. With none, delete its
+    """End up to 100 leases (job, attempt) of a worker that is gone, as if expired. With none, delete its
     registration.
     """
     return script("reconcile").call(
@@ -263,7 +263,9 @@ def reap(base: str, *, limit: int, by: str) -> Call[Reaped]:
 
 
 def prune(base: str, *, limit: int) -> Call[tuple[int, bool]]:
-    """Delete up to `limit` finished jobs past their retention. Returns how many, and whether more may remain."""
+    """Delete up to `limit` (≤ 200) finished jobs, too old or too many. Returns how many, and whether more may
+    remain.
+    """
     return script("prune").call(base, lambda reply: (int(reply[0]), bool(reply[1])), limit=limit)
 
 

@@ -85,7 +85,7 @@ class Admission:
 
 
 def read_memory(base: str) -> Plan[Memory | None]:
-    """Return the memory report of a partition's server; None if this user may not read it."""
+    """Return the memory report of a partition's server; None if the server refuses it."""
     try:
         seen: Memory | None = yield server_info.memory(base)
     except (

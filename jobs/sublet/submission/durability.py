@@ -17,7 +17,7 @@ from sublet.protocol.scripts import Call
 Waits = tuple[tuple[Any, ...], ...]
 """The commands that wait for a durability: none, WAIT, WAITAOF (after its check), or all."""
 Stored = Sequence[tuple[str, str]]
-"""Per job its id as sent, and as stored: another one if a job with that id holds the deduplication key."""
+"""Per job its id as sent and as stored; they differ if another job holds the deduplication key."""
 
 NONE = {"none"}
 WAIT_SHARE = 0.75
@@ -52,7 +52,7 @@ def waits(settings: Settings, asked: set[str]) -> Waits:
 
 
 def submit(base: str, jobs: Sequence[Submission], waits: Waits) -> Call[list[Submitted | str]]:
-    """Store up to SCRIPTS_MAX scripts of jobs, and wait. `read` raises Unconfirmed if the wait fails."""
+    """Store up to SCRIPTS_MAX scripts of jobs, and wait. `read` raises Unconfirmed, NotDurable."""
     batches = [*verbs.batches(jobs, lambda job: len(job.payload))]
     calls = [verbs.submit(base, batch) for batch in batches]
 

@@ -1,8 +1,8 @@
 """Tasks that run a program.
 
-No argument of a job can become code, a second word or another program. As argv, the template is split into
-words before the fields are filled in. A shell's script contains only names of variables, and the values are
-in the environment. A value can become an option of the program, unless the template puts `--` before it.
+No argument for a template can become code, a second word or another program. As argv, the template is split
+into words before the fields are filled in. A shell's script contains only names of variables, and the values
+are in the environment. A value can become an option of the program, unless the template puts `--` before it.
 """
 
 import inspect
@@ -72,7 +72,7 @@ def _program_call(
 
 
 def environment(context: Context, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the worker's environment without Sublet's settings and secrets, with `given` and the job's ids."""
+    """Return the worker's environment without SUBLET_* and REDIS_URL, with `given` and the job's ids."""
     inherited = {
         name: value
         for name, value in os.environ.items()

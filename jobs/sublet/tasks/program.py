@@ -47,7 +47,7 @@ class Output(BaseModel):
 
 class ProgramFailed(Exception):
     """A program failed. `code` is `exit_<n>`, `killed_<SIGNAL>` or `not_started`; `detail` is the end of its
-    stderr.
+    stderr, or of stdout if that is empty.
     """
 
     def __init__(self, code: str, message: str, detail: str = "") -> None:
@@ -142,8 +142,8 @@ class OutputBuffer:
             del self._tail[: -KEPT // 2]
 
     def text(self) -> str:
-        """Return the kept text and the number of missing bytes. Replaces invalid UTF-8; cuts text that JSON
-        must escape.
+        """Return the kept text, with the number of missing bytes in its middle. Replaces invalid UTF-8; cuts
+        more if JSON must escape much.
         """
         text = ""
         for kept in (KEPT, KEPT // 2, KEPT // 4):
