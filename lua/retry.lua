@@ -19,7 +19,7 @@ local lock = rules.key and key('key:' .. rules.queue .. '|' .. rules.key)
 local holder = lock and call('GET', lock)
 if holder and holder ~= id then
   return refusal('KEY_TAKEN', 'job ' .. holder .. ' holds the key ' .. rules.key .. ' of queue '
-    .. rules.queue .. ': retry when that job has ended')
+    .. rules.queue .. ': retry when that job has ended, or the key\'s window has')
 end
 
 begin()

@@ -66,9 +66,9 @@ local crowded                               -- has `counts` as many fields as it
 -- `only` names the one structure that the verb writes to, if it is only one.
 local function refused(n, limit, only)
   local layout = call('HGET', base, 'layout')
-  if not layout then return refusal('NO_NAMESPACE', base .. ' does not exist: run init first') end
+  if not layout then return refusal('NO_NAMESPACE', base .. ' does not exist: submit a job with a client, or run the script init') end
   if layout ~= LAYOUT then return refusal('WRONG_LAYOUT', base .. ' has layout ' .. layout .. ', not ' .. LAYOUT
-    .. ': another version of Sublet wrote it, or a drop') end
+    .. ': use the version of Sublet that wrote it, or finish its drop') end
   call('XLEN', key('events'))
   call('HLEN', key('backlog'))
   if only then

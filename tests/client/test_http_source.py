@@ -265,7 +265,7 @@ async def test_another_http_server_is_reported_as_another_program(reply):
             claim(source),
             source.settle([Completion(LEASE, b"1")]),
         ):
-            with pytest.raises(Unavailable, match="is not the API of Sublet") as away:
+            with pytest.raises(Unavailable, match="did not answer as the API of Sublet") as away:
                 await call
             assert url in str(away.value)
         await source.aclose()

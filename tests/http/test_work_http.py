@@ -512,7 +512,7 @@ def refuses(url):
         (
             (),
             {"SUBLET_SIGNING_SECRETS": "s3cret"},
-            "SUBLET_SIGNING_SECRETS: word 1: a secret must have 16 to 512 characters",
+            "SUBLET_SIGNING_SECRETS: word 1: a secret must have 16 to 512 bytes",
         ),
     ],
 )

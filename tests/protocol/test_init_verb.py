@@ -51,7 +51,7 @@ async def test_an_invalid_partition_count_is_refused(transport, raw, base, numbe
 async def test_without_a_namespace_a_verb_is_refused_and_writes_nothing(
     transport, raw, base, each_verb, verb
 ):
-    with pytest.raises(NoNamespace, match="run init first"):
+    with pytest.raises(NoNamespace, match="run the script init"):
         await transport.run(each_verb(base)[verb])
     assert raw.keys(f"{base}*") == []
 

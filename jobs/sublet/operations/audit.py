@@ -185,7 +185,7 @@ class Scan:
         yield from self._take([(f"key:{lock}", holder) for lock, holder in zip(locks, holders, strict=True) if holder])  # fmt: skip
 
     def _members(self, structure: str) -> Plan[bool]:
-        """Jobs with a hash were checked with their keys, except in a wrong queue."""
+        """Check the members of a structure. Jobs outside of queues whose hash exists were checked with their keys."""
         cursor, more = 0, True
         try:
             while more:
@@ -220,7 +220,9 @@ class Scan:
 
 
 def ask(base: str, how: str, seen: Sequence[tuple[str, str]]) -> Plan[list[Fault]]:
-    """Call the script for these items. If it meets a key of a wrong type, call it for each item alone."""
+    """Return the faults that the script `repair` finds in these items; with `how="mend"`, it repairs them. A
+    refused call is repeated for each item alone.
+    """
     try:
         answers = yield verbs.repair(base, how, seen)
     except (Unfit, Invalid) as error:

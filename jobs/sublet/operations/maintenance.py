@@ -13,8 +13,8 @@ from sublet.submission.admission import Admission
 
 
 def reap(bases: Sequence[str], by: str, limit: int = verbs.SETTLE_MAX) -> Plan[Reaped]:
-    """End expired leases and queue due jobs; due schedules are only reported. Raises Unfit for another
-    partition count.
+    """End expired leases and queue due jobs, `limit` per partition; due schedules are only reported. Raises
+    Unfit for another partition count.
     """
     ended = queued = pools = 0
     more = come = False
@@ -27,7 +27,7 @@ def reap(bases: Sequence[str], by: str, limit: int = verbs.SETTLE_MAX) -> Plan[R
 
 
 def fire(bases: Sequence[str], by: str, admission: Admission | None = None) -> Plan[int]:
-    """Submit the jobs of due occurrences; returns their number. Callers may overlap.
+    """Submit the jobs of due occurrences; returns their number. Concurrent calls are safe.
 
     Raises OutOfMemory if a server is full: the occurrences wait.
     """
@@ -52,8 +52,8 @@ def maintain(bases: Sequence[str], by: str, admission: Admission | None = None) 
 
 
 def prune(bases: Sequence[str], limit: int = verbs.BATCH) -> Plan[tuple[int, bool]]:
-    """Delete jobs whose retention has ended, up to `limit` per partition. Returns their number, and whether
-    more may remain.
+    """Delete jobs past their retention or above the number kept, up to `limit` per partition. Returns their
+    number, and whether more may remain.
     """
     gone, more = 0, False
     for base in bases:

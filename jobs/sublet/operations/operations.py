@@ -18,7 +18,10 @@ _OFFSET = re.compile(r"[0-9]{1,15}")
 
 
 class Operations(SubmitOperations):
-    """All operations on jobs, queues and workers. Each method returns a plan, which a client runs."""
+    """All operations on jobs, queues and workers. Each method returns a plan, which a client runs.
+
+    Without a `revision`, a method uses the job's present one.
+    """
 
     def check_queue(self, name: str, *others: str) -> None:
         """Raise Invalid unless `name` is valid for a queue, or one of `others`."""
@@ -107,7 +110,7 @@ class Operations(SubmitOperations):
         return answer
 
     def reap(self, by: str) -> Plan[Reaped]:
-        """End expired leases and queue due jobs. Returns the counts."""
+        """End expired leases and queue due jobs, at most 100 per partition. Returns the counts."""
         return maintenance.reap(self.bases, by)
 
     def fire(self, by: str) -> Plan[int]:
@@ -115,11 +118,11 @@ class Operations(SubmitOperations):
         return maintenance.fire(self.bases, by, self.admission)
 
     def maintain(self, by: str) -> Plan[None]:
-        """Reap where something is overdue, and fire due occurrences. Writes nothing if nothing is due."""
+        """Reap where something is due, and fire due occurrences. Writes nothing if nothing is due."""
         return maintenance.maintain(self.bases, by, self.admission)
 
     def prune(self) -> Plan[tuple[int, bool]]:
-        """Delete jobs whose retention has ended: their number, and whether more may remain."""
+        """Delete jobs past their retention or above the number kept: how many, and whether more may remain."""
         return maintenance.prune(self.bases)
 
     def workers(self) -> Plan[list[WorkerInfo]]:
@@ -137,7 +140,9 @@ class Operations(SubmitOperations):
         return found[0]
 
     def queues(self, after: str = "", most: int | None = None) -> Plan[list[Queue]]:
-        """Return up to `most` queues that ever had a job or a setting, sorted, after the name `after`."""
+        """Return up to `most` known queues, sorted, after the name `after`. Beyond 10,000 per partition, empty ones
+        without settings are forgotten.
+        """
         found: list[Queue] = []
         for base in self.bases:
             names = [name for name in (yield reads.queues(base)) if name > after][:most]
@@ -161,8 +166,8 @@ class Operations(SubmitOperations):
         limit: int = 50,
         cursor: str | None = None,
     ) -> Plan[Page]:
-        """List jobs by state, queue and task. A page examines up to 1,000 jobs. Raises Invalid for another
-        list's cursor.
+        """List jobs by state, queue and task. A page examines up to 1,000 jobs, so it may be short, with a cursor.
+        Raises Invalid for another list's cursor.
         """
         if queue is not None:
             self.check_queue(queue)

@@ -32,7 +32,7 @@ class Sum(_Frozen):
     """Jobs that a worker could take now."""
     running: int
     rate: float
-    """Jobs submitted per second, averaged over about 10 s."""
+    """Jobs that fell due per second, averaged over 10 s or twice `wait`; less after a pause."""
     run: float
     """Seconds of an attempt, averaged over about 20 attempts; 1 before the first has ended."""
     need: float
@@ -90,7 +90,7 @@ class Pool(_Frozen):
 
 
 def check(pool: Pool) -> None:
-    """Raise Invalid for an invalid setting. `sublet.scaling.pool_check.check_pool` also checks the target."""
+    """Raise Invalid for an invalid setting. `sublet.scaling.pool_check.check_pool` also checks that the target fits."""
     if not is_name(pool.name):
         raise Invalid(f"pool {pool.name[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     invalid = next((queue for queue in pool.queues if not is_name(queue)), None)

@@ -56,7 +56,7 @@ def summon(
     base: str, name: str, *, summons: str, n: int, leaver: str = "", elsewhere: Sequence[Elsewhere] = ()
 ) -> Call[Summoning]:
     """Record summonses of up to `n` (≤ 100) owed workers, for the caller to invoke; let `leaver` leave if the
-    pool can spare it. With neither, only read the sum. Raises NotFound.
+    pool can spare it. With neither, only read the sum. Raises NotFound without `leaver`.
     """
 
     def read(reply: list[Any]) -> Summoning:
@@ -69,7 +69,7 @@ def summon(
 
 
 def complain(base: str, name: str, *, summons: str, n: int, reason: str) -> Call[str]:
-    """Count `n` summoned workers that could not be invoked, and store the reason. Returns `noted`."""
+    """Count `n` summoned workers that could not be invoked, and store the reason: `noted`. Raises NotFound."""
     return script("complain").call(base, bytes.decode, pool=name, summons=summons, n=n, reason=reason)
 
 
@@ -166,7 +166,7 @@ def ask(
 
 
 def sample(bases: Sequence[str], name: str, queues: Sequence[str]) -> Plan[None]:
-    """Update the stored averages of a pool whose workers another system starts. Raises NotFound."""
+    """Update the stored averages of a pool whose workers another system starts, if it exists."""
     yield from ask(
         bases, name, queues, summons=new_summons(), n=0, leaver=new_summons()
     )  # a worker that does not exist

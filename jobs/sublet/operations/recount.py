@@ -37,8 +37,9 @@ class Recounted(NamedTuple):
     """The outcome for a partition."""
 
     jobs: int
+    """Unfinished ones."""
     found: list[tuple[str, str]]
-    """Queues with wrong counts, and these."""
+    """Queues with wrong counts, and `recounted <jobs> <bytes> <running>`: the wrong ones."""
     busy: bool
     """Too many jobs changed for an exact count."""
 

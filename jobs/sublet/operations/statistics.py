@@ -54,6 +54,7 @@ class QueueNumbers:
     running: int
     paused: bool
     head: str | None
+    """Id of the first queued job."""
     wait: Times
     """Times from when a job was first due to its first claim."""
     completed: Times

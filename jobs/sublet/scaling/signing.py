@@ -138,7 +138,7 @@ def _key(where: str, word: str) -> bytes:
     else:
         key = word.encode("utf-8", "surrogatepass")
     if not _KEY_MIN <= len(key) <= _KEY_MAX:
-        what = "bytes when decoded" if word.startswith(_PREFIX) else "characters"
+        what = "bytes when decoded" if word.startswith(_PREFIX) else "bytes"
         raise Invalid(
             f"{where}: a secret must have {_KEY_MIN} to {_KEY_MAX} {what}: `{HINT}` creates a valid one"
         )
@@ -159,6 +159,6 @@ def _of_file(file: SecretsFile) -> tuple[bytes, ...]:
     found = tuple(key for at, line in lines for key in _keys(f"{file.path}: line {at}", line))
     if not found:
         raise Invalid(
-            f"the file of signing secrets {file.path} is empty: write one secret per line, e.g. {_PREFIX}…"
+            f"the file of signing secrets {file.path} contains no secret: write one per line, e.g. {_PREFIX}…"
         )
     return found

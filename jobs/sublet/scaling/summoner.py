@@ -114,8 +114,8 @@ class Summoner:
         self._store, self._ours = store, ours
         self.nudged = 0
         self.prompt = False
-        """Leave nothing for later: the caller of `finish` may be frozen then. A new pool is then noticed up to
-        2 s later.
+        """Leave nothing for later: after `finish` the process may be frozen. Nudges then ignore a pool that is
+        newer than the cached list.
         """
         self._invokers = {kind: invoker for kind, invoker in invokers.items() if kind != "none"}
         self._known: dict[str, Pool] = {}
@@ -145,7 +145,7 @@ class Summoner:
             self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
 
     async def summon(self) -> Summoned:
-        """Summon and invoke the owed workers of all pools once. Returns when the invocations have ended.
+        """Summon and invoke owed workers once, up to 100 per pool. Returns when the invocations have ended.
 
         Raises the first error, such as Unavailable, after that.
         """
@@ -184,7 +184,7 @@ class Summoner:
             await asyncio.wait(under_way)
 
     async def aclose(self, patience: float = CLOSING) -> None:
-        """Wait for nudges and invocations for `patience` seconds at most, and close the invokers."""
+        """Wait for nudges and invocations for `patience` seconds at most, cancel the rest, close the invokers."""
         self._closing.set()
         try:
             async with asyncio.timeout(patience):

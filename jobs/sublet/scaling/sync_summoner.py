@@ -1,7 +1,4 @@
-"""Summoning for code without an event loop: `summon_once` in a tick, `SyncSummoner` after submits.
-
-A submit is acknowledged first: nothing here can delay it or make it fail.
-"""
+"""Summoning for code without an event loop: `summon_once` in a tick, `SyncSummoner` after submits."""
 
 import asyncio
 import contextlib
@@ -68,7 +65,7 @@ def _workers(count: int) -> str:
 def summon_once(
     settings: Settings, invokers: Invokers = invokers_of, transport: SyncTransport | None = None
 ) -> Summoned:
-    """Summon and invoke the owed workers of all pools once; return the counts.
+    """Summon and invoke owed workers once, up to 100 per pool, with these invokers; return the counts.
 
     Raises the first error, such as Unavailable, after the invocations.
     """

@@ -82,7 +82,7 @@ class Stored(NamedTuple):
 
     @property
     def revision(self) -> int:
-        """Number of changes, pauses and resumes."""
+        """Grows with each change, pause and resume."""
         return int(self.text("revision") or 0)
 
     @property
@@ -158,7 +158,7 @@ class Schedule(BaseModel):
     made_at: datetime | None = None
     changed_at: datetime | None = None
     revision: int = 0
-    """Number of changes, pauses and resumes."""
+    """Grows with each change, pause and resume."""
 
 
 def recurrence(said: Any) -> Recurrence:

@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MS = timedelta(milliseconds=1)
 LATEST_MS = 10**14
-"""The latest moment that the scripts accept (ms): in the year 5138."""
+"""The scripts accept only earlier moments (ms): in the year 5138."""
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _UNITS = ((86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 

@@ -37,7 +37,7 @@ class Firing(NamedTuple):
     occurrences: tuple[int, ...]
     """Oldest first (ms)."""
     missed: int
-    """Number of due occurrences that are not fired. For a cron line, `COUNTED` is a lower bound."""
+    """Number of due occurrences that are not fired. For a cron line, from `COUNTED` on it is a lower bound."""
     next: Occurrence | None
     """The next occurrence, which may be due already; None at the end."""
 
@@ -72,7 +72,7 @@ class Recurrence(BaseModel):
     )
     missed: Literal["latest", "skip", "all"] = Field(
         default="latest",
-        description="Misfire policy for occurrences that came due while no worker or tick ran: latest fires the last one, skip only one that is at most `late` seconds late, all the last `most`.",
+        description="Misfire policy for occurrences that came due while no worker or tick ran: latest fires the last one, skip does so unless it is over `late` seconds late, all fires the last `most`.",
     )
     late: Annotated[Duration, Field(ge=0, le=_YEARS_10)] = Field(
         default=300, description="With missed=skip: how many seconds late an occurrence may be fired."

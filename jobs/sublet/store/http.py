@@ -44,8 +44,8 @@ _WORKERS = TypeAdapter(list[model.WorkerInfo])
 class HttpSource:
     """The `JobSource` at an API's URL. Belongs to one event loop; connects on first use.
 
-    `token` may be a file's path, which is read again when the token is refused. `timeout` is in seconds,
-    besides a call's own wait. Raises Invalid for an invalid URL or token. Methods raise Unavailable without
+    `token`: the token, or the `Path` of its file, which is read again when the token is refused. `timeout`:
+    seconds for each try, besides a call's own wait. Raises Invalid for an invalid URL or token. Methods raise Unavailable without
     an answer in time, and Denied if the token is refused.
     """
 
@@ -65,7 +65,7 @@ class HttpSource:
         return cls(*address(url), timeout)
 
     async def submit(self, jobs: Sequence[model.Submission]) -> list[model.Submitted]:
-        """Store any number of jobs. Raises Invalid, Refused or Unavailable; the same call again is safe."""
+        """As `JobSource.submit`. Raises Invalid, Refused or Unavailable."""
         answers: list[model.Submitted] = []
         for batch in verbs.batches(jobs, lambda job: len(job.payload), http_codec.BATCH):
             for line in await self._lines("/jobs/batch", batch, http_codec.new_job, http_codec.submitted):
@@ -135,7 +135,7 @@ class HttpSource:
         return [answers[i] for i in range(len(endings))]
 
     async def _settle(self, endings: Sequence[model.Ending]) -> list[str]:
-        """A result that the API refuses must not block the others."""
+        """Halve a refused batch; report a result that is refused alone as a failure."""
         try:
             return await self._lines(
                 http_codec.ROUTES[type(endings[0])], endings, http_codec.ending, http_codec.settled
@@ -167,7 +167,7 @@ class HttpSource:
             return await self._note([notes[0]._replace(checkpoint=b"")])
 
     async def enlist(self, card: model.Card) -> bool:
-        """Register a worker, or renew its registration. True: it should drain."""
+        """As `JobSource.enlist`."""
         return await self._ask(
             "PUT",
             f"/workers/{http_codec.part(card.worker)}",
@@ -176,7 +176,7 @@ class HttpSource:
         )
 
     async def workers(self) -> list[model.WorkerInfo]:
-        """Return the registered workers, without their leases."""
+        """As `JobSource.workers`."""
         return await self._ask(
             "GET", "/workers?jobs=false", lambda answer: _WORKERS.validate_python(answer.json()["workers"])
         )
@@ -199,17 +199,17 @@ class HttpSource:
         return ended
 
     async def retire(self, card: model.Card) -> bool:
-        """Ask whether an idle worker may leave its pool. True: the pool has stopped counting it."""
+        """As `JobSource.retire`."""
         path, body = f"/workers/{http_codec.part(card.worker)}/retire", {"life": card.life, "pool": card.pool}
         return await self._ask("POST", path, lambda answer: bool(answer.json()["leave"]), body)
 
     async def leave(self, card: model.Card) -> None:
-        """Delete the registration of a worker without leases."""
+        """As `JobSource.leave`."""
         path = f"/workers/{http_codec.part(card.worker)}?life={http_codec.part(card.life)}"
         await self._ask("DELETE", path, lambda answer: None)
 
     async def watch(self, job_id: str, wait: float) -> model.Standing:
-        """Wait up to `wait` seconds for a job's end; return its state (None: unknown job) and result."""
+        """As `JobSource.watch`."""
         path, until = f"/jobs/{http_codec.part(job_id)}", time.monotonic() + wait
         while True:
             piece = min(max(until - time.monotonic(), 0.0), WAIT_MAX)

@@ -85,7 +85,7 @@ def _text(text: str, most: int) -> str:
 def part(name: str) -> str:
     """Check a name or id, and return it as a part of a path. Raises Invalid."""
     if not is_name(name) or name in (".", ".."):
-        raise Invalid(f"name or id {name[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
+        raise Invalid(f"name or id {name[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -, but not . or .. alone")
     return name
 
 

@@ -41,8 +41,8 @@ class Endpoint:
         return {"Authorization": f"Bearer {self._token}"} if self._token else {}
 
     def renew(self, sent: Mapping[str, str]) -> bool:
-        """Read the token's file again after the headers `sent` were refused. True: the token is another one
-        now.
+        """Read the token's file again after the headers `sent` were refused. True: the token is another one:
+        try again.
         """
         if self._file:
             with contextlib.suppress(Invalid):  # the file may be being replaced; the refusal is reported
@@ -97,7 +97,7 @@ class Endpoint:
     def foreign(self, what: str) -> Unavailable:
         """Make the error for an answer that the API would not give. `what` describes the answer."""
         return Unavailable(
-            f"the server at {self.url} is not the API of Sublet ({what}): is it up, and is SUBLET_SOURCE right?"
+            f"the server at {self.url} did not answer as the API of Sublet ({what}): is the API up, and is SUBLET_SOURCE right?"
         )
 
     def away(self, why: str) -> Unavailable:
@@ -166,7 +166,6 @@ def _first_line(file: Path) -> str:
 
 
 def _fit(token: str) -> str:
-    """No error shows the token."""
     token = token.strip()
     if token and not _TOKEN.fullmatch(token):
         raise Invalid(

@@ -25,7 +25,7 @@ class OutageLog:
         self._unlogged = 0
 
     def failed(self, what: str, error: Exception) -> None:
-        """Record a call without an answer; log the first, and one a minute. `what` completes "cannot …"."""
+        """Record a failed call; log the first of an outage, then one a minute. `what` completes "cannot …"."""
         now = self._failed_at = time.monotonic()
         self._answered = isinstance(error, Forbidden)
         if self._since is None:

@@ -20,8 +20,10 @@ class JobSource(Protocol):
         ...
 
     async def heartbeat(self, beats: Sequence[Beat], *, lease: float) -> list[int | str]:
-        """Extend leases to `lease` seconds from now, store progress. Returns per lease its new end (ms since
-        1970), LEASE_LOST, NOT_FOUND or CANCEL_REQUESTED.
+        """Extend leases to `lease` seconds from now, at most to 5 s after the attempt's timeout; store progress.
+
+        Returns per lease its new end (ms since 1970), CANCEL_REQUESTED (also extended), LEASE_LOST or
+        NOT_FOUND.
         """
         ...
 
@@ -40,21 +42,23 @@ class JobSource(Protocol):
         ...
 
     async def workers(self) -> list[WorkerInfo]:
-        """Return the registered workers, without their leases."""
+        """Return up to 1,000 registered workers, the latest seen first, without their leases."""
         ...
 
     async def reconcile(self, gone: Mapping[str, str]) -> int:
-        """End the leases of workers (name → life) that are gone; return their number. Remove the workers."""
+        """End the leases of workers (name → life) that are gone, and remove the workers; skip those with another
+        life. Returns the number of leases.
+        """
         ...
 
     async def retire(self, card: Card) -> bool:
-        """Ask whether an idle worker may leave its pool. True: the pool has stopped counting it; it may not
-        claim again.
+        """Ask whether an idle worker may leave its pool. True: the pool is unknown or counts it no more;
+        the worker may not claim again.
         """
         ...
 
     async def leave(self, card: Card) -> None:
-        """Delete the registration of a worker without leases."""
+        """Delete the registration of a worker without leases, unless it has another life."""
         ...
 
     async def watch(self, job_id: str, wait: float) -> Standing:
@@ -73,7 +77,7 @@ class PoolSummoner(Protocol):
     nudged: int
 
     async def summon(self) -> Any:
-        """Summon and invoke the owed workers of all pools once. Returns the counts (`Summoned`)."""
+        """Summon and invoke owed workers once. Returns the counts (`Summoned`)."""
         ...
 
     async def finish(self) -> None:
@@ -81,5 +85,5 @@ class PoolSummoner(Protocol):
         ...
 
     async def aclose(self, patience: float = ...) -> None:
-        """Wait up to `patience` seconds for the invocations of all nudges; then close all connections."""
+        """Wait up to `patience` seconds for the invocations of all nudges; cancel the rest; close."""
         ...

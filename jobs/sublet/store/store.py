@@ -129,7 +129,8 @@ class Store:
         wait: float = 0,
         claim_id: str | None = None,
     ) -> Claimed:
-        """Lease up to `n` jobs, from earlier queues first; wait up to `wait` seconds for the first one.
+        """Lease up to `n` jobs, at most 100 per partition, from its earlier queues first; wait up to `wait`
+        seconds for the first one.
 
         `claim_id` (22 to 64 of A-Z a-z 0-9 _ . : -) is an idempotency key: within 10 s a claim with the
         same id returns those jobs of the first that are still held, and no others. A cancelled call
@@ -181,21 +182,21 @@ class Store:
             return await self._recreate(call) == "drain"
 
     async def workers(self) -> list[WorkerInfo]:
-        """Return the registered workers, without their leases."""
+        """As `JobSource.workers`."""
         return await self.follow(roster.workers(self.operations.bases, jobs=False))
 
     async def reconcile(self, gone: Mapping[str, str]) -> int:
-        """End the leases of workers (name → life) that are gone; return their number. Remove the workers."""
+        """As `JobSource.reconcile`."""
         return await self.follow(roster.reconcile(self.operations.bases, gone))
 
     async def retire(self, card: Card) -> bool:
-        """Ask whether an idle worker may leave its pool. True: the pool has stopped counting it."""
+        """As `JobSource.retire`."""
         from sublet.operations.pools import may_leave
 
         return await self.follow(may_leave(self.operations.bases, card.pool, card.worker))
 
     async def leave(self, card: Card) -> None:
-        """Delete the registration of a worker without leases."""
+        """As `JobSource.leave`."""
         await self.run(verbs.reconcile(self.operations.bases[0], card.worker, card.life, []))
 
     async def _spread(
@@ -235,7 +236,7 @@ class Store:
             self._event_stream.close()
 
     async def rest(self) -> None:
-        """Release abandoned claims, and wait for no wake-ups until the next claim: the process may be frozen."""
+        """Finish the claims' background work and close their blocking connection: the process may be frozen."""
         await self._claims.aclose()
 
     @property

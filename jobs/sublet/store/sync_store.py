@@ -15,9 +15,10 @@ T = TypeVar("T")
 
 
 class SyncStore:
-    """The part of `Store` that needs no event loop: everything but the work of a worker.
+    """The part of `Store` for producers and operators, without an event loop: submits, plans and `watch`.
 
-    Threads may share it. Connects on first use; creates the namespace. `transport` replaces the settings'.
+    Threads may share it. Connects on first use; creates the namespace. `transport` replaces that of the
+    settings.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class SyncStore:
         return stored
 
     def watch(self, job_id: str, wait: float) -> Standing:
-        """Wait up to `wait` seconds for a job's end; return its state (None: unknown job) and result."""
+        """As `JobSource.watch`."""
         self.prepare()  # with another partition count, the job would not be found
         return watch_sync(self.transport, self.operations.base_of_job(job_id), job_id, wait)
 

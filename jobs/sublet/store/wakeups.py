@@ -4,8 +4,8 @@ One BLPOP names their wake-up lists, and a list of this process's own, which int
 queues. A wake-up goes to the longest waiting claim; if that leaves before it claims, to the next or back to
 Redis. Losing a wake-up only delays a job.
 
-At least every 2 s one waiter per partition claims for all, and one or two reads find queues whose wake-up
-was lost.
+At least every 2 s one waiter per partition claims for all, and up to three reads per 500 queues find those
+whose wake-up was lost.
 """
 
 import asyncio

@@ -36,7 +36,7 @@ _FUNCTION = re.compile(
 
 
 class InvocationFailed(JobsError):
-    """Workers could not be invoked: those of `summons`, or all if empty. Such a summons expires by itself."""
+    """Workers could not be invoked: those of `summons`, or all if empty."""
 
     def __init__(self, words: str, summons: tuple[str, ...] = ()) -> None:
         super().__init__(words)
@@ -81,7 +81,7 @@ class Invoker(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Close all connections. Workers on other machines go on."""
+        """Close all connections. Workers on other machines may go on."""
         ...
 
 
@@ -138,7 +138,7 @@ def invokers_of(
     """Return the invokers that this process may use, by kind. Imports and connections wait for the first use.
 
     - `none`: always.
-    - `http`: with a signing secret in the environment.
+    - `http`: with a signing secret configured.
     - `lambda`: with boto3 installed and a region set.
     - `process`: only if the caller names the workers' app (MODULE:APP): Redis names no code.
 

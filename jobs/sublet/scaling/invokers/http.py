@@ -122,7 +122,7 @@ class HttpInvoker:
         return self._session
 
     async def aclose(self) -> None:
-        """Close all connections."""
+        """Close all connections, also held ones: many platforms then stop the worker."""
         for task in tuple(self._held):
             task.cancel()
         if self._held:
