@@ -717,7 +717,10 @@ def test_one_user_of_some_roles_is_one_line(shell):
         ("# a\n\ntick 0123456789abcdef", "line 3 of p is malformed"),
         ("tick:0123456789abcdeé", "line 1 of p is malformed"),
         ("tick:0123456789abcdef\ntick:0123456789abcdef", "line 2 of p is malformed"),
-        ("boss:0123456789abcdef", "has a password for 'boss', which is not a user of this file"),
+        (
+            "boss:0123456789abcdef",
+            "has a password for 'boss', which is not one of the users to make: tick; remove",
+        ),
     ],
 )
 def test_an_invalid_password_is_refused_and_not_shown(shell, text, words):

@@ -87,7 +87,7 @@ pytest_plugins = ["tests.support.command_line"]
             "--lease: '1ms': use 100ms to 1d; a worker without a heartbeat for so long counts as dead; see",
         ),
         ("work tasks:app --lease 400d", "--lease: '400d': use 100ms to 1d; a worker"),
-        ("work tasks:app --stall 0", "--stall: '0': use a duration above 0, such as 30s; see"),
+        ("work tasks:app --stall 0", "--stall: '0': use a duration of 1ms or more, such as 30s; see"),
         ("work tasks:app --grace -1s", "--grace: a duration cannot be negative; write"),
         ("work tasks:app --max-jobs 0", "--max-jobs: '0': use a whole number from 1 to 999,999,999; see"),
         ("work tasks:app --jobs-per-child many", "--jobs-per-child: 'many' is not a whole number; see"),

@@ -170,7 +170,7 @@ def test_the_computation_of_a_size_is_shown_as_text(shell, client, run):
         ("pools set a --queues q,q", "queues: give 1 to 32 names, each once"),
         ("pools set a --queues q --max 1001", "min=0 max=1001: use 0 ≤ min ≤ max ≤ 1,000"),
         ("pools set a --queues q --invoker ftp", "invoker 'ftp': use one of process, http, lambda, none"),
-        ("pools set a --queues q --wait 0s", "--wait: '0s': use a duration above 0"),
+        ("pools set a --queues q --wait 0s", "--wait: '0s': use a duration of 1ms or more"),
         ("pools --max 3", "--max is an option of sublet pools set"),
         ("work tasks:app --summons x", "--summons needs --pool: name the pool"),
         (

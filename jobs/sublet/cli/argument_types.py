@@ -27,7 +27,7 @@ def is_duration(text: str) -> bool:
 
 
 def duration(text: str) -> float:
-    """Return the seconds of 250ms, 50s, 5m, 1h, 2d or of a plain number."""
+    """Return the seconds, rounded to ms, of 250ms, 50s, 5m, 1h, 2d or a plain number."""
     found = re.fullmatch(_DURATION, text)
     if found is None:
         why = "a duration cannot be negative" if text.startswith("-") else f"{text[:40]!r} is not a duration"
@@ -36,10 +36,10 @@ def duration(text: str) -> float:
 
 
 def positive_duration(text: str) -> float:
-    """Return the seconds of a duration above 0."""
+    """Return the seconds of a duration of 1 ms or more."""
     value = duration(text)
     if value <= 0:
-        raise ArgumentTypeError(f"{text[:40]!r}: use a duration above 0, such as 30s")
+        raise ArgumentTypeError(f"{text[:40]!r}: use a duration of 1ms or more, such as 30s")
     return value
 
 
@@ -59,7 +59,7 @@ def optional_duration(text: str) -> float | None:
 
 
 def timestamp(text: str) -> datetime:
-    """Parse an RFC 3339 time that has a time zone."""
+    """Parse an ISO 8601 time that has a time zone."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:

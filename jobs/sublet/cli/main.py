@@ -21,7 +21,7 @@ from sublet.errors import Invalid, did_you_mean
 
 def run(argv: list[str]) -> int:
     """Run a command line without the program's name; return its exit code (see EXIT_CODES). Prints errors
-    instead of raising them.
+    instead of raising them, except SystemExit of `ensure`.
     """
     _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
@@ -58,7 +58,7 @@ def _interrupted(error: BaseException, as_json: bool, exit_code: int) -> int:
 
 
 def _open_closed_streams() -> None:
-    """Open /dev/null for closed standard streams: a socket would get their file descriptors."""
+    """Open /dev/null for closed ones: a socket would get their file descriptors."""
     for name in ("stdin", "stdout", "stderr"):  # in the order of their descriptors
         if getattr(sys, name) is None:
             fd = os.open(os.devnull, os.O_WRONLY if name == "stderr" else os.O_RDONLY)
@@ -66,7 +66,7 @@ def _open_closed_streams() -> None:
 
 
 def _flush_or_discard() -> None:
-    """Flush the streams; discard output that cannot be written: Python would exit with code 120."""
+    """Discard output that cannot be written: Python would exit with code 120."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

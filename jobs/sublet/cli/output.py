@@ -27,7 +27,7 @@ LEAST = 20
 
 
 class Cell(NamedTuple):
-    """A text for `table` with a colour of _CODES, or ""."""
+    """A text for `table`, and its colour of _CODES ("": none)."""
 
     text: str
     colour: str = ""
@@ -46,7 +46,7 @@ def paint(text: str, colour: str, stream: TextIO | None = None) -> str:
 
 
 def clean(text: str) -> str:
-    """Return the text with a space for each control character, line ends too."""
+    """Return the text with a space for each unprintable character, line ends too."""
     return "".join(c if c.isprintable() else " " for c in text)
 
 
@@ -86,7 +86,7 @@ def is_narrow(columns: int) -> bool:
 
 
 def fit(text: str, used: int = 0) -> str:
-    """Return the text, on a terminal cut ("…") to the columns of a line that `used` ones leave."""
+    """Return the text, on a terminal cut ("…") to the columns (at least LEAST) that `used` ones leave."""
     room = max(LEAST, _columns() - used)
     return text if len(text) <= room or not sys.stdout.isatty() else text[: room - 1] + "…"
 

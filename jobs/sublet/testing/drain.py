@@ -49,8 +49,8 @@ class Drain:
         self._worker: Worker | None = None
 
     def queues(self) -> list[str]:
-        """Return the queues for the next worker; [] when no queue has a job to run. Raises Endless at the
-        limit.
+        """Return up to 32 queues for the next worker; [] when no queue has a job to run. Raises Endless
+        beyond the limit.
         """
         names = [queue.name for queue in self._client.queues() if queue.queued and queue.paused_at is None]
         if names and self._started > self._limit:

@@ -31,8 +31,8 @@ class Sandbox:
     """In the `with` or `async with` block, `app` uses only an in-process Redis.
 
     The clock stands at `now` (default: the present); only `travel` and `drain(through=…)` move it. `slots`
-    jobs run at a time. `plain` decides where plain functions run: see `Plain`. Raises Unfit without a usable
-    fakeredis.
+    jobs run at a time. `plain` decides where plain functions run: see `Plain`. Entering raises Unfit without
+    a usable fakeredis.
     """
 
     def __init__(
@@ -80,7 +80,8 @@ class Sandbox:
         """Advance the clock by a duration or to a moment, and process due events. Return the new time.
 
         Leases end, jobs past their retention are deleted, and schedules fire as after an outage. Due jobs are
-        queued: the next drain runs them. Raises Invalid for a moment in the past.
+        queued: the next drain runs them. Raises Invalid for a moment in the past,
+        or without a time zone.
         """
         server = self._entered()
         goal = to if to is not None else server.now + _duration(by)
@@ -102,9 +103,9 @@ class Sandbox:
     async def drain(self, *, through: Seconds = 0, raising: bool = False, limit: int = 1000) -> Drained:
         """Run a worker until no job is queued.
 
-        With `through`, then advance to each due moment within that duration, and run again. With `raising`,
-        raise the first failed attempt's exception (JobFailed if it ran in another process). Raises Endless
-        after `limit` attempts.
+        With `through`, then advance to each moment within that duration at which a job is due or a lease ends
+        (schedules do not count: `travel` to them), and run again. With `raising`, raise the first failed
+        attempt's exception (see `FailedAttempt.error`). Raises Endless beyond `limit` attempts.
         """
         server = self._entered()
         drain, until = Drain(self._recorder, self._client(), raising, limit), server.now + _duration(through)
@@ -117,7 +118,7 @@ class Sandbox:
         return drain.report()
 
     def drain_sync(self, *, through: Seconds = 0, raising: bool = False, limit: int = 1000) -> Drained:
-        """Like `drain`, without an event loop: each call runs its own."""
+        """Like `drain`, without an event loop: each call runs its own. Raises Invalid inside one."""
         with contextlib.suppress(RuntimeError):
             asyncio.get_running_loop()
             raise Invalid("drain_sync inside an event loop: use `await sandbox.drain()`")
@@ -166,7 +167,7 @@ class Sandbox:
     def jobs(
         self, *, state: State | str | None = None, task: str | None = None, queue: str | None = None
     ) -> list[Job]:
-        """Return all matching jobs with their attempts, in the order of submission."""
+        """Return all matching jobs with their attempts, in the order of submission to the ms."""
         found, cursor, client = list[Job](), None, self._client()
         for _ in range(ROUNDS):
             page = client.list_jobs(

@@ -23,7 +23,8 @@ PLAIN: tuple[str, ...] = get_args(Plain)
 
 
 class WorkerDied(BaseException):
-    """Raise it in a task (e.g. by a monkeypatch) to kill the worker: it reports nothing, its lease expires.
+    """Raise it in a task (e.g. by a monkeypatch) to fake the worker's death: the attempt reports nothing, its
+    lease expires. Other attempts continue.
 
     `except Exception` does not catch it; `finally` blocks still run. Works only in a sandbox's own process;
     in a child process use `os.kill(os.getpid(), signal.SIGKILL)`.
@@ -42,7 +43,9 @@ class FailedAttempt:
 
     @property
     def error(self) -> Exception:
-        """The task's exception, with a note on the attempt; JobFailed if the task ran in another process."""
+        """The task's exception, with a note on the attempt; JobFailed without one (another process, timeout,
+        `Discard`, unknown task).
+        """
         if not isinstance(self.raised, Exception):
             return JobFailed(self.lease.id, self.code, self.message, self.detail)
         self.raised.add_note(
@@ -71,7 +74,9 @@ class Recorder:
             raise
 
     def record(self, ending: Ending) -> bool:
-        """Record a failure, or a worker's death. Return False for the latter: the outcome must not be sent."""
+        """Record a failure (also an unknown task), or a worker's death. Return False for the latter: the
+        outcome must not be sent.
+        """
         lease = ending.lease
         raised = self._raised.pop((lease.id, lease.attempt), None)
         if isinstance(raised, WorkerDied):

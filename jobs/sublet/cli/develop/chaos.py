@@ -9,7 +9,7 @@ from sublet.source_tree import CHECKOUT, is_checkout
 
 
 def chaos(args: Namespace) -> int:
-    """Run the chaos scenarios. Return 1 if a promise was broken. Raises Invalid outside a checkout."""
+    """Run or list the chaos scenarios. Return 1 if a promise was broken or none ran. Raises Invalid."""
     if not is_checkout():
         raise Invalid(
             "the chaos suite is in the source checkout, not in the installed package: clone Sublet with git, and run the command there"

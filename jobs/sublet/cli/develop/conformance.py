@@ -18,7 +18,7 @@ from sublet.errors import Invalid, did_you_mean
 
 
 def conformance(args: Namespace) -> int:
-    """Test the client and print a line per rule. Return 1 if a MUST is violated."""
+    """Test the client and print a verdict per rule. Return 1 if a MUST is violated."""
     names = _names(args.only)
     # SIGTERM must end the started processes
     signal.signal(signal.SIGTERM, signal.default_int_handler)

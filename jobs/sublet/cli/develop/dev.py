@@ -32,7 +32,7 @@ WIDE = 8
 
 
 def dev(args: Namespace) -> int:
-    """Run the platform until Ctrl-C and return its exit code; with --check, only print tasks and schedules."""
+    """Run the platform until Ctrl-C and return its exit code; with --check, only describe the app."""
     if not args.app:
         raise Invalid("MODULE:APP is missing: say where the tasks are, or set SUBLET_APP")
     if args.check:
@@ -89,7 +89,7 @@ class EventPrinter:
         self._json, self._unread = as_json, False
 
     def __call__(self, entry: PlatformEvent) -> None:
-        """Print an event. If the reader of the output has gone, shut down as after Ctrl-C."""
+        """Print an event (HIDDEN ones only as JSON). If its reader has gone, send SIGTERM to this process."""
         if self._unread or (entry.event in HIDDEN and not self._json):
             return
         try:

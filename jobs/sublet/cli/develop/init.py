@@ -54,7 +54,7 @@ class File(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Files to write, paths of files that stay, and advice on lines that those lack."""
+    """Files to write, paths of files that stay, and advice on missing lines or a missing app."""
 
     new: list[File]
     same: list[Path]
@@ -62,7 +62,9 @@ class Plan(NamedTuple):
 
 
 def init(args: Namespace) -> int:
-    """List the targets, or write the files of one. Raises JobsError if a file exists with other content."""
+    """List the targets, or write the files of one. Raises Invalid; JobsError, with nothing
+    written, if one (but those of OWN) exists with other content.
+    """
     found = {folder.name: folder for folder in _targets()}
     if not args.target and args.to is None and args.app is None:
         return _list(found, args.json)

@@ -39,7 +39,7 @@ def commands(readme: str) -> list[str]:
 
 
 def job_of(app: str, folder: Path) -> Job:
-    """Return an example job of the app, loaded in another process; UNKNOWN without tasks or after an error."""
+    """Return an example job of the app, loaded in another process; UNKNOWN fills the gaps."""
     from sublet.devtools.platform.app_source import inspect_app
 
     try:
@@ -53,7 +53,7 @@ def job_of(app: str, folder: Path) -> Job:
 
 
 def with_job(command: str, job: Job) -> str:
-    """Return a template's command with this job instead of one of `hello`."""
+    """Return a template's command with this job and queue."""
     queue = {} if job.queue == "default" else {"queue": job.queue}
     flags = "".join(f" --queue {shlex.quote(name)}" for name in queue.values())
     body = json.dumps({"task": job.task, **queue, "payload": job.payload})

@@ -33,7 +33,9 @@ def demo(args: Namespace) -> int:
 
 
 def test(args: Namespace) -> NoReturn:
-    """Replace this process by pytest on the checkout's tests, without the caller's SUBLET_ variables."""
+    """Replace this process by pytest on the checkout's tests, without SUBLET_ variables except KEPT.
+    Raises Invalid.
+    """
     if not is_checkout():
         raise Invalid(
             "the tests are in the source checkout, not in the installed package: clone Sublet with git, and run the command there"

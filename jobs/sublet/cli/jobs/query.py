@@ -55,7 +55,7 @@ def _find(client: SyncClient, job_id: str) -> Job:
 
 
 def list_jobs(args: Namespace) -> int:
-    """Print one page of jobs; if another follows, also the command that shows it."""
+    """Print one page of jobs, perhaps empty; if others may follow, also the command that shows them."""
     state = State(args.state) if args.state else None
     with client_of(settings_of(args)) as client:
         plan = client.store.operations.list_jobs(state, args.queue, args.task, args.limit, args.cursor)

@@ -54,7 +54,7 @@ class NotAsDurable(Unconfirmed):
 
 @contextlib.contextmanager
 def _sigterm_as_interrupt() -> Iterator[None]:
-    """In the block, SIGTERM raises KeyboardInterrupt, so that a submitted job's id is still printed."""
+    """SIGTERM raises KeyboardInterrupt, so that a submitted job's id is printed."""
 
     def end(number: int, frame: object) -> None:
         raise KeyboardInterrupt(number)
@@ -118,7 +118,9 @@ def _naming_job(job_id: str, words: str) -> Iterator[None]:
 
 
 def text_of(source: str) -> bytes | str:
-    """Return the JSON itself, or read it from stdin (`-`) or a file (`@FILE`). Raises Invalid if that fails."""
+    """Return the JSON itself, or read it from stdin (`-`) or a file (`@FILE`). Raises Invalid for an
+    unreadable file.
+    """
     if source == "-":
         return sys.stdin.buffer.read()
     if not source.startswith("@"):
@@ -148,8 +150,8 @@ def _app(place: str | None) -> "App | None":
 
 
 def checked_options(app: "App", place: str, task: str, payload: bytes) -> Options:
-    """Return the options that the app declares for a task. Raises Invalid, naming `place` (MODULE:APP), for an
-    unknown task or wrong arguments.
+    """Return the options that the app declares for a task. Raises Invalid, naming `place` (MODULE:APP), for
+    an unknown task or wrong arguments.
     """
     if task not in app.tasks:
         near = did_you_mean(task, app.tasks) or f"; there are {', '.join(sorted(app.tasks)) or 'none'}"

@@ -81,7 +81,7 @@ class User(NamedTuple):
 
 def acl(args: Namespace) -> int:
     """Print Redis users as lines of an ACL file, or write the file (--to). New passwords are shown once, on
-    stderr.
+    stderr or in the JSON.
     """
     settings = settings_of(args)
     known = _passwords(args.password_file)
@@ -93,7 +93,7 @@ def acl(args: Namespace) -> int:
         )
     if known:
         raise Invalid(
-            f"{args.password_file} has a password for {min(known)[:80]!r}, which is not a user of this file: write the roles of a printed user, such as work or submit+work"
+            f"{args.password_file} has a password for {min(known)[:80]!r}, which is not one of the users to make: {', '.join([OWNER, *VERBS] if args.role is None else ['+'.join(wanted[0])])}; remove or rename it"
         )
     lines = [user.line for user in users]
     if args.to is not None:

@@ -37,7 +37,7 @@ OVERDUE = 5.0
 
 
 def doctor(args: Namespace) -> int:
-    """Print a line per finding. Return 1 if one is bad. Raises Unavailable if a server does not answer."""
+    """Print the findings, or --repair. Return 1 if one is bad. Raises Unavailable if a server is down."""
     if args.repair:
         from sublet.cli.operations.repair import repair_namespace
 
@@ -112,7 +112,7 @@ def _verdict(findings: list[Finding]) -> str:
 
 def read_facts(client: SyncClient) -> Facts:
     """Read all facts once. Raises Unavailable if a server does not answer TIME; other unreadable facts become
-    None.
+    None or empty.
     """
     probe = _Probe(client)
     operations, bases = client.store.operations, client.store.operations.bases
@@ -148,17 +148,17 @@ def read_facts(client: SyncClient) -> Facts:
 
 
 class _Probe:
-    """Reads facts. A refused call sets `denied`."""
+    """Reads facts. A call that this user may not make sets `denied`."""
 
     def __init__(self, client: SyncClient) -> None:
         self.client, self.denied = client, False
 
     def ask(self, call: Call[T]) -> T | None:
-        """Return the call's result, None if it failed."""
+        """Return the call's result, or None if it failed."""
         return self._try(lambda: self.client.store.transport.run(call))
 
     def follow(self, plan: Plan[T]) -> T | None:
-        """Return the plan's result, None if it failed."""
+        """Return the plan's result, or None."""
         return self._try(lambda: read(self.client, plan))
 
     def _try(self, work: Callable[[], T]) -> T | None:

@@ -10,7 +10,7 @@ from sublet.operations.pool import Pool
 
 
 class Node(NamedTuple):
-    """The facts of one server, named as in Facts; `node` is its host:port."""
+    """The facts of one server, named as in Facts; `node` is its host:port ("" if alone)."""
 
     node: str
     skew: float
@@ -20,11 +20,12 @@ class Node(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """All that the doctor read, of a namespace and one of its servers; None for a fact that could not be read."""
+    """All that the doctor read, of a namespace and one of its servers; None, or empty, for an unread fact."""
 
     settings: Settings
     now: datetime
     skew: float
+    """Seconds by which Redis's clock is ahead of this machine's."""
     info: dict[str, Any]
     config: dict[str, str | None]
     layouts: list[str | None]
@@ -54,7 +55,7 @@ class Facts(NamedTuple):
 
     @property
     def suggested_user(self) -> str:
-        """Names of Redis users to run the doctor as; "" if this user lacks no right, or has the most."""
+        """Names of Redis users to run the doctor as; "" if this user lacks no right, or is an admin."""
         user, name = urlsplit(self.settings.redis_url).username or "", self.settings.namespace
         if not self.denied or user.endswith(("-admin", "+admin")):
             return ""

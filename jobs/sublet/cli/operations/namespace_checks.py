@@ -84,7 +84,7 @@ def _partitions(facts: Facts, ours: str) -> Finding:
 
 
 def key_types(facts: Facts) -> Iterator[Finding]:
-    """Has a key a wrong type or malformed content?"""
+    """Does a key have a wrong type or malformed content?"""
     if facts.wrong_type_keys is None:
         yield unknown(facts, "keys", "their types cannot be read (TYPE)")
     elif wrong := [*dict.fromkeys([*facts.wrong_type_keys, *_unreadable_keys(facts)])]:
@@ -146,7 +146,7 @@ def _describe(fault: Fault) -> str:
 
 
 def retention(facts: Facts) -> Iterator[Finding]:
-    """How many jobs were deleted before their retention passed? Never bad."""
+    """How many dead or cancelled jobs were deleted before their retention passed? Never bad."""
     if facts.deleted_early is None:
         yield unknown(facts, "retention", "the number of jobs deleted early cannot be read")
     elif facts.deleted_early:
@@ -196,7 +196,7 @@ def maintenance(facts: Facts) -> Iterator[Finding]:
 
 
 def workers(facts: Facts) -> Iterator[Finding]:
-    """Does every registered worker send heartbeats?"""
+    """Do the registered workers (the 1,000 seen last) send heartbeats?"""
     if facts.workers is None:
         yield _unread(facts, "workers", "the registered workers cannot be read")
         return
@@ -217,7 +217,7 @@ def workers(facts: Facts) -> Iterator[Finding]:
 
 
 def pools(facts: Facts) -> Iterator[Finding]:
-    """Are the owed workers invoked, and do the invocations succeed?"""
+    """Are the owed workers (of the first 100 pools) invoked, and do the invocations succeed?"""
     if facts.pools is None:
         yield unknown(facts, "pools", "they cannot be read")
         return

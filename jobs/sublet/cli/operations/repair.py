@@ -31,11 +31,11 @@ REPAIRS = {
 """A fault's first word → its description, and how it is repaired."""
 UNREPAIRED = {
     "broken": "with fields that Sublet does not write so (the field is named): HGETALL the key, and set the field right or DEL the key; "
-    "then run it again. A registered worker repairs its own registration within seconds",
+    "then repair again. A registered worker repairs its own registration within seconds",
     "foreign": "of a wrong type, or not as scripts write it: find the program that wrote it; then restore it, or DEL it; where something is "
     "named behind a key, HDEL or ZREM that alone",
-    "waits": "that wait for such a key, and cannot be checked: leave them as they are, and run it again then",
-    "uncounted": "of which the backlogs cannot be counted because of such a key: run it again then",
+    "waits": "that cannot be checked, because a related key has a wrong type: leave them, and repair again when that key is restored",
+    "uncounted": "whose backlogs cannot be counted, because a key has a wrong type: repair again when that key is restored",
     "busy": "too many changes to count backlogs: try again; a backlog corrects itself when its queue is empty",
 }
 """The first word of a fault that is only reported → advice."""
@@ -50,7 +50,9 @@ class Kind(NamedTuple):
 
 
 def repair_namespace(args: Namespace) -> int:
-    """Repair a namespace. Return 1 if faults are left. Raises Unavailable, and JobsError if it does not exist."""
+    """Repair a namespace. Return 1 if faults are left. Raises Unavailable, and JobsError if it does not
+    exist.
+    """
     with client_of(settings_of(args)) as client:
         seen, mended = read(client, repair(client.store.operations.bases, _progress))
         counted = [*_recount_faults(client)]
@@ -71,7 +73,7 @@ def repair_namespace(args: Namespace) -> int:
             "checked": seen.looked,
             "lost": lost,
             "repaired": [{**each._asdict(), "found": REPAIRS[each.kind][0], "done": REPAIRS[each.kind][1]} for each in done],
-            "left": [{**each._asdict(), "advice": UNREPAIRED.get(each.kind, "run it again")} for each in left],
+            "left": [{**each._asdict(), "advice": UNREPAIRED.get(each.kind, "repair again")} for each in left],
         })  # fmt: skip
     else:
         _show(seen.looked, lost, done, left)
@@ -79,7 +81,7 @@ def repair_namespace(args: Namespace) -> int:
 
 
 def _recount_faults(client: SyncClient) -> Iterator[Fault]:
-    """Yield faults of the backlogs, or that they are busy."""
+    """Correct the backlogs. Yield corrected faults, and those that prevent it."""
     for base in client.store.operations.bases:
         try:
             if not client.store.transport.run(reads.layout(base)):
@@ -101,7 +103,7 @@ def _recount_faults(client: SyncClient) -> Iterator[Fault]:
 
 
 def kinds(fault: Fault) -> list[str]:
-    """Return the first word of each of its faults."""
+    """Return the kinds of an item's faults."""
     return [part.partition(" ")[0] for part in fault.found.split(", ")]
 
 
@@ -113,7 +115,6 @@ def shown(fault: Fault, kind: str) -> str:
 
 
 def _kinds(faults: Sequence[Fault]) -> list[Kind]:
-    """Group faults by their kinds, in the order of the tables."""
     names: dict[str, dict[str, None]] = {}
     for fault in faults:
         for kind in kinds(fault):
@@ -132,7 +133,7 @@ def _show(looked: int, lost: int, done: list[Kind], left: list[Kind]) -> None:
         write()
     for each in left:
         write(
-            f"{paint('left', 'red')}  {each.number:,} {UNREPAIRED.get(each.kind, 'that came back: run it again')}"
+            f"{paint('left', 'red')}  {each.number:,} {UNREPAIRED.get(each.kind, 'that came back: repair again')}"
         )
         write(f"      {clean(', '.join(each.examples))}")
     if lost:

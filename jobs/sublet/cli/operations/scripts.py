@@ -13,7 +13,9 @@ LOADED = {True: Cell("yes", "green"), False: Cell("no"), None: Cell("no server",
 
 
 def scripts(args: Namespace) -> int:
-    """List the scripts with their SHA-1, even without a server; with --load, load them into it first."""
+    """List the scripts with their SHA-1, even without a server; with --load, load them into it first. In a
+    cluster, it is the first partition's.
+    """
     ours = [script(name) for name in NAMES]
     shas = [each.sha for each in ours]
     with client_of(settings_of(args)) as client:

@@ -29,8 +29,8 @@ class Vulnerability(NamedTuple):
     name: str
     since: tuple[int, int]
     fixed: dict[str, Lines]
-    """Product → release line → first patched release. Later lines are patched; a line that is not listed needs
-    the next one.
+    """Product → release line → first patched release. Later lines are patched; a line that is not listed
+    needs the next one.
     """
 
 
@@ -90,7 +90,7 @@ def text(version: tuple[int, ...]) -> str:
 
 
 def security(facts: Facts) -> Iterator[Finding]:
-    """Has this release known vulnerabilities?"""
+    """Do VULNERABILITIES affect this release?"""
     name, version = product(facts.info)
     if not version:
         return

@@ -179,8 +179,8 @@ def _cell(answer: dict[str, Any]) -> Cell:
 
 
 def sync(args: Namespace) -> int:
-    """Store the schedules that the app declares, and print what became of each (also `unchanged`); --remove deletes those that it
-    declares no more.
+    """Store the schedules that the app declares, and print what became of each (also `unchanged`); --remove
+    deletes those that this MODULE:APP declares no more.
     """
     from sublet.execution.app_loader import load_app, target_of
 

@@ -16,7 +16,7 @@ ALWAYS, SOMETIMES = ("reaped", "promoted", "pruned", "fired"), ("summoned", "unr
 
 
 def tick(args: Namespace) -> int:
-    """Run one round of maintenance, or with --for a round every --every seconds, and print the counts."""
+    """Do maintenance, fire schedules, summon workers; once or (--for) every --every; print the counts."""
     if args.every is not None and args.seconds is None:
         raise Invalid("--every needs --for: say how long to repeat, e.g. --for 55s --every 5s")
     before, told = TickSummary(), set[str]()

@@ -20,13 +20,13 @@ OPTIONS = ("queues", "invoker", "target", "min", "max", "wait", "slots", "linger
 QUEUES = 24
 """Columns of a pool's queues on a narrow terminal."""
 ATTEMPTS = 5
-"""Attempts of `pools set` to change a pool while other commands change it."""
+"""Tries of `pools set` to change a pool while other commands change it."""
 TARGETS = {"http": "the URL of a function that answers POST /work", "lambda": "a function's name, or its ARN"}
 """Invoker → description of the target that it needs."""
 
 
 def list_pools(args: Namespace) -> int:
-    """Print all pools."""
+    """Print all pools, the first 100 with figures."""
     with client_of(settings_of(args)) as client:
         found, now = read(client, pools.look_at_all(client.store.operations.bases), args), server_time(client)
     if args.json:
@@ -91,7 +91,7 @@ def _failure(pool: Pool, now: datetime) -> Cell:
 
 
 def set_pool(args: Namespace) -> int:
-    """Create a pool, or change the given options of one; start over if it was changed meanwhile."""
+    """Create a pool, or change the given options of one; start over if it changed (ATTEMPTS tries)."""
     given = {name: getattr(args, name) for name in OPTIONS if hasattr(args, name)}
     if "queues" in given:
         given["queues"] = tuple(given["queues"])
@@ -174,7 +174,7 @@ def _find(client: SyncClient, name: str) -> Pool | None:
 
 
 def scale(args: Namespace) -> int:
-    """Print how the wanted number of workers is computed, for POOL or all pools."""
+    """Print how the wanted number of workers is computed, for POOL or the first 100 pools."""
     with client_of(settings_of(args)) as client:
         found = _read_pools(client, args.pool)
     if args.json:

@@ -38,8 +38,8 @@ THREAD_GRACE = 0.25
 
 
 def work(args: Namespace) -> int:
-    """Run a worker until a signal, empty queues (--drain), a time or a number of jobs. Print a summary. Return
-    1 if it stalled.
+    """Store the app's schedules (unless --source); run a worker until a signal, empty queues (--drain), a
+    time or a number of jobs. Print a summary. Return 1 if it stalled.
     """
     _check_arguments(args)
     _export_connection(args)
@@ -124,7 +124,7 @@ def _check_names(kind: str, *names: str) -> None:
 
 
 def _export_connection(args: Namespace) -> None:
-    """Set the connection's flags in the environment: child processes load the app again."""
+    """Child processes load the app again."""
     for flag, variable in (("redis_url", "SUBLET_REDIS_URL"), ("namespace", "SUBLET_NAMESPACE")):
         if getattr(args, flag):
             os.environ[variable] = getattr(args, flag)
@@ -190,8 +190,8 @@ def _sync_schedules(app: App, place: str) -> str:
 
 
 def exit_despite_running_tasks(stuck: int, code: int) -> None:
-    """Exit with `code` if tasks (`stuck` ignored their cancellation) or their threads do not end soon: Python
-    would wait for ever. Else return, and force the exit only after EXIT_GRACE.
+    """Exit with `code` if `stuck` tasks (more than 0) ignored their cancellation, or threads of tasks do not
+    end in THREAD_GRACE: Python would wait for ever. Else return, and force the exit only after EXIT_GRACE.
     """
     until = time.monotonic() + THREAD_GRACE
     threads = [thread for thread in threading.enumerate() if thread.name.startswith(THREADS)]
@@ -209,8 +209,7 @@ def exit_despite_running_tasks(stuck: int, code: int) -> None:
 
 
 def _exit_later(code: int) -> None:
-    """End this process: tasks may have left asyncio tasks that suppress cancellation, or threads."""
-    # an orderly exit ends this thread
+    # an orderly exit ends this thread, unless threads or asyncio tasks prevent it
     time.sleep(EXIT_GRACE)
     log.warning("exit although tasks left threads or asyncio tasks that did not end in %g s", EXIT_GRACE)
     _exit(code)

@@ -25,7 +25,7 @@ NAMED = 10
 
 
 def list_workers(args: Namespace) -> int:
-    """Print the registered workers."""
+    """Print up to 1,000 registered workers, the latest seen first."""
     with client_of(settings_of(args)) as client:
         found, now = read(client, client.store.operations.workers(), args), server_time(client)
     if args.json:
@@ -113,7 +113,9 @@ def _join_names(names: list[str]) -> str:
 
 
 def drain(args: Namespace) -> int:
-    """Ask workers to finish their jobs and stop. Return 1 if one was refused."""
+    """Ask workers to finish their jobs and stop. Return 1 if one was refused. Raises Invalid for an
+    ambiguous name.
+    """
     with client_of(settings_of(args)) as client:
         known = read(client, client.store.operations.workers())
         names = dict.fromkeys(_full_name(name, known) for name in args.names)

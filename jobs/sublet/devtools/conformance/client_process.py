@@ -70,7 +70,7 @@ class Process:
         return [pid for pid in _session(self._process.pid) if pid != self._process.pid]
 
     def end(self) -> None:
-        """Kill the process and its session, and wait for its end."""
+        """Kill the process and its session, wait for its end, and drop the output."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         for pid in self.left_behind():
@@ -87,7 +87,7 @@ class Process:
         return _read(self._out)
 
     def words(self) -> str:
-        """Return the end of the output on one line, to append to a message."""
+        """Return the end of stderr, or else stdout, on one line, to append to a message."""
         tail = " ".join((_read(self._err).strip() or self.said().strip()).split())
         return (
             f": …{tail[-LAST_WORDS:]}"

@@ -15,7 +15,7 @@ DELAY_MAX = 86_400_000
 
 
 async def check_commands(context: TrialContext) -> None:
-    """Check the commands that a trial recorded, and record the rules. Without a claim, check nothing."""
+    """Check the commands that a trial recorded, and record the verdicts. Without a claim, check nothing."""
     if not context.seen("claim"):
         return
     checks: dict[str, Callable[[TrialContext], Awaitable[str] | str]] = {

@@ -81,8 +81,8 @@ class TrialContext:
         }
 
     async def submit_by_client(self, task: str, payload: str) -> tuple[int, str, str]:
-        """Run `CMD submit TASK JSON`. Return its exit code, its last line, and its output for a message.
-        Raises RuleBroken if it does not end.
+        """Run `CMD submit TASK JSON`. Return its exit code, the last word on its stdout, and its output for a
+        message. Raises RuleBroken if it does not end.
         """
         process = await self._client.start(["submit", task, payload], self.environment())
         self._processes.append(process)
@@ -93,8 +93,8 @@ class TrialContext:
         return code, lines[-1] if lines else "", process.words()
 
     async def work(self, slots: int = 1, *, until_claim: bool = True) -> Process:
-        """Start `CMD work` and return it; with `until_claim`, after its first claim. Raises RuleBroken if none
-        comes.
+        """Start `CMD work` and return it; with `until_claim`, after its first claim. Raises RuleBroken if
+        none comes.
         """
         process = await self._client.start(["work"], self.environment(slots))
         self._processes.append(process)

@@ -146,7 +146,7 @@ async def _check_repeated(context: TrialContext, job_id: str, verb: str) -> None
 
 
 async def away(context: TrialContext) -> None:
-    """Break all connections and refuse new ones, during a heartbeat and an ending: the job must still end."""
+    """Break and refuse connections, during a heartbeat and an ending, then when idle: jobs must still end."""
     with context.rule("server-away"):
         await context.work()
         job_id = await context.submit("sleep", {"seconds": LEASE / 3 + 0.3})
@@ -171,7 +171,7 @@ async def _take_server_away(context: TrialContext) -> None:
 
 
 async def busy(context: TrialContext) -> None:
-    """Answer every call with LOADING, then occupy the only slot: calls must stay rare."""
+    """Answer every script call with LOADING, then occupy the only slot: calls must stay rare."""
     with context.rule("idle-rate"):
         await context.work()
         context.proxy.loading = True
@@ -255,7 +255,7 @@ async def leave(context: TrialContext) -> None:
             code, whose = await worker.wait(STOP_SECONDS), "a worker with a job" if busy else "an idle worker"
             if code != 0:
                 how = "continues" if code is None else f"exits {code}{worker.words()}"
-                raise RuleBroken(f"{whose} does not end on SIGTERM: it {how}")
+                raise RuleBroken(f"{whose} must exit 0 on SIGTERM: it {how}")
             if worker.left_behind():
                 raise RuleBroken(
                     f"{whose} exits on SIGTERM and leaves {len(worker.left_behind())} processes behind"

@@ -37,7 +37,7 @@ class Seen:
     reply: Any = None
     replied_at: float | None = None
     fate: str = ""
-    """The injected fault; empty if the command was passed on and answered."""
+    """The injected fault, else ""."""
     link: int = 0
     """The number of the connection on which it arrived."""
 
@@ -52,7 +52,7 @@ class Seen:
         return [text(self.reply[i]) for i in range(3, len(self.reply), 6)] if many else []
 
     def token(self) -> str:
-        """Return the token in a claim's reply, "" without jobs."""
+        """Return the token of the first job in a claim's reply, "" without jobs."""
         return text(self.reply[0]) if self.given() else ""
 
 
@@ -81,7 +81,7 @@ class Proxy:
         self._parts = urlsplit(server_url)
         if self._parts.scheme not in ("redis", "unix"):
             raise Invalid(
-                f"a server URL with {self._parts.scheme}:// is not possible here: the proxy cannot read TLS; use redis:// or unix://"
+                f"a server URL with {self._parts.scheme}:// is not possible here, as the proxy supports neither TLS nor clusters nor sentinels: use redis:// or unix://"
             )
         self.log: list[Seen] = []
         self.faults: list[Fault] = []

@@ -68,7 +68,7 @@ async def examine(
 
     Takes less than a minute for a conforming client. `report` gets the numbers of finished and of all
     trials. No process of the client remains. Raises Invalid if the command does not exist, JobsError if it
-    sends no claim, Unavailable if the server does not answer.
+    sends no claim or lacks a task, Unavailable if the server does not answer.
     """
     client, judge = Client(command), Judge(names or set(BY_NAME))
     chosen = [trial for trial in TRIALS if judge.wants(*trial.rules)]

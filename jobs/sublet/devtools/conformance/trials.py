@@ -35,13 +35,13 @@ async def produce(context: TrialContext) -> None:
     with context.rule("makes-namespace"):
         code, _, words = await context.submit_by_client("echo", json.dumps(payload, ensure_ascii=False))
         if code or not await context.run(reads.layout(context.base)):
-            raise RuleBroken(f"in a missing namespace, `submit` exits {code}{words}")
+            raise RuleBroken(f"`submit` must create a missing namespace and exit 0; it exits {code}{words}")
     await context.run(verbs.init(context.base))
     with context.rule("prints-id"):
         code, job_id, words = await context.submit_by_client("echo", json.dumps(payload, ensure_ascii=False))
         if code or not await _is_there(context, job_id):
             raise RuleBroken(
-                f"exit code {code}, and its last line {job_id[:70]!r} does not name a job{words if code else ''}"
+                f"exit code {code}, and its last word {job_id[:70]!r} does not name a job{words if code else ''}"
             )
     with context.rule("keeps-payload"):
         sent = context.seen("submit")
@@ -61,13 +61,13 @@ async def _refuse(context: TrialContext) -> None:
     code, line, _ = await context.submit_by_client("no name", '{"value": 1}')
     if code == 0:
         raise RuleBroken(
-            f"a task named 'no name' is INVALID, and `submit` exits 0 with the last line {line[:70]!r}"
+            f"a task named 'no name' is INVALID, and `submit` exits 0 with the last word {line[:70]!r}"
         )
     await context.run(verbs.configure(context.base, "first", 0, "jobs=1"))
     code, line, _ = await context.submit_by_client("echo", '{"value": 1}')
     if code == 0:
         raise RuleBroken(
-            f"the server answered QUEUE_FULL, and `submit` exits 0 with the last line {line[:70]!r}"
+            f"the server answered QUEUE_FULL, and `submit` exits 0 with the last word {line[:70]!r}"
         )
 
 
@@ -231,7 +231,7 @@ async def cancel(context: TrialContext) -> None:
 
 
 async def loss(context: TrialContext) -> None:
-    """Give a running job's lease to another worker, and delete one: the worker must stop only that job."""
+    """Give a running job's lease away, then delete a running job: the worker must stop only that job."""
     with context.rule("hears-loss"):
         await context.work(slots=2)
         await _lose_one(context, "LEASE_LOST", _give_to_another)
@@ -290,7 +290,7 @@ async def _delete(context: TrialContext, job_id: str) -> None:
 
 
 def _told(context: TrialContext, job_id: str, token: str, answer: str) -> float | None:
-    """Return when a heartbeat's reply gave this answer for a job and token, else None."""
+    """When a heartbeat's reply gave this answer for a job and token, else None."""
     for seen in context.about(job_id, "heartbeat"):
         held, answers = list(zip(seen.args[1::3], seen.args[2::3], strict=False)), seen.reply
         told = (job_id, token) in held and isinstance(answers, list)

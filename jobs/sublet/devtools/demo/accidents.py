@@ -38,13 +38,15 @@ class Show:
         """The share of the work that is done, 0 to 1."""
 
     async def held_by(self, worker: Worker) -> dict[str, int]:
-        """Return the jobs that a worker holds in Redis, with the attempt's number."""
+        """Return a worker's jobs, of the first 100 that run, with their attempts."""
         page = await self.client.list_jobs(state=State.RUNNING, queue=self.queue, limit=100)
         return {job.id: job.attempt for job in page.jobs if job.worker == worker.name}
 
 
 async def kill(show: Show, at: float) -> None:
-    """After this share of the work, kill a worker that holds jobs, and wait until others have these."""
+    """After this share of the work, kill a worker that holds jobs, and wait until others have these.
+    Do nothing if none is caught.
+    """
     caught = await _catch(show, at)
     if caught:
         worker, held = caught
@@ -54,8 +56,8 @@ async def kill(show: Show, at: float) -> None:
 
 
 async def freeze(show: Show, at: float) -> None:
-    """After this share of the work, freeze a worker that holds jobs, resume it when others have these, and wait
-    for the refusal of its reports.
+    """After this share of the work, freeze a worker that holds jobs, resume it when others have these, and
+    wait up to GHOST_SECONDS for the refusal of its reports. Do nothing if none is caught.
     """
     caught = await _catch(show, at)
     if not caught:
@@ -78,7 +80,7 @@ async def freeze(show: Show, at: float) -> None:
 
 
 async def wait_until(condition: Callable[[], Awaitable[bool]], seconds: float) -> bool:
-    """Return when the condition holds, or False at the timeout."""
+    """Return True once the condition holds, False at the timeout."""
     deadline = time.monotonic() + seconds
     while not await condition():
         if time.monotonic() > deadline:
@@ -88,7 +90,7 @@ async def wait_until(condition: Callable[[], Awaitable[bool]], seconds: float) -
 
 
 async def _catch(show: Show, at: float) -> tuple[Worker, dict[str, int]] | None:
-    """Freeze a worker while it holds started jobs. Return None at the timeout."""
+    """Freeze a worker whose jobs have all started. Return None at the timeout or the work's end."""
     deadline = math.inf
     while show.share < 1 and time.monotonic() < deadline:
         await asyncio.sleep(POLL_SECONDS)
@@ -105,7 +107,7 @@ async def _catch(show: Show, at: float) -> tuple[Worker, dict[str, int]] | None:
 
 
 async def _held_and_started(show: Show, worker: Worker) -> dict[str, int]:
-    """Return the started jobs of a frozen worker; empty while that is uncertain."""
+    """A frozen worker's jobs if all have surely started, else none."""
     held = await show.held_by(worker)
     await asyncio.sleep(SETTLE)
     started = all((worker.pid, job, attempt) in show.ledger.started for job, attempt in held.items())

@@ -20,7 +20,7 @@ LINES_MAX = 8
 
 
 class Audience:
-    """Receives the events: during the show it prints the workers' starts and ends, afterwards every outcome."""
+    """Logs and counts the events. Prints workers' starts and ends during the show, then outcomes."""
 
     def __init__(self, screen: Screen) -> None:
         self.screen, self.ledger = screen, Ledger()
@@ -82,7 +82,7 @@ class Audience:
         self._lines = []
 
     def print_lines(self) -> None:
-        """Print the events since the last call."""
+        """Print the events since the last call: LINES_MAX, and the number of others."""
         lines, self._lines = self._lines or [], []
         for line in lines[:LINES_MAX]:
             self.screen.print(escape(line))

@@ -26,7 +26,7 @@ class Corpus:
 
     @classmethod
     def find(cls, enough: int = ENOUGH, at_most: int = AT_MOST) -> "Corpus":
-        """Find the files of this interpreter."""
+        """Find the standard library's files; if fewer than `enough`, packages' too, `at_most` in all."""
         library = Path(sysconfig.get_paths()["stdlib"])
         files = list(_python_files(library))
         standard = len(files)
@@ -38,7 +38,7 @@ class Corpus:
         return cls(tuple(files), standard, tuple(roots))
 
     def name(self, path: str) -> str:
-        """A path inside its library."""
+        """A path relative to one of `roots`."""
         inner = [Path(path).relative_to(root) for root in self.roots if Path(path).is_relative_to(root)]
         return min(map(str, inner), key=len, default=path)
 
@@ -52,7 +52,6 @@ class Corpus:
 
 
 def _python_files(root: Path) -> Iterator[Path]:
-    """Yield the readable `.py` files in order, without site-packages."""
     for folder, inner, names in os.walk(root):
         inner[:] = sorted(name for name in inner if name not in _PACKAGES)
         for name in sorted(names):

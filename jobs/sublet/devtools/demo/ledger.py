@@ -53,7 +53,7 @@ class Worker:
                 os.kill(self.pid, number)
 
     def _await(self, state: str) -> None:
-        """Wait until it stopped or ended. WNOWAIT leaves its exit status to the platform."""
+        """WNOWAIT leaves its exit status to the platform."""
         if hasattr(os, "waitid"):
             with contextlib.suppress(ChildProcessError):
                 os.waitid(os.P_PID, self.pid, getattr(os, state) | os.WEXITED | os.WNOWAIT)
@@ -70,7 +70,7 @@ class Ledger:
         """Process id, job and attempt."""
 
     def record(self, event: PlatformEvent) -> Worker | None:
-        """Record an event. Return the worker that it is about."""
+        """Record an event. Return the worker that it is about, if any."""
         if event.source not in ("worker", "job"):
             return None
         more = event.more

@@ -91,5 +91,4 @@ def _by_command(url: str, queue: str, call: str) -> list[str]:
 
 
 def _quoted(text: str) -> str:
-    """Return JSON for use between single quotes in a shell."""
     return json.dumps(text).replace("'", "'\\''")

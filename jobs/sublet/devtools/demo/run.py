@@ -40,7 +40,8 @@ LAST_LINES = 1.0
 
 
 def run(once: bool, json: bool, call: str, screen: Screen | None = None) -> int:
-    """Run it. Return 0 if each job ended once and the frozen worker's late reports were refused, otherwise 1.
+    """Run the demo. Return 0 if each job ended once, one was recovered and a late report refused; else 1, or
+    128 + the signal that ended it.
 
     With `json`, progress goes to stderr and the tally to stdout as one JSON object. Without `once`, all
     processes keep running until Ctrl-C; `call` is this program's command line. `screen` replaces the
@@ -115,7 +116,7 @@ class Demo:
 
 
 async def _new_queue(client: Client, screen: Screen) -> str:
-    """Return an unused name: an interrupted earlier run may have left jobs."""
+    """Return an unused name: an earlier run may have left jobs."""
     earlier = [queue for queue in await client.queues() if queue.name.startswith("demo-")]
     waiting = sum(queue.queued for queue in earlier)
     if waiting:
@@ -174,7 +175,7 @@ async def _have_accidents(show: Show) -> None:
 
 
 async def _ended(client: Client) -> tuple[int, int]:
-    """Return how many jobs ended since the namespace was created, and how many run."""
+    """How many jobs ended so far, earlier demos included, and how many run."""
     stats = await client.stats()
     ended = sum(part.totals[name] for part in stats for name in ("completed", "dead", "cancelled"))
     return ended, sum(part.states[State.RUNNING] for part in stats)

@@ -95,7 +95,6 @@ def _lines(source: str) -> int:
 
 
 def _lines_of(token: tokenize.TokenInfo) -> Iterator[int]:
-    """Yield a token's lines, without blank lines inside a multi-line string."""
     first, last = token.start[0], token.end[0]
     if token.type in _NO_CODE:
         return

@@ -26,7 +26,7 @@ STOP_SECONDS = 2.0
 """The time limit of open requests at the stop."""
 ANSWER_SECONDS = 1.5
 TRIES = 3
-"""Attempts to start, if another process takes the port first."""
+"""Tries to start, if another process takes the port first."""
 OURS = ("SUBLET_TOKENS", "SUBLET_TOKENS_FILE", "SUBLET_OPEN", "SUBLET_HOST", "SUBLET_PORT", "PORT")
 """Settings for the user's own servers."""
 
@@ -37,7 +37,7 @@ OnLine = Callable[[bytes], None]
 class ApiService:
     """One `sublet serve` on loopback, killed when this process ends.
 
-    `port` 0 takes the first free port from 8377. A restart uses the same port.
+    `port` 0 takes the first free port from 8377. A restart uses the same port if free.
     """
 
     name = "api"
@@ -110,7 +110,7 @@ class ApiService:
             return False
 
     def stop(self, at_once: bool = False) -> None:
-        """Stop it after open requests are answered, or `at_once`; wait for its end."""
+        """Stop it after open requests are answered (STOP_SECONDS), or `at_once`; wait for its end."""
         process = self._process
         if process is None:
             return
@@ -132,7 +132,7 @@ class ApiService:
 
 
 def environment(env: Mapping[str, str]) -> dict[str, Any]:
-    """Return this environment with the folders of this package, and `env`."""
+    """Return this environment without OURS, with this package's folders in PYTHONPATH, and `env`."""
     kept = {name: value for name, value in os.environ.items() if name not in OURS}
     path = os.pathsep.join(filter(None, [*import_folders(), os.environ.get("PYTHONPATH")]))
     return {**kept, "PYTHONPATH": path, "SUBLET_SOURCE": "", **env}

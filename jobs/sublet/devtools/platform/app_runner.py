@@ -71,7 +71,7 @@ class AppRunner:
         await self.workers.pool.put(self.reload.seen.queues)
 
     def loops(self, over: asyncio.Event, ready: asyncio.Event) -> list[Coroutine[Any, Any, None]]:
-        """Return the loops to run until `over` is set. The load is reported when `ready` is set."""
+        """Return the loops to run, and cancel when `over` is set. They report the load after `ready`."""
         loops = [*self.workers.loops(), self._sync(), self._report_load(ready), self._output.run()]
         return [*loops, self.reload.run(over)] if self._config.reload else loops
 
@@ -120,7 +120,6 @@ class AppRunner:
         self._retired.discard(pid)
 
     async def _replace_workers(self, seen: AppInfo) -> None:
-        """The old workers finish or release their jobs; new ones are summoned."""
         # at a failure, the next tick does it
         with contextlib.suppress(JobsError):
             await self.workers.pool.put(seen.queues)

@@ -38,7 +38,7 @@ class AppInfo(BaseModel):
 
 
 class AppBroken(JobsError):
-    """The app cannot be imported; the message is one line."""
+    """The app cannot be imported, or its schedules not stored; the message is one line."""
 
 
 async def inspect_app(app: str, env: Mapping[str, str]) -> AppInfo:
@@ -54,7 +54,7 @@ async def inspect_app(app: str, env: Mapping[str, str]) -> AppInfo:
 
 
 async def sync_schedules(app: str, env: Mapping[str, str]) -> list[str]:
-    """Make the schedules in Redis those of the app. Return the changes as text. Raises AppBroken."""
+    """Store the app's schedules; remove those no more declared. Return changes as text. Raises AppBroken."""
     flags = where(env["SUBLET_REDIS_URL"], env["SUBLET_NAMESPACE"])
     stdout, stderr = await _run(["schedules", "sync", app, "--remove", "--json", *flags], env)
     try:
@@ -66,7 +66,8 @@ async def sync_schedules(app: str, env: Mapping[str, str]) -> list[str]:
 
 
 async def _run(words: Sequence[str], env: Mapping[str, str]) -> tuple[bytes, bytes]:
-    """Run `sublet WORDS`; return stdout and stderr, whatever its exit code. Raises AppBroken at the timeout only.
+    """Run `sublet WORDS`; return stdout and stderr, whatever its exit code. Raises AppBroken at the timeout
+    only.
 
     The output goes to files: a process left by the app's import would keep a pipe open.
     """
@@ -107,7 +108,7 @@ def can_watch() -> bool:
 
 
 async def changes(folders: Sequence[str], over: asyncio.Event) -> AsyncGenerator[list[str], None]:
-    """Yield each batch of changed files of these folders, until `over` is set."""
+    """Yield each batch of changed Python files directly in these folders, until `over` is set."""
     from watchfiles import PythonFilter, awatch
 
     if not folders:

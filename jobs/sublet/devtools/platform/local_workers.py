@@ -29,8 +29,8 @@ WORKER_SECONDS = 86_400.0
 class LocalWorkers:
     """Summons and monitors the workers of an app, on one event loop. Closes its store.
 
-    `on_line` gets each line that a worker prints, `on_end` its process id and exit code, `on_event` each
-    state change of a job. No worker starts while `may_start` returns False.
+    `on_line` gets each line that a worker prints, `on_end` its process id and exit code; `on_event` is
+    called after changes of jobs, and ends of workers. No worker starts while `may_start` returns False.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class LocalWorkers:
         return [self._listen(), self._tick(), self.monitor.run()]
 
     def summon(self) -> None:
-        """Summon the workers that the pool owes."""
+        """Call `on_event`, and begin to summon the owed workers (see `may_start`)."""
         self._on_event()
         if self._may_start():
             self._summoner.nudge(self.pool.queues)
@@ -103,7 +103,6 @@ class LocalWorkers:
             raise trouble
 
     def _on_worker_end(self, summons: str, pid: int, code: int) -> None:
-        """Recover its jobs, and summon another one if the pool owes one."""
         self._on_end(pid, code)
         self.monitor.check_soon()
         self.summon()

@@ -78,7 +78,9 @@ class Platform:
         self._temporary: Path | None = None
 
     def stop(self, by: signal.Signals | None = None) -> None:
-        """Stop in order: workers, API, server; `by` is the signal that asks for it. A second call stops at once."""
+        """Stop in order: workers, API, server; `by` is the signal that asks for it. A second call stops at
+        once.
+        """
         if self._over.is_set():
             self._at_once.set()
         else:
@@ -148,7 +150,6 @@ class Platform:
             self._cleanup.push_async_callback(self._app.workers.aclose)
 
     async def _inspect(self, settings: Settings, env: Mapping[str, str]) -> AppInfo:
-        """Raises Invalid if the import fails at the start."""
         if self.config.describe:
             return await self.config.describe(settings)
         try:

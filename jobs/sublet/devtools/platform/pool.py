@@ -42,7 +42,7 @@ class PoolLoad:
 
 
 class LocalPool:
-    """The pool, kept defined until it is removed."""
+    """The platform's pool, and its record in Redis."""
 
     def __init__(self, store: Store, pool: Pool) -> None:
         self._store, self._pool = store, pool
@@ -59,16 +59,16 @@ class LocalPool:
         return self._pool.queues
 
     async def put(self, queues: Sequence[str]) -> None:
-        """Define it with these queues. Raises Unavailable."""
+        """Store it with the first 32 of these queues. Raises JobsError."""
         self._pool = self._pool.model_copy(update={"queues": tuple(queues[:QUEUES_MAX])})
         await self.restore()
 
     async def restore(self) -> None:
-        """Define it again if it was changed or lost. Raises Unavailable."""
+        """Store it again if it was changed or lost. Raises JobsError."""
         await self._store.follow(pools.put(self._store.operations.bases, self._pool))
 
     async def remove(self) -> None:
-        """Remove it. Raises Unavailable."""
+        """Remove it. Raises JobsError."""
         await self._store.follow(pools.remove(self._store.operations.bases, self._pool.name))
 
     async def load(self, broken: bool) -> PoolLoad:

@@ -42,7 +42,7 @@ def temporary() -> Iterator[Path]:
 
 
 def sweep(among: Path) -> None:
-    """Remove this user's temporary folders without a running platform or server."""
+    """Remove this user's temporary folders, older than FRESH, without a running platform or server."""
     for folder in among.glob(f"{PREFIX}*"):
         # OSError: in use, or being removed
         with contextlib.suppress(OSError), contextlib.ExitStack() as locks:
@@ -110,7 +110,9 @@ class RedisService:
             await self._transport.aclose()
 
     def stop(self, at_once: bool = False) -> None:
-        """Stop it, `at_once` with SIGKILL. A server whose start is in progress ends with this process."""
+        """Stop it, `at_once` with SIGKILL. A server that does not start in START_SECONDS ends with this
+        process.
+        """
         if self._lock.acquire(timeout=HURRY_SECONDS if at_once else START_SECONDS):
             try:
                 if self._server:

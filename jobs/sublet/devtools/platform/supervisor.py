@@ -52,7 +52,7 @@ class Service(Protocol):
 
 
 class Supervisor:
-    """Keeps one service running, from `start` to `stop`."""
+    """Keeps one service running, after `start`, while `run` runs."""
 
     def __init__(self, service: Service, report: Reporter) -> None:
         self.service, self._report = service, report
@@ -109,7 +109,7 @@ class Supervisor:
         return f"died ({exit_reason(self.service.exit)})"
 
     async def stop(self, at_once: bool = False) -> None:
-        """Stop it."""
+        """Stop it for good."""
         self.up.clear()
         self.service.close()
         await asyncio.to_thread(self.service.stop, at_once)

@@ -56,7 +56,7 @@ class WorkerMonitor:
                 self._silent.clear()
 
     async def check(self) -> None:
-        """Recover the jobs of dead workers, and kill frozen ones. Raises Unavailable."""
+        """Recover the jobs of this machine's dead workers; kill own frozen ones. Raises Unavailable."""
         known = await self._store.workers()
         dead = {worker.name: worker.life for worker in known if host_identity.is_gone(worker.about, self._me)}
         if dead:
@@ -76,7 +76,7 @@ class WorkerMonitor:
         self._checked_at = time.monotonic()
 
     async def retire(self) -> set[int]:
-        """Make all workers finish or release their jobs and exit. Return their process ids.
+        """Send SIGTERM to all workers: they finish or release their jobs and exit. Return their process ids.
 
         Their registrations go at once, so that others may be summoned.
         """
@@ -91,10 +91,7 @@ class WorkerMonitor:
         return own
 
     def _check_heartbeat(self, pid: int, worker: WorkerInfo | None) -> None:
-        """Kill a worker without a recent heartbeat or registration.
-
-        Time is counted in checks: clock jumps and suspensions do not count.
-        """
+        """Time is counted in checks: clock jumps and suspensions do not count."""
         passed = min(time.monotonic() - self._checked_at, 2 * CHECK_SECONDS)
         heartbeat = worker.seen_at if worker else None
         seen, silent = self._silent.get(pid, (None, 0.0))

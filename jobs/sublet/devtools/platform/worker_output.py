@@ -30,7 +30,7 @@ class WorkerOutput:
         self._began: dict[tuple[str, int], float] = {}
 
     async def run(self) -> None:
-        """Report the omitted lines once per interval."""
+        """Report the number of omitted lines once per interval."""
         while True:
             await asyncio.sleep(INTERVAL)
             if self._omitted:
