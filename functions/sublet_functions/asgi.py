@@ -34,8 +34,7 @@ log = logging.getLogger(__name__)
 FREEZES = ("VERCEL", "AWS_LAMBDA_FUNCTION_NAME", "SUBLET_SUMMON_FIRST")
 """Variables that show a platform which freezes processes between requests; the last is a setting of ours."""
 CONTINUE_SECONDS = 1.0
-"""Seconds after which a client with `Expect: 100-continue` gets 100 although its body is not read: most send
-it by then."""
+"""Seconds after which a client with `Expect: 100-continue` gets 100 although its body is not read."""
 
 
 class LoopState:

@@ -59,8 +59,6 @@ def handler(event: Any, context: Context) -> Any:
 
 
 class _Function:
-    """State that is kept between invocations."""
-
     def __init__(self, before: _Function | None) -> None:
         self.process = os.getpid()
         self.runner = asyncio.Runner()

@@ -55,7 +55,7 @@ async def serve(
     secrets: Secrets | None = None,
     summon_first: bool = False,
 ) -> None:
-    """Serve the API until SIGTERM, SIGINT, SIGHUP, or the given `stop`.
+    """Serve the API until SIGTERM, SIGINT or SIGHUP; with `stop`, until that instead.
 
     `report` gets the URL when the server listens. Without `tokens` only loopback addresses are served.
     Without Redis, requests are answered 503. With a `worker_host`, `POST /work` runs workers, for clients

@@ -1,4 +1,4 @@
-"""The tick: rounds of maintenance and of summoning workers."""
+"""The tick: rounds of maintenance, schedules and summoning."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def run_tick(
 ) -> TickSummary:
     """Run one round at once, then one every `every` seconds until `seconds` are over; return the totals.
 
-    Raises Unavailable: the next tick is the retry.
+    Raises JobsError if Redis is unavailable or schedules cannot be fired: the next tick tries again.
     """
     start = time.monotonic()
     summary, store = TickSummary(), client.store

@@ -52,9 +52,9 @@ async def work(
     at once a job whose `timeout` does not fit into what is left (but not one whose `timeout` could never fit:
     longer than `seconds` less `grace`). The other options are those of `WorkerConfig`; the default of `worker_id` is SUBLET_WORKER_ID.
 
-    A draining worker of a `pool` ends when it was idle for `linger` seconds and the pool can spare it. If
-    it ends for another reason, it summons workers for the jobs that it leaves, by `invokers` (default:
-    those that the environment allows).
+    A draining worker of a `pool` ends when it was idle for `linger` seconds and the pool can spare it. A
+    worker on Redis that ends for another reason summons workers for the jobs that it leaves, by `invokers`
+    (default: those that the environment allows).
 
     SIGTERM, SIGINT and SIGHUP stop it: running jobs have `grace` seconds, then are released,
     which costs no try; a second signal releases them at once. A caller that handles signals itself gets

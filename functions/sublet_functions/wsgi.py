@@ -6,9 +6,8 @@ and sends the response.
 A disconnected client is noticed while its request waits, if the server shows the connection; else when its
 response cannot be sent. Then a claim releases its leases.
 
-`a2wsgi` over the ASGI application is not used. Under `gunicorn --preload` it hung. By the source of
-1.10.10, its thread is lost when a preloaded server forks; a claim whose client has gone takes jobs; it
-lacks time limits, and reads no chunked body.
+Not `a2wsgi` (1.10.10) over the ASGI application: under `gunicorn --preload` it hung, because its thread is
+lost in a fork; a claim whose client has gone takes jobs; it lacks time limits, and reads no chunked body.
 """
 
 from __future__ import annotations
@@ -205,7 +204,7 @@ class ResponseIterator:
         raise StopIteration
 
     def _start_deadline(self) -> None:
-        """Have the connection cut off if the client does not take the piece in time."""
+        """Cut the connection if the client does not take the piece in time."""
         if self._call:
             with contextlib.suppress(LoopUnresponsive):
                 self._call.thread.set_deadline(self, SEND_SECONDS, self._cut)

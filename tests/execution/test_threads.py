@@ -28,7 +28,8 @@ async def test_a_thread_that_cannot_be_killed_is_logged_and_counted(hire, tmp_pa
     assert attempt.context.cancelled
     assert runner.stuck == 1
     assert (
-        "runs in a thread, which cannot be killed: it keeps one of 3 threads until it returns" in caplog.text
+        "runs in a thread, which cannot be killed: it keeps the thread until it returns; the worker ends when 3 threads are kept"
+        in caplog.text
     )
     (tmp_path / "go").write_text("")
     assert await eventually(lambda: runner.stuck == 0)

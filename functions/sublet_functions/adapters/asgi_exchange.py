@@ -223,7 +223,7 @@ def target_of(scope: Message) -> tuple[str, str] | None:
 
 
 def _without_prefix(path: str, root: str) -> str:
-    """Remove a mount's prefix, which ASGI gives decoded, from a percent-encoded path that has it."""
+    """Remove a decoded prefix from a percent-encoded path that has it."""
     rest = path.encode("utf-8", "surrogateescape")
     for byte in root.rstrip("/").encode("utf-8", "surrogateescape"):
         if rest[:1] == b"%" and rest[1:3].lower() == b"%02x" % byte:

@@ -1,6 +1,6 @@
 """An event loop in a thread, for servers whose threads have none.
 
-A server's thread that waits for the loop checks twice a second for a disconnected client and an ended loop.
+A waiting thread of the server checks for a disconnected client and an ended loop.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ class Application(Protocol):
         ...
 
     def hurry(self) -> None:
-        """End the waits of all requests: they are answered now."""
+        """As `Hosted.hurry`."""
         ...
 
     async def finish(self) -> None:
-        """Let workers finish or release their jobs, and start no more."""
+        """As `Hosted.finish`."""
         ...
 
     async def aclose(self) -> None:
-        """Close all connections."""
+        """As `Hosted.aclose`."""
         ...
 
 

@@ -172,9 +172,7 @@ class Api:
 
     def _find_head(self, request: Request, found: dict[str, AnyRoute]) -> tuple[AnyRoute, dict[str, str]]:
         if not found:
-            raise Problem(
-                "not-found", "no such path: GET / lists the paths, GET /openapi.json describes the API"
-            )
+            raise Problem("not-found", "no such path: GET / lists the main paths, GET /openapi.json all")
         readable = found.get("GET")
         has_head = readable is not None and readable.handler not in UNSAFE_GETS
         if request.method == "HEAD" and has_head:

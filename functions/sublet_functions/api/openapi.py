@@ -25,15 +25,16 @@ VERSION = "1"
 """Version of the API; it changes when clients must change."""
 
 ABOUT = """\
-Submit, run, read and manage jobs. The API keeps no state: any server may answer any request, and every request may be repeated.
+Submit, run, read and manage jobs. The API keeps no state: any server may answer any request. A repeated request with the same \
+id, key, claim id or token has no second effect.
 
 Times are RFC 3339 in UTC, durations are seconds. Errors are problem documents (RFC 9457), whose `type` is stable and meant for \
 programs. A method that a path does not support is answered with 405 and `Allow`. GET routes support HEAD, except those that claim \
 a job or run a tick. Unknown fields are refused."""
 ROLES = """\
-A token has one or more of these roles. A server without tokens serves only loopback addresses, and needs none.
+A token has one or more of these roles. `sublet serve` without tokens serves only loopback addresses, and needs none.
 
-- `submit`: submit jobs, and read one
+- `submit`: submit jobs, and read a job by its id
 - `work`: claim jobs, and everything else that a worker needs
 - `read`: read everything except the tokens of leases
 - `tick`: run ticks, from a cron
@@ -97,9 +98,9 @@ PROBLEM_HEADERS = ("Retry-After", "WWW-Authenticate")
 TAGS = {
     "jobs": "Submit, claim, settle, read and control jobs.",
     "queues": "Counts, limits and pauses of queues.",
-    "schedules": "Jobs at recurring times: each occurrence makes exactly one job.",
+    "schedules": "Jobs at recurring times: each occurrence makes at most one job.",
     "workers": "Registered workers.",
-    "tick": "Maintenance, for deployments in which no worker runs all the time.",
+    "tick": "Maintenance, schedules and summoning, for deployments in which no worker runs all the time.",
     "server": "Health, statistics and description of the server.",
 }
 

@@ -28,4 +28,4 @@ class Call(Generic[B, Q]):
     """The path's parameters, by the names in the route."""
     worker_host: WorkerHost | None = None
     is_token_name: Callable[[str], bool] = field(default=lambda name: False, repr=False)
-    """Returns whether a token has this name. Only that token may act for a worker of such a name."""
+    """Returns whether a token has this name. Only it, or an admin, may act for a worker of the name."""

@@ -9,8 +9,8 @@ from sublet_functions.schemas.requests import Failure, FailureBatch
 
 
 async def fail(call: Call[Failure, Empty]) -> Response:
-    """Report a failed attempt. The job is scheduled again after its backoff while tries are left, unless
-    `again` is false; else it is dead.
+    """Report a failed attempt. The job is scheduled after its backoff while tries are left, unless `again` is
+    false; else it is dead, or cancelled if that was requested.
     """
     return await settle_one(call, _failure(call.path["id"], call.body))
 

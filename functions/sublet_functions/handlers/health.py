@@ -1,4 +1,4 @@
-"""`/`, `/healthz`, `/readyz`: paths of the API, liveness and readiness of a server process."""
+"""`/`, `/healthz`, `/readyz`: main paths, liveness and readiness of a server process."""
 
 from sublet.protocol import server_info
 from sublet_functions.handlers.call import Call
@@ -26,7 +26,7 @@ _PAGE = """<!doctype html>
 
 
 async def index(call: Call[Empty, Empty]) -> Response:
-    """List the paths of the API: JSON, or an HTML page for browsers."""
+    """List the main paths of the API: JSON, or an HTML page for browsers."""
     if "text/html" not in call.request.headers.get("accept", ""):
         return json_response({"name": "sublet", "links": LINKS}, headers={"Vary": "Accept"})
     links = "\n".join(f'<li><a href="{path.lstrip("/")}">{name}</a></li>' for name, path in LINKS.items())

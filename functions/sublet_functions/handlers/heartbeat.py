@@ -25,7 +25,7 @@ async def heartbeat(call: Call[Heartbeat, Empty]) -> Response:
 
 
 async def heartbeat_batch(call: Call[HeartbeatBatch, Empty]) -> Response:
-    """Extend many leases, each independently."""
+    """Extend many leases, each independently; invalid progress refuses all."""
     jobs = call.body.jobs
     beats = [
         model.Beat(lease(item.id, item.token), _progress(item.progress, "body", "jobs", at))

@@ -11,7 +11,7 @@ from sublet_functions.schemas.query import Empty, ListQuery, WaitQuery
 
 
 async def get_job(call: Call[Empty, WaitQuery]) -> Response:
-    """Return one job with its attempts (the first and last five). With `wait`, first wait until it has ended."""
+    """Return one job with its first five and last five attempts, after `wait` seconds or when it has ended."""
     job_id, store = call.path["id"], call.store
     if call.query.wait and (await store.watch(job_id, call.query.wait)).state is None:
         raise NotFound(f"job {job_id} does not exist, or its retention has passed")
@@ -19,8 +19,8 @@ async def get_job(call: Call[Empty, WaitQuery]) -> Response:
 
 
 async def list_jobs(call: Call[Empty, ListQuery]) -> Response:
-    """List jobs, filtered by state, queue and task; finished jobs newest first. A page reads at most 1,000
-    jobs.
+    """List jobs, filtered by state, queue and task; in each partition finished jobs newest first. A page
+    reads at most 1,000 jobs.
     """
     asked, operations = call.query, call.store.operations
     with invalid_at("query", "cursor"):

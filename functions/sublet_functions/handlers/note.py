@@ -13,14 +13,14 @@ CHECKPOINT_MAX = 64 * 1024
 
 
 async def note(call: Call[Note, Empty]) -> Response:
-    """Store a running attempt's checkpoint or last log lines, in place of those that it stored before."""
+    """Store a running attempt's checkpoint, last log lines, or both, in place of those stored before."""
     job_id = call.path["id"]
     (word,) = await call.store.note([_note(job_id, call.body, "body")])
     return json_response(_state(job_id, word))
 
 
 async def note_batch(call: Call[NoteBatch, Empty]) -> Response:
-    """Store checkpoints or log lines of many attempts, each independently."""
+    """Store notes of many attempts, each independently; an invalid checkpoint refuses all."""
     notes = [_note(item.id, item, "body", "jobs", at) for at, item in enumerate(call.body.jobs)]
     return batch_response([item.id for item in call.body.jobs], await call.store.note(notes), _state)
 

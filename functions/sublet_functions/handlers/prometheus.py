@@ -33,7 +33,7 @@ class _NamespaceCollector(Collector):
         self._found = found
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing: no other collector's names could collide."""
+        """Return nothing."""
         return ()
 
     def collect(self) -> Iterator[Metric]:

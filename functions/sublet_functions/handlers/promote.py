@@ -7,7 +7,7 @@ from sublet_functions.schemas.requests import JobAction
 
 
 async def promote(call: Call[JobAction, Empty]) -> Response:
-    """Queue a scheduled job now, whether it waits for its time or for a retry."""
+    """Queue a scheduled job now, whether it waits for its time or after a failure."""
     job_id = call.path["id"]
     state = await call.store.follow(call.store.operations.promote(job_id, call.body.revision))
     return json_response({"id": job_id, "state": state})

@@ -9,12 +9,14 @@ from sublet_functions.schemas.requests import Release, ReleaseBatch
 
 
 async def release(call: Call[Release, Empty]) -> Response:
-    """Give a job back to its old position in the queue, or after a delay. This uses no try."""
+    """Give a job back to its old position in the queue, or after a delay. This uses no try until the
+    job was released 100 times in a row.
+    """
     return await settle_one(call, _release(call.path["id"], call.body))
 
 
 async def release_batch(call: Call[ReleaseBatch, Empty]) -> Response:
-    """Give many jobs back, each independently. This uses no try."""
+    """Give many jobs back, each independently."""
     return await settle_all(call, [_release(item.id, item) for item in call.body.jobs])
 
 

@@ -1,4 +1,4 @@
-"""`GET /stats`: a flat object of numbers, for autoscalers (KEDA's `metrics-api` reads one by name) and people."""
+"""`GET /stats`: a flat object of numbers, for autoscalers and people."""
 
 from sublet_functions.handlers.call import Call
 from sublet_functions.handlers.statistics import NamespaceStatistics, read_statistics

@@ -97,7 +97,7 @@ def job_of_event(event: Event, asked: EventQuery) -> NewJob:
 
 
 async def submit_batch(call: Call[NewJobBatch, Empty]) -> Response:
-    """Store up to 1,000 jobs, each independently; the outcomes are in the order of the request."""
+    """Store up to 1,000 jobs, each independently; the outcomes are in their order. An invalid job refuses all."""
     key = idempotency_key(call)
     jobs = [submission(call, job, key, at) for at, job in enumerate(call.body.jobs)]
     answers = await _store(call, jobs, key is not None or all(job.id for job in call.body.jobs))

@@ -1,4 +1,4 @@
-"""`POST /tick`, `GET /tick`: maintenance, for deployments without a permanent worker."""
+"""`POST /tick`, `GET /tick`."""
 
 import asyncio
 import contextlib
@@ -13,8 +13,8 @@ from sublet_functions.tick import TickSummary, one_round, pause_until_next_round
 
 
 async def tick(call: Call[Empty | Event, TickQuery]) -> Response:
-    """Run one round of maintenance, and further ones each `every` seconds until `for` seconds are over. Ticks
-    may run concurrently.
+    """Do maintenance, fire due schedules and summon workers, again each `every` seconds until `for` seconds
+    are over. Ticks may run concurrently.
 
     Any CloudEvent is accepted as a tick, and answered with 202.
     """

@@ -1,7 +1,6 @@
 """`POST /work`: run a worker in this server for a while, if the server has an app.
 
-Status and headers are sent at once, for clients that only start a worker; its summary follows when it ends.
-Line breaks before it, which JSON allows, keep gateways from dropping the connection.
+Line breaks before the summary, which JSON allows, keep gateways from dropping the connection.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class WorkerRun:
             self.ready.set()
 
     def stop(self) -> None:
-        """Let the worker claim no more jobs; a second call lets it release the running ones."""
+        """Let the worker claim no more, and release running jobs after GRACE; a second call: at once."""
         self._stopping = True
         if self._worker:
             self._worker.stop()
@@ -194,7 +194,7 @@ class WorkerHost:
             hurry.cancel()
 
     async def aclose(self) -> None:
-        """End all workers: they release their jobs; those that still run after 4 s are cancelled."""
+        """End all workers, after `finish`: they release their jobs; those that run after 4 s are cancelled."""
         self._stopped = True
         if self._runs:
             self._stop()

@@ -63,7 +63,7 @@ async def reconcile(call: Call[ReconcileRequest, Empty]) -> Response:
 
 
 async def drain(call: Call[Empty, Empty]) -> Response:
-    """Ask a worker to finish its jobs and end. It gets the request with its next heartbeat."""
+    """Ask a worker to finish its jobs and end: `drain` in its next registration's response."""
     await call.store.follow(call.store.operations.drain(call.path["name"]))
     return json_response({"drain": True}, 202)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of connections and requests. The problem of a refused request names the limit."""
+    """Limits of connections and requests."""
 
     connections: int = 4096
     """Most open connections. Each further one is answered 503 and closed."""

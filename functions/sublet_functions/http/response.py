@@ -49,7 +49,7 @@ class Response:
     async def discard(self) -> None:
         """Close the stream of an undelivered response, and call `on_unsent`. Raises nothing.
 
-        Takes at most DISCARD_SECONDS. If it fails, an undelivered claim's leases expire.
+        Takes at most DISCARD_SECONDS.
         """
         try:
             async with asyncio.timeout(DISCARD_SECONDS):

@@ -36,7 +36,7 @@ never fire."""
 def _is_own(value: str) -> str:
     if re.search(_MADE, value):
         raise ValueError(
-            "ids that end in e. or i. and 40 hex digits are reserved for CloudEvents and Idempotency-Keys: choose another"
+            "ids that consist of e. or i. and 40 hex digits are reserved for CloudEvents and Idempotency-Keys: choose another"
         )
     if re.search(_OCCURRENCE, value):
         raise ValueError(

@@ -21,10 +21,10 @@ class PoolSettings(RequestModel):
         description="The pool's queues, each once; the first has precedence.",
     )
     invoker: Kind = Field(
-        "none", description="How workers are started; `none`: an autoscaler reads how many are owed."
+        "none", description="How workers are started; `none`: an autoscaler reads how many are wanted."
     )
     target: Annotated[str, Field(max_length=TARGET_MAX)] = Field(
-        "", description="What the invoker calls: a URL for `http`, a function for `lambda`."
+        "", description="What the invoker calls: a URL for `http`, a function for `lambda`; else empty."
     )
     min: WorkerCount = Field(0, description="Workers kept running even when idle.")
     max: WorkerCount = Field(10, description="Most workers.")

@@ -30,7 +30,7 @@ class Empty(Query):
 
 
 class PathParams(Query):
-    """Parameters of all paths, by the name in the route's braces; each path has some of them."""
+    """Parameters of all paths, by the name in the route's braces."""
 
     id: Id | None = Field(None, description="The job's id.")
     queue: QueueName | None = Field(None, description="The queue's name; `*` is the whole namespace.")

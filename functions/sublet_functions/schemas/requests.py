@@ -78,7 +78,7 @@ class NewJob(RequestModel):
         None, description="Seconds for which the key is held, instead of until the job ends."
     )
     max_attempts: Annotated[int, Field(ge=1, le=1_000_000), WHOLE] = Field(
-        3, description="Attempts after which the job is dead."
+        3, description="Tries: failed or lost attempts after which the job is dead."
     )
     timeout: Annotated[float, Field(ge=0.001, le=1e9, allow_inf_nan=False)] | Literal["none"] = Field(
         300.0, description="Time limit of one attempt in seconds, or none."
@@ -196,7 +196,7 @@ class FailureBatch(RequestModel):
 
 
 class Release(RequestModel):
-    """Gives a job back unfinished; this uses no try."""
+    """Gives a job back unfinished."""
 
     token: Token
     delay: Delay = 0.0
@@ -219,7 +219,9 @@ class Note(RequestModel):
     """Checkpoint and log of a running attempt."""
 
     token: Token
-    checkpoint: Any = Field(None, description="Any JSON, for later attempts; at most 64 KiB.")
+    checkpoint: Any = Field(
+        None, description="Any JSON, for later attempts; at most 64 KiB. null deletes it; left out, it stays."
+    )
     log: Annotated[str, Field(max_length=8192)] = Field(
         "", description="The last lines of the attempt's log."
     )

@@ -131,7 +131,7 @@ class EventsPage(ResponseModel):
     events: list[Event]
     cursor: str = Field(description="Position after this page, to be sent as `after`.")
     missed: bool = Field(
-        description="Events after the requested position were already pruned: read the jobs instead."
+        description="Events after the requested position were already deleted: read the jobs instead."
     )
 
 
@@ -166,7 +166,9 @@ class PoolList(ResponseModel):
 
 
 class TickResult(ResponseModel):
-    """Totals of a tick: jobs reaped, promoted, pruned, and fired by schedules; workers summoned, and not reached."""
+    """Totals of a tick: leases ended (`reaped`), due jobs queued (`promoted`), jobs pruned, occurrences fired;
+    workers summoned, and not invoked (`unreached`).
+    """
 
     reaped: int
     promoted: int
@@ -206,7 +208,7 @@ class Stats(ResponseModel):
     )
     submitted_total: int | None = Field(description="Jobs submitted. Null for queues.")
     completed_total: int = Field(description="Results accepted.")
-    failed_total: int = Field(description="Failures accepted, including those that were retried.")
+    failed_total: int = Field(description="Failures accepted, including those of jobs that were tried again.")
     dead_total: int = Field(description="Jobs that became dead.")
     cancelled_total: int = Field(description="Jobs that became cancelled.")
     released_total: int | None = Field(description="Jobs released. Null for queues.")
@@ -230,7 +232,7 @@ class Stats(ResponseModel):
         description="Which worker or tick did the last maintenance; null before the first."
     )
     queues_left_out: int = Field(
-        description="Queues not included in these sums: only the thousand busiest are read."
+        description="Queues missing in queued, ready, backlog and the oldest: only the thousand busiest are read."
     )
 
 
@@ -241,7 +243,7 @@ class Health(ResponseModel):
 
 
 class Links(ResponseModel):
-    """Paths of the API, by name."""
+    """Main paths of the API, by name."""
 
     name: str
     links: dict[str, str]

@@ -35,7 +35,7 @@ class NewSchedule(Recurrence):
         0, description="Jobs with a higher priority run first."
     )
     max_attempts: Annotated[int, Field(ge=1, le=1_000_000), WHOLE] = Field(
-        3, description="Attempts after which a job is dead."
+        3, description="Tries: failed or lost attempts after which a job is dead."
     )
     timeout: Annotated[float, Field(ge=0.001, le=1e9, allow_inf_nan=False)] | Literal["none"] = Field(
         300.0, description="Time limit of one attempt in seconds, or none."

@@ -114,7 +114,7 @@ class Connection(web.RequestHandler):
             encode_last(
                 refusal(
                     "busy",
-                    f"the server has {state.limits.connections:,} open connections, its limit: retry later",
+                    f"the server is stopping, or has {state.limits.connections:,} open connections, its limit: retry later",
                 )
             )
         )

@@ -11,7 +11,7 @@ from sublet_functions.http.auth import HINT, is_loopback
 BACKLOG = 1024
 """Most connections that wait to be accepted."""
 CONNECTIONS = 4096
-"""Most open connections; further ones are answered 503."""
+"""Most open connections."""
 SPARE_FILES = 128
 """File descriptors reserved for Redis, and for connections beyond the limit."""
 FREE_PORT_TRIES = 16
@@ -107,7 +107,7 @@ def url_of(host: str, one: socket.socket) -> str:
 
 
 def make_room(connections: int = CONNECTIONS) -> int:
-    """Raise the limit of file descriptors; return how many connections it allows."""
+    """Raise the limit of file descriptors; return how many of the connections it allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + SPARE_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -18,7 +18,7 @@ class Why(StrEnum):
     TIMED_OUT = "timed_out"
     CANCELLED = "cancelled"
     LOST = "lost"
-    """Another worker has the lease, or the job has ended: this attempt is not settled."""
+    """The lease has expired, or the job has ended: this attempt is not settled."""
     STOPPING = "stopping"
 
 
@@ -32,12 +32,12 @@ def unfit(error: Invalid) -> UnknownTask:
 
 
 class Crashed(JobsError):
-    """The child process that ran the task died: the attempt fails."""
+    """The task's child process died, or none could start: the attempt fails."""
 
 
 class Ended(Exception):
-    """Carries an ending without a result: from a child process, or of an exception that must not pass the
-    event loop.
+    """Carries an ending without a result: from a child process or thread, or of an exception that must not
+    pass the event loop.
     """
 
     def __init__(self, ending: Ending) -> None:
@@ -93,7 +93,7 @@ class Attempt:
         unsent.log = unsent.log or note.log
 
     def end(self, why: Why) -> None:
-        """Cancel the running task; `why` determines the ending."""
+        """Cancel the running task, if this is the first call; `why` determines the ending."""
         if self.why is None and self.running and not self.running.done():
             self.why, self.cancelled_at = why, time.monotonic()
             self.context.ending = why.value

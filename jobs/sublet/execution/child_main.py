@@ -130,7 +130,7 @@ class JobRunner:
         self._flushed = True
 
     def serve(self) -> None:
-        """Import the tasks, then run jobs until the pipe closes."""
+        """Import the tasks, then run jobs until the pipe closes, or memory ran out."""
         if self._memory:
             _limit_memory(self._memory)
         logging.getLogger().addHandler(JobLogHandler(logging.INFO))

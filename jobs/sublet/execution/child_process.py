@@ -33,7 +33,7 @@ DEAD_SECONDS = 10.0
 
 
 class ChildRun(asyncio.Future[Completion]):
-    """The run of a job in a child process. Cancelling the run kills the child."""
+    """The run of a job in a child process."""
 
     def __init__(self, attempt: Attempt, number: int, loop: "AbstractEventLoop") -> None:
         super().__init__(loop=loop)
@@ -41,7 +41,7 @@ class ChildRun(asyncio.Future[Completion]):
         self.child: ChildProcess | None = None
 
     def cancel(self, msg: object = None) -> bool:
-        """Cancel the run; a task that runs ends at once, by the kill of its child."""
+        """Cancel the run; a task that has begun ends at once, by the kill of its child."""
         cancelled = super().cancel(msg)
         if cancelled and self.child:
             self.child.abandon(self)
@@ -64,13 +64,13 @@ class Pool(Protocol):
         ...
 
     def died(self, child: "ChildProcess", words: str) -> None:
-        """The process has ended and was waited for."""
+        """The process has ended, or could not be killed; `words`: the reason."""
         ...
 
 
 class ChildProcess:
-    """One child process. `pid` is also its process group and session: processes that a task starts die with
-    it.
+    """One child process. `pid` is also its process group and session: processes that a task starts in the
+    group die with it.
     """
 
     def __init__(self, pool: Pool, hello: bytes, loop: "AbstractEventLoop") -> None:

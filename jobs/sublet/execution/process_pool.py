@@ -110,9 +110,10 @@ class ProcessPool:
         return min(AHEAD, int(AHEAD_SECONDS * self._processes / self._pace))
 
     def start(self, attempt: Attempt) -> "asyncio.Future[Completion]":
-        """Run a task in the next free child process. Cancelling the future kills the child.
+        """Run a task in the next free child process. Cancelling the future of a task that has begun kills
+        the child.
 
-        The future raises Crashed if the child dies, and Ended for any other end without a result.
+        The future raises Crashed if the child dies or none can start, else Ended for an end without a result.
         """
         running = ChildRun(attempt, self._numbers[attempt.lease.task], asyncio.get_running_loop())
         if self._idle:

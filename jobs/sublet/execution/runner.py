@@ -43,7 +43,7 @@ class Runner:
 
     @property
     def stuck(self) -> int:
-        """Number of threads that still run the task of an ended attempt; each occupies a slot."""
+        """Number of threads that still run the task of an ended attempt."""
         return self._threads.stuck
 
     @property
@@ -53,11 +53,11 @@ class Runner:
 
     @property
     def ahead(self) -> int:
-        """How many jobs of plain functions may be claimed beyond the free children."""
+        """As `ProcessPool.ahead`."""
         return self._children.ahead
 
     def start(self, attempt: Attempt) -> "asyncio.Future[Completion]":
-        """Start a task. Cancelling the future kills a child, but cannot end a thread.
+        """Start a task. Cancelling the future kills the child of a task that has begun, but cannot end a thread.
 
         The future raises the task's own exception, Ended, Crashed, or UnknownTask (also for a payload that
         does not match).

@@ -32,7 +32,7 @@ class ThreadRun(asyncio.Future[Completion]):
             self.threads.stuck += 1
             self.threads.grow()
             log.warning(
-                "task %s of job %s runs in a thread, which cannot be killed: it keeps one of %d threads until it returns",
+                "task %s of job %s runs in a thread, which cannot be killed: it keeps the thread until it returns; the worker ends when %d threads are kept",
                 self.attempt.lease.task,
                 self.attempt.lease.id,
                 self.threads.most,

@@ -1,7 +1,6 @@
 """Capacity of a worker: it claims only jobs that it can start at once, except short ones for child processes.
 
-Queues that only async tasks of this program use are limited by slots, all others also by free child
-processes.
+Queues whose tasks run without child processes are limited by slots, others also by free child processes.
 """
 
 import asyncio
@@ -14,7 +13,7 @@ from sublet.app import Task
 
 
 class QueueSet:
-    """Queues that are claimed together. Their jobs may, or all do, need a child process."""
+    """Queues that are claimed together, and whether some or all of their jobs may need a child process."""
 
     def __init__(self, queues: Sequence[str], may_need_child: bool, all_need_child: bool = False) -> None:
         self.queues = list(queues)
@@ -37,7 +36,7 @@ def queue_sets(queues: Sequence[str], tasks: Iterable[Task[..., Any]]) -> list[Q
 
 
 class Capacity:
-    """Slots and child processes of a worker, in use or reserved by open claims. Every change sets `changed`.
+    """Slots and child processes of a worker, in use or reserved by open claims. Freeing some sets `changed`.
 
     `ahead` returns how many short jobs may wait for a child process.
     """
@@ -52,7 +51,9 @@ class Capacity:
         self.changed = asyncio.Event()
 
     def free(self, queue_set: QueueSet) -> int:
-        """Return how many more jobs of these queues to claim: those that can start at once, and `ahead`."""
+        """Return how many more jobs of these queues to claim (none below 1): those that can start at once and, if
+        all need a child, `ahead`; 0 until half of `ahead` is free.
+        """
         children = self.running_in_children + self.reserved_children
         others = self.running + self.reserved - children
         if queue_set.may_need_child:
@@ -66,7 +67,7 @@ class Capacity:
         return free if self.max_jobs is None else min(free, self.max_jobs - self.started - self.reserved)
 
     def claim_size(self, queue_set: QueueSet) -> int:
-        """Return the size of the next claim: at most half of the slots, so that two claims can be open."""
+        """Return the size of the next claim: at most half of the slots, for a second claim, or `ahead` if more."""
         half = -(-self.slots // 2)
         return min(self.free(queue_set), max(half, self.ahead() if queue_set.all_need_child else 0))
 

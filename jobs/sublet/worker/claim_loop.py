@@ -45,7 +45,7 @@ class ClaimLoops:
         self._was_answered = False
 
     def start(self) -> list["asyncio.Task[None]"]:
-        """Start the loops. Each ends when it may claim no more."""
+        """Start the loops. One ends when it may claim no more, or raises Unfit, or Forbidden at the first claim."""
         return [
             asyncio.create_task(self._run(queue_set))
             for queue_set in self._config.queue_sets
@@ -176,7 +176,7 @@ class ClaimLoops:
 
 
 class MaintenanceTimer:
-    """Does the maintenance (`claim_nothing`) when the next job falls due, even while every slot is taken."""
+    """Does the maintenance (`claim_nothing`) when the next job falls due, unless an open claim does it."""
 
     def __init__(self, claim_nothing: Callable[[], Awaitable[object]], state: WorkerState) -> None:
         self._claim_nothing, self._state = claim_nothing, state

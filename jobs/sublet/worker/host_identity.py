@@ -40,7 +40,7 @@ def identity() -> dict[str, Any]:
 
 
 def started(pid: int) -> int | None:
-    """Return the start of a process in ticks since the boot; None if it is gone, or a zombie."""
+    """Return the start of a process in ticks since the boot; None if it is gone, hidden, or a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
     except OSError:

@@ -27,7 +27,7 @@ def worker_name() -> str:
 
 
 class Registration:
-    """Keeps one worker registered. `about` returns its description, which each renewal stores."""
+    """One worker's registration. `about` returns its description. `named`: its name is exclusive, too."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Registration:
         return Card(self._worker, self._life, self._worker_id, said, self._pool, self._summons)
 
     async def enlist(self) -> int:
-        """Register, and end the leases of gone predecessors. Returns the number of leases.
+        """Register, and end the leases of predecessors. Returns the number of leases.
 
         Predecessors are workers of this machine whose process is gone, and the previous holder of this
         worker identity. Raises Invalid if a live worker of this machine has this name.
@@ -89,7 +89,7 @@ class Registration:
 
     async def renew(self) -> bool:
         """Renew the registration. True if the worker must drain: Redis asks for it, or another worker
-        has its identity.
+        has its identity or exclusive name.
         """
         try:
             if self._exclusive and await self._is_superseded():

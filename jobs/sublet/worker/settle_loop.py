@@ -1,4 +1,4 @@
-"""Settle attempts: one batch per turn of the event loop; no outcome is dropped."""
+"""Settle attempts in batches, again after an outage."""
 
 import asyncio
 from collections.abc import Callable

@@ -10,7 +10,7 @@ _LOST = ("LEASE_LOST", "NOT_FOUND")
 
 @dataclass
 class Summary:
-    """Accepted outcomes by kind, `refused` ones (the lease was lost), and the seconds of the run."""
+    """Accepted outcomes by kind, `refused` ones (lease lost, or job deleted), and the seconds of the run."""
 
     completed: int = 0
     failed: int = 0
@@ -18,9 +18,9 @@ class Summary:
     refused: int = 0
     seconds: float = 0.0
     dismissed: bool = False
-    """Whether the worker left because it was idle. If False, jobs may remain: summon other workers."""
+    """Whether the worker left because its linger was over. If False, jobs may remain: summon other workers."""
     stalled: bool = False
-    """Whether the worker gave up because no job ended for too long: the platform should replace it."""
+    """Whether no job ended for too long, or as many threads as slots are stuck: replace the worker."""
     stuck: int = 0
     """Number of tasks that ignored their cancellation: an orderly exit would wait for them without end."""
 
@@ -32,7 +32,7 @@ class Summary:
 
 
 def outcome_text(ending: Ending, answer: str) -> str:
-    """Return an outcome and the source's answer as one line."""
+    """Return the source's answer, after the reason of a failure or release."""
     if isinstance(ending, Completion):
         return answer
     why = f"{ending.code} {ending.message}".strip() if isinstance(ending, Failure) else ending.reason

@@ -50,7 +50,7 @@ class TimeBudget:
         ]
 
     def suffices(self, lease: Lease) -> bool:
-        """Whether the job can finish in time. If not, its queue is closed for this worker."""
+        """Whether the job may start. If not, its queue is closed for this worker."""
         if self._ends is None or lease.timeout_ms is None:
             return True
         if self._needed(lease.timeout_ms / 1000) < self.left:

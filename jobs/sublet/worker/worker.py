@@ -27,7 +27,7 @@ from sublet.worker.timeouts import Timeouts
 from sublet.worker.watchdog import Watchdog
 
 SLOTS = 100
-"""Default number of slots, if any task is async."""
+"""Default number of slots, if any task runs without a child process."""
 SETTLE_LOOPS = 2
 CLEAN_UP = 1.0
 LAST_SETTLE = 3.0
@@ -39,12 +39,12 @@ Loops = list["asyncio.Task[None]"]
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerConfig:
-    """Options of a worker. Every job takes a slot; a plain function also takes a child process."""
+    """Options of a worker. Every job takes a slot; a plain function not in a thread also a child process."""
 
     queues: Sequence[str] | None = None
     """Default: the queues of the app's tasks."""
     slots: int | None = None
-    """Default: 100, or `processes` if all tasks are plain functions."""
+    """Default: 100, or `processes` if all tasks run in child processes."""
     processes: int | None = None
     """Child processes, each under `limits`. Default: the number of CPUs."""
     lease: float = 30.0
@@ -52,7 +52,9 @@ class WorkerConfig:
     grace: float = 8.0
     """Seconds that running jobs have to finish after `stop()`."""
     stall: float | None = None
-    """Seconds in which no running job ends, after which the worker releases its jobs and ends."""
+    """Seconds without the end of a running job until the worker releases its jobs and ends, or with its event
+    loop blocked until the process exits.
+    """
     limits: Limits = NO_LIMITS
     commands: bool = False
     """Offer the task `command`, which runs any program."""
@@ -128,7 +130,7 @@ class Worker:
         self._stop_claiming(0.0 if hurry else self.config.grace)
 
     def drain(self) -> None:
-        """Claim no more, and end when the running jobs have ended, however long they take."""
+        """Claim no more, and end when the running jobs have ended, or the run's `seconds` are over."""
         if not self._state.stopping.is_set():
             self._draining = True
             self.report("draining", None, f"running jobs: {self._capacity.running}")
@@ -153,7 +155,7 @@ class Worker:
 
         With `seconds` the worker ends within that time: it skips jobs that could not finish, and releases
         unfinished ones. A draining worker waits `linger` seconds for more jobs; in a pool it leaves only
-        when the pool can spare it.
+        when the pool can spare it. Raises Invalid for a name in use, Unfit, and Forbidden.
         """
         started = self._prepare(seconds, max_jobs, linger)
         await self._enlist()
@@ -191,7 +193,11 @@ class Worker:
             self._outage.failed("register", error)
             return
         if recovered:
-            self.report("reconciled", None, f"jobs of workers that are gone, queued again: {recovered}")
+            self.report(
+                "reconciled",
+                None,
+                f"leases of predecessors, ended: {recovered}; their jobs run again while tries are left",
+            )
         if self._registration.unwanted:
             self.report(
                 "unwanted",
@@ -324,7 +330,7 @@ class Worker:
             self.report(
                 "lost",
                 attempt.lease,
-                "its lease was given to another worker, or the job has ended: the outcome is dropped",
+                "its lease has expired, or the job has ended: the outcome is dropped",
             )
 
     def _settled(self, attempt: Attempt, ending: Ending, answer: str) -> None:
