@@ -40,7 +40,7 @@ for word in string.gmatch(settings, '%S+') do
     or NUMBERS[what] and ms(value)
   if not what or given[what] or not fits then
     return refusal('INVALID', 'setting ' .. string.sub(word, 1, 80)
-      .. ' is unknown, repeated or not valid for a pool: use queues=a,b invoker=process|http|lambda|none '
+      .. ' is unknown, repeated or not valid for a pool: use queues=a,b (1 to 32) invoker=process|http|lambda|none '
       .. 'min=N max=N wait=ms slots=N linger=ms arrive=ms, each once')
   end
   given[what], words = value, words .. ' ' .. word

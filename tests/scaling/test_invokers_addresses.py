@@ -154,7 +154,7 @@ def test_private_addresses_may_be_called_if_allowed(url, why):
         ("https://example.com:65536/", "is not a valid URL"),
         ("https://example.com:x/", "is not a valid URL"),
         ("https://[::1/", "is not a valid URL"),
-        ("https://[fe80::1%25eth0]/", "no address|not public"),
+        ("https://[fe80::1%25eth0]/", "has a zone"),
         ("https://[1.2.3.4]/", "not an address|not a valid URL"),
         ("https://[v1.x]/", "not an address|not a valid URL"),
         ("https://%31%32%37.0.0.1/", "host must be a name|canonical form"),

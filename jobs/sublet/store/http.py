@@ -225,7 +225,7 @@ class HttpSource:
             await asyncio.sleep(min(left, PAUSES[0]))
 
     async def aclose(self) -> None:
-        """Finish background work and close all connections."""
+        """As `JobSource.aclose`."""
         if self._unclaimed:
             await asyncio.wait(self._unclaimed)
         if self._session:

@@ -55,7 +55,7 @@ class ResultWatcher:
         self._hurried = False
 
     async def watch(self, base: str, job_id: str, wait: float) -> Standing:
-        """Wait up to `wait` seconds for the end of a job of partition `base`; return its state and result."""
+        """As `Store.watch`, for a job of partition `base`."""
         until = time.monotonic() + wait
         await self._listen_to(base)
         with self._expecting(base, job_id) as watch:  # before the read: the job may end right after it

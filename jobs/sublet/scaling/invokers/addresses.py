@@ -127,7 +127,11 @@ def _check_host(host: str, netloc: str, private: bool) -> None:
             raise Invalid(
                 f"the target's host {host[:80]!r} is not an address in canonical form, e.g. 192.0.2.7 or [2001:db8::7]"
             ) from None
-        if "%" in host or (not private and not is_public(host)):
+        if "%" in host:
+            raise Invalid(
+                f"the target's address {host[:80]} has a zone (%…): use a name, or an address without one"
+            )
+        if not private and not is_public(host):
             raise Invalid(f"the target's address {host[:80]} is not public ({HOW_TO_ALLOW})")
     elif not _NAME.fullmatch(host):
         raise Invalid(
