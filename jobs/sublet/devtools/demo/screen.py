@@ -50,7 +50,7 @@ class WorkerStatus(NamedTuple):
 
 
 class Screen:
-    """Prints to a stream. Colours and the live display need a terminal and no NO_COLOR."""
+    """Prints to a stream. Colours and the live display need a terminal (not dumb) and no NO_COLOR."""
 
     def __init__(self, stream: TextIO, console: Console | None = None) -> None:
         self.plain = (

@@ -25,7 +25,7 @@ START_SECONDS, HURRY_SECONDS = 60.0, 1.0
 PREFIX, LOCKS = "sublet-dev-", ("platform.lock", "server.lock")
 """The prefix of temporary folders, and their files, locked while platform and server run."""
 FRESH = 60.0
-"""Seconds for which a folder without locks is kept: its platform may be starting."""
+"""Seconds for which an unlocked folder is kept: its platform may be starting."""
 
 
 @contextlib.contextmanager
