@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 GRACE = 8.0
 """Seconds that running requests have when the server stops."""
 CLOSE_SECONDS = 3.0
-"""Seconds for closing connections to a Redis that may not answer."""
+"""Seconds for closing connections to Redis."""
 READY = Request("GET", "/readyz", headers={"host": "localhost"})
 
 

@@ -41,7 +41,7 @@ async def test_an_unwanted_worker_claims_nothing_and_leaves(store, start_worker,
     assert watched.count("claim") == 0
     assert events[0] == (
         "unwanted",
-        "not needed: the summons has expired or was used, or pool p is gone or has other queues",
+        "not needed: pool p wants no more workers, has other queues, or is gone",
     )
 
 

@@ -34,7 +34,7 @@ async def put_pool(call: Call[PoolSettings, Empty]) -> Response:
 
 
 async def delete_pool(call: Call[Empty, Empty]) -> Response:
-    """Delete a pool, if it exists: no further worker is summoned. Running workers finish their jobs and end."""
+    """Delete a pool, if it exists: no further worker is summoned. Summoned workers finish their jobs and end."""
     await call.store.follow(pools.remove(call.store.operations.bases, call.path["name"]))
     return Response(204)
 

@@ -88,7 +88,7 @@ class NewJob(RequestModel):
         ge=60,
         le=1e9,
         allow_inf_nan=False,
-        description="Seconds for which the completed job is kept.",
+        description="Seconds for which the completed job is kept; a dead or cancelled one at least 14 days.",
     )
     backoff: Delay | ExponentialBackoff = Field(
         default_factory=ExponentialBackoff,
@@ -269,8 +269,8 @@ class PoolMember(RequestModel):
     pool: Place = Field("", description="The pool that the worker belongs to.")
     summons: Place = Field(
         "",
-        description="Id of the summons that started the worker; requires a pool. If the summons is no longer open, the worker "
-        "must end at once.",
+        description="Id of the summons that started the worker; requires a pool. If the pool wants no more workers, has "
+        "other queues or is gone, the worker must end at once.",
     )
 
     @model_validator(mode="after")

@@ -212,7 +212,9 @@ class Stats(ResponseModel):
     dead_total: int = Field(description="Jobs that became dead.")
     cancelled_total: int = Field(description="Jobs that became cancelled.")
     released_total: int | None = Field(description="Jobs released. Null for queues.")
-    expired_total: int | None = Field(description="Leases that expired. Null for queues.")
+    expired_total: int | None = Field(
+        description="Leases that expired, or whose worker was gone. Null for queues."
+    )
     lease_lost_total: int | None = Field(
         description="Outcomes refused because the lease was lost. Null for queues."
     )

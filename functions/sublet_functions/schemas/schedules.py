@@ -41,7 +41,11 @@ class NewSchedule(Recurrence):
         300.0, description="Time limit of one attempt in seconds, or none."
     )
     retention: float = Field(
-        86_400.0, ge=60, le=1e9, allow_inf_nan=False, description="Seconds for which a completed job is kept."
+        86_400.0,
+        ge=60,
+        le=1e9,
+        allow_inf_nan=False,
+        description="Seconds for which a completed job is kept; a dead or cancelled one at least 14 days.",
     )
     backoff: Delay | ExponentialBackoff = Field(
         default_factory=ExponentialBackoff,

@@ -44,7 +44,7 @@ class Registration:
         self._pool, self._summons = pool, summons
         self._lock = asyncio.Lock()
         self.unwanted = False
-        """Redis asked the worker to drain when it registered: summons expired or used, pool gone or changed.
+        """Redis asked it at its start to drain: its pool wants no more workers, has other queues, or is gone.
         """
         self._host = host.identity()
         self._exclusive = bool(worker_id) or named

@@ -202,7 +202,7 @@ class Worker:
             self.report(
                 "unwanted",
                 None,
-                f"not needed: the summons has expired or was used, or pool {self.config.pool} is gone or has other queues"
+                f"not needed: pool {self.config.pool} wants no more workers, has other queues, or is gone"
                 if self.config.pool
                 else "a drain was requested",
             )
