@@ -19,7 +19,7 @@ class State(StrEnum):
     COMPLETED = "completed"
     """Has a result. `prune` deletes it after its retention, or above the number kept."""
     DEAD = "dead"
-    """Not tried again. `prune` deletes it after 14 days, or its retention if that is longer."""
+    """Not tried again. `prune` deletes it after 14 days, its retention if longer, or above the number kept."""
     CANCELLED = "cancelled"
     """Ended by a cancel. `prune` deletes it as a dead one."""
 

@@ -217,7 +217,7 @@ def errors_page():
             NOTICE,
             "Every exception of the library is a `JobsError`. `Refused`: Redis ran the script and refused; nothing has "
             "changed, and repeating the call is useless. `Unavailable`: the outcome is unknown; every call is safe to "
-            "repeat. `Invalid`: the request was not sent.\n",
+            "repeat. `Invalid`: a value is not valid; nothing has changed.\n",
             "```text\n" + "\n".join(_tree(errors.JobsError)) + "\n```\n",
             "## Exceptions\n",
             "\n".join(rows) + "\n",

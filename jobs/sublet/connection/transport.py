@@ -80,8 +80,8 @@ class Transport:
         self._shared_reads: dict[Commands, asyncio.Future[Any]] = {}
 
     async def run(self, call: Call[T]) -> T:
-        """Send a call, up to three times without a reply. Raises Refused, or Unavailable if no reply came in
-        time.
+        """Send a call, up to three times without a reply. Raises Refused, Invalid, or Unavailable if no reply
+        came in time.
         """
         until = time.monotonic() + self.settings.patience
         for pause in (*PAUSES, None):
@@ -197,8 +197,8 @@ class SyncTransport:
         )
 
     def run(self, call: Call[T]) -> T:
-        """Send a call, up to three times without a reply. Raises Refused, or Unavailable if no reply came in
-        time.
+        """Send a call, up to three times without a reply. Raises Refused, Invalid, or Unavailable if no reply
+        came in time.
         """
         until = time.monotonic() + self.settings.patience
         for pause in (*PAUSES, None):
