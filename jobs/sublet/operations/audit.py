@@ -185,7 +185,9 @@ class Scan:
         yield from self._take([(f"key:{lock}", holder) for lock, holder in zip(locks, holders, strict=True) if holder])  # fmt: skip
 
     def _members(self, structure: str) -> Plan[bool]:
-        """Check the members of a structure. Jobs outside of queues whose hash exists were checked with their keys."""
+        """Check the members of a structure. Jobs outside of queues whose hash exists were checked with their
+        keys.
+        """
         cursor, more = 0, True
         try:
             while more:

@@ -140,8 +140,8 @@ class Operations(SubmitOperations):
         return found[0]
 
     def queues(self, after: str = "", most: int | None = None) -> Plan[list[Queue]]:
-        """Return up to `most` known queues, sorted, after the name `after`. Beyond 10,000 per partition, empty ones
-        without settings are forgotten.
+        """Return up to `most` known queues, sorted, after the name `after`. Beyond 10,000 per partition,
+        empty ones without settings are forgotten.
         """
         found: list[Queue] = []
         for base in self.bases:
@@ -166,8 +166,8 @@ class Operations(SubmitOperations):
         limit: int = 50,
         cursor: str | None = None,
     ) -> Plan[Page]:
-        """List jobs by state, queue and task. A page examines up to 1,000 jobs, so it may be short, with a cursor.
-        Raises Invalid for another list's cursor.
+        """List jobs by state, queue and task. A page examines up to 1,000 jobs, so it may be short, with a
+        cursor. Raises Invalid for another list's cursor.
         """
         if queue is not None:
             self.check_queue(queue)

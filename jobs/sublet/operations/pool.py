@@ -90,7 +90,9 @@ class Pool(_Frozen):
 
 
 def check(pool: Pool) -> None:
-    """Raise Invalid for an invalid setting. `sublet.scaling.pool_check.check_pool` also checks that the target fits."""
+    """Raise Invalid for an invalid setting. `sublet.scaling.pool_check.check_pool` also checks that the
+    target fits.
+    """
     if not is_name(pool.name):
         raise Invalid(f"pool {pool.name[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     invalid = next((queue for queue in pool.queues if not is_name(queue)), None)

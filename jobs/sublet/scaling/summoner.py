@@ -114,8 +114,8 @@ class Summoner:
         self._store, self._ours = store, ours
         self.nudged = 0
         self.prompt = False
-        """Leave nothing for later: after `finish` the process may be frozen. Nudges then ignore a pool that is
-        newer than the cached list.
+        """Leave nothing for later: after `finish` the process may be frozen. Nudges then ignore a pool that
+        is newer than the cached list.
         """
         self._invokers = {kind: invoker for kind, invoker in invokers.items() if kind != "none"}
         self._known: dict[str, Pool] = {}
@@ -184,7 +184,9 @@ class Summoner:
             await asyncio.wait(under_way)
 
     async def aclose(self, patience: float = CLOSING) -> None:
-        """Wait for nudges and invocations for `patience` seconds at most, cancel the rest, close the invokers."""
+        """Wait for nudges and invocations for `patience` seconds at most, cancel the rest, close the
+        invokers.
+        """
         self._closing.set()
         try:
             async with asyncio.timeout(patience):

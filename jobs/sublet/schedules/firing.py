@@ -67,8 +67,8 @@ class FireRequest(NamedTuple):
 
 
 class Fired(NamedTuple):
-    """Number of jobs submitted for schedules that do not wait, and of schedules whose occurrence waits: for an
-    earlier job, a full queue, or a repair.
+    """Number of jobs submitted for schedules that do not wait, and of schedules whose occurrence waits: for
+    an earlier job, a full queue, or a repair.
     """
 
     jobs: int
@@ -89,7 +89,9 @@ def schedule(
 
 
 def unschedule(base: str, name: str, revision: int, occurrence: str = "") -> Call[str]:
-    """Remove a schedule: `removed`, also without one. Raises Changed as `schedule` does; at revision 0 NotFound."""
+    """Remove a schedule: `removed`, also without one. Raises Changed as `schedule` does; at revision 0
+    NotFound.
+    """
     return script("schedule").call(
         base, bytes.decode, name=name, revision=revision, was=occurrence, plan="", queue="", task="", rules="", overlap="", paused="",
         occurrence="", due="", payload="",

@@ -37,7 +37,8 @@ class Firing(NamedTuple):
     occurrences: tuple[int, ...]
     """Oldest first (ms)."""
     missed: int
-    """Number of due occurrences that are not fired. For a cron line, from `COUNTED` on it is a lower bound."""
+    """Number of due occurrences that are not fired. For a cron line, from `COUNTED` on it is a lower bound.
+    """
     next: Occurrence | None
     """The next occurrence, which may be due already; None at the end."""
 

@@ -45,8 +45,8 @@ class HttpSource:
     """The `JobSource` at an API's URL. Belongs to one event loop; connects on first use.
 
     `token`: the token, or the `Path` of its file, which is read again when the token is refused. `timeout`:
-    seconds for each try, besides a call's own wait. Raises Invalid for an invalid URL or token. Methods raise Unavailable without
-    an answer in time, and Denied if the token is refused.
+    seconds for each try, besides a call's own wait. Raises Invalid for an invalid URL or token. Methods raise
+    Unavailable without an answer in time, and Denied if the token is refused.
     """
 
     def __init__(self, url: str, token: str | Path | None = None, timeout: float = 2.0) -> None:

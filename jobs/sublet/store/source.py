@@ -20,7 +20,8 @@ class JobSource(Protocol):
         ...
 
     async def heartbeat(self, beats: Sequence[Beat], *, lease: float) -> list[int | str]:
-        """Extend leases to `lease` seconds from now, at most to 5 s after the attempt's timeout; store progress.
+        """Extend leases to `lease` seconds from now, at most to 5 s after the attempt's timeout; store
+        progress (not above 1 KiB).
 
         Returns per lease its new end (ms since 1970), CANCEL_REQUESTED (also extended), LEASE_LOST or
         NOT_FOUND.
@@ -34,7 +35,9 @@ class JobSource(Protocol):
         ...
 
     async def note(self, notes: Sequence[Note]) -> list[str]:
-        """Store checkpoints and logs. Returns per lease `noted`, LEASE_LOST or NOT_FOUND."""
+        """Store checkpoints (not above 64 KiB) and the last 8 KiB of logs. Returns per lease `noted`,
+        LEASE_LOST or NOT_FOUND.
+        """
         ...
 
     async def enlist(self, card: Card) -> bool:
@@ -46,8 +49,8 @@ class JobSource(Protocol):
         ...
 
     async def reconcile(self, gone: Mapping[str, str]) -> int:
-        """End the leases of workers (name → life) that are gone, and remove the workers; skip those with another
-        life. Returns the number of leases.
+        """End the leases of workers (name → life) that are gone, and remove the workers; skip those with
+        another life. Returns the number of leases.
         """
         ...
 

@@ -174,7 +174,7 @@ class Store:
         return await self._spread(notes, [note.lease.id for note in notes], verbs.note, verbs.SETTLE_MAX)
 
     async def enlist(self, card: Card) -> bool:
-        """Register a worker, or renew its registration. True: it should drain."""
+        """As `JobSource.enlist`."""
         call = verbs.enlist(self.operations.bases[0], card)
         try:
             return await self.run(call) == "drain"

@@ -47,7 +47,7 @@ class SyncStore:
         return follow_sync(self.transport.run, plan)
 
     def follow_existing(self, plan: Plan[T]) -> T:
-        """Run a plan that submits nothing, without creating the namespace; return its result."""
+        """As `Store.follow_existing`."""
         return follow_sync(self.transport.run, plan)
 
     def submit(self, jobs: Sequence[Submission]) -> list[Submitted]:
