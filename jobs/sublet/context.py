@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -135,8 +136,10 @@ class Context:
 
     def progress(self, fraction: float, *, stage: str = "", message: str = "") -> None:
         """Report progress from 0 to 1. The latest is sent, about 4 times a second. An empty `stage` keeps the
-        last one.
+        last one. Raises Invalid for no number.
         """
+        if not isinstance(fraction, int | float) or math.isnan(fraction):
+            raise Invalid(f"progress {str(fraction)[:40]}: use a number from 0 to 1")
         self._done = min(max(fraction, 0.0), 1.0)
         self._stage, self._message = stage[:64] or self._stage, message[:128]
         self._report(News.PROGRESS)

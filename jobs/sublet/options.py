@@ -11,6 +11,7 @@ from sublet.protocol.keys import is_key, is_name
 PAYLOAD_MAX = 256 * 1024
 """Maximum bytes of a payload or a result."""
 _LATEST = 10**14 - 1
+TRIES_MAX = 999_999_999
 RETENTION_MIN = 60.0
 
 Seconds = float | timedelta
@@ -94,14 +95,16 @@ class Options:
     def _check(self) -> None:
         if not is_name(self.queue):
             raise Invalid(f"queue {self.queue[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
-        if not (isinstance(self.priority, int) and -100 <= self.priority <= 100):
+        if not (type(self.priority) is int and -100 <= self.priority <= 100):  # True is an int, too
             raise Invalid(f"priority {self.priority!r}: use a whole number from -100 to 100")
         if self.key is not None and not is_key(self.key):
             raise Invalid(f"key {self.key[:80]!r}: use 1 to 128 visible ASCII characters")
         if self.window is not None and self.key is None:
             raise Invalid("window without a key: give the deduplication key that is held for this time")
-        if not (isinstance(self.max_attempts, int) and self.max_attempts >= 1):
-            raise Invalid(f"max_attempts {self.max_attempts!r}: use a whole number from 1")
+        if not (type(self.max_attempts) is int and 1 <= self.max_attempts <= TRIES_MAX):
+            raise Invalid(
+                f"max_attempts {str(self.max_attempts)[:40]}: use a whole number from 1 to {TRIES_MAX:,}"
+            )
         check_durability(self.durability or "none")
         if self.run_at is not None and (self.delay or self.run_at.tzinfo is None):
             raise Invalid(f"run_at {self.run_at}: use a time with a time zone, and no delay")

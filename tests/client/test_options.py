@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from sublet import Backoff, Invalid, Options
+from sublet import Backoff, Invalid, Options, Settings, SyncClient
 
 
 def test_default_options_add_no_rules():
@@ -43,6 +43,7 @@ def test_other_options_become_rules(options, rules):
         ({"queue": ""}, "queue"),
         ({"priority": 101}, "priority 101: use a whole number from -100 to 100"),
         ({"priority": 1.5}, "priority"),
+        ({"priority": True}, "priority True: use a whole number"),
         ({"delay": -1}, "delay -1 s: use 0 s or more"),
         ({"delay": float("nan")}, "delay nan: use a number of seconds"),
         ({"delay": "10"}, "delay '10': use a number of seconds"),
@@ -52,7 +53,9 @@ def test_other_options_become_rules(options, rules):
         ({"key": "k" * 129}, "key"),
         ({"window": 60}, "window without a key"),
         ({"key": "k", "window": 0}, "window 0 s: use 0.001 s or more"),
-        ({"max_attempts": 0}, "max_attempts 0: use a whole number from 1"),
+        ({"max_attempts": 0}, "max_attempts 0: use a whole number from 1 to 999,999,999"),
+        ({"max_attempts": True}, "max_attempts True: use a whole number from 1"),
+        ({"max_attempts": 10**15}, "max_attempts 1000000000000000: use a whole number from 1"),
         ({"timeout": 0}, "timeout 0 s"),
         ({"retention": 59}, "retention 59 s: use 60 s or more"),
         ({"backoff": -1}, "backoff -1 s"),
@@ -62,6 +65,13 @@ def test_other_options_become_rules(options, rules):
 def test_invalid_options_are_refused_with_the_reason(changes, words):
     with pytest.raises(Invalid, match=words.replace("(", r"\(")):
         Options(**changes).rules()
+
+
+@pytest.mark.parametrize("payload", [[], 0, "", b"", "[]"])
+def test_a_payload_that_is_no_object_is_refused(payload):
+    client = SyncClient(Settings(redis_url="redis://127.0.0.1:1"))
+    with pytest.raises(Invalid, match="payload"):
+        client.submit("add", payload)
 
 
 def test_an_unknown_option_is_refused_with_the_known_ones():

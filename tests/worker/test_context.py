@@ -84,6 +84,12 @@ def test_progress_is_limited_to_0_and_1(ctx, reports):
     assert json.loads(reports[-1][1]) == {"fraction": 1.0}
 
 
+@pytest.mark.parametrize("fraction", [float("nan"), "half", None])
+def test_progress_that_is_no_number_is_refused(ctx, fraction):
+    with pytest.raises(Invalid, match="use a number from 0 to 1"):
+        ctx.progress(fraction)
+
+
 def test_the_last_lines_of_a_log_are_kept(ctx, reports):
     for i in range(10_000):
         ctx.log(f"line {i}")

@@ -29,7 +29,7 @@ class Schedules:
         A changed recurrence counts from now on. A paused schedule stays paused. Raises Invalid,
         WrongState.
         """
-        wanted = new_schedule(name, recurrence, task, payload_of(payload or {}), options)
+        wanted = new_schedule(name, recurrence, task, payload_of({} if payload is None else payload), options)
         return await self._follow(operations.put(self._operations, wanted))
 
     async def get(self, name: str) -> Schedule:

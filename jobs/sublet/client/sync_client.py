@@ -45,7 +45,12 @@ class SyncClient:
     ) -> SyncHandle[Any]:
         """Submit by task name; safe to repeat with one `job_id`. Raises Invalid, Refused, Unavailable."""
         job = self.store.operations.submission(
-            task, payload_of(payload or {}), options.queue, options.rules(), job_id, options.durability
+            task,
+            payload_of({} if payload is None else payload),
+            options.queue,
+            options.rules(),
+            job_id,
+            options.durability,
         )
         (submitted,) = self.store.submit([job])
         created = submitted.created or (job_id is None and submitted.id == job.id)

@@ -30,7 +30,7 @@ class SyncSchedules:
         A changed recurrence counts from now on. A paused schedule stays paused. Raises Invalid,
         WrongState.
         """
-        wanted = new_schedule(name, recurrence, task, payload_of(payload or {}), options)
+        wanted = new_schedule(name, recurrence, task, payload_of({} if payload is None else payload), options)
         return self._follow(operations.put(self._operations, wanted))
 
     def get(self, name: str) -> Schedule:
