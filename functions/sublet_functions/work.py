@@ -26,7 +26,8 @@ async def work(
     app: App,
     source: JobSource | None = None,
     *,
-    queues: Sequence[str] | None = None,
+    queues: Sequence[str] | Mapping[str, int] | None = None,
+    strict: bool = False,
     slots: int | None = None,
     processes: int | None = None,
     lease: float = 30.0,
@@ -48,33 +49,37 @@ async def work(
 ) -> Summary:
     """Run one worker in this process, on the app's Redis or another `source`, and return its summary.
 
-    `seconds` is the time that the platform has left: the worker ends within it. It releases unfinished jobs, and
-    at once a job whose `timeout` does not fit into what is left (but not one whose `timeout` could never fit:
-    longer than `seconds` less `grace`). The other options are those of `WorkerConfig`; the default of `worker_id` is SUBLET_WORKER_ID.
+    `seconds` is the time that the platform has left: the worker ends within it. It releases unfinished jobs and,
+    at once, a job whose `timeout` does not fit into what is left, unless it could never fit (longer than `seconds`
+    less `grace`). Other options: `WorkerConfig`; the default of `worker_id` is SUBLET_WORKER_ID.
 
-    A draining worker of a `pool` ends when it was idle for `linger` seconds and the pool can spare it. A
-    worker on Redis that ends for another reason summons workers for the jobs that it leaves, by `invokers`
-    (default: those that the environment allows).
+    A draining worker of a `pool` ends when it was idle for `linger` seconds and the pool can spare it. A worker on
+    Redis that ends for another reason summons workers for the jobs that it leaves, by `invokers` (default: those
+    that the environment allows).
 
-    SIGTERM, SIGINT and SIGHUP stop it: running jobs have `grace` seconds, then are released,
-    which costs no try; a second signal releases them at once. A caller that handles signals itself gets
-    the worker by `obey`, to `stop()` it. Raises Unavailable if the source does not answer at the start,
-    Denied for rejected credentials, and Invalid for invalid options; later outages are retried. A `source`
-    is not closed.
+    SIGTERM, SIGINT and SIGHUP stop it: running jobs have `grace` seconds, then are released, which costs no try; a
+    second signal releases them at once. A caller that handles signals itself gets the worker by `obey`. Raises
+    Unavailable if the source does not answer at the start, Denied for rejected credentials, and Invalid for
+    invalid options; later outages are retried. A `source` is not closed.
     """
+    async with _kept_logs(), _opened_source(app, source) as opened:
+        config = WorkerConfig(
+            queues=queues, strict=strict, slots=slots, processes=processes, lease=lease, grace=grace, stall=stall, limits=limits,
+            commands=commands, name=name, worker_id=_identity(worker_id), pool=pool, summons=summons,
+        )  # fmt: skip
+        worker = Worker(app, opened, config, report)
+        (obey or _obey_signals)(worker)
+        report("ready", None, f"{worker.name} slots={worker.slots} queues={','.join(worker.queues)}")
+        async with _summoning_afterwards(opened, invokers, worker, seconds):
+            return await worker.run(drain=drain, seconds=seconds, max_jobs=max_jobs, linger=linger)
+
+
+@contextlib.asynccontextmanager
+async def _kept_logs() -> AsyncIterator[None]:
     keep_log = JobLogHandler(logging.INFO)
     logging.getLogger().addHandler(keep_log)
     try:
-        async with _opened_source(app, source) as opened:
-            config = WorkerConfig(
-                queues=queues, slots=slots, processes=processes, lease=lease, grace=grace, stall=stall, limits=limits,
-                commands=commands, name=name, worker_id=_identity(worker_id), pool=pool, summons=summons,
-            )  # fmt: skip
-            worker = Worker(app, opened, config, report)
-            (obey or _obey_signals)(worker)
-            report("ready", None, f"{worker.name} slots={worker.slots} queues={','.join(worker.queues)}")
-            async with _summoning_afterwards(opened, invokers, worker, seconds):
-                return await worker.run(drain=drain, seconds=seconds, max_jobs=max_jobs, linger=linger)
+        yield
     finally:
         logging.getLogger().removeHandler(keep_log)
 

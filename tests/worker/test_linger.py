@@ -10,7 +10,7 @@ from sublet.model import Claimed
 from sublet.operations import pools
 from sublet.store.outage_log import OutageLog
 from sublet.worker import heartbeat
-from sublet.worker.capacity import Capacity, QueueSet
+from sublet.worker.capacity import Capacity, QueueSet, QueueTurns
 from sublet.worker.claim_loop import ClaimConfig, ClaimLoops
 from sublet.worker.linger import Linger
 from sublet.worker.registration import Registration
@@ -207,7 +207,7 @@ def claim_loops(seconds, may_leave, claims, attempts=0):
 
     state = WorkerState(Capacity(1, 1), TimeBudget(None, 8.0, {}))
     state.attempts.update(object() for _ in range(attempts))
-    config = ClaimConfig("w", ["q"], [QueueSet(["q"], may_need_child=False)], 30.0)
+    config = ClaimConfig("w", ["q"], [QueueSet(["q"], may_need_child=False)], QueueTurns(["q"]), 30.0)
     linger = Linger(seconds, may_leave, state.outage)
     return linger, ClaimLoops(Source(), config, state, lambda lease: None, linger)
 

@@ -151,6 +151,19 @@ def state(text: str) -> str:
     return text
 
 
+def weighted_names(text: str) -> dict[str, int]:
+    """Parse `images:3,mail` into weights by name; 1 without a weight. The names are not checked."""
+    found: dict[str, int] = {}
+    for part in names(text):
+        name, colon, weight = part.rpartition(":")
+        if not (colon and name and re.fullmatch("[0-9]{1,9}", weight)):
+            name, weight = part, "1"
+        if name in found:
+            raise ArgumentTypeError(f"{name[:130]!r} is named twice: name it once")
+        found[name] = int(weight)
+    return found
+
+
 def names(text: str) -> list[str]:
     """Split the text at commas, without empty names. The names are not checked."""
     found = [name for name in text.split(",") if name]

@@ -17,14 +17,13 @@ from sublet.protocol.scripts import Call
 PAGE = 500
 """Keys of one scan step, about."""
 CALL = 25
-"""Items in one call: each takes a dozen reads, and a repair several writes."""
+"""Items in one call."""
 FOUND = 100_000
 """Faults after which a scan ends early, or repairs before it goes on."""
 TYPES = {
     "job": "hash", "queue": "zset", "wake": "list", "key": "string", "claim": "string",
     "worker": "hash", "schedule": "hash", "pool": "hash", "crew": "zset", "summons": "zset",
 }  # fmt: skip
-"""The first word of a key after the base → the key's type."""
 KINDS = {
     "job": "job",
     "worker": "worker",
@@ -33,11 +32,10 @@ KINDS = {
     "crew": "pool",
     "summons": "pool",
 }
-"""The first word of a key after the base → the kind of item that the key belongs to."""
+"""The first word of a key after the base → the kind of its item."""
 PAIRS = {"workers": "worker", "schedules": "schedule"}
 """Sorted sets whose members are not jobs → the kind of their members."""
 BESIDE = (*PAIRS.values(), "pool")
-"""Kinds of items other than jobs."""
 NO_TEXT = "\ufffd"
 """Replaces bytes that are not UTF-8. Such members cannot be sent; they are reported with their key."""
 REPORTED = ("foreign", "broken", "waits")
@@ -51,10 +49,9 @@ class Fault(NamedTuple):
 
     base: str
     seen_in: str
-    """Where the scan met the item: `job` (it has a hash), a structure, `key:<queue>|<key>`, a kind of `BESIDE`, or
-    `key` or `base` for a key that is itself the fault."""
+    """`job`, a structure, `key:<queue>|<key>`, or a kind of `BESIDE`; `key` or `base`: that key is the fault."""
     name: str
-    """The id of a job, the name of a worker, schedule or pool, or a full key."""
+    """A job's id, the name of a worker, schedule or pool, or a full key."""
     found: str
     """Its faults as the script `repair` names them, separated by commas."""
 

@@ -1,15 +1,23 @@
-"""Capacity of a worker: it claims only jobs that it can start at once, except short ones for child processes.
+"""How many jobs a worker claims, and from which queue first.
+
+It claims only jobs that it can start at once, except short ones for child processes.
 
 Queues whose tasks run without child processes are limited by slots, others also by free child processes.
 """
 
 import asyncio
 import contextlib
+import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sublet.app import Task
+from sublet.errors import Invalid
+
+WEIGHT_MAX = 1000
+"""The largest weight of a queue."""
 
 
 class QueueSet:
@@ -120,3 +128,44 @@ class Capacity:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(None if seconds == float("inf") else seconds):
                 await self.changed.wait()
+
+
+class QueueTurns:
+    """A worker's queues. A claim asks first the queue with the fewest claimed jobs per weight (1 by default).
+
+    An empty queue saves up no turns: it then counts as if it had had its share. With `strict`, each claim asks the
+    queues in the given order. Raises Invalid.
+    """
+
+    def __init__(self, queues: Sequence[str] | Mapping[str, int], strict: bool = False) -> None:
+        self._weights = dict(queues) if isinstance(queues, Mapping) else dict.fromkeys(queues, 1)
+        _check(self._weights, strict)
+        self._strict = strict or len(self._weights) == 1
+        # Shuffled, so that the first claims of many workers do not all ask the same queue
+        names = random.sample(list(self._weights), len(self._weights))
+        self._taken = dict.fromkeys(names, 0.0)
+        self._place = {name: i for i, name in enumerate(names)}
+
+    def order(self, queues: Sequence[str]) -> Sequence[str]:
+        """Return these queues in the order for the next claim."""
+        if self._strict:
+            return queues
+        return sorted(queues, key=lambda queue: (self._taken[queue], self._place[queue]))
+
+    def record(self, asked: Sequence[str], claimed: Iterable[str]) -> None:
+        """Count the jobs of a claim from the queues `asked`; `claimed` has the queue of each job."""
+        taken = Counter(() if self._strict else claimed)
+        if not taken:
+            return
+        level = min(self._taken[queue] for queue in taken)
+        for queue in asked:
+            before = max(self._taken[queue], level)
+            self._taken[queue] = before + taken[queue] / self._weights[queue]
+
+
+def _check(weights: Mapping[str, int], strict: bool) -> None:
+    for queue, weight in weights.items():
+        if not 1 <= weight <= WEIGHT_MAX:
+            raise Invalid(f"queue {queue}: its weight {weight} is not a whole number from 1 to {WEIGHT_MAX}")
+    if strict and any(weight != 1 for weight in weights.values()):
+        raise Invalid("strict order has no weights: leave out the weights, or strict")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sublet.errors import Forbidden, Unavailable, Unfit
 from sublet.model import Lease
 from sublet.store.source import JobSource
-from sublet.worker.capacity import QueueSet
+from sublet.worker.capacity import QueueSet, QueueTurns
 from sublet.worker.linger import IDLE, Linger
 from sublet.worker.settle_loop import RETRY_AFTER
 from sublet.worker.state import WorkerState
@@ -17,11 +17,12 @@ LOOPS = 2
 
 @dataclass(frozen=True)
 class ClaimConfig:
-    """Options of a worker's claims: its name, its queues (the first has priority), and the lease in seconds."""
+    """Options of a worker's claims: its name, its queues and their turns, and the lease in seconds."""
 
     worker: str
     queues: Sequence[str]
     queue_sets: Sequence[QueueSet]
+    turns: QueueTurns
     lease: float
     drain: bool = False
     """Whether to end when the queues are empty and the linger is over."""
@@ -164,9 +165,11 @@ class ClaimLoops:
 
     async def _request(self, queues: Sequence[str], n: int, wait: float) -> int:
         config = self._config
+        asked = config.turns.order(queues)
         claimed = await self._source.claim(
-            worker=config.worker, queues=queues, n=n, lease=config.lease, wait=wait
+            worker=config.worker, queues=asked, n=n, lease=config.lease, wait=wait
         )
+        config.turns.record(asked, (lease.queue for lease in claimed.leases))
         self._state.outage.over()
         self._was_answered = True
         self._maintenance.set(claimed.next_in)

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,7 +14,7 @@ from sublet.execution.attempt import Attempt, Why
 from sublet.execution.runner import NO_LIMITS, Limits, Runner
 from sublet.model import Ending, Lease, Release
 from sublet.store.source import JobSource
-from sublet.worker.capacity import Capacity, queue_sets
+from sublet.worker.capacity import Capacity, QueueTurns, queue_sets
 from sublet.worker.claim_loop import ClaimConfig, ClaimLoops
 from sublet.worker.heartbeat import Heartbeat
 from sublet.worker.linger import Linger
@@ -41,8 +41,11 @@ Loops = list["asyncio.Task[None]"]
 class WorkerConfig:
     """Options of a worker. Every job takes a slot; a plain function not in a thread also a child process."""
 
-    queues: Sequence[str] | None = None
-    """Default: the queues of the app's tasks."""
+    queues: Sequence[str] | Mapping[str, int] | None = None
+    """Names, or names with weights from 1 to 1000: a queue of weight 3 gets three turns for each turn of a queue of
+    weight 1. Default: the queues of the app's tasks."""
+    strict: bool = False
+    """Serve the queues in their order, each only when the earlier ones are empty, instead of in turns."""
     slots: int | None = None
     """Default: 100, or `processes` if all tasks run in child processes."""
     processes: int | None = None
@@ -84,7 +87,9 @@ class Worker:
         self.report = report
         self.config = config
         self.tasks = app.tasks | builtin(app) if config.commands else app.tasks
-        self.queues = list(config.queues or app.queues())
+        queues = config.queues or app.queues()
+        self.queues = list(queues)
+        self._turns = QueueTurns(queues, config.strict)
         self.processes = config.processes or os.cpu_count() or 1
         only_plain = all(task.takes_process for task in self.tasks.values())
         self.slots = config.slots or (self.processes if only_plain else SLOTS)
@@ -215,7 +220,7 @@ class Worker:
 
     def _start_claims(self, drain: bool, linger: float) -> tuple[ClaimLoops, Loops]:
         sets = queue_sets(self.queues, self.tasks.values())
-        config = ClaimConfig(self.name, self.queues, sets, self.config.lease, drain)
+        config = ClaimConfig(self.name, self.queues, sets, self._turns, self.config.lease, drain)
         claims = ClaimLoops(
             self.source,
             config,

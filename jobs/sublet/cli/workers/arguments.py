@@ -21,11 +21,12 @@ def _work_sources(parser: CommandParser) -> None:
     option = parser.option
     option(
         "--queues",
-        metavar="A,B",
-        type=types.names,
+        metavar="A:3,B",
+        type=types.weighted_names,
         default=None,
-        help="queues in order of precedence (those of the app's tasks)",
+        help="queues, in turns (here three to one); --strict: in order",
     )
+    parser.switch("--strict", types.HIDDEN)
     option("--source", metavar="URL", default=None, help="claim over HTTP (SUBLET_SOURCE, SUBLET_TOKEN)")
     parser.switch("--commands", "also run `command`: any program that a submitter names")
 

@@ -84,6 +84,7 @@ async def _run(args: Namespace, app: App, events: _Events, source: JobSource | N
             app,
             source,
             queues=args.queues,
+            strict=args.strict,
             slots=args.slots,
             processes=args.processes,
             lease=args.lease,
