@@ -67,7 +67,7 @@ class Task(Generic[P, R]):
 
     @property
     def takes_process(self) -> bool:
-        """Whether each running job of the task takes one of the worker's `processes`."""
+        """Whether a running job takes one of the worker's `processes`: a plain function not in a thread, or a program."""
         return self.run in ("process", "command")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -184,7 +184,7 @@ class App:
 
     @property
     def operations(self) -> "Operations":
-        """The operations that the app's clients run."""
+        """The operations (plans of Redis calls) that the app's clients run."""
         if self._operations is None:
             from sublet.operations.operations import Operations
 

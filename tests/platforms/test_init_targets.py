@@ -296,7 +296,7 @@ def test_a_path_is_not_a_target(name, ask, project):
 def test_an_invalid_app_name_is_refused(app, ask, project):
     code, _, error = ask(TARGETS[0], "--app", app)
     assert (code, error.count("\n")) == (2, 1)
-    assert "is not an app; write MODULE:APP, e.g. tasks:app" in error
+    assert "is not MODULE:APP with names that Python can import (letters, digits, _), e.g. tasks:app" in error
     assert not tree(project)
 
 

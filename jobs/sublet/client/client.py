@@ -86,11 +86,11 @@ class Client:
         return await self.store.follow(self.store.operations.promote(job_id, revision))
 
     async def pause(self, queue: str) -> str:
-        """Stop claims from a queue. Submits and running jobs go on."""
+        """Stop claims from a queue. Submits and running jobs go on. Returns `paused`."""
         return await self.store.follow(self.store.operations.pause(queue))
 
     async def resume(self, queue: str) -> str:
-        """Allow claims from a queue again."""
+        """Allow claims from a queue again. Returns `resumed`."""
         return await self.store.follow(self.store.operations.resume(queue))
 
     async def configure(self, queue: str, **limits: int | None) -> str:

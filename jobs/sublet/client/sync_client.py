@@ -87,11 +87,11 @@ class SyncClient:
         return self.store.follow(self.store.operations.promote(job_id, revision))
 
     def pause(self, queue: str) -> str:
-        """Stop claims from a queue. Submits and running jobs go on."""
+        """Stop claims from a queue. Submits and running jobs go on. Returns `paused`."""
         return self.store.follow(self.store.operations.pause(queue))
 
     def resume(self, queue: str) -> str:
-        """Allow claims from a queue again."""
+        """Allow claims from a queue again. Returns `resumed`."""
         return self.store.follow(self.store.operations.resume(queue))
 
     def configure(self, queue: str, **limits: int | None) -> str:

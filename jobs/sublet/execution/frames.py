@@ -139,6 +139,6 @@ def ending(kind: bytes, body: bytes, lease: Lease) -> Ending:
 
 
 def ending_frame(ending: Ending, spent: bool = False) -> bytes:
-    """Build the FAILURE, SPENT or RELEASE of a failure or release."""
+    """Build the frame of a release (RELEASE) or failure (FAILURE; `spent`: SPENT, the child must be replaced)."""
     kind = (SPENT if spent else FAILURE) if isinstance(ending, Failure) else RELEASE
     return frame(kind, json.dumps(ending[1:]).encode())

@@ -46,7 +46,9 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class QueueNumbers:
-    """The sizes of one queue now, and its totals since its first use."""
+    """Of one queue: the jobs that are scheduled, queued and running now; all else, also `dead` and `cancelled`, since
+    its first use.
+    """
 
     name: str
     scheduled: int

@@ -111,7 +111,7 @@ def worker(base: str, name: str) -> str:
 
 
 def schedules(base: str) -> str:
-    """Key of the sorted set of schedules, by next occurrence (ms)."""
+    """Key of the sorted set of schedules, by when each is next due (ms, with jitter; 99999999999999 for never)."""
     return f"{base}:schedules"
 
 

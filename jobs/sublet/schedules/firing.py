@@ -123,9 +123,9 @@ def _row(row: Sequence[Any]) -> Pick | None:
 def fire(base: str, by: str, requests: Sequence[FireRequest]) -> Call[list[str]]:
     """Submit the jobs of up to 50 schedules and 100 occurrences. Returns an answer per schedule.
 
-    `fired <n>` (n jobs submitted), `skipped <n>` (n submitted; the overlap policy left out others), `held` (by
-    that policy), `later` (this call's 1 MiB of payloads is full), `QUEUE_FULL …`, `INVALID …`, `CHANGED` or
-    `NOT_FOUND`.
+    `fired <n>` (n jobs submitted), `skipped <n>` (n submitted; the overlap policy left out others), or why an
+    occurrence must wait (those before it are submitted): `held` (that policy), `later` (this call's 1 MiB of
+    payloads is full), `QUEUE_FULL …`; or `INVALID …`, `CHANGED`, `NOT_FOUND`.
     """
     rest: list[Any] = []
     for (name, revision, occurrence, _, _), occurrences, missed, after, due in requests:

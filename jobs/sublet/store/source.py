@@ -35,7 +35,7 @@ class JobSource(Protocol):
         ...
 
     async def note(self, notes: Sequence[Note]) -> list[str]:
-        """Store checkpoints (not above 64 KiB) and the last 8 KiB of logs. Returns per lease `noted`,
+        """Store checkpoints (one above 64 KiB is left out) and the last 8 KiB of logs. Returns per lease `noted`,
         LEASE_LOST or NOT_FOUND.
         """
         ...

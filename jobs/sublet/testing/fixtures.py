@@ -14,8 +14,8 @@ def fixture(
 ) -> Any:
     """Return a pytest fixture, a sandbox per test: `sandbox = sublet.testing.fixture(app)` in a conftest.py.
 
-    Works for async and sync tests, without an event loop. With `autouse`, no test can reach the real Redis
-    through this app. The other arguments are those of `Sandbox`.
+    Works for async and sync tests, without an event loop. With `autouse`, no test reaches the real Redis
+    through this app, but for submits of tasks with `plain="process"`. The other arguments are those of `Sandbox`.
     """
     import pytest
 

@@ -89,7 +89,7 @@ class Registration:
 
     async def renew(self) -> bool:
         """Renew the registration. True if the worker must drain: Redis asks for it, or another worker
-        has its identity or exclusive name.
+        has its identity, or its given name.
         """
         try:
             if self._exclusive and await self._is_superseded():

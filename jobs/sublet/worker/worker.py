@@ -39,7 +39,8 @@ Loops = list["asyncio.Task[None]"]
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerConfig:
-    """Options of a worker. Every job takes a slot; a plain function not in a thread also a child process."""
+    """Options of a worker. Every job takes a slot; a plain function not in a thread, or a program, also one of
+    `processes`."""
 
     queues: Sequence[str] | Mapping[str, int] | None = None
     """Names, or names with weights from 1 to 1000: a queue of weight 3 gets three turns for each turn of a queue of
@@ -49,7 +50,7 @@ class WorkerConfig:
     slots: int | None = None
     """Default: 100, or `processes` if all tasks run in child processes."""
     processes: int | None = None
-    """Child processes, each under `limits`. Default: the number of CPUs."""
+    """Child processes, each under `limits`, and programs at a time. Default: the number of CPUs."""
     lease: float = 30.0
     """Seconds without a heartbeat until a job goes to another worker."""
     grace: float = 8.0

@@ -149,7 +149,12 @@ def _module_of(app: str) -> str:
         dotted = module.removesuffix(".py").replace("/", ".").strip(".")
         raise Invalid(f"{module} is a file; write it as a module: {dotted}:{attribute or 'app'}")
     if not all(part.isidentifier() for part in [*module.split("."), *attribute.split(".")]):
-        raise Invalid(with_help_hint(f"{app[:60]!r} is not an app; write MODULE:APP, e.g. {APP}", "init"))
+        raise Invalid(
+            with_help_hint(
+                f"{app[:60]!r} is not MODULE:APP with names that Python can import (letters, digits, _), e.g. {APP}",
+                "init",
+            )
+        )
     return module
 
 

@@ -39,7 +39,8 @@ THREAD_GRACE = 0.25
 
 def work(args: Namespace) -> int:
     """Store the app's schedules (unless --source); run a worker until a signal, empty queues (--drain), a
-    time or a number of jobs. Print a summary. Return 1 if it stalled.
+    time or a number of jobs. Print a summary. Return
+    1 if --stall ended it.
     """
     _check_arguments(args)
     _export_connection(args)

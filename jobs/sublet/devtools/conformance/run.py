@@ -110,7 +110,7 @@ async def _try_tasks(context: TrialContext) -> None:
     claim, ends = context.claim_of(ids["sleep"]), context.about(ids["sleep"], "complete")
     if claim and ends and ends[0].at - claim.at < FIRST_SLEEP / 2:
         raise RuleBroken(
-            f"its task `sleep` ended {ends[0].at - claim.at:.1f} s after the claim, with {wanted['sleep']}"
+            f"its task `sleep` ended {ends[0].at - claim.at:.1f} s after the claim, earlier than its payload asks: {wanted['sleep']}"
         )
 
 

@@ -93,7 +93,9 @@ async def _repeat(context: TrialContext, fate: str) -> None:
             f"after one submit ({fate}) there are {stored} jobs; the client sent the ids {', '.join(ids)}"
         )
     if code:
-        raise RuleBroken(f"after one submit ({fate}) the client exits {code}{words}")
+        raise RuleBroken(
+            f"`submit` must repeat a call whose request or reply is lost, and exit 0; after one ({fate}) it exits {code}{words}"
+        )
 
 
 def _difference(wanted: Any, found: Any) -> str:
@@ -163,7 +165,7 @@ async def _result_is(context: TrialContext, job_id: str, wanted: Any) -> None:
     try:
         found = json.loads(raw or b"")
     except ValueError:
-        raise RuleBroken(f"a result is not JSON: {raw[:80]!r}") from None
+        raise RuleBroken(f"a result is not JSON: {(raw or b'')[:80]!r}") from None
     if found != wanted:
         raise RuleBroken(f"the result of `echo` differs from its payload: {_difference(wanted, found)}")
 

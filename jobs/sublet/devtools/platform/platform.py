@@ -35,7 +35,7 @@ Companion = Callable[[Settings], Coroutine[Any, Any, None]]
 
 @dataclass(frozen=True)
 class PlatformConfig:
-    """The configuration of a platform."""
+    """The settings of one `sublet dev`: its app, server, API and workers."""
 
     app: str
     settings: Settings
@@ -63,7 +63,7 @@ class PlatformConfig:
 
 
 class Platform:
-    """Runs the platform on one event loop."""
+    """One `sublet dev`: runs its server, API, tick and workers, on one event loop."""
 
     def __init__(self, config: PlatformConfig, report: Report) -> None:
         self.config, self.report = config, Reporter(report)

@@ -110,8 +110,8 @@ class RedisService:
             await self._transport.aclose()
 
     def stop(self, at_once: bool = False) -> None:
-        """Stop it, `at_once` with SIGKILL. A server that does not start in START_SECONDS ends with this
-        process.
+        """Stop it, `at_once` with SIGKILL. Waits for a start under way, START_SECONDS at most (`at_once`:
+        HURRY_SECONDS); a server still starting then ends with this process.
         """
         if self._lock.acquire(timeout=HURRY_SECONDS if at_once else START_SECONDS):
             try:

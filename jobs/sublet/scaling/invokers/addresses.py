@@ -185,7 +185,7 @@ class AddressGuard:
 class Lookups:
     """Resolves names, each in its own thread.
 
-    A resolver that hangs must not delay other lookups (as for Redis), nor the end of the process. A
+    A resolver that hangs must not delay other lookups, for example of Redis's host, nor the end of the process. A
     repeated lookup shares the one under way. Beyond LOOKUPS at once a lookup fails.
     """
 

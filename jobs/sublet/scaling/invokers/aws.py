@@ -25,7 +25,8 @@ class LambdaInvoker:
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def invoke(self, request: Invocation) -> None:
-        """Invoke the function once per summons. Raises InvocationFailed for those that AWS did not accept."""
+        """Invoke the function once per summons. Raises InvocationFailed with those refused or
+        unanswered; an unanswered one may have started."""
         await call_each(request, lambda summons: self._call(request, summons), self._turns)
 
     async def _call(self, request: Invocation, summons: str) -> None:
