@@ -20,7 +20,7 @@ VERBS = [*(name for name in NAMES if name not in ("init", "drop")), "strike", "u
 too."""
 EVERYWHERE = ":(job|key|claim|worker:silent|schedule:)"
 UNNOTICED = {"reap": ":(schedules|pools)", "fire": ":(queue|wake):", "strike": ":crew", "unpool": ":(pool|crew|summons):",
-             "repair": ":(worker|schedule):"}  # fmt: skip
+             "repair": ":(worker|schedule|pool|crew|summons):"}  # fmt: skip
 """Keys of a wrong type that are passed over: by every verb, and by some."""
 
 
