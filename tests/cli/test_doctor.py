@@ -367,10 +367,10 @@ def test_data_that_only_another_program_writes_is_reported_with_its_key_and_fiel
     done = shell.run("doctor", "--repair", "--json")
     (left,) = json.loads(done.stdout)["left"]
     assert (done.returncode, left["kind"]) == (1, "broken")
-    assert left["examples"] == [
+    assert set(left["examples"]) == {
         f"{keys.job(base, job_id)} (state)",
         f"{keys.worker(base, 'half')} (registration)",
-    ]
+    }
     assert "HGETALL the key" in left["advice"]
     own.hset(keys.job(base, job_id), "state", "queued")
     own.delete(keys.worker(base, "half"))
