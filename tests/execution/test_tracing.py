@@ -473,7 +473,7 @@ async def test_an_app_is_instrumented_once_and_other_hooks_stay(app, spans, run)
 
     app.submit_middleware = marks
     OpenTelemetry(spans.provider).instrument(app)
-    with pytest.raises(Invalid, match="instrument an app once"):
+    with pytest.raises(Invalid, match="instrumented already"):
         OpenTelemetry().instrument(app)
 
     @app.task
