@@ -110,7 +110,7 @@ async def test_an_http_source_sends_the_durability(both, here):
     async with serving(here) as url:
         source = HttpSource(url)
         both.cut()
-        jobs = [Submission(f"0-{word}", "q", "t", "", b"{}", word) for word in ("", "none")]
+        jobs = [Submission(f"0-x{word}", "q", "t", "", b"{}", word) for word in ("", "none")]
         assert [answer.created for answer in await source.submit(jobs)] == [True, True]
         with pytest.raises(Unconfirmed, match="send the same submit again"):
             await source.submit([Submission("0-sure", "q", "t", "", b"{}", "replicated")])

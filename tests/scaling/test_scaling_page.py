@@ -59,9 +59,9 @@ def test_the_limits_of_the_page_are_those_of_the_code():
     text = " ".join(PAGE.partition("## Limits")[2].split())
     assert f"up to {pool.QUEUES_MAX} queues" in text
     assert f"up to {summoner.SUMMONS_MAX} workers" in text
-    assert f"up to {summoner.BATCH} workers and has {invokers.SECONDS:g} s" in text
+    assert f"batches of up to {summoner.BATCH}, each within {invokers.SECONDS:g} s" in text
     assert (summoner.AT_ONCE, summoner.PAUSE, summoner.KNOWN, summoner.AGAIN) == (4, 0.05, 2.0, 60.0)
-    assert f"({pool.WORKERS_MAX:,} at most)" in PAGE
+    assert f"up to {pool.WORKERS_MAX:,} |" in PAGE
 
 
 def test_the_shown_worker_command_can_be_parsed():
@@ -69,7 +69,7 @@ def test_the_shown_worker_command_can_be_parsed():
     args = COMMANDS["work"].read(line.replace('"$SUMMONS"', "s" * 22).split()[2:])
     assert (args.pool, args.queues, args.slots, args.drain, args.linger) == (
         "images",
-        ["images", "thumbs"],
+        {"images": 1, "thumbs": 1},
         10,
         True,
         5.0,
