@@ -215,6 +215,12 @@ def ids(base: str, structure: str, start: int, count: int) -> Call[list[str]]:
     return Call((command,), lambda reply: [shown(i) for i in reply])
 
 
+def last_ids(base: str, structures: Sequence[str], count: int) -> Call[list[list[str]]]:
+    """Read up to `count` ids from the end of each structure (a state, or `queue:<name>`)."""
+    commands = [("ZRANGE", keys.structure(base, name), 0, count - 1, "REV") for name in structures]
+    return together(commands, lambda reply: [[shown(i) for i in part] for part in reply])
+
+
 def queues(base: str) -> Call[list[str]]:
     """Read the known queues with valid names, sorted."""
     return Call(

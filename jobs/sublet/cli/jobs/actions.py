@@ -3,14 +3,22 @@
 from argparse import Namespace
 from typing import Any
 
+from sublet.cli.jobs.ids import IdFinder, typed
 from sublet.cli.output import Cell, document, limits_of, table, write
 from sublet.cli.parser import program
 from sublet.cli.session import client_of, read, settings_of
 from sublet.client.sync_client import SyncClient
-from sublet.errors import Invalid, Refused, did_you_mean
+from sublet.errors import Invalid, NotFound, Refused, did_you_mean
+from sublet.model import State
 
 KEPT = ("completed", "dead", "cancelled")
 """Limits on kept finished jobs, which apply to the namespace, not to a queue."""
+STATES = {
+    "cancel": (State.SCHEDULED, State.QUEUED, State.RUNNING),
+    "retry": (State.DEAD, State.CANCELLED),
+    "promote": (State.SCHEDULED,),
+}
+"""States of the jobs that the end of an id may name. So it stays unique beside many completed jobs."""
 WORDS = {"requested": "requested: its worker ends it at the next heartbeat"}
 
 
@@ -40,13 +48,18 @@ def resume(args: Namespace) -> int:
 
 
 def _for_each(verb: str, args: Namespace) -> int:
-    kind, names = ("queue", args.queues) if verb in ("pause", "resume") else ("id", args.ids)
+    kind = "queue" if verb in ("pause", "resume") else "id"
+    names = args.queues if kind == "queue" else [typed(word) for word in args.ids]
     with client_of(settings_of(args)) as client:
         operations = client.store.operations
         for name in names:
             (operations.check_queue if kind == "queue" else operations.base_of_job)(name)
         client.store.follow_existing(operations.exists())
-        answers = [_call(client, verb, kind, name) for name in names]
+        if kind == "queue":
+            answers = [_change_queue(client, verb, name) for name in names]
+        else:
+            finder = IdFinder(client, STATES[verb])
+            answers = [_change_job(client, verb, name, finder) for name in names]
     if args.json:
         document([{name: value for name, value in answer.items() if name != "near"} for answer in answers])
     else:
@@ -54,17 +67,33 @@ def _for_each(verb: str, args: Namespace) -> int:
     return 1 if any("error" in answer for answer in answers) else 0
 
 
-def _call(client: SyncClient, verb: str, kind: str, name: str) -> dict[str, Any]:
-    store = client.store
-    plan = getattr(store.operations, verb)(name)
+def _change_queue(client: SyncClient, verb: str, name: str) -> dict[str, Any]:
+    plan = getattr(client.store.operations, verb)(name)
     try:
-        known = [queue.name for queue in client.queues()] if kind == "queue" else [name]
-        answer: str = store.follow(plan) if kind == "queue" else store.follow_existing(plan)
+        known = [queue.name for queue in client.queues()]
+        answer: str = client.store.follow(plan)
     except Refused as error:
-        return {kind: name, "error": error.code, "message": str(error)}
-    return {kind: name, "answer": answer} | (
-        {} if name in known else {"new": True, "near": did_you_mean(name, known)}
-    )
+        return _refusal("queue", name, error)
+    new = {} if name in known else {"new": True, "near": did_you_mean(name, known)}
+    return {"queue": name, "answer": answer, **new}
+
+
+def _change_job(client: SyncClient, verb: str, word: str, finder: IdFinder) -> dict[str, Any]:
+    plan, job_id = getattr(client.store.operations, verb), word
+    try:
+        try:
+            answer: str = client.store.follow_existing(plan(word))
+        except NotFound as error:
+            job_id = finder.find(word, error)
+            answer = client.store.follow_existing(plan(job_id))
+    except (Refused, Invalid) as error:
+        return _refusal("id", job_id, error)
+    return {"id": job_id, "answer": answer}
+
+
+def _refusal(kind: str, name: str, error: Refused | Invalid) -> dict[str, Any]:
+    message = "; ".join([str(error), *getattr(error, "__notes__", ())])
+    return {kind: name, "error": getattr(error, "code", "INVALID"), "message": message}
 
 
 def _cell(answer: dict[str, Any]) -> Cell:

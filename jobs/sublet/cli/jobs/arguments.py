@@ -62,7 +62,7 @@ def _job_options(parser: CommandParser) -> None:
 
 
 def _get(parser: CommandParser) -> None:
-    parser.positional("id", metavar="ID", help="the job")
+    parser.positional("id", metavar="ID", help="the job, or the unique end of its id")
     parser.switch("--detail", "also print stack traces and the whole log of each attempt")
 
 
@@ -75,7 +75,7 @@ def _list(parser: CommandParser) -> None:
 
 
 def _ids(parser: CommandParser) -> None:
-    common_arguments.several(parser, "ids", "ID…", "the jobs")
+    common_arguments.several(parser, "ids", "ID…", "the jobs, or the unique ends of their ids")
 
 
 def _queues(parser: CommandParser) -> None:

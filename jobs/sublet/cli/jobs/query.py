@@ -6,6 +6,7 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
+from sublet.cli.jobs.ids import IdFinder, typed
 from sublet.cli.jobs.job_view import show_job
 from sublet.cli.output import STATE_COLOURS, Cell, document, duration, limits_of, note, table, write
 from sublet.cli.parser import program
@@ -23,7 +24,7 @@ UNREAD = {"payload", "result", "attempts"}
 def get(args: Namespace) -> int:
     """Print one job with its attempts. Raises NotFound."""
     with client_of(settings_of(args)) as client:
-        job = _find(client, args.id)
+        job = _find(client, typed(args.id))
         if args.json:
             document(as_json(job))
         else:
@@ -45,13 +46,8 @@ def _find(client: SyncClient, job_id: str) -> Job:
     try:
         return read(client, client.store.operations.get(job_id))
     except NotFound as error:
-        for partition in range(len(client.store.operations.bases)):
-            try:
-                found = read(client, client.store.operations.get(f"{partition}-{job_id}"[:64]))
-            except NotFound:
-                continue
-            raise NotFound(f"no job {job_id}; did you mean {found.id}?") from None
-        raise error from None
+        found = IdFinder(client).find(job_id, error)
+    return read(client, client.store.operations.get(found))
 
 
 def list_jobs(args: Namespace) -> int:

@@ -1,0 +1,70 @@
+"""Whole ids of jobs, from the ends that a user types."""
+
+import re
+from collections.abc import Collection
+
+from sublet.client.sync_client import SyncClient
+from sublet.errors import Invalid, NotFound
+from sublet.model import State
+from sublet.operations.id_search import COMPARED, last_ids, own_ids
+
+SHORTEST, SURE = 4, 11
+"""Characters that an end needs; those that it needs if not all ids can be compared (a worker prints as many)."""
+NAMED = 3
+_GENERATED = re.compile(r"[0-9]{1,5}-[0-9A-HJKMNP-TV-Z]{26}")
+
+
+def typed(word: str) -> str:
+    """Return the word without the … before an id's end, as a worker prints it."""
+    return word.removeprefix("…")
+
+
+class IdFinder:
+    """Finds jobs in some states by the ends of their ids; reads the ids once. `client` is not closed."""
+
+    def __init__(self, client: SyncClient, states: Collection[State] = tuple(State)) -> None:
+        self._client, self._states = client, states
+        self._read: tuple[set[str], bool] | None = None
+
+    def find(self, word: str, missing: NotFound) -> str:
+        """Return the id that is `<partition>-<word>`, else the only one that ends in `word`. Raises Invalid if
+        several do; `missing` if none does.
+        """
+        store = self._client.store
+        if _GENERATED.fullmatch(word) or not store.follow_existing(store.operations.exists()):
+            raise missing
+        own = store.follow_existing(own_ids(store.operations.bases, word))
+        if own:
+            return self._only(word, own)
+        if len(word) < SHORTEST:
+            missing.add_note(f"write at least {SHORTEST} characters of the end of an id")
+            raise missing
+        if self._read is None:
+            self._read = store.follow_existing(last_ids(store.operations.bases, self._states))
+        ids, complete = self._read
+        ending = sorted(job_id for job_id in ids if job_id.endswith(word))
+        bound = "" if complete else f" among the last {COMPARED:,} of each state and queue"
+        if not ending:
+            missing.add_note(f"no {self._kind()}'s id ends so{bound}")
+            raise missing
+        found = self._only(word, ending)
+        if not complete and len(word) < SURE:
+            raise Invalid(
+                f"{found} ends in {word}, but only the last {COMPARED:,} jobs of each state and queue were compared: "
+                f"write at least {SURE} characters of the end"
+            )
+        return found
+
+    def _only(self, word: str, ids: list[str]) -> str:
+        if len(ids) == 1:
+            return ids[0]
+        named = ", ".join(ids[:NAMED]) + (f" and {len(ids) - NAMED:,} more" if len(ids) > NAMED else "")
+        raise Invalid(f"{len(ids):,} ids end in {word}: {named}; write more of the id")
+
+    def _kind(self) -> str:
+        *first, last = [state.value for state in self._states]
+        return (
+            "job"
+            if len(self._states) == len(State)
+            else f"{', '.join(first)}{' or ' if first else ''}{last} job"
+        )

@@ -1,0 +1,44 @@
+"""Find a job by its own id without the partition, or by the end of its id."""
+
+from collections.abc import Collection, Sequence
+
+from sublet.model import State
+from sublet.protocol import keys, reads
+from sublet.protocol.plan import Plan
+
+COMPARED = 1000
+"""Ids that are read of each state and queue."""
+STRUCTURES = 1000
+"""Most states and queues that are read, of all partitions together."""
+AT_ONCE = 10
+"""States and queues in one call."""
+
+
+def own_ids(bases: Sequence[str], own: str) -> Plan[list[str]]:
+    """Return the ids of the jobs that are `<partition>-<own>`, in any state."""
+    found: list[str] = []
+    for partition, base in enumerate(bases):
+        job_id = f"{partition}-{own}"
+        if keys.is_id(job_id):
+            found += [job.id for job in (yield reads.summaries(base, [job_id]))]
+    return found
+
+
+def last_ids(bases: Sequence[str], states: Collection[State]) -> Plan[tuple[set[str], bool]]:
+    """Return the ids of jobs in these states, the last COMPARED of each state and queue, and whether these are
+    all.
+    """
+    found: set[str] = set()
+    complete, left = True, STRUCTURES
+    for base in bases:
+        names = [state.value for state in states if state is not State.QUEUED]
+        if State.QUEUED in states and left:
+            names += [f"queue:{name}" for name in (yield reads.queues(base))]
+        complete &= len(names) <= left
+        names = names[:left]
+        left -= len(names)
+        for i in range(0, len(names), AT_ONCE):
+            for ids in (yield reads.last_ids(base, names[i : i + AT_ONCE], COMPARED)):
+                complete &= len(ids) < COMPARED
+                found.update(ids)
+    return found, complete

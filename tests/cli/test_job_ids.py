@@ -1,0 +1,75 @@
+"""`get`, `cancel`, `retry` and `promote` take the unique end of an id."""
+
+import json
+
+from sublet.client.sync_client import SyncClient
+from sublet.connection.settings import Settings
+from sublet.operations.id_search import COMPARED
+
+pytest_plugins = ["tests.support.command_line"]
+
+
+def test_a_job_is_found_by_the_end_of_its_id(shell):
+    job_id = shell.ok("submit", "add")
+    shell.ok("submit", "add")
+    assert shell.json("get", job_id[-6:])["id"] == job_id
+    assert shell.ok("get", f"…{job_id[-11:]}").startswith(f"{job_id}   queued"), "as a worker prints it"
+
+
+def test_verbs_take_the_ends_of_ids_and_answer_with_whole_ids(shell):
+    later, now = shell.ok("submit", "add", "--delay", "1h"), shell.ok("submit", "add")
+    assert shell.json("promote", later[-8:]) == [{"id": later, "answer": "queued"}]
+    both = [{"id": later, "answer": "cancelled"}, {"id": now, "answer": "cancelled"}]
+    assert shell.json("cancel", later[-8:], f"…{now[-8:]}") == both
+    assert shell.ok("retry", now[-8:]).splitlines()[1] == f"{now}  queued"
+
+
+def test_an_own_id_needs_no_partition(shell):
+    for own in ("order-7", "my-order-7", "9"):
+        shell.ok("submit", "add", "--id", own)
+    assert shell.json("get", "order-7")["id"] == "0-order-7"
+    assert shell.json("cancel", "9") == [{"id": "0-9", "answer": "cancelled"}]
+
+
+def test_an_end_of_several_ids_is_refused_and_changes_nothing(shell):
+    for own in ("a-order", "b-order", "c-order", "d-order"):
+        shell.ok("submit", "add", "--id", own)
+    words = "4 ids end in order: 0-a-order, 0-b-order, 0-c-order and 1 more; write more of the id"
+    assert shell.no(2, "get", "order") == words
+    done = shell.run("cancel", "order", "a-order", "--json")
+    refused, cancelled = json.loads(done.stdout)
+    assert (done.returncode, refused) == (1, {"id": "order", "error": "INVALID", "message": words})
+    assert cancelled == {"id": "0-a-order", "answer": "cancelled"}
+    assert shell.json("stats")["states"]["queued"] == 3
+
+
+def test_an_end_names_only_jobs_that_the_verb_can_change(shell):
+    for own in ("a-order", "b-order"):
+        shell.ok("submit", "add", "--id", own)
+    shell.ok("cancel", "a-order")
+    assert shell.json("cancel", "order") == [{"id": "0-b-order", "answer": "cancelled"}]
+    assert shell.run("promote", "order").stdout.endswith("passed; no scheduled job's id ends so\n")
+
+
+def test_an_end_that_is_not_found_or_too_short_is_named(shell):
+    job_id = shell.ok("submit", "add")
+    gone = "no job {}: it never existed, or its retention has passed; {}"
+    assert shell.no(1, "get", "nowhere") == gone.format("nowhere", "no job's id ends so")
+    short = gone.format(job_id[-3:], "write at least 4 characters of the end of an id")
+    assert shell.no(1, "get", job_id[-3:]) == short
+
+
+def test_only_the_last_jobs_of_each_state_and_queue_are_compared(shell):
+    first = shell.ok("submit", "add")
+    with SyncClient(Settings.read(shell.env["SUBLET_REDIS_URL"], shell.env["SUBLET_NAMESPACE"])) as client:
+        make = client.store.operations.submission
+        client.submit_all([make("add", b"{}", "default", "", f"{n}-in-between") for n in range(COMPARED - 1)])
+        last = client.submit("add").id
+    bound = "among the last 1,000 of each state and queue"
+    assert shell.no(1, "get", first[-11:]).endswith(f"no job's id ends so {bound}")
+    assert shell.no(2, "get", last[-10:]).startswith(
+        f"{last} ends in {last[-10:]}, but only the last 1,000 jobs"
+    )
+    assert shell.json("get", last[-11:])["id"] == last
+    assert shell.json("get", "7-in-between")["id"] == "0-7-in-between", "an own id needs no search"
+    assert shell.json("get", first)["id"] == first
