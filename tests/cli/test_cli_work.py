@@ -179,7 +179,7 @@ async def deaf() -> None:
 def test_max_jobs_stops_the_worker(shell):
     for _ in range(3):
         shell.ok("submit", "add", '{"a": 1}')
-    lines = shell.ok("work", "tasks:app", "--max-jobs", "2").splitlines()
+    lines = shell.ok("work", "--app", "tasks:app", "--max-jobs", "2").splitlines()
     assert json.loads(lines[-1])["completed"] == 2
     assert shell.json("stats")["states"]["queued"] == 1
 

@@ -26,6 +26,13 @@ pytest_plugins = ["tests.support.command_line"]
     ("words", "line"),
     [
         ("sumbit add", "there is no command 'sumbit', did you mean submit? See sublet --help"),
+        ("worker tasks:app", "there is no command 'worker', did you mean work? See sublet --help"),
+        ("run tasks:app", "there is no command 'run', did you mean work? See sublet --help"),
+        ("Enqueue add", "there is no command 'Enqueue', did you mean submit? See sublet --help"),
+        (
+            "work tasks:app --app other:app",
+            "MODULE:APP is given twice, as other:app and tasks:app: leave one out; see sublet work --help",
+        ),
         ("submit", "TASK is missing; see sublet submit --help"),
         (
             "submit add {} --qeue q",

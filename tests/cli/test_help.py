@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from sublet.cli import main
-from sublet.cli.commands import COMMANDS
+from sublet.cli.commands import COMMANDS, OTHER_NAMES
 from sublet.errors import Invalid
 from tests.support.paths import ROOT
 
@@ -53,6 +53,29 @@ def test_each_option_begins_a_word_of_its_page(name, capsys):
     page = capsys.readouterr().out
     flags = PARSED[name].parser().flags()
     assert not [flag for flag in flags if not re.search(rf"(?<!\S){flag}(?![\w-])", page)]
+
+
+def test_the_names_of_other_queues_lead_to_commands():
+    assert {*OTHER_NAMES.values()} <= {*COMMANDS}
+    assert not {*OTHER_NAMES} & {*COMMANDS}
+
+
+@pytest.mark.parametrize("name", PARSED)
+def test_each_command_that_takes_an_app_takes_it_as_an_option(name):
+    parser = PARSED[name].parser()
+    if any(action.metavar == "MODULE:APP" for action in parser._actions):
+        assert "--app" in parser.flags()
+
+
+@pytest.mark.parametrize("name", ["work", "dev", "schedules sync"])
+def test_an_app_is_an_argument_or_an_option_or_in_the_environment(name, monkeypatch):
+    monkeypatch.setenv("SUBLET_APP", "here:app")
+    read = PARSED[name].read
+    assert read([]).app == "here:app"
+    for words in (["a:app"], ["--app", "a:app"], ["a:app", "--app", "a:app"]):
+        assert read(words).app == "a:app"
+    with pytest.raises(Invalid, match="MODULE:APP is given twice, as b:app and a:app: leave one out; see"):
+        read(["a:app", "--app", "b:app"])
 
 
 @pytest.mark.parametrize(

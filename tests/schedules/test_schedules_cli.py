@@ -76,7 +76,7 @@ def test_the_list_shows_next_runs_and_states(home):
         ["report", "created"],
         ["beat", "created"],
     ]
-    assert home.json("schedules", "sync", "timed") == [
+    assert home.json("schedules", "sync", "--app", "timed") == [
         {"name": "report", "answer": "unchanged", "before": None},
         {"name": "beat", "answer": "unchanged", "before": None},
     ]

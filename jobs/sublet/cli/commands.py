@@ -250,3 +250,26 @@ GROUPS = {
     ),
 }
 COMMANDS: dict[str, Command] = {command.name: command for group in GROUPS.values() for command in group}
+OTHER_NAMES = {
+    "beat": "tick",
+    "dashboard": "serve",
+    "delete": "cancel",
+    "enqueue": "submit",
+    "flower": "serve",
+    "info": "stats",
+    "inspect": "get",
+    "jobs": "list",
+    "kill": "cancel",
+    "push": "submit",
+    "requeue": "retry",
+    "revoke": "cancel",
+    "run": "work",
+    "scheduler": "tick",
+    "send": "submit",
+    "show": "get",
+    "start": "work",
+    "status": "stats",
+    "web": "serve",
+    "worker": "work",
+}
+"""A command's name in Celery, RQ, Sidekiq and others → its name here, for errors."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+from typing import Any
 
 from sublet.cli import argument_types as types
 from sublet.cli.parser import CommandParser
@@ -10,14 +12,27 @@ from sublet.cli.parser import CommandParser
 SLOTS = types.integer_up_to(10_000, "one process must keep the lease of each job alive; start more workers")
 
 
-def app(parser: CommandParser) -> None:
-    """Add the positional MODULE:APP, by default SUBLET_APP."""
+class _StoreOnce(argparse.Action):
+    """Store a value that may be given as an argument or by a flag. Two different ones are an error."""
+
+    def __call__(self, parser: Any, args: Any, value: Any, flag: str | None = None) -> None:
+        given: dict[str, Any] = vars(args).setdefault("given", {})
+        if given.setdefault(self.dest, value) != value:
+            parser.error(f"{self.metavar} is given twice, as {given[self.dest]} and {value}: leave one out")
+        setattr(args, self.dest, value)
+
+
+def app(parser: CommandParser, about: str = "where the tasks are, e.g. tasks:app") -> None:
+    """Add MODULE:APP, as an argument or by --app, by default SUBLET_APP. `about` begins its help text."""
     parser.positional(
-        "app",
+        "app", metavar="MODULE:APP", nargs="?", action=_StoreOnce, help=f"{about}; or --app (SUBLET_APP)"
+    )
+    parser.option(
+        "--app",
         metavar="MODULE:APP",
-        nargs="?",
+        action=_StoreOnce,
         default=os.environ.get("SUBLET_APP"),
-        help="where the tasks are, e.g. tasks:app (SUBLET_APP)",
+        help=types.HIDDEN,
     )
 
 

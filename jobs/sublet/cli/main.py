@@ -11,7 +11,7 @@ import signal
 import sys
 import traceback
 
-from sublet.cli.commands import COMMANDS
+from sublet.cli.commands import COMMANDS, OTHER_NAMES
 from sublet.cli.error_report import is_output_error, report
 from sublet.cli.overview import first_steps, overview
 from sublet.cli.parser import HELP_FLAGS, SHARED_WITH_VALUE, Command, with_help_hint
@@ -113,4 +113,6 @@ def split(argv: list[str]) -> tuple[str, list[str]]:
 def _find(name: str) -> Command:
     if name in COMMANDS:
         return COMMANDS[name]
-    raise Invalid(with_help_hint(f"there is no command {name[:40]!r}{did_you_mean(name, COMMANDS)}"))
+    same = OTHER_NAMES.get(name.lower())
+    near = f", did you mean {same}?" if same else did_you_mean(name, COMMANDS)
+    raise Invalid(with_help_hint(f"there is no command {name[:40]!r}{near}"))

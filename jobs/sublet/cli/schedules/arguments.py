@@ -52,9 +52,7 @@ def _add(parser: CommandParser) -> None:
 
 
 def _sync(parser: CommandParser) -> None:
-    parser.positional(
-        "app", metavar="MODULE:APP", nargs="?", default=None, help="where they are declared (SUBLET_APP)"
-    )
+    common_arguments.app(parser, "where they are declared")
     parser.switch("--remove", "also remove those that the app declares no more")
 
 

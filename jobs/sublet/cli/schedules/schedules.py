@@ -184,7 +184,7 @@ def sync(args: Namespace) -> int:
     """
     from sublet.execution.app_loader import load_app, target_of
 
-    place = args.app or os.environ.get("SUBLET_APP")
+    place = args.app
     if not place:
         raise Invalid("MODULE:APP is missing: name the app that declares the schedules, or set SUBLET_APP")
     app = load_app(place)
