@@ -143,7 +143,18 @@ def test_a_deeply_nested_value_is_shown(shell):
     payload = '{"a": ' + "[" * 300 + "]" * 300 + "}"
     job_id = shell.ok("submit", "add", payload)
     assert shell.json("get", job_id)["payload"] == json.loads(payload)
-    assert "  arguments   {" in shell.ok("get", job_id)
+    assert '  arguments   606 characters: {"a":[[[' in shell.ok("get", job_id)
+
+
+def test_get_shortens_long_values_and_says_how_to_see_them(shell):
+    job_id = shell.ok("submit", "add", json.dumps({"a": "x" * 5000}))
+    shown = shell.ok("get", job_id)
+    assert re.search(r'^  arguments   5,008 characters: {"a":"x{110,}…$', shown, re.MULTILINE)
+    assert shown.endswith(f"  all of it: sublet get {job_id} --detail, or --json")
+    assert f'  arguments   {{"a":"{"x" * 5000}"}}' in shell.ok("get", job_id, "--detail").splitlines()
+    assert shell.json("get", job_id)["payload"] == {"a": "x" * 5000}
+    short = shell.ok("submit", "add", json.dumps({"a": "x" * 100}))
+    assert shell.ok("get", short).endswith(f'  arguments   {{"a":"{"x" * 100}"}}')
 
 
 def test_list_pages_through_jobs(shell):

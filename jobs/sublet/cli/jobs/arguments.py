@@ -63,7 +63,7 @@ def _job_options(parser: CommandParser) -> None:
 
 def _get(parser: CommandParser) -> None:
     parser.positional("id", metavar="ID", help="the job, or the unique end of its id")
-    parser.switch("--detail", "also print stack traces and the whole log of each attempt")
+    parser.switch("--detail", "also print stack traces, the whole log of each attempt, and long values")
 
 
 def _list(parser: CommandParser) -> None:

@@ -31,23 +31,31 @@ ENDINGS = {
 LOG_LINES = 10
 """Shown last lines of an attempt's log, without --detail."""
 SHORT = 120
-"""Maximum characters of a checkpoint that are shown."""
+"""Maximum characters of a value that are shown, without --detail."""
+VALUES = ("progress", "checkpoint", "arguments", "result")
 WIDE = 110
 """Columns that a table of attempts needs."""
 
 
 def show_job(job: Job, now: datetime, detail: bool) -> None:
-    """Print a job with attempts and logs; `detail` adds stack traces and all log lines. Ages end at `now`."""
+    """Print a job with attempts and logs; `detail` adds stack traces, all log lines, and long values. Ages end
+    at `now`.
+    """
     write(f"{paint(job.id, 'bold')}   {paint(job.state.value, STATE_COLOURS[job.state])}")
-    for name, text in _facts(job, now):
-        write(f"  {paint(name.ljust(11), 'dim')} {fit(clean(text), 14)}")
+    whole = [_show_fact(name, clean(text), detail) for name, text in _facts(job, now)]
     if job.attempts:
         write(paint("\n  attempts", "dim"))
         _show_attempts(job.attempts)
-    whole = [_show_log(f"attempt {each.number}", each.log, each.detail, detail) for each in job.attempts]
+    whole += [_show_log(f"attempt {each.number}", each.log, each.detail, detail) for each in job.attempts]
     whole.append(_show_log(f"attempt {job.attempt} so far", job.log, "", detail))
     if not all(whole):
-        write(paint(f"\n  everything that was logged: {program()} get {job.id} --detail", "dim"))
+        write(paint(f"\n  all of it: {program()} get {job.id} --detail, or --json", "dim"))
+
+
+def _show_fact(name: str, text: str, detail: bool) -> bool:
+    shown = text if detail else fit(_short(text) if name in VALUES else text, 14)
+    write(f"  {paint(name.ljust(11), 'dim')} {shown}")
+    return shown == text
 
 
 def moment(at: datetime) -> str:
@@ -87,7 +95,7 @@ def _running(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
     if job.progress is not None:
         yield "progress", _progress(job.progress)
     if job.checkpoint is not None:
-        yield "checkpoint", _short(compact(job.checkpoint))
+        yield "checkpoint", compact(job.checkpoint)
     if job.cancel_requested_at:
         requested = _ago(job.cancel_requested_at, now)
         yield "cancel", f"requested {requested}; its worker ends it at the next heartbeat"
