@@ -49,6 +49,14 @@ GROUPS = {
         ),
         Command("resume", "QUEUE…", "Hand out jobs of paused queues again.", "jobs.actions:resume"),
         Command(
+            "purge",
+            "QUEUE [--scheduled] [--yes]",
+            "Cancel the waiting jobs of a queue. Asks first. Running jobs continue, and jobs\n"
+            "that are submitted meanwhile stay.",
+            "jobs.purge:purge",
+            details="Cancelled jobs are kept, as by `cancel`: `retry ID` queues one again.",
+        ),
+        Command(
             "configure",
             "[QUEUE] [options]",
             "Set limits of a queue or the namespace; others keep their values.\nPrints the limits in force.",
@@ -252,8 +260,10 @@ GROUPS = {
 COMMANDS: dict[str, Command] = {command.name: command for group in GROUPS.values() for command in group}
 OTHER_NAMES = {
     "beat": "tick",
+    "clear": "purge",
     "dashboard": "serve",
     "delete": "cancel",
+    "empty": "purge",
     "enqueue": "submit",
     "flower": "serve",
     "info": "stats",

@@ -82,6 +82,12 @@ def _queues(parser: CommandParser) -> None:
     common_arguments.several(parser, "queues", "QUEUE…", "the queues; a new name creates its queue")
 
 
+def _purge(parser: CommandParser) -> None:
+    parser.positional("queue", metavar="QUEUE", help="the queue")
+    parser.switch("--scheduled", "also cancel its jobs that are due later")
+    parser.switch("--yes", "do not ask for confirmation")
+
+
 def _configure(parser: CommandParser) -> None:
     parser.positional(
         "queue", metavar="QUEUE", nargs="?", default="*", help="the queue; without one, the namespace"
@@ -105,5 +111,6 @@ ARGUMENTS = {
     "promote": _ids,
     "pause": _queues,
     "resume": _queues,
+    "purge": _purge,
     "configure": _configure,
 }

@@ -1,0 +1,119 @@
+"""`purge`: cancel the waiting jobs of a queue, after confirmation."""
+
+import asyncio
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+
+from sublet.cli.output import document, note, write
+from sublet.cli.parser import program
+from sublet.cli.session import client_of, read, settings_of
+from sublet.client.client import Client
+from sublet.client.sync_client import SyncClient
+from sublet.errors import Changed, JobsError, NotFound, Refused, did_you_mean
+from sublet.model import Job, Queue, State
+from sublet.protocol import reads
+
+BATCH = 100
+"""Jobs that are cancelled at the same time: workers' calls wait for a few ms at most."""
+CANCELLED, TAKEN, REFUSED = "cancelled", "taken", "refused"
+"""Outcomes. A worker claimed a `taken` job, or another command changed it, since it was read."""
+
+
+def purge(args: Namespace) -> int:
+    """Cancel the jobs that wait in a queue now, with --scheduled also those that are due later. Running jobs
+    stay. Raises NotFound for an unknown queue; JobsError if the user does not confirm; Invalid.
+    """
+    settings = settings_of(args)
+    with client_of(settings) as client:
+        found = _find(client, args.queue)
+        scheduled = _scheduled(client, found) if args.scheduled else []
+    waiting = found.queued + len(scheduled)
+    outcomes: list[str] = []
+    if waiting:
+        _confirm(args, found.queued, len(scheduled))
+        outcomes = asyncio.run(_purge(Client(settings), found, scheduled))
+    cancelled, taken = outcomes.count(CANCELLED), outcomes.count(TAKEN)
+    if args.json:
+        document({"queue": args.queue, "waiting": waiting, "cancelled": cancelled, "taken": taken})
+        return 0
+    others = f"; {taken:,} were claimed or changed meanwhile" if taken else ""
+    write(f"{args.queue}: cancelled {cancelled:,} of {waiting:,} waiting jobs{others}")
+    if left := max(0, found.jobs - waiting):
+        states = "running" if args.scheduled else "scheduled (--scheduled cancels them too) or running"
+        note(f"{left:,} stay, which are {states}")
+    return 0
+
+
+def _find(client: SyncClient, name: str) -> Queue:
+    operations = client.store.operations
+    operations.check_queue(name)
+    found = read(client, operations.queue(name))
+    known = [] if found.jobs else [queue.name for queue in read(client, operations.queues())]
+    if not found.jobs and name not in known:
+        raise NotFound(f"there is no queue {name}{did_you_mean(name, known)}")
+    return found
+
+
+def _scheduled(client: SyncClient, queue: Queue) -> list[Job]:
+    jobs: list[Job] = []
+    cursor, more = None, queue.jobs > queue.queued
+    while more:
+        page = client.store.follow_existing(
+            client.store.operations.list_jobs(State.SCHEDULED, queue.name, limit=1000, cursor=cursor)
+        )
+        jobs += page.jobs
+        cursor, more = page.cursor, page.cursor is not None
+    return jobs
+
+
+def _confirm(args: Namespace, queued: int, scheduled: int) -> None:
+    if args.yes:
+        return
+    also = f" and {scheduled:,} scheduled" if scheduled else ""
+    noun = "job" if queued + scheduled == 1 else "jobs"
+    jobs = f"{queued:,} queued{also} {noun} of {args.queue} will be cancelled"
+    if not sys.stdin.isatty():
+        flag = " --scheduled" if args.scheduled else ""
+        raise JobsError(
+            f"{jobs}, but there is no terminal to confirm on: {program()} purge {args.queue}{flag} --yes cancels them"
+        )
+    sys.stderr.write(f"{jobs}. To confirm, type the queue's name ({args.queue}): ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip() != args.queue:
+        raise JobsError(f"the typed name is not {args.queue}: nothing was cancelled")
+
+
+async def _purge(client: Client, queue: Queue, scheduled: Sequence[Job]) -> list[str]:
+    """Cancel the scheduled jobs, and as many from the head of the queue as were counted; return the outcomes."""
+    outcomes: list[str] = []
+    async with client:
+        for i in range(0, len(scheduled), BATCH):
+            outcomes += await _cancel_all(client, scheduled[i : i + BATCH], State.SCHEDULED)
+        base, left, passed = client.store.operations.base_of_queue(queue.name), queue.queued, 0
+        while left > 0:
+            ids = await client.store.run(reads.ids(base, f"queue:{queue.name}", passed, min(BATCH, left)))
+            if not ids:
+                break
+            jobs = await client.store.run(reads.summaries(base, ids))
+            answers = await _cancel_all(client, jobs, State.QUEUED)
+            outcomes += answers
+            left -= len(ids)
+            passed += len(ids) - len(jobs) + answers.count(REFUSED)  # malformed jobs stay at the head
+    return outcomes
+
+
+async def _cancel_all(client: Client, jobs: Sequence[Job], state: State) -> list[str]:
+    return await asyncio.gather(*(cancel_waiting(client, job, state) for job in jobs))
+
+
+async def cancel_waiting(client: Client, job: Job, state: State) -> str:
+    """Cancel a job if it is in this state still, and return the outcome: a running one stays."""
+    if job.state is not state:
+        return TAKEN
+    try:
+        return await client.cancel(job.id, job.revision)
+    except Changed:
+        return TAKEN
+    except Refused:
+        return REFUSED
