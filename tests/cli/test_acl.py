@@ -603,7 +603,17 @@ def test_a_deployment_runs_with_the_written_file(guarded):
     shell.ok("work", "tasks:app", "--drain", "--queues", "default", SUBLET_REDIS_URL=as_role["work"])
     found = shell.json("get", job_id, SUBLET_REDIS_URL=as_role["read"])
     assert (found["state"], found["result"]) == ("completed", 2)
-    for words in (("list",), ("queues",), ("stats",), ("workers",), ("schedules",), ("scripts",)):
+    events = ("events", "--after", "0", "--queue", "default", "--for", "500ms")
+    for words in (
+        ("list",),
+        ("queues",),
+        ("stats",),
+        ("workers",),
+        ("schedules",),
+        ("scripts",),
+        ("get", job_id[-11:]),
+        events,
+    ):
         assert shell.run(*words, SUBLET_REDIS_URL=as_role["read"]).returncode == 0, words
     for role in ("read", "admin"):
         shown = shell.json("doctor", SUBLET_REDIS_URL=as_role[role])
@@ -643,6 +653,7 @@ def test_an_admin_repairs_a_namespace_and_drops_it(guarded):
         assert {each["kind"] for each in shown["repaired"]} == {"placed", "recounted", "unlocked"}
         assert shown["left"] == []
         assert shell.json("get", job_id)["state"] == "queued"
+        assert shell.run("purge", "default", "--scheduled", "--yes").returncode == 0
         assert shell.run("drop", namespace, "--yes").returncode == 0
         assert owner.keys(f"{base}*") == []
 

@@ -32,6 +32,13 @@ GROUPS = {
             "jobs.query:stats",
         ),
         Command(
+            "events",
+            "[options]",
+            "Follow the changes of jobs' states, until Ctrl-C (exit 130).",
+            "jobs.events:events",
+            details="The server keeps the last 10,000 events of each partition.",
+        ),
+        Command(
             "cancel",
             "ID…",
             "Cancel jobs. A running job ends at its worker's next heartbeat.",
@@ -270,6 +277,7 @@ OTHER_NAMES = {
     "inspect": "get",
     "jobs": "list",
     "kill": "cancel",
+    "monitor": "events",
     "push": "submit",
     "requeue": "retry",
     "revoke": "cancel",
@@ -279,6 +287,7 @@ OTHER_NAMES = {
     "show": "get",
     "start": "work",
     "status": "stats",
+    "watch": "events",
     "web": "serve",
     "worker": "work",
 }

@@ -19,7 +19,7 @@ _OVERVIEW = """usage: {program} COMMAND …   ({program} COMMAND --help says mor
   submit TASK [JSON]   submit a job; --wait prints its result
   get ID               show one job, attempt by attempt
   list                 list jobs by state, queue and task
-  queues   stats       how many jobs wait, run, have finished
+  queues stats events  how many jobs wait, run, have finished; follow changes
   cancel   ID…         cancel jobs
   retry    promote     queue dead or cancelled jobs again; scheduled ones now
   pause    QUEUE…      hand out no more jobs of a queue, until resume QUEUE…

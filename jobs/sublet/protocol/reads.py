@@ -215,6 +215,16 @@ def ids(base: str, structure: str, start: int, count: int) -> Call[list[str]]:
     return Call((command,), lambda reply: [shown(i) for i in reply])
 
 
+def queues_of(base: str, job_ids: Sequence[str]) -> Call[dict[str, str]]:
+    """Read the queues of these jobs; missing jobs are omitted."""
+
+    def read(reply: Sequence[Any]) -> dict[str, str]:
+        found = zip(job_ids, reply, strict=True)
+        return {job_id: shown(spec.partition(b" ")[0]) for job_id, spec in found if spec}
+
+    return together([("HGET", keys.job(base, job_id), "spec") for job_id in job_ids], read)
+
+
 def last_ids(base: str, structures: Sequence[str], count: int) -> Call[list[list[str]]]:
     """Read up to `count` ids from the end of each structure (a state, or `queue:<name>`)."""
     commands = [("ZRANGE", keys.structure(base, name), 0, count - 1, "REV") for name in structures]

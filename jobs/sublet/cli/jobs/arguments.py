@@ -74,6 +74,21 @@ def _list(parser: CommandParser) -> None:
     parser.option("--cursor", metavar="CURSOR", default=None, help="continue after the previous page")
 
 
+def _events(parser: CommandParser) -> None:
+    option = parser.option
+    option("--state", metavar="STATE", type=types.state, default=None, help="only changes to this state")
+    option("--queue", metavar="NAME", default=None, help="only jobs of this queue; reads each job's queue")
+    option("--after", metavar="ID", default=None, help="begin after this event; 0: the oldest kept (now)")
+    option(
+        "--for",
+        metavar="30s",
+        type=types.positive_duration,
+        default=None,
+        dest="seconds",
+        help="end after this time, with exit code 0",
+    )
+
+
 def _ids(parser: CommandParser) -> None:
     common_arguments.several(parser, "ids", "ID…", "the jobs, or the unique ends of their ids")
 
@@ -106,6 +121,7 @@ ARGUMENTS = {
     "submit": _submit,
     "get": _get,
     "list": _list,
+    "events": _events,
     "cancel": _ids,
     "retry": _ids,
     "promote": _ids,
