@@ -2,8 +2,12 @@
 
 import json
 
+import pytest
+
+from sublet.cli.jobs.ids import IdFinder
 from sublet.client.sync_client import SyncClient
 from sublet.connection.settings import Settings
+from sublet.errors import Invalid, NotFound
 from sublet.operations.id_search import COMPARED
 
 pytest_plugins = ["tests.support.command_line"]
@@ -73,3 +77,30 @@ def test_only_the_last_jobs_of_each_state_and_queue_are_compared(shell):
     assert shell.json("get", last[-11:])["id"] == last
     assert shell.json("get", "7-in-between")["id"] == "0-7-in-between", "an own id needs no search"
     assert shell.json("get", first)["id"] == first
+
+
+def test_all_partitions_are_searched(shell):
+    env = {"SUBLET_PARTITIONS": "4"}
+    ids = [shell.ok("submit", "add", "--queue", f"q{n}", **env) for n in range(6)]
+    assert len({job_id.partition("-")[0] for job_id in ids}) > 1
+    assert [shell.json("get", job_id[-8:], **env)["id"] for job_id in ids] == ids
+    said = "(there already: .+\n)?"
+    own = {
+        shell.ok("submit", "add", "--id", "order-7", "--queue", f"q{n}", said=said, **env) for n in range(6)
+    }
+    error = shell.no(2, "get", "order-7", **env)
+    assert error.startswith(f"{len(own)} ids end in order-7: ")
+
+
+def test_an_end_that_may_name_another_job_is_refused(shell):
+    """Several jobs have it; or not all jobs were compared, and it is short."""
+    own, missing = [*(f"{n:03}-here" for n in range(COMPARED)), "a-long-way-off"], NotFound("no job")
+    with SyncClient(Settings.read(shell.env["SUBLET_REDIS_URL"], shell.env["SUBLET_NAMESPACE"])) as client:
+        make = client.store.operations.submission
+        client.submit_all([make("add", b"{}", "default", "", one) for one in own])
+        finder = IdFinder(client)
+        assert finder.find("long-way-off", missing) == "0-a-long-way-off"
+        with pytest.raises(Invalid, match="10 ids end in 99-here: 0-099-here, "):
+            finder.find("99-here", missing)
+        with pytest.raises(Invalid, match="0-a-long-way-off ends in way-off, but only the last 1,000 jobs"):
+            finder.find("way-off", missing)

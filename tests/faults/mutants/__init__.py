@@ -2,6 +2,7 @@
 
 from tests.faults.mutants import (
     clients,
+    commands,
     counts,
     durability,
     endings,
@@ -32,4 +33,5 @@ MUTANTS = (
     *pools.MUTANTS,
     *repairs.MUTANTS,
     *durability.MUTANTS,
+    *commands.MUTANTS,
 )

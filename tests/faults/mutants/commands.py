@@ -1,0 +1,38 @@
+"""Mutants of the commands of operators: which jobs they reach."""
+
+from tests.faults.mutants.mutant import Mutant
+
+MUTANTS = (
+    Mutant(
+        "purge does not look at a job's state",
+        "jobs/sublet/cli/jobs/purge.py",
+        "    if job.state is not state:\n",
+        "    if False:\n",
+        "jobs that a worker claims during a purge are stopped, half done",
+        "cli/test_purge.py::test_a_job_that_a_worker_has_claimed_since_is_not_cancelled",
+    ),
+    Mutant(
+        "purge does not send the revision that it read",
+        "jobs/sublet/cli/jobs/purge.py",
+        "client.cancel(job.id, job.revision)",
+        "client.cancel(job.id)",
+        "jobs that a worker claims during a purge are stopped, half done",
+        "cli/test_purge.py::test_a_job_that_a_worker_has_claimed_since_is_not_cancelled",
+    ),
+    Mutant(
+        "a short end of an id counts as unique among some ids",
+        "jobs/sublet/cli/jobs/ids.py",
+        "if not complete and len(word) < SURE:",
+        "if False:",
+        "another job than the one meant is cancelled",
+        "cli/test_job_ids.py::test_an_end_that_may_name_another_job_is_refused",
+    ),
+    Mutant(
+        "the first of several ids with an end is taken",
+        "jobs/sublet/cli/jobs/ids.py",
+        "        if len(ids) == 1:\n",
+        "        if ids:\n",
+        "another job than the one meant is cancelled",
+        "cli/test_job_ids.py::test_an_end_that_may_name_another_job_is_refused",
+    ),
+)
