@@ -603,7 +603,7 @@ def test_a_deployment_runs_with_the_written_file(guarded):
     shell.ok("work", "tasks:app", "--drain", "--queues", "default", SUBLET_REDIS_URL=as_role["work"])
     found = shell.json("get", job_id, SUBLET_REDIS_URL=as_role["read"])
     assert (found["state"], found["result"]) == ("completed", 2)
-    events = ("events", "--after", "0", "--queue", "default", "--for", "500ms")
+    events = ("events", "--after", "0", "--queue", "default", "--for", "2s")
     for words in (
         ("list",),
         ("queues",),

@@ -16,14 +16,14 @@ def kept(shell, *words):
     """Return the events that the server keeps, as `--json` prints them."""
     return [
         json.loads(line)
-        for line in shell.ok("events", "--after", "0", "--for", "500ms", "--json", *words).splitlines()
+        for line in shell.ok("events", "--after", "0", "--for", "2s", "--json", *words).splitlines()
     ]
 
 
 def test_each_change_is_one_line(shell):
     job_id = shell.ok("submit", "fail", '{"words": "x"}', "--max-attempts", "1", "--queue", "mail")
     shell.work("--name", "w1")
-    lines = shell.ok("events", "--after", "0", "--for", "500ms").splitlines()
+    lines = shell.ok("events", "--after", "0", "--for", "2s").splitlines()
     assert [re.sub(r"^\d\d:\d\d:\d\d  ", "", line) for line in lines] == [
         f"queued     {job_id}  submitted",
         f"running    {job_id}  w1",
@@ -80,7 +80,7 @@ def test_events_that_the_server_no_longer_keeps_are_reported(shell):
     shell.ok("submit", "add")
     (first,) = kept(shell, "--after", "1-1")[1:]
     said = "events were missed: the server keeps the last 10,000 of each partition\n"
-    shell.ok("events", "--after", "1-1", "--for", "500ms", said=said)
+    shell.ok("events", "--after", "1-1", "--for", "2s", said=said)
     assert kept(shell, "--after", "1-1")[0] == {"missed": True, "cursor": "0"}
     assert first["state"] == "queued"
 
@@ -111,7 +111,7 @@ def test_without_a_server_it_does_not_start(shell):
         ("--after x", "event id 'x': use the id of an event, the cursor of a page, or 0 for the oldest kept"),
         ("--queue a/b", "queue 'a/b': use 1 to 128 of A-Z a-z 0-9 _ . : -"),
         ("--state deed", "--state: there is no state 'deed', did you mean dead? See sublet events --help"),
-        ("--for 0", "--for: '0': use a duration above 0, such as 30s; see sublet events --help"),
+        ("--for 0", "--for: '0': use a duration of 1ms or more, such as 30s; see sublet events --help"),
     ],
 )
 def test_invalid_arguments(shell, words, line):
