@@ -232,6 +232,11 @@ class App:
         if function is None:
             return lambda function: self.task(function, name=name, run=run, **options)
         name, is_async = name or function.__name__, inspect.iscoroutinefunction(function)
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise Invalid(
+                f"task {name}: a generator function gives its values one by one, a job has one result: "
+                "return a list, or submit a job for each value"
+            )
         run = run or ("loop" if is_async else "process")
         if not is_name(name) or name in self.tasks:
             raise Invalid(

@@ -1,13 +1,16 @@
 """Payloads: a task's arguments by name, as a JSON object."""
 
 import json
+from base64 import urlsafe_b64encode
 from typing import Any
 
 from sublet.errors import Invalid
 
 
 def payload_of(value: Any) -> bytes:
-    """Encode a payload, a dict or the JSON text of an object, as JSON. Raises Invalid for anything else."""
+    """Encode a payload, a dict or the JSON text of an object, as JSON; bytes in a dict as base64. Raises Invalid
+    for anything else.
+    """
     if isinstance(value, (bytes, str)):
         try:
             value = json.loads(value, parse_constant=_refuse)
@@ -16,9 +19,17 @@ def payload_of(value: Any) -> bytes:
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
         raise Invalid("payload: use one JSON object, the task's arguments by name")
     try:
-        return json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode()
+        return json.dumps(
+            value, separators=(",", ":"), allow_nan=False, ensure_ascii=False, default=_text
+        ).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise Invalid(f"payload cannot be written as JSON: {error}") from None
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, (bytes, bytearray)):
+        return urlsafe_b64encode(value).decode()
+    raise TypeError(f"{type(value).__name__} is not a JSON type")
 
 
 def _refuse(constant: str) -> None:

@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any, NotRequired, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -12,9 +11,13 @@ from typing_extensions import TypedDict  # pydantic needs this one before Python
 from sublet.context import Context
 from sublet.errors import Invalid
 from sublet.options import PAYLOAD_MAX
+from sublet.tasks.json_codec import JsonCodec
 
-PLAIN = (int, str, bool, float)
+PLAIN = (int, str, bool, float, bytes)
 """Types written without pydantic's check of the type, which takes ten times as long as writing."""
+
+UNTYPED = (Any, object)
+BYTES = frozenset((bytes, bytearray))
 
 SHOWN_ERRORS = 3
 
@@ -24,7 +27,7 @@ class Arguments:
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self.name = name
-        hints = get_type_hints(function, include_extras=True)
+        hints = _hints(name, function)
         parameters = list(inspect.signature(function).parameters.values())
         self.takes_context = bool(parameters) and hints.get(parameters[0].name) is Context
         own = parameters[1:] if self.takes_context else parameters
@@ -39,33 +42,48 @@ class Arguments:
         self._positional = [
             parameter.name for parameter in own if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
         ]
-        self._adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(_typed_dict(name, own, hints))
-        self._result: TypeAdapter[Any] = TypeAdapter(hints.get("return", Any))
-        self._may_be_none = _fits(self._result, None)
+        self._codec = self._codec_of(own, hints)
+        self._untyped = [parameter.name for parameter in own if hints.get(parameter.name, Any) in UNTYPED]
         self._result_type = hints.get("return", Any)
+        self._result = JsonCodec(self._result_type, f"task {name}: the return annotation")
+        self._may_be_none = _fits(self._result.adapter, None)
 
-    # Not TypeAdapter's methods, which cost as much as the work itself. Made at first use: an annotation
-    # may name a later class.
-    @cached_property
-    def _load(self) -> Callable[[bytes], dict[str, Any]]:
-        return self._adapter.validator.validate_json
-
-    @cached_property
-    def _dump_result(self) -> Callable[..., bytes]:
-        return self._result.serializer.to_json
+    def _codec_of(self, parameters: list[inspect.Parameter], hints: dict[str, Any]) -> JsonCodec:
+        try:
+            return JsonCodec(_typed_dict(self.name, parameters, hints), f"task {self.name}")
+        except Invalid:
+            for parameter in parameters:  # find the one to name
+                JsonCodec(hints.get(parameter.name, Any), f"task {self.name}: parameter {parameter.name!r}")
+            raise
 
     def dump(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """Serialize the arguments of a call as a payload. Raises Invalid if they do not match the signature."""
         try:
-            return self._adapter.serializer.to_json(
-                self._adapter.validator.validate_python(self._bind(args, kwargs))
-            )
+            bound = self._bind(args, kwargs)
+            if self._untyped and not BYTES.isdisjoint(map(type, bound.values())):
+                self._refuse_bytes(bound)
+            return self._codec.dump(self._codec.check(bound))
         except TypeError as error:
             raise Invalid(f"task {self.name}: {error}") from None
         except ValidationError as error:
             raise Invalid(f"task {self.name}: {_errors(error)}") from None
         except PydanticSerializationError as error:
-            raise Invalid(f"task {self.name}: an argument cannot be written as JSON ({error})") from None
+            where = next(filter(self._cannot_write, self._codec.check(bound).items()), ("an argument",))[0]
+            raise Invalid(f"task {self.name}: {where} cannot be written as JSON ({error})") from None
+
+    def _refuse_bytes(self, arguments: dict[str, Any]) -> None:
+        for name in self._untyped:
+            if type(arguments.get(name)) in BYTES:
+                raise Invalid(
+                    f"task {self.name}: {name}: without an annotation, bytes arrive as text: declare `{name}: bytes`"
+                )
+
+    def _cannot_write(self, argument: tuple[str, Any]) -> bool:
+        try:
+            self._codec.dump(dict([argument]), warnings=False)
+        except PydanticSerializationError:
+            return True
+        return False
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         bound = dict(zip(self._positional, args)) | kwargs  # noqa: B905  # with surplus or repeated arguments it is shorter
@@ -76,9 +94,10 @@ class Arguments:
     def load(self, payload: bytes) -> dict[str, Any]:
         """Parse a payload to arguments by name. Raises Invalid if they do not match the signature."""
         try:
-            return self._load(payload or b"{}")
+            arguments: dict[str, Any] = self._codec.load(payload or b"{}")
         except ValidationError as error:
             raise Invalid(_errors(error)) from None
+        return arguments
 
     def dump_result(self, value: Any) -> bytes:
         """Serialize a result. Raises Invalid if it does not match the annotation, or is too large."""
@@ -89,9 +108,14 @@ class Arguments:
             )
         try:
             if type(value) is self._result_type and self._result_type in PLAIN:
-                result = self._dump_result(value)
+                result = self._result.dump(value)
             else:
-                result = self._dump_result(value, warnings="error")
+                if type(value) in BYTES and self._result_type in UNTYPED:
+                    raise Invalid(
+                        f"task {self.name} returned bytes without a return annotation, so they would arrive as text: "
+                        "declare `-> bytes`"
+                    )
+                result = self._result.dump(value, warnings="error")
         except PydanticSerializationError as error:
             raise Invalid(
                 f"task {self.name} returned a value that cannot be written as JSON: {error}"
@@ -105,11 +129,21 @@ class Arguments:
     def load_result(self, result: bytes) -> Any:
         """Parse a stored result. Raises Invalid if it does not match the annotation."""
         try:
-            return self._result.validate_json(result or b"null")
+            return self._result.load(result or b"null")
         except ValidationError as error:
             raise Invalid(
                 f"the stored result of task {self.name} does not match its return annotation: {_errors(error)}"
             ) from None
+
+
+def _hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise Invalid(
+            f"task {name}: an annotation cannot be read: {error}: import or define it before the task, "
+            "and not only under TYPE_CHECKING"
+        ) from None
 
 
 def _typed_dict(name: str, parameters: list[inspect.Parameter], hints: dict[str, Any]) -> Any:

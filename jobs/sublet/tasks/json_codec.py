@@ -1,0 +1,157 @@
+"""JSON of one type: pydantic's, with `bytes` as base64 at any depth."""
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any
+
+from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
+from pydantic_core import SchemaSerializer, SchemaValidator
+
+from sublet.errors import Invalid
+
+BASE64: Any = {"ser_json_bytes": "base64", "val_json_bytes": "base64"}
+_WITH_CONFIG = ("model", "dataclass", "typed-dict")
+_OPAQUE = ("config", "cls", "default", "expected", "function", "members", "metadata")
+"""Entries of a core schema that are no schemas."""
+_KINDS = dict.fromkeys(("int", "float", "bool"), "number")
+_KINDS |= dict.fromkeys(("list", "tuple", "set", "frozenset"), "array")
+_KINDS |= dict.fromkeys(("dict", *_WITH_CONFIG), "object")
+_INSIDE = ("schema", "json_schema", "lax_schema", "items_schema", "keys_schema", "values_schema")
+
+
+class JsonCodec:
+    """Checks values of a type, writes them as JSON and reads them back.
+
+    Raises Invalid, with `subject` in front, for a type that has no JSON form.
+    """
+
+    def __init__(self, hint: Any, subject: str) -> None:
+        self._subject = subject
+        try:
+            self.adapter: TypeAdapter[Any] = TypeAdapter(hint)
+        except PydanticUserError as error:
+            raise Invalid(f"{subject}: {_reason(error)}") from None
+        if self.adapter.pydantic_complete:  # else an annotation names a class that is not defined yet
+            _check(self.adapter.core_schema, subject)
+
+    # Not TypeAdapter's methods, which cost as much as the work itself. Made at first use, for later classes.
+    @cached_property
+    def check(self) -> Callable[[Any], Any]:
+        """Convert a value to the type. Raises pydantic's ValidationError."""
+        return self._ready().validator.validate_python
+
+    @cached_property
+    def load(self) -> Callable[[bytes], Any]:
+        """Parse JSON. Raises pydantic's ValidationError."""
+        return SchemaValidator(self._schema, BASE64, _use_prebuilt=False).validate_json
+
+    @cached_property
+    def dump(self) -> Callable[..., bytes]:
+        """Write a value as JSON. Raises PydanticSerializationError."""
+        return SchemaSerializer(self._schema, BASE64, _use_prebuilt=False).to_json
+
+    @cached_property
+    def _schema(self) -> Any:
+        schema = self._ready().core_schema
+        _check(schema, self._subject)
+        return _with_base64(schema)
+
+    def _ready(self) -> TypeAdapter[Any]:
+        try:
+            self.adapter.rebuild()
+        except (PydanticUserError, NameError) as error:
+            raise Invalid(f"{self._subject}: {_reason(error)}") from None
+        return self.adapter
+
+
+def _with_base64(node: Any) -> Any:
+    """Copy a core schema. A model uses its own settings only, so each one gets them."""
+    if isinstance(node, dict):
+        is_schema = isinstance(node.get("type"), str)
+        copied = {
+            key: value if is_schema and key in _OPAQUE else _with_base64(value) for key, value in node.items()
+        }
+        return (
+            copied | {"config": node.get("config", {}) | BASE64}
+            if node.get("type") in _WITH_CONFIG
+            else copied
+        )
+    if isinstance(node, (list, tuple)):
+        return type(node)(map(_with_base64, node))
+    return node
+
+
+def _check(schema: Any, subject: str) -> None:
+    """Raise Invalid for a type whose JSON does not tell which value was bytes."""
+    named = {node["ref"]: node for node in _nodes(schema) if "ref" in node}
+    for node in _nodes(schema):
+        if node["type"] == "union" and _is_ambiguous(node, named):
+            raise Invalid(
+                f"{subject}: bytes beside a type that looks the same in JSON (base64 is text): "
+                "use one of them, or a dataclass with a field for each"
+            )
+        values = node.get("expected", ()) if node["type"] == "literal" else ()
+        values = [one.value for one in node["members"]] if node["type"] == "enum" else values
+        if any(isinstance(value, bytes) for value in values):
+            raise Invalid(
+                f"{subject}: a Literal or an Enum of bytes cannot be read from JSON: use text or numbers"
+            )
+
+
+def _nodes(node: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(node, dict):
+        is_schema = isinstance(node.get("type"), str)
+        if is_schema:
+            yield node
+        for key, value in node.items():
+            if not (is_schema and key in _OPAQUE):
+                yield from _nodes(value)
+    elif isinstance(node, (list, tuple)):
+        for each in node:
+            yield from _nodes(each)
+
+
+def _is_ambiguous(union: dict[str, Any], named: dict[str, Any]) -> bool:
+    choices = [choice[0] if isinstance(choice, tuple) else choice for choice in union["choices"]]
+    kinds = [_kind(choice, named) for choice in choices]
+    if union.get("mode") == "left_to_right":  # a number may be read from text, and goes first
+        kinds = ["text" if kind == "number" else kind for kind in kinds]
+    return any(
+        kinds.count(kind) > 1 and _holds_bytes(choice, named, set())
+        for choice, kind in zip(choices, kinds, strict=True)
+    )
+
+
+def _kind(schema: dict[str, Any], named: dict[str, Any]) -> str:
+    for _ in range(50):  # wrappers, such as validators
+        kind = schema["type"]
+        inner = named.get(schema["schema_ref"]) if kind == "definition-ref" else schema.get("schema")
+        if kind in _KINDS or kind == "none" or not isinstance(inner, dict):
+            break
+        schema = inner
+    return "none" if kind == "none" else _KINDS.get(kind, "text")
+
+
+def _holds_bytes(schema: Any, named: dict[str, Any], seen: set[str]) -> bool:
+    """Whether a type is, or is a container of, bytes; the fields of a model have names."""
+    if isinstance(schema, (list, tuple)):
+        return any(_holds_bytes(each, named, seen) for each in schema)
+    if not isinstance(schema, dict) or schema["type"] in _WITH_CONFIG:
+        return False
+    if schema["type"] == "definition-ref":
+        ref = schema["schema_ref"]
+        return ref not in seen and _holds_bytes(named.get(ref), named, seen | {ref})
+    inner = [schema.get(key) for key in (*_INSIDE, "choices", "steps")]
+    return schema["type"] == "bytes" or any(_holds_bytes(each, named, seen) for each in inner)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, PydanticSchemaGenerationError):
+        unknown = (
+            str(error).removeprefix("Unable to generate pydantic-core schema for ").partition(". Set ")[0]
+        )
+        return (
+            f"{unknown} cannot be written as JSON: use built-in types (bytes, not bytearray), a dataclass "
+            "or a pydantic model, or pass an id or a path"
+        )
+    return str(error).partition("\n")[0]
