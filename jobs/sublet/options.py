@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, get_args
 
 from sublet.errors import Invalid
-from sublet.protocol.keys import is_key, is_name
+from sublet.protocol.keys import is_name, stored_key
 
 PAYLOAD_MAX = 256 * 1024
 """Maximum bytes of a payload or a result."""
@@ -43,7 +43,7 @@ class Options:
     run_at: datetime | None = None
     """Time of the first try, with a time zone; instead of a delay."""
     key: str | None = None
-    """Deduplication key: while an unfinished job of the queue has it, a submit returns that job."""
+    """Deduplication key, any text: while an unfinished job of the queue has it, a submit returns that job."""
     window: Seconds | None = None
     """How long the key is held after the submit, instead of until the job has ended."""
     max_attempts: int = 3
@@ -77,7 +77,7 @@ class Options:
         elif self.delay:
             words.append(f"delay={_ms('delay', self.delay)}")
         if self.key is not None:
-            words.append(f"key={self.key}")
+            words.append(f"key={stored_key(self.key)}")
             if self.window is not None:
                 words.append(f"window={_ms('window', self.window, least=0.001)}")
         if self.max_attempts != 3:
@@ -97,8 +97,8 @@ class Options:
             raise Invalid(f"queue {self.queue[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
         if not (type(self.priority) is int and -100 <= self.priority <= 100):  # True is an int, too
             raise Invalid(f"priority {self.priority!r}: use a whole number from -100 to 100")
-        if self.key is not None and not is_key(self.key):
-            raise Invalid(f"key {self.key[:80]!r}: use 1 to 128 visible ASCII characters")
+        if self.key is not None and not (isinstance(self.key, str) and self.key):
+            raise Invalid(f"key {self.key!r}: use text of 1 character or more, or None for no key")
         if self.window is not None and self.key is None:
             raise Invalid("window without a key: give the deduplication key that is held for this time")
         if not (type(self.max_attempts) is int and 1 <= self.max_attempts <= TRIES_MAX):

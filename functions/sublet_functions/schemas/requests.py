@@ -70,9 +70,11 @@ class NewJob(RequestModel):
     priority: Annotated[int, Field(ge=-100, le=100), WHOLE] = Field(
         0, description="Jobs with a higher priority run first."
     )
-    key: Annotated[str, Field(pattern=r"^[!-~]{1,128}$")] | None = Field(
+    key: Annotated[str, Field(min_length=1)] | None = Field(
         None,
-        description="Deduplication key: while a job of the queue with this key is unfinished, a submit returns that job.",
+        description="Deduplication key, any text: while a job of the queue with this key is unfinished, a submit returns that "
+        "job. Stored as it is if it has 1 to 128 visible ASCII characters and does not begin with `sha256:`; else as `sha256:` "
+        "and 64 hex digits, the SHA-256 of its UTF-8.",
     )
     window: Annotated[float, Field(ge=0.001, le=1e9, allow_inf_nan=False)] | None = Field(
         None, description="Seconds for which the key is held, instead of until the job ends."

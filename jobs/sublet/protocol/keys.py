@@ -4,6 +4,7 @@ contents.
 A *base*, `{sublet:0}`, is a partition's hash tag and its metadata's key; all keys begin with it.
 """
 
+import hashlib
 import re
 import zlib
 from collections.abc import Callable
@@ -16,7 +17,9 @@ _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 ID_MAX = 64
 """Characters of a job id, its partition's number included."""
 _ID = re.compile(rf"[A-Za-z0-9_.:-]{{1,{ID_MAX}}}")
-_KEY = re.compile(r"[!-~]{1,128}")
+HASHED = "sha256:"
+"""Prefix of a stored deduplication key that is a hash of the given text."""
+_KEY = re.compile(rf"(?!{HASHED})[!-~]{{1,128}}")
 
 
 is_name: Callable[[str], re.Match[str] | None] = _NAME.fullmatch
@@ -29,8 +32,18 @@ def is_id(text: str) -> bool:
 
 
 def is_key(text: str) -> bool:
-    """Whether a text is a valid deduplication key: 1 to 128 visible ASCII characters."""
+    """Whether a text is stored unchanged as a deduplication key: 1 to 128 visible ASCII characters."""
     return _KEY.fullmatch(text) is not None
+
+
+def stored_key(text: str) -> str:
+    """Return the deduplication key to store for a text: itself if `is_key`, else its SHA-256 with a prefix.
+
+    Texts with this prefix are hashed too, so no two texts share a key.
+    """
+    if is_key(text):
+        return text
+    return HASHED + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def base(namespace: str, partition: int = 0) -> str:
