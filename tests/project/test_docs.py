@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.support.pages import blocks, page_environment, steps
+from tests.support.pages import blocks, check, page_environment, run, steps
 from tests.support.paths import ROOT
 
 README = (ROOT / "README.md").read_text()
@@ -55,6 +55,16 @@ def test_the_commands_of_the_workers_page_work(home, env, raw):
     finally:
         worker.kill()
         worker.communicate()
+
+
+@pytest.mark.real_server
+def test_the_page_of_arguments_works_as_written(home, env, raw):
+    page = (ROOT / "docs" / "guides" / "arguments.md").read_text()
+    for name, text in blocks("python", page):
+        (home / name).write_text(text)
+    commands = [*steps(*(text for _, text in blocks("console", page)))]
+    for step, answer in zip(commands, run(commands, home, env), strict=True):
+        check(step, *answer)
 
 
 @pytest.mark.real_server
