@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
 from sublet.app import App
 from sublet.context import JobLogHandler
@@ -46,6 +46,7 @@ async def work(
     invokers: Mapping[str, Invoker] | None = None,
     report: Report = lambda event, lease, detail: None,
     obey: Callable[[Worker], None] | None = None,
+    connect: Callable[[JobSource], Awaitable[float]] | None = None,
 ) -> Summary:
     """Run one worker in this process, on the app's Redis or another `source`, and return its summary.
 
@@ -60,9 +61,12 @@ async def work(
     SIGTERM, SIGINT and SIGHUP stop it: running jobs have `grace` seconds, then are released, which costs no try; a
     second signal releases them at once. A caller that handles signals itself gets the worker by `obey`. Raises
     Unavailable if the source does not answer at the start, Denied for rejected credentials, and Invalid for
-    invalid options; later outages are retried. A `source` is not closed.
+    invalid options; later outages are retried. `connect` replaces that first call: it may wait for the source, and
+    returns the seconds to subtract from `seconds`. A `source` is not closed.
     """
     async with _kept_logs(), _opened_source(app, source) as opened:
+        waited = await (connect or _first_call)(opened)
+        left = None if seconds is None else max(0.0, seconds - waited)
         config = WorkerConfig(
             queues=queues, strict=strict, slots=slots, processes=processes, lease=lease, grace=grace, stall=stall, limits=limits,
             commands=commands, name=name, worker_id=_identity(worker_id), pool=pool, summons=summons,
@@ -70,18 +74,18 @@ async def work(
         worker = Worker(app, opened, config, report)
         (obey or _obey_signals)(worker)
         report("ready", None, f"{worker.name} slots={worker.slots} queues={','.join(worker.queues)}")
-        async with _summoning_afterwards(opened, invokers, worker, seconds):
-            return await worker.run(drain=drain, seconds=seconds, max_jobs=max_jobs, linger=linger)
+        async with _summoning_afterwards(opened, invokers, worker, left):
+            return await worker.run(drain=drain, seconds=left, max_jobs=max_jobs, linger=linger)
 
 
 @contextlib.asynccontextmanager
 async def _kept_logs() -> AsyncIterator[None]:
-    keep_log = JobLogHandler(logging.INFO)
-    logging.getLogger().addHandler(keep_log)
+    handler = JobLogHandler(logging.INFO)
+    logging.getLogger().addHandler(handler)
     try:
         yield
     finally:
-        logging.getLogger().removeHandler(keep_log)
+        logging.getLogger().removeHandler(handler)
 
 
 def _identity(worker_id: str | None) -> str:
@@ -91,15 +95,18 @@ def _identity(worker_id: str | None) -> str:
 @contextlib.asynccontextmanager
 async def _opened_source(app: App, source: JobSource | None) -> AsyncIterator[JobSource]:
     if source is not None:
-        await source.workers()
         yield source
         return
     store = Store(app.settings)
     try:
-        await store.prepare()
         yield store
     finally:
         await store.aclose()
+
+
+async def _first_call(source: JobSource) -> float:
+    await (source.prepare() if isinstance(source, Store) else source.workers())
+    return 0.0
 
 
 @contextlib.asynccontextmanager
@@ -120,10 +127,15 @@ async def _summoning_afterwards(
 
 
 def _obey_signals(worker: Worker) -> None:
+    on_signals(worker.stop)
+
+
+def on_signals(stop: Callable[[], None]) -> None:
+    """Call `stop` at each SIGTERM, SIGINT and SIGHUP; replaces the function of an earlier call."""
     loop = asyncio.get_running_loop()
     # not the main thread
     with contextlib.suppress(NotImplementedError, RuntimeError):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             # under nohup SIGHUP stays ignored
             if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
-                loop.add_signal_handler(number, worker.stop)
+                loop.add_signal_handler(number, stop)

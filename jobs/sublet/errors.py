@@ -104,6 +104,13 @@ class OutOfMemory(Refused):
 class Unavailable(JobsError):
     """Redis, or the HTTP API, cannot serve or did not answer in time. Unknown outcome; repeating is safe."""
 
+    lasting = False
+    """Whether waiting is useless: the address, the credentials or the server must change."""
+
+    def __init__(self, *words: object, lasting: bool = False) -> None:
+        super().__init__(*words)
+        self.lasting = self.lasting or lasting
+
 
 class Unconfirmed(Unavailable):
     """The job is stored, but fewer replicas or disks confirmed it than asked for. Repeating is safe."""
@@ -114,6 +121,8 @@ class Unconfirmed(Unavailable):
 
 class Forbidden(Unavailable):
     """Redis's access list (ACL) does not allow this user a command of the call."""
+
+    lasting = True
 
 
 class Denied(Forbidden):
@@ -130,6 +139,8 @@ class Demoted(Unavailable):
 
 class Unfit(Unavailable):
     """Server or settings unfit: not Redis, too old, evicts keys, malformed data, other partition count."""
+
+    lasting = True
 
 
 class Moved(Unfit):

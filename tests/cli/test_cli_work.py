@@ -142,7 +142,7 @@ def test_a_flag_wins_over_the_programs_settings(shell, flag):
     (shell.folder / "fixed.py").write_text(text)
     there = ("--redis-url", shell.env["SUBLET_REDIS_URL"], "--namespace", shell.env["SUBLET_NAMESPACE"])
     if flag == "--namespace":
-        assert "127.0.0.1:1" in shell.no(3, "work", "fixed:app", "--drain", *there[2:])
+        assert "127.0.0.1:1" in shell.no(3, "work", "fixed:app", "--wait", "0", *there[2:])
     else:
         job_id = shell.ok("submit", "f", "--app", "fixed:app", *there)
         assert json.loads(shell.ok("work", "fixed:app", "--drain", *there).splitlines()[-1])["completed"] == 1

@@ -263,8 +263,8 @@ COMMANDS = [
     "doctor",
     "workers",
     "workers drain w1",
-    "work tasks:app",
-    "work tasks:app --queues a",
+    "work tasks:app --wait 0",
+    "work tasks:app --wait 0 --queues a",
 ]
 
 

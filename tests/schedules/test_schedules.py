@@ -8,7 +8,8 @@ import pytest
 import redis
 
 from sublet import App, Client, Context, Invalid, NotFound, Options, Recurrence, SyncClient
-from sublet.cli.workers import work as work_command
+from sublet.cli.workers import start
+from sublet.client.schedules import Schedules
 from sublet.connection.settings import Settings
 from sublet.errors import OutOfMemory, WrongState
 from sublet.protocol import keys
@@ -452,17 +453,17 @@ def test_an_unreadable_plan_can_be_shown_paused_removed_and_replaced(client, raw
     assert client.schedules.remove("a")
 
 
-async def test_a_worker_works_although_its_schedules_cannot_be_stored(monkeypatch, settings):
+async def test_a_worker_works_although_its_schedules_cannot_be_stored(monkeypatch, settings, store):
     """For example when Redis is full: only workers can empty it."""
 
-    def full(*_, **how):
+    async def full(*_, **how):
         raise OutOfMemory("Redis is full")
 
     app = declared(("a", "0 * * * *"))
     app.settings = settings
-    monkeypatch.setattr(SyncClient, "sync", full)
+    monkeypatch.setattr(Schedules, "sync", full)
     assert (
-        work_command._sync_schedules(app, "tasks:app")
+        await start.sync_schedules(store, app, "tasks:app")
         == "the app's schedules could not be stored: Redis is full"
     )
 

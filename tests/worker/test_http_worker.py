@@ -176,7 +176,7 @@ def test_a_worker_that_cannot_start_prints_the_reason_on_one_line(shell, stage):
         done = shell.run(*work, **there, SUBLET_TOKEN=SECRET)
         assert (done.returncode, done.stderr) == (0, "")
         assert SECRET not in done.stdout
-    assert "no answer from the API" in shell.no(3, *work, SUBLET_SOURCE="http://127.0.0.1:1")
+    assert "no answer from the API" in shell.no(3, *work, "--wait", "0", SUBLET_SOURCE="http://127.0.0.1:1")
 
 
 def test_flags_take_precedence_over_the_environment(shell):
@@ -188,5 +188,5 @@ def test_flags_take_precedence_over_the_environment(shell):
     both = ("--source", "http://127.0.0.1:1", "--namespace", namespace)
     assert "leave --redis-url and --namespace out" in shell.no(2, "work", "tasks:app", *both)
     assert "http://127.0.0.1:2" in shell.no(
-        3, "work", "tasks:app", "--source", "http://127.0.0.1:2", SUBLET_SOURCE="http://no"
+        3, "work", "tasks:app", "--wait", "0", "--source", "http://127.0.0.1:2", SUBLET_SOURCE="http://no"
     )

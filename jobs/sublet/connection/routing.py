@@ -76,7 +76,7 @@ def _given_up(error: Unavailable, settings: Settings, tag: str) -> Unavailable:
     if not words.startswith(("no answer from ", "Redis cannot serve now")):
         return error
     who = "primary" if "+sentinel:" in settings.redis_url else "node"
-    return type(error)(f"no {who} of {settings.shown_url} serves {tag} now: {words}")
+    return type(error)(f"no {who} of {settings.shown_url} serves {tag} now: {words}", lasting=error.lasting)
 
 
 def _no_topology(settings: Settings) -> Unavailable:

@@ -263,7 +263,8 @@ def unavailable(settings: Settings, error: Exception) -> Unavailable:
         )
     if denied(error):
         return Unavailable(
-            f"Redis at {settings.shown_url} refused this client ({error}): check user and password in the URL"
+            f"Redis at {settings.shown_url} refused this client ({error}): check user and password in the URL",
+            lasting=True,
         )
     why = str(error) or type(error).__name__
     if why.startswith(POOL_EMPTY):
@@ -275,5 +276,6 @@ def unavailable(settings: Settings, error: Exception) -> Unavailable:
     )
     tls = ", does that port speak TLS (if not, use redis:// instead of rediss://)" if secured else ""
     return Unavailable(
-        f"no answer from Redis at {settings.shown_url} ({why}): is it up{tls}, and is SUBLET_REDIS_URL right?"
+        f"no answer from Redis at {settings.shown_url} ({why}): is it up{tls}, and is SUBLET_REDIS_URL right?",
+        lasting="WRONG_VERSION_NUMBER" in why or "CERTIFICATE_VERIFY_FAILED" in why,
     )

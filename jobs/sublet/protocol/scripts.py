@@ -174,7 +174,8 @@ def _of_server(code: str, message: str) -> JobsError | None:
         )
     if code in _DENIED:
         return Unavailable(
-            f"Redis refused this client ({message}): check user and password in SUBLET_REDIS_URL"
+            f"Redis refused this client ({message}): check user and password in SUBLET_REDIS_URL",
+            lasting=True,
         )
     if "access a non local key" in message:
         return Demoted(

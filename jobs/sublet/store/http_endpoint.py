@@ -68,7 +68,8 @@ class Endpoint:
         if 300 <= status < 400:
             to = _shown(answer.headers.get("Location", ""))
             return Unavailable(
-                f"the API at {self.url} redirects ({status}, to {to}): set SUBLET_SOURCE to its address"
+                f"the API at {self.url} redirects ({status}, to {to}): set SUBLET_SOURCE to its address",
+                lasting=True,
             )
         if status == 413 or (kind and status in (400, 414, 415, 422, 431)):
             return Invalid(detail or f"the API at {self.url} refused the request ({status})")
@@ -76,7 +77,8 @@ class Endpoint:
             return Unconfirmed(detail)
         if kind:
             return Unavailable(f"the API at {self.url} cannot serve now: {detail}")
-        return self.foreign(f"{status}, {content}")
+        # a proxy answers 503 in its own words while the API is away
+        return self.foreign(f"{status}, {content}", lasting=status < 500)
 
     def item(self, kind: str, detail: str) -> JobsError:
         """Make the error for one refused item of a batch, from its problem's type and detail."""
@@ -94,16 +96,18 @@ class Endpoint:
         needed = "" if "with another token" in detail else "a worker needs one with the role `work`; "
         return Denied(f"{what} refuses this token for this request{reason}: {needed}check {variable}")
 
-    def foreign(self, what: str) -> Unavailable:
+    def foreign(self, what: str, lasting: bool = True) -> Unavailable:
         """Make the error for an answer that the API would not give. `what` describes the answer."""
         return Unavailable(
-            f"the server at {self.url} did not answer as the API of Sublet ({what}): is the API up, and is SUBLET_SOURCE right?"
+            f"the server at {self.url} did not answer as the API of Sublet ({what}): is the API up, and is SUBLET_SOURCE right?",
+            lasting=lasting,
         )
 
     def away(self, why: str) -> Unavailable:
         """Make the error for a request without an answer. `why`: the cause."""
         return Unavailable(
-            f"no answer from the API at {self.url} ({why}): is it up, and is SUBLET_SOURCE right?"
+            f"no answer from the API at {self.url} ({why}): is it up, and is SUBLET_SOURCE right?",
+            lasting="WRONG_VERSION_NUMBER" in why,
         )
 
 

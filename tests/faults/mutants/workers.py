@@ -139,4 +139,20 @@ MUTANTS = (
         "a machine that wakes from sleep replaces all its workers",
         "worker/test_watchdog.py::test_time_during_which_the_whole_process_was_stopped_does_not_count",
     ),
+    Mutant(
+        "a starting worker waits for a server that refuses it",
+        "jobs/sublet/store/readiness.py",
+        "if error.lasting or (",
+        "if (",
+        "a wrong password looks like an outage, for ever",
+        "cli/test_work_wait.py::test_a_lasting_error_is_not_waited_for[error1]",
+    ),
+    Mutant(
+        "the wait for Redis is not part of a worker's time",
+        "functions/sublet_functions/work.py",
+        "max(0.0, seconds - waited)",
+        "seconds",
+        "the platform kills it with jobs in its hands",
+        "cli/test_work_wait.py::test_the_seconds_of_the_wait_are_subtracted[valkey]",
+    ),
 )

@@ -43,7 +43,14 @@ def _work_until(parser: CommandParser) -> None:
         dest="seconds",
         help="stop by then; jobs that cannot finish in time are released",
     )
-    option("--max-jobs", metavar="N", type=types.positive_integer, default=None, help="stop after N jobs")
+    option(
+        "--max-jobs",
+        metavar="N",
+        type=types.positive_integer,
+        default=None,
+        help="stop after N jobs; --wait 0: exit 3 if Redis is away",
+    )
+    option("--wait", metavar="30s", type=types.duration, default=None, help=types.HIDDEN)
 
 
 def _work_capacity(parser: CommandParser) -> None:

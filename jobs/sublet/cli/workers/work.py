@@ -11,15 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from sublet.app import App
-from sublet.cli.session import client_of, read, settings_for
+from sublet.cli.session import settings_for
 from sublet.cli.workers.event_loop import calm_collector, loop_factory
+from sublet.cli.workers.start import Start
 from sublet.cli.workers.worker_events import EventPrinter, log_to_stderr
+from sublet.connection.settings import check
 from sublet.devtools.bootstrap import ensure
-from sublet.errors import Forbidden, Invalid, Refused, did_you_mean
-from sublet.execution.app_loader import load_app, target_of
+from sublet.errors import Invalid
+from sublet.execution.app_loader import load_app
 from sublet.execution.runner import Limits
 from sublet.model import Lease
-from sublet.operations import pools
 from sublet.protocol.keys import is_name
 from sublet.source_tree import install_command
 from sublet.store.source import JobSource
@@ -33,6 +34,8 @@ THREADS = ("sublet-task", "asyncio")
 """Prefixes of names of threads that run tasks: `run="thread"`, and `asyncio.to_thread`."""
 EXIT_GRACE = 3.0
 """Seconds for Python's exit (asyncio's clean-up, `atexit`, threads) before it is forced."""
+STOP_SECONDS = 0.3
+"""Seconds that a stop during the wait for the job source leaves to a call under way."""
 THREAD_GRACE = 0.25
 """Seconds that the threads of tasks get to end after the worker."""
 
@@ -47,19 +50,19 @@ def work(args: Namespace) -> int:
     app = load_app(args.app)
     app.settings = settings_for(args, app)
     url = _source_url(args)
-    checks = [] if url else [_unknown_queues(app, args), _sync_schedules(app, args.app)]
-    taskless = "" if app.tasks or args.commands else f"{args.app} has no task: this worker releases every job"
-    unknown_pool = "" if url or args.summons or not args.pool else _unknown_pool(app, args.pool)
+    if not url:
+        check(app.settings)
     log_to_stderr(args.json)
     source = _http_source(url, app) if url else None
     printer = EventPrinter(sys.stdout, args.json or not sys.stdout.isatty(), args.quiet)
-    warnings = [*filter(None, [taskless, unknown_pool, "; ".join(filter(None, checks))])]
-    events = _Events(printer, warnings, pool_exists=not unknown_pool)
+    start = Start(app, args, url or app.settings.shown_url)
+    if not (app.tasks or args.commands):
+        start.warnings.append(f"{args.app} has no task: this worker releases every job")
     threads = ThreadPoolExecutor(thread_name_prefix="asyncio")
     calm_collector()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.get_loop().set_default_executor(threads)
-        summary = runner.run(_run(args, app, events, source))
+        summary = runner.run(_run_or_stop(args, app, _Events(printer, start), source))
         printer.print_summary(summary)
         threads.shutdown(wait=False, cancel_futures=True)
         exit_despite_running_tasks(summary.stuck, int(summary.stalled))
@@ -68,15 +71,27 @@ def work(args: Namespace) -> int:
 
 class _Events(NamedTuple):
     printer: EventPrinter
-    warnings: list[str]
-    pool_exists: bool
+    start: Start
 
     def report(self, event: str, lease: Lease | None, detail: str) -> None:
-        if event == "leaving" and not self.pool_exists:
+        if event == "leaving" and not self.start.pool_exists:
             detail = detail.partition(", and pool ")[0]
         self.printer.print_event(event, lease, detail)
-        for warning in self.warnings if event == "ready" else ():
+        for warning in self.start.warnings if event == "ready" else ():
             self.printer.print_event("warning", None, warning)
+
+
+async def _run_or_stop(args: Namespace, app: App, events: _Events, source: JobSource | None) -> Summary:
+    began = time.monotonic()
+    running = asyncio.create_task(_run(args, app, events, source))
+    stopped = asyncio.create_task(events.start.stopped.wait())
+    await asyncio.wait([running, stopped], return_when=asyncio.FIRST_COMPLETED)
+    if not stopped.cancel():
+        # a call that nothing answers must not delay the end
+        running.cancel()
+        await asyncio.wait([running], timeout=STOP_SECONDS)
+        return Summary(seconds=round(time.monotonic() - began, 3))
+    return await running
 
 
 async def _run(args: Namespace, app: App, events: _Events, source: JobSource | None) -> Summary:
@@ -102,6 +117,7 @@ async def _run(args: Namespace, app: App, events: _Events, source: JobSource | N
             summons=args.summons,
             linger=args.linger,
             report=events.report,
+            connect=events.start.connect,
         )
     finally:
         if source:
@@ -150,45 +166,6 @@ def _http_source(url: str, app: App) -> JobSource:
             f"--source needs the dependencies of sublet[http] ({error}): {install_command('http')}"
         ) from None
     return HttpSource.read(url, app.settings.timeout)
-
-
-def _unknown_queues(app: App, args: Namespace) -> str:
-    queues = [] if args.summons else args.queues or []
-    with client_of(app.settings) as client:
-        if not queues:
-            return ""
-        try:
-            known = {*app.queues(), *(queue.name for queue in read(client, client.store.operations.queues()))}
-        except Forbidden:
-            return ""
-    return "; ".join(
-        f"queue {queue}: no task of this app uses it, and it never had a job{did_you_mean(queue, known)}"
-        for queue in dict.fromkeys(queues)
-        if queue not in known
-    )
-
-
-def _unknown_pool(app: App, name: str) -> str:
-    with client_of(app.settings) as client:
-        known = {pool.name for pool in read(client, pools.known(client.store.operations.bases))}
-    return (
-        ""
-        if name in known
-        else f"there is no pool {name}{did_you_mean(name, known)}; the worker runs without it"
-    )
-
-
-def _sync_schedules(app: App, place: str) -> str:
-    if not app.schedules:
-        return ""
-    with client_of(app.settings) as client:
-        try:
-            done = client.sync(app, target_of(place))
-        except Refused as error:
-            # for example, Redis is full: workers are needed all the more
-            return f"the app's schedules could not be stored: {error}"
-    taken = [f"{one.name} ({one.before or 'put by hand'})" for one in done if one.is_taken]
-    return f"the app's code now owns schedules: {', '.join(taken)}" if taken else ""
 
 
 def exit_despite_running_tasks(stuck: int, code: int) -> None:

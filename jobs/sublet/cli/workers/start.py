@@ -1,0 +1,91 @@
+"""Start of a worker: wait for its job source, then check queues and pool, and store the app's schedules."""
+
+import asyncio
+from argparse import Namespace
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from sublet.app import App
+from sublet.errors import Forbidden, Refused, did_you_mean
+from sublet.execution.app_loader import target_of
+from sublet.operations import pools
+from sublet.store.readiness import until_ready
+from sublet.store.source import JobSource
+from sublet.store.store import Store
+from sublet_functions.work import on_signals
+
+
+@dataclass
+class Start:
+    """The start of one worker. `address`: that of its job source, without a password."""
+
+    app: App
+    args: Namespace
+    address: str
+    warnings: list[str] = field(default_factory=list)
+    pool_exists: bool = True
+    """Whether the pool of --pool exists; True without one."""
+    stopped: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set by a signal during the wait."""
+
+    async def connect(self, source: JobSource) -> float:
+        """Wait until the source answers; return the seconds. Raises Unavailable after --wait or --for."""
+        on_signals(self.stopped.set)
+        limits = [seconds for seconds in (self.args.wait, self.args.seconds) if seconds is not None]
+        warnings, waited = await until_ready(
+            lambda: self._check(source), self.address, min(limits, default=None)
+        )
+        self.warnings += warnings
+        return waited
+
+    async def _check(self, source: JobSource) -> list[str]:
+        if not isinstance(source, Store):
+            await source.workers()
+            return []
+        await source.prepare()
+        args, app = self.args, self.app
+        queues, pool = ([], "") if args.summons else (args.queues or [], args.pool)
+        unknown_pool = await _unknown_pool(source, pool)
+        self.pool_exists = not unknown_pool
+        others = [await _unknown_queues(source, app, queues), await sync_schedules(source, app, args.app)]
+        return [*filter(None, [unknown_pool, "; ".join(filter(None, others))])]
+
+
+async def _unknown_queues(store: Store, app: App, queues: Collection[str]) -> str:
+    if not queues:
+        return ""
+    try:
+        known = {*app.queues(), *(queue.name for queue in await store.follow(store.operations.queues()))}
+    except Forbidden:
+        return ""
+    return "; ".join(
+        f"queue {queue}: no task of this app uses it, and it never had a job{did_you_mean(queue, known)}"
+        for queue in dict.fromkeys(queues)
+        if queue not in known
+    )
+
+
+async def _unknown_pool(store: Store, name: str) -> str:
+    if not name:
+        return ""
+    known = {pool.name for pool in await store.follow(pools.known(store.operations.bases))}
+    return (
+        ""
+        if name in known
+        else f"there is no pool {name}{did_you_mean(name, known)}; the worker runs without it"
+    )
+
+
+async def sync_schedules(store: Store, app: App, place: str) -> str:
+    """Store the schedules of an app at MODULE:APP; return a warning, or an empty string."""
+    if not app.schedules:
+        return ""
+    from sublet.client.schedules import Schedules  # the calendar is slow to load
+
+    try:
+        done = await Schedules(store).sync(app.schedules.all(), target_of(place))
+    except Refused as error:
+        # for example, Redis is full: workers are needed all the more
+        return f"the app's schedules could not be stored: {error}"
+    taken = [f"{one.name} ({one.before or 'put by hand'})" for one in done if one.is_taken]
+    return f"the app's code now owns schedules: {', '.join(taken)}" if taken else ""

@@ -1,0 +1,77 @@
+"""Wait until the job source (Redis or the HTTP API) answers, and log the wait."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from sublet.errors import Unavailable
+from sublet.store import outage_log
+
+log = logging.getLogger("sublet.worker.worker")
+
+T = TypeVar("T")
+
+PAUSE = 0.5
+"""Seconds from a failed call to the next."""
+
+
+async def until_ready(
+    call: Callable[[], Awaitable[T]], address: str, seconds: float | None
+) -> tuple[T, float]:
+    """Repeat a call until it is answered; return its result and the seconds waited.
+
+    Logs the begin of the wait (with `address`, which must have no password), one line a minute, and the end.
+    Raises Unavailable after `seconds` (None: no limit; the first call is always finished), and at once an
+    error that is `lasting`.
+    """
+    began = time.monotonic()
+    waiting = _Waiting(address, began, None if seconds is None else began + seconds)
+    while True:
+        try:
+            result = await waiting.bounded(call())
+        except Unavailable as error:
+            waiting.failed(error)
+            await asyncio.sleep(PAUSE)
+        else:
+            return result, waiting.over()
+
+
+class _Waiting:
+    def __init__(self, address: str, began: float, until: float | None) -> None:
+        self._address, self._began, self._until = address, began, until
+        self._last: Unavailable | None = None
+        self._logged_at = 0.0
+
+    async def bounded(self, answer: Awaitable[T]) -> T:
+        if self._last is None or self._until is None:
+            return await answer
+        try:
+            async with asyncio.timeout(max(0.0, self._until - time.monotonic())):
+                return await answer
+        except TimeoutError:
+            raise self._last from None
+
+    def failed(self, error: Unavailable) -> None:
+        now = time.monotonic()
+        if error.lasting or (self._until is not None and now + PAUSE > self._until):
+            raise error
+        where = "" if self._address in str(error) else f" at {self._address}"
+        if self._last is None:
+            limit = "" if self._until is None else f" for up to {self._until - self._began:g} s"
+            log.warning("waiting%s for the job source%s: %s", limit, where, error)
+            self._logged_at = now
+        elif now - self._logged_at >= outage_log.AGAIN:
+            log.warning(
+                "still waiting for the job source%s, for %.0f s now: %s", where, now - self._began, error
+            )
+            self._logged_at = now
+        self._last = error
+
+    def over(self) -> float:
+        if self._last is None:
+            return 0.0
+        waited = time.monotonic() - self._began
+        log.warning("the job source answers, after %.1f s", waited)
+        return waited
