@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
 from sublet.app import App
-from sublet.context import JobLogHandler
+from sublet.context import keep_logs
 from sublet.execution.runner import NO_LIMITS, Limits
 from sublet.scaling.invokers import Invoker, invokers_of
 from sublet.scaling.summoner import CLOSING, Summoner
@@ -80,8 +80,7 @@ async def work(
 
 @contextlib.asynccontextmanager
 async def _kept_logs() -> AsyncIterator[None]:
-    handler = JobLogHandler(logging.INFO)
-    logging.getLogger().addHandler(handler)
+    handler = keep_logs()
     try:
         yield
     finally:

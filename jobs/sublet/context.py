@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import os
 import time
 from collections import deque
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from sublet.errors import Invalid
 from sublet.model import Lease, News
 
 CHECKPOINT_MAX = 64 * 1024
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 LOG_MAX = 8 * 1024
 """Most bytes kept of an attempt's log: its end."""
 SEND_SECONDS = 0.1
@@ -228,3 +230,24 @@ class JobLogHandler(logging.Handler):
             context.log(f"{record.levelname.lower()} {self.format(record)}")
         except Exception:  # noqa: BLE001  # a record that cannot be formatted must not fail the task
             self.handleError(record)
+
+
+def job_log_level() -> str:
+    """Return SUBLET_LOG_LEVEL in upper case; empty if it is not set. Raises Invalid."""
+    level = os.environ.get("SUBLET_LOG_LEVEL", "")
+    if level and level.upper() not in LOG_LEVELS:
+        raise Invalid(f"SUBLET_LOG_LEVEL={level[:40]!r}: use {', '.join(LOG_LEVELS).lower()}")
+    return level.upper()
+
+
+def keep_logs() -> JobLogHandler:
+    """Add a handler to the root logger that keeps records from SUBLET_LOG_LEVEL on (INFO); return it.
+
+    If that is set, a higher level of the root logger is lowered to it. Raises Invalid.
+    """
+    level, root = job_log_level(), logging.getLogger()
+    handler = JobLogHandler(level or logging.INFO)
+    if level and root.level > handler.level:
+        root.setLevel(handler.level)
+    root.addHandler(handler)
+    return handler

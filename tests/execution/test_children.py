@@ -87,7 +87,7 @@ async def test_cancelling_the_future_kills_the_child(hire, tmp_path, task):
     runner = hire(processes=1)
     attempt = start(runner, task, f'{{"file": "{tmp_path}/pid"}}')
     (pid,) = await written(tmp_path / "pid")
-    attempt.end(Why.TIMED_OUT)
+    attempt.end(Why.CANCELLED)
     assert attempt.running.cancelled()
     assert await eventually(lambda: not is_alive(pid))
     assert int(await result(runner, tasks.pid)) != pid

@@ -2,12 +2,12 @@
 
 import asyncio
 import time
-import traceback
 from collections.abc import Callable
 from enum import StrEnum
 
 from sublet.context import Context, Discard, Snooze, checked_delay
 from sublet.errors import Invalid, JobsError
+from sublet.execution import stack
 from sublet.model import Completion, Ending, Failure, Lease, News, Note, Release
 from sublet.tasks.program import ProgramFailed
 
@@ -68,6 +68,8 @@ class Attempt:
     """One lease and the run of its task. `notify` is called for each report to send."""
 
     why: Why | None = None
+    stack = ""
+    """Where a plain function was when it timed out."""
     cancelled_at = 0.0
     running: "asyncio.Future[Completion] | None" = None
     sending: asyncio.Task[None] | None = None
@@ -97,7 +99,7 @@ class Attempt:
         if self.why is None and self.running and not self.running.done():
             self.why, self.cancelled_at = why, time.monotonic()
             self.context.ending = why.value
-            self.running.cancel()
+            self.running.cancel(why.value)
 
     def cancel_again(self) -> None:
         """Cancel a task again that ignored its cancellation."""
@@ -111,17 +113,17 @@ class Attempt:
         if self.why is Why.LOST:
             return None
         if self.running.cancelled():
-            return ending_of_stop(self.lease, self.why)
+            return ending_of_stop(self.lease, self.why, self.stack)
         error = self.running.exception()
         if error is None:
             return self.running.result()
         return ending_of(self.lease, error)
 
 
-def ending_of_stop(lease: Lease, why: Why | None) -> Ending:
+def ending_of_stop(lease: Lease, why: Why | None, detail: str = "") -> Ending:
     """Return the outcome of a task that was cancelled; `why` None: by itself."""
     if why is Why.TIMED_OUT:
-        return Failure(lease, "timed_out", f"ran longer than {(lease.timeout_ms or 0) / 1000:g} s")
+        return Failure(lease, "timed_out", f"ran longer than {(lease.timeout_ms or 0) / 1000:g} s", detail)
     if why is Why.CANCELLED:
         return Failure(lease, "cancelled", "cancelled on request", again=False)
     if why is Why.STOPPING:
@@ -161,8 +163,7 @@ def _ending_of(lease: Lease, error: BaseException) -> Ending:
 
 def _words(error: BaseException) -> tuple[str, str]:
     try:
-        return " ".join(str(error).split())[:1024], "".join(traceback.format_exception(error))[-4096:]
+        return " ".join(str(error).split())[:1024], stack.of_error(error)
     except BaseException as second:  # noqa: BLE001  # a broken __str__ must not hide the failure
-        return f"the exception's message cannot be read: its code raised {type(second).__name__}", "".join(
-            traceback.format_tb(error.__traceback__)
-        )[-4096:]
+        said = f"the exception's message cannot be read: its code raised {type(second).__name__}"
+        return said, stack.of_frames(error)

@@ -9,7 +9,6 @@ import ctypes
 import gc
 import importlib
 import json
-import logging
 import os
 import select
 import signal
@@ -22,9 +21,9 @@ from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from typing import Any
 
-from sublet.context import Context, JobLogHandler, current
+from sublet.context import Context, current, keep_logs
 from sublet.errors import Invalid
-from sublet.execution import frames
+from sublet.execution import frames, stack
 from sublet.execution.attempt import UnknownTask, ending_of, unfit
 from sublet.model import Failure, Lease, News
 from sublet.tasks.middleware import entered
@@ -37,17 +36,19 @@ FLUSH_EVERY = 0.1
 def main() -> None:
     """Run jobs until the parent closes the pipe, or is gone."""
     parent = int(sys.argv[1])
-    source, out, life = _take_pipes(int(sys.argv[2]))
+    source, out, life = _take_pipes(int(sys.argv[2]), int(sys.argv[5]))
     _die_with(parent)
     runner = JobRunner(source, out, json.loads(b"".join(_receive(source)) or b"{}"))
     threading.Thread(target=_watch, args=(life, runner), name="sublet-life", daemon=True).start()
     runner.serve()
 
 
-def _take_pipes(life: int) -> tuple[int, int, int]:
+def _take_pipes(life: int, stacks: int) -> tuple[int, int, int]:
     # Tasks read nothing and print to stderr; forks do not inherit the pipes
-    source, out, own_life = os.dup(0), os.dup(1), os.dup(life)
+    source, out, own_life, own_stacks = os.dup(0), os.dup(1), os.dup(life), os.dup(stacks)
     os.close(life)
+    os.close(stacks)
+    stack.write_at_signal(own_stacks)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
@@ -133,7 +134,7 @@ class JobRunner:
         """Import the tasks, then run jobs until the pipe closes, or memory ran out."""
         if self._memory:
             _limit_memory(self._memory)
-        logging.getLogger().addHandler(JobLogHandler(logging.INFO))
+        keep_logs()
         for number in range(len(self._names)):
             try:
                 self._task(number)

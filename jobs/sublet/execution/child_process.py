@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from sublet.execution import frames
-from sublet.execution.attempt import Attempt, Crashed, Ended
+from sublet.execution import frames, stack
+from sublet.execution.attempt import Attempt, Crashed, Ended, Why
 from sublet.model import Completion
 from sublet.source_tree import PACKAGE
 
@@ -23,13 +23,17 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
 BOOT = "import json, sys; sys.path[:0] = [sys.argv[4]]; from sublet.execution.child_main import main; sys.path[:] = json.loads(sys.argv[3]); main()"
-"""The child's program. Arguments: parent's pid, life pipe, the parent's `sys.path`, this package's folder."""
+"""The child's program. Arguments: parent's pid, life pipe, the parent's `sys.path`, this package's folder, pipe for
+stacks."""
 HOME = str(PACKAGE.parent)
 GARBAGE = "the child process wrote an invalid frame to its pipe: does the task write to file descriptors that it did not open?"
 START_SECONDS = 120.0
 LEAVE_SECONDS = 2.0
 CLOSED_SECONDS = 0.1
 DEAD_SECONDS = 10.0
+STACK_SECONDS, STACK_QUIET = 0.2, 0.02
+"""Seconds that a child has to write its stack before it is killed, and seconds without another part of it."""
+STACK_MAX = 1 << 16
 
 
 class ChildRun(asyncio.Future[Completion]):
@@ -41,7 +45,15 @@ class ChildRun(asyncio.Future[Completion]):
         self.child: ChildProcess | None = None
 
     def cancel(self, msg: object = None) -> bool:
-        """Cancel the run; a task that has begun ends at once, by the kill of its child."""
+        """Cancel the run; a task that has begun ends at once, by the kill of its child. At a timeout, its stack is
+        read first.
+        """
+        if msg == Why.TIMED_OUT and self.child and self.child.ask_stack(self):
+            return True
+        return self.end(msg)
+
+    def end(self, msg: object = None) -> bool:
+        """Cancel the run, without its stack."""
         cancelled = super().cancel(msg)
         if cancelled and self.child:
             self.child.abandon(self)
@@ -86,12 +98,14 @@ class ChildProcess:
         self.began = self.heard = 0.0
         self._got = self._unsent = b""
         self._garbage = ""
-        self._life, self._process = _spawn()
+        self._asked: ChildRun | None = None
+        self._stack, self._stack_until = b"", 0.0
+        self._life, self._stacks, self._process = _spawn()
         self.pid = self._process.pid
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._to, self._from = self._process.stdin.fileno(), self._process.stdout.fileno()
-        for end in (self._to, self._from):
+        for end in (self._to, self._from, self._stacks):
             os.set_blocking(end, False)
         loop.add_reader(self._from, self._read)
         self._timer = loop.call_later(
@@ -118,6 +132,45 @@ class ChildProcess:
             self.kill()
         elif self._open and job in self.jobs:
             self.ask_back()
+
+    def ask_stack(self, job: ChildRun) -> bool:
+        """Ask for the stack of a job that runs; it is killed within STACK_SECONDS. False: it does not run."""
+        self._read()
+        if not (self._open and self.jobs and self.jobs[0] is job) or self._asked or job.done():
+            return False
+        self._read_stack()  # of an earlier job
+        self._asked, self._stack = job, b""
+        self._stack_until = self._loop.time() + STACK_SECONDS
+        self._stack_timer = self._loop.call_at(self._stack_until, self._take_stack, True)
+        self._loop.add_reader(self._stacks, self._stack_came)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, stack.SIGNAL)
+        return True
+
+    def _read_stack(self) -> bool:
+        with contextlib.suppress(BlockingIOError, InterruptedError):
+            more = os.read(self._stacks, STACK_MAX)
+            self._stack = (self._stack + more)[:STACK_MAX]
+            return bool(more)
+        return False
+
+    def _stack_came(self) -> None:
+        self._stack_timer.cancel()
+        quiet = self._loop.time() + STACK_QUIET if self._read_stack() else 0.0
+        self._stack_timer = self._loop.call_at(min(quiet, self._stack_until), self._take_stack, True)
+
+    def _take_stack(self, kill: bool = False) -> None:
+        job, self._asked = self._asked, None
+        if job is None:
+            return
+        self._stack_timer.cancel()
+        self._loop.remove_reader(self._stacks)
+        self._read_stack()
+        job.attempt.stack = stack.from_child(self._stack)
+        if kill:
+            job.end()
+        else:
+            asyncio.Future.cancel(job)
 
     def ask_back(self) -> None:
         """Ask the child to give back the jobs that have not begun."""
@@ -188,6 +241,7 @@ class ChildProcess:
             self._invalid_frame()
 
     def _job_ended(self, job: ChildRun, kind: bytes, body: bytes) -> None:
+        self._take_stack()
         if kind == frames.RESULT:
             if not job.done():
                 job.set_result(Completion(job.attempt.lease, body))
@@ -232,6 +286,7 @@ class ChildProcess:
         if not self._open:
             return
         self._open = False
+        self._take_stack()
         self._timer.cancel()
         self._loop.remove_reader(self._from)
         self._loop.remove_writer(self._to)
@@ -266,6 +321,7 @@ class ChildProcess:
             pause = min(2 * pause, 0.05)
         words = words or _words(code)
         os.close(self._life)
+        os.close(self._stacks)
         if self.jobs and not self.jobs[0].done():
             self.jobs[0].set_exception(Crashed(words))
         self._pool.died(self, words)
@@ -283,21 +339,34 @@ def _words(code: int | None) -> str:
     return f"the child process died of signal {-code}"
 
 
-def _spawn() -> "tuple[int, subprocess.Popen[bytes]]":
+def _spawn() -> "tuple[int, int, subprocess.Popen[bytes]]":
     life, own_life = os.pipe()
-    command = [sys.executable, "-c", BOOT, str(os.getpid()), str(life), json.dumps(sys.path), HOME]
+    own_stacks, stacks = os.pipe()
+    os.set_blocking(stacks, False)  # a signal's handler writes to it
+    command = [
+        sys.executable,
+        "-c",
+        BOOT,
+        str(os.getpid()),
+        str(life),
+        json.dumps(sys.path),
+        HOME,
+        str(stacks),
+    ]
     try:
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
-            pass_fds=(life,),
+            pass_fds=(life, stacks),
             start_new_session=True,
         )
     except OSError:
         os.close(own_life)
+        os.close(own_stacks)
         raise
     finally:
         os.close(life)
-    return own_life, process
+        os.close(stacks)
+    return own_life, own_stacks, process

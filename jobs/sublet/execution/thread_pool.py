@@ -10,7 +10,8 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from sublet.execution.attempt import Attempt, Ended, ending_of, ending_of_stop
+from sublet.execution import stack
+from sublet.execution.attempt import Attempt, Ended, Why, ending_of, ending_of_stop
 from sublet.model import Completion
 
 log = logging.getLogger(__name__)
@@ -23,9 +24,12 @@ class ThreadRun(asyncio.Future[Completion]):
         super().__init__(loop=asyncio.get_running_loop())
         self.threads, self.attempt, self.run = threads, attempt, run
         self.begun = self.stuck = False
+        self.thread = 0
 
     def cancel(self, msg: object = None) -> bool:
         """Cancel the run. A task that has begun keeps its thread: log it, and count it as stuck."""
+        if msg == Why.TIMED_OUT and self.begun:
+            self.attempt.stack = stack.of_thread(self.thread)
         cancelled = super().cancel(msg)
         if cancelled and self.begun:
             self.stuck = True
@@ -68,7 +72,7 @@ class ThreadPool:
     def _serve(self) -> None:
         while call := self._queue.get():
             # Set before the check; `cancel` checks after it has acted: so one of the two sees the other.
-            call.begun = True
+            call.thread, call.begun = threading.get_ident(), True
             result: Completion | Ended = Ended(ending_of_stop(call.attempt.lease, None))
             if not call.cancelled():
                 result = _result(call)

@@ -1,0 +1,80 @@
+"""The stack of a task that has timed out: from the parts of a traceback, a thread, or a child process.
+
+A child process writes it (`faulthandler`) at a signal, even while a task holds the interpreter lock.
+"""
+
+import faulthandler
+import os
+import re
+import signal
+import sys
+import traceback
+
+from sublet.source_tree import PACKAGE
+
+DETAIL_MAX = 4096
+"""Characters kept of a traceback or stack: its end."""
+SIGNAL = getattr(signal, "SIGRTMAX", signal.SIGUSR2)
+"""Makes a child process write its stack: of all signals the one that tasks use least."""
+_OWN = (os.path.dirname(__file__) + os.sep, str(PACKAGE / "execution") + os.sep)
+"""The folder of this module, as it was imported here and as a child process imports it."""
+_FRAME = re.compile(r'  File "(.*)", line (\d+) in (.*)')
+
+
+def write_at_signal(pipe: int) -> None:
+    """Write the stacks of all threads to a pipe, which must not block, at each SIGNAL."""
+    faulthandler.register(SIGNAL, pipe, all_threads=True)
+
+
+def from_child(written: bytes) -> str:
+    """Return the stack that a child process wrote, without the frames of Sublet; the task's thread first.
+
+    Empty without a frame of a task.
+    """
+    task, others = "", []
+    for block in written.decode("utf-8", "replace").split("\n\n"):
+        head, *lines = block.splitlines() or [""]
+        frames = [found.groups() for found in map(_FRAME.match, lines) if found]
+        own = [frame for frame in frames if frame[0].startswith(_OWN)]
+        if any(name == "_watch" for _, _, name in own):
+            continue
+        shown = "".join(
+            f'  File "{file}", line {line}, in {name}\n'
+            for file, line, name in reversed(frames)
+            if not file.startswith(_OWN) and file != "<string>"
+        )
+        if own or (not task and head.startswith("Current")):
+            task = shown
+        elif shown:
+            others.append(f"{head.partition(' (')[0]}:\n{shown}")
+    return _headed(task, "".join(others)) if task else ""
+
+
+def of_thread(ident: int) -> str:
+    """Return the stack of a thread of this process, without the frames of Sublet; empty if it has ended."""
+    frame = sys._current_frames().get(ident)
+    found = traceback.extract_stack(frame) if frame else []
+    last = max((i for i, one in enumerate(found) if one.filename.startswith(_OWN)), default=-1)
+    return _headed("".join(traceback.format_list(found[last + 1 :]))) if found else ""
+
+
+def _headed(task: str, others: str = "") -> str:
+    head = "Stack at the timeout (most recent call last):\n"
+    return (head + task[len(head) - DETAIL_MAX :] + others)[:DETAIL_MAX]
+
+
+def of_error(error: BaseException) -> str:
+    """Return the traceback of an exception, from the first frame of the task's code on."""
+    whole = traceback.TracebackException.from_exception(error, compact=True)
+    whole.stack = _task_part(whole.stack)
+    return "".join(whole.format())[-DETAIL_MAX:]
+
+
+def of_frames(error: BaseException) -> str:
+    """Return the frames of an exception whose own code must not be called."""
+    return "".join(traceback.format_list(_task_part(traceback.extract_tb(error.__traceback__))))[-DETAIL_MAX:]
+
+
+def _task_part(found: traceback.StackSummary) -> traceback.StackSummary:
+    first = next((i for i, one in enumerate(found) if not one.filename.startswith(_OWN)), 0)
+    return traceback.StackSummary.from_list(found[first:])
