@@ -167,7 +167,9 @@ def elsewhere():
         thread.join()
 
 
-@pytest.mark.parametrize(("status", "words"), [(404, "did not answer as the API of Sublet"), (302, "redirects")])
+@pytest.mark.parametrize(
+    ("status", "words"), [(404, "did not answer as the API of Sublet"), (302, "redirects")]
+)
 def test_a_wrong_address_ends_the_worker_at_once(shell, elsewhere, monkeypatch, status, words):
     monkeypatch.setattr(Elsewhere, "status", status)
     assert words in shell.no(3, "work", "tasks:app", "--source", elsewhere)

@@ -40,6 +40,7 @@ SETTINGS = {
         ("SUBLET_TOKEN", "", "The worker's token for SUBLET_SOURCE."),
         ("SUBLET_TOKEN_FILE", "", "A file with that token; read again when the API refuses the token."),
         ("SUBLET_WORKER_ID", "", "The worker's exclusive identity, for example a StatefulSet's pod name. A worker that registers under it takes over the leases of the previous holder."),
+        ("SUBLET_LOG_LEVEL", "", "The lowest level of `logging` that a [job's log](../guides/failures.md#the-log-of-a-job) keeps: `debug`, `info`, `warning`, `error`, `critical`. Flag: `--log-level`."),
     ),
     "HTTP API and worker functions": (
         ("SUBLET_HOST", HOST, "The address that `sublet serve` listens on."),

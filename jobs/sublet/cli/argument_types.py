@@ -18,6 +18,7 @@ MEMORY_MIN = 64 << 20
 _NUMBER = 999_999_999
 HIDDEN = SUPPRESS
 """A `help` that leaves an option out of the help page: the help of the option before names it."""
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 STATES = ("scheduled", "queued", "running", "completed", "dead", "cancelled")
 
 
@@ -162,6 +163,14 @@ def weighted_names(text: str) -> dict[str, int]:
             raise ArgumentTypeError(f"{name[:130]!r} is named twice: name it once")
         found[name] = int(weight)
     return found
+
+
+def log_level(text: str) -> str:
+    """Return the text if it is a level of `logging`, in any case."""
+    if text.upper() not in LOG_LEVELS:
+        near = did_you_mean(text.lower(), [level.lower() for level in LOG_LEVELS])
+        raise ArgumentTypeError(f"{text[:40]!r}: use {', '.join(LOG_LEVELS).lower()}{near}")
+    return text
 
 
 def names(text: str) -> list[str]:

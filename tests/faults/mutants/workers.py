@@ -155,4 +155,28 @@ MUTANTS = (
         "the platform kills it with jobs in its hands",
         "cli/test_work_wait.py::test_the_seconds_of_the_wait_are_subtracted[valkey]",
     ),
+    Mutant(
+        "a child that does not write its stack is not killed",
+        "jobs/sublet/execution/child_process.py",
+        "self._loop.call_at(self._stack_until, self._take_stack, True)",
+        "self._loop.call_at(self._stack_until, self._take_stack)",
+        "a frozen child process keeps its place for ever",
+        "execution/test_stacks.py::test_a_child_that_cannot_write_its_stack_is_killed_in_time",
+    ),
+    Mutant(
+        "a traceback begins in the worker's code",
+        "jobs/sublet/execution/stack.py",
+        "    whole.stack = _task_part(whole.stack)\n",
+        "",
+        "the first lines of each failure name files that the user did not write",
+        "execution/test_stacks.py::test_a_traceback_begins_in_the_code_of_the_task[raises]",
+    ),
+    Mutant(
+        "the level of job logs does not lower that of the root logger",
+        "jobs/sublet/context.py",
+        "if level and root.level > handler.level:",
+        "if False:",
+        "`--log-level debug` keeps no more records than before",
+        "cli/test_work_log_level.py::test_the_level_decides_which_records_are_kept[debug]",
+    ),
 )

@@ -14,7 +14,8 @@ def _work(parser: CommandParser) -> None:
     _work_capacity(parser)
     _work_timeouts(parser)
     _work_identity(parser)
-    parser.switch("--quiet", "print only the summary, no events")
+    parser.switch("--quiet", "no events, only the summary; --log-level info: of job logs")
+    parser.option("--log-level", metavar="LEVEL", type=types.log_level, default=None, help=types.HIDDEN)
 
 
 def _work_sources(parser: CommandParser) -> None:

@@ -46,7 +46,7 @@ def work(args: Namespace) -> int:
     1 if --stall ended it.
     """
     _check_arguments(args)
-    _export_connection(args)
+    _export_flags(args)
     app = load_app(args.app)
     app.settings = settings_for(args, app)
     url = _source_url(args)
@@ -141,9 +141,13 @@ def _check_names(kind: str, *names: str) -> None:
             raise Invalid(f"{kind} {name[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
 
 
-def _export_connection(args: Namespace) -> None:
-    """Child processes load the app again."""
-    for flag, variable in (("redis_url", "SUBLET_REDIS_URL"), ("namespace", "SUBLET_NAMESPACE")):
+def _export_flags(args: Namespace) -> None:
+    """Set the flags that child processes need in the environment: they load the app again."""
+    for flag, variable in (
+        ("redis_url", "SUBLET_REDIS_URL"),
+        ("namespace", "SUBLET_NAMESPACE"),
+        ("log_level", "SUBLET_LOG_LEVEL"),
+    ):
         if getattr(args, flag):
             os.environ[variable] = getattr(args, flag)
 
