@@ -241,9 +241,9 @@ def job_log_level() -> str:
 
 
 def keep_logs() -> JobLogHandler:
-    """Add a handler to the root logger that keeps records from SUBLET_LOG_LEVEL on (INFO); return it.
+    """Add to the root logger a handler that keeps records from SUBLET_LOG_LEVEL on (INFO); return it.
 
-    If that is set, a higher level of the root logger is lowered to it. Raises Invalid.
+    If set, it lowers the root logger's level. Raises Invalid.
     """
     level, root = job_log_level(), logging.getLogger()
     handler = JobLogHandler(level or logging.INFO)

@@ -37,7 +37,7 @@ async def report() -> None: ...
 
 @pytest.fixture
 def folder(tmp_path_factory):
-    """The folder of a server that is away; its URL is known."""
+    """A server that is away: its folder and URL."""
     folder = tmp_path_factory.mktemp("server")
     with EmbeddedServer.start(folder, persistent=False) as server:
         url = server.url
@@ -232,8 +232,6 @@ async def test_a_lasting_error_is_not_waited_for(clock, caplog, error):
 
 
 async def test_the_seconds_of_the_wait_are_subtracted(store):
-    """A worker started as a function, whose platform has 5 s left."""
-
     async def connect(source):
         return 4.0
 

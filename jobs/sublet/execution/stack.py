@@ -1,7 +1,5 @@
-"""The stack of a task that has timed out: from the parts of a traceback, a thread, or a child process.
-
-A child process writes it (`faulthandler`) at a signal, even while a task holds the interpreter lock.
-"""
+"""Tracebacks of failed tasks, and stacks of timed-out ones: a child process writes its own (`faulthandler`)
+at a signal, even while a task holds the interpreter lock."""
 
 import faulthandler
 import os
@@ -15,9 +13,9 @@ from sublet.source_tree import PACKAGE
 DETAIL_MAX = 4096
 """Characters kept of a traceback or stack: its end."""
 SIGNAL = getattr(signal, "SIGRTMAX", signal.SIGUSR2)
-"""Makes a child process write its stack: of all signals the one that tasks use least."""
+"""Makes a child process write its stack; tasks hardly use it."""
 _OWN = (os.path.dirname(__file__) + os.sep, str(PACKAGE / "execution") + os.sep)
-"""The folder of this module, as it was imported here and as a child process imports it."""
+"""This folder, as imported here and by a child process."""
 _FRAME = re.compile(r'  File "(.*)", line (\d+) in (.*)')
 
 
@@ -27,10 +25,7 @@ def write_at_signal(pipe: int) -> None:
 
 
 def from_child(written: bytes) -> str:
-    """Return the stack that a child process wrote, without the frames of Sublet; the task's thread first.
-
-    Empty without a frame of a task.
-    """
+    """Return the stack that a child process wrote, without Sublet's frames; the task's thread first."""
     task, others = "", []
     for block in written.decode("utf-8", "replace").split("\n\n"):
         head, *lines = block.splitlines() or [""]
@@ -51,7 +46,7 @@ def from_child(written: bytes) -> str:
 
 
 def of_thread(ident: int) -> str:
-    """Return the stack of a thread of this process, without the frames of Sublet; empty if it has ended."""
+    """Return the stack of a thread of this process, without Sublet's frames; empty if it has ended."""
     frame = sys._current_frames().get(ident)
     found = traceback.extract_stack(frame) if frame else []
     last = max((i for i, one in enumerate(found) if one.filename.startswith(_OWN)), default=-1)

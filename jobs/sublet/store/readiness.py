@@ -22,9 +22,8 @@ async def until_ready(
 ) -> tuple[T, float]:
     """Repeat a call until it is answered; return its result and the seconds waited.
 
-    Logs the begin of the wait (with `address`, which must have no password), one line a minute, and the end.
-    Raises Unavailable after `seconds` (None: no limit; the first call is always finished), and at once an
-    error that is `lasting`.
+    Logs the wait with `address` (without a password). Raises Unavailable after `seconds` (None: no limit; the
+    first call is always finished), and a `lasting` one at once.
     """
     began = time.monotonic()
     waiting = _Waiting(address, began, None if seconds is None else began + seconds)

@@ -17,7 +17,7 @@ from sublet_functions.work import on_signals
 
 @dataclass
 class Start:
-    """The start of one worker. `address`: that of its job source, without a password."""
+    """The start of one worker. `address`: of its job source, without a password."""
 
     app: App
     args: Namespace
