@@ -189,8 +189,17 @@ class Attempt(_Frozen):
     """Last log lines, each with seconds since the start; kept for the last five attempts."""
 
 
-class Job(_Frozen):
-    """A job as stored; in lists without result, attempts, checkpoint, log, and payload above 1 KiB."""
+class LastError(_Frozen):
+    """How the last attempt that did not succeed ended; released attempts do not count, unless the job is dead."""
+
+    code: str
+    """As in Attempt."""
+    message: str = ""
+    """Up to 200 bytes of it."""
+
+
+class JobSummary(_Frozen):
+    """A job as a list shows it: without result, checkpoint, log and attempts."""
 
     id: str
     task: str
@@ -199,7 +208,7 @@ class Job(_Frozen):
     priority: int = 0
     key: str | None = None
     payload: Any = None
-    """Arguments by name; None after completion."""
+    """Arguments by name; None after completion, and in lists above 1 KiB."""
     submitted_at: datetime
     due_at: datetime | None = None
     finished_at: datetime | None = None
@@ -211,22 +220,31 @@ class Job(_Frozen):
     heartbeat_at: datetime | None = None
     lease_expires_at: datetime | None = None
     progress: Any = None
-    checkpoint: Any = None
-    """Stored for later attempts. Completion deletes it."""
-    log: tuple[str, ...] = ()
-    """Last log lines of the running attempt."""
     trace: str | None = None
     schedule: str | None = None
     run_at: datetime | None = None
     """The schedule's occurrence, or the option `run_at`."""
     cancel_requested_at: datetime | None = None
-    attempts: tuple[Attempt, ...] = ()
-    """The first five and the last five."""
-    result: Any = None
+    last_error: LastError | None = None
+    """None before the first error, and after completion."""
+    result_bytes: int | None = None
+    """Size of the stored result (JSON); None until completion."""
     revision: int = 0
     """Increases with each attempt and operator's command. `cancel`, `retry` and `promote` send the one they
     read.
     """
+
+
+class Job(JobSummary):
+    """A job as stored."""
+
+    checkpoint: Any = None
+    """Stored for later attempts. Completion deletes it."""
+    log: tuple[str, ...] = ()
+    """Last log lines of the running attempt."""
+    attempts: tuple[Attempt, ...] = ()
+    """The first five and the last five."""
+    result: Any = None
 
 
 class Queue(_Frozen):
@@ -263,7 +281,7 @@ class WorkerInfo(_Frozen):
 class Page(_Frozen):
     """A page of a list of jobs. While `cursor` is set another follows, even if this one is short or empty."""
 
-    jobs: tuple[Job, ...]
+    jobs: tuple[JobSummary, ...]
     cursor: str | None = None
 
 

@@ -93,6 +93,11 @@ local function story(job, code, message, detail)
   return line .. '\n' .. string.gsub(string.sub(message, 1, 1024), '[\r\n]+', ' ') .. '\n' .. detail
 end
 
+-- The code and the first words of an attempt's message, which lists show.
+local function last_error(ending)
+  return ending.code .. ' ' .. string.gsub(string.sub(ending.message or '', 1, 200), '[\r\n]+', ' ')
+end
+
 -- An attempt is over: delete its lease, record the attempt (the first and last five are kept), move the job
 -- to its next state.
 local function conclude(job, ending, state, score)
@@ -103,6 +108,7 @@ local function conclude(job, ending, state, score)
   call('HDEL', hash, 'worker', 'claimed_at', 'heartbeat_at', 'rank', 'progress', 'cancel_requested_at')
   if n - 5 > 5 then call('HDEL', hash, 'attempt:' .. n - 5) end
   if job.logged then call('HDEL', hash, 'log:' .. n - 5) end
+  if ending.code ~= 'released' or state == 'dead' then call('HSET', hash, 'error', last_error(ending)) end
   place(job, state, score, ending.code, 'ended', ending.verb .. ' ' .. answer, 'tries_left', job.tries_left,
     'streak', ending.streak or '', 'attempt:' .. n, story(job, ending.code, ending.message, ending.detail))
   job.ended = ending.verb .. ' ' .. answer

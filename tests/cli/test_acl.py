@@ -207,6 +207,7 @@ async def until_blocked(raw):
 async def looks(store, desk):
     """Read everything and follow the events. `follow_existing` creates no namespace."""
     layout, run = store.operations, store._transport.run
+    await desk.complete(await desk.running("done"))
     await desk.fail(await desk.running("a", "retention=60000"))
     await desk.submit("b", "c", payload=b"x" * 2000)
     await desk.put("s")

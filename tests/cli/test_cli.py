@@ -157,6 +157,20 @@ def test_get_shortens_long_values_and_says_how_to_see_them(shell):
     assert shell.ok("get", short).endswith(f'  arguments   {{"a":"{"x" * 100}"}}')
 
 
+def test_list_shows_errors_and_sizes_of_results(shell):
+    dead = shell.ok("submit", "fail", '{"words": "no paper"}', "--max-attempts", "1")
+    done = shell.ok("submit", "add", '{"a": 1, "b": 2}')
+    shell.work()
+    shown = shell.ok("list")
+    assert re.search(r"^ID .+ OUTCOME$", shown.splitlines()[0])
+    assert re.search(rf"{dead} .+ ago +ValueError: no paper$", shown, re.MULTILINE)
+    assert re.search(rf"{done} .+ ago +result of \d+ bytes$", shown, re.MULTILINE)
+    jobs = {job["id"]: job for job in shell.json("list")["jobs"]}
+    assert jobs[dead]["last_error"] == {"code": "ValueError", "message": "no paper"}
+    assert jobs[done]["result_bytes"] > 0
+    assert "result" not in jobs[done]
+
+
 def test_list_pages_through_jobs(shell):
     ids = {shell.ok("submit", "add", "--delay", f"{n}h") for n in (1, 2, 3)}
     page = shell.json("list", "--limit", "2")

@@ -36,6 +36,20 @@ async def test_a_new_job_is_201_and_a_repeat_is_200_with_the_same_location(asked
     assert (job.status, job.json()["state"], job.json()["payload"]) == (200, "queued", {"n": 1})
 
 
+async def test_a_list_shows_the_last_error_and_the_size_of_a_result(asked):
+    for ending, body in (("done", {"result": [1, 2]}), ("fail", {"code": "Boom", "message": "no paper"})):
+        await asked("POST", "/jobs", {"task": "t", "queue": "q", "max_attempts": 1})
+        lease = (await asked("GET", "/jobs/next?queue=q&worker=w")).json()
+        assert (
+            await asked("POST", f"/jobs/{lease['id']}/{ending}", body | {"token": lease["token"]})
+        ).status == 200
+    (done,) = (await asked("GET", "/jobs?state=completed")).json()["jobs"]
+    (dead,) = (await asked("GET", "/jobs?state=dead")).json()["jobs"]
+    assert (done["result_bytes"], done["last_error"]) == (5, None)
+    assert (dead["result_bytes"], dead["last_error"]) == (None, {"code": "Boom", "message": "no paper"})
+    assert not {"result", "checkpoint", "log", "attempts"} & {*done, *dead}
+
+
 async def test_the_life_of_a_job(asked):
     """The worker's calls prove the lease with its token."""
     path = (await asked("POST", "/jobs", {"task": "t", "queue": "q", "payload": {"n": 1}})).headers[

@@ -45,7 +45,17 @@ async def test_a_failed_attempt_keeps_only_the_token_of_its_lease(desk):
     await desk.heartbeat(lease, progress=b"1")
     answer = await desk.fail(lease)
     job = desk.job("a")
-    assert set(job) == {"state", "spec", "token", "attempt", "tries_left", "ended", "streak", "attempt:1"}
+    assert set(job) == {
+        "state",
+        "spec",
+        "token",
+        "attempt",
+        "tries_left",
+        "ended",
+        "streak",
+        "error",
+        "attempt:1",
+    }
     assert job["ended"] == f"fail {answer}"
 
 

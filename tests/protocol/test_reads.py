@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from sublet.errors import Invalid, NotFound
-from sublet.model import State
+from sublet.model import LastError, State
 from sublet.operations.operations import PAGE_EXAMINED
 from sublet.protocol import keys, reads
 
@@ -184,6 +184,46 @@ async def test_a_page_examines_a_thousand_jobs_at_most_and_may_be_short(desk, fo
 async def test_a_list_omits_large_fields(desk, follow):
     await desk.submit("a", payload=b'"' + b"x" * 3000 + b'"')
     assert (await follow("list_jobs")).jobs[0].payload is None
+
+
+async def test_a_list_shows_last_errors_and_sizes_of_results_in_two_round_trips(
+    desk, store, follow, monkeypatch
+):
+    await desk.submit("good", "poor", "late", rules="tries=1")
+    good, poor, late = await desk.claim(3)
+    await desk.complete(good, b'"found"')
+    await desk.fail(poor, "ValueError", "ValueError: no\nsuch " + "ä" * 300, "Traceback …")
+    await desk.fail(late, "timed_out")
+    assert (await store.follow(store.operations.get("poor"))).last_error.message.startswith("no such ää")
+    trips, run = [], store._transport.run
+
+    async def counted(call):
+        trips.append(call)
+        return await run(call)
+
+    monkeypatch.setattr(store._transport, "run", counted)
+    dead = {job.id: job.last_error for job in (await follow("list_jobs", state=State.DEAD, limit=2)).jobs}
+    assert (dead["late"], len(trips)) == (LastError(code="timed_out"), 2)
+    assert dead["poor"].code == "ValueError"
+    assert 150 < len(dead["poor"].message.encode()) <= 203, "200 bytes, and U+FFFD for half a character"
+    (done,) = (await follow("list_jobs", state=State.COMPLETED, limit=1)).jobs
+    assert (done.result_bytes, done.last_error, len(trips)) == (7, None, 4)
+    assert not hasattr(done, "result")
+    assert not hasattr(done, "attempts")
+
+
+async def test_a_released_attempt_is_no_last_error(desk, follow):
+    for reason, expected in (
+        ("stopping", None),
+        ("unknown_task: not here", "unknown_task"),
+        ("x", "unknown_task"),
+    ):
+        lease = await desk.running("a") if reason == "stopping" else (await desk.claim())[0]
+        await desk.release(lease, 0, reason)
+        desk.elapse(100)
+        await desk.reap()
+        error = (await follow("list_jobs")).jobs[0].last_error
+        assert (error and error.code) == expected
 
 
 async def test_a_missing_job_is_omitted(desk, follow):

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sublet.model import Job, Queue, State, WorkerInfo
+from sublet.model import JobSummary, Queue, State, WorkerInfo
 from sublet.operations.pool import Pool
 
 
@@ -104,7 +104,7 @@ class BatchResult(ResponseModel):
 class JobsPage(ResponseModel):
     """One page of jobs. While `cursor` is set another page follows, even if this one is short or empty."""
 
-    jobs: list[Job]
+    jobs: list[JobSummary]
     cursor: str | None
 
 

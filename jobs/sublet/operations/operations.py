@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 
 from sublet.errors import Changed, Invalid
-from sublet.model import Job, Page, Queue, Reaped, State, Stats, WorkerInfo
+from sublet.model import Job, JobSummary, Page, Queue, Reaped, State, Stats, WorkerInfo
 from sublet.operations import maintenance, workers
 from sublet.protocol import keys, reads, verbs
 from sublet.protocol.plan import Plan
@@ -173,12 +173,13 @@ class Operations(SubmitOperations):
             self.check_queue(queue)
         structures = yield from self._structures(state, queue)
         at, offset = _position(structures, cursor)
-        found: list[Job] = []
+        found: list[JobSummary] = []
         examined = 0
         while at < len(structures) and len(found) < limit and examined < PAGE_EXAMINED:
             base, structure = structures[at]
             ids = yield reads.ids(base, structure, offset, min(100, PAGE_EXAMINED - examined))
-            jobs = {job.id: job for job in ((yield reads.summaries(base, ids)) if ids else ())}
+            call = reads.summaries(base, ids, results=structure == State.COMPLETED)
+            jobs = {job.id: job for job in ((yield call) if ids else ())}
             for job_id in ids:
                 job = jobs.get(job_id)
                 if job and queue in (None, job.queue) and task in (None, job.task):

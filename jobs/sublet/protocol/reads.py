@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from sublet.errors import NotFound, Unfit
-from sublet.model import FINISHED, Attempt, Job, Queue, State, Stats
+from sublet.model import FINISHED, Attempt, Job, JobSummary, LastError, Queue, State, Stats
 from sublet.protocol import keys
 from sublet.protocol.scripts import Call
 
@@ -104,39 +104,56 @@ def number(raw: bytes | None) -> int:
 
 def job_from(job_id: str, fields: dict[str, bytes], lease_end: Any = None, due: Any = None) -> Job:
     """Parse a job from its hash, and its scores (ms) in `running` and `scheduled`. Raises MALFORMED."""
+    result = fields.get("result")
+    common = _common(job_id, fields, lease_end, due, len(result) if result else 0)
+    return Job(
+        **common,
+        checkpoint=json_of(fields.get("checkpoint")),
+        log=_log(fields, common["attempt"]) if fields["state"] == b"running" else (),
+        attempts=tuple(_story(fields)),
+        result=json_of(result),
+    )
+
+
+def _common(
+    job_id: str, fields: dict[str, bytes], lease_end: Any, due: Any, result_bytes: int
+) -> dict[str, Any]:
     header, _, inline = fields["spec"].partition(b"\n")
     queue, task, submitted_at, *words = header.decode().split(" ")
     rules = dict(word.split("=", 1) for word in words)
     attempt, ops = int(fields.get("attempt", 0)), int(fields.get("ops", 0))
-    return Job(
-        id=job_id,
-        task=task,
-        queue=queue,
-        state=State(fields["state"].decode()),
-        priority=int(rules.get("priority", 0)),
-        key=rules.get("key"),
-        payload=json_of(inline or fields.get("payload")),
-        submitted_at=datetime.fromtimestamp(int(submitted_at) / 1000, UTC),
-        due_at=moment(due),
-        finished_at=moment(fields.get("finished_at")),
-        attempt=attempt,
-        max_attempts=int(rules.get("tries", 3)),
-        tries_left=int(fields["tries_left"]) if "tries_left" in fields else None,
-        worker=fields["worker"].decode() if "worker" in fields else None,
-        claimed_at=moment(fields.get("claimed_at")),
-        heartbeat_at=moment(fields.get("heartbeat_at")),
-        lease_expires_at=moment(lease_end),
-        progress=json_of(fields.get("progress")),
-        checkpoint=json_of(fields.get("checkpoint")),
-        log=_log(fields, attempt) if fields["state"] == b"running" else (),
-        trace=rules.get("trace"),
-        schedule=rules.get("schedule"),
-        run_at=moment(rules.get("at")),
-        cancel_requested_at=moment(fields.get("cancel_requested_at")),
-        attempts=tuple(_story(fields)),
-        result=json_of(fields.get("result")),
-        revision=attempt + ops,
-    )
+    return {
+        "id": job_id,
+        "task": task,
+        "queue": queue,
+        "state": State(fields["state"].decode()),
+        "priority": int(rules.get("priority", 0)),
+        "key": rules.get("key"),
+        "payload": json_of(inline or fields.get("payload")),
+        "submitted_at": datetime.fromtimestamp(int(submitted_at) / 1000, UTC),
+        "due_at": moment(due),
+        "finished_at": moment(fields.get("finished_at")),
+        "attempt": attempt,
+        "max_attempts": int(rules.get("tries", 3)),
+        "tries_left": int(fields["tries_left"]) if "tries_left" in fields else None,
+        "worker": fields["worker"].decode() if "worker" in fields else None,
+        "claimed_at": moment(fields.get("claimed_at")),
+        "heartbeat_at": moment(fields.get("heartbeat_at")),
+        "lease_expires_at": moment(lease_end),
+        "progress": json_of(fields.get("progress")),
+        "trace": rules.get("trace"),
+        "schedule": rules.get("schedule"),
+        "run_at": moment(rules.get("at")),
+        "cancel_requested_at": moment(fields.get("cancel_requested_at")),
+        "last_error": _last_error(fields.get("error")),
+        "result_bytes": result_bytes or None,
+        "revision": attempt + ops,
+    }
+
+
+def _last_error(raw: bytes | None) -> LastError | None:
+    code, _, message = shown(raw or b"").partition(" ")
+    return LastError(code=code, message=message.removeprefix(f"{code}: ")) if code else None
 
 
 def json_of(raw: bytes | None) -> Any:
@@ -179,30 +196,31 @@ def attempt_from(number: int, text: str, log: tuple[str, ...] = ()) -> Attempt:
 
 SUMMARY = (
     "state", "spec", "attempt", "ops", "tries_left", "worker", "claimed_at", "heartbeat_at", "finished_at", "progress",
-    "cancel_requested_at",
+    "cancel_requested_at", "error",
 )  # fmt: skip
 
 
-def summaries(base: str, job_ids: Sequence[str]) -> Call[list[Job]]:
-    """Read several jobs, without results, attempts and large payloads. Missing and malformed ones are omitted."""
-
-    def read(reply: Sequence[Any]) -> list[Job]:
-        found = []
-        for i, job_id in enumerate(job_ids):
-            values, lease_end, due = reply[3 * i : 3 * i + 3]
-            fields = {name: value for name, value in zip(SUMMARY, values, strict=True) if value is not None}
-            with contextlib.suppress(*MALFORMED):  # `get` reports it; the others must be shown
-                found.append(job_from(job_id, fields, lease_end, due))
-        return found
-
+def summaries(base: str, job_ids: Sequence[str], *, results: bool = False) -> Call[list[JobSummary]]:
+    """Read several jobs for a list, with `results` also the sizes of results. Missing and malformed ones are
+    omitted.
+    """
     running, scheduled = keys.structure(base, "running"), keys.structure(base, "scheduled")
     commands: list[tuple[Any, ...]] = []
     for job_id in job_ids:
-        commands += [
-            ("HMGET", keys.job(base, job_id), *SUMMARY),
-            ("ZSCORE", running, job_id),
-            ("ZSCORE", scheduled, job_id),
-        ]
+        hash_ = keys.job(base, job_id)
+        commands += [("HMGET", hash_, *SUMMARY), ("ZSCORE", running, job_id), ("ZSCORE", scheduled, job_id)]
+        commands += [("HSTRLEN", hash_, "result")] if results else []
+    width = 4 if results else 3
+
+    def read(reply: Sequence[Any]) -> list[JobSummary]:
+        found = []
+        for i, job_id in enumerate(job_ids):
+            values, lease_end, due, *size = reply[width * i : width * (i + 1)]
+            fields = {name: value for name, value in zip(SUMMARY, values, strict=True) if value is not None}
+            with contextlib.suppress(*MALFORMED):  # `get` reports it; the others must be shown
+                found.append(JobSummary(**_common(job_id, fields, lease_end, due, sum(size))))
+        return found
+
     return together(commands, read)
 
 

@@ -116,6 +116,22 @@ MUTANTS = (
         "protocol/test_retry.py::test_a_job_cancelled_while_it_ran_is_revived_without_its_cancel[fakeredis]",
     ),
     Mutant(
+        "a released attempt hides the last error",
+        "lua/lib/lifecycle.lua",
+        "if ending.code ~= 'released' or state == 'dead' then call('HSET', hash, 'error'",
+        "if true then call('HSET', hash, 'error'",
+        "lists show `released` as the last error of jobs that only waited",
+        "protocol/test_reads.py::test_a_released_attempt_is_no_last_error[fakeredis]",
+    ),
+    Mutant(
+        "a list reads no sizes of results",
+        "jobs/sublet/operations/operations.py",
+        "results=structure == State.COMPLETED",
+        "results=False",
+        "completed jobs look in lists as if they had no result",
+        "protocol/test_reads.py::test_a_list_shows_last_errors_and_sizes_of_results_in_two_round_trips[fakeredis]",
+    ),
+    Mutant(
         "a release does not return the try",
         "lua/release.lua",
         "    job.tries_left = job.tries_left + 1\n  end",

@@ -2,7 +2,7 @@
 
 import shlex
 from argparse import Namespace
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -13,12 +13,12 @@ from sublet.cli.parser import program
 from sublet.cli.session import client_of, read, server_time, settings_of
 from sublet.client.sync_client import SyncClient
 from sublet.errors import NotFound, did_you_mean
-from sublet.model import Job, Queue, State, Stats, WorkerInfo
+from sublet.model import Job, JobSummary, Queue, State, Stats, WorkerInfo
 
 FOREIGN = frozenset({"payload", "progress", "checkpoint", "result", "about"})
 """Model fields with arbitrary JSON of submitters, tasks and workers."""
-UNREAD = {"payload", "result", "attempts"}
-"""Fields of jobs that a list neither reads from Redis nor prints."""
+UNREAD = {"payload"}
+"""Fields of jobs that a list does not print: small payloads are read, large ones are not."""
 
 
 def get(args: Namespace) -> int:
@@ -32,7 +32,7 @@ def get(args: Namespace) -> int:
     return 0
 
 
-def as_json(shown: Job | WorkerInfo, without: Collection[str] = ()) -> dict[str, Any]:
+def as_json(shown: JobSummary | WorkerInfo, without: Collection[str] = ()) -> dict[str, Any]:
     """Return a model's fields, but those in `without`, for JSON output. Fields in FOREIGN stay as they are:
     pydantic limits depth.
     """
@@ -60,8 +60,7 @@ def list_jobs(args: Namespace) -> int:
             document({"jobs": [as_json(job, UNREAD) for job in page.jobs], "cursor": page.cursor})
             return 0
         if page.jobs:
-            now = server_time(client)
-            table(["ID", "STATE", "TASK", "QUEUE", "ATTEMPT", "WHEN"], [_row(job, now) for job in page.jobs])
+            _show_list(page.jobs, server_time(client))
         else:
             write(f"no jobs{_missing_queue(client, args.queue)}")
     if page.cursor:
@@ -69,12 +68,28 @@ def list_jobs(args: Namespace) -> int:
     return 0
 
 
-def _row(job: Job, now: datetime) -> list[Cell | str]:
+def _show_list(jobs: Sequence[JobSummary], now: datetime) -> None:
+    heads = ["ID", "STATE", "TASK", "QUEUE", "ATTEMPT", "WHEN"]
+    rows = [_row(job, now) for job in jobs]
+    if any(job.last_error or job.result_bytes for job in jobs):
+        heads.append("OUTCOME")
+        rows = [[*row, _outcome(job)] for row, job in zip(rows, jobs, strict=True)]
+    table(heads, rows, ["ATTEMPT", "QUEUE"])
+
+
+def _outcome(job: JobSummary) -> str:
+    if job.result_bytes:
+        return f"result of {job.result_bytes:,} bytes"
+    error = job.last_error
+    return ": ".join(filter(None, [error.code, error.message])) if error else ""
+
+
+def _row(job: JobSummary, now: datetime) -> list[Cell | str]:
     state = Cell(job.state.value, STATE_COLOURS[job.state])
     return [job.id, state, job.task, job.queue, str(job.attempt), _relevant_time(job, now)]
 
 
-def _relevant_time(job: Job, now: datetime) -> str:
+def _relevant_time(job: JobSummary, now: datetime) -> str:
     if job.state is State.SCHEDULED and job.due_at:
         left = (job.due_at - now).total_seconds()
         return f"due in {duration(left)}" if left >= 0 else f"overdue by {duration(-left)}"

@@ -45,7 +45,7 @@ VERBS = {
 }
 """Role → verbs of its user. Submitting, working and ticking also summon workers for pools."""
 
-LOOK = "hget hgetall hmget zscore hkeys hlen hexists hscan zrange zcard zcount zscan xrange xrevrange xread xinfo|stream type time"
+LOOK = "hget hstrlen hgetall hmget zscore hkeys hlen hexists hscan zrange zcard zcount zscan xrange xrevrange xread xinfo|stream type time"
 PREPARE = "hget info|memory"
 CALENDAR = "hgetall hmget zscore time zrange"
 PLAIN = {
