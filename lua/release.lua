@@ -25,6 +25,7 @@ local function give_back(job, delay, reason)
   local ending = {verb = 'release', code = code, streak = code .. ' ' .. n, message = reason, detail = ''}
   count('released', 1)
   if code == 'unknown_task' then
+    count('unknown_task', 1)
     delay = math.min(1000 * 2 ^ (n - 1), 60000)
     job.tries_left = n < UNKNOWN and job.tries_left + 1 or 0
   elseif n > RELEASES then

@@ -336,6 +336,19 @@ def on_a_terminal(shell, *words, **env):
     return shown.decode()
 
 
+def test_submit_on_a_terminal_tells_of_a_queue_without_a_worker(shell):
+    said = "no registered worker serves queue vip: "
+    assert said in on_a_terminal(shell, "submit", "add", "--queue", "vip")
+    assert "no registered worker" not in shell.run("submit", "add", "--queue", "vip").stderr
+    worker = shell.start("work", "tasks:app", "--queues", "vip")
+    try:
+        assert '"ready"' in worker.stdout.readline()
+        assert said not in on_a_terminal(shell, "submit", "add", "--queue", "vip")
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        worker.communicate(timeout=30)
+
+
 def test_colours_are_for_terminals_or_on_request(shell):
     shell.ok("submit", "add", "--delay", "1h")
     assert "\x1b[36mscheduled\x1b[0m" in on_a_terminal(shell, "list")

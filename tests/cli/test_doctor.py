@@ -23,6 +23,7 @@ from sublet.cli.operations.server_checks import (
 )
 from sublet.connection.settings import Settings
 from sublet.operations.audit import Audit, Fault
+from sublet.operations.coverage import Gaps
 from sublet.operations.pool import Pool, Sum
 from sublet.protocol import keys
 from tests.support.http_server import serve_process
@@ -47,6 +48,7 @@ HEALTHY = Facts(
     wrong_type_keys=[],
     workers=[("w1", NOW)],
     pools=[POOL],
+    gaps=Gaps({}, {}),
     audit=Audit(10, True, []),
 )  # fmt: skip
 SILENT = HEALTHY._replace(
@@ -59,6 +61,7 @@ SILENT = HEALTHY._replace(
     wrong_type_keys=None,
     workers=None,
     pools=None,
+    gaps=None,
     audit=None,
     deleted_early=None,
 )
@@ -95,7 +98,7 @@ def test_facts_that_cannot_be_read_are_unknown():
     found = levels(SILENT)
     unknown = {what for what, level in found.items() if level == "unknown"}
     assert unknown == {"server", "eviction", "memory", "persistence", "connections", "layout", "keys", "scripts", "maintenance",
-                       "workers", "pools", "consistency", "retention"}  # fmt: skip
+                       "workers", "queues", "pools", "consistency", "retention"}  # fmt: skip
     assert "bad" not in found.values()
 
 
@@ -268,6 +271,7 @@ def test_the_doctor_reads_a_real_server(own, shell):
     assert found["ok"] is True
     levels = {check["subject"]: check["level"] for check in found["checks"]}
     assert levels.pop("security") in ("ok", "warn")
+    assert levels.pop("queues") == "warn", "no worker runs"
     assert set(levels.values()) == {"ok"}, found
 
 
@@ -297,6 +301,21 @@ def test_an_owed_worker_without_an_invoker_is_reported_by_tick_and_doctor(shell)
     (found,) = [check for check in shell_checks(shell) if check["subject"] == "pools"]
     assert (found["level"], found["found"]) == ("warn", "images (http): 1 worker owed and not invoked")
     assert "SUBLET_SIGNING_SECRETS" in found["advice"]
+
+
+def test_a_queue_without_a_worker_and_an_unknown_task_are_reported(shell):
+    shell.ok("submit", "add", "--queue", "vip")
+    shell.ok("submit", "nothing")
+    shell.work("--for", "2s")
+    found = [check for check in shell_checks(shell) if check["subject"] == "queues"]
+    assert [(check["level"], check["found"]) for check in found] == [
+        ("warn", "1 job waits in vip, which no worker serves"),
+        ("warn", "1 job needs task nothing, which a worker of the queue does not have"),
+    ]
+    assert "work MODULE:APP --queues vip" in found[0]["advice"]
+    assert shell.ok("stats").splitlines()[-2:] == [check["found"] for check in found]
+    numbers = shell.json("stats")
+    assert (numbers["unserved"], numbers["unknown_tasks"]) == ({"vip": 1}, {"nothing": 1})
 
 
 def shell_checks(shell, **env):
@@ -419,7 +438,7 @@ def test_different_partition_counts_are_reported(own, shell):
     assert not own.exists(keys.base(namespace, 3))
     output = shell.run("doctor", SUBLET_PARTITIONS="1").stdout
     assert (output.count("not checked, because the partition count differs"), "EVALSHA" in output) == (
-        2,
+        3,
         False,
     )
     done = shell.run("doctor", "--repair", SUBLET_PARTITIONS="1")

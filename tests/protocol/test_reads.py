@@ -254,7 +254,7 @@ async def test_the_statistics_agree_with_the_jobs(desk, follow):
         "released": 0,
         "expired": 0,
     }
-    assert stats.totals == totals | {"lease_lost": 0, "queue_full": 0, "forgotten": 0}
+    assert stats.totals == totals | {"unknown_task": 0, "lease_lost": 0, "queue_full": 0, "forgotten": 0}
     assert (stats.maintenance_at, stats.maintenance_by) == (None, None)
     desk.elapse(30)
     await desk.reap()

@@ -13,6 +13,8 @@ from sublet.store.store import Store
 from sublet_functions.handlers.statistics import NamespaceStatistics, read_statistics
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+UNSERVED = 100
+"""Maximum queues that `sublet_jobs_unserved` names."""
 _LE = (*(str(bound / 1000) for bound in BOUNDS), "+Inf")
 
 
@@ -96,6 +98,11 @@ def _outcomes(found: NamespaceStatistics) -> Iterator[Metric]:
 
 def _losses(totals: Mapping[str, int]) -> Iterator[Metric]:
     yield CounterMetricFamily(
+        "sublet_unknown_task",
+        "Jobs released because the worker has no such task.",
+        totals["unknown_task"],
+    )
+    yield CounterMetricFamily(
         "sublet_leases_expired",
         "Leases that expired without a heartbeat, or whose worker had ended.",
         totals["expired"],
@@ -128,7 +135,22 @@ def _histogram(name: str, description: str, times: Iterable[tuple[QueueNumbers, 
     return histogram
 
 
+def _unserved(queues: Mapping[str, int]) -> Iterator[Metric]:
+    yield GaugeMetricFamily(
+        "sublet_queues_unserved",
+        "Queues with queued jobs that no worker of the last minute and no pool with an invoker serves.",
+        len(queues),
+    )
+    jobs = GaugeMetricFamily(
+        "sublet_jobs_unserved", "Queued jobs of these queues; at most a hundred queues.", labels=("queue",)
+    )
+    for name, count in list(queues.items())[:UNSERVED]:
+        jobs.add_metric((name,), count)
+    yield jobs
+
+
 def _namespace(found: NamespaceStatistics) -> Iterator[Metric]:
+    yield from _unserved(found.unserved)
     yield GaugeMetricFamily("sublet_workers", "Workers with a heartbeat in the last minute.", found.workers)
     if found.maintenance_age is not None:
         yield GaugeMetricFamily(

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sublet.operations import statistics
+from sublet.operations.coverage import unserved, waits_unclaimed
 from sublet.operations.statistics import QueueNumbers, Times
 from sublet.store.store import Store
 
@@ -24,6 +25,8 @@ class NamespaceStatistics:
     """Queue → seconds since the job at its head was due."""
     left_out: int
     """Number of queues whose statistics were not read."""
+    unserved: dict[str, int]
+    """Queue that no worker serves → queued jobs, the most first."""
     workers: int
     maintenance_age: float | None
     """Seconds since the last maintenance; None before the first."""
@@ -58,6 +61,7 @@ async def read_statistics(store: Store, names: Sequence[str] = ()) -> NamespaceS
         queues=(*own, *_others([queue for queue in found if queue.name == statistics.OTHERS])),
         oldest={name: age for _, ages in parts for name, age in ages.items()},
         left_out=0 if names else max(0, sum(survey.known for survey in found_surveys) - len(own)),
+        unserved=await store.follow_existing(unserved(bases, waits_unclaimed(own))),
         workers=await store.run(statistics.here(bases[0], surveys[bases[0]].now)),
         maintenance_age=max(0, now - max(maintained)[0]) / 1000 if maintained else None,
         maintenance_by=max(maintained)[1] if maintained else None,

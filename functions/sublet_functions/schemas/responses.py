@@ -212,6 +212,9 @@ class Stats(ResponseModel):
     dead_total: int = Field(description="Jobs that became dead.")
     cancelled_total: int = Field(description="Jobs that became cancelled.")
     released_total: int | None = Field(description="Jobs released. Null for queues.")
+    unknown_task_total: int | None = Field(
+        description="Jobs released because the worker has no such task. Null for queues."
+    )
     expired_total: int | None = Field(
         description="Leases that expired, or whose worker was gone. Null for queues."
     )
@@ -224,6 +227,11 @@ class Stats(ResponseModel):
     forgotten_total: int | None = Field(
         description="Dead and cancelled jobs deleted before the end of their retention, because of a limit. Null for queues."
     )
+    unserved_jobs: int = Field(
+        description="Queued jobs of queues that no worker of the last minute and no pool with an invoker serves; 0 while a live worker registers without queues."
+    )
+    unserved_queues: int = Field(description="Number of these queues.")
+    unserved_example: str | None = Field(description="The one with most jobs.")
     workers: int = Field(
         description="Workers with a heartbeat in the last minute, whatever queues they serve."
     )

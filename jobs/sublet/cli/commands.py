@@ -28,7 +28,7 @@ GROUPS = {
         Command(
             "stats",
             "",
-            "Count jobs by state, and events since the namespace was created.",
+            "Count jobs by state, events since the creation, and jobs without a worker.",
             "jobs.query:stats",
         ),
         Command(

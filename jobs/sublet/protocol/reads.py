@@ -31,6 +31,7 @@ TOTALS = (
     "dead",
     "cancelled",
     "released",
+    "unknown_task",
     "expired",
     "lease_lost",
     "queue_full",

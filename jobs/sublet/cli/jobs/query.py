@@ -8,12 +8,25 @@ from typing import Any
 
 from sublet.cli.jobs.ids import IdFinder, typed
 from sublet.cli.jobs.job_view import show_job
-from sublet.cli.output import STATE_COLOURS, Cell, document, duration, limits_of, note, table, write
+from sublet.cli.jobs.unserved import queue_lines, task_lines
+from sublet.cli.output import (
+    STATE_COLOURS,
+    Cell,
+    clean,
+    document,
+    duration,
+    limits_of,
+    note,
+    paint,
+    table,
+    write,
+)
 from sublet.cli.parser import program
 from sublet.cli.session import client_of, read, server_time, settings_of
 from sublet.client.sync_client import SyncClient
 from sublet.errors import NotFound, did_you_mean
 from sublet.model import Job, JobSummary, Queue, State, Stats, WorkerInfo
+from sublet.operations.coverage import gaps
 
 FOREIGN = frozenset({"payload", "progress", "checkpoint", "result", "about"})
 """Model fields with arbitrary JSON of submitters, tasks and workers."""
@@ -135,13 +148,16 @@ def _queue_row(queue: Queue, now: datetime) -> list[Cell | str]:
 
 
 def stats(args: Namespace) -> int:
-    """Print the number of jobs per state, and of events since the namespace was created."""
+    """Print the number of jobs per state, and of events since the namespace was created; then the jobs that wait
+    without a worker for their queue, or whose task no worker knows.
+    """
     with client_of(settings_of(args)) as client:
         found = read(client, client.store.operations.stats(), args)
+        missing = read(client, gaps(client.store.operations.bases))
         now = server_time(client)
     sums = total(found)
     if args.json:
-        document(sums.model_dump(mode="json"))
+        document(sums.model_dump(mode="json") | {"unserved": missing.queues, "unknown_tasks": missing.tasks})
         return 0
     states: list[list[Cell | str]] = [
         [Cell(state.value, STATE_COLOURS[state]), f"{sums.states.get(state, 0):,}"] for state in State
@@ -153,6 +169,8 @@ def stats(args: Namespace) -> int:
         write(
             f"\nlast maintenance {duration((now - sums.maintenance_at).total_seconds())} ago, by {sums.maintenance_by}"
         )
+    for line in (*queue_lines(missing), *task_lines(missing)):
+        write(paint(clean(line), "yellow"))
     return 0
 
 

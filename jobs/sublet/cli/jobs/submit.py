@@ -7,6 +7,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from sublet.cli.jobs.unserved import note_unserved
 from sublet.cli.output import document, note, write
 from sublet.cli.parser import program
 from sublet.cli.session import client_of, settings_for
@@ -84,6 +85,8 @@ def submit(args: Namespace) -> int:
         created = submitted.created or (job_id is None and submitted.id == job.id)
         if not created:
             note(f"there already: {_match(job, submitted.id)}")
+        else:
+            note_unserved(client, job.queue)
         answer: dict[str, Any] = {"id": submitted.id, "created": created}
         if "wait" in args:
             with _naming_job(

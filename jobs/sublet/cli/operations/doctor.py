@@ -20,6 +20,7 @@ from sublet.model import Stats
 from sublet.operations import pools
 from sublet.operations import workers as roster
 from sublet.operations.audit import audit
+from sublet.operations.coverage import gaps
 from sublet.protocol import keys, reads, server_info
 from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import NAMES, Call, script
@@ -142,6 +143,7 @@ def read_facts(client: SyncClient) -> Facts:
         ),
         workers=None if workers is None else [(worker.name, worker.seen_at) for worker in workers],
         pools=probe.follow(pools.look_at_all(bases)),
+        gaps=probe.follow(gaps(bases)),
         audit=probe.follow(audit(bases, AUDITED)),
         denied=probe.denied,
     )

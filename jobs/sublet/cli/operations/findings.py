@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 from sublet.connection.settings import Settings
 from sublet.operations.audit import Audit
+from sublet.operations.coverage import Gaps
 from sublet.operations.pool import Pool
 
 
@@ -40,6 +41,8 @@ class Facts(NamedTuple):
     """Names of workers, and their last heartbeats."""
     pools: list[Pool] | None = None
     """Pools with their wanted numbers of workers."""
+    gaps: Gaps | None = None
+    """Jobs that wait without a worker for their queue or task."""
     audit: Audit | None = None
     """Faults in the stored data, or in a sample of it."""
     misplaced: tuple[str, ...] = ()

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from datetime import datetime
 
+from sublet.cli.jobs.unserved import queue_lines, start_worker, task_lines
 from sublet.cli.operations.findings import Facts, Finding, unknown
 from sublet.cli.operations.repair import REPAIRS, kinds
 from sublet.cli.output import clean, duration
@@ -214,6 +215,21 @@ def workers(facts: Facts) -> Iterator[Finding]:
         found = f"{len(facts.workers):,} registered, {len(silent):,} silent: {names}{more}"
         advice = "check whether they crashed or lost the network; their jobs move on, and their registration expires after a day"
         yield Finding("warn", "workers", found, advice)
+
+
+def queues(facts: Facts) -> Iterator[Finding]:
+    """Has each queue with waiting jobs a worker or a pool, and are their tasks known?"""
+    if facts.gaps is None:
+        yield _unread(facts, "queues", "the waiting jobs and their workers cannot be read")
+        return
+    advice = f"start a worker: {start_worker(next(iter(facts.gaps.queues), ''))}"
+    known = "deploy the app that has this task to all workers of the queue, or cancel the jobs"
+    for line in queue_lines(facts.gaps):
+        yield Finding("warn", "queues", line, advice)
+    for line in task_lines(facts.gaps):
+        yield Finding("warn", "queues", clean(line), known)
+    if not any(facts.gaps):
+        yield Finding("ok", "queues", "no job waits in a queue that no worker serves")
 
 
 def pools(facts: Facts) -> Iterator[Finding]:

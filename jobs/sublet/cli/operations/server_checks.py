@@ -12,6 +12,7 @@ from sublet.cli.operations.namespace_checks import (
     layout,
     maintenance,
     pools,
+    queues,
     retention,
     scripts,
     workers,
@@ -321,7 +322,7 @@ def trust(facts: Facts) -> Iterator[Finding]:
 
 CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     server, security, eviction, memory, persistence, durability, connections, clock, layout, key_types,
-    consistency, retention, scripts, maintenance, workers, pools, trust,
+    consistency, retention, scripts, maintenance, workers, queues, pools, trust,
 )  # fmt: skip
 OF_NODE = frozenset(
     {server, security, eviction, memory, persistence, durability, connections, clock, scripts}

@@ -1,0 +1,50 @@
+"""Text about jobs that wait although no worker will run them."""
+
+import contextlib
+import shlex
+import sys
+
+from sublet.cli.output import note
+from sublet.cli.parser import program
+from sublet.client.sync_client import SyncClient
+from sublet.errors import JobsError
+from sublet.operations.coverage import Gaps, unserved
+
+MOST = 10
+"""Maximum queues and tasks that are named."""
+
+
+def queue_lines(found: Gaps) -> list[str]:
+    """Return a sentence per queue without a worker, at most `MOST` and the number of the others."""
+    lines = [f"{_jobs(count)} in {queue}, which no worker serves" for queue, count in found.queues.items()]
+    more = len(lines) - MOST
+    return lines if more <= 0 else [*lines[:MOST], f"and {more:,} more queues that no worker serves"]
+
+
+def task_lines(found: Gaps) -> list[str]:
+    """Return a sentence per unknown task, at most `MOST`."""
+    return [
+        f"{_jobs(count, 'needs', 'need')} task {task}, which a worker of the queue does not have"
+        for task, count in list(found.tasks.items())[:MOST]
+    ]
+
+
+def start_worker(queue: str) -> str:
+    """Return the command that starts a worker for a queue."""
+    return f"{program()} work MODULE:APP --queues {shlex.quote(queue)}"
+
+
+def note_unserved(client: SyncClient, queue: str) -> None:
+    """If stderr is a terminal, and no registered worker and no pool serves this queue, say so there.
+
+    Without a terminal, or for a Redis user that may not read the registrations, do nothing.
+    """
+    if not sys.stderr.isatty():
+        return
+    with contextlib.suppress(JobsError):
+        if client.store.follow_existing(unserved(client.store.operations.bases, {queue: 1})):
+            note(f"no registered worker serves queue {queue}: {start_worker(queue)} starts one")
+
+
+def _jobs(count: int, one: str = "waits", many: str = "wait") -> str:
+    return f"1 job {one}" if count == 1 else f"{count:,} jobs {many}"

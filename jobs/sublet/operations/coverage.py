@@ -1,0 +1,144 @@
+"""Find waiting jobs that no worker runs: their queue has no worker, or their task is unknown. Plans, without I/O."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+from sublet.operations import pools, statistics
+from sublet.protocol import keys
+from sublet.protocol.plan import Plan
+from sublet.protocol.reads import json_of, shown, together
+from sublet.protocol.scripts import Call
+
+WORKERS = 1000
+"""Maximum registrations that are read, the latest seen first."""
+CHUNK = 250
+"""Queues read in one round trip."""
+SAMPLE = 100
+"""Scheduled jobs, the next due first, and dead jobs, the latest first, whose last errors are read."""
+
+
+class Gaps(NamedTuple):
+    """Waiting jobs that no worker runs, the most first."""
+
+    queues: dict[str, int]
+    """Queue without a worker → queued jobs."""
+    tasks: dict[str, int]
+    """Unknown task → jobs that a worker released or ended for it, in the sample."""
+
+
+def gaps(bases: Sequence[str]) -> Plan[Gaps]:
+    """Return the gaps of a namespace: of its thousand busiest queues, and of a sample of jobs."""
+    waiting: dict[str, int] = {}
+    tasks: Counter[str] = Counter()
+    surveys: dict[str, statistics.Survey] = {}
+    for base in bases:
+        surveys[base] = yield statistics.survey(base)
+        tasks += yield from _unknown_tasks(base)
+    for base, names in statistics.busiest(surveys).items():
+        busy = [name for name in names if name in surveys[base].busy]
+        for i in range(0, len(busy), CHUNK):
+            waiting |= yield _waiting(base, busy[i : i + CHUNK])
+    return Gaps((yield from unserved(bases, waiting)), dict(tasks.most_common()))
+
+
+def unserved(bases: Sequence[str], waiting: Mapping[str, int]) -> Plan[dict[str, int]]:
+    """Return those of the queues `waiting` (queue → queued jobs) that neither a live worker nor a pool with an
+    invoker serves, the most jobs first. Reads nothing if `waiting` is empty.
+
+    Empty if a live worker registered without `queues`: it may serve any.
+    """
+    if not waiting:
+        return {}
+    names: list[str] = yield _live(bases[0])
+    served: list[str] = [
+        name for pool in (yield from pools.known(bases)) if pool.invoker != "none" for name in pool.queues
+    ]
+    for queues in (yield _queues_of(bases[0], names)) if names else ():
+        if queues is None:
+            return {}
+        served += queues
+    found = {queue: count for queue, count in waiting.items() if not _serves(served, queue)}
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+
+def waits_unclaimed(queues: Iterable[statistics.QueueNumbers]) -> dict[str, int]:
+    """Return the queues with queued jobs, not paused and without a running job, each with the number of its
+    queued jobs.
+    """
+    return {each.name: each.queued for each in queues if each.queued and not each.running and not each.paused}
+
+
+def _serves(served: Sequence[str], queue: str) -> bool:
+    return queue in served or any("*" in name and fnmatchcase(queue, name) for name in served)
+
+
+def _waiting(base: str, names: Sequence[str]) -> Call[dict[str, int]]:
+
+    def read(reply: Sequence[Any]) -> dict[str, int]:
+        settings, running, *queued = reply
+        rows = zip(names, settings, running, map(int, queued), strict=True)
+        return {
+            name: jobs
+            for name, text, held, jobs in rows
+            if jobs and int(held or 0) <= 0 and b" paused=" not in (text or b"")
+        }
+
+    commands: list[tuple[Any, ...]] = [("HMGET", keys.queues(base), *names)]
+    commands.append(("HMGET", keys.backlog(base), *(f"{name} running" for name in names)))
+    return together([*commands, *(("ZCARD", keys.queue(base, name)) for name in names)], read)
+
+
+def _live(base: str) -> Call[list[str]]:
+
+    def read(reply: Sequence[Any]) -> list[str]:
+        (seconds, micros), found = reply
+        since = int(seconds) * 1000 + int(micros) // 1000 - statistics.SEEN
+        pairs = (
+            found
+            if found and isinstance(found[0], list | tuple)
+            else zip(found[::2], found[1::2], strict=True)
+        )
+        return [shown(name) for name, at in pairs if float(at) >= since]
+
+    return together([("TIME",), ("ZRANGE", keys.workers(base), 0, WORKERS - 1, "REV", "WITHSCORES")], read)
+
+
+def _queues_of(base: str, workers: Sequence[str]) -> Call[list[list[str] | None]]:
+
+    def read(reply: Sequence[Any]) -> list[list[str] | None]:
+        return [_listed(about) for life, about, drains in reply if life and drains is None]
+
+    return together([("HMGET", keys.worker(base, name), "life", "about", "drain") for name in workers], read)
+
+
+def _listed(about: bytes | None) -> list[str] | None:
+    said = json_of(about)
+    queues = said.get("queues") if isinstance(said, dict) else None
+    return [name for name in queues if isinstance(name, str)] if isinstance(queues, list) else None
+
+
+def _unknown_tasks(base: str) -> Plan[Counter[str]]:
+    scheduled, dead = yield together(
+        [
+            ("ZRANGE", keys.structure(base, "scheduled"), 0, SAMPLE - 1),
+            ("ZRANGE", keys.structure(base, "dead"), 0, SAMPLE - 1, "REV"),
+        ],
+        lambda reply: reply,
+    )
+    ids = [shown(job_id) for job_id in (*scheduled, *dead)]
+    return (yield _tasks(base, ids)) if ids else Counter()
+
+
+def _tasks(base: str, ids: Sequence[str]) -> Call[Counter[str]]:
+
+    def read(reply: Sequence[Any]) -> Counter[str]:
+        headers = (
+            spec.partition(b"\n")[0]
+            for spec, error in reply
+            if spec and (error or b"").startswith(b"unknown_task ")
+        )
+        return Counter(shown(header).split(" ")[1] for header in headers if b" " in header)
+
+    return together([("HMGET", keys.job(base, job_id), "spec", "error") for job_id in ids], read)
