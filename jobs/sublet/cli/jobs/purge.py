@@ -11,7 +11,7 @@ from sublet.cli.session import client_of, read, settings_of
 from sublet.client.client import Client
 from sublet.client.sync_client import SyncClient
 from sublet.errors import Changed, JobsError, NotFound, Refused, did_you_mean
-from sublet.model import Job, Queue, State
+from sublet.model import JobSummary, Queue, State
 from sublet.protocol import reads
 
 BATCH = 100
@@ -55,8 +55,8 @@ def _find(client: SyncClient, name: str) -> Queue:
     return found
 
 
-def _scheduled(client: SyncClient, queue: Queue) -> list[Job]:
-    jobs: list[Job] = []
+def _scheduled(client: SyncClient, queue: Queue) -> list[JobSummary]:
+    jobs: list[JobSummary] = []
     cursor, more = None, queue.jobs > queue.queued
     while more:
         page = client.store.follow_existing(
@@ -84,7 +84,7 @@ def _confirm(args: Namespace, queued: int, scheduled: int) -> None:
         raise JobsError(f"the typed name is not {args.queue}: nothing was cancelled")
 
 
-async def _purge(client: Client, queue: Queue, scheduled: Sequence[Job]) -> list[str]:
+async def _purge(client: Client, queue: Queue, scheduled: Sequence[JobSummary]) -> list[str]:
     """Cancel the scheduled jobs, and as many from the head of the queue as were counted; return the outcomes."""
     outcomes: list[str] = []
     async with client:
@@ -103,11 +103,11 @@ async def _purge(client: Client, queue: Queue, scheduled: Sequence[Job]) -> list
     return outcomes
 
 
-async def _cancel_all(client: Client, jobs: Sequence[Job], state: State) -> list[str]:
+async def _cancel_all(client: Client, jobs: Sequence[JobSummary], state: State) -> list[str]:
     return await asyncio.gather(*(cancel_waiting(client, job, state) for job in jobs))
 
 
-async def cancel_waiting(client: Client, job: Job, state: State) -> str:
+async def cancel_waiting(client: Client, job: JobSummary, state: State) -> str:
     """Cancel a job if it is in this state still, and return the outcome: a running one stays."""
     if job.state is not state:
         return TAKEN
