@@ -32,7 +32,6 @@ LEVELS = ("debug", "info", "warning", "error")
 
 
 def kept(shell, *words, **env):
-    """The levels that the log of each kind of task has, and the worker's stderr."""
     (shell.folder / "logs.py").write_text(LOGGING)
     ids = [shell.ok("submit", kind) for kind in KINDS]
     done = shell.run("work", "logs:app", "--drain", *words, **env)

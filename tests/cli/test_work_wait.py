@@ -37,7 +37,6 @@ async def report() -> None: ...
 
 @pytest.fixture
 def folder(tmp_path_factory):
-    """A server that is away: its folder and URL."""
     folder = tmp_path_factory.mktemp("server")
     with EmbeddedServer.start(folder, persistent=False) as server:
         url = server.url
@@ -46,7 +45,6 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def start(shell):
-    """Start workers, which end with the test."""
     workers = []
 
     def start(*words):
@@ -143,8 +141,6 @@ def test_a_wrong_password_ends_the_worker_at_once(shell):
 
 
 class Elsewhere(http.server.BaseHTTPRequestHandler):
-    """Answers as another web server: 404, or a redirect; 503 as a proxy without its API."""
-
     status = 404
 
     def do_GET(self):

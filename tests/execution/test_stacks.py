@@ -22,7 +22,6 @@ HEAD = "Stack at the timeout (most recent call last):"
 
 
 async def time_out(attempt):
-    """End an attempt by its timeout; return its ending and the seconds that it took."""
     began = time.monotonic()
     attempt.end(Why.TIMED_OUT)
     await asyncio.wait([attempt.running], timeout=20)

@@ -24,7 +24,6 @@ class Start:
     address: str
     warnings: list[str] = field(default_factory=list)
     pool_exists: bool = True
-    """Whether the pool of --pool exists; True without one."""
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
     """Set by a signal during the wait."""
 

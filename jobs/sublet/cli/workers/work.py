@@ -87,7 +87,6 @@ async def _run_or_stop(args: Namespace, app: App, events: _Events, source: JobSo
     stopped = asyncio.create_task(events.start.stopped.wait())
     await asyncio.wait([running, stopped], return_when=asyncio.FIRST_COMPLETED)
     if not stopped.cancel():
-        # a call that nothing answers must not delay the end
         running.cancel()
         await asyncio.wait([running], timeout=STOP_SECONDS)
         return Summary(seconds=round(time.monotonic() - began, 3))

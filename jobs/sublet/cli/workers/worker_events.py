@@ -183,5 +183,5 @@ def log_to_stderr(as_json: bool) -> None:
     """Log to stderr, one line per record, unless the app configured logging."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLineFormatter(as_json))
-    handler.setLevel(logging.INFO)  # the logs of jobs may have more
+    handler.setLevel(logging.INFO)
     logging.basicConfig(level=logging.INFO, handlers=[handler])
