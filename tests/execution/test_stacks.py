@@ -54,7 +54,7 @@ async def test_a_child_that_cannot_write_its_stack_is_killed_in_time(hire, tmp_p
     ending, took = await time_out(attempt)
     assert (ending.code, ending.detail) == ("timed_out", "")
     assert STACK_SECONDS - 0.05 < took < 5
-    assert await eventually(lambda: not is_alive(pid))
+    assert await eventually(lambda: not is_alive(pid), 10)
 
 
 async def test_a_stop_does_not_wait_for_the_stack(hire, tmp_path):

@@ -69,7 +69,6 @@ class Attempt:
 
     why: Why | None = None
     stack = ""
-    """Where a plain function was when it timed out."""
     cancelled_at = 0.0
     running: "asyncio.Future[Completion] | None" = None
     sending: asyncio.Task[None] | None = None

@@ -32,7 +32,7 @@ LEAVE_SECONDS = 2.0
 CLOSED_SECONDS = 0.1
 DEAD_SECONDS = 10.0
 STACK_SECONDS, STACK_QUIET = 0.2, 0.02
-"""Seconds that a child has to write its stack before it is killed, and seconds without another part of it."""
+"""Seconds to write a stack, and of silence that end it."""
 STACK_MAX = 1 << 16
 
 

@@ -13,7 +13,7 @@ from sublet.source_tree import PACKAGE
 DETAIL_MAX = 4096
 """Characters kept of a traceback or stack: its end."""
 SIGNAL = getattr(signal, "SIGRTMAX", signal.SIGUSR2)
-"""Makes a child process write its stack; tasks hardly use it."""
+"""Makes a child process write its stack."""
 _OWN = (os.path.dirname(__file__) + os.sep, str(PACKAGE / "execution") + os.sep)
 """This folder, as imported here and by a child process."""
 _FRAME = re.compile(r'  File "(.*)", line (\d+) in (.*)')

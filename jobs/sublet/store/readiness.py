@@ -14,7 +14,6 @@ log = logging.getLogger("sublet.worker.worker")
 T = TypeVar("T")
 
 PAUSE = 0.5
-"""Seconds from a failed call to the next."""
 
 
 async def until_ready(

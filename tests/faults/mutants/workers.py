@@ -171,12 +171,4 @@ MUTANTS = (
         "the first lines of each failure name files that the user did not write",
         "execution/test_stacks.py::test_a_traceback_begins_in_the_code_of_the_task[raises]",
     ),
-    Mutant(
-        "the level of job logs does not lower that of the root logger",
-        "jobs/sublet/context.py",
-        "if level and root.level > handler.level:",
-        "if False:",
-        "`--log-level debug` keeps no more records than before",
-        "cli/test_work_log_level.py::test_the_level_decides_which_records_are_kept[debug]",
-    ),
 )

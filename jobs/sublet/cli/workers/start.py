@@ -25,7 +25,6 @@ class Start:
     warnings: list[str] = field(default_factory=list)
     pool_exists: bool = True
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set by a signal during the wait."""
 
     async def connect(self, source: JobSource) -> float:
         """Wait until the source answers; return the seconds. Raises Unavailable after --wait or --for."""
@@ -76,7 +75,7 @@ async def _unknown_pool(store: Store, name: str) -> str:
 
 
 async def sync_schedules(store: Store, app: App, place: str) -> str:
-    """Store the schedules of an app at MODULE:APP; return a warning, or an empty string."""
+    """Store an app's schedules; return a warning, or an empty string."""
     if not app.schedules:
         return ""
     from sublet.client.schedules import Schedules  # the calendar is slow to load

@@ -35,7 +35,6 @@ THREADS = ("sublet-task", "asyncio")
 EXIT_GRACE = 3.0
 """Seconds for Python's exit (asyncio's clean-up, `atexit`, threads) before it is forced."""
 STOP_SECONDS = 0.3
-"""Seconds that a stop during the wait for the job source leaves to a call under way."""
 THREAD_GRACE = 0.25
 """Seconds that the threads of tasks get to end after the worker."""
 
