@@ -58,7 +58,7 @@ def dev(args: Namespace) -> int:
         port=args.port, workers=args.workers, slots=args.slots, linger=args.linger, lease=args.lease, reload=not args.no_reload,
         call=program(),
     )  # fmt: skip
-    log_to_stderr(args.json)
+    log_to_stderr(args.json, args.debug)
     logging.getLogger().setLevel(logging.DEBUG if args.debug else logging.WARNING)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         code = runner.run(Platform(wishes, EventPrinter(args.json)).run())

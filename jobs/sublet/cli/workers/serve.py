@@ -40,7 +40,7 @@ def serve(args: Namespace) -> int:
     tokens, secrets = Tokens.read(args.tokens_file), Secrets.read()
     host = args.host or os.environ.get("SUBLET_HOST") or HOST
     port = _port() if args.port is None else args.port
-    log_to_stderr(args.json)
+    log_to_stderr(args.json, args.debug)
     logging.getLogger("sublet_functions").setLevel(logging.DEBUG if args.debug else logging.INFO)
     from sublet_functions.handlers.worker_host import WorkerHost
     from sublet_functions.serve import serve as run

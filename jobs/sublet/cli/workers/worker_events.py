@@ -179,9 +179,9 @@ class OneLineFormatter(logging.Formatter):
         return f"{time.strftime('%H:%M:%S')}  {record.levelname.lower()}  {message}"
 
 
-def log_to_stderr(as_json: bool) -> None:
-    """Log to stderr, one line per record, unless the app configured logging."""
+def log_to_stderr(as_json: bool, debug: bool = False) -> None:
+    """Log to stderr, one line per record from INFO on (`debug`: DEBUG), unless the app configured logging."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLineFormatter(as_json))
-    handler.setLevel(logging.INFO)
+    handler.setLevel(logging.DEBUG if debug else logging.INFO)
     logging.basicConfig(level=logging.INFO, handlers=[handler])
