@@ -41,7 +41,7 @@ async def submit(task: str, payload: str) -> None:
 
 async def work() -> None:
     lease, slots = float(os.environ.get("SUBLET_LEASE", "30")), int(os.environ.get("SUBLET_SLOTS", "10"))
-    worker = Worker(app, app.client.store, WorkerConfig(queues=QUEUES, lease=lease, slots=slots))
+    worker = Worker(app, app.client.store, WorkerConfig(queues=QUEUES, strict=True, lease=lease, slots=slots))
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, worker.stop)
     await worker.run()
