@@ -36,6 +36,18 @@ def app(parser: CommandParser, about: str = "where the tasks are, e.g. tasks:app
     )
 
 
+def seconds(parser: CommandParser, example: str, about: str) -> None:
+    """Add --for, a time above 0, as `seconds`; None by default. `about` is its help text."""
+    parser.option(
+        "--for",
+        metavar=example,
+        type=types.positive_duration,
+        default=None,
+        dest="seconds",
+        help=about,
+    )
+
+
 def payload(parser: CommandParser) -> None:
     """Add the positional JSON, a job's payload, by default {}."""
     parser.positional(

@@ -65,15 +65,7 @@ def _demo(parser: CommandParser) -> None:
 
 
 def _simulate(parser: CommandParser) -> None:
-    option = parser.option
-    option(
-        "--for",
-        metavar="10m",
-        type=types.positive_duration,
-        default=None,
-        dest="seconds",
-        help="run for this long (1m)",
-    )
+    common_arguments.seconds(parser, "10m", "run for this long (1m)")
     common_arguments.seed(parser, "first seed, e.g. a failed one (time of day)")
     parser.switch("--exhaustive", "instead, try every order of calls in a small world")
 

@@ -79,14 +79,7 @@ def _events(parser: CommandParser) -> None:
     option("--state", metavar="STATE", type=types.state, default=None, help="only changes to this state")
     option("--queue", metavar="NAME", default=None, help="only jobs of this queue; reads each job's queue")
     option("--after", metavar="ID", default=None, help="begin after this event; 0: the oldest kept (now)")
-    option(
-        "--for",
-        metavar="30s",
-        type=types.positive_duration,
-        default=None,
-        dest="seconds",
-        help="end after this time, with exit code 0",
-    )
+    common_arguments.seconds(parser, "30s", "end after this time, with exit code 0")
 
 
 def _ids(parser: CommandParser) -> None:

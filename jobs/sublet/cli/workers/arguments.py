@@ -36,14 +36,7 @@ def _work_until(parser: CommandParser) -> None:
     option = parser.option
     parser.switch("--drain", "stop when the queues are empty; --linger 5s: for so long")
     option("--linger", metavar="5s", type=types.duration, default=0.0, help=types.HIDDEN)
-    option(
-        "--for",
-        metavar="50s",
-        type=types.positive_duration,
-        default=None,
-        dest="seconds",
-        help="stop by then; jobs that cannot finish in time are released",
-    )
+    common_arguments.seconds(parser, "50s", "stop by then; jobs that cannot finish in time are released")
     option(
         "--max-jobs",
         metavar="N",
