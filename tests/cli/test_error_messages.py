@@ -66,6 +66,22 @@ pytest_plugins = ["tests.support.command_line"]
             "submit add --max-attempts 99999999999",
             "--max-attempts: '99999999999': use a whole number from 1 to 999,999,999; see",
         ),
+        (
+            "work tasks:app --queues a:2.5",
+            "--queues: 'a:2.5': use NAME:WEIGHT, a weight from 1 to 1000, or the queue's name alone; see",
+        ),
+        (
+            "work tasks:app --queues a:-1",
+            "--queues: 'a:-1': use NAME:WEIGHT, a weight from 1 to 1000, or the queue's name alone; see",
+        ),
+        (
+            "work tasks:app --queues a:",
+            "--queues: 'a:': use NAME:WEIGHT, a weight from 1 to 1000, or the queue's name alone; see",
+        ),
+        (
+            "work tasks:app --queues " + ",".join(f"q{i}" for i in range(33)),
+            "--queues: 33 queues: a worker serves up to 32; start another worker for the others; see",
+        ),
         ("submit add --max-attempts 0", "--max-attempts: '0': use a whole number from 1 to 999,999,999; see"),
         (
             "submit add --window 5m",

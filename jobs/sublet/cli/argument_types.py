@@ -16,6 +16,7 @@ _SHIFTS = {None: 0, "KiB": 10, "MiB": 20, "GiB": 30}
 LEASE = (0.1, 86_400.0)
 MEMORY_MIN = 64 << 20
 _NUMBER = 999_999_999
+_QUEUES = 32
 HIDDEN = SUPPRESS
 """A `help` that leaves an option out of the help page: the help of the option before names it."""
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
@@ -153,15 +154,23 @@ def state(text: str) -> str:
 
 
 def weighted_names(text: str) -> dict[str, int]:
-    """Parse `images:3,mail` into weights by name; 1 without a weight. The names are not checked."""
+    """Parse up to 32 names, `images:3,mail`, into weights by name; 1 without a weight. The names are not checked."""
     found: dict[str, int] = {}
     for part in names(text):
         name, colon, weight = part.rpartition(":")
+        if colon and re.fullmatch(r"-?[0-9]*\.?[0-9]*", weight) and not weight.isdecimal():
+            raise ArgumentTypeError(
+                f"{part[:130]!r}: use NAME:WEIGHT, a weight from 1 to 1000, or the queue's name alone"
+            )
         if not (colon and name and re.fullmatch("[0-9]{1,9}", weight)):
             name, weight = part, "1"
         if name in found:
             raise ArgumentTypeError(f"{name[:130]!r} is named twice: name it once")
         found[name] = int(weight)
+    if len(found) > _QUEUES:
+        raise ArgumentTypeError(
+            f"{len(found)} queues: a worker serves up to {_QUEUES}; start another worker for the others"
+        )
     return found
 
 
