@@ -98,6 +98,33 @@ def test_each_mutant_is_made_for_the_current_code(mutant):
     assert (ROOT / mutant.test.partition("::")[0]).exists()
 
 
+def test_the_named_tests_exist():
+    """Only a few mutants are tried in a run; a name that no longer exists fails at once."""
+    files = {mutant.test.partition("::")[0] for mutant in MUTANTS}
+    collected = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-n",
+            "0",
+            "-p",
+            "no:cacheprovider",
+            "--collect-only",
+            *sorted(files),
+        ],
+        cwd=ROOT,
+        env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        | {"SUBLET_TEST_ALL": "1", "PYTEST_ADDOPTS": "-o addopts="},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    ids = set(collected.stdout.splitlines())
+    assert [mutant.test for mutant in MUTANTS if can_be_tried(mutant) and mutant.test not in ids] == []
+
+
 def test_mutants_have_unique_names_and_texts():
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
     assert len({(mutant.file, mutant.old, mutant.new) for mutant in MUTANTS}) == len(MUTANTS)

@@ -241,7 +241,7 @@ MUTANTS = (
         "crowded = call('HLEN', key('counts')) >= COUNTS",
         "crowded = false",
         "a foreign key in their place stops a claim or a result midway",
-        "protocol/test_wrong_types.py::test_a_key_of_a_wrong_type_causes_no_partial_write[fakeredis-complete]",
+        "protocol/test_wrong_types.py::test_a_key_of_a_wrong_type_causes_no_partial_write[valkey-complete]",
     ),
     Mutant(
         "a late result is not counted",

@@ -257,7 +257,7 @@ MUTANTS = (
         "whole_number(attempts, 0) + 1",
         "(attempts or 0) + 1",
         "one malformed job stops all claims of its queue, and the jobs taken before it run without a holder",
-        "protocol/test_wrong_types.py::test_a_malformed_job_does_not_stop_others[fakeredis-attempt=x-queued]",
+        "protocol/test_wrong_types.py::test_a_malformed_job_does_not_stop_others[valkey-attempt=x-queued]",
     ),
     Mutant(
         "an expired lease is used without a check",
@@ -265,7 +265,7 @@ MUTANTS = (
         "attempt = whole_number(v[4], runs and '1')",
         "attempt = v[4]",
         "one malformed job stops maintenance, and with it every queue of the partition",
-        "protocol/test_wrong_types.py::test_a_malformed_job_does_not_stop_others[fakeredis-attempt=x-lost]",
+        "protocol/test_wrong_types.py::test_a_malformed_job_does_not_stop_others[valkey-attempt=x-lost]",
     ),
     Mutant(
         "a header is used without a check",
@@ -273,7 +273,7 @@ MUTANTS = (
         "if string.find(value, PLAIN[name] or '^%d+$') or value == 'none' and name == 'timeout' then job[name] = value end",
         "job[name] = value",
         "an invalid backoff stops maintenance, and with it every queue of the partition",
-        "protocol/test_wrong_types.py::test_a_malformed_job_does_not_stop_others[fakeredis-backoff=1000:2-lost]",
+        "protocol/test_wrong_types.py::test_a_malformed_job_does_not_stop_others[valkey-backoff=1000:2-lost]",
     ),
     Mutant(
         "a claim has no size limit",

@@ -89,7 +89,7 @@ MUTANTS = (
         "for i = 1, #ARGV, 4 do load_movable(ARGV[i]) end",
         "",
         "a key of a wrong type stops the script midway: the first jobs are moved, and the reply is an error",
-        "protocol/test_wrong_types.py::test_a_key_of_a_wrong_type_causes_no_partial_write[fakeredis-release]",
+        "protocol/test_wrong_types.py::test_a_key_of_a_wrong_type_causes_no_partial_write[valkey-release]",
     ),
     Mutant(
         "no script reads the structures before it writes",
@@ -97,6 +97,6 @@ MUTANTS = (
         "sizes[state] = call('ZCARD', key(state))",
         "sizes[state] = 1",
         "a foreign key in the place of a structure leaves jobs in no structure",
-        "protocol/test_wrong_types.py::test_a_key_of_a_wrong_type_causes_no_partial_write[fakeredis-complete]",
+        "protocol/test_wrong_types.py::test_a_key_of_a_wrong_type_causes_no_partial_write[valkey-complete]",
     ),
 )

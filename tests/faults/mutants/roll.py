@@ -145,7 +145,7 @@ MUTANTS = (
         "load_movable(ARGV[i])",
         "load(ARGV[i])",
         "a key of a wrong type stops the script midway, and a job is in no structure",
-        "protocol/test_wrong_types.py::test_a_key_of_a_wrong_type_causes_no_partial_write[fakeredis-reconcile]",
+        "protocol/test_wrong_types.py::test_a_key_of_a_wrong_type_causes_no_partial_write[valkey-reconcile]",
     ),
     Mutant(
         "a new life inherits a drain request",
