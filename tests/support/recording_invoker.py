@@ -1,6 +1,7 @@
 """For tests of pools: an invoker and a job source that record their calls, and tasks to wait for."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from sublet import App
@@ -73,13 +74,19 @@ class Watched:
 
     def __init__(self, source):
         self._source, self.calls, self.retired = source, [], lambda may_go: None
+        self.open = Counter()
+        """Calls that have not returned, by name."""
 
     def __getattr__(self, name):
         method = getattr(self._source, name)
 
         async def call(*args, **how):
             self.calls.append((name, {**how, "args": args}))
-            answer = await method(*args, **how)
+            self.open[name] += 1
+            try:
+                answer = await method(*args, **how)
+            finally:
+                self.open[name] -= 1
             if name == "retire":
                 found = self.retired(answer)
                 answer = await found if found is not None else answer

@@ -63,6 +63,7 @@ async def test_the_workers_of_a_removed_pool_finish_and_leave(store, start_worke
     await until(gate["started"].is_set)
     await store.follow(pools.remove(store.operations.bases, "p"))
     await until(lambda: events.count("draining") == 2)
+    await until(lambda: not any(watched.open["claim"] for _, _, watched in both))
     (left,) = await store.submit([quick.job()])
     await until(lambda: any(running.done() for _, running, _ in both))
     gate["open"].set()
