@@ -38,7 +38,7 @@ def test_every_long_test_exists():
         defined = {
             node.name
             for node in ast.walk(ast.parse(FILES[file].read_text()))
-            if isinstance(node, ast.FunctionDef)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         }
         assert not test or test in defined, name
 

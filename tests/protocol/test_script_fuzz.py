@@ -12,10 +12,11 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from sublet.protocol import verbs
 from sublet.protocol.scripts import NAMES, script
+from tests.support.draws import few
 from tests.support.verb_scenes import stage
 
 pytestmark = pytest.mark.real_server
-TIMES = 150 * int(os.environ.get("SUBLET_TEST_FUZZ") or 1)
+TIMES = few(150) * int(os.environ.get("SUBLET_TEST_FUZZ") or 1)
 ANEW = 20
 """Calls on one stage, which successful calls change."""
 HOLD, PER_BYTE, AGAIN = 5000, 0.1, 7
