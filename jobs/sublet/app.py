@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from pathlib import Path
@@ -26,12 +26,12 @@ from sublet.context import Context
 from sublet.errors import Invalid
 from sublet.model import Submission
 from sublet.options import Options, Seconds
-from sublet.protocol.keys import is_name
 from sublet.schedules.decorators import DeclaredSchedules, declaration
-from sublet.tasks import command
+from sublet.tasks import command, naming
 from sublet.tasks.arguments import Arguments
 from sublet.tasks.middleware import Hook
 from sublet.tasks.program import Output
+from sublet.tasks.user_modules import import_by_name, is_module_name
 
 if TYPE_CHECKING:
     from sublet.client.client import Client
@@ -120,7 +120,8 @@ class Task(Generic[P, R]):
 class App:
     """The tasks, schedules and clients of a program.
 
-    Settings come from the arguments, else the environment (SUBLET_REDIS_URL, …), else the defaults.
+    Settings come from the arguments, else the environment (SUBLET_REDIS_URL, …), else the defaults. `load` imports
+    the modules of `include`. With `qualified_names` a task is named after module and function (`shop.mail.send`).
     """
 
     def __init__(
@@ -129,11 +130,18 @@ class App:
         *,
         namespace: str | None = None,
         settings: "Settings | None" = None,
+        include: Sequence[str] = (),
+        qualified_names: bool = False,
     ) -> None:
+        if isinstance(include, str) or not all(map(is_module_name, include)):
+            raise Invalid(f"include={include!r}: use a list of full module names, e.g. ['shop.mail']")
+        self.include = tuple(include)
+        self.qualified_names = qualified_names
+        self._loaded = False
         self.tasks: dict[str, Task[..., Any]] = {}
         self.hooks: list[Hook] = []
         """The middleware, outermost first."""
-        self.schedules = DeclaredSchedules()
+        self.schedules = DeclaredSchedules(self.load)
         """The declared schedules, which `client.sync` stores."""
         self.submit_middleware: SubmitMiddleware | None = None
         """Entered around each `Task.submit` ("send") and `Task.job` ("create")."""
@@ -143,6 +151,18 @@ class App:
         self._client: Client | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sync: SyncClient | None = None
+
+    def load(self) -> "App":
+        """Import the modules of `include` once, and return the app. Workers and commands call it. Raises Invalid."""
+        if not self._loaded:
+            self._loaded = True  # an included module may call this
+            try:
+                for name in self.include:
+                    _check_included(self, vars(import_by_name(name)), name)
+            except BaseException:
+                self._loaded = False
+                raise
+        return self
 
     @property
     def settings(self) -> "Settings":
@@ -224,24 +244,22 @@ class App:
     ) -> "Declare": ...
 
     def task(self, function: Any = None, /, *, name: str = "", run: Run | None = None, **options: Any) -> Any:
-        """Declare a function as a task, bare or with `Options`. `name` is the function's by default.
+        """Declare a function as a task, bare or with `Options`. `name` is by default the function's, see `App`.
 
         Raises Invalid, e.g. for a name in use, an unknown option, or a parameter that cannot be passed by
         name.
         """
         if function is None:
             return lambda function: self.task(function, name=name, run=run, **options)
-        name, is_async = name or function.__name__, inspect.iscoroutinefunction(function)
+        name = name or naming.default_name(function, self.qualified_names)
+        is_async = inspect.iscoroutinefunction(function)
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise Invalid(
                 f"task {name}: a generator function gives its values one by one, a job has one result: "
                 "return a list, or submit a job for each value"
             )
         run = run or ("loop" if is_async else "process")
-        if not is_name(name) or name in self.tasks:
-            raise Invalid(
-                f"task {name!r}: {'the app has a task of this name: pass another name=' if name in self.tasks else 'use 1 to 128 of A-Z a-z 0-9 _ . : - as name'}"
-            )
+        naming.check_name(name, function, self.tasks)
         if run not in get_args(Run) or (run in ("loop", "command")) is not is_async:
             raise Invalid(
                 f"task {name}: run={run!r} does not fit: use 'loop' for an async function, 'process' or 'thread' for a plain one"
@@ -313,7 +331,8 @@ class App:
         return runs
 
     def queues(self) -> list[str]:
-        """Return the default queues of all tasks, sorted; `default` without tasks."""
+        """Return the default queues of all tasks, sorted; `default` without tasks. Loads the app."""
+        self.load()
         return sorted({task.defaults.queue for task in self.tasks.values()} or {"default"})
 
     async def aclose(self) -> None:
@@ -322,6 +341,15 @@ class App:
             await self._client.aclose()
         if self._sync:
             self._sync.close()
+
+
+def _check_included(app: App, names: Mapping[str, Any], module: str) -> None:
+    tasks = [each for each in names.values() if isinstance(each, Task) and each.function.__module__ == module]
+    if tasks and all(task.app is not app for task in tasks):
+        raise Invalid(
+            f"module {module} declares its tasks with another App object: import the app that includes it (a file "
+            "that is run as a script is another copy of its module)"
+        )
 
 
 def builtin(app: App) -> dict[str, Task[..., Any]]:

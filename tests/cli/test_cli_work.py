@@ -202,7 +202,10 @@ def test_an_app_without_tasks_causes_a_warning(shell):
         )
         shown = [json.loads(line) for line in lines.stdout.splitlines()]
         assert [event["event"] for event in shown] == events
-    assert shown[1]["detail"] == "empty:app has no task: this worker releases every job"
+    assert (
+        shown[1]["detail"]
+        == 'empty:app has no task: this worker releases every job; list the modules that declare tasks, as in App(include=["shop.mail"])'
+    )
 
 
 def test_a_missing_pool_causes_a_warning(shell):

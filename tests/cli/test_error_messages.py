@@ -30,8 +30,8 @@ pytest_plugins = ["tests.support.command_line"]
         ("run tasks:app", "there is no command 'run', did you mean work? See sublet --help"),
         ("Enqueue add", "there is no command 'Enqueue', did you mean submit? See sublet --help"),
         (
-            "work tasks:app --app other:app",
-            "MODULE:APP is given twice, as other:app and tasks:app: leave one out; see sublet work --help",
+            "dev tasks:app --app other:app",
+            "MODULE:APP is given twice, as other:app and tasks:app: leave one out; see sublet dev --help",
         ),
         ("submit", "TASK is missing; see sublet submit --help"),
         (

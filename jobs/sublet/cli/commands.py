@@ -116,7 +116,7 @@ GROUPS = {
     "Workers and the HTTP API": (
         Command(
             "work",
-            "MODULE:APP [options]",
+            "MODULE:APP… [options]",
             "Run a worker: claim and run jobs until a signal. SUBLET_WORKER_ID: identity",
             "workers.work:work",
         ),

@@ -22,6 +22,15 @@ class _StoreOnce(argparse.Action):
         setattr(args, self.dest, value)
 
 
+class _Collect(argparse.Action):
+    """Collect values that may be given as arguments and by a flag."""
+
+    def __call__(self, parser: Any, args: Any, value: Any, flag: str | None = None) -> None:
+        given: list[str] = vars(args).setdefault("given", [])
+        given += [value] if isinstance(value, str) else value
+        setattr(args, self.dest, given)
+
+
 def app(parser: CommandParser, about: str = "where the tasks are, e.g. tasks:app") -> None:
     """Add MODULE:APP, as an argument or by --app, by default SUBLET_APP. `about` begins its help text."""
     parser.positional(
@@ -34,6 +43,15 @@ def app(parser: CommandParser, about: str = "where the tasks are, e.g. tasks:app
         default=os.environ.get("SUBLET_APP"),
         help=types.HIDDEN,
     )
+
+
+def apps(parser: CommandParser) -> None:
+    """Add one or more MODULE:APP, as arguments or by --app, by default SUBLET_APP. The value is a sequence."""
+    about = "where the tasks are, e.g. tasks:app; several share the worker; or --app (SUBLET_APP)"
+    parser.positional("app", metavar="MODULE:APP", nargs="*", action=_Collect, help=about)
+    usual = os.environ.get("SUBLET_APP")
+    default = (usual,) if usual else ()  # argparse warns of an empty list
+    parser.option("--app", metavar="MODULE:APP", action=_Collect, default=default, help=types.HIDDEN)
 
 
 def seconds(parser: CommandParser, example: str, about: str) -> None:

@@ -1,27 +1,78 @@
 """Load the app that a command names. Errors are one line."""
 
 import contextlib
-import importlib
 import os
 import sys
-import traceback
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from itertools import combinations
 from types import ModuleType
 from typing import Any
 
 from sublet.app import App
 from sublet.errors import Invalid, did_you_mean
-
-INSTALLED = {"site-packages", "dist-packages"}
+from sublet.tasks.naming import place_of
+from sublet.tasks.user_modules import import_by_name, is_module_name
 
 
 def load_app(target: str) -> App:
-    """Import the app at MODULE:APP, or the only app of MODULE; the current folder comes first. Raises Invalid."""
+    """Import the app at MODULE:APP, or the only app of MODULE, and the modules that it includes; the current folder
+    comes first. Raises Invalid.
+    """
+    # A command's own output must be readable by machines
+    with contextlib.redirect_stdout(sys.stderr):
+        return _find_app(target).load()
+
+
+def load_apps(targets: Sequence[str]) -> dict[str, App]:
+    """Load the apps of a worker, as `load_app` does; return each once, by the first name given for it."""
+    apps: dict[str, App] = {}
+    for target in targets:
+        if (app := load_app(target)) not in apps.values():
+            apps[target] = app
+    return apps
+
+
+def merged(apps: Mapping[str, App]) -> App:
+    """Return an app with the tasks of all; a single app itself. Tasks keep their apps, and so their middleware; the
+    settings are the first app's. Raises Invalid if a task or schedule is in two apps.
+    """
+    places = list(apps)
+    if len(places) == 1:
+        return apps[places[0]]
+    for (place, app), (other_place, other) in combinations(apps.items(), 2):
+        for name in app.tasks.keys() & other.tasks.keys():
+            raise Invalid(
+                f"task {name!r} is in {place} ({place_of(app.tasks[name])}) and in {other_place} "
+                f"({place_of(other.tasks[name])}): give one of them another name=, or start a worker for each app"
+            )
+        for name in {one.name for one in app.schedules.all()} & {one.name for one in other.schedules.all()}:
+            raise Invalid(
+                f"schedule {name!r} is in {place} and in {other_place}: give one of them another name="
+            )
+    all_tasks = App(settings=apps[places[0]].settings)
+    for app in apps.values():
+        all_tasks.tasks |= app.tasks
+    return all_tasks
+
+
+def check_same_namespace(apps: Mapping[str, App]) -> None:
+    """Raise Invalid if apps are to share a worker, and have jobs in different places."""
+    (place, app), *others = apps.items()
+    for other_place, other in others:
+        for field in ("redis_url", "namespace", "partitions"):
+            if getattr(app.settings, field) != getattr(other.settings, field):
+                raise Invalid(
+                    f"{place} and {other_place} differ in {field}: a worker serves one namespace; give both the same "
+                    "settings, or start a worker for each app"
+                )
+
+
+def _find_app(target: str) -> App:
     name, _, attribute = target.partition(":")
     if name.endswith(".py") or os.sep in name:
         dotted = name.removeprefix("./").removesuffix(".py").replace(os.sep, ".")
         raise Invalid(f"{name} is a file; write it as a module: {dotted}:{attribute or 'app'}")
-    if not all(part.isidentifier() for part in name.split(".")):
+    if not is_module_name(name):
         raise Invalid(f"{target!r} is not a module name: write MODULE:APP, e.g. tasks:app")
     module = _import(name)
     apps = [key for key, value in vars(module).items() if isinstance(value, App)]
@@ -57,35 +108,4 @@ def _import(name: str) -> ModuleType:
     here = os.getcwd()
     if here not in sys.path:
         sys.path.insert(0, here)
-    try:
-        # A command's own output must be readable by machines
-        with contextlib.redirect_stdout(sys.stderr):
-            return importlib.import_module(name)
-    except KeyboardInterrupt:
-        raise
-    except ModuleNotFoundError as error:
-        if error.name and f"{name}.".startswith(f"{error.name}."):
-            near = did_you_mean(name, [path.stem for path in Path(here).glob("*.py")])
-            raise Invalid(f"there is no module {name} in {here} or on Python's path{near}") from error
-        raise Invalid(_why(name, error)) from error
-    except BaseException as error:  # a module may raise anything on import, and may exit
-        raise Invalid(_why(name, error)) from error
-
-
-def _why(name: str, error: BaseException) -> str:
-    words = " ".join(str(error).split())
-    if isinstance(error, SyntaxError):
-        words = f"{error.msg} ({Path(error.filename or '?').name}:{error.lineno})"
-    else:
-        words = f"{words} ({_location(error)})".lstrip()
-    return f"module {name} cannot be imported: {type(error).__name__}: {words}; --debug shows the whole trace"
-
-
-def _location(error: BaseException) -> str:
-    frames = [
-        frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename
-    ]
-    here = [frame for frame in frames if frame.filename.startswith(os.getcwd() + os.sep)]
-    own = [frame for frame in here if not INSTALLED & {*Path(frame.filename).parts}]
-    last = (own or frames)[-1]
-    return f"{os.path.relpath(last.filename) if own else last.filename}:{last.lineno}"
+    return import_by_name(name, "; --debug shows the whole trace")

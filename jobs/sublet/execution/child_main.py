@@ -225,6 +225,7 @@ class JobRunner:
             found: Any = _import_main(file) if file else importlib.import_module(module)
             for part in name.split("."):
                 found = getattr(found, part)
+            found.app.load()
         except BaseException as error:  # a module may raise anything, and may exit
             words = " ".join(str(error).split())
             raise UnknownTask(

@@ -58,9 +58,12 @@ def declaration(name: str, payload: Mapping[str, Any] | None, **when: Any) -> De
 
 
 class DeclaredSchedules:
-    """The schedules declared in one app, also those of functions that are not tasks yet."""
+    """The schedules declared in one app, also those of functions that are not tasks yet. `load` imports the modules
+    that declare more.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, load: Callable[[], object] = lambda: None) -> None:
+        self._load = load
         self._schedules: dict[str, NewSchedule] = {}
         self._pending: list[tuple[Callable[..., Any], Declaration]] = []
 
@@ -68,7 +71,8 @@ class DeclaredSchedules:
         return bool(self._schedules or self._pending)
 
     def all(self) -> "list[NewSchedule]":
-        """Return all declared schedules. Raises Invalid if a function never became a task of this app."""
+        """Load the app; return all declared schedules. Raises Invalid if a function never became a task of this app."""
+        self._load()
         for function, declared in self._pending:
             called = _name_of(function)
             raise Invalid(

@@ -28,7 +28,7 @@ class HasId(Protocol):
 
 
 class Sandbox:
-    """In the `with` or `async with` block, `app` uses only an in-process Redis.
+    """In the `with` or `async with` block, `app`, which is loaded, uses only an in-process Redis.
 
     The clock stands at `now` (default: the present); only `travel` and `drain(through=…)` move it. `slots`
     jobs run at a time. `plain` decides where plain functions run: see `Plain`. Entering raises Unfit without
@@ -51,6 +51,7 @@ class Sandbox:
     def __enter__(self) -> "Sandbox":
         if self._server is not None:
             raise Invalid("this sandbox was entered already: make another one")
+        self.app.load()
         server = Server(self._now or datetime.now(UTC))
         self._exits.enter_context(
             self.app.using(Settings(redis_url="redis://sandbox", client_factory=server))

@@ -87,6 +87,7 @@ class Worker:
         self.source = source
         self.report = report
         self.config = config
+        app.load()
         self.tasks = app.tasks | builtin(app) if config.commands else app.tasks
         queues = config.queues or app.queues()
         self.queues = list(queues)

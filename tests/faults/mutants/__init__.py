@@ -1,6 +1,7 @@
 """Small defects, planted in copies of the code: a test must fail for each. See `tests/faults/mutants/README.md`."""
 
 from tests.faults.mutants import (
+    apps,
     clients,
     commands,
     counts,
@@ -27,6 +28,7 @@ MUTANTS = (
     *maintenance.MUTANTS,
     *clients.MUTANTS,
     *workers.MUTANTS,
+    *apps.MUTANTS,
     *hooks.MUTANTS,
     *counts.MUTANTS,
     *occurrences.MUTANTS,

@@ -12,14 +12,15 @@ from sublet.cli.output import document, note, write
 from sublet.cli.parser import program
 from sublet.cli.session import client_of, settings_for
 from sublet.client.sync_client import SyncClient
-from sublet.errors import Forbidden, Invalid, JobFailed, Unavailable, Unconfirmed, Unfit, did_you_mean
+from sublet.errors import Forbidden, Invalid, JobFailed, Unavailable, Unconfirmed, Unfit
 from sublet.model import State, Submission, Submitted
 from sublet.operations.operations import Operations
 from sublet.options import Options
 from sublet.protocol.payload import payload_of
+from sublet.tasks.naming import resolve
 
 if TYPE_CHECKING:
-    from sublet.app import App
+    from sublet.app import App, Task
 
 OPTIONS = (
     "queue",
@@ -75,10 +76,12 @@ def submit(args: Namespace) -> int:
     app = _app(args.app)
     settings = settings_for(args, app)
     payload = payload_of(text_of(args.payload))
-    options = (checked_options(app, args.app, args.task, payload) if app else Options()).but(**_options(args))
+    task = checked_task(app, args.app, args.task, payload) if app else None
+    options = (task.defaults if task else Options()).but(**_options(args))
+    name = task.name if task else args.task
     job_id: str | None = getattr(args, "id", None)
     job = Operations(settings).submission(
-        args.task, payload, options.queue, options.rules(), job_id, options.durability
+        name, payload, options.queue, options.rules(), job_id, options.durability
     )
     with client_of(settings) as client:
         submitted = _send(client, job)
@@ -152,18 +155,16 @@ def _app(place: str | None) -> "App | None":
     return load_app(place)
 
 
-def checked_options(app: "App", place: str, task: str, payload: bytes) -> Options:
-    """Return the options that the app declares for a task. Raises Invalid, naming `place` (MODULE:APP), for
-    an unknown task or wrong arguments.
+def checked_task(app: "App", place: str, name: str, payload: bytes) -> "Task[..., Any]":
+    """Return the app's task of this name, which may be shortened (see `naming.resolve`). Raises Invalid, naming
+    `place` (MODULE:APP), for an unknown task or wrong arguments.
     """
-    if task not in app.tasks:
-        near = did_you_mean(task, app.tasks) or f"; there are {', '.join(sorted(app.tasks)) or 'none'}"
-        raise Invalid(f"{place} has no task {task!r}{near}")
+    task = app.tasks[resolve(name, app.tasks, place)]
     try:
-        app.tasks[task].arguments.load(payload)
+        task.arguments.load(payload)
     except Invalid as error:
-        raise Invalid(f"task {task}: {error}") from None
-    return app.tasks[task].defaults
+        raise Invalid(f"task {task.name}: {error}") from None
+    return task
 
 
 def _match(job: Submission, there: str) -> str:

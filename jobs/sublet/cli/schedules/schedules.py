@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import Any
 
-from sublet.cli.jobs.submit import checked_options, text_of
+from sublet.cli.jobs.submit import checked_task, text_of
 from sublet.cli.output import Cell, document, note, table, write
 from sublet.cli.parser import program
 from sublet.cli.schedules.schedule_view import row, show_schedule
@@ -90,7 +90,8 @@ def add(args: Namespace) -> int:
         from sublet.execution.app_loader import load_app
 
         app = load_app(place)
-        options = checked_options(app, place, task, payload)
+        declared = checked_task(app, place, task, payload)
+        task, options = declared.name, declared.defaults
     options = options.but(**{field: getattr(args, field) for field in JOB_OPTIONS if hasattr(args, field)})
     when = _recurrence(args)
     wanted = new_schedule(check_name(name), when, task, payload, options)

@@ -8,7 +8,7 @@ PROCESSES = types.integer_up_to(1_000, "each is a Python process")
 
 
 def _work(parser: CommandParser) -> None:
-    common_arguments.app(parser)
+    common_arguments.apps(parser)
     _work_sources(parser)
     _work_until(parser)
     _work_capacity(parser)

@@ -2,7 +2,7 @@
 
 import asyncio
 from argparse import Namespace
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from sublet.app import App
@@ -17,9 +17,9 @@ from sublet_functions.work import on_signals
 
 @dataclass
 class Start:
-    """The start of one worker. `address`: of its job source, without a password."""
+    """The start of one worker. `apps`: by MODULE:APP. `address`: of its job source, without a password."""
 
-    app: App
+    apps: Mapping[str, App]
     args: Namespace
     address: str
     warnings: list[str] = field(default_factory=list)
@@ -41,19 +41,21 @@ class Start:
             await source.workers()
             return []
         await source.prepare()
-        args, app = self.args, self.app
+        args = self.args
         queues, pool = ([], "") if args.summons else (args.queues or [], args.pool)
         unknown_pool = await _unknown_pool(source, pool)
         self.pool_exists = not unknown_pool
-        others = [await _unknown_queues(source, app, queues), await sync_schedules(source, app, args.app)]
+        others = [await _unknown_queues(source, self.apps.values(), queues)]
+        others += [await sync_schedules(source, app, place) for place, app in self.apps.items()]
         return [*filter(None, [unknown_pool, "; ".join(filter(None, others))])]
 
 
-async def _unknown_queues(store: Store, app: App, queues: Collection[str]) -> str:
+async def _unknown_queues(store: Store, apps: Collection[App], queues: Collection[str]) -> str:
     if not queues:
         return ""
     try:
-        known = {*app.queues(), *(queue.name for queue in await store.follow(store.operations.queues()))}
+        known = {name for app in apps for name in app.queues()}
+        known |= {queue.name for queue in await store.follow(store.operations.queues())}
     except Forbidden:
         return ""
     return "; ".join(

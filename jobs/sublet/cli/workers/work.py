@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from argparse import Namespace
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from sublet.cli.workers.worker_events import EventPrinter, log_to_stderr
 from sublet.connection.settings import check
 from sublet.devtools.bootstrap import ensure
 from sublet.errors import Invalid
-from sublet.execution.app_loader import load_app
+from sublet.execution.app_loader import check_same_namespace, load_apps, merged
 from sublet.execution.runner import Limits
 from sublet.model import Lease
 from sublet.protocol.keys import is_name
@@ -40,23 +41,22 @@ THREAD_GRACE = 0.25
 
 
 def work(args: Namespace) -> int:
-    """Store the app's schedules (unless --source); run a worker until a signal, empty queues (--drain), a
+    """Store the apps' schedules (unless --source); run a worker until a signal, empty queues (--drain), a
     time or a number of jobs. Print a summary. Return
     1 if --stall ended it.
     """
     _check_arguments(args)
     _export_flags(args)
-    app = load_app(args.app)
-    app.settings = settings_for(args, app)
+    apps = load_apps(args.app)
     url = _source_url(args)
+    app = _one_app(args, apps, url)
     if not url:
         check(app.settings)
     log_to_stderr(args.json)
     source = _http_source(url, app) if url else None
     printer = EventPrinter(sys.stdout, args.json or not sys.stdout.isatty(), args.quiet)
-    start = Start(app, args, url or app.settings.shown_url)
-    if not (app.tasks or args.commands):
-        start.warnings.append(f"{args.app} has no task: this worker releases every job")
+    start = Start(apps, args, url or app.settings.shown_url)
+    start.warnings += _without_tasks(apps, args.commands)
     threads = ThreadPoolExecutor(thread_name_prefix="asyncio")
     calm_collector()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
@@ -66,6 +66,23 @@ def work(args: Namespace) -> int:
         threads.shutdown(wait=False, cancel_futures=True)
         exit_despite_running_tasks(summary.stuck, int(summary.stalled))
     return int(summary.stalled)
+
+
+def _one_app(args: Namespace, apps: Mapping[str, App], url: str | None) -> App:
+    for app in apps.values():
+        app.settings = settings_for(args, app)
+    if not url:
+        check_same_namespace(apps)
+    return merged(apps)
+
+
+def _without_tasks(apps: Mapping[str, App], commands: bool) -> list[str]:
+    alone = ": this worker releases every job" if len(apps) == 1 else ""
+    return [
+        f'{place} has no task{alone}; list the modules that declare tasks, as in App(include=["shop.mail"])'
+        for place, app in apps.items()
+        if not (app.tasks or commands)
+    ]
 
 
 class _Events(NamedTuple):

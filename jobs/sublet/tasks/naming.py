@@ -1,0 +1,65 @@
+"""Names of tasks: what is stored in each job, and how a user may shorten it."""
+
+import sys
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from sublet.errors import Invalid, did_you_mean
+from sublet.protocol.keys import is_name
+
+Function = Callable[..., Any]
+
+
+class NamedTask(Protocol):
+    """The attributes of a task that its name needs."""
+
+    function: Function
+
+
+def default_name(function: Function, qualified: bool) -> str:
+    """Return the function's name, if `qualified` after its module's: `shop.mail.send`."""
+    return f"{_module_of(function)}.{function.__name__}" if qualified else function.__name__
+
+
+def check_name(name: str, function: Function, tasks: Mapping[str, NamedTask]) -> None:
+    """Raise Invalid for a task's name that is malformed, or in use: the error has both places."""
+    if not is_name(name):
+        raise Invalid(f"task {name!r}: use 1 to 128 of A-Z a-z 0-9 _ . : - as name")
+    if name in tasks:
+        here, there = _module_of(function), place_of(tasks[name])
+        example = f"'{here.rpartition('.')[2]}.{function.__name__}' for {here}.{function.__name__}"
+        raise Invalid(
+            f"task {name!r}: the app has a task of this name: pass another name= ({there} has it; e.g. {example}), "
+            "or make the app with qualified_names=True"
+        )
+
+
+def resolve(name: str, tasks: Collection[str], place: str) -> str:
+    """Return the full name of a task given by name or, if only one name fits, by the last parts of it. Raises
+    Invalid, naming `place` (MODULE:APP).
+    """
+    if name in tasks:
+        return name
+    found = sorted(each for each in tasks if each.endswith(f".{name}"))
+    if len(found) > 1:
+        raise Invalid(f"{place} has {len(found)} tasks {name!r}: use one of {', '.join(found)}")
+    if not found:
+        near = did_you_mean(name, tasks) or f"; there are {', '.join(sorted(tasks)) or 'none'}"
+        raise Invalid(f"{place} has no task {name!r}{near}")
+    return found[0]
+
+
+def place_of(task: NamedTask) -> str:
+    """Return where a task's function is, such as `shop.mail.send`."""
+    return f"{_module_of(task.function)}.{task.function.__qualname__}"
+
+
+def _module_of(function: Function) -> str:
+    module = function.__module__
+    if module != "__main__":
+        return module
+    # a worker imports the same file by its name
+    main: Any = sys.modules[module]
+    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+    return str(spec.name) if spec else Path(file or module).stem

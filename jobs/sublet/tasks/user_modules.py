@@ -1,0 +1,60 @@
+"""Import modules of a user's program. Errors are one line."""
+
+import importlib
+import os
+import pkgutil
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from sublet.errors import Invalid, did_you_mean
+
+INSTALLED = {"site-packages", "dist-packages"}
+
+
+def is_module_name(name: object) -> bool:
+    """Whether this is a module's full name, such as `shop.mail`."""
+    return isinstance(name, str) and all(part.isidentifier() for part in name.split("."))
+
+
+def import_by_name(name: str, hint: str = "") -> ModuleType:
+    """Import a module. Raises Invalid with the error's place in the user's files, and for an existing module `hint`."""
+    try:
+        return importlib.import_module(name)
+    except KeyboardInterrupt:
+        raise
+    except ModuleNotFoundError as error:
+        if error.name and f"{name}.".startswith(f"{error.name}."):
+            near = did_you_mean(name, _siblings(name))
+            raise Invalid(f"there is no module {name} in {os.getcwd()} or on Python's path{near}") from error
+        raise Invalid(_why(name, error) + hint) from error
+    except BaseException as error:  # a module may raise anything on import, and may exit
+        raise Invalid(_why(name, error) + hint) from error
+
+
+def _siblings(name: str) -> list[str]:
+    parent, dot, _ = name.rpartition(".")
+    folders = getattr(sys.modules.get(parent), "__path__", []) if dot else [os.getcwd()]
+    return [f"{parent}{dot}{found.name}" for found in pkgutil.iter_modules(folders)]
+
+
+def _why(name: str, error: BaseException) -> str:
+    words = " ".join(str(error).split())
+    if isinstance(error, SyntaxError):
+        words = f"{error.msg} ({Path(error.filename or '?').name}:{error.lineno})"
+    else:
+        words = f"{words} ({_location(error)})".lstrip()
+    if isinstance(error, ImportError) and "circular import" in words:
+        words += ": do not import tasks where the app is made, list their modules in App(include=[…])"
+    return f"module {name} cannot be imported: {type(error).__name__}: {words}"
+
+
+def _location(error: BaseException) -> str:
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename
+    ]
+    here = [frame for frame in frames if frame.filename.startswith(os.getcwd() + os.sep)]
+    own = [frame for frame in here if not INSTALLED & {*Path(frame.filename).parts}]
+    last = (own or frames)[-1]
+    return f"{os.path.relpath(last.filename) if own else last.filename}:{last.lineno}"
