@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from sublet.app import App, Task
     from sublet.client.client import Client
     from sublet.client.handle import Handle
+    from sublet.client.result import Outcome
     from sublet.client.sync_client import SyncClient
     from sublet.client.sync_handle import SyncHandle
     from sublet.connection.settings import Settings
@@ -48,6 +49,7 @@ _HOMES = {
         "OutOfMemory", "QueueFull", "Refused", "TooMany", "Unavailable", "Unfit", "WrongLayout", "WrongState",
     ),
     "sublet.client.handle": ("Handle",),
+    "sublet.client.result": ("Outcome",),
     "sublet.client.sync_handle": ("SyncHandle",),
     "sublet.model": ("Attempt", "Job", "Page", "Queue", "State", "Stats", "Submission", "Submitted"),
     "sublet.options": ("Backoff", "Options"),
@@ -59,7 +61,7 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "App", "Attempt", "Backoff", "Changed", "Client", "Context", "Discard", "Handle", "Invalid", "Job", "JobCancelled",
-    "JobFailed", "JobsError", "KeyTaken", "LeaseLost", "NoNamespace", "NotFound", "Options", "OutOfMemory", "Page", "Queue",
+    "JobFailed", "JobsError", "KeyTaken", "LeaseLost", "NoNamespace", "NotFound", "Options", "OutOfMemory", "Outcome", "Page", "Queue",
     "QueueFull", "Recurrence", "Refused", "Schedule", "Settings", "Snooze", "State", "Stats", "Submission", "Submitted",
     "SyncClient", "SyncHandle", "Task", "TooMany", "Unavailable", "Unfit", "WrongLayout", "WrongState",
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from pathlib import Path
@@ -31,10 +31,11 @@ from sublet.tasks import command, naming
 from sublet.tasks.arguments import Arguments
 from sublet.tasks.middleware import Hook
 from sublet.tasks.program import Output
-from sublet.tasks.user_modules import import_by_name, is_module_name
+from sublet.tasks.user_modules import include_module, is_module_name
 
 if TYPE_CHECKING:
     from sublet.client.client import Client
+    from sublet.client.result import Outcome
     from sublet.client.sync_client import SyncClient
     from sublet.connection.settings import Settings
     from sublet.operations.operations import Operations
@@ -70,6 +71,9 @@ class Task(Generic[P, R]):
         """Whether a running job takes one of the worker's `processes`: a plain function not in a thread, or a program."""
         return self.run in ("process", "command")
 
+    def __repr__(self) -> str:
+        return f"<Task {self.name}: queue={self.defaults.queue}, run={self.run}>"
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function here, without a job; return its value, for an async function a coroutine."""
         return self.function(*args, **kwargs)
@@ -104,6 +108,16 @@ class Task(Generic[P, R]):
         with self._job(args, kwargs, "send") as job:
             (submitted,) = client.store.submit([job])
         return SyncHandle(submitted.id, submitted.id == job.id, client, self.arguments.load_result)
+
+    def handle(self, job_id: str) -> "Handle[R]":
+        """Return the handle of an earlier job of this task, without a call. Raises Invalid for an invalid id."""
+        self.app.operations.base_of_job(job_id)
+        return Handle(job_id, False, self.app.client, self.arguments.load_result)
+
+    def handle_sync(self, job_id: str) -> "SyncHandle[R]":
+        """As `handle`, without an event loop."""
+        self.app.operations.base_of_job(job_id)
+        return SyncHandle(job_id, False, self.app.sync, self.arguments.load_result)
 
     def _job(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], operation: str
@@ -152,13 +166,18 @@ class App:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sync: SyncClient | None = None
 
+    def __repr__(self) -> str:
+        known = self._settings
+        place = f", namespace {known.namespace} at {known.shown_url}" if known else ""
+        return f"<App: {len(self.tasks)} tasks{place}>"
+
     def load(self) -> "App":
         """Import the modules of `include` once, and return the app. Workers and commands call it. Raises Invalid."""
         if not self._loaded:
             self._loaded = True  # an included module may call this
             try:
                 for name in self.include:
-                    _check_included(self, vars(import_by_name(name)), name)
+                    include_module(self, name)
             except BaseException:
                 self._loaded = False
                 raise
@@ -229,6 +248,20 @@ class App:
 
             self._sync = SyncClient(self.settings, operations=self.operations)
         return self._sync
+
+    async def gather(
+        self, handles: Sequence[Handle[Any]], timeout: float = 30.0, *, return_exceptions: bool = False
+    ) -> list[Any]:
+        """As `Client.gather`."""
+        return await self.client.gather(handles, timeout, return_exceptions=return_exceptions)
+
+    async def results(self, jobs: Sequence[Handle[Any] | str]) -> "list[Outcome]":
+        """As `Client.results`."""
+        return await self.client.results(jobs)
+
+    def as_completed(self, handles: Sequence[Handle[R]], timeout: float = 30.0) -> AsyncIterator[Handle[R]]:
+        """As `Client.as_completed`."""
+        return self.client.as_completed(handles, timeout)
 
     @overload
     def task(self, function: Callable[Concatenate[Context, P], Awaitable[R]], /) -> Task[P, R]: ...
@@ -341,15 +374,6 @@ class App:
             await self._client.aclose()
         if self._sync:
             self._sync.close()
-
-
-def _check_included(app: App, names: Mapping[str, Any], module: str) -> None:
-    tasks = [each for each in names.values() if isinstance(each, Task) and each.function.__module__ == module]
-    if tasks and all(task.app is not app for task in tasks):
-        raise Invalid(
-            f"module {module} declares its tasks with another App object: import the app that includes it (a file "
-            "that is run as a script is another copy of its module)"
-        )
 
 
 def builtin(app: App) -> dict[str, Task[..., Any]]:

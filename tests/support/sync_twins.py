@@ -18,6 +18,7 @@ CHANGES = {
     r"\b(async|await) ": "",
     r"\b__a(enter|exit)__\b": r"__\1__",
     r"\baclose\b": "close",
+    r"\bAsyncIterator\b": "Iterator",
     r"\b(Client|Handle|Schedules|Store|Summoner)\b(?! [a-z])": r"Sync\1",
     r"\bsublet\.(client|scaling|store)\.(client|handle|schedules|store|summoner)\b": r"sublet.\1.sync_\2",
     r"\bfor one event loop\b": "without an event loop; threads may share it",

@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from sublet.errors import JobCancelled, JobFailed, NotFound
+from sublet.errors import JobCancelled, JobFailed, JobsError, NotFound
 from sublet.model import FINISHED, Standing, State
 from sublet.protocol.reads import attempt_from
 
@@ -14,6 +15,36 @@ T = TypeVar("T")
 def load_json(result: bytes) -> Any:
     """Decode a job's result. Return None if it is empty."""
     return json.loads(result or b"null")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A job's present state and, if it has ended, its result or error."""
+
+    id: str
+    state: State | None
+    """None: no such job; `error` is NotFound."""
+    value: Any = None
+    """The result of a completed job."""
+    error: Exception | None = None
+    """JobFailed, JobCancelled or NotFound; Invalid if the result does not match its task."""
+
+
+def outcome_of(job_id: str, standing: Standing, decode: Callable[[bytes], Any]) -> Outcome:
+    """Return a job's outcome."""
+    if standing.state is not None and standing.state not in FINISHED:
+        return Outcome(job_id, standing.state)
+    try:
+        return Outcome(job_id, standing.state, result_of(job_id, standing, decode, 0))
+    except (JobsError, ValueError) as error:
+        return Outcome(job_id, standing.state, error=error)
+
+
+def unfinished(left: int, count: int, timeout: float) -> TimeoutError:
+    """Return the error for jobs that have not ended in `timeout` seconds."""
+    return TimeoutError(
+        f"{left:,} of {count:,} jobs have not ended after {timeout:g} s; they go on: wait again"
+    )
 
 
 def result_of(job_id: str, standing: Standing, decode: Callable[[bytes], T], waited: float) -> T:

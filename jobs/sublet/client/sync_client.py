@@ -1,10 +1,10 @@
 # Generated from client.py by `.venv/bin/python -m tests.support.sync_twins --write`: do not edit.
 """`SyncClient`: each method runs one plan of `Operations`."""
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from sublet.client.result import load_json, result_of
+from sublet.client.result import Outcome, load_json, outcome_of, result_of, unfinished
 from sublet.client.sync_handle import SyncHandle
 from sublet.connection.settings import Settings
 from sublet.model import Job, Page, Queue, Stats, Submission, Submitted, WorkerInfo
@@ -63,6 +63,68 @@ class SyncClient:
     def result(self, job_id: str, timeout: float = 30.0, decode: Callable[[bytes], T] = load_json) -> T:
         """Wait for a result. Raises JobFailed, JobCancelled, NotFound; after `timeout` (s) TimeoutError."""
         return result_of(job_id, self.store.watch(job_id, timeout), decode, timeout)
+
+    def results(self, jobs: Sequence[SyncHandle[Any] | str]) -> list[Outcome]:
+        """Return the present outcomes of jobs, given by id or handle, in this order: 50 jobs a call, without waiting."""
+        handles = [SyncHandle(job, False, self, load_json) if isinstance(job, str) else job for job in jobs]
+        standings = self.store.standings([handle.id for handle in handles])
+        pairs = zip(handles, standings, strict=True)
+        return [outcome_of(handle.id, standing, handle._decode) for handle, standing in pairs]
+
+    @overload
+    def gather(
+        self,
+        handles: Sequence[SyncHandle[T]],
+        timeout: float = 30.0,
+        *,
+        return_exceptions: Literal[False] = False,
+    ) -> list[T]: ...
+    @overload
+    def gather(
+        self, handles: Sequence[SyncHandle[T]], timeout: float = 30.0, *, return_exceptions: bool
+    ) -> list[T | Exception]: ...
+
+    def gather(
+        self, handles: Sequence[SyncHandle[Any]], timeout: float = 30.0, *, return_exceptions: bool = False
+    ) -> list[Any]:
+        """Wait for all results; return them in the handles' order. The first error is raised at once, as by
+        `SyncHandle.result`; with `return_exceptions` errors are in the list. The jobs go on.
+        """
+        values: dict[SyncHandle[Any], Any] = {}
+        for handle in self._completed(handles, timeout):
+            try:
+                values[handle] = handle.result()
+            except Exception as error:
+                if not return_exceptions:
+                    raise
+                values[handle] = error
+        late = unfinished(len({*handles}) - len(values), len({*handles}), timeout)
+        if len(values) < len({*handles}) and not return_exceptions:
+            raise late
+        return [values.get(handle, late) for handle in handles]
+
+    def as_completed(
+        self, handles: Sequence[SyncHandle[T]], timeout: float = 30.0
+    ) -> Iterator[SyncHandle[T]]:
+        """Yield each handle when its job has ended: its `result` then makes no call. After `timeout` (s) raises
+        TimeoutError.
+        """
+        left = {*handles}
+        for handle in self._completed(handles, timeout):
+            left.remove(handle)
+            yield handle
+        if left:
+            raise unfinished(len(left), len({*handles}), timeout)
+
+    def _completed(self, handles: Sequence[SyncHandle[T]], timeout: float) -> Iterator[SyncHandle[T]]:
+        by_id: dict[str, dict[SyncHandle[T], None]] = {}
+        for handle in handles:
+            by_id.setdefault(handle.id, {})[handle] = None
+        for ended in self.store.watch_many([*by_id], timeout):
+            for job_id, standing in ended.items():
+                for handle in by_id[job_id]:
+                    handle._ended = standing
+                    yield handle
 
     def get(self, job_id: str) -> Job:
         """Return a job with its attempts. Raises NotFound."""

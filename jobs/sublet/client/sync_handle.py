@@ -5,7 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from sublet.model import Job
+from sublet.client.result import result_of
+from sublet.model import Job, Standing
 
 if TYPE_CHECKING:
     from sublet.client.sync_client import SyncClient
@@ -22,11 +23,15 @@ class SyncHandle(Generic[R]):
     """False if its id or key was stored before."""
     _client: "SyncClient" = field(repr=False)
     _decode: Callable[[bytes], R] = field(repr=False)
+    _ended: Standing | None = field(default=None, repr=False)
+    """The job's end, if `SyncClient.as_completed` has read it."""
 
     def result(self, timeout: float = 30.0) -> R:
         """Wait for the result. Raises JobFailed, JobCancelled, NotFound; after `timeout` (s) TimeoutError: the
         job goes on.
         """
+        if self._ended:
+            return result_of(self.id, self._ended, self._decode, timeout)
         return self._client.result(self.id, timeout, self._decode)
 
     def get(self) -> Job:

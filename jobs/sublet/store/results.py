@@ -7,7 +7,8 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,25 +73,76 @@ class ResultWatcher:
                 if watch.found:
                     return watch.found
 
+    async def watch_many(self, jobs: Mapping[str, str], wait: float) -> AsyncIterator[dict[str, Standing]]:
+        """Yield the jobs (id → partition) that have ended, in batches as they end, for `wait` seconds at most."""
+        until, woken, called = time.monotonic() + wait, asyncio.Event(), deque["_Watch"]()
+        for base in dict.fromkeys(jobs.values()):
+            await self._listen_to(base)
+        with contextlib.ExitStack() as stack:
+            watches = {id: _Watch(base, woken, id=id, called=called) for id, base in jobs.items()}
+            for watch in watches.values():
+                stack.enter_context(self._expecting(watch.base, watch.id, watch))
+            called.extend(watches.values())
+            while watches:
+                woken.clear()
+                over = {id: found for id, found in await self._ended_of(called) if id in watches}
+                for job_id in over:
+                    self._forget(job_id, watches.pop(job_id))
+                if over:
+                    yield over
+                left = until - time.monotonic()
+                if left <= 0 or self._hurried:
+                    return
+                if watches and not called:
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(left):
+                            await woken.wait()
+
+    async def _ended_of(self, called: "deque[_Watch]") -> Iterable[tuple[str, Standing]]:
+        by_base: dict[str, list[_Watch]] = {}
+        over: dict[str, Standing] = {}
+        while called:
+            watch = called.popleft()
+            if watch.found:
+                over[watch.id] = watch.found
+            else:
+                by_base.setdefault(watch.base, []).append(watch)
+        calls = [
+            (verbs.watch(base, [watch.id for watch in some]), some)
+            for base, own in by_base.items()
+            for some in (own[i : i + BATCH] for i in range(0, len(own), BATCH))
+        ]
+        replies = await asyncio.gather(*(self._run(call) for call, _ in calls))
+        for (_, some), reply in zip(calls, replies, strict=True):
+            for watch, standing in zip(some, reply, strict=True):
+                watch.read_at = time.monotonic()
+                if _is_over(standing):
+                    over[watch.id] = standing
+        return over.items()
+
     def hurry(self) -> None:
         """Make all `watch` calls read their job once more and return; later ones do not wait."""
         self._hurried = True
         for watches in self._expected.values():
             for watch in watches:
-                watch.woken.set()
+                watch.wake()
 
     @contextlib.contextmanager
-    def _expecting(self, base: str, job_id: str) -> Iterator["_Watch"]:
-        watch = _Watch(base)
+    def _expecting(self, base: str, job_id: str, watch: "_Watch | None" = None) -> Iterator["_Watch"]:
+        watch = watch or _Watch(base)
         self._expected.setdefault(job_id, set()).add(watch)
         if self._rereading is None or self._rereading.done():
             self._rereading = asyncio.get_running_loop().create_task(self._reread())
         try:
             yield watch
         finally:
-            self._expected[job_id].discard(watch)
-            if not self._expected[job_id]:
-                del self._expected[job_id]
+            self._forget(job_id, watch)
+
+    def _forget(self, job_id: str, watch: "_Watch") -> None:
+        watches = self._expected.get(job_id, set())
+        watches.discard(watch)
+        if not watches:
+            self._expected.pop(job_id, None)
 
     async def _listen_to(self, base: str) -> None:
         if keys.ended(base) in self._channels and self._listening and not self._listening.done():
@@ -131,7 +183,7 @@ class ResultWatcher:
                 await self._resubscribe()
                 continue
             for watch in self._expected.get(message["data"].decode(), ()) if message else ():
-                watch.woken.set()
+                watch.wake()
 
     async def _subscribe_at(self, routes: RoutingTransport, home: str) -> None:
         self._home = home
@@ -152,7 +204,7 @@ class ResultWatcher:
 
     async def _reread(self) -> None:
         while self._expected:
-            await asyncio.sleep(REREAD if len(self._expected) <= MANY else 2 * REREAD)
+            await asyncio.sleep(_pause(len(self._expected)))
             by_base: dict[str, list[str]] = {}
             for job_id, watches in self._expected.items():
                 base, read_at = min((watch.base, watch.read_at) for watch in watches)
@@ -171,7 +223,7 @@ class ResultWatcher:
         for job_id, standing in over.items():
             for watch in self._expected.get(job_id, ()):
                 watch.found = standing
-                watch.woken.set()
+                watch.wake()
 
     async def aclose(self) -> None:
         """Unsubscribe and close the connection."""
@@ -194,6 +246,14 @@ class _Watch:
     read_at: float = math.inf
     """When the state was last read; infinite during the first read."""
     found: Standing | None = None
+    id: str = ""
+    called: "deque[_Watch] | None" = None
+    """The watches of a `watch_many` that were woken."""
+
+    def wake(self) -> None:
+        if self.called is not None:
+            self.called.append(self)
+        self.woken.set()
 
 
 def _is_over(standing: Standing) -> bool:
@@ -213,6 +273,64 @@ def watch_sync(transport: SyncTransport, base: str, job_id: str, wait: float) ->
             if standing.state is None or standing.state in FINISHED or left <= 0:
                 return standing
             _wait_for_message(pubsub, job_id, min(left, REREAD))
+
+
+def watch_many_sync(
+    transport: SyncTransport, jobs: Mapping[str, str], wait: float
+) -> Iterator[dict[str, Standing]]:
+    """As `ResultWatcher.watch_many`, without an event loop."""
+    until, left = time.monotonic() + wait, dict(jobs)
+    bases = list(dict.fromkeys(jobs.values()))
+    with _reader(transport, bases[0]) as client, client.pubsub(ignore_subscribe_messages=True) as pubsub:
+        with contextlib.suppress(RedisError, OSError):  # the calls below raise the error
+            pubsub.subscribe(*map(keys.ended, bases))
+            for _ in bases:
+                pubsub.get_message(timeout=REREAD)
+        due = list(jobs)
+        while True:
+            over = {job_id: found for job_id, found in read_many(transport, left, due) if _is_over(found)}
+            for job_id in over:
+                del left[job_id]
+            if over:
+                yield over
+            seconds = until - time.monotonic()
+            if not left or seconds <= 0:
+                return
+            due = _woken(pubsub, left, min(seconds, _pause(len(left))))
+
+
+def read_many(
+    transport: SyncTransport, bases: Mapping[str, str], ids: Sequence[str]
+) -> Iterator[tuple[str, Standing]]:
+    """Read jobs (id → partition), BATCH a call; yield each with its state and result."""
+    by_base: dict[str, list[str]] = {}
+    for job_id in ids:
+        by_base.setdefault(bases[job_id], []).append(job_id)
+    for base, own in by_base.items():
+        for i in range(0, len(own), BATCH):
+            some = own[i : i + BATCH]
+            standings: list[Standing] = transport.run(verbs.watch(base, some))
+            yield from zip(some, standings, strict=True)
+
+
+def _woken(pubsub: Any, ids: Mapping[str, str], seconds: float) -> list[str]:
+    """Wait for a job's end; return those that ended, or after `seconds` all."""
+    until, woken = time.monotonic() + seconds, dict[str, None]()
+    while (left := until - time.monotonic()) > 0:
+        try:
+            message = pubsub.get_message(timeout=0.0 if woken else left)
+        except (RedisError, OSError):
+            time.sleep(min(REST, left))
+            continue
+        if message and message["data"].decode() in ids:
+            woken[message["data"].decode()] = None
+        elif woken and not message:
+            break
+    return list(woken) or list(ids)
+
+
+def _pause(watched: int) -> float:
+    return REREAD if watched <= MANY else 2 * REREAD
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """`Store`: the `JobSource` in Redis, for asyncio."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from sublet.connection.routing import RoutingTransport, transport_for
@@ -27,6 +27,7 @@ from sublet.operations.operations import Operations
 from sublet.protocol import verbs
 from sublet.protocol.plan import Plan, follow
 from sublet.protocol.scripts import Call
+from sublet.store import results
 from sublet.store.claim import ClaimRequest, Claims
 from sublet.store.events import EventStream
 from sublet.store.results import ResultWatcher
@@ -219,12 +220,23 @@ class Store:
 
     async def watch(self, job_id: str, wait: float) -> Standing:
         """Wait up to `wait` seconds for a job's end; return its state (None: unknown job) and result."""
-        results = self._results = self._results or ResultWatcher(
-            self.settings, self.run, self._blocking, self._routes
-        )
-        return await results.watch(
+        return await self._watcher().watch(
             self.operations.base_of_job(job_id), job_id, 0 if self.hurried.is_set() else wait
         )
+
+    async def standings(self, job_ids: Sequence[str]) -> list[Standing]:
+        """Return the present state and result of each job, 50 a call. Raises Invalid for an invalid id."""
+        return await self._spread(job_ids, job_ids, verbs.watch, results.BATCH)
+
+    async def watch_many(self, job_ids: Sequence[str], wait: float) -> AsyncIterator[dict[str, Standing]]:
+        """Yield the jobs that have ended, in batches as they end, for `wait` seconds at most."""
+        jobs = {job_id: self.operations.base_of_job(job_id) for job_id in job_ids}
+        async for ended in self._watcher().watch_many(jobs, 0 if self.hurried.is_set() else wait):
+            yield ended
+
+    def _watcher(self) -> ResultWatcher:
+        self._results = self._results or ResultWatcher(self.settings, self.run, self._blocking, self._routes)
+        return self._results
 
     def hurry(self) -> None:
         """Make all waiting claims, watches and event subscribers return now; later calls do not wait."""

@@ -1,6 +1,6 @@
 """`SyncStore`: a namespace in Redis, without an event loop."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from sublet.connection.routing import sync_transport_for
@@ -9,7 +9,7 @@ from sublet.connection.transport import SyncTransport
 from sublet.model import Standing, Submission, Submitted
 from sublet.operations.operations import Operations
 from sublet.protocol.plan import Plan, follow_sync
-from sublet.store.results import watch_sync
+from sublet.store.results import read_many, watch_many_sync, watch_sync
 
 T = TypeVar("T")
 
@@ -60,6 +60,20 @@ class SyncStore:
         """As `JobSource.watch`."""
         self.prepare()  # with another partition count, the job would not be found
         return watch_sync(self.transport, self.operations.base_of_job(job_id), job_id, wait)
+
+    def standings(self, job_ids: Sequence[str]) -> list[Standing]:
+        """As `Store.standings`."""
+        jobs = {job_id: self.operations.base_of_job(job_id) for job_id in job_ids}
+        self.prepare()
+        found = dict(read_many(self.transport, jobs, [*jobs]))
+        return [found[job_id] for job_id in job_ids]
+
+    def watch_many(self, job_ids: Sequence[str], wait: float) -> Iterator[dict[str, Standing]]:
+        """As `Store.watch_many`."""
+        jobs = {job_id: self.operations.base_of_job(job_id) for job_id in job_ids}
+        self.prepare()
+        if jobs:
+            yield from watch_many_sync(self.transport, jobs, wait)
 
     def close(self) -> None:
         """Close all connections."""

@@ -5,8 +5,10 @@ import os
 import pkgutil
 import sys
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from sublet.errors import Invalid, did_you_mean
 
@@ -31,6 +33,19 @@ def import_by_name(name: str, hint: str = "") -> ModuleType:
         raise Invalid(_why(name, error) + hint) from error
     except BaseException as error:  # a module may raise anything on import, and may exit
         raise Invalid(_why(name, error) + hint) from error
+
+
+def include_module(app: object, name: str) -> None:
+    """Import a module that declares tasks of an app. Raises Invalid, also if its tasks are of another App object."""
+    names: Iterable[Any] = vars(import_by_name(name)).values()
+    tasks = [
+        each for each in names if hasattr(type(each), "submit_sync") and each.function.__module__ == name
+    ]
+    if tasks and all(task.app is not app for task in tasks):
+        raise Invalid(
+            f"module {name} declares its tasks with another App object: import the app that includes it (a file "
+            "that is run as a script is another copy of its module)"
+        )
 
 
 def _siblings(name: str) -> list[str]:

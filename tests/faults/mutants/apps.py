@@ -21,7 +21,7 @@ MUTANTS = (
     ),
     Mutant(
         "a second copy of the app is accepted",
-        "jobs/sublet/app.py",
+        "jobs/sublet/tasks/user_modules.py",
         "if tasks and all(task.app is not app for task in tasks):",
         "if False:",
         "a script's app has no tasks, and nothing says so",
@@ -50,5 +50,13 @@ MUTANTS = (
         "if False:",
         "a command submits another task than the one meant",
         "cli/test_project_layout.py::test_the_end_of_a_tasks_name_is_enough_where_one_task_has_it",
+    ),
+    Mutant(
+        "a wait for many jobs misses the messages of their ends",
+        "jobs/sublet/store/results.py",
+        "self.called.append(self)",
+        "pass",
+        "each result arrives only at the end of the timeout",
+        "client/test_handles.py::test_handles_come_as_their_jobs_end[valkey]",
     ),
 )

@@ -1,0 +1,149 @@
+"""Results of many jobs: in order, as they end, without waiting; and handles of earlier jobs."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from sublet import App, Invalid, JobFailed, NotFound, State
+from sublet.worker.worker import Worker, WorkerConfig
+from tests.support.pages import blocks, page_environment
+from tests.support.paths import ROOT
+
+pytestmark = pytest.mark.real_server
+
+
+@pytest.fixture
+async def app(place, store):
+    await store.prepare()
+    app = App(settings=place.settings)
+
+    @app.task
+    async def double(n: int) -> int:
+        return 2 * n
+
+    @app.task(max_attempts=1)
+    async def fail(secret: str) -> None:
+        raise ValueError("no")
+
+    yield app
+    await app.aclose()
+
+
+async def work(app, store, *queues):
+    await Worker(app, store, WorkerConfig(queues=queues or None)).run(drain=True)
+
+
+async def submitted(app, count):
+    double = app.tasks["double"]
+    ids = [each.id for each in await app.client.submit_all([double.job(n) for n in range(count)])]
+    return [double.handle(job_id) for job_id in ids]
+
+
+def counted(store, monkeypatch):
+    calls, run = [], store.run
+
+    async def counting(call):
+        calls.append(call)
+        return await run(call)
+
+    monkeypatch.setattr(store, "run", counting)
+    return calls
+
+
+async def test_results_of_many_jobs_are_in_order_and_take_few_calls(app, store, monkeypatch):
+    handles = await submitted(app, 120)
+    waiting = asyncio.create_task(app.gather(handles, 60))
+    await work(app, store)
+    assert await waiting == [2 * n for n in range(120)]
+    await app.aclose()
+    app._client = None
+    calls = counted(app.client.store, monkeypatch)
+    again = [app.tasks["double"].handle(handle.id) for handle in handles]
+    assert await app.gather(again, 60) == [2 * n for n in range(120)]
+    assert [outcome.value for outcome in await app.results(handles)] == [2 * n for n in range(120)]
+    assert [handle.id async for handle in app.as_completed(handles, 60)] == [handle.id for handle in handles]
+    assert len(calls) <= 9 * len(app.operations.bases)
+
+
+async def test_handles_come_as_their_jobs_end(app, store):
+    first, second = [await app.tasks["double"].options(queue=queue).submit(1) for queue in ("a", "b")]
+    found = app.as_completed([first, second, second], 60)
+    next_one = asyncio.create_task(anext(found))
+    await work(app, store, "b")
+    assert await next_one is second
+    assert await second.result() == 2
+    await work(app, store, "a")
+    assert [handle async for handle in found] == [first]
+
+
+async def test_an_error_is_raised_or_returned(app, store):
+    good, bad = await app.tasks["double"].submit(1), await app.tasks["fail"].submit("x")
+    late = await app.tasks["double"].options(delay=3600).submit(1)
+    gone = app.tasks["double"].handle("0-gone")
+    await work(app, store)
+    with pytest.raises(JobFailed):
+        await app.gather([good, bad, late], 60)
+    with pytest.raises(TimeoutError, match="1 of 2 jobs have not ended after 0 s; they go on: wait again"):
+        await app.gather([good, late], 0)
+    with pytest.raises(TimeoutError, match="1 of 2 jobs"):
+        _ = [handle async for handle in app.as_completed([good, late], 0)]
+    values = await app.gather([good, bad, late, gone, good], 0, return_exceptions=True)
+    kinds = [type(value) for value in values]
+    assert kinds == [int, JobFailed, TimeoutError, NotFound, int]
+    assert await app.gather([]) == []
+    outcomes = await app.results([good, bad.id, late.id, "0-gone"])
+    assert [outcome.state for outcome in outcomes] == [State.COMPLETED, State.DEAD, State.SCHEDULED, None]
+    assert [type(outcome.error) for outcome in outcomes] == [type(None), JobFailed, type(None), NotFound]
+    with pytest.raises(Invalid, match="id 'no id': use 1 to 64"):
+        await app.results(["no id"])
+
+
+async def test_the_sync_client_gathers_too(app, store):
+    double = app.tasks["double"]
+    handles = [await asyncio.to_thread(double.submit_sync, n) for n in range(60)]
+    found = []
+    thread = threading.Thread(target=lambda: found.extend(app.sync.gather(handles, 60)))
+    thread.start()
+    await work(app, store)
+    await asyncio.to_thread(thread.join)
+    assert found == [2 * n for n in range(60)]
+    assert [outcome.value for outcome in app.sync.results([handles[1].id, "0-gone"])] == [2, None]
+    again = double.handle_sync(handles[2].id)
+    assert [handle.result() for handle in app.sync.as_completed([again], 60)] == [4]
+
+
+async def test_handles_of_ids_and_reprs_show_no_payload_and_no_password():
+    app = App("redis://:hidden@127.0.0.1:1")
+
+    @app.task(queue="mail")
+    async def send(text: str) -> str:
+        return text
+
+    assert repr(app) == "<App: 1 tasks>"
+    assert repr(send) == "<Task send: queue=mail, run=loop>"
+    assert repr(send.handle("0-abc")) == "Handle(id='0-abc', created=False)"
+    assert repr(send.handle_sync("0-abc")) == "SyncHandle(id='0-abc', created=False)"
+    assert "hidden" not in repr(app)
+    assert "namespace sublet at redis://" in repr(app)
+    for handle in (send.handle, send.handle_sync):
+        with pytest.raises(Invalid, match="id 'a b': use 1 to 64"):
+            handle("a b")
+    await app.aclose()
+
+
+def test_the_page_of_results_works_as_written(tmp_path, place, raw):
+    for page in ("tutorial/first-task", "guides/results"):
+        for name, text in blocks("python", (ROOT / "docs" / f"{page}.md").read_text()):
+            (tmp_path / name).write_text(text)
+    env = page_environment(tmp_path, place)
+    how = {"cwd": tmp_path, "env": env, "text": True, "stdout": subprocess.PIPE}
+    worker = subprocess.Popen(["sublet", "work", "tasks:app", "--quiet"], **how)
+    try:
+        done = subprocess.run([sys.executable, "many.py"], timeout=60, check=True, **how)
+        assert done.stdout.split("\n") == ["[1, 2, 3]", "completed 1 NoneType", "None None NotFound", "3", ""]
+    finally:
+        worker.terminate()
+        worker.communicate(timeout=30)
