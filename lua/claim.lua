@@ -8,7 +8,8 @@
 -- ARGV  worker       the caller's name
 -- ARGV  lease        ms until the leases end without a heartbeat
 -- ARGV  n            jobs wanted, at most 100; 0 does the maintenance alone, and flags no memo
--- ARGV  queue …      the queues, at most 32, by priority
+-- ARGV  queue …      the queues, at most 32, by priority. A pattern of names, `tenant-*` or `*`, yields no job:
+--                    it keeps a wake-up list live, which gets the names of queues that begin so and have jobs
 -- REPLY array        [token, ms until this worker should claim again (at most 2000), 1 if an occurrence of a
 --                    schedule is due (see pick) or 0, then per job: id, attempt, lease's end, spec, payload
 --                    ("" if it is in spec), the code of the last attempt or "" and, if one left a checkpoint,
@@ -21,11 +22,21 @@ local BYTES = 1048576                       -- bytes of jobs in a reply, if it h
 local claim_id, worker, lease, n = ARGV[1], ARGV[2], ms(ARGV[3]), tonumber(ARGV[4])
 local refused_because = refused(n, 100) or too_many(#ARGV - 4, 32)
 if refused_because then return refused_because end
-local valid = are_names(ARGV, 5) and is_name(worker) and is_name(claim_id)
-  and #claim_id >= 22 and #claim_id <= 64 and lease
+local names, follows = {}, {}
+local valid = is_name(worker) and is_name(claim_id) and #claim_id >= 22 and #claim_id <= 64 and lease
+for i = 5, #ARGV do
+  local name = ARGV[i]
+  if is_name(name) then
+    names[#names + 1] = name
+  else
+    follows[#follows + 1] = name
+    valid = valid and is_pattern(name)
+  end
+end
 if not valid then
   return refusal('INVALID',
-    'claim_id: use 22 to 64 of A-Z a-z 0-9 _ . : -; worker and queues: 1 to 128 of these; lease: ms, up to 14 digits')
+    'claim_id: use 22 to 64 of A-Z a-z 0-9 _ . : -; worker and queues: 1 to 128 of these, a pattern * after 0 to 127; '
+    .. 'lease: ms, up to 14 digits')
 end
 
 local reply = {'', CAP, 0}
@@ -67,7 +78,8 @@ if memo then                                -- a repeated call: the jobs that st
 end
 needs('SET', key('alarm'), '')
 local alarm = call('GET', key('alarm'))
-for i = 5, #ARGV do get_queue(ARGV[i]) end
+for _, name in ipairs(names) do get_queue(name) end
+if #follows > 0 then renew_patterns(follows) end
 maintain(10 + math.floor(n / 2), worker)
 
 -- Claim one job. Returns true if the reply is full. Only four fields are read: `load` reads 15.
@@ -94,8 +106,8 @@ local function take(id, score)
   answer(id, attempt, expires, spec)
 end
 
-for i = 5, #ARGV do
-  local head, gone, before = first_jobs(ARGV[i], n - #taken), {}, #taken
+for _, name in ipairs(names) do
+  local head, gone, before = first_jobs(name, n - #taken), {}, #taken
   for j = 1, #head, 2 do
     if take(head[j], head[j + 1]) then
       n = 0
@@ -105,15 +117,15 @@ for i = 5, #ARGV do
   end
   if #gone > 0 then
     left = true
-    call('ZREM', key('queue:' .. ARGV[i]), unpack(gone))
-    add_running(ARGV[i], #taken - before)
+    call('ZREM', key('queue:' .. name), unpack(gone))
+    add_running(name, #taken - before)
   end
   if waits.ms then
-    tally(ARGV[i], 'wait', waits)
+    tally(name, 'wait', waits)
     waits = {}
   end
   if lost > 0 then
-    backlog(ARGV[i], -lost, 0)
+    backlog(name, -lost, 0)
     lost = 0
   end
 end
@@ -122,6 +134,6 @@ if #taken > 0 then
   event(taken, 'running', worker)
   call('SET', key('claim:' .. claim_id), reply[1] .. ' ' .. table.concat(taken, ' '), 'PX', MEMO)
 end
-if left then wake_next(ARGV, 5) end
+if left then wake_next(names) end
 reply[2], reply[3] = appointment(worker, CAP, alarm)
 return reply

@@ -10,10 +10,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 
 from sublet.app import App
 from sublet.context import keep_logs
+from sublet.errors import Invalid
 from sublet.execution.runner import NO_LIMITS, Limits
+from sublet.protocol.verbs import QUEUES_MAX
 from sublet.scaling.invokers import Invoker, invokers_of
 from sublet.scaling.summoner import CLOSING, Summoner
-from sublet.store.source import JobSource
+from sublet.store.source import HTTP_QUEUES, JobSource
 from sublet.store.store import Store
 from sublet.worker.summary import Summary
 from sublet.worker.worker import Report, Worker, WorkerConfig
@@ -72,10 +74,19 @@ async def work(
             commands=commands, name=name, worker_id=_identity(worker_id), pool=pool, summons=summons,
         )  # fmt: skip
         worker = Worker(app, opened, config, report)
+        if len(worker.queues) > HTTP_QUEUES and not isinstance(opened, Store):
+            raise Invalid(
+                f"{len(worker.queues):,} queues: over HTTP a worker names up to {HTTP_QUEUES:,}: use patterns, such as tenant-*"
+            )
         (obey or _obey_signals)(worker)
-        report("ready", None, f"{worker.name} slots={worker.slots} queues={','.join(worker.queues)}")
+        report("ready", None, f"{worker.name} slots={worker.slots} queues={_shown(worker.queues)}")
         async with _summoning_afterwards(opened, invokers, worker, left):
             return await worker.run(drain=drain, seconds=left, max_jobs=max_jobs, linger=linger)
+
+
+def _shown(queues: Sequence[str]) -> str:
+    more = len(queues) - QUEUES_MAX
+    return ",".join(queues[:QUEUES_MAX]) + (f" and {more:,} more" if more > 0 else "")
 
 
 @contextlib.asynccontextmanager

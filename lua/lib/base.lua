@@ -38,9 +38,10 @@ local function refusal(code, words) return redis.error_reply(string.sub(code .. 
 
 -- Is this a valid name of a queue, task or worker?
 local function is_name(text) return text and #text <= 128 and string.find(text, '^[%w_.:-]+$') end
-local function are_names(texts, first)
-  for i = first, #texts do if not is_name(texts[i]) then return false end end
-  return true
+
+-- Is this a pattern of queue names, `tenant-*` or `*`?
+local function is_pattern(text)
+  return #text <= 128 and string.find(text, '^[%w_.:-]*%*$')
 end
 
 -- A number of ms as the protocol writes it, up to 14 digits; nil for anything else.
@@ -60,12 +61,14 @@ end
 local sizes = {scheduled = 0, running = 0, completed = 0, dead = 0, cancelled = 0}
 local partition                             -- the settings of the whole partition
 local crowded                               -- has `counts` as many fields as it may have?
+local patterns                              -- "<pattern> <ms> …": patterns for which workers wait, until when
 
 -- The error to return before anything else: no namespace, another layout, or too many items. It also reads
 -- the keys that scripts write to, so that a key of a wrong type raises here and not between two writes.
 -- `only` names the one structure that the verb writes to, if it is only one.
 local function refused(n, limit, only)
-  local layout = call('HGET', base, 'layout')
+  local layout
+  layout, patterns = unpack(call('HMGET', base, 'layout', 'patterns'))
   if not layout then return refusal('NO_NAMESPACE', base .. ' does not exist: submit a job with a client, or run the script init') end
   if layout ~= LAYOUT then return refusal('WRONG_LAYOUT', base .. ' has layout ' .. layout .. ', not ' .. LAYOUT
     .. ': use the version of Sublet that wrote it, or finish its drop') end

@@ -2,6 +2,10 @@
 -- luacheck: push ignore 211
 -- A queue by its name, read before anything is written to it. `jobs` and `bytes` are what this call has
 -- stored in it.
+local PATTERNS = 16                         -- patterns for which workers may wait at a time
+local WAITING = 1000                        -- names in a pattern's wake-up list
+local LISTENS = 15000                       -- ms for which a claim keeps a pattern live, and its list
+local RENEW = 10000                         -- ms left of these, below which a claim renews it
 local queues = {}
 local function get_queue(name)
   local queue = queues[name]
@@ -44,23 +48,67 @@ local function first_jobs(name, n)
   return call('ZRANGE', key('queue:' .. name), 0, n - 1, 'WITHSCORES')
 end
 
+-- Call `act` with the wake-up list of each live pattern that the name matches.
+local function for_patterns(name, act)
+  for prefix, ends in string.gmatch(patterns or '', '(%S*)%* (%d+)') do
+    if tonumber(ends) > now and string.sub(name, 1, #prefix) == prefix then act(key('wake:' .. prefix .. '*')) end
+  end
+end
+
+-- Put the queue's name on the wake-up lists of its patterns, unless they have it: this unblocks one idle
+-- worker of each.
+local function wake_patterns(queue)
+  if queue.told then return end
+  queue.told = true
+  for_patterns(queue.name, function(list)
+    local has = peek('LLEN', list)
+    if type(has) == 'number' and has < WAITING and not peek('LPOS', list, queue.name) then
+      peek('RPUSH', list, queue.name)
+      peek('PEXPIRE', list, LISTENS)
+    end
+  end)
+end
+
+-- Keep patterns live.
+local function renew_patterns(given)
+  local ends, live, late = {}, {}, false
+  for pattern, at in string.gmatch(patterns or '', '(%S+) (%d+)') do
+    if tonumber(at) > now and #live < PATTERNS then
+      live[#live + 1], ends[pattern] = pattern, at
+    end
+  end
+  for _, pattern in ipairs(given) do
+    if not ends[pattern] and #live < PATTERNS then live[#live + 1], ends[pattern] = pattern, '0' end
+    if ends[pattern] and tonumber(ends[pattern]) < now + RENEW then
+      ends[pattern], late = digits(now + LISTENS), true
+    end
+  end
+  if not late then return end
+  for i, pattern in ipairs(live) do live[i] = pattern .. ' ' .. ends[pattern] end
+  patterns = table.concat(live, ' ')
+  begin()
+  call('HSET', base, 'patterns', patterns)
+end
+
 -- Put one element on the queue's wake-up list: it unblocks one idle worker. A second element would wake two
 -- workers, and the jobs of a paused queue wait.
 local function wake(name)
   local queue = get_queue(name)
+  if patterns and not setting(queue.settings, 'paused') then wake_patterns(queue) end
   if queue.wakeups > 0 or setting(queue.settings, 'paused') then return end
   call('LPUSH', key('wake:' .. name), '1')
   queue.wakeups = 1
 end
 
--- Wake the next worker for each queue, named from `first` on, in which a claim left jobs. Where no job is
--- left, delete the wake-up: it would wake a worker for nothing.
-local function wake_next(names, first)
-  for i = first, #names do
-    if call('ZCARD', key('queue:' .. names[i])) > 0 then
-      wake(names[i])
-    elseif get_queue(names[i]).wakeups > 0 then
-      call('DEL', key('wake:' .. names[i]))
+-- Wake the next worker for each queue in which a claim left jobs. Where no job is left, delete the wake-ups:
+-- they would wake workers for nothing.
+local function wake_next(names)
+  for _, name in ipairs(names) do
+    if call('ZCARD', key('queue:' .. name)) > 0 then
+      wake(name)
+    else
+      if get_queue(name).wakeups > 0 then call('DEL', key('wake:' .. name)) end
+      if patterns then for_patterns(name, function(list) peek('LREM', list, 0, name) end) end
     end
   end
 end

@@ -170,6 +170,8 @@ async def works(store, desk):
     ask = {"worker": "w", "queues": ["q"], "n": 1, "lease": 30.0, "claim_id": "c" * 22}
     assert (await store.claim(**ask)).leases[0].id == (await store.claim(**ask)).leases[0].id
     assert await store.reconcile({"w": "1"}) == 1
+    await desk.submit("b", queue="tenant-1")
+    assert (await store.claim(**ask | {"queues": ["tenant-*"], "claim_id": None})).leases[0].id == "b"
     await new(desk)
     await ticks(store, desk)
 

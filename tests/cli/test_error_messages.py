@@ -78,10 +78,6 @@ pytest_plugins = ["tests.support.command_line"]
             "work tasks:app --queues a:",
             "--queues: 'a:': use NAME:WEIGHT, a weight from 1 to 1000, or the queue's name alone; see",
         ),
-        (
-            "work tasks:app --queues " + ",".join(f"q{i}" for i in range(33)),
-            "--queues: 33 queues: a worker serves up to 32; start another worker for the others; see",
-        ),
         ("submit add --max-attempts 0", "--max-attempts: '0': use a whole number from 1 to 999,999,999; see"),
         (
             "submit add --window 5m",

@@ -23,6 +23,7 @@ async def claim(call: Call[Claim, Empty]) -> Response:
         n=asked.n,
         lease=asked.lease,
         wait=asked.wait,
+        strict=asked.strict,
         claim_id=asked.claim_id,
     )
     return _response(call, claimed, {"jobs": [leased(lease) for lease in claimed.leases]})

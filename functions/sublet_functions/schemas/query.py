@@ -14,6 +14,7 @@ from sublet_functions.schemas.fields import (
     LeaseTime,
     Limit,
     Name,
+    QueueEntry,
     QueueName,
     Wait,
 )
@@ -59,7 +60,7 @@ class EventQuery(Query):
 class ClaimNextQuery(Query):
     """Query of `GET /jobs/next`: a claim of one job."""
 
-    queue: list[Name] = Field(
+    queue: list[QueueEntry] = Field(
         ["default"],
         min_length=1,
         max_length=32,
@@ -125,7 +126,7 @@ class EventsQuery(Query):
 class StatsQuery(Query):
     """Query of `GET /stats`: the queues to count."""
 
-    queue: list[Name] = Field(
+    queue: list[QueueEntry] = Field(
         [], max_length=32, description="Only this queue; repeat for the sum of several. Default: all queues."
     )
 

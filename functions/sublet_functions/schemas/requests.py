@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sublet.options import Durability
+from sublet.store.source import HTTP_QUEUES
 from sublet_functions.schemas.fields import (
     WHOLE,
     Claimer,
@@ -20,6 +21,7 @@ from sublet_functions.schemas.fields import (
     Name,
     OwnId,
     Place,
+    QueueEntry,
     Text,
     Token,
     Wait,
@@ -118,11 +120,16 @@ class NewJobBatch(RequestModel):
 class Claim(RequestModel):
     """A claim: which jobs to take, and for how long."""
 
-    queues: list[Name] = Field(
+    queues: list[QueueEntry] = Field(
         ["default"],
         min_length=1,
-        max_length=32,
-        description="Queues to claim from; the first has precedence.",
+        max_length=HTTP_QUEUES,
+        description="Queues to claim from; the first has precedence. With more than 32, or with a pattern (up to 16: "
+        "`tenant-*`, or `*` for all), those that have jobs take turns.",
+    )
+    strict: bool = Field(
+        False,
+        description="With patterns or more than 32 queues: serve them in their order, instead of in turns.",
     )
     n: Annotated[int, Field(ge=0, le=100), WHOLE] = Field(
         1, description="Most jobs to claim; 0 does maintenance only."

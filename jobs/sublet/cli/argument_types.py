@@ -16,7 +16,6 @@ _SHIFTS = {None: 0, "KiB": 10, "MiB": 20, "GiB": 30}
 LEASE = (0.1, 86_400.0)
 MEMORY_MIN = 64 << 20
 _NUMBER = 999_999_999
-_QUEUES = 32
 HIDDEN = SUPPRESS
 """A `help` that leaves an option out of the help page: the help of the option before names it."""
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
@@ -154,7 +153,7 @@ def state(text: str) -> str:
 
 
 def weighted_names(text: str) -> dict[str, int]:
-    """Parse up to 32 names, `images:3,mail`, into weights by name; 1 without a weight. The names are not checked."""
+    """Parse names, `images:3,mail`, into weights by name; 1 without a weight. The names are not checked."""
     found: dict[str, int] = {}
     for part in names(text):
         name, colon, weight = part.rpartition(":")
@@ -167,10 +166,6 @@ def weighted_names(text: str) -> dict[str, int]:
         if name in found:
             raise ArgumentTypeError(f"{name[:130]!r} is named twice: name it once")
         found[name] = int(weight)
-    if len(found) > _QUEUES:
-        raise ArgumentTypeError(
-            f"{len(found)} queues: a worker serves up to {_QUEUES}; start another worker for the others"
-        )
     return found
 
 

@@ -108,7 +108,7 @@ class WakeupReader:
         self._routes, self.run = routes, run
         self._on_reply: OnReply | None = None
         self._reads: dict[str, _PartitionRead] = {}
-        self._held: deque[str] = deque()
+        self._held: deque[tuple[str, str]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def send(self, requests: Sequence[Request]) -> None:
@@ -117,7 +117,7 @@ class WakeupReader:
             if command[0] == "BLPOP":
                 self._read(command[1:-1], on_reply)
             else:
-                self.start(self._push_back(command[1]))
+                self.start(self._push_back(*command[1:]))
 
     def _read(self, names: Sequence[str], on_reply: OnReply) -> None:
         self._on_reply = on_reply
@@ -141,23 +141,23 @@ class WakeupReader:
         on_reply(found)
         return True
 
-    def received(self, key: str) -> None:
-        """Answer the pending read with a wake-up of this key, or hold it for the next read."""
-        if not self.reply([key, b"1"]):
-            self._held.append(key)
+    def received(self, key: str, element: str) -> None:
+        """Answer the pending read with a wake-up, or hold it for the next read."""
+        if not self.reply([key, element]):
+            self._held.append((key, element))
             asyncio.get_running_loop().call_later(HOLD_SECONDS, self._push_held_back)
 
     def _reply_with_held(self) -> None:
         if self._held and self._on_reply:
-            self.reply([self._held.popleft(), b"1"])
+            self.reply(list(self._held.popleft()))
 
     def _push_held_back(self) -> None:
         if self._held:
-            self.start(self._push_back(self._held.popleft()))
+            self.start(self._push_back(*self._held.popleft()))
 
-    async def _push_back(self, key: str) -> None:
+    async def _push_back(self, key: str, element: str) -> None:
         with contextlib.suppress(JobsError):  # a lost wake-up delays a job, and loses none
-            await self.run(Call((("LPUSH", key, 1),), bool))
+            await self.run(Call((("LPUSH", key, element),), bool))
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine as a task; `aclose` waits 0.5 s for it, then cancels it."""
@@ -205,9 +205,9 @@ class _PartitionRead:
             self._retry = asyncio.get_running_loop().call_later(RETRY_SECONDS, self._read_again)
             return
         self._reading = False
-        key = found[0].decode() if found else ""
+        key, element = (word.decode("utf-8", "replace") for word in found or (b"", b""))
         if key and key != self._own:
-            self._reader.received(key)
+            self._reader.received(key, element)
         elif key or not self._reader.reply(None):
             self._read()
 

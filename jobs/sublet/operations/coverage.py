@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from sublet.operations import pools, statistics
@@ -47,19 +46,24 @@ def unserved(bases: Sequence[str], waiting: Mapping[str, int]) -> Plan[dict[str,
     """Return those of the queues `waiting` (queue → queued jobs) that neither a live worker nor a pool with an
     invoker serves, the most jobs first. Reads nothing if `waiting` is empty.
 
-    Empty if a live worker registered without `queues`: it may serve any.
+    Empty if a live worker registered without `queues`, or with only some of many: it may serve any.
     """
     if not waiting:
         return {}
     names: list[str] = yield _live(bases[0])
-    served: list[str] = [
+    served = [
         name for pool in (yield from pools.known(bases)) if pool.invoker != "none" for name in pool.queues
     ]
     for queues in (yield _queues_of(bases[0], names)) if names else ():
         if queues is None:
             return {}
         served += queues
-    found = {queue: count for queue, count in waiting.items() if not _serves(served, queue)}
+    known, beginnings = set(served), tuple(name[:-1] for name in served if name.endswith("*"))
+    found = {
+        queue: count
+        for queue, count in waiting.items()
+        if queue not in known and not queue.startswith(beginnings)
+    }
     return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
 
@@ -68,10 +72,6 @@ def waits_unclaimed(queues: Iterable[statistics.QueueNumbers]) -> dict[str, int]
     queued jobs.
     """
     return {each.name: each.queued for each in queues if each.queued and not each.running and not each.paused}
-
-
-def _serves(served: Sequence[str], queue: str) -> bool:
-    return queue in served or any("*" in name and fnmatchcase(queue, name) for name in served)
 
 
 def _waiting(base: str, names: Sequence[str]) -> Call[dict[str, int]]:
@@ -115,7 +115,7 @@ def _queues_of(base: str, workers: Sequence[str]) -> Call[list[list[str] | None]
 
 def _listed(about: bytes | None) -> list[str] | None:
     said = json_of(about)
-    queues = said.get("queues") if isinstance(said, dict) else None
+    queues = said.get("queues") if isinstance(said, dict) and "queue_count" not in said else None
     return [name for name in queues if isinstance(name, str)] if isinstance(queues, list) else None
 
 

@@ -26,6 +26,16 @@ is_name: Callable[[str], re.Match[str] | None] = _NAME.fullmatch
 """Whether a text may name a queue, task, worker or namespace: use the result as a truth value."""
 
 
+_PATTERN = re.compile(r"[A-Za-z0-9_.:-]{0,127}\*")
+is_pattern: Callable[[str], re.Match[str] | None] = _PATTERN.fullmatch
+"""Whether a text is a pattern of queue names, `tenant-*` or `*`: use the result as a truth value."""
+
+
+def fits(queue: str, entry: str) -> bool:
+    """Whether an entry, a queue's name or a pattern, stands for this queue."""
+    return queue.startswith(entry[:-1]) if entry.endswith("*") else queue == entry
+
+
 def is_id(text: str) -> bool:
     """Whether a text is a valid job id."""
     return _ID.fullmatch(text) is not None
@@ -104,7 +114,9 @@ def claim(base: str, claim_id: str) -> str:
 
 
 def wake(base: str, queue: str) -> str:
-    """Key of the list on which a queue's idle workers block. One element wakes one."""
+    """Key of the list on which the idle workers of a queue, or of a pattern, block. One element wakes one; in a
+    pattern's list it is a queue's name.
+    """
     return f"{base}:wake:{queue}"
 
 

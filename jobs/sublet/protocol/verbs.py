@@ -29,6 +29,10 @@ BATCH = 200
 BYTES = 512 * 1024
 """Maximum bytes of payloads, results or details in a call of several items."""
 CLAIM_MAX = 100
+QUEUES_MAX = 32
+"""Maximum queues and patterns that one claim names."""
+PATTERNS_MAX = 16
+"""Maximum patterns of one worker."""
 SETTLE_MAX = 100
 """Maximum leases that one release, note, reap or reconcile takes."""
 COMPLETE_MAX = 64
@@ -100,13 +104,21 @@ def _submitted(job: Submission, word: bytes) -> Submitted | str:
 def claim(
     base: str, *, claim_id: str, worker: str, lease: float, n: int, queues: Sequence[str]
 ) -> Call[Claimed]:
-    """Do some maintenance; claim up to `n` (≤ 100) jobs of up to 32 queues, in their order.
+    """Do some maintenance; claim up to `n` (≤ 100) jobs of up to 32 queues, in their order. Patterns among them
+    keep their wake-up lists live.
 
     For 10 s the same claim id gives those leases that are still held.
     """
     return script("claim").call(
         base, _claimed, queues, claim_id=claim_id, worker=worker, lease=ms(lease), n=n
     )
+
+
+def is_wide(entries: Sequence[str]) -> bool:
+    """Whether entries are too many for one claim, or contain patterns: a `Store` then claims from those queues that
+    have jobs.
+    """
+    return len(entries) > QUEUES_MAX or any(entry.endswith("*") for entry in entries)
 
 
 def _claimed(reply: list[Any]) -> Claimed:

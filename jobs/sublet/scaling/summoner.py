@@ -15,6 +15,7 @@ from typing import NamedTuple
 from sublet.errors import JobsError, NoNamespace, NotFound, Unavailable, Unfit
 from sublet.operations import pools
 from sublet.operations.pool import Pool, pool_from
+from sublet.protocol import keys
 from sublet.protocol.plan import Plan
 from sublet.scaling.invokers import Invocation, InvocationFailed, Invoker, invokers_of, why_missing
 from sublet.store.store import Store
@@ -238,11 +239,16 @@ class Summoner:
         self._summon_for(queues)
 
     def _summon_for(self, queues: Iterable[str]) -> None:
-        for name in {name for queue in queues for name in self._by_queue.get(queue, ())}:
+        for name in {name for queue in queues for name in self._pools_of(queue)}:
             if name in self._summoning:
                 self._again.add(name)
             else:
                 self._summoning[name] = asyncio.get_running_loop().create_task(self._summon_pool(name))
+
+    def _pools_of(self, entry: str) -> Iterable[str]:
+        if not entry.endswith("*"):
+            return self._by_queue.get(entry, ())
+        return (name for queue, names in self._by_queue.items() if keys.fits(queue, entry) for name in names)
 
     async def _summon_pool(self, name: str) -> None:
         try:

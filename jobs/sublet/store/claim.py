@@ -14,14 +14,19 @@ from sublet.connection.settings import Settings
 from sublet.errors import JobsError, NoNamespace
 from sublet.model import Claimed, Ending, Lease, Release
 from sublet.operations.operations import Operations
-from sublet.protocol import verbs
+from sublet.protocol import keys, verbs
 from sublet.protocol.plan import follow
+from sublet.protocol.reads import shown, together
 from sublet.protocol.scripts import Call
+from sublet.store.discovery import POLL_SECONDS, Discovery
 from sublet.store.outage_log import OutageLog
+from sublet.store.ready_queues import ReadyQueues, Selection
 from sublet.store.wakeups import WakeUps
 
 log = logging.getLogger(__name__)
 
+STALE = 2 * POLL_SECONDS
+"""Seconds after which the queues with jobs are searched before a claim."""
 SOON = 0.1
 """Seconds after which a worker that got jobs should claim again, while due occurrences are fired."""
 
@@ -37,6 +42,11 @@ class ClaimRequest:
     n: int
     lease: float
     claim_id: str | None
+    strict: bool = False
+    selection: Selection | None = None
+    """For patterns or more than 32 queues: it takes from those that have jobs."""
+    woken: bool = False
+    """Whether a wake-up named a queue for it."""
     spent: bool = False
     """Whether a call with this `claim_id` has taken jobs. Then no other call with it takes any."""
 
@@ -74,6 +84,8 @@ class Claims:
         self._hurried = hurried
         self._blocking = blocking
         self._routes = routes
+        self._ready = ReadyQueues(operations.bases, operations.base_of_queue)
+        self._discovery = Discovery(run, self._ready, self._found)
         self._wakeups: WakeUps | None = None
         self._unclaimed: set[asyncio.Future[None]] = set()
         self._firing: asyncio.Task[None] | None = None
@@ -83,6 +95,18 @@ class Claims:
         """Claim; without jobs wait up to `wait` seconds for a wake-up or poll and claim again. See
         `Store.claim`.
         """
+        if not verbs.is_wide(request.queues):
+            return await self._claim(request, wait)
+        request.selection, began = self._ready.selection(request.queues), time.monotonic()
+        with self._discovery.serving(request.selection):
+            claimed = await self._claim(request, wait)
+            if claimed.leases or request.spent or request.n <= 0 or wait > 0:
+                return claimed
+            # Without a wait, no job is certain only after a search
+            await self._discovery.since(request.selection, began)
+            return await self._claim_and_fire(request)
+
+    async def _claim(self, request: ClaimRequest, wait: float) -> Claimed:
         until = time.monotonic() + wait
         claimed = await self._claim_and_fire(request)
         if self._wakeups:
@@ -90,13 +114,20 @@ class Claims:
         if claimed.leases or request.spent or request.n <= 0 or wait <= 0 or self._hurried.is_set():
             return claimed
         wakeups = self._wakeups = self._wakeups or self._wake_ups()
-        queues = [(self._operations.base_of_queue(queue), queue) for queue in request.queues]
-        with wakeups.waiting(queues, claimed.next_in) as waiter:
-            while not self._hurried.is_set() and await wakeups.wait(waiter, until - time.monotonic()):
+        names = () if request.selection else request.queues
+        queues = [(self._operations.base_of_queue(queue), queue) for queue in names]
+        with wakeups.waiting(queues, claimed.next_in, request.selection) as waiter:
+            while not self._hurried.is_set() and (
+                self._is_ready(request) or await wakeups.wait(waiter, until - time.monotonic())
+            ):
+                if request.selection and (named := waiter.named):
+                    self._ready.add(named[0], [named[1]])
+                    request.woken = True
                 claimed = await self._claim_and_fire(request)
                 if request.spent and not claimed.leases:
                     return claimed
                 waiter.claimed()
+                request.woken = False
                 wakeups.poll_within(claimed.next_in)
                 if claimed.leases:
                     return claimed
@@ -105,6 +136,10 @@ class Claims:
     def _wake_ups(self) -> WakeUps:
         reader = WakeupReader(self._routes, self._run) if self._routes else None
         return WakeUps(self._settings, self._run, self._operations.bases[0], self._blocking, reader)
+
+    def _found(self, base: str, queues: Sequence[str]) -> None:
+        if self._wakeups:
+            self._wakeups.found(base, queues)
 
     async def _claim_and_fire(self, request: ClaimRequest) -> Claimed:
         claimed = await self._claim_once(request)
@@ -132,8 +167,12 @@ class Claims:
 
     async def _claim_once(self, request: ClaimRequest) -> Claimed:
         by_base: dict[str, list[str]] = {}
-        for queue in request.queues:
-            by_base.setdefault(self._operations.base_of_queue(queue), []).append(queue)
+        if request.selection:
+            await self._discovery.since(request.selection, time.monotonic() - STALE)
+            by_base = {base: [] for base in self._ready.bases(request.selection, request.strict)}
+        else:
+            for queue in request.queues:
+                by_base.setdefault(self._operations.base_of_queue(queue), []).append(queue)
         if request.claim_id and len(by_base) > 1:
             # A repeated claim must not take jobs where the first found none: ask first.
             repeat = replace(request, n=0)
@@ -153,14 +192,46 @@ class Claims:
         next_in, come = 2.0, False
         for base, own in by_base.items():
             try:
-                claimed = await self._claim_in(base, own, request, leases)
+                if request.selection:
+                    claimed = await self._claim_ready(base, request, request.selection, leases)
+                else:
+                    claimed = await self._claim_in(base, own, request, leases)
+                    leases += claimed.leases
             except JobsError:
                 if leases:  # keep the other partitions' jobs; the next claim raises the error
                     return Claimed(leases, 0.0, come)
                 raise
-            leases += claimed.leases
             next_in, come = min(next_in, claimed.next_in), come or claimed.come
         return Claimed(leases, next_in, come)
+
+    def _is_ready(self, request: ClaimRequest) -> bool:
+        # Queues found while it claimed
+        return request.selection is not None and self._ready.any(request.selection)
+
+    async def _claim_ready(
+        self, base: str, request: ClaimRequest, selection: Selection, leases: list[Lease]
+    ) -> Claimed:
+        """Claim from the selection's queues that have jobs, and append to `leases`, until there are `n`."""
+        most = verbs.QUEUES_MAX - len(selection.patterns)
+        while True:
+            wanted = min(request.n - len(leases), verbs.CLAIM_MAX)
+            if wanted > 0 and selection.patterns and not request.woken:
+                await self._take_wakeups(base, selection, min(wanted, most))
+            asked = self._ready.pick(base, selection, most if wanted > 0 else 0, request.strict)
+            claimed = await self._claim_in(base, [*selection.patterns, *asked], request, leases)
+            self._ready.claimed(base, selection, asked, claimed.leases, wanted)
+            leases += claimed.leases
+            if not asked or len(leases) >= request.n or (request.claim_id and request.spent):
+                return claimed
+
+    async def _take_wakeups(self, base: str, selection: Selection, most: int) -> None:
+        """Read further names from the patterns' lists: this claim asks these queues, too."""
+        room = most - len(self._ready.pick(base, selection, most, False))
+        if room > 0:
+            lists = [keys.wake(base, pattern) for pattern in selection.patterns]
+            found: list[Any] = await self._run(together([("LPOP", key, room) for key in lists], list))
+            names = [shown(name) for own in found for name in own or ()]
+            self._ready.add(base, [name for name in names if name in selection and keys.is_name(name)])
 
     async def _claim_in(
         self, base: str, queues: Sequence[str], request: ClaimRequest, leases: Sequence[Lease]
@@ -214,6 +285,7 @@ class Claims:
     async def aclose(self) -> None:
         """Wait for background tasks and close the blocking connection; the next wait opens another."""
         wakeups, self._wakeups = self._wakeups, None
+        await self._discovery.aclose()
         if self._unclaimed:
             await asyncio.wait(self._unclaimed)
         if wakeups:

@@ -75,10 +75,19 @@ class HttpSource:
         return answers
 
     async def claim(
-        self, *, worker: str, queues: Sequence[str], n: int, lease: float, wait: float = 0
+        self,
+        *,
+        worker: str,
+        queues: Sequence[str],
+        n: int,
+        lease: float,
+        wait: float = 0,
+        strict: bool = False,
     ) -> model.Claimed:
-        """Lease up to `n` jobs, 100 at most; wait up to `wait` seconds for the first one."""
+        """Lease up to `n` jobs, 100 at most, of up to 1,000 queues; wait up to `wait` seconds for the first one."""
         request = {"worker": worker, "queues": list(queues), "n": min(n, verbs.CLAIM_MAX), "lease": lease}
+        if strict:
+            request["strict"] = True
         until = time.monotonic() + wait
         while True:
             claimed = await self._claim_once(request, min(max(until - time.monotonic(), 0.0), WAIT_MAX))

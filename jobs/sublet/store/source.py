@@ -5,6 +5,9 @@ from typing import Any, Protocol
 
 from sublet.model import Beat, Card, Claimed, Ending, Note, Standing, Submission, Submitted, WorkerInfo
 
+HTTP_QUEUES = 1000
+"""Most queues and patterns that a claim over HTTP names."""
+
 
 class JobSource(Protocol):
     """Access to a namespace's jobs. After an error each method may be called again."""
@@ -14,9 +17,18 @@ class JobSource(Protocol):
         ...
 
     async def claim(
-        self, *, worker: str, queues: Sequence[str], n: int, lease: float, wait: float = 0
+        self,
+        *,
+        worker: str,
+        queues: Sequence[str],
+        n: int,
+        lease: float,
+        wait: float = 0,
+        strict: bool = False,
     ) -> Claimed:
-        """Lease up to `n` jobs (0: only do maintenance); wait up to `wait` seconds for the first."""
+        """Lease up to `n` jobs (0: only do maintenance); wait up to `wait` seconds for the first. Patterns or more
+        than 32 queues are served in turns, with `strict` in their order.
+        """
         ...
 
     async def heartbeat(self, beats: Sequence[Beat], *, lease: float) -> list[int | str]:

@@ -128,16 +128,18 @@ class Store:
         n: int,
         lease: float,
         wait: float = 0,
+        strict: bool = False,
         claim_id: str | None = None,
     ) -> Claimed:
         """Lease up to `n` jobs, at most 100 per partition, from its earlier queues first; wait up to `wait`
-        seconds for the first one.
+        seconds for the first one. Patterns, `tenant-*`, or more than 32 queues are served in turns, with `strict` in
+        their order. Raises Invalid.
 
         `claim_id` (22 to 64 of A-Z a-z 0-9 _ . : -) is an idempotency key: within 10 s a claim with the
         same id returns those jobs of the first that are still held, and no others. A cancelled call
         releases its jobs; a caller that cannot use an answer calls `give_back`.
         """
-        return await self._claims.claim(ClaimRequest(worker, queues, n, lease, claim_id), wait)
+        return await self._claims.claim(ClaimRequest(worker, queues, n, lease, claim_id, strict), wait)
 
     async def give_back(self, leases: Sequence[Lease], reason: str) -> None:
         """Release claimed jobs that no worker will receive, even if the calling task is cancelled.

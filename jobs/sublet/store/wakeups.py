@@ -4,8 +4,8 @@ One BLPOP names their wake-up lists, and a list of this process's own, which int
 queues. A wake-up goes to the longest waiting claim; if that leaves before it claims, to the next or back to
 Redis. Losing a wake-up only delays a job.
 
-At least every 2 s one waiter per partition claims for all, and up to three reads per 500 queues find those
-whose wake-up was lost.
+At least every 2 s one waiter per partition, and one per pattern, claims for all, and up to three reads per 500
+queues find those whose wake-up was lost. For claims of more than 32 queues, `Discovery` finds them.
 """
 
 import asyncio
@@ -15,23 +15,19 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from sublet.connection.blocking import blocking_pipeline
 from sublet.connection.settings import BLOCK_SECONDS, Settings, connect
 from sublet.errors import JobsError
 from sublet.protocol import keys
-from sublet.protocol.reads import together
 from sublet.protocol.scripts import Call
+from sublet.protocol.verbs import PATTERNS_MAX
+from sublet.store.discovery import POLL_SECONDS, POLLED, REST, with_jobs
+from sublet.store.ready_queues import Selection
 
 BLPOP_MAX = 1000
 """Most queues in the BLPOP: each costs the server about 1 µs per wake-up. Others are polled."""
-POLLED = 500
-"""Queues that one read checks for jobs."""
-POLL_SECONDS = 2.0
-"""Seconds after which waiters claim without a wake-up."""
-REST = 0.5
-"""Seconds to pause after a failed call."""
 
 Run = Callable[[Call[Any]], Awaitable[Any]]
 
@@ -41,12 +37,16 @@ class Waiter:
     waiters of its partitions.
     """
 
-    def __init__(self, queues: Sequence[tuple[str, str]]) -> None:
-        self.queues = {keys.wake(base, queue): (base, queue) for base, queue in queues}
-        self.bases = {base for base, _ in queues}
+    def __init__(self, queues: Sequence[tuple[str, str]], selection: Selection | None = None) -> None:
+        self.queues = (
+            selection.lists if selection else {keys.wake(base, name): (base, name) for base, name in queues}
+        )
+        self.bases = {base for base, _ in self.queues.values()}
+        self.selection = selection
+        self.patterns = set(selection.patterns if selection else ())
         self.called: asyncio.Future[None] | None = None
-        self.wakeup = ""
-        """Key of the wake-up list for which it was called, until it has claimed."""
+        self.wakeup: WakeUp | None = None
+        """The wake-up for which it was called, until it has claimed."""
         self.polls = False
         """Whether it was called to poll, and has not claimed yet."""
 
@@ -55,8 +55,17 @@ class Waiter:
         """Whether it waits and was not called yet."""
         return self.called is not None and not self.called.done()
 
-    def call(self, wakeup: str = "") -> None:
-        """Make the waiting claim run: for an element of the list `wakeup`, or without one to poll."""
+    @property
+    def named(self) -> tuple[str, str] | None:
+        """Base and name of the queue whose wake-up it got; None for a poll."""
+        if not self.wakeup:
+            return None
+        base, queue = self.queues.get(self.wakeup.key, ("", ""))
+        named = self.wakeup.element if queue.endswith("*") else queue
+        return (base, named) if keys.is_name(named) else None
+
+    def call(self, wakeup: "WakeUp | None" = None) -> None:
+        """Make the waiting claim run: for a wake-up, or without one to poll."""
         assert self.called, "it is idle"
         self.wakeup = wakeup
         self.polls = not wakeup
@@ -64,8 +73,16 @@ class Waiter:
 
     def claimed(self) -> None:
         """Record that it has claimed: its wake-up is used."""
-        self.wakeup = ""
+        self.wakeup = None
         self.polls = False
+
+
+class WakeUp(NamedTuple):
+    """One element of a wake-up list."""
+
+    key: str
+    element: str
+    """A queue's name in a pattern's list."""
 
 
 @dataclass(slots=True)
@@ -76,6 +93,11 @@ class _QueueWaiters:
 
     def first(self) -> Waiter | None:
         return next((waiter for waiter in self.waiters if waiter.idle), None)
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether `Discovery` finds its jobs for all its waiters."""
+        return all(waiter.selection for waiter in self.waiters)
 
 
 class WakeUps:
@@ -97,11 +119,13 @@ class WakeUps:
         self._tasks: set[asyncio.Task[None]] = set()
 
     @contextlib.contextmanager
-    def waiting(self, queues: Sequence[tuple[str, str]], next_in: float) -> Iterator[Waiter]:
-        """Register a waiter for these queues, (base, name) each, until the block ends. `next_in`: seconds
-        until it should claim.
+    def waiting(
+        self, queues: Sequence[tuple[str, str]], next_in: float, selection: Selection | None = None
+    ) -> Iterator[Waiter]:
+        """Register a waiter for these queues, (base, name) each, or a selection, until the block ends.
+        `next_in`: seconds until it should claim.
         """
-        waiter, rest = Waiter(queues), 0.0
+        waiter, rest = Waiter(queues, selection), 0.0
         self._waiters[waiter] = None
         for key, (base, queue) in waiter.queues.items():
             self._queues.setdefault(key, _QueueWaiters(base, queue)).waiters[waiter] = None
@@ -131,7 +155,7 @@ class WakeUps:
         """Wait up to `seconds`. True: the waiter was called and must claim. `hurry` ends the wait with False."""
         waiter.called = asyncio.get_running_loop().create_future()
         self._read()
-        if len(self._named) < BLPOP_MAX and not self._named.issuperset(waiter.queues):
+        if self._has_unnamed(waiter):
             self._interrupt()
         try:
             # not wait_for: before Python 3.12 it may swallow a cancellation
@@ -142,6 +166,12 @@ class WakeUps:
         finally:
             waiter.called = None
         return bool(waiter.wakeup or waiter.polls)
+
+    def _has_unnamed(self, waiter: Waiter) -> bool:
+        if waiter.selection and waiter.selection.has_new_lists:
+            waiter.selection.has_new_lists = False
+            return True
+        return len(self._named) < BLPOP_MAX and not self._named.issuperset(waiter.queues)
 
     def hurry(self) -> None:
         """Make all calls of `wait` return False."""
@@ -166,14 +196,14 @@ class WakeUps:
             self._named = frozenset()
             self._rest = asyncio.get_running_loop().call_later(REST, self._read_again)
             return
-        key = "" if not found else found[0] if isinstance(found[0], str) else found[0].decode()
+        key, element = map(_text, found or ("", ""))
         if key in self._queues:
             # last in the next BLPOP, so that a busy queue does not starve the others
             self._queues[key] = self._queues.pop(key)
         if key in ("", self._own):
             self._read()
         else:
-            self._pass_on(key)
+            self._pass_on(WakeUp(key, element))
             # after the claim: naming a thousand queues takes 1 ms
             loop = asyncio.get_running_loop()
             loop.call_soon(loop.call_soon, self._read)
@@ -183,19 +213,19 @@ class WakeUps:
         self._reading = False
         self._read()
 
-    def _pass_on(self, wakeup: str) -> None:
-        queue = self._queues.get(wakeup)
+    def _pass_on(self, wakeup: WakeUp) -> None:
+        queue = self._queues.get(wakeup.key)
         first = queue.first() if queue else None
         if first:
             first.call(wakeup)
         elif self._reading:
             self._start(self._put_back(wakeup))
         else:
-            self._line.send([(("LPUSH", wakeup, 1), _ignore)])
+            self._line.send([(("LPUSH", *wakeup), _ignore)])
 
-    async def _put_back(self, wakeup: str) -> None:
+    async def _put_back(self, wakeup: WakeUp) -> None:
         with contextlib.suppress(JobsError):
-            await self._run(Call((("LPUSH", wakeup, 1),), _ignore))
+            await self._run(Call((("LPUSH", *wakeup),), _ignore))
 
     def _interrupt(self) -> None:
         if not self._interrupted and not self._rest:
@@ -236,13 +266,16 @@ class WakeUps:
         self._plan_poll(math.inf)
         self.poll_within(POLL_SECONDS)
         bases: set[str] = set()
+        patterns: set[str] = set()
         covered: set[str] = set()
         for waiter in self._waiters:
-            if waiter.idle and not waiter.bases <= bases:
+            renews = len(patterns) < PATTERNS_MAX and not waiter.patterns <= patterns
+            if waiter.idle and (renews or not waiter.bases <= bases):
                 bases |= waiter.bases
+                patterns |= waiter.patterns
                 covered.update(waiter.queues)
                 waiter.call()
-        left = [queue for key, queue in self._queues.items() if key not in covered]
+        left = [queue for key, queue in self._queues.items() if key not in covered and not queue.is_searched]
         now = asyncio.get_running_loop().time()
         if left and now - self._examined_at > POLL_SECONDS / 4:  # not for every job that falls due
             self._examined_at = now
@@ -254,22 +287,23 @@ class WakeUps:
             for base in {queue.base for queue in queues}:
                 own = [queue for queue in queues if queue.base == base]
                 for i in range(0, len(own), POLLED):
-                    for queue in await self._with_jobs(base, own[i : i + POLLED]):
-                        if first := queue.first():
-                            first.call(keys.wake(base, queue.queue))
+                    names = {queue.queue: queue for queue in own[i : i + POLLED]}
+                    for name in await with_jobs(self._run, base, list(names)):
+                        if first := names[name].first():
+                            first.call(WakeUp(keys.wake(base, name), "1"))
 
-    async def _with_jobs(self, base: str, queues: Sequence[_QueueWaiters]) -> list[_QueueWaiters]:
-        settings = await self._run(
-            Call((("HMGET", keys.queues(base), *(queue.queue for queue in queues)),), list)
-        )
-        queues = [
-            queue for queue, text in zip(queues, settings, strict=True) if b" paused=" not in (text or b"")
-        ]
-        structures = [keys.queue(base, queue.queue) for queue in queues]
-        if not structures or not await self._run(Call((("EXISTS", *structures),), int)):
-            return []
-        found = await self._run(together([("EXISTS", key) for key in structures], list))
-        return [queue for queue, exists in zip(queues, found, strict=True) if exists]
+    def found(self, base: str, queues: Sequence[str]) -> None:
+        """Call an idle waiter for each of these queues, of those that wait for a selection."""
+        idle: dict[Selection, list[Waiter]] = {}
+        for waiter in self._waiters:
+            if waiter.idle and waiter.selection and base in waiter.bases:
+                idle.setdefault(waiter.selection, []).append(waiter)
+        for queue in queues:
+            selection = next((each for each in idle if queue in each), None)
+            if selection:
+                idle[selection].pop(0).call()
+                if not idle[selection]:
+                    del idle[selection]
 
     def _start(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -288,6 +322,10 @@ class WakeUps:
             self._rest.cancel()
         if self._client:
             await self._client.aclose()
+
+
+def _text(raw: bytes | str) -> str:
+    return raw if isinstance(raw, str) else raw.decode("utf-8", "replace")
 
 
 def _ignore(reply: Any) -> None:

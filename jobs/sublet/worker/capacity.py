@@ -15,6 +15,7 @@ from typing import Any
 
 from sublet.app import Task
 from sublet.errors import Invalid
+from sublet.protocol import verbs
 
 WEIGHT_MAX = 1000
 """The largest weight of a queue."""
@@ -38,7 +39,7 @@ def queue_sets(queues: Sequence[str], tasks: Iterable[Task[..., Any]]) -> list[Q
     any_kind = set().union(*kinds.values())
     with_child = [queue for queue in queues if True in kinds.get(queue, any_kind)]
     all_need_child = all(kinds.get(queue, any_kind) == {True} for queue in with_child)
-    on_loop = [queue for queue in queues if queue not in with_child]
+    on_loop = [queue for queue in queues if True not in kinds.get(queue, any_kind)]
     found = [QueueSet(with_child, True, all_need_child)] if with_child else []
     return found + ([QueueSet(on_loop, False)] if on_loop else [])
 
@@ -134,7 +135,8 @@ class QueueTurns:
     """A worker's queues. A claim asks first the queue with the fewest claimed jobs per weight (1 by default).
 
     An empty queue saves up no turns: it then counts as if it had had its share. With `strict`, each claim asks the
-    queues in the given order. Raises Invalid.
+    queues in the given order. Patterns or more than 32 queues of one claim get their turns from the job source.
+    Raises Invalid.
     """
 
     def __init__(self, queues: Sequence[str] | Mapping[str, int], strict: bool = False) -> None:
@@ -148,13 +150,13 @@ class QueueTurns:
 
     def order(self, queues: Sequence[str]) -> Sequence[str]:
         """Return these queues in the order for the next claim."""
-        if self._strict:
+        if self._strict or verbs.is_wide(queues):
             return queues
         return sorted(queues, key=lambda queue: (self._taken[queue], self._place[queue]))
 
     def record(self, asked: Sequence[str], claimed: Iterable[str]) -> None:
         """Count the jobs of a claim from the queues `asked`; `claimed` has the queue of each job."""
-        taken = Counter(() if self._strict else claimed)
+        taken = Counter(() if self._strict or verbs.is_wide(asked) else claimed)
         if not taken:
             return
         level = min(self._taken[queue] for queue in taken)
@@ -167,5 +169,9 @@ def _check(weights: Mapping[str, int], strict: bool) -> None:
     for queue, weight in weights.items():
         if not 1 <= weight <= WEIGHT_MAX:
             raise Invalid(f"queue {queue}: its weight {weight} is not a whole number from 1 to {WEIGHT_MAX}")
+    if verbs.is_wide(list(weights)) and any(weight != 1 for weight in weights.values()):
+        raise Invalid(
+            f"weights need at most {verbs.QUEUES_MAX} queues and no pattern: leave out the weights, for equal turns"
+        )
     if strict and any(weight != 1 for weight in weights.values()):
         raise Invalid("strict order has no weights: leave out the weights, or strict")

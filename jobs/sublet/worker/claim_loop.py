@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sublet.errors import Forbidden, Unavailable, Unfit
 from sublet.model import Lease
+from sublet.protocol import verbs
 from sublet.store.source import JobSource
 from sublet.worker.capacity import QueueSet, QueueTurns
 from sublet.worker.linger import IDLE, Linger
@@ -24,6 +25,7 @@ class ClaimConfig:
     queue_sets: Sequence[QueueSet]
     turns: QueueTurns
     lease: float
+    strict: bool = False
     drain: bool = False
     """Whether to end when the queues are empty and the linger is over."""
 
@@ -123,8 +125,11 @@ class ClaimLoops:
             return False
         n = min(self._capacity.claim_size(queue_set) for queue_set in able)
         may_need_child = any(queue_set.may_need_child for queue_set in able)
-        names = {queue for queue_set in able for queue in queue_set.queues}
-        queues = self._budget.open([queue for queue in self._config.queues if queue in names])
+        queues = self._config.queues
+        if len(able) < len(self._config.queue_sets):
+            names = {queue for queue_set in able for queue in queue_set.queues}
+            queues = [queue for queue in queues if queue in names]
+        queues = self._budget.open(queues)
         if len(able) == len(self._config.queue_sets):
             return await self._claim(queues, n, may_need_child, seconds) < n
         # Given up when a child is free, for a claim that includes the other queues.
@@ -166,8 +171,9 @@ class ClaimLoops:
     async def _request(self, queues: Sequence[str], n: int, wait: float) -> int:
         config = self._config
         asked = config.turns.order(queues)
+        order: dict[str, bool] = {"strict": True} if config.strict and verbs.is_wide(asked) else {}
         claimed = await self._source.claim(
-            worker=config.worker, queues=asked, n=n, lease=config.lease, wait=wait
+            worker=config.worker, queues=asked, n=n, lease=config.lease, wait=wait, **order
         )
         config.turns.record(asked, (lease.queue for lease in claimed.leases))
         self._state.outage.over()

@@ -11,6 +11,7 @@ from typing import Any
 
 from sublet.errors import Invalid, JobsError, NoNamespace
 from sublet.model import Card, WorkerInfo
+from sublet.protocol.verbs import QUEUES_MAX
 from sublet.store.source import JobSource
 from sublet.worker import host_identity as host
 
@@ -24,6 +25,13 @@ def worker_name() -> str:
     """Make a worker's name: `<host>-<pid>-<6 random hex digits>`."""
     host = "".join(c for c in socket.gethostname() if c.isalnum() or c in "_.-")[:64] or "host"
     return f"{host}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+def named_queues(queues: Sequence[str]) -> dict[str, Any]:
+    """Return the queues of a registration: all, or of many the first 32 and the number of all."""
+    if len(queues) <= QUEUES_MAX:
+        return {"queues": queues}
+    return {"queues": queues[:QUEUES_MAX], "queue_count": len(queues)}
 
 
 class Registration:

@@ -7,6 +7,7 @@ from typing import Any
 
 from sublet.app import Task
 from sublet.model import Lease
+from sublet.protocol import keys
 
 
 class TimeBudget:
@@ -41,13 +42,20 @@ class TimeBudget:
         """Seconds during which jobs may be claimed; None: no limit."""
         return None if self.seconds is None else max(0.0, self.left - self._reserve)
 
-    def open(self, queues: Sequence[str]) -> list[str]:
-        """Return those of the queues that may still be claimed from."""
+    def open(self, queues: Sequence[str]) -> Sequence[str]:
+        """Return those of the queues and patterns that may still be claimed from."""
         if self._ends is None:
-            return list(queues)
+            return queues
         return [
-            queue for queue in queues if queue not in self._closed and self._needs.get(queue, 0.0) < self.left
+            queue
+            for queue in queues
+            if not self._is_closed(queue) and self._needs.get(queue, 0.0) < self.left
         ]
+
+    def _is_closed(self, queue: str) -> bool:
+        return queue in self._closed or (
+            queue.endswith("*") and any(keys.fits(closed, queue) for closed in self._closed)
+        )
 
     def suffices(self, lease: Lease) -> bool:
         """Whether the job may start. If not, its queue is closed for this worker."""

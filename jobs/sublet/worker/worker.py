@@ -13,12 +13,13 @@ from sublet.errors import Forbidden, Unavailable
 from sublet.execution.attempt import Attempt, Why
 from sublet.execution.runner import NO_LIMITS, Limits, Runner
 from sublet.model import Ending, Lease, Release
+from sublet.store.ready_queues import check_entries
 from sublet.store.source import JobSource
 from sublet.worker.capacity import Capacity, QueueTurns, queue_sets
 from sublet.worker.claim_loop import ClaimConfig, ClaimLoops
 from sublet.worker.heartbeat import Heartbeat
 from sublet.worker.linger import Linger
-from sublet.worker.registration import Registration, worker_name
+from sublet.worker.registration import Registration, named_queues, worker_name
 from sublet.worker.settle_loop import SettleLoop
 from sublet.worker.state import WorkerState
 from sublet.worker.summary import Summary, outcome_text
@@ -43,7 +44,7 @@ class WorkerConfig:
     `processes`."""
 
     queues: Sequence[str] | Mapping[str, int] | None = None
-    """Names, or names with weights from 1 to 1000: a queue of weight 3 gets three turns for each turn of a queue of
+    """Names and patterns (`tenant-*`), or up to 32 names with weights from 1 to 1000: a queue of weight 3 gets three turns for each turn of a queue of
     weight 1. Default: the queues of the app's tasks."""
     strict: bool = False
     """Serve the queues in their order, each only when the earlier ones are empty, instead of in turns."""
@@ -90,7 +91,9 @@ class Worker:
         app.load()
         self.tasks = app.tasks | builtin(app) if config.commands else app.tasks
         queues = config.queues or app.queues()
-        self.queues = list(queues)
+        self.queues = tuple(queues)
+        check_entries(self.queues)
+        self._card_queues = named_queues(self.queues)
         self._turns = QueueTurns(queues, config.strict)
         self.processes = config.processes or os.cpu_count() or 1
         only_plain = all(task.takes_process for task in self.tasks.values())
@@ -222,7 +225,9 @@ class Worker:
 
     def _start_claims(self, drain: bool, linger: float) -> tuple[ClaimLoops, Loops]:
         sets = queue_sets(self.queues, self.tasks.values())
-        config = ClaimConfig(self.name, self.queues, sets, self._turns, self.config.lease, drain)
+        config = ClaimConfig(
+            self.name, self.queues, sets, self._turns, self.config.lease, self.config.strict, drain
+        )
         claims = ClaimLoops(
             self.source,
             config,
@@ -303,7 +308,7 @@ class Worker:
 
     def _about(self) -> dict[str, Any]:
         done = {name: getattr(self.summary, name) for name in ("completed", "failed", "released", "refused")}
-        return {"slots": self.slots, "processes": self.processes, "queues": self.queues, **done}
+        return {"slots": self.slots, "processes": self.processes, **self._card_queues, **done}
 
     def _start(self, lease: Lease) -> None:
         attempt = Attempt(lease, self._heartbeat.notify)

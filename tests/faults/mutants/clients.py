@@ -191,7 +191,7 @@ MUTANTS = (
     Mutant(
         "an unneeded wake-up is kept",
         "jobs/sublet/store/wakeups.py",
-        'self._line.send([(("LPUSH", wakeup, 1), _ignore)])',
+        'self._line.send([(("LPUSH", *wakeup), _ignore)])',
         "pass",
         "a busy worker uses up the wake-up that an idle one waits for",
         "client/test_wakeups.py::test_an_unused_wake_up_is_put_back[fakeredis]",

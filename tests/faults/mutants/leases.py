@@ -158,8 +158,8 @@ MUTANTS = (
     Mutant(
         "an empty claim has a memo",
         "lua/claim.lua",
-        "if left then wake_next(ARGV, 5) end",
-        "if left then wake_next(ARGV, 5) end if #taken == 0 then call('SET', key('claim:' .. claim_id), '0', 'PX', MEMO) end",
+        "if left then wake_next(names) end",
+        "if left then wake_next(names) end if #taken == 0 then call('SET', key('claim:' .. claim_id), '0', 'PX', MEMO) end",
         "idle workers write all the time, also on a full server",
         "protocol/test_claim.py::test_an_empty_claim_writes_nothing[fakeredis]",
     ),

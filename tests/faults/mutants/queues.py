@@ -158,7 +158,7 @@ MUTANTS = (
     Mutant(
         "a claim does not pass the wake-up on",
         "lua/claim.lua",
-        "if left then wake_next(ARGV, 5) end",
+        "if left then wake_next(names) end",
         "",
         "fifty submits wake one worker, which runs the jobs one after another",
         "protocol/test_claim.py::test_a_claim_that_leaves_work_wakes_the_next_worker[fakeredis]",

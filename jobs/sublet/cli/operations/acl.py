@@ -50,9 +50,9 @@ PREPARE = "hget info|memory"
 CALENDAR = "hgetall hmget zscore time zrange"
 PLAIN = {
     "submit": f"{PREPARE} hgetall hmget zscore time ping subscribe",
-    "work": f"{PREPARE} {CALENDAR} zcount zscan exists blpop lpush pexpire ping",
+    "work": f"{PREPARE} {CALENDAR} zcount zscan hscan exists blpop lpop lpush pexpire ping",
     "read": f"{LOOK} info script|exists",
-    "admin": f"{PREPARE} {LOOK} info script|exists script|load scan mget exists blpop lpush pexpire ping subscribe",
+    "admin": f"{PREPARE} {LOOK} info script|exists script|load scan mget exists blpop lpop lpush pexpire ping subscribe",
     "tick": f"{PREPARE} {CALENDAR} zcount ping",
 }
 """Role → commands that its user may send without a script (`|`: subcommand). SCAN also shows other keys'

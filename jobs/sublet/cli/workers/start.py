@@ -14,6 +14,9 @@ from sublet.store.source import JobSource
 from sublet.store.store import Store
 from sublet_functions.work import on_signals
 
+UNKNOWN = 5
+"""Unknown queues that a warning names."""
+
 
 @dataclass
 class Start:
@@ -58,11 +61,13 @@ async def _unknown_queues(store: Store, apps: Collection[App], queues: Collectio
         known |= {queue.name for queue in await store.follow(store.operations.queues())}
     except Forbidden:
         return ""
-    return "; ".join(
+    unknown = [queue for queue in dict.fromkeys(queues) if queue not in known and not queue.endswith("*")]
+    shown = [
         f"queue {queue}: no task of this app uses it, and it never had a job{did_you_mean(queue, known)}"
-        for queue in dict.fromkeys(queues)
-        if queue not in known
-    )
+        for queue in unknown[:UNKNOWN]
+    ]
+    more = len(unknown) - len(shown)
+    return "; ".join([*shown, *([f"and {more:,} more such queues"] if more else [])])
 
 
 async def _unknown_pool(store: Store, name: str) -> str:

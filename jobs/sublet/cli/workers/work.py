@@ -24,6 +24,7 @@ from sublet.execution.runner import Limits
 from sublet.model import Lease
 from sublet.protocol.keys import is_name
 from sublet.source_tree import install_command
+from sublet.store.ready_queues import check_entries
 from sublet.store.source import JobSource
 from sublet.worker.summary import Summary
 from sublet_functions.work import work as run_worker
@@ -142,7 +143,8 @@ async def _run(args: Namespace, app: App, events: _Events, source: JobSource | N
 def _check_arguments(args: Namespace) -> None:
     if not args.app:
         raise Invalid("MODULE:APP is missing: say where the tasks are, or set SUBLET_APP")
-    _check_names("name", *(args.queues or []), *filter(None, (args.name, args.pool, args.summons)))
+    check_entries(args.queues or [])
+    _check_names("name", *filter(None, (args.name, args.pool, args.summons)))
     if args.summons and not args.pool:
         raise Invalid("--summons needs --pool: name the pool")
     if args.linger and not args.drain:
