@@ -44,7 +44,7 @@ from sublet_functions.adapters.wsgi_environ import (
 from sublet_functions.http.auth import Principal
 from sublet_functions.http.limits import Limits
 from sublet_functions.http.problems import Problem, internal_error
-from sublet_functions.http.request import Request
+from sublet_functions.http.request import Count, Request
 from sublet_functions.http.response import DISCARD_SECONDS, Response
 
 log = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ class Wsgi:
             has_left = partial(has_disconnected, environ)
             call = LoopCall(thread, has_left)
 
-            async def read(most: int) -> bytes:
+            async def read(most: int, _: Count | None = None, /) -> bytes:
                 try:
                     # read_body has the same limit, but may block in a read
                     async with asyncio.timeout(BODY_SECONDS + 1):

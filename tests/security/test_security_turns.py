@@ -4,6 +4,7 @@ client can block."""
 import asyncio
 import json
 import time
+from contextlib import AsyncExitStack
 from types import SimpleNamespace
 
 import pytest
@@ -13,8 +14,11 @@ from sublet_functions.api.dispatch import Api
 from sublet_functions.http import body as queues
 from sublet_functions.http.auth import Tokens
 from sublet_functions.http.body import LARGE, LONG, SHORT, BodyQueues
+from sublet_functions.http.limits import Limits
+from sublet_functions.http.memory import available_memory, budget_of, share_of
 from sublet_functions.http.problems import Problem
 from sublet_functions.http.request import Request
+from tests.support.http_server import serving, wire
 from tests.support.program_runs import soon
 
 pytest_plugins = ["tests.support.http_settings", "tests.support.api_fixtures"]
@@ -32,7 +36,7 @@ def busy(seconds):
 async def read(bodies, name, body, work=0.0):
     """Read a body and parse it for some seconds of processor time."""
 
-    async def from_the_wire(most):
+    async def from_the_wire(most, count=None):
         return body
 
     with bodies.enter(name, from_the_wire) as reader:
@@ -111,23 +115,65 @@ async def test_a_token_does_not_wait_for_the_bodies_of_another():
     assert (all_queues["light"].turn.locked(), all_queues["heavy"].turn.locked()) == (False, True)
 
 
-@pytest.mark.parametrize("limit", ["QUEUE_BYTES", "ALL_QUEUES_BYTES"])
+@pytest.mark.parametrize("limit", ["share", "most"])
 async def test_waiting_bodies_have_a_limit_and_a_timeout(limit, monkeypatch):
-    monkeypatch.setattr(queues, limit, 2 * LARGE)
     monkeypatch.setattr(queues, "QUEUE_SECONDS", 0.05)
-    bodies, body = BodyQueues(), b"x" * LARGE
+    bodies, body = BodyQueues(**{limit: 2 * LARGE}), b"x" * LARGE
     all_queues = [bodies._queues.setdefault(name, queues._Queue()) for name in "abc"]
     for queue in all_queues:
         await queue.turn.acquire()  # a body is being parsed and does not finish
-    names = "aaa" if limit == "QUEUE_BYTES" else "abc"
+    names = "aaa" if limit == "share" else "abc"
     ends = await asyncio.gather(*(read(bodies, name, body) for name in names), return_exceptions=True)
     assert [type(end) for end in ends] == [Problem] * 3
     assert {end.slug for end in ends} == {"busy"}
-    refusal = "of this token are waiting" if limit == "QUEUE_BYTES" else "bodies are waiting"
+    refusal = "of this token are waiting" if limit == "share" else "bodies are waiting"
     assert [refusal in end.detail for end in ends] == [False, False, True]
     all_queues[0].turn.release()
     assert await read(bodies, "a", body) == body
     assert (bodies._waiting, [queue.waiting for queue in all_queues]) == (0, [0, 0, 0])
+
+
+@pytest.mark.parametrize("memory", [64, 256, 2_048, 65_536])
+def test_the_budgets_of_bodies_are_parts_of_the_memory(memory, tmp_path):
+    (tmp_path / "memory.max").write_text(f"{memory << 20}\n")
+    (tmp_path / "none").write_text("max\n")
+    found = available_memory([tmp_path / name for name in ("missing", "none", "memory.max")])
+    assert found == min(memory << 20, available_memory([]))
+    budget = budget_of(memory << 20)
+    assert (budget >> 20, share_of(budget) >> 20) == {
+        64: (16, 16), 256: (32, 16), 2_048: (256, 64), 65_536: (256, 64)
+    }[memory]  # fmt: skip
+    assert share_of(budget) >= 2 * queues.BATCH_BODY_MAX
+
+
+async def test_the_unfinished_bodies_of_one_token_have_a_limit(settings, monkeypatch):
+    """One token's bodies that do not end are refused above its share; another token is served."""
+    monkeypatch.setattr(queues, "share_of", lambda budget: 3 * 50_000)
+    tokens = f"a:submit:{'a' * 32} b:submit:{'b' * 32}"
+    async with (
+        serving(settings, tokens=tokens, limits=Limits(linger_seconds=0.1)) as url,
+        AsyncExitStack() as crowd,
+    ):
+
+        def begin(one, name):
+            head = f"POST /jobs/batch HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {name * 32}\r\n"
+            head += "Content-Type: application/json\r\nContent-Length: 100000\r\n\r\n"
+            one.write(head.encode() + b" " * 50_000)
+            return asyncio.create_task(one.answer())
+
+        wires = [await crowd.enter_async_context(wire(url)) for _ in range(8)]
+        answers = [begin(one, "a") for one in wires[:7]]
+        async with asyncio.timeout(20):
+            while sum(one.done() for one in answers) < 4:
+                await asyncio.sleep(0.01)
+        assert {(one.result().status, one.result().problem) for one in answers if one.done()} == {
+            (503, "busy")
+        }
+        other = begin(wires[7], "b")
+        wires[7].write(b'{"jobs": []}'.rjust(50_000))
+        assert (await other).status != 503
+        for one in answers:
+            one.cancel()
 
 
 @pytest.mark.parametrize("left", [0, 1, 3])
@@ -151,7 +197,7 @@ async def test_cancelled_bodies_do_not_block_the_queue(left):
 async def test_a_body_that_fails_to_parse_frees_the_queue():
     bodies, body = BodyQueues(), b"x" * LARGE
 
-    async def from_the_wire(most):
+    async def from_the_wire(most, count=None):
         return body
 
     async def fail_to_parse():
@@ -194,7 +240,7 @@ async def test_heartbeats_do_not_wait_behind_the_other_bodies_of_their_token(set
 async def sent(api, path, body):
     raw = json.dumps(body).encode()
 
-    async def from_the_wire(most):
+    async def from_the_wire(most, count=None):
         return raw
 
     headers = {"authorization": f"Bearer {TOKEN}", "content-type": "application/json"}

@@ -7,14 +7,16 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from pydantic import BaseModel, ValidationError
 
 from sublet_functions.http.limits import Limits
+from sublet_functions.http.memory import body_budget, share_of
 from sublet_functions.http.problems import Problem, invalid_value, validation_problem
-from sublet_functions.http.request import Read, Request
+from sublet_functions.http.request import Count, Read, Request
 
 log = logging.getLogger(__name__)
 
@@ -24,10 +26,6 @@ BATCH_BODY_MAX = 8 * 1024 * 1024
 """Most bytes of a body with many items."""
 LARGE = 8 * 1024
 """Bytes from which a body waits in a queue; smaller ones are parsed within a millisecond."""
-QUEUE_BYTES = 64 * 1024 * 1024
-"""Most bytes in one queue."""
-ALL_QUEUES_BYTES = 256 * 1024 * 1024
-"""Most bytes in all queues."""
 QUEUE_SECONDS = 10.0
 """Most seconds that a body waits in a queue."""
 SHORT = 0.001
@@ -68,10 +66,16 @@ class BodyReader:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
+        self._most = limits.held or body_budget()
         self._held = 0
 
     async def read(
-        self, stream: BodyStream, headers: Mapping[str, str], send_continue: Callable[[], None], most: int
+        self,
+        stream: BodyStream,
+        headers: Mapping[str, str],
+        send_continue: Callable[[], None],
+        most: int,
+        count: Count | None = None,
     ) -> bytes:
         """Read the whole body, of at most `most` bytes. `send_continue` is called for `Expect: 100-continue`.
 
@@ -90,22 +94,24 @@ class BodyReader:
             send_continue()
         try:
             async with asyncio.timeout(self._limits.body_seconds):
-                return await self._read(stream, most)
+                return await self._read(stream, most, count)
         except TimeoutError:
             raise Problem(
                 "timeout",
                 f"the body did not arrive within {self._limits.body_seconds:g} s: send it faster, or less of it",
             ) from None
 
-    async def _read(self, stream: BodyStream, most: int) -> bytes:
+    async def _read(self, stream: BodyStream, most: int, count: Count | None) -> bytes:
         body = bytearray()
         try:
             while chunk := await _next_chunk(stream):
                 self._held += len(chunk)
                 body += chunk
+                if count:
+                    count(len(chunk))
                 if len(body) > most:
                     raise _too_large(most)
-                if self._held > self._limits.held:
+                if self._held > self._most:
                     raise Problem(
                         "busy",
                         "too many large bodies are arriving at this server: send the request again later",
@@ -113,6 +119,8 @@ class BodyReader:
             return bytes(body)
         finally:
             self._held -= len(body)
+            if count:
+                count(-len(body))
 
 
 async def _next_chunk(stream: BodyStream) -> bytes:
@@ -140,13 +148,26 @@ class BodyQueues:
     slow.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = 0, share: int = 0) -> None:
+        """`most`, `share`: bytes of all bodies, and of those of one name; 0: by the memory."""
+        self._most = most or body_budget()
+        self._share = share or share_of(self._most)
         self._queues: WeakValueDictionary[str, _Queue] = WeakValueDictionary()
+        self._arriving: dict[str, int] = {}
         self._waiting = 0
 
     def enter(self, name: str, read: Read) -> QueuedBody:
         """Return a context whose `read` waits in the queue `name` if the body is large."""
         return QueuedBody(self, name, read)
+
+    def count(self, name: str, size: int) -> None:
+        """Count bytes of unfinished bodies of this name. Raises Problem if these are too many."""
+        total = self._arriving.get(name, 0) + size
+        self._arriving[name] = total
+        if not total:
+            del self._arriving[name]
+        if size > 0 and total > self._share:
+            raise Problem("busy", "too many large bodies of this token are arriving: send fewer at a time")
 
     async def wait(self, name: str, size: int) -> _Queue:
         """Wait in the queue `name` until a body of `size` bytes may be parsed; return the queue, to be left
@@ -155,9 +176,9 @@ class BodyQueues:
         Raises Problem if too many bytes wait, or after QUEUE_SECONDS.
         """
         queue = self._queues.get(name) or self._queues.setdefault(name, _Queue())
-        if queue.waiting and queue.waiting + size > QUEUE_BYTES:
+        if queue.waiting and queue.waiting + size > self._share:
             raise Problem("busy", "too many large bodies of this token are waiting: send fewer at a time")
-        if self._waiting + size > ALL_QUEUES_BYTES:
+        if self._waiting + size > self._most:
             raise Problem(
                 "busy", "too many large bodies are waiting at this server: send the request again later"
             )
@@ -192,9 +213,9 @@ class QueuedBody:
     def __enter__(self) -> Read:
         return self.read
 
-    async def read(self, most: int) -> bytes:
+    async def read(self, most: int, count: Count | None = None, /) -> bytes:
         """Read the whole body; a large one then waits in its queue. Raises Problem."""
-        raw = await self._read(most)
+        raw = await self._read(most, count or partial(self._queues.count, self._name))
         if len(raw) >= LARGE and self._queue is None:
             self._queue = await self._queues.wait(self._name, len(raw))
             self._began = time.thread_time()

@@ -16,6 +16,10 @@ class Limits:
     """
     headers: int = 100
     """Most header lines of a request."""
+    head: int = 32 * 1024
+    """Most bytes of the request line and headers together, about."""
+    heads: int = 16 * 1024 * 1024
+    """Most bytes of unfinished request lines and headers of all connections."""
     head_seconds: float = 10.0
     """Seconds from a request's first byte to the end of its headers."""
     body_seconds: float = 10.0
@@ -27,5 +31,5 @@ class Limits:
     linger_seconds: float = 1.0
     """Seconds that a connection stays half-open after its last response, which closing at once could discard.
     """
-    held: int = 256 * 1024 * 1024
-    """Most bytes of unfinished bodies of all connections."""
+    held: int = 0
+    """Most bytes of unfinished bodies of all connections; 0: `body_budget()`."""

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
-Read = Callable[[int], Awaitable[bytes]]
-"""Reads a body of at most so many bytes. Raises Problem if it is longer, too slow or cut off."""
+Count = Callable[[int], None]
+"""Gets the size of each piece of a body, and the negative sum in the end. May raise Problem."""
+
+
+class Read(Protocol):
+    """Reads a body of at most `most` bytes. Raises Problem if it is longer, too slow or cut off."""
+
+    def __call__(self, most: int, count: Count | None = None, /) -> Awaitable[bytes]:
+        """Return the whole body; `count` gets its pieces as they arrive."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

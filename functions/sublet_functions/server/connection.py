@@ -5,7 +5,8 @@
 (tests in tests/http/test_http_bad_input.py and test_serve_callers.py):
 
 - `connection_made`: more connections than the limit (test_connections_beyond_the_limit_are_answered_503);
-- `data_received`, `head_at`: headers that arrive byte by byte (test_headers_that_arrive_slowly_time_out);
+- `data_received`, `head_at`: headers that arrive byte by byte (test_headers_that_arrive_slowly_time_out), or that are
+  large together (test_security_heads.py);
 - `has_begun`: a second request that starts and stops (test_an_incomplete_second_request_times_out);
 - `handle_error`, `leave`: malformed requests get a problem document, which the client can read while it still sends
   (test_a_client_that_sends_too_much_can_read_the_problem);
@@ -27,13 +28,16 @@ from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
 
 from aiohttp import web
-from aiohttp.http_exceptions import LineTooLong
+from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
+from aiohttp.web_protocol import _ErrInfo
 
 from sublet_functions.http.body import BodyReader
 from sublet_functions.http.limits import Limits
-from sublet_functions.http.problems import Problem, internal_error
-from sublet_functions.http.request import Request, fold_headers
+from sublet_functions.http.problems import internal_error
+from sublet_functions.http.request import Count, Request, fold_headers
 from sublet_functions.http.response import Response, StreamShutdown
+from sublet_functions.server.head_meter import PIECE, HeadBudget, HeadMeter
+from sublet_functions.server.refusals import close, encode_last, malformed, refusal
 from sublet_functions.server.writer import CONTINUE, ResponseWriter, encode_head, encode_response
 
 log = logging.getLogger(__name__)
@@ -57,6 +61,7 @@ class ServerState:
     application: Application
     limits: Limits
     bodies: BodyReader = field(init=False)
+    heads: HeadBudget = field(init=False)
     streams: StreamShutdown = field(default_factory=StreamShutdown)
     open: set[Connection] = field(default_factory=set)
     refusing: int = 0
@@ -66,12 +71,13 @@ class ServerState:
 
     def __post_init__(self) -> None:
         self.bodies = BodyReader(self.limits)
+        self.heads = HeadBudget(self.limits)
 
 
 class Connection(web.RequestHandler):
     """One client's connection to the server."""
 
-    __slots__ = ("busy", "head_at", "idle_at", "left", "refused", "state")
+    __slots__ = ("_full", "_head", "_last", "_rest", "busy", "head_at", "idle_at", "left", "refused", "state")
 
     def __init__(
         self,
@@ -88,6 +94,11 @@ class Connection(web.RequestHandler):
         self.idle_at = time.monotonic()
         self.refused = False
         self.left = False
+        self._head = HeadMeter(state.heads)
+        self._full = False
+        self._rest = b""
+        self._last: StreamReader = EMPTY_PAYLOAD
+        """Body of the last request that was parsed."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accept the connection, or answer 503 if too many are open or the server stops."""
@@ -123,6 +134,7 @@ class Connection(web.RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Called by asyncio: forget the connection; aiohttp cancels its task."""
+        self._head.clear()
         if not self.refused:
             self.state.open.discard(self)
             super().connection_lost(exc)
@@ -134,10 +146,33 @@ class Connection(web.RequestHandler):
         if not self.busy and not self.head_at:
             self.head_at = time.monotonic()
         try:
-            super().data_received(data)
+            self._rest += data
+            while True:
+                size = PIECE if self._last.is_eof() else len(self._rest)
+                piece, self._rest = self._rest[:size], self._rest[size:]
+                self._parse(piece)
+                # with a full queue, aiohttp calls again, with b"", when it has answered some
+                if not self._rest or len(self._messages) >= self._max_msg_queue_size:
+                    break
         except Exception as error:  # noqa: BLE001  aiohttp's parser lets some errors of malformed input through
             log.debug("malformed HTTP: %s", type(error).__name__)
-            self.leave(_malformed(error, self.state.limits))
+            self.leave(malformed(error, self.state.limits))
+
+    def _parse(self, data: bytes) -> None:
+        if self.left or self._full:
+            return
+        before, in_head = len(self._messages), self._last.is_eof()
+        super().data_received(data)
+        if len(self._messages) > before:
+            self._last = self._messages[-1][1]
+            self._head.clear()
+        elif in_head and (problem := self._head.add(len(data))):
+            # in its turn, as aiohttp does for malformed input: earlier requests may be running
+            self._head.clear()
+            self._full = True
+            self._messages.append((_ErrInfo(400, problem, ""), EMPTY_PAYLOAD))
+            if self._waiter is not None and not self._waiter.done():
+                self._waiter.set_result(None)
 
     def handle_error(
         self,
@@ -152,7 +187,7 @@ class Connection(web.RequestHandler):
             log.error("a request was answered 500: unexpected %s in aiohttp", type(exc).__name__)
             return LastResponse(close(internal_error()))
         log.debug("malformed HTTP: %s", type(exc).__name__)
-        return LastResponse(_malformed(exc, self.state.limits))
+        return LastResponse(malformed(exc, self.state.limits))
 
     def has_begun(self) -> bool:
         """Return whether an incomplete request has begun. Makes the connection unusable."""
@@ -167,6 +202,7 @@ class Connection(web.RequestHandler):
         it.
         """
         self.head_at = 0.0
+        self._head.clear()
         if self.left:
             return
         self.left = True
@@ -226,12 +262,12 @@ class Connection(web.RequestHandler):
             )
             return close(internal_error())
 
-    async def _read(self, request: web.BaseRequest, most: int) -> bytes:
+    async def _read(self, request: web.BaseRequest, most: int, count: Count | None = None, /) -> bytes:
         def send_continue() -> None:
             if request.transport:
                 request.transport.write(CONTINUE)
 
-        return await self.state.bodies.read(request.content, request.headers, send_continue, most)
+        return await self.state.bodies.read(request.content, request.headers, send_continue, most, count)
 
     async def _send(self, request: web.BaseRequest, response: Response) -> web.StreamResponse:
         writer = ResponseWriter(request.transport, request.writer.drain, self.state.limits.send_seconds)
@@ -296,26 +332,6 @@ def _absolute_target(target: str) -> tuple[str, str]:
     return parts.path or "/", parts.query
 
 
-def _malformed(error: BaseException | None, limits: Limits) -> Response:
-    args: tuple[Any, ...] = error.args if error else ()
-    if isinstance(error, LineTooLong):
-        if args[1:2] == (limits.line,):
-            return refusal(
-                "uri-too-long", f"the URL has more than {limits.line:,} bytes, the limit: shorten it"
-            )
-        return refusal(
-            "too-many-headers", f"a header has more than {limits.field:,} bytes, the limit: shorten it"
-        )
-    if args and "Too many headers" in str(args[0]):
-        return refusal(
-            "too-many-headers", f"the request has more than {limits.headers} headers, the limit: send fewer"
-        )
-    return refusal(
-        "bad-request",
-        "the request is not valid HTTP/1.1 (RFC 9112): check its request line, headers and body length",
-    )
-
-
 class SentResponse(web.StreamResponse):
     """Reports to aiohttp that the response was sent, and whether the connection stays open."""
 
@@ -351,24 +367,6 @@ class LastResponse(SentResponse):
         connection = cast(Connection, request.protocol)
         connection.leave(self._response)
         await asyncio.sleep(connection.state.limits.linger_seconds)
-
-
-def encode_last(response: Response) -> bytes:
-    """Encode a connection's last response."""
-    assert isinstance(response.body, bytes)
-    return encode_response(response, response.body, keep=False)
-
-
-def close(problem: Problem) -> Response:
-    """Return a problem as a response that closes its connection."""
-    response = problem.response()
-    response.headers["Connection"] = "close"
-    return response
-
-
-def refusal(slug: str, detail: str) -> Response:
-    """Return the last response to a request that does not reach the application."""
-    return close(Problem(slug, detail))
 
 
 def _log_request(request: web.BaseRequest, status: int, seconds: float) -> None:

@@ -12,7 +12,8 @@ from aiohttp import web
 
 from sublet_functions.http.limits import Limits
 from sublet_functions.http.response import DISCARD_SECONDS
-from sublet_functions.server.connection import Application, Connection, ServerState, handle, refusal
+from sublet_functions.server.connection import Application, Connection, ServerState, handle
+from sublet_functions.server.refusals import refusal
 from sublet_functions.server.sockets import BACKLOG
 
 log = logging.getLogger(__name__)

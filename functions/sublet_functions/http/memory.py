@@ -1,0 +1,39 @@
+"""Budgets that depend on the memory that this process may use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+MIB = 1024 * 1024
+CGROUP = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+"""Files with a container's memory limit: cgroup v2, v1."""
+
+
+def available_memory(files: Iterable[Path] = CGROUP) -> int:
+    """Return the bytes of memory that this process may use: the container's limit, or the machine's memory."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for file in files:
+        try:
+            memory = min(memory, int(file.read_text()))
+        except (OSError, ValueError):  # not there, or "max"
+            continue
+    return memory
+
+
+@cache
+def body_budget() -> int:
+    """Return the most bytes of bodies that may arrive, and that may wait: 1/8 of the memory, 16 to 256 MiB."""
+    return budget_of(available_memory())
+
+
+def budget_of(memory: int) -> int:
+    """Return `body_budget` for so many bytes of memory."""
+    return min(256 * MIB, max(16 * MIB, memory // 8))
+
+
+def share_of(budget: int) -> int:
+    """Return one token's part of a budget: a quarter, or 16 MiB if that is more."""
+    return max(16 * MIB, budget // 4)
