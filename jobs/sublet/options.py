@@ -13,6 +13,8 @@ PAYLOAD_MAX = 256 * 1024
 _LATEST = 10**14 - 1
 TRIES_MAX = 999_999_999
 RETENTION_MIN = 60.0
+LONGEST = 31_622_400.0
+"""Most seconds of a retention or a window: 366 days."""
 
 Seconds = float | timedelta
 Durability = Literal["none", "replicated", "fsync"]
@@ -79,7 +81,7 @@ class Options:
         if self.key is not None:
             words.append(f"key={stored_key(self.key)}")
             if self.window is not None:
-                words.append(f"window={_ms('window', self.window, least=0.001)}")
+                words.append(f"window={_ms('window', self.window, least=0.001, most=LONGEST)}")
         if self.max_attempts != 3:
             words.append(f"tries={self.max_attempts}")
         if self.timeout is None:
@@ -87,7 +89,7 @@ class Options:
         elif self.timeout != 300.0:
             words.append(f"timeout={_ms('timeout', self.timeout, least=0.001)}")
         if self.retention != 86_400.0:
-            words.append(f"retention={_ms('retention', self.retention, least=RETENTION_MIN)}")
+            words.append(f"retention={_ms('retention', self.retention, RETENTION_MIN, LONGEST)}")
         if self.backoff != Backoff():
             words.append(f"backoff={_backoff(self.backoff)}")
         return " ".join(words)
@@ -116,12 +118,12 @@ def check_durability(word: str) -> None:
         raise Invalid(f"durability {word!r}: use {', '.join(get_args(Durability))}")
 
 
-def _ms(name: str, value: Seconds, least: float = 0) -> int:
+def _ms(name: str, value: Seconds, least: float = 0, most: float = 1e9) -> int:
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not math.isfinite(seconds):
         raise Invalid(f"{name} {value!r}: use a number of seconds, or a timedelta")
-    if seconds < least or seconds > 1e9:
-        raise Invalid(f"{name} {seconds:g} s: use {least:g} s or more, at most 1e9 s")
+    if seconds < least or seconds > most:
+        raise Invalid(f"{name} {seconds:g} s: use {least:g} s or more, at most {most:.9g} s")
     return round(seconds * 1000)
 
 

@@ -42,11 +42,25 @@ local function delete_jobs(state, ids, early)
   return #ids
 end
 
--- At most `limit` ids of finished jobs above the number kept, when `more` are added: those whose retention
--- ends first.
+-- At most `limit` ids of finished jobs above the number kept, when `more` are added: the oldest, about. Each of
+-- those whose retention ends first is compared with one chosen at random, so that a long retention does not
+-- displace the results of others.
 local function excess(state, more, limit)
-  local extra = math.min(limit, sizes[state] + more - tonumber(setting(partition, state) or KEEP))
-  return extra > 0 and call('ZRANGE', key(state), 0, extra - 1) or {}
+  local all = sizes[state]
+  local extra = math.min(limit, all + more - tonumber(setting(partition, state) or KEEP))
+  if extra <= 0 then return {} end
+  local old, named = call('ZRANGE', key(state), 0, extra - 1), {}
+  for i, id in ipairs(old) do
+    local at = extra + (time[2] * 40503 + i * 7919) % math.max(1, all - extra)
+    local other = call('ZRANGE', key(state), at, at)[1]
+    if other and not named[other] then
+      local ended = tonumber(peek('HGET', key('job:', id), 'finished_at') or nil) or 0
+      if (tonumber(peek('HGET', key('job:', other), 'finished_at') or nil) or 0) < ended then
+        old[i], named[other] = other, true
+      end
+    end
+  end
+  return old
 end
 
 -- Before a job becomes dead or cancelled: delete others above the number kept, so that it holds without a

@@ -83,7 +83,7 @@ pytest_plugins = ["tests.support.command_line"]
             "submit add --window 5m",
             "window without a key: give the deduplication key that is held for this time",
         ),
-        ("submit add --retention 5s", "retention 5 s: use 60 s or more, at most 1e9 s"),
+        ("submit add --retention 5s", "retention 5 s: use 60 s or more, at most 31622400 s"),
         (
             "work tasks:app --slots 100000",
             "--slots: '100000': use a whole number from 1 to 10,000: one process must keep the lease",

@@ -58,6 +58,8 @@ def test_other_options_become_rules(options, rules):
         ({"max_attempts": 10**15}, "max_attempts 1000000000000000: use a whole number from 1"),
         ({"timeout": 0}, "timeout 0 s"),
         ({"retention": 59}, "retention 59 s: use 60 s or more"),
+        ({"retention": timedelta(days=367)}, "at most 31622400 s"),
+        ({"key": "k", "window": 1e9}, "s: use 0.001 s or more, at most 31622400 s"),
         ({"backoff": -1}, "backoff -1 s"),
         ({"backoff": Backoff(factor=0.5)}, "backoff factor 0.5"),
     ],

@@ -49,6 +49,19 @@ async def test_a_shorter_retention_applies_to_completed_jobs_only(desk):
     assert desk.state("b") == "dead"
 
 
+@pytest.mark.parametrize("state", ["completed", "dead"])
+async def test_a_long_retention_does_not_displace_the_jobs_of_others(desk, state):
+    """Above the number kept, the oldest jobs are deleted, about: not those with the shortest retention."""
+    await desk.operate_queue("configure", "*", None, f"{state}=20")
+    for i in range(20):
+        await finish(desk, f"long{i}", state, rules=f"retention={366 * DAY * 1000}")
+    for i in range(40):
+        await finish(desk, f"j{i}", state)
+        assert desk.state(f"j{i}") == state, "a result is not deleted by the call that stores it"
+        assert len(desk.members(state)) == 20
+    assert sum(one.startswith("j2") or one.startswith("j3") for one in desk.members(state)) >= 12
+
+
 async def test_an_unfinished_job_is_never_deleted(desk):
     await desk.submit("a")
     await desk.submit("b", rules="delay=3600000")

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from sublet.options import Durability
+from sublet.options import LONGEST, Durability
 from sublet.store.source import HTTP_QUEUES
 from sublet_functions.schemas.fields import (
     WHOLE,
@@ -78,7 +78,7 @@ class NewJob(RequestModel):
         "job. Stored as it is if it has 1 to 128 visible ASCII characters and does not begin with `sha256:`; else as `sha256:` "
         "and 64 hex digits, the SHA-256 of its UTF-8.",
     )
-    window: Annotated[float, Field(ge=0.001, le=1e9, allow_inf_nan=False)] | None = Field(
+    window: Annotated[float, Field(ge=0.001, le=LONGEST, allow_inf_nan=False)] | None = Field(
         None, description="Seconds for which the key is held, instead of until the job ends."
     )
     max_attempts: Annotated[int, Field(ge=1, le=1_000_000), WHOLE] = Field(
@@ -90,7 +90,7 @@ class NewJob(RequestModel):
     retention: float = Field(
         86_400.0,
         ge=60,
-        le=1e9,
+        le=LONGEST,
         allow_inf_nan=False,
         description="Seconds for which the completed job is kept; a dead or cancelled one at least 14 days.",
     )

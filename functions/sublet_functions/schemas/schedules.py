@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from sublet.options import LONGEST
 from sublet.schedules.definition import Schedule
 from sublet.schedules.recurrence import Recurrence
 from sublet_functions.schemas.fields import WHOLE, Delay, Name, OwnId
@@ -43,7 +44,7 @@ class NewSchedule(Recurrence):
     retention: float = Field(
         86_400.0,
         ge=60,
-        le=1e9,
+        le=LONGEST,
         allow_inf_nan=False,
         description="Seconds for which a completed job is kept; a dead or cancelled one at least 14 days.",
     )
