@@ -8,8 +8,9 @@
 --                    separated by blanks, at most 100 in a call); how many are left out; the occurrence after
 --                    them ("" for none), and when that one is due (ms)
 -- REPLY array        one per schedule: "fired <n>" (jobs that exist now), "skipped <n>" (n jobs; overlap left
---                    out others), "held" (overlap), "later" (a call stores at most 1 MiB of payloads),
---                    "QUEUE_FULL …", "INVALID …", "CHANGED" or "NOT_FOUND"
+--                    out others); if an occurrence waits, after n jobs: "held <n>" (overlap), "later <n>" (a
+--                    call stores at most 1 MiB of payloads), "QUEUE_FULL …; fired <n>"; "INVALID …",
+--                    "CHANGED" or "NOT_FOUND"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID
 
 local AGAIN = 5000                          -- ms until a full queue is tried again
@@ -17,6 +18,7 @@ local AGAIN = 5000                          -- ms until a full queue is tried ag
 local LOOK = 60000
 local OCCURRENCES = 100                     -- in one call
 local BYTES = 1048576                       -- bytes of payloads in one call
+local OWN_WORDS = {held = true, later = true}
 local by, total, bytes = ARGV[1], 0, 0
 local refused_because = refused((#ARGV - 1) / 7, 50)
 if refused_because then return refused_because end
@@ -82,7 +84,8 @@ local function fire(one)
     end
     if why then                             -- this occurrence remains the next one
       one.occurrence, one.due = occurrence, string.format('%.0f', now + wait)
-      return why
+      local tail = string.find(why, '^QUEUE_FULL') and '; fired ' .. one.fired
+      return why .. (tail or OWN_WORDS[why] and ' ' .. one.fired or '')
     end
   end
   return (one.skipped > 0 and 'skipped ' or 'fired ') .. one.fired

@@ -79,7 +79,7 @@ SAMPLES = {
         {"name": "NAME", "revision": 5, "was": "6", "plan": b"PLAN", "queue": "QUEUE", "task": "TASK", "rules": "RULES",
          "overlap": "skip", "paused": 1, "occurrence": 7, "due": 8, "payload": b"PAYLOAD"},
     ),
-    "pick": (firing.pick("B", 9), {"limit": 9}),
+    "pick": (firing.pick("B", 9, [("s", "2")]), {"limit": 9, "name": "s", "revision": "2"}),
     "fire": (
         firing.fire("B", "WORKER", [FireRequest(Pick("NAME", "5", 7, b"PLAN", "skip"), [7, 8], 3, 9, 10)]),
         {"by": "WORKER", "name": "NAME", "revision": "5", "occurrence": 7, "occurrences": "7 8", "missed": 3, "next": 9, "due": 10},

@@ -275,7 +275,7 @@ async def test_of_many_occurrences_at_once_the_first_is_fired_and_the_others_are
 
 async def test_of_many_occurrences_at_once_the_first_is_fired_and_the_second_waits(desk):
     await desk.put(overlap="queue")
-    assert await desk.fire(PICK, 1000, 2000, 3000, then=4000) == "held"
+    assert await desk.fire(PICK, 1000, 2000, 3000, then=4000) == "held 1"
     shown = desk.schedule()
     assert (shown["occurrence"], shown["held"], shown["fired"], desk.members("queue:q")) == (
         "2000",
@@ -303,7 +303,7 @@ ENDS = {
 @pytest.mark.parametrize("how", [*ENDS, "cancelled", "called off while it runs"])
 async def test_a_held_occurrence_is_due_after_any_end_of_the_previous_job(desk, how):
     pick = await fired_once(desk, overlap="queue", rules="tries=1")
-    assert await desk.fire(pick, 2000, then=3000) == "held"
+    assert await desk.fire(pick, 2000, then=3000) == "held 0"
     assert 50_000 < due(desk) <= 60_000
     assert not (await desk.ask(0)).come
     if how == "cancelled":
@@ -355,7 +355,9 @@ async def test_an_occurrence_that_waits_for_a_missing_job_is_checked_again_after
 async def test_an_occurrence_for_a_full_queue_is_tried_again_after_five_seconds(desk):
     await desk.operate_queue("configure", "q", 0, "jobs=1")
     await desk.put()
-    assert await desk.fire(PICK, 1000, 2000, then=3000) == "QUEUE_FULL queue q may hold 1 jobs and has 1"
+    assert await desk.fire(PICK, 1000, 2000, then=3000) == (
+        "QUEUE_FULL queue q may hold 1 jobs and has 1; fired 1"
+    )
     shown = desk.schedule()
     assert (shown["occurrence"], shown["fired"], desk.counter("queue_full")) == ("2000", "1", 1)
     assert shown["held"].startswith("QUEUE_FULL")
@@ -371,7 +373,7 @@ async def test_a_call_stores_1_mib_and_leaves_the_rest_to_the_next_call(desk):
     for i in range(6):
         await desk.put(f"n{i}", payload=b"x" * 262_144, occurrence=1000)
     shots = [FireRequest(pick, [1000], 0, 2**42, 2**42) for pick in (await desk.pick()).picks]
-    assert await desk.run(firing.fire(desk.base, "w", shots)) == ["fired 1"] * 4 + ["later"] * 2
+    assert await desk.run(firing.fire(desk.base, "w", shots)) == ["fired 1"] * 4 + ["later 0"] * 2
     again = await desk.pick()
     assert [pick.name for pick in again.picks] == ["n4", "n5"]
     assert [await desk.fire(pick, 1000) for pick in again.picks] == ["fired 1"] * 2
@@ -380,7 +382,7 @@ async def test_a_call_stores_1_mib_and_leaves_the_rest_to_the_next_call(desk):
 
 async def test_excess_occurrences_of_one_schedule_are_left_to_the_next_call(desk):
     await desk.put(payload=b"x" * 262_144)
-    assert await desk.fire(PICK, *range(1000, 7000, 1000), then=2**42) == "later"
+    assert await desk.fire(PICK, *range(1000, 7000, 1000), then=2**42) == "later 4"
     assert (len(desk.members("queue:q")), desk.schedule()["occurrence"]) == (4, "5000")
     (pick,) = (await desk.pick()).picks
     assert await desk.fire(pick, 5000, 6000, then=2**42) == "fired 2"

@@ -4,6 +4,7 @@ import pytest
 
 from sublet.errors import TooMany
 from sublet.protocol import keys, verbs
+from sublet.schedules import firing
 from sublet.schedules.firing import Pick
 
 
@@ -31,6 +32,17 @@ async def test_a_picked_occurrence_is_reserved_for_two_seconds(desk):
     assert await names(desk) == []
     desk.elapse(2)
     assert await names(desk) == ["s"]
+
+
+async def test_schedules_that_the_caller_cannot_read_are_left_to_others(desk):
+    """Only at the revision that it saw, and beyond the limit."""
+    for i in range(4):
+        await desk.put(f"n{i}", occurrence=1000 + i)
+    picked = await desk.run(firing.pick(desk.base, 2, [("n0", "1"), ("n2", "1"), ("n1", "7")]))
+    assert [one.name for one in picked.picks] == ["n1", "n3"]
+    assert await names(desk) == ["n0", "n2"], "they are not reserved"
+    with pytest.raises(TooMany, match="a call takes 0 to 100"):
+        await desk.run(firing.pick(desk.base, 2, [(f"n{i}", "1") for i in range(101)]))
 
 
 async def test_a_pick_stops_at_its_limit_and_reports_whether_more_may_be_due(desk):

@@ -298,3 +298,28 @@ def test_simultaneous_changes_are_all_made(client):
     assert set(answers) == {"paused", "resumed"}
     assert client.schedules.pause("a") == "paused"
     assert client.schedules.get("a").state == "paused"
+
+
+def test_jobs_before_an_occurrence_that_waits_are_counted(client, raw):
+    """A queue that becomes full, or an overlap that waits, after some jobs of the call."""
+    for name, queue, overlap in (("full", "small", "allow"), ("waits", "default", "queue")):
+        client.schedules.put(
+            name, Recurrence(every=1.0, missed="all", overlap=overlap), "t", options=Options(queue=queue)
+        )
+        come(raw, client, name, 5)
+    client.store.follow(client.store.operations.configure("small", jobs=2))
+    assert client.store.follow(client.store.operations.fire("me")) == 3
+    assert (client.schedules.get("full").fired, client.schedules.get("waits").fired) == (2, 1)
+
+
+def test_a_plan_that_cannot_be_read_is_left_to_other_callers(client, raw):
+    client.schedules.put("newer", Recurrence(every=60.0), "t")
+    client.schedules.put("known", Recurrence(every=60.0), "t")
+    base = client.store.operations.base_of_queue("default")
+    raw.hset(keys.schedule(base, "newer"), "plan", '{"when": {"moon": "full"}}')
+    for fired in (1, 0, 0):
+        first = come(raw, client, "newer", 1)
+        if fired:
+            come(raw, client, "known", 1)
+        assert client.store.follow(client.store.operations.fire("old")) == fired
+    assert raw.zscore(keys.schedules(base), "newer") == first, "it is not kept from others"

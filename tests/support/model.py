@@ -146,7 +146,7 @@ class Model:
             before = self.jobs.get(one.last)
             if one.overlap != "allow" and before and before.state in WAITING:
                 if one.overlap == "queue":
-                    stopped, one.occurrence = "held", moment
+                    stopped, one.occurrence = f"held {fired}", moment
                     break
                 skipped += 1
                 continue

@@ -26,7 +26,12 @@ def reap(bases: Sequence[str], by: str, limit: int = verbs.SETTLE_MAX) -> Plan[R
     return Reaped(ended, queued, more, come, pools, len(bases))
 
 
-def fire(bases: Sequence[str], by: str, admission: Admission | None = None) -> Plan[int]:
+def fire(
+    bases: Sequence[str],
+    by: str,
+    admission: Admission | None = None,
+    unread: dict[str, dict[str, str]] | None = None,
+) -> Plan[int]:
     """Submit the jobs of due occurrences; returns their number. Concurrent calls are safe.
 
     Raises OutOfMemory if a server is full: the occurrences wait.
@@ -34,7 +39,7 @@ def fire(bases: Sequence[str], by: str, admission: Admission | None = None) -> P
     # only schedules need the calendar
     from sublet.schedules.firing import fire_due
 
-    return (yield from fire_due(bases, by, admission)).jobs
+    return (yield from fire_due(bases, by, admission, unread)).jobs
 
 
 def maintain(bases: Sequence[str], by: str, admission: Admission | None = None) -> Plan[None]:

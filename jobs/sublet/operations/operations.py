@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 
+from sublet.connection.settings import Settings
 from sublet.errors import Changed, Invalid
 from sublet.model import Job, JobSummary, Page, Queue, Reaped, State, Stats, WorkerInfo
 from sublet.operations import maintenance, workers
@@ -22,6 +23,11 @@ class Operations(SubmitOperations):
 
     Without a `revision`, a method uses the job's present one.
     """
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.unread: dict[str, dict[str, str]] = {}
+        """Schedules that this version cannot read: `sublet.schedules.firing.Unread`."""
 
     def check_queue(self, name: str, *others: str) -> None:
         """Raise Invalid unless `name` is valid for a queue, or one of `others`."""
@@ -115,7 +121,7 @@ class Operations(SubmitOperations):
 
     def fire(self, by: str) -> Plan[int]:
         """Submit the jobs of due occurrences of schedules. Returns their number."""
-        return maintenance.fire(self.bases, by, self.admission)
+        return maintenance.fire(self.bases, by, self.admission, self.unread)
 
     def maintain(self, by: str) -> Plan[None]:
         """Reap where something is due, and fire due occurrences. Writes nothing if nothing is due."""

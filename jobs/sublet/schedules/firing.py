@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -20,7 +21,11 @@ ROUNDS = 200
 """Most rounds of pick and fire; the next claim or tick continues."""
 
 
+UNREAD = 100
 AGAIN = 60.0
+
+Unread = dict[str, dict[str, str]]
+"""By key prefix: name and revision of schedules whose plan this version cannot read."""
 
 _warned_at: dict[str, float] = {}
 
@@ -67,7 +72,7 @@ class FireRequest(NamedTuple):
 
 
 class Fired(NamedTuple):
-    """Number of jobs submitted for schedules that do not wait, and of schedules whose occurrence waits: for
+    """Number of jobs submitted, and of schedules whose occurrence waits: for
     an earlier job, a full queue, or a repair.
     """
 
@@ -98,14 +103,17 @@ def unschedule(base: str, name: str, revision: int, occurrence: str = "") -> Cal
     )  # fmt: skip
 
 
-def pick(base: str, limit: int = PICKED) -> Call[Picked]:
-    """Take up to `limit` (≤ 50) schedules with a due occurrence; other callers do not get them for 2 s."""
+def pick(base: str, limit: int = PICKED, unread: Sequence[tuple[str, str]] = ()) -> Call[Picked]:
+    """Take up to `limit` (≤ 50) schedules with a due occurrence; other callers do not get them for 2 s.
+
+    `unread`: names and revisions of up to 100 schedules that are left to other callers.
+    """
 
     def read(reply: list[Any]) -> Picked:
         rows = [_row(reply[i : i + 5]) for i in range(2, len(reply), 5)]
         return Picked(int(reply[0]), bool(reply[1]), [one for one in rows if one])
 
-    return script("pick").call(base, read, limit=limit)
+    return script("pick").call(base, read, [word for one in unread for word in one], limit=limit)
 
 
 def _row(row: Sequence[Any]) -> Pick | None:
@@ -124,8 +132,8 @@ def fire(base: str, by: str, requests: Sequence[FireRequest]) -> Call[list[str]]
     """Submit the jobs of up to 50 schedules and 100 occurrences. Returns an answer per schedule.
 
     `fired <n>` (n jobs submitted), `skipped <n>` (n submitted; the overlap policy left out others), or why an
-    occurrence must wait (those before it are submitted): `held` (that policy), `later` (this call's 1 MiB of
-    payloads is full), `QUEUE_FULL …`; or `INVALID …`, `CHANGED`, `NOT_FOUND`.
+    occurrence must wait (n before it are submitted): `held <n>` (that policy), `later <n>` (this call's 1 MiB
+    of payloads is full), `QUEUE_FULL …; fired <n>`; or `INVALID …`, `CHANGED`, `NOT_FOUND`.
     """
     rest: list[Any] = []
     for (name, revision, occurrence, _, _), occurrences, missed, after, due in requests:
@@ -147,15 +155,18 @@ def _ms(moment: int | None) -> str:
     return "" if moment is None else str(moment)
 
 
-def fire_due(bases: Sequence[str], by: str, admission: Admission | None = None) -> Plan[Fired]:
-    """Fire the due occurrences of all partitions. Several callers may do so at once.
+def fire_due(
+    bases: Sequence[str], by: str, admission: Admission | None = None, unread: Unread | None = None
+) -> Plan[Fired]:
+    """Fire the due occurrences of all partitions. Several callers may do so at once. Schedules that this
+    version cannot read are added to `unread`, and left to other callers from then on.
 
     Raises OutOfMemory at the end if a server is full: its occurrences are tried again in 2 s.
     """
     done, full = Fired(0, 0), None
     for base in bases:
         try:
-            some = yield from _fire_in(base, by, admission)
+            some = yield from _fire_in(base, by, admission, {} if unread is None else unread)
         except OutOfMemory as error:
             full = full or error
         else:
@@ -165,11 +176,18 @@ def fire_due(bases: Sequence[str], by: str, admission: Admission | None = None) 
     return done
 
 
-def _fire_in(base: str, by: str, admission: Admission | None) -> Plan[Fired]:
+def _fire_in(base: str, by: str, admission: Admission | None, unread: Unread) -> Plan[Fired]:
     jobs = waiting = 0
     for _ in range(ROUNDS):
-        picked: Picked = yield pick(base)
-        requests = [request for one in picked.picks if (request := _request(one, picked.now))]
+        known = unread.get(base, {})
+        picked: Picked = yield pick(base, unread=list(known.items()))
+        requests = []
+        for one in picked.picks:
+            if request := _request(one, picked.now):
+                requests.append(request)
+            else:
+                known[one.name] = one.revision
+        unread[base] = dict(list(known.items())[-UNREAD:])
         waiting += len(picked.picks) - len(requests)
         more = picked.more
         for some in _calls(requests):
@@ -180,12 +198,18 @@ def _fire_in(base: str, by: str, admission: Admission | None) -> Plan[Fired]:
             for request, answer in zip(some, answers, strict=True):
                 if answer.startswith("INVALID"):
                     _warn_skipped(request.pick.name, f"it cannot be fired ({answer.partition(' ')[2]})")
-            jobs += sum(int(n) for word, _, n in words if word in ("fired", "skipped"))
+            jobs += sum(map(_jobs_of, answers))
             waiting += sum(word in ("held", "QUEUE_FULL", "INVALID") for word, _, _ in words)
             more = more or any(word == "later" for word, _, _ in words)
         if not more:
             break
     return Fired(jobs, waiting)
+
+
+def _jobs_of(answer: str) -> int:
+    """Return how many jobs an answer of `fire` counts."""
+    found = re.fullmatch(r"(?:fired|skipped|held|later|QUEUE_FULL .*; fired) (\d+)", answer)
+    return int(found[1]) if found else 0
 
 
 def _request(pick: Pick, now: int) -> FireRequest | None:
