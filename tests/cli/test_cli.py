@@ -184,6 +184,10 @@ def test_list_pages_through_jobs(shell):
         shown.stdout,
     )
     assert f"list --limit 2 --cursor '{page['cursor']}'" in shown.stderr
+    url = shell.env["SUBLET_REDIS_URL"].replace("://", "://default:S3cret-word@")
+    shown = shell.run("list", "--limit", "2", "--redis-url", url)
+    assert 'list --redis-url "$SUBLET_REDIS_URL" --limit 2 --cursor' in shown.stderr
+    assert "S3cret-word" not in shown.stdout + shown.stderr
     assert (
         len(shell.ok("list", "--state", "scheduled", "--task", "add", "--queue", "default").splitlines()) == 4
     )

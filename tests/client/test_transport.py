@@ -325,6 +325,16 @@ async def test_a_missing_password_is_a_one_line_error(own, connect):
     )
 
 
+async def test_a_missing_password_is_the_same_error_for_large_commands(own, connect):
+    """Redis calls those of more than 10 words, or with a word above 16 KiB, a protocol error."""
+    client, url = own
+    client.config_set("requirepass", SECRET)
+    jobs = [Submission(f"0-{i}", "q", "t", "", b"x" * 20_000) for i in range(3)]
+    for call in (verbs.submit("{x:0}", jobs), verbs.submit("{x:0}", jobs[:1])):
+        words = await message_of(connect(Settings(redis_url=url)), call)
+        assert "check user and password" in words
+
+
 async def test_a_missing_permission_is_a_one_line_error(own, connect):
     client, url = own
     client.acl_setuser(

@@ -134,6 +134,8 @@ def test_every_code_raises_its_exception(code):
         ("MISCONF Redis is configured to save RDB snapshots", Unavailable, "cannot serve now"),
         ("NOREPLICAS Not enough good replicas to write.", Unavailable, "cannot serve now"),
         ("NOAUTH Authentication required.", Unavailable, "user and password"),
+        ("Protocol error: unauthenticated multibulk length", Unavailable, "user and password"),
+        ("Protocol error: unauthenticated bulk length", Unavailable, "user and password"),
         ("NOPERM this user has no permissions", Forbidden, "change its rights"),
         ("ERR unknown command 'EVALSHA'", Unfit, "Redis 7.0 or Valkey"),
     ],

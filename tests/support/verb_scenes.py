@@ -268,7 +268,7 @@ async def pick(desk: Any) -> Stage:
             await desk.fire(picked.picks[0], occurrence, then=occurrence + 600 * MINUTE * 1000) == "fired 1"
         )
 
-    return Stage(firing.pick(desk.base), nothing, moves, nothing)
+    return Stage(firing.pick(desk.base, unread=[("other", "1")]), nothing, moves, nothing)
 
 
 async def fire(desk: Any) -> Stage:

@@ -57,6 +57,8 @@ _AWAY = ("LOADING", "BUSY", "MISCONF", "NOREPLICAS")
 _DEMOTED = ("MASTERDOWN", "CLUSTERDOWN", "READONLY", "TRYAGAIN", "UNBLOCKED")
 _MOVED = ("MOVED", "ASK")
 _DENIED = ("NOAUTH", "WRONGPASS")
+_TOO_LARGE = "Protocol error: unauthenticated "
+"""Redis's NOAUTH for commands of more than 10 words, or with a word above 16 KiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +174,7 @@ def _of_server(code: str, message: str) -> JobsError | None:
             f"Redis does not allow this user the command ({message}): change its rights (`sublet acl` writes them for each role), "
             "or use another user in SUBLET_REDIS_URL"
         )
-    if code in _DENIED:
+    if code in _DENIED or _TOO_LARGE in message:
         return Unavailable(
             f"Redis refused this client ({message}): check user and password in SUBLET_REDIS_URL",
             lasting=True,

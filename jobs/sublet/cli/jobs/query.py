@@ -24,6 +24,7 @@ from sublet.cli.output import (
 from sublet.cli.parser import program
 from sublet.cli.session import client_of, read, server_time, settings_of
 from sublet.client.sync_client import SyncClient
+from sublet.connection.settings import Settings
 from sublet.errors import NotFound, did_you_mean
 from sublet.model import Job, JobSummary, Queue, State, Stats, WorkerInfo
 from sublet.operations.coverage import gaps
@@ -121,7 +122,10 @@ def _same_command(args: Namespace) -> str:
     words = [program(), "list"]
     for flag in ("redis-url", "namespace", "state", "queue", "task"):
         value = getattr(args, flag.replace("-", "_"))
-        words += [f"--{flag}", shlex.quote(value)] if value else []
+        if flag == "redis-url" and value and Settings(redis_url=value).shown_url != value:
+            words += ["--redis-url", '"$SUBLET_REDIS_URL"']  # it contains a password
+        elif value:
+            words += [f"--{flag}", shlex.quote(value)]
     return " ".join([*words, *(["--limit", str(args.limit)] if args.limit != 20 else [])])
 
 
