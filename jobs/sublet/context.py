@@ -1,12 +1,14 @@
 """`Context`: the running attempt, for its task. `Snooze` and `Discard`: exceptions by which a task ends it."""
 
+import contextlib
 import json
 import logging
 import math
 import os
+import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -64,6 +66,7 @@ class Context:
     _unsent: frozenset[News] = frozenset()
     _sent_at = 0.0
     _log: deque[str] | None = None
+    _waits = 0
 
     def __init__(
         self, lease: Lease, send: Callable[[News, bytes], None], notify: Callable[[], None] | None = None
@@ -182,6 +185,13 @@ class Context:
             self._log.popleft()
         self._report(News.LOG)
 
+    def waits(self, change: int) -> None:
+        """Count a wait for another job that begins (1) or ends (-1)."""
+        with _counting:
+            before, self._waits = self._waits, self._waits + change
+            if not (before and self._waits):
+                self._send(News.WAITING, b"%d" % bool(self._waits))
+
     def _report(self, news: News) -> None:
         self._unsent |= {news}
         if self._notify:
@@ -215,6 +225,21 @@ def _tail(text: bytes) -> bytes:
 
 current: ContextVar[Context | None] = ContextVar("sublet_context", default=None)
 """The context of the task that is running here, else None."""
+_counting = threading.Lock()
+
+
+@contextlib.contextmanager
+def waiting() -> Iterator[None]:
+    """Report that the task running here waits for another job, until the block ends."""
+    context = current.get()
+    if context is None:
+        yield
+        return
+    context.waits(1)
+    try:
+        yield
+    finally:
+        context.waits(-1)
 
 
 class JobLogHandler(logging.Handler):

@@ -107,6 +107,8 @@ class News(StrEnum):
     PROGRESS = "G"
     CHECKPOINT = "K"
     LOG = "L"
+    WAITING = "W"
+    """Whether the task waits for the result of another job: 1 or 0."""
 
 
 class Note(NamedTuple):

@@ -13,7 +13,7 @@ from sublet.execution.runner import Limits
 from tests.support import bare_runner
 from tests.support import misbehaving_functions as tasks
 from tests.support.bare_runner import attempt_of, eventually, failure, result, start, written
-from tests.support.processes import on_linux
+from tests.support.processes import is_alive, on_linux
 
 pytestmark = [on_linux]
 hire = bare_runner.hire
@@ -108,3 +108,48 @@ async def test_many_jobs_of_any_length_are_completed(hire, monkeypatch):
         async with asyncio.timeout(100):
             ends += await asyncio.gather(*runs)
     assert [end.result for end in ends] == [b"null"] * 2000
+
+
+async def test_a_lent_place_is_taken_until_it_is_returned(hire, tmp_path):
+    """And the child process that it needed ends when it has been idle for a while."""
+    runner = hire(processes=1)
+    parent = start(runner, tasks.turns, f'{{"file": "{tmp_path}/parent"}}')
+    await written(tmp_path / "parent")
+    child = start(runner, tasks.pid)
+    parent.waiting = True
+    runner.lend(1, 1)
+    async with asyncio.timeout(60):
+        pid = int((await child.running).result)
+    runner.lend(0, 0)
+    later = start(runner, tasks.pid)
+    assert runner.waiting == 1
+    parent.end(Why.CANCELLED)
+    async with asyncio.timeout(60):
+        assert int((await later.running).result) == pid
+
+
+async def test_a_child_that_only_a_lent_place_needed_ends_when_it_is_idle(hire, monkeypatch, tmp_path):
+    monkeypatch.setattr(process_pool, "SPARE_SECONDS", 0.0)
+    runner = hire(processes=1)
+    parent = start(runner, tasks.turns, f'{{"file": "{tmp_path}/parent"}}')
+    await written(tmp_path / "parent")
+    runner.lend(1, 1)
+    pid = int(await result(runner, tasks.pid))
+    runner.lend(0, 0)
+    assert await eventually(lambda: not is_alive(pid))
+    assert not parent.running.done()
+
+
+async def test_a_task_that_waits_does_not_keep_the_jobs_behind_it(hire, monkeypatch, tmp_path):
+    """The jobs of its batch go to the child process of the lent place."""
+    monkeypatch.setattr(process_pool, "RECALL", 3600.0)
+    monkeypatch.setattr(process_pool, "PATIENCE", 3600.0)
+    runner = hire(processes=1)
+    jobs = [(tasks.turns, f'{{"file": "{tmp_path}/parent"}}'), (tasks.pid, "{}")]
+    parent, behind = await handed_together(runner, *jobs)
+    await written(tmp_path / "parent")
+    parent.waiting = True
+    runner.lend(1, 1)
+    async with asyncio.timeout(60):
+        await behind.running
+    assert not parent.running.done()

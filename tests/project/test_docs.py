@@ -68,6 +68,17 @@ def test_the_page_of_arguments_works_as_written(home, env, raw):
 
 
 @pytest.mark.real_server
+def test_the_page_of_queues_works_as_written(home, env, raw):
+    page = (ROOT / "docs" / "guides" / "queues.md").read_text()
+    for _, text in blocks("python report.py", page):
+        (home / "report.py").write_text(text)
+    commands = [*steps(*(text for _, text in blocks("console", page)))]
+    assert commands
+    for step, answer in zip(commands, run(commands, home, env), strict=True):
+        check(step, *answer)
+
+
+@pytest.mark.real_server
 def test_a_function_works_for_the_duration_of_its_platform(home, env, raw):
     ((_, text),) = blocks("python", (ROOT / "docs" / "guides" / "workers.md").read_text())
     (home / "function.py").write_text(

@@ -83,3 +83,19 @@ async def test_waiting_for_capacity_ends_with_a_change_or_a_timeout():
     assert await waiting
     assert not await capacity.wait_until(lambda: False, 0.01)
     await capacity.wait_for_change(0.01)
+
+
+def test_jobs_that_wait_for_others_lend_as_many_places_as_there_are():
+    capacity, plain, loop = Capacity(slots=4, processes=2), QueueSet(["p"], True), QueueSet(["l"], False)
+    for _ in range(2):
+        capacity.job_started(in_child=True)
+    assert (capacity.free(plain), capacity.free(loop), capacity.has_free_child) == (0, 2, False)
+    capacity.waiting = capacity.waiting_in_children = 2
+    assert (capacity.free(plain), capacity.free(loop), capacity.has_free_child) == (2, 4, True)
+    for _ in range(2):
+        capacity.job_started(in_child=True)
+    capacity.waiting = capacity.waiting_in_children = 4
+    assert (capacity.free(plain), capacity.free(loop), capacity.has_free_child) == (0, 4, False)
+    assert capacity.starved == "4 child processes (2 of them lent)"
+    capacity.waiting = capacity.waiting_in_children = 3
+    assert not capacity.starved

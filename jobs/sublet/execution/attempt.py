@@ -11,6 +11,8 @@ from sublet.execution import stack
 from sublet.model import Completion, Ending, Failure, Lease, News, Note, Release
 from sublet.tasks.program import ProgramFailed
 
+STARVED = "every place of the worker waits for the result of another job; see the worker's output"
+
 
 class Why(StrEnum):
     """Why a worker cancels the task of an attempt."""
@@ -65,18 +67,35 @@ class Unsent:
 
 
 class Attempt:
-    """One lease and the run of its task. `notify` is called for each report to send."""
+    """One lease and the run of its task. `notify` is called for each report to send, `waits` after each change of
+    `waiting`; both from any thread.
+    """
 
     why: Why | None = None
+    waiting = False
+    """Whether its task waits for the result of another job."""
     stack = ""
     cancelled_at = 0.0
     running: "asyncio.Future[Completion] | None" = None
     sending: asyncio.Task[None] | None = None
     """The sending of its latest note; the attempt is settled after that."""
 
-    def __init__(self, lease: Lease, notify: Callable[[], None] = lambda: None) -> None:
-        self.lease, self.unsent = lease, Unsent(notify)
-        self.context = Context(lease, self.unsent.add, notify)
+    def __init__(
+        self,
+        lease: Lease,
+        notify: Callable[[], None] = lambda: None,
+        waits: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.lease, self.unsent, self._waits = lease, Unsent(notify), waits
+        self.context = Context(lease, self.report, notify)
+
+    def report(self, news: News, body: bytes) -> None:
+        """Take a report of the task. Safe from any thread."""
+        if news is News.WAITING:
+            self.waiting = body == b"1"
+            self._waits()
+        else:
+            self.unsent.add(news, body)
 
     def note(self) -> Note | None:
         """Take the checkpoint and log that are not sent yet; None without them."""

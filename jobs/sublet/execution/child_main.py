@@ -24,7 +24,7 @@ from typing import Any
 from sublet.context import Context, current, keep_logs
 from sublet.errors import Invalid
 from sublet.execution import frames, stack
-from sublet.execution.attempt import UnknownTask, ending_of, unfit
+from sublet.execution.attempt import STARVED, UnknownTask, ending_of, unfit
 from sublet.model import Failure, Lease, News
 from sublet.tasks.middleware import entered
 
@@ -56,6 +56,8 @@ def _take_pipes(life: int, stacks: int) -> tuple[int, int, int]:
     # With line buffering, a SIGKILL loses no complete line.
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a TextIOWrapper
     os.register_at_fork(after_in_child=lambda: os.closerange(source, out + 1))
+    # Without the pipe, a fork cannot report its waits
+    os.register_at_fork(after_in_child=partial(current.set, None))
     return source, out, own_life
 
 
@@ -92,9 +94,13 @@ def _watch(life: int, runner: "JobRunner") -> None:
                 ready = select.select([life], [], [], FLUSH_EVERY)[0]
                 runner.flush()
             if life in ready:
-                if not os.read(life, 16):
+                requests = os.read(life, 16)
+                if not requests:
                     os.killpg(0, signal.SIGKILL)
-                runner.give_back()
+                if frames.STARVED in requests:
+                    runner.log_starved()
+                if frames.ASK_BACK in requests:
+                    runner.give_back()
 
 
 def _receive(source: int) -> list[bytes]:
@@ -157,6 +163,12 @@ class JobRunner:
                 self._pending.pop()
                 given += 1
         self._write(frames.frame(frames.BACK, given.to_bytes(4, "big")))
+
+    def log_starved(self) -> None:
+        """Warn in the running job's log."""
+        context = self._context
+        if context:
+            context.log(f"warning {STARVED}")
 
     def _notify(self) -> None:
         if self._flushed:

@@ -52,6 +52,11 @@ class ChildRun(asyncio.Future[Completion]):
             return True
         return self.end(msg)
 
+    def log_starved(self) -> None:
+        """Warn in the job's log that all processes wait for the results of other jobs."""
+        if self.child:
+            self.child.log_starved()
+
     def end(self, msg: object = None) -> bool:
         """Cancel the run, without its stack."""
         cancelled = super().cancel(msg)
@@ -174,8 +179,15 @@ class ChildProcess:
 
     def ask_back(self) -> None:
         """Ask the child to give back the jobs that have not begun."""
+        self._request(frames.ASK_BACK)
+
+    def log_starved(self) -> None:
+        """As `ChildRun.log_starved`."""
+        self._request(frames.STARVED)
+
+    def _request(self, request: bytes) -> None:
         with contextlib.suppress(OSError):  # it has died
-            os.write(self._life, frames.ASK_BACK)
+            os.write(self._life, request)
 
     def _send(self, data: bytes) -> bool:
         try:
@@ -224,7 +236,7 @@ class ChildProcess:
         if kind in frames.NEWS:
             # Without a job, the frame is from a thread that has outlived its job.
             if self.jobs:
-                self.jobs[0].attempt.unsent.add(frames.NEWS[kind], body)
+                self.jobs[0].attempt.report(frames.NEWS[kind], body)
         elif kind == frames.UP and not self.up:
             self.up = True
             self._timer.cancel()

@@ -6,7 +6,7 @@ To a child: one HELLO (JSON: the tasks' addresses, the memory limit); then, when
 JOB or several short ones. From a child: one UP when ready; then for each job any number of reports (kinds:
 `NEWS`), and one of RESULT, FAILURE (JSON: code, message, detail, again), SPENT (a failure after which the
 child must be replaced) or RELEASE (JSON: delay, reason). After ASK_BACK, the child drops the jobs that have
-not begun and sends their number in a BACK.
+not begun and sends their number in a BACK; after STARVED, it logs a warning for its job.
 """
 
 import json
@@ -30,7 +30,8 @@ SPENT: Final = b"M"
 RELEASE: Final = b"S"
 BACK: Final = b"B"
 ASK_BACK: Final = b"?"
-"""Written to the life pipe, the one that closes at the parent's death."""
+STARVED: Final = b"!"
+"""Both are written to the life pipe, the one that closes at the parent's death."""
 ENDS: Final = (RESULT, FAILURE, SPENT, RELEASE)
 NEWS: Final = {news.value.encode(): news for news in News}
 

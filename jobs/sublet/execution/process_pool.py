@@ -41,6 +41,8 @@ PATIENCE = 0.5
 """Seconds without the end of any job until waiting jobs are released."""
 TRIES = 3
 """Failed starts in a row until the waiting jobs fail."""
+SPARE_SECONDS = 10.0
+"""Seconds until an idle child is retired that only a lent place has needed."""
 PAUSE, PAUSE_MAX = 0.1, 10.0
 """Seconds from a failed start to the next, first and at most; doubled each time."""
 
@@ -69,7 +71,7 @@ NO_LIMITS = Limits()
 
 
 class ProcessPool:
-    """Up to `processes` child processes that run plain functions, started on demand."""
+    """Up to `processes` child processes that run plain functions, started on demand; `lend` allows more."""
 
     def __init__(
         self,
@@ -95,6 +97,8 @@ class ProcessPool:
         self._finished = self._seen = 0
         self._minder: asyncio.TimerHandle | None = None
         self._recaller: asyncio.TimerHandle | None = None
+        self._shedder: asyncio.TimerHandle | None = None
+        self._lent = 0
         self._failures = 0
         self._pause: asyncio.TimerHandle | None = None
         self._closed = False
@@ -109,6 +113,23 @@ class ProcessPool:
         """How many jobs may be claimed beyond the free children: 0 unless jobs are short."""
         return min(AHEAD, int(AHEAD_SECONDS * self._processes / self._pace))
 
+    def lend(self, places: int) -> None:
+        """Let so many more children run jobs: as many wait for other jobs."""
+        self._lent = places
+        for child in self._children:
+            if len(child.jobs) > 1 and child.jobs[0].attempt.waiting:
+                child.ask_back()
+        self._dispatch()
+        self._shed_later()
+
+    @property
+    def _most(self) -> int:
+        return self._processes + self._lent
+
+    @property
+    def _has_place(self) -> bool:
+        return len(self._children) - len(self._idle) < self._most
+
     def start(self, attempt: Attempt) -> "asyncio.Future[Completion]":
         """Run a task in the next free child process. Cancelling the future of a task that has begun kills
         the child.
@@ -116,13 +137,11 @@ class ProcessPool:
         The future raises Crashed if the child dies or none can start, else Ended for an end without a result.
         """
         running = ChildRun(attempt, self._numbers[attempt.lease.task], asyncio.get_running_loop())
-        if self._idle:
+        if self._idle and self._has_place:
             self._idle.pop().take([running])
         else:
             self._waiting.append(running)
-            self._recruit()
-            if self._minder is None:
-                self._mind()
+            self._dispatch()
         return running
 
     def came_free(self, child: ChildProcess) -> None:
@@ -139,8 +158,18 @@ class ProcessPool:
                 self._recaller = asyncio.get_running_loop().call_later(RECALL, self._recall)
         else:
             self._idle.append(child)
+            self._shed_later()
         if self._waiting:
             self._recruit()
+
+    def _shed_later(self) -> None:
+        if self._idle and len(self._children) > self._most and self._shedder is None:
+            self._shedder = asyncio.get_running_loop().call_later(SPARE_SECONDS, self._shed)
+
+    def _shed(self) -> None:
+        self._shedder = None
+        while self._idle and len(self._children) > self._most:
+            self._idle[0].retire()
 
     def _next_batch(self, child: ChildProcess) -> list[ChildRun]:
         most = min(BATCH, int(BATCH_SECONDS / self._pace), 1 + len(self._waiting) // self._processes)
@@ -148,6 +177,8 @@ class ProcessPool:
             most = min(most, self._jobs - child.taken)
         batch: list[ChildRun] = []
         left = BATCH_BYTES
+        if len(self._children) - len(self._idle) > self._most:
+            return batch
         while running := self._next():
             left -= frames.size(running.attempt.lease)
             if batch and left < 0:
@@ -165,7 +196,10 @@ class ProcessPool:
                 job.cancel()
             return
         self._waiting.extendleft(job for job in reversed(jobs) if not job.done())
-        while self._waiting and self._idle:
+        self._dispatch()
+
+    def _dispatch(self) -> None:
+        while self._waiting and self._idle and self._has_place:
             running = self._next()
             if running:
                 self._idle.pop().take([running])
@@ -194,7 +228,7 @@ class ProcessPool:
         if self._finished == self._seen and all(child.up for child in self._children):
             self._pace = 1.0
             busy = sum(bool(child.jobs) for child in self._children)
-            for _ in range(busy + len(self._waiting) - self._processes):
+            for _ in range(busy + len(self._waiting) - self._most):
                 running = self._waiting.pop()
                 running.set_exception(Ended(Release(running.attempt.lease, 0, "every child process is busy")))
         self._seen = self._finished
@@ -202,10 +236,10 @@ class ProcessPool:
 
     def _recruit(self) -> None:
         # At most one starts per core at a time
-        if len(self._children) >= self._processes or self._pause or self._closed:
+        if len(self._children) >= self._most or self._pause or self._closed:
             return
         coming = sum(not child.up for child in self._children)
-        while coming < min(len(self._waiting), os.cpu_count() or 1) and len(self._children) < self._processes:
+        while coming < min(len(self._waiting), os.cpu_count() or 1) and len(self._children) < self._most:
             try:
                 self._spawn()
             except OSError as error:  # no more processes, memory or file descriptors
@@ -226,7 +260,7 @@ class ProcessPool:
         with contextlib.suppress(ValueError):
             self._idle.remove(child)
         if child.up:
-            self._recruit()
+            self._dispatch()
 
     def died(self, child: ChildProcess, words: str) -> None:
         """Forget an ended child. If it never came up, count a failed start (`words`: the reason)."""
@@ -260,7 +294,7 @@ class ProcessPool:
     async def aclose(self, patience: float = LEAVE_SECONDS) -> None:
         """End all children: idle ones may exit within `patience` seconds, the others are killed."""
         self._closed = True
-        for timer in (self._pause, self._minder, self._recaller):
+        for timer in (self._pause, self._minder, self._recaller, self._shedder):
             if timer:
                 timer.cancel()
         while running := self._next():

@@ -8,8 +8,8 @@ from typing import Any
 from sublet.app import Task
 from sublet.context import current
 from sublet.errors import Invalid
-from sublet.execution.attempt import Attempt, Ended, UnknownTask, ending_of, unfit
-from sublet.execution.child_process import LEAVE_SECONDS
+from sublet.execution.attempt import STARVED, Attempt, Ended, UnknownTask, ending_of, unfit
+from sublet.execution.child_process import LEAVE_SECONDS, ChildRun
 from sublet.execution.process_pool import NO_LIMITS, Limits, ProcessPool
 from sublet.execution.thread_pool import ThreadPool
 from sublet.model import Completion
@@ -55,6 +55,19 @@ class Runner:
     def ahead(self) -> int:
         """As `ProcessPool.ahead`."""
         return self._children.ahead
+
+    def lend(self, slots: int, processes: int) -> None:
+        """Run so many more jobs: as many tasks wait for the results of other jobs."""
+        self._threads.lent = slots
+        self._children.lend(processes)
+
+    @staticmethod
+    def log_starved(attempt: Attempt) -> None:
+        """Warn in the log of a waiting attempt that all places wait for the results of other jobs."""
+        if isinstance(attempt.running, ChildRun):
+            attempt.running.log_starved()
+        else:
+            attempt.context.log(f"warning {STARVED}")
 
     def start(self, attempt: Attempt) -> "asyncio.Future[Completion]":
         """Start a task. Cancelling the future kills the child of a task that has begun, but cannot end a thread.

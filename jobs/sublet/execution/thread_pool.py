@@ -45,11 +45,11 @@ class ThreadRun(asyncio.Future[Completion]):
 
 
 class ThreadPool:
-    """Up to `most` daemon threads, started on demand; stuck ones are replaced."""
+    """Up to `most` daemon threads, started on demand; stuck ones are replaced, and `lent` allows more."""
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self.stuck = 0
+        self.stuck = self.lent = 0
         self._queue: SimpleQueue[ThreadRun | None] = SimpleQueue()
         self._alive = self._wanted = 0
 
@@ -65,7 +65,7 @@ class ThreadPool:
         """Start a thread for a waiting job, up to `most`, and one more for each stuck one (up to twice
         `most`).
         """
-        if self._wanted > self._alive and self._alive < self.most + min(self.stuck, self.most):
+        if self._wanted > self._alive and self._alive < self.most + self.lent + min(self.stuck, self.most):
             self._alive += 1
             threading.Thread(target=self._serve, name=f"sublet-task-{self._alive}", daemon=True).start()
 

@@ -18,6 +18,7 @@ from sublet.connection.routing import RoutingTransport, SyncRoutingTransport
 from sublet.connection.settings import BLOCK_SECONDS, Settings, connect
 from sublet.connection.topology import Topology
 from sublet.connection.transport import SyncTransport, unavailable
+from sublet.context import waiting
 from sublet.errors import Unavailable
 from sublet.model import FINISHED, Standing
 from sublet.protocol import keys, verbs
@@ -67,7 +68,7 @@ class ResultWatcher:
                 if _is_over(standing) or left <= 0 or self._hurried:
                     return standing
                 watch.read_at = time.monotonic()
-                with contextlib.suppress(TimeoutError):
+                with waiting(), contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(left):
                         await watch.woken.wait()
                 if watch.found:
@@ -267,12 +268,14 @@ def watch_sync(transport: SyncTransport, base: str, job_id: str, wait: float) ->
         with contextlib.suppress(RedisError, OSError):  # the call below raises the error
             pubsub.subscribe(keys.ended(base))
             pubsub.get_message(timeout=REREAD)  # the confirmation: from here on no message is missed
-        while True:
-            (standing,) = transport.run(verbs.watch(base, [job_id]))
-            left = until - time.monotonic()
-            if standing.state is None or standing.state in FINISHED or left <= 0:
-                return standing
-            _wait_for_message(pubsub, job_id, min(left, REREAD))
+        (standing,) = transport.run(verbs.watch(base, [job_id]))
+        if _is_over(standing) or wait <= 0:
+            return standing
+        with waiting():
+            while not _is_over(standing) and (left := until - time.monotonic()) > 0:
+                _wait_for_message(pubsub, job_id, min(left, REREAD))
+                (standing,) = transport.run(verbs.watch(base, [job_id]))
+        return standing
 
 
 def watch_many_sync(

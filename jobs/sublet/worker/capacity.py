@@ -15,10 +15,17 @@ from typing import Any
 
 from sublet.app import Task
 from sublet.errors import Invalid
+from sublet.execution.attempt import Attempt
 from sublet.protocol import verbs
 
 WEIGHT_MAX = 1000
 """The largest weight of a queue."""
+STARVED_SECONDS = 2.0
+"""Seconds until `starved` is called."""
+ADVICE = (
+    "if these jobs wait in a queue of this worker, none can run until one of the waits ends: submit them with a higher "
+    "priority, give them a queue and a worker of their own, allow more --processes or --slots, or do not wait for them"
+)
 
 
 class QueueSet:
@@ -57,6 +64,8 @@ class Capacity:
         """Most jobs to start; None: no limit."""
         self.running = self.running_in_children = self.started = 0
         self.reserved = self.reserved_children = 0
+        self.waiting = self.waiting_in_children = 0
+        """Running jobs that wait for the results of other jobs."""
         self.changed = asyncio.Event()
 
     def free(self, queue_set: QueueSet) -> int:
@@ -67,12 +76,12 @@ class Capacity:
         others = self.running + self.reserved - children
         if queue_set.may_need_child:
             ahead = self.ahead() if queue_set.all_need_child else 0
-            at_once = min(self.processes, self.slots - others)
+            at_once = min(self.processes + self.lent_children, self.slots + self.lent - others)
             free = at_once + ahead - children if at_once > 0 else 0
             if 2 * free < ahead:
                 return 0
         else:
-            free = self.slots - others - min(children, self.processes)
+            free = self.slots + self.lent - others - min(children, self.processes + self.lent_children)
         return free if self.max_jobs is None else min(free, self.max_jobs - self.started - self.reserved)
 
     def claim_size(self, queue_set: QueueSet) -> int:
@@ -83,7 +92,26 @@ class Capacity:
     @property
     def has_free_child(self) -> bool:
         """Whether a child process is free."""
-        return self.processes > self.running_in_children + self.reserved_children
+        return self.processes + self.lent_children > self.running_in_children + self.reserved_children
+
+    @property
+    def lent(self) -> int:
+        """Slots lent by waiting jobs."""
+        return min(self.waiting, self.slots)
+
+    @property
+    def lent_children(self) -> int:
+        """Child processes lent by waiting jobs."""
+        return min(self.waiting_in_children, self.processes)
+
+    @property
+    def starved(self) -> str:
+        """The places, if all wait for other jobs; else empty."""
+        if self.waiting_in_children >= 2 * self.processes:
+            return f"{2 * self.processes} child processes ({self.processes} of them lent)"
+        if self.waiting >= 2 * self.slots:
+            return f"{2 * self.slots} slots ({self.slots} of them lent)"
+        return ""
 
     @contextlib.contextmanager
     def reserve(self, n: int, may_need_child: bool) -> Iterator[None]:
@@ -129,6 +157,61 @@ class Capacity:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(None if seconds == float("inf") else seconds):
                 await self.changed.wait()
+
+
+class Lending:
+    """Counts waiting attempts in `capacity`. `lend` gets the lent slots and child processes, `starved` a text when all
+    places wait.
+    """
+
+    def __init__(
+        self,
+        attempts: Iterable[Attempt],
+        capacity: Capacity,
+        tasks: Mapping[str, Task[..., Any]],
+        lend: Callable[[int, int], None],
+        starved: Callable[[str], None],
+    ) -> None:
+        self._attempts, self._capacity = attempts, capacity
+        self._tasks, self._lend, self._starved = tasks, lend, starved
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._notified = False
+
+    def start(self) -> None:
+        """Count from now on."""
+        self._loop = asyncio.get_running_loop()
+
+    def stop(self) -> None:
+        """Warn no more."""
+        if self._timer:
+            self._timer.cancel()
+
+    def notify(self) -> None:
+        """Count the waiting attempts soon. Safe from any thread."""
+        if self._loop and not self._notified:
+            self._notified = True
+            self._loop.call_soon_threadsafe(self.count)
+
+    def count(self) -> None:
+        """Count the waiting attempts now."""
+        self._notified = False
+        capacity = self._capacity
+        waiting = [attempt for attempt in self._attempts if attempt.waiting and attempt.running]
+        capacity.waiting = len(waiting)
+        capacity.waiting_in_children = sum(
+            self._tasks[attempt.lease.task].takes_process for attempt in waiting
+        )
+        self._lend(capacity.lent, capacity.lent_children)
+        capacity.changed.set()
+        if not capacity.starved:
+            self.stop()
+            self._timer = None
+        elif self._timer is None and self._loop:
+            self._timer = self._loop.call_later(STARVED_SECONDS, self._warn)
+
+    def _warn(self) -> None:
+        self._starved(f"all {self._capacity.starved} wait for the results of other jobs: {ADVICE}")
 
 
 class QueueTurns:

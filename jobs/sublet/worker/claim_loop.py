@@ -14,6 +14,8 @@ from sublet.worker.settle_loop import RETRY_AFTER
 from sublet.worker.state import WorkerState
 
 LOOPS = 2
+AWAITED_SECONDS = 1.0
+"""Seconds to the next claim of a draining worker, while a task waits for another job."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +99,13 @@ class ClaimLoops:
 
     async def _wait_for_less_work(self) -> None:
         # A failed job may be queued again, and an unsettled outcome may be lost
+        # a job that others wait for may be submitted or fall due
         attempts, capacity = self._state.attempts, self._capacity
-        before = (len(attempts), capacity.reserved)
-        await capacity.wait_until(lambda: (len(attempts), capacity.reserved) != before)
+        before = (len(attempts), capacity.reserved, capacity.waiting)
+        await capacity.wait_until(
+            lambda: (len(attempts), capacity.reserved, capacity.waiting) != before,
+            AWAITED_SECONDS if capacity.waiting else None,
+        )
 
     async def _wait_or_leave(self, linger: Linger) -> bool:
         if self._state.has_work:

@@ -15,7 +15,7 @@ from sublet.execution.runner import NO_LIMITS, Limits, Runner
 from sublet.model import Ending, Lease, Release
 from sublet.store.ready_queues import check_entries
 from sublet.store.source import JobSource
-from sublet.worker.capacity import Capacity, QueueTurns, queue_sets
+from sublet.worker.capacity import Capacity, Lending, QueueTurns, queue_sets
 from sublet.worker.claim_loop import ClaimConfig, ClaimLoops
 from sublet.worker.heartbeat import Heartbeat
 from sublet.worker.linger import Linger
@@ -107,6 +107,9 @@ class Worker:
         self._capacity = Capacity(self.slots, self.processes, lambda: self._runner.ahead)
         self._state = WorkerState(self._capacity, TimeBudget(None, config.grace, {}))
         self._attempts = self._state.attempts
+        self._lending = Lending(
+            self._attempts, self._capacity, self.tasks, self._runner.lend, self._warn_starved
+        )
         self._outage = self._state.outage
         self._timeouts: Timeouts[Attempt] = Timeouts(lambda attempt: attempt.end(Why.TIMED_OUT))
         self._settling = SettleLoop(source, self._settled, self._outage)
@@ -170,6 +173,7 @@ class Worker:
         started = self._prepare(seconds, max_jobs, linger)
         await self._enlist()
         watchdog = self._start_watchdog()
+        self._lending.start()
         claims, claim_loops = self._start_claims(drain, linger)
         other_loops = self._start_other_loops()
         try:
@@ -178,6 +182,7 @@ class Worker:
             await self._finish_attempts()
         finally:
             watchdog.stop()
+            self._lending.stop()
             self._timeouts.clear()
             try:
                 await _cancel([*claim_loops, *claims.stop(), *other_loops])
@@ -308,10 +313,19 @@ class Worker:
 
     def _about(self) -> dict[str, Any]:
         done = {name: getattr(self.summary, name) for name in ("completed", "failed", "released", "refused")}
-        return {"slots": self.slots, "processes": self.processes, **self._card_queues, **done}
+        about = {"slots": self.slots, "processes": self.processes, **self._card_queues, **done}
+        if self._capacity.waiting:
+            about |= {"waiting": self._capacity.waiting, "starved": bool(self._capacity.starved)}
+        return about
+
+    def _warn_starved(self, detail: str) -> None:
+        self.report("starved", None, detail)
+        for attempt in self._attempts:
+            if attempt.waiting:
+                self._runner.log_starved(attempt)
 
     def _start(self, lease: Lease) -> None:
-        attempt = Attempt(lease, self._heartbeat.notify)
+        attempt = Attempt(lease, self._heartbeat.notify, self._lending.notify)
         self._attempts.add(attempt)
         if not self._state.budget.suffices(lease):
             self._settling.put(
@@ -332,6 +346,9 @@ class Worker:
         self._capacity.job_ended(in_child)
         self._progressed_at = time.monotonic()
         self._timeouts.remove(attempt, attempt.lease.timeout_ms)
+        if attempt.waiting:
+            attempt.waiting = False
+            self._lending.count()
         ending = attempt.ending()
         # This breaks a cycle: a child's run refers to its attempt.
         attempt.running = None

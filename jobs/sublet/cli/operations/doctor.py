@@ -142,6 +142,7 @@ def read_facts(client: SyncClient) -> Facts:
             if keys.partition_of_queue(n, len(bases)) != p
         ),
         workers=None if workers is None else [(worker.name, worker.seen_at) for worker in workers],
+        starved=tuple(worker.name for worker in workers or () if worker.about.get("starved") is True),
         pools=probe.follow(pools.look_at_all(bases)),
         gaps=probe.follow(gaps(bases)),
         audit=probe.follow(audit(bases, AUDITED)),

@@ -51,6 +51,8 @@ class Facts(NamedTuple):
     """Dead and cancelled jobs deleted before their retention passed: there were too many."""
     denied: bool = False
     """Whether this user may not read some facts."""
+    starved: tuple[str, ...] = ()
+    """Names of workers whose places all wait for the results of other jobs."""
     node: str = ""
     """host:port of the server, if the namespace has several."""
     nodes: tuple[Node, ...] = ()

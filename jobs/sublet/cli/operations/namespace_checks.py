@@ -197,7 +197,7 @@ def maintenance(facts: Facts) -> Iterator[Finding]:
 
 
 def workers(facts: Facts) -> Iterator[Finding]:
-    """Do the registered workers (the 1,000 seen last) send heartbeats?"""
+    """Do the registered workers (the 1,000 seen last) send heartbeats, and do they run jobs?"""
     if facts.workers is None:
         yield _unread(facts, "workers", "the registered workers cannot be read")
         return
@@ -214,6 +214,11 @@ def workers(facts: Facts) -> Iterator[Finding]:
         more = f" and {len(silent) - 3:,} more" if len(silent) > 3 else ""
         found = f"{len(facts.workers):,} registered, {len(silent):,} silent: {names}{more}"
         advice = "check whether they crashed or lost the network; their jobs move on, and their registration expires after a day"
+        yield Finding("warn", "workers", found, advice)
+    if facts.starved:
+        names = f"{', '.join(facts.starved[:3])}{' …' if len(facts.starved) > 3 else ''}"
+        found = f"all places of {len(facts.starved):,} wait for the results of other jobs: {names}"
+        advice = "start another worker for the jobs that they wait for, or give these a higher priority"
         yield Finding("warn", "workers", found, advice)
 
 

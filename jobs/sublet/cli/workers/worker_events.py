@@ -20,9 +20,9 @@ from sublet.worker.summary import Summary
 log = logging.getLogger(__name__)
 
 COLOURS = {"ready": "bold", "started": "dim", "completed": "green", "failed": "red", "released": "yellow", "refused": "yellow",
-           "lost": "yellow", "crashed": "red", "stalled": "red", "stuck": "red", "lag": "yellow", "warning": "yellow",
+           "lost": "yellow", "crashed": "red", "stalled": "red", "starved": "yellow", "stuck": "red", "lag": "yellow", "warning": "yellow",
            "draining": "yellow", "stopping": "yellow"}  # fmt: skip
-UNCUT = ("warning", "stalled")
+UNCUT = ("warning", "stalled", "starved")
 ENDS = ("completed", "failed", "released", "refused", "lost")
 HEAD = 54
 _ANSWER = re.compile(r"(.*): (?:scheduled (\d+)|(queued|dead|cancelled|LEASE_LOST|NOT_FOUND))", re.DOTALL)

@@ -74,6 +74,8 @@ def _jobs(worker: WorkerInfo) -> Cell:
     shown = [short(job_id).strip() for job_id in worker.jobs[:JOBS]]
     more = worker.leases - len(shown)
     words = " ".join([*shown, *([f"and {more:,} more"] if more > 0 else [])])
+    if waiting := _count(worker.about.get("waiting")):
+        words += f"; {waiting:,} wait for other jobs"
     return Cell(f"draining  {words}".rstrip(), "yellow") if worker.draining else Cell(words)
 
 
