@@ -10,6 +10,9 @@ import subprocess
 
 import pytest
 
+from sublet.client.sync_client import SyncClient
+from sublet.connection.settings import Settings
+from sublet.operations.operations import PAGE_EXAMINED
 from sublet.protocol.scripts import NAMES, script
 
 pytest_plugins = ["tests.support.command_line"]
@@ -110,7 +113,7 @@ def test_get_shows_the_attempts_of_a_job(shell):
     assert re.search(r"  1  \S+ \S+Z  \S+  .+ m?s  ValueError  no  \[31mpaper\n", shown), (
         "control characters are removed"
     )
-    assert "tries       claimed once, 1 tries at most" in shown
+    assert "tries       claimed once, 1 try at most" in shown
     assert "raise ValueError(words)" not in shown
     assert "raise ValueError(words)" in shell.ok("get", job_id, "--detail")
 
@@ -208,6 +211,16 @@ def test_queues_and_stats_count(shell):
     assert re.search(r"^queued +3$", shell.ok("stats"), re.MULTILINE)
     stats = shell.json("stats")
     assert (stats["states"]["queued"], stats["totals"]["submitted"]) == (3, 3)
+
+
+def test_an_empty_page_before_another_one_does_not_claim_that_there_are_no_jobs(shell):
+    settings = Settings(redis_url=shell.env["SUBLET_REDIS_URL"], namespace=shell.env["SUBLET_NAMESPACE"])
+    with SyncClient(settings) as client:
+        job = client.store.operations.submission
+        client.submit_all([job("add", b"{}", "default", "") for _ in range(PAGE_EXAMINED + 1)])
+    shown = shell.run("list", "--task", "other")
+    assert shown.stdout == "no jobs on this page\n"
+    assert "--cursor" in shown.stderr
 
 
 def test_reading_creates_no_namespace(shell):

@@ -18,6 +18,14 @@ def test_a_job_is_found_by_the_end_of_its_id(shell):
     shell.ok("submit", "add")
     assert shell.json("get", job_id[-6:])["id"] == job_id
     assert shell.ok("get", f"…{job_id[-11:]}").startswith(f"{job_id}   queued"), "as a worker prints it"
+    assert shell.json("get", f"...{job_id[-11:]}")["id"] == job_id
+    assert shell.json("get", job_id[-11:].lower())["id"] == job_id
+
+
+def test_the_case_of_an_own_id_matters(shell):
+    shell.ok("submit", "add", "--id", "an-ORDER-7")
+    assert shell.json("get", "ORDER-7")["id"] == "0-an-ORDER-7"
+    assert "no job" in shell.no(1, "get", "order-7")
 
 
 def test_verbs_take_the_ends_of_ids_and_answer_with_whole_ids(shell):

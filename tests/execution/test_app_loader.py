@@ -19,3 +19,16 @@ def test_the_place_of_an_import_error_is_in_the_users_own_files(tmp_path, monkey
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(Invalid, match=rf"ValueError: no \(own_{name}.py:3\);"):
         load_app(f"own_{name}:app")
+
+
+def test_a_file_is_refused_with_the_module_to_write(tmp_path, monkeypatch):
+    (tmp_path / "shop").mkdir()
+    monkeypatch.chdir(tmp_path / "shop")
+    for file, advice in [
+        ("mail.py", "write it as a module: mail:app"),
+        (f"{tmp_path}/shop/sub/mail.py:mine", "write it as a module: sub.mail:mine"),
+        (f"{tmp_path}/mail.py", f"change to the folder {tmp_path}, and write mail:app"),
+    ]:
+        with pytest.raises(Invalid) as caught:
+            load_app(file)
+        assert str(caught.value) == f"{file.partition(':')[0]} is a file; {advice}"

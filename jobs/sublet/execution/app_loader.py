@@ -70,8 +70,7 @@ def check_same_namespace(apps: Mapping[str, App]) -> None:
 def _find_app(target: str) -> App:
     name, _, attribute = target.partition(":")
     if name.endswith(".py") or os.sep in name:
-        dotted = name.removeprefix("./").removesuffix(".py").replace(os.sep, ".")
-        raise Invalid(f"{name} is a file; write it as a module: {dotted}:{attribute or 'app'}")
+        raise Invalid(f"{name} is a file; {_module_advice(name, attribute or 'app')}")
     if not is_module_name(name):
         raise Invalid(f"{target!r} is not a module name: write MODULE:APP, e.g. tasks:app")
     module = _import(name)
@@ -90,6 +89,14 @@ def _find_app(target: str) -> App:
     if not isinstance(found, App):
         raise Invalid(f"{target} is not an App, its type is {type(found).__name__}{_beside(apps)}")
     return found
+
+
+def _module_advice(name: str, attribute: str) -> str:
+    path = Path(os.path.relpath(name)).with_suffix("")
+    if path.parts[0] == os.pardir:
+        folder, module = os.path.split(os.path.abspath(name))
+        return f"change to the folder {folder}, and write {module.removesuffix('.py')}:{attribute}"
+    return f"write it as a module: {'.'.join(path.parts)}:{attribute}"
 
 
 def target_of(target: str) -> str:

@@ -15,8 +15,8 @@ _GENERATED = re.compile(r"[0-9]{1,5}-[0-9A-HJKMNP-TV-Z]{26}")
 
 
 def typed(word: str) -> str:
-    """Return the word without the … before an id's end, as a worker prints it."""
-    return word.removeprefix("…")
+    """Return the word without the … or ... before an id's end, as a worker prints it."""
+    return word.removeprefix("…").removeprefix("...")
 
 
 class IdFinder:
@@ -42,7 +42,10 @@ class IdFinder:
         if self._read is None:
             self._read = store.follow_existing(last_ids(store.operations.bases, self._states))
         ids, complete = self._read
-        ending = sorted(job_id for job_id in ids if job_id.endswith(word))
+        upper = word.upper()
+        ending = sorted(job_id for job_id in ids if job_id.endswith(word)) or sorted(
+            job_id for job_id in ids if _GENERATED.fullmatch(job_id) and job_id.endswith(upper)
+        )
         bound = "" if complete else f" among the last {COMPARED:,} of each state and queue"
         if not ending:
             missing.add_note(f"no {self._kind()}'s id ends so{bound}")

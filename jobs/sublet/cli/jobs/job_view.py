@@ -136,7 +136,7 @@ def _tries(job: Job) -> str:
         else f"claimed {'once' if job.attempt == 1 else f'{job.attempt} times'}"
     )
     return (
-        f"{claimed}, {job.max_attempts} tries at most"
+        f"{claimed}, {'1 try' if job.max_attempts == 1 else f'{job.max_attempts} tries'} at most"
         if job.finished_at
         else f"{left} of {job.max_attempts} left, {claimed}"
     )

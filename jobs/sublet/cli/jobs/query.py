@@ -76,7 +76,8 @@ def list_jobs(args: Namespace) -> int:
         if page.jobs:
             _show_list(page.jobs, server_time(client))
         else:
-            write(f"no jobs{_missing_queue(client, args.queue)}")
+            none = "no jobs on this page" if page.cursor else "no jobs"
+            write(f"{none}{_missing_queue(client, args.queue)}")
     if page.cursor:
         note(f"more: {_same_command(args)} --cursor {shlex.quote(page.cursor)}")
     return 0
