@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from itertools import combinations
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
