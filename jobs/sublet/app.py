@@ -29,6 +29,7 @@ from sublet.options import Options, Seconds
 from sublet.schedules.decorators import DeclaredSchedules, declaration
 from sublet.tasks import command, naming
 from sublet.tasks.arguments import Arguments
+from sublet.tasks.error_rules import ErrorClasses, ErrorRules, error_rules
 from sublet.tasks.middleware import Hook
 from sublet.tasks.program import Output
 from sublet.tasks.user_modules import include_module, is_module_name
@@ -59,10 +60,16 @@ class Task(Generic[P, R]):
     """A named function: call it here, or `submit` a job that runs it on a worker."""
 
     def __init__(
-        self, app: "App", name: str, function: Callable[..., Any], options: Options, run: Run
+        self,
+        app: "App",
+        name: str,
+        function: Callable[..., Any],
+        options: Options,
+        run: Run,
+        rules: ErrorRules | None = None,
     ) -> None:
         self.app, self.name, self.function, self.run = app, name, function, run
-        self.defaults = options
+        self.defaults, self.error_rules = options, rules
         self.arguments = Arguments(name, function)
         self._rules = options.rules()
 
@@ -79,7 +86,13 @@ class Task(Generic[P, R]):
         return self.function(*args, **kwargs)
 
     def options(self, **changes: Any) -> "Task[P, R]":
-        """Return a copy of the task with these `Options` changed. Raises Invalid."""
+        """Return a copy of the task with these `Options` changed. Raises Invalid, also for `retry_on` and
+        `discard_on`: the worker takes them from the declaration.
+        """
+        if fixed := sorted({"retry_on", "discard_on"} & set(changes)):
+            raise Invalid(
+                f"task {self.name}: {' and '.join(fixed)}: exception classes are not stored with a job: give them to @app.task"
+            )
         other = cast("Task[P, R]", object.__new__(Task))
         other.__dict__.update(self.__dict__)
         other.defaults = self.defaults.but(**changes)
@@ -273,17 +286,24 @@ class App:
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
     @overload
     def task(
-        self, function: None = None, /, *, name: str = "", run: Run | None = None, **options: Any
-    ) -> "Declare": ...
+        self, function: None = None, /, *, name: str = "", run: Run | None = None,
+        retry_on: ErrorClasses | None = None, discard_on: ErrorClasses = (), **options: Any,
+    ) -> "Declare": ...  # fmt: skip
 
-    def task(self, function: Any = None, /, *, name: str = "", run: Run | None = None, **options: Any) -> Any:
+    def task(
+        self, function: Any = None, /, *, name: str = "", run: Run | None = None,
+        retry_on: ErrorClasses | None = None, discard_on: ErrorClasses = (), **options: Any,
+    ) -> Any:  # fmt: skip
         """Declare a function as a task, bare or with `Options`. `name` is by default the function's, see `App`.
 
-        Raises Invalid, e.g. for a name in use, an unknown option, or a parameter that cannot be passed by
-        name.
+        An exception of `discard_on` makes the job dead at once; with `retry_on`, so does any other exception
+        than these. See docs/guides/failures.md. Raises Invalid, e.g. for a name in use, an unknown option, or a
+        parameter that cannot be passed by name.
         """
         if function is None:
-            return lambda function: self.task(function, name=name, run=run, **options)
+            return lambda function: self.task(
+                function, name=name, run=run, retry_on=retry_on, discard_on=discard_on, **options
+            )
         name = name or naming.default_name(function, self.qualified_names)
         is_async = inspect.iscoroutinefunction(function)
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
@@ -297,7 +317,8 @@ class App:
             raise Invalid(
                 f"task {name}: run={run!r} does not fit: use 'loop' for an async function, 'process' or 'thread' for a plain one"
             )
-        self.tasks[name] = Task(self, name, function, Options().but(**options), run)
+        rules = error_rules(name, retry_on, discard_on)
+        self.tasks[name] = Task(self, name, function, Options().but(**options), run, rules)
         self.schedules.attach(self.tasks[name])
         return self.tasks[name]
 

@@ -267,7 +267,7 @@ async def test_hooks_see_a_refused_result_as_an_exception(app, run):
         return "words"
 
     (job,) = await run(app, work.job())
-    assert (codes(job), trail) == (["invalid_result"], ["a in", "a saw Invalid", "a out"])
+    assert (codes(job), trail) == (["invalid_result"], ["a in", "a saw InvalidResult", "a out"])
 
 
 async def test_hooks_in_a_child_suppress_exceptions_and_see_refused_results(run):
@@ -277,7 +277,7 @@ async def test_hooks_in_a_child_suppress_exceptions_and_see_refused_results(run)
     )
     assert (swallowed.state, swallowed.result) == ("completed", None)
     assert codes(refused) == ["invalid_result"]
-    assert last.result == ["swallowed LookupError", "refused Invalid"]
+    assert last.result == ["swallowed LookupError", "refused InvalidResult"]
 
 
 async def test_an_unknown_task_and_mismatched_arguments_enter_no_hook(app, run, store, client):

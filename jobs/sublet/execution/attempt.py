@@ -9,6 +9,8 @@ from sublet.context import Context, Discard, Snooze, checked_delay
 from sublet.errors import Invalid, JobsError
 from sublet.execution import stack
 from sublet.model import Completion, Ending, Failure, Lease, News, Note, Release
+from sublet.tasks.arguments import InvalidResult
+from sublet.tasks.error_rules import ErrorRules
 from sublet.tasks.program import ProgramFailed
 
 STARVED = "every place of the worker waits for the result of another job; see the worker's output"
@@ -72,6 +74,7 @@ class Attempt:
     """
 
     why: Why | None = None
+    error_rules: ErrorRules | None = None
     waiting = False
     """Whether its task waits for the result of another job."""
     stack = ""
@@ -131,41 +134,52 @@ class Attempt:
         if self.why is Why.LOST:
             return None
         if self.running.cancelled():
-            return ending_of_stop(self.lease, self.why, self.stack)
+            again = self.why is not None or _again(self.error_rules, asyncio.CancelledError)
+            return ending_of_stop(self.lease, self.why, self.stack, again)
         error = self.running.exception()
         if error is None:
             return self.running.result()
-        return ending_of(self.lease, error)
+        return ending_of(self.lease, error, self.error_rules)
 
 
-def ending_of_stop(lease: Lease, why: Why | None, detail: str = "") -> Ending:
-    """Return the outcome of a task that was cancelled; `why` None: by itself."""
+def ending_of_stop(lease: Lease, why: Why | None, detail: str = "", again: bool = True) -> Ending:
+    """Return the outcome of a task that was cancelled; `why` None: by itself. `again`: whether a failure may be
+    tried again.
+    """
     if why is Why.TIMED_OUT:
         return Failure(lease, "timed_out", f"ran longer than {(lease.timeout_ms or 0) / 1000:g} s", detail)
     if why is Why.CANCELLED:
         return Failure(lease, "cancelled", "cancelled on request", again=False)
     if why is Why.STOPPING:
         return Release(lease, 0, "the worker stopped")
-    return Failure(lease, "CancelledError", "the task cancelled itself")
+    return Failure(lease, "CancelledError", "the task cancelled itself", again=again)
 
 
-def ending_of(lease: Lease, error: BaseException) -> Ending:
-    """Return the outcome of a task that raised `error`, whose own code (`__str__`) may raise, too."""
+def _again(rules: ErrorRules | None, kind: type[BaseException]) -> bool:
+    return rules is None or rules.again(kind)
+
+
+def ending_of(lease: Lease, error: BaseException, rules: ErrorRules | None = None) -> Ending:
+    """Return the outcome of a task that raised `error`, whose own code (`__str__`) may raise, too. `rules`: of
+    the task.
+    """
+    again = _again(rules, type(error))
     try:
-        return _ending_of(lease, error)
+        return _ending_of(lease, error, again)
     except BaseException as second:  # noqa: BLE001  # e.g. a Snooze with an invalid delay: it must not end the worker
         return Failure(
             lease,
             type(error).__name__,
             f"the task's exception cannot be read: its code raised {type(second).__name__}",
+            again=again,
         )
 
 
-def _ending_of(lease: Lease, error: BaseException) -> Ending:
+def _ending_of(lease: Lease, error: BaseException, again: bool) -> Ending:
     if isinstance(error, Ended):
         return error.ending
     if isinstance(error, ProgramFailed):
-        return Failure(lease, error.code, error.message, error.detail)
+        return Failure(lease, error.code, error.message, error.detail, again)
     if isinstance(error, Snooze):
         return Release(lease, checked_delay(error.delay), str(error.reason)[:1024])
     if isinstance(error, Discard):
@@ -174,9 +188,9 @@ def _ending_of(lease: Lease, error: BaseException) -> Ending:
         return Release(lease, 0, f"unknown_task: {error}"[:1024])
     if isinstance(error, Crashed):
         return Failure(lease, "crashed", str(error))
-    if isinstance(error, Invalid):
+    if isinstance(error, InvalidResult):
         return Failure(lease, "invalid_result", str(error), again=False)
-    return Failure(lease, type(error).__name__, *_words(error))
+    return Failure(lease, type(error).__name__, *_words(error), again)
 
 
 def _words(error: BaseException) -> tuple[str, str]:

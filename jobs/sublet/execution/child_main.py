@@ -25,7 +25,7 @@ from sublet.context import Context, current, keep_logs
 from sublet.errors import Invalid
 from sublet.execution import frames, stack
 from sublet.execution.attempt import STARVED, UnknownTask, ending_of, unfit
-from sublet.model import Failure, Lease, News
+from sublet.model import Ending, Failure, Lease, News
 from sublet.tasks.middleware import entered
 
 PR_SET_PDEATHSIG = 1
@@ -190,14 +190,16 @@ class JobRunner:
 
     def _outcome(self, number: int, lease: Lease) -> bytes:
         context = Context(lease, partial(self._send_news, lease), self._notify)
+        rules = None
         try:
             task = self._tasks.get(number) or self._task(number)
+            rules = task.error_rules
             return frames.frame(frames.RESULT, self._run(task, context, lease))
         except MemoryError as error:
             self._spent = True
-            return frames.ending_frame(self._out_of_memory(lease, error), spent=True)
+            return frames.ending_frame(self._out_of_memory(ending_of(lease, error, rules)), spent=True)
         except BaseException as error:  # noqa: BLE001  # every exception, SystemExit included, is the job's outcome
-            return frames.ending_frame(ending_of(lease, error))
+            return frames.ending_frame(ending_of(lease, error, rules))
         finally:
             self._context = self._lease = None
 
@@ -225,11 +227,10 @@ class JobRunner:
         if lease is self._lease:
             self._write(frames.frame(news.value.encode(), body))
 
-    def _out_of_memory(self, lease: Lease, error: MemoryError) -> Failure:
-        failure = ending_of(lease, error)
+    def _out_of_memory(self, ending: Ending) -> Ending:
         limit = f" ({self._memory // (1 << 20):,} MiB)" if self._memory else ""
         words = f"the task needed more memory than its child process may use{limit}"
-        return Failure(lease, "MemoryError", words, failure.detail if isinstance(failure, Failure) else "")
+        return ending._replace(message=words) if isinstance(ending, Failure) else ending
 
     def _task(self, number: int) -> Any:
         module, name, file = self._addresses[number]

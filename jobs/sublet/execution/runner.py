@@ -81,6 +81,7 @@ class Runner:
             unknown: asyncio.Future[Completion] = loop.create_future()
             unknown.set_exception(UnknownTask(f"this worker has no task {attempt.lease.task}"))
             return unknown
+        attempt.error_rules = task.error_rules
         if task.run == "process":
             return self._children.start(attempt)
         if task.run == "thread":
@@ -116,7 +117,7 @@ async def _perform(task: Task[..., Any], attempt: Attempt) -> Completion:
         # A middleware has swallowed the task's exception.
         return Completion(attempt.lease, task.arguments.dump_result(None))
     except (SystemExit, KeyboardInterrupt) as error:  # asyncio would let these end the worker
-        raise Ended(ending_of(attempt.lease, error)) from None
+        raise Ended(ending_of(attempt.lease, error, task.error_rules)) from None
     finally:
         context.flush()
 

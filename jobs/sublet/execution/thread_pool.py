@@ -99,4 +99,4 @@ def _result(call: ThreadRun) -> Completion | Ended:
     try:
         return call.run()
     except BaseException as error:  # noqa: BLE001  # SystemExit, too, ends the attempt and not the worker
-        return Ended(ending_of(call.attempt.lease, error))
+        return Ended(ending_of(call.attempt.lease, error, call.attempt.error_rules))

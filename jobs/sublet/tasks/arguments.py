@@ -22,6 +22,10 @@ BYTES = frozenset((bytes, bytearray))
 SHOWN_ERRORS = 3
 
 
+class InvalidResult(Invalid):
+    """A task's result does not match its annotation, or cannot be stored: the job is dead."""
+
+
 class Arguments:
     """Converts the arguments and results of one task to JSON and back, by its function's annotations."""
 
@@ -100,10 +104,10 @@ class Arguments:
         return arguments
 
     def dump_result(self, value: Any) -> bytes:
-        """Serialize a result. Raises Invalid if it does not match the annotation, or is too large."""
+        """Serialize a result. Raises InvalidResult if it does not match the annotation, or is too large."""
         # pydantic writes None for any type without a warning.
         if value is None and not self._may_be_none:
-            raise Invalid(
+            raise InvalidResult(
                 f"task {self.name} returned None, which its return annotation does not allow: change one of them"
             )
         try:
@@ -111,17 +115,17 @@ class Arguments:
                 result = self._result.dump(value)
             else:
                 if type(value) in BYTES and self._result_type in UNTYPED:
-                    raise Invalid(
+                    raise InvalidResult(
                         f"task {self.name} returned bytes without a return annotation, so they would arrive as text: "
                         "declare `-> bytes`"
                     )
                 result = self._result.dump(value, warnings="error")
         except PydanticSerializationError as error:
-            raise Invalid(
+            raise InvalidResult(
                 f"task {self.name} returned a value that cannot be written as JSON: {error}"
             ) from None
         if len(result) > PAYLOAD_MAX:
-            raise Invalid(
+            raise InvalidResult(
                 f"task {self.name} returned {len(result):,} bytes: at most {PAYLOAD_MAX:,} are allowed: store them elsewhere"
             )
         return result
