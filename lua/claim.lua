@@ -12,8 +12,10 @@
 --                    it keeps a wake-up list live, which gets the names of queues that begin so and have jobs
 -- REPLY array        [token, ms until this worker should claim again (at most 2000), 1 if an occurrence of a
 --                    schedule is due (see pick) or 0, then per job: id, attempt, lease's end, spec, payload
---                    ("" if it is in spec), the code of the last attempt or "" and, if one left a checkpoint,
---                    a newline and the checkpoint]
+--                    ("" if it is in spec), and "" for the first attempt, else the code of the last one (or
+--                    ""), the tries left after this one and, if the lease of the last one ended without an
+--                    outcome, the word lost, separated by blanks; then, if one left a checkpoint, a newline
+--                    and the checkpoint]
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID
 
 local CAP = 2000                            -- ms, at most, until this worker should claim again
@@ -47,13 +49,16 @@ local left = false                          -- was something taken from a queue?
 local lost = 0                              -- ids in a queue whose job does not exist
 local bytes = 0                             -- of the jobs in the reply
 -- Append one job to the reply.
-local function answer(id, attempt, expires, spec)
+local function answer(id, attempt, expires, spec, tries_left)
   local payload = not string.find(spec, '\n', 1, true) and call('HGET', key('job:', id), 'payload') or ''
-  local last, kept
+  local before = ''
   if attempt > 1 then
-    last, kept = unpack(call('HMGET', key('job:', id), 'attempt:' .. attempt - 1, 'checkpoint'))
+    local last, streak, kept = unpack(
+      call('HMGET', key('job:', id), 'attempt:' .. attempt - 1, 'streak', 'checkpoint'))
+    local flag = string.find(streak or '', '^lease_expired ') and ' lost' or ''
+    before = (last and string.match(last, '^%S+ %S+ %S+ (%S+)') or '') .. ' ' .. tries_left .. flag
+      .. (kept and '\n' .. kept or '')
   end
-  local before = (last and string.match(last, '^%S+ %S+ %S+ (%S+)') or '') .. (kept and '\n' .. kept or '')
   local i = #reply
   reply[i + 1], reply[i + 2], reply[i + 3] = id, attempt, expires
   reply[i + 4], reply[i + 5], reply[i + 6] = spec, payload, before
@@ -67,7 +72,8 @@ if memo then                                -- a repeated call: the jobs that st
   for id in words do
     local job = load(id)
     if not lease_answer(job, reply[1], 'claim') then
-      answer(id, tonumber(job.attempt), tonumber(call('ZSCORE', key('running'), id)), job.spec)
+      answer(id, tonumber(job.attempt), tonumber(call('ZSCORE', key('running'), id)), job.spec,
+        job.tries_left)
     end
   end
   if n > 0 and not string.find(memo, '+', 1, true) then
@@ -96,14 +102,14 @@ local function take(id, score)
       and bytes + call('HSTRLEN', hash, 'payload') > BYTES then
     return true
   end
-  local expires = lease_end(lease, now, rules.timeout)
+  local expires, left_after = lease_end(lease, now, rules.timeout), digits(whole_number(tries_left, rules.tries) - 1)
   if reply[1] == '' then reply[1] = new_fence() .. '.' .. claim_id end
   call('HSET', hash, 'state', 'running', 'token', reply[1], 'attempt', digits(attempt),
-    'tries_left', digits(whole_number(tries_left, rules.tries) - 1), 'worker', worker, 'claimed_at', stamp,
+    'tries_left', left_after, 'worker', worker, 'claimed_at', stamp,
     'rank', score)
   leases[#leases + 1], leases[#leases + 2], taken[#taken + 1] = digits(expires), id, id
   if attempt == 1 then observe(waits, waiting_time(rules)) end
-  answer(id, attempt, expires, spec)
+  answer(id, attempt, expires, spec, left_after)
 end
 
 for _, name in ipairs(names) do

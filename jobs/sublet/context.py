@@ -8,9 +8,10 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 from sublet.errors import Invalid
@@ -62,6 +63,9 @@ class Context:
 
     ending = ""
     """Why the attempt is being ended: `timed_out`, `cancelled`, `lost`, `stopping`; else empty."""
+    arguments: Mapping[str, Any] = MappingProxyType({})
+    """The arguments by name, as the function gets them: converted to the annotated types, without those left
+    out at the submit. Read-only."""
     _done, _stage, _message = 0.0, "", ""
     _unsent: frozenset[News] = frozenset()
     _sent_at = 0.0
@@ -94,6 +98,21 @@ class Context:
     def attempt(self) -> int:
         """The number of this attempt, from 1."""
         return self._lease.attempt
+
+    @property
+    def max_attempts(self) -> int:
+        """Tries before the job is dead."""
+        return self._lease.max_attempts
+
+    @property
+    def tries_left(self) -> int:
+        """Tries left after this attempt; 0: the last one. A released attempt used none."""
+        return self._lease.tries_left
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The job's tags."""
+        return self._lease.tags
 
     @property
     def fence(self) -> int:

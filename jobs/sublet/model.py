@@ -65,6 +65,12 @@ class Lease(NamedTuple):
     checkpoint: bytes = b""
     """JSON that an earlier attempt stored."""
     occurrence_ms: int | None = None
+    max_attempts: int = 3
+    tries_left: int = 0
+    """After this attempt."""
+    tags: tuple[str, ...] = ()
+    lost: bool = False
+    """Whether the previous attempt's lease ended without an outcome."""
 
     @property
     def fence(self) -> int:
@@ -209,6 +215,7 @@ class JobSummary(_Frozen):
     state: State
     priority: int = 0
     key: str | None = None
+    tags: tuple[str, ...] = ()
     payload: Any = None
     """Arguments by name; None after completion, and in lists above 1 KiB."""
     submitted_at: datetime

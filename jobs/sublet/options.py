@@ -1,6 +1,8 @@
 """`Options` of a job, and their form in the protocol."""
 
 import math
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal, get_args
@@ -12,6 +14,8 @@ PAYLOAD_MAX = 256 * 1024
 """Maximum bytes of a payload or a result."""
 _LATEST = 10**14 - 1
 TRIES_MAX = 999_999_999
+TAGS_MAX = 5
+_TAG = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 RETENTION_MIN = 60.0
 LONGEST = 31_622_400.0
 """Most seconds of a retention or a window: 366 days."""
@@ -58,6 +62,8 @@ class Options:
     """A number is both `first` and `cap`."""
     durability: Durability | None = None
     """None for the value of SUBLET_DURABILITY."""
+    tags: Sequence[str] = ()
+    """Up to 5 labels, shown with the job: `("tenant:acme", "import")`."""
 
     def but(self, **changes: Any) -> "Options":
         """Return a copy with these options changed. Raises Invalid for an unknown name."""
@@ -92,6 +98,8 @@ class Options:
             words.append(f"retention={_ms('retention', self.retention, RETENTION_MIN, LONGEST)}")
         if self.backoff != Backoff():
             words.append(f"backoff={_backoff(self.backoff)}")
+        if self.tags:
+            words.append(f"tags={','.join(self.tags)}")
         return " ".join(words)
 
     def _check(self) -> None:
@@ -108,8 +116,20 @@ class Options:
                 f"max_attempts {str(self.max_attempts)[:40]}: use a whole number from 1 to {TRIES_MAX:,}"
             )
         check_durability(self.durability or "none")
+        if self.tags != ():
+            _check_tags(self.tags)
         if self.run_at is not None and (self.delay or self.run_at.tzinfo is None):
             raise Invalid(f"run_at {self.run_at}: use a time with a time zone, and no delay")
+
+
+def _check_tags(tags: Sequence[str]) -> None:
+    if not isinstance(tags, list | tuple):
+        raise Invalid(f"tags {str(tags)[:80]!r}: use a tuple of texts, as in tags=('tenant:acme',)")
+    for tag in tags:
+        if not (isinstance(tag, str) and _TAG.fullmatch(tag)):
+            raise Invalid(f"tag {str(tag)[:80]!r}: use 1 to 64 of A-Z a-z 0-9 _ . : -")
+    if len(set(tags)) < len(tags) or len(tags) > TAGS_MAX:
+        raise Invalid(f"tags {', '.join(tags)[:400]}: use at most {TAGS_MAX} different ones")
 
 
 def check_durability(word: str) -> None:

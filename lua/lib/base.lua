@@ -124,6 +124,17 @@ local function read_header(spec)
   return job
 end
 
+-- Is this a valid value of `tags`? It may be longer than 128 characters.
+local function are_tags(value)
+  local seen, n = {}, 0
+  for tag in string.gmatch(value .. ',', '([^,]*),') do
+    n = n + 1
+    if n > 5 or seen[tag] or #tag > 64 or not is_name(tag) then return false end
+    seen[tag] = true
+  end
+  return true
+end
+
 -- The first rule that is not in `known`, occurs twice, or has an invalid value, and what to do about it; nil if
 -- all rules are valid.
 local shapes
@@ -135,21 +146,23 @@ local function invalid_rule(rules, known)
     local number, some = '^%d' .. more .. '$', '^[1-9]' .. more .. '$'
     shapes = {priority = '^%-?%d%d?%d?$', delay = number, at = number, window = some, tries = some,
       timeout = number, retention = number, backoff = '^%d' .. more .. ':%d+%.?%d*:%d' .. more .. '$',
-      key = '^[!-~]+$', trace = '^%x[%x-]+$',
+      key = '^[!-~]+$', tags = '^[%w_.:,-]+$', trace = '^%x[%x-]+$',
       digest = '^' .. hex .. '%x*$', schedule = '^[%w_.:-]+$', known = '^1$'}
   end
   local given = {}
   for word in string.gmatch(rules .. ' ', '([^ ]*) ') do
     local name, value = string.match(word, '^(%w+)=(.+)$')
-    local allowed = name and not given[name] and #value <= 128
+    local allowed = name and not given[name] and (#value <= 128 or name == 'tags')
       and (not known or string.find(known, ' ' .. name .. ' ', 1, true))
     local fits = allowed and (string.find(value, shapes[name] or '^$') or word == 'timeout=none')
-    if not fits or name == 'priority' and math.abs(value) > 100 then
+    if not fits or name == 'priority' and math.abs(value) > 100 or name == 'tags' and not are_tags(value) then
       local names = known
-        or ' priority delay at key window tries timeout retention backoff trace digest schedule known '
+        or ' priority delay at key window tries timeout retention backoff tags trace digest schedule known '
       local values = {priority = '-100 to 100', tries = 'a number from 1, at most 14 digits',
         window = 'ms from 1, at most 14 digits', timeout = 'ms or none', backoff = 'first ms:factor:cap ms',
-        key = '1 to 128 of ! to ~', trace = 'a traceparent', digest = '16 to 128 hexadecimal digits',
+        key = '1 to 128 of ! to ~',
+        tags = '1 to 5 different ones, each 1 to 64 of A-Z a-z 0-9 _ . : -, with commas in between',
+        trace = 'a traceparent', digest = '16 to 128 hexadecimal digits',
         schedule = 'a name', known = '1'}
       local is_known = name and string.find(names, ' ' .. name .. ' ', 1, true)
       local advice = not is_known and 'use name=value, the name one of' .. string.sub(names, 1, -2)

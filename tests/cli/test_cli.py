@@ -35,6 +35,11 @@ def test_submit_takes_its_options(shell):
     job = shell.json("get", shell.ok("submit", "add", *words.split()))
     assert (job["queue"], job["priority"], job["key"], job["max_attempts"]) == ("images", 5, "a.png", 7)
     assert job["state"] == "scheduled"
+    tagged = shell.ok("submit", "add", "--tag", "tenant:acme", "--tag", "import")
+    assert "tags        tenant:acme, import" in shell.ok("get", tagged)
+    assert [job["tags"] for job in shell.json("list", "--state", "queued")["jobs"]] == [
+        ["tenant:acme", "import"]
+    ]
     assert (
         shell.json("get", shell.ok("submit", "add", "--at", "2100-01-31T09:00:00+01:00"))["due_at"]
         == "2100-01-31T08:00:00Z"

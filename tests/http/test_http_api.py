@@ -50,6 +50,21 @@ async def test_a_list_shows_the_last_error_and_the_size_of_a_result(asked):
     assert not {"result", "checkpoint", "log", "attempts"} & {*done, *dead}
 
 
+async def test_tags_are_stored_with_the_job_and_shown_with_lease_job_and_list(asked):
+    tags = ["tenant:acme", "import"]
+    path = (await asked("POST", "/jobs", {"task": "t", "queue": "q", "tags": tags})).headers["location"]
+    assert (await asked("GET", path)).json()["tags"] == tags
+    assert [job["tags"] for job in (await asked("GET", "/jobs")).json()["jobs"]] == [tags]
+    lease = (await asked("GET", "/jobs/next?queue=q&worker=w")).json()
+    assert (lease["tags"], lease["max_attempts"], lease["tries_left"]) == (tags, 3, 2)
+
+
+@pytest.mark.parametrize("tags", [["a", "a"], ["a b"], [""], list("abcdef"), "a", ["t" * 65]])
+async def test_wrong_tags_are_refused(asked, tags):
+    refused = await asked("POST", "/jobs", {"task": "t", "tags": tags})
+    assert (refused.status, refused.json()["errors"][0]["loc"][:2]) == (422, ["body", "tags"])
+
+
 async def test_the_life_of_a_job(asked):
     """The worker's calls prove the lease with its token."""
     path = (await asked("POST", "/jobs", {"task": "t", "queue": "q", "payload": {"n": 1}})).headers[

@@ -95,6 +95,23 @@ async def test_the_next_attempt_gets_the_code_of_the_last_one(desk):
     assert (await desk.take("a")).recovered == "released"
 
 
+@pytest.mark.parametrize(
+    ("end", "left", "lost"),
+    [("fail", 1, False), ("release", 2, False), ("expire", 1, True), ("reconcile", 1, True)],
+)
+async def test_the_next_attempt_gets_the_tries_left_and_whether_a_lease_was_lost(desk, end, left, lost):
+    lease = await desk.running("a", rules="tries=3 backoff=0:1:0", lease=10)
+    assert (lease.max_attempts, lease.tries_left, lease.lost) == (3, 2, False)
+    if end == "expire":
+        desk.elapse(11)
+    else:
+        await getattr(desk, end)(lease)
+    claim_id = "c" * 22
+    again = await desk.take("a", worker="another", claim_id=claim_id)
+    assert (again.max_attempts, again.tries_left, again.lost) == (3, left, lost)
+    assert [again] == await desk.claim(worker="another", claim_id=claim_id), "a repeated claim gets the same"
+
+
 async def test_claims_are_events_that_name_the_worker(desk):
     await desk.submit("a", "b")
     await desk.claim(2, worker="host-1")

@@ -147,6 +147,14 @@ async def test_the_submitters_trace_is_passed_to_every_attempt(desk):
     assert (job.trace, (await desk.run(reads.get(desk.base, "b"))).trace) == (trace, None)
 
 
+async def test_tags_may_be_longer_together_than_another_rule(desk):
+    tags = [letter * 64 for letter in "abcde"]
+    await desk.submit("a", rules=f"tags={','.join(tags)} tries=2")
+    lease = await desk.take("a")
+    assert (lease.tags, lease.max_attempts) == (tuple(tags), 2)
+    assert (await desk.run(reads.get(desk.base, "a"))).tags == tuple(tags)
+
+
 @pytest.mark.parametrize(
     "rules",
     [
@@ -154,6 +162,7 @@ async def test_the_submitters_trace_is_passed_to_every_attempt(desk):
         "priority=-101", "priority=999", "tries=0", "tries=-1", "timeout=never", "timeout=-1", "retention=none",
         "backoff=1", "backoff=1:2", "backoff=a:b:c", "backoff=1:-2:3", "window=0 key=k", "window=x key=k",
         "window=99999999999999999999 key=k", "delay=5 ; tries=2",
+        "tags=", "tags=a,", "tags=,a", "tags=a,,b", "tags=a,b,a", "tags=a,b,c,d,e,f", "tags=a/b", "tags=" + "t" * 65,
         "trace=", "trace=no-trace", "trace=-00", "trace=00-ab cd", "trace=" + "0" * 129,
     ],
 )  # fmt: skip
@@ -175,6 +184,10 @@ async def test_an_invalid_rule_is_refused(desk, rules):
         ("delay=soon", "use ms, at most 14 digits"),
         ("tries=2 tries=2", "give it once"),
         ("key=" + "k" * 129, "use 1 to 128 of ! to ~"),
+        (
+            "tags=a,a",
+            "use 1 to 5 different ones, each 1 to 64 of A-Z a-z 0-9 _ . : -, with commas in between",
+        ),
     ],
 )
 async def test_the_refusal_of_a_rule_states_the_allowed_values(desk, rules, advice):

@@ -27,6 +27,14 @@ DAILY = {
 }
 
 
+async def test_the_tags_of_a_schedule_are_those_of_its_jobs(asked):
+    tags = ["tenant:acme", "import"]
+    made = await asked("PUT", "/schedules/daily", DAILY | {"tags": tags})
+    assert (made.json()["tags"], (await asked("GET", "/schedules/daily")).json()["tags"]) == (tags, tags)
+    run = await asked("POST", "/schedules/daily/run")
+    assert (await asked("GET", f"/jobs/{run.json()['id']}")).json()["tags"] == tags
+
+
 async def test_the_life_of_a_schedule(asked):
     made = await asked("PUT", "/schedules/daily", DAILY | {"priority": 5, "timeout": "none", "backoff": 3})
     assert (made.status, made.json()["state"], made.json()["revision"]) == (201, "active", 1)

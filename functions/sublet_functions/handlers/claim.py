@@ -70,6 +70,8 @@ def leased(lease: Lease) -> dict[str, Any]:
         "queue": lease.queue,
         "payload": json_of(lease.payload),
         "attempt": lease.attempt,
+        "max_attempts": lease.max_attempts,
+        "tries_left": lease.tries_left,
         "token": lease.token,
         "lease_expires_at": timestamp(lease.expires_ms),
         "timeout": None if lease.timeout_ms is None else lease.timeout_ms / 1000,
@@ -79,6 +81,10 @@ def leased(lease: Lease) -> dict[str, Any]:
         job["trace"] = lease.trace
     if lease.occurrence_ms is not None:
         job["occurrence"] = timestamp(lease.occurrence_ms)
+    if lease.tags:
+        job["tags"] = lease.tags
+    if lease.lost:
+        job["lost"] = True
     if lease.checkpoint:
         job["checkpoint"] = json_of(lease.checkpoint)
     return job

@@ -104,4 +104,5 @@ def _options(schedule: NewSchedule) -> Options:
         timeout=None if schedule.timeout == "none" else schedule.timeout,
         retention=schedule.retention,
         backoff=backoff_of(schedule.backoff),
+        tags=schedule.tags,
     )

@@ -175,6 +175,7 @@ def _rules(job: NewJob) -> str:
         timeout=None if job.timeout == "none" else job.timeout,
         retention=job.retention,
         backoff=backoff_of(job.backoff),
+        tags=job.tags,
     )
     return f"{options.rules()} trace={job.trace}".strip() if job.trace else options.rules()
 

@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field
 
+from sublet.options import TAGS_MAX
+
 WAIT_MAX = 20
 """Most seconds that one request may wait: gateways cut requests at about 30 s."""
 
@@ -83,5 +85,22 @@ LeaseTime = Annotated[
 ]
 Wait = Annotated[float, Field(ge=0, le=WAIT_MAX, allow_inf_nan=False)]
 Text = Annotated[str, Field(max_length=1024)]
+
+
+def _different(values: list[str]) -> list[str]:
+    if len(set(values)) < len(values):
+        raise ValueError("a tag occurs twice: give each once")
+    return values
+
+
+Tags = Annotated[
+    list[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,64}$")]],
+    Field(
+        max_length=TAGS_MAX,
+        description="Labels, shown with the job.",
+        json_schema_extra={"uniqueItems": True},
+    ),
+    AfterValidator(_different),
+]
 Limit = Annotated[int, Field(ge=1, le=200, description="Page size.")]
 Cursor = Annotated[str, Field(max_length=1024, description="Cursor of the previous page.")]

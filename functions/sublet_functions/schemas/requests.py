@@ -22,6 +22,7 @@ from sublet_functions.schemas.fields import (
     OwnId,
     Place,
     QueueEntry,
+    Tags,
     Text,
     Token,
     Wait,
@@ -98,6 +99,7 @@ class NewJob(RequestModel):
         default_factory=ExponentialBackoff,
         description="Seconds before the next attempt, or their growth. Default: 1 s, doubling, at most 300 s.",
     )
+    tags: Tags = Field(default_factory=list)
     trace: Annotated[str, Field(pattern=r"^[0-9a-f][0-9a-f-]{1,127}$")] | None = Field(
         None, description="A W3C traceparent."
     )

@@ -45,6 +45,8 @@ class Leased(ResponseModel):
     queue: str
     payload: Any
     attempt: int
+    max_attempts: int = Field(description="Tries before the job is dead.")
+    tries_left: int = Field(description="Tries left after this attempt; 0: it is the last.")
     token: str = Field(
         description="Proves that the caller holds the lease. Keep it secret: it can end the attempt."
     )
@@ -55,6 +57,10 @@ class Leased(ResponseModel):
     )
     trace: str | None = None
     occurrence: datetime | None = Field(None, description="The occurrence of the schedule that made the job.")
+    tags: list[str] = Field([], description="The job's tags; left out without any.")
+    lost: bool = Field(
+        False, description="true if the previous attempt's lease ended without an outcome; else left out."
+    )
     checkpoint: Any = Field(None, description="The checkpoint that an earlier attempt left.")
 
 

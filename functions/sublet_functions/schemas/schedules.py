@@ -7,7 +7,7 @@ from pydantic import Field
 from sublet.options import LONGEST
 from sublet.schedules.definition import Schedule
 from sublet.schedules.recurrence import Recurrence
-from sublet_functions.schemas.fields import WHOLE, Delay, Name, OwnId
+from sublet_functions.schemas.fields import WHOLE, Delay, Name, OwnId, Tags
 from sublet_functions.schemas.requests import ExponentialBackoff, RequestModel
 from sublet_functions.schemas.responses import ResponseModel
 
@@ -52,6 +52,7 @@ class NewSchedule(Recurrence):
         default_factory=ExponentialBackoff,
         description="Seconds before the next attempt, or their growth. Default: 1 s, doubling, at most 300 s.",
     )
+    tags: Tags = Field(default_factory=list)
 
 
 class ScheduleRun(RequestModel):

@@ -85,6 +85,11 @@ def attempts(parser: CommandParser) -> None:
     option("--retention", metavar="1d", type=types.duration, help="how long to keep completed jobs (1d)")
 
 
+def tags(parser: CommandParser, about: str) -> None:
+    """Add --tag, which may be repeated, as the list `tags`. `about` is its help text."""
+    parser.option("--tag", metavar="TAG", action="append", dest="tags", help=about)
+
+
 def lease(parser: CommandParser) -> None:
     """Add --lease; the value is in seconds, by default 30."""
     parser.option(

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
+from types import MappingProxyType
 from typing import Any
 
 from sublet.context import Context, current, keep_logs
@@ -209,6 +210,7 @@ class JobRunner:
         except Invalid as error:
             raise unfit(error) from None
         self._context, self._lease = context, lease
+        context.arguments = MappingProxyType(arguments)
         token = current.set(context)
         first = (context,) if task.arguments.takes_context else ()
         try:

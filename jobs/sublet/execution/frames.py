@@ -36,9 +36,9 @@ ENDS: Final = (RESULT, FAILURE, SPENT, RELEASE)
 NEWS: Final = {news.value.encode(): news for news in News}
 
 HEAD = struct.Struct(">Ic")
-_JOB = struct.Struct(">HIQqqHHHHI")
-"""Head of a JOB: task number, attempt, fence, timeout and occurrence in ms (-1: none), lengths of the fields
-before the payload."""
+_JOB = struct.Struct(">HIQqqqqHHHHHI")
+"""Head of a JOB: task number, attempt, fence, timeout and occurrence in ms (-1: none), tries at most and left,
+lengths of the fields before the payload."""
 BODY_MAX = 1 << 20
 """Most bytes of a body. A longer one comes from another writer."""
 CHUNK = 1 << 16
@@ -66,37 +66,39 @@ def hello(names: Sequence[str], addresses: Sequence[Address], memory: int | None
 
 def job(number: int, lease: Lease) -> bytes:
     """Build the JOB for a lease; `number`: the index of its task."""
-    job_id, queue, recovered, trace = (
+    job_id, queue, recovered, trace, tags = (
         lease.id.encode(),
         lease.queue.encode(),
         lease.recovered.encode(),
         lease.trace.encode(),
+        ",".join(lease.tags).encode(),
     )
-    sizes = len(job_id), len(queue), len(recovered), len(trace), len(lease.checkpoint)
+    sizes = len(job_id), len(queue), len(recovered), len(trace), len(tags), len(lease.checkpoint)
+    tries = lease.max_attempts, lease.tries_left
     timeout = -1 if lease.timeout_ms is None else lease.timeout_ms
     occurrence = -1 if lease.occurrence_ms is None else lease.occurrence_ms
-    words = _JOB.pack(number, lease.attempt, lease.fence, timeout, occurrence, *sizes)
+    words = _JOB.pack(number, lease.attempt, lease.fence, timeout, occurrence, *tries, *sizes)
     size = _JOB.size + sum(sizes) + len(lease.payload)
     return b"".join(
-        (HEAD.pack(size, JOB), words, job_id, queue, recovered, trace, lease.checkpoint, lease.payload)
+        (HEAD.pack(size, JOB), words, job_id, queue, recovered, trace, tags, lease.checkpoint, lease.payload)
     )
 
 
 def size(lease: Lease) -> int:
     """Return an upper bound of the bytes of a lease's JOB."""
     return (
-        _JOB.size + 256 + len(lease.recovered) + len(lease.trace) + len(lease.checkpoint) + len(lease.payload)
+        _JOB.size + 640 + len(lease.recovered) + len(lease.trace) + len(lease.checkpoint) + len(lease.payload)
     )
 
 
 def lease(body: bytes, names: Sequence[str]) -> tuple[int, Lease]:
     """Parse a JOB: the task's number, and the lease without its token, which a child never gets."""
-    number, attempt, fence, timeout, occurrence, *sizes = _JOB.unpack_from(body)
+    number, attempt, fence, timeout, occurrence, tries, tries_left, *sizes = _JOB.unpack_from(body)
     at, parts = _JOB.size, []
     for size in sizes:
         parts.append(body[at : at + size])
         at += size
-    job_id, queue, recovered, trace = (part.decode() for part in parts[:4])
+    job_id, queue, recovered, trace, tags = (part.decode() for part in parts[:5])
     timeout_ms, occurrence_ms = (None if ms < 0 else ms for ms in (timeout, occurrence))
     return number, Lease(
         job_id,
@@ -109,8 +111,11 @@ def lease(body: bytes, names: Sequence[str]) -> tuple[int, Lease]:
         body[at:],
         recovered,
         trace,
-        parts[4],
+        parts[5],
         occurrence_ms,
+        tries,
+        tries_left,
+        tuple(tags.split(",")) if tags else (),
     )
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from sublet.app import Task
@@ -140,6 +141,8 @@ def _call(task: Task[..., Any], attempt: Attempt) -> Completion:
 
 def _bind(task: Task[..., Any], attempt: Attempt) -> dict[str, Any]:
     try:
-        return task.arguments.load(attempt.lease.payload)
+        arguments = task.arguments.load(attempt.lease.payload)
     except Invalid as error:
         raise unfit(error) from None
+    attempt.context.arguments = MappingProxyType(arguments)
+    return arguments

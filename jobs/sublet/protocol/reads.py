@@ -130,6 +130,7 @@ def _common(
         "state": State(fields["state"].decode()),
         "priority": int(rules.get("priority", 0)),
         "key": rules.get("key"),
+        "tags": tuple(rules["tags"].split(",")) if "tags" in rules else (),
         "payload": json_of(inline or fields.get("payload")),
         "submitted_at": datetime.fromtimestamp(int(submitted_at) / 1000, UTC),
         "due_at": moment(due),

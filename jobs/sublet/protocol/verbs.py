@@ -131,17 +131,22 @@ def _lease(
 ) -> Lease:
     header, _, inline = spec.partition(b"\n")
     queue, task, *rules = header.decode("utf-8", "replace").split(" ")
-    recovered, _, checkpoint = before.partition(b"\n")
-    timeout, trace, occurrence = _rules(rules)
+    timeout, trace, occurrence, tries, tags = _rules(rules)
+    recovered, left, lost, checkpoint = "", tries - 1, False, b""
+    if before:
+        words, _, checkpoint = before.partition(b"\n")
+        recovered, text, *flags = words.decode("utf-8", "replace").split(" ")
+        left, lost = int(text), bool(flags)
     return Lease(
-        job_id.decode(), token, int(attempt), int(expires), queue, task, timeout, inline or payload,
-        recovered.decode("utf-8", "replace"), trace, checkpoint, occurrence,
+        job_id.decode(), token, int(attempt), int(expires), queue, task, timeout, inline or payload, recovered, trace,
+        checkpoint, occurrence, tries, left, tags, lost,
     )  # fmt: skip
 
 
-def _rules(rules: list[str]) -> tuple[int | None, str, int | None]:
+def _rules(rules: list[str]) -> tuple[int | None, str, int | None, int, tuple[str, ...]]:
     timeout: int | None = 300_000
-    trace, at, scheduled = "", None, False
+    trace, at, scheduled, tries = "", None, False, 3
+    tags: tuple[str, ...] = ()
     for rule in rules[1:]:
         if rule == "timeout=none":
             timeout = None
@@ -153,7 +158,11 @@ def _rules(rules: list[str]) -> tuple[int | None, str, int | None]:
             at = int(rule[3:])
         elif rule.startswith("schedule="):
             scheduled = True
-    return timeout, trace, at if scheduled else None
+        elif rule.startswith("tries=") and rule[6:].isdecimal():
+            tries = int(rule[6:])
+        elif rule.startswith("tags="):
+            tags = tuple(rule[5:].split(","))
+    return timeout, trace, at if scheduled else None, tries, tags
 
 
 def heartbeat(base: str, beats: Sequence[Beat], *, lease: float) -> Call[list[int | str]]:

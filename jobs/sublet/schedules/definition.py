@@ -135,6 +135,7 @@ class Schedule(BaseModel):
     timeout: float | None = 300.0
     retention: float = 86_400.0
     backoff: dict[str, float] | None = None
+    tags: tuple[str, ...] = ()
     source: str = ""
     """The app that declares the schedule (MODULE:APP), or empty."""
     next_at: datetime | None = None
@@ -293,6 +294,8 @@ def _rules(text: str) -> dict[str, Any]:
             said["max_attempts"] = int(value)
         elif name in ("timeout", "retention"):
             said[name] = None if value == "none" else int(value) / 1000
+        elif name == "tags":
+            said[name] = tuple(value.split(","))
         elif name == "backoff":
             first, factor, cap = value.split(":")
             said[name] = {"first": int(first) / 1000, "factor": float(factor), "cap": int(cap) / 1000}

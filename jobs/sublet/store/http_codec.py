@@ -106,7 +106,7 @@ def new_job(job: Submission) -> dict[str, Any]:
         except (KeyError, ValueError, OverflowError):
             raise Invalid(
                 f"job {job.id}: the option {word[:80]!r} cannot be sent over HTTP: use key, window, trace, priority, tries, at, "
-                "delay, timeout, retention or backoff, with a valid value"
+                "delay, timeout, retention, backoff or tags, with a valid value"
             ) from None
         fields[field] = decoded
     return fields
@@ -115,6 +115,8 @@ def new_job(job: Submission) -> dict[str, Any]:
 def _rule(name: str, value: str) -> tuple[str, Any]:
     if name in ("key", "trace"):
         return name, value
+    if name == "tags":
+        return name, value.split(",")
     if name in ("priority", "tries"):
         return {"priority": "priority", "tries": "max_attempts"}[name], int(value)
     if name == "at":
@@ -155,6 +157,7 @@ def claimed(answer: Answer) -> Claimed:
             job["id"], job["token"], job["attempt"], ends[end], job["queue"], job["task"],
             None if seconds is None else round(seconds * 1000), _bytes_of(job["payload"]), job["recovered"],
             job.get("trace") or "", b"" if kept is None else _bytes_of(kept), moment_ms(job["occurrence"]) if job.get("occurrence") else None,
+            job["max_attempts"], job["tries_left"], tuple(job.get("tags", ())), job.get("lost", False),
         )  # fmt: skip
         leases.append(lease)
     return Claimed(leases, float(answer.headers["Sublet-Next-In"]))

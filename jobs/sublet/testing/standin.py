@@ -17,8 +17,9 @@ class StandIn(Context):
     """
 
     def __init__(
-        self, *, attempt: int = 1, recovered: str = "", restored: Any = None, timeout: Seconds | None = 300
-    ) -> None:
+        self, *, attempt: int = 1, recovered: str = "", restored: Any = None, timeout: Seconds | None = 300,
+        max_attempts: int = 3, tags: tuple[str, ...] = (),
+    ) -> None:  # fmt: skip
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         left = b"" if restored is None else json.dumps(restored).encode()
         timeout_ms = None if seconds is None else round(seconds * 1000)
@@ -40,6 +41,9 @@ class StandIn(Context):
             recovered,
             "",
             left,
+            max_attempts=max_attempts,
+            tries_left=max(0, max_attempts - attempt),
+            tags=tags,
         )
         super().__init__(lease, self._keep)
 

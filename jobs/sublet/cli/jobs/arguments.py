@@ -58,6 +58,7 @@ def _job_options(parser: CommandParser) -> None:
     option("--queue", metavar="NAME", help="the queue (default)")
     option("--priority", metavar="N", type=types.integer, help="-100 to 100, higher runs first (0)")
     common_arguments.attempts(parser)
+    common_arguments.tags(parser, "a label of the job, up to 5 times")
     option("--durability", metavar="HOW", help="wait for: none, replicated, fsync (none)")
 
 

@@ -79,6 +79,8 @@ def _submission(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
         yield "schedule", job.schedule + (f"   for {moment(job.run_at)}" if job.run_at else "   run by hand")
     if job.key:
         yield "key", job.key
+    if job.tags:
+        yield "tags", ", ".join(job.tags)
     if job.due_at:
         yield "due", f"{moment(job.due_at)}   {_time_until(job.due_at, now)}"
 

@@ -33,6 +33,7 @@ OPTIONS = (
     "timeout",
     "retention",
     "durability",
+    "tags",
 )
 PATIENCE = 2.0
 """Seconds of `--wait` after which a terminal shows the job's state."""

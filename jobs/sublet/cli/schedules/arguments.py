@@ -45,9 +45,10 @@ def _add(parser: CommandParser) -> None:
         "--most", metavar="N", type=types.positive_integer, help="with --missed all: at most this many (24)"
     )
     option("--overlap", metavar="HOW", help="if its last job is unfinished: allow, skip, queue")
-    option("--queue", metavar="NAME", help="queue of its jobs; --priority N: their priority")
+    option("--queue", metavar="NAME", help="queue of its jobs; also --priority N, --tag TAG")
     option("--priority", metavar="N", type=types.integer, help=types.HIDDEN)
     common_arguments.attempts(parser)
+    common_arguments.tags(parser, types.HIDDEN)
     option("--app", metavar="MODULE:APP", help="check against this app, use its options (SUBLET_APP)")
 
 
