@@ -11,7 +11,8 @@
 -- ARGV  queue …      the queues, at most 32, by priority. A pattern of names, `tenant-*` or `*`, yields no job:
 --                    it keeps a wake-up list live, which gets the names of queues that begin so and have jobs
 -- REPLY array        [token, ms until this worker should claim again (at most 2000), 1 if an occurrence of a
---                    schedule is due (see pick) or 0, then per job: id, attempt, lease's end, spec, payload
+--                    schedule is due (see pick) or 0 and, if expired leases made jobs dead in this call, a
+--                    line for each: id attempt queue task; then per job: id, attempt, lease's end, spec, payload
 --                    ("" if it is in spec), and "" for the first attempt, else the code of the last one (or
 --                    ""), the tries left after this one and, if the lease of the last one ended without an
 --                    outcome, the word lost, separated by blanks; then, if one left a checkpoint, a newline
@@ -51,14 +52,7 @@ local bytes = 0                             -- of the jobs in the reply
 -- Append one job to the reply.
 local function answer(id, attempt, expires, spec, tries_left)
   local payload = not string.find(spec, '\n', 1, true) and call('HGET', key('job:', id), 'payload') or ''
-  local before = ''
-  if attempt > 1 then
-    local last, streak, kept = unpack(
-      call('HMGET', key('job:', id), 'attempt:' .. attempt - 1, 'streak', 'checkpoint'))
-    local flag = string.find(streak or '', '^lease_expired ') and ' lost' or ''
-    before = (last and string.match(last, '^%S+ %S+ %S+ (%S+)') or '') .. ' ' .. tries_left .. flag
-      .. (kept and '\n' .. kept or '')
-  end
+  local before = attempt > 1 and history(id, attempt - 1, tries_left) or ''
   local i = #reply
   reply[i + 1], reply[i + 2], reply[i + 3] = id, attempt, expires
   reply[i + 4], reply[i + 5], reply[i + 6] = spec, payload, before
@@ -142,4 +136,5 @@ if #taken > 0 then
 end
 if left then wake_next(names) end
 reply[2], reply[3] = appointment(worker, CAP, alarm)
+if #buried > 0 then reply[3] = reply[3] .. '\n' .. table.concat(buried, '\n') end
 return reply

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from sublet.options import Backoff, Options
     from sublet.schedules.definition import Schedule
     from sublet.schedules.recurrence import Recurrence
+    from sublet.tasks.failures import AttemptFailure
 
 _HOMES = {
     "sublet.client.client": ("Client",),
@@ -56,11 +57,12 @@ _HOMES = {
     "sublet.schedules.definition": ("Schedule",),
     "sublet.app": ("App", "Task"),
     "sublet.schedules.recurrence": ("Recurrence",),
+    "sublet.tasks.failures": ("AttemptFailure",),
 }  # fmt: skip
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "App", "Attempt", "Backoff", "Changed", "Client", "Context", "Discard", "Handle", "Invalid", "Job", "JobCancelled",
+    "App", "Attempt", "AttemptFailure", "Backoff", "Changed", "Client", "Context", "Discard", "Handle", "Invalid", "Job", "JobCancelled",
     "JobFailed", "JobsError", "KeyTaken", "LeaseLost", "NoNamespace", "NotFound", "Options", "OutOfMemory", "Outcome", "Page", "Queue",
     "QueueFull", "Recurrence", "Refused", "Schedule", "Settings", "Snooze", "State", "Stats", "Submission", "Submitted",
     "SyncClient", "SyncHandle", "Task", "TooMany", "Unavailable", "Unfit", "WrongLayout", "WrongState",

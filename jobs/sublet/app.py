@@ -30,6 +30,7 @@ from sublet.schedules.decorators import DeclaredSchedules, declaration
 from sublet.tasks import command, naming
 from sublet.tasks.arguments import Arguments
 from sublet.tasks.error_rules import ErrorClasses, ErrorRules, error_rules
+from sublet.tasks.failures import FailureHook, check_hook
 from sublet.tasks.middleware import Hook
 from sublet.tasks.program import Output
 from sublet.tasks.user_modules import include_module, is_module_name
@@ -45,6 +46,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 H = TypeVar("H", bound=Hook)
+F = TypeVar("F", bound=FailureHook)
 S = TypeVar("S", bound=Callable[..., Any])
 SubmitMiddleware = Callable[[Submission, str], AbstractContextManager[Submission]]
 """Takes a job and "send" (`Task.submit`) or "create" (`Task.job`). The context manager gives the job to use.
@@ -168,6 +170,8 @@ class App:
         self.tasks: dict[str, Task[..., Any]] = {}
         self.hooks: list[Hook] = []
         """The middleware, outermost first."""
+        self.failure_hooks: list[FailureHook] = []
+        """The functions under `@app.on_failure`, in their order."""
         self.schedules = DeclaredSchedules(self.load)
         """The declared schedules, which `client.sync` stores."""
         self.submit_middleware: SubmitMiddleware | None = None
@@ -362,6 +366,17 @@ class App:
                 "e.g. one under @contextmanager or @asynccontextmanager"
             )
         self.hooks.append(hook)
+        return hook
+
+    def on_failure(self, hook: F) -> F:
+        """Call `hook(failure)` in the worker after each attempt that failed, timed out, crashed or lost its
+        lease, at most once.
+
+        An async hook runs on the event loop, a plain one in a thread, each for at most 5 s. Its exceptions are
+        logged. See docs/guides/failures.md. Raises Invalid for a generator function.
+        """
+        check_hook(hook)
+        self.failure_hooks.append(hook)
         return hook
 
     def command(

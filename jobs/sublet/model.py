@@ -78,6 +78,15 @@ class Lease(NamedTuple):
         return int(self.token.partition(".")[0])
 
 
+class LostJob(NamedTuple):
+    """A job that is dead because its lease expired in its last attempt."""
+
+    id: str
+    attempt: int
+    queue: str
+    task: str
+
+
 class Claimed(NamedTuple):
     """The reply to a claim: leases, and the seconds until this worker should claim again."""
 
@@ -85,6 +94,8 @@ class Claimed(NamedTuple):
     next_in: float
     come: bool = False
     """Whether an occurrence of a schedule is due; the claimer fires it."""
+    dead: tuple[LostJob, ...] = ()
+    """Jobs that became dead in this call, by leases that had expired."""
 
 
 class Reaped(NamedTuple):

@@ -1,5 +1,6 @@
 -- lib/due: expired leases, due jobs, and which worker looks next. It needs base, queue and lifecycle.
 -- luacheck: push ignore 211
+local buried = {}                           -- "id attempt queue task" of jobs that an expired lease made dead
 -- Maintenance, at most `limit` moves: jobs with an expired lease go back (the first time in a row to their
 -- old place, later after a backoff), due jobs are queued. Returns how many of each.
 local function maintain(limit, by)
@@ -13,7 +14,9 @@ local function maintain(limit, by)
   for _, id in ipairs(lost) do
     local job = load(id)
     if job.state == 'running' then
-      lose_lease(job, 'reap', 'lease_expired')
+      if lose_lease(job, 'reap', 'lease_expired') == 'dead' then
+        buried[#buried + 1] = table.concat({id, job.attempt, job.rules.queue, job.rules.task}, ' ')
+      end
     else
       call('ZREM', key('running'), id)
     end

@@ -107,6 +107,14 @@ local function story(job, code, message, detail)
   return line .. '\n' .. string.gsub(string.sub(message, 1, 1024), '[\r\n]+', ' ') .. '\n' .. detail
 end
 
+-- How an earlier attempt ended, as a claim's reply has it.
+local function history(id, n, tries_left)
+  local last, streak, kept = unpack(call('HMGET', key('job:', id), 'attempt:' .. n, 'streak', 'checkpoint'))
+  local lost = string.find(streak or '', '^lease_expired ') and ' lost' or ''
+  return (last and string.match(last, '^%S+ %S+ %S+ (%S+)') or '') .. ' ' .. tries_left .. lost
+    .. (kept and '\n' .. kept or '')
+end
+
 -- The code and the first words of an attempt's message, which lists show.
 local function last_error(ending)
   return ending.code .. ' ' .. string.gsub(string.sub(ending.message or '', 1, 200), '[\r\n]+', ' ')

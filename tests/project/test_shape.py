@@ -11,7 +11,7 @@ import sublet
 from tests.project.sources import imports, modules, tree
 from tests.support.paths import ROOT
 
-LINES = {"python": 400, "function": 40, "script": 130, "library": 200}
+LINES = {"python": 400, "function": 40, "script": 130, "library": 215}
 LONG_BY_SUBJECT: dict[str, str] = {}
 """Files over the budget that are one subject, each with the reason."""
 DOORS = {

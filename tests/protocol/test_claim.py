@@ -252,6 +252,17 @@ async def test_a_claim_takes_the_jobs_of_a_dead_worker(desk):
     assert desk.raw.hget(desk.base, "maintenance").endswith(" alive")
 
 
+async def test_a_claim_names_the_jobs_that_it_made_dead(desk):
+    await desk.submit("a", "b", rules="tries=1")
+    await desk.submit("c")
+    await desk.claim(3, lease=10)
+    desk.elapse(11)
+    claimed = await desk.ask()
+    assert sorted(claimed.dead) == [("a", 1, "q", "t"), ("b", 1, "q", "t")]
+    assert ([lease.id for lease in claimed.leases], claimed.come) == (["c"], False)
+    assert (await desk.ask()).dead == ()
+
+
 async def test_a_claim_leaves_live_leases_unchanged(desk):
     await desk.running("a")
     desk.elapse(29)
@@ -314,7 +325,7 @@ async def test_an_empty_claim_writes_nothing(desk):
     await desk.submit("a", rules="delay=60000")
     await desk.running("b")
     before = desk.everything()
-    assert (await desk.ask(5)) == ([], 2.0, False)
+    assert (await desk.ask(5)) == ([], 2.0, False, ())
     assert desk.everything() == before
 
 

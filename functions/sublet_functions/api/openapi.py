@@ -83,6 +83,12 @@ RESPONSE_HEADERS = {
     "Sublet-Next-In": Header(
         "Seconds after which to claim again at the latest.", {"type": "number", "minimum": 0}, True
     ),
+    "Sublet-Dead": Header(
+        "Jobs that this claim made dead because their leases had expired, `<id> <attempt> <queue> <task>` each, at most 16, "
+        "separated by commas; absent without any.",
+        {"type": "string"},
+        False,
+    ),
     "Vary": Header("Request headers on which the response depends.", {"type": "string"}, True, (200,)),
     "Retry-After": Header(
         "Seconds after which a retry makes sense.",

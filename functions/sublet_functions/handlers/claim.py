@@ -11,6 +11,9 @@ from sublet_functions.http.response import Response, json_response, timestamp
 from sublet_functions.schemas.query import ClaimNextQuery, Empty
 from sublet_functions.schemas.requests import Claim
 
+DEAD_MAX = 16
+"""Most jobs in the header `Sublet-Dead`."""
+
 
 async def claim(call: Call[Claim, Empty]) -> Response:
     """Claim up to `n` jobs, those of the first queue first; with `wait`, wait for the first. 204 if none can
@@ -49,6 +52,9 @@ def _worker(call: Call[Any, Any], given: str | None) -> str:
 
 def _response(call: Call[Any, Any], claimed: Claimed, body: Any) -> Response:
     headers = {"Sublet-Next-In": f"{claimed.next_in:.3f}"}
+    if claimed.dead:
+        lines = [f"{job.id} {job.attempt} {job.queue} {job.task}" for job in claimed.dead]
+        headers["Sublet-Dead"] = ", ".join(lines[:DEAD_MAX])
     if not claimed.leases:
         return Response(204, headers=headers)
 

@@ -14,6 +14,7 @@ from sublet.model import (
     Ending,
     Failure,
     Lease,
+    LostJob,
     Note,
     Reaped,
     Release,
@@ -123,7 +124,17 @@ def is_wide(entries: Sequence[str]) -> bool:
 
 def _claimed(reply: list[Any]) -> Claimed:
     token, wait = reply[0].decode(), int(reply[1]) / 1000
-    return Claimed([_lease(token, *reply[i : i + 6]) for i in range(3, len(reply), 6)], wait, bool(reply[2]))
+    come, dead = reply[2], tuple[LostJob, ...]()
+    if isinstance(come, bytes):
+        come, *lines = come.decode().split("\n")
+        come, dead = int(come), tuple(_lost_job(*line.split(" ")) for line in lines)
+    return Claimed(
+        [_lease(token, *reply[i : i + 6]) for i in range(3, len(reply), 6)], wait, bool(come), dead
+    )
+
+
+def _lost_job(job_id: str, attempt: str, queue: str, task: str) -> LostJob:
+    return LostJob(job_id, int(attempt), queue, task)
 
 
 def _lease(

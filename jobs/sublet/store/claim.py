@@ -12,7 +12,7 @@ from sublet.connection.blocking import WakeupReader
 from sublet.connection.routing import RoutingTransport
 from sublet.connection.settings import Settings
 from sublet.errors import JobsError, NoNamespace
-from sublet.model import Claimed, Ending, Lease, Release
+from sublet.model import Claimed, Ending, Lease, LostJob, Release
 from sublet.operations.operations import Operations
 from sublet.protocol import keys, verbs
 from sublet.protocol.plan import follow
@@ -49,13 +49,17 @@ class ClaimRequest:
     """Whether a wake-up named a queue for it."""
     spent: bool = False
     """Whether a call with this `claim_id` has taken jobs. Then no other call with it takes any."""
+    dead: tuple[LostJob, ...] = ()
+    """Those of all replies."""
 
     def observe(self, call: Call[Claimed]) -> Call[Claimed]:
         """Return the call; reading its reply sets `spent` if jobs were taken."""
 
         def read(reply: Any) -> Claimed:
             self.spent = self.spent or reply[0] != b""  # a token, also if its jobs are held no more
-            return call.read(reply)
+            claimed = call.read(reply)
+            self.dead += claimed.dead
+            return claimed
 
         return replace(call, read=read)
 
@@ -95,8 +99,11 @@ class Claims:
         """Claim; without jobs wait up to `wait` seconds for a wake-up or poll and claim again. See
         `Store.claim`.
         """
-        if not verbs.is_wide(request.queues):
-            return await self._claim(request, wait)
+        claim = self._claim_wide if verbs.is_wide(request.queues) else self._claim
+        claimed = await claim(request, wait)
+        return claimed._replace(dead=request.dead) if request.dead else claimed
+
+    async def _claim_wide(self, request: ClaimRequest, wait: float) -> Claimed:
         request.selection, began = self._ready.selection(request.queues), time.monotonic()
         with self._discovery.serving(request.selection):
             claimed = await self._claim(request, wait)
@@ -111,7 +118,14 @@ class Claims:
         claimed = await self._claim_and_fire(request)
         if self._wakeups:
             self._wakeups.poll_within(claimed.next_in)
-        if claimed.leases or request.spent or request.n <= 0 or wait <= 0 or self._hurried.is_set():
+        if (
+            claimed.leases
+            or request.spent
+            or request.dead
+            or request.n <= 0
+            or wait <= 0
+            or self._hurried.is_set()
+        ):
             return claimed
         wakeups = self._wakeups = self._wakeups or self._wake_ups()
         names = () if request.selection else request.queues
@@ -129,7 +143,7 @@ class Claims:
                 waiter.claimed()
                 request.woken = False
                 wakeups.poll_within(claimed.next_in)
-                if claimed.leases:
+                if claimed.leases or request.dead:
                     return claimed
             return Claimed([], wakeups.next_in)
 

@@ -92,7 +92,7 @@ class HttpSource:
         while True:
             claimed = await self._claim_once(request, min(max(until - time.monotonic(), 0.0), WAIT_MAX))
             left = until - time.monotonic()
-            if claimed.leases or left <= 0:
+            if claimed.leases or claimed.dead or left <= 0:
                 return claimed
             await asyncio.sleep(min(left, PAUSES[0]))  # a server that shuts down answers early
 

@@ -22,6 +22,7 @@ from sublet.model import (
     Ending,
     Failure,
     Lease,
+    LostJob,
     Note,
     Release,
     Standing,
@@ -160,7 +161,12 @@ def claimed(answer: Answer) -> Claimed:
             job["max_attempts"], job["tries_left"], tuple(job.get("tags", ())), job.get("lost", False),
         )  # fmt: skip
         leases.append(lease)
-    return Claimed(leases, float(answer.headers["Sublet-Next-In"]))
+    dead = [line.split(" ") for line in answer.headers.get("Sublet-Dead", "").split(", ") if line]
+    return Claimed(
+        leases,
+        float(answer.headers["Sublet-Next-In"]),
+        dead=tuple(LostJob(job_id, int(attempt), queue, task) for job_id, attempt, queue, task in dead),
+    )
 
 
 def beat(beat: Beat) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from sublet.errors import Forbidden, Unavailable, Unfit
-from sublet.model import Lease
+from sublet.model import Lease, LostJob
 from sublet.protocol import verbs
 from sublet.store.source import JobSource
 from sublet.worker.capacity import QueueSet, QueueTurns
@@ -33,7 +33,9 @@ class ClaimConfig:
 
 
 class ClaimLoops:
-    """The loops that claim jobs for one worker, and pass each to `start`."""
+    """The loops that claim jobs for one worker, and pass each to `start`; `lost` gets jobs that expired leases
+    made dead.
+    """
 
     def __init__(
         self,
@@ -42,7 +44,9 @@ class ClaimLoops:
         state: WorkerState,
         start: Callable[[Lease], None],
         linger: Linger | None = None,
+        lost: Callable[[LostJob], None] = lambda job: None,
     ) -> None:
+        self._lost = lost
         self._source, self._config, self._start, self._linger = source, config, start, linger
         self._state, self._capacity, self._budget = state, state.capacity, state.budget
         self._maintenance = MaintenanceTimer(lambda: self._request(config.queues, 0, 0), state)
@@ -185,6 +189,8 @@ class ClaimLoops:
         self._state.outage.over()
         self._was_answered = True
         self._maintenance.set(claimed.next_in)
+        for job in claimed.dead:
+            self._lost(job)
         for lease in claimed.leases:
             self._start(lease)
         return len(claimed.leases)

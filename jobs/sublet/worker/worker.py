@@ -12,11 +12,12 @@ from sublet.app import App, builtin
 from sublet.errors import Forbidden, Unavailable
 from sublet.execution.attempt import Attempt, Why
 from sublet.execution.runner import NO_LIMITS, Limits, Runner
-from sublet.model import Ending, Lease, Release
+from sublet.model import Completion, Ending, Lease, Release
 from sublet.store.ready_queues import check_entries
 from sublet.store.source import JobSource
 from sublet.worker.capacity import Capacity, Lending, QueueTurns, queue_sets
 from sublet.worker.claim_loop import ClaimConfig, ClaimLoops
+from sublet.worker.failure_hooks import FailureHooks
 from sublet.worker.heartbeat import Heartbeat
 from sublet.worker.linger import Linger
 from sublet.worker.registration import Registration, named_queues, worker_name
@@ -111,6 +112,7 @@ class Worker:
             self._attempts, self._capacity, self.tasks, self._runner.lend, self._warn_starved
         )
         self._outage = self._state.outage
+        self._failures = FailureHooks(self.tasks)
         self._timeouts: Timeouts[Attempt] = Timeouts(lambda attempt: attempt.end(Why.TIMED_OUT))
         self._settling = SettleLoop(source, self._settled, self._outage)
         self._heartbeat = Heartbeat(
@@ -239,6 +241,7 @@ class Worker:
             self._state,
             self._start,
             self._linger if linger or self.config.pool else None,
+            self._failures.lost,
         )
         return claims, claims.start()
 
@@ -288,6 +291,7 @@ class Worker:
             if not (self._outage.ongoing or self._attempts):
                 await self._registration.leave()
         finally:
+            await self._failures.aclose(max(0.1, self._state.budget.left))
             await self._runner.aclose(max(0.1, self._state.budget.left))
 
     async def _may_leave(self) -> bool:
@@ -325,6 +329,8 @@ class Worker:
                 self._runner.log_starved(attempt)
 
     def _start(self, lease: Lease) -> None:
+        if lease.lost:
+            self._failures.taken_over(lease)
         attempt = Attempt(lease, self._heartbeat.notify, self._lending.notify)
         self._attempts.add(attempt)
         if not self._state.budget.suffices(lease):
@@ -365,6 +371,8 @@ class Worker:
     def _settled(self, attempt: Attempt, ending: Ending, answer: str) -> None:
         self._attempts.discard(attempt)
         self._linger.job_ended()
+        if not isinstance(ending, Completion):
+            self._failures.settled(ending, answer)
         self.report(self.summary.count(ending, answer), ending.lease, outcome_text(ending, answer))
         self._capacity.changed.set()
 
