@@ -190,8 +190,8 @@ MUTANTS = (
     Mutant(
         "a lease may exceed the timeout",
         "lua/claim.lua",
-        "local expires = lease_end(lease, now, rules.timeout)",
-        "local expires = now + lease",
+        "lease_end(lease, now, rules.timeout)",
+        "now + lease",
         "a stuck worker keeps a job for the requested lease, whatever its timeout",
         "protocol/test_claim.py::test_a_lease_ends_as_requested_or_5_s_after_the_timeout[fakeredis-timeout=10000-30-15000]",
     ),

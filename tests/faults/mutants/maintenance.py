@@ -6,8 +6,8 @@ MUTANTS = (
     Mutant(
         "reap does not check that the job still runs",
         "lua/lib/due.lua",
-        "if job.state == 'running' then\n      lose_lease(",
-        "if job.state then lose_lease(",
+        "if job.state == 'running' then\n      if lose_lease(",
+        "if job.state then\n      if lose_lease(",
         "one stray id makes every claim raise, in the middle of its writes",
         "protocol/test_stale_ids.py::test_a_finished_job_in_running_or_scheduled_stays_finished[fakeredis]",
     ),

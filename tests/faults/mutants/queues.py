@@ -78,7 +78,7 @@ MUTANTS = (
     Mutant(
         "submit accepts any rule",
         "lua/lib/base.lua",
-        "    if not fits or name == 'priority' and math.abs(value) > 100 then\n",
+        "    if not fits or name == 'priority' and math.abs(value) > 100 or name == 'tags' and not are_tags(value) then\n",
         "    if false then\n",
         "an invalid number raises in the middle of a later script, repeatedly",
         "protocol/test_submit.py::test_an_invalid_rule_is_refused[fakeredis-delay=soon]",
@@ -86,8 +86,8 @@ MUTANTS = (
     Mutant(
         "a rule may occur many times",
         "lua/lib/base.lua",
-        "local allowed = name and not given[name] and #value",
-        "local allowed = name and #value",
+        "local allowed = name and not given[name] and (#value",
+        "local allowed = name and (#value",
         "one job stores megabytes beyond the limit of payloads",
         "http/test_limits.py::test_a_repeated_rule_is_refused[fakeredis]",
     ),

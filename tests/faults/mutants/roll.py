@@ -37,7 +37,7 @@ MUTANTS = (
     ),
     Mutant(
         "a claim returns no checkpoint",
-        "lua/claim.lua",
+        "lua/lib/lifecycle.lua",
         "(kept and '\\n' .. kept or '')",
         "''",
         "every attempt begins from the start",
