@@ -10,7 +10,7 @@ import pytest
 
 from sublet import App, AttemptFailure, Context, Discard, Invalid, Snooze
 from sublet.client.client import Client
-from sublet.worker import failure_hooks
+from sublet.execution import failure_hooks
 from sublet.worker.worker import Worker, WorkerConfig
 from tests.support.pages import blocks
 from tests.support.paths import ROOT

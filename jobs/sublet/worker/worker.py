@@ -11,13 +11,13 @@ from typing import Any
 from sublet.app import App, builtin
 from sublet.errors import Forbidden, Unavailable
 from sublet.execution.attempt import Attempt, Why
+from sublet.execution.failure_hooks import FailureHooks
 from sublet.execution.runner import NO_LIMITS, Limits, Runner
 from sublet.model import Completion, Ending, Lease, Release
 from sublet.store.ready_queues import check_entries
 from sublet.store.source import JobSource
 from sublet.worker.capacity import Capacity, Lending, QueueTurns, queue_sets
 from sublet.worker.claim_loop import ClaimConfig, ClaimLoops
-from sublet.worker.failure_hooks import FailureHooks
 from sublet.worker.heartbeat import Heartbeat
 from sublet.worker.linger import Linger
 from sublet.worker.registration import Registration, named_queues, worker_name
