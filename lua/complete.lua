@@ -1,4 +1,4 @@
--- complete: attempts succeeded. Store the results, delete payloads and checkpoints, prune a few old jobs.
+-- complete: attempts succeeded. Store the results, delete checkpoints and payloads (but with keep=1), prune.
 --
 -- LIBS  lib/base.lua lib/queue.lua lib/lifecycle.lua lib/prune.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
@@ -10,16 +10,19 @@ local refused_because = refused(#ARGV / 3, 64)
 if refused_because then return refused_because end
 begin()
 
--- The fields that are kept: attempts and logs, and those that operators' verbs and watchers need.
+-- The fields that are kept: attempts and logs, those that operators' verbs and watchers need, and with keep=1 a
+-- payload that is not in spec.
 local function kept_fields(job)
   local names, kept, last = {}, {}, job.attempt - 1
-  if last == 0 and not (job.ops or job.watched or job.logged) then return kept end
+  local keep = job.rules.keep
+  if last == 0 and not (job.ops or job.watched or job.logged or keep) then return kept end
   for n = 1, math.min(5, last) do names[#names + 1] = 'attempt:' .. n end
   for n = math.max(6, last - 3), last do names[#names + 1] = 'attempt:' .. n end
   for n = math.max(1, last - 3), job.logged and last + 1 or 0 do names[#names + 1] = 'log:' .. n end
   for _, name in ipairs({'ops', 'op', 'watched', 'logged'}) do
     if job[name] then names[#names + 1] = name end
   end
+  if keep and job.spec == job.rules.header then names[#names + 1] = 'payload' end
   if #names == 0 then return kept end
   for i, value in ipairs(call('HMGET', job.hash, unpack(names))) do
     if value then kept[#kept + 1], kept[#kept + 2] = names[i], value end
@@ -47,7 +50,7 @@ for i = 1, #ARGV, 3 do
     answer = 'completed'
     job.state, job.ended = answer, 'complete ' .. answer
     call('DEL', hash)
-    call('HSET', hash, 'state', answer, 'spec', job.rules.header, 'token', job.token, 'attempt', job.attempt,
+    call('HSET', hash, 'state', answer, 'spec', job.rules.keep and job.spec or job.rules.header, 'token', job.token, 'attempt', job.attempt,
       'ended', job.ended, 'finished_at', stamp, 'result', ARGV[i + 2],
       'attempt:' .. job.attempt, story(job, answer), unpack(kept))
     on_end(job)

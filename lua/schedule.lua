@@ -8,7 +8,8 @@
 -- ARGV  plan         when it fires: opaque, at most 4 KiB; "" removes the schedule
 -- ARGV  queue        the queue of its jobs
 -- ARGV  task         the task of its jobs
--- ARGV  rules        their rules, as submit has them: priority tries timeout retention backoff tags
+-- ARGV  rules        their rules, as submit has them: priority tries timeout retention backoff
+--                    tags keep
 -- ARGV  overlap      what happens while the job of an earlier occurrence is unfinished: allow (both run),
 --                    skip, queue (it waits)
 -- ARGV  paused       1 or 0
@@ -18,7 +19,7 @@
 -- REPLY string       "created", "changed" or "removed"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT INVALID NOT_FOUND CHANGED
 
-local KNOWN = ' priority tries timeout retention backoff tags '
+local KNOWN = ' priority tries timeout retention backoff tags keep '
 local OVERLAPS = {allow = true, skip = true, queue = true}
 local name, revision, was, plan, queue, task = unpack(ARGV, 1, 6)
 local rules, overlap, paused, occurrence, due, payload = unpack(ARGV, 7, 12)

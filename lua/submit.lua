@@ -5,7 +5,8 @@
 -- ARGV  id queue task rules payload …   the jobs, in fives; rules are words, "" when all is default:
 --                    priority=-100…100  delay=ms or at=ms since 1970  key=K [window=ms]  tries=N
 --                    timeout=ms|none  retention=ms  backoff=first ms:factor:cap ms
---                    tags=T[,T…], up to 5  trace=traceparent  digest=hexadecimal
+--                    tags=T[,T…], up to 5  keep=1 (keep the payload after completion)
+--                    trace=traceparent  digest=hexadecimal
 --                    schedule=name  known=1 (store nothing: "NOT_FOUND" unless the id or key is in use)
 -- REPLY array        one per job: "created", "exists <id>", "QUEUE_FULL …", "INVALID …" or "NOT_FOUND"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY

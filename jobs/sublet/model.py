@@ -228,7 +228,7 @@ class JobSummary(_Frozen):
     key: str | None = None
     tags: tuple[str, ...] = ()
     payload: Any = None
-    """Arguments by name; None after completion, and in lists above 1 KiB."""
+    """Arguments by name; None after completion without `keep_payload`, and in lists above 1 KiB."""
     submitted_at: datetime
     due_at: datetime | None = None
     finished_at: datetime | None = None

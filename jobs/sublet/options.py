@@ -60,6 +60,8 @@ class Options:
     """How long a completed job is kept, from 60 s; dead and cancelled ones at least 14 days."""
     backoff: Backoff | float = Backoff()
     """A number is both `first` and `cap`."""
+    keep_payload: bool = False
+    """Keep the payload of a completed job, e.g. to submit it again with changes."""
     durability: Durability | None = None
     """None for the value of SUBLET_DURABILITY."""
     tags: Sequence[str] = ()
@@ -100,6 +102,8 @@ class Options:
             words.append(f"backoff={_backoff(self.backoff)}")
         if self.tags:
             words.append(f"tags={','.join(self.tags)}")
+        if self.keep_payload:
+            words.append("keep=1")
         return " ".join(words)
 
     def _check(self) -> None:
@@ -115,6 +119,8 @@ class Options:
             raise Invalid(
                 f"max_attempts {str(self.max_attempts)[:40]}: use a whole number from 1 to {TRIES_MAX:,}"
             )
+        if type(self.keep_payload) is not bool:
+            raise Invalid(f"keep_payload {self.keep_payload!r}: use True or False")
         check_durability(self.durability or "none")
         if self.tags != ():
             _check_tags(self.tags)

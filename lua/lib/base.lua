@@ -147,7 +147,7 @@ local function invalid_rule(rules, known)
     shapes = {priority = '^%-?%d%d?%d?$', delay = number, at = number, window = some, tries = some,
       timeout = number, retention = number, backoff = '^%d' .. more .. ':%d+%.?%d*:%d' .. more .. '$',
       key = '^[!-~]+$', tags = '^[%w_.:,-]+$', trace = '^%x[%x-]+$',
-      digest = '^' .. hex .. '%x*$', schedule = '^[%w_.:-]+$', known = '^1$'}
+      digest = '^' .. hex .. '%x*$', schedule = '^[%w_.:-]+$', keep = '^1$', known = '^1$'}
   end
   local given = {}
   for word in string.gmatch(rules .. ' ', '([^ ]*) ') do
@@ -157,13 +157,13 @@ local function invalid_rule(rules, known)
     local fits = allowed and (string.find(value, shapes[name] or '^$') or word == 'timeout=none')
     if not fits or name == 'priority' and math.abs(value) > 100 or name == 'tags' and not are_tags(value) then
       local names = known
-        or ' priority delay at key window tries timeout retention backoff tags trace digest schedule known '
+        or ' priority delay at key window tries timeout retention backoff tags keep trace digest schedule known '
       local values = {priority = '-100 to 100', tries = 'a number from 1, at most 14 digits',
         window = 'ms from 1, at most 14 digits', timeout = 'ms or none', backoff = 'first ms:factor:cap ms',
         key = '1 to 128 of ! to ~',
         tags = '1 to 5 different ones, each 1 to 64 of A-Z a-z 0-9 _ . : -, with commas in between',
         trace = 'a traceparent', digest = '16 to 128 hexadecimal digits',
-        schedule = 'a name', known = '1'}
+        schedule = 'a name', keep = '1', known = '1'}
       local is_known = name and string.find(names, ' ' .. name .. ' ', 1, true)
       local advice = not is_known and 'use name=value, the name one of' .. string.sub(names, 1, -2)
         or given[name] and 'give it once' or 'use ' .. (values[name] or 'ms, at most 14 digits')

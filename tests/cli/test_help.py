@@ -36,7 +36,7 @@ def test_every_command_is_on_the_first_page_and_every_option_on_its_own(capsys):
     assert all(name in page for name in COMMANDS)
     main.run(["help", "submit"])
     page = capsys.readouterr().out
-    flags = "wait key window delay at queue priority max-attempts timeout retention durability id app redis-url namespace json"
+    flags = "wait key window delay at queue priority max-attempts timeout retention keep-payload durability id app redis-url namespace json"
     assert all(f"--{flag} " in page for flag in flags.split())
 
 

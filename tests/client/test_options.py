@@ -29,6 +29,7 @@ def test_default_options_add_no_rules():
         (Options(retention=timedelta(hours=1)), "retention=3600000"),
         (Options(backoff=5), "backoff=5000:1:5000"),
         (Options(backoff=Backoff(0.5, 1.5, 60)), "backoff=500:1.5:60000"),
+        (Options(keep_payload=True), "keep=1"),
         (Options(queue="other"), ""),
         (Options(tags=("tenant:acme", "import")), "tags=tenant:acme,import"),
         (Options(tags=["a"]), "tags=a"),

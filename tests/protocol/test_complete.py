@@ -43,6 +43,31 @@ async def test_the_payload_is_removed_from_the_spec_too(desk):
     assert desk.job("a")["spec"].endswith(" priority=3")
 
 
+@pytest.mark.parametrize("size", [2, 1024, 1025, 256 * 1024])
+async def test_keep_keeps_a_completed_jobs_payload(desk, size):
+    payload = b"x" * size
+    await desk.submit("a", payload=payload, rules="keep=1")
+    lease = await desk.take("a")
+    await desk.note(lease, checkpoint=b"2")
+    before = desk.job("a")
+    await desk.complete(lease, b"1")
+    job = desk.job("a")
+    assert {name: job.get(name) for name in ("spec", "payload")} == {
+        name: before.get(name) for name in ("spec", "payload")
+    }
+    assert set(job) - {"payload"} == {
+        "state", "spec", "token", "attempt", "ended", "finished_at", "result", "attempt:1",
+    }  # fmt: skip
+
+
+async def test_a_kept_payload_counts_in_its_queues_bytes_only_until_completion(desk):
+    await desk.submit("a", payload=b"x" * 5000, rules="keep=1")
+    lease = await desk.take("a")
+    assert desk.backlog() == (1, 5000)
+    await desk.complete(lease)
+    assert desk.backlog() == (0, 0)
+
+
 async def test_attempts_and_operator_actions_survive_completion(desk):
     lease = await desk.running("a", rules="backoff=0:1:0")
     await desk.fail(lease, message="no luck")

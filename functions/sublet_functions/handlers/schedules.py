@@ -105,4 +105,5 @@ def _options(schedule: NewSchedule) -> Options:
         retention=schedule.retention,
         backoff=backoff_of(schedule.backoff),
         tags=schedule.tags,
+        keep_payload=schedule.keep_payload,
     )

@@ -176,6 +176,7 @@ def _rules(job: NewJob) -> str:
         retention=job.retention,
         backoff=backoff_of(job.backoff),
         tags=job.tags,
+        keep_payload=job.keep_payload,
     )
     return f"{options.rules()} trace={job.trace}".strip() if job.trace else options.rules()
 

@@ -100,6 +100,7 @@ class NewJob(RequestModel):
         description="Seconds before the next attempt, or their growth. Default: 1 s, doubling, at most 300 s.",
     )
     tags: Tags = Field(default_factory=list)
+    keep_payload: bool = Field(False, description="Keep the payload of the job after completion.")
     trace: Annotated[str, Field(pattern=r"^[0-9a-f][0-9a-f-]{1,127}$")] | None = Field(
         None, description="A W3C traceparent."
     )

@@ -53,6 +53,7 @@ class NewSchedule(Recurrence):
         description="Seconds before the next attempt, or their growth. Default: 1 s, doubling, at most 300 s.",
     )
     tags: Tags = Field(default_factory=list)
+    keep_payload: bool = Field(False, description="Keep the payload of its jobs after completion.")
 
 
 class ScheduleRun(RequestModel):

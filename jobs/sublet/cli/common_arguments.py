@@ -78,11 +78,17 @@ def payload(parser: CommandParser) -> None:
 
 
 def attempts(parser: CommandParser) -> None:
-    """Add --max-attempts, --timeout and --retention of a job."""
+    """Add --max-attempts, --timeout, --retention and --keep-payload of a job."""
     option = parser.option
     option("--max-attempts", metavar="N", type=types.positive_integer, help="tries before a job is dead (3)")
     option("--timeout", metavar="5m", type=types.optional_duration, help="limit of one attempt, or none (5m)")
-    option("--retention", metavar="1d", type=types.duration, help="how long to keep completed jobs (1d)")
+    option(
+        "--retention",
+        metavar="1d",
+        type=types.duration,
+        help="keep completed jobs (1d); --keep-payload keeps arguments",
+    )
+    option("--keep-payload", action="store_true", help=types.HIDDEN)
 
 
 def tags(parser: CommandParser, about: str) -> None:

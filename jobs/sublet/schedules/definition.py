@@ -136,6 +136,7 @@ class Schedule(BaseModel):
     retention: float = 86_400.0
     backoff: dict[str, float] | None = None
     tags: tuple[str, ...] = ()
+    keep_payload: bool = False
     source: str = ""
     """The app that declares the schedule (MODULE:APP), or empty."""
     next_at: datetime | None = None
@@ -299,6 +300,8 @@ def _rules(text: str) -> dict[str, Any]:
         elif name == "backoff":
             first, factor, cap = value.split(":")
             said[name] = {"first": int(first) / 1000, "factor": float(factor), "cap": int(cap) / 1000}
+        elif name == "keep":
+            said["keep_payload"] = True
     return said
 
 

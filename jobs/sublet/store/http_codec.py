@@ -107,7 +107,7 @@ def new_job(job: Submission) -> dict[str, Any]:
         except (KeyError, ValueError, OverflowError):
             raise Invalid(
                 f"job {job.id}: the option {word[:80]!r} cannot be sent over HTTP: use key, window, trace, priority, tries, at, "
-                "delay, timeout, retention, backoff or tags, with a valid value"
+                "delay, timeout, retention, backoff, tags or keep, with a valid value"
             ) from None
         fields[field] = decoded
     return fields
@@ -127,6 +127,8 @@ def _rule(name: str, value: str) -> tuple[str, Any]:
         return name, {"first": int(first) / 1000, "factor": float(factor), "cap": int(cap) / 1000}
     if (name, value) == ("timeout", "none"):
         return name, value
+    if (name, value) == ("keep", "1"):
+        return "keep_payload", True
     return {"delay": "delay", "window": "window", "timeout": "timeout", "retention": "retention"}[name], int(
         value
     ) / 1000

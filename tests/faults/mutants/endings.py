@@ -52,6 +52,22 @@ MUTANTS = (
         "protocol/test_watch.py::test_a_watch_of_an_unknown_job_creates_nothing[fakeredis]",
     ),
     Mutant(
+        "completion keeps every payload",
+        "lua/complete.lua",
+        "job.rules.keep and job.spec or job.rules.header",
+        "job.spec",
+        "personal data stays for a day, and the memory of a busy queue doubles",
+        "protocol/test_complete.py::test_the_payload_is_removed_from_the_spec_too[fakeredis]",
+    ),
+    Mutant(
+        "completion deletes a long payload that is to be kept",
+        "lua/complete.lua",
+        "if keep and job.spec == job.rules.header then names[#names + 1] = 'payload' end",
+        "",
+        "a job with large arguments cannot be submitted again with changes",
+        "protocol/test_complete.py::test_keep_keeps_a_completed_jobs_payload[fakeredis-1025]",
+    ),
+    Mutant(
         "the retention score is the time of the end",
         "lua/complete.lua",
         "now + math.max(60000, job.rules.retention)",

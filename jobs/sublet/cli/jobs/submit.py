@@ -32,6 +32,7 @@ OPTIONS = (
     "max_attempts",
     "timeout",
     "retention",
+    "keep_payload",
     "durability",
     "tags",
 )
