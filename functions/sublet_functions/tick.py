@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from sublet.errors import JobsError, NoNamespace
+from sublet.store.orphans import sweep_once
 
 if TYPE_CHECKING:
     from sublet.client.sync_client import SyncClient
@@ -66,6 +67,7 @@ def run_tick(
         report(summary, done.pools)
         pause = pause_until_next_round(start, every, seconds)
         if pause is None:
+            sweep_once(store)
             return summary
         time.sleep(pause)
 

@@ -2,8 +2,10 @@
 
 import asyncio
 import inspect
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import (
@@ -24,6 +26,8 @@ from sublet.client.handle import Handle
 from sublet.client.sync_handle import SyncHandle
 from sublet.context import Context
 from sublet.errors import Invalid
+from sublet.large_payloads.backend import LargePayloads
+from sublet.large_payloads.storage import Storage, large_settings
 from sublet.model import Submission
 from sublet.options import Options, Seconds
 from sublet.schedules.decorators import DeclaredSchedules, declaration
@@ -161,7 +165,11 @@ class App:
         settings: "Settings | None" = None,
         include: Sequence[str] = (),
         qualified_names: bool = False,
+        large_payloads: LargePayloads | None = None,
+        large_above: int | None = None,
     ) -> None:
+        """`large_payloads` stores payloads and results above `large_above` bytes (default: 256 KiB, the limit of
+        Redis) outside Redis. Raises Invalid."""
         if isinstance(include, str) or not all(map(is_module_name, include)):
             raise Invalid(f"include={include!r}: use a list of full module names, e.g. ['shop.mail']")
         self.include = tuple(include)
@@ -177,7 +185,8 @@ class App:
         self.submit_middleware: SubmitMiddleware | None = None
         """Entered around each `Task.submit` ("send") and `Task.job` ("create")."""
         self._given = (redis_url, namespace)
-        self._settings = settings
+        self._large = large_settings(large_payloads, large_above)
+        self._settings = settings and self._with_large(settings)
         self._operations: Operations | None = None
         self._client: Client | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -206,13 +215,30 @@ class App:
         if self._settings is None:
             from sublet.connection.settings import Settings
 
-            self._settings = Settings.read(*self._given)
+            self._settings = self._with_large(Settings.read(*self._given))
         return self._settings
 
     @settings.setter
     def settings(self, settings: "Settings") -> None:
         """Replace the settings before their first use."""
-        self._settings = settings
+        self._settings = self._with_large(settings)
+
+    def _with_large(self, settings: "Settings") -> "Settings":
+        given = self._large
+        if given and settings.client_factory and settings.large_payloads:  # a sandbox has its own backend
+            given = {name: value for name, value in given.items() if name != "large_payloads"}
+        return replace(settings, **given) if given else settings
+
+    @property
+    def large_payloads(self) -> LargePayloads | None:
+        """The backend that was given to the app."""
+        return self._large.get("large_payloads")
+
+    def storage(self, settings: "Settings | None" = None) -> Storage | None:
+        """Return the storage for large payloads in the namespace of these settings, or of the app's. Raises Invalid."""
+        if not (settings or self._settings or self._large or os.environ.get("SUBLET_LARGE_PAYLOADS")):
+            return None
+        return self._with_large(settings or self.settings).storage
 
     @contextmanager
     def using(self, settings: "Settings") -> Iterator[None]:
@@ -225,7 +251,7 @@ class App:
             )
         before = self._settings, self._operations, self._client, self._loop, self._sync
         self._settings, self._operations, self._client, self._loop, self._sync = (
-            settings,
+            self._with_large(settings),
             None,
             None,
             None,

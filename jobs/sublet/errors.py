@@ -22,6 +22,7 @@
                 Moved         use redis+cluster://…
                 NotDurable    change its configuration, or ask for less
         Invalid               correct the argument
+        PayloadLost           restore the object, or submit the job again
         JobFailed             look at the job's last attempt
             JobCancelled
 
@@ -156,6 +157,10 @@ class NotDurable(Unfit):
 
 class Invalid(JobsError):
     """An argument, option or setting is not valid. Nothing has changed."""
+
+
+class PayloadLost(JobsError):
+    """The large payload or result of a job is missing in its backend, or damaged."""
 
 
 class JobFailed(JobsError):

@@ -1,12 +1,9 @@
 """keep_payload: a completed job keeps its payload, wherever the option is given."""
 
-import json
-
 import pytest
 
-from sublet import App, Invalid, Options, SyncClient
+from sublet import App, Invalid, Options
 from sublet.model import State, Submission
-from sublet.protocol.keys import partition_of_queue
 from sublet.store.http_codec import new_job
 from sublet.testing import Sandbox
 

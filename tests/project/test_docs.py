@@ -1,9 +1,11 @@
 """The documents agree with the code: their snippets run, their commands work, and all named files exist."""
 
 import json
+import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -74,6 +76,17 @@ def test_the_page_of_queues_works_as_written(home, env, raw):
         (home / "report.py").write_text(text)
     commands = [*steps(*(text for _, text in blocks("console", page)))]
     assert commands
+    for step, answer in zip(commands, run(commands, home, env), strict=True):
+        check(step, *answer)
+
+
+@pytest.mark.real_server
+def test_the_page_of_large_payloads_works_as_written(home, env, raw):
+    page = (ROOT / "docs" / "guides" / "large-payloads.md").read_text()
+    for name, text in blocks("python", page):
+        (home / name).write_text(text)
+    env = env | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{env['PATH']}"}  # python3 has Sublet
+    commands = [*steps(*(text for _, text in blocks("console", page)))]
     for step, answer in zip(commands, run(commands, home, env), strict=True):
         check(step, *answer)
 

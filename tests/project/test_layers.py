@@ -12,6 +12,7 @@ sublet.source_tree
 sublet.model  sublet.errors
 sublet.protocol
 sublet.options  sublet.context
+sublet.large_payloads
 sublet.connection
 sublet.tasks
 sublet.submission

@@ -30,6 +30,8 @@ SETTINGS = {
         ("SUBLET_DURABILITY", _DEFAULT.durability, "What a submit waits for unless it asks for something itself: `none`, `replicated`, `fsync` ([durability](../guides/durability.md))."),
         ("SUBLET_REPLICAS", _DEFAULT.replicas, "How many replicas must have a `replicated` submit."),
         ("SUBLET_MEMORY", f"{_DEFAULT.memory:g}", "Share of Redis's maxmemory above which [submits are refused](../guides/memory.md); claims and completions continue. 1 switches this off."),
+        ("SUBLET_LARGE_PAYLOADS", "–", "Where [large payloads and results](../guides/large-payloads.md) are stored: an absolute directory, or `s3://BUCKET/PREFIX`. In code: `App(large_payloads=…)`."),
+        ("SUBLET_LARGE_ABOVE", f"{_DEFAULT.large_above}", "Bytes (JSON) above which they are stored there, at most 262144. In code: `App(large_above=…)`."),
         ("SUBLET_SUMMON", "0", "1: clients summon workers for pools after a submit ([scaling](../guides/scaling.md)). `serve`, `tick` and `work` do so anyway."),
         ("SUBLET_ALLOW_EVICTION", "0", "1: accept a server whose maxmemory-policy evicts keys. Jobs may be lost."),
         ("SUBLET_ALLOW_UNVERIFIED_TLS", "0", "1: accept a URL that switches off certificate checks. The connection can be intercepted."),

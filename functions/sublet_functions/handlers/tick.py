@@ -5,6 +5,7 @@ import contextlib
 import time
 from dataclasses import asdict
 
+from sublet.store.orphans import sweep
 from sublet_functions.handlers.call import Call
 from sublet_functions.http.cloudevents import ACCEPTED, Event
 from sublet_functions.http.response import Response, json_response
@@ -28,6 +29,8 @@ async def tick(call: Call[Empty | Event, TickQuery]) -> Response:
             raise done.error
         pause = pause_until_next_round(start, asked.every, asked.seconds)
         if pause is None or store.hurried.is_set():
+            if store.settings.storage:
+                await sweep(store, store.settings.storage)
             return Response(ACCEPTED) if isinstance(call.body, Event) else json_response(asdict(summary))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 from sublet.client.handle import Handle
 from sublet.client.result import Outcome, load_json, outcome_of, result_of, unfinished
 from sublet.connection.settings import Settings
+from sublet.large_payloads.storage import is_reference
 from sublet.model import Job, Page, Queue, Stats, Submission, Submitted, WorkerInfo
 from sublet.operations.operations import Operations
 from sublet.options import Options
@@ -60,8 +61,13 @@ class Client:
         return await self.store.submit(jobs)
 
     async def result(self, job_id: str, timeout: float = 30.0, decode: Callable[[bytes], T] = load_json) -> T:
-        """Wait for a result. Raises JobFailed, JobCancelled, NotFound; after `timeout` (s) TimeoutError."""
-        return result_of(job_id, await self.store.watch(job_id, timeout), decode, timeout)
+        """Wait for a result. Raises JobFailed, JobCancelled, NotFound, PayloadLost; after `timeout` (s)
+        TimeoutError.
+        """
+        standing = await self.store.watch(job_id, timeout)
+        if is_reference(standing.result):
+            standing = standing._replace(result=await self.store.fetch(job_id, standing.result))
+        return result_of(job_id, standing, decode, timeout)
 
     async def results(self, jobs: Sequence[Handle[Any] | str]) -> list[Outcome]:
         """Return the present outcomes of jobs, given by id or handle, in this order: 50 jobs a call, without waiting."""

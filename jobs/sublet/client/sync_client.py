@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 from sublet.client.result import Outcome, load_json, outcome_of, result_of, unfinished
 from sublet.client.sync_handle import SyncHandle
 from sublet.connection.settings import Settings
+from sublet.large_payloads.storage import is_reference
 from sublet.model import Job, Page, Queue, Stats, Submission, Submitted, WorkerInfo
 from sublet.operations.operations import Operations
 from sublet.options import Options
@@ -61,8 +62,13 @@ class SyncClient:
         return self.store.submit(jobs)
 
     def result(self, job_id: str, timeout: float = 30.0, decode: Callable[[bytes], T] = load_json) -> T:
-        """Wait for a result. Raises JobFailed, JobCancelled, NotFound; after `timeout` (s) TimeoutError."""
-        return result_of(job_id, self.store.watch(job_id, timeout), decode, timeout)
+        """Wait for a result. Raises JobFailed, JobCancelled, NotFound, PayloadLost; after `timeout` (s)
+        TimeoutError.
+        """
+        standing = self.store.watch(job_id, timeout)
+        if is_reference(standing.result):
+            standing = standing._replace(result=self.store.fetch(job_id, standing.result))
+        return result_of(job_id, standing, decode, timeout)
 
     def results(self, jobs: Sequence[SyncHandle[Any] | str]) -> list[Outcome]:
         """Return the present outcomes of jobs, given by id or handle, in this order: 50 jobs a call, without waiting."""

@@ -16,6 +16,9 @@ from redis.retry import Retry
 
 from sublet.connection.url import flaw, plain, servers, unknown, unverified
 from sublet.errors import Invalid
+from sublet.large_payloads.backend import LargePayloads
+from sublet.large_payloads.storage import Storage, backend_at, check_above
+from sublet.options import PAYLOAD_MAX
 from sublet.protocol.keys import is_name
 
 BLOCK_SECONDS = 10
@@ -65,6 +68,9 @@ class Settings:
     """The share of maxmemory above which new jobs are refused; 1 for no guard."""
     summon: bool = False
     """Summon workers of pools after a submit."""
+    large_payloads: LargePayloads | None = field(default=None, repr=False)
+    """Stores payloads and results above `large_above` bytes outside Redis."""
+    large_above: int = PAYLOAD_MAX
     client_factory: ClientFactory | None = field(default=None, repr=False)
 
     @classmethod
@@ -86,6 +92,10 @@ class Settings:
             allow_eviction=env.get("SUBLET_ALLOW_EVICTION", "") not in ("", "0"),
             allow_unverified_tls=env.get("SUBLET_ALLOW_UNVERIFIED_TLS", "") not in ("", "0"),
             summon=env.get("SUBLET_SUMMON", "") not in ("", "0"),
+            large_payloads=_backend(env.get("SUBLET_LARGE_PAYLOADS")),
+            large_above=check_above(
+                "SUBLET_LARGE_ABOVE", _number("SUBLET_LARGE_ABOVE", usual.large_above, int)
+            ),
         )
         if not is_name(found.namespace):
             raise Invalid(f"namespace {found.namespace[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
@@ -105,6 +115,13 @@ class Settings:
                 f"{self.named_url} has {lax}: any server could answer instead. Name the certificate "
                 "authority instead (ssl_ca_certs=/path), or set SUBLET_ALLOW_UNVERIFIED_TLS=1 to risk it"
             )
+
+    @property
+    def storage(self) -> Storage | None:
+        """The backend as this namespace uses it, or None."""
+        if self.large_payloads is None:
+            return None
+        return Storage(self.large_payloads, self.namespace, self.large_above)
 
     @property
     def named_url(self) -> str:
@@ -129,6 +146,13 @@ def quick(settings: Settings) -> Settings:
     if os.environ.get("SUBLET_TIMEOUT"):
         return settings
     return replace(settings, timeout=min(settings.timeout, QUICK_TIMEOUT), patience=QUICK_PATIENCE)
+
+
+def _backend(address: str | None) -> LargePayloads | None:
+    try:
+        return backend_at(address) if address else None
+    except Invalid as error:
+        raise Invalid(f"SUBLET_LARGE_PAYLOADS={address!r}: {error}") from None
 
 
 Number = TypeVar("Number", int, float)

@@ -9,6 +9,7 @@ import ctypes
 import gc
 import importlib
 import json
+import math
 import os
 import select
 import signal
@@ -26,6 +27,8 @@ from sublet.context import Context, current, keep_logs
 from sublet.errors import Invalid
 from sublet.execution import frames, stack
 from sublet.execution.attempt import STARVED, UnknownTask, ending_of, unfit
+from sublet.execution.large import read_payload, storage_from
+from sublet.large_payloads.storage import Storage, is_reference
 from sublet.model import Ending, Failure, Lease, News
 from sublet.tasks.middleware import entered
 
@@ -128,6 +131,8 @@ class JobRunner:
         self._names: list[str] = hello.get("names", [])
         self._addresses = [frames.Address(*address) for address in hello.get("addresses", [])]
         self._memory: int | None = hello.get("memory")
+        self._large: dict[str, Any] | None = hello.get("large")
+        self._storages: dict[int, Storage | None] = {}  # by the app's identity
         self._tasks: dict[int, Any] = {}
         self._context: Context | None = None
         self._lease: Lease | None = None
@@ -195,7 +200,11 @@ class JobRunner:
         try:
             task = self._tasks.get(number) or self._task(number)
             rules = task.error_rules
-            return frames.frame(frames.RESULT, self._run(task, context, lease))
+            storage = self._storage_of(task) if self._large else None
+            result = self._run(task, context, lease, storage)
+            if storage and storage.takes(result):
+                result = storage.put(lease.id, result)
+            return frames.frame(frames.RESULT, result)
         except MemoryError as error:
             self._spent = True
             return frames.ending_frame(self._out_of_memory(ending_of(lease, error, rules)), spent=True)
@@ -204,9 +213,15 @@ class JobRunner:
         finally:
             self._context = self._lease = None
 
-    def _run(self, task: Any, context: Context, lease: Lease) -> bytes:
+    def _storage_of(self, task: Any) -> Storage | None:
+        if id(task.app) not in self._storages:
+            self._storages[id(task.app)] = storage_from(self._large, task.app)
+        return self._storages[id(task.app)]
+
+    def _run(self, task: Any, context: Context, lease: Lease, storage: Storage | None) -> bytes:
+        payload = read_payload(storage, lease) if is_reference(lease.payload) else lease.payload
         try:
-            arguments = task.arguments.load(lease.payload)
+            arguments = task.arguments.load(payload)
         except Invalid as error:
             raise unfit(error) from None
         self._context, self._lease = context, lease
@@ -215,6 +230,8 @@ class JobRunner:
         first = (context,) if task.arguments.takes_context else ()
         try:
             encode: Callable[[Any], bytes] = task.arguments.dump_result
+            if storage:
+                encode = partial(task.arguments.dump_result, most=math.inf)
             if not task.app.hooks:
                 return encode(task.function(*first, **arguments))
             with entered(task.app.hooks, context):

@@ -59,9 +59,17 @@ def frame(kind: bytes, body: bytes) -> bytes:
     return HEAD.pack(len(body), kind) + body
 
 
-def hello(names: Sequence[str], addresses: Sequence[Address], memory: int | None) -> bytes:
-    """Build the HELLO; a JOB has an index into these lists. `memory`: the limit in bytes."""
-    return frame(HELLO, json.dumps({"names": names, "addresses": addresses, "memory": memory}).encode())
+def hello(
+    names: Sequence[str],
+    addresses: Sequence[Address],
+    memory: int | None,
+    large: dict[str, Any] | None = None,
+) -> bytes:
+    """Build the HELLO; a JOB has an index into these lists. `memory`: the limit in bytes. `large`: see
+    `large.described`.
+    """
+    said = {"names": names, "addresses": addresses, "memory": memory, "large": large}
+    return frame(HELLO, json.dumps(said).encode())
 
 
 def job(number: int, lease: Lease) -> bytes:

@@ -21,6 +21,8 @@ from sublet.errors import Invalid
 from sublet.execution import frames
 from sublet.execution.attempt import Attempt, Crashed, Ended
 from sublet.execution.child_process import LEAVE_SECONDS, ChildProcess, ChildRun
+from sublet.execution.large import described
+from sublet.large_payloads.storage import Storage
 from sublet.model import Completion, Release
 from sublet.tasks.process_guard import ProcessGuard
 
@@ -79,11 +81,15 @@ class ProcessPool:
         processes: int,
         limits: Limits = NO_LIMITS,
         guard: ProcessGuard | None = None,
+        storage: Storage | None = None,
     ) -> None:
         limits.check()
         self._numbers = {task.name: number for number, task in enumerate(tasks)}
         self._hello = frames.hello(
-            [task.name for task in tasks], [frames.address(task) for task in tasks], limits.memory
+            [task.name for task in tasks],
+            [frames.address(task) for task in tasks],
+            limits.memory,
+            described(storage, [task.app for task in tasks]),
         )
         self._places = ", ".join(
             sorted({frames.address(task).file or frames.address(task).module for task in tasks})

@@ -1,6 +1,7 @@
 """Run attempts: async functions on the worker's event loop, plain ones in child processes or threads."""
 
 import asyncio
+import math
 from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
@@ -11,9 +12,12 @@ from sublet.context import current
 from sublet.errors import Invalid
 from sublet.execution.attempt import STARVED, Attempt, Ended, UnknownTask, ending_of, unfit
 from sublet.execution.child_process import LEAVE_SECONDS, ChildRun
+from sublet.execution.large import read_payload
 from sublet.execution.process_pool import NO_LIMITS, Limits, ProcessPool
 from sublet.execution.thread_pool import ThreadPool
+from sublet.large_payloads.storage import Storage, is_reference
 from sublet.model import Completion
+from sublet.options import PAYLOAD_MAX
 from sublet.tasks.middleware import entered, entered_on_loop
 from sublet.tasks.process_guard import ProcessGuard
 from sublet.tasks.process_guard import current as current_guard
@@ -35,11 +39,12 @@ class Runner:
         slots: int,
         processes: int,
         limits: Limits = NO_LIMITS,
+        storage: Storage | None = None,
     ) -> None:
-        self._tasks = tasks
+        self._tasks, self._storage = tasks, storage
         self.guard = ProcessGuard()
         plain = [task for task in tasks.values() if task.run == "process"]
-        self._children = ProcessPool(plain, processes, limits, self.guard)
+        self._children = ProcessPool(plain, processes, limits, self.guard, storage)
         self._threads = ThreadPool(slots)
 
     @property
@@ -85,11 +90,16 @@ class Runner:
         attempt.error_rules = task.error_rules
         if task.run == "process":
             return self._children.start(attempt)
+        storage = self._storage
         if task.run == "thread":
-            return self._threads.start(attempt, partial(_call, task, attempt))
+            if storage is None:
+                return self._threads.start(attempt, partial(_call, task, attempt, None))
+            return self._threads.start(attempt, partial(_call_and_store, task, attempt, storage))
         if task.run == "command":
             current_guard.set(self.guard)
-        return loop.create_task(_perform(task, attempt))
+        if storage is None:
+            return loop.create_task(_perform(task, attempt, None))
+        return loop.create_task(_perform_and_store(task, attempt, storage))
 
     async def aclose(self, patience: float = LEAVE_SECONDS) -> None:
         """End the child processes within `patience` seconds, the free threads, and programs that tasks
@@ -100,48 +110,72 @@ class Runner:
         await self.guard.aclose()
 
 
-async def _perform(task: Task[..., Any], attempt: Attempt) -> Completion:
-    arguments = _bind(task, attempt)
+async def _perform_and_store(task: Task[..., Any], attempt: Attempt, storage: Storage) -> Completion:
+    done = await _perform(task, attempt, storage)
+    if not storage.takes(done.result):
+        return done
+    return Completion(done.lease, await asyncio.to_thread(storage.put, done.lease.id, done.result))
+
+
+async def _perform(task: Task[..., Any], attempt: Attempt, storage: Storage | None) -> Completion:
+    payload = attempt.lease.payload
+    if is_reference(payload):
+        payload = await asyncio.to_thread(read_payload, storage, attempt.lease)
+    arguments, most = _bind(task, attempt, payload), PAYLOAD_MAX if storage is None else math.inf
     context = attempt.context
     current.set(context)
     first = (context,) if task.arguments.takes_context else ()
     try:
         if not task.app.hooks:
             return Completion(
-                attempt.lease, task.arguments.dump_result(await task.function(*first, **arguments))
+                attempt.lease, task.arguments.dump_result(await task.function(*first, **arguments), most)
             )
         # An invalid result is an error to the middleware, too.
         async with await entered_on_loop(task.app.hooks, context):
             return Completion(
-                attempt.lease, task.arguments.dump_result(await task.function(*first, **arguments))
+                attempt.lease, task.arguments.dump_result(await task.function(*first, **arguments), most)
             )
         # A middleware has swallowed the task's exception.
-        return Completion(attempt.lease, task.arguments.dump_result(None))
+        return Completion(attempt.lease, task.arguments.dump_result(None, most))
     except (SystemExit, KeyboardInterrupt) as error:  # asyncio would let these end the worker
         raise Ended(ending_of(attempt.lease, error, task.error_rules)) from None
     finally:
         context.flush()
 
 
-def _call(task: Task[..., Any], attempt: Attempt) -> Completion:
-    arguments = _bind(task, attempt)
+def _call_and_store(task: Task[..., Any], attempt: Attempt, storage: Storage) -> Completion:
+    done = _call(task, attempt, storage)
+    if not storage.takes(done.result):
+        return done
+    return Completion(done.lease, storage.put(done.lease.id, done.result))
+
+
+def _call(task: Task[..., Any], attempt: Attempt, storage: Storage | None) -> Completion:
+    payload = attempt.lease.payload
+    if is_reference(payload):
+        payload = read_payload(storage, attempt.lease)
+    arguments, most = _bind(task, attempt, payload), PAYLOAD_MAX if storage is None else math.inf
     context = attempt.context
     token = current.set(context)
     first = (context,) if task.arguments.takes_context else ()
     try:
         if not task.app.hooks:
-            return Completion(attempt.lease, task.arguments.dump_result(task.function(*first, **arguments)))
+            return Completion(
+                attempt.lease, task.arguments.dump_result(task.function(*first, **arguments), most)
+            )
         with entered(task.app.hooks, context):
-            return Completion(attempt.lease, task.arguments.dump_result(task.function(*first, **arguments)))
-        return Completion(attempt.lease, task.arguments.dump_result(None))
+            return Completion(
+                attempt.lease, task.arguments.dump_result(task.function(*first, **arguments), most)
+            )
+        return Completion(attempt.lease, task.arguments.dump_result(None, most))
     finally:
         current.reset(token)
         context.flush()
 
 
-def _bind(task: Task[..., Any], attempt: Attempt) -> dict[str, Any]:
+def _bind(task: Task[..., Any], attempt: Attempt, payload: bytes) -> dict[str, Any]:
     try:
-        arguments = task.arguments.load(attempt.lease.payload)
+        arguments = task.arguments.load(payload)
     except Invalid as error:
         raise unfit(error) from None
     attempt.context.arguments = MappingProxyType(arguments)

@@ -57,7 +57,8 @@ def new_schedule(
             )
     if len(payload) > PAYLOAD_MAX:
         raise Invalid(
-            f"payload of {len(payload):,} bytes: at most {PAYLOAD_MAX:,}; keep the data elsewhere and send a reference to it"
+            f"schedule {name} of task {task}: arguments of {len(payload):,} bytes (JSON): at most {PAYLOAD_MAX:,} are "
+            "allowed: store the data elsewhere and pass a path or a URL (large_payloads is for single jobs)"
         )
     made = NewSchedule(name, options.queue, task, options.rules(), payload, when, source)
     if len(made.plan) > PLAN_MAX:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from sublet.connection.routing import RoutingTransport, transport_for
 from sublet.connection.settings import Settings
 from sublet.errors import JobsError, NoNamespace
+from sublet.large_payloads.storage import is_reference, storage_of
 from sublet.model import (
     Beat,
     Card,
@@ -49,7 +50,7 @@ class Store:
         blocking: Any = None,
         operations: Operations | None = None,
     ) -> None:
-        self.settings = settings
+        self.settings, self._storage = settings, settings.storage
         self.operations = operations or Operations(settings)
         self._transport = transport_for(settings, client)
         self._routes = self._transport if isinstance(self._transport, RoutingTransport) else None
@@ -110,13 +111,39 @@ class Store:
 
     async def submit(self, jobs: Sequence[Submission]) -> list[Submitted]:
         """Store any number of jobs. Raises Invalid, Refused or Unavailable; the same call again is safe."""
+        if self._storage is not None:
+            jobs = await self._put_payloads(jobs)
         stored = await self.follow(self.operations.submit(jobs))
+        if self._storage is not None:
+            await self._delete_unused(jobs, stored)
         self.nudge([job.queue for job in jobs])
         return stored
 
+    async def fetch(self, job_id: str, reference: bytes) -> bytes:
+        """Return the large result that a reference stands for. Raises PayloadLost, Unavailable, and Invalid without
+        `large_payloads`.
+        """
+        return await asyncio.to_thread(storage_of(self.settings, job_id).get, job_id, reference)
+
+    async def _put_payloads(self, jobs: Sequence[Submission]) -> Sequence[Submission]:
+        storage = self._storage
+        if storage is None or not any(storage.takes(job.payload) for job in jobs):
+            return jobs
+        return await asyncio.to_thread(storage.put_payloads, jobs)
+
+    async def _delete_unused(
+        self, jobs: Sequence[Submission], answers: Sequence[Submitted | JobsError]
+    ) -> None:
+        if self._storage and any(is_reference(job.payload) for job in jobs):
+            await asyncio.to_thread(self._storage.delete_unused, jobs, answers)
+
     async def submit_each(self, jobs: Sequence[Submission]) -> list[Submitted | JobsError]:
         """Store jobs independently; return per job `Submitted` or its refusal. Raises Unavailable."""
+        if self._storage is not None:
+            jobs = await self._put_payloads(jobs)
         answers = await self.follow(self.operations.submit_each(jobs))
+        if self._storage is not None:
+            await self._delete_unused(jobs, answers)
         self.nudge([job.queue for job in jobs])
         return answers
 

@@ -6,6 +6,7 @@ from typing import TypeVar
 from sublet.connection.routing import sync_transport_for
 from sublet.connection.settings import Settings
 from sublet.connection.transport import SyncTransport
+from sublet.large_payloads.storage import storage_of
 from sublet.model import Standing, Submission, Submitted
 from sublet.operations.operations import Operations
 from sublet.protocol.plan import Plan, follow_sync
@@ -52,9 +53,18 @@ class SyncStore:
 
     def submit(self, jobs: Sequence[Submission]) -> list[Submitted]:
         """Store any number of jobs. Raises Invalid, Refused or Unavailable; the same call again is safe."""
+        storage = self.settings.storage
+        if storage is not None:
+            jobs = storage.put_payloads(jobs)
         stored = self.follow(self.operations.submit(jobs))
+        if storage is not None:
+            storage.delete_unused(jobs, stored)
         self.nudge([job.queue for job in jobs])
         return stored
+
+    def fetch(self, job_id: str, reference: bytes) -> bytes:
+        """As `Store.fetch`."""
+        return storage_of(self.settings, job_id).get(job_id, reference)
 
     def watch(self, job_id: str, wait: float) -> Standing:
         """As `JobSource.watch`."""

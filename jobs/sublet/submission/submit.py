@@ -11,6 +11,7 @@ from sublet.connection.settings import Settings
 from sublet.connection.topology import node_of
 from sublet.connection.url import MultiServerUrl
 from sublet.errors import Invalid, JobsError, NoNamespace, NotDurable, OutOfMemory, Unavailable, Unfit
+from sublet.large_payloads.storage import WAYS_OUT
 from sublet.model import Submission, Submitted
 from sublet.options import PAYLOAD_MAX
 from sublet.protocol import keys, verbs
@@ -32,6 +33,13 @@ def new_id(partition: int) -> str:
 @lru_cache(1)  # jobs of the same ms share it
 def _time_part(ms: int) -> str:
     return "".join([_ALPHABET[ms >> shift & 31] for shift in range(45, -1, -5)])
+
+
+def too_large(task: str, payload: bytes) -> Invalid:
+    """Return the error for a payload above the limit."""
+    return Invalid(
+        f"task {task}: arguments of {len(payload):,} bytes (JSON): at most {PAYLOAD_MAX:,} are allowed: {WAYS_OUT}"
+    )
 
 
 class SubmitOperations:
@@ -65,10 +73,8 @@ class SubmitOperations:
         """
         if not keys.is_name(task):
             raise Invalid(f"task {task[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
-        if len(payload) > PAYLOAD_MAX:
-            raise Invalid(
-                f"payload of {len(payload):,} bytes: at most {PAYLOAD_MAX:,}; keep the data elsewhere and send a reference to it"
-            )
+        if len(payload) > PAYLOAD_MAX and self.settings.large_payloads is None:
+            raise too_large(task, payload)
         partition = keys.partition_of_queue(queue, len(self.bases))
         if job_id is None:
             return Submission(new_id(partition), queue, task, rules, payload, durability or "")

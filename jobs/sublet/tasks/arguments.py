@@ -10,6 +10,7 @@ from typing_extensions import TypedDict  # pydantic needs this one before Python
 
 from sublet.context import Context
 from sublet.errors import Invalid
+from sublet.large_payloads.storage import WAYS_OUT
 from sublet.options import PAYLOAD_MAX
 from sublet.tasks.json_codec import JsonCodec
 
@@ -103,8 +104,8 @@ class Arguments:
             raise Invalid(_errors(error)) from None
         return arguments
 
-    def dump_result(self, value: Any) -> bytes:
-        """Serialize a result. Raises InvalidResult if it does not match the annotation, or is too large."""
+    def dump_result(self, value: Any, most: float = PAYLOAD_MAX) -> bytes:
+        """Serialize a result. Raises InvalidResult if it does not match the annotation, or has more than `most` bytes."""
         # pydantic writes None for any type without a warning.
         if value is None and not self._may_be_none:
             raise InvalidResult(
@@ -124,9 +125,9 @@ class Arguments:
             raise InvalidResult(
                 f"task {self.name} returned a value that cannot be written as JSON: {error}"
             ) from None
-        if len(result) > PAYLOAD_MAX:
+        if len(result) > most:
             raise InvalidResult(
-                f"task {self.name} returned {len(result):,} bytes: at most {PAYLOAD_MAX:,} are allowed: store them elsewhere"
+                f"task {self.name} returned {len(result):,} bytes (JSON): at most {PAYLOAD_MAX:,} are allowed: {WAYS_OUT}"
             )
         return result
 

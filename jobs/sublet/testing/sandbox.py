@@ -2,7 +2,10 @@
 
 import asyncio
 import contextlib
+import os
+import tempfile
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
@@ -10,6 +13,7 @@ from sublet.app import App
 from sublet.client.sync_client import SyncClient
 from sublet.connection.settings import Settings
 from sublet.errors import Invalid
+from sublet.large_payloads.files import Files
 from sublet.model import Job, State
 from sublet.options import Seconds
 from sublet.testing.drain import ROUNDS, Drain, Drained
@@ -53,9 +57,11 @@ class Sandbox:
             raise Invalid("this sandbox was entered already: make another one")
         self.app.load()
         server = Server(self._now or datetime.now(UTC))
-        self._exits.enter_context(
-            self.app.using(Settings(redis_url="redis://sandbox", client_factory=server))
-        )
+        settings = Settings(redis_url="redis://sandbox", client_factory=server)
+        if self.app.large_payloads or os.environ.get("SUBLET_LARGE_PAYLOADS"):
+            folder = self._exits.enter_context(tempfile.TemporaryDirectory(prefix="sublet-sandbox-"))
+            settings = replace(settings, large_payloads=Files(folder))
+        self._exits.enter_context(self.app.using(settings))
         self._server = server
         return self
 

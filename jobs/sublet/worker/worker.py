@@ -14,8 +14,10 @@ from sublet.execution.attempt import Attempt, Why
 from sublet.execution.failure_hooks import FailureHooks
 from sublet.execution.runner import NO_LIMITS, Limits, Runner
 from sublet.model import Completion, Ending, Lease, Release
+from sublet.store.orphans import sweep_regularly
 from sublet.store.ready_queues import check_entries
 from sublet.store.source import JobSource
+from sublet.store.store import Store
 from sublet.worker.capacity import Capacity, Lending, QueueTurns, queue_sets
 from sublet.worker.claim_loop import ClaimConfig, ClaimLoops
 from sublet.worker.heartbeat import Heartbeat
@@ -104,7 +106,8 @@ class Worker:
         self._grace_ends = 0.0
         self._draining = False
         self._progressed_at = time.monotonic()
-        self._runner = Runner(self.tasks, slots=self.slots, processes=self.processes, limits=config.limits)
+        self._storage = app.storage(getattr(source, "settings", None))
+        self._runner = self._make_runner()
         self._capacity = Capacity(self.slots, self.processes, lambda: self._runner.ahead)
         self._state = WorkerState(self._capacity, TimeBudget(None, config.grace, {}))
         self._attempts = self._state.attempts
@@ -120,6 +123,15 @@ class Worker:
         )
         self._registration = self._make_registration()
         self._linger = Linger(0.0, self._may_leave, self._outage, in_pool=bool(config.pool))
+
+    def _make_runner(self) -> Runner:
+        return Runner(
+            self.tasks,
+            slots=self.slots,
+            processes=self.processes,
+            limits=self.config.limits,
+            storage=self._storage,
+        )
 
     def _make_registration(self) -> Registration:
         config = self.config
@@ -249,6 +261,8 @@ class Worker:
         loops = [self._settling.run() for _ in range(SETTLE_LOOPS)] + [self._heartbeat.run()]
         if self.config.stall:
             loops.append(self._watch_progress(self.config.stall))
+        if self._storage and isinstance(self.source, Store):
+            loops.append(sweep_regularly(self.source, self._storage))
         return [asyncio.create_task(loop) for loop in loops]
 
     async def _wait_for_end(self, claim_loops: Loops, other_loops: Loops) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from typing import Any
 
 from sublet.cli.output import (
     STATE_COLOURS,
@@ -108,11 +109,18 @@ def _outcome(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
         yield "finished", _ago(job.finished_at, now)
     yield "tries", _tries(job)
     if job.payload is not None:
-        yield "arguments", compact(job.payload)
+        yield "arguments", _value(job.payload)
     if job.state is State.COMPLETED:
-        yield "result", compact(job.result)
+        yield "result", _value(job.result)
     if job.trace:
         yield "trace", job.trace
+
+
+def _value(value: Any) -> str:
+    match value:
+        case {"sublet:large": {"bytes": int(size), "sha256": str(digest)}}:
+            return f"stored outside Redis, {size:,} bytes, SHA-256 {digest[:16]}…"
+    return compact(value)
 
 
 def _ago(at: datetime, now: datetime) -> str:

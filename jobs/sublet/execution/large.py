@@ -1,0 +1,37 @@
+"""Large payloads and results of attempts. The calls block: the process that runs the task makes them."""
+
+from typing import Any
+
+from sublet.errors import PayloadLost
+from sublet.execution.attempt import Ended, UnknownTask
+from sublet.large_payloads.storage import Storage, backend_at
+from sublet.model import Failure, Lease
+
+
+def read_payload(storage: Storage | None, lease: Lease) -> bytes:
+    """Return the payload that a lease's reference stands for. Raises UnknownTask without a backend, Ended if the
+    payload is lost, Unavailable.
+    """
+    if storage is None:
+        raise UnknownTask("the payload is stored outside Redis, and this worker has no large_payloads")
+    try:
+        return storage.get(lease.id, lease.payload)
+    except PayloadLost as error:
+        raise Ended(Failure(lease, "payload_lost", str(error), again=False)) from None
+
+
+def described(storage: Storage | None, apps: Any) -> dict[str, Any] | None:
+    """Return what a child process needs to make the same storage: its app's backend, or one by address."""
+    if storage is None:
+        return None
+    own = all(app.large_payloads is storage.backend for app in apps)
+    address = None if own else getattr(storage.backend, "address", None)
+    return {"namespace": storage.namespace, "above": storage.above, "address": address}
+
+
+def storage_from(described: dict[str, Any] | None, app: Any) -> Storage | None:
+    """Make the storage that `described` describes, in a child process that has imported the app."""
+    if described is None:
+        return None
+    backend = backend_at(described["address"]) if described["address"] else app.large_payloads
+    return Storage(backend, described["namespace"], described["above"]) if backend else None

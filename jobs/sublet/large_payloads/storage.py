@@ -1,0 +1,171 @@
+"""Move large payloads and results to a backend, and back. Redis has a reference instead: `{"sublet:large": …}`."""
+
+import contextlib
+import json
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Protocol, TypeVar
+
+from sublet.errors import Invalid, JobsError, PayloadLost, Unavailable
+from sublet.large_payloads.backend import LargePayloads
+from sublet.large_payloads.files import Files
+from sublet.large_payloads.s3 import S3
+from sublet.model import Submission, Submitted
+from sublet.options import PAYLOAD_MAX
+from sublet.protocol.keys import is_id
+
+T = TypeVar("T")
+
+MARK = b'{"sublet:large":'
+"""Start of a reference. No parameter of a Python function has this name."""
+ORPHAN_SECONDS = 3600.0
+"""Age from which an object without a job is deleted: its submit or attempt has ended, or died."""
+PAGE = 1000
+"""Objects that one sweep examines."""
+WAYS_OUT = (
+    "store the data elsewhere and pass a path or a URL, or set large_payloads (docs/guides/large-payloads.md)"
+)
+
+
+def is_reference(text: bytes) -> bool:
+    """Whether a stored payload or result is a reference to a large one."""
+    return text.startswith(MARK)
+
+
+def backend_at(address: str) -> LargePayloads:
+    """Return the backend at `s3://BUCKET/PREFIX`, or an absolute directory. Raises Invalid."""
+    if address.startswith("s3://"):
+        bucket, _, prefix = address.removeprefix("s3://").partition("/")
+        return S3(bucket, prefix)
+    return Files(address)
+
+
+def check_above(name: str, value: int) -> int:
+    """Return a threshold. Raises Invalid, with the option's `name`, if Redis takes no payload of this size."""
+    if type(value) is not int or not 1 <= value <= PAYLOAD_MAX:
+        raise Invalid(f"{name} {value!r}: use a whole number of bytes from 1 to {PAYLOAD_MAX:,}")
+    return value
+
+
+def large_settings(backend: LargePayloads | None, above: int | None) -> dict[str, Any]:
+    """Return the settings that an app's arguments change. Raises Invalid for an unusable backend or threshold."""
+    missing = [name for name in ("put", "get", "delete", "scan") if not hasattr(backend, name)]
+    if backend is not None and missing:
+        raise Invalid(
+            f"large_payloads={backend!r}: it has no {', '.join(missing)}: use Files, S3, or an object with the methods of "
+            "sublet.large_payloads.LargePayloads"
+        )
+    given = {
+        "large_payloads": backend,
+        "large_above": None if above is None else check_above("large_above", above),
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """A backend, as one namespace uses it: payloads and results above `above` bytes go there."""
+
+    backend: LargePayloads
+    namespace: str
+    above: int = PAYLOAD_MAX
+
+    def takes(self, text: bytes) -> bool:
+        """Whether a payload or result goes to the backend. One that looks like a reference does, too."""
+        return len(text) > self.above or is_reference(text)
+
+    def put(self, job_id: str, text: bytes) -> bytes:
+        """Store a payload or result of a job; return the reference. Raises Unavailable."""
+        name = f"{self.namespace}/{sha256(text).hexdigest()}.{job_id}"
+        self._call("stored", job_id, self.backend.put, name, text)
+        said = {"bytes": len(text), "sha256": name.partition("/")[2][:64]}
+        return MARK + json.dumps(said, separators=(",", ":")).encode() + b"}"
+
+    def get(self, job_id: str, reference: bytes) -> bytes:
+        """Return what a reference of a job stands for. Raises PayloadLost if the object is missing or damaged,
+        Unavailable.
+        """
+        try:
+            said = json.loads(reference)["sublet:large"]
+            size, digest = int(said["bytes"]), bytes.fromhex(said["sha256"]).hex()
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise PayloadLost(f"job {job_id}: its reference to a large payload is malformed") from None
+        name = f"{self.namespace}/{digest}.{job_id}"
+        try:
+            text: bytes = self._call("read", job_id, self.backend.get, name)
+        except KeyError:
+            raise PayloadLost(f"job {job_id}: {self.backend} has no object {name[:250]}") from None
+        if len(text) != size or sha256(text).hexdigest() != digest:
+            raise PayloadLost(
+                f"job {job_id}: object {name} is damaged: it has {len(text):,} of {size:,} bytes, or others"
+            )
+        return text
+
+    def put_payloads(self, jobs: Sequence[Submission]) -> list[Submission]:
+        """Store the large payloads of jobs; return the jobs with references. Raises Unavailable."""
+        return [
+            job._replace(payload=self.put(job.id, job.payload)) if self.takes(job.payload) else job
+            for job in jobs
+        ]
+
+    def delete_unused(self, jobs: Sequence[Submission], answers: Sequence[object]) -> None:
+        """Delete the payloads of jobs that were not stored, as another job holds their key. If it fails, a sweep
+        does it.
+        """
+        names = [
+            f"{self.namespace}/{json.loads(job.payload)['sublet:large']['sha256']}.{job.id}"
+            for job, answer in zip(jobs, answers, strict=True)
+            if is_reference(job.payload) and isinstance(answer, Submitted) and answer.id != job.id
+        ]
+        with contextlib.suppress(Unavailable):
+            self.delete(names)
+
+    def old_names(self) -> dict[str, list[str]]:
+        """Return names of old objects by job id, from a random place on: about `PAGE` of them. Raises Unavailable."""
+        prefix = f"{self.namespace}/"
+        start = prefix + secrets.token_hex(32)
+        found = list(self._call("listed", "", self.backend.scan, prefix, start, PAGE))
+        if len(found) < PAGE:
+            found += self._call("listed", "", self.backend.scan, prefix, "", PAGE - len(found))
+        names: dict[str, list[str]] = {}
+        for name, age in dict(found).items():
+            job_id = name.partition("/")[2][65:]
+            if age > ORPHAN_SECONDS and is_id(job_id):
+                names.setdefault(job_id, []).append(name)
+        return names
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete objects by name. Raises Unavailable."""
+        if names:
+            self._call("deleted", "", self.backend.delete, names)
+
+    def _call(self, verb: str, job_id: str, function: Callable[..., T], *arguments: Any) -> T:
+        try:
+            return function(*arguments)
+        except (KeyError, JobsError):
+            raise
+        except Exception as error:
+            whose = f"job {job_id}: its large payload" if job_id else "large payloads"
+            raise Unavailable(
+                f"{whose} could not be {verb} in {self.backend}: {type(error).__name__}: {error}"
+            ) from error
+
+
+class HasStorage(Protocol):
+    """Settings with a storage, or None."""
+
+    @property
+    def storage(self) -> Storage | None:
+        """The backend as a namespace uses it."""
+        ...
+
+
+def storage_of(settings: HasStorage, job_id: str) -> Storage:
+    """Return the storage of settings. Raises Invalid, naming the job, without one."""
+    if settings.storage is None:
+        raise Invalid(
+            f"job {job_id}: its result is stored outside Redis: give the app or the client the large_payloads of its workers"
+        )
+    return settings.storage
