@@ -99,4 +99,28 @@ MUTANTS = (
         "a schedule uses the memory reserved for running jobs",
         "client/test_admission.py::test_an_occurrence_waits_for_free_memory_and_is_not_lost[fakeredis]",
     ),
+    Mutant(
+        "a sweep deletes objects of submits that are on their way",
+        "jobs/sublet/large_payloads/storage.py",
+        "if age > ORPHAN_SECONDS and is_id(job_id):",
+        "if is_id(job_id):",
+        "a job that is stored a moment later has lost its payload",
+        "client/test_large_payloads.py::test_objects_go_after_their_job",
+    ),
+    Mutant(
+        "a sweep trusts a partition that does not exist",
+        "jobs/sublet/store/orphans.py",
+        "if not (yield reads.layout(base)):",
+        "if False:",
+        "a wrong namespace or an empty server deletes all large payloads",
+        "client/test_large_payloads.py::test_without_a_namespace_nothing_is_deleted",
+    ),
+    Mutant(
+        "a large payload is not verified",
+        "jobs/sublet/large_payloads/storage.py",
+        "if len(text) != size or sha256(text).hexdigest() != digest:",
+        "if False:",
+        "a task runs with damaged arguments",
+        "client/test_large_payloads.py::test_a_lost_result_is_an_error_of_the_reader",
+    ),
 )
