@@ -177,6 +177,14 @@ class Release(NamedTuple):
 Ending = Completion | Failure | Release
 
 
+class Description(NamedTuple):
+    """A task as it is published: `text` is JSON, and `digest` identifies it."""
+
+    task: str
+    digest: str
+    text: bytes
+
+
 class Standing(NamedTuple):
     """A watched job's state (None if missing); if it has ended, also its result (JSON) and last attempt, as
     stored.

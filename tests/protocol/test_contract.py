@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from sublet import errors
-from sublet.model import Beat, Card, Completion, Failure, Lease, Note, Release, Submission
+from sublet.model import Beat, Card, Completion, Description, Failure, Lease, Note, Release, Submission
 from sublet.operations import pools, statistics
 from sublet.operations.pools import Elsewhere
 from sublet.protocol import keys, scripts, verbs
@@ -70,6 +70,10 @@ SAMPLES = {
     "reconcile": (
         verbs.reconcile("B", "WORKER", "LIFE", [("ID", 7)]),
         {"worker": "WORKER", "life": "LIFE", "id": "ID", "attempt": 7},
+    ),
+    "publish": (
+        verbs.publish("B", [Description("TASK", "DIGEST", b"DESCRIPTION")], starting=True),
+        {"starting": "yes", "task": "TASK", "digest": "DIGEST", "description": b"DESCRIPTION"},
     ),
     "schedule": (
         firing.schedule(
@@ -294,7 +298,7 @@ def test_lua_and_python_spell_every_key_alike():
         keys.wake("B", "X"), keys.alarm("B"), keys.events("B"), keys.ended("B"), keys.structure("B", "running"),
         keys.backlog("B"), keys.structure("B", "scheduled"), keys.structure("B", "completed"), keys.workers("B"),
         keys.worker("B", "X"), keys.counts("B"), keys.schedules("B"), keys.schedule("B", "X"), keys.pools("B"),
-        keys.pool("B", "X"), keys.crew("B", "X"), keys.summons("B", "X"),
+        keys.pool("B", "X"), keys.crew("B", "X"), keys.summons("B", "X"), keys.catalogue("B"), keys.tasks("B"),
     }  # fmt: skip
     assert all(key.startswith("B:") for key in ours)
     assert {word.strip("'. ") for word in spelled} == {re.sub(r"X(\|Y)?$", "", key[2:]) for key in ours}

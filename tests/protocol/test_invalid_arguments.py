@@ -8,7 +8,7 @@ from redis.exceptions import ResponseError
 from sublet.protocol import keys
 from sublet.protocol.scripts import script
 
-VERBS = ("schedule", "pick", "fire", "pool", "summon", "complain", "enlist", "reap")
+VERBS = ("schedule", "pick", "fire", "pool", "summon", "complain", "enlist", "publish", "reap")
 ODD = (
     "", " ", "0", "1", "-1", "-0", "1.5", "0x10", "1e3", "nan", "inf", "-inf", "99999999999999", "999999999999999999999", "abc",
     "a b",
@@ -24,6 +24,7 @@ GOOD = {
     "summon": ["p", "s" * 22, "3", "w", "far", "1", "2", "3", "4", "5"],
     "complain": ["p", "s" * 22 + ".1", "1", "it is away"],
     "enlist": ["w", "1", "", "{}", "p", "s" * 22 + ".1"],
+    "publish": ["yes", "t", "ab" * 8, "{}", "u", "cd" * 8, "{}"],
     "reap": ["10", "tick"],
 }
 TIMES = 250

@@ -2,7 +2,7 @@
 local base, ms = KEYS[1], tonumber(ARGV[1])
 redis.call('DEL', base .. ':')              -- so that time passes on a full server too
 local function earlier(text) return string.format('%.0f', text - ms) end
-for _, state in ipairs({'scheduled', 'running', 'completed', 'dead', 'cancelled', 'workers'}) do
+for _, state in ipairs({'scheduled', 'running', 'completed', 'dead', 'cancelled', 'workers', 'catalogue'}) do
   local key = base .. ':' .. state
   for _, id in ipairs(redis.call('ZRANGE', key, 0, -1)) do redis.call('ZINCRBY', key, -ms, id) end
 end

@@ -16,6 +16,7 @@ from sublet.model import (
     Card,
     Claimed,
     Completion,
+    Description,
     Failure,
     Lease,
     Note,
@@ -234,6 +235,17 @@ async def reconcile(desk: Any) -> Stage:
     )  # fmt: skip
 
 
+async def publish(desk: Any) -> Stage:
+    tasks = [Description("a", "ab" * 8, b"{}"), Description("b", "cd" * 8, b"[]")]
+    later = [Description("a", "ef" * 8, b"{}")]
+
+    async def moves(_: Any) -> None:
+        await desk.run(verbs.publish(desk.base, later, starting=True))
+
+    call = verbs.publish(desk.base, tasks, starting=False)
+    return Stage(call, ["kept", "kept"], moves, ["kept", "kept"])
+
+
 async def overdue(desk: Any) -> int:
     """A schedule whose occurrence was a minute ago; returns that occurrence."""
     occurrence: int = desk.now() - MINUTE * 1000
@@ -355,7 +367,7 @@ STAGES: dict[str, Callable[[Any], Awaitable[Stage]]] = {
     stage.__name__: stage
     for stage in (
         init, submit, claim, heartbeat, complete, fail, release, cancel, retry, promote, reap, prune, watch,
-        pause, resume, configure, note, enlist, drain, reconcile, schedule, pick, fire, pool, summon, complain,
+        pause, resume, configure, note, enlist, drain, reconcile, publish, schedule, pick, fire, pool, summon, complain,
         repair, recount, drop,
     )
 }  # fmt: skip

@@ -135,6 +135,16 @@ def worker(base: str, name: str) -> str:
     return f"{base}:worker:{name}"
 
 
+def catalogue(base: str) -> str:
+    """Key of the sorted set of published tasks, by when each was last renewed (ms)."""
+    return f"{base}:catalogue"
+
+
+def tasks(base: str) -> str:
+    """Key of the hash of published tasks: the digest and the description of each."""
+    return f"{base}:tasks"
+
+
 def schedules(base: str) -> str:
     """Key of the sorted set of schedules, by when each is next due (ms, with jitter; 99999999999999 for never)."""
     return f"{base}:schedules"

@@ -11,6 +11,7 @@ from sublet.model import (
     Card,
     Claimed,
     Completion,
+    Description,
     Ending,
     Failure,
     Lease,
@@ -34,6 +35,7 @@ QUEUES_MAX = 32
 """Maximum queues and patterns that one claim names."""
 PATTERNS_MAX = 16
 """Maximum patterns of one worker."""
+PUBLISH_MAX = 100
 SETTLE_MAX = 100
 """Maximum leases that one release, note, reap or reconcile takes."""
 COMPLETE_MAX = 64
@@ -250,6 +252,12 @@ def reconcile(base: str, worker: str, life: str, leases: Sequence[tuple[str, int
     return script("reconcile").call(
         base, _words, [f for lease in leases for f in lease], worker=worker, life=life
     )
+
+
+def publish(base: str, tasks: Sequence[Description], *, starting: bool) -> Call[list[str]]:
+    """Put up to 100 tasks into the catalogue, or renew them. Returns per task `written`, `kept` or `full`."""
+    rest = [field for task in tasks for field in task]
+    return script("publish").call(base, _words, rest, starting="yes" if starting else "no")
 
 
 def cancel(base: str, job_id: str, revision: int) -> Call[str]:
