@@ -54,6 +54,7 @@ async def serve(
     worker_host: WorkerHost | None = None,
     secrets: Secrets | None = None,
     summon_first: bool = False,
+    check_tasks: str = "",
 ) -> None:
     """Serve the API until SIGTERM, SIGINT or SIGHUP; with `stop`, until that instead.
 
@@ -61,8 +62,8 @@ async def serve(
     Without Redis, requests are answered 503. With a `worker_host`, `POST /work` runs workers, for clients
     with a token or one of the `secrets`. On a stop, waiting requests are answered at once, workers finish
     or release their jobs, and other requests have 8 s; a second signal ends them. `summon_first` is for a
-    process that may be frozen between requests. Raises Invalid for an address that cannot be served, and
-    JobsError for a port in use.
+    process that may be frozen between requests. `check_tasks`: `refuse`, `warn` or `off` (see `KnownTasks`).
+    Raises Invalid for an address that cannot be served, and JobsError for a port in use.
     """
     tokens = tokens or Tokens()
     limits = limits or Limits()
@@ -70,7 +71,10 @@ async def serve(
     store = Store(quick(settings))
     summoner = store.summoner = Summoner(store, invokers_of())
     store.nudge = summoner.nudge
-    api = Api(store, tokens, worker_host=worker_host, secrets=secrets or Secrets())
+    app = worker_host.app if worker_host else None
+    api = Api(
+        store, tokens, worker_host=worker_host, secrets=secrets or Secrets(), app=app, check_tasks=check_tasks
+    )
     application = SummonFirst(api, summoner) if summon_first else api
     server = HttpServer(application, replace(limits, connections=make_room(limits.connections)))
     try:

@@ -28,7 +28,7 @@ from sublet.connection.settings import Settings
 from sublet.connection.transport import Transport
 from sublet.devtools.embedded_server import find_binary
 from sublet.errors import Forbidden, Unconfirmed
-from sublet.model import Card, Submission
+from sublet.model import Card, Description, Submission
 from sublet.operations import pools, statistics
 from sublet.operations.drop import drop
 from sublet.operations.recount import recount
@@ -172,6 +172,7 @@ async def works(store, desk):
     assert await store.reconcile({"w": "1"}) == 1
     await desk.submit("b", queue="tenant-1")
     assert (await store.claim(**ask | {"queues": ["tenant-*"], "claim_id": None})).leases[0].id == "b"
+    await store.publish([Description("t", "ab" * 8, b"{}")], starting=True)
     await new(desk)
     await ticks(store, desk)
 

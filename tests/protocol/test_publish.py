@@ -16,9 +16,7 @@ async def publish(desk, *tasks, starting=True):
 
 
 def held(desk):
-    return {
-        name: text.partition(" ")[0] for name, text in desk.raw.hgetall(keys.tasks(desk.base)).items()
-    }
+    return {name: text.partition(" ")[0] for name, text in desk.raw.hgetall(keys.tasks(desk.base)).items()}
 
 
 def changes(desk):
@@ -107,6 +105,6 @@ async def test_invalid_arguments_are_refused_and_change_nothing(desk, tasks, err
 
 
 async def test_the_longest_description_is_stored(desk):
-    assert await desk.run(
-        verbs.publish(desk.base, [Description("t", OLD, b"x" * 8192)], starting=True)
-    ) == ["written"]
+    assert await desk.run(verbs.publish(desk.base, [Description("t", OLD, b"x" * 8192)], starting=True)) == [
+        "written"
+    ]

@@ -149,7 +149,7 @@ class Hosted:
             summoner.prompt = self.freezes
             store.nudge = summoner.nudge
             host = WorkerHost(app, seconds=self._work_seconds or WorkerHost.seconds_of()) if app else None
-            self._api = Api(store, tokens, worker_host=host, secrets=secrets)
+            self._api = Api(store, tokens, worker_host=host, secrets=secrets, app=app)
         return self._api
 
     async def _renew(self) -> None:

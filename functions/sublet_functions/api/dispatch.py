@@ -4,7 +4,7 @@ import logging
 import time
 import traceback
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from sublet.errors import Busy, JobsError, Unavailable
@@ -15,6 +15,7 @@ from sublet_functions.api.route import Route
 from sublet_functions.api.routes import ROUTES, UNSAFE_GETS
 from sublet_functions.handlers.call import Call
 from sublet_functions.handlers.heartbeat import heartbeat, heartbeat_batch
+from sublet_functions.handlers.known_tasks import KnownTasks
 from sublet_functions.handlers.triggers import PLATFORM, is_passed_on, trigger
 from sublet_functions.handlers.work import verify_signature
 from sublet_functions.handlers.worker_host import WorkerHost
@@ -26,6 +27,9 @@ from sublet_functions.http.query import check_path, parse_query
 from sublet_functions.http.request import Request
 from sublet_functions.http.response import SECURITY_HEADERS, Response
 from sublet_functions.schemas.query import Empty
+
+if TYPE_CHECKING:
+    from sublet.app import App
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +51,10 @@ class Api:
     worker_host: WorkerHost | None = None
     secrets: Secrets = field(default_factory=Secrets)
     """Secrets that may sign `POST /work`, instead of a token."""
+    app: "App | None" = None
+    """The app whose tasks this server knows."""
+    check_tasks: str = ""
+    """What it does with jobs that do not fit (see `KnownTasks`)."""
     _outage: OutageLog = field(default_factory=OutageLog, init=False)
     _failed_at: float = field(default=0.0, init=False)
     """When Redis was last unavailable (monotonic clock), until the outage's end is logged."""
@@ -54,10 +62,12 @@ class Api:
     _by_path: dict[str, dict[str, AnyRoute]] = field(default_factory=dict, init=False)
     _by_length: dict[int, list[tuple[tuple[str, ...], AnyRoute]]] = field(default_factory=dict, init=False)
     """Routes with path parameters, by their number of parts."""
+    _known: KnownTasks = field(init=False)
     _no_query: dict[type, Any] = field(default_factory=dict, init=False)
     """Query model → its value for an empty query, if valid."""
 
     def __post_init__(self) -> None:
+        self._known = KnownTasks(self.store, self.app, self.check_tasks)
         for route in self.routes:
             if not any(one.is_required() for one in route.query.model_fields.values()):
                 self._no_query[route.query] = route.query()
@@ -107,7 +117,15 @@ class Api:
             query = parse_query(request.query, route.query)
         body = await self._body(request, route, principal)
         call = Call(
-            self.store, principal, request, body, query, path, self.worker_host, self.tokens.is_token_name
+            self.store,
+            principal,
+            request,
+            body,
+            query,
+            path,
+            self.worker_host,
+            self._known,
+            self.tokens.is_token_name,
         )
         response = await route.handler(call)
         if self._failed_at and route.roles:  # public routes do not ask Redis

@@ -6,6 +6,7 @@ from typing import Any
 from sublet.model import Job, Queue
 from sublet.operations.pool import Pool
 from sublet.schedules.definition import Schedule
+from sublet.tasks.catalogue import TaskInfo
 from sublet_functions.api.openapi import document
 from sublet_functions.api.route import Route
 from sublet_functions.handlers.call import Call
@@ -35,6 +36,7 @@ from sublet_functions.handlers.schedules import (
 )
 from sublet_functions.handlers.stats import stats
 from sublet_functions.handlers.submit import submit, submit_batch
+from sublet_functions.handlers.tasks import get_task, list_tasks, publish_tasks
 from sublet_functions.handlers.tick import tick
 from sublet_functions.handlers.triggers import trigger
 from sublet_functions.handlers.work import work
@@ -79,8 +81,9 @@ def _document() -> bytes:
 
 ROUTES: tuple[Route[Any, Any], ...] = (
     Route("POST", "/jobs", SUBMIT, submit, b.NewJob, q.EventQuery, {201: a.SubmittedJob, 200: a.SubmittedJob, 202: NONE},
-          (*NEW_PROBLEMS, "queue-full"), headers=IDEMPOTENT, events=True),
-    Route("POST", "/jobs/batch", SUBMIT, submit_batch, b.NewJobBatch, NO, {200: a.SubmittedBatch}, NEW_PROBLEMS, most=MANY,
+          (*NEW_PROBLEMS, "unknown-task", "queue-full"), headers=IDEMPOTENT, events=True),
+    Route("POST", "/jobs/batch", SUBMIT, submit_batch, b.NewJobBatch, NO, {200: a.SubmittedBatch},
+          (*NEW_PROBLEMS, "unknown-task"), most=MANY,
           headers=IDEMPOTENT[:1]),
     Route("GET", "/jobs", READ, list_jobs, NO, q.ListQuery, {200: a.JobsPage}, headers=PAGED),
     Route("GET", "/jobs/{id}", READ | SUBMIT | WORK, get_job, NO, q.WaitQuery, {200: Job}, ("not-found",)),
@@ -110,6 +113,9 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     Route("POST", "/schedules/{name}/resume", ADMIN, resume_schedule, NO, NO, {200: Schedule}, (*NOT_FOUND, "changed")),
     Route("POST", "/schedules/{name}/run", ADMIN, run_schedule, ScheduleRun, NO, {201: a.SubmittedJob, 200: a.SubmittedJob},
           (*NOT_FOUND, *NEW_PROBLEMS, "queue-full"), headers=IDEMPOTENT),
+    Route("GET", "/tasks", READ | SUBMIT | WORK, list_tasks, NO, q.PageQuery, {200: a.TasksPage}, headers=PAGED),
+    Route("GET", "/tasks/{name}", READ | SUBMIT | WORK, get_task, NO, NO, {200: TaskInfo}, NOT_FOUND),
+    Route("PUT", "/tasks", WORK, publish_tasks, b.TaskPublication, NO, {200: a.PublishResult}, ("oom",)),
     Route("GET", "/workers", READ | WORK, list_workers, NO, q.WorkersQuery, {200: a.WorkerList}),
     Route("PUT", "/workers/{name}", WORK, enlist, b.WorkerRegistration, NO, {200: a.EnlistResult}),
     Route("DELETE", "/workers/{name}", WORK, leave, NO, q.LifeQuery, {204: NONE}),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from sublet.store.store import Store
+from sublet_functions.handlers.known_tasks import KnownTasks
 from sublet_functions.handlers.worker_host import WorkerHost
 from sublet_functions.http.auth import Principal
 from sublet_functions.http.request import Request
@@ -27,5 +28,7 @@ class Call(Generic[B, Q]):
     path: Mapping[str, str]
     """The path's parameters, by the names in the route."""
     worker_host: WorkerHost | None = None
+    known: KnownTasks | None = None
+    """The tasks that this server knows; None in calls that submit nothing."""
     is_token_name: Callable[[str], bool] = field(default=lambda name: False, repr=False)
     """Returns whether a token has this name. Only it, or an admin, may act for a worker of the name."""

@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -13,10 +14,19 @@ from sublet.errors import Busy, Invalid, JobsError, NotDurable, Unavailable, Unc
 from sublet.model import Submission, Submitted
 from sublet.options import PAYLOAD_MAX, Backoff, Options
 from sublet.protocol import reads
+from sublet.tasks.json_schema import Misfit
 from sublet_functions.handlers.call import Call
+from sublet_functions.handlers.known_tasks import (
+    FREE_ATTEMPTS,
+    KnownTasks,
+    exceeded,
+    shortest_backoff,
+)
+from sublet_functions.http.auth import Role
 from sublet_functions.http.body import stored_json
 from sublet_functions.http.cloudevents import ACCEPTED, Event
 from sublet_functions.http.problems import (
+    ERRORS_SHOWN,
     MayBeStored,
     Problem,
     invalid_problem,
@@ -31,7 +41,12 @@ from sublet_functions.schemas.requests import ExponentialBackoff, NewJob, NewJob
 _KEY = re.compile(r'"([ !#-\[\]-~]{1,255})"|([!#-~]{1,255})')
 """A quoted string (draft-ietf-httpapi-idempotency-key-header), or the bare word that many clients send."""
 PLAIN = frozenset({"task", "payload", "queue", "id", "durability"})
-"""Fields of NewJob that need no `Options`: a job with only these has default rules."""
+"""Fields of NewJob that need no `Options`: a job with only these has its task's rules."""
+OPTIONS = frozenset(Options.__slots__) & NewJob.model_fields.keys() - {"durability"}
+"""Fields of NewJob that are `Options`."""
+LIMITED = frozenset({"max_attempts", "timeout", "backoff"})
+"""Fields whose bounds are the task's own values, except for the role admin."""
+DEFAULTS = Options()
 
 
 async def submit(call: Call[NewJob | Event, EventQuery]) -> Response:
@@ -42,16 +57,18 @@ async def submit(call: Call[NewJob | Event, EventQuery]) -> Response:
     `task`, it becomes a job of that task, with the payload `{"event": …}`: the whole event in structured
     form. An event that is delivered twice makes one job.
     """
-    body, key = call.body, idempotency_key(call)
+    body, key, event_id = call.body, idempotency_key(call), None
     if isinstance(body, Event):
         new = job_of_event(body, call.query)
-        event_id = None if new.id or key else f"e.{body.key(call.principal.name, new.task, new.queue)}"
-        job = submission(call, new, key, event_id=event_id)
+        if not (new.id or key):
+            event_id = f"e.{body.key(call.principal.name, new.task, new.queue)}"
     elif call.query.task is None:
-        job = submission(call, body, key)
+        new = body
     else:
         reason = "only for CloudEvents: name the task in the body"
         raise Problem("invalid", f"query.task: {reason}", errors=[invalid_value(reason, "query", "task")])
+    known = await _known(call, [new])
+    job, warning = submission(call, new, key, known, event_id=event_id)
     named = key is not None or isinstance(body, Event) or body.id is not None
     (answer,) = await _store(call, [job], named)
     if isinstance(answer, JobsError):
@@ -61,7 +78,16 @@ async def submit(call: Call[NewJob | Event, EventQuery]) -> Response:
         headers["Idempotent-Replayed"] = "true"
     if isinstance(body, Event):
         return Response(ACCEPTED, b"", headers)
-    return json_response({"id": answer.id}, 201 if answer.created else 200, headers)
+    content = {"id": answer.id, "warning": warning} if warning else {"id": answer.id}
+    return json_response(content, 201 if answer.created else 200, headers)
+
+
+async def _known(call: Call[Any, Any], jobs: Sequence[NewJob]) -> KnownTasks:
+    known = call.known
+    if known is None:
+        raise TypeError("a call that submits jobs needs `known`")
+    await known.refresh(job.task for job in jobs)
+    return known
 
 
 async def _store(
@@ -99,15 +125,17 @@ def job_of_event(event: Event, asked: EventQuery) -> NewJob:
 async def submit_batch(call: Call[NewJobBatch, Empty]) -> Response:
     """Store up to 1,000 jobs, each independently; the outcomes are in their order. An invalid job refuses all."""
     key = idempotency_key(call)
-    jobs = [submission(call, job, key, at) for at, job in enumerate(call.body.jobs)]
+    known = await _known(call, call.body.jobs)
+    pairs = [submission(call, job, key, known, at) for at, job in enumerate(call.body.jobs)]
+    jobs = [job for job, _ in pairs]
     answers = await _store(call, jobs, key is not None or all(job.id for job in call.body.jobs))
     items = []
-    for job, answer in zip(jobs, answers, strict=True):
+    for (job, warning), answer in zip(pairs, answers, strict=True):
         try:
             is_repeat = isinstance(answer, Submitted) and not answer.created and answer.id == job.id
             if key is not None and is_repeat:
                 await check_same_body(call, job)
-            items.append(_item(job, answer))
+            items.append(_item(job, answer) | ({"warning": warning} if warning else {}))
         except Problem as mismatch:
             items.append(mismatch.as_item(job.id))
     return json_response({"jobs": items})
@@ -134,10 +162,15 @@ def idempotency_key(call: Call[Any, Any]) -> str | None:
 
 
 def submission(
-    call: Call[Any, Any], job: NewJob, key: str | None, at: int | None = None, event_id: str | None = None
-) -> Submission:
-    """Check a request's job and turn it into a Submission. Its id: made from the Idempotency-Key `key`, the
-    job's own, or `event_id`. `at`: position in a batch. Raises Problem.
+    call: Call[Any, Any],
+    job: NewJob,
+    key: str | None,
+    known: KnownTasks,
+    at: int | None = None,
+    event_id: str | None = None,
+) -> tuple[Submission, str]:
+    """Check a request's job and turn it into a Submission, with a warning if its task may refuse it. Its id: made
+    from the Idempotency-Key `key`, the job's own, or `event_id`. `at`: position in a batch. Raises Problem.
     """
     where: tuple[str | int, ...] = ("body",) if at is None else ("body", "jobs", at)
     if key is not None and job.id is not None:
@@ -147,15 +180,68 @@ def submission(
             errors=[invalid_value("not together with an Idempotency-Key", *where, "id")],
         )
     payload = stored_json(job.payload, PAYLOAD_MAX, *where, "payload")
+    task = known.find(job.task)
+    options = task.options if task else DEFAULTS
+    queue = job.queue if "queue" in job.model_fields_set else options.queue
     job_id = job.id or event_id
     try:
-        rules = "" if job.model_fields_set <= PLAIN else _rules(job)
+        if job.model_fields_set <= PLAIN:
+            rules = task.rules if task else ""
+        else:
+            asked = _options(job, options)
+            _check_attempts(call, job, asked, where)
+            rules = asked.rules() + (f" trace={job.trace}" if job.trace else "")
+        warning = _check_task(call, job, payload, known, where)
         if key is not None:
             job_id = keyed_id(call, key, at)
-            rules = f"{rules} digest={_digest(job)}".strip()
-        return call.store.operations.submission(job.task, payload, job.queue, rules, job_id, job.durability)
+            rules = f"{rules} digest={_digest(job)}"
+        durability = job.durability or options.durability
+        made = call.store.operations.submission(job.task, payload, queue, rules.strip(), job_id, durability)
     except Invalid as error:
         raise invalid_problem(error, *where) from None
+    return made, warning
+
+
+def _check_task(
+    call: Call[Any, Any], job: NewJob, payload: bytes, known: KnownTasks, where: tuple[str | int, ...]
+) -> str:
+    """Return a warning if no task fits the job; empty if one does. Raises Problem instead if the server refuses."""
+    if known.policy == "off":
+        return ""
+    task, slug, found = known.find(job.task), "invalid", list[Misfit]()
+    if task is None:
+        reason = known.unknown(job.task)
+        found, slug = [Misfit(("task",), reason)] if reason else [], "unknown-task"
+    else:
+        found = [Misfit(("payload", *path), text) for path, text in task.misfits(payload, job.payload)]
+        if known.policy == "refuse" and _is_limited(call, job):
+            over = exceeded(task.options, _options(job, task.options), job.model_fields_set)
+            advice = "ask for less, or use a token of the role admin"
+            found += [Misfit((name,), f"{text}: {advice}") for name, text in over]
+    if not found:
+        return ""
+    path, text = found[0]
+    if task is not None:
+        text = f"task {job.task}: {'.'.join(map(str, path))}: {text}"
+    text += f", and {len(found) - 1} more" if len(found) > 1 else ""
+    if known.policy == "warn":
+        return text
+    errors = [invalid_value(each.message, *where, *each.path) for each in found[:ERRORS_SHOWN]]
+    raise Problem(slug, text, errors=errors)
+
+
+def _is_limited(call: Call[Any, Any], job: NewJob) -> bool:
+    return bool(LIMITED & job.model_fields_set) and Role.ADMIN not in call.principal.roles
+
+
+def _check_attempts(call: Call[Any, Any], job: NewJob, asked: Options, where: tuple[str | int, ...]) -> None:
+    """Raise Problem for a loop of attempts without a delay, which keeps a worker busy."""
+    is_loop = asked.max_attempts > FREE_ATTEMPTS and shortest_backoff(asked) < 1
+    if is_loop and _is_limited(call, job):
+        reason = f"more than {FREE_ATTEMPTS} attempts need a backoff of 1 s or more: ask for fewer, or use a token of the role admin"
+        raise Problem(
+            "invalid", f"max_attempts: {reason}", errors=[invalid_value(reason, *where, "max_attempts")]
+        )
 
 
 def keyed_id(call: Call[Any, Any], key: str, at: int | None = None) -> str:
@@ -163,22 +249,16 @@ def keyed_id(call: Call[Any, Any], key: str, at: int | None = None) -> str:
     return "i." + hashlib.sha256(json.dumps([call.principal.name, key, at]).encode()).hexdigest()[:40]
 
 
-def _rules(job: NewJob) -> str:
-    options = Options(
-        queue=job.queue,
-        priority=job.priority,
-        delay=job.delay,
-        run_at=job.run_at,
-        key=job.key,
-        window=job.window,
-        max_attempts=job.max_attempts,
-        timeout=None if job.timeout == "none" else job.timeout,
-        retention=job.retention,
-        backoff=backoff_of(job.backoff),
-        tags=job.tags,
-        keep_payload=job.keep_payload,
-    )
-    return f"{options.rules()} trace={job.trace}".strip() if job.trace else options.rules()
+def _options(job: NewJob, own: Options) -> Options:
+    """Return a request's options, with the task's own where it gives none."""
+    given: dict[str, Any] = {name: getattr(job, name) for name in OPTIONS & job.model_fields_set}
+    if "timeout" in given and job.timeout == "none":
+        given["timeout"] = None
+    if "backoff" in given:
+        given["backoff"] = backoff_of(job.backoff)
+    if given.get("run_at") is not None:
+        given.setdefault("delay", 0)
+    return replace(own, **given)
 
 
 def backoff_of(backoff: float | ExponentialBackoff) -> float | Backoff:

@@ -101,7 +101,7 @@ class WorkerHost:
     """
 
     def __init__(self, app: App, *, most: int = 1, seconds: float = SECONDS) -> None:
-        self._app = app
+        self.app = app
         self._most = most
         self.seconds = seconds
         self._runs: set[WorkerRun] = set()
@@ -149,7 +149,7 @@ class WorkerHost:
         from sublet_functions.work import work  # a server without an app does not load the worker
 
         return await work(
-            self._app,
+            self.app,
             queues=summons.queues or None,
             slots=summons.slots,
             grace=GRACE,

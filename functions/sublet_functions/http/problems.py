@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from pydantic import ValidationError
 
@@ -57,6 +58,7 @@ PROBLEMS: dict[str, ProblemType] = {
     "uri-too-long": ProblemType(414, "The URL is too long"),
     "unsupported-media-type": ProblemType(415, "The media type is not supported"),
     "invalid": ProblemType(422, "The request is invalid"),
+    "unknown-task": ProblemType(422, "The task is unknown"),
     "too-many": ProblemType(422, "Too many items in one call"),
     "idempotency-mismatch": ProblemType(422, "The Idempotency-Key was used with another body"),
     "queue-full": ProblemType(429, "The queue is full", 5),
@@ -172,9 +174,7 @@ def validation_problem(error: ValidationError, *where: str) -> Problem:
     found.sort(key=lambda one: [str(part) for part in one["loc"]])
     if found[0]["type"] == "json_invalid":
         return Problem("not-json", f"{found[0]['msg']}: send one JSON object")
-    shown = [
-        {"loc": [*where, *one["loc"]], "msg": one["msg"], "type": one["type"]} for one in found[:ERRORS_SHOWN]
-    ]
+    shown = [_entry([*where, *one["loc"]], one["msg"], one["type"]) for one in found[:ERRORS_SHOWN]]
     first = ".".join(map(str, shown[0]["loc"]))
     more = f", and {len(found) - 1} more" if len(found) > 1 else ""
     return Problem("invalid", f"{first}: {shown[0]['msg']}{more}", errors=shown)
@@ -182,7 +182,15 @@ def validation_problem(error: ValidationError, *where: str) -> Problem:
 
 def invalid_value(message: str, *where: str | int) -> dict[str, Any]:
     """Return one entry of a problem's `errors`; `where` is its location."""
-    return {"loc": list(where), "msg": message, "type": "value_error"}
+    return _entry(where, message, "value_error")
+
+
+def _entry(where: Sequence[str | int], message: str, kind: str) -> dict[str, Any]:
+    entry = {"loc": list(where), "msg": message, "type": kind}
+    if where[0] == "body":
+        parts = (str(part).replace("~", "~0").replace("/", "~1") for part in where[1:])
+        entry["pointer"] = "#" + "".join(f"/{quote(part)}" for part in parts)
+    return entry
 
 
 def invalid_problem(error: Invalid, *where: str | int) -> Problem:

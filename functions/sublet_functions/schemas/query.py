@@ -36,7 +36,8 @@ class PathParams(Query):
     id: Id | None = Field(None, description="The job's id.")
     queue: QueueName | None = Field(None, description="The queue's name; `*` is the whole namespace.")
     name: Name | None = Field(
-        None, description="The name of the worker, the pool, or the schedule (at most 40 characters)."
+        None,
+        description="The name of the worker, the pool, the task, or the schedule (at most 40 characters).",
     )
 
 

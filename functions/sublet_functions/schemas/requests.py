@@ -8,8 +8,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from sublet.options import LONGEST, Durability
+from sublet.options import LONGEST, TRIES_MAX, Durability
+from sublet.protocol.verbs import PUBLISH_MAX
 from sublet.store.source import HTTP_QUEUES
+from sublet.tasks.catalogue import SUMMARY_MAX
 from sublet_functions.schemas.fields import (
     WHOLE,
     Claimer,
@@ -58,7 +60,9 @@ class ExponentialBackoff(RequestModel):
 
 
 class NewJob(RequestModel):
-    """A job to be stored."""
+    """A job to be stored. Fields that are left out have the task's own values, if the server knows the task (`GET
+    /tasks`); else these defaults.
+    """
 
     # two checks of `sublet.options`
     model_config = ConfigDict(
@@ -301,6 +305,39 @@ class WorkerRegistration(PoolMember):
         description="Worker identity (`SUBLET_WORKER_ID`): an exclusive name. The next worker with it takes over the leases.",
     )
     about: dict[str, Any] = Field({}, description="Host, pid, platform, totals …; at most 4 KiB.")
+
+
+class OwnOptions(RequestModel):
+    """A task's own options."""
+
+    queue: Name = "default"
+    priority: Annotated[int, Field(ge=-100, le=100), WHOLE] = 0
+    delay: Delay = 0.0
+    max_attempts: Annotated[int, Field(ge=1, le=TRIES_MAX), WHOLE] = 3
+    timeout: Annotated[float, Field(ge=0.001, le=1e9, allow_inf_nan=False)] | Literal["none"] = 300.0
+    retention: Annotated[float, Field(ge=60, le=1e9, allow_inf_nan=False)] = 86_400.0
+    backoff: ExponentialBackoff = Field(default_factory=ExponentialBackoff)
+    durability: Durability | None = None
+
+
+class TaskDescription(RequestModel):
+    """A task of a worker."""
+
+    name: Name
+    summary: Annotated[str, Field(max_length=SUMMARY_MAX)] = ""
+    options: OwnOptions = Field(default_factory=OwnOptions)
+    arguments: dict[str, Any] | None = Field(None, description="JSON Schema of the payload.")
+    result: dict[str, Any] | None = Field(None, description="JSON Schema of the result.")
+
+
+class TaskPublication(RequestModel):
+    """Tasks of a worker. A description above 8 KiB loses its schemas."""
+
+    starting: bool = Field(
+        True,
+        description="true when the worker starts: its descriptions replace others; false for a renewal, about once an hour.",
+    )
+    tasks: Annotated[list[TaskDescription], Field(min_length=1, max_length=PUBLISH_MAX)]
 
 
 class ReconcileRequest(RequestModel):

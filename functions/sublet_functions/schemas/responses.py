@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sublet.model import JobSummary, Queue, State, WorkerInfo
 from sublet.operations.pool import Pool
+from sublet.tasks.catalogue import TaskInfo
 
 
 class ResponseModel(BaseModel):
@@ -16,10 +17,14 @@ class ResponseModel(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
+WARNING = "What the worker will probably refuse. Only with `SUBLET_CHECK_TASKS=warn`, the default of a server without an app."
+
+
 class SubmittedJob(ResponseModel):
     """The job's id, new or existing."""
 
     id: str
+    warning: str | None = Field(None, description=WARNING)
 
 
 class SubmittedItem(ResponseModel):
@@ -29,6 +34,7 @@ class SubmittedItem(ResponseModel):
     status: int
     type: str | None = None
     detail: str | None = None
+    warning: str | None = Field(None, description=WARNING)
 
 
 class SubmittedBatch(ResponseModel):
@@ -139,6 +145,21 @@ class EventsPage(ResponseModel):
     missed: bool = Field(
         description="Events after the requested position were already deleted: read the jobs instead."
     )
+
+
+class TasksPage(ResponseModel):
+    """One page of tasks, ordered by name."""
+
+    tasks: list[TaskInfo]
+    cursor: str | None
+
+
+class PublishResult(ResponseModel):
+    """How many tasks have the description that was sent, keep another or the same one, or found the catalogue full."""
+
+    written: int
+    kept: int
+    full: int
 
 
 class WorkerList(ResponseModel):
@@ -271,6 +292,9 @@ class InvalidValue(ResponseModel):
     loc: list[str | int]
     msg: str
     type: str
+    pointer: str | None = Field(
+        None, description="JSON Pointer to the value in the body, as a URI fragment (RFC 6901)."
+    )
 
 
 class ProblemDocument(ResponseModel):

@@ -184,6 +184,12 @@ class HttpSource:
             http_codec.card(card),
         )
 
+    async def publish(self, tasks: Sequence[model.Description], starting: bool) -> None:
+        """As `JobSource.publish`."""
+        for batch in verbs.batches(tasks, lambda task: len(task.text), verbs.PUBLISH_MAX):
+            body = {"starting": starting, "tasks": [http_codec.task(each) for each in batch]}
+            await self._ask("PUT", "/tasks", lambda answer: None, body)
+
     async def workers(self) -> list[model.WorkerInfo]:
         """As `JobSource.workers`."""
         return await self._ask(

@@ -19,6 +19,7 @@ from sublet.model import (
     Card,
     Claimed,
     Completion,
+    Description,
     Ending,
     Failure,
     Lease,
@@ -93,6 +94,11 @@ def part(name: str) -> str:
 def moment_ms(text: str) -> int:
     """Parse an RFC 3339 time to ms since 1970."""
     return math.floor(datetime.fromisoformat(text).timestamp() * 1000 + 0.5)
+
+
+def task(description: Description) -> dict[str, Any]:
+    """Encode a task for the catalogue."""
+    return {"name": description.task, **from_json(description.text)}
 
 
 def new_job(job: Submission) -> dict[str, Any]:

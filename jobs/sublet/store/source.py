@@ -3,7 +3,18 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from sublet.model import Beat, Card, Claimed, Ending, Note, Standing, Submission, Submitted, WorkerInfo
+from sublet.model import (
+    Beat,
+    Card,
+    Claimed,
+    Description,
+    Ending,
+    Note,
+    Standing,
+    Submission,
+    Submitted,
+    WorkerInfo,
+)
 
 HTTP_QUEUES = 1000
 """Most queues and patterns that a claim over HTTP names."""
@@ -54,6 +65,10 @@ class JobSource(Protocol):
 
     async def enlist(self, card: Card) -> bool:
         """Register a worker, or renew its registration. True: it should drain."""
+        ...
+
+    async def publish(self, tasks: Sequence[Description], starting: bool) -> None:
+        """Put a worker's tasks into the catalogue when it is `starting`; else renew them there."""
         ...
 
     async def workers(self) -> list[WorkerInfo]:

@@ -13,6 +13,7 @@ from sublet.model import (
     Card,
     Claimed,
     Completion,
+    Description,
     Ending,
     Failure,
     Lease,
@@ -33,6 +34,7 @@ from sublet.store.claim import ClaimRequest, Claims
 from sublet.store.events import EventStream
 from sublet.store.results import ResultWatcher
 from sublet.store.source import PoolSummoner
+from sublet.tasks import catalogue
 
 T = TypeVar("T")
 
@@ -210,6 +212,10 @@ class Store:
             return await self.run(call) == "drain"
         except NoNamespace:
             return await self._recreate(call) == "drain"
+
+    async def publish(self, tasks: Sequence[Description], starting: bool) -> None:
+        """As `JobSource.publish`."""
+        await self.follow(catalogue.publish(self.operations.bases[0], tasks, starting=starting))
 
     async def workers(self) -> list[WorkerInfo]:
         """As `JobSource.workers`."""

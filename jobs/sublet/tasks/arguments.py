@@ -2,10 +2,11 @@
 
 import inspect
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NotRequired, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError
+from pydantic_core import PydanticSerializationError, from_json, to_jsonable_python
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
 from sublet.context import Context
@@ -13,6 +14,7 @@ from sublet.errors import Invalid
 from sublet.large_payloads.storage import WAYS_OUT
 from sublet.options import PAYLOAD_MAX
 from sublet.tasks.json_codec import JsonCodec
+from sublet.tasks.json_schema import Misfit, Path
 
 PLAIN = (int, str, bool, float, bytes)
 """Types written without pydantic's check of the type, which takes ten times as long as writing."""
@@ -44,6 +46,9 @@ class Arguments:
         self._signature = inspect.Signature(own)
         self._names = {parameter.name for parameter in own}
         self._required = {parameter.name for parameter in own if parameter.default is parameter.empty}
+        self._defaults = {
+            parameter.name: parameter.default for parameter in own if parameter.name not in self._required
+        }
         self._positional = [
             parameter.name for parameter in own if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
         ]
@@ -60,6 +65,17 @@ class Arguments:
             for parameter in parameters:  # find the one to name
                 JsonCodec(hints.get(parameter.name, Any), f"task {self.name}: parameter {parameter.name!r}")
             raise
+
+    def schemas(self) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+        """Return the JSON Schemas of the payload, with default values, and of the result; None for a type that
+        has none.
+        """
+        payload = self._codec.json_schema("validation")
+        properties = (payload or {}).get("properties", {})
+        for name, default in self._defaults.items() if payload else ():
+            with suppress(PydanticSerializationError):
+                properties[name].setdefault("default", to_jsonable_python(default, bytes_mode="base64"))
+        return payload, self._result.json_schema("serialization")
 
     def dump(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """Serialize the arguments of a call as a payload. Raises Invalid if they do not match the signature."""
@@ -103,6 +119,21 @@ class Arguments:
         except ValidationError as error:
             raise Invalid(_errors(error)) from None
         return arguments
+
+    def misfits(self, payload: bytes) -> list[Misfit]:
+        """Return the arguments of a payload that do not fit; empty if a type's own validator raises another error."""
+        try:
+            self._codec.load(payload or b"{}")
+        except ValidationError as error:
+            found = error.errors(include_url=False, include_input=False, include_context=False)
+            value = from_json(payload or b"{}")
+            return [
+                Misfit(_path(each["loc"], value, is_missing=each["type"] == "missing"), each["msg"])
+                for each in found
+            ]
+        except Exception:  # noqa: BLE001  # a type's own validator may raise anything
+            pass
+        return []
 
     def dump_result(self, value: Any, most: float = PAYLOAD_MAX) -> bytes:
         """Serialize a result. Raises InvalidResult if it does not match the annotation, or has more than `most` bytes."""
@@ -167,6 +198,17 @@ def _fits(adapter: TypeAdapter[Any], value: Any) -> bool:
     except Exception:  # noqa: BLE001  # a type's own validator may raise anything
         return False
     return True
+
+
+def _path(parts: tuple[str | int, ...], value: Any, *, is_missing: bool) -> Path:
+    """Return the path of an error in a JSON value: pydantic's own, without its names of types."""
+    path: list[str | int] = []
+    for part in parts:
+        fits = part in value if isinstance(value, dict) else isinstance(value, list) and isinstance(part, int)
+        if fits:
+            path.append(part)
+            value = value[part] if isinstance(value, dict) or part < len(value) else None  # type: ignore[operator]  # an index
+    return (*path, parts[-1]) if is_missing else tuple(path)
 
 
 def _errors(error: ValidationError) -> str:

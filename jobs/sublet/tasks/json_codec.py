@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import Any
 
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 from pydantic_core import SchemaSerializer, SchemaValidator
 
 from sublet.errors import Invalid
@@ -55,6 +56,13 @@ class JsonCodec:
         schema = self._ready().core_schema
         _check(schema, self._subject)
         return _with_base64(schema)
+
+    def json_schema(self, mode: JsonSchemaMode) -> dict[str, Any] | None:
+        """Return the type's JSON Schema, for values to read (`validation`) or written ones; None if it has none."""
+        try:
+            return GenerateJsonSchema().generate(self._schema, mode)
+        except (PydanticUserError, Invalid):
+            return None
 
     def _ready(self) -> TypeAdapter[Any]:
         try:

@@ -6,13 +6,14 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sublet.errors import Invalid, JobsError, NoNamespace
 from sublet.model import Card, WorkerInfo
 from sublet.protocol.verbs import QUEUES_MAX
 from sublet.store.source import JobSource
+from sublet.tasks.catalogue import DescribedTask, Publication
 from sublet.worker import host_identity as host
 
 log = logging.getLogger("sublet.worker.worker")
@@ -35,7 +36,10 @@ def named_queues(queues: Sequence[str]) -> dict[str, Any]:
 
 
 class Registration:
-    """One worker's registration. `about` returns its description. `named`: its name is exclusive, too."""
+    """One worker's registration. `about` returns its description. `named`: its name is exclusive, too.
+
+    It publishes the worker's `tasks` in the background.
+    """
 
     def __init__(
         self,
@@ -47,8 +51,10 @@ class Registration:
         named: bool = True,
         pool: str = "",
         summons: str = "",
+        tasks: Mapping[str, DescribedTask] | None = None,
     ) -> None:
         self._source, self._about = source, about
+        self.publication = Publication(lambda *found: source.publish(*found), tasks or {})
         self._pool, self._summons = pool, summons
         self._lock = asyncio.Lock()
         self.unwanted = False
@@ -86,6 +92,7 @@ class Registration:
         gone = {other.name: other.life for other in known if self._succeeds(other)}
         recovered = await self._source.reconcile(gone) if gone else 0
         self.unwanted = await self._source.enlist(self._card())
+        self.publication.renew()
         if self._worker_id:
             self._own_record(await self._source.workers())
         return recovered
@@ -107,7 +114,9 @@ class Registration:
                 )
                 return True
             async with self._lock:
-                return await self._source.enlist(self._card())
+                is_asked_to_drain = await self._source.enlist(self._card())
+            self.publication.renew()
+            return is_asked_to_drain
         except NoNamespace:
             # The data was flushed: the next claim creates the namespace again.
             return False

@@ -143,6 +143,7 @@ class Worker:
             named=config.name is not None,
             pool=config.pool,
             summons=config.summons,
+            tasks=self.tasks,
         )
 
     def stop(self) -> None:
@@ -302,6 +303,7 @@ class Worker:
     async def _leave(self) -> None:
         # A successor finds leases by the registration: it stays if any may be left
         try:
+            await self._registration.publication.aclose()
             if not (self._outage.ongoing or self._attempts):
                 await self._registration.leave()
         finally:

@@ -37,6 +37,7 @@ VERBS = {
         "note",
         "enlist",
         "reconcile",
+        "publish",
         *MAINTENANCE,
     ),
     "read": (),

@@ -120,6 +120,13 @@ def _serve(parser: CommandParser) -> None:
     option(
         "--app", metavar="MODULE:APP", default=None, help="worker function: POST /work runs jobs of this app"
     )
+    option(
+        "--check-tasks",
+        metavar="HOW",
+        choices=("refuse", "warn", "off"),
+        default=None,
+        help="jobs that no task fits: refuse (with --app), warn, off",
+    )
     option("--tokens-file", metavar="FILE", default=None, help="lines NAME:ROLES:SECRET (SUBLET_TOKENS_FILE)")
 
 

@@ -54,6 +54,7 @@ def serve(args: Namespace) -> int:
         _announcement(args.json, tokens),
         worker_host=worker_host,
         secrets=secrets,
+        check_tasks=args.check_tasks or "",
         summon_first=os.environ.get("SUBLET_SUMMON_FIRST", "") not in ("", "0"),
     )
     _run(api, worker_host)

@@ -1,0 +1,194 @@
+"""The catalogue: descriptions of the tasks that workers run, for submitters that do not have the app."""
+
+import asyncio
+import hashlib
+import inspect
+import json
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Protocol
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import to_json
+
+from sublet.errors import Forbidden, JobsError, Refused
+from sublet.model import Description
+from sublet.options import Backoff, Options
+from sublet.protocol import keys, verbs
+from sublet.protocol.plan import Plan
+from sublet.protocol.reads import pairs
+from sublet.protocol.scripts import Call
+from sublet.tasks.arguments import Arguments
+
+log = logging.getLogger(__name__)
+
+TEXT_MAX = 8192
+"""Most bytes of a description. Beyond it, the schema of the result is left out, then that of the arguments."""
+SUMMARY_MAX = 200
+"""Most characters of a summary."""
+RENEWAL = 3600.0
+"""Seconds until a worker renews its tasks, 10 % more or less."""
+RETRY = 60.0
+PATIENCE = 1.0
+"""Most seconds by which an unfinished publication delays a worker's end."""
+
+
+class TaskOptions(BaseModel):
+    """A task's own options, as a request of `POST /jobs` writes them."""
+
+    model_config = ConfigDict(frozen=True)
+
+    queue: str = "default"
+    priority: int = 0
+    delay: float = 0.0
+    max_attempts: int = 3
+    timeout: float | str = 300.0
+    """Seconds, or `none`."""
+    retention: float = 86_400.0
+    backoff: dict[str, float] = {"first": 1.0, "factor": 2.0, "cap": 300.0}
+    durability: str | None = None
+
+    def options(self) -> Options:
+        """Return them as `Options`. Raises Invalid or TypeError for options that another program wrote."""
+        limit = None if self.timeout == "none" else float(self.timeout)
+        own = self.model_dump(exclude={"timeout", "backoff"})
+        found = Options(**own, timeout=limit, backoff=Backoff(**self.backoff))
+        found.rules()
+        return found
+
+
+class TaskInfo(BaseModel):
+    """A task in the catalogue."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    summary: str = ""
+    """First line of the function's docstring."""
+    options: TaskOptions = TaskOptions()
+    arguments: dict[str, Any] | None = None
+    """JSON Schema of the payload; None if it is not known."""
+    result: dict[str, Any] | None = None
+    """JSON Schema of the result; None if it is not known."""
+
+
+class DescribedTask(Protocol):
+    """The part of `Task` that is described."""
+
+    function: Callable[..., Any]
+    defaults: Options
+    arguments: Arguments
+
+
+def describe(name: str, task: DescribedTask) -> TaskInfo:
+    """Describe a task."""
+    summary = (inspect.getdoc(task.function) or "").strip().partition("\n")[0][:SUMMARY_MAX]
+    arguments, result = task.arguments.schemas()
+    return TaskInfo(
+        name=name, summary=summary, options=_options(task.defaults), arguments=arguments, result=result
+    )
+
+
+def description(info: TaskInfo) -> Description:
+    """Return a task as it is published, without schemas that make it too long."""
+    shorter: tuple[dict[str, None], ...] = ({}, {"result": None}, {"result": None, "arguments": None})
+    texts = (to_json(info.model_copy(update=less).model_dump(exclude={"name"})) for less in shorter)
+    text = next((text for text in texts if len(text) <= TEXT_MAX), b"{}")
+    return Description(info.name, hashlib.sha256(text).hexdigest()[:32], text)
+
+
+def _options(options: Options) -> TaskOptions:
+    backoff = options.backoff
+    policy = backoff if isinstance(backoff, Backoff) else Backoff(backoff, 1.0, backoff)
+    return TaskOptions(
+        queue=options.queue,
+        priority=options.priority,
+        delay=seconds(options.delay),
+        max_attempts=options.max_attempts,
+        timeout="none" if options.timeout is None else seconds(options.timeout),
+        retention=seconds(options.retention),
+        backoff={"first": policy.first, "factor": policy.factor, "cap": policy.cap},
+        durability=options.durability,
+    )
+
+
+def seconds(value: float | timedelta) -> float:
+    """Return a duration as a number of seconds."""
+    return value.total_seconds() if isinstance(value, timedelta) else float(value)
+
+
+def publish(base: str, tasks: Sequence[Description], *, starting: bool) -> Plan[list[str]]:
+    """Put tasks into the catalogue, or renew them. Returns per task `written`, `kept` or `full`. `base` is
+    partition 0's.
+    """
+    answers: list[str] = []
+    for batch in verbs.batches(tasks, lambda task: len(task.text), verbs.PUBLISH_MAX):
+        answers += yield verbs.publish(base, batch, starting=starting)
+    return answers
+
+
+def revision(base: str) -> Call[int]:
+    """Return the number of changes of the catalogue."""
+    return Call((("HGET", base, "published"),), lambda number: int(number or 0))
+
+
+def published(base: str) -> Plan[dict[str, TaskInfo]]:
+    """Return the catalogue by name, sorted, without entries that cannot be parsed. `base` is partition 0's."""
+    found: dict[str, bytes] = yield Call((("HGETALL", keys.tasks(base)),), pairs)
+    infos = ((name, _parse(name, text)) for name, text in sorted(found.items()))
+    return {name: info for name, info in infos if info}
+
+
+def _parse(name: str, text: bytes) -> TaskInfo | None:
+    try:
+        return TaskInfo.model_validate({**json.loads(text.partition(b" ")[2]), "name": name})
+    except (ValueError, ValidationError, TypeError, RecursionError):
+        return None
+
+
+class Publication:
+    """Publishes a worker's tasks at its start, and renews them about once an hour, in the background."""
+
+    def __init__(
+        self,
+        send: Callable[[Sequence[Description], bool], Awaitable[Any]],
+        tasks: Mapping[str, DescribedTask],
+    ) -> None:
+        self._send, self._tasks = send, tasks
+        self._due = 0.0
+        self._is_published = self._has_failed = False
+        self._sending: asyncio.Task[None] | None = None
+
+    def renew(self) -> None:
+        """Publish or renew the tasks if this is due. Sends nothing otherwise."""
+        if self._tasks and time.monotonic() >= self._due and self._sending is None:
+            self._due = time.monotonic() + RENEWAL * random.uniform(0.9, 1.1)
+            self._sending = asyncio.create_task(self._publish())
+
+    async def _publish(self) -> None:
+        try:
+            found = []
+            for name, task in self._tasks.items():
+                found.append(description(describe(name, task)))
+                await asyncio.sleep(0)  # a schema may take a millisecond
+            await self._send(found, not self._is_published)
+            self._is_published = True
+        except JobsError as error:
+            if not isinstance(error, Refused | Forbidden):
+                self._due = time.monotonic() + RETRY
+            if not self._has_failed:
+                log.warning("the tasks of this worker could not be published (sublet tasks): %s", error)
+            self._has_failed = True
+        finally:
+            self._sending = None
+
+    async def aclose(self) -> None:
+        """Let an unfinished publication end, for at most a second."""
+        if self._sending:
+            sending = self._sending
+            await asyncio.wait([sending], timeout=PATIENCE)
+            sending.cancel()
+            await asyncio.wait([sending])
