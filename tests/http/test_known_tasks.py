@@ -8,11 +8,14 @@ import pytest
 from pydantic import BaseModel, Field
 
 from sublet import App, Backoff, Context
+from sublet.connection.settings import Settings
 from sublet.errors import Invalid
 from sublet.model import State
 from sublet.protocol import keys
+from sublet.protocol.scripts import Call
 from sublet.store.store import Store
 from sublet.tasks import catalogue
+from sublet_functions.adapters.hosted import Hosted
 from sublet_functions.api.dispatch import Api
 from sublet_functions.handlers import known_tasks
 from sublet_functions.handlers.known_tasks import KnownTasks
@@ -135,8 +138,6 @@ async def test_a_job_gets_the_options_of_its_task(policy, store, published, of_a
 
 
 def _spec(store, job_id):
-    from sublet.protocol.scripts import Call
-
     base = store.operations.base_of_job(job_id)
     return Call((("HGET", keys.job(base, job_id), "spec"),), lambda spec: spec.partition(b"\n")[0])
 
@@ -263,23 +264,19 @@ async def test_descriptions_that_another_program_wrote_are_passed_over(store, pu
         await store.run(_write(base, name, text))
     await store.run(_changed(base))
     asked = of_catalogue(store, "refuse")
-    for name, status in (
-        ("no-json", 422), ("no-object", 422), ("odd-schema", 201), ("odd-ref", 201), ("odd-options", 422),
-    ):  # fmt: skip
+    for name, status in {
+        "no-json": 422, "no-object": 422, "odd-options": 201, "odd-schema": 201, "odd-ref": 201,
+    }.items():  # fmt: skip
         answer = await asked("POST", "/jobs", {"task": name}, token=SUBMIT)
-        assert answer.status in (201, status), (name, answer.body)
+        assert answer.status == status, (name, answer.body)
     assert (await asked("GET", "/tasks", token=SUBMIT)).status == 200
 
 
 def _write(base, name, text):
-    from sublet.protocol.scripts import Call
-
     return Call((("HSET", keys.tasks(base), name, text),), int)
 
 
 def _changed(base):
-    from sublet.protocol.scripts import Call
-
     return Call((("HINCRBY", base, "published", 1),), int)
 
 
@@ -332,6 +329,30 @@ async def test_a_worker_publishes_over_http_what_it_would_publish_to_redis(store
     body = {"tasks": [json.loads(info.model_dump_json()) for info in before.values()], "starting": True}
     answer = await asked("PUT", "/tasks", body)
     assert (answer.status, answer.json()) == (200, {"written": 0, "kept": 2, "full": 0})
+
+
+async def test_a_platforms_adapter_checks_jobs_with_its_app(settings, monkeypatch):
+    monkeypatch.setenv("SUBLET_APP", "tests.support.tasks:app")
+    monkeypatch.setenv("SUBLET_TOKENS", TOKENS)
+    monkeypatch.setenv("SUBLET_REDIS_URL", settings.redis_url)
+    hosted = Hosted()
+    answer = await asker(hosted)("POST", "/jobs", {"task": "ad", "payload": {}}, token=SUBMIT)
+    assert (answer.status, answer.problem) == (422, "unknown-task")
+    await hosted.aclose()
+
+
+async def test_without_redis_a_job_is_answered_503_and_the_catalogue_is_not_asked_again(monkeypatch):
+    store = Store(Settings(redis_url="redis://127.0.0.1:1", timeout=0.5))
+    known, calls = KnownTasks(store), []
+    monkeypatch.setattr(
+        catalogue, "revision", lambda base, own=catalogue.revision: calls.append(1) or own(base)
+    )
+    for _ in range(3):
+        await known.refresh(["t"])
+        await known.refresh(["u"])
+    assert calls == [1]
+    assert known.unknown("t") == ""
+    await store.aclose()
 
 
 @pytest.mark.parametrize("word", ["yes", "Refuse", "strict"])

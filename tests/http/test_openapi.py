@@ -149,10 +149,13 @@ async def test_the_server_refuses_exactly_the_jobs_that_the_schema_refuses(optio
 
 
 class Unreachable:
-    """A store that is unavailable for every submit."""
+    """A store that is unavailable for every call."""
 
     def __init__(self):
         self.operations = Operations(Settings(redis_url="redis://nowhere"))
+
+    async def follow_existing(self, plan):
+        raise Unavailable("no connection")
 
     async def submit_each(self, jobs):
         raise Unavailable("no connection")

@@ -50,6 +50,11 @@ SETTINGS = {
         ("SUBLET_TOKENS", "", "Tokens that the API accepts: words `NAME:ROLES:SECRET`. Required on other addresses than loopback."),
         ("SUBLET_TOKENS_FILE", "", "A file with such words, one a line; read again when it changes. Flag: `--tokens-file`."),
         ("SUBLET_OPEN", "", "Roles that need no token ([open routes](http.md#tokens)): `submit`, `tick`. Only for a server that nothing but a platform's own network reaches."),
+        (
+            "SUBLET_CHECK_TASKS",
+            "",
+            "What the API does with a job that no task fits: `refuse` (the default of a server with an app), `warn` (without), `off`. Flag: `--check-tasks`. See [the catalogue](http.md#the-catalogue-of-tasks).",
+        ),
         ("SUBLET_SUMMON_FIRST", "0", "1: invoke workers before a response is sent, for platforms that take the CPU away between two requests."),
         ("SUBLET_WORK_SECONDS", f"{SECONDS:g}", "Seconds that one `POST /work` may run jobs: 1 to 86,400."),
     ),

@@ -81,6 +81,9 @@ SAMPLES: dict[tuple[str, str], Sample] = {
     ("POST", "/schedules/{name}/pause"): Sample("/schedules/yearly/pause"),
     ("POST", "/schedules/{name}/resume"): Sample("/schedules/yearly/resume"),
     ("POST", "/schedules/{name}/run"): Sample("/schedules/yearly/run", {"id": "mine"}, 201),
+    ("GET", "/tasks"): Sample("/tasks?limit=5"),
+    ("GET", "/tasks/{name}"): Sample("/tasks/resize"),
+    ("PUT", "/tasks"): Sample("/tasks", {"tasks": [{"name": "t", "arguments": {"type": "object"}}]}),
     ("GET", "/workers"): Sample("/workers"),
     ("PUT", "/workers/{name}"): Sample("/workers/mill", {"life": "1"}),
     ("DELETE", "/workers/{name}"): Sample("/workers/mill?life=1", None, 204, 204),
@@ -137,6 +140,7 @@ async def prepared(asked: Ask) -> dict[str, str]:
     assert lease["id"] == running
     await asked("POST", f"/jobs/{cancelled}/cancel")
     await asked("PUT", "/pools/images", {"queues": ["images"], "min": 1})
+    await asked("PUT", "/tasks", {"tasks": [{"name": "resize"}, {"name": "t"}]})
     await asked("PUT", "/workers/mill", {"life": "1", "pool": "images"})
     await asked("PUT", "/schedules/yearly", {"task": "t", "cron": "0 0 1 1 *", "tz": "Europe/Berlin"})
     return {"RUNNING": running, "TOKEN": lease["token"], "SCHEDULED": scheduled, "CANCELLED": cancelled}

@@ -105,6 +105,7 @@ TAGS = {
     "jobs": "Submit, claim, settle, read and control jobs.",
     "queues": "Counts, limits and pauses of queues.",
     "schedules": "Jobs at recurring times: each occurrence makes at most one job.",
+    "tasks": "The tasks that workers run, with JSON Schemas of their arguments.",
     "workers": "Registered workers.",
     "tick": "Maintenance, schedules and summoning, for deployments in which no worker runs all the time.",
     "server": "Health, statistics and description of the server.",

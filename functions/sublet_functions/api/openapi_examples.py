@@ -40,6 +40,22 @@ EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
     b.JobAction: {"revision": 3},
     b.QueuePatch: {"paused": False, "limits": {"jobs": 10_000, "bytes": None}},
     b.WorkerRegistration: {"life": "9f2c", "about": {"host": "mill", "pid": 4711, "slots": 4}},
+    b.TaskPublication: {
+        "starting": True,
+        "tasks": [
+            {
+                "name": "resize",
+                "summary": "Resize an image.",
+                "options": {"queue": "images", "max_attempts": 5},
+                "arguments": {
+                    "type": "object",
+                    "properties": {"image": {"type": "string"}, "width": {"type": "integer", "default": 640}},
+                    "required": ["image"],
+                    "additionalProperties": False,
+                },
+            }
+        ],
+    },
     b.ReconcileRequest: {"life": "9f2c"},
     Summons: {
         "pool": "images",

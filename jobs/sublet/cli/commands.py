@@ -142,6 +142,12 @@ GROUPS = {
             ),
         ),
         Command(
+            "tasks",
+            "",
+            "List the tasks of the workers: queues, limits, arguments.",
+            "workers.tasks:tasks",
+        ),
+        Command(
             "pools",
             "[VERB …] [options]",
             "Manage pools: for which queues workers are summoned. Without a verb: list.",

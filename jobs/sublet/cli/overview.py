@@ -27,7 +27,7 @@ _OVERVIEW = """usage: {program} COMMAND …   ({program} COMMAND --help says mor
   schedules            submit jobs at given times: list show add run sync …
 
   work MODULE:APP      run a worker: until a signal, empty queues, or for a time
-  workers  pools       registered workers; workers on demand (scale: how many)
+  workers tasks pools  registered workers; their tasks; workers on demand, scale
   serve                the HTTP API;  tick  maintenance, from any cron
   doctor  acl  drop    check, repair; Redis users; delete a namespace;  scripts
 

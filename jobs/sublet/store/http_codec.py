@@ -40,6 +40,15 @@ BATCH = 1000
 ROUTES: dict[type, str] = {Completion: "/jobs/complete", Failure: "/jobs/fail", Release: "/jobs/release"}
 ABOUT_MAX = 3800
 """Most bytes of a registration's `about`: the server adds to it, and stores 4,096."""
+DEFAULTS = {
+    "priority": 0,
+    "delay": 0,
+    "max_attempts": 3,
+    "timeout": 300,
+    "retention": 86_400,
+    "backoff": {"first": 1, "factor": 2, "cap": 300},
+}
+"""Options that a submission does not name. They are sent: the server would take the task's own."""
 ANSWERS = {404: "NOT_FOUND", 409: "LEASE_LOST"}
 """Status of an item in an answer → the code for it."""
 
@@ -104,7 +113,7 @@ def task(description: Description) -> dict[str, Any]:
 def new_job(job: Submission) -> dict[str, Any]:
     """Encode a submission; its rules (`priority=5`) become fields. Raises Invalid for malformed JSON or rules."""
     payload = _value_of(job.payload or b"{}", "payload", job)
-    fields = {"id": job.id, "task": job.task, "queue": job.queue, "payload": payload}
+    fields = {"id": job.id, "task": job.task, "queue": job.queue, "payload": payload, **DEFAULTS}
     fields |= {"durability": job.durability} if job.durability else {}
     for word in job.rules.split():
         name, _, value = word.partition("=")
