@@ -29,6 +29,7 @@ from sublet.model import (
     Card,
     Claimed,
     Completion,
+    Description,
     Failure,
     Lease,
     Note,
@@ -478,6 +479,7 @@ def each_verb() -> Callable[[str, Lease | None], dict[str, Call[Any]]]:
             "enlist": verbs.enlist(base, Card("w", "1", "", b"{}")),
             "drain": verbs.drain(base, "w", "1"),
             "reconcile": verbs.reconcile(base, "w", "1", [(held.id, held.attempt)]),
+            "publish": verbs.publish(base, [Description("t", "ab" * 8, b"{}")], starting=True),
             "schedule": firing.schedule(base, "new", 0, **SCHEDULE, occurrence=1, due=1),
             "pick": firing.pick(base),
             "fire": firing.fire(

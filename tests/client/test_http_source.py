@@ -7,13 +7,14 @@ import logging
 import pytest
 
 from sublet.errors import REFUSALS, Denied, Invalid, Unavailable, Unconfirmed, Unfit
-from sublet.model import Beat, Card, Completion, Lease, Note
+from sublet.model import Beat, Card, Completion, Lease, Note, Submission
 from sublet.store.http import HttpSource
 from sublet.store.http_endpoint import Endpoint
 from sublet_functions.api.dispatch import Api
 from sublet_functions.http.auth import Tokens
 from sublet_functions.http.problems import PROBLEMS, Problem
 from sublet_functions.http.response import Response
+from sublet_functions.schemas.requests import NewJob
 from tests.support.http_server import fronting, serving
 
 pytest_plugins = ["tests.support.job_sources"]
@@ -311,7 +312,7 @@ MEANS = {
     **{slug: Unavailable for slug in ("timeout", "method-not-allowed", "internal", "unavailable", "busy", "at-work",
                                       "not-set-up", "out-of-time")},
     **{slug: Invalid for slug in ("bad-request", "not-json", "too-large", "uri-too-long", "unsupported-media-type", "invalid",
-                                  "idempotency-mismatch", "too-many-headers")},
+                                  "idempotency-mismatch", "too-many-headers", "unknown-task")},
     **{slug: Denied for slug in ("unauthorized", "forbidden")},
     "unconfirmed": Unconfirmed,
 }  # fmt: skip
@@ -527,3 +528,21 @@ async def test_an_unsendable_payload_is_invalid(store, place):
             with pytest.raises(Invalid, match="payload"):
                 await source.submit([submission(store), job])
         await source.aclose()
+
+
+async def test_options_that_are_not_named_are_sent():
+    """The server would take those of the task, which may differ from the client's choice."""
+    server = ScriptedServer(of(200, "application/json", b'{"jobs": [{"id": "0-a", "status": 201}]}'))
+    async with fronting(server) as (_, url):
+        source = HttpSource(url)
+        await source.submit([Submission("0-a", "q", "t", "tries=5", b"{}")])
+        await source.aclose()
+    (job,) = server.bodies[0]["jobs"]
+    assert NewJob.model_validate(job).model_fields_set >= {
+        "queue",
+        "priority",
+        "timeout",
+        "retention",
+        "backoff",
+    }
+    assert (job["max_attempts"], job["timeout"]) == (5, 300)

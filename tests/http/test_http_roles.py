@@ -121,7 +121,8 @@ async def test_each_role_may_use_its_routes_and_no_others(settings, caller):
 
 def test_each_role_has_the_routes_of_the_design():
     may = {role: {named(r) for r in ROUTES if role in r.roles} for role in Role}
-    assert may[Role.SUBMIT] == {"POST /jobs", "POST /jobs/batch", "GET /jobs/{id}"}
+    submits = {"POST /jobs", "POST /jobs/batch", "GET /jobs/{id}", "GET /tasks", "GET /tasks/{name}"}
+    assert may[Role.SUBMIT] == submits
     assert may[Role.TICK] == {"GET /tick", "POST /tick", "POST /events"}
     assert may[Role.READ] == {
         named(r) for r in ROUTES if r.method == "GET" and r.roles and r.handler not in UNSAFE_GETS

@@ -48,7 +48,9 @@ async def check(settings, folder, *words, tokens="", drawn="1"):
 
 
 async def _check(settings, folder, *words, tokens, drawn):
-    async with serving(settings, tokens=tokens, worker_host=WorkerHost(app, seconds=1)) as url:
+    async with serving(
+        settings, tokens=tokens, worker_host=WorkerHost(app, seconds=1), check_tasks="off"
+    ) as url:
         described = tightened((await ask(url, "GET", "/openapi.json")).json(), tokens)
         (folder / "api.json").write_text(json.dumps(described))
         (folder / "config.toml").write_text(CONFIG)

@@ -72,6 +72,8 @@ SINGLE = (
     keys.counts,
     keys.alarm,
     keys.workers,
+    keys.catalogue,
+    keys.tasks,
     keys.schedules,
     keys.pools,
     keys.events,

@@ -2,6 +2,7 @@
 
 from tests.faults.mutants import (
     apps,
+    catalogue,
     clients,
     commands,
     counts,
@@ -36,4 +37,5 @@ MUTANTS = (
     *repairs.MUTANTS,
     *durability.MUTANTS,
     *commands.MUTANTS,
+    *catalogue.MUTANTS,
 )
