@@ -30,6 +30,9 @@ _BOUNDS: dict[str, tuple[Callable[[float, float], bool], str]] = {
     "exclusiveMaximum": (lambda value, bound: value < bound, "below"),
 }
 _LENGTHS = (("minLength", "maxLength", str, "characters"), ("minItems", "maxItems", list, "items"))
+_VALUES = frozenset({"const", "enum", *_BOUNDS, *(word for one in _LENGTHS for word in one[:2])})
+_CHOICES = frozenset({"allOf", "anyOf", "oneOf"})
+_NUMBERS = (int, float)
 
 
 class Misfit(NamedTuple):
@@ -70,11 +73,12 @@ class _Check:
         if wrong := _wrong_value(schema, value):
             yield Misfit(path, wrong)
             return
-        for part in _list(schema.get("allOf")):
-            yield from self.of(part, value, path)
-        for word in ("anyOf", "oneOf"):
-            if choices := _list(schema.get(word)):
-                yield from self._any(choices, value, path)
+        if not _CHOICES.isdisjoint(schema):
+            for part in _list(schema.get("allOf")):
+                yield from self.of(part, value, path)
+            for word in ("anyOf", "oneOf"):
+                if choices := _list(schema.get(word)):
+                    yield from self._any(choices, value, path)
         if isinstance(value, dict):
             yield from self._object(schema, value, path)
         elif isinstance(value, list):
@@ -127,6 +131,8 @@ def _wrong_value(schema: dict[str, Any], value: Any) -> str:
     kinds = [kinds] if isinstance(kinds, str) else _list(kinds)
     if kinds and not any(_TYPES.get(kind, _anything)(value) for kind in kinds if isinstance(kind, str)):
         return f"use {_join(kinds, ' or ')}, not {_kind(value)}"
+    if _VALUES.isdisjoint(schema):
+        return ""
     if "const" in schema and not _equal(value, schema["const"]):
         return f"use {schema['const']!r}"
     choices = _list(schema.get("enum"))
@@ -147,7 +153,7 @@ def _wrong_value(schema: dict[str, Any], value: Any) -> str:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, _NUMBERS) and not isinstance(value, bool)
 
 
 def _equal(one: Any, other: Any) -> bool:
