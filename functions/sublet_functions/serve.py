@@ -71,10 +71,7 @@ async def serve(
     store = Store(quick(settings))
     summoner = store.summoner = Summoner(store, invokers_of())
     store.nudge = summoner.nudge
-    app = worker_host.app if worker_host else None
-    api = Api(
-        store, tokens, worker_host=worker_host, secrets=secrets or Secrets(), app=app, check_tasks=check_tasks
-    )
+    api = _api(store, tokens, worker_host, secrets, check_tasks)
     application = SummonFirst(api, summoner) if summon_first else api
     server = HttpServer(application, replace(limits, connections=make_room(limits.connections)))
     try:
@@ -94,6 +91,14 @@ async def serve(
         for one in sockets:
             one.close()
         await _disconnect(store, summoner)
+
+
+def _api(
+    store: Store, tokens: Tokens, worker_host: WorkerHost | None, secrets: Secrets | None, check_tasks: str
+) -> Api:
+    app = worker_host.app if worker_host else None
+    secrets = secrets or Secrets()
+    return Api(store, tokens, worker_host=worker_host, secrets=secrets, app=app, check_tasks=check_tasks)
 
 
 async def _disconnect(store: Store, summoner: Summoner) -> None:
