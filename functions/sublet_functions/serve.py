@@ -65,8 +65,7 @@ async def serve(
     process that may be frozen between requests. `check_tasks`: `refuse`, `warn` or `off` (see `KnownTasks`).
     Raises Invalid for an address that cannot be served, and JobsError for a port in use.
     """
-    tokens = tokens or Tokens()
-    limits = limits or Limits()
+    tokens, limits = tokens or Tokens(), limits or Limits()
     sockets = listen(host, port, loopback_only=not tokens.needed)
     store = Store(quick(settings))
     summoner = store.summoner = Summoner(store, invokers_of())
