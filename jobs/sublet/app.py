@@ -1,6 +1,5 @@
 """`App` and `Task`: functions as tasks, with names, options and schedules."""
 
-import asyncio
 import inspect
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from typing import (
 )
 
 from sublet.client.handle import Handle
+from sublet.client.loop_clients import LoopClients
 from sublet.client.sync_handle import SyncHandle
 from sublet.context import Context
 from sublet.errors import Invalid
@@ -188,8 +188,7 @@ class App:
         self._large = large_settings(large_payloads, large_above)
         self._settings = settings and self._with_large(settings)
         self._operations: Operations | None = None
-        self._client: Client | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._clients = LoopClients(self._new_client)
         self._sync: SyncClient | None = None
 
     def __repr__(self) -> str:
@@ -249,20 +248,15 @@ class App:
             raise Invalid(
                 "this app is in a sandbox already: leave that sandbox first (was it entered and never left?)"
             )
-        before = self._settings, self._operations, self._client, self._loop, self._sync
-        self._settings, self._operations, self._client, self._loop, self._sync = (
-            self._with_large(settings),
-            None,
-            None,
-            None,
-            None,
-        )
+        before = self._settings, self._operations, self._clients, self._sync
+        self._settings, self._operations, self._sync = self._with_large(settings), None, None
+        self._clients = LoopClients(self._new_client)
         try:
             yield
         finally:
             if self._sync is not None:
                 self._sync.close()
-            self._settings, self._operations, self._client, self._loop, self._sync = before
+            self._settings, self._operations, self._clients, self._sync = before
 
     @property
     def operations(self) -> "Operations":
@@ -275,13 +269,13 @@ class App:
 
     @property
     def client(self) -> "Client":
-        """The client of the running event loop, made at first use, and again for another loop."""
-        loop = asyncio.get_running_loop()
-        if self._client is None or self._loop is not loop:
-            from sublet.client.client import Client
+        """The client of the running event loop: made at first use, closed by `aclose` or at the loop's end."""
+        return self._clients.get()
 
-            self._client, self._loop = Client(self.settings, operations=self.operations), loop
-        return self._client
+    def _new_client(self) -> "Client":
+        from sublet.client.client import Client
+
+        return Client(self.settings, operations=self.operations)
 
     @property
     def sync(self) -> "SyncClient":
@@ -431,9 +425,8 @@ class App:
         return sorted({task.defaults.queue for task in self.tasks.values()} or {"default"})
 
     async def aclose(self) -> None:
-        """Close `sync`, and the latest `client`."""
-        if self._client:
-            await self._client.aclose()
+        """Close `sync` and the running event loop's `client`; a later use connects again."""
+        await self._clients.aclose()
         if self._sync:
             self._sync.close()
 

@@ -129,6 +129,7 @@ class Pipeline(asyncio.Protocol):
         if self._timer:
             self._timer.cancel()
         self._disconnect(ConnectionError("closed"))
+        await asyncio.sleep(0)  # the loop closes the socket: it may end after this call
 
 
 class ClientPipeline:

@@ -130,13 +130,7 @@ class Sandbox:
             asyncio.get_running_loop()
             raise Invalid("drain_sync inside an event loop: use `await sandbox.drain()`")
         self._entered()
-        return asyncio.run(self._drain_and_close(through, raising, limit))
-
-    async def _drain_and_close(self, through: Seconds, raising: bool, limit: int) -> Drained:
-        try:
-            return await self.drain(through=through, raising=raising, limit=limit)
-        finally:
-            await self.app.client.aclose()  # the client of this loop, which ends now
+        return asyncio.run(self.drain(through=through, raising=raising, limit=limit))
 
     @contextlib.asynccontextmanager
     async def working(self) -> AsyncIterator[Worker]:

@@ -20,6 +20,22 @@ MUTANTS = (
         "worker/test_worker_trouble.py::test_a_drain_waits_for_unsettled_outcomes[redis-fakeredis]",
     ),
     Mutant(
+        "a loop ends and leaves its client open",
+        "jobs/sublet/client/loop_clients.py",
+        "            await client.aclose()",
+        "            pass",
+        "each request of an async Django view under WSGI leaves two connections open, and warnings",
+        "client/test_loop_clients.py::test_a_loop_closes_its_client_when_it_ends[valkey]",
+    ),
+    Mutant(
+        "a thread gets the client of another thread's loop",
+        "jobs/sublet/client/loop_clients.py",
+        "if client is None or latest is not loop:",
+        "if client is None:",
+        "a view waits for a future of another event loop, which fails or never ends",
+        "client/test_loop_clients.py::test_loops_in_threads_keep_their_clients[valkey]",
+    ),
+    Mutant(
         "redis-py repeats calls itself",
         "jobs/sublet/connection/settings.py",
         "retry=AsyncRetry(NoBackoff(), 0)",
