@@ -1,5 +1,7 @@
 """`sublet.testing`: its page, and cases that the page omits. No server, and no sleeping."""
 
+import asyncio
+import contextlib
 import os
 import re
 import subprocess
@@ -235,3 +237,46 @@ def test_a_stand_in_records_progress_checkpoints_and_logs():
     ctx.end()
     assert ctx.cancelled
     assert StandIn(timeout=None).deadline is None
+
+
+# plain="inline"
+
+
+def test_inline_runs_plain_functions_and_middleware_without_an_event_loop():
+    app, seen = App(redis_url=NOWHERE), []
+
+    def note(place):
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            asyncio.get_running_loop()
+        seen.append((place, threading.get_ident()))
+
+    @app.middleware
+    @contextlib.contextmanager
+    def session(context):
+        note("enter")
+        yield
+        note("exit")
+
+    @app.middleware
+    @contextlib.asynccontextmanager
+    async def for_async_tasks_only(context):
+        seen.append(("async", 0))
+        yield
+
+    @app.task
+    def plain():
+        note("task")
+
+    with Sandbox(app, plain="inline") as sandbox:
+        plain.submit_sync()
+        assert sandbox.drain_sync(raising=True).completed == 1
+    assert seen == [(place, threading.get_ident()) for place in ("enter", "task", "exit")]
+
+
+def test_inline_runs_commands():
+    app = App(redis_url=NOWHERE)
+    echo = app.command("echo {word}")
+    with Sandbox(app, plain="inline") as sandbox:
+        handle = echo.submit_sync(word="hello")
+        assert sandbox.drain_sync(raising=True).completed == 1
+        assert handle.result().stdout == "hello\n"

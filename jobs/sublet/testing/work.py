@@ -3,7 +3,7 @@
 import contextlib
 import copy
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -13,6 +13,7 @@ from sublet.context import Context, Discard, Snooze
 from sublet.errors import JobFailed
 from sublet.model import Ending, Failure, Lease, Release
 from sublet.store.store import Store
+from sublet.testing.inline import as_coroutine, plain_hooks
 from sublet.worker.worker import Report, Worker, WorkerConfig
 
 log = logging.getLogger("sublet.testing")
@@ -115,25 +116,20 @@ def sandboxed_app(app: App, plain: Plain, recorder: Recorder) -> App:
     """
     copied = copy.copy(app)
     copied.hooks = [*app.hooks, recorder.middleware]
-    copied.tasks = {name: _sandboxed_task(task, copied, plain) for name, task in app.tasks.items()}
+    inline = copy.copy(copied)
+    inline.hooks = plain_hooks(copied.hooks)
+    copied.tasks = {name: _sandboxed_task(task, copied, inline, plain) for name, task in app.tasks.items()}
     return copied
 
 
-def _sandboxed_task(task: Task[..., Any], app: App, plain: Plain) -> Task[..., Any]:
+def _sandboxed_task(task: Task[..., Any], app: App, inline: App, plain: Plain) -> Task[..., Any]:
     copied = copy.copy(task)
     copied.app = app  # the runner enters this app's middleware
-    if task.run != "loop" and plain == "inline":
-        copied.run, copied.function = "loop", _as_coroutine(task.function)
+    if task.run in ("process", "thread") and plain == "inline":
+        copied.app, copied.run, copied.function = inline, "loop", as_coroutine(task.function)
     elif task.run == "process" and plain == "thread":
         copied.run = "thread"
     return copied
-
-
-def _as_coroutine(function: Callable[..., Any]) -> Callable[..., Any]:
-    async def run_here(*args: Any, **kwargs: Any) -> Any:
-        return function(*args, **kwargs)
-
-    return run_here
 
 
 @contextlib.asynccontextmanager
