@@ -58,6 +58,7 @@ LONG = [
     "schedule_verb::test_the_last_of_10_000_schedules_is_put_and_found_like_the_first",
     "demo::test_a_kill_leaves_no_process_and_a_second_demo_in_a_folder_is_refused",
     "chaos::test_no_key_or_setting_remains_on_the_users_server",
+    "frameworks",
     "bootstrap",
     "chaos::test_a_defect_makes_its_scenario_fail",
     "mutants::test_a_stopped_run_leaves_no_file_and_no_process",
