@@ -1,4 +1,4 @@
-"""Budgets that depend on the memory that this process may use."""
+"""Budgets that depend on memory."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 MIB = 1024 * 1024
 CGROUP = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
-"""Files with a container's memory limit: cgroup v2, v1."""
+"""A container's memory limit: cgroup v2, v1."""
 
 
 def available_memory(files: Iterable[Path] = CGROUP) -> int:
-    """Return the bytes of memory that this process may use: the container's limit, or the machine's memory."""
+    """Return the container's memory limit, or the machine's memory, in bytes."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for file in files:
         try:
@@ -25,12 +25,12 @@ def available_memory(files: Iterable[Path] = CGROUP) -> int:
 
 @cache
 def body_budget() -> int:
-    """Return the most bytes of bodies that may arrive, and that may wait: 1/8 of the memory, 16 to 256 MiB."""
+    """Return the most bytes of arriving, and of waiting bodies."""
     return budget_of(available_memory())
 
 
 def budget_of(memory: int) -> int:
-    """Return `body_budget` for so many bytes of memory."""
+    """Return 1/8 of the memory, 16 to 256 MiB."""
     return min(256 * MIB, max(16 * MIB, memory // 8))
 
 

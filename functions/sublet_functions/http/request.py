@@ -14,7 +14,7 @@ class Read(Protocol):
     """Reads a body of at most `most` bytes. Raises Problem if it is longer, too slow or cut off."""
 
     def __call__(self, most: int, count: Count | None = None, /) -> Awaitable[bytes]:
-        """Return the whole body; `count` gets its pieces as they arrive."""
+        """Return the whole body."""
         ...
 
 

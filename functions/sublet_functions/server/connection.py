@@ -167,7 +167,7 @@ class Connection(web.RequestHandler):
             self._last = self._messages[-1][1]
             self._head.clear()
         elif in_head and (problem := self._head.add(len(data))):
-            # in its turn, as aiohttp does for malformed input: earlier requests may be running
+            # after the answers to earlier requests, as aiohttp does
             self._head.clear()
             self._full = True
             self._messages.append((_ErrInfo(400, problem, ""), EMPTY_PAYLOAD))

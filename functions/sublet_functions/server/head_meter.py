@@ -8,7 +8,7 @@ from sublet_functions.http.limits import Limits
 from sublet_functions.http.problems import Problem
 
 PIECE = 16 * 1024
-"""Bytes that are parsed and counted at a time."""
+"""Bytes counted at a time."""
 
 
 @dataclass(slots=True)
@@ -27,7 +27,7 @@ class HeadMeter:
     held: int = 0
 
     def add(self, size: int) -> Problem | None:
-        """Count more bytes. Returns a problem if they exceed a limit."""
+        """Count bytes. Returns a problem above a limit."""
         self.held += size
         self.budget.held += size
         limits = self.budget.limits
@@ -44,6 +44,6 @@ class HeadMeter:
         return None
 
     def clear(self) -> None:
-        """The head is complete, or its connection is gone."""
+        """Count from 0 again."""
         self.budget.held -= self.held
         self.held = 0
