@@ -1,10 +1,8 @@
 """`App` and `Task`: functions as tasks, with names, options and schedules."""
 
 import inspect
-import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import (
@@ -21,13 +19,13 @@ from typing import (
     overload,
 )
 
+from sublet.client.connections import Connections
 from sublet.client.handle import Handle
-from sublet.client.loop_clients import LoopClients
 from sublet.client.sync_handle import SyncHandle
 from sublet.context import Context
 from sublet.errors import Invalid
 from sublet.large_payloads.backend import LargePayloads
-from sublet.large_payloads.storage import Storage, large_settings
+from sublet.large_payloads.storage import large_settings
 from sublet.model import Submission
 from sublet.options import Options, Seconds
 from sublet.schedules.decorators import DeclaredSchedules, declaration
@@ -40,11 +38,8 @@ from sublet.tasks.program import Output
 from sublet.tasks.user_modules import include_module, is_module_name
 
 if TYPE_CHECKING:
-    from sublet.client.client import Client
     from sublet.client.result import Outcome
-    from sublet.client.sync_client import SyncClient
     from sublet.connection.settings import Settings
-    from sublet.operations.operations import Operations
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -150,7 +145,7 @@ class Task(Generic[P, R]):
         return middleware(job, operation) if middleware else nullcontext(job)
 
 
-class App:
+class App(Connections):
     """The tasks, schedules and clients of a program.
 
     Settings come from the arguments, else the environment (SUBLET_REDIS_URL, …), else the defaults. `load` imports
@@ -184,12 +179,7 @@ class App:
         """The declared schedules, which `client.sync` stores."""
         self.submit_middleware: SubmitMiddleware | None = None
         """Entered around each `Task.submit` ("send") and `Task.job` ("create")."""
-        self._given = (redis_url, namespace)
-        self._large = large_settings(large_payloads, large_above)
-        self._settings = settings and self._with_large(settings)
-        self._operations: Operations | None = None
-        self._clients = LoopClients(self._new_client)
-        self._sync: SyncClient | None = None
+        super().__init__((redis_url, namespace), settings, large_settings(large_payloads, large_above))
 
     def __repr__(self) -> str:
         known = self._settings
@@ -207,84 +197,6 @@ class App:
                 self._loaded = False
                 raise
         return self
-
-    @property
-    def settings(self) -> "Settings":
-        """The settings: given, or read from arguments and environment at first use. Raises Invalid."""
-        if self._settings is None:
-            from sublet.connection.settings import Settings
-
-            self._settings = self._with_large(Settings.read(*self._given))
-        return self._settings
-
-    @settings.setter
-    def settings(self, settings: "Settings") -> None:
-        """Replace the settings before their first use."""
-        self._settings = self._with_large(settings)
-
-    def _with_large(self, settings: "Settings") -> "Settings":
-        given = self._large
-        if given and settings.client_factory and settings.large_payloads:  # a sandbox has its own backend
-            given = {name: value for name, value in given.items() if name != "large_payloads"}
-        return replace(settings, **given) if given else settings
-
-    @property
-    def large_payloads(self) -> LargePayloads | None:
-        """The backend that was given to the app."""
-        return self._large.get("large_payloads")
-
-    def storage(self, settings: "Settings | None" = None) -> Storage | None:
-        """Return the storage for large payloads in the namespace of these settings, or of the app's. Raises Invalid."""
-        if not (settings or self._settings or self._large or os.environ.get("SUBLET_LARGE_PAYLOADS")):
-            return None
-        return self._with_large(settings or self.settings).storage
-
-    @contextmanager
-    def using(self, settings: "Settings") -> Iterator[None]:
-        """Use other settings and new clients in the `with` block; close `client` in it. Raises Invalid in a
-        sandbox.
-        """
-        if self._settings is not None and self._settings.client_factory is not None:
-            raise Invalid(
-                "this app is in a sandbox already: leave that sandbox first (was it entered and never left?)"
-            )
-        before = self._settings, self._operations, self._clients, self._sync
-        self._settings, self._operations, self._sync = self._with_large(settings), None, None
-        self._clients = LoopClients(self._new_client)
-        try:
-            yield
-        finally:
-            if self._sync is not None:
-                self._sync.close()
-            self._settings, self._operations, self._clients, self._sync = before
-
-    @property
-    def operations(self) -> "Operations":
-        """The operations (plans of Redis calls) that the app's clients run."""
-        if self._operations is None:
-            from sublet.operations.operations import Operations
-
-            self._operations = Operations(self.settings)
-        return self._operations
-
-    @property
-    def client(self) -> "Client":
-        """The client of the running event loop: made at first use, closed by `aclose` or at the loop's end."""
-        return self._clients.get()
-
-    def _new_client(self) -> "Client":
-        from sublet.client.client import Client
-
-        return Client(self.settings, operations=self.operations)
-
-    @property
-    def sync(self) -> "SyncClient":
-        """The client for code without an event loop."""
-        if self._sync is None:
-            from sublet.client.sync_client import SyncClient
-
-            self._sync = SyncClient(self.settings, operations=self.operations)
-        return self._sync
 
     async def gather(
         self, handles: Sequence[Handle[Any]], timeout: float = 30.0, *, return_exceptions: bool = False
@@ -423,12 +335,6 @@ class App:
         """Return the default queues of all tasks, sorted; `default` without tasks. Loads the app."""
         self.load()
         return sorted({task.defaults.queue for task in self.tasks.values()} or {"default"})
-
-    async def aclose(self) -> None:
-        """Close `sync` and the running event loop's `client`; a later use connects again."""
-        await self._clients.aclose()
-        if self._sync:
-            self._sync.close()
 
 
 def builtin(app: App) -> dict[str, Task[..., Any]]:

@@ -113,7 +113,10 @@ def test_a_pattern_is_closed_with_a_queue_whose_jobs_take_too_long():
 async def test_a_registration_shows_some_of_many_queues(store, desk):
     """Such a worker may serve any queue, so none is reported as unserved."""
     await desk.submit("a", queue="vip")
-    find = lambda: store.follow(coverage.unserved(store.operations.bases, {"vip": 1}))  # noqa: E731
+
+    async def find():
+        return await store.follow(coverage.unserved(store.operations.bases, {"vip": 1}))
+
     assert await find() == {"vip": 1}
     worker = Worker(App(), store, WorkerConfig(queues=[f"{'x' * 60}{i}" for i in range(2000)], name="w"))
     card = worker._registration._card()

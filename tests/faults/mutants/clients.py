@@ -21,7 +21,7 @@ MUTANTS = (
     ),
     Mutant(
         "a loop ends and leaves its client open",
-        "jobs/sublet/client/loop_clients.py",
+        "jobs/sublet/client/connections.py",
         "            await client.aclose()",
         "            pass",
         "each request of an async Django view under WSGI leaves two connections open, and warnings",
@@ -29,7 +29,7 @@ MUTANTS = (
     ),
     Mutant(
         "a thread gets the client of another thread's loop",
-        "jobs/sublet/client/loop_clients.py",
+        "jobs/sublet/client/connections.py",
         "if client is None or latest is not loop:",
         "if client is None:",
         "a view waits for a future of another event loop, which fails or never ends",
