@@ -265,7 +265,7 @@ class JobLogHandler(logging.Handler):
     """Adds the `logging` records of a running task to its attempt's log."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Add one record, if a task is running here."""
+        """Add one record."""
         context = current.get()
         if context is None or record.__dict__.get("sublet_kept"):
             return

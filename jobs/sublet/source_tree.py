@@ -14,7 +14,7 @@ CHECKOUT = PACKAGE.parent.parent
 
 
 def is_checkout() -> bool:
-    """Return whether this package runs from a checkout."""
+    """Whether this package runs from a checkout."""
     return (CHECKOUT / "pyproject.toml").is_file() and (CHECKOUT / "jobs" / "sublet") == PACKAGE
 
 

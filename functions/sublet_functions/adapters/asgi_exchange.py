@@ -86,7 +86,7 @@ class RequestStream:
         self._space.set()
 
     def is_eof(self) -> bool:
-        """Return whether the last byte has arrived."""
+        """Whether the last byte has arrived."""
         return self._complete and not self._unwanted
 
     def read_nowait(self, n: int = -1) -> bytes:

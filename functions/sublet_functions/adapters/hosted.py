@@ -64,7 +64,7 @@ class Hosted:
         """Answer one request. Raises only CancelledError.
 
         `principal`: the client, if the platform has authenticated it. Others need a token; without tokens
-        every request is refused, because the platform's address may be public.
+        every request is refused.
         """
         self._running += 1
         try:

@@ -1,7 +1,4 @@
-"""An event loop in a thread, for servers whose threads have none.
-
-A waiting thread of the server checks for a disconnected client and an ended loop.
-"""
+"""An event loop in a thread, for servers whose threads have none."""
 
 from __future__ import annotations
 
@@ -150,7 +147,7 @@ class LoopThread:
         self.rounds += 1
 
     def check_ending(self) -> bool:
-        """Return whether the server is stopping; if so, waiting requests are answered and workers ended.
+        """Whether the server is stopping; if so, waiting requests are answered and workers ended.
         Raises LoopUnresponsive.
         """
         ending = self._is_ending()

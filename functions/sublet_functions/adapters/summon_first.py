@@ -24,9 +24,7 @@ class Application(Protocol):
 
 
 class SummonFirst:
-    """An application whose responses wait until workers for their requests' jobs are summoned. Streams do not
-    wait.
-    """
+    """An application whose responses, but not streams, wait for summoning."""
 
     def __init__(self, application: Application, summoner: PoolSummoner) -> None:
         self._application = application

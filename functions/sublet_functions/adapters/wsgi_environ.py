@@ -64,7 +64,7 @@ def headers_of(environ: Environ) -> dict[str, str]:
 
 
 def has_body(environ: Environ) -> bool:
-    """Return whether the request may have a body, by its headers."""
+    """Whether the request may have a body, by its headers."""
     return any(
         environ.get(name) for name in ("CONTENT_LENGTH", "HTTP_TRANSFER_ENCODING", "wsgi.input_terminated")
     )
@@ -127,7 +127,7 @@ def _read(environ: Environ, size: int) -> bytes:
 
 
 def has_disconnected(environ: Environ) -> bool:
-    """Return whether the client has closed its end; False if the server hides the connection."""
+    """Whether the client has closed its end; False if the server hides the connection."""
     for name in SOCKETS:
         if name in environ:
             return _is_closed(environ[name])
@@ -159,6 +159,6 @@ def cut(environ: Environ, how: int = socket.SHUT_RDWR) -> None:
 
 
 def is_ending() -> bool:
-    """Return whether the server is stopping; only gunicorn shows it, by an attribute of its worker."""
+    """Whether the server is stopping; only gunicorn shows it, by an attribute of its worker."""
     worker = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
     return getattr(worker, "alive", True) is False

@@ -1,4 +1,4 @@
-"""Examples of all request bodies, for the OpenAPI document. A test sends them."""
+"""Examples of all request bodies, for the OpenAPI document."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""The tasks that a server knows: those of its app, and those in the catalogue, which it reads at most once a second.
-
-They check the jobs of requests, and give the options that a request leaves out.
+"""The tasks that a server knows, of its app and the catalogue: they check jobs, and give options left out
+of requests.
 """
 
 from __future__ import annotations
@@ -81,8 +80,8 @@ class KnownTasks:
         self._lock = asyncio.Lock()
 
     async def refresh(self, names: Iterable[str]) -> None:
-        """Read the catalogue if it is old and one of these names is not in the app. Raises nothing: without Redis
-        the last one stays.
+        """Read the catalogue if it is old and the app lacks one of these names. Without Redis the last one
+        stays.
         """
         others = [name for name in names if name not in self._app]
         if self.policy == "off" or self._is_recent(others):

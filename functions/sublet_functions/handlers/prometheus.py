@@ -19,7 +19,7 @@ _LE = (*(str(bound / 1000) for bound in BOUNDS), "+Inf")
 
 
 async def exposition(store: Store) -> bytes:
-    """Read a namespace's statistics, and return them in Prometheus's text format. Raises Unavailable."""
+    """Return a namespace's metrics. Raises Unavailable."""
     found = await read_statistics(store)
     return await asyncio.to_thread(_text, found)  # a thousand queues make a megabyte of text
 

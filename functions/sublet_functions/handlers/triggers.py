@@ -40,7 +40,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def is_passed_on(request: Request) -> bool:
-    """Return whether the Lambda Web Adapter sent this request for an invocation without an HTTP request.
+    """Whether the Lambda Web Adapter sent this request for an invocation without an HTTP request.
 
     The adapter overwrites `x-amzn-request-context` in each request, with `null` for such an invocation. All
     requests to a Lambda function come through it.

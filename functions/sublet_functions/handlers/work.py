@@ -1,7 +1,4 @@
-"""`POST /work`: run a worker in this server for a while, if the server has an app.
-
-Line breaks before the summary, which JSON allows, keep gateways from dropping the connection.
-"""
+"""`POST /work`: run a worker in this server for a while, if the server has an app."""
 
 from __future__ import annotations
 

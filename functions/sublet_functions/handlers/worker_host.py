@@ -84,7 +84,7 @@ class WorkerRun:
             self.task.result()
 
     async def response_body(self) -> AsyncIterator[bytes]:
-        """Yield line breaks while the worker runs, for gateways; then its summary."""
+        """Yield line breaks, which JSON allows, while the worker runs, for gateways; then its summary."""
         while not self.task.done():
             await asyncio.wait([self.task], timeout=KEEP_ALIVE)
             if not self.task.done():
@@ -96,8 +96,8 @@ class WorkerRun:
 class WorkerHost:
     """Runs workers of an app in this process: `most` at a time, each for at most `seconds`.
 
-    The default is one: each worker starts a child process per core for plain functions, and a task that
-    blocks the event loop blocks all workers and the server.
+    The default is one: each worker starts a child process per core, and a task that blocks the event loop
+    blocks them all.
     """
 
     def __init__(self, app: App, *, most: int = 1, seconds: float = SECONDS) -> None:

@@ -128,7 +128,7 @@ class Tokens:
         return found if bearer else None
 
     def is_token_name(self, name: str) -> bool:
-        """Return whether a valid token has this name."""
+        """Whether a valid token has this name."""
         return any(principal.name == name for _, principal in self._known)
 
     def open_principal(self, roles: frozenset[Role]) -> Principal | None:
@@ -171,7 +171,7 @@ class Tokens:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether an address, or `localhost`, is of this machine and unreachable from others."""
+    """Whether an address, or `localhost`, is of this machine and unreachable from others."""
     try:
         address = ipaddress.ip_address(host.split("%")[0])
     except ValueError:

@@ -49,7 +49,7 @@ class BodyStream(Protocol):
     """The part of aiohttp's StreamReader that BodyReader uses."""
 
     def is_eof(self) -> bool:
-        """Return whether the last byte has arrived."""
+        """Whether the last byte has arrived."""
         ...
 
     def read_nowait(self, n: int = -1) -> bytes:
@@ -139,8 +139,7 @@ def _too_large(most: int) -> Problem:
 
 
 class BodyQueues:
-    """Queues of large bodies. Parsing one blocks the event loop for up to 0.5 s; one token must not take it
-    all.
+    """Queues of large bodies. Parsing one blocks the event loop for up to 0.5 s.
 
     A queue belongs to a token's name, or to one kind of request of it; requests without a token share one.
     Its bodies are parsed one by one. After a long one, other requests get the CPU for up to the same time.
@@ -265,7 +264,7 @@ def media_type(headers: Mapping[str, str]) -> str:
 
 
 def is_event(headers: Mapping[str, str]) -> bool:
-    """Return whether a request's headers announce a CloudEvent, valid or not."""
+    """Whether a request's headers announce a CloudEvent, valid or not."""
     return media_type(headers).startswith(EVENT_MEDIA_TYPE) or any(map(headers.__contains__, _EVENT_HEADERS))
 
 

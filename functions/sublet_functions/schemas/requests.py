@@ -46,7 +46,7 @@ _WITH_POOL: dict[str, Any] = {"required": ["pool"], "properties": {"pool": _NOT_
 
 
 class RequestModel(BaseModel):
-    """Base of request bodies: types are strict, unknown fields are refused."""
+    """Base of request bodies."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 

@@ -190,7 +190,7 @@ class Connection(web.RequestHandler):
         return LastResponse(malformed(exc, self.state.limits))
 
     def has_begun(self) -> bool:
-        """Return whether an incomplete request has begun. Makes the connection unusable."""
+        """Whether an incomplete request has begun. Makes the connection unusable."""
         try:
             return self._parser is not None and self._parser.feed_eof() is not None
         except Exception as error:  # noqa: BLE001  incomplete headers

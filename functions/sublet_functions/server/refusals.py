@@ -24,7 +24,7 @@ def close(problem: Problem) -> Response:
 
 
 def refusal(slug: str, detail: str) -> Response:
-    """Return the last response to a request that does not reach the application."""
+    """Return a new problem as a connection's last response."""
     return close(Problem(slug, detail))
 
 

@@ -54,7 +54,7 @@ def encode_response(response: Response, body: bytes, *, keep: bool, is_head: boo
 
 
 def has_disconnected(transport: asyncio.Transport) -> bool:
-    """Return whether the client has closed its end: the kernel knows it before asyncio."""
+    """Whether the client has closed its end: the kernel knows it before asyncio."""
     sock = transport.get_extra_info("socket")
     if sock is None:
         return False

@@ -23,7 +23,7 @@ STATES = ("scheduled", "queued", "running", "completed", "dead", "cancelled")
 
 
 def is_duration(text: str) -> bool:
-    """Return whether `duration` can parse the text."""
+    """Whether `duration` can parse the text."""
     return re.fullmatch(_DURATION, text) is not None
 
 

@@ -1,4 +1,6 @@
-"""Arguments that several commands share. Each function adds some to a command's parser."""
+"""Arguments that several commands share. Each function adds some to a command's parser; `about` is their
+help text.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ def apps(parser: CommandParser) -> None:
 
 
 def seconds(parser: CommandParser, example: str, about: str) -> None:
-    """Add --for, a time above 0, as `seconds`; None by default. `about` is its help text."""
+    """Add --for, a time above 0, as `seconds`; None by default."""
     parser.option(
         "--for",
         metavar=example,
@@ -92,7 +94,7 @@ def attempts(parser: CommandParser) -> None:
 
 
 def tags(parser: CommandParser, about: str) -> None:
-    """Add --tag, which may be repeated, as the list `tags`. `about` is its help text."""
+    """Add --tag, which may be repeated, as the list `tags`."""
     parser.option("--tag", metavar="TAG", action="append", dest="tags", help=about)
 
 
@@ -108,7 +110,7 @@ def lease(parser: CommandParser) -> None:
 
 
 def seed(parser: CommandParser, about: str) -> None:
-    """Add --seed, a whole number (None if absent). `about` is its help text."""
+    """Add --seed, a whole number (None if absent)."""
     parser.option("--seed", metavar="N", type=types.seed, default=None, help=about)
 
 

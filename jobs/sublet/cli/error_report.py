@@ -60,7 +60,7 @@ def report(error: BaseException, as_json: bool) -> int:
 
 
 def is_output_error(error: BaseException) -> bool:
-    """Return whether this is an OSError of the output: a full or failed disk, or stdout closed at start."""
+    """Whether this is an OSError of the output: a full or failed disk, or stdout closed at start."""
     closed = (errno.EBADF,) if sys.__stdout__ is None else ()
     return isinstance(error, OSError) and error.errno in (*_FULL, *closed) and error.filename is None
 

@@ -1,6 +1,6 @@
 """Terminal output: colours only on a terminal without NO_COLOR, columns, one JSON document with --json.
 
-Text of jobs must not control the terminal: it is printed without control characters.
+Text of jobs is printed without control characters.
 """
 
 import json
@@ -34,7 +34,7 @@ class Cell(NamedTuple):
 
 
 def has_colours(stream: TextIO) -> bool:
-    """Return whether this stream may be coloured."""
+    """Whether this stream may be coloured."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
@@ -81,7 +81,7 @@ def _columns() -> int:
 
 
 def is_narrow(columns: int) -> bool:
-    """Return whether stdout is a terminal with fewer than `columns` columns."""
+    """Whether stdout is a terminal with fewer than `columns` columns."""
     return sys.stdout.isatty() and _columns() < columns
 
 

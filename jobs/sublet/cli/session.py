@@ -42,8 +42,7 @@ def client_of(settings: Settings) -> SyncClient:
 
 
 def read(client: SyncClient, plan: Plan[T], args: Namespace | None = None) -> T:
-    """Run a plan (a generator of Redis calls); return its result. Unlike the client's methods, it creates no
-    namespace.
+    """Run a plan, without creating the namespace; return its result.
 
     A missing namespace is named in a note of NotFound and, with `args` and without --json, on stderr.
     """

@@ -132,7 +132,7 @@ class Connections:
 
     @property
     def operations(self) -> "Operations":
-        """The operations (plans of Redis calls) that the app's clients run."""
+        """The operations that the app's clients run."""
         if self._operations is None:
             from sublet.operations.operations import Operations
 

@@ -1,4 +1,4 @@
-"""Results of jobs: a value, or one of the errors JobFailed, JobCancelled, NotFound and TimeoutError."""
+"""Results of jobs: values or errors."""
 
 import json
 from collections.abc import Callable

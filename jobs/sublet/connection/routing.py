@@ -207,7 +207,7 @@ class SyncRoutingTransport(SyncTransport):
         self._transports: dict[str, SyncTransport] = {}
 
     def run(self, call: Call[T]) -> T:
-        """Send a call. Raises Refused, or Unavailable if no server replied in time."""
+        """As `RoutingTransport.run`."""
         patience, found, url = _RetryWindow(self.settings), self._map.found, ""
         tag = call.tag or self._map.home
         while True:

@@ -197,9 +197,7 @@ class SyncTransport:
         )
 
     def run(self, call: Call[T]) -> T:
-        """Send a call, up to three times without a reply. Raises Refused, Invalid, or Unavailable if no reply
-        came in time.
-        """
+        """As `Transport.run`."""
         until = time.monotonic() + self.settings.patience
         for pause in (*PAUSES, None):
             try:
@@ -251,7 +249,7 @@ def refused(error: ResponseError) -> Exception:
 
 
 def denied(error: Exception) -> bool:
-    """Return whether Redis refused the password: then redis-py's asyncio client raises a ConnectionError."""
+    """Whether Redis refused the password: then redis-py's asyncio client raises a ConnectionError."""
     return isinstance(error, AuthenticationError) or isinstance(error.__cause__, AuthenticationError)
 
 

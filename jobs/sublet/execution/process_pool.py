@@ -151,7 +151,7 @@ class ProcessPool:
         return running
 
     def came_free(self, child: ChildProcess) -> None:
-        """Send a free child its next jobs, or retire it after its last (`Limits.jobs`). Called by the child."""
+        """Send a free child its next jobs, or retire it after its last (`Limits.jobs`)."""
         self._failures = 0
         if child.batch:
             self._finished += child.batch
@@ -196,7 +196,7 @@ class ProcessPool:
         return batch
 
     def given_back(self, jobs: Sequence[ChildRun]) -> None:
-        """Queue jobs again, as the next ones, that a child has not begun. Called by the child."""
+        """Queue jobs again, as the next ones, that a child has not begun."""
         if self._closed or not jobs:
             for job in jobs:
                 job.cancel()
@@ -260,7 +260,7 @@ class ProcessPool:
             self._guard.watch(child.pid)
 
     def went(self, child: ChildProcess) -> None:
-        """Remove a child that takes no more jobs. Called by the child."""
+        """Remove a child that takes no more jobs."""
         self._children.discard(child)
         self._leaving.add(child)
         with contextlib.suppress(ValueError):

@@ -5,7 +5,7 @@ from typing import Protocol
 
 
 class LargePayloads(Protocol):
-    """Stores bytes under names of the form `NAMESPACE/SHA256.JOB_ID`, of ASCII letters, digits and `_ . : - /`.
+    """Stores bytes under names `NAMESPACE/SHA256.JOB_ID`, of ASCII letters, digits and `_ . : - /`.
 
     Several threads and processes call it at the same time. Any exception means that the backend is not
     available, except KeyError in `get`.

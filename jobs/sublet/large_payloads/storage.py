@@ -1,4 +1,4 @@
-"""Move large payloads and results to a backend, and back. Redis has a reference instead: `{"sublet:large": …}`."""
+"""Large payloads and results in a backend. Redis has a reference instead: `{"sublet:large": …}`."""
 
 import contextlib
 import json
@@ -19,7 +19,7 @@ from sublet.protocol.keys import is_id
 T = TypeVar("T")
 
 MARK = b'{"sublet:large":'
-"""Start of a reference. No parameter of a Python function has this name."""
+"""Start of a reference. No Python parameter has this name."""
 ORPHAN_SECONDS = 3600.0
 """Age from which an object without a job is deleted: its submit or attempt has ended, or died."""
 PAGE = 1000
@@ -43,14 +43,14 @@ def backend_at(address: str) -> LargePayloads:
 
 
 def check_above(name: str, value: int) -> int:
-    """Return a threshold. Raises Invalid, with the option's `name`, if Redis takes no payload of this size."""
+    """Return a threshold. Raises Invalid unless it is 1 to PAYLOAD_MAX bytes."""
     if type(value) is not int or not 1 <= value <= PAYLOAD_MAX:
         raise Invalid(f"{name} {value!r}: use a whole number of bytes from 1 to {PAYLOAD_MAX:,}")
     return value
 
 
 def large_settings(backend: LargePayloads | None, above: int | None) -> dict[str, Any]:
-    """Return the settings that an app's arguments change. Raises Invalid for an unusable backend or threshold."""
+    """Return the settings that an app's arguments change. Raises Invalid."""
     missing = [name for name in ("put", "get", "delete", "scan") if not hasattr(backend, name)]
     if backend is not None and missing:
         raise Invalid(
@@ -77,16 +77,14 @@ class Storage:
         return len(text) > self.above or is_reference(text)
 
     def put(self, job_id: str, text: bytes) -> bytes:
-        """Store a payload or result of a job; return the reference. Raises Unavailable."""
+        """Store a job's payload or result; return the reference. Raises Unavailable."""
         name = f"{self.namespace}/{sha256(text).hexdigest()}.{job_id}"
         self._call("stored", job_id, self.backend.put, name, text)
         said = {"bytes": len(text), "sha256": name.partition("/")[2][:64]}
         return MARK + json.dumps(said, separators=(",", ":")).encode() + b"}"
 
     def get(self, job_id: str, reference: bytes) -> bytes:
-        """Return what a reference of a job stands for. Raises PayloadLost if the object is missing or damaged,
-        Unavailable.
-        """
+        """Return what a job's reference stands for. Raises PayloadLost, Unavailable."""
         try:
             said = json.loads(reference)["sublet:large"]
             size, digest = int(said["bytes"]), bytes.fromhex(said["sha256"]).hex()
@@ -111,8 +109,8 @@ class Storage:
         ]
 
     def delete_unused(self, jobs: Sequence[Submission], answers: Sequence[object]) -> None:
-        """Delete the payloads of jobs that were not stored, as another job holds their key. If it fails, a sweep
-        does it.
+        """Delete the payloads of jobs not stored, as another job holds their key. If it fails, a sweep does
+        it.
         """
         names = [
             f"{self.namespace}/{json.loads(job.payload)['sublet:large']['sha256']}.{job.id}"

@@ -1,1 +1,1 @@
-"""Operations that take several Redis calls."""
+"""Operations of several Redis calls, as plans: generators of calls, without I/O."""

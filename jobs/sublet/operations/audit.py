@@ -1,4 +1,4 @@
-"""Check whether the stored data of a namespace agrees, while workers go on. Plans, without I/O.
+"""Check whether the stored data of a namespace agrees, while workers go on.
 
 A scan reads all keys and all members of sorted sets of a partition; the script `repair` checks each item.
 """

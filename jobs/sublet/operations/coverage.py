@@ -1,4 +1,4 @@
-"""Find waiting jobs that no worker runs: their queue has no worker, or their task is unknown. Plans, without I/O."""
+"""Find waiting jobs that no worker runs: their queue has no worker, or their task is unknown."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Maintenance over all partitions. Plans, without I/O."""
+"""Maintenance over all partitions."""
 
 import contextlib
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The operations of a namespace, as plans: generators of Redis calls, without I/O."""
+"""The operations of a namespace."""
 
 import re
 from collections.abc import Callable
@@ -19,7 +19,8 @@ _OFFSET = re.compile(r"[0-9]{1,15}")
 
 
 class Operations(SubmitOperations):
-    """All operations on jobs, queues and workers. Each method returns a plan, which a client runs.
+    """All operations on jobs, queues and workers. Each method returns a plan (a generator of calls), which
+    a client runs.
 
     Without a `revision`, a method uses the job's present one.
     """
@@ -124,7 +125,7 @@ class Operations(SubmitOperations):
         return maintenance.fire(self.bases, by, self.admission, self.unread)
 
     def maintain(self, by: str) -> Plan[None]:
-        """Reap where something is due, and fire due occurrences. Writes nothing if nothing is due."""
+        """Reap and fire where something is due, else write nothing."""
         return maintenance.maintain(self.bases, by, self.admission)
 
     def prune(self) -> Plan[tuple[int, bool]]:

@@ -1,4 +1,4 @@
-"""The data model of a pool, and the checks of its settings. Without I/O."""
+"""The data model of a pool, and the checks of its settings."""
 
 import re
 from collections.abc import Mapping

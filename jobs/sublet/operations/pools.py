@@ -1,4 +1,4 @@
-"""Operations on pools, as calls and plans (generators of calls), without I/O. Pools are stored in partition 0."""
+"""Operations on pools. Pools are stored in partition 0."""
 
 import secrets
 from collections.abc import Mapping, Sequence
@@ -173,7 +173,7 @@ def sample(bases: Sequence[str], name: str, queues: Sequence[str]) -> Plan[None]
 
 
 def may_leave(bases: Sequence[str], name: str, worker: str) -> Plan[bool]:
-    """Return whether an idle worker may leave its pool, which then no longer counts it. True for an unknown
+    """Whether an idle worker may leave its pool, which then no longer counts it. True for an unknown
     pool.
     """
     stored: dict[str, str] = yield _stored(bases[0])

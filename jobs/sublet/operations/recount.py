@@ -1,4 +1,4 @@
-"""Count the backlog of each queue again, while workers and producers go on. Plans, without I/O.
+"""Count the backlog of each queue again, while workers and producers go on.
 
 All unfinished jobs are read, then those that changed by the event stream, until none changes before the
 call that writes the counts; else the script refuses. The stream keeps 10,000 events: it is read during the

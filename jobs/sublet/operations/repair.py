@@ -1,4 +1,4 @@
-"""Put jobs where their states say, while workers go on. Plans, without I/O.
+"""Put jobs where their states say, while workers go on.
 
 A scan reports faults; the script `repair` gets them again, and repairs them by the current data. Jobs return
 to a queue by ms of the submit and id, within a batch of `FOUND`.

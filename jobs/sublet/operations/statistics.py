@@ -1,4 +1,4 @@
-"""Read statistics of queues, which the scripts count. Without I/O."""
+"""Read statistics of queues, which the scripts count."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""List and drain workers; end the leases of those that are gone. Plans, without I/O.
+"""List and drain workers; end the leases of those that are gone.
 
 Registrations are in partition 0, each lease in its job's partition.
 """

@@ -18,17 +18,17 @@ ID_MAX = 64
 """Characters of a job id, its partition's number included."""
 _ID = re.compile(rf"[A-Za-z0-9_.:-]{{1,{ID_MAX}}}")
 HASHED = "sha256:"
-"""Prefix of a stored deduplication key that is a hash of the given text."""
+"""Prefix of a hashed deduplication key."""
 _KEY = re.compile(rf"(?!{HASHED})[!-~]{{1,128}}")
 
 
 is_name: Callable[[str], re.Match[str] | None] = _NAME.fullmatch
-"""Whether a text may name a queue, task, worker or namespace: use the result as a truth value."""
+"""Whether a text may name a queue, task, worker or namespace (a truth value)."""
 
 
 _PATTERN = re.compile(r"[A-Za-z0-9_.:-]{0,127}\*")
 is_pattern: Callable[[str], re.Match[str] | None] = _PATTERN.fullmatch
-"""Whether a text is a pattern of queue names, `tenant-*` or `*`: use the result as a truth value."""
+"""Whether a text is a pattern of queue names, `tenant-*` or `*` (a truth value)."""
 
 
 def fits(queue: str, entry: str) -> bool:
@@ -63,7 +63,7 @@ def base(namespace: str, partition: int = 0) -> str:
 
 @lru_cache(1024)
 def partition_of_queue(queue: str, partitions: int) -> int:
-    """Return the number of the partition that has a queue's jobs."""
+    """Return the number of a queue's partition."""
     return zlib.crc32(queue.encode()) % partitions if partitions > 1 else 0
 
 

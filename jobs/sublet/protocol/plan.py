@@ -1,4 +1,4 @@
-"""Plans: operations of several calls, without I/O, for the async and the sync transport."""
+"""Plans: operations of several calls, for the async and the sync transport."""
 
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any, TypeVar, cast

@@ -1,4 +1,4 @@
-"""Calls that read the stored structures, without I/O, and the parsing of replies."""
+"""Calls that read the stored structures, and the parsing of replies."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""Calls that read the state of the Redis server itself, without I/O."""
+"""Calls that read the state of the Redis server itself."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""One function per verb, without I/O: each returns the call, with the reader of its reply.
+"""One function per verb: each returns the call, with the reader of its reply.
 
 Durations are seconds here; the scripts take milliseconds.
 """

@@ -183,7 +183,7 @@ class SyncSummoner:
 
 
 def attach(store: SyncStore) -> SyncSummoner:
-    """Summon workers after each submit of a store. Return the summoner, which the caller closes."""
+    """As `summoner.attach`, without an event loop."""
     summoner = SyncSummoner(store.settings)
     store.nudge = summoner.nudge
     return summoner

@@ -41,7 +41,7 @@ def _warn_skipped(name: str, why: str) -> None:
 
 
 class Pick(NamedTuple):
-    """A schedule with a due occurrence (ms), reserved for this caller for 2 s."""
+    """A schedule with a due occurrence (ms)."""
 
     name: str
     revision: str

@@ -1,4 +1,4 @@
-"""Operations on schedules, as plans: generators of Redis calls, without I/O.
+"""Operations on schedules, as plans without I/O.
 
 A schedule stays in the partition of its queue; by name it is searched in all. Times count by the server's
 clock. Each operation may be repeated.

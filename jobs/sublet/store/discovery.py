@@ -47,7 +47,7 @@ def _page(base: str, cursor: int) -> Call[tuple[int, list[str]]]:
 
 
 class Discovery:
-    """Searches the backlogs for the queues of open claims. `on_found` gets a base and the queues with jobs."""
+    """Searches for the queues of open claims. `on_found` gets a base and the queues with jobs."""
 
     def __init__(self, run: Run, ready: ReadyQueues, on_found: Callable[[str, Sequence[str]], None]) -> None:
         self._run, self._ready, self._on_found = run, ready, on_found

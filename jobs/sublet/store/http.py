@@ -84,7 +84,7 @@ class HttpSource:
         wait: float = 0,
         strict: bool = False,
     ) -> model.Claimed:
-        """Lease up to `n` jobs, 100 at most, of up to 1,000 queues; wait up to `wait` seconds for the first one."""
+        """As `JobSource.claim`, up to 100 jobs of up to 1,000 queues."""
         request = {"worker": worker, "queues": list(queues), "n": min(n, verbs.CLAIM_MAX), "lease": lease}
         if strict:
             request["strict"] = True
@@ -161,7 +161,7 @@ class HttpSource:
             )
 
     async def note(self, notes: Sequence[model.Note]) -> list[str]:
-        """Store checkpoints and logs; answers as `JobSource.note`."""
+        """As `JobSource.note`."""
         return await _side_by_side(notes, self._note)
 
     async def _note(self, notes: Sequence[model.Note]) -> list[str]:

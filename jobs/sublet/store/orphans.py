@@ -24,7 +24,7 @@ SWEEP_SECONDS = 60.0
 
 
 def unowned(operations: "Operations", names: Mapping[str, Sequence[str]]) -> Plan[list[str]]:
-    """Return the names of objects whose job (the key) does not exist. None is, in a partition that does not exist."""
+    """Return the names whose job (the key) does not exist, in partitions that exist."""
     by_base: dict[str, list[str]] = {}
     for job_id in names:
         by_base.setdefault(operations.base_of_job(job_id), []).append(job_id)
@@ -54,7 +54,7 @@ def sweep_once(store: "SyncStore") -> int:
 
 
 async def sweep(store: "Store", storage: Storage) -> int:
-    """Do the same as `sweep_once`, without blocking the event loop."""
+    """Sweep as `sweep_once`, without blocking the event loop."""
     try:
         names = await asyncio.to_thread(storage.old_names)
         gone = await store.follow_existing(unowned(store.operations, names))

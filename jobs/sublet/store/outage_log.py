@@ -25,7 +25,7 @@ class OutageLog:
         self._unlogged = 0
 
     def failed(self, what: str, error: Exception) -> None:
-        """Record a failed call; log the first of an outage, then one a minute. `what` completes "cannot …"."""
+        """Record a failed call. `what` completes "cannot …"."""
         now = self._failed_at = time.monotonic()
         self._answered = isinstance(error, Forbidden)
         if self._since is None:
@@ -56,7 +56,7 @@ class OutageLog:
         return not self._answered
 
     def over(self) -> None:
-        """Record an answered call. It ends the outage if the last failure is at least a second ago."""
+        """Record an answered call, which may end the outage (QUIET)."""
         now = time.monotonic()
         self._answered = True
         if self._since is not None and now - self._failed_at >= QUIET:

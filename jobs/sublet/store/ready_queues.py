@@ -18,7 +18,7 @@ SELECTIONS = 64
 
 
 class Selection:
-    """The names and patterns of a claim. Counts the jobs claimed from each of its queues.
+    """The names and patterns of a claim, with the jobs claimed from each queue.
 
     `bases`: the partitions of its queues. Raises Invalid.
     """
@@ -50,7 +50,7 @@ class Selection:
         return own | self._lists
 
     def prefer(self, base: str, queue: str) -> None:
-        """Read this queue's wake-ups from now on, instead of those of a queue that had no jobs for longer."""
+        """Read this queue's wake-ups from now on, instead of those of the queue without jobs for longest."""
         if self._is_long and queue in self._ranks:
             key = keys.wake(base, queue)
             self.has_new_lists = self.has_new_lists or key not in self._lists
@@ -76,7 +76,7 @@ class Selection:
 
 
 def check_entries(entries: Sequence[str]) -> list[str]:
-    """Return the patterns among a worker's queues. Raises Invalid for an invalid name, or too many patterns."""
+    """Return the patterns among a worker's queues. Raises Invalid."""
     for entry in entries:
         if not keys.is_name(entry) and not keys.is_pattern(entry):
             raise Invalid(

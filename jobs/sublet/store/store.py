@@ -102,7 +102,7 @@ class Store:
         return await self.run(call)
 
     async def follow(self, plan: Plan[T]) -> T:
-        """Run a plan of `self.operations` (a generator of calls), after `prepare`; return its result."""
+        """Run a plan of `self.operations`, after `prepare`; return its result."""
         if not self._ready:
             await self.prepare()
         return await follow(self._transport.run, plan)
@@ -160,9 +160,8 @@ class Store:
         strict: bool = False,
         claim_id: str | None = None,
     ) -> Claimed:
-        """Lease up to `n` jobs, at most 100 per partition, from its earlier queues first; wait up to `wait`
-        seconds for the first one. Patterns, `tenant-*`, or more than 32 queues are served in turns, with `strict` in
-        their order. Raises Invalid.
+        """As `JobSource.claim`, at most 100 jobs per partition, from its earlier queues first. Raises
+        Invalid.
 
         `claim_id` (22 to 64 of A-Z a-z 0-9 _ . : -) is an idempotency key: within 10 s a claim with the
         same id returns those jobs of the first that are still held, and no others. A cancelled call
@@ -202,7 +201,7 @@ class Store:
         return [answers[i] for i in range(len(endings))]
 
     async def note(self, notes: Sequence[Note]) -> list[str]:
-        """Store checkpoints and logs; answers as `JobSource.note`."""
+        """As `JobSource.note`."""
         return await self._spread(notes, [note.lease.id for note in notes], verbs.note, verbs.SETTLE_MAX)
 
     async def enlist(self, card: Card) -> bool:
@@ -254,7 +253,7 @@ class Store:
         return answers
 
     async def watch(self, job_id: str, wait: float) -> Standing:
-        """Wait up to `wait` seconds for a job's end; return its state (None: unknown job) and result."""
+        """As `JobSource.watch`."""
         return await self._watcher().watch(
             self.operations.base_of_job(job_id), job_id, 0 if self.hurried.is_set() else wait
         )

@@ -33,16 +33,16 @@ class SyncStore:
         self.transport = transport or sync_transport_for(settings)
         self._ready = False
         self.nudge: Callable[[Sequence[str]], None] = lambda queues: None
-        """Called with the queues of each submit, to start workers for them."""
+        """As `Store.nudge`."""
 
     def prepare(self) -> None:
-        """Create a missing namespace. Raises Unfit for a server that evicts jobs, or another partition count."""
+        """As `Store.prepare`."""
         if not self._ready:
             follow_sync(self.transport.run, self.operations.prepare())
             self._ready = True
 
     def follow(self, plan: Plan[T]) -> T:
-        """Run a plan of `self.operations` (a generator of calls), after `prepare`; return its result."""
+        """As `Store.follow`."""
         if not self._ready:
             self.prepare()
         return follow_sync(self.transport.run, plan)
@@ -52,7 +52,7 @@ class SyncStore:
         return follow_sync(self.transport.run, plan)
 
     def submit(self, jobs: Sequence[Submission]) -> list[Submitted]:
-        """Store any number of jobs. Raises Invalid, Refused or Unavailable; the same call again is safe."""
+        """As `Store.submit`."""
         storage = self.settings.storage
         if storage is not None:
             jobs = storage.put_payloads(jobs)

@@ -1,1 +1,1 @@
-"""Store new jobs, with admission control and durability."""
+"""Store new jobs, with admission control and durability. Without I/O."""

@@ -1,4 +1,4 @@
-"""Admission control, without I/O: refuse new jobs before a Redis server's memory is full.
+"""Admission control: refuse new jobs before a Redis server's memory is full.
 
 The rest is for claims, heartbeats and results. Jobs are admitted by a report up to 1 s old, and refused by
 a new one.

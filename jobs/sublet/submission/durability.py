@@ -1,4 +1,4 @@
-"""Durability, without I/O: wait until replicas, or the disk, have the jobs."""
+"""Durability: wait until replicas, or the disk, have the jobs."""
 
 import math
 import time

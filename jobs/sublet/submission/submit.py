@@ -1,4 +1,4 @@
-"""Make submissions, prepare the namespace, and store jobs. Without I/O."""
+"""Make submissions, prepare the namespace, and store jobs."""
 
 import os
 import time
@@ -43,7 +43,7 @@ def too_large(task: str, payload: bytes) -> Invalid:
 
 
 class SubmitOperations:
-    """The operations that store new jobs, as plans: generators of Redis calls (`sublet.protocol.plan`).
+    """The operations that store new jobs, as plans (`sublet.protocol.plan`).
 
     Without a memory guard (SUBLET_MEMORY=1, `admission` None) a full server refuses jobs itself.
     """

@@ -70,9 +70,9 @@ class TaskInfo(BaseModel):
     """First line of the function's docstring."""
     options: TaskOptions = TaskOptions()
     arguments: dict[str, Any] | None = None
-    """JSON Schema of the payload; None if it is not known."""
+    """JSON Schema of the payload; None if unknown."""
     result: dict[str, Any] | None = None
-    """JSON Schema of the result; None if it is not known."""
+    """JSON Schema of the result; None if unknown."""
 
 
 class DescribedTask(Protocol):
@@ -163,7 +163,7 @@ class Publication:
         self._sending: asyncio.Task[None] | None = None
 
     def renew(self) -> None:
-        """Publish or renew the tasks if this is due. Sends nothing otherwise."""
+        """Publish or renew the tasks if this is due."""
         if self._tasks and time.monotonic() >= self._due and self._sending is None:
             self._due = time.monotonic() + RENEWAL * random.uniform(0.9, 1.1)
             self._sending = asyncio.create_task(self._publish())

@@ -1,8 +1,8 @@
 """Check JSON values against the part of JSON Schema that describes types.
 
-A library is not used: a schema comes from any worker, and libraries load remote references, run patterns that take
-for ever, and follow circular references. Here a check has a limit, and unknown keywords are ignored: a value that
-passes is checked again by the worker.
+No library is used: a schema comes from any worker, and libraries load remote references, run patterns that
+take for ever, and follow circular references. Here a check has a limit, and ignores unknown keywords: the
+worker checks again.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -40,7 +40,7 @@ class Drained(Summary):
 
 
 class Drain:
-    """A drain in progress: runs one worker after the other, and adds up their summaries."""
+    """A drain in progress."""
 
     def __init__(self, recorder: Recorder, client: SyncClient, raising: bool, limit: int) -> None:
         self._recorder, self._client, self._raising, self._limit = recorder, client, raising, limit
@@ -89,7 +89,7 @@ class Drain:
         )
 
     def next_at(self) -> datetime | None:
-        """Return when the next job is due or lease ends; None without either."""
+        """Return `Drained.next_at`."""
         store, heads = self._client.store, list[float]()
         raw = store.transport.client
         for base in store.operations.bases:

@@ -1,7 +1,7 @@
 """A Redis in this process (fakeredis, running the real scripts) whose clock moves only by `advance`.
 
 It uses three internals of fakeredis: a server's `dbs`, whose attribute `time` decides expiry; a
-connection's `_sock`; the socket's method for each command. Each new server is tested before use.
+connection's `_sock`; the socket's method for each command.
 """
 
 import warnings

@@ -1,8 +1,8 @@
 """How many jobs a worker claims, and from which queue first.
 
-It claims only jobs that it can start at once, except short ones for child processes.
+Only jobs that can start at once are claimed, except short ones for child processes.
 
-Queues whose tasks run without child processes are limited by slots, others also by free child processes.
+Slots limit queues whose tasks need no child process; free child processes limit others, too.
 """
 
 import asyncio
@@ -69,8 +69,8 @@ class Capacity:
         self.changed = asyncio.Event()
 
     def free(self, queue_set: QueueSet) -> int:
-        """Return how many more jobs of these queues to claim (none below 1): those that can start at once and, if
-        all need a child, `ahead`; 0 until half of `ahead` is free.
+        """Return how many more jobs to claim (none below 1): those that can start at once and, if all need
+        a child, `ahead`; 0 until half of `ahead` is free.
         """
         children = self.running_in_children + self.reserved_children
         others = self.running + self.reserved - children
@@ -217,9 +217,8 @@ class Lending:
 class QueueTurns:
     """A worker's queues. A claim asks first the queue with the fewest claimed jobs per weight (1 by default).
 
-    An empty queue saves up no turns: it then counts as if it had had its share. With `strict`, each claim asks the
-    queues in the given order. Patterns or more than 32 queues of one claim get their turns from the job source.
-    Raises Invalid.
+    An empty queue saves up no turns. With `strict`, each claim asks the queues in the given order. Patterns
+    or more than 32 queues of one claim get their turns from the job source. Raises Invalid.
     """
 
     def __init__(self, queues: Sequence[str] | Mapping[str, int], strict: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""The time budget of a worker: a job that could not finish in time is not started."""
+"""The time budget of a worker."""
 
 import time
 from collections.abc import Mapping, Sequence

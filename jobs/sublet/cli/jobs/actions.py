@@ -1,4 +1,4 @@
-"""Commands that change jobs or queues."""
+"""Commands that change jobs or queues. They return 1 if one was refused."""
 
 from argparse import Namespace
 from typing import Any
@@ -23,27 +23,27 @@ WORDS = {"requested": "requested: its worker ends it at the next heartbeat"}
 
 
 def cancel(args: Namespace) -> int:
-    """Cancel jobs. Return 1 if one was refused."""
+    """Cancel jobs."""
     return _for_each("cancel", args)
 
 
 def retry(args: Namespace) -> int:
-    """Queue dead or cancelled jobs again. Return 1 if one was refused."""
+    """Queue dead or cancelled jobs again."""
     return _for_each("retry", args)
 
 
 def promote(args: Namespace) -> int:
-    """Queue scheduled jobs now. Return 1 if one was refused."""
+    """Queue scheduled jobs now."""
     return _for_each("promote", args)
 
 
 def pause(args: Namespace) -> int:
-    """Stop handing out jobs of queues. Return 1 if one was refused."""
+    """Stop handing out jobs of queues."""
     return _for_each("pause", args)
 
 
 def resume(args: Namespace) -> int:
-    """Resume paused queues. Return 1 if one was refused."""
+    """Resume paused queues."""
     return _for_each("resume", args)
 
 

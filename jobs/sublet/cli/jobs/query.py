@@ -153,8 +153,8 @@ def _queue_row(queue: Queue, now: datetime) -> list[Cell | str]:
 
 
 def stats(args: Namespace) -> int:
-    """Print the number of jobs per state, and of events since the namespace was created; then the jobs that wait
-    without a worker for their queue, or whose task no worker knows.
+    """Print the numbers of jobs per state, and of events since the namespace's creation; then the waiting
+    jobs that no worker runs.
     """
     with client_of(settings_of(args)) as client:
         found = read(client, client.store.operations.stats(), args)

@@ -35,9 +35,9 @@ def start_worker(queue: str) -> str:
 
 
 def note_unserved(client: SyncClient, queue: str) -> None:
-    """If stderr is a terminal, and no registered worker and no pool serves this queue, say so there.
+    """If no registered worker or pool serves this queue, warn on stderr, if that is a terminal.
 
-    Without a terminal, or for a Redis user that may not read the registrations, do nothing.
+    A Redis user that may not read the registrations gets no warning.
     """
     if not sys.stderr.isatty():
         return

@@ -1,7 +1,6 @@
 """`acl`: Redis users for the roles of a deployment, each with the keys and commands that it needs.
 
 Redis checks a script's commands against the caller's rights: so they are read from the text of each script.
-A test runs everything as each user.
 """
 
 import hashlib

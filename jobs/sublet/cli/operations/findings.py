@@ -21,7 +21,7 @@ class Node(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """All that the doctor read, of a namespace and one of its servers; None, or empty, for an unread fact."""
+    """Facts of a namespace and one of its servers; None, or empty, for an unread fact."""
 
     settings: Settings
     now: datetime

@@ -1,4 +1,4 @@
-"""A trial's context: a new namespace, a proxy in front of the server, the client's processes."""
+"""A trial's context."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ class WorkerEnded(RuleBroken):
 
 
 class TrialContext:
-    """One trial: its namespace, the proxy, the client's processes and the judge."""
+    """One trial: a new namespace, a proxy before the server, the client's processes and the judge."""
 
     def __init__(self, client: Client, settings: Settings, judge: Judge) -> None:
         self.settings = replace(settings, namespace=f"conformance-{secrets.token_hex(6)}", partitions=1)
@@ -151,7 +151,7 @@ class TrialContext:
         return found
 
     async def is_over(self, job_id: str) -> bool:
-        """Return whether the job has ended."""
+        """Whether the job has ended."""
         return (await self.job(job_id)).state in FINISHED
 
     async def completed(self, job_id: str, what: str, seconds: float = 0) -> Job:

@@ -1,4 +1,4 @@
-"""A proxy on loopback between a client and its server: it records each command and injects faults."""
+"""A proxy on loopback between a client and its server."""
 
 import asyncio
 import contextlib
@@ -164,7 +164,7 @@ class Proxy:
         return seen
 
     def forgets(self, seen: Seen, words: list[bytes]) -> bool:
-        """Return whether to answer NOSCRIPT: if forgetful, each SCRIPT LOAD allows one EVALSHA."""
+        """Whether to answer NOSCRIPT: if forgetful, each SCRIPT LOAD allows one EVALSHA."""
         if seen.name == "SCRIPT" and len(words) > 2 and words[1].upper() == b"LOAD":
             self._known[hashlib.sha1(words[2], usedforsecurity=False).hexdigest()] += 1
         if seen.name != "EVALSHA" or not self.forgetful:
@@ -177,7 +177,7 @@ class Proxy:
         return True
 
     def strikes(self, seen: Seen, fate: str) -> bool:
-        """Return whether an unspent fault of the kind `fate` applies to the command, and spend that."""
+        """Whether an unspent fault of the kind `fate` applies to the command; spends it."""
         for fault in self.faults:
             if not fault.spent and fault.verb == seen.verb and fault.fate == fate and fault.when(seen):
                 fault.spent, seen.fate = True, fate

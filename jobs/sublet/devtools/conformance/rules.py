@@ -96,7 +96,7 @@ class Verdict(NamedTuple):
 
     @property
     def kept(self) -> bool:
-        """Return whether nothing was observed against the rule."""
+        """Whether nothing was observed against the rule."""
         return not self.seen
 
 
@@ -108,7 +108,7 @@ class Judge:
         self._seen: dict[str, str] = {}
 
     def wants(self, *names: str) -> bool:
-        """Return whether one of these rules is examined."""
+        """Whether one of these rules is examined."""
         return bool(self.names & set(names))
 
     def note(self, name: str, seen: str = "") -> None:
@@ -117,7 +117,7 @@ class Judge:
             self._seen[name] = self._seen.get(name) or seen
 
     def judged(self, name: str) -> bool:
-        """Return whether `note` has recorded this rule, kept or broken."""
+        """Whether `note` has recorded this rule, kept or broken."""
         return name in self._seen
 
     def verdicts(self) -> list[Verdict]:

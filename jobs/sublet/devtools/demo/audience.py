@@ -1,4 +1,4 @@
-"""Prints, counts and logs the events of the demo's platform."""
+"""The events of the demo's platform."""
 
 import asyncio
 import time

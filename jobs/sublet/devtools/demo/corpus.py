@@ -18,7 +18,7 @@ _PACKAGES = ("site-packages", "dist-packages")
 
 @dataclass(frozen=True)
 class Corpus:
-    """The files to analyse, the standard library first."""
+    """The files, the standard library first."""
 
     files: tuple[Path, ...]
     standard: int

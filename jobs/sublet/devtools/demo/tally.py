@@ -1,4 +1,4 @@
-"""Count the outcomes: each job in Redis, checked against the ledger of the workers' events."""
+"""Count the outcomes of the demo's jobs."""
 
 import asyncio
 from collections.abc import Sequence
@@ -59,7 +59,7 @@ class Tally:
 async def count(
     client: Client, ids: Sequence[str], ledger: Ledger, seconds: float
 ) -> tuple[Tally, list[Report]]:
-    """Check each job in Redis against the ledger. Return the tally and the results."""
+    """Check each job in Redis against the ledger of the workers' events. Return the tally and the results."""
     tally = Tally(len(ids), seconds=round(seconds, 1))
     tally.refused = sum(worker.ghosts for worker in ledger.workers)
     reports = []

@@ -96,7 +96,7 @@ class ApiService:
         return None
 
     async def is_healthy(self) -> bool:
-        """Return whether `GET /healthz` answers 200."""
+        """Whether `GET /healthz` answers 200."""
         parts = urlsplit(self.url)
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
@@ -148,7 +148,7 @@ def where(redis_url: str, namespace: str) -> list[str]:
 
 
 def has_no_secret(redis_url: str) -> bool:
-    """Return whether a URL contains no password."""
+    """Whether a URL contains no password."""
     return Settings(redis_url=redis_url).shown_url == redis_url
 
 
@@ -176,7 +176,7 @@ def free_port() -> int:
 
 
 def is_free(port: int) -> bool:
-    """Return whether the port is free or cannot be tested; then the API reports the reason."""
+    """Whether the port is free or cannot be tested; then the API reports the reason."""
     try:
         with socket.create_server(("127.0.0.1", port)):
             return True

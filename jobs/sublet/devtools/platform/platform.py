@@ -1,7 +1,6 @@
 """`sublet dev`: a server, the API, a tick, and workers that are summoned when there is work.
 
-This process is the parent of all others, so that Ctrl-C ends them. It is not a master: submits, ticks and
-workers summon too.
+This process is the parent of all others, so that Ctrl-C ends them.
 """
 
 import asyncio

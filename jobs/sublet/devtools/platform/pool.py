@@ -23,7 +23,7 @@ def pool_name(app: str, folder: Path) -> str:
 
 @dataclass(frozen=True)
 class PoolLoad:
-    """A pool's waiting and running jobs, its workers and those on the way, and whether the app is broken."""
+    """A pool's waiting and running jobs, its workers and those on the way."""
 
     waiting: int
     running: int
@@ -48,7 +48,7 @@ class LocalPool:
         self._store, self._pool = store, pool
 
     def is_served(self, pool: Pool) -> bool:
-        """Return whether this platform starts its workers: of its own pool, or of any without the prefix
+        """Whether this platform starts its workers: of its own pool, or of any without the prefix
         `dev:`.
         """
         return pool.name == self._pool.name or not pool.name.startswith(PREFIX)

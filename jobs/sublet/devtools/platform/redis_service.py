@@ -92,7 +92,7 @@ class RedisService:
         return self._server.pid if self._server else 0
 
     async def is_healthy(self) -> bool:
-        """Return whether it answers TIME."""
+        """Whether it answers TIME."""
         if self._transport is None:
             settings = replace(
                 Settings(redis_url=self.url), timeout=ANSWER_SECONDS, patience=ANSWER_SECONDS / 2

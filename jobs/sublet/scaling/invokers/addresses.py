@@ -151,9 +151,7 @@ class AddressGuard:
         self._look_up = resolve or self._lookups
 
     async def resolve(self, host: str, port: int = 0, family: int = socket.AF_INET) -> list[dict[str, Any]]:
-        """Return a name's addresses in aiohttp's form. Raises NotAllowed for a private one, unless those are
-        allowed.
-        """
+        """Return a name's addresses in aiohttp's form. Raises NotAllowed."""
         found = await self._look_up(host, port, family)
         for _, _, _, _, address in found:
             self.check(address, host)
@@ -185,8 +183,8 @@ class AddressGuard:
 class Lookups:
     """Resolves names, each in its own thread.
 
-    A resolver that hangs must not delay other lookups, for example of Redis's host, nor the end of the process. A
-    repeated lookup shares the one under way. Beyond LOOKUPS at once a lookup fails.
+    A resolver that hangs must not delay other lookups, nor the end of the process. A repeated lookup shares
+    the one under way. Beyond LOOKUPS at once a lookup fails.
     """
 
     def __init__(self) -> None:
