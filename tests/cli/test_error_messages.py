@@ -162,9 +162,8 @@ def test_with_an_app_its_tasks_and_arguments_are_checked(shell, words, line):
 
 def test_a_payload_that_is_too_large_is_refused_before_it_is_sent(shell):
     line = shell.no(2, "submit", "add", "-", stdin=json.dumps({"a": "x" * 256 * 1024}))
-    assert (
-        line
-        == "payload of 262,152 bytes: at most 262,144; keep the data elsewhere and send a reference to it"
+    assert line.startswith(
+        "task add: arguments of 262,152 bytes (JSON): at most 262,144 are allowed: store the data"
     )
 
 
@@ -253,7 +252,7 @@ def test_the_line_names_the_apps_own_file_and_debug_shows_the_trace(shell):
 
 def test_a_worker_needs_an_app(shell):
     assert shell.no(2, "work") == "MODULE:APP is missing: say where the tasks are, or set SUBLET_APP"
-    assert shell.no(2, "work", "tasks:app", "--queues", "a/b,c").startswith("name 'a/b': use")
+    assert shell.no(2, "work", "tasks:app", "--queues", "a/b,c").startswith("queue 'a/b': use")
     assert (
         shell.no(2, "work", "tasks:app", SUBLET_WORKER_ID="a b")
         == "SUBLET_WORKER_ID 'a b': use 1 to 128 of A-Z a-z 0-9 _ . : -"

@@ -71,9 +71,13 @@ def test_each_command_that_takes_an_app_takes_it_as_an_option(name):
 def test_an_app_is_an_argument_or_an_option_or_in_the_environment(name, monkeypatch):
     monkeypatch.setenv("SUBLET_APP", "here:app")
     read = PARSED[name].read
-    assert read([]).app == "here:app"
+    several = name == "work"
+    assert read([]).app == (("here:app",) if several else "here:app")
     for words in (["a:app"], ["--app", "a:app"], ["a:app", "--app", "a:app"]):
-        assert read(words).app == "a:app"
+        assert read(words).app == (("a:app",) if several else "a:app")
+    if several:
+        assert read(["a:app", "--app", "b:app"]).app == ("a:app", "b:app")
+        return
     with pytest.raises(Invalid, match="MODULE:APP is given twice, as b:app and a:app: leave one out; see"):
         read(["a:app", "--app", "b:app"])
 

@@ -255,7 +255,7 @@ async def test_a_lost_result_is_an_error_of_the_reader(large, files):
 
 async def test_a_backend_that_is_away_is_tried_again(large, files):
     async with app_in(large):
-        handle = await tasks.counts.options(backoff=0.01).submit(BIG)
+        handle = await tasks.counts.options(backoff=2).submit(BIG)
         away = files.directory.with_name("away")
         files.directory.rename(away)
         await drain(large)

@@ -117,9 +117,12 @@ def test_a_too_large_payload_is_refused(app):
     @app.task
     async def f(text: str) -> str: ...
 
-    with pytest.raises(Invalid, match="payload of 300,011 bytes: at most 262,144; keep the data elsewhere"):
+    with pytest.raises(
+        Invalid,
+        match=r"task f: arguments of 300,011 bytes \(JSON\): at most 262,144 are allowed: store the data elsewhere",
+    ):
         f.job("x" * 300_000)
-    with pytest.raises(Invalid, match="returned 300,002 bytes: at most 262,144"):
+    with pytest.raises(Invalid, match="returned 300,002 bytes \\(JSON\\): at most 262,144"):
         f.arguments.dump_result("x" * 300_000)
 
 

@@ -192,15 +192,15 @@ async def test_notes_and_progress_reach_the_attempt(hire):
     assert b"default" in output
     assert b"00-trace" in output
     assert b"'at': 6" in output
-    assert b"half" in attempt.unsent.progress
-    assert attempt.unsent.checkpoint == b'{"at":7}'
-    assert b"a line" in attempt.unsent.log
-    assert b"a warning" in attempt.unsent.log
+    assert b"half" in attempt.reports.progress
+    assert attempt.reports.checkpoint == b'{"at":7}'
+    assert b"a line" in attempt.reports.log
+    assert b"a warning" in attempt.reports.log
 
 
 async def test_notes_over_the_rate_limit_are_sent_while_the_task_runs(hire):
     attempt = start(hire(), tasks.tells_once_and_waits)
-    assert await eventually(lambda: b"0.2" in attempt.unsent.progress)
+    assert await eventually(lambda: b"0.2" in attempt.reports.progress)
     attempt.end(Why.CANCELLED)
 
 

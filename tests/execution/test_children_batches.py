@@ -116,7 +116,7 @@ async def test_a_lent_place_is_taken_until_it_is_returned(hire, tmp_path):
     parent = start(runner, tasks.turns, f'{{"file": "{tmp_path}/parent"}}')
     await written(tmp_path / "parent")
     child = start(runner, tasks.pid)
-    parent.waiting = True
+    parent.reports.waiting = True
     runner.lend(1, 1)
     async with asyncio.timeout(60):
         pid = int((await child.running).result)
@@ -148,7 +148,7 @@ async def test_a_task_that_waits_does_not_keep_the_jobs_behind_it(hire, monkeypa
     jobs = [(tasks.turns, f'{{"file": "{tmp_path}/parent"}}'), (tasks.pid, "{}")]
     parent, behind = await handed_together(runner, *jobs)
     await written(tmp_path / "parent")
-    parent.waiting = True
+    parent.reports.waiting = True
     runner.lend(1, 1)
     async with asyncio.timeout(60):
         await behind.running

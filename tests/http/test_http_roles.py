@@ -138,6 +138,9 @@ def test_each_role_has_the_routes_of_the_design():
             "POST /jobs/claim",
             "GET /jobs/{id}",
             "GET /workers",
+            "GET /tasks",
+            "GET /tasks/{name}",
+            "PUT /tasks",
             *[f"POST {path}" for path in verbs],
         ),
         *(

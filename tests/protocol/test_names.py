@@ -347,6 +347,8 @@ async def test_http_refuses_an_invalid_name_as_a_problem(place, raw, base):
             for bad in HOSTILE:
                 if ("BAD" in path and len(bad) > 6000) or (path, bad) == ("/queues/BAD", "*"):
                     continue
+                if bad == "*" and body and body[0].get("queues") == ["BAD"] and path == "/jobs/claim":
+                    continue  # a pattern, of all queues
                 word = urllib.parse.quote(bad.encode("utf-8", "surrogatepass"), safe="")
                 sent = swap(body[0], bad) if body else None
                 answer = await ask(url, method, path.replace("BAD", word), sent)

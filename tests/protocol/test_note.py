@@ -208,10 +208,10 @@ async def test_a_store_sends_any_number_of_notes_in_calls_of_512_kib(store, raw)
 
 def test_a_newer_note_wins_over_an_unsent_one():
     attempt = Attempt(Lease("a", "1.c", 1, 0, "q", "t", None, b"", ""))
-    attempt.unsent.add(News.CHECKPOINT, b"1")
-    attempt.unsent.add(News.LOG, b"one")
+    attempt.reports.add(News.CHECKPOINT, b"1")
+    attempt.reports.add(News.LOG, b"one")
     unsent = attempt.note()
-    attempt.unsent.add(News.CHECKPOINT, b"2")
+    attempt.reports.add(News.CHECKPOINT, b"2")
     attempt.put_back(unsent)
     assert attempt.note() == Note(attempt.lease, b"2", b"one")
     assert attempt.note() is None
@@ -226,7 +226,7 @@ class Away:
 
 async def test_an_unsent_note_is_sent_later():
     attempt = Attempt(Lease("a", "1.c", 1, 0, "q", "t", None, b"", ""))
-    attempt.unsent.add(News.CHECKPOINT, b"1")
+    attempt.reports.add(News.CHECKPOINT, b"1")
     await Heartbeat(Away(), [attempt], 30.0, lambda: None, OutageLog())._send([])
     assert attempt.note() == Note(attempt.lease, b"1")
 
@@ -243,7 +243,7 @@ async def test_a_checkpoint_is_sent_without_waiting_for_a_heartbeat():
     attempts.append(Attempt(Lease("a", "1.c", 1, 0, "q", "t", None, b"", ""), heart.notify))
     running = asyncio.create_task(heart.run())
     await asyncio.sleep(0)
-    attempts[0].unsent.add(News.CHECKPOINT, b"1")
+    attempts[0].reports.add(News.CHECKPOINT, b"1")
     try:
         async with asyncio.timeout(4):  # the heartbeat is due after five
             await received.wait()

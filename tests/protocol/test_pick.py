@@ -95,7 +95,7 @@ async def test_claims_and_ticks_report_a_due_occurrence_until_it_is_picked(desk)
 
 async def test_a_due_occurrence_sets_no_alarm_and_makes_no_worker_spin(desk):
     await desk.put()
-    assert await desk.ask(worker="one") == ([], 2.0, True)
+    assert await desk.ask(worker="one") == ([], 2.0, True, ())
     assert not desk.raw.exists(keys.alarm(desk.base))
     await desk.pick()
     claimed = await desk.ask(worker="one")
@@ -124,7 +124,7 @@ async def test_the_alarm_is_the_earlier_of_a_due_job_and_an_occurrence(desk):
 
 async def test_a_distant_occurrence_sets_no_alarm(desk):
     await desk.put(occurrence=soon(desk, 60_000))
-    assert await desk.ask() == ([], 2.0, False)
+    assert await desk.ask() == ([], 2.0, False, ())
     assert not desk.raw.exists(keys.alarm(desk.base))
 
 

@@ -101,7 +101,7 @@ async def test_a_change_keeps_the_counters_and_releases_a_held_occurrence(desk):
     await desk.fire(pick, 1000, missed=4, then=2000)
     desk.raw.zadd(keys.schedules(desk.base), {"s": 1})
     (pick,) = (await desk.pick()).picks
-    assert await desk.fire(pick, 2000, then=3000) == "held"
+    assert await desk.fire(pick, 2000, then=3000) == "held 0"
     assert desk.schedule()["held"] == "0-s:1000"
     await desk.put("s", 1, occurrence=4000, overlap="allow")
     kept = desk.schedule()

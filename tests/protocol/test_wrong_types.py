@@ -40,7 +40,7 @@ async def scene(desk):
     await desk.fire(one, 1000, then=2000)
     held += await desk.claim(lease=1000)
     (one,) = (await desk.pick()).picks
-    assert await desk.fire(one, 2000, then=3000) == "held"
+    assert await desk.fire(one, 2000, then=3000) == "held 0"
     desk.raw.zadd(keys.schedules(desk.base), {"one": 1, "two": 1})
     await desk.pool("p", 0, "queues=q,r invoker=none slots=1")
     desk.raw.zadd(keys.summons(desk.base, "p"), {"s" * 22 + ".9": desk.now() + 10**6, "old": 1})

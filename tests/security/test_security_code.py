@@ -32,7 +32,7 @@ RUNNERS = {"eval", "exec", "compile", "__import__", "system", "popen", "literal_
 BY_NAME = {
     "sublet": ["importlib.import_module"],
     "sublet.execution.child_main": ["importlib.import_module"],
-    "sublet.execution.app_loader": ["importlib.import_module"],
+    "sublet.tasks.user_modules": ["importlib.import_module"],
     "sublet.cli.main": ["importlib.import_module"],
     "sublet.cli.parser": ["importlib.import_module"],
     "sublet.cli.workers.event_loop": ["importlib.import_module"],
@@ -49,6 +49,7 @@ REACHES = {
     "sublet.execution.app_loader": "the app's name, from the user who starts the process",
     "sublet_functions.handlers.worker_host": "fields of our own model",
     "sublet_functions.handlers.schedules": "fields of our own model",
+    "sublet_functions.handlers.submit": "fields of our own model",
 }
 """The modules that get or set an attribute by a variable name, and the origin of that name."""
 TOOLS = (

@@ -88,9 +88,9 @@ async def test_a_report_is_sent_at_once_and_only_once(beating):
 async def test_an_unsent_report_is_sent_later_unless_a_newer_one_replaces_it(beating):
     source, attempts, _ = beating
     source.errors = [Unavailable("away")]
-    attempts["0-a"].unsent.add(News.CHECKPOINT, b"1")
+    attempts["0-a"].reports.add(News.CHECKPOINT, b"1")
     await until(lambda: not source.errors)
-    attempts["0-a"].unsent.add(News.CHECKPOINT, b"2")
+    attempts["0-a"].reports.add(News.CHECKPOINT, b"2")
     await until(lambda: source.notes)
     assert source.notes == [[("0-a", b"2", b"")]]
 
@@ -152,5 +152,5 @@ def test_a_report_is_kept_before_the_heartbeat_loop_starts(caplog):
     assert isinstance(attempt.context, Context)
     attempt.context.progress(0.5)
     attempt.context.flush()
-    assert attempt.unsent.progress
+    assert attempt.reports.progress
     assert attempt.note() is None

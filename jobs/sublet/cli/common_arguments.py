@@ -49,7 +49,7 @@ def app(parser: CommandParser, about: str = "where the tasks are, e.g. tasks:app
 
 def apps(parser: CommandParser) -> None:
     """Add one or more MODULE:APP, as arguments or by --app, by default SUBLET_APP. The value is a sequence."""
-    about = "where the tasks are, e.g. tasks:app; several share the worker; or --app (SUBLET_APP)"
+    about = "where the tasks are, e.g. tasks:app; or --app (SUBLET_APP)"
     parser.positional("app", metavar="MODULE:APP", nargs="*", action=_Collect, help=about)
     usual = os.environ.get("SUBLET_APP")
     default = (usual,) if usual else ()  # argparse warns of an empty list

@@ -49,16 +49,24 @@ class Ended(Exception):
         self.ending = ending
 
 
-class Unsent:
-    """The latest unsent report of each kind."""
+class Reports:
+    """What a task reports: the latest unsent report of each kind, and whether it waits for the result of another job.
+
+    `notify` is called for each report to send, `waits` after each change of `waiting`; both from any thread.
+    """
 
     progress = checkpoint = log = b""
+    waiting = False
 
-    def __init__(self, notify: Callable[[], None]) -> None:
-        self._notify = notify
+    def __init__(self, notify: Callable[[], None], waits: Callable[[], None]) -> None:
+        self._notify, self._waits = notify, waits
 
     def add(self, news: News, body: bytes) -> None:
-        """Keep a report instead of an unsent one of its kind, and notify. Safe from any thread."""
+        """Take a report, instead of an unsent one of its kind. Safe from any thread."""
+        if news is News.WAITING:
+            self.waiting = body == b"1"
+            self._waits()
+            return
         if news is News.PROGRESS:
             self.progress = body
         elif news is News.CHECKPOINT:
@@ -69,14 +77,10 @@ class Unsent:
 
 
 class Attempt:
-    """One lease and the run of its task. `notify` is called for each report to send, `waits` after each change of
-    `waiting`; both from any thread.
-    """
+    """One lease and the run of its task. `notify` and `waits`: see `Reports`."""
 
     why: Why | None = None
     error_rules: ErrorRules | None = None
-    waiting = False
-    """Whether its task waits for the result of another job."""
     stack = ""
     cancelled_at = 0.0
     running: "asyncio.Future[Completion] | None" = None
@@ -89,20 +93,13 @@ class Attempt:
         notify: Callable[[], None] = lambda: None,
         waits: Callable[[], None] = lambda: None,
     ) -> None:
-        self.lease, self.unsent, self._waits = lease, Unsent(notify), waits
-        self.context = Context(lease, self.report, notify)
-
-    def report(self, news: News, body: bytes) -> None:
-        """Take a report of the task. Safe from any thread."""
-        if news is News.WAITING:
-            self.waiting = body == b"1"
-            self._waits()
-        else:
-            self.unsent.add(news, body)
+        self.lease, self.reports = lease, Reports(notify, waits)
+        # Not a method of this attempt: finished jobs must leave no reference cycle
+        self.context = Context(lease, self.reports.add, notify)
 
     def note(self) -> Note | None:
         """Take the checkpoint and log that are not sent yet; None without them."""
-        unsent = self.unsent
+        unsent = self.reports
         if not (unsent.checkpoint or unsent.log):
             return None
         note = Note(self.lease, unsent.checkpoint, unsent.log)
@@ -111,7 +108,7 @@ class Attempt:
 
     def put_back(self, note: Note) -> None:
         """Keep a note that could not be sent, except parts that have been replaced since."""
-        unsent = self.unsent
+        unsent = self.reports
         unsent.checkpoint = unsent.checkpoint or note.checkpoint
         unsent.log = unsent.log or note.log
 

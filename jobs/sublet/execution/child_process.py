@@ -236,7 +236,7 @@ class ChildProcess:
         if kind in frames.NEWS:
             # Without a job, the frame is from a thread that has outlived its job.
             if self.jobs:
-                self.jobs[0].attempt.report(frames.NEWS[kind], body)
+                self.jobs[0].attempt.reports.add(frames.NEWS[kind], body)
         elif kind == frames.UP and not self.up:
             self.up = True
             self._timer.cancel()

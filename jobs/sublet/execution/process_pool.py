@@ -123,7 +123,7 @@ class ProcessPool:
         """Let so many more children run jobs: as many wait for other jobs."""
         self._lent = places
         for child in self._children:
-            if len(child.jobs) > 1 and child.jobs[0].attempt.waiting:
+            if len(child.jobs) > 1 and child.jobs[0].attempt.reports.waiting:
                 child.ask_back()
         self._dispatch()
         self._shed_later()

@@ -197,7 +197,7 @@ class Lending:
         """Count the waiting attempts now."""
         self._notified = False
         capacity = self._capacity
-        waiting = [attempt for attempt in self._attempts if attempt.waiting and attempt.running]
+        waiting = [attempt for attempt in self._attempts if attempt.reports.waiting and attempt.running]
         capacity.waiting = len(waiting)
         capacity.waiting_in_children = sum(
             self._tasks[attempt.lease.task].takes_process for attempt in waiting

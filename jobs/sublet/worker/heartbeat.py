@@ -64,7 +64,7 @@ class Heartbeat:
                 due = time.monotonic() + self._every
                 await self._beat_all()
             else:
-                await self._send([attempt for attempt in self._attempts if attempt.unsent.progress])
+                await self._send([attempt for attempt in self._attempts if attempt.reports.progress])
             await asyncio.sleep(max(0.0, min(NEWS_EVERY, due - time.monotonic())))
 
     async def _beat_all(self) -> None:
@@ -108,15 +108,15 @@ class Heartbeat:
             raise
 
     async def _beat(self, attempts: Sequence[Attempt]) -> None:
-        beats = [Beat(attempt.lease, attempt.unsent.progress) for attempt in attempts]
+        beats = [Beat(attempt.lease, attempt.reports.progress) for attempt in attempts]
         try:
             answers: Sequence[int | str] = await self._source.heartbeat(beats, lease=self._lease)
         except NoNamespace:
             answers = ["NOT_FOUND"] * len(beats)
         self._outage.over()
         for attempt, beat, answer in zip(attempts, beats, answers, strict=True):
-            if attempt.unsent.progress is beat.progress:
-                attempt.unsent.progress = b""
+            if attempt.reports.progress is beat.progress:
+                attempt.reports.progress = b""
             if answer == "CANCEL_REQUESTED":
                 attempt.end(Why.CANCELLED)
             elif isinstance(answer, str):

@@ -341,7 +341,7 @@ class Worker:
     def _warn_starved(self, detail: str) -> None:
         self.report("starved", None, detail)
         for attempt in self._attempts:
-            if attempt.waiting:
+            if attempt.reports.waiting:
                 self._runner.log_starved(attempt)
 
     def _start(self, lease: Lease) -> None:
@@ -368,8 +368,8 @@ class Worker:
         self._capacity.job_ended(in_child)
         self._progressed_at = time.monotonic()
         self._timeouts.remove(attempt, attempt.lease.timeout_ms)
-        if attempt.waiting:
-            attempt.waiting = False
+        if attempt.reports.waiting:
+            attempt.reports.waiting = False
             self._lending.count()
         ending = attempt.ending()
         # This breaks a cycle: a child's run refers to its attempt.

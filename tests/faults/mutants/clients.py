@@ -303,7 +303,7 @@ MUTANTS = (
     Mutant(
         "progress is sent again with every heartbeat",
         "jobs/sublet/worker/heartbeat.py",
-        "if attempt.unsent.progress is beat.progress:",
+        "if attempt.reports.progress is beat.progress:",
         "if False:",
         "each heartbeat of a hundred jobs sends and writes 100 KiB of unchanged data",
         "worker/test_worker_trouble.py::test_progress_is_sent_once[redis-fakeredis]",

@@ -174,7 +174,7 @@ MUTANTS = (
     Mutant(
         "claim leaves the job in its queue",
         "lua/claim.lua",
-        "    call('ZREM', key('queue:' .. ARGV[i]), unpack(gone))\n",
+        "    call('ZREM', key('queue:' .. name), unpack(gone))\n",
         "left = true",
         "running jobs stay at the head of the queue and hide waiting ones",
         "protocol/test_claim.py::test_a_claimed_job_is_running_under_a_lease[fakeredis]",

@@ -102,7 +102,7 @@ MUTANTS = (
     Mutant(
         "jobs deleted by hand are counted without end",
         "lua/claim.lua",
-        "    backlog(ARGV[i], -lost, 0)\n",
+        "    backlog(name, -lost, 0)\n",
         "",
         "each manual deletion reduces the capacity of a limited queue by one",
         "protocol/test_wrong_types.py::test_the_count_of_jobs_deleted_by_hand_is_corrected[fakeredis]",

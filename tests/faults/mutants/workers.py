@@ -38,7 +38,7 @@ MUTANTS = (
     Mutant(
         "the jobs behind a waiting one stay in its child process",
         "jobs/sublet/execution/process_pool.py",
-        "if len(child.jobs) > 1 and child.jobs[0].attempt.waiting:",
+        "if len(child.jobs) > 1 and child.jobs[0].attempt.reports.waiting:",
         "if False:",
         "a parent waits for a child that waits behind it",
         "execution/test_children_batches.py::test_a_task_that_waits_does_not_keep_the_jobs_behind_it",
