@@ -73,7 +73,8 @@ end
 local function renew_patterns(given)
   local ends, live, late = {}, {}, false
   for pattern, at in string.gmatch(patterns or '', '(%S+) (%d+)') do
-    if tonumber(at) > now and #live < PATTERNS then
+    local left = tonumber(at) - now         -- more than LISTENS once the clock was set back
+    if left > 0 and left <= LISTENS and #live < PATTERNS then
       live[#live + 1], ends[pattern] = pattern, at
     end
   end

@@ -171,7 +171,7 @@ async def works(store, desk):
     assert (await store.claim(**ask)).leases[0].id == (await store.claim(**ask)).leases[0].id
     assert await store.reconcile({"w": "1"}) == 1
     await desk.submit("b", queue="tenant-1")
-    assert (await store.claim(**ask | {"queues": ["tenant-*"], "claim_id": None})).leases[0].id == "b"
+    assert (await store.claim(**ask | {"queues": ["tenant-*"], "n": 2, "claim_id": None})).leases[0].id == "b"
     await store.publish([Description("t", "ab" * 8, b"{}")], starting=True)
     await new(desk)
     await ticks(store, desk)
@@ -284,9 +284,10 @@ async def test_a_role_does_all_its_work_and_has_no_right_too_many(role, user, de
 
 
 async def new(desk):
-    """An empty namespace."""
+    """An empty namespace, in which workers wait for all queues."""
     desk.raw.delete("nothing", *desk.raw.scan_iter(f"{desk.base}*", count=1000))
     await desk.run(verbs.init(desk.base))
+    desk.raw.hset(desk.base, "patterns", f"* {desk.now() + 15_000}")
 
 
 # denied to every role

@@ -11,7 +11,7 @@ from sublet.errors import Invalid
 from sublet.model import Completion
 from sublet.protocol import keys
 from sublet.store import discovery, wakeups
-from sublet.store.ready_queues import Selection
+from sublet.store.ready_queues import ReadyQueues, Selection
 from sublet.store.store import Store
 from tests.conftest import REAL, Place
 
@@ -173,8 +173,10 @@ async def test_an_unused_wake_up_goes_back_with_its_name(open_store, submit, raw
 
 
 @pytest.mark.parametrize("queues", [["tenant-*"], [*TWO_THOUSAND, "tenant-1"]], ids=["pattern", "names"])
-async def test_a_search_finds_the_job_whose_wake_up_is_lost(open_store, submit, raw, queues, monkeypatch):
-    monkeypatch.setattr(wakeups, "POLL_SECONDS", NEVER)
+async def test_a_search_finds_the_job_whose_wake_up_is_lost(
+    open_store, submit, raw, queues, only_wakeups, monkeypatch
+):
+    monkeypatch.setattr(discovery, "POLL_SECONDS", 0.05)
     store = open_store()
     claim = await waiting(store, queues)
     for base in store.operations.bases:
@@ -296,3 +298,16 @@ def test_a_selection_reads_the_lists_of_a_thousand_names():
     selection.prefer("b", "unknown")
     assert keys.wake("b", "q1500") in selection.lists
     assert keys.wake("b", "q0") not in selection.lists
+
+
+def test_an_empty_queue_is_asked_again_once_it_is_named():
+    """Also if it was named between the claim and its reply."""
+    ready = ReadyQueues(["b"], lambda queue: "b")
+    selection = ready.selection(["*"])
+    ready.add("b", ["q"])
+    asked = ready.pick("b", selection, 32, strict=False)
+    ready.add("b", ["q"])
+    ready.claimed("b", selection, asked, [], 1)
+    assert ready.any(selection)
+    ready.claimed("b", selection, ready.pick("b", selection, 32, strict=False), [], 1)
+    assert not ready.any(selection)

@@ -3,7 +3,12 @@
 import pytest
 
 from sublet.errors import Invalid, TooMany
-from sublet.protocol import keys
+from sublet.operations.audit import audit
+from sublet.operations.drop import drop
+from sublet.operations.recount import recount
+from sublet.operations.repair import repair
+from sublet.protocol import keys, verbs
+from sublet.protocol.plan import follow
 
 PATTERN = "tenant-*"
 
@@ -33,10 +38,10 @@ async def test_a_submit_names_its_queue_once_on_the_lists_of_its_live_patterns(d
 
 async def test_a_claim_renews_a_pattern_only_when_it_has_less_than_ten_seconds_left(desk, live, raw, base):
     await desk.claim(queues=(PATTERN,))
-    first = live()
-    assert desk.now() + 14_000 < int(first[PATTERN]) <= desk.now() + 15_000
+    assert desk.now() + 14_000 < int(live()[PATTERN]) <= desk.now() + 15_000
+    raw.hset(base, "patterns", until := f"{PATTERN} {desk.now() + 12_000}")
     await desk.claim(queues=(PATTERN,))
-    assert live() == first
+    assert raw.hget(base, "patterns") == until
     raw.hset(base, "patterns", f"{PATTERN} {desk.now() + 9000} gone-* {desk.now() - 1}")
     await desk.claim(0, queues=("q", PATTERN))
     assert int(live()[PATTERN]) > desk.now() + 14_000
@@ -89,11 +94,64 @@ async def test_a_list_holds_a_thousand_names(desk, told, raw, base):
     assert len(told()) == 1000
 
 
-async def test_a_list_of_a_wrong_type_fails_no_verb(desk, raw, base):
+async def test_a_list_of_a_wrong_type_fails_no_verb_and_is_reported(desk, raw, base):
     await desk.claim(queues=(PATTERN,))
     raw.set(keys.wake(base, PATTERN), "not a list")
     await desk.submit("a", queue="tenant-1")
     assert len(await desk.claim(1, queues=(PATTERN, "tenant-1"))) == 1
+    (fault,) = (await follow(desk.run, audit([base]))).faults
+    assert (fault.name, fault.found) == (keys.wake(base, PATTERN), "foreign")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "*", "a b c", "tenant-* soon", f"x* {'9' * 20}", "tenant-1 99999999999999"]
+)
+async def test_a_malformed_list_of_patterns_fails_no_verb_and_is_replaced(desk, told, live, raw, base, text):
+    """Also one with moments too far ahead, as after the clock was set back: they would keep others out."""
+    raw.hset(base, "patterns", text)
+    await desk.submit("a", queue="tenant-1")
+    await desk.claim(queues=(PATTERN,))
+    assert list(live()) == [PATTERN]
+    await desk.submit("b", queue="tenant-1")
+    assert told() == ["tenant-1"]
+
+
+async def patterns_with_work(desk):
+    """Live patterns whose lists hold names of queues with waiting, running and finished jobs."""
+    await desk.submit("z", queue="tenant-0")
+    await desk.claim(queues=(PATTERN, "*"))
+    await desk.submit("a", "b", queue="tenant-1")
+    await desk.submit("c", queue="tenant-2")
+    await desk.complete(await desk.take("a", queues=("tenant-1",)))
+    await desk.take("b", queues=("tenant-1",))
+
+
+async def test_live_patterns_are_consistent_and_maintenance_leaves_them(desk, told, live):
+    await patterns_with_work(desk)
+    before = desk.everything()
+    seen, mended = await follow(desk.run, repair([desk.base]))
+    assert (seen.whole, seen.faults, mended) == (True, [], [])
+    counted = await follow(desk.run, recount(desk.base))
+    assert (counted.jobs, counted.found) == (3, [])
+    assert await desk.run(verbs.prune(desk.base, limit=200)) == (0, False)
+    assert desk.everything() == before
+    assert (list(live()), told(), told("*")) == ([PATTERN, "*"], ["tenant-2"], ["tenant-2"])
+
+
+async def test_a_repair_of_a_lost_queue_wakes_a_worker_of_its_pattern(desk, told, raw, base):
+    await patterns_with_work(desk)
+    raw.delete(keys.queue(base, "tenant-2"), keys.wake(base, "tenant-2"), keys.wake(base, PATTERN))
+    _, mended = await follow(desk.run, repair([base]))
+    assert [fault.found.split(" ")[0] for fault in mended] == ["placed"]
+    assert told() == ["tenant-2"]
+
+
+async def test_a_drop_deletes_live_patterns_and_their_lists(desk, raw, base):
+    await patterns_with_work(desk)
+    assert raw.exists(keys.wake(base, PATTERN), keys.wake(base, "*")) == 2
+    await follow(desk.run, drop(base[1:].rpartition(":")[0]))
+    assert [key for key in raw.scan_iter(match=f"{base}*") if raw.pttl(key) == -1] == []
+    assert raw.exists(keys.wake(base, PATTERN), keys.wake(base, "*")) == 0
 
 
 @pytest.mark.parametrize("name", ["a*b", "**", "*a", "a b*", "x" * 128 + "*", ""])
