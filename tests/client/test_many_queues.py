@@ -1,6 +1,7 @@
 """Claims from patterns and from more than 32 queues, on a real server: wake-ups, turns, and what a search finds."""
 
 import asyncio
+import time
 import uuid
 from collections import Counter
 
@@ -184,6 +185,31 @@ async def test_a_search_finds_the_job_whose_wake_up_is_lost(
     await submit("tenant-1")
     for base in store.operations.bases:
         raw.delete(keys.wake(base, "tenant-*"), keys.wake(base, "tenant-1"))
+    assert await asyncio.wait_for(claim, 30) == ["tenant-1"]
+
+
+def searches_rest(store, queues):
+    """The last search was long ago, and the next one is far away."""
+    store._claims._ready.selection(queues).searched_at = float("-inf")
+    store._claims._discovery._rests_until = time.monotonic() + NEVER
+
+
+async def test_a_claim_from_known_queues_does_not_wait_for_a_search(open_store, submit):
+    store = open_store()
+    await submit("tenant-1", "tenant-2", "tenant-2")
+    await take(store, ["tenant-*"])
+    searches_rest(store, ["tenant-*"])
+    await asyncio.wait_for(take(store, ["tenant-*"]), 30)
+
+
+async def test_a_claim_without_known_queues_waits_for_wake_ups_while_searches_rest(
+    open_store, submit, only_wakeups
+):
+    store = open_store()
+    await take(store, ["tenant-*"])
+    searches_rest(store, ["tenant-*"])
+    claim = await waiting(store, ["tenant-*"])
+    await submit("tenant-1")
     assert await asyncio.wait_for(claim, 30) == ["tenant-1"]
 
 

@@ -182,7 +182,7 @@ class Claims:
     async def _claim_once(self, request: ClaimRequest) -> Claimed:
         by_base: dict[str, list[str]] = {}
         if request.selection:
-            await self._discovery.since(request.selection, time.monotonic() - STALE)
+            await self._discovery.refresh(request.selection, time.monotonic() - STALE)
             by_base = {base: [] for base in self._ready.bases(request.selection, request.strict)}
         else:
             for queue in request.queues:
@@ -229,9 +229,11 @@ class Claims:
         most = verbs.QUEUES_MAX - len(selection.patterns)
         while True:
             wanted = min(request.n - len(leases), verbs.CLAIM_MAX)
-            if wanted > 0 and selection.patterns and not request.woken:
-                await self._take_wakeups(base, selection, min(wanted, most))
             asked = self._ready.pick(base, selection, most if wanted > 0 else 0, request.strict)
+            room = min(wanted, most) - len(asked)
+            if room > 0 and selection.patterns and not request.woken:
+                await self._take_wakeups(base, selection, room)
+                asked = self._ready.pick(base, selection, most, request.strict)
             claimed = await self._claim_in(base, [*selection.patterns, *asked], request, leases)
             self._ready.claimed(base, selection, asked, claimed.leases, wanted)
             leases += claimed.leases
@@ -239,13 +241,11 @@ class Claims:
                 return claimed
 
     async def _take_wakeups(self, base: str, selection: Selection, most: int) -> None:
-        """Read further names from the patterns' lists: this claim asks these queues, too."""
-        room = most - len(self._ready.pick(base, selection, most, False))
-        if room > 0:
-            lists = [keys.wake(base, pattern) for pattern in selection.patterns]
-            found: list[Any] = await self._run(together([("LPOP", key, room) for key in lists], list))
-            names = [shown(name) for own in found for name in own or ()]
-            self._ready.add(base, [name for name in names if name in selection and keys.is_name(name)])
+        """Read up to `most` further names from each pattern's list: this claim asks these queues, too."""
+        lists = [keys.wake(base, pattern) for pattern in selection.patterns]
+        found: list[Any] = await self._run(together([("LPOP", key, most) for key in lists], list))
+        names = [shown(name) for own in found for name in own or ()]
+        self._ready.add(base, [name for name in names if name in selection and keys.is_name(name)])
 
     async def _claim_in(
         self, base: str, queues: Sequence[str], request: ClaimRequest, leases: Sequence[Lease]

@@ -22,7 +22,7 @@ PAGE = 1000
 REST = 0.5
 """Seconds to pause after a failed call."""
 SHARE = 0.1
-"""Share of the time that searches take at most."""
+"""Share of the time that searches take, if they rest for no more than 2 s in between."""
 
 Run = Callable[[Call[Any]], Awaitable[Any]]
 
@@ -69,13 +69,25 @@ class Discovery:
             if not self._open[selection]:
                 del self._open[selection]
 
+    async def refresh(self, selection: Selection, moment: float) -> None:
+        """Search if the last search began before `moment`. It goes on in the background if queues with jobs are known,
+        or if searches rest. Raises JobsError.
+        """
+        if selection.searched_at < moment:
+            self._start()
+            if not self._ready.any(selection) and time.monotonic() >= self._rests_until:
+                await self.since(selection, moment)
+
     async def since(self, selection: Selection, moment: float) -> None:
         """Return when a search that began at `moment` (`time.monotonic`) or later has ended. Raises JobsError."""
         while selection.searched_at < moment:
-            if self._search is None or self._search.done():
-                self._search = asyncio.get_running_loop().create_task(self._search_all())
-                self._search.add_done_callback(lambda task: task.cancelled() or task.exception())
-            await asyncio.shield(self._search)
+            await asyncio.shield(self._start())
+
+    def _start(self) -> "asyncio.Task[None]":
+        if self._search is None or self._search.done():
+            self._search = asyncio.get_running_loop().create_task(self._search_all())
+            self._search.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return self._search
 
     async def _repeat(self) -> None:
         while self._open:
@@ -96,7 +108,7 @@ class Discovery:
         for selection in selections:
             selection.searched_at = began
         now = time.monotonic()
-        self._rests_until = now + (now - began) * (1 - SHARE) / SHARE
+        self._rests_until = now + min(POLL_SECONDS, (now - began) * (1 - SHARE) / SHARE)
 
     async def _search_in(self, base: str, selections: Sequence[Selection]) -> None:
         cursor = None

@@ -403,4 +403,20 @@ MUTANTS = (
         "a tenant with a long backlog delays the others by all of it",
         "client/test_many_queues.py::test_busy_queues_take_turns[four partitions]",
     ),
+    Mutant(
+        "each claim waits for the next search",
+        "jobs/sublet/store/discovery.py",
+        "            if not self._ready.any(selection) and time.monotonic() >= self._rests_until:\n",
+        "            if time.monotonic() < self._rests_until or not self._ready.any(selection):\n",
+        "a worker of thousands of busy queues stands still for seconds, again and again",
+        "client/test_many_queues.py::test_a_claim_from_known_queues_does_not_wait_for_a_search[one partition]",
+    ),
+    Mutant(
+        "an idle claim waits for the next search before it listens for wake-ups",
+        "jobs/sublet/store/discovery.py",
+        "if not self._ready.any(selection) and time.monotonic() >= self._rests_until:",
+        "if not self._ready.any(selection):",
+        "while searches rest, no submit wakes the worker",
+        "client/test_many_queues.py::test_a_claim_without_known_queues_waits_for_wake_ups_while_searches_rest[one partition]",
+    ),
 )
