@@ -21,6 +21,7 @@ LONG = [
     "deploy_google",
     "deploy_aws",
     "growth",
+    "many_queues_bench",
     "wheel",
     "conformance",
     "scaling",
