@@ -42,10 +42,10 @@ class Line(NamedTuple):
     env: dict[str, str]
 
 
-def lines(name: str) -> list[Line]:
+def lines(name: str, folder: Path = CRON) -> list[Line]:
     """Parse a file as cron does. A % without a backslash would end the command."""
     env, found = {}, []
-    for line in (CRON / name).read_text().splitlines():
+    for line in (folder / name).read_text().splitlines():
         setting = re.fullmatch(r"(\w+)\s*=\s*(.*)", line)
         if setting:
             env[setting[1]] = setting[2].strip("\"'")
@@ -62,11 +62,14 @@ TICK, WORK = lines("crontab")
 
 @contextlib.contextmanager
 def started(line: Line, home: Path, **env: str) -> Iterator["subprocess.Popen[str]"]:
-    """Start a command as cron does: with its shell, from the home folder, with few variables. It is killed
-    after the block.
+    """Start a command, as `init` has written it, as cron does: with its shell, from the home folder, with few
+    variables. It is killed after the block.
     """
+    project = home / "sublet"
+    written = [*lines("crontab", project), *lines("crontab-http", project)]
+    line = written[[TICK, WORK, OVER_HTTP].index(line)]
     bare = {
-        "HOME": str(home),
+        "HOME": "/",
         "LOGNAME": "me",
         "RUN_OF_THE_TESTS": os.environ["RUN_OF_THE_TESTS"],
         **line.env,

@@ -58,12 +58,12 @@ def clean() -> dict[str, str]:
 
 
 class Unit:
-    """A unit's settings by section and name; the last value counts."""
+    """The settings of a unit in `folder` by section and name; the last value counts."""
 
-    def __init__(self, name: str, instance: str = "") -> None:
+    def __init__(self, name: str, instance: str = "", folder: Path = UNITS) -> None:
         reader = RawConfigParser(strict=False, delimiters="=", comment_prefixes="#")
         reader.optionxform = str
-        text = (UNITS / name).read_text()
+        text = (folder / name).read_text()
         reader.read_string(text.replace("%i", instance).replace("%H", os.uname().nodename))
         self.name, self.settings = name, reader
 
@@ -237,7 +237,7 @@ class Machine:
         return words.replace("8377", self.port).replace("sudo ", "")
 
     def start(self, name: str, instance: str = "") -> None:
-        unit = Unit(name, instance)
+        unit = Unit(name, instance, self.root / "etc/systemd/system")
         env = {name: value for name, value in os.environ.items() if name in ("PATH", "RUN_OF_THE_TESTS")}
         lines = [line for path in unit.files for line in variables(Path(self.here(path)))]
         for line in [unit.get("Environment"), *lines]:
@@ -247,7 +247,7 @@ class Machine:
             "SUBLET_NAMESPACE": self.settings.namespace,
             "SUBLET_PORT": self.port,
         }
-        at, words = self.here(unit.get("WorkingDirectory") or "/"), self.here(unit["ExecStart"]).split()
+        at, words = unit.get("WorkingDirectory") or "/", shlex.split(unit["ExecStart"])
         with (self.root / f"{name}{instance}.log").open("ab") as log:
             self.running[name + instance] = subprocess.Popen(words, cwd=at, env=env, stdout=log, stderr=log)
 

@@ -37,11 +37,13 @@ def ask(capsys):
     return call
 
 
-def templates(target):
-    """A template's files with the names under which they are written."""
+def templates(target, folder="/srv/sublet"):
+    """A template's files as they are written into `folder`."""
     found = (path.relative_to(DEPLOY / target) for path in (DEPLOY / target).rglob("*") if path.is_file())
     return {
-        f"{target}.md" if str(name) == "README.md" else str(name): (DEPLOY / target / name).read_text()
+        f"{target}.md" if str(name) == "README.md" else str(name): re.sub(
+            r"(/srv|\$HOME|~)/sublet\b", str(folder), (DEPLOY / target / name).read_text()
+        )
         for name in found
         if "__pycache__" not in name.parts
     }
@@ -93,7 +95,7 @@ def test_all_files_of_a_template_are_written_with_a_first_app(target, ask, proje
     assert code == 0
     written = tree(project)
     assert written.pop("tasks.py") == init.TASKS
-    assert written == templates(target)
+    assert written == templates(target, project)
     assert all(name in output for name in written)
     assert "\nnext:\n  " in output, "its README has no block of commands"
     assert all(os.access(project / name, os.X_OK) == text.startswith("#!") for name, text in written.items())

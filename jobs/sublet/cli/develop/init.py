@@ -1,7 +1,7 @@
 """`init`: write the files by which a platform runs an app. No network, no Redis, no secrets.
 
-A template is a folder of `deploy/` for the app `tasks:app`: only this name and tasks.py are replaced. Its
-README.md becomes TARGET.md.
+A template is a folder of `deploy/` for the app `tasks:app`: only this name, tasks.py and the project's folder
+are replaced. Its README.md becomes TARGET.md.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import NamedTuple
 
-from sublet.cli.develop import init_steps
+from sublet.cli.develop import init_folder, init_steps
 from sublet.cli.output import clean, document, table, write
 from sublet.cli.parser import program, with_help_hint
 from sublet.errors import Invalid, JobsError, did_you_mean
@@ -171,7 +171,11 @@ def _project(name: str) -> Path:
 def _plan(template: Traversable, folder: Path, app: str | None, module: str) -> Plan:
     file = _file_of(folder, module)
     plan, others = Plan([], [], []), []
-    texts = {name: _for_app(text, app or APP, file) for name, text in _files_of(template)}
+    texts = {
+        name: init_folder.with_folder(_for_app(text, app or APP, file), folder)
+        for name, text in _files_of(template)
+    }
+    plan.lacking.extend(init_folder.unseen(folder, texts.values()))
     for name, text in texts.items():
         path = folder / name
         if not os.path.lexists(path):
