@@ -33,6 +33,8 @@ SCHEDULE = """
 @app.task
 async def beat() -> None: ...
 """
+SAME = "the same at each start in this folder"
+SAME_DATA = "the same at each start with this --data"
 PAGE = (ROOT / "docs" / "guides" / "dev.md").read_text()
 
 
@@ -83,7 +85,7 @@ def test_a_submit_starts_a_worker_that_exits_when_idle(dev: Callable[..., Dev]) 
     for worker in run.events_of("worker", "ready"):
         run.until("worker", "gone", pid=worker["pid"])
     run.until("pool", "load", workers=0)
-    curl, export, submit = (line["detail"] for line in run.events_of("dev", "try"))
+    export, curl, submit = (line["detail"] for line in run.events_of("dev", "try"))
     assert paste(run, export, submit) == "2"
     if shutil.which("curl"):
         assert json.loads(paste(run, curl))["id"]
@@ -245,6 +247,59 @@ def test_two_apps_on_one_redis_have_separate_workers(
     for run in runs:
         assert {line["queue"] for line in run.events_of("job", "started")} == {run.folder.name}
         assert (run.end(), run.errors, run.is_gone()) == (0, [], True)
+
+
+def test_each_start_in_a_folder_has_the_same_url(dev: Callable[..., Dev], tmp_path: Path) -> None:
+    """Also after a kill; a client that was told the first URL reaches the last platform."""
+    first = dev()
+    url = first.up()["redis_url"]
+    first.until("dev", "reach", detail=f"for your web process and other terminals ({SAME}):")
+    export = first.until("dev", "try")["detail"]
+    assert export == f"export SUBLET_REDIS_URL={url}"
+    assert (first.end(), first.is_gone()) == (0, True)
+    second = dev()
+    assert second.up()["redis_url"] == url
+    second.sublet("submit", "add", '{"a": 1}', "--queue", "unserved", "--id", "left-over")
+    second.process.kill()
+    second.wait()
+    third = dev()
+    assert third.up()["redis_url"] == url
+    assert third.events_of("server", "warning") == []
+    assert json.loads(third.sublet("list", "--json"))["jobs"] == [], (
+        "a killed platform's data is not continued"
+    )
+    submit = third.until("dev", "try", 3)["detail"]
+    assert paste(third, export, submit) == "2"
+    assert (third.end(), third.errors, third.is_gone()) == (0, [], True)
+
+
+def test_a_second_platform_of_a_folder_says_why_its_url_differs(
+    dev: Callable[..., Dev], tmp_path: Path
+) -> None:
+    first = dev()
+    url = first.up()["redis_url"]
+    second = dev()
+    other = second.up()["redis_url"]
+    assert other != url
+    taken = Path(url.removeprefix("unix://")).parent
+    second.until(
+        "server",
+        "warning",
+        detail=f"the URL is not this folder's usual one, but {other}: another `sublet dev` of this project uses {taken}",
+    )
+    second.until("dev", "reach", detail="for your web process and other terminals:")
+    assert (second.end(), second.is_gone()) == (0, True)
+    assert (first.end(), first.is_gone()) == (0, True)
+
+
+def test_with_data_the_url_is_that_of_its_folder(dev: Callable[..., Dev]) -> None:
+    urls = []
+    for _ in range(2):
+        run = dev("--data", "kept")
+        urls.append(run.up()["redis_url"])
+        run.until("dev", "reach", detail=f"for your web process and other terminals ({SAME_DATA}):")
+        assert (run.end(), run.is_gone()) == (0, True)
+    assert urls[0] == urls[1]
 
 
 def test_a_taken_port_is_reported(dev: Callable[..., Dev]) -> None:

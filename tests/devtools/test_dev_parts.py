@@ -28,10 +28,10 @@ from sublet.devtools.platform.app_runner import AppRunner
 from sublet.devtools.platform.app_source import AppInfo
 from sublet.devtools.platform.platform import PlatformConfig
 from sublet.devtools.platform.pool import LocalPool, pool_name
-from sublet.devtools.platform.redis_service import LOCKS, PREFIX, sweep
 from sublet.devtools.platform.reload import Reload
 from sublet.devtools.platform.reports import PlatformEvent, Reporter
 from sublet.devtools.platform.supervisor import Supervisor
+from sublet.devtools.platform.temporary_folder import LOCKS, PREFIX, sweep
 from sublet.devtools.platform.worker_output import LINES_MAX, WorkerOutput
 from sublet.errors import JobsError
 from sublet.operations.pool import Pool

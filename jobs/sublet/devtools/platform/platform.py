@@ -19,9 +19,10 @@ from sublet.connection.settings import Settings
 from sublet.devtools.platform.api_service import ApiService, has_no_secret
 from sublet.devtools.platform.app_runner import AppRunner
 from sublet.devtools.platform.app_source import AppBroken, AppInfo, inspect_app
-from sublet.devtools.platform.redis_service import RedisService, temporary
+from sublet.devtools.platform.redis_service import RedisService
 from sublet.devtools.platform.reports import Report, Reporter, lines_on_loop
 from sublet.devtools.platform.supervisor import Service, Supervisor
+from sublet.devtools.platform.temporary_folder import temporary
 from sublet.devtools.platform.worker_output import LINES_MAX
 from sublet.errors import Invalid
 
@@ -41,7 +42,7 @@ class PlatformConfig:
     """With `embedded`, the embedded server's URL replaces this one."""
     embedded: bool = True
     data: Path | None = None
-    """None for a temporary folder."""
+    """None for a temporary folder, whose path depends on the current folder."""
     port: int | None = 0
     """0 takes the first free port from 8377. None: no API, and no report that all is ready."""
     workers: int = 4
@@ -75,6 +76,8 @@ class Platform:
         self._serving: asyncio.Task[None] | None = None
         self._app: AppRunner | None = None
         self._temporary: Path | None = None
+        self._url_lasts = ""
+        """When a start has the same URL, as text; "" if that is unknown."""
 
     def stop(self, by: signal.Signals | None = None) -> None:
         """Stop in order: workers, API, server; `by` is the signal that asks for it. A second call stops at
@@ -164,6 +167,10 @@ class Platform:
         facts = {"tasks": seen.tasks, "queues": seen.queues, "schedules": seen.schedules}
         self.report("app", "ready", f"{seen.app}: {', '.join(seen.tasks) or 'no tasks'}{timed}", **facts)
         job = seen.example or {"task": "TASK", "queue": seen.queues[0], "payload": {}}
+        lasts = f" ({self._url_lasts})" if self._url_lasts else ""
+        self.report("dev", "reach", f"for your web process and other terminals{lasts}:")
+        for line in self._exports():
+            self.report("dev", "try", line)
         self.report(
             "dev",
             "ready",
@@ -174,7 +181,6 @@ class Platform:
         body, payload = json.dumps(job), json.dumps(job["payload"])
         for line in (
             f"curl -s {self._api.url}/jobs -H content-type:application/json -d {shlex.quote(body)}",
-            *self._exports(),
             f"{call} submit {job['task']} {shlex.quote(payload)} --queue {job['queue']} --wait",
         ):
             self.report("dev", "try", line)
@@ -189,18 +195,25 @@ class Platform:
         return lines
 
     async def _start_server(self) -> Settings:
-        if os.environ.get("SUBLET_REDIS_URL"):
+        folder, reason = self.config.data, ""
+        self._url_lasts = "the same at each start with this --data"
+        if folder is None:
+            folder, reason = self._cleanup.enter_context(temporary(Path.cwd()))
+            self._temporary = folder
+            self._url_lasts = "" if reason else "the same at each start in this folder"
+        server = RedisService(folder, self._temporary is not None)
+        self._cleanup.push_async_callback(server.aclose)
+        await self._supervisor(server).start()
+        if reason:
+            self.report(
+                "server", "warning", f"the URL is not this folder's usual one, but {server.url}: {reason}"
+            )
+        if os.environ.get("SUBLET_REDIS_URL", server.url) not in ("", server.url):
             self.report(
                 "server",
                 "warning",
                 "SUBLET_REDIS_URL is set but not used: dev starts its own server. Use --redis-url URL for yours",
             )
-        folder = self.config.data
-        if folder is None:
-            folder = self._temporary = self._cleanup.enter_context(temporary())
-        server = RedisService(folder, self._temporary is not None)
-        self._cleanup.push_async_callback(server.aclose)
-        await self._supervisor(server).start()
         return replace(self.config.settings, redis_url=server.url)
 
     def _supervisor(self, service: Service) -> Supervisor:

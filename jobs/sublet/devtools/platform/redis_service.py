@@ -1,13 +1,7 @@
 """The platform's Redis: the embedded server on a folder."""
 
-import contextlib
-import fcntl
-import os
-import shutil
-import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,41 +14,6 @@ from sublet.protocol import server_info
 ANSWER_SECONDS = 1.5
 START_SECONDS, HURRY_SECONDS = 60.0, 1.0
 """How long `stop` waits for a start in progress; the same with `at_once`."""
-
-
-PREFIX, LOCKS = "sublet-dev-", ("platform.lock", "server.lock")
-"""The prefix of temporary folders, and their files, locked while platform and server run."""
-FRESH = 60.0
-"""Seconds for which an unlocked folder is kept: its platform may be starting."""
-
-
-@contextlib.contextmanager
-def temporary() -> Iterator[Path]:
-    """Yield a locked temporary folder, removed at the end. Removes those of killed platforms first."""
-    sweep(Path(tempfile.gettempdir()))
-    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-    with open(folder / LOCKS[0], "ab") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def sweep(among: Path) -> None:
-    """Remove this user's temporary folders, older than FRESH, without a running platform or server."""
-    for folder in among.glob(f"{PREFIX}*"):
-        # OSError: in use, or being removed
-        with contextlib.suppress(OSError), contextlib.ExitStack() as locks:
-            if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-                continue
-            for name in LOCKS:
-                lock = locks.enter_context(open(folder / name, "rb"))
-                if time.time() - os.fstat(lock.fileno()).st_mtime < FRESH:
-                    break
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            else:
-                shutil.rmtree(folder, ignore_errors=True)
 
 
 class RedisService:

@@ -1,0 +1,119 @@
+"""The platform's temporary folder: the same path at each start in one project, so the server's URL is the same."""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from sublet.errors import Unavailable
+
+PREFIX, LOCKS = "sublet-dev-", ("platform.lock", "server.lock")
+"""The prefix of temporary folders, and their files, locked while platform and server run."""
+FRESH = 60.0
+"""Seconds for which an unlocked folder is kept: its platform may be starting."""
+LOCK_SECONDS = 1.0
+"""How long to wait for the folder of a platform that is stopping."""
+FOLDERS_MAX = 100
+_POLL = 0.02
+
+
+class TemporaryFolder(NamedTuple):
+    """A locked folder, and why it is not the project's usual one ("" if it is)."""
+
+    path: Path
+    reason: str
+
+
+class _Taken(Exception):
+    """The folder cannot be used; the text says why."""
+
+
+@contextlib.contextmanager
+def temporary(project: Path) -> Iterator[TemporaryFolder]:
+    """Yield the project's folder, locked and empty, removed at the end. If it is taken, its path has a number.
+
+    Removes those of killed platforms first. Raises Unavailable if FOLDERS_MAX paths are taken.
+    """
+    among = Path(tempfile.gettempdir())
+    sweep(among)
+    name = hashlib.sha256(os.fsencode(project.resolve())).hexdigest()[:8]
+    reason = ""
+    for number in range(1, FOLDERS_MAX + 1):
+        folder = among / f"{PREFIX}{os.getuid()}-{name}{'' if number == 1 else f'-{number}'}"
+        try:
+            lock = _take(folder)
+        except _Taken as taken:
+            reason = reason or str(taken)
+            continue
+        with lock:
+            try:
+                yield TemporaryFolder(folder, reason)
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+            return
+    raise Unavailable(f"no temporary folder can be used: {reason}; use --data DIR")
+
+
+def sweep(among: Path) -> None:
+    """Remove this user's temporary folders, older than FRESH, without a running platform or server."""
+    for folder in among.glob(f"{PREFIX}*"):
+        # OSError: in use, or being removed
+        with contextlib.suppress(OSError), contextlib.ExitStack() as locks:
+            if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+                continue
+            for name in LOCKS:
+                lock = locks.enter_context(open(folder / name, "rb"))
+                if time.time() - os.fstat(lock.fileno()).st_mtime < FRESH:
+                    break
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            else:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _take(folder: Path) -> IO[bytes]:
+    """Create and lock the folder, and remove the files of a killed platform. Raises _Taken."""
+    deadline = time.monotonic() + LOCK_SECONDS
+    while True:
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        try:
+            status = folder.lstat()
+            if folder.is_symlink() or status.st_uid != os.getuid() or status.st_mode & 0o077:
+                raise _Taken(f"{folder} does not belong to this user alone")
+            lock = open(folder / LOCKS[0], "ab")  # noqa: SIM115
+        except FileNotFoundError:
+            continue  # its platform has just ended
+        except OSError as error:
+            raise _Taken(f"{folder} cannot be used: {error.strerror}") from None
+        if _lock(lock, folder):
+            return lock
+        lock.close()
+        if time.monotonic() > deadline:
+            raise _Taken(f"another `sublet dev` of this project uses {folder}")
+        time.sleep(_POLL)
+
+
+def _lock(lock: IO[bytes], folder: Path) -> bool:
+    """Lock the file, and empty its folder; return False if a platform or a server has it, or had it till now."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.path.samestat(os.fstat(lock.fileno()), os.stat(folder / LOCKS[0])):
+            return False
+        with open(folder / LOCKS[1], "ab") as server:
+            fcntl.flock(server, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for path in folder.iterdir():
+                if path.name in LOCKS:
+                    os.utime(path)
+                elif path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
+    except OSError:
+        return False
+    return True
