@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sublet.devtools.platform import temporary_folder
-from sublet.devtools.platform.temporary_folder import LOCKS, temporary
+from sublet.devtools import temporary_folder
+from sublet.devtools.temporary_folder import LOCKS, temporary
 from sublet.errors import Unavailable
 
 

@@ -31,8 +31,8 @@ from sublet.devtools.platform.pool import LocalPool, pool_name
 from sublet.devtools.platform.reload import Reload
 from sublet.devtools.platform.reports import PlatformEvent, Reporter
 from sublet.devtools.platform.supervisor import Supervisor
-from sublet.devtools.platform.temporary_folder import LOCKS, PREFIX, sweep
 from sublet.devtools.platform.worker_output import LINES_MAX, WorkerOutput
+from sublet.devtools.temporary_folder import LOCKS, PREFIX, sweep
 from sublet.errors import JobsError
 from sublet.operations.pool import Pool
 from sublet.protocol.keys import is_name

@@ -22,8 +22,8 @@ from sublet.devtools.platform.app_source import AppBroken, AppInfo, inspect_app
 from sublet.devtools.platform.redis_service import RedisService
 from sublet.devtools.platform.reports import Report, Reporter, lines_on_loop
 from sublet.devtools.platform.supervisor import Service, Supervisor
-from sublet.devtools.platform.temporary_folder import temporary
 from sublet.devtools.platform.worker_output import LINES_MAX
+from sublet.devtools.temporary_folder import temporary
 from sublet.errors import Invalid
 
 STOPPED_AT_ONCE = 130
