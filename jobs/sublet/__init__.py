@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from sublet.schedules.definition import Schedule
     from sublet.schedules.recurrence import Recurrence
     from sublet.tasks.failures import AttemptFailure
+    from sublet.worker.worker import Worker, WorkerConfig
 
 _HOMES = {
     "sublet.client.client": ("Client",),
@@ -58,6 +59,7 @@ _HOMES = {
     "sublet.app": ("App", "Task"),
     "sublet.schedules.recurrence": ("Recurrence",),
     "sublet.tasks.failures": ("AttemptFailure",),
+    "sublet.worker.worker": ("Worker", "WorkerConfig"),
 }  # fmt: skip
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -65,7 +67,8 @@ __all__ = [
     "App", "Attempt", "AttemptFailure", "Backoff", "Changed", "Client", "Context", "Discard", "Handle", "Invalid", "Job", "JobCancelled",
     "JobFailed", "JobsError", "KeyTaken", "LeaseLost", "NoNamespace", "NotFound", "Options", "OutOfMemory", "Outcome", "Page", "Queue",
     "QueueFull", "Recurrence", "Refused", "Schedule", "Settings", "Snooze", "State", "Stats", "Submission", "Submitted",
-    "SyncClient", "SyncHandle", "Task", "TooMany", "Unavailable", "Unfit", "WrongLayout", "WrongState",
+    "SyncClient", "SyncHandle", "Task", "TooMany", "Unavailable", "Unfit", "Worker", "WorkerConfig",
+    "WrongLayout", "WrongState",
 ]  # fmt: skip
 
 

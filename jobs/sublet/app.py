@@ -264,7 +264,7 @@ class App(Connections):
         missed: Literal["latest", "skip", "all"] = "latest", late: Seconds = 300, most: int = 24,
         overlap: Literal["allow", "skip", "queue"] = "allow",
     ) -> Callable[[S], S]:  # fmt: skip
-        """Declare a schedule: a job of the task by a cron line, or every so many seconds. Use it above or
+        """Declare a schedule: a job of the task by a cron line or interval (see `Recurrence`). Use it above or
         below `@app.task`.
 
         `name` is the task's by default; `payload` has the arguments by name. `client.sync(app)`, `sublet

@@ -1,0 +1,184 @@
+"""The names on the pages of docs/reference/python*.md: their places, and the meanings that no docstring has."""
+
+from sublet import Recurrence
+
+# Page, title, introduction; its sections: title, objects (module:name).
+PAGES = {
+    "python-tasks.md": (
+        "Python: declare tasks",
+        "Apps, tasks, their options, and the objects that a running task uses.",
+        {
+            "App": ("sublet:App",),
+            "Tasks": ("sublet:Task", "sublet:Options", "sublet:Backoff"),
+            "Inside a task": ("sublet:Context", "sublet:Snooze", "sublet:Discard", "sublet:AttemptFailure"),
+        },
+    ),
+    "python-jobs.md": (
+        "Python: submit jobs, wait for results, operate",
+        "`Client` is for async code, `SyncClient` for all other code. `app.client` and `app.sync` make them at first use. "
+        "Most code submits by [`Task.submit`](python-tasks.md#tasksubmit).",
+        {
+            "Clients": ("sublet:Client", "sublet:SyncClient", "sublet:Settings"),
+            "Handles and results": ("sublet:Handle", "sublet:SyncHandle", "sublet:Outcome"),
+            "Submit many jobs": ("sublet:Submission", "sublet:Submitted"),
+            "Jobs": ("sublet:Job", "sublet:State", "sublet:Attempt", "sublet.model:LastError"),
+            "Lists": ("sublet:Page", "sublet.model:JobSummary"),
+            "Queues, workers and statistics": ("sublet:Queue", "sublet.model:WorkerInfo", "sublet:Stats"),
+        },
+    ),
+    "python-schedules.md": (
+        "Python: schedules",
+        "[`@app.schedule`](python-tasks.md#appschedule) declares a schedule in code; `client.schedules` reads and changes stored ones.",
+        {
+            "Recurrence": ("sublet:Recurrence",),
+            "Stored schedules": (
+                "sublet.client.schedules:Schedules",
+                "sublet.client.sync_schedules:SyncSchedules",
+                "sublet:Schedule",
+                "sublet.schedules.operations:Synced",
+            ),
+        },
+    ),
+    "python-workers.md": (
+        "Python: workers, ticks and the HTTP API",
+        "`sublet work`, `sublet tick` and `sublet serve` run these; call them where a platform calls a function of yours.",
+        {
+            "Workers": (
+                "sublet_functions.work:work",
+                "sublet:WorkerConfig",
+                "sublet.execution.process_pool:Limits",
+                "sublet:Worker",
+                "sublet.worker.summary:Summary",
+            ),
+            "Ticks": ("sublet_functions.tick:run_tick", "sublet_functions.tick:TickSummary"),
+            "The HTTP API as a server": (
+                "sublet_functions.serve:serve",
+                "sublet_functions.serve:Stop",
+                "sublet_functions.http.auth:Tokens",
+                "sublet_functions.handlers.worker_host:WorkerHost",
+                "sublet.scaling.signing:Secrets",
+                "sublet_functions.http.limits:Limits",
+            ),
+            "The HTTP API inside another server": (
+                "sublet_functions.asgi:app",
+                "sublet_functions.asgi:Asgi",
+                "sublet_functions.wsgi:app",
+                "sublet_functions.wsgi:Wsgi",
+                "sublet_functions.wsgi:ResponseAborted",
+            ),
+            "Functions on platforms": (
+                "sublet_functions.aws:handler",
+                "sublet_functions.aws:EventFailed",
+                "sublet_functions.google:http",
+                "sublet_functions.google:event",
+                "sublet_functions.google:TickFailed",
+            ),
+        },
+    ),
+    "python-extras.md": (
+        "Python: programs, large payloads, tracing",
+        "The results of `command` tasks, the backends of large payloads, and OpenTelemetry.",
+        {
+            "Programs": ("sublet.tasks.program:Output", "sublet.tasks.program:ProgramFailed"),
+            "Large payloads": (
+                "sublet.large_payloads:Files",
+                "sublet.large_payloads:S3",
+                "sublet.large_payloads:LargePayloads",
+            ),
+            "Tracing": ("sublet.tracing:OpenTelemetry",),
+        },
+    ),
+    "python-testing.md": (
+        "Python: tests",
+        "Tests run tasks without a server and without sleeping ([guide](../guides/testing.md)).",
+        {
+            "Sandbox": (
+                "sublet.testing:Sandbox",
+                "sublet.testing:fixture",
+                "sublet.testing:Drained",
+                "sublet.testing:Endless",
+            ),
+            "Without a sandbox": ("sublet.testing:StandIn",),
+            "Failures": ("sublet.testing:WorkerDied",),
+        },
+    ),
+}
+
+TITLES = {
+    "sublet.execution.process_pool:Limits": "Limits of child processes",
+    "sublet_functions.http.limits:Limits": "Limits of the HTTP API",
+    "sublet_functions.asgi:app": "asgi.app",
+    "sublet_functions.wsgi:app": "wsgi.app",
+    "sublet_functions.aws:handler": "aws.handler",
+    "sublet_functions.google:http": "google.http",
+    "sublet_functions.google:event": "google.event",
+}
+"""Headings of objects that need another one than their names."""
+
+TWINS = {"SyncClient": "Client", "SyncHandle": "Handle", "SyncSchedules": "Schedules"}
+"""Classes without an event loop: their methods are those of the async class, without `await`."""
+
+INTERNAL = {
+    "App.operations", "App.storage", "Client.store", "Context.flush", "Context.waits", "Drained.count", "Limits.check", "Options.rules",
+    "Settings.check_url", "Settings.client_factory", "Settings.storage", "StandIn.flush", "StandIn.waits", "Summary.count",
+    "Task.takes_process", "asgi.LoopState", "aws.Context", "asgi.StopSignals", "tick.RoundResult", "tick.one_round",
+    "tick.pause_until_next_round", "work.on_signals", "wsgi.ResponseIterator",
+       "TickSummary.add_summoned", "Wsgi.ask",
+}  # fmt: skip
+"""Names without an underscore that only Sublet uses."""
+
+SPECIAL = ("Task.__call__",)
+"""Names with underscores that are for users."""
+
+GROUPS = {
+    "App": {
+        "Declare": ("task", "schedule", "command", "middleware", "on_failure"),
+        "Wait for results": ("gather", "results", "as_completed"),
+        "Connect": ("load", "queues", "using", "aclose"),
+    },
+    "Task": {
+        "Submit": ("submit", "submit_sync", "options", "job"),
+        "Results of earlier jobs": ("handle", "handle_sync"),
+        "Run here": ("__call__",),
+    },
+    "Client": {
+        "Submit": ("submit", "submit_all"),
+        "Wait for results": ("result", "results", "gather", "as_completed"),
+        "Look at jobs": ("get", "list_jobs"),
+        "Change jobs": ("cancel", "retry", "promote"),
+        "Queues": ("queues", "queue", "pause", "resume", "configure"),
+        "Workers and statistics": ("workers", "drain", "stats"),
+        "Schedules and end": ("sync", "aclose"),
+    },
+}
+"""The methods of large classes, by the reader's purpose."""
+
+SHOWN_ONLY = {
+    "Files": (),
+    "Recurrence": tuple(Recurrence.model_fields),
+    "S3": (),
+    "Secrets": ("read",),
+    "Tokens": ("read",),
+    "Worker": ("run", "stop", "drain"),
+    "WorkerHost": ("seconds_of",),
+}
+"""Classes of which only some members are for users."""
+
+NOT_CALLED = (
+    "Context", "Handle", "LargePayloads", "Schedules", "SyncHandle", "SyncSchedules", "Task",
+    "Attempt", "AttemptFailure", "Drained", "Job", "JobSummary", "LastError", "Outcome", "Output", "Page", "Queue", "Schedule", "State",
+    "Stats", "Submission", "Submitted", "Summary", "Synced", "TickSummary", "WorkerInfo",
+)  # fmt: skip
+"""Classes whose objects Sublet makes: their constructors and defaults are not shown."""
+
+TYPES = {
+    "Duration": "Seconds",
+    "Moment": "datetime | None",
+    "Whole": "int",
+    "ErrorClasses": "type | tuple[type, ...]",
+    "Run": "Literal['loop', 'process', 'thread', 'command']",
+    "Plain": "Literal['thread', 'inline', 'process']",
+    "ScheduleState": "Literal['active', 'held', 'paused', 'ended', 'broken']",
+    "Durability": "Literal['none', 'replicated', 'fsync']",
+}
+"""Names of types, and the types that a reader sees."""
