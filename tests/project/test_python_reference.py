@@ -96,6 +96,13 @@ def test_an_option_has_its_default_unit_and_range_on_the_page():
     )
 
 
+def test_a_recurrence_has_its_ranges_on_the_page():
+    page = (FOLDER / "python-schedules.md").read_text()
+    assert "instead of cron. From 1 to 315,576,000. |" in page
+    for name, (low, high) in {"jitter": (0, 86_400), "most": (1, 100), "late": (0, 315_576_000)}.items():
+        assert f"From {low:,} to {high:,}. |" in re.search(rf"^\| `{name}` .*$", page, re.MULTILINE)[0]
+
+
 @pytest.mark.parametrize("name", PYTHON_PAGES)
 def test_a_page_is_short_and_linked(name):
     assert len((FOLDER / name).read_text().split()) <= 3000

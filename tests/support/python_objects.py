@@ -93,8 +93,9 @@ def type_text(node):
     for part in ast.walk(node):
         for field, value in ast.iter_fields(part):
             if isinstance(value, ast.Subscript) and ast.unparse(value.value) == "Annotated":
-                setattr(part, field, value.slice.elts[0])
-            elif isinstance(value, ast.Name) and value.id in TYPES:
+                value = value.slice.elts[0]
+                setattr(part, field, value)
+            if isinstance(value, ast.Name) and value.id in TYPES:
                 setattr(part, field, ast.parse(TYPES[value.id], mode="eval").body)
     if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "Annotated":
         node = node.slice.elts[0]
@@ -256,7 +257,12 @@ def _read_field(name, part, child, after, fields):
         member, doc = child.targets[0].id, _doc_after(after)
         value = child.value.value if isinstance(child.value, ast.Constant) else None
         if is_public(name, member) and (doc or issubclass(part, enum.Enum)):
-            fields[member] = Field(member, type(value).__name__, repr(value), _meaning(name, member, doc))
+            fields[member] = Field(
+                member,
+                repr(value) if issubclass(part, enum.Enum) else type(value).__name__,
+                "",
+                _meaning(name, member, doc),
+            )
     if not isinstance(child, ast.AnnAssign) or not isinstance(child.target, ast.Name):
         return
     member = child.target.id
@@ -275,8 +281,8 @@ def _read_field(name, part, child, after, fields):
 def _range(part, member):
     schema = part.model_json_schema()["properties"][member]
     for one in (schema, *schema.get("anyOf", ())):
-        if "minimum" in one:
-            return range_text(one["minimum"], one["maximum"])
+        if "ge" in one:
+            return range_text(one["ge"], one["le"])
     return ""
 
 
