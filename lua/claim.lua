@@ -1,6 +1,6 @@
 -- claim: do a share of the maintenance, then take up to n jobs from the queues in order, under new leases.
 --
--- LIBS  lib/base.lua lib/queue.lua lib/lifecycle.lua lib/due.lua
+-- LIBS  lib/base.lua lib/queue.lua lib/lifecycle.lua lib/due.lua lib/patterns.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  claim_id     22 to 64 random characters, the idempotency key: repeating it within 10 s returns the
 --                    leases of the first call that are still held. A repeat with n > 0 also flags the memo
@@ -25,18 +25,8 @@ local BYTES = 1048576                       -- bytes of jobs in a reply, if it h
 local claim_id, worker, lease, n = ARGV[1], ARGV[2], ms(ARGV[3]), tonumber(ARGV[4])
 local refused_because = refused(n, 100) or too_many(#ARGV - 4, 32)
 if refused_because then return refused_because end
-local names, follows = {}, {}
-local valid = is_name(worker) and is_name(claim_id) and #claim_id >= 22 and #claim_id <= 64 and lease
-for i = 5, #ARGV do
-  local name = ARGV[i]
-  if is_name(name) then
-    names[#names + 1] = name
-  else
-    follows[#follows + 1] = name
-    valid = valid and is_pattern(name)
-  end
-end
-if not valid then
+local names, follows, valid = names_and_patterns(5)
+if not (valid and lease and is_name(worker) and is_name(claim_id) and #claim_id >= 22 and #claim_id <= 64) then
   return refusal('INVALID',
     'claim_id: use 22 to 64 of A-Z a-z 0-9 _ . : -; worker and queues: 1 to 128 of these, a pattern * after 0 to 127; '
     .. 'lease: ms, up to 14 digits')
@@ -99,8 +89,7 @@ local function take(id, score)
   local expires, left_after = lease_end(lease, now, rules.timeout), digits(whole_number(tries_left, rules.tries) - 1)
   if reply[1] == '' then reply[1] = new_fence() .. '.' .. claim_id end
   call('HSET', hash, 'state', 'running', 'token', reply[1], 'attempt', digits(attempt),
-    'tries_left', left_after, 'worker', worker, 'claimed_at', stamp,
-    'rank', score)
+    'tries_left', left_after, 'worker', worker, 'claimed_at', stamp, 'rank', score)
   leases[#leases + 1], leases[#leases + 2], taken[#taken + 1] = digits(expires), id, id
   if attempt == 1 then observe(waits, waiting_time(rules)) end
   answer(id, attempt, expires, spec, left_after)

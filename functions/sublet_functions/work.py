@@ -74,14 +74,18 @@ async def work(
             commands=commands, name=name, worker_id=_identity(worker_id), pool=pool, summons=summons,
         )  # fmt: skip
         worker = Worker(app, opened, config, report)
-        if len(worker.queues) > HTTP_QUEUES and not isinstance(opened, Store):
-            raise Invalid(
-                f"{len(worker.queues):,} queues: over HTTP a worker names up to {HTTP_QUEUES:,}: use patterns, such as tenant-*"
-            )
+        _check_number(worker.queues, opened)
         (obey or _obey_signals)(worker)
         report("ready", None, f"{worker.name} slots={worker.slots} queues={_shown(worker.queues)}")
         async with _summoning_afterwards(opened, invokers, worker, left):
             return await worker.run(drain=drain, seconds=left, max_jobs=max_jobs, linger=linger)
+
+
+def _check_number(queues: Sequence[str], source: JobSource) -> None:
+    if len(queues) > HTTP_QUEUES and not isinstance(source, Store):
+        raise Invalid(
+            f"{len(queues):,} queues: over HTTP a worker names up to {HTTP_QUEUES:,}: use patterns, such as tenant-*"
+        )
 
 
 def _shown(queues: Sequence[str]) -> str:

@@ -1,5 +1,6 @@
 """`App` and `Task`: functions as tasks, with names, options and schedules."""
 
+import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -38,8 +39,10 @@ from sublet.tasks.program import Output
 from sublet.tasks.user_modules import include_module, is_module_name
 
 if TYPE_CHECKING:
+    from sublet.client.client import Client
     from sublet.client.result import Outcome
     from sublet.connection.settings import Settings
+    from sublet.operations.operations import Operations
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -197,6 +200,19 @@ class App(Connections):
                 self._loaded = False
                 raise
         return self
+
+    @property
+    def client(self) -> "Client":
+        """The client of the running event loop: made at first use, closed by `aclose` or at the loop's end."""
+        latest, client = self._clients.latest  # read here: a submit passes through fewer files
+        if client is not None and latest is asyncio.get_running_loop():
+            return client
+        return self._clients.get()
+
+    @property
+    def operations(self) -> "Operations":
+        """The operations (plans of Redis calls) that the app's clients run."""
+        return self._operations or super().operations
 
     async def gather(
         self, handles: Sequence[Handle[Any]], timeout: float = 30.0, *, return_exceptions: bool = False

@@ -1,6 +1,6 @@
 -- lib/base: the clock, the keys, refusals, input checks, and a job as it is stored. Every script needs it.
--- The libraries stand in front of a script in this order: base, queue, lifecycle, prune, due, occurrence,
--- integrity.
+-- The libraries stand in front of a script in this order: base, queue, lifecycle, prune, due, patterns,
+-- occurrence, integrity.
 -- luacheck: push ignore 211 231
 local LAYOUT = '1'
 local GRACE = 5000                          -- ms after a timeout in which the worker may still report it
@@ -38,11 +38,6 @@ local function refusal(code, words) return redis.error_reply(string.sub(code .. 
 
 -- Is this a valid name of a queue, task or worker?
 local function is_name(text) return text and #text <= 128 and string.find(text, '^[%w_.:-]+$') end
-
--- Is this a pattern of queue names, `tenant-*` or `*`?
-local function is_pattern(text)
-  return #text <= 128 and string.find(text, '^[%w_.:-]*%*$')
-end
 
 -- A number of ms as the protocol writes it, up to 14 digits; nil for anything else.
 local function ms(text) return text and #text <= 14 and string.find(text, '^%d+$') and tonumber(text) end

@@ -2,10 +2,8 @@
 -- luacheck: push ignore 211
 -- A queue by its name, read before anything is written to it. `jobs` and `bytes` are what this call has
 -- stored in it.
-local PATTERNS = 16                         -- patterns for which workers may wait at a time
 local WAITING = 1000                        -- names in a pattern's wake-up list
 local LISTENS = 15000                       -- ms for which a claim keeps a pattern live, and its list
-local RENEW = 10000                         -- ms left of these, below which a claim renews it
 local queues = {}
 local function get_queue(name)
   local queue = queues[name]
@@ -67,28 +65,6 @@ local function wake_patterns(queue)
       peek('PEXPIRE', list, LISTENS)
     end
   end)
-end
-
--- Keep patterns live.
-local function renew_patterns(given)
-  local ends, live, late = {}, {}, false
-  for pattern, at in string.gmatch(patterns or '', '(%S+) (%d+)') do
-    local left = tonumber(at) - now         -- more than LISTENS once the clock was set back
-    if left > 0 and left <= LISTENS and #live < PATTERNS then
-      live[#live + 1], ends[pattern] = pattern, at
-    end
-  end
-  for _, pattern in ipairs(given) do
-    if not ends[pattern] and #live < PATTERNS then live[#live + 1], ends[pattern] = pattern, '0' end
-    if ends[pattern] and tonumber(ends[pattern]) < now + RENEW then
-      ends[pattern], late = digits(now + LISTENS), true
-    end
-  end
-  if not late then return end
-  for i, pattern in ipairs(live) do live[i] = pattern .. ' ' .. ends[pattern] end
-  patterns = table.concat(live, ' ')
-  begin()
-  call('HSET', base, 'patterns', patterns)
 end
 
 -- Put one element on the queue's wake-up list: it unblocks one idle worker. A second element would wake two

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, Field
 
-from sublet.tasks import json_schema
 from sublet.tasks.arguments import Arguments
-from sublet.tasks.json_schema import misfits
+from sublet.tasks.json import schema as json_schema
+from sublet.tasks.json.schema import misfits
 
 
 class Colour(Enum):

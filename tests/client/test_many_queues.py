@@ -11,9 +11,9 @@ from sublet.connection.settings import Settings
 from sublet.errors import Invalid
 from sublet.model import Completion
 from sublet.protocol import keys
-from sublet.store import discovery, wakeups
-from sublet.store.ready_queues import ReadyQueues, Selection
 from sublet.store.store import Store
+from sublet.store.waiting import discovery, wakeups
+from sublet.store.waiting.ready_queues import ReadyQueues, Selection
 from tests.conftest import REAL, Place
 
 NEVER = 600.0

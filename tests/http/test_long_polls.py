@@ -17,8 +17,8 @@ from sublet.devtools.embedded_server import EmbeddedServer
 from sublet.errors import Unavailable
 from sublet.model import Claimed, Completion, Lease, Submission
 from sublet.protocol import keys, verbs
-from sublet.store import wakeups
 from sublet.store.store import Store
+from sublet.store.waiting import wakeups
 from sublet.submission.submit import new_id
 from tests.conftest import REAL, Place
 

@@ -16,7 +16,7 @@ from sublet.errors import Invalid, JobsError, did_you_mean
 from sublet.options import Backoff, Options
 from sublet.tasks import catalogue
 from sublet.tasks.catalogue import TaskInfo
-from sublet.tasks.json_schema import Misfit, misfits
+from sublet.tasks.json.schema import Misfit, misfits
 
 if TYPE_CHECKING:
     from sublet.app import App, Task

@@ -14,7 +14,7 @@ from sublet.errors import Busy, Invalid, JobsError, NotDurable, Unavailable, Unc
 from sublet.model import Submission, Submitted
 from sublet.options import PAYLOAD_MAX, Backoff, Options
 from sublet.protocol import reads
-from sublet.tasks.json_schema import Misfit
+from sublet.tasks.json.schema import Misfit
 from sublet_functions.handlers.call import Call
 from sublet_functions.handlers.known_tasks import (
     FREE_ATTEMPTS,

@@ -165,8 +165,9 @@ class Connection(web.RequestHandler):
         super().data_received(data)
         if len(self._messages) > before:
             self._last = self._messages[-1][1]
-            self._head.clear()
-        elif in_head and (problem := self._head.add(len(data))):
+            if self._head.held:
+                self._head.clear()
+        elif data and in_head and (problem := self._head.add(len(data))):
             # after the answers to earlier requests, as aiohttp does
             self._head.clear()
             self._full = True

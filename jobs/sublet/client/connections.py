@@ -25,16 +25,16 @@ class LoopClients:
 
     def __init__(self, make: "Callable[[], Client]") -> None:
         self._make = make
-        self._latest: tuple[Loop | None, Client | None] = (None, None)
+        self.latest: tuple[Loop | None, Client | None] = (None, None)
         self._clients: dict[Loop, tuple[Client, AsyncGenerator[None, None]]] = {}
 
     def get(self) -> "Client":
         """Return the running loop's client, made at first use."""
         loop = asyncio.get_running_loop()
-        latest, client = self._latest
+        latest, client = self.latest
         if client is None or latest is not loop:
             client = self._of(loop)
-            self._latest = loop, client
+            self.latest = loop, client
         return client
 
     def _of(self, loop: Loop) -> "Client":
@@ -57,8 +57,8 @@ class LoopClients:
             yield
         finally:
             self._clients.pop(loop, None)
-            if self._latest[0] is loop:
-                self._latest = None, None
+            if self.latest[0] is loop:
+                self.latest = None, None
             await client.aclose()
 
     async def aclose(self) -> None:
@@ -138,11 +138,6 @@ class Connections:
 
             self._operations = Operations(self.settings)
         return self._operations
-
-    @property
-    def client(self) -> "Client":
-        """The client of the running event loop: made at first use, closed by `aclose` or at the loop's end."""
-        return self._clients.get()
 
     def _new_client(self) -> "Client":
         from sublet.client.client import Client

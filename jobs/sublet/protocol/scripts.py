@@ -29,6 +29,7 @@ LIBRARIES = (
     "lib/lifecycle",
     "lib/prune",
     "lib/due",
+    "lib/patterns",
     "lib/occurrence",
     "lib/integrity",
 )

@@ -18,10 +18,10 @@ from sublet.protocol import keys, verbs
 from sublet.protocol.plan import follow
 from sublet.protocol.reads import shown, together
 from sublet.protocol.scripts import Call
-from sublet.store.discovery import POLL_SECONDS, Discovery
 from sublet.store.outage_log import OutageLog
-from sublet.store.ready_queues import ReadyQueues, Selection
-from sublet.store.wakeups import WakeUps
+from sublet.store.waiting.discovery import POLL_SECONDS, Discovery
+from sublet.store.waiting.ready_queues import ReadyQueues, Selection
+from sublet.store.waiting.wakeups import WakeUps
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from sublet.context import Context
 from sublet.errors import Invalid
 from sublet.large_payloads.storage import WAYS_OUT
 from sublet.options import PAYLOAD_MAX
-from sublet.tasks.json_codec import JsonCodec
-from sublet.tasks.json_schema import Misfit, Path
+from sublet.tasks.json.codec import JsonCodec
+from sublet.tasks.json.schema import Misfit, Path
 
 PLAIN = (int, str, bool, float, bytes)
 """Types written without pydantic's check of the type, which takes ten times as long as writing."""

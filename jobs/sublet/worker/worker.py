@@ -15,9 +15,9 @@ from sublet.execution.failure_hooks import FailureHooks
 from sublet.execution.runner import NO_LIMITS, Limits, Runner
 from sublet.model import Completion, Ending, Lease, Release
 from sublet.store.orphans import sweep_regularly
-from sublet.store.ready_queues import check_entries
 from sublet.store.source import JobSource
 from sublet.store.store import Store
+from sublet.store.waiting.ready_queues import check_entries
 from sublet.worker.capacity import Capacity, Lending, QueueTurns, queue_sets
 from sublet.worker.claim_loop import ClaimConfig, ClaimLoops
 from sublet.worker.heartbeat import Heartbeat
@@ -93,11 +93,7 @@ class Worker:
         self.config = config
         app.load()
         self.tasks = app.tasks | builtin(app) if config.commands else app.tasks
-        queues = config.queues or app.queues()
-        self.queues = tuple(queues)
-        check_entries(self.queues)
-        self._card_queues = named_queues(self.queues)
-        self._turns = QueueTurns(queues, config.strict)
+        self._take_queues(config.queues or app.queues())
         self.processes = config.processes or os.cpu_count() or 1
         only_plain = all(task.takes_process for task in self.tasks.values())
         self.slots = config.slots or (self.processes if only_plain else SLOTS)
@@ -123,6 +119,12 @@ class Worker:
         )
         self._registration = self._make_registration()
         self._linger = Linger(0.0, self._may_leave, self._outage, in_pool=bool(config.pool))
+
+    def _take_queues(self, queues: Sequence[str] | Mapping[str, int]) -> None:
+        self.queues = tuple(queues)
+        check_entries(self.queues)
+        self._card_queues = named_queues(self.queues)
+        self._turns = QueueTurns(queues, self.config.strict)
 
     def _make_runner(self) -> Runner:
         return Runner(

@@ -45,7 +45,7 @@ MUTANTS = (
     ),
     Mutant(
         "the check of a schema has no limit",
-        "jobs/sublet/tasks/json_schema.py",
+        "jobs/sublet/tasks/json/schema.py",
         "        if self._left < 0:\n            raise _LimitReached\n",
         "",
         "a worker's schema with a circular reference blocks the API",

@@ -102,7 +102,7 @@ MUTANTS = (
     ),
     Mutant(
         "only the outermost type writes bytes as base64",
-        "jobs/sublet/tasks/json_codec.py",
+        "jobs/sublet/tasks/json/codec.py",
         "return _with_base64(schema)",
         "return schema",
         "bytes in a model are refused or changed, depending on their values",
@@ -110,7 +110,7 @@ MUTANTS = (
     ),
     Mutant(
         "a union of bytes and text is accepted",
-        "jobs/sublet/tasks/json_codec.py",
+        "jobs/sublet/tasks/json/codec.py",
         "kinds.count(kind) > 1 and",
         "False and",
         "a task gets text in place of bytes, and no error",
@@ -206,7 +206,7 @@ MUTANTS = (
     ),
     Mutant(
         "an unneeded wake-up is kept",
-        "jobs/sublet/store/wakeups.py",
+        "jobs/sublet/store/waiting/wakeups.py",
         'self._line.send([(("LPUSH", *wakeup), _ignore)])',
         "pass",
         "a busy worker uses up the wake-up that an idle one waits for",
@@ -214,7 +214,7 @@ MUTANTS = (
     ),
     Mutant(
         "a cancelled waiter keeps its wake-up",
-        "jobs/sublet/store/wakeups.py",
+        "jobs/sublet/store/waiting/wakeups.py",
         "        if waiter.wakeup:\n            self._pass_on(waiter.wakeup)\n",
         "",
         "a caller that disconnects at that moment leaves a job waiting while others wait for one",
@@ -222,7 +222,7 @@ MUTANTS = (
     ),
     Mutant(
         "a wake-up unblocks all waiters",
-        "jobs/sublet/store/wakeups.py",
+        "jobs/sublet/store/waiting/wakeups.py",
         "            first.call(wakeup)\n",
         "            for one in queue.waiters if queue else ():\n                _ = one.idle and one.call(wakeup)\n",
         "a thousand long polls claim for each job",

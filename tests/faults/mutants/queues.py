@@ -293,7 +293,7 @@ MUTANTS = (
     ),
     Mutant(
         "a live pattern is not renewed",
-        "lua/lib/queue.lua",
+        "lua/lib/patterns.lua",
         "if ends[pattern] and tonumber(ends[pattern]) < now + RENEW then",
         "if ends[pattern] == '0' then",
         "the worker of a pattern is woken for 15 s, and then finds its jobs up to 2 s late",
@@ -301,7 +301,7 @@ MUTANTS = (
     ),
     Mutant(
         "each claim renews its patterns",
-        "lua/lib/queue.lua",
+        "lua/lib/patterns.lua",
         "if ends[pattern] and tonumber(ends[pattern]) < now + RENEW then",
         "if ends[pattern] then",
         "idle workers of patterns cause a write to disk and to the replicas at each poll",
@@ -349,7 +349,7 @@ MUTANTS = (
     ),
     Mutant(
         "any number of patterns is live",
-        "lua/lib/queue.lua",
+        "lua/lib/patterns.lua",
         "if not ends[pattern] and #live < PATTERNS then",
         "if not ends[pattern] then",
         "each submit compares its queue with the patterns of all workers, and may push to thousands of lists",
@@ -357,7 +357,7 @@ MUTANTS = (
     ),
     Mutant(
         "a pattern is live until its stored moment, however late",
-        "lua/lib/queue.lua",
+        "lua/lib/patterns.lua",
         "    if left > 0 and left <= LISTENS and #live < PATTERNS then",
         "    if left > 0 and #live < PATTERNS then",
         "after the clock was set back, patterns without workers keep out those of new ones",
@@ -365,7 +365,7 @@ MUTANTS = (
     ),
     Mutant(
         "a search wakes no waiting claim",
-        "jobs/sublet/store/discovery.py",
+        "jobs/sublet/store/waiting/discovery.py",
         "            self._on_found(base, found)\n",
         "",
         "a job whose wake-up was lost waits although a worker of its pattern is idle",
@@ -373,7 +373,7 @@ MUTANTS = (
     ),
     Mutant(
         "a search finds the jobs of paused queues",
-        "jobs/sublet/store/discovery.py",
+        "jobs/sublet/store/waiting/discovery.py",
         'if b" paused=" not in (text or b"")',
         "if True",
         "an idle worker of a pattern claims in vain, every 2 s for each paused queue",
@@ -381,7 +381,7 @@ MUTANTS = (
     ),
     Mutant(
         "an empty queue is asked at each claim",
-        "jobs/sublet/store/ready_queues.py",
+        "jobs/sublet/store/waiting/ready_queues.py",
         "            if known.get(queue) == asked[queue]:  # not named again meanwhile\n",
         "            if False:\n",
         "a worker of 10,000 queues asks those that are empty, and never waits",
@@ -389,7 +389,7 @@ MUTANTS = (
     ),
     Mutant(
         "a wake-up during a claim of its queue is forgotten",
-        "jobs/sublet/store/ready_queues.py",
+        "jobs/sublet/store/waiting/ready_queues.py",
         "            if known.get(queue) == asked[queue]:  # not named again meanwhile\n",
         "            if queue in known:\n",
         "a job submitted just after a claim waits for the next search",
@@ -397,7 +397,7 @@ MUTANTS = (
     ),
     Mutant(
         "the queues of a pattern take no turns",
-        "jobs/sublet/store/ready_queues.py",
+        "jobs/sublet/store/waiting/ready_queues.py",
         "        selection.count(Counter(lease.queue for lease in leases))\n",
         "",
         "a tenant with a long backlog delays the others by all of it",
@@ -405,7 +405,7 @@ MUTANTS = (
     ),
     Mutant(
         "each claim waits for the next search",
-        "jobs/sublet/store/discovery.py",
+        "jobs/sublet/store/waiting/discovery.py",
         "            if not self._ready.any(selection) and time.monotonic() >= self._rests_until:\n",
         "            if time.monotonic() < self._rests_until or not self._ready.any(selection):\n",
         "a worker of thousands of busy queues stands still for seconds, again and again",
@@ -413,7 +413,7 @@ MUTANTS = (
     ),
     Mutant(
         "an idle claim waits for the next search before it listens for wake-ups",
-        "jobs/sublet/store/discovery.py",
+        "jobs/sublet/store/waiting/discovery.py",
         "if not self._ready.any(selection) and time.monotonic() >= self._rests_until:",
         "if not self._ready.any(selection):",
         "while searches rest, no submit wakes the worker",

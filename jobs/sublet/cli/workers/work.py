@@ -24,8 +24,8 @@ from sublet.execution.runner import Limits
 from sublet.model import Lease
 from sublet.protocol.keys import is_name
 from sublet.source_tree import install_command
-from sublet.store.ready_queues import check_entries
 from sublet.store.source import JobSource
+from sublet.store.waiting.ready_queues import check_entries
 from sublet.worker.summary import Summary
 from sublet_functions.work import work as run_worker
 

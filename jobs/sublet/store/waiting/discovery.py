@@ -11,7 +11,7 @@ from sublet.errors import JobsError
 from sublet.protocol import keys
 from sublet.protocol.reads import pairs, together
 from sublet.protocol.scripts import Call
-from sublet.store.ready_queues import ReadyQueues, Selection
+from sublet.store.waiting.ready_queues import ReadyQueues, Selection
 
 POLL_SECONDS = 2.0
 """Seconds between two searches, and between claims without a wake-up."""

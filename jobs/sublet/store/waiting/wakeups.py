@@ -23,8 +23,8 @@ from sublet.errors import JobsError
 from sublet.protocol import keys
 from sublet.protocol.scripts import Call
 from sublet.protocol.verbs import PATTERNS_MAX
-from sublet.store.discovery import POLL_SECONDS, POLLED, REST, with_jobs
-from sublet.store.ready_queues import Selection
+from sublet.store.waiting.discovery import POLL_SECONDS, POLLED, REST, with_jobs
+from sublet.store.waiting.ready_queues import Selection
 
 BLPOP_MAX = 1000
 """Most queues in the BLPOP: each costs the server about 1 µs per wake-up. Others are polled."""

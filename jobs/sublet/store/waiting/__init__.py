@@ -1,0 +1,1 @@
+"""How claims wait: wake-ups, and the queues that have jobs."""

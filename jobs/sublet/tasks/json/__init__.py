@@ -1,0 +1,1 @@
+"""Arguments, results and their schemas as JSON."""
