@@ -75,7 +75,9 @@ def test_workers_and_doctor_name_a_starved_worker(stage):
     worker = hire(stage, "--processes", "1")
     worker.until("starved")
     finding = until(
-        lambda: [each for each in stage.json("doctor") if "wait for the results" in each["found"]],
+        lambda: [
+            each for each in stage.json("doctor", codes=(0, 1)) if "wait for the results" in each["found"]
+        ],
         "a finding",
     )
     assert finding[0]["level"] == "warn"
