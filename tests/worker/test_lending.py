@@ -76,7 +76,9 @@ def test_workers_and_doctor_name_a_starved_worker(stage):
     worker.until("starved")
     finding = until(
         lambda: [
-            each for each in stage.json("doctor", codes=(0, 1)) if "wait for the results" in each["found"]
+            each
+            for each in stage.json("doctor", codes=(0, 1))["checks"]
+            if "wait for the results" in each["found"]
         ],
         "a finding",
     )
