@@ -7,8 +7,8 @@ url=${SUBLET_SOURCE:-http://127.0.0.1:8377} lease=${SUBLET_LEASE:-30} stop='' jo
 name=curl-$$-$RANDOM queues=\"${SUBLET_QUEUES:-default}\"; queues=${queues//,/\",\"}
 printf '%s\n' 'Content-Type: application/json' ${SUBLET_TOKEN:+"Authorization: Bearer $SUBLET_TOKEN"} >"$tmp/headers"
 # An answer of /jobs/claim for one job, as the API writes it: id, task, payload, token, timeout.
-leased='^\{"jobs":\[\{"id":"([^"]+)","task":"([^"]+)","queue":"[^"]+","payload":(.*),"attempt":[0-9]+,"token":"([^"]+)",'
-leased+='"lease_expires_at":"[^"]+","timeout":([0-9.]+|null),"recovered":"[^"]*"(,"trace":"[^"]*")?(,"checkpoint":.*)?\}\]\}$'
+leased='^\{"jobs":\[\{"id":"([^"]+)","task":"([^"]+)","queue":"[^"]+","payload":(.*),"attempt":[0-9]+,"max_attempts":[0-9]+,"tries_left":-?[0-9]+,"token":"([^"]+)",'
+leased+='"lease_expires_at":"[^"]+","timeout":([0-9.]+|null),"recovered":"[^"]*"(,.*)?\}\]\}$'
 
 # The tasks: each reads its payload (JSON) on stdin, writes its result (JSON) to stdout, and says on stderr why it fails.
 task_echo() { cat; }

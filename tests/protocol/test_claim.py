@@ -19,7 +19,21 @@ async def test_a_claimed_job_is_running_under_a_lease(desk):
     await desk.submit("a", payload=b'{"x": 1}', task="resize")
     (lease,) = await desk.claim(worker="host-1", claim_id="0123456789abcdefghijkl", lease=20)
     assert desk.state("a") == "running"
-    assert lease[3:] == (desk.score("running", "a"), "q", "resize", 300_000, b'{"x": 1}', "", "", b"", None)
+    assert lease[3:] == (
+        desk.score("running", "a"),
+        "q",
+        "resize",
+        300_000,
+        b'{"x": 1}',
+        "",
+        "",
+        b"",
+        None,
+        3,
+        2,
+        (),
+        False,
+    )
     assert (lease.id, lease.attempt) == ("a", 1)
     job = desk.job("a")
     assert set(job) == {"state", "spec", "token", "attempt", "tries_left", "worker", "claimed_at", "rank"}

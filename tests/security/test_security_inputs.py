@@ -6,6 +6,7 @@ import urllib.parse
 
 import pytest
 
+from sublet.protocol import keys
 from sublet_functions.api.routes import ROUTES
 from tests.support.http_server import ADMIN, SECRET, serving, wire
 from tests.support.route_samples import NOWHERE, filled, named, sample
@@ -66,7 +67,10 @@ def test_each_parameter_is_classified_as_a_number_or_a_word():
 async def test_an_invalid_parameter_is_refused_on_every_route(core, route, name):
     """…before any work is done: neither a page of a thousand million items nor an endless wait."""
     body = filled(sample(route).body, NOWHERE) if sample(route).body else None
+    is_claim = named(route) == "GET /jobs/next"
     for value in INVALID_NUMBERS if name in NUMBERS else INVALID_WORDS:
+        if is_claim and name == "queue" and keys.is_pattern(str(value)):
+            continue
         async with asyncio.timeout(20):
             answer = await core(route.method, address(route, {name: value}), body)
         assert (answer.status, answer.problem) == (422, "invalid"), (name, value)

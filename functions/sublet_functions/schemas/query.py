@@ -127,7 +127,7 @@ class EventsQuery(Query):
 class StatsQuery(Query):
     """Query of `GET /stats`: the queues to count."""
 
-    queue: list[QueueEntry] = Field(
+    queue: list[Name] = Field(
         [], max_length=32, description="Only this queue; repeat for the sum of several. Default: all queues."
     )
 

@@ -30,7 +30,7 @@ class _Collect(argparse.Action):
     def __call__(self, parser: Any, args: Any, value: Any, flag: str | None = None) -> None:
         given: list[str] = vars(args).setdefault("given", [])
         given += [value] if isinstance(value, str) else value
-        setattr(args, self.dest, given)
+        setattr(args, self.dest, tuple(dict.fromkeys(given)))
 
 
 def app(parser: CommandParser, about: str = "where the tasks are, e.g. tasks:app") -> None:

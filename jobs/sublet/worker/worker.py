@@ -102,7 +102,7 @@ class Worker:
         self._grace_ends = 0.0
         self._draining = False
         self._progressed_at = time.monotonic()
-        self._storage = app.storage(getattr(source, "settings", None))
+        self._storage = app.storage(source.settings if isinstance(source, Store) else None)
         self._runner = self._make_runner()
         self._capacity = Capacity(self.slots, self.processes, lambda: self._runner.ahead)
         self._state = WorkerState(self._capacity, TimeBudget(None, config.grace, {}))

@@ -25,7 +25,7 @@ def _work_sources(parser: CommandParser) -> None:
         metavar="A:3,B",
         type=types.weighted_names,
         default=None,
-        help="queues in turns (3 to 1), or --strict; a-*: all that begin so",
+        help="in turns (3 to 1), or --strict; a-*: all that begin so",
     )
     parser.switch("--strict", types.HIDDEN)
     option("--source", metavar="URL", default=None, help="claim over HTTP (SUBLET_SOURCE, SUBLET_TOKEN)")
