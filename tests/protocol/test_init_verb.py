@@ -9,7 +9,7 @@ from sublet.protocol.scripts import NAMES
 
 OTHERS = [name for name in NAMES if name != "init"]
 STRUCTURES = ["scheduled", "running", "completed", "dead", "cancelled"]
-TOUCHED = {"submit": "scheduled", "heartbeat": "running", "drop": "none"}
+TOUCHED = {"submit": "scheduled", "heartbeat": "running", "drop": "none", "publish": "none"}
 """The verbs that touch one structure or none."""
 
 
