@@ -12,7 +12,6 @@ from typing import TypeVar
 
 T = TypeVar("T")
 LONG = [
-    "dev",
     "deploy_compose",
     "durability",
     "schemathesis",
@@ -32,7 +31,6 @@ LONG = [
     "aws",
     "acl",
     "security_floods",
-    "http_worker::test_a_worker_waits_while_its_token_lacks_the_role",
     "linger",
     "long_polls",
     "deploy_kubernetes",
@@ -43,7 +41,6 @@ LONG = [
     "demo::test_the_picture_of_the_demo_is_drawn_by_a_script",
     "deploy",
     "deploy_keda",
-    "cli_work::test_a_task_that_does_not_end_does_not_keep_the_process",
     "events",
     "work_wait",
     "command_line_page",
@@ -72,10 +69,8 @@ LONG = [
     "testing",
     "replacement",
     "deploy_crontab",
-    "restart::test_a_drained_worker_finishes_its_jobs_and_exits",
     "init_todo",
     "performance_page",
-    "worker_death::test_repeatedly_killed_workers_lose_and_repeat_no_outcome",
     "chaos::test_real_workers_are_killed_and_the_promises_are_kept",
     "day",
     "deploy_knative",
@@ -83,8 +78,29 @@ LONG = [
     "google",
     "chaos::test_a_signal_ends_all_processes",
     "simulation_resumed",
+    "interleavings",
+    "http_worker",
+    "worker_death",
+    "cli_work",
+    "restart",
+    "lending::test_a_worker_whose_places_all_wait_says_so_and_what_to_do",
+    "failure_hooks",
+    "large_s3",
+    "wakeup_rules",
+    "stateless",
+    "cli_workers",
+    "stall",
+    "dev::test_two_apps_on_one_redis_have_separate_workers",
+    "dev::test_frozen_processes_are_replaced",
+    "dev::test_killed_processes_are_restarted_and_no_job_is_lost",
+    "dev::test_the_users_own_redis_gets_no_second_server",
+    "dev::test_a_valid_edit_replaces_the_workers_and_a_broken_edit_does_not",
+    "dev::test_each_start_in_a_folder_has_the_same_url",
+    "dev::test_a_submit_starts_a_worker_that_exits_when_idle",
+    "dev::test_a_second_platform_of_a_folder_says_why_its_url_differs",
+    "dev::test_a_second_signal_stops_the_platform_at_once",
 ]
-"""Files, and tests, that take long and whose subject changes seldom, the longest first. A whole run tries an eighteenth."""
+"""Files, and tests, that take long and whose subject changes seldom, about the longest first. A whole run tries an eighteenth."""
 PART = 18
 if "--all" in sys.argv:
     os.environ["SUBLET_TEST_ALL"] = "1"  # inherited by the workers
