@@ -1,6 +1,8 @@
-"""Tasks that submit a job and wait for its result: on the loop, in child processes and in threads."""
+"""Tasks that submit jobs and wait for their results: on the loop, in child processes and in threads."""
 
-from sublet import App, Context
+import asyncio
+
+from sublet import App, Context, Task
 from tests.support.misbehaving_tasks import LONG, note, until_there
 
 app = App()
@@ -52,3 +54,41 @@ def thread_parent(ctx: Context, depth: int = 1) -> int:
 async def later_parent(ctx: Context) -> int:
     child = await loop_leaf.options(delay=1.5).submit()
     return 1 + await child.result(timeout=LONG)
+
+
+@app.task(timeout=300)
+async def loop_gather(ctx: Context, way: str) -> int:
+    handles = [await loop_leaf.submit() for _ in range(2)]
+    if way == "gather":
+        return sum(await app.gather(handles, timeout=LONG))
+    return sum([await handle.result() async for handle in app.as_completed(handles, timeout=LONG)])
+
+
+def _gather(leaf: Task[..., int], way: str) -> int:
+    handles = [leaf.submit_sync() for _ in range(2)]
+    if way == "gather":
+        return sum(app.sync.gather(handles, timeout=LONG))
+    return sum(handle.result() for handle in app.sync.as_completed(handles, timeout=LONG))
+
+
+@app.task(timeout=300)
+def process_gather(ctx: Context, way: str) -> int:
+    return _gather(process_leaf, way)
+
+
+@app.task(run="thread", timeout=300)
+def thread_gather(ctx: Context, way: str) -> int:
+    return _gather(thread_leaf, way)
+
+
+@app.task(timeout=300)
+def process_loop_gather(ctx: Context, way: str) -> int:
+    """A plain task with an event loop of its own."""
+
+    async def run() -> int:
+        handles = [await process_leaf.submit() for _ in range(2)]
+        if way == "gather":
+            return sum(await app.gather(handles, timeout=LONG))
+        return sum([await handle.result() async for handle in app.as_completed(handles, timeout=LONG)])
+
+    return asyncio.run(run())

@@ -56,6 +56,17 @@ def test_a_worker_whose_places_all_wait_says_so_and_what_to_do(stage, kind):
     assert len(worker.seen("starved")) == 1
 
 
+@pytest.mark.parametrize("way", ["gather", "as_completed"])
+@pytest.mark.parametrize("kind", ["process", "thread", "loop", "process_loop"])
+def test_a_parent_on_the_only_place_gathers_its_children(stage, kind, way):
+    (job_id,) = stage.submit(getattr(tasks, f"{kind}_gather"), way=way)
+    worker = hire(stage, "--processes", "1", "--slots", "1")
+    stage.until_ended(job_id)
+    assert stage.job(job_id).result == 2
+    worker.until("completed", count=3)
+    assert worker.seen("completed")[-1]["id"] == job_id
+
+
 def test_a_draining_worker_runs_the_job_that_another_waits_for(stage):
     (job_id,) = stage.submit(tasks.process_parent)
     worker = hire(stage, "--processes", "2", "--drain")

@@ -95,7 +95,7 @@ class ResultWatcher:
                 if left <= 0 or self._hurried:
                     return
                 if watches and not called:
-                    with contextlib.suppress(TimeoutError):
+                    with waiting(), contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(left):
                             await woken.wait()
 
@@ -299,7 +299,8 @@ def watch_many_sync(
             seconds = until - time.monotonic()
             if not left or seconds <= 0:
                 return
-            due = _woken(pubsub, left, min(seconds, _pause(len(left))))
+            with waiting():
+                due = _woken(pubsub, left, min(seconds, _pause(len(left))))
 
 
 def read_many(
