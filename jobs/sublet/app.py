@@ -173,6 +173,8 @@ class App(Connections):
         self.include = tuple(include)
         self.qualified_names = qualified_names
         self._loaded = False
+        self.loaded_by: tuple[str, ...] = ()
+        """Modules that commands were given for this app. Child processes import them first."""
         self.tasks: dict[str, Task[..., Any]] = {}
         self.hooks: list[Hook] = []
         """The middleware, outermost first."""

@@ -11,6 +11,7 @@ import time
 import pytest
 
 from sublet import App, Invalid
+from sublet.execution.app_loader import load_app
 from sublet.execution.attempt import Crashed
 from sublet.execution.runner import Runner
 from sublet.model import Release
@@ -62,6 +63,34 @@ async def test_a_module_that_a_child_cannot_import_is_named_in_the_error(
     assert isinstance(ended, Release), "another worker's code may be able to"
     assert "cannot import broken_" in ended.reason
     assert words in ended.reason
+
+
+@pytest.fixture
+def setup(tmp_path, monkeypatch):
+    """An app found by a module that prepares what its tasks need, as a Django project may do."""
+    (tmp_path / "prepared_tasks.py").write_text(
+        "import sys\nfrom sublet import App\n\napp, places = App(), []\n\n@app.task\ndef place() -> str:\n    return places[0]\n"
+    )
+    (tmp_path / "preparing.py").write_text(
+        f"import os\nimport prepared_tasks\nfrom prepared_tasks import app\n\n"
+        f"if {os.getpid()} != os.getpid() and os.path.exists({str(tmp_path / 'wrong')!r}):\n    raise OSError('no settings')\n"
+        "prepared_tasks.places.append('set up')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield load_app("preparing:app")
+    for name in ("preparing", "prepared_tasks"):
+        del sys.modules[name]
+
+
+async def test_a_child_imports_the_module_that_the_command_was_given_before_the_tasks(hire, setup):
+    assert await result(hire(setup), setup.tasks["place"]) == b'"set up"'
+
+
+async def test_a_given_module_that_a_child_cannot_import_is_named_in_the_error(hire, setup, tmp_path):
+    (tmp_path / "wrong").touch()
+    ended = await failure(hire(setup), setup.tasks["place"])
+    assert isinstance(ended, Release)
+    assert "cannot import preparing: OSError: no settings" in ended.reason
 
 
 async def test_a_child_that_dies_at_its_start_is_restarted_a_few_times_with_pauses(

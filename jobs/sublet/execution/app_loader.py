@@ -89,6 +89,8 @@ def _find_app(target: str) -> App:
         )
     if not isinstance(found, App):
         raise Invalid(f"{target} is not an App, its type is {type(found).__name__}{_beside(apps)}")
+    if name not in found.loaded_by:
+        found.loaded_by += (name,)
     return found
 
 

@@ -130,6 +130,7 @@ class JobRunner:
         self._source, self._out = source, out
         self._names: list[str] = hello.get("names", [])
         self._addresses = [frames.Address(*address) for address in hello.get("addresses", [])]
+        self._first: list[str] = hello.get("first", [])
         self._memory: int | None = hello.get("memory")
         self._large: dict[str, Any] | None = hello.get("large")
         self._storages: dict[int, Storage | None] = {}  # by the app's identity
@@ -253,15 +254,17 @@ class JobRunner:
 
     def _task(self, number: int) -> Any:
         module, name, file = self._addresses[number]
+        own = importing = file or module
         try:
-            found: Any = _import_main(file) if file else importlib.import_module(module)
+            for importing in (*self._first, own):
+                found: Any = _import_main(file) if importing == file else importlib.import_module(importing)
             for part in name.split("."):
                 found = getattr(found, part)
             found.app.load()
         except BaseException as error:  # a module may raise anything, and may exit
             words = " ".join(str(error).split())
             raise UnknownTask(
-                f"a child process cannot import {file or module}: {type(error).__name__}: {words}"
+                f"a child process cannot import {importing}: {type(error).__name__}: {words}"
             ) from error
         self._tasks[number] = found
         return found

@@ -2,7 +2,7 @@
 
 A frame is four bytes of length, one byte of kind, and the body.
 
-To a child: one HELLO (JSON: the tasks' addresses, the memory limit); then, whenever the child is idle, one
+To a child: one HELLO (JSON: modules, the tasks' addresses, the memory limit); then, whenever the child is idle, one
 JOB or several short ones. From a child: one UP when ready; then for each job any number of reports (kinds:
 `NEWS`), and one of RESULT, FAILURE (JSON: code, message, detail, again), SPENT (a failure after which the
 child must be replaced) or RELEASE (JSON: delay, reason). After ASK_BACK, the child drops the jobs that have
@@ -64,11 +64,12 @@ def hello(
     addresses: Sequence[Address],
     memory: int | None,
     large: dict[str, Any] | None = None,
+    first: Sequence[str] = (),
 ) -> bytes:
     """Build the HELLO; a JOB has an index into these lists. `memory`: the limit in bytes. `large`: see
-    `large.described`.
+    `large.described`. `first`: modules to import before the tasks.
     """
-    said = {"names": names, "addresses": addresses, "memory": memory, "large": large}
+    said = {"names": names, "addresses": addresses, "memory": memory, "large": large, "first": first}
     return frame(HELLO, json.dumps(said).encode())
 
 

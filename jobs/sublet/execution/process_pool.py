@@ -84,16 +84,17 @@ class ProcessPool:
         storage: Storage | None = None,
     ) -> None:
         limits.check()
+        first = list(dict.fromkeys(module for task in tasks for module in task.app.loaded_by))
         self._numbers = {task.name: number for number, task in enumerate(tasks)}
         self._hello = frames.hello(
             [task.name for task in tasks],
             [frames.address(task) for task in tasks],
             limits.memory,
             described(storage, [task.app for task in tasks]),
+            first,
         )
-        self._places = ", ".join(
-            sorted({frames.address(task).file or frames.address(task).module for task in tasks})
-        )
+        own = {frames.address(task).file or frames.address(task).module for task in tasks}
+        self._places = ", ".join([*first, *sorted(own - {*first})])
         self._processes, self._jobs, self._guard = processes, limits.jobs, guard
         self._children: set[ChildProcess] = set()
         self._leaving: set[ChildProcess] = set()
