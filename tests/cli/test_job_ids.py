@@ -3,12 +3,14 @@
 import json
 
 import pytest
+import redis
 
 from sublet.cli.jobs.ids import IdFinder
 from sublet.client.sync_client import SyncClient
 from sublet.connection.settings import Settings
 from sublet.errors import Invalid, NotFound
 from sublet.operations.id_search import COMPARED
+from sublet.protocol import keys
 
 pytest_plugins = ["tests.support.command_line"]
 
@@ -112,3 +114,39 @@ def test_an_end_that_may_name_another_job_is_refused(shell):
             finder.find("99-here", missing)
         with pytest.raises(Invalid, match="0-a-long-way-off ends in way-off, but only the last 1,000 jobs"):
             finder.find("way-off", missing)
+
+
+@pytest.fixture
+def server(shell):
+    with redis.Redis.from_url(shell.env["SUBLET_REDIS_URL"], decode_responses=True) as server:
+        yield server
+
+
+@pytest.mark.parametrize("own", ["order-7", None])
+def test_a_job_whose_hash_is_gone_is_called_inconsistent(shell, server, own):
+    """By its id, by the own id, and by the end of a generated one."""
+    job_id = shell.ok("submit", "add", *(("--id", own) if own else ()))
+    server.delete(keys.job(keys.base(shell.env["SUBLET_NAMESPACE"]), job_id))
+    words = f"the data of job {job_id} are inconsistent: queue:default contains its id, but its hash is missing: sublet doctor --repair removes the id"
+    assert shell.no(1, "get", job_id) == words
+    assert shell.no(1, "get", own or job_id[-8:]) == words
+    (answer,) = json.loads(shell.run("cancel", job_id, "--json").stdout)
+    assert answer == {"id": job_id, "error": "NOT_FOUND", "message": words}
+    shell.json("doctor", "--repair")
+    assert shell.no(1, "get", job_id).startswith(f"no job {job_id}: it never existed")
+
+
+@pytest.mark.parametrize("state", ["foo", None])
+def test_a_job_whose_state_is_broken_is_called_inconsistent(shell, server, state):
+    """Also by its own id, when no state or queue contains it."""
+    base, job_id = keys.base(shell.env["SUBLET_NAMESPACE"]), shell.ok("submit", "add", "--id", "order-7")
+    server.zrem(keys.queue(base, "default"), job_id)
+    server.hset(keys.job(base, job_id), "state", state) if state else server.hdel(
+        keys.job(base, job_id), "state"
+    )
+    for word in (job_id, "order-7"):
+        refusal = shell.no(3, "get", word)
+        assert refusal.startswith(
+            f"the data of job {job_id} are inconsistent, so another program wrote to them ("
+        )
+        assert "sublet doctor --repair" in refusal

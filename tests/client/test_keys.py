@@ -70,7 +70,8 @@ async def test_equal_texts_return_one_job_from_python_http_and_the_command(place
         shown = json.loads((await ask(url, "GET", f"/jobs/{first.id}")).body)
         assert shown["key"] == STORED
     assert shell.ok("submit", "f", "--key", URL, said=".* holds this key\n") == first.id
-    assert "key ''" in shell.no(2, "submit", "f", "--key", "")
+    refusal = shell.no(2, "submit", "f", "--key", "")
+    assert "the key is empty: use 1 character or more, or leave --key out" in refusal
     assert shell.ok("submit", "f", "--key", "größe") != first.id
     await app.client.aclose()
     app.sync.close()

@@ -144,6 +144,15 @@ def child_memory(text: str) -> int | None:
     return found
 
 
+def key(text: str) -> str:
+    """Return a deduplication key, which is not empty."""
+    if not text:
+        raise ArgumentTypeError(
+            "the key is empty: use 1 character or more, or leave --key out for a job without a key"
+        )
+    return text
+
+
 def state(text: str) -> str:
     """Return the text if it names a job state."""
     if text not in STATES:

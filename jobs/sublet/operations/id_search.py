@@ -5,6 +5,8 @@ from collections.abc import Collection, Sequence
 from sublet.model import State
 from sublet.protocol import keys, reads
 from sublet.protocol.plan import Plan
+from sublet.protocol.reads import together
+from sublet.protocol.scripts import Call
 
 COMPARED = 1000
 """Ids that are read of each state and queue."""
@@ -20,8 +22,26 @@ def own_ids(bases: Sequence[str], own: str) -> Plan[list[str]]:
     for partition, base in enumerate(bases):
         job_id = f"{partition}-{own}"
         if keys.is_id(job_id):
-            found += [job.id for job in (yield reads.summaries(base, [job_id]))]
+            found += [job_id] if (yield _exists(base, job_id)) else []
     return found
+
+
+def lost_in(base: str, job_id: str) -> Plan[str]:
+    """Return the state or `queue:<name>` that contains this id although its hash is missing; empty if none of the
+    first STRUCTURES does.
+    """
+    if (yield _exists(base, job_id)):
+        return ""
+    names = [*keys.STRUCTURES, *(f"queue:{name}" for name in (yield reads.queues(base)))][:STRUCTURES]
+    found: list[str] = yield together(
+        [("ZSCORE", keys.structure(base, name), job_id) for name in names],
+        lambda reply: [name for name, score in zip(names, reply, strict=True) if score is not None],
+    )
+    return found[0] if found else ""
+
+
+def _exists(base: str, job_id: str) -> Call[bool]:
+    return Call((("EXISTS", keys.job(base, job_id)),), bool)
 
 
 def last_ids(bases: Sequence[str], states: Collection[State]) -> Plan[tuple[set[str], bool]]:

@@ -65,7 +65,8 @@ def get(base: str, job_id: str) -> Call[Job]:
             return job_from(job_id, pairs(fields), lease_end, due)
         except MALFORMED as error:
             raise Unfit(
-                f"job {job_id} is malformed, so another program wrote to it ({type(error).__name__}): run sublet doctor"
+                f"the data of job {job_id} are inconsistent, so another program wrote to them ({type(error).__name__}): "
+                "sublet doctor --repair repairs them, or names the field"
             ) from None
 
     hash_, running, scheduled = (

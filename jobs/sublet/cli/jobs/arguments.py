@@ -32,7 +32,12 @@ def _submit(parser: CommandParser) -> None:
 def _deduplication(parser: CommandParser) -> None:
     option = parser.option
     option("--id", metavar="ID", help="your own job id; repeating it returns the same job")
-    option("--key", metavar="KEY", help="deduplication key, any text: return the unfinished job that has it")
+    option(
+        "--key",
+        metavar="KEY",
+        type=types.key,
+        help="deduplication key, any text: return the unfinished job that has it",
+    )
     option(
         "--window",
         metavar="5m",

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from sublet.client.sync_client import SyncClient
 from sublet.errors import Invalid, NotFound
 from sublet.model import State
-from sublet.operations.id_search import COMPARED, last_ids, own_ids
+from sublet.operations.id_search import COMPARED, last_ids, lost_in, own_ids
 
 SHORTEST, SURE = 4, 11
 """Characters that an end needs; those that it needs if not all ids can be compared (a worker prints as many)."""
@@ -28,10 +28,13 @@ class IdFinder:
 
     def find(self, word: str, missing: NotFound) -> str:
         """Return the id that is `<partition>-<word>`, else the only one that ends in `word`. Raises Invalid if
-        several do; `missing` if none does.
+        several do; `missing` if none does; NotFound for an id whose hash is missing.
         """
         store = self._client.store
-        if _GENERATED.fullmatch(word) or not store.follow_existing(store.operations.exists()):
+        if not store.follow_existing(store.operations.exists()):
+            raise missing
+        self._refuse_lost(word, missing)
+        if _GENERATED.fullmatch(word):
             raise missing
         own = store.follow_existing(own_ids(store.operations.bases, word))
         if own:
@@ -51,12 +54,22 @@ class IdFinder:
             missing.add_note(f"no {self._kind()}'s id ends so{bound}")
             raise missing
         found = self._only(word, ending)
+        self._refuse_lost(found, missing)
         if not complete and len(word) < SURE:
             raise Invalid(
                 f"{found} ends in {word}, but only the last {COMPARED:,} jobs of each state and queue were compared: "
                 f"write at least {SURE} characters of the end"
             )
         return found
+
+    def _refuse_lost(self, job_id: str, missing: NotFound) -> None:
+        store = self._client.store
+        place = store.follow_existing(lost_in(store.operations.base_of_job(job_id), job_id))
+        if place:
+            raise NotFound(
+                f"the data of job {job_id} are inconsistent: {place} contains its id, but its hash is missing: "
+                "sublet doctor --repair removes the id"
+            ) from missing
 
     def _only(self, word: str, ids: list[str]) -> str:
         if len(ids) == 1:
