@@ -124,6 +124,43 @@ def test_text_given_for_bytes_is_not_taken_for_base64(app):
     assert f.arguments.load(f.job("YWJj").payload) == {"a": b"YWJj"}
 
 
+@pytest.mark.parametrize("kind", [bytearray, memoryview])
+@pytest.mark.parametrize("hint", [bytes, bytes | None])
+def test_other_kinds_of_bytes_are_converted(app, kind, hint):
+    @app.task
+    async def f(a: hint) -> hint: ...
+
+    assert f.arguments.load(f.job(kind(DATA)).payload) == {"a": DATA}
+    assert f.arguments.load_result(f.arguments.dump_result(kind(DATA))) == DATA
+
+
+def test_a_result_of_another_type_is_named_without_its_value(app):
+    @app.task
+    async def f() -> bytes: ...
+
+    @app.task
+    async def g() -> Model: ...
+
+    @app.task
+    async def h(a: str) -> str: ...
+
+    words = "task f returned a value that does not match its return annotation: bytes is expected, not "
+    with pytest.raises(Invalid) as text:
+        f.arguments.dump_result("secret")
+    assert str(text.value) == f"{words}str: encode the text, as in text.encode()"
+    with pytest.raises(Invalid, match=f"^{words}int$"):
+        f.arguments.dump_result(5)
+    with pytest.raises(Invalid, match=r"bytes is expected in its field 'data', not str: encode"):
+        g.arguments.dump_result(Model.model_construct(data="secret", parts=[]))
+    for kind in (bytes, bytearray, memoryview):
+        with pytest.raises(
+            Invalid, match=r"task h returned a value that does not match .*: str is expected, not "
+        ):
+            h.arguments.dump_result(kind(DATA))
+    with pytest.raises(Invalid, match="task h: a: Input should be a valid string"):
+        h.job(memoryview(DATA))
+
+
 def test_bytes_in_a_field_without_a_type_are_base64_text(app):
     @app.task
     async def f(a: OwnSettings) -> None: ...
@@ -178,7 +215,7 @@ def test_bytes_without_an_annotation_are_refused(app):
     @app.task
     async def f(a, b: Any = None): ...
 
-    for args, name in (((b"x",), "a"), ((1, bytearray(b"x")), "b")):
+    for args, name in (((b"x",), "a"), ((1, bytearray(b"x")), "b"), ((memoryview(b"x"),), "a")):
         with pytest.raises(
             Invalid, match=f"task f: {name}: without an annotation, .* declare `{name}: bytes`"
         ):

@@ -131,7 +131,10 @@ async def test_a_discarded_job_is_dead_at_once(client, hire):
 async def test_a_result_that_does_not_match_the_annotation_is_a_failure(client, hire):
     hire()
     (job_id,) = await submit(client, tasks.returns_words.job())
-    with pytest.raises(JobFailed, match="returned a value that cannot be written as JSON"):
+    with pytest.raises(
+        JobFailed,
+        match="returned a value that does not match its return annotation: int is expected, not str",
+    ):
         await client.result(job_id, 10)
 
 

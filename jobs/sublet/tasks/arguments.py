@@ -1,6 +1,7 @@
 """Arguments and results of a task as JSON, validated by the function's annotations."""
 
 import inspect
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NotRequired, get_type_hints
@@ -20,7 +21,10 @@ PLAIN = (int, str, bool, float, bytes)
 """Types written without pydantic's check of the type, which takes ten times as long as writing."""
 
 UNTYPED = (Any, object)
-BYTES = frozenset((bytes, bytearray))
+BYTES = frozenset((bytes, bytearray, memoryview))
+_UNEXPECTED = re.compile(
+    r"Expected `([^`]+)`[^\[]*\[(?:field_name='(\w+)', )?input_value=.*, input_type=(\w+)\]", re.DOTALL
+)
 
 SHOWN_ERRORS = 3
 
@@ -87,6 +91,9 @@ class Arguments:
         except TypeError as error:
             raise Invalid(f"task {self.name}: {error}") from None
         except ValidationError as error:
+            views = {name: bytes(value) for name, value in bound.items() if type(value) is memoryview}
+            if views:
+                return self.dump((), bound | views)
             raise Invalid(f"task {self.name}: {_errors(error)}") from None
         except PydanticSerializationError as error:
             where = next(filter(self._cannot_write, self._codec.check(bound).items()), ("an argument",))[0]
@@ -151,16 +158,22 @@ class Arguments:
                         f"task {self.name} returned bytes without a return annotation, so they would arrive as text: "
                         "declare `-> bytes`"
                     )
-                result = self._result.dump(value, warnings="error")
+                result = self._dump_checked(value)
         except PydanticSerializationError as error:
-            raise InvalidResult(
-                f"task {self.name} returned a value that cannot be written as JSON: {error}"
-            ) from None
+            raise InvalidResult(f"task {self.name} returned a value {_mismatch(error)}") from None
         if len(result) > most:
             raise InvalidResult(
                 f"task {self.name} returned {len(result):,} bytes (JSON): at most {PAYLOAD_MAX:,} are allowed: {WAYS_OUT}"
             )
         return result
+
+    def _dump_checked(self, value: Any) -> bytes:
+        try:
+            return self._result.dump(value, warnings="error")
+        except PydanticSerializationError:
+            if type(value) not in (bytearray, memoryview):
+                raise
+        return self._result.dump(bytes(value), warnings="error")
 
     def load_result(self, result: bytes) -> Any:
         """Parse a stored result. Raises Invalid if it does not match the annotation."""
@@ -170,6 +183,17 @@ class Arguments:
             raise Invalid(
                 f"the stored result of task {self.name} does not match its return annotation: {_errors(error)}"
             ) from None
+
+
+def _mismatch(error: PydanticSerializationError) -> str:
+    """Return the reason without the value, which may be secret."""
+    found = _UNEXPECTED.search(str(error))
+    if found is None:
+        return f"that cannot be written as JSON: {error}"
+    expected, field, kind = found.groups()
+    where = f" in its field {field!r}" if field else ""
+    encode = ": encode the text, as in text.encode()" if (expected, kind) == ("bytes", "str") else ""
+    return f"that does not match its return annotation: {expected} is expected{where}, not {kind}{encode}"
 
 
 def _hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
