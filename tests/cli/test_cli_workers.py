@@ -12,7 +12,7 @@ from sublet.client.sync_client import SyncClient
 from sublet.connection.settings import Settings
 from sublet.model import Card
 from sublet.protocol import keys
-from sublet.protocol.verbs import enlist
+from sublet.protocol.verbs import claim, enlist
 from tests.cli.test_cli import on_a_terminal
 
 pytest_plugins = ["tests.support.command_line"]
@@ -179,6 +179,32 @@ def test_a_unique_part_of_a_name_is_enough(shell, register):
     answers = shell.json("workers", "drain", "web-", "mail-1", "bb", "mail-2-bb")
     assert [answer["worker"] for answer in answers] == ["web-1-aa", "mail-1-ab", "mail-2-bb"]
     assert shell.no(2, "workers", "drain", "mail").startswith("mail matches 2 workers: mail-")
+
+
+def test_a_worker_beyond_the_thousand_that_were_seen_last_is_drained(shell, register):
+    """By its name, and by the end of it; its leases are counted."""
+    register("old-1", ago=60)
+    register("old-2", ago=60)
+    shell.ok("submit", "add")
+    settings = Settings(redis_url=shell.env["SUBLET_REDIS_URL"], namespace=shell.env["SUBLET_NAMESPACE"])
+    base = keys.base(settings.namespace)
+    with SyncClient(settings) as client:
+        client.store.transport.run(
+            claim(base, claim_id="c" * 22, worker="old-1", lease=60, n=1, queues=["default"])
+        )
+    with redis.Redis.from_url(settings.redis_url) as raw:
+        about, now = raw.hgetall(keys.worker(base, "old-1")), raw.zscore(keys.workers(base), "old-1") + 60_000
+        with raw.pipeline(transaction=False) as pipe:
+            for n in range(1000):
+                pipe.hset(keys.worker(base, f"w-{n}"), mapping=about)
+                pipe.zadd(keys.workers(base), {f"w-{n}": now})
+            pipe.execute()
+    assert "old-1" not in {worker["name"] for worker in shell.json("workers")}
+    shown = shell.ok("workers", "drain", "old-1", "d-2").splitlines()
+    assert [line.split()[0] for line in shown[1:]] == ["old-1", "old-2"]
+    assert shell.json("list")["jobs"][0]["worker"] == "old-1"
+    answers = shell.json("workers", "drain", "old-1", "d-2")
+    assert answers == [{"worker": name, "answer": "drain"} for name in ("old-1", "old-2")]
 
 
 def test_a_missing_worker_is_reported_and_the_others_are_drained(shell, register):

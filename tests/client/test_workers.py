@@ -15,6 +15,8 @@ from sublet.operations.operations import Operations
 from sublet.protocol import keys, verbs
 from sublet.protocol.plan import follow_sync
 from sublet.store.store import Store
+from sublet.worker import host_identity
+from sublet.worker.registration import Registration
 
 GONE = {"gone": "1"}
 
@@ -79,6 +81,25 @@ async def test_an_invalid_registration_hides_no_worker(store, desk, score):
     assert [(worker.name, worker.leases) for worker in await store.follow(store.operations.workers())] == [
         ("w", 1)
     ]
+
+
+async def test_a_predecessor_beyond_the_thousand_seen_last_is_taken_over(store, desk):
+    """A dead worker is the one that was seen first."""
+    me = host_identity.identity()
+    await store.enlist(card("dead", **me | {"pid": 2**22 + 1}))
+    (lease,) = await hold(store, "dead", 1)
+    desk.elapse(1)
+    await store.enlist(card("w"))
+    about, at = desk.raw.hgetall(keys.worker(desk.base, "w")), desk.raw.zscore(keys.workers(desk.base), "w")
+    with desk.raw.pipeline(transaction=False) as pipe:
+        for n in range(workers.MOST):
+            pipe.hset(keys.worker(desk.base, f"w-{n}"), mapping=about)
+            pipe.zadd(keys.workers(desk.base), {f"w-{n}": at})
+        pipe.execute()
+    assert len(await store.follow(store.operations.workers())) == workers.MOST
+    assert len(await store.workers()) == workers.MOST + 2
+    assert await Registration(store, "me", dict).enlist() == 1
+    assert (await store.follow(store.operations.get(lease.id))).state == "queued"
 
 
 async def test_a_worker_in_another_language_may_have_any_description(store):

@@ -18,8 +18,11 @@ ABOUT_MAX = 4096
 
 
 async def list_workers(call: Call[Empty, WorkersQuery]) -> Response:
-    """List at most 1,000 registered workers, the latest heartbeat first, with the jobs that they hold."""
-    found = workers.workers(call.store.operations.bases, jobs=call.query.jobs)
+    """List the registered workers, the latest heartbeat first: at most 1,000 with the jobs that they hold, or all
+    without.
+    """
+    list_them = workers.workers if call.query.jobs else workers.everyone
+    found = list_them(call.store.operations.bases)
     return json_response({"workers": await call.store.follow(found)})
 
 

@@ -84,7 +84,8 @@ class WorkersQuery(Query):
 
     jobs: bool = Field(
         True,
-        description="false omits the jobs that each worker holds: to find them, every running job is read.",
+        description="false omits the jobs that each worker holds (to find them, every running job is read), and lists "
+        "all workers, not only the 1,000 seen last.",
     )
 
 

@@ -15,6 +15,8 @@ from sublet.protocol.reads import DIGITS, LAST, json_of, number, pairs, shown, t
 from sublet.protocol.scripts import Call
 
 MOST = 1000
+ALL = 100_000
+"""Most workers that `everyone` returns."""
 SHOWN = 100
 PAGE = 500
 
@@ -23,7 +25,12 @@ def workers(bases: Sequence[str], *, jobs: bool = True) -> Plan[list[WorkerInfo]
     """Return up to 1,000 registered workers, the latest seen first; with `jobs`, with their leases."""
     seen = yield _seen(bases[0])
     found: list[WorkerInfo] = (yield _cards(bases[0], seen)) if seen else []
-    held = (yield from _held(bases, {worker.name for worker in found})) if jobs and found else {}
+    return (yield from with_leases(bases, found)) if jobs and found else found
+
+
+def with_leases(bases: Sequence[str], found: Sequence[WorkerInfo]) -> Plan[list[WorkerInfo]]:
+    """Return these workers with their leases."""
+    held = yield from _held(bases, {worker.name for worker in found})
     return [
         worker.model_copy(
             update={
@@ -33,6 +40,19 @@ def workers(bases: Sequence[str], *, jobs: bool = True) -> Plan[list[WorkerInfo]
         )
         for worker in found
     ]
+
+
+def everyone(bases: Sequence[str]) -> Plan[list[WorkerInfo]]:
+    """Return all registered workers, the latest seen first, without their leases."""
+    cursor, more, seen = 0, True, dict[str, datetime]()
+    while more and len(seen) < ALL:
+        cursor, found = yield _scan(bases[0], cursor)
+        seen.update(found)
+        more = cursor != 0
+    named, workers = list(seen.items()), list[WorkerInfo]()
+    for i in range(0, len(named), MOST):
+        workers += yield _cards(bases[0], named[i : i + MOST])
+    return sorted(workers, key=lambda worker: (worker.seen_at, worker.name), reverse=True)
 
 
 def drain(bases: Sequence[str], name: str) -> Plan[str]:
@@ -89,20 +109,28 @@ def _held(bases: Sequence[str], names: set[str]) -> Plan[dict[str, list[tuple[st
 
 def _seen(base: str) -> Call[list[tuple[str, datetime]]]:
 
-    def read(reply: Sequence[Any]) -> list[tuple[str, datetime]]:
-        flat = (
-            [part for pair in reply for part in pair]
-            if reply and isinstance(reply[0], list | tuple)
-            else reply
-        )
-        named = zip(map(shown, flat[::2]), flat[1::2], strict=True)
-        return [
-            (name, datetime.fromtimestamp(float(at) / 1000, UTC)) for name, at in named if keys.is_name(name)
-        ]
-
     return Call(
-        (("ZRANGE", keys.workers(base), LAST, 0, "BYSCORE", "REV", "LIMIT", 0, MOST, "WITHSCORES"),), read
+        (("ZRANGE", keys.workers(base), LAST, 0, "BYSCORE", "REV", "LIMIT", 0, MOST, "WITHSCORES"),), _times
     )
+
+
+def _scan(base: str, cursor: int) -> Call[tuple[int, list[tuple[str, datetime]]]]:
+    return Call(
+        (("ZSCAN", keys.workers(base), cursor, "COUNT", MOST),),
+        lambda reply: (int(reply[0]), _times(reply[1])),
+    )
+
+
+def _times(reply: Sequence[Any]) -> list[tuple[str, datetime]]:
+    flat = (
+        [part for pair in reply for part in pair] if reply and isinstance(reply[0], list | tuple) else reply
+    )
+    named = zip(map(shown, flat[::2]), map(float, flat[1::2]), strict=True)
+    return [
+        (name, datetime.fromtimestamp(at / 1000, UTC))
+        for name, at in named
+        if keys.is_name(name) and 0 <= at <= LAST
+    ]
 
 
 def _cards(base: str, seen: Sequence[tuple[str, datetime]]) -> Call[list[WorkerInfo]]:

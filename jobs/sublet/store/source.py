@@ -72,7 +72,7 @@ class JobSource(Protocol):
         ...
 
     async def workers(self) -> list[WorkerInfo]:
-        """Return up to 1,000 registered workers, the latest seen first, without their leases."""
+        """Return all registered workers, the latest seen first, without their leases."""
         ...
 
     async def reconcile(self, gone: Mapping[str, str]) -> int:

@@ -218,7 +218,7 @@ class Store:
 
     async def workers(self) -> list[WorkerInfo]:
         """As `JobSource.workers`."""
-        return await self.follow(roster.workers(self.operations.bases, jobs=False))
+        return await self.follow(roster.everyone(self.operations.bases))
 
     async def reconcile(self, gone: Mapping[str, str]) -> int:
         """As `JobSource.reconcile`."""

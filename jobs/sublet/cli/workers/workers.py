@@ -13,6 +13,7 @@ from sublet.cli.workers.worker_events import short
 from sublet.client.sync_client import SyncClient
 from sublet.errors import Invalid, Refused, did_you_mean
 from sublet.model import WorkerInfo
+from sublet.operations.workers import everyone, with_leases
 from sublet.protocol import keys
 
 HEADS = ("NAME", "HOST", "PID", "PLATFORM", "SLOTS", "LEASES", "DONE", "LAST SEEN", "JOBS")
@@ -119,13 +120,15 @@ def drain(args: Namespace) -> int:
     ambiguous name.
     """
     with client_of(settings_of(args)) as client:
-        known = read(client, client.store.operations.workers())
+        bases = client.store.operations.bases
+        known = read(client, everyone(bases))
         names = dict.fromkeys(_full_name(name, known) for name in args.names)
+        named = read(client, with_leases(bases, [worker for worker in known if worker.name in names]))
         answers, now = [_request_drain(client, known, name) for name in names], server_time(client)
     if args.json:
         document(answers)
     else:
-        by_name = {worker.name: worker for worker in known}
+        by_name = {worker.name: worker for worker in named}
         table(["WORKER", "ANSWER"], [[_name(each["worker"]), _cell(each, by_name, now)] for each in answers])
     return 1 if any("error" in answer for answer in answers) else 0
 
