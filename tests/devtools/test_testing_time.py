@@ -91,6 +91,23 @@ async def test_a_delay_ends_when_it_is_due_and_not_before(sandbox):
     assert sandbox.job(other).state == "queued"
 
 
+async def test_a_drain_runs_the_jobs_of_a_schedule_that_became_due():
+    """Its next occurrence has waited for a job that was cancelled."""
+    own = App(redis_url=NOWHERE)
+
+    @own.schedule(every=60, missed="all", overlap="queue")
+    @own.task
+    async def often() -> None: ...
+
+    async with Sandbox(own, now=NOW) as sandbox:
+        await own.client.sync(own)
+        sandbox.travel(120)
+        (first,) = sandbox.jobs()
+        await own.client.cancel(first.id)
+        assert (await sandbox.drain()).completed == 1
+        assert [job.state for job in sandbox.jobs()] == ["cancelled", "completed"]
+
+
 def test_travel_into_the_past_is_refused(sandbox):
     for wrong in ({"by": -1}, {"to": NOW - timedelta(seconds=1)}):
         with pytest.raises(Invalid, match="not before"):

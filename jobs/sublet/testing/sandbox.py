@@ -108,7 +108,7 @@ class Sandbox:
         return server.now
 
     async def drain(self, *, through: Seconds = 0, raising: bool = False, limit: int = 1000) -> Drained:
-        """Run a worker until no job is queued.
+        """Run a worker until no job is queued, and no job, lease or schedule is due.
 
         With `through`, then advance to each moment within that duration at which a job is due or a lease ends
         (schedules do not count: `travel` to them), and run again. With `raising`, raise the first failed
@@ -145,6 +145,7 @@ class Sandbox:
 
     async def _work(self, drain: Drain) -> None:
         for _ in range(ROUNDS):
+            self.travel()  # a cancelled job may have kept an occurrence waiting, which is due now
             queues = drain.queues()
             if not queues:
                 return
