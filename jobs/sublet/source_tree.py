@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
+VERSION = "0.1.0"
+"""As in pyproject.toml: a copy of the package in another project has no metadata, or that of another version."""
 PACKAGE = Path(__file__).resolve().parent
 CHECKOUT = PACKAGE.parent.parent
 """The top of the checkout; meaningless in a wheel."""

@@ -4,9 +4,12 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import socket
 import subprocess
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +17,7 @@ from sublet.client.sync_client import SyncClient
 from sublet.connection.settings import Settings
 from sublet.operations.operations import PAGE_EXAMINED
 from sublet.protocol.scripts import NAMES, script
+from tests.support.paths import ROOT
 
 pytest_plugins = ["tests.support.command_line"]
 
@@ -327,6 +331,20 @@ def test_scripts_are_shown_without_a_server(shell):
     assert shell.json("scripts", *away)[0]["loaded"] is None
     assert "no server" in shell.run("scripts", *away).stdout
     assert "no answer from Redis" in shell.no(3, "scripts", "--load", *away)
+
+
+def test_the_version_is_that_of_the_project_also_in_a_copy_of_the_package(shell, tmp_path):
+    """In another project, which has a version of its own."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "shop"\nversion = "77"\n')
+    for name in ("jobs/sublet", "functions/sublet_functions"):
+        shutil.copytree(
+            ROOT / name, tmp_path / "vendor" / Path(name).name, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    shell.env["PYTHONPATH"] = str(tmp_path / "vendor")
+    with shell.start("version") as copy:
+        shown, output = copy.communicate(timeout=60)
+    assert shown.startswith(f"sublet {version} "), output
 
 
 def test_versions(shell):

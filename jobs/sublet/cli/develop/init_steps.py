@@ -11,9 +11,8 @@ import shlex
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sublet.cli.develop.project import own_version
 from sublet.errors import JobsError
-from sublet.source_tree import CHECKOUT, is_checkout
+from sublet.source_tree import CHECKOUT, VERSION, is_checkout
 
 HELLO = '{"name": "Ada"}'
 REQUIREMENTS = "requirements.txt"
@@ -75,7 +74,7 @@ def wheel(folder: Path, ours: str) -> tuple[list[str], list[str]]:
         return [], []
     if re.search(r"\bsublet-[\w.!+]+-py3-none-any\.whl", there):
         return [], []
-    line = ours.strip().replace("sublet", f"./sublet-{own_version()}-py3-none-any.whl", 1)
+    line = ours.strip().replace("sublet", f"./sublet-{VERSION}-py3-none-any.whl", 1)
     checkout = str(CHECKOUT) if is_checkout() else "PATH/TO/THE/CHECKOUT"
     build = f"pip wheel --no-deps -w . {shlex.quote(checkout)}"
     known = f"until a release is published, no package index has Sublet: {REQUIREMENTS}"

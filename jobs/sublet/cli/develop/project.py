@@ -3,7 +3,6 @@
 import os
 import platform
 import sys
-import tomllib
 from argparse import Namespace
 from importlib import metadata
 from typing import NoReturn
@@ -12,7 +11,7 @@ from sublet.cli.output import document, write
 from sublet.cli.parser import program
 from sublet.devtools.bootstrap import missing
 from sublet.errors import Invalid
-from sublet.source_tree import CHECKOUT, import_folders, install_command, is_checkout
+from sublet.source_tree import CHECKOUT, VERSION, import_folders, install_command, is_checkout
 
 NEEDED = ("rich>=13", "aiohttp>=3.14.1", "prometheus-client>=0.22")
 """Packages of the demo that an installed Sublet may lack."""
@@ -54,7 +53,7 @@ def test(args: Namespace) -> NoReturn:
 def version(args: Namespace) -> int:
     """Print the versions of Sublet, Python and redis-py."""
     found = {
-        "sublet": own_version(),
+        "sublet": VERSION,
         "python": platform.python_version(),
         "redis-py": metadata.version("redis"),
     }
@@ -63,12 +62,3 @@ def version(args: Namespace) -> int:
     else:
         write(" · ".join(f"{name} {number}" for name, number in found.items()))
     return 0
-
-
-def own_version() -> str:
-    """Return the checkout's version, else the package's: an editable install may be outdated."""
-    project = CHECKOUT / "pyproject.toml"
-    if project.is_file():
-        found: str = tomllib.loads(project.read_text("utf-8"))["project"]["version"]
-        return found
-    return metadata.version("sublet")
