@@ -10,6 +10,7 @@ import signal
 import socket
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import redis
@@ -442,6 +443,41 @@ async def test_a_second_stop_does_not_wait_for_the_grace(app, settings, monkeypa
             stop.ask()
     assert (await app.client.get(handle.id)).state == "queued"
     one.close()
+
+
+async def test_a_stop_releases_the_jobs_within_its_time(app, settings, monkeypatch):
+    """Although the worker's own grace is longer."""
+    monkeypatch.setattr(module, "GRACE", 60)
+    monkeypatch.setattr(module, "RELEASE_SECONDS", 19.8)
+    host = WorkerHost(app)
+    handle = await submit(app, "wait")
+    await host.start(module.Summons(**BODY), 60)
+    async with asyncio.timeout(30):
+        await app.begun.wait()
+        await host.finish(20, asyncio.Event())
+    assert not host.busy
+    assert (await app.client.get(handle.id)).state == "queued"
+
+
+async def test_the_end_of_a_worker_that_does_not_end_is_part_of_the_time_to_finish(app, monkeypatch):
+    """5 s to finish and release, 1 s for its cancellation. It took 5, 4 and 4 s."""
+    clock = [100.0]
+
+    async def wait(tasks, timeout=None, return_when=None):
+        if timeout is not None:
+            clock[0] += timeout
+            await asyncio.sleep(0)
+
+    host, run = WorkerHost(app), module.WorkerRun()
+    run.task = asyncio.get_running_loop().create_future()
+    run.task.cancel = lambda: None
+    host._runs.add(run)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(module.asyncio, "wait", wait)
+    await host.finish(5.0, asyncio.Event())
+    assert clock[0] == 105
+    await host.aclose()
+    assert clock[0] == 106
 
 
 RESTING = """

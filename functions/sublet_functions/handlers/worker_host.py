@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import AsyncIterator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from sublet.errors import Invalid, JobsError
 from sublet_functions.http.problems import Problem
@@ -28,10 +28,14 @@ SECONDS = 55.0
 """Default of SUBLET_WORK_SECONDS: gateways cut requests at 60 s."""
 GRACE = 5.0
 """Seconds for running jobs when the server stops; then they are released."""
+RELEASE_SECONDS = 1.0
+"""The end of `finish`'s time, in which jobs that still run are released."""
 KEEP_ALIVE = 15.0
 """Seconds between two line breaks of a response."""
 ABORT_SECONDS = 4.0
-"""Seconds for workers to release their jobs, and again to end when cancelled."""
+"""Seconds for workers to release their jobs, without `finish`."""
+CANCEL_SECONDS = 1.0
+"""Seconds for cancelled workers to end."""
 LOG_INTERVAL = 60.0
 """Least seconds between two log lines about refused requests."""
 
@@ -106,6 +110,7 @@ class WorkerHost:
         self.seconds = seconds
         self._runs: set[WorkerRun] = set()
         self._stopped = False
+        self._ends = float("inf")  # of the time that `finish` was given
         self.stuck = 0
         """Tasks that ignored their cancellation. An orderly exit would wait for them for ever."""
 
@@ -178,31 +183,40 @@ class WorkerHost:
             log.error("a worker%s failed: %s%s", whose, type(error).__name__, words)
 
     async def finish(self, seconds: float, hurried: asyncio.Event) -> None:
-        """Start no more workers; let running ones finish or release their jobs, until `seconds` are over or
-        `hurried` is set.
+        """Start no more workers; let running ones finish their jobs, and in the last second release them, until
+        `seconds` are over or `hurried` is set.
         """
         self._stopped = True
-        self._stop()
+        self._ends = time.monotonic() + seconds
         hurry = asyncio.create_task(hurried.wait())
         try:
-            tasks = [run.task for run in self._runs]
-            if tasks:
-                all_of_them = asyncio.create_task(asyncio.wait(tasks))
-                await asyncio.wait([all_of_them, hurry], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-                all_of_them.cancel()
+            for left in (RELEASE_SECONDS, 0.0):
+                self._stop()
+                await self._idle_or(hurry, max(0.0, self._ends - time.monotonic() - left))
+                if hurry.done():
+                    break
         finally:
             hurry.cancel()
 
+    async def _idle_or(self, hurry: asyncio.Task[Literal[True]], seconds: float) -> None:
+        if self._runs:
+            idle = asyncio.create_task(asyncio.wait([run.task for run in self._runs]))
+            await asyncio.wait([idle, hurry], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            idle.cancel()
+
     async def aclose(self) -> None:
-        """End all workers, after `finish`: they release their jobs; those that run after 4 s are cancelled."""
+        """End all workers: they release their jobs in the time that `finish` was given, at most 4 s; then they are
+        cancelled.
+        """
         self._stopped = True
         if self._runs:
             self._stop()
-            await asyncio.wait([run.task for run in self._runs], timeout=ABORT_SECONDS)
+            left = min(ABORT_SECONDS, max(0.0, self._ends - time.monotonic()))
+            await asyncio.wait([run.task for run in self._runs], timeout=left)
         for run in tuple(self._runs):
             run.task.cancel()
         if self._runs:
-            await asyncio.wait([run.task for run in self._runs], timeout=ABORT_SECONDS)
+            await asyncio.wait([run.task for run in self._runs], timeout=CANCEL_SECONDS)
 
     def _stop(self) -> None:
         for run in tuple(self._runs):

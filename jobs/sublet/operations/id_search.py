@@ -41,7 +41,7 @@ def lost_in(base: str, job_id: str) -> Plan[str]:
 
 
 def _exists(base: str, job_id: str) -> Call[bool]:
-    return Call((("EXISTS", keys.job(base, job_id)),), bool)
+    return Call((("HLEN", keys.job(base, job_id)),), bool)  # a reader may not call EXISTS
 
 
 def last_ids(bases: Sequence[str], states: Collection[State]) -> Plan[tuple[set[str], bool]]:
