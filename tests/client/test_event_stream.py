@@ -54,6 +54,25 @@ async def until(condition):
             await asyncio.sleep(0.005)
 
 
+@pytest.mark.parametrize("begins", ["before", "after"])
+async def test_a_hurried_subscriber_does_not_wait(store, begins):
+    """Also one that asks for the stream after the hurry."""
+    if begins == "before":
+        subscriber = store.event_stream()
+        waiting = asyncio.create_task(subscriber.wait(subscriber.version, 600))
+        await until(lambda: subscriber._waiting)
+        store.hurry()
+    else:
+        store.hurry()
+        subscriber = store.event_stream()
+        waiting = asyncio.create_task(subscriber.wait(subscriber.version, 600))
+    async with asyncio.timeout(SECONDS):
+        assert await waiting
+        assert await subscriber.wait(subscriber.version, 600)
+    assert subscriber.closed
+    assert (await subscriber.read(await subscriber.now())).events == []
+
+
 async def test_a_subscriber_gets_every_event_with_its_reason(store):
     subscriber = store.event_stream()
     begin = await subscriber.now()

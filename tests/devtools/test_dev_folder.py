@@ -50,6 +50,33 @@ def test_the_files_of_a_killed_platform_are_removed_once_its_server_has_ended(tm
         assert {path.name for path in again.path.iterdir()} == set(LOCKS)
 
 
+@pytest.mark.parametrize("files", [(), LOCKS[:1], LOCKS])
+def test_another_project_removes_the_old_folder_of_a_killed_platform(
+    files: tuple[str, ...], tmp_path: Path
+) -> None:
+    """However early it was killed: before it made its lock, or that of its server."""
+    with temporary(tmp_path / "a") as old:
+        pass
+    old.path.mkdir(mode=0o700)
+    (old.path / "data").touch()
+    for name in files:
+        (old.path / name).touch()
+    with temporary(tmp_path / "b"):
+        assert old.path.exists(), "it is fresh: its platform may be starting"
+    for path in (*old.path.iterdir(), old.path):
+        os.utime(path, (0, 0))
+    with temporary(tmp_path / "b"):
+        assert not old.path.exists()
+
+
+def test_an_old_folder_in_use_is_not_removed(tmp_path: Path) -> None:
+    with temporary(tmp_path / "a") as used:
+        for path in (*used.path.iterdir(), used.path):
+            os.utime(path, (0, 0))
+        with temporary(tmp_path / "b"):
+            assert used.path.exists()
+
+
 @pytest.mark.parametrize("kind", ["open to others", "a link", "a file"])
 def test_a_folder_that_others_may_have_made_is_not_used(kind: str, tmp_path: Path) -> None:
     with temporary(tmp_path) as usual:

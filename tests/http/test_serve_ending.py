@@ -131,17 +131,22 @@ async def test_a_stop_answers_waiting_requests_and_ends_streams(settings):
             ("GET", "/jobs/next?wait=20", None),
             ("GET", f"/jobs/{job}?wait=20", None),
             ("POST", "/tick?for=50", None),
+            ("GET", "/events?wait=20", None),
         ]
         waiting = [asyncio.create_task(ask(api, *one)) for one in asked]
-        async with wire(api) as idle:
+        async with wire(api) as idle, wire(api) as stream:
+            stream.write(b"GET /events HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n")
+            await stream.reader.readuntil(b"\n\n")
             idle.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert (await idle.answer()).status == 200
             done, _ = await asyncio.wait(waiting, timeout=0.5)
             assert not done
             stop.ask()
             answers = await asyncio.wait_for(asyncio.gather(*waiting), 5)
-            assert [answer.status for answer in answers] == [204, 204, 200, 200]
+            assert [answer.status for answer in answers] == [204, 204, 200, 200, 200]
             assert answers[2].json()["state"] == "queued"
+            assert answers[4].json()["events"] == []
+            assert (await stream.rest()).endswith(b"\r\n0\r\n\r\n"), "it ends with a final chunk"
             assert await idle.is_closed()
         await soon(lambda: refuses(api))
 

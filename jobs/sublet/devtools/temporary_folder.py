@@ -67,13 +67,12 @@ def sweep(among: Path) -> None:
         with contextlib.suppress(OSError), contextlib.ExitStack() as locks:
             if folder.is_symlink() or folder.stat().st_uid != os.getuid():
                 continue
-            for name in LOCKS:
-                lock = locks.enter_context(open(folder / name, "rb"))
-                if time.time() - os.fstat(lock.fileno()).st_mtime < FRESH:
-                    break
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            else:
-                shutil.rmtree(folder, ignore_errors=True)
+            there = [folder / name for name in LOCKS if (folder / name).exists()]
+            if time.time() - max(path.stat().st_mtime for path in there or [folder]) < FRESH:
+                continue
+            for name in LOCKS:  # a platform killed at its start may not have made them
+                fcntl.flock(locks.enter_context(open(folder / name, "ab")), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _take(folder: Path) -> IO[bytes]:

@@ -294,6 +294,8 @@ class Store:
         """Return the event stream that all subscribers share."""
         if self._event_stream is None:
             self._event_stream = EventStream(self.settings, self.run, self._blocking, self._routes)
+            if self.hurried.is_set():
+                self._event_stream.close()
         return self._event_stream
 
     async def aclose(self) -> None:
