@@ -44,11 +44,11 @@ def with_leases(bases: Sequence[str], found: Sequence[WorkerInfo]) -> Plan[list[
 
 def everyone(bases: Sequence[str]) -> Plan[list[WorkerInfo]]:
     """Return all registered workers, the latest seen first, without their leases."""
-    cursor, more, seen = 0, True, dict[str, datetime]()
-    while more and len(seen) < ALL:
+    cursor, first = yield _scan(bases[0], 0)
+    seen = dict(first)
+    while cursor and len(seen) < ALL:
         cursor, found = yield _scan(bases[0], cursor)
         seen.update(found)
-        more = cursor != 0
     named, workers = list(seen.items()), list[WorkerInfo]()
     for i in range(0, len(named), MOST):
         workers += yield _cards(bases[0], named[i : i + MOST])

@@ -203,4 +203,28 @@ MUTANTS = (
         "the first lines of each failure name files that the user did not write",
         "execution/test_stacks.py::test_a_traceback_begins_in_the_code_of_the_task[raises]",
     ),
+    Mutant(
+        "a child process imports only the tasks' modules",
+        "jobs/sublet/execution/child_main.py",
+        "for importing in (*self._first, own):",
+        "for importing in (own,):",
+        "tasks run without the set-up of the module that the command was given",
+        "execution/test_children_start.py::test_a_child_imports_the_module_that_the_command_was_given_before_the_tasks",
+    ),
+    Mutant(
+        "a stop leaves jobs to the end of the worker's grace",
+        "functions/sublet_functions/handlers/worker_host.py",
+        "for left in (RELEASE_SECONDS, 0.0):",
+        "for left in (0.0,):",
+        "the platform kills the process before its jobs are released",
+        "http/test_work_http.py::test_a_stop_releases_the_jobs_within_its_time",
+    ),
+    Mutant(
+        "only the thousand workers seen last are known",
+        "jobs/sublet/store/store.py",
+        "roster.everyone(self.operations.bases)",
+        "roster.workers(self.operations.bases, jobs=False)",
+        "in a large fleet the jobs of a dead worker wait for their leases",
+        "client/test_workers.py::test_a_predecessor_beyond_the_thousand_seen_last_is_taken_over[fakeredis]",
+    ),
 )
