@@ -7,7 +7,9 @@ import threading
 
 import pytest
 
-from sublet import App, Invalid, JobFailed, NotFound, State
+from sublet import App, Context, Invalid, JobFailed, NotFound, State
+from sublet.context import current
+from sublet.model import Lease, News
 from sublet.worker.worker import Worker, WorkerConfig
 from tests.support.pages import blocks, page_environment
 from tests.support.paths import ROOT
@@ -113,6 +115,51 @@ async def test_the_sync_client_gathers_too(app, store):
     assert [outcome.value for outcome in app.sync.results([handles[1].id, "0-gone"])] == [2, None]
     again = double.handle_sync(handles[2].id)
     assert [handle.result() for handle in app.sync.as_completed([again], 60)] == [4]
+
+
+@pytest.fixture
+def waits(app):
+    """The reports of waits of a task that runs here."""
+    found = []
+    lease = Lease("0-1", "1.", 1, 0, "q", "t", None, b"{}", "")
+    token = current.set(Context(lease, lambda news, body: found.append((news, body))))
+    yield found
+    current.reset(token)
+
+
+async def each_of(app, handle):
+    async for _ in app.as_completed([handle], 0.05):
+        pass
+
+
+async def here(call, *args):
+    call(*args)
+
+
+WAYS = {
+    ("async", "result"): lambda app, handle: handle.result(0.05),
+    ("async", "gather"): lambda app, handle: app.gather([handle], 0.05),
+    ("async", "as_completed"): each_of,
+    ("sync", "result"): lambda app, handle: here(handle.result, 0.05),
+    ("sync", "gather"): lambda app, handle: here(app.sync.gather, [handle], 0.05),
+    ("sync", "as_completed"): lambda app, handle: here(list, app.sync.as_completed([handle], 0.05)),
+}
+
+
+@pytest.mark.parametrize("way", ["result", "gather", "as_completed"])
+@pytest.mark.parametrize("client", ["async", "sync"])
+async def test_a_wait_in_a_task_is_reported_until_it_ends(app, store, waits, way, client):
+    (handle,) = await submitted(app, 1)
+    if client == "sync":
+        handle = app.tasks["double"].handle_sync(handle.id)
+    with pytest.raises(TimeoutError):
+        await WAYS[client, way](app, handle)
+    assert waits == [(News.WAITING, b"1"), (News.WAITING, b"0")]
+    await work(app, store)
+    waits.clear()
+    results = app.gather([handle]) if client == "async" else asyncio.to_thread(app.sync.gather, [handle])
+    assert await results == [0]
+    assert waits == [], "of a job that has ended"
 
 
 async def test_handles_of_ids_and_reprs_show_no_payload_and_no_password():

@@ -362,7 +362,7 @@ MUTANTS = (
         "                    with waiting(), contextlib.suppress(TimeoutError):\n                        async with",
         "                    with contextlib.suppress(TimeoutError):\n                        async with",
         "a parent on the only slot waits for children that cannot start",
-        "worker/test_lending.py::test_a_parent_on_the_only_place_gathers_its_children[loop-gather]",
+        "client/test_handles.py::test_a_wait_in_a_task_is_reported_until_it_ends[valkey-async-gather]",
     ),
     Mutant(
         "a plain task that gathers keeps its place",
@@ -370,6 +370,6 @@ MUTANTS = (
         "            with waiting():\n                due = _woken",
         "            if True:\n                due = _woken",
         "a parent on the only child process waits for children that cannot start",
-        "worker/test_lending.py::test_a_parent_on_the_only_place_gathers_its_children[process-gather]",
+        "client/test_handles.py::test_a_wait_in_a_task_is_reported_until_it_ends[valkey-sync-gather]",
     ),
 )
