@@ -558,6 +558,21 @@ async def test_a_walk_without_all_rights_reports_it(desk):
     assert 200 <= seen.looked <= 1200
 
 
+async def test_a_walk_reports_its_progress_and_about_how_much_there_is(desk):
+    reports = []
+    await desk.submit(*(f"j{i}" for i in range(150)))
+    desk.raw.zrem(keys.queue(desk.base, "q"), "j7")
+    await follow(desk.run, audit([desk.base], report=lambda *numbers: reports.append(numbers)))
+    done, sizes, faults = zip(*reports, strict=True)
+    assert list(done) == sorted(done)
+    assert done[-1] == 299
+    assert set(sizes) <= {298, 299}, "two for each job in the queue"
+    assert (faults[0], faults[-1]) in {(0, 1), (1, 1)}
+    reports.clear()
+    await follow(desk.run, audit([desk.base], 100, report=lambda *numbers: reports.append(numbers)))
+    assert all(size <= max(100, done) for done, size, _ in reports)
+
+
 async def test_a_job_that_changed_since_the_walk_is_not_repaired(desk):
     """The fault existed at the client's walk; the script decides by the present data."""
     await desk.submit("a", "b")

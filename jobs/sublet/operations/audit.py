@@ -36,6 +36,8 @@ KINDS = {
 PAIRS = {"workers": "worker", "schedules": "schedule"}
 """Sorted sets whose members are not jobs → the kind of their members."""
 BESIDE = (*PAIRS.values(), "pool")
+QUEUES = 1000
+"""Most queues that are counted before a scan."""
 NO_TEXT = "\ufffd"
 """Replaces bytes that are not UTF-8. Such members cannot be sent; they are reported with their key."""
 REPORTED = ("foreign", "broken", "waits")
@@ -90,8 +92,8 @@ class Audit(NamedTuple):
     faults: list[Fault]
 
 
-Report = Callable[[int, int], None]
-"""Called with the numbers of checked items and of faults."""
+Report = Callable[[int, int, int], None]
+"""Called with the numbers of checked items, of all items (about), and of faults."""
 Mend = Callable[[str, Sequence[Fault]], Plan[None]]
 """A plan that repairs faults of the partition with this base."""
 
@@ -99,22 +101,26 @@ Mend = Callable[[str, Sequence[Fault]], Plan[None]]
 def audit(
     bases: Sequence[str],
     most: int | None = None,
-    report: Report = lambda looked, faults: None,
+    report: Report = lambda looked, size, faults: None,
     mend: Mend | None = None,
 ) -> Plan[Audit]:
     """Check these partitions, or about `most` items in each. Write nothing, but for what `mend` does.
 
     Faults that `mend` got are not among the returned ones.
     """
-    looked, whole, faults = 0, True, list[Fault]()
+    looked, left, whole, faults = 0, len(bases), True, list[Fault]()
+
+    def tell(n: int, size: int, found: int) -> None:  # the partitions that are left are about as large
+        report(looked + n, looked + size * left, len(faults) + found)
+
     for base in bases:
-        scan = Scan(base, most, lambda n, found: report(looked + n, len(faults) + found), mend)  # noqa: B023  # called in this iteration only
+        scan = Scan(base, most, tell, mend)
         if (yield reads.layout(base)):
             whole = (yield from scan.run()) and whole
         elif (yield from _has_keys(base)):
             scan.faults.append(Fault(base, "base", base, "baseless"))
             yield from scan.hand_over()
-        looked, faults = looked + scan.looked, faults + scan.faults
+        looked, left, faults = looked + scan.looked, left - 1, faults + scan.faults
     return Audit(looked, whole, faults)
 
 
@@ -123,7 +129,7 @@ class Scan:
 
     def __init__(self, base: str, most: int | None, report: Report, mend: Mend | None) -> None:
         self.base, self.most, self.report, self.mend = base, most, report, mend
-        self.looked, self.faults = 0, list[Fault]()
+        self.looked, self.size, self.faults = 0, 0, list[Fault]()
         self._todo: list[tuple[str, str]] = []
         self._queues: set[str] = set()
 
@@ -140,6 +146,7 @@ class Scan:
             return False
         self._add_foreign((yield invalid_metadata(self.base)))
         self._queues.update((yield reads.queues(self.base)))
+        self.size = yield _size(self.base, sorted(self._queues)[:QUEUES])
         ended = yield from self._keys()
         for structure in (*keys.STRUCTURES, *PAIRS, *sorted(f"queue:{name}" for name in self._queues)):
             ended = (yield from self._members(structure)) and ended
@@ -213,7 +220,9 @@ class Scan:
             some, self._todo = self._todo[:CALL], self._todo[CALL:]
             self.faults += yield from ask(self.base, "look", some)
             self.looked += len(some)
-            self.report(self.looked, len(self.faults))
+            self.report(
+                self.looked, max(self.looked, min(self.size, self.most or self.size)), len(self.faults)
+            )
             if len(self.faults) >= FOUND:
                 yield from self.hand_over()
 
@@ -232,6 +241,14 @@ def ask(base: str, how: str, seen: Sequence[tuple[str, str]]) -> Plan[list[Fault
             found += yield from ask(base, how, [one])
         return found
     return [Fault(base, *one, found) for one, found in zip(seen, answers, strict=True) if found != "sound"]
+
+
+def _size(base: str, queues: Sequence[str]) -> Call[int]:
+    """About how many items a scan checks: each job, by its key and in its structure, and the others."""
+    names = [*keys.STRUCTURES, *PAIRS, *(f"queue:{name}" for name in queues)]
+    return together(
+        [("ZCARD", keys.structure(base, name)) for name in names], lambda reply: 2 * sum(map(int, reply))
+    )
 
 
 def _has_keys(base: str) -> Plan[bool]:

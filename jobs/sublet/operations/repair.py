@@ -15,7 +15,7 @@ ROUNDS = 3
 
 
 def repair(
-    bases: Sequence[str], report: Report = lambda looked, faults: None
+    bases: Sequence[str], report: Report = lambda looked, size, faults: None
 ) -> Plan[tuple[Audit, list[Fault]]]:
     """Repair these partitions. Return what an audit then finds, and the repaired faults."""
     done: list[Fault] = []

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from sublet.cli.output import document, note, write
 from sublet.cli.parser import program
+from sublet.cli.progress import ProgressBar
 from sublet.cli.session import client_of, read, settings_of
 from sublet.client.client import Client
 from sublet.client.sync_client import SyncClient
@@ -27,12 +28,15 @@ def purge(args: Namespace) -> int:
     settings = settings_of(args)
     with client_of(settings) as client:
         found = _find(client, args.queue)
-        scheduled = _scheduled(client, found) if args.scheduled else []
+        with ProgressBar() as bar:
+            bar.step("reading the scheduled jobs")
+            scheduled = _scheduled(client, found) if args.scheduled else []
     waiting = found.queued + len(scheduled)
     outcomes: list[str] = []
     if waiting:
         _confirm(args, found.queued, len(scheduled))
-        outcomes = asyncio.run(_purge(Client(settings), found, scheduled))
+        with ProgressBar() as bar:
+            outcomes = asyncio.run(_purge(Client(settings), found, scheduled, bar))
     cancelled, taken = outcomes.count(CANCELLED), outcomes.count(TAKEN)
     if args.json:
         document({"queue": args.queue, "waiting": waiting, "cancelled": cancelled, "taken": taken})
@@ -84,12 +88,16 @@ def _confirm(args: Namespace, queued: int, scheduled: int) -> None:
         raise JobsError(f"the typed name is not {args.queue}: nothing was cancelled")
 
 
-async def _purge(client: Client, queue: Queue, scheduled: Sequence[JobSummary]) -> list[str]:
+async def _purge(
+    client: Client, queue: Queue, scheduled: Sequence[JobSummary], bar: ProgressBar
+) -> list[str]:
     """Cancel the scheduled jobs, and as many from the head of the queue as were counted; return the outcomes."""
     outcomes: list[str] = []
+    total = queue.queued + len(scheduled)
     async with client:
         for i in range(0, len(scheduled), BATCH):
             outcomes += await _cancel_all(client, scheduled[i : i + BATCH], State.SCHEDULED)
+            bar.count(len(outcomes), total, "jobs cancelled")
         base, left, passed = client.store.operations.base_of_queue(queue.name), queue.queued, 0
         while left > 0:
             ids = await client.store.run(reads.ids(base, f"queue:{queue.name}", passed, min(BATCH, left)))
@@ -98,6 +106,7 @@ async def _purge(client: Client, queue: Queue, scheduled: Sequence[JobSummary]) 
             jobs = await client.store.run(reads.summaries(base, ids))
             answers = await _cancel_all(client, jobs, State.QUEUED)
             outcomes += answers
+            bar.count(len(outcomes), total, "jobs cancelled")
             left -= len(ids)
             passed += len(ids) - len(jobs) + answers.count(REFUSED)  # malformed jobs stay at the head
     return outcomes

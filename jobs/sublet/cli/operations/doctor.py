@@ -4,6 +4,7 @@ import time
 from argparse import Namespace
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 
 from sublet.cli.jobs.query import total
@@ -12,6 +13,7 @@ from sublet.cli.operations.node_checks import check_nodes
 from sublet.cli.operations.server_checks import CHECKS, OF_NODE
 from sublet.cli.output import document, paint, write
 from sublet.cli.parser import program
+from sublet.cli.progress import ProgressBar
 from sublet.cli.session import client_of, read, settings_of
 from sublet.client.sync_client import SyncClient
 from sublet.connection.routing import SyncRoutingTransport
@@ -45,7 +47,8 @@ def doctor(args: Namespace) -> int:
         return repair_namespace(args)
     with client_of(settings_of(args)) as client:
         try:
-            facts = read_facts(client)
+            with ProgressBar() as bar:
+                facts = read_facts(client, bar)
         except Unavailable:
             _print_findings(check_nodes(client), args.json)
             raise
@@ -111,11 +114,12 @@ def _verdict(findings: list[Finding]) -> str:
     return paint(": ".join(filter(None, [fit, ", ".join(words)])), "yellow" if words else "green")
 
 
-def read_facts(client: SyncClient) -> Facts:
+def read_facts(client: SyncClient, bar: ProgressBar) -> Facts:
     """Read all facts once. Raises Unavailable if a server does not answer TIME; other unreadable facts become
     None or empty.
     """
     probe = _Probe(client)
+    bar.step("reading the server and the queues")
     operations, bases = client.store.operations, client.store.operations.bases
     nodes = [_node(probe, place, base) for place, base in _servers(client).items()]
     now = client.store.transport.run(server_info.clock())
@@ -145,9 +149,13 @@ def read_facts(client: SyncClient) -> Facts:
         starved=tuple(worker.name for worker in workers or () if worker.about.get("starved") is True),
         pools=probe.follow(pools.look_at_all(bases)),
         gaps=probe.follow(gaps(bases)),
-        audit=probe.follow(audit(bases, AUDITED)),
+        audit=probe.follow(audit(bases, AUDITED, partial(_checked, bar))),
         denied=probe.denied,
     )
+
+
+def _checked(bar: ProgressBar, looked: int, size: int, faults: int) -> None:
+    bar.count(looked, size, "items checked")
 
 
 class _Probe:

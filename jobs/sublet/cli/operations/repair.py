@@ -1,12 +1,13 @@
 """`doctor --repair`: repair inconsistent data, with progress."""
 
-import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from sublet.cli.output import clean, document, paint, table, write
 from sublet.cli.parser import program
+from sublet.cli.progress import ProgressBar
 from sublet.cli.session import client_of, read, settings_of
 from sublet.client.sync_client import SyncClient
 from sublet.errors import JobsError, Unfit
@@ -54,9 +55,11 @@ def repair_namespace(args: Namespace) -> int:
     exist.
     """
     with client_of(settings_of(args)) as client:
-        seen, mended = read(client, repair(client.store.operations.bases, _progress))
-        counted = [*_recount_faults(client)]
-        _clear()
+        with ProgressBar() as bar:
+            bases = client.store.operations.bases
+            seen, mended = read(client, repair(bases, partial(_progress, bar)))
+            bar.step("counting the backlogs")
+            counted = [*_recount_faults(client)]
         store = client.store
         if not (
             mended
@@ -151,13 +154,5 @@ def _show(looked: int, lost: int, done: list[Kind], left: list[Kind]) -> None:
         write(paint(f"{looked:,} items checked; all are consistent, nothing was changed", "green"))
 
 
-def _progress(looked: int, faults: int) -> None:
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r\x1b[K{looked:,} checked, {faults:,} to repair")
-        sys.stderr.flush()
-
-
-def _clear() -> None:
-    if sys.stderr.isatty():
-        sys.stderr.write("\r\x1b[K")
-        sys.stderr.flush()
+def _progress(bar: ProgressBar, looked: int, size: int, faults: int) -> None:
+    bar.count(looked, size, f"items checked, {faults:,} to repair")
