@@ -2,6 +2,7 @@
 server."""
 
 import random
+import re
 import threading
 
 import pytest
@@ -19,8 +20,6 @@ from sublet.protocol.plan import follow_sync
 
 pytest_plugins = ["tests.support.command_line"]
 pytestmark = [pytest.mark.real_server, pytest.mark.timeout(240)]
-HOLD = 5000
-"""µs for which one call may block the server, if nothing else runs on the machine."""
 
 
 @pytest.fixture
@@ -46,6 +45,12 @@ def transport(own, shell):
 @pytest.fixture
 def base(shell):
     return keys.base(shell.env["SUBLET_NAMESPACE"])
+
+
+def words_of(command):
+    """How many words a command has: the slow log shows the first 31."""
+    more = re.search(rb"\.\.\. \((\d+) more arguments\)$", command)
+    return len(command.split()) if more is None else 31 + int(more[1])
 
 
 def ids_of(own, base):
@@ -163,9 +168,8 @@ def test_twenty_thousand_jobs_are_repaired_in_short_steps(own, transport, base, 
     assert (seen.faults, len(mended)) == ([], 20_000)
     assert (found.jobs, found.busy, [queue for queue, _ in found.found]) == (20_000, False, ["default"])
     own.config_set("slowlog-log-slower-than", 10_000)
-    took = sorted(
-        entry["duration"] for entry in own.slowlog_get(50_000) if entry["command"].startswith(b"EVALSHA")
-    )
+    calls = [entry for entry in own.slowlog_get(50_000) if entry["command"].startswith(b"EVALSHA")]
+    took = sorted(entry["duration"] for entry in calls)
     own.config_set("slowlog-max-len", 128)
     own.slowlog_reset()
     with capsys.disabled():
@@ -173,9 +177,13 @@ def test_twenty_thousand_jobs_are_repaired_in_short_steps(own, transport, base, 
             f"\n{len(took):,} calls held it for, µs: half {took[len(took) // 2]}, 99 % {took[-len(took) // 100]}, {took[-3:]}"
         )
     assert len(took) > 800
-    assert took[-len(took) // 10] < HOLD, (
-        "nine of ten are short; the others may share the processor with other processes"
-    )
+    # Not how long they took: on a busy machine most of that is spent by other processes
+    sizes = {
+        words_of(entry["command"])
+        for entry in calls
+        if entry["command"].split()[4:5] in ([b"look"], [b"mend"])
+    }
+    assert max(sizes) <= 5 + 2 * 25, "a call checks 25 items"
     ordered = own.zrange(keys.queue(base, "default"), 0, -1)
     with own.pipeline(transaction=False) as pipe:
         for job_id in ordered:
