@@ -108,6 +108,8 @@ SAMPLES = {
     ),
     "drop": (verbs.drop("B", 7, ["B:KEY"]), {"submitted": 7, "key": "B:KEY"}),
 }  # fmt: skip
+STRAIGHT = ("straight/submit", "straight/claim", "straight/complete")
+"""They stand in front of the libraries, so they use none of them: each has its own clock and keys."""
 
 
 def header(name):
@@ -170,6 +172,10 @@ def reachable(name):
 def test_every_script_is_a_verb_with_a_test_of_its_own():
     assert sorted(path.stem for path in LUA.glob("*.lua")) == sorted(NAMES)
     assert sorted(f"lib/{path.stem}" for path in (LUA / "lib").glob("*")) == sorted(LIBRARIES)
+    straight = [
+        library for name in NAMES for library in script(name).libraries if library.startswith("straight/")
+    ]
+    assert sorted(f"straight/{path.stem}" for path in (LUA / "straight").glob("*")) == sorted(straight)
     named = [
         {f"test_{name}.py", f"test_{name}_verb.py"} for name in NAMES
     ]  # test_schedule.py tests the calendar
@@ -191,7 +197,7 @@ def test_a_header_has_the_documented_form(name):
     lines = header(name).splitlines()
     assert re.fullmatch(rf"-- {name}: [^A-Z].*\.", lines[0])
     assert lines[1] == "--"
-    assert re.fullmatch(r"-- LIBS  lib/\w+\.lua( lib/\w+\.lua)*", lines[2])
+    assert re.fullmatch(rf"-- LIBS  (straight/{name}\.lua )?lib/\w+\.lua( lib/\w+\.lua)*", lines[2])
     assert (
         lines[3]
         == '-- KEYS  base         the partition\'s hash, e.g. {sublet:0}; every other key is base .. ":" .. name'
@@ -202,7 +208,7 @@ def test_a_header_has_the_documented_form(name):
     assert source(name)[len(header(name))] == "\n"
 
 
-@pytest.mark.parametrize("name", LIBRARIES)
+@pytest.mark.parametrize("name", [*LIBRARIES, *STRAIGHT])
 def test_a_library_begins_with_its_name_and_purpose(name):
     assert re.match(rf"-- {name}: .+\n", source(name))
 
@@ -289,6 +295,26 @@ def test_the_drawn_tree_of_errors_is_correct():
 # the keys
 
 
+def test_the_straight_paths_have_the_numbers_of_the_libraries():
+    """Their bounds, and what they write in full: a rank of priority 0, the usual tries, timeout and retention."""
+    code = "\n".join(body(name) for name in STRAIGHT)
+    constants = dict(
+        re.findall(r"^local ([A-Z_]+) = '?(\d+)'?", "".join(map(body, (*LIBRARIES, "claim"))), re.MULTILINE)
+    )
+    unsaid = dict(
+        re.findall(r"(\w+) = (\d+)", re.search(r"RULES = \{__index = \{(.*?)\n", body("lib/base"))[1])
+    )
+    rank = re.search(r"\(100 - priority\) \* (\d+)", body("lib/queue"))[1]
+    wanted = {
+        f"namespace[1] == '{constants['LAYOUT']}'", f"HLEN', counts) < {constants['COUNTS']}", f"+ n <= {constants['KEEP']}",
+        f"kept <= {constants['KEEP']}", f"HLEN', known) <= {constants['KEEP_QUEUES']}", f"'~', '{constants['KEEP_EVENTS']}'",
+        f"i, math.min(i + {int(constants['EVENT_IDS']) - 1}, ", f"soon = now + {constants['CAP']}", f"'PX', '{constants['MEMO']}'",
+        f"{int(unsaid['timeout']) + int(constants['GRACE'])})", f"'tries_left', '{int(unsaid['tries']) - 1}'",
+        f"now + {unsaid['retention']}", f"{100 * int(rank)} + seq",
+    }  # fmt: skip
+    assert {words for words in wanted if words not in code} == set()
+
+
 def test_lua_and_python_spell_every_key_alike():
     spelled = set()
     for name in (*LIBRARIES, *NAMES):
@@ -313,6 +339,9 @@ def test_lua_and_python_have_the_same_bounds_of_times():
     classes = re.findall(r"took <= (\d+) and (\d+)", functions()["observe"])
     assert all(bound == name for bound, name in classes)
     assert tuple(int(bound) for bound, _ in classes) == statistics.BOUNDS
+    for name in ("straight/claim", "straight/complete"):
+        bounds = re.search(r"BOUNDS = \{(.*?)\}", body(name))[1]
+        assert tuple(map(int, bounds.split(", "))) == statistics.BOUNDS
 
 
 async def test_the_keys_used_in_a_jobs_life_are_spelled_by_python(desk):
@@ -357,7 +386,7 @@ def test_a_script_names_the_libraries_that_it_needs_and_no_other(name):
     """The script, or another named library, calls each named library; every called library is named. The order is right."""
     named = script(name).libraries
     needed = [own for own in LIBRARIES if any(calls(part, own) for part in (*named, name) if part != own)]
-    assert list(named) == needed
+    assert [library for library in named if library != f"straight/{name}"] == needed
 
 
 @pytest.mark.skipif(

@@ -17,6 +17,7 @@ from tests.faults.mutants import (
     queues,
     repairs,
     roll,
+    straight,
     workers,
 )
 
@@ -38,4 +39,5 @@ MUTANTS = (
     *durability.MUTANTS,
     *commands.MUTANTS,
     *catalogue.MUTANTS,
+    *straight.MUTANTS,
 )
