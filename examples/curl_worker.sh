@@ -35,7 +35,7 @@ beat() { local begun=$SECONDS; trap - TERM # extend the lease, watch the time; w
 perform() { # ID TASK PAYLOAD TOKEN LIMIT: one job, from the claim's answer to its ending
   local id=$1 task=$2 token=$4 limit=$5 beater why
   [[ $stop ]] && { tell release '"reason":"the worker stops"'; return; }
-  declare -F "task_$task" >/dev/null || { tell release '"delay":5,"reason":"unknown task"'; return; }
+  declare -F "task_$task" >/dev/null || { tell release '"code":"unknown_task","reason":"no such task"'; return; }
   : >"$tmp/heard"; set -m                                           # each in a process group: to be ended with all its children
   "task_$task" <<<"$3" >"$tmp/result" 2>"$tmp/words" & job=$!
   beat & beater=$!

@@ -87,7 +87,7 @@ async function perform(token, id, spec, payload) {
   running.set(`${token} ${id}`, { id, token, abort });
   const timer = limit !== 'none' && setTimeout(() => abort.abort('timed_out'), Number(limit));
   try {
-    if (!Object.hasOwn(tasks, task)) return await call('release', id, token, 0, `unknown_task ${task}`);
+    if (!Object.hasOwn(tasks, task)) return await call('release', id, token, 0, 'unknown_task', task);
     const stopped = new Promise((_, reject) => {
       abort.signal.addEventListener('abort', () => reject(new Error(`stopped: ${abort.signal.reason}`)));
     });
@@ -97,7 +97,7 @@ async function perform(token, id, spec, payload) {
   } catch (error) {
     const why = abort.signal.aborted ? abort.signal.reason : 'failed';
     if (why === 'LEASE_LOST' || why === 'NOT_FOUND') return undefined;      // it is another's by now, or nobody's: not a word
-    if (why === 'stopping') return await call('release', id, token, 0, 'the worker stops');
+    if (why === 'stopping') return await call('release', id, token, 0, 'released', 'the worker stops');
     const code = why === 'failed' ? error.name : why;
     return await call('fail', id, token, code, error.message, error.stack ?? '', why === 'cancelled' ? 'no' : 'yes');
   } finally {

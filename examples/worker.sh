@@ -45,7 +45,7 @@ perform() { # TOKEN ID ATTEMPT END SPEC PAYLOAD HISTORY: one job, from the claim
   read -r _ task _ rules <<<"${spec%%$'\n'*}"                      # queue task submitted_at [rule=value …]
   [[ $spec == *$'\n'* ]] && payload=${spec#*$'\n'}                 # over 1 KiB it is a part of its own
   [[ " $rules" =~ " timeout="([^ ]+) ]] && limit=${BASH_REMATCH[1]}
-  declare -F "task_$task" >/dev/null || { call release "$id" "$token" 0 "unknown_task $task"; return; }
+  declare -F "task_$task" >/dev/null || { call release "$id" "$token" 0 unknown_task "$task"; return; }
   printf %s "$payload" >"$tmp/payload"; : >"$tmp/heard"
   set -m                                                           # each in a process group: to be ended with all its children
   "task_$task" <"$tmp/payload" >"$tmp/result" 2>"$tmp/words" & job=$!
@@ -58,7 +58,7 @@ perform() { # TOKEN ID ATTEMPT END SPEC PAYLOAD HISTORY: one job, from the claim
     CANCEL_REQUESTED*) call fail "$id" "$token" cancelled 'stopped, as was asked' '' no ;;
     timed_out*) call fail "$id" "$token" timed_out "not done after $limit ms" '' yes ;;
     0 | yes0) result=$(<"$tmp/result"); call complete "$id" "$token" "${result:-null}" ;;
-    yes*) call release "$id" "$token" 0 'the worker stops' ;;
+    yes*) call release "$id" "$token" 0 released 'the worker stops' ;;
     *) call fail "$id" "$token" "exit_$code" "$(tail -c 1000 "$tmp/words")" '' yes ;;
   esac
 }

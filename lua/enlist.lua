@@ -7,7 +7,7 @@
 -- ARGV  worker_id    its exclusive identity, "" for none: a worker that enlists with it takes over from the
 --                    previous holder
 -- ARGV  about        its description, at most 4 KiB; only "queues": ["a", "b"], the queues it serves, is read
---                    here
+--                    here, and "started" checked: a whole number (or null)
 -- ARGV  pool         the pool that it works for, "" for none, or none any more
 -- ARGV  summons      the one that started it (see summon), "" for none
 -- REPLY string       "work", or "drain": an operator asked for it; or it was summoned, and the pool needs it
@@ -27,6 +27,12 @@ local named = is_name(worker) and is_name(life) and (worker_id == '' or is_name(
 if not named or #about > ABOUT_MAX then
   return refusal('INVALID', 'worker, life, worker_id, pool and summons: use names of 1 to 128 of A-Z a-z 0-9 _ . : -; '
     .. 'a summons needs a pool; the description `about` may have ' .. ABOUT_MAX .. ' bytes')
+end
+-- The takeover compares it with /proc: text would count as no start at all
+local started = string.match(about, '"started"%s*:%s*([^,}%s]*)')
+if started and started ~= 'null' and not string.find(started, '^%d+$') then
+  return refusal('INVALID', 'about: started is a whole number (field 22 of /proc/<pid>/stat) or null, not '
+    .. string.sub(started, 1, 40))
 end
 local card = key('worker:' .. worker)
 local before, orders, crew = unpack(call('HMGET', card, 'life', 'drain', 'pool'))

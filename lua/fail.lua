@@ -7,11 +7,17 @@
 --                    the job dead now
 -- REPLY array        one per lease: "scheduled <ms>", "dead", "cancelled" (a cancel was requested),
 --                    "LEASE_LOST" or "NOT_FOUND"
--- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
+-- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID
 
 local refused_because = refused(#ARGV / 6, 50)
 if refused_because then return refused_because end
-for i = 1, #ARGV, 6 do load_movable(ARGV[i]) end
+for i = 1, #ARGV, 6 do
+  local again = ARGV[i + 5]
+  if again ~= 'yes' and again ~= 'no' then
+    return refusal('INVALID', 'again=' .. string.sub(again, 1, 40) .. ': use yes or no')
+  end
+  load_movable(ARGV[i])
+end
 begin()
 
 local answers, failed, late = {}, 0, 0

@@ -272,8 +272,8 @@ class Desk:
         (answer,) = await self.run(verbs.fail(self.base, [Failure(lease, code, message, detail, again)]))
         return answer
 
-    async def release(self, lease: Lease, delay: float = 0, reason: str = "") -> str:
-        (answer,) = await self.run(verbs.release(self.base, [Release(lease, delay, reason)]))
+    async def release(self, lease: Lease, delay: float = 0, reason: str = "", code: Any = "released") -> str:
+        (answer,) = await self.run(verbs.release(self.base, [Release(lease, delay, reason, code)]))
         return answer
 
     async def note(self, lease: Lease, checkpoint: bytes = b"", log: bytes = b"") -> str:

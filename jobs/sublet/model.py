@@ -5,7 +5,7 @@ Moments are aware datetimes and durations seconds, except names in `_ms`.
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
@@ -172,6 +172,10 @@ class Release(NamedTuple):
     lease: Lease
     delay: float = 0
     reason: str = ""
+    code: Literal["released", "unknown_task", "abandoned"] = "released"
+    """`unknown_task`: this worker lacks the task, or the task does not take the arguments. `abandoned`: the
+    claim's caller left, and may have repeated the claim elsewhere.
+    """
 
 
 Ending = Completion | Failure | Release

@@ -82,7 +82,7 @@ async def test_jobs_with_an_unknown_task_are_found_until_they_are_due(desk, find
     await desk.submit("a", "b", task="welcome")
     await desk.submit("c", task="known")
     for lease in await desk.claim(3):
-        await desk.release(lease, 60, "unknown_task: no task" if lease.task == "welcome" else "snoozed")
+        await desk.release(lease, 60, "no task", "unknown_task" if lease.task == "welcome" else "released")
     assert (await find()).tasks == {"welcome": 2}
     assert desk.counter("unknown_task") == 2
     desk.elapse(5)

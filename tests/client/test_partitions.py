@@ -182,7 +182,7 @@ async def test_a_repeated_claim_is_not_released_in_any_partition(wide):
     how = {"worker": "w", "queues": QUEUES, "lease": 30, "claim_id": "c" * 22}
     leases = (await wide.claim(n=len(QUEUES), **how)).leases
     assert sorted(lease.id for lease in (await wide.claim(n=1, **how)).leases) == sorted(ids)
-    await wide.give_back(leases, "abandoned: the claimer left")
+    await wide.give_back(leases, "the claimer left")
     assert set(await wide.settle([Completion(lease, b"1") for lease in leases])) == {"completed"}
 
 

@@ -211,7 +211,7 @@ async def test_a_failure_is_stored_as_it_was_reported(source, store):
 
 async def test_a_job_of_an_unknown_task_waits_longer_each_time(source, store):
     (lease,) = await leases(source, store)
-    (answer,) = await source.settle([Release(lease, 0, "unknown_task: this worker has no task t")])
+    (answer,) = await source.settle([Release(lease, 0, "this worker has no task t", "unknown_task")])
     assert answer.startswith("scheduled ")
     assert (await store.follow(store.operations.get(lease.id))).attempts[0].code == "unknown_task"
 

@@ -225,9 +225,7 @@ async def test_a_mismatched_payload_and_a_missing_task_are_unknown(hire):
     runner = hire()
     ended = await failure(runner, tasks.returns, '{"size": "many"}')
     assert isinstance(ended, Release)
-    assert ended.reason.startswith(
-        "unknown_task: the payload does not match this worker's version of the task: size:"
-    )
+    assert ended.reason.startswith("the payload does not match this worker's version of the task: size:")
     with pytest.raises(UnknownTask, match="no task nonsense"):
         await result(runner, "nonsense")
 

@@ -46,8 +46,8 @@ SAMPLES = {
         {"id": "ID", "token": "TOKEN", "code": "CODE", "message": b"MESSAGE", "detail": b"DETAIL", "again": "no"},
     ),
     "release": (
-        verbs.release("B", [Release(LEASE, 0.25, "REASON")]),
-        {"id": "ID", "token": "TOKEN", "delay": 250, "reason": b"REASON"},
+        verbs.release("B", [Release(LEASE, 0.25, "REASON", "unknown_task")]),
+        {"id": "ID", "token": "TOKEN", "delay": 250, "code": "unknown_task", "reason": b"REASON"},
     ),
     "cancel": (verbs.cancel("B", "ID", 5), {"id": "ID", "revision": 5}),
     "retry": (verbs.retry("B", "ID", 5), {"id": "ID", "revision": 5}),

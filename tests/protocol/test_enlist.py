@@ -159,3 +159,19 @@ async def test_a_worker_joins_the_crew_only_if_it_serves_all_queues_of_the_pool(
     assert await desk.join("mute") == "work"
     assert sorted(desk.raw.zrange(keys.crew(desk.base, "p"), 0, -1)) == ["all", "mute"]
     assert "pool" not in desk.registration("some")
+
+
+@pytest.mark.parametrize("started", ['"88123"', '""', "88123.5", "-1", "true", "[1]", '{"ticks": 1}', ""])
+async def test_a_start_that_is_not_a_whole_number_is_refused(desk, started):
+    before = desk.everything()
+    with pytest.raises(Invalid, match="started is a whole number"):
+        await desk.enlist("w", about=f'{{"pid": 7, "started": {started}, "slots": 1}}'.encode())
+    assert desk.everything() == before
+
+
+@pytest.mark.parametrize(
+    "about",
+    ['{"started":88123}', '{"started": 88123 }', '{"started": null}', '{"a":"\\"started\\":x"}', "{}"],
+)
+async def test_a_start_may_be_a_whole_number_null_or_missing(desk, about):
+    assert await desk.enlist("w", about=about.encode()) == "work"

@@ -2,8 +2,10 @@
 
 import pytest
 
+from sublet import Invalid
 from sublet.model import Failure
 from sublet.protocol import keys, verbs
+from sublet.protocol.scripts import Call
 
 FORTNIGHT = 14 * 86_400_000
 
@@ -271,3 +273,15 @@ async def test_each_lease_of_a_call_has_its_own_reply(desk):
         "dead",
     ]
     assert [desk.state(i) for i in "abcd"] == ["scheduled", "completed", "dead", "cancelled"]
+
+
+@pytest.mark.parametrize("again", ["false", "", "YES", "1", "yes "])
+async def test_another_word_for_again_is_refused_and_changes_nothing(desk, again):
+    await desk.submit("a", "b")
+    first, second = await desk.claim(2)
+    before = desk.everything()
+    call = verbs.fail(desk.base, [Failure(first, "Boom"), Failure(second, "Boom")])
+    words = (*call.commands[0][:-1], again)
+    with pytest.raises(Invalid, match=f"again={again}: use yes or no"):
+        await desk.run(Call((words,), call.read, call.text))
+    assert desk.everything() == before

@@ -294,7 +294,7 @@ ENDS = {
     "completed": lambda desk, lease: desk.complete(lease),
     "buried": lambda desk, lease: desk.fail(lease, again=False),
     "failed for the last time": lambda desk, lease: desk.fail(lease),
-    "given up": lambda desk, lease: desk.release(lease, reason="unknown_task t"),
+    "given up": lambda desk, lease: desk.release(lease, code="unknown_task"),
     "lost": lost,
     "its worker gone": lambda desk, lease: desk.reconcile(lease),
 }

@@ -159,7 +159,7 @@ async def test_a_repeated_claim_flags_its_memo_on_a_full_server(desk, fill):
     fill()
     assert await desk.claim(claim_id=claim_id("a")) == [lease]
     assert desk.raw.get(keys.claim(desk.base, claim_id("a"))) == f"{lease.token} a +"
-    assert await desk.release(lease, reason="abandoned: the claimer left") == "LEASE_LOST"
+    assert await desk.release(lease, reason="the claimer left", code="abandoned") == "LEASE_LOST"
     assert await desk.complete(lease) == "completed"
 
 

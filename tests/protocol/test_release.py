@@ -2,6 +2,7 @@
 
 import pytest
 
+from sublet import Invalid
 from sublet.model import Release
 from sublet.protocol import keys, verbs
 
@@ -59,14 +60,14 @@ async def test_a_released_job_with_a_requested_cancel_is_cancelled(desk):
 # the claim's caller left
 
 CLAIM = {"claim_id": "same.claim-0123456789ab"}
-LEFT = "abandoned: the client disconnected"
+LEFT = {"code": "abandoned", "reason": "the client disconnected"}
 
 
 async def test_jobs_claimed_for_a_disconnected_caller_are_returned_at_once(desk):
     lease = await desk.running("a", **CLAIM)
     assert await desk.claim(0, **CLAIM) == [lease], "the release is preceded by a repeated claim"
-    assert await desk.release(lease, reason=LEFT) == "queued"
-    assert await desk.release(lease, reason=LEFT) == "queued"
+    assert await desk.release(lease, **LEFT) == "queued"
+    assert await desk.release(lease, **LEFT) == "queued"
     assert (desk.state("a"), desk.job("a")["tries_left"]) == ("queued", "3")
 
 
@@ -76,7 +77,7 @@ async def test_jobs_claimed_for_a_caller_that_repeated_the_claim_are_not_returne
     assert await desk.claim(2, **CLAIM) == leases
     assert await desk.claim(0, **CLAIM) == leases, "the first caller cannot distinguish them from its own"
     before = desk.everything()
-    assert [await desk.release(lease, reason=LEFT) for lease in leases] == ["LEASE_LOST"] * 2
+    assert [await desk.release(lease, **LEFT) for lease in leases] == ["LEASE_LOST"] * 2
     assert desk.everything() == before
     assert desk.counter("lease_lost") == 2
     assert isinstance(await desk.heartbeat(leases[0]), int)
@@ -87,7 +88,7 @@ async def test_jobs_claimed_for_a_caller_that_repeated_the_claim_are_not_returne
 async def test_each_lease_of_a_call_is_checked_against_its_own_claim(desk):
     mine, other = await desk.running("a", **CLAIM), await desk.running("b")
     await desk.claim(**CLAIM)
-    leases = [Release(lease, 0, reason) for lease, reason in ((mine, LEFT), (other, LEFT))]
+    leases = [Release(lease, 0, **LEFT) for lease in (mine, other)]
     assert await desk.run(verbs.release(desk.base, leases)) == ["LEASE_LOST", "queued"]
 
 
@@ -95,8 +96,30 @@ async def test_jobs_of_an_expired_memo_are_not_returned(desk):
     lease = await desk.running("a", **CLAIM)
     await desk.claim(**CLAIM)
     desk.elapse(11)
-    assert await desk.release(lease, reason=LEFT) == "LEASE_LOST"
+    assert await desk.release(lease, **LEFT) == "LEASE_LOST"
     assert await desk.complete(lease) == "completed"
+
+
+# the code
+
+
+@pytest.mark.parametrize("code", ["unknown", "", "RELEASED", "unknown_task: x", "no such task"])
+async def test_another_code_is_refused_and_changes_nothing(desk, code):
+    await desk.submit("a", "b")
+    first, second = await desk.claim(2)
+    before = desk.everything()
+    call = verbs.release(desk.base, [Release(first), Release(second, 0, "", code)])
+    with pytest.raises(Invalid, match=f"code {code[:40]}: use released, unknown_task or abandoned"):
+        await desk.run(call)
+    assert desk.everything() == before
+
+
+@pytest.mark.parametrize("reason", ["unknown_task: not here", "abandoned: too large"])
+async def test_the_reason_has_no_effect(desk, reason):
+    lease = await desk.running("a", **CLAIM)
+    await desk.claim(**CLAIM)
+    assert await desk.release(lease, reason=reason) == "queued"
+    assert desk.job("a")["attempt:1"].split("\n")[0].endswith(" released")
 
 
 # too often
@@ -132,12 +155,14 @@ async def test_an_unknown_task_waits_1_s_to_60_s_and_is_dead_after_20_releases(d
     await desk.submit("a", rules="tries=1")
     delays = []
     for attempt in range(1, 20):
-        answer = await desk.release(await desk.take("a"), delay=0, reason="unknown_task: no resize here")
+        answer = await desk.release(
+            await desk.take("a"), delay=0, reason="no resize here", code="unknown_task"
+        )
         delays.append(int(answer.split(" ")[1]) - int(desk.job("a")[f"attempt:{attempt}"].split(" ")[2]))
         assert desk.job("a")["tries_left"] == "1"
         desk.elapse(60)
     assert delays == [1000, 2000, 4000, 8000, 16000, 32000] + [60000] * 13
-    assert await desk.release(await desk.take("a"), reason="unknown_task") == "dead"
+    assert await desk.release(await desk.take("a"), code="unknown_task") == "dead"
     assert desk.state("a") == "dead"
     assert desk.job("a")["attempt:20"].split("\n")[0].endswith(" unknown_task")
 
@@ -145,10 +170,10 @@ async def test_an_unknown_task_waits_1_s_to_60_s_and_is_dead_after_20_releases(d
 async def test_a_plain_release_between_unknown_tasks_resets_the_count(desk):
     await desk.submit("a")
     for _ in range(3):
-        await desk.release(await desk.take("a"), reason="unknown_task")
+        await desk.release(await desk.take("a"), code="unknown_task")
         desk.elapse(60)
     await desk.release(await desk.take("a"))
-    answer = await desk.release(await desk.take("a"), reason="unknown_task")
+    answer = await desk.release(await desk.take("a"), code="unknown_task")
     assert int(answer.split(" ")[1]) - int(desk.job("a")["attempt:5"].split(" ")[2]) == 1000
 
 
@@ -214,7 +239,7 @@ async def test_each_lease_of_a_call_has_its_own_reply(desk):
         Release(c._replace(id="nobody")),
         Release(d),
         Release(e, 60),
-        Release(c, 0, "unknown_task"),
+        Release(c, 0, "", "unknown_task"),
     ]
     answers = await desk.run(verbs.release(desk.base, some))
     assert answers == [

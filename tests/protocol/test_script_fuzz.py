@@ -31,7 +31,7 @@ ODD = [
     b"backoff=1000:0." + b"0" * 90 + b"1:1", b"key=a window=1", b"key=" + b"k" * 128, b"retention=99999999999999",
     b"queues=q invoker=none", b"queues=q invoker=none max=1000 min=0 wait=1 arrive=1 slots=1 linger=0",
     b"queues=" + b",".join(b"q%d" % i for i in range(33)), b"jobs=1", b"bytes=0 jobs=0", b"completed=0", b"1000 2000",
-    b"skip", b"yes", b"unknown_task: x", b"abandoned: x",
+    b"skip", b"yes", b"no", b"released", b"unknown_task", b"abandoned",
 ]  # fmt: skip
 LARGE = [b"x" * (1 << 20), b"\n" * 100_000, b"a=b " * 20_000, b"1 " * 20_000, b",a" * 20_000]
 KEYS = [b"", b"nobase", b"{x:0", b"\x00", b"x" * 4096]

@@ -134,7 +134,7 @@ def ending(job, spec, payload):
         return (
             ("complete", "null")
             if DEFECT == "completes-the-unknown"
-            else ("release", 0, f"unknown_task {task}")
+            else ("release", 0, "unknown_task", task)
         )
     try:
         result = json.dumps(run(job, task, json.loads(inline or payload)), ensure_ascii=False)
@@ -145,7 +145,7 @@ def ending(job, spec, payload):
         why = str(stopped)
         if why in ("LEASE_LOST", "NOT_FOUND"):
             return ("complete", "null") if DEFECT == "completes-after-loss" else None
-        return ("release", 0, "stopping") if why == "stopping" else ("fail", why, "", "", "yes")
+        return ("release", 0, "released", "stopping") if why == "stopping" else ("fail", why, "", "", "yes")
     except ValueError as error:
         return (
             ("complete", "null") if DEFECT == "hides-failures" else ("fail", *failure(str(error)), "", "yes")

@@ -189,7 +189,7 @@ async def test_a_job_of_an_unknown_task_is_released_for_another_worker(client, h
         return (await client.get(job_id)).attempts
 
     (first,) = await until(released)
-    assert (first.code, first.message) == ("unknown_task", "unknown_task: this worker has no task nowhere")
+    assert (first.code, first.message) == ("unknown_task", "this worker has no task nowhere")
     job = await client.get(job_id)
     assert (job.state, job.tries_left, job.payload) == (State.SCHEDULED, 3, {"a": 1})
 
@@ -205,7 +205,7 @@ async def test_an_invalid_payload_is_released_for_newer_code(client, hire, task)
     (first,) = await until(released)
     assert first.code == "unknown_task"
     assert first.message.startswith(
-        "unknown_task: the payload does not match this worker's version of the task: a: Input should be a valid integer"
+        "the payload does not match this worker's version of the task: a: Input should be a valid integer"
     )
     assert "words" not in first.message
 

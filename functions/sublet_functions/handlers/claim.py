@@ -59,7 +59,7 @@ def _response(call: Call[Any, Any], claimed: Claimed, body: Any) -> Response:
         return Response(204, headers=headers)
 
     async def give_back() -> None:
-        await call.store.give_back(claimed.leases, "abandoned: the client disconnected")
+        await call.store.give_back(claimed.leases, "the client disconnected")
 
     response = json_response(body, headers=headers)
     response.on_unsent = give_back

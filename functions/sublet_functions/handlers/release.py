@@ -21,4 +21,4 @@ async def release_batch(call: Call[ReleaseBatch, Empty]) -> Response:
 
 
 def _release(job_id: str, release: Release) -> model.Release:
-    return model.Release(lease(job_id, release.token), release.delay, release.reason)
+    return model.Release(lease(job_id, release.token), release.delay, release.reason, release.code)

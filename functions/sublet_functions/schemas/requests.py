@@ -216,6 +216,10 @@ class Release(RequestModel):
 
     token: Token
     delay: Delay = 0.0
+    code: Literal["released", "unknown_task"] = Field(
+        "released",
+        description="unknown_task: this worker lacks the task, or the task does not take the arguments. The job then waits 1 s, doubling to 60 s, and is dead after 20 in a row.",
+    )
     reason: Text = ""
 
 

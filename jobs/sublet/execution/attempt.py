@@ -182,7 +182,7 @@ def _ending_of(lease: Lease, error: BaseException, again: bool) -> Ending:
     if isinstance(error, Discard):
         return Failure(lease, "discarded", str(error.reason)[:1024], again=False)
     if isinstance(error, UnknownTask):
-        return Release(lease, 0, f"unknown_task: {error}"[:1024])
+        return Release(lease, 0, str(error)[:1024], "unknown_task")
     if isinstance(error, Crashed):
         return Failure(lease, "crashed", str(error))
     if isinstance(error, InvalidResult):

@@ -39,8 +39,7 @@ class FailureHooks:
         if isinstance(ending, Failure) and ending.code != "cancelled":
             self._report(lease, State(state), ending.code, ending.message, ending.detail)
         elif isinstance(ending, Release) and state == State.DEAD:
-            code, _, message = ending.reason.partition(": ")
-            self._report(lease, State.DEAD, code if code == "unknown_task" else "released", message or code)
+            self._report(lease, State.DEAD, ending.code, ending.reason)
 
     def _report(self, lease: Lease, state: State, code: str, message: str, traceback: str = "") -> None:
         self._put(

@@ -5,7 +5,7 @@ A frame is four bytes of length, one byte of kind, and the body.
 To a child: one HELLO (JSON: modules, the tasks' addresses, the memory limit); then, whenever the child is idle, one
 JOB or several short ones. From a child: one UP when ready; then for each job any number of reports (kinds:
 `NEWS`), and one of RESULT, FAILURE (JSON: code, message, detail, again), SPENT (a failure after which the
-child must be replaced) or RELEASE (JSON: delay, reason). After ASK_BACK, the child drops the jobs that have
+child must be replaced) or RELEASE (JSON: delay, reason, code). After ASK_BACK, the child drops the jobs that have
 not begun and sends their number in a BACK; after STARVED, it logs a warning for its job.
 """
 

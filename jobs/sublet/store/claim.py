@@ -270,7 +270,7 @@ class Claims:
             claimed = await self._run(again)
             await self.give_back(
                 (*leases, *claimed.leases),
-                "abandoned: given back: the worker had stopped waiting for this claim",
+                "given back: the worker had stopped waiting for this claim",
             )
         except JobsError as error:
             log.warning(
@@ -283,7 +283,7 @@ class Claims:
         await asyncio.shield(self._in_background(self._release(leases, reason)))
 
     async def _release(self, leases: Sequence[Lease], reason: str) -> None:
-        await self._settle([Release(lease, 0, reason) for lease in leases])
+        await self._settle([Release(lease, 0, reason, "abandoned") for lease in leases])
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = asyncio.get_running_loop().create_task(work)

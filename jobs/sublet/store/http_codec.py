@@ -208,6 +208,7 @@ def ending(ending: Ending) -> dict[str, Any]:
         fields["again"] = ending.again
     else:
         fields["delay"], fields["reason"] = min(max(ending.delay, 0.0), 1e9), _text(ending.reason, 1024)
+        fields["code"] = ending.code
     return fields
 
 

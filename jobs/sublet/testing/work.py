@@ -85,8 +85,8 @@ class Recorder:
             return False
         if isinstance(ending, Failure):
             self._add(FailedAttempt(lease, ending.code, ending.message, ending.detail, raised))
-        elif isinstance(ending, Release) and ending.reason.startswith("unknown_task"):
-            self._add(FailedAttempt(lease, "unknown_task", ending.reason.partition(": ")[2], "", raised))
+        elif isinstance(ending, Release) and ending.code == "unknown_task":
+            self._add(FailedAttempt(lease, "unknown_task", ending.reason, "", raised))
         return True
 
     def _add(self, failure: FailedAttempt) -> None:

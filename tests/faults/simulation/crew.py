@@ -228,4 +228,4 @@ def ending(lease: Lease, worker: str, way: str) -> Ending:
         return Failure(lease, "Boom", "words", "more words", again=way == "fails")
     if way.startswith("gives back"):
         return Release(lease, 3 if way.endswith("3 s") else 0, "later")
-    return Release(lease, 0, "unknown_task: t")
+    return Release(lease, 0, "t", "unknown_task")

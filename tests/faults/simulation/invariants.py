@@ -371,7 +371,7 @@ class Checker:
         for name in (COUNTED.get(cause), state if state in FINISHED else None):
             if name:
                 self.totals[name] += 1
-        if cause == "release" and group[-1].startswith("unknown_task"):
+        if cause == "release" and group[-2] == "unknown_task":
             self.totals["unknown_task"] += 1
         if state in ("dead", "cancelled"):
             self.counts[f"{life.queue} {state} jobs"] += 1

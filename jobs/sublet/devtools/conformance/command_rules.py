@@ -76,7 +76,7 @@ def _durations(context: TrialContext) -> str:
             return f"{seen.verb} requested a lease of {lease[:40]} ms, and SUBLET_LEASE is {LEASE} (seconds)"
     for seen in context.seen("release"):
         bad = next(
-            (delay for delay in seen.args[2::4] if not delay.isdigit() or int(delay) > DELAY_MAX), None
+            (delay for delay in seen.args[2::5] if not delay.isdigit() or int(delay) > DELAY_MAX), None
         )
         if bad is not None:
             return f"release sent a delay of {bad[:40]} ms"

@@ -40,8 +40,8 @@ RULES = (
          "the payload is what follows the first newline of `spec`; without one, it is the field after it"),
     Rule("tells-failure", "MUST", "a failed task is reported with `fail`: a code of one word, and the message",
          "send fail(id, token, code, message, detail, yes|no), with the task's error as the message"),
-    Rule("unknown-task", "MUST", "a job with an unknown task is released with a reason that begins with unknown_task",
-         "send release(id, token, 0, \"unknown_task …\"): the job waits longer each time, and is dead in the end"),
+    Rule("unknown-task", "MUST", "a job with an unknown task is released with the code unknown_task",
+         "send release(id, token, 0, unknown_task, reason): the job waits longer each time, and is dead in the end"),
     Rule("timeout", "SHOULD", "a task is ended at its timeout, and `fail` with timed_out is sent before the lease expires",
          "read timeout= in the first line of `spec` (ms, or none; 300000 if absent) and end the task then"),
     Rule("heartbeat", "MUST", "while a job runs, heartbeats come every third of the lease, and never later than two thirds",
@@ -67,7 +67,7 @@ RULES = (
     Rule("scripts-only", "MUST", "a client writes only through the unchanged scripts; otherwise it only takes wake-ups, or puts one back",
          "leave every key to the scripts of lua/, byte for byte: the files that a header names (LIBS), then <verb>.lua"),
     Rule("sigterm", "MUST", "SIGTERM ends a worker within 15 s with exit code 0, its jobs released or finished, no process left",
-         "on SIGTERM claim no more, stop or finish the tasks, release(id, token, 0, reason), end your children, exit 0"),
+         "on SIGTERM claim no more, stop or finish the tasks, release(id, token, 0, released, reason), end your children, exit 0"),
 )  # fmt: skip
 """All rules, in the order of the report."""
 
