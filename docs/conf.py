@@ -21,7 +21,8 @@ def add_contents(app, docname, source):
     if docname != "index":
         return
     for section in SECTIONS:
-        pages = sorted(f"{section}/{path.stem}" for path in (Path(app.srcdir) / section).glob("*.md"))
+        folder = Path(app.srcdir) / section
+        pages = sorted(str(path.relative_to(app.srcdir).with_suffix("")) for path in folder.rglob("*.md"))
         # The overview of a section comes first.
         pages.sort(key=lambda page: not page.endswith("/index"))
         source[0] += "\n".join(

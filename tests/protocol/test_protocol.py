@@ -1,4 +1,4 @@
-"""The protocol's page is complete and correct: its tables agree with the scripts, and its transcripts with real servers."""
+"""The protocol's pages are complete and correct: their tables agree with the scripts, their transcripts with real servers."""
 
 import contextlib
 import hashlib
@@ -14,13 +14,19 @@ from sublet.operations import statistics
 from sublet.protocol import keys, scripts
 from sublet.protocol.reads import TOTALS
 from sublet.protocol.scripts import LIBRARIES, NAMES, script
+from tests.protocol.limit_snippets import SNIPPETS
 from tests.protocol.test_contract import arguments, body, header_lines
 from tests.support.paths import ROOT
 from tests.support.transcripts import Replay, lineage, transcripts
 
-PAGE = (ROOT / "docs" / "reference" / "protocol.md").read_text()
+FOLDER = ROOT / "docs" / "reference" / "protocol"
+PAGES = {path.stem: path.read_text() for path in sorted(FOLDER.glob("*.md"))}
+WORKER, REFERENCE, SCHEDULES, POOLS = (PAGES[name] for name in ("worker", "reference", "schedules", "pools"))
+PAGE = "\n".join((WORKER, REFERENCE, SCHEDULES, POOLS))
 PROMISES = (ROOT / "README.md").read_text().partition("## Promises")[2].partition("\n## ")[0]
 ALL = transcripts(PAGE)
+NUMBERS_OF_A_SUM = {"ready", "running", "rate", "run", "need", "wanted", "crew", "summoned", "owed"}
+"""The names in the reply of summon."""
 LUA = {name: body(name) for name in (*LIBRARIES, *NAMES)}
 CODE = "\n".join(LUA.values())
 
@@ -55,6 +61,12 @@ def table(text, *head):
 def words(cell):
     """The words of a cell in backquotes."""
     return re.findall(r"`([^`]+)`", cell)
+
+
+def bullet(name, kind):
+    """The text of a verb's bullet, such as **Refuses**."""
+    found = re.search(rf"^- \*\*{kind}[,:]?\*\*:?(.*(?:\n  .*)*)", section(name), re.MULTILINE)
+    return found[1] if found else ""
 
 
 def first_words(rows):
@@ -129,26 +141,29 @@ def test_the_scripts_are_loaded_as_the_page_describes(name):
 
 def test_verbs_sections_and_scripts_correspond():
     sections = re.findall(r"^### `(\w+)`$", PAGE, re.MULTILINE)
-    assert sections == list(NAMES)
-    assert re.findall(r"\[`(\w+)`\]\(#\1\)", PAGE) == list(NAMES)
+    assert sorted(sections) == sorted(NAMES)
+    others = re.search(r"^- Other verbs:(.*(?:\n  .*)*)", REFERENCE, re.MULTILINE)[1]
+    described = re.findall(r"^### `(\w+)`$", REFERENCE, re.MULTILINE)
+    assert sorted(re.findall(r"\[`(\w+)`\]\(#\1\)", others)) == sorted(described)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_verbs_arguments_are_those_of_its_header(name):
     if not arguments(name):
         return
-    rows = table(section(name), "argument")
-    assert [word.removesuffix(" …") for word in first_words(rows)] == arguments(name)
-    assert [word.removesuffix(" …") for word in first_words(rows) if word.endswith(" …")] == list(
-        script(name).repeated
-    )
+    takes = bullet(name, "Takes")
+    shown = words(takes) if takes else first_words(table(section(name), "argument"))
+    shown = [word for word in shown if word != "*"]
+    assert [word.removesuffix(" …") for word in shown] == arguments(name)
+    assert [word.removesuffix(" …") for word in shown if word.endswith(" …")] == list(script(name).repeated)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_verb_refuses_with_the_codes_of_its_header(name):
-    (output,) = re.findall(r"^- \*\*Refuses\*\*(.*(?:\n  .*)*)", section(name), re.MULTILINE)
-    shown = [word for word in words(output) if re.fullmatch(r"[A-Z_]{4,}", word)]
-    assert sorted(shown) == sorted(script(name).codes)
+    """The pages say once that every verb refuses NO_NAMESPACE (but init) and WRONG_LAYOUT."""
+    shown = {word for word in words(bullet(name, "Refuses")) if re.fullmatch(r"[A-Z_]{4,}", word)}
+    of_all = {"WRONG_LAYOUT"} | ({"NO_NAMESPACE"} if name != "init" else set())
+    assert shown | of_all == set(script(name).codes)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -156,6 +171,9 @@ def test_the_replies_of_a_verb_are_those_of_its_header(name):
     output = " ".join(header_lines(name, "REPLY"))
     rows = [rows for head, rows in tables(section(name)) if head[0] == "item"]
     shown = {word for row in rows for word in first_words(row)}
+    if not rows:
+        replies = re.sub(r"\([^()]*\)", "", bullet(name, "Replies"))
+        shown = {word for word in words(replies) if not word.startswith("[")} - NUMBERS_OF_A_SUM
     assert shown == set(re.findall(r'"([^"]+)"', output.replace('""', "")))
     assert "**Replies**" in section(name)
     assert "**Again" in section(name)
@@ -165,16 +183,16 @@ def test_the_replies_of_a_verb_are_those_of_its_header(name):
 
 
 def test_the_layout_is_the_one_of_the_scripts():
-    assert f"**Protocol {constants()['LAYOUT']}.**" in PAGE
+    assert f"**Protocol {constants()['LAYOUT']}.**" in WORKER
     assert ALL["init"].steps[-1].reply == [f'"{constants()["LAYOUT"]}"']
 
 
 def test_every_state_is_in_the_table_and_in_the_drawing():
-    life = section("The life of a job")
+    life = section("A job as it is stored")
     assert first_words([row[:1] for row in table(life, "state")]) == [state.value for state in model.State]
-    drawing = re.search(r"```\n(.*?)```", life, re.DOTALL)[1]
+    drawing = re.search(r"```\n(.*?)```", section("Words"), re.DOTALL)[1]
     assert [state for state in model.State if not re.search(rf"\b{state}\b", drawing)] == []
-    for state, _, structure, _ in table(life, "state"):
+    for state, structure, _ in table(life, "state"):
         assert words(structure) == [":queue:<name>" if words(state) == ["queued"] else f":{words(state)[0]}"]
 
 
@@ -208,7 +226,7 @@ def test_the_page_lists_exactly_the_fields_of_the_metadata():
 
 
 def test_the_page_lists_exactly_the_existing_counters():
-    text = section("Keys")
+    text = section("What is counted")
     shown = {words(what)[0]: classes for what, classes, _ in table(text, "what", "class")}
     timed = set(re.findall(r"tally\([^()]*(?:\[i\])?, '(\w+)'", CODE))
     assert (
@@ -261,7 +279,7 @@ def test_the_page_lists_exactly_the_fields_of_a_schedule():
     calls = re.findall(rf"'H(?:MGET|GET|SET|SETNX|STRLEN)', {named}, ((?:[^()]|\([^()]*\))*)", code)
     found = {name for words in calls for name in re.findall(r"'(\w{2,})'", words)}
     found |= set(re.findall(r"'(\w+)'", re.search(r"ipairs\(\{('fired'.*?)\}\)", LUA["fire"])[1]))
-    assert found == set(first_words(table(section("How schedules are fired"), "field")))
+    assert found == set(first_words(table(section("As it is stored", SCHEDULES), "field")))
 
 
 def test_the_page_lists_exactly_the_fields_of_a_pool():
@@ -269,7 +287,7 @@ def test_the_page_lists_exactly_the_fields_of_a_pool():
     calls = re.findall(r"(?:'H(?:MGET|GET|SET)', |add\()(?:memory|key\('pool:' \.\. pool\)), ([^()]*)", code)
     found = {name for words in calls for name in re.findall(r"'(\w+)'", words)}
     found |= set(re.findall(r"'(\w+)'", re.search(r"averages = \{(.*?)\}", code, re.DOTALL)[1]))
-    assert found == set(first_words(table(section("How workers are summoned"), "field")))
+    assert found == set(first_words(table(section("As it is stored", POOLS), "field")))
 
 
 def test_the_page_lists_exactly_the_settings_of_a_pool_with_defaults():
@@ -289,8 +307,7 @@ def test_the_page_lists_exactly_the_rules_with_defaults():
     unsaid = re.search(r"RULES = \{__index = \{(.*?)\}\}", LUA["lib/base"], re.DOTALL)[1]
     known |= {name: value.strip("'") for name, value in re.findall(r"(\w+) = ([\w:']+)", unsaid)}
     shown = {
-        words(rule)[0]: "".join(words(default))
-        for rule, _, default, _ in table(section("A job as it is stored"), "rule")
+        words(rule)[0]: "".join(words(default)) for rule, _, default, _ in table(section("Rules"), "rule")
     }
     assert shown == known
 
@@ -311,7 +328,7 @@ def test_the_page_lists_exactly_the_settings():
 
 
 def test_the_codes_of_attempts_are_those_of_scripts_and_worker():
-    rows = table(section("A job as it is stored"), "code", "set by")
+    rows = table(section("The story"), "code", "set by")
     shown = {
         who: [words(code)[0] for code, said_by, _ in rows if who in said_by]
         for who in ("the script", "the worker")
@@ -348,33 +365,36 @@ def test_the_codes_of_events_are_those_of_the_scripts():
 # numbers
 
 
+def limits():
+    """The rows of the table of limits: what, how much."""
+    return dict(table(section("Limits"), "what"))
+
+
 def test_every_limit_of_the_page_has_its_value_in_the_scripts():
-    for what, limit, where in table(section("Limits"), "what"):
-        (snippet,) = words(where)
+    assert list(limits()) == list(SNIPPETS)
+    for what, limit in limits().items():
+        snippet = SNIPPETS[what]
         assert snippet in CODE, f"{what}: {snippet} is not in the scripts"
         numbers = [*re.findall(r"\d+", limit), "13" if limit == "14 digits" else "-"]
         assert set(numbers) & set(re.findall(r"\d+", snippet)), f"{what}: {limit} is not in {snippet}"
 
 
 def test_every_named_number_of_the_scripts_is_among_the_limits():
-    shown = {
-        word for row in table(section("Limits"), "what") for word in re.findall(r"\b[A-Z_]{3,}\b", row[2])
-    }
+    shown = {word for snippet in SNIPPETS.values() for word in re.findall(r"\b[A-Z_]{3,}\b", snippet)}
     assert set(constants()) <= shown
     for name, value in constants().items():
-        rows = [row for row in table(section("Limits"), "what") if re.search(rf"\b{name}\b", row[2])]
-        assert any(re.search(rf"\b{value}\b", row[1]) for row in rows), f"{name} = {value}"
+        found = [limits()[what] for what, snippet in SNIPPETS.items() if re.search(rf"\b{name}\b", snippet)]
+        assert any(re.search(rf"\b{value}\b", limit) for limit in found), f"{name} = {value}"
 
 
 def test_every_bound_on_a_calls_items_is_among_the_limits():
-    shown = {words(row[2])[0] for row in table(section("Limits"), "what")}
     bounds = set(
         re.findall(
             r"(?:refused|too_many)\([^()]*(?:\([^()]*\)[^()]*)?, \d+\)",
             "\n".join(LUA[name] for name in NAMES),
         )
     )
-    assert bounds - {"refused(1, 1)", "refused(0, 0)"} <= shown
+    assert bounds - {"refused(1, 1)", "refused(0, 0)"} <= set(SNIPPETS.values())
 
 
 # refusals, rules, promises
@@ -397,7 +417,7 @@ def test_the_table_lists_exactly_the_existing_refusals():
 
 
 def test_the_page_lists_exactly_the_rules_of_the_conformance_run():
-    rows = table(section("Must, should, may"), "rule")
+    rows = table(section("Conformance", WORKER), "rule")
     assert [(words(name)[0], level) for name, level, _ in rows] == [(rule.name, rule.level) for rule in RULES]
 
 
@@ -415,10 +435,63 @@ def test_the_commands_required_of_a_redis_user_are_those_that_scripts_call():
 # the page
 
 
-def test_links_within_the_page_have_targets():
-    titles = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", PAGE, flags=re.DOTALL), re.MULTILINE)
-    anchors = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
-    assert [target for target in re.findall(r"\]\(#([^)]+)\)", PAGE) if target not in anchors] == []
+def anchors(page):
+    titles = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", page, flags=re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_links_within_and_between_the_pages_have_targets(name):
+    for page, target in re.findall(r"\]\((?:(\w+)\.md)?#([^)]+)\)", PAGES[name]):
+        assert target in anchors(PAGES[page or name]), f"{page}#{target}"
+
+
+def test_the_page_for_workers_is_short_and_comes_first():
+    """A port of a worker begins there: it needs no other page but the rules of a job."""
+    assert len(WORKER.encode()) <= 25 * 1024
+    assert set(re.findall(r"^### `(\w+)`$", WORKER, re.MULTILINE)) == {
+        "init", "submit", "claim", "heartbeat", "complete", "fail", "release",
+    }  # fmt: skip
+
+
+def test_the_code_that_decodes_a_claim_works(place, raw, base):
+    """On the reply of a real claim: jobs with and without a checkpoint, with a large payload, and without a timeout."""
+    (code,) = re.findall(r"^```python\n(.*?)^```$", WORKER, re.MULTILINE | re.DOTALL)
+    scope: dict = {}
+    exec(code, scope)  # noqa: S102  a page of this project
+    client = place.sync_client() or redis.Redis.from_url(place.settings.redis_url)
+
+    def call(name, *words):
+        return client.execute_command("EVAL", script(name).text, 1, base, *words)
+
+    large = b'"' + b"x" * 2000 + b'"'
+    call("init", 1)
+    call(
+        "submit",
+        "0-a",
+        "q",
+        "t",
+        "timeout=none",
+        b'{"a":1}\n',
+        "0-b",
+        "q",
+        "t",
+        "timeout=1500 key=a=b",
+        large,
+    )
+    token, _, due, jobs = scope["decode"](call("claim", "c" * 22, "w", 30000, 1, "q"))
+    assert (jobs[0]["id"], jobs[0]["payload"], jobs[0]["timeout"], due) == ("0-a", b'{"a":1}\n', None, False)
+    assert (jobs[0]["attempt"], jobs[0]["checkpoint"], jobs[0]["last_code"]) == (1, None, "")
+    call("note", "0-a", token, b'{"page":\n7}', "")
+    call("release", "0-a", token, 0, "released", "")
+    _, ms, _, jobs = scope["decode"](call("claim", "d" * 22, "w", 30000, 5, "q"))
+    assert [(job["id"], job["attempt"], job["task"], job["queue"]) for job in jobs] == [
+        ("0-a", 2, "t", "q"), ("0-b", 1, "t", "q"),
+    ]  # fmt: skip
+    assert (jobs[0]["checkpoint"], jobs[0]["last_code"]) == (b'{"page":\n7}', "released")
+    assert (jobs[1]["payload"], jobs[1]["timeout"]) == (large, 1.5)
+    assert 0 <= ms <= 2000
+    client.close()
 
 
 def test_prose_and_transcripts_fit_a_screen():

@@ -89,6 +89,13 @@ def test_an_alias_stands_for_a_line(alias):
     assert len({describe(one) for one in both}) == 1
 
 
+@pytest.mark.parametrize("day", ["FRIL", "fril", "5L,FRIL"])
+def test_the_last_friday_of_a_month_has_a_name(day):
+    moments = [first(Recurrence(cron=f"0 0 * * {text}"), "name", NOON) for text in (day, "5L")]
+    assert moments[0] == moments[1]
+    assert describe(Recurrence(cron=f"0 0 * * {day}"))
+
+
 BAD_ZONES = {
     "Europe/Berln": "is it Europe/Berlin?",
     "europe/berlin": "is it Europe/Berlin?",

@@ -1,4 +1,4 @@
-"""Replays the transcripts of `docs/reference/protocol.md`: sends their lines to a server and compares the
+"""Replays the transcripts of `docs/reference/protocol/`: sends their lines to a server and compares the
 replies.
 
 A block begins with its predecessor (`# an empty database`, or `# after <another transcript>`); `# 31 s later`

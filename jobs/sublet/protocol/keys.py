@@ -1,4 +1,4 @@
-"""The keys of a partition, and the rules for names. `docs/reference/protocol.md` describes each key's
+"""The keys of a partition, and the rules for names. `docs/reference/protocol/` describes each key's
 contents.
 
 A *base*, `{sublet:0}`, is a partition's hash tag and its metadata's key; all keys begin with it.

@@ -100,8 +100,9 @@ def read(text: str) -> CronSim:
         for term in part.split(","):
             if why := field.wrong(term):
                 raise ValueError(f"{prefix}{field.name} {why}")
+    last = [f"{_DAYS.index(term[:-1])}L" if term[:-1] in _DAYS else term for term in parts[-1].split(",")]
     try:
-        return CronSim(text, datetime(1970, 1, 1, tzinfo=UTC))
+        return CronSim(" ".join([*parts[:-1], ",".join(last)]), datetime(1970, 1, 1, tzinfo=UTC))
     except CronSimError as error:
         raise ValueError(prefix + _refused(str(error), parts)) from None
 
