@@ -31,7 +31,7 @@ end
 -- The takeover compares it with /proc: text would count as no start at all
 local started = string.match(about, '"started"%s*:%s*([^,}%s]*)')
 if started and started ~= 'null' and not string.find(started, '^%d+$') then
-  return refusal('INVALID', 'about: started is a whole number (field 22 of /proc/<pid>/stat) or null, not '
+  return refusal('INVALID', 'about: started is a whole number (field 22 of /proc/PID/stat) or null, not '
     .. string.sub(started, 1, 40))
 end
 local card = key('worker:' .. worker)

@@ -192,7 +192,7 @@ GROUPS = {
         ),
         Command(
             "scripts",
-            "[--load]",
+            "[--load | --text]",
             "List the Lua scripts with their SHA-1, and whether the server has them.",
             "operations.scripts:scripts",
         ),

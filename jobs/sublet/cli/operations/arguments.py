@@ -23,6 +23,7 @@ def _acl(parser: CommandParser) -> None:
 
 def _scripts(parser: CommandParser) -> None:
     parser.switch("--load", "load them into the server now, not at first use")
+    parser.switch("--text", "with --json: all texts and golden exchanges, for other languages")
 
 
 def _drop(parser: CommandParser) -> None:

@@ -5,8 +5,9 @@ from argparse import Namespace
 from sublet.cli.output import Cell, document, note, table
 from sublet.cli.session import client_of, settings_of
 from sublet.client.sync_client import SyncClient
-from sublet.errors import Unavailable
+from sublet.errors import Invalid, Unavailable
 from sublet.protocol import server_info
+from sublet.protocol.bundle import bundle
 from sublet.protocol.scripts import NAMES, Call, script
 
 LOADED = {True: Cell("yes", "green"), False: Cell("no"), None: Cell("no server", "yellow")}
@@ -14,8 +15,15 @@ LOADED = {True: Cell("yes", "green"), False: Cell("no"), None: Cell("no server",
 
 def scripts(args: Namespace) -> int:
     """List the scripts with their SHA-1, even without a server; with --load, load them into it first. In a
-    cluster, it is the first partition's.
+    cluster, it is the first partition's. With --text, print them as one JSON document.
     """
+    if args.text:
+        if not args.json or args.load:
+            raise Invalid(
+                "--text prints a JSON document and asks no server: use it with --json, without --load"
+            )
+        document(bundle())
+        return 0
     ours = [script(name) for name in NAMES]
     shas = [each.sha for each in ours]
     with client_of(settings_of(args)) as client:
