@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from sublet.cli.develop.conformance import _names as names_of
 from sublet.cli.develop.conformance import conformance
 from sublet.connection.settings import Settings
 from sublet.devtools.conformance import context
 from sublet.devtools.conformance.resp import ErrorReply, read_command, read_reply
-from sublet.devtools.conformance.rules import BY_NAME
+from sublet.devtools.conformance.rules import BY_NAME, CORE, GROUPS
 from sublet.devtools.conformance.run import TRIALS, examine
 from sublet.errors import Invalid, JobsError
 from tests.support.draws import one_in
@@ -65,6 +66,16 @@ BREAKS = {
     "writes-keys": {"scripts-only"},
     "ignores-sigterm": {"sigterm"},
     "leaves-a-child": {"sigterm"},
+    "forgets-checkpoints": {"keeps-checkpoint"},
+    "enlists-once": {"enlists"},
+    "takes-over-the-living": {"spares-the-living"},
+    "stays-registered": {"leaves"},
+    "ignores-drain": {"drains"},
+    "knows-no-jitter": {"fires"},
+    "fires-the-unreadable": {"leaves-unread"},
+    "forgets-the-unreadable": {"leaves-unread"},
+    "prints-no-result": {"waits"},
+    "waits-for-the-dead": {"waits"},
 }
 """The defects of the rule-breaking client, and the rules that each breaks."""
 
@@ -105,7 +116,9 @@ def test_a_client_with_a_defect_breaks_only_its_rules(found, defect):
 def test_the_python_worker_keeps_every_rule(settings, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     verdicts = asyncio.run(
-        examine([sys.executable, str(ROOT / "tests" / "support" / "conforming_worker.py")], settings)
+        examine(
+            [sys.executable, str(ROOT / "tests" / "support" / "conforming_worker.py")], settings, set(BY_NAME)
+        )
     )
     assert {verdict.rule.name: verdict.seen for verdict in verdicts if not verdict.kept} == {}
     assert len(verdicts) == len(BY_NAME)
@@ -172,7 +185,9 @@ def test_a_client_with_other_scripts_is_refused(settings, monkeypatch, tmp_path)
 def test_the_verdict_is_printed_and_sets_the_exit_code(settings, capsys, monkeypatch):
     def run(defect, rule, as_json=False):
         monkeypatch.setenv("DEFECT", defect)
-        args = Namespace(only=[rule], command=CARELESS, json=as_json, redis_url=settings.redis_url)
+        args = Namespace(
+            only=[rule], groups=None, command=CARELESS, json=as_json, redis_url=settings.redis_url
+        )
         return conformance(args), capsys.readouterr().out
 
     code, out = run("", "own-name")
@@ -188,6 +203,15 @@ def test_the_verdict_is_printed_and_sets_the_exit_code(settings, capsys, monkeyp
     assert (code, row["name"], row["level"], row["kept"]) == (1, "own-name", "MUST", False)
     with pytest.raises(Invalid, match="there is no rule 'own-names', did you mean own-name"):
         run("", "own-names")
+    args = Namespace(only=None, groups=["notess"], command=CARELESS, json=False, redis_url=None)
+    with pytest.raises(Invalid, match="there is no group 'notess', did you mean notes"):
+        conformance(args)
+
+
+def test_optional_groups_are_examined_only_if_they_are_named():
+    assert names_of(None, None) == CORE == set(BY_NAME) - set().union(*GROUPS.values())
+    assert names_of(None, ["notes", "waiters"]) == CORE | {"keeps-checkpoint", "waits"}
+    assert names_of(["wakes"], ["notes"]) == {"wakes", "keeps-checkpoint"}
 
 
 def test_the_command_tests_a_client_on_an_embedded_server(shell):

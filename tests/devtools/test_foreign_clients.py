@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from sublet.connection.settings import Settings
-from sublet.devtools.conformance.rules import BY_NAME
+from sublet.devtools.conformance.rules import CORE
 from sublet.devtools.conformance.run import examine
 from tests.support.npm import packages
 from tests.support.paths import ROOT
@@ -55,7 +55,7 @@ def settings(new_server, client):
 def test_a_client_in_another_language_keeps_every_rule(client, settings):
     verdicts = asyncio.run(examine(client, settings))
     assert {verdict.rule.name: verdict.seen for verdict in verdicts if not verdict.kept} == {}
-    assert len(verdicts) == len(BY_NAME)
+    assert len(verdicts) == len(CORE)
 
 
 @pytest.mark.parametrize("words", [[], ["help"], ["submit"]])

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from sublet import errors, model
-from sublet.devtools.conformance.rules import RULES
+from sublet.devtools.conformance.rules import GROUPS, RULES
 from sublet.operations import statistics
 from sublet.protocol import keys, scripts
 from sublet.protocol.reads import TOTALS
@@ -417,8 +417,10 @@ def test_the_table_lists_exactly_the_existing_refusals():
 
 
 def test_the_page_lists_exactly_the_rules_of_the_conformance_run():
-    rows = table(section("Conformance", WORKER), "rule")
-    assert [(words(name)[0], level) for name, level, _ in rows] == [(rule.name, rule.level) for rule in RULES]
+    for text, optional in ((section("Conformance", WORKER), False), (section("Optional groups"), True)):
+        shown = [(words(name)[0], level) for name, level, _ in table(text, "rule")]
+        assert shown == [(rule.name, rule.level) for rule in RULES if bool(rule.group) == optional]
+    assert first_words(table(section("Optional groups"), "group")) == list(GROUPS)
 
 
 def test_the_page_repeats_every_promise_of_the_readme():

@@ -1,5 +1,5 @@
 """Our own worker as the client under examination: `conforming_worker.py submit TASK JSON`,
-`conforming_worker.py work`."""
+`conforming_worker.py work`, `conforming_worker.py wait ID`."""
 
 import asyncio
 import json
@@ -8,7 +8,7 @@ import signal
 import sys
 from typing import Any
 
-from sublet import App
+from sublet import App, Context
 from sublet.options import Options
 from sublet.worker.worker import Worker, WorkerConfig
 
@@ -30,6 +30,16 @@ async def boom(message: str) -> None:
     raise ValueError(message)
 
 
+@app.task
+async def count(ctx: Context) -> int:
+    n = (ctx.restored or {"n": 0})["n"] + 1
+    ctx.checkpoint({"n": n})
+    if n < 3:
+        await asyncio.sleep(0.7)  # a checkpoint is sent within half a second
+        raise ValueError("not yet")
+    return int(n)
+
+
 QUEUES = os.environ.get("SUBLET_QUEUES", "default").split(",")
 
 
@@ -48,5 +58,12 @@ async def work() -> None:
     await app.aclose()
 
 
+async def wait(job_id: str) -> None:
+    try:
+        print(json.dumps(await app.client.result(job_id, timeout=60)))
+    finally:
+        await app.aclose()
+
+
 if __name__ == "__main__":
-    asyncio.run(submit(*sys.argv[2:]) if sys.argv[1] == "submit" else work())
+    asyncio.run({"submit": submit, "work": work, "wait": wait}[sys.argv[1]](*sys.argv[2:]))

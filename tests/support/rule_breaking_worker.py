@@ -32,7 +32,8 @@ LEASE, SLOTS = int(os.environ["SUBLET_LEASE"]) * 1000, int(os.environ["SUBLET_SL
 LUA = Path(__file__).resolve().parents[2] / "lua"
 NAME = f"careless-{os.getpid()}-{secrets.token_hex(3)}"
 URL = os.environ["SUBLET_REDIS_URL"]
-stopping = threading.Event()
+stopping, terminated, ending_now = threading.Event(), threading.Event(), threading.Event()
+LIFE = secrets.token_hex(8)
 
 
 def connect(deadline=LEASE / 3000):
@@ -108,13 +109,21 @@ def run(job, task, payload):
     """The agreed tasks."""
     if task == "boom":
         raise ValueError(payload["message"])
+    if task == "count":
+        n = 1 + (
+            json.loads(job["checkpoint"]) if job["checkpoint"] and DEFECT != "forgets-checkpoints" else 0
+        )
+        call(connect(), "note", job["id"], job["token"], n, "")
+        if n < 3:
+            raise ValueError("not yet")
+        return n
     until = time.monotonic() + (0 if DEFECT == "sleeps-no-time" else payload.get("seconds", 0))
     while time.monotonic() < until:
         if job["why"]:
             raise Stopped(job["why"])
         if job["limit"] and time.monotonic() > job["limit"] and DEFECT != "knows-no-timeout":
             raise Stopped("timed_out")
-        if stopping.is_set():
+        if terminated.is_set():
             raise Stopped("stopping")
         time.sleep(0.01)
     return payload
@@ -130,7 +139,7 @@ def ending(job, spec, payload):
     _, task, _, *rules = header.decode().split()
     limit = next((rule[8:] for rule in rules if rule.startswith("timeout=")), "300000")
     job["limit"] = time.monotonic() + int(limit) / 1000
-    if task not in ("echo", "sleep", "boom") or (task, DEFECT) == ("sleep", "has-no-sleep"):
+    if task not in ("echo", "sleep", "boom", "count") or (task, DEFECT) == ("sleep", "has-no-sleep"):
         return (
             ("complete", "null")
             if DEFECT == "completes-the-unknown"
@@ -152,8 +161,9 @@ def ending(job, spec, payload):
         )
 
 
-def perform(jobs, free, token, job_id, spec, payload):
-    job = jobs[job_id] = {"token": token, "why": ""}
+def perform(jobs, free, token, job_id, spec, payload, history=b""):
+    checkpoint = history.partition(b"\n")[2]
+    job = jobs[job_id] = {"id": job_id, "token": token, "why": "", "checkpoint": checkpoint}
     client = connect()
     end = ending(job, spec, payload)
     if not end and DEFECT == "keeps-the-slot-of-the-lost":
@@ -168,7 +178,9 @@ def perform(jobs, free, token, job_id, spec, payload):
 
 def beat(jobs):
     client, every = connect(), LEASE / 3000
-    while not stopping.wait(every):
+    while not ending_now.wait(every):
+        if DEFECT != "enlists-once" and enlist(client) == b"drain" and DEFECT != "ignores-drain":
+            stopping.set()
         held = dict(list(jobs.items())[: 1 if DEFECT == "beats-for-one-job" else None])
         if not held or DEFECT == "no-heartbeat":
             continue
@@ -188,6 +200,56 @@ def beat(jobs):
                 job["why"] = "cancelled"
 
 
+def enlist(client):
+    return call(client, "enlist", NAME, LIFE, "", json.dumps({"pid": os.getpid(), "queues": QUEUES}), "", "")
+
+
+def take_over(client):
+    """A careless one: it takes every other worker for dead."""
+    running = client.zrange(f"{BASE}:running", 0, -1)
+    for name in client.zrange(f"{BASE}:workers", 0, -1):
+        life = client.hget(f"{BASE}:worker:{name.decode()}", "life")
+        leases = [(i, client.hget(f"{BASE}:job:{i.decode()}", "attempt")) for i in running]
+        call(client, "reconcile", name, life, *[word for lease in leases for word in lease])
+
+
+def fire(client, unread):
+    """Fire schedules of `every` and `jitter`, and leave the others."""
+    now, _, *rest = call(client, "pick", 50, *[word for one in unread.items() for word in one])
+    for i in range(0, len(rest), 5):
+        name, revision, occurrence, plan, _ = rest[i : i + 5]
+        when = json.loads(plan)["when"]
+        if set(when) - {"every", "jitter"} and DEFECT != "fires-the-unreadable":
+            if DEFECT != "forgets-the-unreadable":
+                unread[name] = revision
+            continue
+        every, now, first = when["every"] * 1000, int(now), int(occurrence)
+        last = max(first, now - now % every)
+        if due(name, last, when) > now and last > first:
+            last -= every
+        after = last + every
+        moment = after if DEFECT == "knows-no-jitter" else due(name, after, when)
+        missed = (last - first) // every
+        call(client, "fire", NAME, name, revision, occurrence, last, missed, after, moment)
+
+
+def due(name, occurrence, when):
+    h = hashlib.blake2b(name + b" %d" % occurrence, digest_size=8).digest()
+    return occurrence + (int.from_bytes(h, "big") * int(when.get("jitter", 0) * 1000) >> 64)
+
+
+def wait(job_id):
+    client, until = connect(), time.monotonic() + 60
+    while time.monotonic() < until:
+        state, result, _ = call(client, "watch", job_id)
+        if state == b"completed":
+            print("done" if DEFECT == "prints-no-result" else result.decode())
+            return
+        if state in (b"dead", b"cancelled", b"NOT_FOUND"):
+            sys.exit(0 if DEFECT == "waits-for-the-dead" else 1)
+        time.sleep(0.2)
+
+
 def claim(client, free):
     lease = round(time.time() * 1000) + LEASE if DEFECT == "sends-its-clock" else LEASE
     queues = sorted(QUEUES, reverse=DEFECT == "turns-queues-round")
@@ -199,10 +261,10 @@ def claim(client, free):
             claim_id = hashlib.sha256(b"%d" % time.time()).hexdigest()[:32]
         return claim_id, name, lease, free, *queues
 
-    token, wait, _, *jobs = call(
+    token, ms, is_due, *jobs = call(
         client, "claim", *words(), renew=words if DEFECT == "forgets-its-claim" else None
     )
-    return token, int(wait), [jobs[i : i + 6] for i in range(0, len(jobs), 6)]
+    return token, int(ms), str(is_due)[:3] in ("1", "b'1"), [jobs[i : i + 6] for i in range(0, len(jobs), 6)]
 
 
 def rest(client, wait):
@@ -225,6 +287,10 @@ def work():
         client = waiter
     slots = 5 if DEFECT == "takes-too-many" else SLOTS
     free = slots
+    unread = {}
+    if DEFECT == "takes-over-the-living":
+        take_over(client)
+    enlist(client)
     threading.Thread(target=beat, args=(jobs,), daemon=True).start()
     if DEFECT == "leaves-a-child":
         subprocess.Popen(["sleep", "60"])
@@ -237,25 +303,34 @@ def work():
         while not ended.empty():
             ended.get()
             free += 1
+        if stopping.is_set():
+            break
         if DEFECT == "writes-keys":
             client.sadd(f"{BASE}:workers", NAME)
-        token, wait, leases = claim(client, free)
-        for job_id, _, _, spec, payload, _ in leases:
+        token, ms, is_due, leases = claim(client, free)
+        if is_due:
+            fire(client, unread)
+        for job_id, _, _, spec, payload, history in leases:
             free -= 1
             threading.Thread(
-                target=perform, args=(jobs, ended, token, job_id.decode(), spec, payload)
+                target=perform, args=(jobs, ended, token, job_id.decode(), spec, payload, history)
             ).start()
         if not leases and free:
-            rest(waiter, wait)
+            rest(waiter, ms)
     for _ in range(slots - free):
-        ended.get(timeout=10)
+        ended.get(timeout=30)
+    ending_now.set()
+    if DEFECT != "stays-registered":
+        call(client, "reconcile", NAME, LIFE)
 
 
 if __name__ == "__main__":
     signal.signal(
-        signal.SIGTERM, signal.SIG_IGN if DEFECT == "ignores-sigterm" else lambda *_: stopping.set()
+        signal.SIGTERM, signal.SIG_IGN if DEFECT == "ignores-sigterm" else lambda *_: (terminated.set(), stopping.set())
     )
     if sys.argv[1] == "submit":
         submit(*sys.argv[2:])
+    elif sys.argv[1] == "wait":
+        wait(sys.argv[2])
     else:
         work()

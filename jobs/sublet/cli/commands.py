@@ -223,7 +223,7 @@ GROUPS = {
         ),
         Command(
             "conformance",
-            "[--only RULES] [--] CMD…",
+            "[--only RULES] [--with GROUPS] [--] CMD…",
             "Test a client in any language: which rules of the protocol does it keep?",
             "develop.conformance:conformance",
             details="The client is run as `CMD submit TASK JSON` and `CMD work`; its environment has\n"

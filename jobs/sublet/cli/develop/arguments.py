@@ -58,6 +58,14 @@ def _conformance(parser: CommandParser) -> None:
     parser.option(
         "--only", metavar="RULE,RULE", type=types.names, default=None, help="check only these rules"
     )
+    parser.option(
+        "--with",
+        dest="groups",
+        metavar="GROUP,GROUP",
+        type=types.names,
+        default=None,
+        help="also: notes, register, schedules, waiters",
+    )
 
 
 def _demo(parser: CommandParser) -> None:

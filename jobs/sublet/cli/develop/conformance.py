@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sublet.cli.output import clean, document, paint, write
 from sublet.connection.settings import Settings
-from sublet.devtools.conformance.rules import BY_NAME, Verdict
+from sublet.devtools.conformance.rules import BY_NAME, CORE, GROUPS, Verdict
 from sublet.devtools.conformance.run import examine
 from sublet.devtools.embedded_server import EmbeddedServer
 from sublet.errors import Invalid, did_you_mean
@@ -19,7 +19,7 @@ from sublet.errors import Invalid, did_you_mean
 
 def conformance(args: Namespace) -> int:
     """Test the client and print a verdict per rule. Return 1 if a MUST is violated."""
-    names = _names(args.only)
+    names = _names(args.only, args.groups)
     # SIGTERM must end the started processes
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ExitStack() as stack:
@@ -34,13 +34,18 @@ def conformance(args: Namespace) -> int:
     return int(bad)
 
 
-def _names(only: list[str] | None) -> set[str]:
+def _names(only: list[str] | None, groups: list[str] | None) -> set[str]:
+    for group in groups or ():
+        if group not in GROUPS:
+            raise Invalid(
+                f"there is no group {group[:40]!r}{did_you_mean(group, GROUPS)}; they are: {' '.join(GROUPS)}"
+            )
     for name in only or ():
         if name not in BY_NAME:
             raise Invalid(
                 f"there is no rule {name[:40]!r}{did_you_mean(name, BY_NAME)}; they are: {' '.join(BY_NAME)}"
             )
-    return set(only or BY_NAME)
+    return set(only or CORE).union(*(GROUPS[group] for group in groups or ()))
 
 
 def _settings(args: Namespace, stack: ExitStack) -> Settings:

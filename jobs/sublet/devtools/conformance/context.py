@@ -5,7 +5,7 @@ import contextlib
 import json
 import secrets
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -84,20 +84,24 @@ class TrialContext:
         """Run `CMD submit TASK JSON`. Return its exit code, the last word on its stdout, and its output for a
         message. Raises RuleBroken if it does not end.
         """
-        process = await self._client.start(["submit", task, payload], self.environment())
-        self._processes.append(process)
+        process = await self.start(["submit", task, payload])
         code = await process.wait(SUBMIT_SECONDS)
         if code is None:
             raise RuleBroken(f"`submit` had not ended after {SUBMIT_SECONDS:g} s{process.words()}")
         lines = process.said().split()
         return code, lines[-1] if lines else "", process.words()
 
+    async def start(self, words: Sequence[str], slots: int = 1) -> Process:
+        """Start the client with these arguments. It is killed at the end of the trial."""
+        process = await self._client.start(words, self.environment(slots))
+        self._processes.append(process)
+        return process
+
     async def work(self, slots: int = 1, *, until_claim: bool = True) -> Process:
         """Start `CMD work` and return it; with `until_claim`, after its first claim. Raises RuleBroken if
         none comes.
         """
-        process = await self._client.start(["work"], self.environment(slots))
-        self._processes.append(process)
+        process = await self.start(["work"], slots)
         self.workers.append(process)
         self.started += 1
         if until_claim:

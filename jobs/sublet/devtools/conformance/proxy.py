@@ -51,6 +51,10 @@ class Seen:
         many = self.verb == "claim" and isinstance(self.reply, list)
         return [text(self.reply[i]) for i in range(3, len(self.reply), 6)] if many else []
 
+    def given_schedules(self, name: str) -> bool:
+        """Whether the reply of a pick has this schedule."""
+        return self.verb == "pick" and isinstance(self.reply, list) and name.encode() in self.reply[2::5]
+
     def token(self) -> str:
         """Return the token of the first job in a claim's reply, "" without jobs."""
         return text(self.reply[0]) if self.given() else ""

@@ -13,6 +13,8 @@ class Rule(NamedTuple):
     level: str
     sentence: str
     advice: str
+    group: str = ""
+    """The optional group that it belongs to; empty: every client is examined."""
 
 
 RULES = (
@@ -68,10 +70,32 @@ RULES = (
          "leave every key to the scripts of lua/, byte for byte: the files that a header names (LIBS), then <verb>.lua"),
     Rule("sigterm", "MUST", "SIGTERM ends a worker within 15 s with exit code 0, its jobs released or finished, no process left",
          "on SIGTERM claim no more, stop or finish the tasks, release(id, token, 0, released, reason), end your children, exit 0"),
+    Rule("keeps-checkpoint", "MUST", "a checkpoint is stored with `note`, and the next attempt continues from it",
+         "split the last item of a job in the claim's reply at its first newline; send note before the ending", "notes"),
+    Rule("enlists", "MUST", "a worker enlists before it claims, with a JSON object, and again at least every 5 s",
+         "enlist under the name of your claims, from the timer of the heartbeats, with or without jobs", "register"),
+    Rule("spares-the-living", "MUST", "a worker that starts ends no lease of a live one",
+         "reconcile only a worker whose boot, pidns, pid and started say that it is gone", "register"),
+    Rule("leaves", "MUST", "a worker that ends is not registered any more",
+         "reconcile(name, life) without a lease, after the last outcome", "register"),
+    Rule("drains", "MUST", "answered `drain`, a worker claims no more, finishes its jobs, leaves the register and exits 0",
+         "read the reply of every enlist", "register"),
+    Rule("fires", "MUST", "a due schedule is fired: the right occurrences, missed ones, next occurrence and its due moment",
+         "compute them as docs/reference/protocol/schedules.md says; schedules.json beside it has test vectors", "schedules"),
+    Rule("leaves-unread", "MUST", "a schedule whose plan cannot be read is not fired, and named in each later pick",
+         "refuse a plan with an unknown field or value in `when`; pick(50, name, revision, …)", "schedules"),
+    Rule("waits", "MUST", "CMD wait ID ends soon after the job; it prints the result and exits 0, or exits with another code",
+         "subscribe to base:ended, then watch(id), and again when the id arrives or a second has passed", "waiters"),
 )  # fmt: skip
 """All rules, in the order of the report."""
 
 BY_NAME = {rule.name: rule for rule in RULES}
+CORE = {rule.name for rule in RULES if not rule.group}
+"""Rules that are examined unless others are named."""
+GROUPS = {
+    group: {rule.name for rule in RULES if rule.group == group}
+    for group in ("notes", "register", "schedules", "waiters")
+}
 
 
 TIMED = {
@@ -84,6 +108,9 @@ TIMED = {
     "idle-rate",
     "wakes",
     "appointment",
+    "enlists",
+    "drains",
+    "waits",
 }
 """Rules that a busy machine may break: a failed one is tried a second time."""
 

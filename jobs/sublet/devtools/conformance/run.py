@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from sublet.connection.settings import Settings
-from sublet.devtools.conformance import fault_trials, trials
+from sublet.devtools.conformance import fault_trials, optional_trials, trials
 from sublet.devtools.conformance.client_process import Client
 from sublet.devtools.conformance.command_rules import check_commands
 from sublet.devtools.conformance.context import ENDINGS, RuleBroken, TrialContext, WorkerEnded
-from sublet.devtools.conformance.rules import BY_NAME, TIMED, Judge, Verdict
+from sublet.devtools.conformance.rules import CORE, TIMED, Judge, Verdict
 from sublet.errors import JobsError, Refused
 
 AT_ONCE = 6
@@ -37,6 +37,7 @@ class Trial(NamedTuple):
 
 TRIALS = (
     Trial(trials.slots, ("free-slots",)),
+    Trial(optional_trials.register, ("enlists", "spares-the-living", "leaves")),
     Trial(fault_trials.leave, ("sigterm",)),
     Trial(fault_trials.idle, ("idle-rate", "wakes", "appointment")),
     Trial(trials.loss, ("hears-loss",)),
@@ -54,6 +55,10 @@ TRIALS = (
     ),
     Trial(trials.awaken, ("makes-namespace",), namespace=False),
     Trial(fault_trials.lost_claim, ("repeats-claim",)),
+    Trial(optional_trials.drain, ("drains",)),
+    Trial(optional_trials.waiters, ("waits",)),
+    Trial(optional_trials.count, ("keeps-checkpoint",)),
+    Trial(optional_trials.schedules, ("fires", "leaves-unread")),
 )
 """All trials, the longest first."""
 
@@ -64,14 +69,14 @@ async def examine(
     names: set[str] | None = None,
     report: Callable[[int, int], None] = lambda done, of: None,
 ) -> list[Verdict]:
-    """Run the trials of these rules (default: all) against a client. Return a verdict per rule; broken TIMED
+    """Run the trials of these rules (default: CORE) against a client. Return a verdict per rule; broken TIMED
     ones get a second try.
 
     Takes less than a minute for a conforming client. `report` gets the numbers of finished and of all
     trials. No process of the client remains. Raises Invalid if the command does not exist, JobsError if it
     sends no claim or lacks a task, Unavailable if the server does not answer.
     """
-    client, judge = Client(command), Judge(names or set(BY_NAME))
+    client, judge = Client(command), Judge(names or CORE)
     chosen = [trial for trial in TRIALS if judge.wants(*trial.rules)]
     if any(trial.run is not trials.produce for trial in chosen):
         await _check_tasks(client, settings)
