@@ -1,5 +1,6 @@
 """The protocol's pages are complete and correct: their tables agree with the scripts, their transcripts with real servers."""
 
+import asyncio
 import contextlib
 import hashlib
 import re
@@ -435,6 +436,26 @@ def test_the_commands_required_of_a_redis_user_are_those_that_scripts_call():
 
 
 # the page
+
+
+@pytest.mark.real_server
+async def test_a_reply_past_its_deadline_is_read_as_that_of_the_next_call(place):
+    """Why a client must close the connection: the reply of a call that it gave up comes first."""
+    where = redis.Redis.from_url(place.settings.redis_url).connection_pool.connection_kwargs
+    if "path" in where:
+        reader, writer = await asyncio.open_unix_connection(where["path"])
+    else:
+        reader, writer = await asyncio.open_connection(where["host"], where["port"])
+    writer.write(b"BLPOP {no-such-list} 0.2\r\n")
+    writer.write(b"PING\r\n")
+    assert [await reader.readline(), await reader.readline()] == [b"*-1\r\n", b"+PONG\r\n"]
+    writer.close()
+    calls = section("Calls", WORKER)
+    assert "MUST close\nthe connection" in calls
+    assert {row[0] for row in table(calls, "library")} == {
+        "ioredis", "go-redis", "redis-rs", "lettuce", "redis-py",
+    }  # fmt: skip
+    assert "At the end" in section("Waiting", WORKER)
 
 
 def anchors(page):

@@ -326,7 +326,8 @@ def work():
 
 if __name__ == "__main__":
     signal.signal(
-        signal.SIGTERM, signal.SIG_IGN if DEFECT == "ignores-sigterm" else lambda *_: (terminated.set(), stopping.set())
+        signal.SIGTERM,
+        signal.SIG_IGN if DEFECT == "ignores-sigterm" else lambda *_: (terminated.set(), stopping.set()),
     )
     if sys.argv[1] == "submit":
         submit(*sys.argv[2:])
