@@ -7,6 +7,7 @@ import sys
 import uuid
 from argparse import Namespace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +15,8 @@ from sublet.cli.develop.conformance import _names as names_of
 from sublet.cli.develop.conformance import conformance
 from sublet.connection.settings import Settings
 from sublet.devtools.conformance import context
+from sublet.devtools.conformance.command_rules import _claim_ids
+from sublet.devtools.conformance.proxy import Seen
 from sublet.devtools.conformance.resp import ErrorReply, read_command, read_reply
 from sublet.devtools.conformance.rules import BY_NAME, CORE, GROUPS
 from sublet.devtools.conformance.run import TRIALS, examine
@@ -127,6 +130,19 @@ def test_the_python_worker_keeps_every_rule(settings, monkeypatch):
 def test_every_rule_has_a_trial_and_a_client_that_breaks_it():
     assert {name for trial in TRIALS for name in trial.rules} == set(BY_NAME)
     assert {name for rules in BREAKS.values() for name in rules} == set(BY_NAME)
+
+
+@pytest.mark.parametrize(("n", "seen"), [("0", ""), ("1", "was used again for another claim")])
+def test_a_claim_may_be_repeated_with_0_jobs_after_its_reply_to_give_the_jobs_back(n, seen):
+    def claim(jobs, at):
+        args = ["Vq3xJ0bTnY7wLd2sKf9aRg", "w", "3000", jobs, "first"]
+        return Seen(at, "EVALSHA", "claim", args, reply=[b"", 2000, 0], replied_at=at)
+
+    trial = SimpleNamespace(
+        seen=lambda verb: [claim("1", 1.0), claim(n, 2.0)], proxy=SimpleNamespace(broken=set())
+    )
+    assert seen in _claim_ids(trial)
+    assert bool(seen) == bool(_claim_ids(trial))
 
 
 def test_a_missing_client_is_refused(settings):

@@ -306,7 +306,7 @@ def work():
         if stopping.is_set():
             break
         if DEFECT == "writes-keys":
-            client.sadd(f"{BASE}:workers", NAME)
+            client.zadd(f"{BASE}:workers", {NAME: 1})
         token, ms, is_due, leases = claim(client, free)
         if is_due:
             fire(client, unread)

@@ -39,7 +39,8 @@ def _claim_ids(context: TrialContext) -> str:
             return f"claim id {claim_id[:80]!r} is not {ID_LENGTH} to 64 of A-Z a-z 0-9 _ . : -"
         before = last.get(claim_id)
         heard = before and before.replied_at and not before.fate and before.link not in context.proxy.broken
-        if before and heard and not before.refused:
+        gives_back = seen.args[3] == "0"  # its caller left, perhaps before the reply
+        if before and heard and not before.refused and not gives_back:
             return f"claim id {claim_id!r} was used again for another claim after its reply"
         alike = next(
             (other for other in last if other != claim_id and _differ(other, claim_id) < ID_CHANGE), None
