@@ -178,9 +178,12 @@ def perform(jobs, free, token, job_id, spec, payload, history=b""):
 
 def beat(jobs):
     client, every = connect(), LEASE / 3000
+    enlisted = time.monotonic()
     while not ending_now.wait(every):
-        if DEFECT != "enlists-once" and enlist(client) == b"drain" and DEFECT != "ignores-drain":
-            stopping.set()
+        if DEFECT != "enlists-once" and time.monotonic() - enlisted > 4:
+            enlisted = time.monotonic()
+            if enlist(client) == b"drain" and DEFECT != "ignores-drain":
+                stopping.set()
         held = dict(list(jobs.items())[: 1 if DEFECT == "beats-for-one-job" else None])
         if not held or DEFECT == "no-heartbeat":
             continue

@@ -73,7 +73,7 @@ async def drain(context: TrialContext) -> None:
         worker = await context.work()
         name = context.seen("claim")[0].args[1]
         life = next(seen.args[1] for seen in context.seen("enlist"))
-        job_id = await context.submit("sleep", {"seconds": LEASE})
+        job_id = await context.submit("sleep", {"seconds": RENEWED})
         await context.holding(job_id)
         await context.run(verbs.drain(context.base, name, life))
         await context.until(
@@ -81,7 +81,7 @@ async def drain(context: TrialContext) -> None:
         )
         context.workers.remove(worker)
         after = await context.submit("echo", {"value": 1})
-        job = await context.completed(job_id, "the job of a draining worker", 2 * LEASE)
+        job = await context.completed(job_id, "the job of a draining worker", RENEWED + LEASE)
         code = await worker.wait(15)
         if code != 0 or job.attempt != 1:
             raise RuleBroken(f"a draining worker should finish its job and exit 0; its exit code is {code}")
