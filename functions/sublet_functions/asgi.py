@@ -20,6 +20,7 @@ from sublet_functions.adapters.asgi_exchange import (
     ResponseSender,
     Send,
     dismiss,
+    prefix_of,
     target_of,
 )
 from sublet_functions.adapters.hosted import Hosted
@@ -198,7 +199,8 @@ class Asgi:
         target = target_of(scope)
         if target:
             read = partial(self._bodies.read, client, headers, client.start)
-            response = await state.hosted.answer(Request(scope["method"], *target, headers, read=read))
+            request = Request(scope["method"], *target, headers, read=read, prefix=prefix_of(scope))
+            response = await state.hosted.answer(request)
         else:
             response = Problem("bad-request", "use a path or URL as the request's target").response()
         client.discard()

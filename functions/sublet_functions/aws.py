@@ -134,18 +134,19 @@ def _request(event: Mapping[str, Any]) -> Request | None:
             body = base64.b64decode(text, validate=True)
         else:
             body = text.encode("utf-8", "surrogatepass")
-        path = _path(event["rawPath"], context.get("stage", "$default"))
-        return Request(http["method"], path, event.get("rawQueryString") or "", headers, body, streams=False)
+        prefix, path = _path(event["rawPath"], context.get("stage", "$default"))
+        query = event.get("rawQueryString") or ""
+        return Request(http["method"], path, query, headers, body, streams=False, prefix=prefix)
     except (KeyError, TypeError, AttributeError, binascii.Error) as error:
         raise EventFailed(
             f"an HTTP event of payload 2.0 is malformed ({type(error).__name__}): a field is missing or invalid"
         ) from None
 
 
-def _path(raw: str, stage: str) -> str:
+def _path(raw: str, stage: str) -> tuple[str, str]:
     if stage != "$default" and (raw == f"/{stage}" or raw.startswith(f"/{stage}/")):
-        return raw[len(stage) + 1 :] or "/"
-    return raw
+        return f"/{stage}", raw[len(stage) + 1 :] or "/"
+    return "", raw
 
 
 def _http_kind(event: Mapping[str, Any]) -> str:

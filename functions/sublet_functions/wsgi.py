@@ -39,6 +39,7 @@ from sublet_functions.adapters.wsgi_environ import (
     headers_of,
     is_ending,
     path_of,
+    prefix_of,
     read_body,
 )
 from sublet_functions.http.auth import Principal
@@ -128,9 +129,9 @@ class Wsgi:
                 str(environ.get("QUERY_STRING", "")),
                 headers_of(environ),
                 read=read if has_body(environ) else None,
-                streams=bool(
-                    environ.get("wsgi.multithread")
-                ),  # one stream would block a single-threaded server
+                # one stream would block a single-threaded server
+                streams=bool(environ.get("wsgi.multithread")),
+                prefix=prefix_of(environ),
             )
             response = call.run(thread.application.answer(request), undo=Response.discard)
             if response.on_unsent and has_left():

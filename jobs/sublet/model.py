@@ -5,9 +5,22 @@ Moments are aware datetimes and durations seconds, except names in `_ms`.
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
+
+
+def format_moment(moment: datetime) -> str:
+    """Format a moment by RFC 3339, with milliseconds: the form of all moments in JSON."""
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+Timestamp = Annotated[
+    datetime,
+    PlainSerializer(format_moment, return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string", "format": "date-time"}, mode="serialization"),
+]
+InSeconds = Annotated[float, Field(description="Seconds.")]
 
 
 class State(StrEnum):
@@ -208,8 +221,8 @@ class Attempt(_Frozen):
 
     number: int
     worker: str
-    claimed_at: datetime
-    ended_at: datetime
+    claimed_at: Timestamp
+    ended_at: Timestamp
     code: str
     """`completed`, the failure's code, or lease_expired, timed_out, crashed, cancelled, released,
     unknown_task.
@@ -241,22 +254,22 @@ class JobSummary(_Frozen):
     tags: tuple[str, ...] = ()
     payload: Any = None
     """Arguments by name; None after completion without `keep_payload`, and in lists above 1 KiB."""
-    submitted_at: datetime
-    due_at: datetime | None = None
-    finished_at: datetime | None = None
+    submitted_at: Timestamp
+    due_at: Timestamp | None = None
+    finished_at: Timestamp | None = None
     attempt: int = 0
     max_attempts: int = 3
     tries_left: int | None = None
     worker: str | None = None
-    claimed_at: datetime | None = None
-    heartbeat_at: datetime | None = None
-    lease_expires_at: datetime | None = None
+    claimed_at: Timestamp | None = None
+    heartbeat_at: Timestamp | None = None
+    lease_expires_at: Timestamp | None = None
     progress: Any = None
     trace: str | None = None
     schedule: str | None = None
-    run_at: datetime | None = None
+    run_at: Timestamp | None = None
     """The schedule's occurrence, or the option `run_at`."""
-    cancel_requested_at: datetime | None = None
+    cancel_requested_at: Timestamp | None = None
     last_error: LastError | None = None
     """None before the first error, and after completion."""
     result_bytes: int | None = None
@@ -289,7 +302,7 @@ class Queue(_Frozen):
     bytes: int = 0
     limits: dict[str, int] = {}
     """Limits of `jobs` and `bytes` for submits; of `*`: of finished jobs kept."""
-    paused_at: datetime | None = None
+    paused_at: Timestamp | None = None
     revision: int = 0
     """Increases with each operator's command on it."""
 
@@ -300,8 +313,8 @@ class WorkerInfo(_Frozen):
     name: str
     life: str
     worker_id: str = ""
-    enlisted_at: datetime
-    seen_at: datetime
+    enlisted_at: Timestamp
+    seen_at: Timestamp
     draining: bool = False
     about: dict[str, Any] = {}
     """Host, pid, platform, slots, completed, …; workers in other languages may send anything."""
@@ -322,5 +335,5 @@ class Stats(_Frozen):
 
     states: dict[State, int]
     totals: dict[str, int]
-    maintenance_at: datetime | None = None
+    maintenance_at: Timestamp | None = None
     maintenance_by: str | None = None

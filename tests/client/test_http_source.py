@@ -310,9 +310,9 @@ async def test_the_api_may_have_a_path_prefix(api, store):
 
 MEANS = {
     **{slug: Unavailable for slug in ("timeout", "method-not-allowed", "internal", "unavailable", "busy", "at-work",
-                                      "not-set-up", "out-of-time")},
+                                      "not-set-up", "out-of-time", "unsupported-version")},
     **{slug: Invalid for slug in ("bad-request", "not-json", "too-large", "uri-too-long", "unsupported-media-type", "invalid",
-                                  "idempotency-mismatch", "too-many-headers", "unknown-task")},
+                                  "idempotency-mismatch", "too-many-headers", "unknown-task", "precondition-failed")},
     **{slug: Denied for slug in ("unauthorized", "forbidden")},
     "unconfirmed": Unconfirmed,
 }  # fmt: skip

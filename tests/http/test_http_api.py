@@ -62,7 +62,7 @@ async def test_tags_are_stored_with_the_job_and_shown_with_lease_job_and_list(as
 @pytest.mark.parametrize("tags", [["a", "a"], ["a b"], [""], list("abcdef"), "a", ["t" * 65]])
 async def test_wrong_tags_are_refused(asked, tags):
     refused = await asked("POST", "/jobs", {"task": "t", "tags": tags})
-    assert (refused.status, refused.json()["errors"][0]["loc"][:2]) == (422, ["body", "tags"])
+    assert (refused.status, refused.places[0][:6]) == (422, "#/tags")
 
 
 async def test_the_life_of_a_job(asked):

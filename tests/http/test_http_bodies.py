@@ -28,7 +28,7 @@ BODIES = [route for route in ROUTES if route.body is not Empty]
 @pytest.mark.parametrize(
     "body",
     [
-        b"nonsense", b"{", b'{"task": "t",}', b"{'task': 't'}", b"", b"\xff\xfe{", b'{"task": "t"} {}', b"\xef\xbb\xbf{}",
+        b"nonsense", b"{", b'{"task": "t",}', b"{'task': 't'}", b" ", b"\xff\xfe{", b'{"task": "t"} {}', b"\xef\xbb\xbf{}",
         b'{"payload": ' + b"[" * 200_000, b'{"a":' * 50_000, b'{"task": "\\ud800"}', b'{"task": "\xed\xa0\x80"}',
         b'{"task": "\x00"}', b'{"payload": {"x": 0x10}}', b'{"payload": {"x": 01}}', b'{"payload": {"x": .5}}',
     ],
@@ -72,7 +72,7 @@ async def test_a_client_cannot_use_the_id_of_an_occurrence(asked, own):
     for path, body in (*bodies, ("/schedules/nightly/run", {"id": own})):
         answer = await asked("POST", path, body)
         assert (answer.status, answer.problem) == (422, "invalid"), path
-        assert "reserved for the jobs of schedules: choose another" in answer.json()["errors"][0]["msg"]
+        assert "reserved for the jobs of schedules: choose another" in answer.json()["errors"][0]["detail"]
     for other in (own.replace(":", "-"), own[:-2], f"{own}x"):
         assert (await asked("POST", "/jobs", {"task": "t", "id": other})).status == 201
 
@@ -80,62 +80,62 @@ async def test_a_client_cannot_use_the_id_of_an_occurrence(asked, own):
 @pytest.mark.parametrize(
     ("method", "path", "body", "where"),
     [
-        ("POST", "/jobs", {}, ["body", "task"]),
-        ("POST", "/jobs", {"task": 5}, ["body", "task"]),
-        ("POST", "/jobs", {"task": "a b"}, ["body", "task"]),
-        ("POST", "/jobs", {"task": "t", "nonsense": 1}, ["body", "nonsense"]),
-        ("POST", "/jobs", {"task": "t", "payload": [1]}, ["body", "payload"]),
-        ("POST", "/jobs", {"task": "t", "payload": {"x": "y" * 262_144}}, ["body", "payload"]),
-        ("POST", "/jobs", {"task": "t", "id": "a\r\nb"}, ["body", "id"]),
+        ("POST", "/jobs", {}, "#/task"),
+        ("POST", "/jobs", {"task": 5}, "#/task"),
+        ("POST", "/jobs", {"task": "a b"}, "#/task"),
+        ("POST", "/jobs", {"task": "t", "nonsense": 1}, "#/nonsense"),
+        ("POST", "/jobs", {"task": "t", "payload": [1]}, "#/payload"),
+        ("POST", "/jobs", {"task": "t", "payload": {"x": "y" * 262_144}}, "#/payload"),
+        ("POST", "/jobs", {"task": "t", "id": "a\r\nb"}, "#/id"),
         ("POST", "/jobs", {"task": "t", "key": "\ud83d"}, None),
-        ("POST", "/jobs", {"task": "t", "run_at": "tomorrow"}, ["body", "run_at"]),
-        ("POST", "/jobs", {"task": "t", "run_at": 1_700_000_000}, ["body", "run_at"]),
-        ("POST", "/jobs", {"task": "t", "delay": 1, "run_at": "2026-01-31T12:00:00Z"}, ["body"]),
-        ("POST", "/jobs", {"task": "t", "window": 1}, ["body"]),
-        ("POST", "/jobs", [], ["body"]),
-        ("POST", "/jobs/batch", {"jobs": []}, ["body", "jobs"]),
-        ("POST", "/jobs/batch", {"jobs": [{"task": "t"}, {"task": ""}]}, ["body", "jobs", 1, "task"]),
-        ("POST", "/jobs/batch", {"jobs": [{"task": "t"}] * 1001}, ["body", "jobs"]),
-        ("POST", "/jobs/batch", {"jobs": [{"task": "t"}, {"task": "t", "window": 1}]}, ["body", "jobs", 1]),
-        ("POST", "/jobs/claim", {"n": 101}, ["body", "n"]),
-        ("POST", "/jobs/claim", {"queues": ["q"] * 1001}, ["body", "queues"]),
-        ("POST", "/jobs/claim", {"wait": 20.1}, ["body", "wait"]),
-        ("POST", "/jobs/claim", {"lease": 1e9}, ["body", "lease"]),
-        ("POST", "/jobs/claim", {"claim_id": "short"}, ["body", "claim_id"]),
-        ("POST", "/jobs/0-a/heartbeat", {}, ["body", "token"]),
-        ("POST", "/jobs/0-a/heartbeat", {"token": "x", "progress": "y" * 1024}, ["body", "progress"]),
-        ("POST", "/jobs/0-a/complete", {"token": "x", "result": "y" * 262_144}, ["body", "result"]),
-        ("POST", "/jobs/0-a/fail", {"token": "x", "message": "y" * 1025}, ["body", "message"]),
-        ("POST", "/jobs/0-a/note", {"token": "x", "checkpoint": "y" * 65_536}, ["body", "checkpoint"]),
-        ("POST", "/jobs/note", {"jobs": [{"id": "0-a", "token": "x", "log": 5}]}, ["body", "jobs", 0, "log"]),
-        ("POST", "/jobs/a%0d%0ab/cancel", None, ["path", "id"]),
-        ("GET", "/jobs/a%0d%0aSet-Cookie:%20x", None, ["path", "id"]),
-        ("GET", "/jobs/" + "a" * 65, None, ["path", "id"]),
-        ("GET", "/queues/a%20b", None, ["path", "queue"]),
-        ("PATCH", "/queues/q", {"limits": {"completed": 1}}, ["body", "limits"]),
-        ("PATCH", "/queues/*", {"limits": {"jobs": 1}}, ["body", "limits"]),
-        ("PATCH", "/queues/*", {"limits": {"completed": 1}, "paused": True}, ["body", "paused"]),
-        ("PATCH", "/queues/q", {"limits": {"jobs": -1}}, ["body", "limits", "jobs"]),
-        ("PUT", "/workers/a%0ab", {"life": "1"}, ["path", "name"]),
-        ("PUT", "/workers/w", {"life": "1", "about": {"x": "y" * 4096}}, ["body", "about"]),
-        ("DELETE", "/workers/w", None, ["query", "life"]),
-        ("GET", "/jobs?limit=1000000000", None, ["query", "limit"]),
-        ("GET", "/jobs?limit=" + "9" * 5000, None, ["query", "limit"]),
-        ("GET", "/jobs?limit=0", None, ["query", "limit"]),
-        ("GET", "/jobs?limit=nan", None, ["query", "limit"]),
-        ("GET", "/jobs?limit=5&limit=6", None, ["query", "limit"]),
-        ("GET", "/jobs?state=lost", None, ["query", "state"]),
-        ("GET", "/jobs?nonsense=1", None, ["query", "nonsense"]),
-        ("GET", "/jobs?cursor=from-elsewhere", None, ["query", "cursor"]),
-        ("GET", "/jobs?cursor=%00%01", None, ["query", "cursor"]),
+        ("POST", "/jobs", {"task": "t", "run_at": "tomorrow"}, "#/run_at"),
+        ("POST", "/jobs", {"task": "t", "run_at": 1_700_000_000}, "#/run_at"),
+        ("POST", "/jobs", {"task": "t", "delay": 1, "run_at": "2026-01-31T12:00:00Z"}, "#"),
+        ("POST", "/jobs", {"task": "t", "window": 1}, "#"),
+        ("POST", "/jobs", [], "#"),
+        ("POST", "/jobs/batch", {"jobs": []}, "#/jobs"),
+        ("POST", "/jobs/batch", {"jobs": [{"task": "t"}, {"task": ""}]}, "#/jobs/1/task"),
+        ("POST", "/jobs/batch", {"jobs": [{"task": "t"}] * 1001}, "#/jobs"),
+        ("POST", "/jobs/batch", {"jobs": [{"task": "t"}, {"task": "t", "window": 1}]}, "#/jobs/1"),
+        ("POST", "/jobs/claim", {"n": 101}, "#/n"),
+        ("POST", "/jobs/claim", {"queues": ["q"] * 1001}, "#/queues"),
+        ("POST", "/jobs/claim", {"wait": 20.1}, "#/wait"),
+        ("POST", "/jobs/claim", {"lease": 1e9}, "#/lease"),
+        ("POST", "/jobs/claim", {"claim_id": "short"}, "#/claim_id"),
+        ("POST", "/jobs/0-a/heartbeat", {}, "#/token"),
+        ("POST", "/jobs/0-a/heartbeat", {"token": "x", "progress": "y" * 1024}, "#/progress"),
+        ("POST", "/jobs/0-a/complete", {"token": "x", "result": "y" * 262_144}, "#/result"),
+        ("POST", "/jobs/0-a/fail", {"token": "x", "message": "y" * 1025}, "#/message"),
+        ("POST", "/jobs/0-a/note", {"token": "x", "checkpoint": "y" * 65_536}, "#/checkpoint"),
+        ("POST", "/jobs/note", {"jobs": [{"id": "0-a", "token": "x", "log": 5}]}, "#/jobs/0/log"),
+        ("POST", "/jobs/a%0d%0ab/cancel", None, "id"),
+        ("GET", "/jobs/a%0d%0aSet-Cookie:%20x", None, "id"),
+        ("GET", "/jobs/" + "a" * 65, None, "id"),
+        ("GET", "/queues/a%20b", None, "queue"),
+        ("PATCH", "/queues/q", {"limits": {"completed": 1}}, "#/limits"),
+        ("PATCH", "/queues/*", {"limits": {"jobs": 1}}, "#/limits"),
+        ("PATCH", "/queues/*", {"limits": {"completed": 1}, "paused": True}, "#/paused"),
+        ("PATCH", "/queues/q", {"limits": {"jobs": -1}}, "#/limits/jobs"),
+        ("PUT", "/workers/a%0ab", {"life": "1"}, "name"),
+        ("PUT", "/workers/w", {"life": "1", "about": {"x": "y" * 4096}}, "#/about"),
+        ("DELETE", "/workers/w", None, "life"),
+        ("GET", "/jobs?limit=1000000000", None, "limit"),
+        ("GET", "/jobs?limit=" + "9" * 5000, None, "limit"),
+        ("GET", "/jobs?limit=0", None, "limit"),
+        ("GET", "/jobs?limit=nan", None, "limit"),
+        ("GET", "/jobs?limit=5&limit=6", None, "limit"),
+        ("GET", "/jobs?state=lost", None, "state"),
+        ("GET", "/jobs?nonsense=1", None, "nonsense"),
+        ("GET", "/jobs?cursor=from-elsewhere", None, "cursor"),
+        ("GET", "/jobs?cursor=%00%01", None, "cursor"),
         ("GET", "/jobs?queue=%FF", None, None),
         ("GET", "/jobs?" + "&".join(f"a{n}=" for n in range(65)), None, None),
-        ("GET", "/queues?cursor=%C3%A9", None, ["query", "cursor"]),
-        ("GET", "/jobs/0-a?wait=inf", None, ["query", "wait"]),
-        ("GET", "/jobs/0-a?wait=21", None, ["query", "wait"]),
-        ("GET", "/jobs/next?queue=", None, ["query", "queue", 0]),
-        ("GET", "/tick?for=56", None, ["query", "for"]),
-        ("GET", "/healthz?x=1", None, ["query", "x"]),
+        ("GET", "/queues?cursor=%C3%A9", None, "cursor"),
+        ("GET", "/jobs/0-a?wait=inf", None, "wait"),
+        ("GET", "/jobs/0-a?wait=21", None, "wait"),
+        ("GET", "/jobs/next?queue=", None, "queue"),
+        ("GET", "/tick?for=56", None, "for"),
+        ("GET", "/healthz?x=1", None, "x"),
     ],
     ids=lambda value: str(value)[:40],
 )  # fmt: skip
@@ -146,10 +146,7 @@ async def test_an_invalid_value_is_422_with_its_place(core, method, path, body, 
         return
     assert (answer.status, answer.problem) == (422, "invalid")
     if where:
-        assert where in [fault["loc"] for fault in answer.json()["errors"]]
-        assert all(
-            {"loc", "msg", "type", "pointer"} == set(fault) | {"pointer"} for fault in answer.json()["errors"]
-        )
+        assert where in answer.places
 
 
 async def test_at_most_twenty_errors_are_listed(core):
@@ -202,7 +199,7 @@ async def test_a_body_without_required_fields_may_be_missing(asked):
     assert (await asked("POST", "/jobs/claim")).status == 204
     assert (await asked("POST", "/jobs/0-a/cancel")).status == 404
     assert (await asked("PATCH", "/queues/q")).status == 200
-    assert (await asked("POST", "/jobs")).problem in ("unsupported-media-type", "not-json")
+    assert (await asked("POST", "/jobs")).places == ["#/task"]
 
 
 # lists

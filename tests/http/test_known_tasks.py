@@ -11,15 +11,19 @@ from sublet import App, Backoff, Context
 from sublet.connection.settings import Settings
 from sublet.errors import Invalid
 from sublet.model import State
+from sublet.options import Options
 from sublet.protocol import keys
 from sublet.protocol.scripts import Call
+from sublet.store import http_codec
 from sublet.store.store import Store
 from sublet.tasks import catalogue
+from sublet.tasks.catalogue import TaskOptions
 from sublet_functions.adapters.hosted import Hosted
 from sublet_functions.api.dispatch import Api
 from sublet_functions.handlers import known_tasks
 from sublet_functions.handlers.known_tasks import KnownTasks
 from sublet_functions.http.auth import Tokens
+from sublet_functions.schemas.requests import OwnOptions
 from tests.support.route_samples import asker
 
 pytest_plugins = ["tests.support.http_settings"]
@@ -35,7 +39,9 @@ class Item(BaseModel):
     count: int = 1
 
 
-@app.task(queue="images", timeout=30, max_attempts=5, backoff=Backoff(2, 2, 60), retention=7200, priority=7)
+@app.task(
+    queue="images", timeout=30, max_attempts=5, backoff=Backoff(2, 2, 60), retention=7200, priority=7, tags=("image",), keep_payload=True,
+)  # fmt: skip
 async def resize(ctx: Context, path: str, width: Annotated[int, Field(ge=1)] = 100) -> dict[str, int]:
     """Resize an image.
 
@@ -134,12 +140,25 @@ async def test_a_job_gets_the_options_of_its_task(policy, store, published, of_a
     job, _ = await submitted(asked, store, **RESIZE)
     assert (job.queue, job.max_attempts, job.priority) == ("images", 5, 7)
     header = (await store.run(_spec(store, job.id))).decode()
-    assert header.endswith("priority=7 tries=5 timeout=30000 retention=7200000 backoff=2000:2:60000")
+    assert header.endswith(
+        "priority=7 tries=5 timeout=30000 retention=7200000 backoff=2000:2:60000 tags=image keep=1"
+    )
 
 
 def _spec(store, job_id):
     base = store.operations.base_of_job(job_id)
     return Call((("HGET", keys.job(base, job_id), "spec"),), lambda spec: spec.partition(b"\n")[0])
+
+
+def test_the_catalogue_has_all_options_that_a_task_may_have():
+    """Retried and discarded exceptions are not among them: only the worker has their classes."""
+    named = set(Options.__slots__) - {"run_at"}
+    assert TaskOptions.model_fields.keys() == OwnOptions.model_fields.keys() == named
+    assert http_codec.DEFAULTS.keys() == named - {"queue", "durability"}, "the submission has these by itself"
+    own = dict(key="k", window=5, tags=("a",), keep_payload=True, timeout=None, durability="none", delay=2)
+    declaring = App()
+    declaring.task(name="t", **own)(pack.function)
+    assert catalogue.describe("t", declaring.tasks["t"]).options.options() == Options(**own)
 
 
 async def test_options_of_the_request_go_before_those_of_the_task(strict, store):
@@ -148,7 +167,9 @@ async def test_options_of_the_request_go_before_those_of_the_task(strict, store)
     )
     assert (job.queue, job.max_attempts, job.priority, job.state) == ("other", 2, 0, State.SCHEDULED)
     header = (await store.run(_spec(store, job.id))).decode()
-    assert header.endswith("delay=60000 tries=2 timeout=10000 retention=7200000 backoff=5000:1:5000")
+    assert header.endswith(
+        "delay=60000 tries=2 timeout=10000 retention=7200000 backoff=5000:1:5000 tags=image keep=1"
+    )
 
 
 async def test_a_time_replaces_the_delay_of_a_task(store):
@@ -164,7 +185,7 @@ async def test_a_time_replaces_the_delay_of_a_task(store):
     [
         ({"max_attempts": 6}, ["#/max_attempts"]),
         ({"timeout": 31}, ["#/timeout"]),
-        ({"timeout": "none"}, ["#/timeout"]),
+        ({"timeout": None}, ["#/timeout"]),
         ({"backoff": 0}, ["#/backoff"]),
         ({"backoff": {"first": 5, "cap": 1}}, ["#/backoff"]),
         ({"max_attempts": 6, "timeout": 31, "backoff": 1.9}, ["#/max_attempts", "#/timeout", "#/backoff"]),
@@ -292,6 +313,7 @@ async def test_tasks_are_listed_with_options_and_schemas(store, published):
     assert resize_info["options"] == {
         "queue": "images", "priority": 7, "delay": 0.0, "max_attempts": 5, "timeout": 30.0, "retention": 7200.0,
         "backoff": {"first": 2.0, "factor": 2.0, "cap": 60.0}, "durability": None,
+        "key": None, "window": None, "tags": ["image"], "keep_payload": True,
     }  # fmt: skip
     assert resize_info["arguments"]["required"] == ["path"]
     assert resize_info["arguments"]["properties"]["width"]["default"] == 100

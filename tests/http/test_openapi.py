@@ -1,6 +1,7 @@
 """The OpenAPI document: valid 3.1, complete, and as strict as the server."""
 
 import json
+import re
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -8,10 +9,12 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from sublet.connection.settings import Settings
 from sublet.errors import Unavailable
+from sublet.model import State
 from sublet.operations.operations import Operations
 from sublet_functions.api.dispatch import Api
 from sublet_functions.api.openapi import REQUEST_HEADERS, RESPONSE_HEADERS, document
 from sublet_functions.api.openapi_examples import EXAMPLES
+from sublet_functions.api.operation_ids import IDS
 from sublet_functions.api.routes import ROUTES
 from sublet_functions.http.auth import Tokens
 from sublet_functions.http.problems import PREFIX, PROBLEMS, Problem
@@ -26,6 +29,11 @@ OPERATIONS = {
     for path, methods in DOCUMENT["paths"].items()
     for method, operation in methods.items()
 }
+
+VERBS = {
+    *("submit", "get", "list", "put", "update", "delete", "publish", "register", "run", "claim", "heartbeat", "complete"),
+    *("finish", "fail", "release", "note", "cancel", "retry", "promote", "pause", "resume", "reconcile", "retire", "drain"),
+}  # fmt: skip
 
 
 def resolved(node):
@@ -98,6 +106,57 @@ def test_each_operation_documents_its_roles_and_problems(place):
     )
 
 
+def test_the_id_of_each_operation_is_a_verb_and_a_noun():
+    """Generated clients make functions of them: the same words for the same things, in camelCase."""
+    ids = [operation["operationId"] for operation in OPERATIONS.values()]
+    verbs = {re.match("[a-z]+", one)[0] for one in ids}
+    assert [one for one in ids if not re.fullmatch(r"[a-z]+([A-Z][a-z]+)+", one)] == []
+    assert verbs <= VERBS, verbs - VERBS
+    assert IDS.keys() <= {route.handler.__name__ for route in ROUTES}
+
+
+def test_no_schema_of_a_body_has_a_default():
+    """Generators of TypeScript clients require each field with a default; its description has it instead."""
+    fields = [
+        (model, name, field)
+        for model, schema in DOCUMENT["components"]["schemas"].items()
+        for name, field in schema.get("properties", {}).items()
+    ]
+    assert [(model, name) for model, name, field in fields if "default" in field] == []
+    described = DOCUMENT["components"]["schemas"]["NewJob"]["properties"]
+    assert described["max_attempts"]["description"].endswith("the job is dead. Default: 3.")
+    assert described["queue"]["description"] == 'Default: "default".'
+
+
+def test_durations_are_numbers_whose_descriptions_say_seconds():
+    """One rule for all: no field has a unit in its value, and the other numbers are counts and factors."""
+    found = [
+        (model, name, field)
+        for model, schema in DOCUMENT["components"]["schemas"].items()
+        for name, field in schema.get("properties", {}).items()
+        if any(kind.get("type") == "number" for kind in (field, *field.get("anyOf", ())))
+    ]
+    found += [
+        (place, parameter["name"], parameter)
+        for place, operation in OPERATIONS.items()
+        for parameter in operation["parameters"]
+        if parameter["schema"].get("type") == "number"
+    ]
+    others = {name for _, name, field in found if not re.search("[Ss]econds", json.dumps(field))}
+    assert others == {"factor", "rate", "need"}
+
+
+def test_states_and_types_of_problems_are_enumerations():
+    schemas = DOCUMENT["components"]["schemas"]
+    for model in ("JobState", "BatchItem", "Job", "JobSummary", "Event"):
+        state = schemas[model]["properties"]["state"]
+        assert {"$ref": "#/components/schemas/State"} in (state, *state.get("anyOf", ()))
+    assert schemas["State"]["enum"] == [state.value for state in State]
+    for model in ("ProblemDocument", "BatchItem", "SubmittedItem"):
+        kind = schemas[model]["properties"]["type"]
+        assert kind.get("anyOf", [kind])[0]["enum"] == [PREFIX + slug for slug in PROBLEMS]
+
+
 def test_all_headers_of_routes_are_described():
     assert {name for route in ROUTES for name in route.headers} <= {*REQUEST_HEADERS, *RESPONSE_HEADERS}
 
@@ -129,7 +188,8 @@ def test_each_example_fits_its_model(model):
         ({"priority": 3.5}, False),
         ({"priority": "3"}, False),
         ({"priority": True}, False),
-        ({"timeout": "none"}, True),
+        ({"timeout": None}, True),
+        ({"timeout": "none"}, False),
         ({"timeout": "never"}, False),
         ({"backoff": {"first": 1, "factor": 0.5}}, False),
         ({"id": "a" * 58}, True),

@@ -140,6 +140,11 @@ def test_the_name_of_a_stage_is_removed_from_the_path(invoke):
     assert http_answer(invoke(mapped)[0]).status == 200
 
 
+def test_links_begin_with_the_name_of_the_stage(invoke):
+    links = http_answer(invoke(http_event("GET", "/", JSON, stage="prod"))[0]).json()["links"]
+    assert links["jobs"] == "/prod/jobs"
+
+
 async def test_an_event_stream_contains_the_present_events_and_ends(asked):
     await asked("POST", "/jobs", {"task": "t"}, token=SECRET)
     stream = await asked("GET", "/events?after=0-0", token=SECRET, accept="text/event-stream")

@@ -12,6 +12,7 @@ from sublet_functions.adapters.wsgi_environ import (
     headers_of,
     is_ending,
     path_of,
+    prefix_of,
     read_body,
 )
 from sublet_functions.http.problems import Problem
@@ -38,6 +39,13 @@ from sublet_functions.http.problems import Problem
 )
 def test_the_path_is_read_below_the_mount_point_as_it_was_sent(given, path):
     assert path_of(given) == path
+
+
+@pytest.mark.parametrize(
+    ("script", "prefix"), [("", ""), ("/", ""), ("/api", "/api"), ("/b\xc3\xa4ck/a b", "/b%C3%A4ck/a%20b")]
+)
+def test_the_prefix_of_links_is_the_mount_point(script, prefix):
+    assert prefix_of({"SCRIPT_NAME": script, "PATH_INFO": "/jobs"}) == prefix
 
 
 def test_headers_have_their_http_names():

@@ -198,11 +198,14 @@ async def test_a_page_reports_trimmed_events(store, page, raw, base):
 
 @pytest.mark.parametrize("bad", ["x", "1-1\r\nid: 2", "1-1,1-1", "18446744073709551616-0", "-"])
 async def test_an_invalid_id_is_refused_with_its_position(ask, bad):
-    for headers, where in (({}, ["query", "after"]), ({"last-event-id": bad}, ["header", "last-event-id"])):
+    for headers, error in (
+        ({}, ("parameter", "after")),
+        ({"last-event-id": bad}, ("header", "Last-Event-ID")),
+    ):
         with pytest.raises(Problem) as refused:
             await ask(headers, after=bad)
         assert refused.value.response().status == 422
-        assert [fault["loc"] for fault in refused.value.document()["errors"]] == [where]
+        assert [next(iter(each.items())) for each in refused.value.document()["errors"]] == [error]
 
 
 @pytest.mark.parametrize(

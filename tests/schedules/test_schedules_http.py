@@ -36,9 +36,9 @@ async def test_the_tags_of_a_schedule_are_those_of_its_jobs(asked):
 
 
 async def test_the_life_of_a_schedule(asked):
-    made = await asked("PUT", "/schedules/daily", DAILY | {"priority": 5, "timeout": "none", "backoff": 3})
+    made = await asked("PUT", "/schedules/daily", DAILY | {"priority": 5, "timeout": None, "backoff": 3})
     assert (made.status, made.json()["state"], made.json()["revision"]) == (201, "active", 1)
-    again = await asked("PUT", "/schedules/daily", DAILY | {"priority": 5, "timeout": "none", "backoff": 3})
+    again = await asked("PUT", "/schedules/daily", DAILY | {"priority": 5, "timeout": None, "backoff": 3})
     assert (again.status, again.json()) == (200, made.json())
     seen = (await asked("GET", "/schedules/daily")).json()
     assert (seen["task"], seen["queue"], seen["priority"], seen["timeout"], seen["backoff"]) == (
@@ -107,7 +107,7 @@ async def test_a_repeated_run_by_hand_is_the_same_job(asked):
     other = await asked("POST", "/schedules/other/run", idempotency_key='"8e03978e"')
     assert (other.status, other.problem) == (422, "idempotency-mismatch")
     both = await asked("POST", "/schedules/daily/run", {"id": "mine"}, idempotency_key='"8e03978e"')
-    assert both.json()["errors"][0]["loc"] == ["body", "id"]
+    assert both.places[0] == "#/id"
     await asked("PATCH", "/queues/reports", {"limits": {"jobs": 1}})
     assert (await asked("POST", "/schedules/daily/run")).problem == "queue-full"
 
@@ -122,7 +122,7 @@ async def test_an_unknown_schedule_is_404(core, verb):
         True,
     )
     long = await core("POST" if verb else "GET", f"/schedules/{'x' * 41}{verb}")
-    assert (long.status, long.json()["errors"][0]["loc"]) == (422, ["path", "name"])
+    assert (long.status, long.places[0]) == (422, "name")
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ async def test_an_invalid_schedule_is_422_with_the_field_and_the_reason(core, ch
     answer = await core("PUT", "/schedules/x", DAILY | change)
     assert (answer.status, answer.problem) == (422, "invalid")
     (fault,) = answer.json()["errors"]
-    assert (fault["loc"], why in fault["msg"]) == (["body", where], True), fault
+    assert (fault["pointer"], why in fault["detail"]) == (f"#/{where}", True), fault
     assert (await core("GET", "/schedules/x")).status == 404
 
 

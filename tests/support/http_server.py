@@ -195,6 +195,13 @@ class Answer:
         return json.loads(self.body)
 
     @property
+    def places(self) -> list[str]:
+        """The locations of a problem's errors: pointers, and names of parameters and headers. Fails for other members."""
+        errors = self.json()["errors"]
+        assert all(len(error) == 2 and error.pop("detail") for error in errors), errors
+        return [next(iter(error.values())) for error in errors]
+
+    @property
     def problem(self) -> str:
         """The last part of a problem's type. Fails for an answer that is not a problem document."""
         assert self.headers["content-type"] == "application/problem+json", (

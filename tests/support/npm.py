@@ -3,6 +3,7 @@ seconds."""
 
 import functools
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -19,12 +20,13 @@ INSTALL_SECONDS = 180
 
 
 def packages(folder: Path, *names: str) -> Path:
-    """The folder `node_modules` with these packages: one named by NODE_PATH, or else made in `folder`.
+    """The folder `node_modules` with these packages (`NAME` or `NAME@VERSION`): one named by NODE_PATH, or else made
+    in `folder`.
 
     Skips the test where node or npm is missing or the registry does not answer; fails it where REQUIRED.
     """
     for path in filter(None, os.environ.get("NODE_PATH", "").split(os.pathsep)):
-        if all((Path(path) / name).is_dir() for name in names):
+        if all((Path(path) / re.sub(r"(?<=.)@.*", "", name)).is_dir() for name in names):
             return Path(path).resolve()
     if reason := unreachable():
         _skip(f"{', '.join(names)} come from npm: {reason}")

@@ -125,7 +125,7 @@ MEANINGS = {
     "JobSummary.tries_left": "Tries that are left.",
     "JobSummary.worker": "The worker that runs the job.",
     "JobSummary.claimed_at": "Start of the running attempt.",
-    "JobSummary.heartbeat_at": "The last heartbeat of the running attempt.",
+    "JobSummary.heartbeat_at": "The last heartbeat of the running attempt; before the first, its claim.",
     "JobSummary.lease_expires_at": "When the job goes to another worker without a heartbeat.",
     "JobSummary.progress": "`fraction` (0 to 1), `stage` and `message` of the last report.",
     "JobSummary.trace": "The submitter's `traceparent` (W3C Trace Context).",

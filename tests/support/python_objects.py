@@ -84,6 +84,11 @@ def _parsed(found):
     return ast.parse(textwrap.dedent(inspect.getsource(found))).body[0]
 
 
+def _resolved(node):
+    is_alias = isinstance(node, ast.Name) and node.id in TYPES
+    return ast.parse(TYPES[node.id], mode="eval").body if is_alias else node
+
+
 def type_text(node):
     """Return an annotation as a reader sees it: without quotes and validators."""
     if node is None:
@@ -97,6 +102,8 @@ def type_text(node):
                 setattr(part, field, value)
             if isinstance(value, ast.Name) and value.id in TYPES:
                 setattr(part, field, ast.parse(TYPES[value.id], mode="eval").body)
+            if isinstance(value, list):
+                value[:] = [_resolved(one) for one in value]
     if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "Annotated":
         node = node.slice.elts[0]
     if isinstance(node, ast.Name) and node.id in TYPES:

@@ -173,6 +173,8 @@ NOT_CALLED = (
 
 TYPES = {
     "Duration": "Seconds",
+    "InSeconds": "float",
+    "Timestamp": "datetime",
     "Moment": "datetime | None",
     "Whole": "int",
     "ErrorClasses": "type | tuple[type, ...]",

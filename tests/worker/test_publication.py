@@ -42,7 +42,7 @@ async def test_a_worker_publishes_its_tasks_when_it_starts(source, store):
     assert sorted(found) == ["command", "plain", "send"]
     assert found["send"].summary == "Send a mail."
     assert found["send"].options.queue == "mail"
-    assert (found["send"].options.timeout, found["send"].options.durability) == ("none", "replicated")
+    assert (found["send"].options.timeout, found["send"].options.durability) == (None, "replicated")
     assert found["send"].options.backoff == {"first": 5, "factor": 1, "cap": 5}
     assert found["send"].arguments["properties"]["copies"]["default"] == []
     assert found["send"].result == {"type": "boolean"}

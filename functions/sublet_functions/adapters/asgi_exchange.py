@@ -7,8 +7,9 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
+from sublet_functions.http.request import quote_path
 from sublet_functions.http.response import DISCARD_SECONDS, Response, StreamShutdown
 
 log = logging.getLogger(__name__)
@@ -23,8 +24,6 @@ SMALL = 64 * 1024
 """Bytes of a claim's response above which the connection is checked again before its end."""
 AHEAD = 64 * 1024
 """Most bytes that are received before they are read."""
-_PLAIN = "/:@!$&'()*+,;=~"
-"""Characters that stay unencoded in a path."""
 
 
 class RequestStream:
@@ -208,7 +207,7 @@ def target_of(scope: Message) -> tuple[str, str] | None:
     """Return path and query as sent, without a mount's prefix; None for an invalid target."""
     raw = scope.get("raw_path")
     if raw is None:
-        raw = quote(scope["path"], safe=_PLAIN, errors="replace").encode()
+        raw = quote_path(scope["path"].encode("utf-8", "replace")).encode()
     path = raw.decode("utf-8", "surrogateescape").partition("?")[0]
     query = (scope.get("query_string") or b"").decode("utf-8", "surrogateescape")
     path, _, query = f"{path}?{query}".partition("#")[0].partition("?")
@@ -220,6 +219,11 @@ def target_of(scope: Message) -> tuple[str, str] | None:
     except ValueError:
         return None
     return (parts.path or "/", query) if parts.scheme in ("http", "https") and parts.netloc else None
+
+
+def prefix_of(scope: Message) -> str:
+    """Return the percent-encoded path below which the application is mounted."""
+    return quote_path(str(scope.get("root_path", "")).rstrip("/").encode("utf-8", "surrogateescape"))
 
 
 def _without_prefix(path: str, root: str) -> str:

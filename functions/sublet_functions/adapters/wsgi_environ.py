@@ -11,10 +11,10 @@ import signal
 import socket
 import time
 from typing import Any
-from urllib.parse import quote, unquote_to_bytes, urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
 
 from sublet_functions.http.problems import Problem
-from sublet_functions.http.request import decode_header
+from sublet_functions.http.request import decode_header, quote_path
 
 log = logging.getLogger(__name__)
 
@@ -28,8 +28,6 @@ SOCKETS = ("gunicorn.socket", "werkzeug.socket")
 """Keys of the client's socket, for servers that show it."""
 _BYTE = re.compile(r"%[0-9A-Fa-f]{2}|.", re.DOTALL)
 _CLOSED = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
-_PLAIN = "/:@!$&'()*+,;=~"
-"""Characters that stay unencoded in a path."""
 
 
 def path_of(environ: Environ) -> str:
@@ -43,7 +41,12 @@ def path_of(environ: Environ) -> str:
         sent = _path(environ.get(name))
         if unquote_to_bytes(sent.encode("latin-1", "replace")).decode("latin-1") == script + info:
             return "".join(_BYTE.findall(sent)[len(script) :]) or "/"
-    return quote(info.encode("latin-1", "replace"), safe=_PLAIN) or "/"
+    return quote_path(info.encode("latin-1", "replace")) or "/"
+
+
+def prefix_of(environ: Environ) -> str:
+    """Return the percent-encoded path below which the application is mounted."""
+    return quote_path(str(environ.get("SCRIPT_NAME", "")).rstrip("/").encode("latin-1", "replace"))
 
 
 def _path(target: object) -> str:

@@ -1,13 +1,16 @@
 """Answers requests: finds the route, authenticates, parses, calls the handler."""
 
 import logging
+import os
+import re
 import time
 import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from sublet.errors import Busy, JobsError, Unavailable
+from sublet.errors import Busy, Invalid, JobsError, NotFound, Unavailable
 from sublet.scaling.signing import Secrets
 from sublet.store.outage_log import QUIET, OutageLog
 from sublet.store.store import Store
@@ -24,7 +27,7 @@ from sublet_functions.http.body import BodyQueues, is_event, parse_body
 from sublet_functions.http.cloudevents import read_event
 from sublet_functions.http.problems import Problem, internal_error, problem_of
 from sublet_functions.http.query import check_path, parse_query
-from sublet_functions.http.request import Request
+from sublet_functions.http.request import VERSION, Request
 from sublet_functions.http.response import SECURITY_HEADERS, Response
 from sublet_functions.schemas.query import Empty
 
@@ -33,8 +36,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+BASE_PATH = "SUBLET_BASE_PATH"
+_PATH = re.compile(r"(/[A-Za-z0-9._~!$&'()*+,;=:@%-]+)*")
 HEARTBEATS = frozenset({heartbeat, heartbeat_batch})
 """Handlers whose large bodies have a queue of their own: a late heartbeat loses the lease."""
+CONDITIONS = ("if-match", "if-none-match", "if-unmodified-since")
+"""Headers of preconditions (RFC 9110, 13.1)."""
 PUBLIC = Principal("", frozenset())
 """Client of a route that needs no token."""
 
@@ -55,6 +62,8 @@ class Api:
     """The app whose tasks this server knows."""
     check_tasks: str = ""
     """What it does with jobs that do not fit (see `KnownTasks`)."""
+    base_path: str = field(default_factory=lambda: os.environ.get(BASE_PATH, ""))
+    """The path below which a gateway serves the API: links begin with it, and paths may. Raises Invalid if malformed."""
     _outage: OutageLog = field(default_factory=OutageLog, init=False)
     _failed_at: float = field(default=0.0, init=False)
     """When Redis was last unavailable (monotonic clock), until the outage's end is logged."""
@@ -67,6 +76,11 @@ class Api:
     """Query model → its value for an empty query, if valid."""
 
     def __post_init__(self) -> None:
+        self.base_path = self.base_path.rstrip("/")
+        if not _PATH.fullmatch(self.base_path):
+            raise Invalid(
+                f"{BASE_PATH}={self.base_path[:80]!r}: use a path that begins with /, percent-encoded"
+            )
         self._known = KnownTasks(self.store, self.app, self.check_tasks)
         for route in self.routes:
             if not any(one.is_required() for one in route.query.model_fields.values()):
@@ -104,12 +118,15 @@ class Api:
         return response
 
     async def _answer(self, request: Request, principal: Principal | None) -> Response:
+        if self.base_path:
+            request = self._below(request)
         route, path = self.find(request)
         if route.handler is trigger and is_passed_on(request):
             principal = PLATFORM
         if principal is None and route.signed and "webhook-signature" in request.headers:
             request, principal = await verify_signature(request, self.tokens, self.secrets)
         principal = self.authorize(request, route, principal)
+        _check_headers(request)
         if path:
             check_path(path)
         query = self._no_query.get(route.query) if not request.query else None
@@ -127,7 +144,10 @@ class Api:
             self._known,
             self.tokens.is_token_name,
         )
-        response = await route.handler(call)
+        try:
+            response = await route.handler(call)
+        except NotFound as error:
+            response = await route.handler(replace(call, path=self._with_full_id(path, error)))
         if self._failed_at and route.roles:  # public routes do not ask Redis
             self._outage.over()
             if time.monotonic() - self._failed_at >= QUIET:
@@ -135,6 +155,23 @@ class Api:
         if request.method == "HEAD":
             response.body = b""
         return response
+
+    def _with_full_id(self, path: Mapping[str, str], error: NotFound) -> dict[str, str]:
+        """Return a path's parameters with the full id of a job that was submitted with its own id. Raises `error` if the
+        path has no such id.
+        """
+        given = path.get("id", "")
+        full = given and self.store.operations.full_id(given)
+        if full == given:
+            raise error
+        return {**path, "id": full}
+
+    def _below(self, request: Request) -> Request:
+        """Return a request with its path below `base_path`, which some gateways remove and others keep."""
+        base, path = self.base_path, request.path
+        if path == base or path.startswith(f"{base}/"):
+            path = path[len(base) :] or "/"
+        return replace(request, path=path, prefix=base + request.prefix)
 
     async def _body(self, request: Request, route: AnyRoute, principal: Principal) -> Any:
         if not request.read:
@@ -205,6 +242,24 @@ class Api:
     async def aclose(self) -> None:
         """Close all connections."""
         await self.store.aclose()
+
+
+def _check_headers(request: Request) -> None:
+    """Raise Problem for another version of the API, and for a precondition of a change: resources have no entity tags."""
+    headers = request.headers
+    version = headers.get("sublet-version", VERSION)
+    if version != VERSION:
+        raise Problem(
+            "unsupported-version",
+            f"Sublet-Version: this server has version {VERSION} of the API: send {VERSION}, or leave the header out",
+        )
+    given = [name for name in CONDITIONS if name in headers]
+    if given and request.method not in ("GET", "HEAD"):
+        raise Problem(
+            "precondition-failed",
+            f"{given[0].title()}: not supported, so nothing was changed: send the `revision` that you read in the body, where the route "
+            "has one",
+        )
 
 
 async def _parse(request: Request, route: AnyRoute) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -11,26 +12,28 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
 from sublet_functions.api.openapi_examples import EXAMPLES
+from sublet_functions.api.operation_ids import operation_id
 from sublet_functions.api.route import Route
 from sublet_functions.http import cloudevents
 from sublet_functions.http.auth import Role
 from sublet_functions.http.problems import PREFIX, PROBLEM_JSON, PROBLEMS
+from sublet_functions.http.request import VERSION
 from sublet_functions.http.response import JSON
 from sublet_functions.schemas.query import PathParams
 from sublet_functions.schemas.responses import ProblemDocument
 
 Schema = dict[str, Any]
 
-VERSION = "1"
-"""Version of the API; it changes when clients must change."""
-
 ABOUT = """\
 Submit, run, read and manage jobs. The API keeps no state: any server may answer any request. A repeated request with the same \
 id, key, claim id or token has no second effect.
 
-Times are RFC 3339 in UTC, durations are seconds. Errors are problem documents (RFC 9457), whose `type` is stable and meant for \
-programs. A method that a path does not support is answered with 405 and `Allow`. GET routes support HEAD, except those that claim \
-a job or run a tick. Unknown fields are refused."""
+Times are RFC 3339 in UTC, with milliseconds; durations are numbers of seconds. Errors are problem documents (RFC 9457), whose \
+`type` is stable and meant for programs. A method that a path does not support is answered with 405 and `Allow`. GET routes support HEAD, except those that claim \
+a job or run a tick. Unknown fields of requests are refused; a client must ignore those of responses.
+
+This is version 1. New routes, optional fields, values and problems do not change the version. A request may name its version in the \
+header `Sublet-Version: 1`: a server that does not support it answers 400 `unsupported-version`."""
 ROLES = """\
 A token has one or more of these roles. `sublet serve` without tokens serves only loopback addresses, and needs none.
 
@@ -40,9 +43,20 @@ A token has one or more of these roles. `sublet serve` without tokens serves onl
 - `tick`: run ticks, from a cron
 - `admin`: everything, such as cancel, retry, promote, pause, limits, schedules and drain"""
 
-ALWAYS = ("bad-request", "forbidden", "uri-too-long", "invalid", "too-many-headers", "internal", "busy")
+ALWAYS = (
+    "bad-request",
+    "unsupported-version",
+    "forbidden",
+    "uri-too-long",
+    "invalid",
+    "too-many-headers",
+    "internal",
+    "busy",
+)
 OF_BODIES = ("not-json", "timeout", "too-large", "unsupported-media-type")
 OF_TOKENS = ("unauthorized",)
+OF_PROBLEMS = ("ProblemDocument", "SubmittedItem", "BatchItem")
+"""Models with the type of a problem."""
 OF_REDIS = ("no-namespace", "wrong-layout", "unavailable", "oom")
 
 
@@ -126,13 +140,9 @@ def document(routes: Sequence[Route[Any, Any]]) -> dict[str, Any]:
     schemas = _ModelSchemas(routes)
     paths: dict[str, Any] = {}
     responses: dict[str, Any] = {}
-    named: set[str] = set()
     for route in routes:
         for path in filter(None, (route.path, route.alias)):
             made = _operation(route, path, schemas, responses)
-            if made["operationId"] in named:
-                made["operationId"] += f"_by_{route.method.lower()}"
-            named.add(made["operationId"])
             paths.setdefault(path, {})[route.method.lower()] = made
     return {
         "openapi": "3.1.0",
@@ -169,7 +179,9 @@ class _ModelSchemas:
         self._all: Schema = made["$defs"]
         queries: list[type[BaseModel]] = [PathParams, *(route.query for route in routes)]
         known = {self._name(model, "validation") for model in queries}
-        self.all = {name: schema for name, schema in sorted(self._all.items()) if name not in known}
+        self.all = {
+            name: _clear(name, schema) for name, schema in sorted(self._all.items()) if name not in known
+        }
 
     def _name(self, model: type[BaseModel], mode: Mode) -> str:
         return str(self._places[model, mode]["$ref"]).rpartition("/")[2]
@@ -182,6 +194,27 @@ class _ModelSchemas:
 
     def query(self, model: type[BaseModel]) -> Schema:
         return dict(self._all[self._name(model, "validation")])
+
+
+def _clear(name: str, schema: Schema) -> Schema:
+    """Return a model's schema with all types of problems, and without defaults: generated TypeScript clients require
+    each field that has one, also in requests.
+    """
+    is_request = schema.get("additionalProperties") is False
+    fields = {key: _field(field, is_request) for key, field in schema.get("properties", {}).items()}
+    if name in OF_PROBLEMS:
+        kind = fields["type"].get("anyOf", [fields["type"]])[0]
+        kind["enum"] = [PREFIX + slug for slug in PROBLEMS]
+    return schema | ({"properties": fields} if fields else {})
+
+
+def _field(field: Schema, is_request: bool) -> Schema:
+    """Return a field's schema without its default, which its description has instead."""
+    rest = {key: value for key, value in field.items() if key != "default"}
+    default, text = field.get("default"), rest.get("description", "")
+    if default is None or not is_request or "Default" in text:
+        return rest
+    return rest | {"description": f"{text} Default: {json.dumps(default)}.".strip()}
 
 
 def _models(route: Route[Any, Any]) -> Iterator[type[BaseModel]]:
@@ -202,7 +235,7 @@ def _operation(
     summary = re.split(r"(?<=[.:])\s", text, maxsplit=1)[0].rstrip(".:")
     first = path.split("/")[1]
     made: dict[str, Any] = {
-        "operationId": route.handler.__name__ if path == route.path else path.rpartition("/")[2],
+        "operationId": operation_id(route, path),
         "summary": summary,
         "description": text,
         "tags": [first if first in TAGS else "server"],
@@ -289,6 +322,7 @@ def _response(route: Route[Any, Any], status: int, body: Any, schemas: _ModelSch
 def _problems(route: Route[Any, Any], schemas: _ModelSchemas, responses: dict[str, Any]) -> dict[str, Any]:
     slugs = {*ALWAYS, *route.problems}
     slugs |= {*OF_TOKENS, *OF_REDIS} if route.roles else set()
+    slugs |= {"precondition-failed"} if route.method != "GET" else set()
     slugs |= set(OF_BODIES) if route.body.model_fields or route.events else set()
     by_status: dict[int, list[str]] = {}
     for slug, kind in PROBLEMS.items():

@@ -40,7 +40,7 @@ async def events(call: Call[Empty, EventsQuery]) -> Response:
     """
     event_stream, headers = call.store.event_stream(), call.request.headers
     last_id = headers.get("last-event-id")
-    where = ("header", "last-event-id") if last_id else ("query", "after")
+    where = ("header", "Last-Event-ID") if last_id else ("query", "after")
     text = last_id or call.query.after
     after = await event_stream.now() if text is None else _cursor(event_stream, text, where)
     if EVENT_STREAM not in headers.get("accept", "").lower():

@@ -1,7 +1,10 @@
 """`/`, `/healthz`, `/readyz`: main paths, liveness and readiness of a server process."""
 
+from html import escape
+
 from sublet.protocol import server_info
 from sublet_functions.handlers.call import Call
+from sublet_functions.http.request import VERSION
 from sublet_functions.http.response import Response, json_response
 from sublet_functions.schemas.query import Empty
 
@@ -27,11 +30,15 @@ _PAGE = """<!doctype html>
 
 async def index(call: Call[Empty, Empty]) -> Response:
     """List the main paths of the API: JSON, or an HTML page for browsers."""
+    links = {name: call.request.prefix + path for name, path in LINKS.items()}
     if "text/html" not in call.request.headers.get("accept", ""):
-        return json_response({"name": "sublet", "links": LINKS}, headers={"Vary": "Accept"})
-    links = "\n".join(f'<li><a href="{path.lstrip("/")}">{name}</a></li>' for name, path in LINKS.items())
+        return json_response(
+            {"name": "sublet", "version": VERSION, "links": links}, headers={"Vary": "Accept"}
+        )
+    shown = links if call.request.prefix else {name: path[1:] for name, path in LINKS.items()}
+    items = "\n".join(f'<li><a href="{escape(path)}">{name}</a></li>' for name, path in shown.items())
     headers = {"Content-Type": "text/html; charset=utf-8", "Vary": "Accept"}
-    return Response(200, _PAGE.format(links).encode(), headers)
+    return Response(200, _PAGE.format(items).encode(), headers)
 
 
 async def healthz(call: Call[Empty, Empty]) -> Response:

@@ -33,5 +33,6 @@ async def list_jobs(call: Call[Empty, ListQuery]) -> Response:
     headers = {}
     if cursor:
         following = asked.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
-        headers["Link"] = f'</jobs?{urlencode(following | {"cursor": cursor})}>; rel="next"'
+        query = urlencode(following | {"cursor": cursor})
+        headers["Link"] = f'<{call.request.prefix}/jobs?{query}>; rel="next"'
     return json_response({"jobs": page.jobs, "cursor": cursor}, headers=headers)

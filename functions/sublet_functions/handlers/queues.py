@@ -13,7 +13,8 @@ async def list_queues(call: Call[Empty, PageQuery]) -> Response:
     asked, operations = call.query, call.store.operations
     found = await call.store.follow(operations.queues(decode_cursor(asked.cursor) or "", asked.limit))
     cursor = encode_cursor(found[-1].name) if len(found) == asked.limit else None
-    headers = {"Link": f'</queues?limit={asked.limit}&cursor={cursor}>; rel="next"'} if cursor else {}
+    link = f'<{call.request.prefix}/queues?limit={asked.limit}&cursor={cursor}>; rel="next"'
+    headers = {"Link": link} if cursor else {}
     return json_response({"queues": found, "cursor": cursor}, headers=headers)
 
 

@@ -24,7 +24,8 @@ async def list_schedules(call: Call[Empty, PageQuery]) -> Response:
         operations.page(call.store.operations, decode_cursor(asked.cursor) or "", asked.limit)
     )
     cursor = encode_cursor(found.cursor)
-    headers = {"Link": f'</schedules?limit={asked.limit}&cursor={cursor}>; rel="next"'} if cursor else {}
+    link = f'<{call.request.prefix}/schedules?limit={asked.limit}&cursor={cursor}>; rel="next"'
+    headers = {"Link": link} if cursor else {}
     return json_response({"schedules": found.schedules, "cursor": cursor}, headers=headers)
 
 
@@ -86,7 +87,9 @@ async def run_schedule(call: Call[ScheduleRun, Empty]) -> Response:
         job = operations.job_of(call.store.operations, found, job_id, digest)
     (answer,) = await call.store.submit([job])
     replayed = key is not None and not answer.created and await check_same_body(call, job)
-    headers = {"Location": f"/jobs/{answer.id}"} | ({"Idempotent-Replayed": "true"} if replayed else {})
+    headers = {"Location": f"{call.request.prefix}/jobs/{answer.id}"} | (
+        {"Idempotent-Replayed": "true"} if replayed else {}
+    )
     return json_response({"id": answer.id}, 201 if answer.created else 200, headers)
 
 
@@ -101,7 +104,7 @@ def _options(schedule: NewSchedule) -> Options:
         queue=schedule.queue,
         priority=schedule.priority,
         max_attempts=schedule.max_attempts,
-        timeout=None if schedule.timeout == "none" else schedule.timeout,
+        timeout=schedule.timeout,
         retention=schedule.retention,
         backoff=backoff_of(schedule.backoff),
         tags=schedule.tags,

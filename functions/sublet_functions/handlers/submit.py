@@ -73,7 +73,7 @@ async def submit(call: Call[NewJob | Event, EventQuery]) -> Response:
     (answer,) = await _store(call, [job], named)
     if isinstance(answer, JobsError):
         raise answer
-    headers = {"Location": f"/jobs/{answer.id}"}
+    headers = {"Location": f"{call.request.prefix}/jobs/{answer.id}"}
     if key is not None and not answer.created and answer.id == job.id and await check_same_body(call, job):
         headers["Idempotent-Replayed"] = "true"
     if isinstance(body, Event):
@@ -116,10 +116,11 @@ def job_of_event(event: Event, asked: EventQuery) -> NewJob:
     if asked.task is not None:
         named = {"task": asked.task} | ({"queue": asked.queue} if asked.queue else {})
         return NewJob.model_validate({**named, "payload": {"event": event.form}})
+    data = event.json_data()
     try:
-        return NewJob.model_validate_json(event.json_data())
+        return NewJob.model_validate_json(data)
     except ValidationError as error:
-        raise validation_problem(error, "event", "data") from None
+        raise validation_problem(error, "event", "data", value=data) from None
 
 
 async def submit_batch(call: Call[NewJobBatch, Empty]) -> Response:
@@ -252,8 +253,6 @@ def keyed_id(call: Call[Any, Any], key: str, at: int | None = None) -> str:
 def _options(job: NewJob, own: Options) -> Options:
     """Return a request's options, with the task's own where it gives none."""
     given: dict[str, Any] = {name: getattr(job, name) for name in OPTIONS & job.model_fields_set}
-    if "timeout" in given and job.timeout == "none":
-        given["timeout"] = None
     if "backoff" in given:
         given["backoff"] = backoff_of(job.backoff)
     if given.get("run_at") is not None:

@@ -22,7 +22,8 @@ async def list_tasks(call: Call[Empty, PageQuery]) -> Response:
     after = decode_cursor(asked.cursor) or ""
     found = [info for name, info in known.items() if name > after][: asked.limit]
     cursor = encode_cursor(found[-1].name) if len(found) == asked.limit else None
-    headers = {"Link": f'</tasks?limit={asked.limit}&cursor={cursor}>; rel="next"'} if cursor else {}
+    link = f'<{call.request.prefix}/tasks?limit={asked.limit}&cursor={cursor}>; rel="next"'
+    headers = {"Link": link} if cursor else {}
     return json_response({"tasks": found, "cursor": cursor}, headers=headers)
 
 

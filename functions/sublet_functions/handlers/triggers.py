@@ -90,7 +90,7 @@ def _parse(model: type[M], event: Mapping[str, Any]) -> M:
     try:
         return model.model_validate(event)
     except ValidationError as error:
-        raise validation_problem(error, "body") from None
+        raise validation_problem(error, "body", value=event) from None
 
 
 def _describe(event: Mapping[str, Any]) -> str:

@@ -279,19 +279,19 @@ async def read_body(request: Request, most: int) -> bytes:
 
 
 async def parse_body(request: Request, model: type[M], most: int) -> M:
-    """Read and parse a request's body. An empty one is `{}` if the model requires no field.
+    """Read and parse a request's body. An empty one, of any media type, is `{}`.
 
     Raises Problem for a body that is too large, of another media type, not JSON, or invalid.
     """
     raw = await read_body(request, most)
-    if not raw and not any(field.is_required() for field in model.model_fields.values()):
-        raw = b"{}"
-    else:
+    if raw:
         _check_media_type(request.headers.get("content-type", "").lower())
+    else:
+        raw = b"{}"
     try:
         return model.model_validate_json(raw)
     except ValidationError as error:
-        raise validation_problem(error, "body") from None
+        raise validation_problem(error, "body", value=raw) from None
 
 
 def _check_media_type(header: str) -> None:

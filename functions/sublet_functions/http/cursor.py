@@ -2,7 +2,7 @@
 
 import base64
 
-from sublet_functions.http.problems import Problem
+from sublet_functions.http.problems import Problem, invalid_value
 
 
 def encode_cursor(cursor: str | None) -> str | None:
@@ -17,7 +17,7 @@ def decode_cursor(cursor: str | None) -> str | None:
     try:
         return base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
     except ValueError:
-        error = {"loc": ["query", "cursor"], "msg": "not a cursor of this API", "type": "value_error"}
+        error = invalid_value("not a cursor of this API", "query", "cursor")
         raise Problem(
             "invalid", "cursor: use the one of the previous page, with the same filters", errors=[error]
         ) from None

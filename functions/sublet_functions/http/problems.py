@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from pydantic import ValidationError
+from pydantic_core import from_json
 
 from sublet.errors import (
     REFUSALS,
@@ -21,6 +23,8 @@ from sublet.errors import (
     Unconfirmed,
     Unfit,
 )
+from sublet.tasks.arguments import path_in
+from sublet.tasks.json.schema import Path
 from sublet_functions.http.response import SECURITY_HEADERS, Response, encode
 
 PREFIX = "urn:sublet:problem:"
@@ -44,6 +48,7 @@ class ProblemType(NamedTuple):
 PROBLEMS: dict[str, ProblemType] = {
     "bad-request": ProblemType(400, "The request is malformed"),
     "not-json": ProblemType(400, "The body is not JSON"),
+    "unsupported-version": ProblemType(400, "The version of the API is not supported"),
     "unauthorized": ProblemType(401, "A valid token is required"),
     "forbidden": ProblemType(403, "Not allowed"),
     "not-found": ProblemType(404, "Not found"),
@@ -54,6 +59,7 @@ PROBLEMS: dict[str, ProblemType] = {
     "wrong-state": ProblemType(409, "The job is in another state"),
     "changed": ProblemType(409, "The revision has changed"),
     "key-taken": ProblemType(409, "Another job holds the key"),
+    "precondition-failed": ProblemType(412, "The precondition cannot be met"),
     "too-large": ProblemType(413, "The body is too large"),
     "uri-too-long": ProblemType(414, "The URL is too long"),
     "unsupported-media-type": ProblemType(415, "The media type is not supported"),
@@ -160,9 +166,9 @@ def problem_of(error: JobsError) -> Problem:
     return Problem(slug_of(error), str(error))
 
 
-def validation_problem(error: ValidationError, *where: str) -> Problem:
+def validation_problem(error: ValidationError, *where: str, value: Any = None) -> Problem:
     """Return a problem that lists invalid fields (locations start with `where`) without values, which may be
-    secrets.
+    secrets. `value`: the whole validated value, or its JSON.
     """
     if error.error_count() > ERRORS_MAX:
         return Problem(
@@ -174,23 +180,37 @@ def validation_problem(error: ValidationError, *where: str) -> Problem:
     found.sort(key=lambda one: [str(part) for part in one["loc"]])
     if found[0]["type"] == "json_invalid":
         return Problem("not-json", f"{found[0]['msg']}: send one JSON object")
-    shown = [_entry([*where, *one["loc"]], one["msg"], one["type"]) for one in found[:ERRORS_SHOWN]]
-    first = ".".join(map(str, shown[0]["loc"]))
-    more = f", and {len(found) - 1} more" if len(found) > 1 else ""
-    return Problem("invalid", f"{first}: {shown[0]['msg']}{more}", errors=shown)
+    faults = _faults(found, from_json(value) if isinstance(value, bytes) else value)
+    errors = [
+        invalid_value(text, *where, *place) for place, text in itertools.islice(faults.items(), ERRORS_SHOWN)
+    ]
+    place, text = next(iter(faults.items()))
+    more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
+    return Problem("invalid", f"{'.'.join(map(str, (*where, *place)))}: {text}{more}", errors=errors)
+
+
+def _faults(found: Sequence[Any], value: Any) -> dict[Path, str]:
+    """Return messages by path. Of a value that fits no type of a union, pydantic has one error for each type."""
+    faults: dict[Path, str] = {}
+    for one in found:
+        loc = one["loc"]
+        is_left_out = len(loc) == 1 and isinstance(value, Mapping) and loc[0] not in value
+        place = path_in(value, loc, is_missing=one["type"] == "missing" or is_left_out)
+        text = one["msg"].removeprefix("Value error, ")
+        faults[place] = f"{faults[place]}; or: {text}" if place in faults else text
+    parents = {place[:end] for place in faults for end in range(len(place))}
+    return {place: text for place, text in faults.items() if place not in parents}
 
 
 def invalid_value(message: str, *where: str | int) -> dict[str, Any]:
-    """Return one entry of a problem's `errors`; `where` is its location."""
-    return _entry(where, message, "value_error")
-
-
-def _entry(where: Sequence[str | int], message: str, kind: str) -> dict[str, Any]:
-    entry = {"loc": list(where), "msg": message, "type": kind}
-    if where[0] == "body":
-        parts = (str(part).replace("~", "~0").replace("/", "~1") for part in where[1:])
-        entry["pointer"] = "#" + "".join(f"/{quote(part)}" for part in parts)
-    return entry
+    """Return one entry of a problem's `errors`. `where`: `body` (or `event`, in structured form) and the path in it;
+    `query` or `path`, and the parameter; `header` and its name.
+    """
+    kind, *path = where
+    if kind in ("body", "event"):
+        parts = (str(part).replace("~", "~0").replace("/", "~1") for part in path)
+        return {"pointer": "#" + "".join(f"/{quote(part)}" for part in parts), "detail": message}
+    return {"header" if kind == "header" else "parameter": path[0] if path else "", "detail": message}
 
 
 def invalid_problem(error: Invalid, *where: str | int) -> Problem:

@@ -17,11 +17,13 @@ M = TypeVar("M", bound=BaseModel)
 
 def parse_query(query: str, model: type[M]) -> M:
     """Parse a request's query string as `model`. Raises Problem for unknown fields and invalid values."""
+    found: dict[str, Any] = {}
     try:
         given = parse_qs(query, keep_blank_values=True, max_num_fields=FIELDS_MAX, errors="strict")
-        return model.model_validate({name: _value(model, name, values) for name, values in given.items()})
+        found = {name: _value(model, name, values) for name, values in given.items()}
+        return model.model_validate(found)
     except ValidationError as error:
-        raise validation_problem(error, "query") from None
+        raise validation_problem(error, "query", value=found) from None
     except ValueError:  # too many fields, or not UTF-8
         raise Problem(
             "invalid", f"the query cannot be parsed: use at most {FIELDS_MAX} fields, percent-encoded UTF-8"
@@ -39,4 +41,4 @@ def check_path(params: Mapping[str, str]) -> None:
     try:
         PathParams.model_validate(params)
     except ValidationError as error:
-        raise validation_problem(error, "path") from None
+        raise validation_problem(error, "path", value=params) from None

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
+from urllib.parse import quote
 
+VERSION = "1"
+"""Version of the API; it changes when clients must change."""
 Count = Callable[[int], None]
 """Gets the size of each piece of a body, and the negative sum in the end. May raise Problem."""
 
@@ -33,6 +36,13 @@ class Request:
     """Set by adapters that can leave the body on the socket."""
     streams: bool = True
     """Whether the adapter can send a response in pieces. If not, a stream must end soon."""
+    prefix: str = ""
+    """The percent-encoded path below which the client finds the API: links begin with it."""
+
+
+def quote_path(path: bytes) -> str:
+    """Percent-encode a path, as URLs show it."""
+    return quote(path, safe="/:@!$&'()*+,;=~")
 
 
 def decode_header(value: str) -> str:

@@ -13,6 +13,8 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
+from sublet.model import format_moment
+
 log = logging.getLogger(__name__)
 
 JSON = "application/json"
@@ -98,7 +100,7 @@ def _mended(value: Any, depth: int = 0) -> Any:
         return value
     if isinstance(value, float):
         return value if value - value == 0 else None
-    return to_jsonable_python(value)
+    return format_moment(value) if isinstance(value, datetime) else to_jsonable_python(value)
 
 
 def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -108,5 +110,4 @@ def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | No
 
 def timestamp(milliseconds: float) -> str:
     """Format ms since 1970 by RFC 3339, in UTC."""
-    text = datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
-    return text.replace("+00:00", "Z")
+    return format_moment(datetime.fromtimestamp(milliseconds / 1000, UTC))

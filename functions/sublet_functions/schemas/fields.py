@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field
 
-from sublet.options import TAGS_MAX
+from sublet.options import LONGEST, TAGS_MAX
 
 WAIT_MAX = 20
 """Most seconds that one request may wait: gateways cut requests at about 30 s."""
@@ -73,7 +73,39 @@ Claimer = Annotated[
 ]
 Token = Annotated[str, Field(min_length=1, max_length=128, description="The lease's token, from the claim.")]
 Moment = Annotated[AwareDatetime, Field(strict=False), BeforeValidator(_is_rfc3339)]
-Delay = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+Delay = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False, description="Seconds.")]
+
+
+def _is_limit(value: Any) -> Any:
+    if isinstance(value, str):
+        raise ValueError("use a number of seconds, or null for no limit")
+    return value
+
+
+Timeout = Annotated[
+    Annotated[float, Field(ge=0.001, le=1e9, allow_inf_nan=False)] | None,
+    BeforeValidator(_is_limit),
+    Field(description="Time limit of one attempt in seconds; null for none."),
+]
+Retention = Annotated[
+    float,
+    Field(
+        ge=60,
+        le=LONGEST,
+        allow_inf_nan=False,
+        description="Seconds for which a completed job is kept; a dead or cancelled one at least 14 days.",
+    ),
+]
+Key = Annotated[str, Field(min_length=1)]
+Window = Annotated[
+    float,
+    Field(
+        ge=0.001,
+        le=LONGEST,
+        allow_inf_nan=False,
+        description="Seconds for which the key is held, instead of until the job ends.",
+    ),
+]
 LeaseTime = Annotated[
     float,
     Field(

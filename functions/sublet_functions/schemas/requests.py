@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from sublet.options import LONGEST, TRIES_MAX, Durability
+from sublet.options import TRIES_MAX, Durability
 from sublet.protocol.verbs import PUBLISH_MAX
 from sublet.store.source import HTTP_QUEUES
 from sublet.tasks.catalogue import SUMMARY_MAX
@@ -18,16 +18,20 @@ from sublet_functions.schemas.fields import (
     ClaimId,
     Delay,
     Id,
+    Key,
     LeaseTime,
     Moment,
     Name,
     OwnId,
     Place,
     QueueEntry,
+    Retention,
     Tags,
     Text,
+    Timeout,
     Token,
     Wait,
+    Window,
 )
 
 BATCH_MAX = 1000
@@ -77,28 +81,18 @@ class NewJob(RequestModel):
     priority: Annotated[int, Field(ge=-100, le=100), WHOLE] = Field(
         0, description="Jobs with a higher priority run first."
     )
-    key: Annotated[str, Field(min_length=1)] | None = Field(
+    key: Key | None = Field(
         None,
         description="Deduplication key, any text: while a job of the queue with this key is unfinished, a submit returns that "
         "job. Stored as it is if it has 1 to 128 visible ASCII characters and does not begin with `sha256:`; else as `sha256:` "
         "and 64 hex digits, the SHA-256 of its UTF-8.",
     )
-    window: Annotated[float, Field(ge=0.001, le=LONGEST, allow_inf_nan=False)] | None = Field(
-        None, description="Seconds for which the key is held, instead of until the job ends."
-    )
+    window: Window | None = None
     max_attempts: Annotated[int, Field(ge=1, le=1_000_000), WHOLE] = Field(
         3, description="Tries: failed or lost attempts after which the job is dead."
     )
-    timeout: Annotated[float, Field(ge=0.001, le=1e9, allow_inf_nan=False)] | Literal["none"] = Field(
-        300.0, description="Time limit of one attempt in seconds, or none."
-    )
-    retention: float = Field(
-        86_400.0,
-        ge=60,
-        le=LONGEST,
-        allow_inf_nan=False,
-        description="Seconds for which the completed job is kept; a dead or cancelled one at least 14 days.",
-    )
+    timeout: Timeout = 300.0
+    retention: Retention = 86_400.0
     backoff: Delay | ExponentialBackoff = Field(
         default_factory=ExponentialBackoff,
         description="Seconds before the next attempt, or their growth. Default: 1 s, doubling, at most 300 s.",
@@ -318,10 +312,14 @@ class OwnOptions(RequestModel):
     priority: Annotated[int, Field(ge=-100, le=100), WHOLE] = 0
     delay: Delay = 0.0
     max_attempts: Annotated[int, Field(ge=1, le=TRIES_MAX), WHOLE] = 3
-    timeout: Annotated[float, Field(ge=0.001, le=1e9, allow_inf_nan=False)] | Literal["none"] = 300.0
-    retention: Annotated[float, Field(ge=60, le=1e9, allow_inf_nan=False)] = 86_400.0
+    timeout: Timeout = 300.0
+    retention: Retention = 86_400.0
     backoff: ExponentialBackoff = Field(default_factory=ExponentialBackoff)
     durability: Durability | None = None
+    key: Key | None = None
+    window: Window | None = None
+    tags: Tags = Field(default_factory=list)
+    keep_payload: bool = False
 
 
 class TaskDescription(RequestModel):

@@ -1,12 +1,11 @@
 """Models of response bodies, for the OpenAPI document. Frequently used handlers build plain dictionaries; a
 test compares them with the models."""
 
-from datetime import datetime
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sublet.model import JobSummary, Queue, State, WorkerInfo
+from sublet.model import InSeconds, JobSummary, Queue, State, Timestamp, WorkerInfo
 from sublet.operations.pool import Pool
 from sublet.tasks.catalogue import TaskInfo
 
@@ -56,13 +55,15 @@ class Leased(ResponseModel):
     token: str = Field(
         description="Proves that the caller holds the lease. Keep it secret: it can end the attempt."
     )
-    lease_expires_at: datetime
-    timeout: float | None = Field(description="Time limit of the attempt in seconds; null for none.")
+    lease_expires_at: Timestamp
+    timeout: InSeconds | None = Field(description="Time limit of the attempt in seconds; null for none.")
     recovered: str = Field(
         description="Code with which the previous attempt ended; empty on the first attempt."
     )
     trace: str | None = None
-    occurrence: datetime | None = Field(None, description="The occurrence of the schedule that made the job.")
+    occurrence: Timestamp | None = Field(
+        None, description="The occurrence of the schedule that made the job."
+    )
     tags: list[str] = Field([], description="The job's tags; left out without any.")
     lost: bool = Field(
         False, description="true if the previous attempt's lease ended without an outcome; else left out."
@@ -80,7 +81,7 @@ class LeaseExtension(ResponseModel):
     """The lease's new end, or a requested cancel."""
 
     id: str
-    lease_expires_at: datetime | None = Field(
+    lease_expires_at: Timestamp | None = Field(
         description="null when a cancel was requested: stop the attempt, and fail with code cancelled."
     )
     cancel_requested: bool
@@ -90,8 +91,8 @@ class JobState(ResponseModel):
     """The job's state after the request. `due_at`: when a scheduled job is queued again."""
 
     id: str
-    state: str
-    due_at: datetime | None = None
+    state: State
+    due_at: Timestamp | None = None
 
 
 class BatchItem(ResponseModel):
@@ -99,9 +100,9 @@ class BatchItem(ResponseModel):
 
     id: str
     status: int
-    state: str | None = None
-    due_at: datetime | None = None
-    lease_expires_at: datetime | None = None
+    state: State | None = None
+    due_at: Timestamp | None = None
+    lease_expires_at: Timestamp | None = None
     cancel_requested: bool | None = None
     type: str | None = None
     detail: str | None = None
@@ -131,7 +132,7 @@ class Event(ResponseModel):
     """One change of state, which up to ten jobs made together."""
 
     id: str = Field(description="Position in the event stream, to be sent as `after` or Last-Event-ID.")
-    at: datetime
+    at: Timestamp
     jobs: list[str]
     state: State
     code: str = Field(description="Cause: `submitted`, the worker's name, a failure's code, …")
@@ -213,7 +214,7 @@ class WorkSummary(ResponseModel):
     failed: int
     released: int = Field(description="Jobs given back unfinished.")
     refused: int = Field(description="Outcomes that were refused because the lease was lost.")
-    seconds: float
+    seconds: InSeconds
     stalled: bool
 
 
@@ -283,18 +284,21 @@ class Links(ResponseModel):
     """Main paths of the API, by name."""
 
     name: str
+    version: str = Field(description="Version of the API.")
     links: dict[str, str]
 
 
 class InvalidValue(ResponseModel):
-    """One invalid value of a request, and its location."""
+    """One invalid value of a request, with its location: one of `pointer`, `parameter` and `header`."""
 
-    loc: list[str | int]
-    msg: str
-    type: str
+    detail: str
     pointer: str | None = Field(
-        None, description="JSON Pointer to the value in the body, as a URI fragment (RFC 6901)."
+        None,
+        description="JSON Pointer to the value in the body, as a URI fragment (RFC 6901); of a CloudEvent, in its structured "
+        "form.",
     )
+    parameter: str | None = Field(None, description="Name of the parameter of the query or the path.")
+    header: str | None = Field(None, description="Name of the header.")
 
 
 class ProblemDocument(ResponseModel):

@@ -1,13 +1,12 @@
 """Request and response bodies of schedules."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from sublet.options import LONGEST
 from sublet.schedules.definition import Schedule
 from sublet.schedules.recurrence import Recurrence
-from sublet_functions.schemas.fields import WHOLE, Delay, Name, OwnId, Tags
+from sublet_functions.schemas.fields import WHOLE, Delay, Name, OwnId, Retention, Tags, Timeout
 from sublet_functions.schemas.requests import ExponentialBackoff, RequestModel
 from sublet_functions.schemas.responses import ResponseModel
 
@@ -38,16 +37,8 @@ class NewSchedule(Recurrence):
     max_attempts: Annotated[int, Field(ge=1, le=1_000_000), WHOLE] = Field(
         3, description="Tries: failed or lost attempts after which a job is dead."
     )
-    timeout: Annotated[float, Field(ge=0.001, le=1e9, allow_inf_nan=False)] | Literal["none"] = Field(
-        300.0, description="Time limit of one attempt in seconds, or none."
-    )
-    retention: float = Field(
-        86_400.0,
-        ge=60,
-        le=LONGEST,
-        allow_inf_nan=False,
-        description="Seconds for which a completed job is kept; a dead or cancelled one at least 14 days.",
-    )
+    timeout: Timeout = 300.0
+    retention: Retention = 86_400.0
     backoff: Delay | ExponentialBackoff = Field(
         default_factory=ExponentialBackoff,
         description="Seconds before the next attempt, or their growth. Default: 1 s, doubling, at most 300 s.",

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 
 from sublet.connection.settings import Settings
-from sublet.errors import Changed, Invalid
+from sublet.errors import Changed, Invalid, NotFound
 from sublet.model import Job, JobSummary, Page, Queue, Reaped, State, Stats, WorkerInfo
 from sublet.operations import maintenance, workers
 from sublet.protocol import keys, reads, verbs
@@ -15,6 +15,7 @@ from sublet.submission.submit import SubmitOperations
 PAGE_EXAMINED = 1000
 LOOKS = 5
 
+_NUMBERED = re.compile(r"[0-9]{1,5}-")
 _OFFSET = re.compile(r"[0-9]{1,15}")
 
 
@@ -40,6 +41,20 @@ class Operations(SubmitOperations):
         if not keys.is_id(job_id):
             raise Invalid(f"id {job_id[:80]!r}: use 1 to 64 of A-Z a-z 0-9 _ . : -")
         return self.bases[keys.partition_of_id(job_id) % len(self.bases)]
+
+    def full_id(self, job_id: str) -> str:
+        """Return the id of the job that was submitted with the own id `job_id`: `0-order-7` for `order-7`.
+
+        With several partitions, the queue decides. Raises NotFound then, which says so.
+        """
+        if len(self.bases) == 1:
+            full = job_id if job_id.startswith("0-") else f"0-{job_id}"
+            return full if keys.is_id(full) else job_id
+        if _NUMBERED.match(job_id):
+            return job_id
+        raise NotFound(
+            f"no job {job_id}: an id begins with the number of its partition, e.g. 0-{job_id}: use the one that the submit returned"
+        )
 
     def get(self, job_id: str) -> Plan[Job]:
         """Return a job with its attempts. Raises Invalid, NotFound, or Unfit for malformed data."""

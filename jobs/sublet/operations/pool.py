@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict
 
 from sublet.errors import Invalid
+from sublet.model import InSeconds, Timestamp
 from sublet.protocol.keys import is_name
 
 Kind = Literal["process", "http", "lambda", "none"]
@@ -33,7 +34,7 @@ class Sum(_Frozen):
     running: int
     rate: float
     """Jobs that fell due per second, averaged over 10 s or twice `wait`; less after a pause."""
-    run: float
+    run: InSeconds
     """Seconds of an attempt, averaged over about 20 attempts; 1 before the first has ended."""
     need: float
     """Jobs to run at a time so that none waits longer than `wait`."""
@@ -58,12 +59,12 @@ class Pool(_Frozen):
     min: int = 0
     """Workers to keep even without jobs."""
     max: int = 10
-    wait: float = 5.0
+    wait: InSeconds = 5.0
     """Seconds that a job should wait at most."""
     slots: int = 10
-    linger: float = 5.0
+    linger: InSeconds = 5.0
     """Seconds that a worker without jobs stays before it asks to leave."""
-    arrive: float = 15.0
+    arrive: InSeconds = 15.0
     """Seconds within which a summoned worker must register; then another is summoned."""
     revision: int = 0
     summoned: int = 0
@@ -72,7 +73,7 @@ class Pool(_Frozen):
     """Summoned workers that did not register in time."""
     failures: int = 0
     """Summoned workers that could not be invoked."""
-    failed_at: datetime | None = None
+    failed_at: Timestamp | None = None
     failure: str = ""
     sum: Sum | None = None
 

@@ -141,7 +141,7 @@ def _common(
         "tries_left": int(fields["tries_left"]) if "tries_left" in fields else None,
         "worker": fields["worker"].decode() if "worker" in fields else None,
         "claimed_at": moment(fields.get("claimed_at")),
-        "heartbeat_at": moment(fields.get("heartbeat_at")),
+        "heartbeat_at": moment(fields.get("heartbeat_at") or fields.get("claimed_at")),
         "lease_expires_at": moment(lease_end),
         "progress": json_of(fields.get("progress")),
         "trace": rules.get("trace"),

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sublet.errors import Invalid
+from sublet.model import InSeconds, Timestamp
 from sublet.options import PAYLOAD_MAX, Options
 from sublet.protocol import keys
 from sublet.protocol.reads import json_of, moment, pairs, shown, together
@@ -122,33 +123,33 @@ class Schedule(BaseModel):
     description: str
     """The recurrence in English; of a broken schedule, the error."""
     cron: str | None = None
-    every: float | None = None
+    every: InSeconds | None = None
     tz: str = "UTC"
-    start: datetime | None = None
-    end: datetime | None = None
-    jitter: float = 0.0
+    start: Timestamp | None = None
+    end: Timestamp | None = None
+    jitter: InSeconds = 0.0
     missed: str = "latest"
-    late: float = 300.0
+    late: InSeconds = 300.0
     most: int = 24
     overlap: str = "allow"
     priority: int = 0
     max_attempts: int = 3
-    timeout: float | None = 300.0
-    retention: float = 86_400.0
+    timeout: InSeconds | None = 300.0
+    retention: InSeconds = 86_400.0
     backoff: dict[str, float] | None = None
     tags: tuple[str, ...] = ()
     keep_payload: bool = False
     source: str = ""
     """The app that declares the schedule (MODULE:APP), or empty."""
-    next_at: datetime | None = None
+    next_at: Timestamp | None = None
     """The next occurrence; None if the schedule is paused or has ended."""
-    due_at: datetime | None = None
+    due_at: Timestamp | None = None
     """When the next occurrence is fired: with jitter, or when a held one is tried again."""
-    upcoming: tuple[datetime, ...] = ()
+    upcoming: tuple[Timestamp, ...] = ()
     """The next five occurrences in its time zone, even if it is paused; empty in a list."""
-    last_at: datetime | None = None
+    last_at: Timestamp | None = None
     last_job: str | None = None
-    fired_at: datetime | None = None
+    fired_at: Timestamp | None = None
     """When the schedule last fired, and the worker or tick that fired it (`fired_by`)."""
     fired_by: str | None = None
     fired: int = 0
@@ -158,8 +159,8 @@ class Schedule(BaseModel):
     """Occurrences dropped because the job before was unfinished (`overlap`)."""
     held: str | None = None
     """Why the next job waits (the job before is unfinished, or the queue is full), or None."""
-    made_at: datetime | None = None
-    changed_at: datetime | None = None
+    made_at: Timestamp | None = None
+    changed_at: Timestamp | None = None
     revision: int = 0
     """Grows with each change, pause and resume."""
 

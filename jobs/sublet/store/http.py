@@ -34,6 +34,12 @@ WAIT_MAX = 20.0
 ANSWER_MAX = 64 * 1024 * 1024
 """Largest accepted answer, in bytes."""
 CONNECTIONS = 32
+HEADERS = {
+    "Accept": "application/json",
+    "Accept-Encoding": "identity",
+    "User-Agent": "sublet",
+    "Sublet-Version": "1",
+}
 GATEWAY = (502, 504)
 """Statuses of a gateway that got no answer from the API."""
 MALFORMED = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
@@ -328,7 +334,7 @@ class HttpSource:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=CONNECTIONS),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                headers={"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "sublet"},
+                headers=HEADERS,
                 auto_decompress=False,
             )
         return self._session

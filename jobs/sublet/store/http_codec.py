@@ -47,6 +47,10 @@ DEFAULTS = {
     "timeout": 300,
     "retention": 86_400,
     "backoff": {"first": 1, "factor": 2, "cap": 300},
+    "key": None,
+    "window": None,
+    "tags": [],
+    "keep_payload": False,
 }
 """Options that a submission does not name. They are sent: the server would take the task's own."""
 ANSWERS = {404: "NOT_FOUND", 409: "LEASE_LOST"}
@@ -141,7 +145,7 @@ def _rule(name: str, value: str) -> tuple[str, Any]:
         first, factor, cap = value.split(":")
         return name, {"first": int(first) / 1000, "factor": float(factor), "cap": int(cap) / 1000}
     if (name, value) == ("timeout", "none"):
-        return name, value
+        return name, None
     if (name, value) == ("keep", "1"):
         return "keep_payload", True
     return {"delay": "delay", "window": "window", "timeout": "timeout", "retention": "retention"}[name], int(

@@ -71,7 +71,10 @@ class Endpoint:
                 f"the API at {self.url} redirects ({status}, to {to}): set SUBLET_SOURCE to its address",
                 lasting=True,
             )
-        if status == 413 or (kind and status in (400, 414, 415, 422, 431)):
+        is_invalid = (
+            kind and status in (400, 412, 414, 415, 422, 431) and _code(kind) != "UNSUPPORTED_VERSION"
+        )
+        if status == 413 or is_invalid:
             return Invalid(detail or f"the API at {self.url} refused the request ({status})")
         if _code(kind) == "UNCONFIRMED":
             return Unconfirmed(detail)

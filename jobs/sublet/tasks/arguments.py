@@ -135,7 +135,7 @@ class Arguments:
             found = error.errors(include_url=False, include_input=False, include_context=False)
             value = from_json(payload or b"{}")
             return [
-                Misfit(_path(each["loc"], value, is_missing=each["type"] == "missing"), each["msg"])
+                Misfit(path_in(value, each["loc"], is_missing=each["type"] == "missing"), each["msg"])
                 for each in found
             ]
         except Exception:  # noqa: BLE001  # a type's own validator may raise anything
@@ -224,8 +224,8 @@ def _fits(adapter: TypeAdapter[Any], value: Any) -> bool:
     return True
 
 
-def _path(parts: tuple[str | int, ...], value: Any, *, is_missing: bool) -> Path:
-    """Return the path of an error in a JSON value: pydantic's own, without its names of types."""
+def path_in(value: Any, parts: tuple[str | int, ...], *, is_missing: bool) -> Path:
+    """Return the path of an error in a value: pydantic's `loc`, without its names of types."""
     path: list[str | int] = []
     for part in parts:
         fits = part in value if isinstance(value, dict) else isinstance(value, list) and isinstance(part, int)

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import to_json
 
 from sublet.errors import Forbidden, JobsError, Refused
-from sublet.model import Description
+from sublet.model import Description, InSeconds
 from sublet.options import Backoff, Options
 from sublet.protocol import keys, verbs
 from sublet.protocol.plan import Plan
@@ -43,19 +43,22 @@ class TaskOptions(BaseModel):
 
     queue: str = "default"
     priority: int = 0
-    delay: float = 0.0
+    delay: InSeconds = 0.0
     max_attempts: int = 3
-    timeout: float | str = 300.0
-    """Seconds, or `none`."""
-    retention: float = 86_400.0
+    timeout: InSeconds | None = 300.0
+    """None for no limit."""
+    retention: InSeconds = 86_400.0
     backoff: dict[str, float] = {"first": 1.0, "factor": 2.0, "cap": 300.0}
     durability: str | None = None
+    key: str | None = None
+    window: InSeconds | None = None
+    tags: tuple[str, ...] = ()
+    keep_payload: bool = False
 
     def options(self) -> Options:
         """Return them as `Options`. Raises Invalid or TypeError for options that another program wrote."""
-        limit = None if self.timeout == "none" else float(self.timeout)
-        own = self.model_dump(exclude={"timeout", "backoff"})
-        found = Options(**own, timeout=limit, backoff=Backoff(**self.backoff))
+        own = self.model_dump(exclude={"backoff"})
+        found = Options(**own, backoff=Backoff(**self.backoff))
         found.rules()
         return found
 
@@ -108,10 +111,14 @@ def _options(options: Options) -> TaskOptions:
         priority=options.priority,
         delay=seconds(options.delay),
         max_attempts=options.max_attempts,
-        timeout="none" if options.timeout is None else seconds(options.timeout),
+        timeout=None if options.timeout is None else seconds(options.timeout),
         retention=seconds(options.retention),
         backoff={"first": policy.first, "factor": policy.factor, "cap": policy.cap},
         durability=options.durability,
+        key=options.key,
+        window=None if options.window is None else seconds(options.window),
+        tags=tuple(options.tags),
+        keep_payload=options.keep_payload,
     )
 
 

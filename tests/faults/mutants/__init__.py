@@ -1,6 +1,7 @@
 """Small defects, planted in copies of the code: a test must fail for each. See `tests/faults/mutants/README.md`."""
 
 from tests.faults.mutants import (
+    api,
     apps,
     catalogue,
     clients,
@@ -40,4 +41,5 @@ MUTANTS = (
     *commands.MUTANTS,
     *catalogue.MUTANTS,
     *straight.MUTANTS,
+    *api.MUTANTS,
 )

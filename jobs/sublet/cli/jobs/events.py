@@ -12,6 +12,7 @@ from sublet.cli.session import settings_of
 from sublet.connection.routing import RoutingTransport, transport_for
 from sublet.connection.settings import Settings, check
 from sublet.errors import Forbidden, Unavailable, Unfit
+from sublet.model import format_moment
 from sublet.operations.operations import Operations
 from sublet.protocol import reads
 from sublet.protocol.plan import follow
@@ -134,10 +135,9 @@ class Subscriber:
 
 
 def _as_json(event: JobEvent) -> dict[str, Any]:
-    at = datetime.fromtimestamp(event.at_ms / 1000, UTC).isoformat(timespec="milliseconds")
     return {
         "id": event.id,
-        "at": at.replace("+00:00", "Z"),
+        "at": format_moment(datetime.fromtimestamp(event.at_ms / 1000, UTC)),
         "jobs": event.jobs,
         "state": event.state.value,
         "code": event.code,

@@ -89,7 +89,7 @@ def _submission(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
 def _claim(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
     held = duration((now - (job.claimed_at or now)).total_seconds())
     yield "owner", f"{job.worker}, attempt {job.attempt}, for {held}"
-    yield "heartbeat", _ago(job.heartbeat_at or job.claimed_at or now, now)
+    yield "heartbeat", _ago(job.heartbeat_at or now, now)
 
 
 def _running(job: Job, now: datetime) -> Iterator[tuple[str, str]]:

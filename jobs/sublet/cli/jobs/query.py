@@ -109,7 +109,7 @@ def _relevant_time(job: JobSummary, now: datetime) -> str:
         left = (job.due_at - now).total_seconds()
         return f"due in {duration(left)}" if left >= 0 else f"overdue by {duration(-left)}"
     if job.state is State.RUNNING:
-        heard = job.heartbeat_at or job.claimed_at or now
+        heard = job.heartbeat_at or now
         return f"heartbeat {duration((now - heard).total_seconds())} ago, {job.worker}"
     return f"{duration((now - (job.finished_at or job.submitted_at)).total_seconds())} ago"
 

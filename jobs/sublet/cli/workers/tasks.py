@@ -30,7 +30,7 @@ def tasks(args: Namespace) -> int:
 
 def _row(info: TaskInfo) -> list[str]:
     options = info.options
-    timeout = "none" if isinstance(options.timeout, str) else duration(options.timeout)
+    timeout = "none" if options.timeout is None else duration(options.timeout)
     return [
         info.name, options.queue, f"{options.max_attempts:,}", timeout, _arguments(info.arguments), info.summary,
     ]  # fmt: skip

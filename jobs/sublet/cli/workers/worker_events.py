@@ -14,7 +14,7 @@ from typing import TextIO
 from pydantic_core import to_json
 
 from sublet.cli.output import clean, duration, fit, paint
-from sublet.model import Lease
+from sublet.model import Lease, format_moment
 from sublet.worker.summary import Summary
 
 log = logging.getLogger(__name__)
@@ -151,7 +151,7 @@ def as_json(entry: Mapping[str, object]) -> str:
 
 def rfc3339(seconds: float) -> str:
     """Format seconds since 1970 as RFC 3339 with milliseconds."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return format_moment(datetime.fromtimestamp(seconds, UTC))
 
 
 class OneLineFormatter(logging.Formatter):

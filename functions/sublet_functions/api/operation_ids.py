@@ -1,0 +1,52 @@
+"""Operation ids of the OpenAPI document, which generated clients use as names of functions: a verb and a noun."""
+
+from typing import Any
+
+from sublet_functions.api.route import Route
+
+IDS = {
+    "submit": "submitJob",
+    "submit_batch": "submitJobs",
+    "claim": "claimJobs",
+    "claim_next": "claimNextJob",
+    "heartbeat": "heartbeatJob",
+    "heartbeat_batch": "heartbeatJobs",
+    "complete": "completeJob",
+    "complete_batch": "completeJobs",
+    "fail": "failJob",
+    "fail_batch": "failJobs",
+    "release": "releaseJob",
+    "release_batch": "releaseJobs",
+    "note": "noteJob",
+    "note_batch": "noteJobs",
+    "cancel": "cancelJob",
+    "retry": "retryJob",
+    "promote": "promoteJob",
+    "change_queue": "updateQueue",
+    "remove_schedule": "deleteSchedule",
+    "enlist": "registerWorker",
+    "leave": "deleteWorker",
+    "reconcile": "reconcileWorker",
+    "retire": "retireWorker",
+    "drain": "drainWorker",
+    "events": "listEvents",
+    "trigger": "runEvent",
+    "tick": "runTick",
+    "work": "runWorker",
+    "stats": "getStats",
+    "metrics": "getMetrics",
+    "index": "getIndex",
+    "healthz": "getHealth",
+    "readyz": "getReadiness",
+    "openapi": "getDocument",
+}
+"""Handler → operation id, where the handler's name is not a verb and a noun."""
+SECOND_IDS = {("POST", "/jobs/{id}/done"): "finishJob", ("GET", "/tick"): "runTickByGet"}
+"""Ids of operations whose handler has another route."""
+
+
+def operation_id(route: Route[Any, Any], path: str) -> str:
+    """Return the id of a route's operation, at its path or its alias."""
+    handler = route.handler.__name__
+    verb, *words = handler.split("_")
+    return SECOND_IDS.get((route.method, path)) or IDS.get(handler) or verb + "".join(map(str.title, words))
