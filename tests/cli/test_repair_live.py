@@ -9,14 +9,13 @@ import pytest
 import redis
 
 from sublet.connection.settings import Settings
-from sublet.connection.transport import SyncTransport
+from sublet.connection.transport import SyncTransport, follow_sync
 from sublet.errors import NoNamespace
 from sublet.model import Submission
 from sublet.operations import repair
 from sublet.operations.operations import Operations
 from sublet.operations.recount import recount
 from sublet.protocol import keys, verbs
-from sublet.protocol.plan import follow_sync
 
 pytest_plugins = ["tests.support.command_line"]
 pytestmark = [pytest.mark.real_server, pytest.mark.timeout(240)]

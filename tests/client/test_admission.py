@@ -10,10 +10,10 @@ import pytest
 
 from sublet import SyncClient
 from sublet.connection.settings import Settings
+from sublet.connection.transport import follow
 from sublet.errors import Forbidden, Invalid, OutOfMemory, Unavailable
 from sublet.model import Submission
 from sublet.protocol import keys, verbs
-from sublet.protocol.plan import follow
 from sublet.protocol.server_info import Memory, memory
 from sublet.schedules.firing import fire_due, schedule
 from sublet.store.store import Store

@@ -7,13 +7,12 @@ import pytest
 import redis
 
 from sublet.connection.settings import Settings
-from sublet.connection.transport import SyncTransport
+from sublet.connection.transport import SyncTransport, follow_sync
 from sublet.errors import NotFound
 from sublet.model import Card, Release, Submission
 from sublet.operations import workers
 from sublet.operations.operations import Operations
 from sublet.protocol import keys, verbs
-from sublet.protocol.plan import follow_sync
 from sublet.store.store import Store
 from sublet.worker import host_identity
 from sublet.worker.registration import Registration

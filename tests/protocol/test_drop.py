@@ -9,11 +9,11 @@ import subprocess
 import pytest
 import redis
 
+from sublet.connection.transport import follow
 from sublet.errors import Changed, Invalid, NoNamespace, TooMany, WrongLayout
 from sublet.model import Submission
 from sublet.operations.drop import contents, drop, widest
 from sublet.protocol import keys, verbs
-from sublet.protocol.plan import follow
 from sublet.protocol.scripts import script
 from tests.support.processes import until
 

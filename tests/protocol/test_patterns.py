@@ -2,13 +2,13 @@
 
 import pytest
 
+from sublet.connection.transport import follow
 from sublet.errors import Invalid, TooMany
 from sublet.operations.audit import audit
 from sublet.operations.drop import drop
 from sublet.operations.recount import recount
 from sublet.operations.repair import repair
 from sublet.protocol import keys, verbs
-from sublet.protocol.plan import follow
 
 PATTERN = "tenant-*"
 

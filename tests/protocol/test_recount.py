@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
+from sublet.connection.transport import follow
 from sublet.errors import Changed, Invalid, TooMany
 from sublet.operations.recount import recount
 from sublet.protocol import keys, verbs
-from sublet.protocol.plan import follow
 
 
 def stamp(desk):

@@ -5,13 +5,13 @@ import random
 import pytest
 import redis
 
+from sublet.connection.transport import follow
 from sublet.errors import Invalid, NoNamespace, TooMany, Unfit
 from sublet.operations import audit as audits
 from sublet.operations import repair as repairs
 from sublet.operations.audit import audit
 from sublet.operations.repair import mend, repair
 from sublet.protocol import keys, verbs
-from sublet.protocol.plan import follow
 
 pytestmark = pytest.mark.timeout(120)
 

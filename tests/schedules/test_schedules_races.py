@@ -13,9 +13,9 @@ import redis
 
 from sublet import Options, Recurrence, SyncClient
 from sublet.connection.settings import Settings
+from sublet.connection.transport import follow_sync
 from sublet.errors import Changed, NotFound, WrongState
 from sublet.protocol import keys
-from sublet.protocol.plan import follow_sync
 from sublet.schedules import operations
 from sublet.schedules.definition import new_schedule
 from sublet.schedules.firing import pick, schedule

@@ -14,10 +14,9 @@ from weakref import WeakSet
 
 from sublet.connection.settings import Settings, connect, connect_sync
 from sublet.connection.topology import Query, Topology, TopologyMap
-from sublet.connection.transport import SyncTransport, Transport, denied
+from sublet.connection.transport import SyncTransport, Transport, denied, follow, follow_sync
 from sublet.connection.url import MultiServerUrl
 from sublet.errors import Demoted, Moved, Unavailable
-from sublet.protocol.plan import follow, follow_sync
 from sublet.protocol.scripts import Call
 
 T = TypeVar("T")

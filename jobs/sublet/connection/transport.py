@@ -1,13 +1,13 @@
-"""Send calls to Redis, retry them, and raise the errors of `sublet.errors`: one async, one sync.
+"""Send calls and plans to Redis, retry them, and raise the errors of `sublet.errors`: one async, one sync.
 
 A call without a reply is sent again, byte for byte: scripts give a repeated request its first answer.
 """
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import redis
 import redis.asyncio
@@ -40,9 +40,10 @@ from sublet.connection.pipeline import (
 )
 from sublet.connection.settings import Settings, connect, connect_sync
 from sublet.connection.wait_barrier import WaitBatcher, barriers, outcome
-from sublet.errors import Busy, Invalid, Unavailable, Unfit
+from sublet.errors import Busy, Invalid, JobsError, Unavailable, Unfit
 from sublet.protocol.scripts import Call, refusal
 
+R = TypeVar("R")
 T = TypeVar("T")
 
 PAUSES = (0.05, 0.2)
@@ -277,3 +278,33 @@ def unavailable(settings: Settings, error: Exception) -> Unavailable:
         f"no answer from Redis at {settings.shown_url} ({why}): is it up{tls}, and is SUBLET_REDIS_URL right?",
         lasting="WRONG_VERSION_NUMBER" in why or "CERTIFICATE_VERIFY_FAILED" in why,
     )
+
+
+async def follow(run: Callable[[R], Awaitable[Any]], plan: Generator[R, Any, T]) -> T:
+    """Run a plan to its end and return its result. `run` sends each request; its JobsError is raised inside
+    the plan.
+    """
+    answer, failure = None, None
+    while True:
+        try:
+            request = plan.throw(failure) if failure else plan.send(answer)
+        except StopIteration as end:
+            return cast(T, end.value)
+        try:
+            answer, failure = await run(request), None
+        except JobsError as error:
+            failure = error
+
+
+def follow_sync(run: Callable[[R], Any], plan: Generator[R, Any, T]) -> T:
+    """Run a plan without an event loop, as `follow` does."""
+    answer, failure = None, None
+    while True:
+        try:
+            request = plan.throw(failure) if failure else plan.send(answer)
+        except StopIteration as end:
+            return cast(T, end.value)
+        try:
+            answer, failure = run(request), None
+        except JobsError as error:
+            failure = error

@@ -12,11 +12,10 @@ from typing import NamedTuple
 
 from sublet.connection.routing import sync_transport_for
 from sublet.connection.settings import Settings
-from sublet.connection.transport import SyncTransport
+from sublet.connection.transport import SyncTransport, follow_sync
 from sublet.errors import JobsError, NotFound
 from sublet.operations import pools
 from sublet.operations.operations import Operations
-from sublet.protocol.plan import follow_sync
 from sublet.scaling.invokers import Invoker, invokers_of, why_missing
 from sublet.scaling.summoner import AGAIN, InvocationBatch, PoolErrors, Summoned, Summoner, take_owed
 from sublet.store.store import Store

@@ -11,11 +11,11 @@ from typing import Any
 from sublet.connection.blocking import WakeupReader
 from sublet.connection.routing import RoutingTransport
 from sublet.connection.settings import Settings
+from sublet.connection.transport import follow
 from sublet.errors import JobsError, NoNamespace
 from sublet.model import Claimed, Ending, Lease, LostJob, Release
 from sublet.operations.operations import Operations
 from sublet.protocol import keys, verbs
-from sublet.protocol.plan import follow
 from sublet.protocol.reads import shown, together
 from sublet.protocol.scripts import Call
 from sublet.store.outage_log import OutageLog

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from sublet.connection.routing import RoutingTransport, transport_for
 from sublet.connection.settings import Settings
+from sublet.connection.transport import follow
 from sublet.errors import JobsError, NoNamespace
 from sublet.large_payloads.storage import is_reference, storage_of
 from sublet.model import (
@@ -27,7 +28,7 @@ from sublet.model import (
 from sublet.operations import workers as roster
 from sublet.operations.operations import Operations
 from sublet.protocol import verbs
-from sublet.protocol.plan import Plan, follow
+from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
 from sublet.store import results
 from sublet.store.claim import ClaimRequest, Claims

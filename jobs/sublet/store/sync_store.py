@@ -5,11 +5,11 @@ from typing import TypeVar
 
 from sublet.connection.routing import sync_transport_for
 from sublet.connection.settings import Settings
-from sublet.connection.transport import SyncTransport
+from sublet.connection.transport import SyncTransport, follow_sync
 from sublet.large_payloads.storage import storage_of
 from sublet.model import Standing, Submission, Submitted
 from sublet.operations.operations import Operations
-from sublet.protocol.plan import Plan, follow_sync
+from sublet.protocol.plan import Plan
 from sublet.store.results import read_many, watch_many_sync, watch_sync
 
 T = TypeVar("T")

@@ -11,11 +11,11 @@ from sublet.cli.output import STATE_COLOURS, clean, compact, fit, note, paint, w
 from sublet.cli.session import settings_of
 from sublet.connection.routing import RoutingTransport, transport_for
 from sublet.connection.settings import Settings, check
+from sublet.connection.transport import follow
 from sublet.errors import Forbidden, Unavailable, Unfit
 from sublet.model import format_moment
 from sublet.operations.operations import Operations
 from sublet.protocol import reads
-from sublet.protocol.plan import follow
 from sublet.store.events import Cursor, EventPage, EventStream, JobEvent, cursor_text
 
 PAGE = 500
