@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from sublet.errors import Invalid
+from sublet.store.http import HEADERS
 from sublet.store.store import Store
 from sublet_functions.api.dispatch import Api
 from sublet_functions.api.routes import ROUTES
@@ -142,6 +143,7 @@ async def test_a_precondition_is_refused_and_nothing_changes(asked, name):
 
 async def test_a_request_may_name_the_version_of_the_api(asked):
     version = (await asked("GET", "/")).json()["version"]
+    assert HEADERS["Sublet-Version"] == version, "workers over HTTP send it"
     assert (await asked("GET", "/jobs", sublet_version=version)).status == 200
     refused = await asked("POST", "/jobs", {"task": "t"}, sublet_version="2")
     assert (refused.status, refused.problem) == (400, "unsupported-version")
