@@ -46,7 +46,7 @@ def test_submit_takes_its_options(shell):
     ]
     assert (
         shell.json("get", shell.ok("submit", "add", "--at", "2100-01-31T09:00:00+01:00"))["due_at"]
-        == "2100-01-31T08:00:00Z"
+        == "2100-01-31T08:00:00.000Z"
     )
 
 
