@@ -114,7 +114,7 @@ def test_show_prints_all_of_a_schedule(home):
     assert (found["cron"], found["tz"], found["payload"], found["max_attempts"]) == (
         "0 9 * * MON-FRI", "Europe/Berlin", {"region": "eu"}, 5,
     )  # fmt: skip
-    assert [re.search(r"T09:00:00\+0[12]:00$", at) is not None for at in found["upcoming"]] == [True] * 5
+    assert [re.search(r"T09:00:00\.000\+0[12]:00$", at) is not None for at in found["upcoming"]] == [True] * 5
 
 
 def test_a_schedule_is_added_changed_and_removed_by_hand(home, monkeypatch):
