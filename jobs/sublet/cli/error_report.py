@@ -10,6 +10,7 @@ import sys
 import traceback
 from typing import Any
 
+from sublet.cli.output import escaped, put
 from sublet.cli.parser import program
 from sublet.errors import Denied, Invalid, JobFailed, JobsError, Refused, Unavailable, Unconfirmed, Unfit
 
@@ -51,11 +52,11 @@ def report(error: BaseException, as_json: bool) -> int:
     if as_json:
         more = {"id": error.job_id} if hasattr(error, "job_id") else {}
         more |= {"code": error.code} if isinstance(error, JobFailed) else {}
-        line = json.dumps({"error": code, "message": message, **more}, ensure_ascii=False)
+        line = escaped(json.dumps({"error": code, "message": message, **more}, ensure_ascii=False))
     else:
-        line = "sublet: " + "".join(c if c.isprintable() else " " for c in message)
+        line = f"sublet: {message}"
     with contextlib.suppress(OSError):
-        sys.stderr.write(line + "\n")
+        put(line, stream=sys.stderr)
     return exit_code
 
 

@@ -13,6 +13,7 @@ import traceback
 
 from sublet.cli.commands import COMMANDS, OTHER_NAMES
 from sublet.cli.error_report import is_output_error, report
+from sublet.cli.output import put
 from sublet.cli.overview import first_steps, overview
 from sublet.cli.parser import HELP_FLAGS, SHARED_WITH_VALUE, Command, with_help_hint
 from sublet.devtools.bootstrap import ensure
@@ -46,7 +47,7 @@ def _run_and_report(argv: list[str]) -> int:
     except Exception as error:  # noqa: BLE001  # the last place that can report an error
         if "--debug" in argv:
             with contextlib.suppress(OSError):
-                traceback.print_exc()
+                put(*traceback.format_exc().splitlines(), stream=sys.stderr)
         return report(error, as_json)
     return code
 
@@ -80,11 +81,11 @@ def _run(argv: list[str]) -> int:
     if name in {*HELP_FLAGS, "help"}:
         name, words = words[0] if words else "", [*words[1:], "--help"]
     if not name:
-        sys.stdout.write(overview() if words else first_steps())
+        put(*(overview() if words else first_steps()).splitlines())
         return 0
     command = _find(name)
     if HELP_FLAGS & set(words[:1] if command.passes_arguments else words):
-        sys.stdout.write(command.resolve(words)[0].help())
+        put(*command.resolve(words)[0].help().splitlines())
         return 0
     args = argparse.Namespace(rest=words) if command.passes_arguments else command.read(words)
     ensure(command.extras)

@@ -1,10 +1,11 @@
 """Terminal output: colours only on a terminal without NO_COLOR, columns, one JSON document with --json.
 
-Text of jobs is printed without control characters.
+All output passes `put`, which removes control characters, and marks that reorder text, from each line.
 """
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -25,6 +26,10 @@ STATE_COLOURS = {
 
 LEAST = 20
 
+_MARK = f"\x1b{os.urandom(8).hex()}"
+_PAINTED = re.compile(rf"{_MARK}(\d+);")
+"""A colour until it is written. Stored text cannot contain it, because it is different in each process."""
+
 
 class Cell(NamedTuple):
     """A text for `table`, and its colour of _CODES ("": none)."""
@@ -42,22 +47,57 @@ def paint(text: str, colour: str, stream: TextIO | None = None) -> str:
     """Return the text in a colour if the stream (stdout by default) may be coloured, else unchanged."""
     if not text or colour not in _CODES or not has_colours(stream or sys.stdout):
         return text
-    return f"\x1b[{_CODES[colour]}m{text}\x1b[0m"
+    return f"{_MARK}{_CODES[colour]};{text}{_MARK}0;"
 
 
 def clean(text: str) -> str:
-    """Return the text with a space for each unprintable character, line ends too."""
-    return "".join(c if c.isprintable() else " " for c in text)
+    """Return the text with a space for each unprintable character: C0 and C1 controls, bidi marks, line ends."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
+
+
+def escaped(text: str) -> str:
+    """Return JSON with a `\\u` escape for each unprintable character; line ends stay."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
+
+
+def put(*lines: str, stream: TextIO | None = None, end: str = "\n") -> None:
+    """Write lines, each `clean` except for colours of `paint`, to stdout or `stream`. No other function of the
+    commands writes to a terminal.
+    """
+    (stream or sys.stdout).write("".join(_shown(line) + end for line in lines))
+
+
+def _shown(line: str) -> str:
+    if line.isprintable():
+        return line
+    return "".join(f"\x1b[{part}m" if i % 2 else clean(part) for i, part in enumerate(_PAINTED.split(line)))
 
 
 def write(text: str = "") -> None:
     """Write a line to stdout."""
-    sys.stdout.write(text + "\n")
+    put(text)
 
 
 def note(text: str) -> None:
     """Write a dimmed line to stderr, apart from the result on stdout."""
-    sys.stderr.write(paint(text, "dim", sys.stderr) + "\n")
+    put(paint(text, "dim", sys.stderr), stream=sys.stderr)
+
+
+def ask(question: str) -> str:
+    """Write a question to stderr, and return the line that is typed on stdin, without white space around it."""
+    put(question, stream=sys.stderr, end="")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip()
+
+
+def progress(text: str) -> None:
+    """Replace the last line of stderr, if that is a terminal; "" clears it."""
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[K")
+        put(text, stream=sys.stderr, end="")
+        sys.stderr.flush()
 
 
 def document(value: Any) -> None:
@@ -68,12 +108,12 @@ def document(value: Any) -> None:
     except ValueError:
         value = json.loads(json.dumps(value), parse_constant=lambda _: None)
         text = json.dumps(value, ensure_ascii=False, indent=indent)
-    write(text)
+    put(*escaped(text).split("\n"))
 
 
 def compact(value: Any) -> str:
     """Return a value as JSON on one line."""
-    return clean(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    return escaped(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
 def _columns() -> int:

@@ -5,6 +5,8 @@ import shutil
 import sys
 import time
 
+from sublet.cli.output import progress
+
 WIDTH = 24
 INTERVAL = 0.1
 """Least seconds between two counts."""
@@ -38,5 +40,4 @@ class ProgressBar:
 
     def _write(self, text: str) -> None:
         if self._live:
-            sys.stderr.write(f"\r\x1b[K{text[: shutil.get_terminal_size().columns - 1]}")
-            sys.stderr.flush()
+            progress(text[: shutil.get_terminal_size().columns - 1])

@@ -2,14 +2,13 @@
 
 import asyncio
 import signal
-import sys
 import tempfile
 from argparse import Namespace
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from sublet.cli.output import clean, document, paint, write
+from sublet.cli.output import document, paint, progress, write
 from sublet.connection.settings import Settings
 from sublet.devtools.conformance.rules import BY_NAME, CORE, GROUPS, Verdict
 from sublet.devtools.conformance.run import examine
@@ -30,7 +29,8 @@ def conformance(args: Namespace) -> int:
         return int(bad)
     for verdict in verdicts:
         _show(verdict)
-    write("\n" + _summary(verdicts))
+    write()
+    write(_summary(verdicts))
     return int(bad)
 
 
@@ -57,9 +57,7 @@ def _settings(args: Namespace, stack: ExitStack) -> Settings:
 
 
 def _progress(done: int, of: int) -> None:
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r\x1b[K{done} of {of} trials" if done < of else "\r\x1b[K")
-        sys.stderr.flush()
+    progress(f"{done} of {of} trials" if done < of else "")
 
 
 def _row(verdict: Verdict) -> dict[str, object]:
@@ -73,7 +71,7 @@ def _show(verdict: Verdict) -> None:
     sign = paint("✓", "green") if verdict.kept else paint("✗", "red" if rule.level == "MUST" else "yellow")
     write(f"{sign} {rule.name.ljust(15)}  {paint(rule.level.ljust(6), 'dim')}  {rule.sentence}")
     if not verdict.kept:
-        write(f"{' ' * 27}seen: {clean(verdict.seen)}")
+        write(f"{' ' * 27}seen: {verdict.seen}")
         write(f"{' ' * 27}{paint('→', 'bold')} {rule.advice}")
 
 

@@ -10,7 +10,7 @@ import time
 from argparse import Namespace
 from pathlib import Path
 
-from sublet.cli.output import clean, document, paint, write
+from sublet.cli.output import clean, document, escaped, paint, put, write
 from sublet.cli.parser import program
 from sublet.cli.session import client_of, settings_of
 from sublet.cli.workers.event_loop import loop_factory
@@ -93,7 +93,7 @@ class EventPrinter:
         if self._unread or (entry.event in HIDDEN and not self._json):
             return
         try:
-            sys.stdout.write((self._as_json(entry) if self._json else self._as_text(entry)) + "\n")
+            put(self._as_json(entry) if self._json else self._as_text(entry))
             sys.stdout.flush()
         except BrokenPipeError:
             self._unread = True
@@ -106,7 +106,7 @@ class EventPrinter:
             "event": entry.event,
             "detail": entry.detail,
         }
-        return json.dumps({**line, **entry.more}, ensure_ascii=False)
+        return escaped(json.dumps({**line, **entry.more}, ensure_ascii=False))
 
     def _as_text(self, entry: PlatformEvent) -> str:
         if entry.event == "try":

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sublet.cli.develop import init_folder, init_steps
-from sublet.cli.output import clean, document, table, write
+from sublet.cli.output import document, table, write
 from sublet.cli.parser import program, with_help_hint
 from sublet.errors import Invalid, JobsError, did_you_mean
 from sublet.source_tree import data_folder
@@ -113,7 +113,8 @@ def _list(found: dict[str, Traversable], as_json: bool) -> int:
         document([{"target": name, "summary": summary} for name, summary in lines.items()])
     else:
         table(["TARGET", "WHAT IT IS"], [*lines.items()])
-        write(f"\nwrite one into your project: {program()} init TARGET")
+        write()
+        write(f"write one into your project: {program()} init TARGET")
     return 0
 
 
@@ -294,11 +295,12 @@ def _print_result(
         document(answer)
         return
     for name in new:
-        write(f"wrote {clean(name)}")
+        write(f"wrote {name}")
     for name in same:
-        write(f"there already: {clean(name)}")
+        write(f"there already: {name}")
     for head, parts in (("first", first), ("next", steps)):
         if parts:
-            write(f"\n{head}:")
+            write()
+            write(f"{head}:")
         for line in "\n".join(parts).splitlines() if parts else ():
-            write(f"  {clean(line)}")
+            write(f"  {line}")

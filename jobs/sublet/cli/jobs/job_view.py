@@ -45,12 +45,14 @@ def show_job(job: Job, now: datetime, detail: bool) -> None:
     write(f"{paint(job.id, 'bold')}   {paint(job.state.value, STATE_COLOURS[job.state])}")
     whole = [_show_fact(name, clean(text), detail) for name, text in _facts(job, now)]
     if job.attempts:
-        write(paint("\n  attempts", "dim"))
+        write()
+        write(paint("  attempts", "dim"))
         _show_attempts(job.attempts)
     whole += [_show_log(f"attempt {each.number}", each.log, each.detail, detail) for each in job.attempts]
     whole.append(_show_log(f"attempt {job.attempt} so far", job.log, "", detail))
     if not all(whole):
-        write(paint(f"\n  all of it: {program()} get {job.id} --detail, or --json", "dim"))
+        write()
+        write(paint(f"  all of it: {program()} get {job.id} --detail, or --json", "dim"))
 
 
 def _show_fact(name: str, text: str, detail: bool) -> bool:
@@ -167,9 +169,7 @@ def _show_attempts(attempts: Sequence[Attempt]) -> None:
         return
     for number, claimed, worker, took, ended, words in lines:
         assert isinstance(ended, Cell)
-        write(
-            f"{number}  {paint(clean(ended.text), ended.colour)} after {took}, claimed {claimed} by {clean(str(worker))}"
-        )
+        write(f"{number}  {paint(ended.text, ended.colour)} after {took}, claimed {claimed} by {worker!s}")
         if words:
             write(f"     {fit(clean(str(words)), 5)}")
 
@@ -192,11 +192,13 @@ def _show_log(name: str, log: Sequence[str], trace: str, detail: bool) -> bool:
     shown = log if detail else log[-LOG_LINES:]
     if shown:
         share = f", the last {len(shown)} of {len(log)} lines" if len(shown) < len(log) else ""
-        write(paint(f"\n  log of {name}{share}", "dim"))
+        write()
+        write(paint(f"  log of {name}{share}", "dim"))
         for line in shown:
             write(f"    {clean(line) if detail else fit(clean(line), 4)}")
     if trace and detail:
-        write(paint(f"\n  stack trace of {name}", "dim"))
+        write()
+        write(paint(f"  stack trace of {name}", "dim"))
         for line in trace.splitlines():
-            write(f"    {clean(line)}")
+            write(f"    {line}")
     return detail or (len(shown) == len(log) and not trace)

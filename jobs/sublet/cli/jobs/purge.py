@@ -5,7 +5,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 
-from sublet.cli.output import document, note, write
+from sublet.cli.output import ask, document, note, write
 from sublet.cli.parser import program
 from sublet.cli.progress import ProgressBar
 from sublet.cli.session import client_of, read, settings_of
@@ -82,9 +82,7 @@ def _confirm(args: Namespace, queued: int, scheduled: int) -> None:
         raise JobsError(
             f"{jobs}, but there is no terminal to confirm on: {program()} purge {args.queue}{flag} --yes cancels them"
         )
-    sys.stderr.write(f"{jobs}. To confirm, type the queue's name ({args.queue}): ")
-    sys.stderr.flush()
-    if sys.stdin.readline().strip() != args.queue:
+    if ask(f"{jobs}. To confirm, type the queue's name ({args.queue}): ") != args.queue:
         raise JobsError(f"the typed name is not {args.queue}: nothing was cancelled")
 
 

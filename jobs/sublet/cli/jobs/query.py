@@ -12,7 +12,6 @@ from sublet.cli.jobs.unserved import queue_lines, task_lines
 from sublet.cli.output import (
     STATE_COLOURS,
     Cell,
-    clean,
     document,
     duration,
     limits_of,
@@ -171,11 +170,12 @@ def stats(args: Namespace) -> int:
     write()
     table(["IN TOTAL", "TIMES"], [[name, f"{count:,}"] for name, count in sums.totals.items()])
     if sums.maintenance_at:
+        write()
         write(
-            f"\nlast maintenance {duration((now - sums.maintenance_at).total_seconds())} ago, by {sums.maintenance_by}"
+            f"last maintenance {duration((now - sums.maintenance_at).total_seconds())} ago, by {sums.maintenance_by}"
         )
     for line in (*queue_lines(missing), *task_lines(missing)):
-        write(paint(clean(line), "yellow"))
+        write(paint(line, "yellow"))
     return 0
 
 

@@ -14,7 +14,7 @@ from itertools import count
 from typing import NamedTuple
 from urllib.parse import parse_qs, quote, urlsplit
 
-from sublet.cli.output import document, note, write
+from sublet.cli.output import document, note, put
 from sublet.cli.parser import with_help_hint
 from sublet.cli.session import settings_of
 from sublet.connection.settings import Settings
@@ -107,7 +107,7 @@ def acl(args: Namespace) -> int:
             }
         )
         return 0
-    write(f"wrote {args.to}" if args.to is not None else "\n".join(lines))
+    put(*([f"wrote {args.to}"] if args.to is not None else lines))
     for user in users:
         if user.secret:
             note(f"{user.name}: {_url(settings, user.name, user.secret)}")

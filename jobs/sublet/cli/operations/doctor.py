@@ -61,7 +61,8 @@ def doctor(args: Namespace) -> int:
         return int(bad)
     for finding in findings:
         _show(finding._replace(advice="") if finding.advice == facts.advice else finding)
-    write("\n" + _verdict(findings))
+    write()
+    write(_verdict(findings))
     if facts.suggested_user and any(finding.level == "unknown" for finding in findings):
         write(
             f"this user may not read the unknown facts: run the doctor as {facts.suggested_user} ({program()} acl prints such users)"

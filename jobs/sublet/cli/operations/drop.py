@@ -4,7 +4,7 @@ import sys
 from argparse import Namespace
 from dataclasses import replace
 
-from sublet.cli.output import clean, document, note, write
+from sublet.cli.output import ask, document, note, progress, write
 from sublet.cli.parser import program
 from sublet.cli.session import client_of, settings_of
 from sublet.errors import Changed, Invalid, JobsError
@@ -36,7 +36,7 @@ def drop(args: Namespace) -> int:
                 f"{args.name} was dropped by another process and created again since: nothing of the new one was deleted"
             ) from None
         finally:
-            _clear()
+            progress("")
     if args.json:
         document(
             {
@@ -56,7 +56,7 @@ def _confirm(args: Namespace, content: Content) -> None:
         f"{args.name}: {_jobs(content)}; {sum(content.keys.values()):,} keys of {_count(len(content.keys))}; live workers: {len(content.live):,}"
     )
     if content.live and not args.force:
-        named = clean(", ".join(content.live[:NAMED])) + (" and others" if len(content.live) > NAMED else "")
+        named = ", ".join(content.live[:NAMED]) + (" and others" if len(content.live) > NAMED else "")
         alive = "1 worker is" if len(content.live) == 1 else f"{len(content.live):,} workers are"
         raise JobsError(
             f"{alive} alive in {args.name}: {named}; stop {'it' if len(content.live) == 1 else 'them'}, or add --force"
@@ -67,11 +67,8 @@ def _confirm(args: Namespace, content: Content) -> None:
         raise JobsError(
             f"there is no terminal to confirm on: {program()} drop {args.name} --yes deletes it all"
         )
-    sys.stderr.write(
-        f"all of this is deleted for good. To confirm, type the namespace's name ({args.name}): "
-    )
-    sys.stderr.flush()
-    if sys.stdin.readline().strip() != args.name:
+    question = f"all of this is deleted for good. To confirm, type the namespace's name ({args.name}): "
+    if ask(question) != args.name:
         raise JobsError(f"the typed name is not {args.name}: nothing was deleted")
 
 
@@ -87,12 +84,4 @@ def _count(partitions: int) -> str:
 
 
 def _progress(deleted: int) -> None:
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r\x1b[K{deleted:,} keys deleted")
-        sys.stderr.flush()
-
-
-def _clear() -> None:
-    if sys.stderr.isatty():
-        sys.stderr.write("\r\x1b[K")
-        sys.stderr.flush()
+    progress(f"{deleted:,} keys deleted")

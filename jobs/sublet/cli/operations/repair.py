@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from sublet.cli.output import clean, document, paint, table, write
+from sublet.cli.output import document, paint, table, write
 from sublet.cli.parser import program
 from sublet.cli.progress import ProgressBar
 from sublet.cli.session import client_of, read, settings_of
@@ -138,7 +138,7 @@ def _show(looked: int, lost: int, done: list[Kind], left: list[Kind]) -> None:
         write(
             f"{paint('left', 'red')}  {each.number:,} {UNREPAIRED.get(each.kind, 'that came back: repair again')}"
         )
-        write(f"      {clean(', '.join(each.examples))}")
+        write(f"      {', '.join(each.examples)}")
     if lost:
         write(paint(f"{lost:,} job{'s are' if lost > 1 else ' is'} lost", "red"))
     if left:

@@ -5,7 +5,7 @@ from argparse import Namespace
 from dataclasses import asdict, replace
 from time import strftime
 
-from sublet.cli.output import clean, document, write
+from sublet.cli.output import document, put, write
 from sublet.cli.session import client_of, process_name, settings_of
 from sublet.client.sync_client import SyncClient
 from sublet.errors import Invalid, JobsError
@@ -54,7 +54,7 @@ def _warn_of_uninvoked(client: SyncClient, told: set[str]) -> None:
         return
     for pool in found:
         if pool.pool not in told:
-            sys.stderr.write(f"{clean(pool.text)}\n")
+            put(pool.text, stream=sys.stderr)
             told.add(pool.pool)
 
 

@@ -4,7 +4,7 @@ from argparse import Namespace
 from datetime import datetime
 from typing import Any
 
-from sublet.cli.output import Cell, clean, document, duration, is_narrow, note, table, write
+from sublet.cli.output import Cell, document, duration, is_narrow, note, put, table, write
 from sublet.cli.parser import program
 from sublet.cli.session import client_of, read, server_time, settings_of
 from sublet.client.sync_client import SyncClient
@@ -62,7 +62,7 @@ def show(args: Namespace) -> int:
         return 0
     write(f"{pool.name}: {_settings(pool)}")
     if pool.sum:
-        write(_computation(pool, pool.sum).partition("\n")[2])
+        put(*_computation(pool, pool.sum)[1:])
     write(
         f"  summoned in all: {pool.summoned:,}; registered: {pool.arrived:,}; not registered in time: {pool.lost:,}; not invoked: {pool.failures:,}"
     )
@@ -87,7 +87,7 @@ def _failure(pool: Pool, now: datetime) -> Cell:
     if pool.failed_at is None:
         return Cell("")
     ago = duration((now - pool.failed_at).total_seconds())
-    return Cell(f"{ago} ago ({pool.failures:,} in all): {clean(pool.failure)}", "yellow")
+    return Cell(f"{ago} ago ({pool.failures:,} in all): {pool.failure}", "yellow")
 
 
 def set_pool(args: Namespace) -> int:
@@ -182,25 +182,23 @@ def scale(args: Namespace) -> int:
         return 0
     for i, pool in enumerate(found):
         if pool.sum:
-            write(("\n" if i else "") + _computation(pool, pool.sum))
+            put(*[""] * bool(i), *_computation(pool, pool.sum))
     if not found:
         write(f"no pools: {program()} pools set NAME --queues A,B makes one")
     return 0
 
 
-def _computation(pool: Pool, sum: Sum) -> str:
+def _computation(pool: Pool, sum: Sum) -> tuple[str, ...]:
     wait, run = duration(pool.wait), duration(sum.run)
     by_load = sum.rate * sum.run + sum.ready * sum.run / pool.wait
     words = "but no more than there are" if sum.need < by_load else "but at least what runs"
     capped = f", {words}: {sum.need:.3g}" if abs(sum.need - by_load) > 0.01 else ""
     limits = f" (from {pool.min:,} to {pool.max:,})"
-    return "\n".join(
-        (
-            f"{pool.name}: queues {', '.join(pool.queues)}; invoker {pool.invoker}",
-            f"  ready: {sum.ready:,}; running: {sum.running:,}; arrive per second: {sum.rate:.3g}; mean run time: {run}; "
-            f"target wait: {wait}; slots: {pool.slots:,}",
-            f"  jobs at a time: {sum.rate:.3g}/s x {run} + {sum.ready:,} x {run} / {wait} = {by_load:.3g}{capped}",
-            f"  workers wanted: {sum.need:.3g} / {pool.slots:,} slots: {sum.wanted:,}{limits}; here: {sum.crew:,}; "
-            f"summoned: {sum.summoned:,}; owed: {sum.owed:,}",
-        )
+    return (
+        f"{pool.name}: queues {', '.join(pool.queues)}; invoker {pool.invoker}",
+        f"  ready: {sum.ready:,}; running: {sum.running:,}; arrive per second: {sum.rate:.3g}; mean run time: {run}; "
+        f"target wait: {wait}; slots: {pool.slots:,}",
+        f"  jobs at a time: {sum.rate:.3g}/s x {run} + {sum.ready:,} x {run} / {wait} = {by_load:.3g}{capped}",
+        f"  workers wanted: {sum.need:.3g} / {pool.slots:,} slots: {sum.wanted:,}{limits}; here: {sum.crew:,}; "
+        f"summoned: {sum.summoned:,}; owed: {sum.owed:,}",
     )

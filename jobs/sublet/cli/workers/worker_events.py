@@ -13,7 +13,7 @@ from typing import TextIO
 
 from pydantic_core import to_json
 
-from sublet.cli.output import clean, duration, fit, paint
+from sublet.cli.output import clean, duration, escaped, fit, paint, put
 from sublet.model import Lease, format_moment
 from sublet.worker.summary import Summary
 
@@ -64,7 +64,7 @@ class EventPrinter:
 
     def _write(self) -> None:
         lines, self._lines = self._lines, []
-        self._stream.write("".join(line + "\n" for line in lines))
+        put(*lines, stream=self._stream)
         self._stream.flush()
 
     def print_summary(self, summary: Summary) -> None:
@@ -144,9 +144,9 @@ def as_json(entry: Mapping[str, object]) -> str:
     surrogates.
     """
     try:
-        return to_json(entry).decode()
+        return escaped(to_json(entry).decode())
     except ValueError:
-        return json.dumps(entry, separators=(",", ":"))
+        return escaped(json.dumps(entry, separators=(",", ":")))
 
 
 def rfc3339(seconds: float) -> str:
