@@ -15,7 +15,7 @@ pytest_plugins = ["tests.support.http_settings"]
 
 @pytest.mark.parametrize("prompt", [True, False], ids=["after the invocation", "at once"])
 async def test_a_submit_is_answered_after_the_invocation_if_configured(settings, monkeypatch, prompt):
-    monkeypatch.setenv("SUBLET_INVOKE_PRIVATE", "1")
+    monkeypatch.setenv("SUBLET_INVOKE_PRIVATE", "local")
     monkeypatch.setenv("SUBLET_SIGNING_SECRETS", "a-secret-of-the-tests")
     held = Held()
     async with (

@@ -23,6 +23,7 @@ from sublet.operations import pools
 from sublet.operations.pool import Pool
 from sublet.protocol import keys
 from sublet.scaling.invokers import Invocation, InvocationFailed
+from sublet.scaling.invokers.addresses import Reach
 from sublet.scaling.invokers.http import HttpInvoker
 from sublet.scaling.signing import Secrets
 from sublet.scaling.summoner import Summoned, Summoner
@@ -291,7 +292,7 @@ class RecordingInvoker(HttpInvoker):
     """An invoker that records its requests."""
 
     def __init__(self):
-        super().__init__(SECRETS, private=True)
+        super().__init__(SECRETS, reach=Reach.LOCAL)
         self.asked = []
 
     async def invoke(self, request):
@@ -302,7 +303,7 @@ class RecordingInvoker(HttpInvoker):
 @pytest.fixture
 async def summoner(settings, app, url, monkeypatch):
     """Summons workers for a pool at the server's own URL."""
-    monkeypatch.setenv("SUBLET_INVOKE_PRIVATE", "1")
+    monkeypatch.setenv("SUBLET_INVOKE_PRIVATE", "local")
     store = Store(settings)
     await store.prepare()
     pool = Pool(
@@ -336,7 +337,7 @@ async def test_a_replayed_invocation_has_no_effect(app, summoner, worker_host):
     assert await handle.result(timeout=30) == 2
     await soon(lambda: not worker_host._runs)
     (request,) = summoner.requests
-    again = HttpInvoker(SECRETS, private=True)
+    again = HttpInvoker(SECRETS, Reach.LOCAL)
     handle = await submit(app, "add", a=2)
     await again.invoke(request)
     await soon(lambda: not worker_host._runs)
@@ -360,7 +361,7 @@ async def test_an_invocation_during_work_fails_and_is_counted(app, url, summoner
 async def test_worker_ends_are_logged_and_refusals_once_a_minute(app, url, caplog, monkeypatch):
     monkeypatch.setattr(module, "_logged_at", {})
     caplog.set_level(logging.INFO, "sublet_functions.handlers.worker_host")
-    foreign = HttpInvoker(Secrets("another-secret-of-ours"), private=True)
+    foreign = HttpInvoker(Secrets("another-secret-of-ours"), Reach.LOCAL)
     for i in range(2):
         with pytest.raises(InvocationFailed):
             await foreign.invoke(Invocation("images", f"{url}/work", ("q",), 2, 0.0, (f"s.{i}",)))
@@ -381,7 +382,7 @@ async def test_worker_ends_are_logged_and_refusals_once_a_minute(app, url, caplo
 
 
 async def test_an_invocation_with_a_wrong_signature_starts_no_worker(url, summoner):
-    foreign = HttpInvoker(Secrets("another-secret-of-ours"), private=True)
+    foreign = HttpInvoker(Secrets("another-secret-of-ours"), Reach.LOCAL)
     with pytest.raises(
         InvocationFailed, match="the target answered 401: does it have the same SUBLET_SIGNING_SECRETS"
     ):

@@ -196,7 +196,7 @@ class Cloud:
         }
         env |= {
             "SUBLET_HOST": "127.0.0.1",
-            "SUBLET_INVOKE_PRIVATE": "1",
+            "SUBLET_INVOKE_PRIVATE": "local",
         }  # only local requests are tested
         place = self.state / name
         place.mkdir()

@@ -125,7 +125,7 @@ async def test_a_freezing_process_invokes_workers_before_the_response(environmen
             pass
 
     monkeypatch.setattr(module, "invokers_of", lambda: {"http": Caller()})
-    environment("SUBLET_INVOKE_PRIVATE", "1")
+    environment("SUBLET_INVOKE_PRIVATE", "local")
     hosted = Hosted(freezes=True)
     pool = {"queues": ["default"], "invoker": "http", "target": "http://127.0.0.1:1/work"}
     assert (await asked(hosted, "PUT", "/pools/main", pool))[0] == 201

@@ -10,8 +10,16 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from sublet.errors import Invalid
-from sublet.scaling.invokers import KINDS, allows_private, check_target, invokers_of
-from sublet.scaling.invokers.addresses import LOOKUPS, AddressGuard, NotAllowed, check_url, is_public
+from sublet.scaling.invokers import KINDS, allowed_reach, check_target, invokers_of
+from sublet.scaling.invokers.addresses import (
+    LOOKUPS,
+    AddressGuard,
+    NotAllowed,
+    Reach,
+    check_url,
+    is_public,
+    reach_of,
+)
 from tests.support.program_runs import soon
 
 INTERNAL = [
@@ -80,14 +88,16 @@ def test_an_internal_address_is_not_public(address):
     assert not is_public(address)
     host = f"[{address}]" if ":" in address else address
     with pytest.raises(Invalid):
-        check_target("http", f"https://{host}/work", private=False)
+        check_target("http", f"https://{host}/work", reach=Reach.PUBLIC)
 
 
 @pytest.mark.parametrize("address", PUBLIC)
 def test_a_public_address_may_be_called(address):
     assert is_public(address)
     check_target(
-        "http", f"https://{f'[{address}]' if ':' in address else address}:8443/work?for=50", private=False
+        "http",
+        f"https://{f'[{address}]' if ':' in address else address}:8443/work?for=50",
+        reach=Reach.PUBLIC,
     )
 
 
@@ -101,33 +111,75 @@ def test_every_address_that_python_calls_private_is_internal():
         assert not is_public(str(address)) or (address.is_global and 0x2000 <= block < 0x4000)
 
 
-@pytest.mark.parametrize("private", [False, True])
+@pytest.mark.parametrize("reach", Reach)
 @pytest.mark.parametrize("host", UNUSUAL)
-def test_an_address_in_an_unusual_spelling_is_refused(host, private):
+def test_an_address_in_an_unusual_spelling_is_refused(host, reach):
     with pytest.raises(Invalid, match="not an address in canonical form"):
-        check_url(f"https://{host}/", private=private)
+        check_url(f"https://{host}/", reach=reach)
 
 
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("http://example.com/", "must begin with https://"),
         ("https://localhost/", "is this machine"),
         ("https://LOCALHOST./", "is this machine"),
         ("https://a.localhost/", "is this machine"),
-        ("https://[::1]/", "is not public"),
-        ("https://[::ffff:127.0.0.1]/", "is not public"),
-        ("https://[::ffff:7f00:1]/", "is not public"),
-        ("https://127.0.0.1:8377/work", "is not public"),
+        ("https://[::1]/", "is this machine"),
+        ("https://[::]/", "is this machine"),
+        ("https://0.0.0.0/", "is this machine"),
+        ("https://[::ffff:127.0.0.1]/", "is this machine"),
+        ("https://[::ffff:7f00:1]/", "is this machine"),
+        ("https://[64:ff9b::7f00:1]/", "is this machine"),
+        ("https://[2002:7f00:1::]/", "is this machine"),
+        ("https://127.0.0.1:8377/work", "is this machine"),
+        ("https://169.254.1.1/", "is this machine, link-local"),
+        ("https://[fe80::1]/", "is this machine, link-local"),
     ],
 )
-def test_private_addresses_may_be_called_if_allowed(url, why):
-    with pytest.raises(Invalid, match=f"{why}.*SUBLET_INVOKE_PRIVATE=1"):
-        check_url(url, private=False)
-    check_url(url, private=True)
+def test_this_machine_and_link_local_addresses_need_a_word_of_their_own(url, why):
+    for reach in (Reach.PUBLIC, Reach.PRIVATE):
+        with pytest.raises(Invalid, match=f"{why}.*SUBLET_INVOKE_PRIVATE=local"):
+            check_url(url, reach=reach)
+    check_url(url, reach=Reach.LOCAL)
 
 
-@pytest.mark.parametrize("private", [False, True])
+@pytest.mark.parametrize(
+    "url",
+    ["http://example.com/", "https://10.1.2.3/", "https://172.31.0.1/", "http://192.168.1.1/", "https://100.64.0.1/",
+     "https://[fd12::1]/", "https://[::ffff:10.1.2.3]/", "https://[64:ff9b::10.1.2.3]/"],
+)  # fmt: skip
+def test_private_networks_may_be_called_if_allowed(url):
+    with pytest.raises(Invalid, match="SUBLET_INVOKE_PRIVATE=1 allows it"):
+        check_url(url, reach=Reach.PUBLIC)
+    check_url(url, reach=Reach.PRIVATE)
+
+
+METADATA = ["169.254.169.254", "169.254.170.2", "169.254.170.23", "100.100.100.200", "168.63.129.16", "192.0.0.192",
+            "169.254.42.42", "169.254.0.23", "fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "fd00:42::42",
+            "::ffff:169.254.169.254", "::ffff:a9fe:a9fe", "::169.254.169.254", "::ffff:0:a9fe:a9fe", "64:ff9b::a9fe:a9fe",
+            "64:ff9b:1::a9fe:a9fe", "2002:a9fe:a9fe::1", "2001:0:4136:e378:8000:63bf:5601:5601", "fe80::5efe:a9fe:a9fe",
+            "fe80::5efe:a9fe:a9fe%1", "0xa9fea9fe", "2852039166", "169.254.43518", "0251.0376.0251.0376"]  # fmt: skip
+
+
+@pytest.mark.parametrize("address", METADATA)
+def test_metadata_services_of_clouds_are_never_called(address):
+    """Neither as a target in any spelling, nor as the address of a name, nor when a socket is made."""
+    assert reach_of(address) is None
+    guard = AddressGuard(Reach.LOCAL)
+    info = (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 80))
+    with pytest.raises(NotAllowed, match="never called"):
+        guard.open(info)
+    with pytest.raises(Invalid):
+        check_url(f"http://{f'[{address}]' if ':' in address else address}/latest/", reach=Reach.LOCAL)
+
+
+async def test_a_name_of_a_metadata_service_is_not_called():
+    guard = AddressGuard(Reach.LOCAL, answering(["169.254.169.254"]))
+    with pytest.raises(NotAllowed, match=r"resolves to 169\.254\.169\.254, which is never called"):
+        await guard.resolve("metadata.google.internal", 80)
+
+
+@pytest.mark.parametrize("reach", Reach)
 @pytest.mark.parametrize(
     ("url", "why"),
     [
@@ -165,9 +217,9 @@ def test_private_addresses_may_be_called_if_allowed(url, why):
         ("https://exa+mple.com/", "host must be a name"),
     ],
 )
-def test_an_invalid_url_is_refused_with_the_reason(url, why, private):
+def test_an_invalid_url_is_refused_with_the_reason(url, why, reach):
     with pytest.raises(Invalid, match=why) as refused:
-        check_url(url, private=private)
+        check_url(url, reach=reach)
     assert "s3cret" not in str(refused.value)
 
 
@@ -176,7 +228,7 @@ def test_an_invalid_url_is_refused_with_the_reason(url, why, private):
     ["https://example.com", "https://Example.COM./work?for=50", "HTTPS://xn--bcher-kva.example:443/a%20b"],
 )
 def test_a_name_is_not_resolved_when_the_pool_is_set(url):
-    check_url(url, private=False)
+    check_url(url, reach=Reach.PUBLIC)
 
 
 @pytest.mark.parametrize(
@@ -217,23 +269,26 @@ def test_a_valid_target_is_accepted(kind, target):
 
 
 def test_the_environment_allows_private_addresses(monkeypatch):
-    yes, no = ("1", "true", "YES", "On", " 1 "), ("0", "", " ", "false", "No", "OFF")
-    for value, allowed in (*((word, True) for word in yes), *((word, False) for word in no)):
+    words = dict.fromkeys(("1", "true", "YES", "On", " 1 "), Reach.PRIVATE)
+    words |= dict.fromkeys(("0", "", " ", "false", "No", "OFF"), Reach.PUBLIC)
+    words |= dict.fromkeys(("local", " LOCAL"), Reach.LOCAL)
+    for value, reach in words.items():
         monkeypatch.setenv("SUBLET_INVOKE_PRIVATE", value)
-        assert allows_private() is allowed
-        if allowed:
-            check_target("http", "http://127.0.0.1:8377/work")
-        else:
-            with pytest.raises(Invalid):
-                check_target("http", "http://127.0.0.1:8377/work")
+        assert allowed_reach() is reach
+        for needed, host in ((Reach.PRIVATE, "10.0.0.1"), (Reach.LOCAL, "127.0.0.1")):
+            if reach >= needed:
+                check_target("http", f"http://{host}:8377/work")
+            else:
+                with pytest.raises(Invalid):
+                    check_target("http", f"http://{host}:8377/work")
 
 
 @pytest.mark.parametrize("value", ["2", "ja", "false, really", "10.0.0.0/8"])
 def test_an_unknown_value_does_not_allow_private_addresses(value):
     environment = {"SUBLET_INVOKE_PRIVATE": value, "SUBLET_SIGNING_SECRETS": "k" * 32}
-    for ask in (allows_private, invokers_of):
+    for ask in (allowed_reach, invokers_of):
         with pytest.raises(
-            Invalid, match=f"SUBLET_INVOKE_PRIVATE='{value}': use 1 to allow private addresses, or 0"
+            Invalid, match=f"SUBLET_INVOKE_PRIVATE='{value}': use 1 to allow private networks, local to"
         ):
             ask(environment)
 
@@ -255,7 +310,7 @@ def answering(*answers):
 
 
 async def test_a_name_with_any_internal_address_is_refused():
-    guard = AddressGuard(private=False, resolve=answering(["8.8.8.8"], ["8.8.8.8", "10.0.0.1"], ["::1"]))
+    guard = AddressGuard(Reach.PUBLIC, answering(["8.8.8.8"], ["8.8.8.8", "10.0.0.1"], ["::1"]))
     (found,) = await guard.resolve("example.com", 443)
     assert (found["host"], found["port"], found["flags"]) == (
         "8.8.8.8",
@@ -263,9 +318,7 @@ async def test_a_name_with_any_internal_address_is_refused():
         socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
     )
     for address in ("10.0.0.1", "::1"):
-        with pytest.raises(
-            NotAllowed, match=f"example.com resolves to {address}, which is not a public address"
-        ):
+        with pytest.raises(NotAllowed, match=f"example.com resolves to {address}, which is .*not public"):
             await guard.resolve("example.com", 443)
 
 
@@ -274,21 +327,20 @@ async def test_a_name_with_any_internal_address_is_refused():
     [("127.0.0.1", 80), ("127.1", 80), ("0x7f000001", 80), ("2600::1", 80, 0, 3), ("localhost", 80)],
 )
 def test_no_socket_is_opened_for_an_internal_address(address):
-    guard = AddressGuard(private=False)
+    guard = AddressGuard(Reach.PUBLIC)
     with pytest.raises(NotAllowed):
         guard.open((socket.AF_INET, socket.SOCK_STREAM, 6, "", address))
     guard.open((socket.AF_INET, socket.SOCK_STREAM, 6, "", ("8.8.8.8", 443))).close()
-    AddressGuard(private=True).open((socket.AF_INET, socket.SOCK_STREAM, 6, "", address)).close()
+    if reach_of(address[0]) is not None:
+        AddressGuard(Reach.LOCAL).open((socket.AF_INET, socket.SOCK_STREAM, 6, "", address)).close()
 
 
 async def test_a_name_is_resolved_by_the_system():
     with pytest.raises(NotAllowed, match="localhost resolves to"):
-        await AddressGuard(private=False).resolve("localhost", 443, socket.AF_UNSPEC)
-    assert {one["host"] for one in await AddressGuard(private=True).resolve("localhost", 443)} == {
-        "127.0.0.1"
-    }
+        await AddressGuard(Reach.PUBLIC).resolve("localhost", 443, socket.AF_UNSPEC)
+    assert {one["host"] for one in await AddressGuard(Reach.LOCAL).resolve("localhost", 443)} == {"127.0.0.1"}
     with pytest.raises(NotAllowed):
-        await AddressGuard(private=False).resolve("0x7f000001", 443)
+        await AddressGuard(Reach.PUBLIC).resolve("0x7f000001", 443)
 
 
 @pytest.fixture
@@ -309,7 +361,7 @@ def hanging(monkeypatch):
 
 
 async def test_a_hanging_resolver_delays_only_lookups_of_the_same_name(hanging):
-    loop, guard = asyncio.get_running_loop(), AddressGuard(private=True)
+    loop, guard = asyncio.get_running_loop(), AddressGuard(Reach.LOCAL)
     loop.set_default_executor(ThreadPoolExecutor(1))
     waiting = [
         asyncio.create_task(guard.resolve(f"slow{i % LOOKUPS}.example", 443)) for i in range(2 * LOOKUPS)
@@ -319,7 +371,7 @@ async def test_a_hanging_resolver_delays_only_lookups_of_the_same_name(hanging):
         await guard.resolve("localhost", 443)
     async with asyncio.timeout(20):
         assert await loop.getaddrinfo("localhost", 443), "other code resolves names with the loop"
-        assert await AddressGuard(private=True).resolve("localhost", 443)
+        assert await AddressGuard(Reach.LOCAL).resolve("localhost", 443)
         await guard.close()
         assert {type(end) for end in await asyncio.gather(*waiting, return_exceptions=True)} == {
             asyncio.CancelledError
@@ -328,7 +380,7 @@ async def test_a_hanging_resolver_delays_only_lookups_of_the_same_name(hanging):
 
 
 async def test_a_cancelled_lookup_continues_for_other_callers(hanging):
-    guard = AddressGuard(private=True)
+    guard = AddressGuard(Reach.LOCAL)
     first, other = (asyncio.create_task(guard.resolve("slow.example", 443)) for _ in range(2))
     await soon(lambda: hanging)
     first.cancel()

@@ -18,6 +18,7 @@ pytest.importorskip("aiohttp")
 from sublet.scaling import invokers as module
 from sublet.scaling.invokers import Invocation, InvocationFailed, NoInvoker, call_each, invokers_of
 from sublet.scaling.invokers import http as http_module
+from sublet.scaling.invokers.addresses import Reach
 from sublet.scaling.invokers.http import HttpInvoker
 from sublet.scaling.signing import Secrets
 from tests.support.program_runs import soon
@@ -68,7 +69,7 @@ async def playing(do, **how):
 
 @pytest.fixture
 async def invoker():
-    one = HttpInvoker(SECRETS, private=True)
+    one = HttpInvoker(SECRETS, Reach.LOCAL)
     yield one
     await one.aclose()
 
@@ -78,9 +79,40 @@ def request_of(url, *summons):
 
 
 async def why(invoker, url, *summons):
+    """The reason that this process logs."""
     with pytest.raises(InvocationFailed) as failed:
         await invoker.invoke(request_of(url, *summons))
-    return str(failed.value)
+    return failed.value.detail
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "inside.example"])
+async def test_the_failure_of_a_private_call_does_not_reveal_which_ports_are_open(host, monkeypatch):
+    """Readers of a pool get the same text for a closed port, a silent one, an HTTP server, and any other."""
+    monkeypatch.setattr(module, "SECONDS", 0.5)
+    invoker = HttpInvoker(SECRETS, Reach.LOCAL, resolve=naming("127.0.0.1"))
+    seen, logged = set(), set()
+
+    async def hang(writer):
+        await asyncio.sleep(20)
+
+    async def call(port, scheme="http"):
+        with pytest.raises(InvocationFailed) as failed:
+            await invoker.invoke(request_of(f"{scheme}://{host}:{port}/", "s.1", "s.2"))
+        assert failed.value.summons == ("s.1", "s.2")
+        seen.add(str(failed.value))
+        logged.add(failed.value.detail)
+
+    for answer in (b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n", b"SSH-2.0-OpenSSH\r\n", b"", hang):
+        async with playing(answer) as played:
+            await call(played.port)
+            if isinstance(answer, bytes):
+                await call(played.port, "https")
+    await call(played.port)
+    await invoker.aclose()
+    assert seen == {
+        "the call of a private address failed: the log of the process that made it has the reason"
+    }
+    assert len(logged) >= 5
 
 
 async def test_a_function_is_called_once_for_each_summons_with_a_valid_signature(invoker):
@@ -230,7 +262,7 @@ async def test_the_error_lists_the_summonses_that_failed(invoker):
     async with playing(answer) as played:
         with pytest.raises(InvocationFailed) as failed:
             await invoker.invoke(request_of(played.url, "s.1", "s.2", "s.3"))
-    assert str(failed.value) == "the target answered 500 (1 of 3 calls failed)"
+    assert failed.value.detail == "the target answered 500 (1 of 3 calls failed)"
     (lost,) = failed.value.summons
     assert lost in ("s.1", "s.2", "s.3")
 
@@ -296,7 +328,7 @@ async def test_a_rebound_name_is_not_called(monkeypatch):
         invoker = HttpInvoker(SECRETS, resolve=naming("8.8.8.8", "127.0.0.1"))
         assert (await invoker._guard.resolve("rebound.example", 443))[0]["host"] == "8.8.8.8"
         words = await why(invoker, f"https://rebound.example:{played.port}/")
-        assert words.startswith("rebound.example resolves to 127.0.0.1, which is not a public address")
+        assert words.startswith("rebound.example resolves to 127.0.0.1, which is this machine")
         assert not played.requests
         await invoker.aclose()
 
@@ -309,7 +341,7 @@ async def test_a_name_is_resolved_for_every_invocation():
         return await naming("127.0.0.1")(host, port, family)
 
     async with playing(OK) as played:
-        invoker = HttpInvoker(SECRETS, private=True, resolve=resolve)
+        invoker = HttpInvoker(SECRETS, Reach.LOCAL, resolve=resolve)
         for _ in range(2):
             await invoker.invoke(request_of(f"http://moved.example:{played.port}/"))
         await invoker.aclose()
@@ -318,7 +350,7 @@ async def test_a_name_is_resolved_for_every_invocation():
 
 async def test_the_connected_address_is_checked_last(monkeypatch):
     """Even if the resolver is wrong and the target was not checked before."""
-    monkeypatch.setattr(http_module, "check_url", lambda text, private: None)
+    monkeypatch.setattr(http_module, "check_url", lambda text, reach: None)
 
     async def wrong(host, port=0, family=socket.AF_INET):
         return [
@@ -336,7 +368,7 @@ async def test_the_connected_address_is_checked_last(monkeypatch):
         invoker = HttpInvoker(SECRETS)
         monkeypatch.setattr(invoker._guard, "resolve", wrong)
         for host in ("public.example", "127.0.0.1", "[::ffff:127.0.0.1]"):
-            assert "which is not a public address" in await why(invoker, f"http://{host}:{played.port}/")
+            assert "not public" in await why(invoker, f"http://{host}:{played.port}/")
         for host in ("127.1", "0x7f000001", "2130706433"):
             assert not (await why(invoker, f"http://{host}:{played.port}/")).startswith("the target answered")
         assert not played.requests
@@ -391,7 +423,7 @@ async def test_a_tls_certificate_is_verified(tmp_path, certificate):
         ]:
             invoker = HttpInvoker(
                 SECRETS,
-                private=True,
+                reach=Reach.LOCAL,
                 resolve=naming("127.0.0.1"),
                 tls=ssl.create_default_context(cafile=trusted),
             )

@@ -63,7 +63,7 @@ SETTINGS = {
     "Summoning workers": (
         ("SUBLET_SIGNING_SECRETS", "", "Secrets (`whsec_…`, separated by spaces) that sign [invocations over HTTP](../guides/invokers.md); the first one signs, all are accepted."),
         ("SUBLET_SIGNING_SECRETS_FILE", "", "A file with such secrets; read again when it changes."),
-        ("SUBLET_INVOKE_PRIVATE", "0", "1: the `http` invoker may also call private addresses, and without TLS."),
+        ("SUBLET_INVOKE_PRIVATE", "0", "1: the `http` invoker may also call private networks, and without TLS; `local`: also this machine and link-local addresses."),
     ),
     "Set by Sublet": (
         ("SUBLET_JOB_ID", "", "In the environment of a `command` task's program: the job's id."),

@@ -296,18 +296,18 @@ class Summoner:
                     await invoker.invoke(asked)
                 return 0
             except InvocationFailed as error:
-                lost, why = error.summons or ids, str(error)
+                lost, why, detail = error.summons or ids, str(error), error.detail
             except TimeoutError:
-                why = f"no answer within {PATIENCE:g} s"
+                why = detail = f"no answer within {PATIENCE:g} s"
             except Exception as error:  # noqa: BLE001  an invoker may raise anything, and its message may contain secrets
-                why = f"the invoker raised {type(error).__name__}"
+                why = detail = f"the invoker raised {type(error).__name__}"
         self._warn(
             pool.name,
             "pool %s: %d of its workers could not be invoked (invoker %s): %s",
             pool.name,
             len(lost),
             pool.invoker,
-            why,
+            detail,
         )
         await self._complain(pool.name, lost, why)
         return len(lost)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sublet.errors import Invalid, JobsError
-from sublet.scaling.invokers.addresses import check_url
+from sublet.scaling.invokers.addresses import Reach, check_url
 from sublet.scaling.signing import Secrets
 from sublet.source_tree import install_command
 
@@ -26,7 +26,7 @@ SECONDS = 5.0
 AT_ONCE = 16
 """Calls of one invoker under way at once; others wait, within its time limit."""
 PRIVATE = "SUBLET_INVOKE_PRIVATE"
-"""The variable that allows private addresses, and HTTP without TLS."""
+"""The variable that allows private addresses, and HTTP without TLS; `local`: this machine, too."""
 _YES, _NO = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
 _FUNCTION = re.compile(
@@ -36,11 +36,13 @@ _FUNCTION = re.compile(
 
 
 class InvocationFailed(JobsError):
-    """Workers could not be invoked: those of `summons`, or all if empty."""
+    """Workers could not be invoked: those of `summons`, or all if empty. `detail` is for this process's log
+    only.
+    """
 
-    def __init__(self, words: str, summons: tuple[str, ...] = ()) -> None:
+    def __init__(self, words: str, summons: tuple[str, ...] = (), detail: str = "") -> None:
         super().__init__(words)
-        self.summons = summons
+        self.summons, self.detail = summons, detail or words
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,24 +99,27 @@ class NoInvoker:
         """Do nothing."""
 
 
-def allows_private(environment: Mapping[str, str] | None = None) -> bool:
-    """Whether SUBLET_INVOKE_PRIVATE allows private addresses. Raises Invalid for an unknown value."""
+def allowed_reach(environment: Mapping[str, str] | None = None) -> Reach:
+    """Return which addresses SUBLET_INVOKE_PRIVATE allows. Raises Invalid for an unknown value."""
     raw = (os.environ if environment is None else environment).get(PRIVATE, "")
     value = raw.strip().lower()
-    if value not in _YES + _NO:
-        raise Invalid(f"{PRIVATE}={raw[:40]!r}: use 1 to allow private addresses, or 0")
-    return value in _YES
+    if value not in (*_YES, *_NO, "local"):
+        raise Invalid(
+            f"{PRIVATE}={raw[:40]!r}: use 1 to allow private networks, local to allow this machine and "
+            "link-local addresses, too, or 0"
+        )
+    return Reach.LOCAL if value == "local" else Reach.PRIVATE if value in _YES else Reach.PUBLIC
 
 
-def check_target(kind: str, target: str, *, private: bool | None = None) -> None:
+def check_target(kind: str, target: str, *, reach: Reach | None = None) -> None:
     """Check that the invoker `kind` exists and that `target` fits it. Raises Invalid.
 
-    `private` allows private addresses; None: as the environment does.
+    `reach`: the addresses that may be called; None: as the environment allows.
     """
     if kind not in KINDS:
         raise Invalid(f"invoker {kind[:40]!r}: use one of {', '.join(KINDS)}")
     if kind == "http":
-        check_url(target, private=allows_private() if private is None else private)
+        check_url(target, reach=allowed_reach() if reach is None else reach)
     elif kind == "lambda":
         if len(target) > 170 or not _FUNCTION.fullmatch(target):
             raise Invalid(
@@ -150,7 +155,7 @@ def invokers_of(
     if secrets:
         from sublet.scaling.invokers.http import HttpInvoker
 
-        invokers["http"] = HttpInvoker(secrets, private=allows_private(found))
+        invokers["http"] = HttpInvoker(secrets, allowed_reach(found))
     region = found.get("AWS_REGION") or found.get("AWS_DEFAULT_REGION")
     if region and importlib.util.find_spec("boto3"):
         from sublet.scaling.invokers.aws import LambdaInvoker

@@ -12,7 +12,8 @@ import asyncio
 import ipaddress
 import re
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from enum import IntEnum
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,12 +22,31 @@ from sublet.scaling.invokers.thread_call import run_in_thread
 
 TARGET_MAX = 2048
 LOOKUPS = 16
-HOW_TO_ALLOW = "SUBLET_INVOKE_PRIVATE=1 allows it"
 
 _NAME = re.compile(r"(?=.{1,253}\.?$)(?!-)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
 _NUMBER = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")
 _PUBLIC_6 = ipaddress.ip_network("2000::/3")
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_WITH_IPV4 = tuple(
+    map(ipaddress.ip_network, ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48"))
+)
+"""IPv6 networks whose addresses end with an IPv4 address."""
+_PRIVATE = tuple(
+    map(ipaddress.ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"))
+)
+_NEVER = tuple(
+    map(
+        ipaddress.ip_network,
+        (
+            # AWS, Google, Azure and most others; tasks and pods of AWS
+            *("169.254.169.0/24", "169.254.170.0/24", "fd00:ec2::/32", "fd20:ce::/32"),
+            # Tencent, Scaleway, Alibaba, Azure's host, Oracle
+            *("169.254.0.23/32", "169.254.42.42/32", "fd00:42::42/128", "100.100.100.200/32"),
+            *("168.63.129.16/32", "192.0.0.192/32"),
+        ),
+    )
+)
+"""Services of clouds that give credentials to every caller on a machine."""
 _INSIDE = tuple(
     map(
         ipaddress.ip_network,
@@ -63,6 +83,29 @@ AddressInfo = tuple[Any, Any, int, str, Address]
 Resolve = Callable[[str, int, int], Awaitable[list[AddressInfo]]]
 
 
+class Reach(IntEnum):
+    """Which addresses may be called; each includes those before it. Metadata services of clouds never may."""
+
+    PUBLIC = 0
+    """Only with TLS."""
+    PRIVATE = 1
+    """Private networks."""
+    LOCAL = 2
+    """Loopback, link-local and all other addresses."""
+
+
+_SETTING = {Reach.PRIVATE: "1", Reach.LOCAL: "local"}
+_KIND = {
+    Reach.PRIVATE: "is not public",
+    Reach.LOCAL: "is this machine, link-local or reserved, and not public",
+}
+
+
+def how_to_allow(reach: Reach) -> str:
+    """Return the setting that allows calls of such addresses, as a clause."""
+    return f"SUBLET_INVOKE_PRIVATE={_SETTING[reach]} allows it"
+
+
 class NotAllowed(OSError):
     """The address must not be called. An OSError, as for any connection that fails."""
 
@@ -86,10 +129,41 @@ def is_public(text: str) -> bool:
     )
 
 
-def check_url(text: str, *, private: bool) -> None:
-    """Check a target URL, without resolving names. `private` allows private addresses and HTTP. Raises
-    Invalid.
+def reach_of(text: str) -> Reach | None:
+    """Return the reach that an address needs. None: it is never called, because it is a cloud's metadata
+    service, in whatever form, or not in canonical form.
     """
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    forms = [address, *_embedded(address)]
+    if isinstance(address, ipaddress.IPv6Address):
+        forms.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+    if any(form in network for form in forms for network in _NEVER):
+        return None
+    if is_public(text):
+        return Reach.PUBLIC
+    inner = [*_embedded(address)] or [address]
+    scoped = isinstance(address, ipaddress.IPv6Address) and address.scope_id
+    is_private = all(is_public(str(form)) or any(form in network for network in _PRIVATE) for form in inner)
+    return Reach.PRIVATE if is_private and not scoped else Reach.LOCAL
+
+
+def _embedded(
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address,
+) -> Iterator[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+    if isinstance(address, ipaddress.IPv4Address):
+        return
+    if any(address in network for network in _WITH_IPV4) and int(address) > 1:
+        yield ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    if address.sixtofour:
+        yield address.sixtofour
+    yield from address.teredo or ()
+
+
+def check_url(text: str, *, reach: Reach) -> None:
+    """Check a target URL, without resolving names. HTTP needs more than `Reach.PUBLIC`. Raises Invalid."""
     if not 1 <= len(text) <= TARGET_MAX or not re.fullmatch(r"[!-\[\]-~]+", text):
         raise Invalid(
             f"the target must be a URL of 1 to {TARGET_MAX:,} visible ASCII characters, without a backslash"
@@ -109,14 +183,14 @@ def check_url(text: str, *, private: bool) -> None:
         raise Invalid("the target must not have a fragment (#…): it would not be sent")
     if port == 0:
         raise Invalid("the target's port must be 1 to 65535")
-    if parts.scheme == "http" and not private:
+    if parts.scheme == "http" and reach is Reach.PUBLIC:
         raise Invalid(
-            f"the target must begin with https://: without TLS others can read the request ({HOW_TO_ALLOW})"
+            f"the target must begin with https://: without TLS others can read the request ({how_to_allow(Reach.PRIVATE)})"
         )
-    _check_host(host, parts.netloc, private)
+    _check_host(host, parts.netloc, reach)
 
 
-def _check_host(host: str, netloc: str, private: bool) -> None:
+def _check_host(host: str, netloc: str, reach: Reach) -> None:
     is_literal = netloc.startswith("[")
     last = host.rstrip(".").rpartition(".")[2]
     # A host that ends in a number is an IPv4 address for the code that connects.
@@ -131,35 +205,49 @@ def _check_host(host: str, netloc: str, private: bool) -> None:
             raise Invalid(
                 f"the target's address {host[:80]} has a zone (%…): use a name, or an address without one"
             )
-        if not private and not is_public(host):
-            raise Invalid(f"the target's address {host[:80]} is not public ({HOW_TO_ALLOW})")
+        if why := refusal_of(host, reach):
+            raise Invalid(f"the target's address {host[:80]} {why}")
     elif not _NAME.fullmatch(host):
         raise Invalid(
             "the target's host must be a name of letters, digits, dots and hyphens (xn--… for others), or an address"
         )
-    elif not private and (
-        host.rstrip(".").lower() == "localhost" or host.rstrip(".").lower().endswith(".localhost")
-    ):
-        raise Invalid(f"the target's host {host[:80]} is this machine ({HOW_TO_ALLOW})")
+    elif reach < Reach.LOCAL and f".{host.rstrip('.').lower()}".endswith(".localhost"):
+        raise Invalid(f"the target's host {host[:80]} is this machine ({how_to_allow(Reach.LOCAL)})")
+
+
+def refusal_of(address: str, reach: Reach) -> str:
+    """Return why an address must not be called, as the rest of a sentence; "" if it may be."""
+    needed = reach_of(address)
+    if needed is None:
+        return "is never called: it is a cloud's metadata service, or not in canonical form"
+    return f"{_KIND[needed]} ({how_to_allow(needed)})" if needed > reach else ""
 
 
 class AddressGuard:
-    """aiohttp's resolver and socket factory; refuses private addresses, unless `private`."""
+    """aiohttp's resolver and socket factory; refuses addresses beyond its reach."""
 
-    def __init__(self, *, private: bool, resolve: Resolve | None = None) -> None:
-        self._private, self._lookups = private, Lookups()
+    def __init__(self, reach: Reach, resolve: Resolve | None = None) -> None:
+        self._reach, self._lookups = reach, Lookups()
         self._look_up = resolve or self._lookups
+        self._inside: set[str] = set()
 
     async def resolve(self, host: str, port: int = 0, family: int = socket.AF_INET) -> list[dict[str, Any]]:
         """Return a name's addresses in aiohttp's form. Raises NotAllowed."""
         found = await self._look_up(host, port, family)
         for _, _, _, _, address in found:
             self.check(address, host)
+        inside = any(reach_of(address[0]) is not Reach.PUBLIC for _, _, _, _, address in found)
+        (self._inside.add if inside else self._inside.discard)(host)
         return [
             {"hostname": host, "host": address[0], "port": address[1], "family": kind, "proto": proto,
              "flags": socket.AI_NUMERICHOST | socket.AI_NUMERICSERV}
             for kind, _, proto, _, address in found
         ]  # fmt: skip
+
+    def is_inside(self, url: str) -> bool:
+        """Whether a URL's host is an address that is not public, or a name that was one when last resolved."""
+        host = urlsplit(url).hostname or ""
+        return host in self._inside or reach_of(host) in (Reach.PRIVATE, Reach.LOCAL)
 
     async def close(self) -> None:
         """Cancel the lookups under way."""
@@ -172,12 +260,12 @@ class AddressGuard:
         return socket.socket(family, kind, proto)
 
     def check(self, address: Address, host: str = "") -> None:
-        """Raise NotAllowed for a private address, unless those are allowed. `host` is for the message."""
-        scoped = len(address) > 3 and address[3]
-        if not self._private and (scoped or not is_public(address[0])):
-            raise NotAllowed(
-                f"{f'{host} resolves to ' if host else ''}{address[0]}, which is not a public address ({HOW_TO_ALLOW})"
-            )
+        """Raise NotAllowed for an address beyond the reach. `host` is for the message."""
+        why = refusal_of(address[0], self._reach)
+        if not why and len(address) > 3 and address[3] and self._reach < Reach.LOCAL:
+            why = f"{_KIND[Reach.LOCAL]} ({how_to_allow(Reach.LOCAL)})"
+        if why:
+            raise NotAllowed(f"{f'{host} resolves to ' if host else ''}{address[0]}, which {why}")
 
 
 class Lookups:

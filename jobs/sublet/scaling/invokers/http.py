@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 
 from sublet.errors import Invalid
 from sublet.scaling.invokers import AT_ONCE, Invocation, InvocationFailed, call_each
-from sublet.scaling.invokers.addresses import AddressGuard, NotAllowed, Resolve, check_url
+from sublet.scaling.invokers.addresses import AddressGuard, NotAllowed, Reach, Resolve, check_url
 from sublet.scaling.signing import Secrets
 from sublet.source_tree import install_command
 
@@ -33,6 +33,8 @@ HELD_MAX = 256
 """Connections that stay open; a further one is closed after its status."""
 ANSWER_MAX = 64 * 1024
 """Bytes of an answer that are read and discarded before the connection is closed."""
+UNSEEN = "the call of a private address failed: the log of the process that made it has the reason"
+"""The reason that readers of pools get: another one would tell them which ports of the network are open."""
 HINTS = {401: ": does it have the same SUBLET_SIGNING_SECRETS as this process?"}
 
 
@@ -44,28 +46,36 @@ class HttpInvoker:
     def __init__(
         self,
         secrets: Secrets,
+        reach: Reach = Reach.PUBLIC,
         *,
-        private: bool = False,
         resolve: Resolve | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._secrets, self._private, self._tls = secrets, private, tls
-        self._guard = AddressGuard(private=private, resolve=resolve)
+        self._secrets, self._reach, self._tls = secrets, reach, tls
+        self._guard = AddressGuard(reach, resolve)
         self._session: aiohttp.ClientSession | None = None
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._turns_of: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._held: set[asyncio.Task[None]] = set()
 
     async def invoke(self, request: Invocation) -> None:
-        """Post to the pool's URL, once per summons. Raises InvocationFailed for those without a 2xx in 5 s."""
+        """Post to the pool's URL, once per summons. Raises InvocationFailed for those without a 2xx in 5 s.
+
+        The error of a call inside a private network has no other text than UNSEEN.
+        """
         try:
-            check_url(request.target, private=self._private)
+            check_url(request.target, reach=self._reach)
         except Invalid as error:  # it was written to Redis without the check
             raise InvocationFailed(str(error), request.summons) from None
         session = self._open(request)
         # Weak: removed after the last call of the target.
         own = self._turns_of.setdefault(request.target, asyncio.Semaphore(AT_ONE_TARGET))
-        await call_each(request, lambda summons: self._call(session, request, summons), own, self._turns)
+        try:
+            await call_each(request, lambda summons: self._call(session, request, summons), own, self._turns)
+        except InvocationFailed as error:
+            if self._guard.is_inside(request.target):
+                raise InvocationFailed(UNSEEN, error.summons, str(error)) from None
+            raise
 
     async def _call(self, session: aiohttp.ClientSession, request: Invocation, summons: str) -> None:
         import aiohttp
