@@ -24,7 +24,7 @@ from sublet.operations.pool import Pool
 from sublet.protocol import keys
 from sublet.scaling.invokers import Invocation, InvocationFailed
 from sublet.scaling.invokers.addresses import Reach
-from sublet.scaling.invokers.http import HttpInvoker
+from sublet.scaling.invokers.http import UNSEEN, HttpInvoker
 from sublet.scaling.signing import Secrets
 from sublet.scaling.summoner import Summoned, Summoner
 from sublet.store.store import Store
@@ -345,7 +345,7 @@ async def test_a_replayed_invocation_has_no_effect(app, summoner, worker_host):
     await again.aclose()
 
 
-async def test_an_invocation_during_work_fails_and_is_counted(app, url, summoner):
+async def test_an_invocation_during_work_fails_and_is_counted(app, url, summoner, caplog):
     await submit(app, "wait")
     one, _ = await begin(url)
     async with asyncio.timeout(30):
@@ -353,7 +353,8 @@ async def test_an_invocation_during_work_fails_and_is_counted(app, url, summoner
     await submit(app, "add", a=1)
     assert await summoner.summon() == Summoned(pools=1, summoned=0, failed=1)
     (pool,) = await summoner._store.follow(pools.look_at_all(summoner._store.operations.bases))
-    assert (pool.failures, pool.failure) == (1, "the target answered 429")
+    assert (pool.failures, pool.failure) == (1, UNSEEN)
+    assert "the target answered 429" in caplog.text
     app.gate.set()
     one.close()
 
@@ -383,10 +384,12 @@ async def test_worker_ends_are_logged_and_refusals_once_a_minute(app, url, caplo
 
 async def test_an_invocation_with_a_wrong_signature_starts_no_worker(url, summoner):
     foreign = HttpInvoker(Secrets("another-secret-of-ours"), Reach.LOCAL)
-    with pytest.raises(
-        InvocationFailed, match="the target answered 401: does it have the same SUBLET_SIGNING_SECRETS"
-    ):
+    with pytest.raises(InvocationFailed) as failed:
         await foreign.invoke(Invocation("images", f"{url}/work", ("q",), 2, 0.0, ("s.1",)))
+    assert (
+        failed.value.detail
+        == "the target answered 401: does it have the same SUBLET_SIGNING_SECRETS as this process?"
+    )
     await foreign.aclose()
 
 

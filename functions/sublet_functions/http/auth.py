@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from sublet.connection.held_secrets import environment
 from sublet.errors import Invalid
 from sublet.scaling.secrets_file import SecretsFile
 
@@ -91,7 +92,7 @@ class Tokens:
         Raises Invalid, which locates the error without a secret.
         """
         return cls(
-            os.environ.get("SUBLET_TOKENS", ""),
+            environment().get("SUBLET_TOKENS", ""),
             file or os.environ.get("SUBLET_TOKENS_FILE") or None,
             os.environ.get("SUBLET_OPEN", ""),
         )

@@ -12,12 +12,12 @@ import binascii
 import hashlib
 import hmac
 import logging
-import os
 import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from sublet.connection import held_secrets
 from sublet.errors import Invalid, JobsError
 from sublet.scaling.secrets_file import SecretsFile
 
@@ -58,7 +58,7 @@ class Secrets:
 
         Raises Invalid with the position of the error, and never with a secret.
         """
-        found = os.environ if environment is None else environment
+        found = held_secrets.environment() if environment is None else environment
         return cls(found.get("SUBLET_SIGNING_SECRETS", ""), found.get("SUBLET_SIGNING_SECRETS_FILE") or None)
 
     def __len__(self) -> int:

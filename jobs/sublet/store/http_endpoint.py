@@ -2,12 +2,12 @@
 
 import contextlib
 import ipaddress
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from sublet.connection.held_secrets import environment
 from sublet.errors import REFUSALS, Denied, Invalid, JobsError, Unavailable, Unconfirmed
 from sublet.store.http_codec import Answer
 
@@ -22,7 +22,7 @@ def address(url: str | None = None) -> tuple[str, str | Path | None]:
     """Return the API's URL (`url` or SUBLET_SOURCE) and token (SUBLET_TOKEN, or the path in
     SUBLET_TOKEN_FILE).
     """
-    env = os.environ
+    env = environment()
     file = env.get("SUBLET_TOKEN_FILE")
     return url or env.get("SUBLET_SOURCE", ""), env.get("SUBLET_TOKEN") or (Path(file) if file else None)
 

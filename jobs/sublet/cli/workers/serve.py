@@ -13,6 +13,7 @@ from sublet.cli.output import document, write
 from sublet.cli.session import client_of, settings_for, settings_of
 from sublet.cli.workers.event_loop import calm_collector, loop_factory
 from sublet.cli.workers.worker_events import log_to_stderr
+from sublet.connection.held_secrets import hold_secrets
 from sublet.devtools.bootstrap import missing
 from sublet.errors import Invalid
 from sublet.execution.app_loader import load_app
@@ -32,6 +33,7 @@ NEEDED = ("aiohttp>=3.14.1", "prometheus-client>=0.22")
 def serve(args: Namespace) -> int:
     """Serve the HTTP API until SIGTERM or Ctrl-C."""
     _require_packages()
+    hold_secrets()
     app = _app(args)
     settings = app.settings if app else settings_of(args)
     # refuses an invalid URL

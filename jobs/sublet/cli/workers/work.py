@@ -16,6 +16,7 @@ from sublet.cli.session import settings_for
 from sublet.cli.workers.event_loop import calm_collector, loop_factory
 from sublet.cli.workers.start import Start
 from sublet.cli.workers.worker_events import EventPrinter, log_to_stderr
+from sublet.connection.held_secrets import hold_secrets
 from sublet.connection.settings import check
 from sublet.devtools.bootstrap import ensure
 from sublet.errors import Invalid
@@ -48,8 +49,9 @@ def work(args: Namespace) -> int:
     """
     _check_arguments(args)
     _export_flags(args)
-    apps = load_apps(args.app)
     url = _source_url(args)
+    hold_secrets()
+    apps = load_apps(args.app)
     app = _one_app(args, apps, url)
     if not url:
         check(app.settings)

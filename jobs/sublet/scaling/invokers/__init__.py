@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from sublet.connection import held_secrets
 from sublet.errors import Invalid, JobsError
 from sublet.scaling.invokers.addresses import Reach, check_url
 from sublet.scaling.signing import Secrets
@@ -149,7 +150,7 @@ def invokers_of(
 
     Raises Invalid for invalid secrets, and for an unknown value of SUBLET_INVOKE_PRIVATE.
     """
-    found = os.environ if environment is None else environment
+    found = held_secrets.environment() if environment is None else environment
     invokers: dict[str, Invoker] = {"none": NoInvoker()}
     secrets = Secrets.read(found)
     if secrets:
@@ -170,7 +171,7 @@ def invokers_of(
 
 def why_missing(kind: str, environment: Mapping[str, str] | None = None) -> str:
     """Return the reason for which `invokers_of` lacks this kind of invoker."""
-    found = os.environ if environment is None else environment
+    found = held_secrets.environment() if environment is None else environment
     if kind == "http":
         return "SUBLET_SIGNING_SECRETS is not set"
     if kind == "lambda":
