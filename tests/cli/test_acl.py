@@ -9,6 +9,7 @@ import os
 import re
 import socket
 import stat
+import subprocess
 import urllib.request
 import uuid
 from dataclasses import replace
@@ -27,7 +28,7 @@ from sublet.client.sync_client import SyncClient
 from sublet.connection.settings import Settings
 from sublet.connection.transport import Transport
 from sublet.devtools.embedded_server import find_binary
-from sublet.errors import Forbidden, Unconfirmed
+from sublet.errors import Forbidden, Unavailable, Unconfirmed
 from sublet.model import Card, Description, Submission
 from sublet.operations import pools, statistics
 from sublet.operations.drop import drop
@@ -764,3 +765,138 @@ def ask(url, method, path, body=None):
     with urllib.request.urlopen(sent, timeout=30) as answer:
         text = answer.read()
     return answer.status, json.loads(text) if text[:1] in (b"{", b"[") else text
+
+
+# users without EVAL
+
+
+@pytest.fixture
+def sealed(user, place, raw):
+    """Create a user with roles and without EVAL. Return the settings to connect as that user."""
+
+    def make(*roles):
+        settings = user(*roles)
+        name = urlsplit(settings.redis_url).username
+        raw.execute_command("ACL", "SETUSER", name, *rights(place.settings, roles, may_eval=False).split())
+        return settings
+
+    return make
+
+
+def load(settings):
+    """Do as `sublet scripts --load`: load every script."""
+    with redis.Redis.from_url(settings.redis_url) as own:
+        for name in NAMES:
+            own.script_load(script(name).text)
+
+
+MISSING = "Redis does not have this script .*run `sublet scripts --load` as a user with the role admin, and repeat the call"
+
+
+@pytest.mark.parametrize("roles", [["submit"], ["work"], ["tick"], ["submit", "work", "read", "tick"]])
+def test_a_user_without_eval_may_send_no_script(roles, sealed, raw, place):
+    """An endless loop in a script of its own would stop the whole server."""
+    load(place.settings)
+    endless = "while true do end"
+    with client(sealed(*roles)) as own:
+        for words in (
+            ("EVAL", endless, 0),
+            ("EVAL_RO", endless, 0),
+            ("SCRIPT", "LOAD", endless),
+            (
+                "FUNCTION",
+                "LOAD",
+                "#!lua name=x\nredis.register_function('f', function() while true do end end)",
+            ),
+            ("FCALL", "f", 0),
+        ):
+            with pytest.raises(NoPermissionError):
+                own.execute_command(*words)
+    assert raw.ping()
+
+
+@pytest.mark.parametrize("role", ["submit", "work", "tick"])
+async def test_a_role_without_eval_does_all_its_work_once_the_scripts_are_loaded(role, sealed, desk, place):
+    load(place.settings)
+    transport = Transport(sealed(role))
+    for verb in VERBS[role]:
+        await new(desk)
+        await transport.run((await stage(verb, desk)).call)
+    await transport.aclose()
+
+
+async def test_without_eval_missing_scripts_are_reported_and_a_worker_goes_on_after_the_load(
+    sealed, desk, raw, place
+):
+    """After SCRIPT FLUSH, which has the effect of a restart. A worker that starts in between waits."""
+    load(place.settings)
+    submitter, settings = Store(sealed("submit")), sealed("work")
+    sources = [Store(settings), Store(settings)]
+    job = Submission("0-a", "default", "add", "", b'{"a":1}')
+    await submitter.submit([job])
+    running = [asyncio.create_task(Worker(tasks.app, sources[0]).run())]
+    try:
+        await soon(lambda: desk.counter("completed") == 1)
+        raw.script_flush()
+        with pytest.raises(Unavailable, match=MISSING):
+            await submitter.submit([job._replace(id="0-b")])
+        assert not raw.exists(keys.job(desk.base, "0-b"))
+        running.append(asyncio.create_task(Worker(tasks.app, sources[1]).run()))
+        load(place.settings)
+        await submitter.submit([job._replace(id="0-b")])
+        await soon(lambda: desk.counter("completed") == 2)
+        assert not any(one.done() for one in running)
+    finally:
+        for one in running:
+            one.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        for store in (submitter, *sources):
+            await store.aclose()
+
+
+def test_a_restarted_server_without_eval_needs_the_scripts_again(shell, backend, tmp_path, tmp_path_factory):
+    """The commands, on a server with the written file: each user does its part, before and after a restart."""
+    done = shell.run("acl", "--no-eval", "--to", "users.acl", "--json")
+    assert done.returncode == 0, done.stderr
+    secrets = json.loads(done.stdout)["passwords"]
+    namespace = shell.env["SUBLET_NAMESPACE"]
+    path = tmp_path_factory.mktemp("s") / "s"
+    words = [find_binary("redis-server" if backend == "redis" else None), "--port", "0", "--unixsocket", str(path),
+             "--aclfile", str(tmp_path / "users.acl"), "--save", "", "--dir", str(tmp_path), "--appendonly", "yes"]  # fmt: skip
+
+    def start():
+        server = spawn_bound(words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        until(lambda: listens(path))
+        return server
+
+    def url(role):
+        return {"SUBLET_REDIS_URL": url_of(path, f"{namespace}-{role}", secrets[f"{namespace}-{role}"])}
+
+    server = start()
+    try:
+        for number in (1, 2):
+            line = shell.no(3, "submit", "add", '{"a": 1}', **url("submit"))
+            assert re.search(MISSING, line), line
+            assert "sublet-" not in line
+            shell.run("scripts", "--load", **url("admin"))
+            job_id = shell.ok("submit", "add", '{"a": 1}', **url("submit"))
+            shell.ok("work", "tasks:app", "--drain", "--queues", "default", **url("work"))
+            assert shell.json("get", job_id, **url("read"))["result"] == 2, number
+            if number == 1:
+                with redis.Redis.from_url(url_of(path, "default", secrets["default"])) as owner:
+                    owner.shutdown(nosave=True)
+                server.wait(20)
+                server = start()
+    finally:
+        server.kill()
+        server.wait(10)
+
+
+def test_no_eval_is_explained_and_refused_where_it_cannot_hold(shell):
+    done = shell.run("acl", "--no-eval")
+    lines = {line.split()[1].rpartition("-")[2]: line.split() for line in done.stdout.splitlines()}
+    assert {role for role in lines if "+evalsha" in lines[role]} == {"submit", "work", "tick", "admin"}
+    assert {role for role in lines if "+eval" in lines[role]} == {"admin"}
+    assert "--no-eval: load the scripts (`sublet scripts --load`)" in done.stderr
+    assert "leave admin out" in shell.no(2, "acl", "--no-eval", "--role", "submit,admin")
+    assert "needs EVAL" in shell.no(2, "acl", "--no-eval", SUBLET_DURABILITY="replicated")

@@ -170,6 +170,11 @@ def _of_server(code: str, message: str) -> JobsError | None:
         )
     if code in _MOVED:
         return Moved(f"this is a cluster: use redis+cluster://… in SUBLET_REDIS_URL ({message})")
+    if message.startswith("NOPERM ") and "'eval'" in message:  # sent because EVALSHA was answered NOSCRIPT
+        return Unavailable(
+            "Redis does not have this script (after a restart, a failover, SCRIPT FLUSH or an upgrade), and this user may not send it: "
+            "run `sublet scripts --load` as a user with the role admin, and repeat the call. Nothing has changed"
+        )
     if message.startswith(_NOT_ALLOWED):
         return Forbidden(
             f"Redis does not allow this user the command ({message}): change its rights (`sublet acl` writes them for each role), "

@@ -67,6 +67,10 @@ OPEN = (
     f"{OWNER}: not in this line. A client that gives no name is this user, and may do everything without a password on a "
     "server that has set none for it: run ACL SETUSER default '>PASSWORD' there"
 )
+LOAD_FIRST = (
+    "--no-eval: load the scripts (`sublet scripts --load`) as the user with the role admin, now and whenever Redis was restarted, after a "
+    "failover or SCRIPT FLUSH, and before a new version of Sublet; until then these users' calls fail"
+)
 FILE_MAX = 64 * 1024
 SECRET = re.compile(r"[!-~]{16,512}")
 
@@ -84,12 +88,18 @@ def acl(args: Namespace) -> int:
     stderr or in the JSON.
     """
     settings = settings_of(args)
+    _check_no_eval(args, settings)
     known = _passwords(args.password_file)
     wanted = [[role] for role in VERBS] if args.role is None else [_roles(args.role)]
     users = [] if args.role else [_user(OWNER, OWNER, "~* &* +@all", known)]
     for roles in wanted:
         users.append(
-            _user(f"{settings.namespace}-{'+'.join(roles)}", "+".join(roles), rights(settings, roles), known)
+            _user(
+                f"{settings.namespace}-{'+'.join(roles)}",
+                "+".join(roles),
+                rights(settings, roles, may_eval=not args.no_eval),
+                known,
+            )
         )
     if known:
         raise Invalid(
@@ -113,19 +123,36 @@ def acl(args: Namespace) -> int:
             note(f"{user.name}: {_url(settings, user.name, user.secret)}")
     if args.role:
         note(OPEN)
+    if args.no_eval:
+        note(LOAD_FIRST)
     return 0
 
 
-def rights(settings: Settings, roles: Sequence[str]) -> str:
-    """Return the ACL rules for a user with these roles: keys, channels, commands."""
+def _check_no_eval(args: Namespace, settings: Settings) -> None:
+    if not args.no_eval:
+        return
+    if "admin" in (args.role or ()):
+        raise Invalid(
+            "--no-eval: a user with the role admin loads scripts, which allows as much as EVAL: leave admin out"
+        )
+    if settings.durability != "none":
+        raise Invalid(
+            f"--no-eval: SUBLET_DURABILITY={settings.durability} needs EVAL, for a write before each wait: leave one of them out"
+        )
+
+
+def rights(settings: Settings, roles: Sequence[str], *, may_eval: bool = True) -> str:
+    """Return the ACL rules for a user with these roles: keys, channels, commands. Without `may_eval`, only
+    `admin` has EVAL.
+    """
     bases = [keys.base(settings.namespace, p) for p in range(settings.partitions)]
     verbs = sorted({verb for role in roles for verb in VERBS[role]})
     mode, channels = ("~", [f"&{keys.ended(base)}" for base in bases]) if verbs else ("%R~", [])
     places = [f"{mode}{place}" for base in bases for place in (base, f"{base}:*")]
     found = {command for role in roles for command in PLAIN[role].split()}
-    found |= {command for verb in verbs for command in commands(verb)} | (
-        {"eval", "evalsha"} if verbs else set()
-    )
+    found |= {command for verb in verbs for command in commands(verb)} | ({"evalsha"} if verbs else set())
+    if verbs and (may_eval or "admin" in roles):
+        found.add("eval")
     if {"submit", "admin"} & set(roles):
         found |= set(DURABLE[settings.durability].split())
     database = _database(settings.redis_url)

@@ -14,8 +14,8 @@ LOADED = {True: Cell("yes", "green"), False: Cell("no"), None: Cell("no server",
 
 
 def scripts(args: Namespace) -> int:
-    """List the scripts with their SHA-1, even without a server; with --load, load them into it first. In a
-    cluster, it is the first partition's. With --text, print them as one JSON document.
+    """List the scripts with their SHA-1, and whether the first partition's server has them; with --load, load
+    them into all servers first. With --text, print them as one JSON document.
     """
     if args.text:
         if not args.json or args.load:
@@ -28,8 +28,13 @@ def scripts(args: Namespace) -> int:
     shas = [each.sha for each in ours]
     with client_of(settings_of(args)) as client:
         if args.load:
-            for each in ours:
-                client.store.transport.run(Call((("SCRIPT", "LOAD", each.text),), bytes.decode))
+            for base in client.store.operations.bases:
+                for each in ours:
+                    commands = (
+                        ("HGET", base, "layout"),
+                        ("SCRIPT", "LOAD", each.text),
+                    )  # the key names the server
+                    client.store.transport.run(Call(commands, len))
         loaded = _loaded(client, shas)
     if args.json:
         document(
