@@ -183,7 +183,7 @@ GROUPS = {
         ),
         Command(
             "acl",
-            "[--role ROLES] [--to FILE]",
+            "[--role ROLES] [--no-eval] [--to FILE]",
             "Print users for Redis's ACL file: for each role its keys and commands, no more.",
             "operations.acl:acl",
             details="A user is named by namespace and role: `sublet-submit`, `sublet-work` and so on.\n"
