@@ -19,6 +19,7 @@ from tests.faults.mutants import (
     repairs,
     roll,
     straight,
+    secrets,
     workers,
 )
 
@@ -42,4 +43,5 @@ MUTANTS = (
     *catalogue.MUTANTS,
     *straight.MUTANTS,
     *api.MUTANTS,
+    *secrets.MUTANTS,
 )
