@@ -293,7 +293,10 @@ def test_timeouts_probes_and_secrets_fit_together(service):
     for probe in (container["startupProbe"], container["livenessProbe"]):
         assert probe["timeoutSeconds"] <= probe["periodSeconds"]
     refs = {one["valueFrom"]["secretKeyRef"]["name"] for one in container["env"] if "valueFrom" in one}
-    assert refs == {"sublet-redis-url", "sublet-tokens", "sublet-signing"}
+    own = "sublet-worker" if service is WORKER else "sublet"
+    assert refs == {f"{own}-redis-url", f"{own}-tokens", "sublet-signing"}, (
+        "no secret of the API is the workers'"
+    )
     assert all(f"secret {name} " in (TEMPLATE / "deploy.sh").read_text() for name in refs)
 
 
@@ -451,12 +454,23 @@ def test_the_manifests_name_the_image_and_the_project(cloud):
         spec = yaml.safe_load((cloud.state / file).read_text())["spec"]["template"]["spec"]
         assert (spec["containers"][0]["image"], spec["serviceAccountName"]) == (
             image,
-            "sublet@my-project.iam.gserviceaccount.com",
+            f"sublet{'-worker' * (file == 'worker.yaml')}@my-project.iam.gserviceaccount.com",
         )
     assert {json.loads(line)[1] for line in (cloud.state / "calls").read_text().splitlines()} <= {
         "my-project",
         None,
     }
+
+
+def test_the_workers_account_may_read_no_secret_of_the_api(cloud):
+    reads = {}
+    for words in cloud.calls("secrets", "add-iam-policy-binding"):
+        reads.setdefault(words[words.index("--member") + 1].partition("@")[0], set()).add(words[2])
+    assert reads == {
+        "serviceAccount:sublet": {"sublet-redis-url", "sublet-tokens", "sublet-signing"},
+        "serviceAccount:sublet-worker": {"sublet-worker-redis-url", "sublet-worker-tokens", "sublet-signing"},
+    }
+    assert re.fullmatch(r"worker:work:\w{48}", cloud.secret("sublet-worker-tokens"))
 
 
 def test_no_command_contains_a_secret_except_the_schedulers(cloud):

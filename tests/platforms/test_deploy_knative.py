@@ -185,6 +185,17 @@ def test_open_services_are_cluster_local_and_without_tokens(service):
         )
 
 
+def test_workers_have_no_secret_of_the_api_but_the_one_that_signs_calls():
+    keys = {
+        named(one): {v["valueFrom"]["secretKeyRef"]["key"] for v in env(one).values() if "valueFrom" in v}
+        for one in SERVING
+    }
+    assert keys["sublet-work"] == {"worker-redis-url", "worker-tokens", "signing"}
+    assert keys["sublet-work"] & (keys["sublet-api"] | keys["sublet-events"]) == set()
+    users = {named(one): container(one)["securityContext"]["runAsUser"] for one in SERVING}
+    assert [name for name, user in users.items() if user == users["sublet-work"]] == ["sublet-work"]
+
+
 def test_only_the_tick_service_invokes_workers():
     """For Knative, a pod is busy while its caller is connected; after a disconnect the pod may be removed."""
     calls = {"SUBLET_SIGNING_SECRETS", "SUBLET_INVOKE_PRIVATE"}
@@ -243,6 +254,8 @@ class Running:
             name: one.get("value") or secrets[one["valueFrom"]["secretKeyRef"]["key"]]
             for name, one in env(service).items()
         }
+        if "SUBLET_INVOKE_PRIVATE" in variables:
+            variables["SUBLET_INVOKE_PRIVATE"] = "local"  # the cluster's addresses are this machine's here
         plain = {
             name: value for name, value in os.environ.items() if name in ("PATH", "RUN_OF_THE_TESTS", "LANG")
         }

@@ -80,7 +80,18 @@ def test_kubectl_builds_it_with_the_namespace_and_the_image(tmp_path):
 def test_pods_run_as_the_images_own_user():
     (user,) = re.findall(r"^USER (\d+):\d+$", (TEMPLATE / "Dockerfile").read_text(), re.MULTILINE)
     own = [spec for _, spec in PODS if spec["containers"][0]["image"] == "sublet-tasks"]
-    assert {spec["securityContext"]["runAsUser"] for spec in own} == {int(user)}
+    users = {spec["containers"][0]["name"]: spec["securityContext"]["runAsUser"] for spec in own}
+    assert users == {"api": int(user), "tick": int(user), "worker": int(user) + 1}
+
+
+def test_only_workers_use_the_workers_secret():
+    keys = {}
+    for _, spec in PODS:
+        keys.setdefault(spec["containers"][0]["name"], set()).update(
+            one["key"] for one in re_keys(spec) if "key" in one
+        )
+    assert keys["worker"] == {"worker-redis-url"}
+    assert "worker-redis-url" not in keys["api"] | keys["tick"]
 
 
 def test_the_secret_has_all_referenced_keys_and_no_file_contains_one():

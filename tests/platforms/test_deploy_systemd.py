@@ -137,6 +137,18 @@ def test_the_sandbox_is_tight(units, name):
     assert done.returncode == 0, done.stdout
 
 
+def test_workers_have_a_user_and_a_file_of_their_own():
+    """A process of the same user could read the environment and the memory of the API."""
+    units = [Unit(name) for name in SERVICES]
+    assert {unit.name.partition(".")[0].rstrip("@"): unit["User"] for unit in units} == {
+        name: name for name in ("sublet-api", "sublet-worker", "sublet-tick")
+    }
+    assert {unit["DynamicUser"] for unit in units} == {"yes"}
+    files = {unit.name: {Path(path).name for path in unit.files} for unit in units}
+    assert files["sublet-worker@.service"] == {"sublet-worker.env"}
+    assert "sublet-worker.env" not in files["sublet-api.service"] | files["sublet-tick.service"]
+
+
 @needs_systemd
 def test_a_tick_starts_each_minute_and_lasts_until_the_next():
     clock = (UNITS / "sublet-tick.timer").read_text()

@@ -107,7 +107,8 @@ class Cluster:
         assert "sublet-redis:6379" in made["redis-url"]
         assert kind_of(PLAIN, "Service", "sublet-redis")["spec"]["ports"][0]["port"] == 6379
         a_node.secrets["sublet"] = made | {
-            "redis-url": made["redis-url"].replace("sublet-redis:6379", f"127.0.0.1:{self.port}")
+            name: made[name].replace("sublet-redis:6379", f"127.0.0.1:{self.port}")
+            for name in ("redis-url", "worker-redis-url")
         }
         place = a_node.folder / "data"
         place.mkdir(parents=True)
