@@ -772,7 +772,7 @@ def ask(url, method, path, body=None):
 
 @pytest.fixture
 def sealed(user, place, raw):
-    """Create a user with roles and without EVAL. Return the settings to connect as that user."""
+    """As `user`, without EVAL."""
 
     def make(*roles):
         settings = user(*roles)
@@ -784,7 +784,7 @@ def sealed(user, place, raw):
 
 
 def load(settings):
-    """Do as `sublet scripts --load`: load every script."""
+    """As `sublet scripts --load`."""
     with redis.Redis.from_url(settings.redis_url) as own:
         for name in NAMES:
             own.script_load(script(name).text)
@@ -795,7 +795,6 @@ MISSING = "Redis does not have this script .*run `sublet scripts --load` as a us
 
 @pytest.mark.parametrize("roles", [["submit"], ["work"], ["tick"], ["submit", "work", "read", "tick"]])
 def test_a_user_without_eval_may_send_no_script(roles, sealed, raw, place):
-    """An endless loop in a script of its own would stop the whole server."""
     load(place.settings)
     endless = "while true do end"
     with client(sealed(*roles)) as own:
@@ -855,7 +854,6 @@ async def test_without_eval_missing_scripts_are_reported_and_a_worker_goes_on_af
 
 
 def test_a_restarted_server_without_eval_needs_the_scripts_again(shell, backend, tmp_path, tmp_path_factory):
-    """The commands, on a server with the written file: each user does its part, before and after a restart."""
     done = shell.run("acl", "--no-eval", "--to", "users.acl", "--json")
     assert done.returncode == 0, done.stderr
     secrets = json.loads(done.stdout)["passwords"]

@@ -1,4 +1,4 @@
-"""Stored text reaches a terminal without control characters: every command prints through `output.put`."""
+"""Every command prints stored text without control characters."""
 
 import json
 import re
@@ -40,7 +40,6 @@ described.__doc__ = EVIL
 app.task(queue="mail")(described)
 """
 OURS = re.compile(r"\x1b\[(0|1|2|3[1236])m")
-"""The colours that the commands themselves write."""
 
 PRINTS = {
     "submit": [
@@ -82,14 +81,14 @@ PRINTS = {
 LINES = [(name, words) for name, lines in PRINTS.items() for words in lines]
 SHOWS = {"submit", "get", "list", "stats", "schedules show", "work", "workers list", "tasks", "pools list",
          "pools show", "doctor"}  # fmt: skip
-"""Of these, the output contains the stored text."""
+"""Those whose output contains the stored text."""
 NO_STORED_TEXT = {"serve", "acl", "scripts", "drop", "dev", "init", "conformance", "demo", "test", "simulate", "chaos", "version",
                   "schedules", "workers", "pools"}  # fmt: skip
 
 
 @pytest.fixture
 def evil(shell):
-    """A namespace with such text in each place where a job, a worker or another program may leave it."""
+    """A namespace with such text wherever a program may leave it."""
     (shell.folder / "evil.py").write_text(TASKS)
     base = keys.base(shell.env["SUBLET_NAMESPACE"])
     words = json.dumps({"words": EVIL})
@@ -142,7 +141,6 @@ def test_json_escapes_the_stored_text_and_keeps_it(evil):
 
 
 def strings(value):
-    """Every string in a JSON document, keys included."""
     if isinstance(value, str):
         yield value
     for one in (
@@ -177,7 +175,6 @@ def test_every_command_is_in_one_of_the_lists():
 
 
 def test_only_put_writes_to_a_terminal():
-    """The prompts, the tables, the events of `work` and `dev`, and the errors included."""
     writes = re.compile(r"\bprint\(|print_exc\(|\b(std(out|err)|_?stream)\)?\.write\(")
     found = {
         module: writes.findall(path.read_text())

@@ -138,7 +138,6 @@ def test_the_sandbox_is_tight(units, name):
 
 
 def test_workers_have_a_user_and_a_file_of_their_own():
-    """A process of the same user could read the environment and the memory of the API."""
     units = [Unit(name) for name in SERVICES]
     assert {unit.name.partition(".")[0].rstrip("@"): unit["User"] for unit in units} == {
         name: name for name in ("sublet-api", "sublet-worker", "sublet-tick")

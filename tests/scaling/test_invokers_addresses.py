@@ -163,7 +163,6 @@ METADATA = ["169.254.169.254", "169.254.170.2", "169.254.170.23", "100.100.100.2
 
 @pytest.mark.parametrize("address", METADATA)
 def test_metadata_services_of_clouds_are_never_called(address):
-    """Neither as a target in any spelling, nor as the address of a name, nor when a socket is made."""
     assert reach_of(address) is None
     guard = AddressGuard(Reach.LOCAL)
     info = (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 80))

@@ -87,7 +87,6 @@ async def why(invoker, url, *summons):
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "inside.example"])
 async def test_the_failure_of_a_private_call_does_not_reveal_which_ports_are_open(host, monkeypatch):
-    """Readers of a pool get the same text for a closed port, a silent one, an HTTP server, and any other."""
     monkeypatch.setattr(module, "SECONDS", 0.5)
     invoker = HttpInvoker(SECRETS, Reach.LOCAL, resolve=naming("127.0.0.1"))
     seen, logged = set(), set()

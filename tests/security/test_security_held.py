@@ -41,7 +41,7 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's"
 
 
 def ends(shell, names=NAMES):
-    """Submit these tasks, and return a function that waits for their results, as JSON."""
+    """Submit tasks; return a function that waits for the results."""
     settings = Settings(redis_url=shell.env["SUBLET_REDIS_URL"], namespace=shell.env["SUBLET_NAMESPACE"])
     ids = [shell.ok("submit", name) for name in names]
 
@@ -122,7 +122,6 @@ else:
 @on_linux
 @pytest.mark.parametrize("secret", [{}, {"SUBLET_TOKENS": f"me:admin:{TOKEN}"}])
 def test_a_process_of_the_same_user_cannot_read_a_holders_memory(secret):
-    """Where it holds a secret. Its first environment is part of this memory."""
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT}/jobs:{ROOT}/functions"}
     words = [sys.executable, "-c", HOLDER]
     done = subprocess.run(words, env=env | secret, capture_output=True, text=True, timeout=60)

@@ -28,7 +28,7 @@ LEAST = 20
 
 _MARK = f"\x1b{os.urandom(8).hex()}"
 _PAINTED = re.compile(rf"{_MARK}(\d+);")
-"""A colour until it is written. Stored text cannot contain it, because it is different in each process."""
+"""A colour, until `put` writes it. Stored text cannot contain it: it is random."""
 
 
 class Cell(NamedTuple):
@@ -51,7 +51,7 @@ def paint(text: str, colour: str, stream: TextIO | None = None) -> str:
 
 
 def clean(text: str) -> str:
-    """Return the text with a space for each unprintable character: C0 and C1 controls, bidi marks, line ends."""
+    """Return the text with a space for each control character, bidi mark and line end."""
     return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
@@ -63,9 +63,7 @@ def escaped(text: str) -> str:
 
 
 def put(*lines: str, stream: TextIO | None = None, end: str = "\n") -> None:
-    """Write lines, each `clean` except for colours of `paint`, to stdout or `stream`. No other function of the
-    commands writes to a terminal.
-    """
+    """Write `clean` lines, with the colours of `paint`, to stdout or `stream`."""
     (stream or sys.stdout).write("".join(_shown(line) + end for line in lines))
 
 
@@ -86,7 +84,7 @@ def note(text: str) -> None:
 
 
 def ask(question: str) -> str:
-    """Write a question to stderr, and return the line that is typed on stdin, without white space around it."""
+    """Write a question to stderr; return the stripped line of stdin."""
     put(question, stream=sys.stderr, end="")
     sys.stderr.flush()
     return sys.stdin.readline().strip()

@@ -1,4 +1,4 @@
-"""Secrets that leave the environment, so that the tasks and programs of this process do not inherit them."""
+"""Secrets that tasks and child processes do not inherit."""
 
 import ctypes
 import os
@@ -6,16 +6,14 @@ import sys
 from collections.abc import Mapping
 
 SECRETS = ("SUBLET_TOKENS", "SUBLET_SIGNING_SECRETS", "SUBLET_TOKEN")
-"""Variables that only this process needs. SUBLET_REDIS_URL stays: tasks submit jobs with it."""
+"""SUBLET_REDIS_URL stays: tasks submit jobs with it."""
 PR_SET_DUMPABLE = 4
 _held: dict[str, str] = {}
 
 
 def hold_secrets() -> None:
-    """Take SECRETS out of `os.environ`; `environment` still has them.
-
-    If there are any, no other process of this user may read this one's memory and first environment
-    (/proc, ptrace) from now on, except with CAP_SYS_PTRACE, as root has. Linux only.
+    """Take SECRETS out of `os.environ`. On Linux, other processes without CAP_SYS_PTRACE cannot read a
+    holder's memory and first environment.
     """
     _held.update({name: os.environ.pop(name) for name in SECRETS if name in os.environ})
     if _held and sys.platform == "linux":
@@ -23,5 +21,5 @@ def hold_secrets() -> None:
 
 
 def environment() -> Mapping[str, str]:
-    """Return `os.environ` with the secrets that were taken out of it."""
+    """Return `os.environ` with the held secrets."""
     return {**_held, **os.environ}

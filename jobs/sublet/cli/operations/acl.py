@@ -93,14 +93,8 @@ def acl(args: Namespace) -> int:
     wanted = [[role] for role in VERBS] if args.role is None else [_roles(args.role)]
     users = [] if args.role else [_user(OWNER, OWNER, "~* &* +@all", known)]
     for roles in wanted:
-        users.append(
-            _user(
-                f"{settings.namespace}-{'+'.join(roles)}",
-                "+".join(roles),
-                rights(settings, roles, may_eval=not args.no_eval),
-                known,
-            )
-        )
+        short, rules = "+".join(roles), rights(settings, roles, may_eval=not args.no_eval)
+        users.append(_user(f"{settings.namespace}-{short}", short, rules, known))
     if known:
         raise Invalid(
             f"{args.password_file} has a password for {min(known)[:80]!r}, which is not one of the users to make: {', '.join([OWNER, *VERBS] if args.role is None else ['+'.join(wanted[0])])}; remove or rename it"

@@ -37,9 +37,7 @@ _FUNCTION = re.compile(
 
 
 class InvocationFailed(JobsError):
-    """Workers could not be invoked: those of `summons`, or all if empty. `detail` is for this process's log
-    only.
-    """
+    """Workers could not be invoked: those of `summons`, or all if empty. `detail` is for the log only."""
 
     def __init__(self, words: str, summons: tuple[str, ...] = (), detail: str = "") -> None:
         super().__init__(words)

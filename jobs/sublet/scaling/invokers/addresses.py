@@ -46,7 +46,7 @@ _NEVER = tuple(
         ),
     )
 )
-"""Services of clouds that give credentials to every caller on a machine."""
+"""Metadata services of clouds."""
 _INSIDE = tuple(
     map(
         ipaddress.ip_network,
@@ -84,7 +84,7 @@ Resolve = Callable[[str, int, int], Awaitable[list[AddressInfo]]]
 
 
 class Reach(IntEnum):
-    """Which addresses may be called; each includes those before it. Metadata services of clouds never may."""
+    """Which addresses may be called; each includes those before it."""
 
     PUBLIC = 0
     """Only with TLS."""
@@ -102,7 +102,7 @@ _KIND = {
 
 
 def how_to_allow(reach: Reach) -> str:
-    """Return the setting that allows calls of such addresses, as a clause."""
+    """Return the setting that allows such addresses."""
     return f"SUBLET_INVOKE_PRIVATE={_SETTING[reach]} allows it"
 
 
@@ -130,9 +130,7 @@ def is_public(text: str) -> bool:
 
 
 def reach_of(text: str) -> Reach | None:
-    """Return the reach that an address needs. None: it is never called, because it is a cloud's metadata
-    service, in whatever form, or not in canonical form.
-    """
+    """Return the reach that an address needs. None: never; a metadata service, or not canonical."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -216,7 +214,7 @@ def _check_host(host: str, netloc: str, reach: Reach) -> None:
 
 
 def refusal_of(address: str, reach: Reach) -> str:
-    """Return why an address must not be called, as the rest of a sentence; "" if it may be."""
+    """Return why an address must not be called; "" if it may be."""
     needed = reach_of(address)
     if needed is None:
         return "is never called: it is a cloud's metadata service, or not in canonical form"
@@ -245,7 +243,7 @@ class AddressGuard:
         ]  # fmt: skip
 
     def is_inside(self, url: str) -> bool:
-        """Whether a URL's host is an address that is not public, or a name that was one when last resolved."""
+        """Whether a URL's host is not public, by its address or its last lookup."""
         host = urlsplit(url).hostname or ""
         return host in self._inside or reach_of(host) in (Reach.PRIVATE, Reach.LOCAL)
 

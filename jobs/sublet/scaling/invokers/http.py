@@ -34,7 +34,7 @@ HELD_MAX = 256
 ANSWER_MAX = 64 * 1024
 """Bytes of an answer that are read and discarded before the connection is closed."""
 UNSEEN = "the call of a private address failed: the log of the process that made it has the reason"
-"""The reason that readers of pools get: another one would tell them which ports of the network are open."""
+"""Stored in place of the reason, which would reveal open ports."""
 HINTS = {401: ": does it have the same SUBLET_SIGNING_SECRETS as this process?"}
 
 
@@ -59,10 +59,7 @@ class HttpInvoker:
         self._held: set[asyncio.Task[None]] = set()
 
     async def invoke(self, request: Invocation) -> None:
-        """Post to the pool's URL, once per summons. Raises InvocationFailed for those without a 2xx in 5 s.
-
-        The error of a call inside a private network has no other text than UNSEEN.
-        """
+        """Post to the pool's URL, once per summons. Raises InvocationFailed for those without a 2xx in 5 s."""
         try:
             check_url(request.target, reach=self._reach)
         except Invalid as error:  # it was written to Redis without the check
