@@ -18,8 +18,8 @@ from tests.faults.mutants import (
     queues,
     repairs,
     roll,
-    straight,
     secrets,
+    straight,
     workers,
 )
 
