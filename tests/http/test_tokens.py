@@ -113,7 +113,10 @@ def test_without_tokens_all_roles_are_granted():
         (":submit:hunter2hunter2hunter2", "word 2: name: use"),
         ("hunter2hunter2hunter2!:submit:ci", "word 2: name: use"),
         ("ci:hunter2hunter2hunter2:submit", "word 2: roles: use"),
-        ("ci:submit,root:hunter2hunter2hunter2", "use one or more of submit, work, read, admin, tick"),
+        (
+            "ci:submit,root:hunter2hunter2hunter2",
+            "use one or more of submit, work, read, metrics, admin, tick",
+        ),
         ("ci::hunter2hunter2hunter2", "roles: use"),
         ("ci:submit,:hunter2hunter2hunter2", "roles: use"),
         ("ci:submit:hunter2", "16 to 512"),

@@ -57,7 +57,19 @@ def address(route, more):
 def test_each_parameter_is_classified_as_a_number_or_a_word():
     """A new parameter must be classified here first, so that it is tested with invalid values."""
     words = {name for _, name in PARAMETERS} - NUMBERS
-    assert words == {"task", "queue", "claim_id", "worker", "life", "jobs", "state", "cursor", "after", "job"}
+    assert words == {
+        "task",
+        "queue",
+        "claim_id",
+        "worker",
+        "life",
+        "jobs",
+        "own",
+        "state",
+        "cursor",
+        "after",
+        "job",
+    }
     assert {name for _, name in PARAMETERS} >= NUMBERS
 
 

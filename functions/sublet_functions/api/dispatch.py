@@ -15,7 +15,7 @@ from sublet.scaling.signing import Secrets
 from sublet.store.outage_log import QUIET, OutageLog
 from sublet.store.store import Store
 from sublet_functions.api.route import Route
-from sublet_functions.api.routes import ROUTES, UNSAFE_GETS
+from sublet_functions.api.routes import ROUTES, UNSAFE_GETS, WITHIN_QUEUES
 from sublet_functions.handlers.call import Call
 from sublet_functions.handlers.heartbeat import heartbeat, heartbeat_batch
 from sublet_functions.handlers.known_tasks import KnownTasks
@@ -142,7 +142,6 @@ class Api:
             path,
             self.worker_host,
             self._known,
-            self.tokens.is_token_name,
         )
         try:
             response = await route.handler(call)
@@ -204,6 +203,11 @@ class Api:
             raise Problem(
                 "forbidden",
                 f"the token of {principal.name} does not allow this request: use one with role {' or '.join(sorted(sufficient))}",
+            )
+        if principal.scope is not None and route.handler not in WITHIN_QUEUES:
+            raise Problem(
+                "forbidden",
+                f"the token of {principal.name} is limited to the queues {principal.scope}: this request needs a token for all queues",
             )
         return principal
 

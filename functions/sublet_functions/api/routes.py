@@ -54,10 +54,10 @@ from sublet_functions.schemas.triggers import Trigger
 
 ALL: frozenset[Role] = frozenset()
 """Roles of public routes."""
-SUBMIT, WORK, READ, TICK, ADMIN = (
-    frozenset({role}) for role in (Role.SUBMIT, Role.WORK, Role.READ, Role.TICK, Role.ADMIN)
+SUBMIT, WORK, READ, TICK, ADMIN, METRICS = (
+    frozenset({role}) for role in (Role.SUBMIT, Role.WORK, Role.READ, Role.TICK, Role.ADMIN, Role.METRICS)
 )
-NEW_PROBLEMS = ("idempotency-mismatch", "oom", "unconfirmed")
+NEW_PROBLEMS = ("idempotency-mismatch", "key-taken", "oom", "unconfirmed")
 NOT_FOUND = ("not-found",)
 LEASE_PROBLEMS = ("not-found", "lease-lost")
 ACTION_PROBLEMS = ("not-found", "wrong-state", "changed")
@@ -86,7 +86,7 @@ ROUTES: tuple[Route[Any, Any], ...] = (
           (*NEW_PROBLEMS, "unknown-task"), most=MANY,
           headers=IDEMPOTENT[:1]),
     Route("GET", "/jobs", READ, list_jobs, NO, q.ListQuery, {200: a.JobsPage}, headers=PAGED),
-    Route("GET", "/jobs/{id}", READ | SUBMIT | WORK, get_job, NO, q.WaitQuery, {200: Job}, ("not-found",)),
+    Route("GET", "/jobs/{id}", READ, get_job, NO, q.WaitQuery, {200: Job}, ("not-found",)),
     Route("POST", "/jobs/claim", WORK, claim, b.Claim, NO, {200: a.LeasedBatch, 204: NONE}, headers=NEXT_IN),
     Route("GET", "/jobs/next", WORK, claim_next, NO, q.ClaimNextQuery, {200: a.Leased, 204: NONE}, headers=NEXT_IN),
     Route("POST", "/jobs/{id}/heartbeat", WORK, heartbeat, b.Heartbeat, NO, {200: a.LeaseExtension}, LEASE_PROBLEMS),
@@ -102,8 +102,8 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     Route("POST", "/jobs/{id}/cancel", ADMIN, cancel, b.JobAction, NO, {200: a.JobState, 202: a.JobState}, ACTION_PROBLEMS),
     Route("POST", "/jobs/{id}/retry", ADMIN, retry, b.JobAction, NO, {200: a.JobState}, (*ACTION_PROBLEMS, "key-taken")),
     Route("POST", "/jobs/{id}/promote", ADMIN, promote, b.JobAction, NO, {200: a.JobState}, ACTION_PROBLEMS),
-    Route("GET", "/queues", READ, list_queues, NO, q.PageQuery, {200: a.QueuesPage}, headers=PAGED),
-    Route("GET", "/queues/{queue}", READ, get_queue, NO, NO, {200: Queue}),
+    Route("GET", "/queues", READ | METRICS, list_queues, NO, q.PageQuery, {200: a.QueuesPage}, headers=PAGED),
+    Route("GET", "/queues/{queue}", READ | METRICS, get_queue, NO, NO, {200: Queue}),
     Route("PATCH", "/queues/{queue}", ADMIN, change_queue, b.QueuePatch, NO, {200: Queue}, ("changed",)),
     Route("GET", "/schedules", READ, list_schedules, NO, q.PageQuery, {200: SchedulesPage}, headers=PAGED),
     Route("GET", "/schedules/{name}", READ, get_schedule, NO, NO, {200: Schedule}, NOT_FOUND),
@@ -132,8 +132,8 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     Route("POST", "/tick", TICK, tick, NO, q.TickQuery, {200: a.TickResult, 202: NONE}, events=True),
     Route("GET", "/tick", TICK, tick, NO, q.TickQuery, {200: a.TickResult}),
     Route("POST", "/work", WORK, work, Summons, q.WorkQuery, {200: a.WorkSummary}, ("not-found", "at-work"), signed=True),
-    Route("GET", "/stats", READ, stats, NO, q.StatsQuery, {200: a.Stats}),
-    Route("GET", "/metrics", READ, metrics, NO, NO, {200: "text/plain"}),
+    Route("GET", "/stats", READ | METRICS, stats, NO, q.StatsQuery, {200: a.Stats}),
+    Route("GET", "/metrics", READ | METRICS, metrics, NO, NO, {200: "text/plain"}),
     Route("GET", "/", ALL, index, NO, NO, {200: (a.Links, "text/html")}, headers=("Vary",)),
     Route("GET", "/healthz", ALL, healthz, NO, NO, {200: a.Health}),
     Route("GET", "/readyz", ALL, readyz, NO, NO, {200: a.Health}, ("wrong-layout", "unavailable")),
@@ -142,3 +142,15 @@ ROUTES: tuple[Route[Any, Any], ...] = (
 
 UNSAFE_GETS = frozenset({claim_next, tick})
 """Handlers of GET that change something: HEAD is not allowed."""
+WITHIN_QUEUES = frozenset(
+    {
+        *(submit, submit_batch, list_jobs, get_job, claim, claim_next, cancel, retry, promote),
+        *(heartbeat, complete, fail, release, note),
+        *(heartbeat_batch, complete_batch, fail_batch, release_batch, note_batch),
+        *(list_queues, get_queue, change_queue, stats, events, list_tasks, get_task),
+        *(list_schedules, get_schedule, put_schedule, remove_schedule),
+        *(pause_schedule, resume_schedule, run_schedule),
+        *(list_workers, enlist, leave, retire, reconcile, list_pools, get_pool),
+    }
+)
+"""Handlers that keep a token limited to queues within them. All others refuse it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -30,5 +30,3 @@ class Call(Generic[B, Q]):
     worker_host: WorkerHost | None = None
     known: KnownTasks | None = None
     """The tasks that this server knows; None in calls that submit nothing."""
-    is_token_name: Callable[[str], bool] = field(default=lambda name: False, repr=False)
-    """Returns whether a token has this name. Only it, or an admin, may act for a worker of the name."""

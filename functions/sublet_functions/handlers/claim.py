@@ -1,6 +1,7 @@
 """`POST /jobs/claim`, `GET /jobs/next`. If the client disconnects before the response, the claimed jobs are
 released."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from sublet.model import Claimed, Lease
@@ -21,7 +22,7 @@ async def claim(call: Call[Claim, Empty]) -> Response:
     """
     asked = call.body
     claimed = await call.store.claim(
-        worker=_worker(call, asked.worker),
+        worker=_worker(call, asked.worker, asked.queues),
         queues=asked.queues,
         n=asked.n,
         lease=asked.lease,
@@ -36,7 +37,7 @@ async def claim_next(call: Call[Empty, ClaimNextQuery]) -> Response:
     """Claim one job, with options in the query instead of a body. 204 if none can be claimed."""
     asked = call.query
     claimed = await call.store.claim(
-        worker=_worker(call, asked.worker),
+        worker=_worker(call, asked.worker, asked.queue),
         queues=asked.queue,
         n=1,
         lease=asked.lease,
@@ -46,14 +47,19 @@ async def claim_next(call: Call[Empty, ClaimNextQuery]) -> Response:
     return _response(call, claimed, leased(claimed.leases[0]) if claimed.leases else None)
 
 
-def _worker(call: Call[Any, Any], given: str | None) -> str:
-    return given or ("http" if call.principal is LOCAL else call.principal.name)
+def _worker(call: Call[Any, Any], given: str | None, queues: Sequence[str]) -> str:
+    principal = call.principal
+    if principal.scope is not None:
+        principal.check(*queues)
+    return principal.stored(given) if given else "http" if principal is LOCAL else principal.name
 
 
 def _response(call: Call[Any, Any], claimed: Claimed, body: Any) -> Response:
     headers = {"Sublet-Next-In": f"{claimed.next_in:.3f}"}
-    if claimed.dead:
-        lines = [f"{job.id} {job.attempt} {job.queue} {job.task}" for job in claimed.dead]
+    scope = call.principal.scope
+    dead = [job for job in claimed.dead if scope is None or job.queue in scope]
+    if dead:
+        lines = [f"{job.id} {job.attempt} {job.queue} {job.task}" for job in dead]
         headers["Sublet-Dead"] = ", ".join(lines[:DEAD_MAX])
     if not claimed.leases:
         return Response(204, headers=headers)

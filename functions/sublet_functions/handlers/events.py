@@ -8,11 +8,13 @@ JSON escapes the rest.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable
+from dataclasses import replace
 from typing import Any
 
 from sublet.errors import Invalid, Unavailable
 from sublet.store.events import PAGE, Cursor, EventPage, EventStream, JobEvent, cursor_text
 from sublet_functions.handlers.call import Call
+from sublet_functions.handlers.within import queues_of
 from sublet_functions.http.problems import Problem, invalid_problem
 from sublet_functions.http.response import Response, encode, json_response, timestamp
 from sublet_functions.schemas.query import Empty, EventsQuery
@@ -44,10 +46,8 @@ async def events(call: Call[Empty, EventsQuery]) -> Response:
     text = last_id or call.query.after
     after = await event_stream.now() if text is None else _cursor(event_stream, text, where)
     if EVENT_STREAM not in headers.get("accept", "").lower():
-        return json_response(await _page(event_stream, after, call.query))
-    return await _open_stream(
-        event_stream, after, call.query, STREAM_SECONDS if call.request.streams else 0.0
-    )
+        return json_response(await _page(event_stream, after, call))
+    return await _open_stream(event_stream, after, call, STREAM_SECONDS if call.request.streams else 0.0)
 
 
 def _cursor(event_stream: EventStream, text: str, where: tuple[str, str]) -> Cursor:
@@ -63,6 +63,22 @@ def _matching(events: Iterable[JobEvent], query: EventsQuery) -> list[JobEvent]:
     ]
 
 
+async def _read(
+    event_stream: EventStream, after: Cursor, most: int, call: Call[Empty, EventsQuery]
+) -> EventPage:
+    """Read a page; for a token limited to queues, with the events of their jobs that are still stored."""
+    page, scope = await event_stream.read(after, most), call.principal.scope
+    if scope is None or not page.events:
+        return page
+    if page.queues is None:  # shared by all subscribers
+        page.queues = await queues_of(call.store, [job for event in page.events for job in event.jobs])
+    seen = []
+    for event in page.events:
+        jobs = tuple(job for job in event.jobs if page.queues.get(job, "") in scope)
+        seen += [event._replace(jobs=jobs)] if jobs else []
+    return replace(page, events=seen, rendered=None)
+
+
 def _event(event: JobEvent) -> dict[str, Any]:
     return {
         "id": event.id,
@@ -73,11 +89,13 @@ def _event(event: JobEvent) -> dict[str, Any]:
     }
 
 
-async def _page(event_stream: EventStream, after: Cursor, query: EventsQuery) -> dict[str, Any]:
+async def _page(event_stream: EventStream, after: Cursor, call: Call[Empty, EventsQuery]) -> dict[str, Any]:
+    query, scope = call.query, call.principal.scope
     until = time.monotonic() + query.wait
     cursor, found, missed = cursor_text(after), list[JobEvent](), False
     for _ in range(READS_MAX):
-        page = await event_stream.read(after, PAGE if query.job or query.state else query.limit)
+        most = PAGE if query.job or query.state or scope is not None else query.limit
+        page = await _read(event_stream, after, most, call)
         found = _matching(page.events, query)[: query.limit]
         missed = page.missed
         after = page.cursor
@@ -93,21 +111,21 @@ async def _page(event_stream: EventStream, after: Cursor, query: EventsQuery) ->
 
 
 async def _open_stream(
-    event_stream: EventStream, after: Cursor, query: EventsQuery, seconds: float
+    event_stream: EventStream, after: Cursor, call: Call[Empty, EventsQuery], seconds: float
 ) -> Response:
     if len(event_stream.subscribers) >= STREAMS_MAX:
         raise Problem(
             "busy",
             f"this server has {STREAMS_MAX} open event streams, its limit: retry later, or read pages with ?after=",
         )
-    stream = _stream(event_stream, await event_stream.read(after, STREAM_PAGE), query, seconds)
+    stream = _stream(event_stream, await _read(event_stream, after, STREAM_PAGE, call), call, seconds)
     event_stream.subscribers.add(stream)
     headers = {"Content-Type": EVENT_STREAM, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return Response(200, stream, headers)
 
 
 async def _stream(
-    event_stream: EventStream, page: EventPage, query: EventsQuery, seconds: float
+    event_stream: EventStream, page: EventPage, call: Call[Empty, EventsQuery], seconds: float
 ) -> AsyncIterator[bytes]:
     until = time.monotonic() + seconds
     yield f"retry: {RETRY_MS}\nid: {cursor_text(page.begin)}\n\n".encode()
@@ -116,7 +134,7 @@ async def _stream(
         data = b""
         if is_new:
             async with event_stream.turn:
-                data = _encode_page(page, query)
+                data = _encode_page(page, call.query)
                 await asyncio.sleep(0)
         now = time.monotonic()
         over = event_stream.closed or now >= until
@@ -131,7 +149,7 @@ async def _stream(
                 page.version, max(0.0, min(sent_at + KEEP_ALIVE, until) - time.monotonic())
             )
         try:
-            page, is_new = await event_stream.read(page.cursor, STREAM_PAGE), True
+            page, is_new = await _read(event_stream, page.cursor, STREAM_PAGE, call), True
         except Unavailable:  # after a 503 a browser does not reconnect
             is_new = False
             await event_stream.wait(event_stream.version, RETRY_SECONDS)

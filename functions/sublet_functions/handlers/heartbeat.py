@@ -5,6 +5,7 @@ from typing import Any
 from sublet import model
 from sublet_functions.handlers.call import Call
 from sublet_functions.handlers.leases import batch_response, job_state, lease
+from sublet_functions.handlers.within import lease_answers
 from sublet_functions.http.body import stored_json
 from sublet_functions.http.response import Response, json_response, timestamp
 from sublet_functions.schemas.query import Empty
@@ -20,7 +21,8 @@ async def heartbeat(call: Call[Heartbeat, Empty]) -> Response:
     """
     job_id, body = call.path["id"], call.body
     beat = model.Beat(lease(job_id, body.token), _progress(body.progress, "body"))
-    (word,) = await call.store.heartbeat([beat], lease=body.lease)
+    words = await call.store.heartbeat([beat], lease=body.lease)
+    (word,) = await lease_answers(call, [job_id], words)
     return json_response({"id": job_id} | _extension(job_id, word))
 
 
@@ -31,8 +33,9 @@ async def heartbeat_batch(call: Call[HeartbeatBatch, Empty]) -> Response:
         model.Beat(lease(item.id, item.token), _progress(item.progress, "body", "jobs", at))
         for at, item in enumerate(jobs)
     ]
-    words = await call.store.heartbeat(beats, lease=call.body.lease)
-    return batch_response([item.id for item in jobs], words, _extension)
+    ids = [item.id for item in jobs]
+    words = await lease_answers(call, ids, await call.store.heartbeat(beats, lease=call.body.lease))
+    return batch_response(ids, words, _extension)
 
 
 def _progress(progress: Any, *where: str | int) -> bytes:

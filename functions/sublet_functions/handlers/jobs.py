@@ -4,6 +4,7 @@ from urllib.parse import urlencode
 
 from sublet.errors import NotFound
 from sublet_functions.handlers.call import Call
+from sublet_functions.handlers.within import check_job
 from sublet_functions.http.cursor import decode_cursor, encode_cursor
 from sublet_functions.http.problems import invalid_at
 from sublet_functions.http.response import Response, json_response
@@ -13,6 +14,7 @@ from sublet_functions.schemas.query import Empty, ListQuery, WaitQuery
 async def get_job(call: Call[Empty, WaitQuery]) -> Response:
     """Return one job with its first five and last five attempts, after `wait` seconds or when it has ended."""
     job_id, store = call.path["id"], call.store
+    await check_job(call)
     if call.query.wait and (await store.watch(job_id, call.query.wait)).state is None:
         raise NotFound(f"job {job_id} does not exist, or its retention has passed")
     return json_response(await store.follow(store.operations.get(job_id)))
@@ -22,11 +24,13 @@ async def list_jobs(call: Call[Empty, ListQuery]) -> Response:
     """List jobs, filtered by state, queue and task; in each partition finished jobs newest first. A page
     reads at most 1,000 jobs.
     """
-    asked, operations = call.query, call.store.operations
+    asked, operations, scope = call.query, call.store.operations, call.principal.scope
+    if asked.queue is not None:
+        call.principal.check(asked.queue)
     with invalid_at("query", "cursor"):
         page = await call.store.follow(
             operations.list_jobs(
-                asked.state, asked.queue, asked.task, asked.limit, decode_cursor(asked.cursor)
+                asked.state, asked.queue, asked.task, asked.limit, decode_cursor(asked.cursor), scope
             )
         )
     cursor = encode_cursor(page.cursor)

@@ -6,6 +6,7 @@ from typing import Any
 from sublet.errors import REFUSALS
 from sublet.model import Ending, Lease
 from sublet_functions.handlers.call import Call
+from sublet_functions.handlers.within import lease_answers
 from sublet_functions.http.problems import Problem
 from sublet_functions.http.response import Response, json_response, timestamp
 
@@ -17,14 +18,15 @@ def lease(job_id: str, token: str) -> Lease:
 
 async def settle_one(call: Call[Any, Any], ending: Ending) -> Response:
     """Report the outcome of one attempt; the response has the job's new state. Raises Problem for a refusal."""
-    (word,) = await call.store.settle([ending])
+    (word,) = await lease_answers(call, [ending.lease.id], await call.store.settle([ending]))
     return json_response(job_state(ending.lease.id, word))
 
 
 async def settle_all(call: Call[Any, Any], endings: Sequence[Ending]) -> Response:
     """Report the outcomes of many attempts, each independently; the response is in their order."""
-    words = await call.store.settle(endings)
-    return batch_response([ending.lease.id for ending in endings], words, job_state)
+    ids = [ending.lease.id for ending in endings]
+    words = await lease_answers(call, ids, await call.store.settle(endings))
+    return batch_response(ids, words, job_state)
 
 
 def job_state(job_id: str, word: str) -> dict[str, Any]:

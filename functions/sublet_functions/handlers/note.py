@@ -3,6 +3,7 @@
 from sublet import model
 from sublet_functions.handlers.call import Call
 from sublet_functions.handlers.leases import batch_response, job_state, lease
+from sublet_functions.handlers.within import lease_answers
 from sublet_functions.http.body import stored_json
 from sublet_functions.http.response import Response, json_response
 from sublet_functions.schemas.query import Empty
@@ -15,14 +16,16 @@ CHECKPOINT_MAX = 64 * 1024
 async def note(call: Call[Note, Empty]) -> Response:
     """Store a running attempt's checkpoint, last log lines, or both, in place of those stored before."""
     job_id = call.path["id"]
-    (word,) = await call.store.note([_note(job_id, call.body, "body")])
+    words = await call.store.note([_note(job_id, call.body, "body")])
+    (word,) = await lease_answers(call, [job_id], words)
     return json_response(_state(job_id, word))
 
 
 async def note_batch(call: Call[NoteBatch, Empty]) -> Response:
     """Store notes of many attempts, each independently; an invalid checkpoint refuses all."""
     notes = [_note(item.id, item, "body", "jobs", at) for at, item in enumerate(call.body.jobs)]
-    return batch_response([item.id for item in call.body.jobs], await call.store.note(notes), _state)
+    ids = [item.id for item in call.body.jobs]
+    return batch_response(ids, await lease_answers(call, ids, await call.store.note(notes)), _state)
 
 
 def _note(job_id: str, note: Note, *where: str | int) -> model.Note:

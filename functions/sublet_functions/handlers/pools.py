@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from sublet.errors import NotFound
 from sublet.operations import pools
 from sublet.operations.pool import Pool
 from sublet.scaling.pool_check import check_pool
@@ -15,7 +16,7 @@ from sublet_functions.schemas.query import Empty
 async def list_pools(call: Call[Empty, Empty]) -> Response:
     """List all pools by name, each with the calculation of its wanted workers. This summons no worker."""
     found = await call.store.follow(pools.look_at_all(call.store.operations.bases))
-    return json_response({"pools": [pool.shown for pool in found]})
+    return json_response({"pools": [pool.shown for pool in found if _is_within(call, pool)]})
 
 
 async def get_pool(call: Call[Empty, Empty]) -> Response:
@@ -40,5 +41,13 @@ async def delete_pool(call: Call[Empty, Empty]) -> Response:
 
 
 async def _pool(call: Call[Any, Any]) -> Pool:
-    (found,) = await call.store.follow(pools.look_at_all(call.store.operations.bases, call.path["name"]))
+    name = call.path["name"]
+    (found,) = await call.store.follow(pools.look_at_all(call.store.operations.bases, name))
+    if not _is_within(call, found):
+        raise NotFound(f"no pool {name}")
     return found.shown
+
+
+def _is_within(call: Call[Any, Any], pool: Pool) -> bool:
+    scope = call.principal.scope
+    return scope is None or all(queue in scope for queue in pool.queues)

@@ -1,5 +1,7 @@
 """`GET /queues`, `GET|PATCH /queues/{queue}`."""
 
+from typing import Any
+
 from sublet_functions.handlers.call import Call
 from sublet_functions.http.cursor import decode_cursor, encode_cursor
 from sublet_functions.http.problems import Problem, invalid_at, invalid_value
@@ -11,7 +13,8 @@ from sublet_functions.schemas.requests import QueuePatch
 async def list_queues(call: Call[Empty, PageQuery]) -> Response:
     """List the queues that ever had a job or a setting, ordered by name."""
     asked, operations = call.query, call.store.operations
-    found = await call.store.follow(operations.queues(decode_cursor(asked.cursor) or "", asked.limit))
+    after = decode_cursor(asked.cursor) or ""
+    found = await call.store.follow(operations.queues(after, asked.limit, call.principal.scope))
     cursor = encode_cursor(found[-1].name) if len(found) == asked.limit else None
     link = f'<{call.request.prefix}/queues?limit={asked.limit}&cursor={cursor}>; rel="next"'
     headers = {"Link": link} if cursor else {}
@@ -20,12 +23,14 @@ async def list_queues(call: Call[Empty, PageQuery]) -> Response:
 
 async def get_queue(call: Call[Empty, Empty]) -> Response:
     """Return one queue; an unused name has zeros. `*` has the limits of the whole namespace."""
+    _check(call)
     return json_response(await call.store.follow(call.store.operations.queue(call.path["queue"])))
 
 
 async def change_queue(call: Call[QueuePatch, Empty]) -> Response:
     """Pause or resume a queue, and set its limits. Settings that are left out stay as they are."""
     store, name, patch = call.store, call.path["queue"], call.body
+    _check(call)
     if name == "*" and patch.paused is not None:
         raise Problem(
             "invalid",
@@ -42,3 +47,13 @@ async def change_queue(call: Call[QueuePatch, Empty]) -> Response:
     if patch.paused not in (None, seen.paused_at is not None):
         await store.follow(store.operations.pause(name) if patch.paused else store.operations.resume(name))
     return json_response(await store.follow(store.operations.queue(name)))
+
+
+def _check(call: Call[Any, Any]) -> None:
+    principal, name = call.principal, call.path["queue"]
+    principal.check(name)
+    if name == "*" and principal.scope is not None:
+        raise Problem(
+            "forbidden",
+            f"queue * is the namespace: the token of {principal.name} is limited to the queues {principal.scope}",
+        )

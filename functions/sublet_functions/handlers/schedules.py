@@ -1,18 +1,26 @@
 """`/schedules`."""
 
 import hashlib
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
+from sublet.errors import NotFound
 from sublet.options import PAYLOAD_MAX, Options
 from sublet.schedules import operations
-from sublet.schedules.definition import new_schedule
+from sublet.schedules.definition import Schedule, Stored, new_schedule
+from sublet.schedules.operations import SchedulePage
 from sublet.schedules.recurrence import Recurrence
+from sublet.submission.submit import SubmitOperations
 from sublet_functions.handlers.call import Call
 from sublet_functions.handlers.submit import backoff_of, check_same_body, idempotency_key, keyed_id
+from sublet_functions.handlers.within import check_taken
 from sublet_functions.http.body import stored_json
 from sublet_functions.http.cursor import decode_cursor, encode_cursor
 from sublet_functions.http.problems import Problem, invalid_at, invalid_value
 from sublet_functions.http.response import Response, json_response
+from sublet_functions.http.scope import Scope
 from sublet_functions.schemas.query import Empty, PageQuery
 from sublet_functions.schemas.schedules import NewSchedule, ScheduleRun
 
@@ -20,9 +28,11 @@ from sublet_functions.schemas.schedules import NewSchedule, ScheduleRun
 async def list_schedules(call: Call[Empty, PageQuery]) -> Response:
     """List schedules ordered by name, without their payloads."""
     asked = call.query
-    found = await call.store.follow(
-        operations.page(call.store.operations, decode_cursor(asked.cursor) or "", asked.limit)
-    )
+    after = decode_cursor(asked.cursor) or ""
+    if call.principal.scope is None:
+        found = await call.store.follow(operations.page(call.store.operations, after, asked.limit))
+    else:
+        found = await _page_within(call, call.principal.scope, after, asked.limit)
     cursor = encode_cursor(found.cursor)
     link = f'<{call.request.prefix}/schedules?limit={asked.limit}&cursor={cursor}>; rel="next"'
     headers = {"Link": link} if cursor else {}
@@ -39,34 +49,36 @@ async def put_schedule(call: Call[NewSchedule, Empty]) -> Response:
     paused.
     """
     body = call.body
+    call.principal.check(body.queue)
     payload = stored_json(body.payload, PAYLOAD_MAX, "body", "payload")
     # the fields were validated with the body
     when = Recurrence.model_construct(**{name: getattr(body, name) for name in Recurrence.model_fields})
     with invalid_at("path", "name"):
         wanted = new_schedule(call.path["name"], when, body.task, payload, _options(body))
     with invalid_at("body", "end"):
-        answer = await call.store.follow(operations.put(call.store.operations, wanted))
+        put = operations.put(call.store.operations, wanted, partial(_check_replaced, call))
+        answer = await call.store.follow(put)
     return await _current(call, 201 if answer == "created" else 200)
 
 
 async def remove_schedule(call: Call[Empty, Empty]) -> Response:
     """Delete a schedule, if it exists. Its jobs stay."""
-    with invalid_at("path", "name"):
-        await call.store.follow(operations.remove(call.store.operations, call.path["name"]))
+    with invalid_at("path", "name"), suppress(NotFound):  # one outside the token's queues: as if there were none
+        await call.store.follow(operations.remove(*_changed(call)))
     return Response(204)
 
 
 async def pause_schedule(call: Call[Empty, Empty]) -> Response:
     """Pause a schedule: it makes no jobs until it is resumed."""
     with invalid_at("path", "name"):
-        await call.store.follow(operations.pause(call.store.operations, call.path["name"]))
+        await call.store.follow(operations.pause(*_changed(call)))
     return await _current(call)
 
 
 async def resume_schedule(call: Call[Empty, Empty]) -> Response:
     """Resume a paused schedule. Occurrences during the pause get no job."""
     with invalid_at("path", "name"):
-        await call.store.follow(operations.resume(call.store.operations, call.path["name"]))
+        await call.store.follow(operations.resume(*_changed(call)))
     return await _current(call)
 
 
@@ -82,10 +94,13 @@ async def run_schedule(call: Call[ScheduleRun, Empty]) -> Response:
     digest = f"digest={hashlib.sha256(f'run {name}'.encode()).hexdigest()[:32]}" if key is not None else ""
     with invalid_at("path", "name"):
         found = await call.store.follow(operations.find(call.store.operations, name))
+    _check_stored(call, found)
     with invalid_at("body", "id"):
         job_id = own if key is None else keyed_id(call, key)
         job = operations.job_of(call.store.operations, found, job_id, digest)
     (answer,) = await call.store.submit([job])
+    if not answer.created and call.principal.scope is not None:
+        await check_taken(call, answer.id)
     replayed = key is not None and not answer.created and await check_same_body(call, job)
     headers = {"Location": f"{call.request.prefix}/jobs/{answer.id}"} | (
         {"Idempotent-Replayed": "true"} if replayed else {}
@@ -96,7 +111,42 @@ async def run_schedule(call: Call[ScheduleRun, Empty]) -> Response:
 async def _current(call: Call[Any, Any], status: int = 200) -> Response:
     with invalid_at("path", "name"):
         found = await call.store.follow(operations.get(call.store.operations, call.path["name"]))
+    _check(call, found.name, found.queue)
     return json_response(found, status)
+
+
+async def _page_within(call: Call[Any, Any], scope: Scope, after: str, limit: int) -> SchedulePage:
+    """Return a page of the schedules of a scope's queues. Its cursor names no other."""
+    found: list[Schedule] = []
+    cursor: str | None = after
+    while cursor is not None and len(found) <= limit:
+        page = await call.store.follow(operations.page(call.store.operations, cursor, operations.PAGE))
+        found += [schedule for schedule in page.schedules if schedule.queue in scope]
+        cursor = page.cursor
+    return SchedulePage(found[:limit], found[limit - 1].name if len(found) > limit else None)
+
+
+def _changed(call: Call[Any, Any]) -> tuple[SubmitOperations, str, Callable[[Stored], None]]:
+    """Return the arguments of an operation that changes the path's schedule."""
+    return call.store.operations, call.path["name"], partial(_check_stored, call)
+
+
+def _check_stored(call: Call[Any, Any], stored: Stored) -> None:
+    _check(call, stored.name, stored.text("queue"))
+
+
+def _check(call: Call[Any, Any], name: str, queue: str) -> None:
+    """Raise NotFound if the queue is outside the token's."""
+    if call.principal.scope is not None and queue not in call.principal.scope:
+        raise NotFound(f"no schedule {name}")
+
+
+def _check_replaced(call: Call[Any, Any], stored: Stored) -> None:
+    if call.principal.scope is not None and stored.text("queue") not in call.principal.scope:
+        raise Problem(
+            "forbidden",
+            f"schedule {stored.name}: one of a queue outside those of the token of {call.principal.name} has this name: choose another",
+        )
 
 
 def _options(schedule: NewSchedule) -> Options:

@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from sublet.operations import statistics
 from sublet.operations.coverage import unserved, waits_unclaimed
 from sublet.operations.statistics import QueueNumbers, Times
+from sublet.protocol import reads
 from sublet.store.store import Store
+from sublet_functions.http.scope import Scope
 
 CHUNK = 250
 """Queues read in one round trip."""
@@ -33,12 +35,21 @@ class NamespaceStatistics:
     maintenance_by: str | None
 
 
-async def read_statistics(store: Store, names: Sequence[str] = ()) -> NamespaceStatistics:
+async def names_within(store: Store, scope: Scope) -> tuple[tuple[str, ...], int]:
+    """Return the names of a scope's queues, a thousand at most, and how many more there are."""
+    found = set(scope.names)
+    if scope.beginnings:
+        known = await asyncio.gather(*(store.run(reads.queues(base)) for base in store.operations.bases))
+        found.update(name for part in known for name in part if name in scope)
+    return tuple(sorted(found)[: statistics.MOST]), max(0, len(found) - statistics.MOST)
+
+
+async def read_statistics(store: Store, names: Sequence[str] | None = None) -> NamespaceStatistics:
     """Read the statistics of the queues `names`, or of all (the thousand busiest). Raises Unavailable."""
     bases = store.operations.bases
     found_surveys = await asyncio.gather(*(store.run(statistics.survey(base)) for base in bases))
     surveys = dict(zip(bases, found_surveys, strict=True))
-    if names:
+    if names is not None:
         chosen = {
             base: [name for name in names if store.operations.base_of_queue(name) == base] for base in bases
         }
@@ -60,7 +71,7 @@ async def read_statistics(store: Store, names: Sequence[str] = ()) -> NamespaceS
         totals=_sum([survey.totals for survey in found_surveys]),
         queues=(*own, *_others([queue for queue in found if queue.name == statistics.OTHERS])),
         oldest={name: age for _, ages in parts for name, age in ages.items()},
-        left_out=0 if names else max(0, sum(survey.known for survey in found_surveys) - len(own)),
+        left_out=0 if names is not None else max(0, sum(survey.known for survey in found_surveys) - len(own)),
         unserved=await store.follow_existing(unserved(bases, waits_unclaimed(own))),
         workers=await store.run(statistics.here(bases[0], surveys[bases[0]].now)),
         maintenance_age=max(0, now - max(maintained)[0]) / 1000 if maintained else None,

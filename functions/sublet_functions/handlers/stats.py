@@ -1,7 +1,9 @@
 """`GET /stats`: a flat object of numbers, for autoscalers and people."""
 
+from dataclasses import replace
+
 from sublet_functions.handlers.call import Call
-from sublet_functions.handlers.statistics import NamespaceStatistics, read_statistics
+from sublet_functions.handlers.statistics import NamespaceStatistics, names_within, read_statistics
 from sublet_functions.http.response import Response, json_response
 from sublet_functions.schemas.query import Empty, StatsQuery
 from sublet_functions.schemas.responses import Stats
@@ -14,8 +16,14 @@ async def stats(call: Call[Empty, StatsQuery]) -> Response:
     running worker, only the autoscaler may notice due jobs and expired leases.
     """
     await call.store.follow(call.store.operations.maintain("stats"))
-    names = tuple(dict.fromkeys(call.query.queue))
-    return json_response(stats_of(await read_statistics(call.store, names), whole=not names))
+    names, scope = tuple(dict.fromkeys(call.query.queue)), call.principal.scope
+    if scope is None:
+        found = await read_statistics(call.store, names or None)
+        return json_response(stats_of(found, whole=not names))
+    call.principal.check(*names)
+    names, left_out = (names, 0) if names else await names_within(call.store, scope)
+    found = await read_statistics(call.store, names)
+    return json_response(stats_of(replace(found, left_out=left_out, maintenance_by=None), whole=False))
 
 
 def stats_of(found: NamespaceStatistics, whole: bool) -> Stats:

@@ -22,6 +22,7 @@ from sublet_functions.handlers.known_tasks import (
     exceeded,
     shortest_backoff,
 )
+from sublet_functions.handlers.within import check_taken, taken
 from sublet_functions.http.auth import Role
 from sublet_functions.http.body import stored_json
 from sublet_functions.http.cloudevents import ACCEPTED, Event
@@ -73,6 +74,8 @@ async def submit(call: Call[NewJob | Event, EventQuery]) -> Response:
     (answer,) = await _store(call, [job], named)
     if isinstance(answer, JobsError):
         raise answer
+    if not answer.created and call.principal.scope is not None:
+        await check_taken(call, answer.id)
     headers = {"Location": f"{call.request.prefix}/jobs/{answer.id}"}
     if key is not None and not answer.created and answer.id == job.id and await check_same_body(call, job):
         headers["Idempotent-Replayed"] = "true"
@@ -130,9 +133,13 @@ async def submit_batch(call: Call[NewJobBatch, Empty]) -> Response:
     pairs = [submission(call, job, key, known, at) for at, job in enumerate(call.body.jobs)]
     jobs = [job for job, _ in pairs]
     answers = await _store(call, jobs, key is not None or all(job.id for job in call.body.jobs))
+    there = [answer.id for answer in answers if isinstance(answer, Submitted) and not answer.created]
+    problems = await taken(call, there) if call.principal.scope is not None else {}
     items = []
     for (job, warning), answer in zip(pairs, answers, strict=True):
         try:
+            if isinstance(answer, Submitted) and answer.id in problems:
+                raise problems[answer.id]
             is_repeat = isinstance(answer, Submitted) and not answer.created and answer.id == job.id
             if key is not None and is_repeat:
                 await check_same_body(call, job)
@@ -184,6 +191,8 @@ def submission(
     task = known.find(job.task)
     options = task.options if task else DEFAULTS
     queue = job.queue if "queue" in job.model_fields_set else options.queue
+    if call.principal.scope is not None:
+        call.principal.check(queue)
     job_id = job.id or event_id
     try:
         if job.model_fields_set <= PLAIN:

@@ -6,9 +6,9 @@ from sublet import model
 from sublet.errors import NotFound
 from sublet.operations import pools, workers
 from sublet_functions.handlers.call import Call
-from sublet_functions.http.auth import Role
+from sublet_functions.handlers.within import check_pool
+from sublet_functions.http.auth import Principal, Role
 from sublet_functions.http.body import stored_json
-from sublet_functions.http.problems import Problem
 from sublet_functions.http.response import Response, json_response
 from sublet_functions.schemas.query import Empty, LifeQuery, WorkersQuery
 from sublet_functions.schemas.requests import ReconcileRequest, RetireRequest, WorkerRegistration
@@ -19,28 +19,56 @@ ABOUT_MAX = 4096
 
 async def list_workers(call: Call[Empty, WorkersQuery]) -> Response:
     """List the registered workers, the latest heartbeat first: at most 1,000 with the jobs that they hold, or all
-    without.
+    without. Without the role read, or limited to queues, a token gets its own, by the names that they gave.
     """
+    principal = call.principal
     list_them = workers.workers if call.query.jobs else workers.everyone
-    found = list_them(call.store.operations.bases)
-    return json_response({"workers": await call.store.follow(found)})
+    found = await call.store.follow(list_them(call.store.operations.bases))
+    reads_all = principal.scope is None and principal.roles & {Role.READ, Role.ADMIN}
+    if principal.prefix and (call.query.own or not reads_all):
+        found = [_as_named(principal, worker) for worker in found if _is_own(principal, worker.name)]
+    return json_response({"workers": found})
+
+
+def _is_own(principal: Principal, name: str) -> bool:
+    return name == principal.name or name.startswith(principal.prefix)
+
+
+def _as_named(principal: Principal, worker: model.WorkerInfo) -> model.WorkerInfo:
+    names = {"name": principal.own(worker.name), "worker_id": principal.own(worker.worker_id)}
+    return worker.model_copy(update=names)
 
 
 async def enlist(call: Call[WorkerRegistration, Empty]) -> Response:
     """Register a worker, or renew its registration. Returns whether it was asked to finish its jobs and end."""
-    name, body = call.path["name"], call.body
-    await _authorize(call, name, body.life)
-    about = stored_json({**body.about, "principal": call.principal.name}, ABOUT_MAX, "body", "about")
-    card = model.Card(name, body.life, body.worker_id, about, body.pool, body.summons)
+    principal, body = call.principal, call.body
+    about = {**body.about, "principal": principal.name}
+    if principal.scope is not None:
+        about = _about_within(principal, about)
+        await check_pool(call, body.pool)
+    said = stored_json(about, ABOUT_MAX, "body", "about")
+    name = principal.stored(call.path["name"])
+    worker_id = principal.stored(body.worker_id) if body.worker_id else ""
+    card = model.Card(name, body.life, worker_id, said, body.pool, body.summons)
     return json_response({"drain": await call.store.enlist(card)})
+
+
+def _about_within(principal: Principal, about: dict[str, Any]) -> dict[str, Any]:
+    """Return the description of a worker that serves only queues of its token. Raises Problem for others."""
+    queues = about.get("queues")
+    if "queue_count" in about or not isinstance(queues, list):  # it may serve all that it may claim from
+        entries = principal.scope.entries if principal.scope else []
+        return {name: value for name, value in about.items() if name != "queue_count"} | {"queues": entries}
+    principal.check(*map(str, queues))
+    return about
 
 
 async def leave(call: Call[Empty, LifeQuery]) -> Response:
     """Delete the registration of a worker that ends, unless another life has registered. Its leases, if any,
     expire.
     """
-    name, life = call.path["name"], call.query.life
-    worker = await _authorize(call, name, life)
+    name, life = call.principal.stored(call.path["name"]), call.query.life
+    worker = await _worker(call, name, life)
     if worker:
         await call.store.leave(model.Card(name, life, "", b""))
         call.store.nudge(_queues(worker))  # its jobs may need another worker
@@ -51,8 +79,9 @@ async def retire(call: Call[RetireRequest, Empty]) -> Response:
     """Ask whether an idle worker of a pool may end. If so, the pool counts it no longer, and it must not
     claim.
     """
-    name, body = call.path["name"], call.body
-    if not await _authorize(call, name, body.life):
+    name, body = call.principal.stored(call.path["name"]), call.body
+    await check_pool(call, body.pool)
+    if not await _worker(call, name, body.life):
         return json_response({"leave": True})
     may_leave = pools.may_leave(call.store.operations.bases, body.pool, name)
     return json_response({"leave": await call.store.follow(may_leave)})
@@ -60,8 +89,8 @@ async def retire(call: Call[RetireRequest, Empty]) -> Response:
 
 async def reconcile(call: Call[ReconcileRequest, Empty]) -> Response:
     """Delete the registration of a worker that has certainly ended, and end its leases now."""
-    name, life = call.path["name"], call.body.life
-    ended = await call.store.reconcile({name: life}) if await _authorize(call, name, life) else 0
+    name, life = call.principal.stored(call.path["name"]), call.body.life
+    ended = await call.store.reconcile({name: life}) if await _worker(call, name, life) else 0
     return json_response({"ended": ended})
 
 
@@ -71,25 +100,12 @@ async def drain(call: Call[Empty, Empty]) -> Response:
     return json_response({"drain": True}, 202)
 
 
-async def _authorize(call: Call[Any, Any], name: str, life: str) -> model.WorkerInfo | None:
-    """Return the worker if it is registered with this life. Raises Problem if it, or its name, belongs to
-    another token: claims without a worker's name use the token's.
-    """
-    is_admin = Role.ADMIN in call.principal.roles
-    if name != call.principal.name and call.is_token_name(name) and not is_admin:
-        raise Problem(
-            "forbidden",
-            f"worker {name} has the name of another token: use that token, or choose another worker name",
-        )
+async def _worker(call: Call[Any, Any], name: str, life: str) -> model.WorkerInfo | None:
+    """Return the worker if it is registered with this life."""
     try:
         worker = await call.store.follow(workers.worker(call.store.operations.bases, name))
     except NotFound:
         return None
-    if worker.about.get("principal") != call.principal.name and not is_admin:
-        raise Problem(
-            "forbidden",
-            f"worker {name} registered with another token: use that token, or one with role {Role.ADMIN}",
-        )
     return worker if worker.life == life else None
 
 

@@ -18,6 +18,8 @@ from urllib.parse import urlsplit
 from sublet.connection.held_secrets import environment
 from sublet.errors import Invalid
 from sublet.scaling.secrets_file import SecretsFile
+from sublet_functions.http.problems import Problem
+from sublet_functions.http.scope import ENTRIES_MAX, Scope
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +27,7 @@ HINT = "openssl rand -hex 24"
 FILE_MAX = 1024 * 1024
 """Most bytes of the token file."""
 
-_SHAPE = "NAME:ROLES:SECRET, e.g. ci:submit,read:<secret>"
+_SHAPE = "NAME:ROLES:SECRET or NAME:ROLES@QUEUES:SECRET, e.g. ci:submit,read:<secret>"
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _SECRET = re.compile(r"[A-Za-z0-9._~+/=-]{16,512}")
 _BEARER = re.compile(r"[Bb][Ee][Aa][Rr][Ee][Rr] +(\S+) *")
@@ -35,11 +37,13 @@ class Role(StrEnum):
     """Roles that a token may have."""
 
     SUBMIT = "submit"
-    """Submit jobs, and read a job by its id."""
+    """Submit jobs."""
     WORK = "work"
     """Everything that a worker needs."""
     READ = "read"
     """Read everything except the tokens of leases."""
+    METRICS = "metrics"
+    """Read the numbers of queues: no jobs."""
     ADMIN = "admin"
     """Everything."""
     TICK = "tick"
@@ -52,9 +56,43 @@ class Principal:
 
     name: str
     roles: frozenset[Role]
+    scope: Scope | None = None
+    """The queues that it may use; None for all, and for what belongs to no queue."""
+
+    def check(self, *entries: str) -> None:
+        """Raise Problem unless it may use all of these queues and patterns."""
+        outside = [entry for entry in entries if self.scope is not None and entry not in self.scope]
+        if outside:
+            raise Problem(
+                "forbidden",
+                f"the token of {self.name} is limited to the queues {self.scope}, which do not include {outside[0]}",
+            )
+
+    @property
+    def prefix(self) -> str:
+        """What the stored names of its workers begin with. Token names contain no colon, so no two tokens share a
+        worker.
+        """
+        return "" if Role.ADMIN in self.roles and self.scope is None else f"{self.name}:"
+
+    def stored(self, name: str) -> str:
+        """Return a name of its worker as it is stored. Raises Problem for a name that gets too long."""
+        made = name if name == self.name or name.startswith(self.prefix) else self.prefix + name
+        if len(made) > NAME_MAX:
+            raise Problem(
+                "invalid",
+                f"worker {name[:80]}…: use at most {NAME_MAX - len(self.prefix)} characters: the name of its token is put in front",
+            )
+        return made
+
+    def own(self, name: str) -> str:
+        """Return a stored name of its worker as it named it."""
+        return name.removeprefix(self.prefix)
 
 
 LOCAL = Principal("anyone", frozenset({Role.ADMIN}))
+NAME_MAX = 128
+"""Most characters of a worker's name."""
 OPENABLE = (Role.TICK, Role.SUBMIT)
 """Roles that SUBLET_OPEN may name. Without a token they apply only where a CloudEvent is accepted: `POST
 /tick`, `POST /jobs`."""
@@ -127,10 +165,6 @@ class Tokens:
             if hmac.compare_digest(own, digest):
                 found = principal
         return found if bearer else None
-
-    def is_token_name(self, name: str) -> bool:
-        """Whether a valid token has this name."""
-        return any(principal.name == name for _, principal in self._known)
 
     def open_principal(self, roles: frozenset[Role]) -> Principal | None:
         """Return the client for a request without a token, if one of `roles` is open."""
@@ -207,18 +241,30 @@ def _parse(
 ) -> Iterator[tuple[bytes, Principal]]:
     for at, word in words:
         name, _, rest = word.partition(":")
-        roles, colon, secret = rest.partition(":")
+        rights, colon, secret = rest.partition(":")
+        if "@" in rights:  # the names of queues may contain colons
+            rights, colon, secret = rest.rpartition(":")
         if not colon:
             raise Invalid(f"{where} {at} is not {_SHAPE}")
         if not _NAME.fullmatch(name):
             raise Invalid(f"{where} {at}: name: use 1 to 64 of A-Z a-z 0-9 _ . - in {_SHAPE}")
+        roles, limited, queues = rights.partition("@")
         if not set(roles.split(",")) <= set(Role):
             raise Invalid(f"{where} {at}: roles: use one or more of {', '.join(Role)}, with commas between")
+        scope = Scope.parse(queues) if limited else None
+        if limited and scope is None:
+            raise Invalid(
+                f"{where} {at}: queues: use 1 to {ENTRIES_MAX} names or patterns (mail,tenant-*), with commas between"
+            )
+        if limited and Role.TICK in roles.split(","):
+            raise Invalid(
+                f"{where} {at}: roles: a tick is of all queues: give the role tick to a token without @QUEUES"
+            )
         if not _SECRET.fullmatch(secret):
             raise Invalid(
                 f"{where} {at}: secret: use 16 to 512 of A-Z a-z 0-9 . _ ~ + / = -; `{HINT}` makes one"
             )
-        yield _digest(secret), Principal(name, frozenset(map(Role, roles.split(","))))
+        yield _digest(secret), Principal(name, frozenset(map(Role, roles.split(","))), scope)
 
 
 def _joined(*groups: _Known) -> _Known:
@@ -227,7 +273,7 @@ def _joined(*groups: _Known) -> _Known:
         if found.setdefault(digest, principal) != principal:
             names = " and ".join(sorted({found[digest].name, principal.name}))
             raise Invalid(
-                f"two tokens have the same secret but different names or roles (those of {names}): change one secret"
+                f"two tokens have the same secret but different names, roles or queues (those of {names}): change one secret"
             )
     return tuple(found.items())
 

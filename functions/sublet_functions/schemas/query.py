@@ -87,6 +87,10 @@ class WorkersQuery(Query):
         description="false omits the jobs that each worker holds (to find them, every running job is read), and lists "
         "all workers, not only the 1,000 seen last.",
     )
+    own: bool = Field(
+        False,
+        description="true: only the workers of this token, by the names that they gave. `admin` gets all.",
+    )
 
 
 class WaitQuery(Query):

@@ -1,7 +1,7 @@
 """The operations of a namespace."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from sublet.connection.settings import Settings
 from sublet.errors import Changed, Invalid, NotFound
@@ -161,13 +161,16 @@ class Operations(SubmitOperations):
         found: list[Queue] = yield reads.describe(self.base_of_queue(name), [name])
         return found[0]
 
-    def queues(self, after: str = "", most: int | None = None) -> Plan[list[Queue]]:
-        """Return up to `most` known queues, sorted, after the name `after`. Beyond 10,000 per partition,
+    def queues(
+        self, after: str = "", most: int | None = None, within: Container[str] | None = None
+    ) -> Plan[list[Queue]]:
+        """Return up to `most` known queues, of those in `within`, sorted, after the name `after`. Beyond 10,000 per partition,
         empty ones without settings are forgotten.
         """
         found: list[Queue] = []
         for base in self.bases:
-            names = [name for name in (yield reads.queues(base)) if name > after][:most]
+            known: list[str] = yield reads.queues(base)
+            names = [name for name in known if name > after and (within is None or name in within)][:most]
             for i in range(0, len(names), PAGE_EXAMINED):
                 found += yield reads.describe(base, names[i : i + PAGE_EXAMINED])
         return sorted(found, key=lambda queue: queue.name)[:most]
@@ -187,13 +190,14 @@ class Operations(SubmitOperations):
         task: str | None = None,
         limit: int = 50,
         cursor: str | None = None,
+        within: Container[str] | None = None,
     ) -> Plan[Page]:
-        """List jobs by state, queue and task. A page examines up to 1,000 jobs, so it may be short, with a
+        """List jobs by state, queue and task, of the queues in `within`. A page examines up to 1,000 jobs, so it may be short, with a
         cursor. Raises Invalid for another list's cursor.
         """
         if queue is not None:
             self.check_queue(queue)
-        structures = yield from self._structures(state, queue)
+        structures = yield from self._structures(state, queue, within)
         at, offset = _position(structures, cursor)
         found: list[JobSummary] = []
         examined = 0
@@ -204,7 +208,8 @@ class Operations(SubmitOperations):
             jobs = {job.id: job for job in ((yield call) if ids else ())}
             for job_id in ids:
                 job = jobs.get(job_id)
-                if job and queue in (None, job.queue) and task in (None, job.task):
+                wanted = job and queue in (None, job.queue) and task in (None, job.task)
+                if job and wanted and (within is None or job.queue in within):
                     found.append(job)
                 examined, offset = examined + 1, offset + 1
                 if len(found) == limit:
@@ -216,7 +221,9 @@ class Operations(SubmitOperations):
             jobs=tuple(found), cursor=f"{structures[at][0]}/{structures[at][1]}/{offset}" if more else None
         )
 
-    def _structures(self, state: State | None, queue: str | None) -> Plan[list[tuple[str, str]]]:
+    def _structures(
+        self, state: State | None, queue: str | None, within: Container[str] | None
+    ) -> Plan[list[tuple[str, str]]]:
         structures: list[tuple[str, str]] = []
         for wanted in [state] if state else list(State):
             for base in self.bases if queue is None else [self.base_of_queue(queue)]:
@@ -224,7 +231,9 @@ class Operations(SubmitOperations):
                     structures.append((base, wanted.value))
                 else:
                     names = [queue] if queue else (yield reads.queues(base))
-                    structures += [(base, f"queue:{name}") for name in names]
+                    structures += [
+                        (base, f"queue:{name}") for name in names if within is None or name in within
+                    ]
         return structures
 
 

@@ -37,6 +37,12 @@ ATTEMPTS = 5
 Decide = Callable[[Stored | None, int], Call[str] | None]
 """Takes the stored schedule (or None) and the server's time (ms); returns the call that changes it, or None to
 leave it."""
+Guard = Callable[[Stored], None]
+"""Raises if the caller may not change this schedule."""
+
+
+def permit(seen: Stored) -> None:
+    """Let every schedule be changed."""
 
 
 class SchedulePage(NamedTuple):
@@ -111,7 +117,7 @@ def _readable(found: Iterable[Stored]) -> Iterator[Schedule]:
             continue
 
 
-def put(operations: SubmitOperations, wanted: NewSchedule) -> Plan[str]:
+def put(operations: SubmitOperations, wanted: NewSchedule, guard: Guard = permit) -> Plan[str]:
     """Store a schedule: `created`, `changed` or `unchanged`.
 
     A new recurrence counts from now; the same one keeps its next occurrence. A paused schedule stays
@@ -120,7 +126,7 @@ def put(operations: SubmitOperations, wanted: NewSchedule) -> Plan[str]:
     """
     if wanted.recurrence.end is not None:
         yield from _check_end(operations, wanted, wanted.recurrence.end)
-    return (yield from _put(operations, wanted))
+    return (yield from _put(operations, wanted, guard))
 
 
 def _check_end(operations: SubmitOperations, wanted: NewSchedule, end: datetime) -> Plan[None]:
@@ -139,22 +145,26 @@ def _check_end(operations: SubmitOperations, wanted: NewSchedule, end: datetime)
     raise Invalid(f"end: there is no occurrence before its end, {end:%Y-%m-%d %H:%M:%S}Z: {why}")
 
 
-def _put(operations: SubmitOperations, wanted: NewSchedule) -> Plan[str]:
+def _put(operations: SubmitOperations, wanted: NewSchedule, guard: Guard = permit) -> Plan[str]:
     home = operations.base_of_queue(wanted.queue)
 
     def decide(seen: Stored | None, now: int) -> Call[str] | None:
+        if seen:
+            guard(seen)
         return None if seen and _is_as_wanted(wanted, seen) else _call(home, wanted, seen, now)
 
-    yield from _check_partition(operations, wanted)
+    yield from _check_partition(operations, wanted, guard)
     answer: str = yield from _change(operations, home, wanted.name, decide)
     if answer == "created":  # another client may have created it elsewhere at the same moment
-        yield from _check_partition(operations, wanted)
+        yield from _check_partition(operations, wanted, guard)
     return answer
 
 
-def _check_partition(operations: SubmitOperations, wanted: NewSchedule) -> Plan[None]:
+def _check_partition(operations: SubmitOperations, wanted: NewSchedule, guard: Guard) -> Plan[None]:
     if len(operations.bases) > 1:
         one = yield from _find_one(operations.bases, wanted.name)
+        if one:
+            guard(one)
         if one and one.base != operations.base_of_queue(wanted.queue):
             raise WrongState(_other_partition(wanted, one))
 
@@ -196,35 +206,36 @@ def _has_same_times(wanted: NewSchedule, seen: Stored) -> bool:
         return False
 
 
-def remove(operations: SubmitOperations, name: str) -> Plan[bool]:
+def remove(operations: SubmitOperations, name: str, guard: Guard = permit) -> Plan[bool]:
     """Remove a schedule; its jobs stay. Returns whether it existed. Raises Invalid."""
     check_name(name)
     removed = False
     for base in operations.bases:
-        removed = (yield from _remove_from(operations, base, name)) or removed
+        removed = (yield from _remove_from(operations, base, name, guard=guard)) or removed
     return removed
 
 
-def pause(operations: SubmitOperations, name: str) -> Plan[str]:
+def pause(operations: SubmitOperations, name: str, guard: Guard = permit) -> Plan[str]:
     """Pause a schedule: no more jobs until it is resumed. Returns `paused`. Raises Invalid or NotFound."""
-    yield from _set_paused(operations, name, paused=True)
+    yield from _set_paused(operations, name, guard, paused=True)
     return "paused"
 
 
-def resume(operations: SubmitOperations, name: str) -> Plan[str]:
+def resume(operations: SubmitOperations, name: str, guard: Guard = permit) -> Plan[str]:
     """Resume a schedule, without the occurrences since its pause. Returns `resumed`. Raises Invalid or
     NotFound.
     """
-    yield from _set_paused(operations, name, paused=False)
+    yield from _set_paused(operations, name, guard, paused=False)
     return "resumed"
 
 
-def _set_paused(operations: SubmitOperations, name: str, *, paused: bool) -> Plan[None]:
+def _set_paused(operations: SubmitOperations, name: str, guard: Guard, *, paused: bool) -> Plan[None]:
     check_name(name)
     for _ in range(ATTEMPTS):
         one = yield from _find_one(operations.bases, name)
         if one is None:
             raise NotFound(f"no schedule {name}")
+        guard(one)
         if one.paused == paused:
             return
         now = yield from _now()
@@ -361,11 +372,15 @@ def _change(operations: SubmitOperations, base: str, name: str, decide: Decide) 
     return "unchanged"
 
 
-def _remove_from(operations: SubmitOperations, base: str, name: str, source: str | None = None) -> Plan[bool]:
+def _remove_from(
+    operations: SubmitOperations, base: str, name: str, source: str | None = None, guard: Guard = permit
+) -> Plan[bool]:
     removed = False
 
     def decide(seen: Stored | None, now: int) -> Call[str] | None:
         nonlocal removed
+        if seen:
+            guard(seen)
         removed = seen is not None and source in (None, seen.source)
         return unschedule(base, name, seen.revision, seen.text("occurrence")) if seen and removed else None
 

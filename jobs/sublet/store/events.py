@@ -71,6 +71,8 @@ class EventPage:
     """The stream's version before the read, for `EventStream.wait`."""
     rendered: bytes | None = None
     """The page as sent to subscribers, once rendered."""
+    queues: dict[str, str] | None = None
+    """The queues of its jobs, once read."""
 
 
 class Entries(NamedTuple):

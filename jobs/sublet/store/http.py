@@ -199,24 +199,17 @@ class HttpSource:
     async def workers(self) -> list[model.WorkerInfo]:
         """As `JobSource.workers`."""
         return await self._ask(
-            "GET", "/workers?jobs=false", lambda answer: _WORKERS.validate_python(answer.json()["workers"])
+            "GET",
+            "/workers?jobs=false&own=true",
+            lambda answer: _WORKERS.validate_python(answer.json()["workers"]),
         )
 
     async def reconcile(self, gone: Mapping[str, str]) -> int:
-        """As `JobSource.reconcile`; only logs workers that registered with another token."""
+        """As `JobSource.reconcile`, for workers of the same token."""
         ended = 0
         for name, life in gone.items():
-            try:
-                path = f"/workers/{http_codec.part(name)}/reconcile"
-                ended += await self._ask(
-                    "POST", path, lambda answer: int(answer.json()["ended"]), {"life": life}
-                )
-            except Denied as error:
-                log.warning(
-                    "the leases of worker %s could not be ended: its jobs return when they expire: %s",
-                    name,
-                    error,
-                )
+            path = f"/workers/{http_codec.part(name)}/reconcile"
+            ended += await self._ask("POST", path, lambda answer: int(answer.json()["ended"]), {"life": life})
         return ended
 
     async def retire(self, card: model.Card) -> bool:

@@ -96,7 +96,7 @@ class Endpoint:
             )
         if status == 401:
             return Denied(f"{what} refuses this token: check {variable}")
-        needed = "" if "with another token" in detail else "a worker needs one with the role `work`; "
+        needed = "" if "is limited to" in detail else "a worker needs one with the role `work`; "
         return Denied(f"{what} refuses this token for this request{reason}: {needed}check {variable}")
 
     def foreign(self, what: str, lasting: bool = True) -> Unavailable:
