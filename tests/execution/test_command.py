@@ -80,6 +80,22 @@ def test_a_tasks_arguments_are_the_templates_fields():
         ('cat "x {src}"', {"shell": True}, "write {src} without quotes"),
         ("cat \\{src}", {"shell": True}, "write {src} without quotes"),
         ('cat "\\"{src}"', {"shell": True}, "write {src} without quotes"),
+        ('# it\'s "\ncat "{src}"', {"shell": True}, "write {src} without quotes"),
+        ('cat a;#it\'s\ncat "{src}"', {"shell": True}, "write {src} without quotes"),
+        ("x=\"a#b'\"; cat '{src}'", {"shell": True}, "write {src} without quotes"),
+        ("cat a#'b' \"{src}\"", {"shell": True}, "write {src} without quotes"),
+        ('cat "$(echo "{src}")"', {"shell": True}, "cannot have $(…), ${…} or backquotes within quotes"),
+        ('cat "$(case x in a) echo "{src}" ;; esac)"', {"shell": True}, "cannot have $(…)"),
+        ('cat "$((1 + {src}))"', {"shell": True}, "cannot have $(…)"),
+        ('cat "${{x:-"a"}}" {src}', {"shell": True}, "cannot have $(…)"),
+        ('cat "`echo "x"`" {src}', {"shell": True}, "cannot have $(…)"),
+        ("cat ${{x:-$(echo }}) #'}} '{src}'", {"shell": True}, "cannot have $(…) within ${…}"),
+        ("cat <<EOF\nit's {src}\nEOF", {"shell": True}, "cannot have a here-document: use printf"),
+        ("cat `echo '{src}'`", {"shell": True}, "cannot have backquotes: use $(…)"),
+        ("cat $'it\\'s' '{src}'", {"shell": True}, "cannot have $'…'"),
+        ('cat {src} "$(true #it\'s\n)"', {"shell": True}, "cannot have $(…)"),
+        ("cat {src} 'x", {"shell": True}, "it ends within quotes"),
+        ("cat {src} \\", {"shell": True}, "it ends within quotes, or in a backslash"),
         ("cat {src}", {"env": {"A": "x\0y"}}, "env: a NUL byte"),
         ("cat {src}", {"env": {"A=B": "x"}}, "env: the name of an environment variable"),
         ("FOO=1 cat", {"shell": True}, "of A-Z"),
@@ -106,6 +122,29 @@ async def test_no_value_becomes_code_or_a_second_argument(run, worker, tmp_path,
             done = await run("printf [%s] {src} --out={src} 'x {src}'", value)
             assert done.stdout == f"[{value}][--out={value}][x {value}]"
         assert not list(tmp_path.iterdir()), value
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "# it's one comment\nprintf '[%s]' {src}",
+        "true # it's another \"\nprintf '[%s]' {src} # and don't forget {src}",
+        "true;# \"\nprintf '[%s]' {src}",
+        "x='a#b'; printf '[%s]' {src} | head -c ${{#x}}4096",
+        'x="$(date +%F) $((1 + 2)) ${{HOME}} \\" # $#"; printf \'[%s]\' {src}',
+        "x=${{x:-a #'b'}}; printf '[%s]' {src}",
+        "printf '[%s]' \\\n{src}",
+        "(printf '[%s]' {src};); case {src} in a) true ;; esac",
+        "printf '[%s]' $(true; printf '%s' {src} | tr -d '\\n' | head -c 0){src}",
+    ],
+)
+async def test_a_field_of_a_script_is_one_word_after_comments_and_quotes(run, worker, template):
+    assert (await run(template, "two  words *", shell=True)).stdout == "[two  words *]"
+
+
+async def test_a_script_without_fields_may_have_every_construct(run, worker):
+    script = 'cat <<EOF\nit\'s $(echo "a")\nEOF\necho `echo "b"` "$(echo "c")" # don\'t'
+    assert (await run(script, shell=True)).stdout == "it's a\nb c\n"
 
 
 async def test_values_are_written_as_json_writes_them(run, worker):

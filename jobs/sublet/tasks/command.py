@@ -22,6 +22,7 @@ from pydantic_core import PydanticCustomError
 from sublet.context import Context, Discard
 from sublet.errors import Invalid
 from sublet.tasks.program import PATIENCE, SHELL, Output, ProgramCall, run
+from sublet.tasks.shell_quoting import QuoteScanner
 
 NAME = "command"
 CONTEXT = "_context"
@@ -194,25 +195,23 @@ def _pieces(template: str, text: str) -> Word:
 
 
 def _script(template: str, pieces: Word) -> str:
-    script, quote = "", ""
-    for literal, field in pieces:
-        script, quote = script + literal, _quote_after(literal, quote)
-        if field and quote:
+    if not any(field for _, field in pieces):
+        return "".join(literal for literal, _ in pieces)
+    script, literal, scanner = "", "", QuoteScanner()
+    for text, field in [*pieces, ("", "")]:
+        literal += text
+        if field is None:  # an escaped brace divides a literal
+            continue
+        try:
+            scanner.read(literal)
+        except ValueError as error:
+            raise Invalid(f"command {template!r}: a script with fields cannot have {error}") from None
+        if field and scanner.quoted:
             raise Invalid(
                 f"command {template!r}: write {{{field}}} without quotes or a backslash: it is always one word"
             )
-        script += f'"${{sublet_{field}}}"' if field else ""
+        script, literal = script + literal + (f'"${{sublet_{field}}}"' if field else ""), ""
+        scanner.field()
+    if scanner.quoted:
+        raise Invalid(f"command {template!r}: it ends within quotes, or in a backslash")
     return script
-
-
-def _quote_after(literal: str, quote: str) -> str:
-    for char in literal:
-        if quote.endswith("\\"):
-            quote = quote[:-1]
-        elif char == "\\" and quote != "'":
-            quote += char
-        elif not quote and char in "'\"":
-            quote = char
-        elif char == quote:
-            quote = ""
-    return quote

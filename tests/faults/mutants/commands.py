@@ -35,4 +35,20 @@ MUTANTS = (
         "another job than the one meant is cancelled",
         "cli/test_job_ids.py::test_an_end_that_may_name_another_job_is_refused",
     ),
+    Mutant(
+        "a quote in a comment of a script counts",
+        "jobs/sublet/tasks/shell_quoting.py",
+        'char == "#" and self._at_start and not self._braces',
+        "False",
+        "a field that the author quoted is split into words, and a value can become an option",
+        "execution/test_command.py::test_a_field_of_a_script_is_one_word_after_comments_and_quotes",
+    ),
+    Mutant(
+        "quotes within $(…) within quotes count as one pair",
+        "jobs/sublet/tasks/shell_quoting.py",
+        'if text.startswith(("${", "$(", "`"), at):',
+        "if False:",
+        "a field that the author quoted is split into words, and a value can become an option",
+        "execution/test_command.py::test_an_invalid_template_is_refused_when_it_is_declared",
+    ),
 )
