@@ -114,16 +114,14 @@ async def test_a_worker_registers_in_a_pool_and_asks_to_leave(asked):
 
 
 async def test_a_worker_is_retired_only_with_its_own_token(settings):
-    api = Api(Store(settings), Tokens("a:work:secret-of-a-0123456 b:work:secret-of-b-0123456"))
-    core = asker(api)
-    await core("PUT", "/workers/mill", {"life": "1", "pool": "p"}, token="secret-of-a-0123456")
-    body = {"life": "1", "pool": "p"}
-    assert (
-        await core("POST", "/workers/mill/retire", body, token="secret-of-b-0123456")
-    ).problem == "forbidden"
-    assert (await core("POST", "/workers/mill/retire", body, token="secret-of-a-0123456")).json() == {
-        "leave": True
-    }
+    a, b, boss = "secret-of-a-0123456", "secret-of-b-0123456", "secret-of-the-boss-0123456"
+    api = Api(Store(settings), Tokens(f"a:work:{a} b:work:{b} boss:admin:{boss}"))
+    core, body = asker(api), {"life": "1", "pool": "p"}
+    await core("PUT", "/pools/p", {"queues": ["q"], "linger": 0}, token=boss)
+    await core("PUT", "/workers/mill", body, token=a)
+    for name, token, crew in (("mill", b, 1), ("a:mill", b, 1), ("mill", a, 0)):
+        assert (await core("POST", f"/workers/{name}/retire", body, token=token)).json() == {"leave": True}
+        assert (await core("GET", "/pools/p", token=boss)).json()["sum"]["crew"] == crew
     await api.aclose()
 
 

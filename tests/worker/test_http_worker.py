@@ -149,6 +149,26 @@ def test_a_worker_waits_while_its_token_lacks_the_role(stage, tmp_path):
         assert stage.json("workers") == []
 
 
+def test_a_worker_with_a_token_limited_to_queues_works_and_takes_over_from_its_predecessor(stage, tmp_path):
+    with serve_process(stage.settings, tokens=f"w:work@default:{SECRET}") as api:
+        stage.over_http(api.url)
+        token = {"SUBLET_TOKEN": SECRET, "SUBLET_WORKER_ID": "pod-0"}
+        worker = stage.hire(*FLAGS, "--name", "mill", env=token)
+        (job_id,) = stage.submit(tasks.rests, stage.go)
+        stage.until_noted("began")
+        (card,) = stage.json("workers")
+        assert (card["name"], card["worker_id"], card["jobs"]) == ("w:mill", "w:pod-0", [job_id])
+        os.kill(worker.pid, signal.SIGKILL)
+        stage.say_go()
+        worker = stage.hire(*FLAGS, "--name", "mill", env=token)
+        worker.until("completed", id=job_id)
+        assert stage.codes(job_id) == ["crashed", "completed"]
+        assert worker.stop() == 0
+        refused = stage.start(*FLAGS, "--queues", "default,other", "--wait", "0", env=token)
+        refused.hears("limited to the queues default, which do not include other")
+        assert refused.process.wait(60) != 0
+
+
 def test_a_worker_starts_after_a_flush_of_the_apis_data(stage, api):
     """Its first heartbeat creates the namespace again, as a claim does."""
     body = json.dumps({"task": "quick", "payload": {}}).encode()

@@ -37,11 +37,14 @@ header `Sublet-Version: 1`: a server that does not support it answers 400 `unsup
 ROLES = """\
 A token has one or more of these roles. `sublet serve` without tokens serves only loopback addresses, and needs none.
 
-- `submit`: submit jobs, and read a job by its id
+- `submit`: submit jobs
 - `work`: claim jobs, and everything else that a worker needs
 - `read`: read everything except the tokens of leases
+- `metrics`: read the numbers of queues
 - `tick`: run ticks, from a cron
-- `admin`: everything, such as cancel, retry, promote, pause, limits, schedules and drain"""
+- `admin`: everything, such as cancel, retry, promote, pause, limits, schedules and drain
+
+A token may be limited to queues: a job outside them is a 404, a request that names another queue a 403."""
 
 ALWAYS = (
     "bad-request",

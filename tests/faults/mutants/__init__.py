@@ -20,6 +20,7 @@ from tests.faults.mutants import (
     roll,
     secrets,
     straight,
+    tokens,
     workers,
 )
 
@@ -44,4 +45,5 @@ MUTANTS = (
     *straight.MUTANTS,
     *api.MUTANTS,
     *secrets.MUTANTS,
+    *tokens.MUTANTS,
 )
