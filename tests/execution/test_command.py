@@ -84,7 +84,9 @@ def test_a_tasks_arguments_are_the_templates_fields():
         ('cat a;#it\'s\ncat "{src}"', {"shell": True}, "write {src} without quotes"),
         ("x=\"a#b'\"; cat '{src}'", {"shell": True}, "write {src} without quotes"),
         ("cat a#'b' \"{src}\"", {"shell": True}, "write {src} without quotes"),
-        ('cat "$(echo "{src}")"', {"shell": True}, "cannot have $(…), ${…} or backquotes within quotes"),
+        pytest.param(
+            'cat "$(echo "{src}")"', {"shell": True}, "cannot have $(…), ${…} or", id="nested quotes"
+        ),
         ('cat "$(case x in a) echo "{src}" ;; esac)"', {"shell": True}, "cannot have $(…)"),
         ('cat "$((1 + {src}))"', {"shell": True}, "cannot have $(…)"),
         ('cat "${{x:-"a"}}" {src}', {"shell": True}, "cannot have $(…)"),
@@ -127,7 +129,7 @@ async def test_no_value_becomes_code_or_a_second_argument(run, worker, tmp_path,
 @pytest.mark.parametrize(
     "template",
     [
-        "# it's one comment\nprintf '[%s]' {src}",
+        pytest.param("# it's one comment\nprintf '[%s]' {src}", id="a comment"),
         "true # it's another \"\nprintf '[%s]' {src} # and don't forget {src}",
         "true;# \"\nprintf '[%s]' {src}",
         "x='a#b'; printf '[%s]' {src} | head -c ${{#x}}4096",

@@ -63,7 +63,7 @@ MEANINGS = {
     "serve.host": "The address to listen on.",
     "serve.port": "0 for any free port.",
     "serve.limits": "`Limits of the HTTP API`.",
-    "Tokens.words": "`NAME:ROLES:SECRET`, separated by blanks.",
+    "Tokens.words": "`NAME:ROLES:SECRET` or `NAME:ROLES@QUEUES:SECRET`, separated by blanks.",
     "WorkerHost.seconds_of.environment": "Default: `os.environ`.",
     "Secrets.read.environment": "Default: `os.environ`.",
     "Asgi.make": "Makes the API; by default from the environment.",

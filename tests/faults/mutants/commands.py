@@ -41,7 +41,7 @@ MUTANTS = (
         'char == "#" and self._at_start and not self._braces',
         "False",
         "a field that the author quoted is split into words, and a value can become an option",
-        "execution/test_command.py::test_a_field_of_a_script_is_one_word_after_comments_and_quotes",
+        "execution/test_command.py::test_a_field_of_a_script_is_one_word_after_comments_and_quotes[a comment]",
     ),
     Mutant(
         "quotes within $(…) within quotes count as one pair",
@@ -49,6 +49,6 @@ MUTANTS = (
         'if text.startswith(("${", "$(", "`"), at):',
         "if False:",
         "a field that the author quoted is split into words, and a value can become an option",
-        "execution/test_command.py::test_an_invalid_template_is_refused_when_it_is_declared",
+        "execution/test_command.py::test_an_invalid_template_is_refused_when_it_is_declared[nested quotes]",
     ),
 )
