@@ -63,7 +63,10 @@ async def put_schedule(call: Call[NewSchedule, Empty]) -> Response:
 
 async def remove_schedule(call: Call[Empty, Empty]) -> Response:
     """Delete a schedule, if it exists. Its jobs stay."""
-    with invalid_at("path", "name"), suppress(NotFound):  # one outside the token's queues: as if there were none
+    with (
+        invalid_at("path", "name"),
+        suppress(NotFound),
+    ):  # one outside the token's queues: as if there were none
         await call.store.follow(operations.remove(*_changed(call)))
     return Response(204)
 

@@ -9,7 +9,7 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
@@ -58,6 +58,12 @@ class Principal:
     roles: frozenset[Role]
     scope: Scope | None = None
     """The queues that it may use; None for all, and for what belongs to no queue."""
+    prefix: str = field(init=False, compare=False)
+    """What the stored names of its workers begin with. Token names contain no colon, so no two tokens share a worker."""
+
+    def __post_init__(self) -> None:
+        is_free = Role.ADMIN in self.roles and self.scope is None
+        object.__setattr__(self, "prefix", "" if is_free else f"{self.name}:")
 
     def check(self, *entries: str) -> None:
         """Raise Problem unless it may use all of these queues and patterns."""
@@ -67,13 +73,6 @@ class Principal:
                 "forbidden",
                 f"the token of {self.name} is limited to the queues {self.scope}, which do not include {outside[0]}",
             )
-
-    @property
-    def prefix(self) -> str:
-        """What the stored names of its workers begin with. Token names contain no colon, so no two tokens share a
-        worker.
-        """
-        return "" if Role.ADMIN in self.roles and self.scope is None else f"{self.name}:"
 
     def stored(self, name: str) -> str:
         """Return a name of its worker as it is stored. Raises Problem for a name that gets too long."""
