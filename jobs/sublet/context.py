@@ -204,6 +204,13 @@ class Context:
             self._log.popleft()
         self._report(News.LOG)
 
+    def keep_output(self, output: str) -> None:
+        """Keep the output of a program that ends with the attempt: as its detail or, when it is released, in its log."""
+        if self.ending == "stopping":
+            self.log(output)
+        else:
+            self._send(News.DETAIL, output.encode())
+
     def waits(self, change: int) -> None:
         """Count a wait for another job that begins (1) or ends (-1)."""
         with _counting:

@@ -137,6 +137,8 @@ class News(StrEnum):
     PROGRESS = "G"
     CHECKPOINT = "K"
     LOG = "L"
+    DETAIL = "D"
+    """Detail of the attempt if it is ended early; it is sent with the outcome."""
     WAITING = "W"
     """Whether the task waits for the result of another job: 1 or 0."""
 

@@ -217,6 +217,29 @@ async def test_a_failure_has_the_exit_code_and_the_end_of_stderr(run, worker):
     assert len(ending.detail) <= 4096
 
 
+async def test_a_failure_keeps_the_ends_of_both_streams(run, worker):
+    """Of long ones half of the detail each; a short one leaves its part to the other."""
+
+    async def detail(script):
+        with pytest.raises(ProgramFailed) as failed:
+            await run(script, shell=True)
+        return failed.value.detail
+
+    assert await detail("echo out; echo err >&2; exit 3") == "stdout:\nout\nstderr:\nerr"
+    assert await detail("echo out; exit 3") == "stdout:\nout"
+    assert await detail("kill -9 $$") == ""
+    both = await detail("seq 5000; seq 6000 >&2; exit 3")
+    out, err = both.removeprefix("stdout:\n").split("stderr:\n")
+    assert (out[-10:], err[-9:]) == ("4999\n5000\n", "5999\n6000")
+    assert 2000 < len(out) < 2048 > len(err) > 2000
+    long = await detail("seq 5000; echo err >&2; exit 3")
+    assert long.endswith("5000\nstderr:\nerr")
+    assert 4080 < len(long) <= 4096
+    wide = await detail("i=0; while [ $i -lt 3000 ]; do printf ü; i=$((i+1)); done; echo; echo end; exit 3")
+    assert wide.endswith("ü\nend")
+    assert 4080 < len(wide.encode()) <= 4096
+
+
 @pytest.mark.parametrize(
     ("script", "code", "message"),
     [

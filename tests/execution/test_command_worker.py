@@ -80,6 +80,35 @@ async def test_a_cancelled_job_ends_its_program(client, hire):
     await soon(lambda: not bearing(f"sleep\0{seconds}\0"))
 
 
+CHATTY = "echo started; echo warning >&2; exec 2>&-; f() {{ echo cleaned; exit; }}; trap f TERM; touch {begun}; while true; do sleep 0.05; done"
+chatty = app.command(CHATTY, name="chatty", shell=True, max_attempts=1)
+slow = app.command(CHATTY, name="slow", shell=True, max_attempts=1, timeout=0.5)
+OUTPUT = "stdout:\nstarted\ncleaned\nstderr:\nwarning"
+
+
+@on_linux
+async def test_a_program_that_is_ended_early_leaves_its_output(client, hire, tmp_path):
+    """As the attempt's detail at a timeout or a cancel, in its log when the worker stops."""
+    worker = hire(lease=0.9)
+    paths = [tmp_path / name for name in ("slow", "cancelled", "stopped")]
+    late, cancelled, stopped = await client.submit_all(
+        [task.job(str(path)) for task, path in zip((slow, chatty, chatty), paths, strict=True)]
+    )
+    await soon(lambda: all(path.exists() for path in paths))
+    with pytest.raises(JobFailed) as failed:
+        await client.result(late.id, 30)
+    assert (failed.value.code, failed.value.detail) == ("timed_out", OUTPUT)
+    await client.cancel(cancelled.id)
+    with pytest.raises(JobCancelled) as ended:
+        await client.result(cancelled.id, 30)
+    assert ended.value.detail == OUTPUT
+    worker.stop()
+    await soon(lambda: worker.summary.released)
+    (attempt,) = (await client.get(stopped.id)).attempts
+    assert attempt.code == "released"
+    assert [line.partition(" ")[2] for line in attempt.log] == OUTPUT.split("\n")
+
+
 async def test_the_command_task_exists_only_on_request_of_the_worker(client, hire):
     (job,) = await client.submit_all(
         [sleeps.job(seconds=0)._replace(task="command", payload=b'{"argv": ["echo", "hi"]}')]

@@ -55,7 +55,7 @@ class Reports:
     `notify` is called for each report to send, `waits` after each change of `waiting`; both from any thread.
     """
 
-    progress = checkpoint = log = b""
+    progress = checkpoint = log = detail = b""
     waiting = False
 
     def __init__(self, notify: Callable[[], None], waits: Callable[[], None]) -> None:
@@ -66,6 +66,9 @@ class Reports:
         if news is News.WAITING:
             self.waiting = body == b"1"
             self._waits()
+            return
+        if news is News.DETAIL:
+            self.detail = body
             return
         if news is News.PROGRESS:
             self.progress = body
@@ -132,7 +135,8 @@ class Attempt:
             return None
         if self.running.cancelled():
             again = self.why is not None or _again(self.error_rules, asyncio.CancelledError)
-            return ending_of_stop(self.lease, self.why, self.stack, again)
+            detail = self.stack or self.reports.detail.decode()
+            return ending_of_stop(self.lease, self.why, detail, again)
         error = self.running.exception()
         if error is None:
             return self.running.result()
@@ -146,7 +150,7 @@ def ending_of_stop(lease: Lease, why: Why | None, detail: str = "", again: bool 
     if why is Why.TIMED_OUT:
         return Failure(lease, "timed_out", f"ran longer than {(lease.timeout_ms or 0) / 1000:g} s", detail)
     if why is Why.CANCELLED:
-        return Failure(lease, "cancelled", "cancelled on request", again=False)
+        return Failure(lease, "cancelled", "cancelled on request", detail, again=False)
     if why is Why.STOPPING:
         return Release(lease, 0, "the worker stopped")
     return Failure(lease, "CancelledError", "the task cancelled itself", again=again)

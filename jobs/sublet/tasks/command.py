@@ -68,7 +68,12 @@ def _program_call(
     context: Context, argv: list[str], env: Mapping[str, str], cwd: str | None, text: str = ""
 ) -> ProgramCall:
     return ProgramCall(
-        argv, environment(context, env), cwd, text, lambda: PATIENCE_BY_REASON.get(context.ending, PATIENCE)
+        argv,
+        environment(context, env),
+        cwd,
+        text,
+        lambda: PATIENCE_BY_REASON.get(context.ending, PATIENCE),
+        context.keep_output,
     )
 
 

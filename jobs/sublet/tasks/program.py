@@ -32,6 +32,10 @@ LINGER = 0.5
 """Seconds to wait after a program's exit while its children hold its output open."""
 PATIENCE = 1.0
 """Seconds between SIGTERM and SIGKILL."""
+DETAIL_MAX = 4096
+"""Bytes of the ends of stdout and stderr together, in the record of an attempt."""
+LAST_OUTPUT = 0.2
+"""Seconds to read the output of a program that was ended."""
 
 
 class Output(BaseModel):
@@ -46,8 +50,8 @@ class Output(BaseModel):
 
 
 class ProgramFailed(Exception):
-    """A program failed. `code` is `exit_<n>`, `killed_<SIGNAL>` or `not_started`; `detail` is the end of its
-    stderr, or of stdout if that is empty.
+    """A program failed. `code` is `exit_<n>`, `killed_<SIGNAL>` or `not_started`; `detail` has the ends of its
+    stdout and stderr.
     """
 
     def __init__(self, code: str, message: str, detail: str = "") -> None:
@@ -64,6 +68,8 @@ class ProgramCall(NamedTuple):
     text: str = ""
     patience: Callable[[], float] = lambda: PATIENCE
     """Returns the seconds from SIGTERM to SIGKILL when the attempt ends early; 0: only SIGKILL."""
+    ended_early: Callable[[str], None] = lambda output: None
+    """Gets the ends of the output when the attempt ends early."""
 
 
 async def run(call: ProgramCall) -> Output:
@@ -89,13 +95,15 @@ async def _run(guard: ProcessGuard, call: ProgramCall) -> Output:
         guard.watch(group)
         _release(transport, call.text)
         await program.exited.wait()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LINGER):
-                await program.closed.wait()
+        await _wait(program.closed, LINGER)
         await _end(group, program, PATIENCE)
         return _outcome(transport.get_returncode() or 0, program, time.monotonic() - started)
     except asyncio.CancelledError:
-        await _end(group, program, call.patience())
+        try:
+            await _end(group, program, call.patience())
+            await _wait(program.closed, LAST_OUTPUT)
+        finally:
+            call.ended_early(program.ends())
         raise
     finally:
         _signal(group, program, signal.SIGKILL)
@@ -124,6 +132,16 @@ class Program(asyncio.SubprocessProtocol):
     def process_exited(self) -> None:
         """Set `exited`. From now on the program's pid may be reused."""
         self.exited.set()
+
+    def ends(self) -> str:
+        """Return the ends of stdout and stderr, each under its name, in DETAIL_MAX bytes; "" without output."""
+        texts = {name: self.kept[fd].text().strip() for name, fd in (("stdout", 1), ("stderr", 2))}
+        found = {name: f"{name}:\n{text}\n".encode() for name, text in texts.items() if text}
+        left = DETAIL_MAX
+        for i, name in enumerate(sorted(found, key=lambda name: len(found[name]))):
+            found[name] = _shortened(found[name], left // (len(found) - i))
+            left -= len(found[name])
+        return b"".join(found.values()).decode(errors="ignore").rstrip()
 
 
 class OutputBuffer:
@@ -158,6 +176,18 @@ class OutputBuffer:
             return kept.decode("utf-8", "replace")
         first, last = (part.decode("utf-8", "replace") for part in (kept[:half], kept[-half:]))
         return f"{first}\n… {dropped:,} bytes left out …\n{last}"
+
+
+def _shortened(text: bytes, most: int) -> bytes:
+    """Keep the first line, which is the stream's name, and the end."""
+    head = text[: text.index(b"\n") + 1]
+    return text if len(text) <= most else head + text[len(head) - most :]
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 async def _start(call: ProgramCall) -> tuple[asyncio.SubprocessTransport, Program]:
@@ -212,9 +242,7 @@ async def _end(group: int, program: Program, patience: float) -> None:
                         await asyncio.sleep(0.02)
     finally:
         _signal(group, program, signal.SIGKILL)
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(PATIENCE):
-            await program.exited.wait()
+    await _wait(program.exited, PATIENCE)
 
 
 def _signal(group: int, program: Program, number: int) -> bool:
@@ -241,9 +269,9 @@ def _outcome(code: int, program: Program, seconds: float) -> Output:
     text = err.strip() or out.strip()
     last = text.rpartition("\n")[2].strip()[:200]
     if code > 0:
-        raise ProgramFailed(f"exit_{code}", last or f"exited with code {code}", text[-4096:])
+        raise ProgramFailed(f"exit_{code}", last or f"exited with code {code}", program.ends())
     name = _signal_name(-code)
-    raise ProgramFailed(f"killed_{name}", last or f"killed by {name}", text[-4096:])
+    raise ProgramFailed(f"killed_{name}", last or f"killed by {name}", program.ends())
 
 
 def _signal_name(number: int) -> str:
