@@ -65,6 +65,17 @@ def test_the_same_id_or_key_returns_the_existing_job(shell):
     assert (again.stdout, again.stderr) == (f"{first}\n", f"there already: {first} holds this key\n")
 
 
+def test_submit_refuses_an_empty_command(shell):
+    for payload, words in (
+        ("{}", "the payload needs argv or shell"),
+        ('{"argv": []}', "argv: use 1 items or more"),
+    ):
+        done = shell.run("submit", "command", payload)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"task command: {words}" in done.stderr
+    shell.ok("submit", "command", '{"argv": ["true"]}')
+
+
 def test_submit_waits_for_the_result(shell):
     worker = shell.start("work", "tasks:app")
     try:

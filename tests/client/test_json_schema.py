@@ -14,6 +14,7 @@ from jsonschema import Draft202012Validator
 from pydantic import BaseModel, Field
 
 from sublet.tasks.arguments import Arguments
+from sublet.tasks.command import NEEDS
 from sublet.tasks.json import schema as json_schema
 from sublet.tasks.json.schema import misfits
 
@@ -142,6 +143,21 @@ def test_the_verdict_on_any_value_is_that_of_a_complete_implementation(schema, v
 )  # fmt: skip
 def test_a_misfit_has_its_place_and_the_rule(value, path, message):
     assert misfits(SCHEMAS[1], value) == [(path, message)]
+
+
+COMMANDS = [
+    ({}, (), "needs argv or shell"),
+    ({"argv": None}, ("argv",), "use array, not null"),
+    ({"argv": []}, ("argv",), "use 1 items or more"),
+    ({"argv": [""]}, ("argv", 0), "use 1 characters or more"),
+    ({"shell": ""}, ("shell",), "use 1 characters or more"),
+    ({"argv": ["true"], "shell": "true"}, (), "shell: use null, not string; or argv: use null, not array"),
+]
+
+
+@pytest.mark.parametrize(("value", "path", "message"), COMMANDS)
+def test_a_misfit_names_what_every_choice_lacks_or_the_choice_that_is_meant(value, path, message):
+    assert misfits(NEEDS, value) == [(path, message)]
 
 
 HOSTILE = [

@@ -8,6 +8,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from sublet import App, Backoff, Context
+from sublet.app import builtin
 from sublet.connection.settings import Settings
 from sublet.errors import Invalid
 from sublet.model import State
@@ -245,6 +246,25 @@ async def test_a_server_with_an_app_knows_the_tasks_of_other_workers(store, of_a
     await store.publish(found, starting=True)
     job, _ = await submitted(of_app, store, task="mail", payload={"items": []})
     assert job.queue == "mail"
+
+
+@pytest.mark.parametrize(
+    ("payload", "where"),
+    [
+        ({}, "#/payload"),
+        ({"argv": []}, "#/payload/argv"),
+        ({"argv": [""]}, "#/payload/argv/0"),
+        ({"shell": ""}, "#/payload/shell"),
+        ({"argv": ["true"], "shell": "true"}, "#/payload"),
+    ],
+)
+async def test_an_empty_command_is_refused(strict, store, payload, where):
+    found = [catalogue.description(catalogue.describe(name, task)) for name, task in builtin(app).items()]
+    await store.publish(found, starting=True)
+    answer = await strict("POST", "/jobs", {"task": "command", "payload": payload}, token=SUBMIT)
+    assert (answer.status, pointers(answer)) == (422, [where]), answer.body
+    for fits in ({"argv": ["true"], "env": {}}, {"shell": "true", "argv": None}):
+        await submitted(strict, store, task="command", payload=fits)
 
 
 async def test_a_newly_published_task_is_known_within_a_second(store, published, monkeypatch):

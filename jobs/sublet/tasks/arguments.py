@@ -58,6 +58,7 @@ class Arguments:
         ]
         self._codec = self._codec_of(own, hints)
         self._untyped = [parameter.name for parameter in own if hints.get(parameter.name, Any) in UNTYPED]
+        self._more: dict[str, Any] = getattr(function, "payload_schema", {})
         self._result_type = hints.get("return", Any)
         self._result = JsonCodec(self._result_type, f"task {name}: the return annotation")
         self._may_be_none = _fits(self._result.adapter, None)
@@ -79,7 +80,7 @@ class Arguments:
         for name, default in self._defaults.items() if payload else ():
             with suppress(PydanticSerializationError):
                 properties[name].setdefault("default", to_jsonable_python(default, bytes_mode="base64"))
-        return payload, self._result.json_schema("serialization")
+        return payload and payload | self._more, self._result.json_schema("serialization")
 
     def dump(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """Serialize the arguments of a call as a payload. Raises Invalid if they do not match the signature."""

@@ -138,6 +138,18 @@ async def any_program(
     return await run(_program_call(context, argv or [SHELL, "-c", shell or ""], env or {}, cwd, input))
 
 
+_ARGV = {"argv": {"type": "array", "minItems": 1, "prefixItems": [{"type": "string", "minLength": 1}]}}
+_SCRIPT = {"shell": {"type": "string", "minLength": 1}}
+NEEDS: dict[str, Any] = {
+    "anyOf": [
+        {"required": ["argv"], "properties": {**_ARGV, "shell": {"type": "null"}}},
+        {"required": ["shell"], "properties": {**_SCRIPT, "argv": {"type": "null"}}},
+    ]
+}
+"""JSON Schema of a payload of `command` that has a program; its workers publish it."""
+any_program.payload_schema = NEEDS  # type: ignore[attr-defined]  # read by `Arguments.schemas`
+
+
 def _text(value: Any) -> str:
     checked = _value(value)
     return str(checked).lower() if isinstance(checked, bool) else str(checked)

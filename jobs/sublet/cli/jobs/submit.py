@@ -1,6 +1,7 @@
 """`submit`: submit one job."""
 
 import contextlib
+import json
 import signal
 import sys
 from argparse import Namespace
@@ -36,6 +37,8 @@ OPTIONS = (
     "durability",
     "tags",
 )
+COMMAND = "command"
+"""The built-in task of `sublet work --commands`."""
 PATIENCE = 2.0
 """Seconds of `--wait` after which a terminal shows the job's state."""
 
@@ -81,6 +84,8 @@ def submit(args: Namespace) -> int:
     task = checked_task(app, args.app, args.task, payload) if app else None
     options = (task.defaults if task else Options()).but(**_options(args))
     name = task.name if task else args.task
+    if task is None and name == COMMAND:
+        _check_command(payload)
     job_id: str | None = getattr(args, "id", None)
     job = Operations(settings).submission(
         name, payload, options.queue, options.rules(), job_id, options.durability
@@ -167,6 +172,17 @@ def checked_task(app: "App", place: str, name: str, payload: bytes) -> "Task[...
     except Invalid as error:
         raise Invalid(f"task {task.name}: {error}") from None
     return task
+
+
+def _check_command(payload: bytes) -> None:
+    from sublet.tasks.command import NEEDS
+    from sublet.tasks.json.schema import misfits
+
+    for path, message in misfits(NEEDS, json.loads(payload)):
+        where = f"{'.'.join(map(str, path))}: " if path else "the payload "
+        raise Invalid(
+            f"task {COMMAND}: {where}{message}; for your own task of this name, give --app MODULE:APP"
+        )
 
 
 def _match(job: Submission, there: str) -> str:

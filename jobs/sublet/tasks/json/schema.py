@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 STEPS = 5_000
 """Steps after which the rest of a value is not checked: a few milliseconds."""
+MISSING = "is missing"
 SHOWN = 12
 """Names or values that an error lists."""
 
@@ -97,11 +98,22 @@ class _Check:
     def _any(self, choices: Sequence[Any], value: Any, path: Path) -> Iterator[Misfit]:
         """If all choices fail, report those of the one choice that accepts the value's type, or name all."""
         found = [list(self.of(choice, value, path)) for choice in choices]
-        if all(found):
+        lacking = [
+            [each.path[-1] for each in own if each.message == MISSING and each.path[:-1] == path]
+            for own in found
+        ]
+        whole = [own for own, names in zip(found, lacking, strict=True) if not names]
+        if all(lacking):
+            yield Misfit(path, f"needs {' or '.join(dict.fromkeys(str(names[0]) for names in lacking))}")
+        elif all(found) and len(whole) == 1 and isinstance(value, dict):
+            yield from whole[0]
+        elif all(found):
             inner = [each for each in found if each[0].path != path]
             rest = f", not {_kind(value)}"
             texts = [each[0].message.removeprefix("use ").removesuffix(rest) for each in found]
             message = f"use {' or '.join(dict.fromkeys(texts))}{rest}"
+            if isinstance(value, dict) and len(inner) == len(found):
+                message = "; or ".join(f"{each[0].path[len(path)]}: {each[0].message}" for each in inner)
             yield from inner[0] if len(inner) == 1 else [Misfit(path, message)]
 
     def _object(self, schema: dict[str, Any], value: dict[str, Any], path: Path) -> Iterator[Misfit]:
@@ -110,7 +122,7 @@ class _Check:
         others = schema.get("additionalProperties", True)
         for name in _list(schema.get("required")):
             if isinstance(name, str) and name not in value:
-                yield Misfit((*path, name), "is missing")
+                yield Misfit((*path, name), MISSING)
         for name, item in value.items():
             if name not in known and others is False and "patternProperties" not in schema:
                 yield Misfit((*path, name), f"is unknown: use {_join(known)}" if known else "is unknown")
