@@ -12,7 +12,7 @@
 --                    it keeps a wake-up list live, which gets the names of queues that begin so and have jobs
 -- REPLY array        [token, ms until this worker should claim again (at most 2000), 1 if an occurrence of a
 --                    schedule is due (see pick) or 0 and, if expired leases made jobs dead in this call, a
---                    line for each: id attempt queue task; then per job: id, attempt, lease's end, spec, payload
+--                    line for each: id attempt queue task code; then per job: id, attempt, lease's end, spec, payload
 --                    ("" if it is in spec), and "" for the first attempt, else the code of the last one (or
 --                    ""), the tries left after this one and, if the lease of the last one ended without an
 --                    outcome, the word lost, separated by blanks; then, if one left a checkpoint, a newline

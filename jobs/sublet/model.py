@@ -98,6 +98,8 @@ class LostJob(NamedTuple):
     attempt: int
     queue: str
     task: str
+    code: str = "lease_expired"
+    """Or `timed_out`: its worker sent heartbeats beyond the timeout, and no outcome."""
 
 
 class Claimed(NamedTuple):

@@ -1,6 +1,14 @@
 -- lib/due: expired leases, due jobs, and which worker looks next. It needs base, queue and lifecycle.
 -- luacheck: push ignore 211
-local buried = {}                           -- "id attempt queue task" of jobs that an expired lease made dead
+local buried = {}                           -- "id attempt queue task code" of jobs that an expired lease made dead
+-- Why a lease ended: its worker sent a heartbeat after the attempt's timeout, so it was alive, or it did not.
+local function expiry(job)
+  local limit = tonumber(job.rules.timeout)
+  local heard = limit and whole_number(peek('HGET', job.hash, 'heartbeat_at'))
+  if not heard or heard - job.claimed_at < limit then return 'lease_expired' end
+  return 'timed_out', 'ran longer than ' .. limit / 1000 .. ' s; its worker sent heartbeats and no outcome'
+end
+
 -- Maintenance, at most `limit` moves: jobs with an expired lease go back (the first time in a row to their
 -- old place, later after a backoff), due jobs are queued. Returns how many of each.
 local function maintain(limit, by)
@@ -14,8 +22,9 @@ local function maintain(limit, by)
   for _, id in ipairs(lost) do
     local job = load(id)
     if job.state == 'running' then
-      if lose_lease(job, 'reap', 'lease_expired') == 'dead' then
-        buried[#buried + 1] = table.concat({id, job.attempt, job.rules.queue, job.rules.task}, ' ')
+      local code, message = expiry(job)
+      if lose_lease(job, 'reap', code, message) == 'dead' then
+        buried[#buried + 1] = table.concat({id, job.attempt, job.rules.queue, job.rules.task, code}, ' ')
       end
     else
       call('ZREM', key('running'), id)

@@ -157,12 +157,12 @@ local function in_a_row(job, code)
   return before == code and n + 1 or 1
 end
 
--- A lease ended and its holder reported nothing. The first time in a row the job returns to its old place,
--- later it waits for a backoff.
+-- A lease ended and its holder reported no outcome. The first time in a row the job returns to its old place,
+-- later, and after a timeout, it waits for a backoff.
 local function lose_lease(job, verb, code, message)
   local n = in_a_row(job, 'lease_expired')
   local ending = {verb = verb, code = code, message = message, detail = '', streak = 'lease_expired ' .. n}
-  return try_again(job, ending, n == 1 and 0 or nil)
+  return try_again(job, ending, n == 1 and code ~= 'timed_out' and 0 or nil)
 end
 
 -- At most `limit` ids of a structure whose score is not in the future.

@@ -272,9 +272,17 @@ async def test_a_claim_names_the_jobs_that_it_made_dead(desk):
     await desk.claim(3, lease=10)
     desk.elapse(11)
     claimed = await desk.ask()
-    assert sorted(claimed.dead) == [("a", 1, "q", "t"), ("b", 1, "q", "t")]
+    assert sorted(claimed.dead) == [("a", 1, "q", "t", "lease_expired"), ("b", 1, "q", "t", "lease_expired")]
     assert ([lease.id for lease in claimed.leases], claimed.come) == (["c"], False)
     assert (await desk.ask()).dead == ()
+
+
+async def test_a_claim_says_which_of_them_has_timed_out(desk):
+    lease = await desk.running("a", rules="tries=1 timeout=20000", lease=60)
+    desk.elapse(21)
+    await desk.heartbeat(lease)
+    desk.elapse(5)
+    assert (await desk.ask()).dead == (("a", 1, "q", "t", "timed_out"),)
 
 
 async def test_a_claim_leaves_live_leases_unchanged(desk):

@@ -373,6 +373,7 @@ class Verbs(RuleBasedStateMachine):
         expected = self.model.held(lease, "heartbeat")
         (answer,) = self.run(verbs.heartbeat(self.base, [Beat(lease)], lease=extend))
         if expected is None:
+            job.heard = self.model.now
             job.due = min(self.model.now + extend, job.claimed + job.timeout + 5)
             assert (answer == "CANCEL_REQUESTED") == job.flagged
             stored = self.raw.hgetall(keys.job(self.base, lease.id))

@@ -342,6 +342,7 @@ def test_the_codes_of_attempts_are_those_of_scripts_and_worker():
     ended |= set(re.findall(r" = '(\w+)'", re.search(r"CODES = \{(.*?)\}", LUA["release"])[1]))
     ended -= {"queued", "none", "abandoned"}  # the last one is recorded as released
     ended |= set(re.findall(r"lose_lease\(job, '\w+', '(\w+)'", CODE))
+    ended |= set(re.findall(r"return '(\w+_\w+)'", LUA["lib/due"]))
     assert ended | {"completed"} == set(shown["the script"])
     ours = set(
         re.findall(
@@ -357,7 +358,7 @@ def test_the_codes_of_events_are_those_of_the_scripts():
     moves = set(re.findall(r"(?:place\(.*|event\(\w+, [\w']+), '(\w+)'\)", CODE))
     moves |= set(re.findall(r"next_seq\(1\)\), '(\w+)', as_spec", CODE))
     assert moves <= shown
-    assert shown - moves == {"lease_expired", "crashed", "released", "unknown_task"}
+    assert shown - moves == {"lease_expired", "timed_out", "crashed", "released", "unknown_task"}
     assert first_words(table(section("Events"), "field")) == re.findall(
         r"'(\w+)', (?:table|state|code)", LUA["lib/base"]
     )

@@ -96,6 +96,37 @@ async def test_a_lost_lease_uses_up_a_try(desk):
     assert desk.job("a")["attempt:2"].endswith(" lease_expired")
 
 
+@pytest.mark.parametrize(
+    ("heard", "code", "state"), [(11, "timed_out", "scheduled"), (9, "lease_expired", "queued")]
+)
+async def test_a_lease_that_outlives_its_timeout_has_timed_out(desk, heard, code, state):
+    """Its worker was alive: it sent a heartbeat after the timeout. Like another timeout, it waits for the backoff."""
+    lease = await desk.running("a", rules="timeout=10000", worker="rogue")
+    desk.elapse(heard)
+    await desk.heartbeat(lease)
+    desk.elapse(15 - heard)
+    assert await desk.reap() == (1, 0, False)
+    assert desk.state("a") == state
+    ending, *more = desk.job("a")["attempt:1"].split("\n")
+    assert ending.split(" ")[3] == code
+    assert more[:1] == (
+        ["ran longer than 10 s; its worker sent heartbeats and no outcome"] if heard > 10 else []
+    )
+    assert desk.events()[-1] == ("a", state, code)
+    assert desk.job("a")["streak"] == "lease_expired 1"
+    desk.elapse(3)
+    assert (await desk.take("a")).lost
+
+
+async def test_a_job_without_a_timeout_never_times_out(desk):
+    lease = await desk.running("a", rules="timeout=none")
+    desk.elapse(29)
+    await desk.heartbeat(lease)
+    desk.elapse(31)
+    await desk.reap()
+    assert desk.job("a")["attempt:1"].endswith(" lease_expired")
+
+
 async def test_a_lost_lease_wakes_a_worker(desk):
     await desk.running("a")
     desk.raw.delete(keys.wake(desk.base, "q"))

@@ -39,6 +39,8 @@ class Job:
     op: tuple = ()
     token: str = ""
     claimed: float = 0
+    heard: float = 0
+    """The moment of the last heartbeat of any attempt."""
     ended: tuple = ()
     streak: tuple = ("", 0)
     flagged: bool = False
@@ -187,7 +189,8 @@ class Model:
         job = self.jobs[job_id]
         n = job.streak[1] + 1 if job.streak[0] == "lease_expired" else 1
         self.count("expired")
-        return self.over(job_id, verb, 0 if n == 1 else 15, ("lease_expired", n))
+        late = verb == "reap" and job.heard >= job.claimed + job.timeout
+        return self.over(job_id, verb, 0 if n == 1 and not late else 15, ("lease_expired", n))
 
     def enlist(self, name, life):
         """The reply to a worker's heartbeat of registration. Old workers are removed; a new life starts anew."""

@@ -101,7 +101,7 @@ RESPONSE_HEADERS = {
         "Seconds after which to claim again at the latest.", {"type": "number", "minimum": 0}, True
     ),
     "Sublet-Dead": Header(
-        "Jobs that this claim made dead because their leases had expired, `<id> <attempt> <queue> <task>` each, at most 16, "
+        "Jobs that this claim made dead because their leases had expired, `<id> <attempt> <queue> <task> <code>` each, at most 16, "
         "separated by commas; absent without any.",
         {"type": "string"},
         False,

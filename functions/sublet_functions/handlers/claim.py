@@ -59,7 +59,7 @@ def _response(call: Call[Any, Any], claimed: Claimed, body: Any) -> Response:
     scope = call.principal.scope
     dead = [job for job in claimed.dead if scope is None or job.queue in scope]
     if dead:
-        lines = [f"{job.id} {job.attempt} {job.queue} {job.task}" for job in dead]
+        lines = [" ".join(map(str, job)) for job in dead]
         headers["Sublet-Dead"] = ", ".join(lines[:DEAD_MAX])
     if not claimed.leases:
         return Response(204, headers=headers)

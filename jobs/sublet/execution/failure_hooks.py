@@ -57,7 +57,7 @@ class FailureHooks:
         """Pass on the last attempt of a job that is dead because its lease expired."""
         message = "its worker reported no outcome; no tries were left"
         self._put(
-            AttemptFailure(job.id, job.task, job.queue, job.attempt, "lease_expired", State.DEAD, message)
+            AttemptFailure(job.id, job.task, job.queue, job.attempt, job.code, State.DEAD, message)
         )
 
     def _put(self, failure: AttemptFailure) -> None:

@@ -135,8 +135,8 @@ def _claimed(reply: list[Any]) -> Claimed:
     )
 
 
-def _lost_job(job_id: str, attempt: str, queue: str, task: str) -> LostJob:
-    return LostJob(job_id, int(attempt), queue, task)
+def _lost_job(job_id: str, attempt: str, queue: str, task: str, code: str) -> LostJob:
+    return LostJob(job_id, int(attempt), queue, task, code)
 
 
 def _lease(

@@ -186,7 +186,7 @@ def claimed(answer: Answer) -> Claimed:
     return Claimed(
         leases,
         float(answer.headers["Sublet-Next-In"]),
-        dead=tuple(LostJob(job_id, int(attempt), queue, task) for job_id, attempt, queue, task in dead),
+        dead=tuple(LostJob(line[0], int(line[1]), *line[2:]) for line in dead),
     )
 
 

@@ -28,6 +28,7 @@ from tests.faults.simulation.server import Look, Redis
 FINISHED = ("completed", "dead", "cancelled")
 ORDERS = ("cancel", "retry", "promote")
 ARRANGEMENTS = ("pause", "resume", "configure")
+BY_TIME = {"due": "due", "lease_expired": "expire", "timed_out": "expire"}
 COUNTED = {"submit": "submitted", "fire": "submitted", "fail": "failed", "release": "released", "expire": "expired",
            "reconcile": "expired"}  # fmt: skip
 GRACE, MEMO, CAP = 5000, 10_000, 2000
@@ -348,7 +349,7 @@ class Checker:
         must(i in self.lives, f"an event for {i}, which was not submitted")
         life = self.lives[i]
         by_time = request.verb in ("claim", "reap")
-        cause = {"due": "due", "lease_expired": "expire"}.get(code, request.verb) if by_time else request.verb
+        cause = BY_TIME.get(code, request.verb) if by_time else request.verb
         own = [
             group for group in request.groups if group[0] == i
         ]  # two, if a caller has an old and a new lease of the job

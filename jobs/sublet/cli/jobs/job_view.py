@@ -21,7 +21,7 @@ from sublet.model import Attempt, Job, State
 
 ENDINGS = {
     "completed": "its result was accepted",
-    "lease_expired": "no heartbeat: its lease expired, and the job was queued again",
+    "lease_expired": "no heartbeat: its lease expired",
     "crashed": "its process crashed; the worker reported it",
     "released": "released; the try did not count",
     "unknown_task": "released: the worker's app has no such task",
