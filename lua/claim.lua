@@ -4,7 +4,8 @@
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  claim_id     22 to 64 random characters, the idempotency key: repeating it within 10 s returns the
 --                    leases of the first call that are still held. A repeat with n > 0 also flags the memo
---                    (see release)
+--                    (see release). A worker with an exclusive identity writes its life and a dot in front: it is
+--                    refused after another worker took over (see reconcile)
 -- ARGV  worker       the caller's name
 -- ARGV  lease        ms until the leases end without a heartbeat
 -- ARGV  n            jobs wanted, at most 100; 0 does the maintenance alone, and flags no memo
@@ -17,7 +18,7 @@
 --                    ""), the tries left after this one and, if the lease of the last one ended without an
 --                    outcome, the word lost, separated by blanks; then, if one left a checkpoint, a newline
 --                    and the checkpoint]
--- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID
+-- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID CHANGED
 
 local CAP = 2000                            -- ms, at most, until this worker should claim again
 local MEMO = 10000                          -- ms for which the claim's memo is kept
@@ -30,6 +31,12 @@ if not (valid and lease and is_name(worker) and is_name(claim_id) and #claim_id 
   return refusal('INVALID',
     'claim_id: use 22 to 64 of A-Z a-z 0-9 _ . : -; worker and queues: 1 to 128 of these, a pattern * after 0 to 127; '
     .. 'lease: ms, up to 14 digits')
+end
+
+for life, ends in string.gmatch(replaced or '', '(%S+) (%d+)') do
+  if tonumber(ends) > now and string.sub(claim_id, 1, #life + 1) == life .. '.' then
+    return refusal('CHANGED', 'worker ' .. worker .. ': another worker has taken over: claim no more')
+  end
 end
 
 local reply = {'', CAP, 0}

@@ -4,12 +4,14 @@
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  worker       the one that is gone; leases of other workers are not touched
 -- ARGV  life         the one that it enlisted with: if the registration has another one by now, nothing is
---                    done
+--                    done. If it had an exclusive identity, it claims nothing for 10 minutes (see claim)
 -- ARGV  id attempt …  the leases to end, in twos, at most 100; with none, the registration is deleted
 -- REPLY array        one per lease: "queued", "scheduled <ms>", "dead", "cancelled", "LEASE_LOST" or
 --                    "NOT_FOUND"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID
 
+local BARRED = 600000                       -- ms for which its life may not claim
+local BARRED_MAX = 10                       -- lives: the latest
 local worker, life = ARGV[1], ARGV[2]
 local refused_because = refused((#ARGV - 2) / 2, 100)
 if refused_because then return refused_because end
@@ -17,10 +19,20 @@ if not is_name(worker) or not is_name(life) then
   return refusal('INVALID', 'worker and life: use 1 to 128 of A-Z a-z 0-9 _ . : -')
 end
 call('ZCARD', key('workers'))
-local known, crew = unpack(call('HMGET', key('worker:' .. worker), 'life', 'pool'))
+local known, crew, worker_id = unpack(call('HMGET', key('worker:' .. worker), 'life', 'pool', 'worker_id'))
 for i = 3, #ARGV, 2 do load_movable(ARGV[i]) end
 
 begin()
+-- In other partitions there is no registration
+if not known or known == life and worker_id and worker_id ~= '' then
+  local barred = {life .. ' ' .. string.format('%.0f', now + BARRED)}
+  for other, ends in string.gmatch(replaced or '', '(%S+) (%d+)') do
+    if other ~= life and tonumber(ends) > now and #barred < BARRED_MAX then
+      barred[#barred + 1] = other .. ' ' .. ends
+    end
+  end
+  call('HSET', base, 'replaced', table.concat(barred, ' '))
+end
 -- The answer for a lease that is not to be ended; nil for a live lease of this worker.
 local function other_answer(job, attempt)
   if not job.state then return 'NOT_FOUND' end

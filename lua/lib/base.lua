@@ -57,13 +57,14 @@ local sizes = {scheduled = 0, running = 0, completed = 0, dead = 0, cancelled = 
 local partition                             -- the settings of the whole partition
 local crowded                               -- has `counts` as many fields as it may have?
 local patterns                              -- "<pattern> <ms> …": patterns for which workers wait, until when
+local replaced                              -- "<life> <ms> …": lives that were reconciled, until when they may not claim
 
 -- The error to return before anything else: no namespace, another layout, or too many items. It also reads
 -- the keys that scripts write to, so that a key of a wrong type raises here and not between two writes.
 -- `only` names the one structure that the verb writes to, if it is only one.
 local function refused(n, limit, only)
   local layout
-  layout, patterns = unpack(call('HMGET', base, 'layout', 'patterns'))
+  layout, patterns, replaced = unpack(call('HMGET', base, 'layout', 'patterns', 'replaced'))
   if not layout then return refusal('NO_NAMESPACE', base .. ' does not exist: submit a job with a client, or run the script init') end
   if layout ~= LAYOUT then return refusal('WRONG_LAYOUT', base .. ' has layout ' .. layout .. ', not ' .. LAYOUT
     .. ': use the version of Sublet that wrote it, or finish its drop') end

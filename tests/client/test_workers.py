@@ -8,7 +8,7 @@ import redis
 
 from sublet.connection.settings import Settings
 from sublet.connection.transport import SyncTransport, follow_sync
-from sublet.errors import NotFound
+from sublet.errors import Changed, NotFound
 from sublet.model import Card, Release, Submission
 from sublet.operations import workers
 from sublet.operations.operations import Operations
@@ -295,6 +295,51 @@ async def test_leases_in_every_partition_end(place, raw):
         "registrations are in partition 0"
     )
     await store.aclose()
+
+
+async def test_a_life_that_was_reconciled_claims_no_more_in_any_partition(two_partitions):
+    """The exclusive identity has another holder. A worker without one claims on: it cannot be recognized."""
+    store = two_partitions
+    queues = [queue_in(store, base) for base in store.operations.bases]
+    for name, worker_id in (("old", "pod-0"), ("plain", "")):
+        await store.enlist(Card(name, f"life-{name}", worker_id, b"{}"))
+    for queue in queues:
+        await put(store, 2, queue)
+        assert len(await claimed(store, queue, "old", n=1)) == 1
+    assert await store.reconcile({"old": "life-old", "plain": "life-plain"}) == 2
+    for queue in queues:
+        with pytest.raises(Changed, match="worker old: another worker has taken over: claim no more"):
+            await claimed(store, queue, "old")
+        with pytest.raises(Changed):
+            await claimed(store, queue, "old", n=0)
+        assert len(await claimed(store, queue, "new")) == 2
+    await put(store, 1, queues[0])
+    assert len(await claimed(store, queues[0], "plain", life="")) == 1
+
+
+async def test_the_last_ten_lives_are_refused_for_ten_minutes(store, desk, elapse):
+    await store.enlist(card("x"))  # the namespace exists
+    for i in range(12):
+        await store.enlist(Card(f"w{i}", f"life-{i}", "pod-0", b"{}"))
+        assert await store.reconcile({f"w{i}": f"life-{i}"}) == 0
+
+    async def refused():
+        found = []
+        for i in range(12):
+            try:
+                await claimed(store, "q", f"w{i}", life=f"life-{i}")
+            except Changed:
+                found.append(i)
+        return found
+
+    assert await refused() == [*range(2, 12)]
+    elapse(601)
+    assert await refused() == []
+
+
+async def claimed(store, queue, worker, n=9, life=None):
+    life = f"life-{worker}" if life is None else life
+    return (await store.claim(worker=worker, queues=[queue], n=n, lease=60, life=life)).leases
 
 
 async def test_an_interrupted_reconcile_is_completed_by_the_next(store, desk):

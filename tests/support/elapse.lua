@@ -26,3 +26,7 @@ for _, key in ipairs(redis.call('KEYS', base .. ':*')) do
     end
   end
 end
+local replaced = redis.call('HGET', base, 'replaced')
+if replaced then
+  redis.call('HSET', base, 'replaced', (string.gsub(replaced, '(%S+ )(%d+)', function(life, at) return life .. earlier(at) end)))
+end

@@ -72,6 +72,20 @@ def test_a_worker_id_is_taken_over_even_from_a_frozen_holder(stage):
     assert stage.codes(job_id) == ["crashed", "completed"]
 
 
+@OVER_BOTH
+def test_a_live_holder_whose_identity_was_taken_over_does_not_claim_its_job_back(stage):
+    identity = {"SUBLET_WORKER_ID": "a"}
+    first = stage.hire(*FLAGS, env=identity)
+    (job_id,) = stage.submit(tasks.rests)
+    stage.until_noted("began")
+    stage.hire(*FLAGS, "--queues", "other", env=identity)  # so only the first one could claim it
+    first.until("draining")
+    first.until("lost", id=job_id)
+    assert first.wait() == 0
+    assert (stage.codes(job_id), stage.states(job_id)) == (["crashed"], ["queued"])
+    assert [line for line in first.words if "this worker drains" in line]
+
+
 def test_a_worker_with_another_identity_takes_over_nothing(stage):
     first = stage.hire(*FLAGS, env={"SUBLET_WORKER_ID": "a"})
     (job_id,) = stage.submit(tasks.rests, stage.go)

@@ -56,9 +56,7 @@ class FailureHooks:
     def lost(self, job: LostJob) -> None:
         """Pass on the last attempt of a job that is dead because its lease expired."""
         message = "its worker reported no outcome; no tries were left"
-        self._put(
-            AttemptFailure(job.id, job.task, job.queue, job.attempt, job.code, State.DEAD, message)
-        )
+        self._put(AttemptFailure(job.id, job.task, job.queue, job.attempt, job.code, State.DEAD, message))
 
     def _put(self, failure: AttemptFailure) -> None:
         task = self._tasks.get(failure.task)

@@ -84,9 +84,12 @@ def reconcile(bases: Sequence[str], gone: Mapping[str, str]) -> Plan[int]:
     # A worker registers before it claims: leases that are read first belong to a life that is registered still
     held = yield from _held(bases, set(gone))
     there: list[WorkerInfo] = yield _cards(bases[0], [(name, now) for name in gone])
-    for name, life in ((worker.name, worker.life) for worker in there if gone[worker.name] == worker.life):
+    same = (worker for worker in there if gone[worker.name] == worker.life)
+    for name, life, has_id in ((worker.name, worker.life, bool(worker.worker_id)) for worker in same):
         for base in bases:
             own = [(job_id, attempt) for of, job_id, attempt in held.get(name, ()) if of == base]
+            if has_id and not own and base != bases[0]:  # this life may claim no more
+                yield verbs.reconcile(base, name, life, [])
             for i in range(0, len(own), verbs.SETTLE_MAX):
                 answers = yield verbs.reconcile(base, name, life, own[i : i + verbs.SETTLE_MAX])
                 ended += sum(answer not in ("LEASE_LOST", "NOT_FOUND") for answer in answers)

@@ -9,6 +9,7 @@ import re
 import zlib
 from collections.abc import Callable
 from functools import lru_cache
+from secrets import token_urlsafe
 
 STRUCTURES = ("scheduled", "running", "completed", "dead", "cancelled")
 """Sorted sets named after the state of their jobs."""
@@ -106,6 +107,11 @@ def counts(base: str) -> str:
 def lock(base: str, queue: str, key: str) -> str:
     """Key of the string with the id of the job that holds a deduplication key."""
     return f"{base}:key:{queue}|{key}"
+
+
+def new_claim_id(life: str = "") -> str:
+    """Return a random claim id; `life` of the claiming worker, if it has an exclusive identity."""
+    return f"{life}.{token_urlsafe(16)}" if life else token_urlsafe(16)
 
 
 def claim(base: str, claim_id: str) -> str:

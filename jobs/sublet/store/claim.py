@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,6 +42,7 @@ class ClaimRequest:
     lease: float
     claim_id: str | None
     strict: bool = False
+    life: str = ""
     selection: Selection | None = None
     """For patterns or more than 32 queues: it takes from those that have jobs."""
     woken: bool = False
@@ -252,7 +252,7 @@ class Claims:
     ) -> Claimed:
         left = max(0, min(request.n - len(leases), verbs.CLAIM_MAX))
         arguments: dict[str, Any] = dict(worker=request.worker, lease=request.lease, queues=queues)
-        arguments["claim_id"] = request.claim_id or secrets.token_urlsafe(16)
+        arguments["claim_id"] = request.claim_id or keys.new_claim_id(request.life)
         call = request.observe(verbs.claim(base, n=left, **arguments))
         await self._prepare()  # outside of the try: a caller cancelled here has taken nothing
         try:

@@ -5,7 +5,6 @@ A request without an answer is sent again, unchanged: every route is safe to rep
 
 import asyncio
 import logging
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from pydantic import TypeAdapter
 
 from sublet import model
 from sublet.errors import Denied, Invalid, JobsError, NotFound, Unavailable
-from sublet.protocol import verbs
+from sublet.protocol import keys, verbs
 from sublet.store import http_codec
 from sublet.store.http_endpoint import Endpoint, address
 
@@ -89,6 +88,7 @@ class HttpSource:
         lease: float,
         wait: float = 0,
         strict: bool = False,
+        life: str = "",
     ) -> model.Claimed:
         """As `JobSource.claim`, up to 100 jobs of up to 1,000 queues."""
         request = {"worker": worker, "queues": list(queues), "n": min(n, verbs.CLAIM_MAX), "lease": lease}
@@ -96,14 +96,16 @@ class HttpSource:
             request["strict"] = True
         until = time.monotonic() + wait
         while True:
-            claimed = await self._claim_once(request, min(max(until - time.monotonic(), 0.0), WAIT_MAX))
+            claimed = await self._claim_once(
+                request | {"claim_id": keys.new_claim_id(life)},
+                min(max(until - time.monotonic(), 0.0), WAIT_MAX),
+            )
             left = until - time.monotonic()
             if claimed.leases or claimed.dead or left <= 0:
                 return claimed
             await asyncio.sleep(min(left, PAUSES[0]))  # a server that shuts down answers early
 
     async def _claim_once(self, request: dict[str, Any], wait: float) -> model.Claimed:
-        request = request | {"claim_id": secrets.token_urlsafe(16)}
         try:
             return await self._ask("POST", "/jobs/claim", http_codec.claimed, request, wait=wait)
         except (asyncio.CancelledError, Unavailable) as error:

@@ -36,9 +36,12 @@ class JobSource(Protocol):
         lease: float,
         wait: float = 0,
         strict: bool = False,
+        life: str = "",
     ) -> Claimed:
         """Lease up to `n` jobs (0: only do maintenance); wait up to `wait` seconds for the first. Patterns or more
         than 32 queues are served in turns, with `strict` in their order.
+
+        `life` of a worker with an exclusive identity: raises Changed after another worker took over.
         """
         ...
 

@@ -159,6 +159,7 @@ class Store:
         lease: float,
         wait: float = 0,
         strict: bool = False,
+        life: str = "",
         claim_id: str | None = None,
     ) -> Claimed:
         """As `JobSource.claim`, at most 100 jobs per partition, from its earlier queues first. Raises
@@ -168,7 +169,7 @@ class Store:
         same id returns those jobs of the first that are still held, and no others. A cancelled call
         releases its jobs; a caller that cannot use an answer calls `give_back`.
         """
-        return await self._claims.claim(ClaimRequest(worker, queues, n, lease, claim_id, strict), wait)
+        return await self._claims.claim(ClaimRequest(worker, queues, n, lease, claim_id, strict, life), wait)
 
     async def give_back(self, leases: Sequence[Lease], reason: str) -> None:
         """Release claimed jobs that no worker will receive, even if the calling task is cancelled.

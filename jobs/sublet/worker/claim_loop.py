@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from sublet.errors import Forbidden, Unavailable, Unfit
+from sublet.errors import Changed, Forbidden, Unavailable, Unfit
 from sublet.model import Lease, LostJob
 from sublet.protocol import verbs
 from sublet.store.source import JobSource
@@ -28,13 +29,15 @@ class ClaimConfig:
     turns: QueueTurns
     lease: float
     strict: bool = False
+    life: str = ""
+    """The worker's, if it has an exclusive identity."""
     drain: bool = False
     """Whether to end when the queues are empty and the linger is over."""
 
 
 class ClaimLoops:
     """The loops that claim jobs for one worker, and pass each to `start`; `lost` gets jobs that expired leases
-    made dead.
+    made dead. `replaced` is called when another worker has its identity: it must stop the claims.
     """
 
     def __init__(
@@ -45,8 +48,9 @@ class ClaimLoops:
         start: Callable[[Lease], None],
         linger: Linger | None = None,
         lost: Callable[[LostJob], None] = lambda job: None,
+        replaced: Callable[[], None] = lambda: None,
     ) -> None:
-        self._lost = lost
+        self._lost, self._replaced = lost, replaced
         self._source, self._config, self._start, self._linger = source, config, start, linger
         self._state, self._capacity, self._budget = state, state.capacity, state.budget
         self._maintenance = MaintenanceTimer(lambda: self._request(config.queues, 0, 0), state)
@@ -181,10 +185,15 @@ class ClaimLoops:
     async def _request(self, queues: Sequence[str], n: int, wait: float) -> int:
         config = self._config
         asked = config.turns.order(queues)
-        order: dict[str, bool] = {"strict": True} if config.strict and verbs.is_wide(asked) else {}
-        claimed = await self._source.claim(
-            worker=config.worker, queues=asked, n=n, lease=config.lease, wait=wait, **order
-        )
+        order: dict[str, Any] = {"strict": True} if config.strict and verbs.is_wide(asked) else {}
+        order |= {"life": config.life} if config.life else {}
+        try:
+            claimed = await self._source.claim(
+                worker=config.worker, queues=asked, n=n, lease=config.lease, wait=wait, **order
+            )
+        except Changed:
+            self._replaced()
+            return 0
         config.turns.record(asked, (lease.queue for lease in claimed.leases))
         self._state.outage.over()
         self._was_answered = True

@@ -62,6 +62,7 @@ class Registration:
         """
         self._host = host.identity()
         self._exclusive = bool(worker_id) or named
+        self._is_replaced = False
         self._worker, self._worker_id, self._life = worker, worker_id, secrets.token_hex(8)
         self._record: WorkerInfo | None = None
 
@@ -71,6 +72,11 @@ class Registration:
         if len(said) > ABOUT_MAX:
             said = json.dumps({word: value for word, value in about.items() if word != "queues"}).encode()
         return Card(self._worker, self._life, self._worker_id, said, self._pool, self._summons)
+
+    @property
+    def life(self) -> str:
+        """The life to claim with: empty without an exclusive identity."""
+        return self._life if self._worker_id else ""
 
     async def enlist(self) -> int:
         """Register, and end the leases of predecessors. Returns the number of leases.
@@ -108,10 +114,7 @@ class Registration:
         """
         try:
             if self._exclusive and await self._is_superseded():
-                log.warning(
-                    "another worker registered with this worker's %s: this worker drains",
-                    "identity (SUBLET_WORKER_ID)" if self._worker_id else "name",
-                )
+                self.warn_replaced()
                 return True
             async with self._lock:
                 is_asked_to_drain = await self._source.enlist(self._card())
@@ -120,6 +123,15 @@ class Registration:
         except NoNamespace:
             # The data was flushed: the next claim creates the namespace again.
             return False
+
+    def warn_replaced(self) -> None:
+        """Log, once, that another worker has this one's identity or name."""
+        if not self._is_replaced:
+            self._is_replaced = True
+            log.warning(
+                "another worker registered with this worker's %s: this worker drains",
+                "identity (SUBLET_WORKER_ID)" if self._worker_id else "name",
+            )
 
     async def retire(self) -> bool:
         """Whether this idle worker may leave. If True, its pool no longer counts it."""

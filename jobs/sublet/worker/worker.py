@@ -248,8 +248,9 @@ class Worker:
     def _start_claims(self, drain: bool, linger: float) -> tuple[ClaimLoops, Loops]:
         sets = queue_sets(self.queues, self.tasks.values())
         config = ClaimConfig(
-            self.name, self.queues, sets, self._turns, self.config.lease, self.config.strict, drain
-        )
+            self.name, self.queues, sets, self._turns, self.config.lease, self.config.strict,
+            self._registration.life, drain,
+        )  # fmt: skip
         claims = ClaimLoops(
             self.source,
             config,
@@ -257,8 +258,13 @@ class Worker:
             self._start,
             self._linger if linger or self.config.pool else None,
             self._failures.lost,
+            self._drain_replaced,
         )
         return claims, claims.start()
+
+    def _drain_replaced(self) -> None:
+        self._registration.warn_replaced()
+        self.drain()
 
     def _start_other_loops(self) -> Loops:
         loops = [self._settling.run() for _ in range(SETTLE_LOOPS)] + [self._heartbeat.run()]
