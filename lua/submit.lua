@@ -4,7 +4,7 @@
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  id queue task rules payload …   the jobs, in fives; rules are words, "" when all is default:
 --                    priority=-100…100  delay=ms or at=ms since 1970  key=K [window=ms]  tries=N
---                    timeout=ms|none  retention=ms  backoff=first ms:factor:cap ms
+--                    timeout=ms|none  stall=ms  retention=ms  backoff=first ms:factor:cap ms
 --                    tags=T[,T…], up to 5  keep=1 (keep the payload after completion)
 --                    trace=traceparent  digest=hexadecimal
 --                    schedule=name  known=1 (store nothing: "NOT_FOUND" unless the id or key is in use)

@@ -62,7 +62,7 @@ class Context:
     """The running attempt of a job. A task whose first parameter is a `Context` receives it."""
 
     ending = ""
-    """Why the attempt is being ended: `timed_out`, `cancelled`, `lost`, `stopping`; else empty."""
+    """Why the attempt is being ended: `timed_out`, `stalled`, `cancelled`, `lost`, `stopping`; else empty."""
     arguments: Mapping[str, Any] = MappingProxyType({})
     """The arguments by name, as the function gets them: converted to the annotated types, without those left
     out at the submit. Read-only."""

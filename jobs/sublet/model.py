@@ -84,6 +84,8 @@ class Lease(NamedTuple):
     tags: tuple[str, ...] = ()
     lost: bool = False
     """Whether the previous attempt's lease ended without an outcome."""
+    stall_ms: int | None = None
+    """Most ms without a report of progress or a checkpoint."""
 
     @property
     def fence(self) -> int:

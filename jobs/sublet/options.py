@@ -56,6 +56,8 @@ class Options:
     """Tries before the job is dead; releases use none."""
     timeout: Seconds | None = 300.0
     """Maximum duration of an attempt; None for no limit."""
+    stall: Seconds | None = None
+    """Maximum time without a report of progress, or a checkpoint, from 1 s; None for no limit."""
     retention: Seconds = 86_400.0
     """How long a completed job is kept, from 60 s; dead and cancelled ones at least 14 days."""
     backoff: Backoff | float = Backoff()
@@ -96,6 +98,8 @@ class Options:
             words.append("timeout=none")
         elif self.timeout != 300.0:
             words.append(f"timeout={_ms('timeout', self.timeout, least=0.001)}")
+        if self.stall is not None:
+            words.append(f"stall={_ms('stall', self.stall, least=1)}")
         if self.retention != 86_400.0:
             words.append(f"retention={_ms('retention', self.retention, RETENTION_MIN, LONGEST)}")
         if self.backoff != Backoff():

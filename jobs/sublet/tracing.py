@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = "https://opentelemetry.io/schemas/1.30.0"
 PROPAGATOR: Final = TraceContextTextMapPropagator()
+ENDED: Final = {
+    "timed_out": "the task was ended at its timeout",
+    "stalled": "the task was ended because it reported no progress",
+}
+"""Outcome of an attempt that the worker ended, and the status of its span."""
 
 
 class OpenTelemetry:
@@ -94,9 +99,9 @@ class OpenTelemetry:
                 outcome = _outcome(ctx, error)
                 if outcome == "failed":
                     _record(span, error)
-                elif outcome == "timed_out":
+                elif outcome in ENDED:
                     span.set_attribute("error.type", outcome)
-                    span.set_status(StatusCode.ERROR, "the task was ended at its timeout")
+                    span.set_status(StatusCode.ERROR, ENDED[outcome])
                 raise
             finally:
                 span.set_attribute("messaging.sublet.outcome", outcome)

@@ -141,7 +141,7 @@ local function invalid_rule(rules, known)
     local more, hex = string.rep('%d?', 13), string.rep('%x', 16)
     local number, some = '^%d' .. more .. '$', '^[1-9]' .. more .. '$'
     shapes = {priority = '^%-?%d%d?%d?$', delay = number, at = number, window = some, tries = some,
-      timeout = number, retention = number, backoff = '^%d' .. more .. ':%d+%.?%d*:%d' .. more .. '$',
+      timeout = number, stall = some, retention = number, backoff = '^%d' .. more .. ':%d+%.?%d*:%d' .. more .. '$',
       key = '^[!-~]+$', tags = '^[%w_.:,-]+$', trace = '^%x[%x-]+$',
       digest = '^' .. hex .. '%x*$', schedule = '^[%w_.:-]+$', keep = '^1$', known = '^1$'}
   end
@@ -153,9 +153,9 @@ local function invalid_rule(rules, known)
     local fits = allowed and (string.find(value, shapes[name] or '^$') or word == 'timeout=none')
     if not fits or name == 'priority' and math.abs(value) > 100 or name == 'tags' and not are_tags(value) then
       local names = known
-        or ' priority delay at key window tries timeout retention backoff tags keep trace digest schedule known '
+        or ' priority delay at key window tries timeout stall retention backoff tags keep trace digest schedule known '
       local values = {priority = '-100 to 100', tries = 'a number from 1, at most 14 digits',
-        window = 'ms from 1, at most 14 digits', timeout = 'ms or none', backoff = 'first ms:factor:cap ms',
+        window = 'ms from 1, at most 14 digits', stall = 'ms from 1, at most 14 digits', timeout = 'ms or none', backoff = 'first ms:factor:cap ms',
         key = '1 to 128 of ! to ~',
         tags = '1 to 5 different ones, each 1 to 64 of A-Z a-z 0-9 _ . : -, with commas in between',
         trace = 'a traceparent', digest = '16 to 128 hexadecimal digits',

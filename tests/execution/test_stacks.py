@@ -18,7 +18,7 @@ from tests.support.processes import is_alive, on_linux
 
 pytestmark = [on_linux]
 hire = bare_runner.hire
-HEAD = "Stack at the timeout (most recent call last):"
+HEAD = "Stack when it was ended (most recent call last):"
 
 
 async def time_out(attempt):

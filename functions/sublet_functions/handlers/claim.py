@@ -89,6 +89,8 @@ def leased(lease: Lease) -> dict[str, Any]:
         "timeout": None if lease.timeout_ms is None else lease.timeout_ms / 1000,
         "recovered": lease.recovered,
     }
+    if lease.stall_ms is not None:
+        job["stall"] = lease.stall_ms / 1000
     if lease.trace:
         job["trace"] = lease.trace
     if lease.occurrence_ms is not None:

@@ -158,6 +158,7 @@ def _options(schedule: NewSchedule) -> Options:
         priority=schedule.priority,
         max_attempts=schedule.max_attempts,
         timeout=schedule.timeout,
+        stall=schedule.stall,
         retention=schedule.retention,
         backoff=backoff_of(schedule.backoff),
         tags=schedule.tags,

@@ -87,6 +87,15 @@ Timeout = Annotated[
     BeforeValidator(_is_limit),
     Field(description="Time limit of one attempt in seconds; null for none."),
 ]
+Stall = Annotated[
+    float,
+    Field(
+        ge=1,
+        le=1e9,
+        allow_inf_nan=False,
+        description="Most seconds without a report of progress or a checkpoint; then the attempt ends as `stalled`.",
+    ),
+]
 Retention = Annotated[
     float,
     Field(

@@ -26,6 +26,7 @@ from sublet_functions.schemas.fields import (
     Place,
     QueueEntry,
     Retention,
+    Stall,
     Tags,
     Text,
     Timeout,
@@ -92,6 +93,7 @@ class NewJob(RequestModel):
         3, description="Tries: failed or lost attempts after which the job is dead."
     )
     timeout: Timeout = 300.0
+    stall: Stall | None = None
     retention: Retention = 86_400.0
     backoff: Delay | ExponentialBackoff = Field(
         default_factory=ExponentialBackoff,
@@ -313,6 +315,7 @@ class OwnOptions(RequestModel):
     delay: Delay = 0.0
     max_attempts: Annotated[int, Field(ge=1, le=TRIES_MAX), WHOLE] = 3
     timeout: Timeout = 300.0
+    stall: Stall | None = None
     retention: Retention = 86_400.0
     backoff: ExponentialBackoff = Field(default_factory=ExponentialBackoff)
     durability: Durability | None = None

@@ -57,6 +57,9 @@ class Leased(ResponseModel):
     )
     lease_expires_at: Timestamp
     timeout: InSeconds | None = Field(description="Time limit of the attempt in seconds; null for none.")
+    stall: InSeconds | None = Field(
+        None, description="Most seconds without a report of progress or a checkpoint; left out for none."
+    )
     recovered: str = Field(
         description="Code with which the previous attempt ended; empty on the first attempt."
     )

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from sublet.schedules.definition import Schedule
 from sublet.schedules.recurrence import Recurrence
-from sublet_functions.schemas.fields import WHOLE, Delay, Name, OwnId, Retention, Tags, Timeout
+from sublet_functions.schemas.fields import WHOLE, Delay, Name, OwnId, Retention, Stall, Tags, Timeout
 from sublet_functions.schemas.requests import ExponentialBackoff, RequestModel
 from sublet_functions.schemas.responses import ResponseModel
 
@@ -38,6 +38,7 @@ class NewSchedule(Recurrence):
         3, description="Tries: failed or lost attempts after which a job is dead."
     )
     timeout: Timeout = 300.0
+    stall: Stall | None = None
     retention: Retention = 86_400.0
     backoff: Delay | ExponentialBackoff = Field(
         default_factory=ExponentialBackoff,

@@ -80,10 +80,16 @@ def payload(parser: CommandParser) -> None:
 
 
 def attempts(parser: CommandParser) -> None:
-    """Add --max-attempts, --timeout, --retention and --keep-payload of a job."""
+    """Add --max-attempts, --timeout, --stall, --retention and --keep-payload of a job."""
     option = parser.option
     option("--max-attempts", metavar="N", type=types.positive_integer, help="tries before a job is dead (3)")
-    option("--timeout", metavar="5m", type=types.optional_duration, help="limit of one attempt, or none (5m)")
+    option(
+        "--timeout",
+        metavar="5m",
+        type=types.optional_duration,
+        help="of an attempt, or none (5m); --stall 1m: of no progress",
+    )
+    option("--stall", metavar="1m", type=types.positive_duration, help=types.HIDDEN)
     option(
         "--retention",
         metavar="1d",

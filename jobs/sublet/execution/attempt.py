@@ -20,6 +20,8 @@ class Why(StrEnum):
     """Why a worker cancels the task of an attempt."""
 
     TIMED_OUT = "timed_out"
+    STALLED = "stalled"
+    """It reported no progress for too long."""
     CANCELLED = "cancelled"
     LOST = "lost"
     """The lease has expired, or the job has ended: this attempt is not settled."""
@@ -57,6 +59,8 @@ class Reports:
 
     progress = checkpoint = log = detail = b""
     waiting = False
+    progressed_at = 0.0
+    """Time (monotonic) of the last progress or checkpoint."""
 
     def __init__(self, notify: Callable[[], None], waits: Callable[[], None]) -> None:
         self._notify, self._waits = notify, waits
@@ -70,6 +74,8 @@ class Reports:
         if news is News.DETAIL:
             self.detail = body
             return
+        if news is not News.LOG:
+            self.progressed_at = time.monotonic()
         if news is News.PROGRESS:
             self.progress = body
         elif news is News.CHECKPOINT:
@@ -149,6 +155,8 @@ def ending_of_stop(lease: Lease, why: Why | None, detail: str = "", again: bool 
     """
     if why is Why.TIMED_OUT:
         return Failure(lease, "timed_out", f"ran longer than {(lease.timeout_ms or 0) / 1000:g} s", detail)
+    if why is Why.STALLED:
+        return Failure(lease, "stalled", f"no progress for {(lease.stall_ms or 0) / 1000:g} s", detail)
     if why is Why.CANCELLED:
         return Failure(lease, "cancelled", "cancelled on request", detail, again=False)
     if why is Why.STOPPING:

@@ -34,6 +34,7 @@ DEAD_SECONDS = 10.0
 STACK_SECONDS, STACK_QUIET = 0.2, 0.02
 """Seconds to write a stack, and of silence that end it."""
 STACK_MAX = 1 << 16
+STACK_AFTER = (Why.TIMED_OUT, Why.STALLED)
 
 
 class ChildRun(asyncio.Future[Completion]):
@@ -45,12 +46,17 @@ class ChildRun(asyncio.Future[Completion]):
         self.child: ChildProcess | None = None
 
     def cancel(self, msg: object = None) -> bool:
-        """Cancel the run; a task that has begun ends at once, by the kill of its child. At a timeout, its stack is
-        read first.
+        """Cancel the run; a task that has begun ends at once, by the kill of its child. At a timeout or stall, its
+        stack is read first.
         """
-        if msg == Why.TIMED_OUT and self.child and self.child.ask_stack(self):
+        if msg in STACK_AFTER and self.child and self.child.ask_stack(self):
             return True
         return self.end(msg)
+
+    @property
+    def begun(self) -> bool:
+        """Whether its task has begun."""
+        return self.child is not None and bool(self.child.jobs) and self.child.jobs[0] is self
 
     def log_starved(self) -> None:
         """Warn in the job's log that all processes wait for the results of other jobs."""

@@ -54,7 +54,7 @@ def of_thread(ident: int) -> str:
 
 
 def _headed(task: str, others: str = "") -> str:
-    head = "Stack at the timeout (most recent call last):\n"
+    head = "Stack when it was ended (most recent call last):\n"
     return (head + task[len(head) - DETAIL_MAX :] + others)[:DETAIL_MAX]
 
 

@@ -28,7 +28,7 @@ class ThreadRun(asyncio.Future[Completion]):
 
     def cancel(self, msg: object = None) -> bool:
         """Cancel the run. A task that has begun keeps its thread: log it, and count it as stuck."""
-        if msg == Why.TIMED_OUT and self.begun:
+        if msg in (Why.TIMED_OUT, Why.STALLED) and self.begun:
             self.attempt.stack = stack.of_thread(self.thread)
         cancelled = super().cancel(msg)
         if cancelled and self.begun:

@@ -144,7 +144,7 @@ def _lease(
 ) -> Lease:
     header, _, inline = spec.partition(b"\n")
     queue, task, *rules = header.decode("utf-8", "replace").split(" ")
-    timeout, trace, occurrence, tries, tags = _rules(rules)
+    timeout, trace, occurrence, tries, tags, stall = _rules(rules)
     recovered, left, lost, checkpoint = "", tries - 1, False, b""
     if before:
         words, _, checkpoint = before.partition(b"\n")
@@ -152,12 +152,13 @@ def _lease(
         left, lost = int(text), bool(flags)
     return Lease(
         job_id.decode(), token, int(attempt), int(expires), queue, task, timeout, inline or payload, recovered, trace,
-        checkpoint, occurrence, tries, left, tags, lost,
+        checkpoint, occurrence, tries, left, tags, lost, stall,
     )  # fmt: skip
 
 
-def _rules(rules: list[str]) -> tuple[int | None, str, int | None, int, tuple[str, ...]]:
+def _rules(rules: list[str]) -> tuple[int | None, str, int | None, int, tuple[str, ...], int | None]:
     timeout: int | None = 300_000
+    stall: int | None = None
     trace, at, scheduled, tries = "", None, False, 3
     tags: tuple[str, ...] = ()
     for rule in rules[1:]:
@@ -175,7 +176,9 @@ def _rules(rules: list[str]) -> tuple[int | None, str, int | None, int, tuple[st
             tries = int(rule[6:])
         elif rule.startswith("tags="):
             tags = tuple(rule[5:].split(","))
-    return timeout, trace, at if scheduled else None, tries, tags
+        elif rule.startswith("stall=") and rule[6:].isdecimal():
+            stall = int(rule[6:])
+    return timeout, trace, at if scheduled else None, tries, tags, stall
 
 
 def heartbeat(base: str, beats: Sequence[Beat], *, lease: float) -> Call[list[int | str]]:

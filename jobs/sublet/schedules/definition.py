@@ -135,6 +135,7 @@ class Schedule(BaseModel):
     priority: int = 0
     max_attempts: int = 3
     timeout: InSeconds | None = 300.0
+    stall: InSeconds | None = None
     retention: InSeconds = 86_400.0
     backoff: dict[str, float] | None = None
     tags: tuple[str, ...] = ()
@@ -295,7 +296,7 @@ def _rules(text: str) -> dict[str, Any]:
             said["priority"] = int(value)
         elif name == "tries":
             said["max_attempts"] = int(value)
-        elif name in ("timeout", "retention"):
+        elif name in ("timeout", "stall", "retention"):
             said[name] = None if value == "none" else int(value) / 1000
         elif name == "tags":
             said[name] = tuple(value.split(","))

@@ -45,6 +45,7 @@ DEFAULTS = {
     "delay": 0,
     "max_attempts": 3,
     "timeout": 300,
+    "stall": None,
     "retention": 86_400,
     "backoff": {"first": 1, "factor": 2, "cap": 300},
     "key": None,
@@ -126,7 +127,7 @@ def new_job(job: Submission) -> dict[str, Any]:
         except (KeyError, ValueError, OverflowError):
             raise Invalid(
                 f"job {job.id}: the option {word[:80]!r} cannot be sent over HTTP: use key, window, trace, priority, tries, at, "
-                "delay, timeout, retention, backoff, tags or keep, with a valid value"
+                "delay, timeout, stall, retention, backoff, tags or keep, with a valid value"
             ) from None
         fields[field] = decoded
     return fields
@@ -148,9 +149,9 @@ def _rule(name: str, value: str) -> tuple[str, Any]:
         return name, None
     if (name, value) == ("keep", "1"):
         return "keep_payload", True
-    return {"delay": "delay", "window": "window", "timeout": "timeout", "retention": "retention"}[name], int(
-        value
-    ) / 1000
+    if name not in ("delay", "window", "timeout", "stall", "retention"):
+        raise KeyError(name)
+    return name, int(value) / 1000
 
 
 class Rejected(NamedTuple):
@@ -180,6 +181,7 @@ def claimed(answer: Answer) -> Claimed:
             None if seconds is None else round(seconds * 1000), _bytes_of(job["payload"]), job["recovered"],
             job.get("trace") or "", b"" if kept is None else _bytes_of(kept), moment_ms(job["occurrence"]) if job.get("occurrence") else None,
             job["max_attempts"], job["tries_left"], tuple(job.get("tags", ())), job.get("lost", False),
+            round(job["stall"] * 1000) if job.get("stall") else None,
         )  # fmt: skip
         leases.append(lease)
     dead = [line.split(" ") for line in answer.headers.get("Sublet-Dead", "").split(", ") if line]

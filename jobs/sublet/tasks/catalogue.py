@@ -47,6 +47,7 @@ class TaskOptions(BaseModel):
     max_attempts: int = 3
     timeout: InSeconds | None = 300.0
     """None for no limit."""
+    stall: InSeconds | None = None
     retention: InSeconds = 86_400.0
     backoff: dict[str, float] = {"first": 1.0, "factor": 2.0, "cap": 300.0}
     durability: str | None = None
@@ -112,6 +113,7 @@ def _options(options: Options) -> TaskOptions:
         delay=seconds(options.delay),
         max_attempts=options.max_attempts,
         timeout=None if options.timeout is None else seconds(options.timeout),
+        stall=None if options.stall is None else seconds(options.stall),
         retention=seconds(options.retention),
         backoff={"first": policy.first, "factor": policy.factor, "cap": policy.cap},
         durability=options.durability,

@@ -24,6 +24,7 @@ from sublet.worker.heartbeat import Heartbeat
 from sublet.worker.linger import Linger
 from sublet.worker.registration import Registration, named_queues, worker_name
 from sublet.worker.settle_loop import SettleLoop
+from sublet.worker.stalls import Stalls
 from sublet.worker.state import WorkerState
 from sublet.worker.summary import Summary, outcome_text
 from sublet.worker.time_budget import TimeBudget
@@ -112,6 +113,7 @@ class Worker:
         )
         self._outage = self._state.outage
         self._failures = FailureHooks(self.tasks)
+        self._stalls = Stalls()
         self._timeouts: Timeouts[Attempt] = Timeouts(lambda attempt: attempt.end(Why.TIMED_OUT))
         self._settling = SettleLoop(source, self._settled, self._outage)
         self._heartbeat = Heartbeat(
@@ -201,6 +203,7 @@ class Worker:
             watchdog.stop()
             self._lending.stop()
             self._timeouts.clear()
+            self._stalls.clear()
             try:
                 await _cancel([*claim_loops, *claims.stop(), *other_loops])
             finally:
@@ -370,12 +373,16 @@ class Worker:
         attempt.running = self._runner.start(attempt)
         attempt.running.add_done_callback(partial(self._ended, attempt, in_child))
         self._timeouts.add(attempt, lease.timeout_ms)
+        if lease.stall_ms is not None:
+            self._stalls.add(attempt)
         self.report("started", lease, lease.recovered)
 
     def _ended(self, attempt: Attempt, in_child: bool, _: object) -> None:
         self._capacity.job_ended(in_child)
         self._progressed_at = time.monotonic()
         self._timeouts.remove(attempt, attempt.lease.timeout_ms)
+        if attempt.lease.stall_ms is not None:
+            self._stalls.remove(attempt)
         if attempt.reports.waiting:
             attempt.reports.waiting = False
             self._lending.count()

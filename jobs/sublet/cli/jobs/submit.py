@@ -32,6 +32,7 @@ OPTIONS = (
     "window",
     "max_attempts",
     "timeout",
+    "stall",
     "retention",
     "keep_payload",
     "durability",

@@ -20,7 +20,7 @@ from sublet.schedules.definition import Schedule, check_name, new_schedule, recu
 from sublet.schedules.recurrence import Recurrence
 
 RECURRENCE_OPTIONS = ("cron", "every", "tz", "start", "end", "jitter", "missed", "late", "most", "overlap")
-JOB_OPTIONS = ("queue", "priority", "max_attempts", "timeout", "retention", "tags", "keep_payload")
+JOB_OPTIONS = ("queue", "priority", "max_attempts", "timeout", "stall", "retention", "tags", "keep_payload")
 HEADS = ("NAME", "STATE", "NEXT", "IN", "LAST FIRED", "WHEN")
 SPARE = ("LAST FIRED", "IN", "WHEN")
 NEEDS = {"late": "skip", "most": "all"}
