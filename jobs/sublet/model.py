@@ -324,6 +324,8 @@ class WorkerInfo(_Frozen):
     draining: bool = False
     about: dict[str, Any] = {}
     """Host, pid, platform, slots, completed, …; workers in other languages may send anything."""
+    last_job_at: datetime | None = None
+    """When its last job ended, by `last_job` of `about`: the seconds since then, at its last heartbeat."""
     jobs: tuple[str, ...] = ()
     """Ids of its running jobs, at most 100; `leases` counts all."""
     leases: int = 0

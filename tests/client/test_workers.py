@@ -64,6 +64,17 @@ async def test_workers_are_listed_with_their_leases_the_latest_first(store, desk
     )
 
 
+async def test_the_time_of_a_workers_last_job_is_listed(store):
+    words = {"one": 90.5, "two": 0, "three": -1, "four": "soon", "five": True, "six": 1e300}
+    await store.enlist(card("none"))
+    for name, last_job in words.items():
+        await store.enlist(card(name, last_job=last_job))
+    found = {worker.name: worker for worker in await store.workers()}
+    assert {name for name, worker in found.items() if worker.last_job_at} == {"one", "two"}
+    assert (found["one"].seen_at - found["one"].last_job_at).total_seconds() == 90.5
+    assert found["two"].last_job_at == found["two"].seen_at
+
+
 @pytest.mark.parametrize("score", ["inf", "-inf", "1e17"])
 async def test_an_invalid_registration_hides_no_worker(store, desk, score):
     """An invalid time, a name that is not text, an attempt that is not a number: they are skipped."""

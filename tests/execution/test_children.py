@@ -164,6 +164,18 @@ async def test_a_task_without_memory_fails_with_the_reason_and_its_child_is_repl
     assert await result(runner, tasks.pid) != pid
 
 
+async def test_a_job_may_use_so_much_cpu_time_of_its_child(hire):
+    """The limit is of each job: earlier jobs of the child do not count."""
+    runner = hire(processes=1, limits=Limits(cpu=1))
+    pids = {await result(runner, tasks.burns, '{"seconds": 0.8}') for _ in range(3)}
+    with pytest.raises(
+        Crashed, match=r"used more CPU time than its child process may use for a job \(SIGXCPU\)"
+    ):
+        await result(runner, tasks.burns, '{"seconds": 60}')
+    assert len(pids) == 1
+    assert await result(runner, tasks.pid) not in pids
+
+
 async def test_a_child_is_replaced_after_so_many_jobs(hire):
     runner = hire(processes=1, limits=Limits(jobs=3))
     pids = [await result(runner, tasks.pid) for _ in range(9)]
@@ -171,7 +183,8 @@ async def test_a_child_is_replaced_after_so_many_jobs(hire):
 
 
 @pytest.mark.parametrize(
-    ("limits", "words"), [(Limits(memory=1 << 20), "64 MiB"), (Limits(jobs=0), "1 or more")]
+    ("limits", "words"),
+    [(Limits(memory=1 << 20), "64 MiB"), (Limits(jobs=0), "1 or more"), (Limits(cpu=0.5), "use 1 s to")],
 )
 def test_invalid_limits_are_refused_at_the_start(limits, words):
     with pytest.raises(Invalid, match=words):

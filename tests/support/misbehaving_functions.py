@@ -130,6 +130,15 @@ def fills_memory() -> int:
 
 
 @app.task
+def burns(seconds: float) -> int:
+    """Use so many seconds of CPU time."""
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+    return os.getpid()
+
+
+@app.task
 def tells(ctx: Context) -> list[str]:
     ctx.progress(0.25)
     ctx.progress(0.5, stage="half")

@@ -132,6 +132,7 @@ class JobRunner:
         self._addresses = [frames.Address(*address) for address in hello.get("addresses", [])]
         self._first: list[str] = hello.get("first", [])
         self._memory: int | None = hello.get("memory")
+        self._cpu: float | None = hello.get("cpu")
         self._large: dict[str, Any] | None = hello.get("large")
         self._storages: dict[int, Storage | None] = {}  # by the app's identity
         self._tasks: dict[int, Any] = {}
@@ -198,6 +199,8 @@ class JobRunner:
     def _outcome(self, number: int, lease: Lease) -> bytes:
         context = Context(lease, partial(self._send_news, lease), self._notify)
         rules = None
+        if self._cpu:
+            _limit_cpu(self._cpu)
         try:
             task = self._tasks.get(number) or self._task(number)
             rules = task.error_rules
@@ -283,6 +286,18 @@ def _import_main(file: str) -> Any:
             del sys.modules[frames.MAIN]
             raise
     return sys.modules[frames.MAIN]
+
+
+def _limit_cpu(limit: float) -> None:
+    """Let the process use so many more seconds of CPU time; then SIGXCPU ends it."""
+    import resource
+
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    most = math.ceil(used.ru_utime + used.ru_stime + limit)
+    resource.setrlimit(
+        resource.RLIMIT_CPU, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard)
+    )
 
 
 def _limit_memory(limit: int) -> None:

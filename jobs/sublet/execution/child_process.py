@@ -352,6 +352,8 @@ def _words(code: int | None) -> str:
             if code is None
             else f"the child process exited with code {code}"
         )
+    if code == -signal.SIGXCPU:
+        return "the task used more CPU time than its child process may use for a job (SIGXCPU)"
     with contextlib.suppress(ValueError):
         return f"the child process died of {signal.Signals(-code).name}"
     return f"the child process died of signal {-code}"

@@ -62,14 +62,15 @@ def frame(kind: bytes, body: bytes) -> bytes:
 def hello(
     names: Sequence[str],
     addresses: Sequence[Address],
-    memory: int | None,
+    limits: tuple[int | None, float | None],
     large: dict[str, Any] | None = None,
     first: Sequence[str] = (),
 ) -> bytes:
-    """Build the HELLO; a JOB has an index into these lists. `memory`: the limit in bytes. `large`: see
-    `large.described`. `first`: modules to import before the tasks.
+    """Build the HELLO; a JOB has an index into these lists. `limits`: bytes of memory, seconds of CPU time.
+    `large`: see `large.described`. `first`: modules to import before the tasks.
     """
-    said = {"names": names, "addresses": addresses, "memory": memory, "large": large, "first": first}
+    memory, cpu = limits
+    said = {"names": names, "addresses": addresses, "memory": memory, "cpu": cpu, "large": large, "first": first}
     return frame(HELLO, json.dumps(said).encode())
 
 

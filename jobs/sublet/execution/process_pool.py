@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 
 MEMORY_MIN = 64 << 20
 """Least memory limit (bytes): a child that has imported only this library needs about half."""
+CPU_MAX = 10**9
 AHEAD, AHEAD_SECONDS = 100, 0.02
 """Most jobs that may wait for a child, and their seconds by the recent pace."""
 BATCH, BATCH_SECONDS, BATCH_BYTES = 16, 0.004, 4096
@@ -50,10 +51,13 @@ PAUSE, PAUSE_MAX = 0.1, 10.0
 
 
 class Limits(NamedTuple):
-    """Limits of each child process: bytes of memory (Linux), and jobs until it is replaced. None: no limit."""
+    """Limits of each child process: bytes of memory (Linux), jobs until it is replaced, and seconds of CPU time that a
+    job may use. None: no limit.
+    """
 
     memory: int | None = None
     jobs: int | None = None
+    cpu: float | None = None
 
     def check(self) -> None:
         """Raise Invalid for limits out of range, or that this platform cannot enforce."""
@@ -67,6 +71,8 @@ class Limits(NamedTuple):
             )
         if self.jobs is not None and self.jobs < 1:
             raise Invalid(f"jobs per child {self.jobs}: use 1 or more")
+        if self.cpu is not None and not 1 <= self.cpu <= CPU_MAX:
+            raise Invalid(f"CPU limit {self.cpu:g} s: use 1 s to {CPU_MAX:,} s")
 
 
 NO_LIMITS = Limits()
@@ -89,7 +95,7 @@ class ProcessPool:
         self._hello = frames.hello(
             [task.name for task in tasks],
             [frames.address(task) for task in tasks],
-            limits.memory,
+            (limits.memory, limits.cpu),
             described(storage, [task.app for task in tasks]),
             first,
         )

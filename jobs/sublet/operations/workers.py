@@ -4,7 +4,7 @@ Registrations are in partition 0, each lease in its job's partition.
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sublet.errors import Invalid, NotFound
@@ -19,6 +19,8 @@ ALL = 100_000
 """Most workers that `everyone` returns."""
 SHOWN = 100
 PAGE = 500
+YEAR = 31_622_400
+"""Seconds; the oldest last job that a worker may report."""
 
 
 def workers(bases: Sequence[str], *, jobs: bool = True) -> Plan[list[WorkerInfo]]:
@@ -152,6 +154,9 @@ def _is_whole(fields: dict[str, bytes]) -> bool:
 
 def _worker(name: str, seen_at: datetime, fields: dict[str, bytes]) -> WorkerInfo:
     about = json_of(fields.get("about"))
+    about = about if isinstance(about, dict) else {}
+    idle = about.get("last_job")
+    is_known = isinstance(idle, int | float) and not isinstance(idle, bool) and 0 <= idle < YEAR
     return WorkerInfo(
         name=name,
         life=fields["life"].decode(),
@@ -159,7 +164,8 @@ def _worker(name: str, seen_at: datetime, fields: dict[str, bytes]) -> WorkerInf
         enlisted_at=datetime.fromtimestamp(int(fields["enlisted_at"]) / 1000, UTC),
         seen_at=seen_at,
         draining="drain" in fields,
-        about=about if isinstance(about, dict) else {},
+        about=about,
+        last_job_at=seen_at - timedelta(seconds=idle) if is_known else None,
     )
 
 

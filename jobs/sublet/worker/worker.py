@@ -103,6 +103,7 @@ class Worker:
         self._grace_ends = 0.0
         self._draining = False
         self._progressed_at = time.monotonic()
+        self._ended_at = 0.0
         self._storage = app.storage(source.settings if isinstance(source, Store) else None)
         self._runner = self._make_runner()
         self._capacity = Capacity(self.slots, self.processes, lambda: self._runner.ahead)
@@ -345,6 +346,8 @@ class Worker:
     def _about(self) -> dict[str, Any]:
         done = {name: getattr(self.summary, name) for name in ("completed", "failed", "released", "refused")}
         about = {"slots": self.slots, "processes": self.processes, **self._card_queues, **done}
+        if self._ended_at:
+            about["last_job"] = round(time.monotonic() - self._ended_at, 1)
         if self._capacity.waiting:
             about |= {"waiting": self._capacity.waiting, "starved": bool(self._capacity.starved)}
         return about
@@ -379,7 +382,7 @@ class Worker:
 
     def _ended(self, attempt: Attempt, in_child: bool, _: object) -> None:
         self._capacity.job_ended(in_child)
-        self._progressed_at = time.monotonic()
+        self._progressed_at = self._ended_at = time.monotonic()
         self._timeouts.remove(attempt, attempt.lease.timeout_ms)
         if attempt.lease.stall_ms is not None:
             self._stalls.remove(attempt)

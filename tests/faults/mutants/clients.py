@@ -71,7 +71,7 @@ MUTANTS = (
     Mutant(
         "all claims of a store have one id",
         "jobs/sublet/store/claim.py",
-        "secrets.token_urlsafe(16)",
+        "keys.new_claim_id(request.life)",
         '"0123456789abcdefghijkl"',
         "two workers get the same jobs under the same token",
         "protocol/test_claim.py::test_each_claim_of_a_store_has_its_own_claim_id[fakeredis]",

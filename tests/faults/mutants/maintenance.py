@@ -6,8 +6,8 @@ MUTANTS = (
     Mutant(
         "reap does not check that the job still runs",
         "lua/lib/due.lua",
-        "if job.state == 'running' then\n      if lose_lease(",
-        "if job.state then\n      if lose_lease(",
+        "if job.state == 'running' then\n      local code",
+        "if job.state then\n      local code",
         "one stray id makes every claim raise, in the middle of its writes",
         "protocol/test_stale_ids.py::test_a_finished_job_in_running_or_scheduled_stays_finished[fakeredis]",
     ),
@@ -58,6 +58,22 @@ MUTANTS = (
         " and 0 or nil)",
         "a job that ignores its timeout runs without a pause",
         "protocol/test_reap.py::test_a_lease_that_outlives_its_timeout_has_timed_out[fakeredis]",
+    ),
+    Mutant(
+        "a life that was reconciled may claim",
+        "lua/claim.lua",
+        "string.sub(claim_id, 1, #life + 1) == life .. '.'",
+        "claim_id == life",
+        "a worker whose identity another one took over claims its own job back",
+        "client/test_workers.py::test_a_life_that_was_reconciled_claims_no_more_in_any_partition[fakeredis]",
+    ),
+    Mutant(
+        "heartbeats count as progress",
+        "jobs/sublet/worker/stalls.py",
+        "attempt.context.flush()\n        reports,",
+        "attempt.reports.progressed_at = time.monotonic()\n        reports,",
+        "a task that lives and makes no progress holds its slot until the timeout",
+        "worker/test_stalls.py::test_time_during_which_the_worker_was_stopped_does_not_count",
     ),
     Mutant(
         "the first lost lease waits for a backoff",

@@ -75,8 +75,9 @@ def _work_capacity(parser: CommandParser) -> None:
         metavar="512MiB",
         type=types.child_memory,
         default=None,
-        help="limit of a child process; beyond it the job fails",
+        help="limit of a child process; --cpu 60s: CPU time of a job",
     )
+    option("--cpu", metavar="60s", type=types.positive_duration, default=None, help=types.HIDDEN)
 
 
 def _work_timeouts(parser: CommandParser) -> None:

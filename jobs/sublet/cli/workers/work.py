@@ -124,7 +124,7 @@ async def _run(args: Namespace, app: App, events: _Events, source: JobSource | N
             lease=args.lease,
             grace=args.grace,
             stall=args.stall,
-            limits=Limits(memory=args.memory, jobs=args.jobs_per_child),
+            limits=Limits(args.memory, args.jobs_per_child, args.cpu),
             commands=args.commands,
             drain=args.drain,
             seconds=args.seconds,

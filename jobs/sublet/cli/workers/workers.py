@@ -16,8 +16,8 @@ from sublet.model import WorkerInfo
 from sublet.operations.workers import everyone, with_leases
 from sublet.protocol import keys
 
-HEADS = ("NAME", "HOST", "PID", "PLATFORM", "SLOTS", "LEASES", "DONE", "LAST SEEN", "JOBS")
-SPARE = ("PLATFORM", "PID", "HOST", "SLOTS")
+HEADS = ("NAME", "HOST", "PID", "PLATFORM", "SLOTS", "LEASES", "DONE", "LAST JOB", "LAST SEEN", "JOBS")
+SPARE = ("PLATFORM", "PID", "HOST", "SLOTS", "LAST JOB")
 """Columns that a narrow terminal leaves out, in order: a default name contains host and pid."""
 LATE = 15.0
 """Seconds after which a worker is shown as silent; it sends a heartbeat every 5 s at least."""
@@ -47,6 +47,7 @@ def _row(worker: WorkerInfo, now: datetime) -> list[Cell | str]:
         _slots(worker),
         f"{worker.leases:,}",
         done,
+        f"{duration((now - worker.last_job_at).total_seconds())} ago" if worker.last_job_at else "",
         last_seen_cell(worker, now),
         _jobs(worker),
     ]
