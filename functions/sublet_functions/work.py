@@ -35,6 +35,7 @@ async def work(
     lease: float = 30.0,
     grace: float = 8.0,
     stall: float | None = None,
+    blocked: float | None = None,
     limits: Limits = NO_LIMITS,
     commands: bool = False,
     drain: bool = False,
@@ -70,7 +71,7 @@ async def work(
         waited = await (connect or _first_call)(opened)
         left = None if seconds is None else max(0.0, seconds - waited)
         config = WorkerConfig(
-            queues=queues, strict=strict, slots=slots, processes=processes, lease=lease, grace=grace, stall=stall, limits=limits,
+            queues=queues, strict=strict, slots=slots, processes=processes, lease=lease, grace=grace, stall=stall, blocked=blocked, limits=limits,
             commands=commands, name=name, worker_id=_identity(worker_id), pool=pool, summons=summons,
         )  # fmt: skip
         worker = Worker(app, opened, config, report)

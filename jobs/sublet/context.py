@@ -211,6 +211,11 @@ class Context:
         else:
             self._send(News.DETAIL, output.encode())
 
+    @property
+    def seconds(self) -> float:
+        """How long the attempt has run."""
+        return time.monotonic() - self._started
+
     def waits(self, change: int) -> None:
         """Count a wait for another job that begins (1) or ends (-1)."""
         with _counting:

@@ -142,7 +142,7 @@ def test_a_task_that_ignores_its_timeout_loses_its_lease(stage):
     stage.until_noted("began")
     second = stage.hire("--slots", "1", "--lease", "1s")
     second.until("completed", id=job_id)
-    assert stage.codes(job_id) == ["lease_expired", "completed"]
+    assert stage.codes(job_id) == ["timed_out", "completed"]
     assert stage.notes("swallowed", job_id)
     first.stop()
 

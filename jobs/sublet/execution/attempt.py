@@ -91,7 +91,10 @@ class Attempt:
     why: Why | None = None
     error_rules: ErrorRules | None = None
     stack = ""
+    message = ""
+    """Instead of the usual one of `stalled`."""
     cancelled_at = 0.0
+    cancels_ignored = 0
     running: "asyncio.Future[Completion] | None" = None
     sending: asyncio.Task[None] | None = None
     """The sending of its latest note; the attempt is settled after that."""
@@ -132,6 +135,7 @@ class Attempt:
         """Cancel a task again that ignored its cancellation."""
         if self.running and not self.running.done():
             self.cancelled_at = time.monotonic()
+            self.cancels_ignored += 1
             self.running.cancel()
 
     def ending(self) -> Ending | None:
@@ -142,7 +146,8 @@ class Attempt:
         if self.running.cancelled():
             again = self.why is not None or _again(self.error_rules, asyncio.CancelledError)
             detail = self.stack or self.reports.detail.decode()
-            return ending_of_stop(self.lease, self.why, detail, again)
+            ending = ending_of_stop(self.lease, self.why, detail, again)
+            return ending._replace(message=self.message) if self.message else ending
         error = self.running.exception()
         if error is None:
             return self.running.result()

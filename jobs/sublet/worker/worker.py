@@ -34,6 +34,8 @@ from sublet.worker.watchdog import Watchdog
 SLOTS = 100
 """Default number of slots, if any task runs without a child process."""
 SETTLE_LOOPS = 2
+CANCELS_IGNORED = 5
+"""Repeated cancels, one each 5 s, after which a task is stuck."""
 CLEAN_UP = 1.0
 LAST_SETTLE = 3.0
 
@@ -61,9 +63,11 @@ class WorkerConfig:
     grace: float = 8.0
     """Seconds that running jobs have to finish after `stop()`."""
     stall: float | None = None
-    """Seconds without the end of a running job until the worker releases its jobs and ends, or with its event
-    loop blocked until the process exits.
+    """Seconds without the end of a running job until the worker ends: jobs that ran for so long have failed as
+    `stalled`, others are released. Also for `blocked`.
     """
+    blocked: float | None = None
+    """Seconds with the event loop blocked until the process exits, with code 1."""
     limits: Limits = NO_LIMITS
     commands: bool = False
     """Offer the task `command`, which runs any program."""
@@ -245,7 +249,7 @@ class Worker:
             self.drain()
 
     def _start_watchdog(self) -> Watchdog:
-        watchdog = Watchdog(self._name_of, self.config.stall)
+        watchdog = Watchdog(self._name_of, self.config.stall or self.config.blocked)
         watchdog.start()
         return watchdog
 
@@ -335,8 +339,12 @@ class Worker:
 
     async def _renew_registration(self) -> None:
         self._runner.guard.check()
-        if self._runner.stuck >= self.slots:
-            self._give_up(f"{self.slots} threads, as many as there are slots, run tasks that do not end")
+        stuck = sum(attempt.cancels_ignored >= CANCELS_IGNORED for attempt in self._attempts)
+        if self._runner.stuck + stuck >= self.slots:
+            what = "tasks" if stuck else "threads"
+            self._give_up(
+                f"{self.slots} {what}, as many as there are slots, do not end although they were cancelled"
+            )
         try:
             if await self._registration.renew():
                 self.drain()
@@ -419,8 +427,12 @@ class Worker:
                 # Time during which the whole process was stopped does not count.
                 self._progressed_at += max(0.0, time.monotonic() - before - pause)
                 continue
+            for attempt in list(self._attempts):
+                if attempt.context.seconds >= stall:
+                    attempt.message = f"ran for {attempt.context.seconds:.0f} s, and no job of its worker ended for {stall:g} s"
+                    attempt.end(Why.STALLED)
             self._give_up(
-                f"no job has ended for {silent:.0f} s: releasing those that run ({self._capacity.running})"
+                f"no job has ended for {silent:.0f} s: ending those that run ({self._capacity.running})"
             )
 
     def _give_up(self, why: str) -> None:

@@ -38,6 +38,8 @@ THREADS = ("sublet-task", "asyncio")
 EXIT_GRACE = 3.0
 """Seconds for Python's exit (asyncio's clean-up, `atexit`, threads) before it is forced."""
 STOP_SECONDS = 0.3
+BLOCKED_LEASES = 10
+"""Leases without a turn of the event loop until the process exits: its jobs have long been given to others."""
 THREAD_GRACE = 0.25
 """Seconds that the threads of tasks get to end after the worker."""
 
@@ -124,6 +126,7 @@ async def _run(args: Namespace, app: App, events: _Events, source: JobSource | N
             lease=args.lease,
             grace=args.grace,
             stall=args.stall,
+            blocked=BLOCKED_LEASES * args.lease,
             limits=Limits(args.memory, args.jobs_per_child, args.cpu),
             commands=args.commands,
             drain=args.drain,
