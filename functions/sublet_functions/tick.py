@@ -40,6 +40,7 @@ class TickSummary:
 
 Report = Callable[[TickSummary, bool], None]
 """Called after each round with the totals so far, and whether there are pools."""
+Summon = Callable[["SyncClient"], "Summoned"]
 
 
 def run_tick(
@@ -49,8 +50,10 @@ def run_tick(
     seconds: float = 0.0,
     every: float = 5.0,
     report: Report = lambda summary, pools: None,
+    summon: Summon | None = None,
 ) -> TickSummary:
-    """Run one round at once, then one every `every` seconds until `seconds` are over; return the totals.
+    """Run one round at once, then one every `every` seconds until `seconds` are over; return the totals. `summon`
+    summons workers if there are pools (default: with the invokers that the environment allows).
 
     Raises JobsError if Redis is unavailable or schedules cannot be fired: the next tick tries again.
     """
@@ -59,9 +62,7 @@ def run_tick(
     while True:
         done = store.follow_existing(one_round(store.operations, by, summary))
         if done.pools:
-            from sublet.scaling.sync_summoner import summon_once
-
-            summary.add_summoned(summon_once(store.settings, transport=store.transport))
+            summary.add_summoned((summon or _summon)(client))
         if done.error:
             raise done.error
         report(summary, done.pools)
@@ -70,6 +71,12 @@ def run_tick(
             sweep_once(store)
             return summary
         time.sleep(pause)
+
+
+def _summon(client: SyncClient) -> Summoned:
+    from sublet.scaling.sync_summoner import summon_once
+
+    return summon_once(client.store.settings, transport=client.store.transport)
 
 
 def pause_until_next_round(start: float, every: float, seconds: float) -> float | None:

@@ -16,6 +16,7 @@ from sublet.connection.transport import SyncTransport, follow_sync
 from sublet.errors import JobsError, NotFound
 from sublet.operations import pools
 from sublet.operations.operations import Operations
+from sublet.operations.pool import Pool
 from sublet.scaling.invokers import Invoker, invokers_of, why_missing
 from sublet.scaling.summoner import AGAIN, InvocationBatch, PoolErrors, Summoned, Summoner, take_owed
 from sublet.store.store import Store
@@ -62,9 +63,13 @@ def _workers(count: int) -> str:
 
 
 def summon_once(
-    settings: Settings, invokers: Invokers = invokers_of, transport: SyncTransport | None = None
+    settings: Settings,
+    invokers: Invokers = invokers_of,
+    transport: SyncTransport | None = None,
+    ours: Callable[[Pool], bool] = lambda pool: True,
 ) -> Summoned:
-    """Summon and invoke owed workers once, up to 100 per pool, with these invokers; return the counts.
+    """Summon and invoke owed workers once, up to 100 per pool that `ours` accepts, with these invokers; return
+    the counts.
 
     Raises the first error, such as Unavailable, after the invocations.
     """
@@ -76,7 +81,7 @@ def summon_once(
             with errors.catch(pool.name), contextlib.suppress(NotFound):
                 if pool.invoker == "none":
                     follow_sync(own.run, pools.sample(bases, pool.name, pool.queues))
-                elif pool.invoker in here:
+                elif pool.invoker in here and ours(pool):
                     asked += 1
                     batches += follow_sync(own.run, take_owed(bases, pool))
             if errors.stop:

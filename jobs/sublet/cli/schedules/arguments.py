@@ -73,6 +73,12 @@ def _tick(parser: CommandParser) -> None:
         default=None,
         help="with --for: time between rounds (5s)",
     )
+    parser.option(
+        "--app",
+        metavar="MODULE:APP",
+        default=None,
+        help="start workers of pools with the invoker process (SUBLET_APP)",
+    )
 
 
 ARGUMENTS = {

@@ -1,15 +1,23 @@
 """`tick`: run maintenance, from any cron."""
 
+import os
 import sys
 from argparse import Namespace
 from dataclasses import asdict, replace
 from time import strftime
+from typing import TYPE_CHECKING
 
 from sublet.cli.output import document, put, write
 from sublet.cli.session import client_of, process_name, settings_of
 from sublet.client.sync_client import SyncClient
+from sublet.connection.settings import Settings
+from sublet.devtools.platform.pool import PREFIX
 from sublet.errors import Invalid, JobsError
 from sublet_functions.tick import TickSummary, run_tick
+
+if TYPE_CHECKING:
+    from sublet.scaling.invokers import Invoker
+    from sublet.scaling.summoner import Summoned
 
 ALWAYS, SOMETIMES = ("reaped", "promoted", "pruned", "fired"), ("summoned", "unreached")
 """Counters that are always printed; counters that are printed if they are not 0."""
@@ -28,15 +36,19 @@ def tick(args: Namespace) -> int:
             sys.stdout.flush()
         before = replace(done)
         if pools:
-            _warn_of_uninvoked(client, told)
+            _warn_of_uninvoked(client, told, workers)
 
-    with client_of(settings_of(args)) as client:
+    settings = settings_of(args)
+    app = args.app or os.environ.get("SUBLET_APP")
+    workers = LocalWorkers(app, settings) if app else None
+    with client_of(settings) as client:
         done = run_tick(
             client,
             by=process_name("tick"),
             seconds=args.seconds or 0.0,
             every=args.every or 5.0,
             report=report,
+            summon=workers.summon if workers else None,
         )
     if args.json:
         document(asdict(done))
@@ -45,11 +57,39 @@ def tick(args: Namespace) -> int:
     return 0
 
 
-def _warn_of_uninvoked(client: SyncClient, told: set[str]) -> None:
+class LocalWorkers:
+    """Summons for all pools, and starts the workers of those with the invoker `process` on this machine."""
+
+    def __init__(self, app: str, settings: Settings) -> None:
+        from sublet.scaling.invokers.detached import DetachedInvoker
+
+        variables = {"SUBLET_REDIS_URL": settings.redis_url, "SUBLET_NAMESPACE": settings.namespace}
+        self._own = DetachedInvoker(app, variables=variables)
+
+    def invokers(self) -> "dict[str, Invoker]":
+        """Return all invokers of this process, by kind."""
+        from sublet.scaling.invokers import invokers_of
+
+        return invokers_of() | {"process": self._own}
+
+    def summon(self, client: SyncClient) -> "Summoned":
+        """Summon and invoke the owed workers once."""
+        from sublet.scaling.sync_summoner import summon_once
+
+        store = client.store
+        # `sublet dev` starts those of its own pool
+        return summon_once(
+            store.settings, self.invokers, store.transport, lambda pool: not pool.name.startswith(PREFIX)
+        )
+
+
+def _warn_of_uninvoked(client: SyncClient, told: set[str], workers: LocalWorkers | None) -> None:
+    from sublet.scaling.invokers import invokers_of
     from sublet.scaling.sync_summoner import uninvoked
 
+    invokers = workers.invokers if workers else invokers_of
     try:
-        found = uninvoked(client.store.settings, client.store.transport)
+        found = uninvoked(client.store.settings, client.store.transport, invokers)
     except JobsError:
         return
     for pool in found:

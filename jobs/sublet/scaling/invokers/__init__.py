@@ -176,7 +176,7 @@ def why_missing(kind: str, environment: Mapping[str, str] | None = None) -> str:
         region = found.get("AWS_REGION") or found.get("AWS_DEFAULT_REGION")
         return f"boto3 is missing: {install_command('aws')}" if region else "AWS_REGION is not set"
     return (
-        "only sublet dev starts workers as processes, on its own machine"
+        "`sublet tick --app MODULE:APP` and sublet dev start workers as processes, on their own machine"
         if kind == "process"
         else f"this process has no invoker {kind[:40]}"
     )

@@ -62,6 +62,27 @@ class _Worker:
         return Spawned(self.process.pid if self.process else 0, self.pool, self.summons, self.since)
 
 
+def worker_command(
+    app: str, request: Invocation, summons: str, seconds: float, arguments: Sequence[str]
+) -> list[str]:
+    """Return the command of the worker for one summons, with further `arguments`; it ends within `seconds`."""
+    words = [
+        f"--pool={request.pool}",
+        f"--summons={summons}",
+        f"--slots={request.slots}",
+        f"--linger={_duration(request.linger)}",
+    ]
+    words += [f"--queues={','.join(request.queues)}"] if request.queues else []
+    words += [f"--for={_duration(seconds)}", *arguments]
+    return [sys.executable, "-P", "-m", "sublet", "work", app, "--drain", *words]
+
+
+def worker_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a worker: it can import Sublet, and works on Redis."""
+    path = os.pathsep.join(filter(None, [*import_folders(), environment.get("PYTHONPATH")]))
+    return {**environment, "PYTHONPATH": path, "SUBLET_SOURCE": ""}
+
+
 class ProcessInvoker:
     """Starts `sublet work APP --drain …` for each summons. The workers end with this process, even if it is
     killed.
@@ -123,15 +144,7 @@ class ProcessInvoker:
         await asyncio.shield(worker.started)
 
     def _command(self, request: Invocation, summons: str) -> list[str]:
-        words = [
-            f"--pool={request.pool}",
-            f"--summons={summons}",
-            f"--slots={request.slots}",
-            f"--linger={_duration(request.linger)}",
-        ]
-        words += [f"--queues={','.join(request.queues)}"] if request.queues else []
-        words += [f"--for={_duration(self._seconds)}", *self._arguments]
-        return [sys.executable, "-P", "-m", "sublet", "work", self._app, "--drain", *words]
+        return worker_command(self._app, request, summons, self._seconds, self._arguments)
 
     def _keep(self, loop: asyncio.AbstractEventLoop, worker: _Worker, command: list[str]) -> None:
 
@@ -154,7 +167,12 @@ class ProcessInvoker:
         mine, theirs = os.pipe() if self._hear else (-1, -1)
         out = theirs if self._hear else self._output
         try:
-            return spawn_bound(command, stdout=out, stderr=out, env=self._worker_environment()), mine
+            return spawn_bound(
+                command,
+                stdout=out,
+                stderr=out,
+                env=worker_environment(os.environ if self._environment is None else self._environment),
+            ), mine
         except BaseException:
             if mine >= 0:
                 os.close(mine)
@@ -162,11 +180,6 @@ class ProcessInvoker:
         finally:
             if theirs >= 0:
                 os.close(theirs)
-
-    def _worker_environment(self) -> dict[str, str]:
-        found = dict(os.environ if self._environment is None else self._environment)
-        path = os.pathsep.join(filter(None, [*import_folders(), found.get("PYTHONPATH")]))
-        return found | {"PYTHONPATH": path, "SUBLET_SOURCE": ""}
 
     def _started(self, worker: _Worker, process: subprocess.Popen[bytes], pipe: int) -> None:
         worker.process, worker.pipe = process, pipe
