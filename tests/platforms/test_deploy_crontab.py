@@ -21,11 +21,13 @@ from sublet.cli.commands import COMMANDS
 from sublet.client.sync_client import SyncClient
 from sublet.options import Options
 from sublet.protocol import keys
+from sublet.scaling.invokers.process import SECONDS as SECONDS_OF_A_WORKER
 from sublet.store.store import Store
 from tests.support.http_server import serve_process
 from tests.support.pages import blocks, check, command_on_path, run, steps
 from tests.support.paths import ROOT
 from tests.support.processes import until
+from tests.support.program_runs import bearing
 
 pytest_plugins = ["tests.support.http_settings"]
 
@@ -56,7 +58,7 @@ def lines(name: str, folder: Path = CRON) -> list[Line]:
     return found
 
 
-TICK, WORK = lines("crontab")
+(TICK,) = lines("crontab")
 (OVER_HTTP,) = lines("crontab-http")
 
 
@@ -67,7 +69,7 @@ def started(line: Line, home: Path, **env: str) -> Iterator["subprocess.Popen[st
     """
     project = home / "sublet"
     written = [*lines("crontab", project), *lines("crontab-http", project)]
-    line = written[[TICK, WORK, OVER_HTTP].index(line)]
+    line = written[[TICK, OVER_HTTP].index(line)]
     bare = {
         "HOME": "/",
         "LOGNAME": "me",
@@ -131,7 +133,7 @@ async def overdue(settings):
         yield lambda: [raw.hget(keys.job(base, one), "state") for one in (held, delayed)]
 
 
-@pytest.mark.parametrize("line", [TICK, WORK, OVER_HTTP], ids=["tick", "work", "http"])
+@pytest.mark.parametrize("line", [TICK, OVER_HTTP], ids=["tick", "http"])
 def test_a_line_runs_each_minute_and_ends_within_one(line):
     clock = CronSim(line.fields, datetime(2030, 1, 1, 23, 58))
     times = [next(clock) for _ in range(3)]
@@ -165,13 +167,24 @@ async def test_the_tick_prints_only_errors(home):
         assert ".env" in err
 
 
-def test_the_worker_runs_jobs(home, settings):
+def make_pool(home):
+    """Run the command of the page."""
+    (command,) = [line for line in typed() if " pools set " in line]
+    subprocess.run(["/bin/sh", "-c", f"set -a; . ./.env; {command} --linger 1s"], cwd=home / "sublet", check=True, timeout=SECONDS)  # fmt: skip
+
+
+def test_the_tick_starts_a_worker_that_outlives_it(home, settings):
+    make_pool(home)
     with SyncClient(settings) as client:
         job_id = client.submit("hello", {"name": "Ada"}).id
-        with started(WORK, home) as process:
-            until(lambda: client.get(job_id).state == "completed" or process.poll() is not None)
+        with started(TICK, home) as process:
+            until(lambda: client.store.follow(client.store.operations.workers()))
+            process.send_signal(signal.SIGTERM)
+            until(lambda: client.get(job_id).state == "completed")
             assert client.get(job_id).result == "hello, Ada"
-            assert ended(process) == (0, "")
+            until(lambda: not bearing(settings.namespace))
+            out, err = process.communicate(timeout=SECONDS)
+            assert (process.returncode, out + err) == (-signal.SIGTERM, "")
 
 
 @pytest.fixture
@@ -231,25 +244,21 @@ def test_repeated_commands_add_the_lines_once_and_keep_the_others(tmp_path):
     assert (tmp_path / "table").read_text() == "5 4 * * * backup sublet\n" + "".join(texts)
 
 
-def test_the_documented_job_reaches_the_redis_of_the_workers(home):
-    (*lines, submit) = [line for line in typed() if "set -a" in line or "submit" in line]
+def test_the_documented_job_reaches_the_redis_of_the_workers(home, settings):
+    lines = [line for line in typed() if "set -a" in line or "pools set" in line or "submit" in line]
     env = {name: value for name, value in os.environ.items() if not name.startswith("SUBLET_")}
-    with started(WORK, home):
-        done = subprocess.run(["/bin/sh", "-c", "\n".join([*lines, submit])], cwd=home / "sublet", env=env, capture_output=True,
+    with started(TICK, home):
+        done = subprocess.run(["/bin/sh", "-c", "\n".join(lines)], cwd=home / "sublet", env=env, capture_output=True,
                               text=True, timeout=SECONDS)  # fmt: skip
-    assert (done.stdout.strip(), done.stderr) == ('"hello, Ada"', "")
+        assert done.stdout.splitlines()[-1:] == ['"hello, Ada"'], done
+        until(lambda: len(bearing(settings.namespace)) <= 2)  # the tick and its shell
 
 
-def test_a_worker_claims_jobs_for_almost_all_of_its_minute():
-    """During the grace at the end of its time it claims none. The client of a tick over HTTP waits until
-    the tick is over.
-    """
-    options = COMMANDS["work"].read(WORK.command.partition(" work ")[2].partition(" >")[0].split())
-    assert options.seconds - options.grace >= 50
-    assert (
-        f"claims jobs for {options.seconds - options.grace:g} s, and ends after {options.grace:g} s more"
-        in PAGE
-    )
+def test_the_page_states_how_long_a_worker_lives():
+    """The client of a tick over HTTP waits until the tick is over."""
+    assert f"--for {SECONDS_OF_A_WORKER:g}s" in PAGE
+    options = COMMANDS["tick"].read(TICK.command.partition(" tick ")[2].partition(" >")[0].split())
+    assert (options.app, options.every) == ("tasks:app", 5)
     (goes_on,) = re.findall(r"[?&]for=(\d+)", OVER_HTTP.command)
     assert int(goes_on) + 5 <= int(re.search(r" -m (\d+) ", OVER_HTTP.command)[1]) < 60
 
