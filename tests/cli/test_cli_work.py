@@ -12,6 +12,7 @@ import time
 import pytest
 import redis
 
+from sublet.cli.workers import worker_events
 from sublet.cli.workers.event_loop import YOUNG
 from sublet.cli.workers.worker_events import EventPrinter
 from sublet.model import Lease
@@ -503,3 +504,20 @@ def test_what_an_app_prints_while_it_is_imported_is_not_in_the_output_for_machin
         done = shell.run(*words)
         json.loads(done.stdout)
         assert (done.returncode, done.stderr) == (0, "hello from the import\n")
+
+
+@pytest.mark.parametrize(("events", "signals"), [(["ready"], 1), (["stopping", "ready"], 0)])
+async def test_a_reader_that_is_gone_stops_the_worker_once(monkeypatch, events, signals):
+    """A second signal would take the grace away: the platform that has ended was the reader, and has sent one."""
+
+    class Gone(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+    sent = []
+    monkeypatch.setattr(worker_events.signal, "raise_signal", sent.append)
+    printer = EventPrinter(Gone(), as_json=True, quiet=False)
+    for event in events:
+        printer.print_event(event, None, "")
+        await asyncio.sleep(0)
+    assert len(sent) == signals

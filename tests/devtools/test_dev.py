@@ -249,6 +249,26 @@ def test_two_apps_on_one_redis_have_separate_workers(
         assert (run.end(), run.errors, run.is_gone()) == (0, [], True)
 
 
+def test_the_jobs_of_a_killed_platform_may_finish(dev: Callable[..., Dev], tmp_path: Path) -> None:
+    """Its workers have their grace, and the server lives until they have ended."""
+    run = dev("--data", "kept")
+    run.up()
+    go = tmp_path / "go"
+    run.sublet("submit", "hold", json.dumps({"path": str(go)}), "--id", "held")
+    run.until("job", "started", task="hold")
+    server = run.pid_of("server")
+    run.process.kill()
+    run.wait()
+    assert is_alive(server)
+    go.touch()
+    assert run.is_gone()
+    again = dev("--data", "kept")
+    again.up()
+    job = json.loads(again.sublet("get", "0-held", "--json"))
+    assert (job["state"], [attempt["code"] for attempt in job["attempts"]]) == ("completed", ["completed"])
+    assert (again.end(), again.errors, again.is_gone()) == (0, [], True)
+
+
 def test_each_start_in_a_folder_has_the_same_url(dev: Callable[..., Dev], tmp_path: Path) -> None:
     """Also after a kill; a client that was told the first URL reaches the last platform."""
     first = dev()

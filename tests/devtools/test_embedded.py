@@ -171,6 +171,8 @@ def test_it_is_not_started_for_an_ended_parent(tmp_path: Path) -> None:
             somebody_else,
             str(lock.fileno()),
             way,
+            "0",
+            "-1",
             "/bin/echo",
             "started",
         ]

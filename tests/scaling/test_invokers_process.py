@@ -241,10 +241,32 @@ async def test_the_output_may_be_redirected_to_a_file(play, tmp_path):
     assert (tmp_path / "log").read_text() == "hello yes\n"
 
 
+@on_linux
+@pytest.mark.parametrize(("script", "grace", "code"), [(OBEDIENT, 60, "obeyed"), (STUBBORN, 0.3, "killed")])
+def test_a_program_has_its_grace_when_its_starter_is_killed(tmp_path, script, grace, code):
+    """Then it is killed, even if it is frozen or ignores SIGTERM."""
+    ended = f"; open({str(tmp_path / 'obeyed')!r}, 'w')" if code == "obeyed" else ""
+    starter = (
+        "import os, sys, time; from sublet.tasks.bound_process import spawn_bound; "
+        "process = spawn_bound([sys.executable, '-I', '-S', '-c', sys.argv[1]], grace=float(sys.argv[2]), stdout=2); "
+        "print(process.pid, flush=True); time.sleep(600)"
+    )
+    path = os.pathsep.join([str(ROOT / "jobs"), str(ROOT / "functions")])
+    with subprocess.Popen(
+        [sys.executable, "-c", starter, script + ended, str(grace)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": path}, text=True,
+    ) as process:  # fmt: skip
+        pid = int(process.stdout.readline())
+        assert process.stderr.readline() == "up\n"
+        process.kill()
+    until(lambda: not is_alive(pid))
+    assert (tmp_path / "obeyed").exists() == (code == "obeyed")
+
+
 def test_a_worker_imports_this_package_and_claims_from_redis(monkeypatch):
     monkeypatch.setenv("SUBLET_SOURCE", "http://elsewhere")
     monkeypatch.setenv("PYTHONPATH", "mine")
-    found = ProcessInvoker("tasks:app")._worker_environment()
+    found = module.worker_environment(os.environ)
     assert (found["PYTHONPATH"], found["SUBLET_SOURCE"]) == (
         os.pathsep.join([str(ROOT / "jobs"), str(ROOT / "functions"), "mine"]),
         "",

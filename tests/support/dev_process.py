@@ -155,8 +155,8 @@ class Dev:
         return code
 
     def is_gone(self) -> bool:
-        """Whether all its processes end within a few seconds."""
-        deadline = time.monotonic() + 10
+        """Whether all its processes end in time."""
+        deadline = time.monotonic() + 25
         while self.family() and time.monotonic() < deadline:
             time.sleep(0.02)
         return not self.family()

@@ -13,7 +13,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, Any
 from urllib.parse import quote
 
 from redis.exceptions import RedisError
@@ -45,12 +45,20 @@ class EmbeddedServer:
         self._process = process
 
     @classmethod
-    def start(cls, folder: Path, *, binary: str | None = None, persistent: bool = True) -> "EmbeddedServer":
+    def start(
+        cls,
+        folder: Path,
+        *,
+        binary: str | None = None,
+        persistent: bool = True,
+        others: int = -1,
+        grace: float = 0.0,
+    ) -> "EmbeddedServer":
         """Start a server on `folder` and return when it answers, after about 0.1 s. Blocks.
 
         If `persistent`, its acknowledged data survives its death by any signal (the machine's death may
         lose up to 1 s). Only this user can read its files, and Ctrl-C does not reach it. It ends with this
-        process (see `spawn_bound`).
+        process and, within `grace` seconds, the writers of the pipe `others` (see `spawn_bound`).
 
         `binary`: see `find_binary`. Raises Unavailable: no binary, a live server on the folder, an unusable
         folder, or a failed start, with the end of its log.
@@ -60,12 +68,13 @@ class EmbeddedServer:
             folder = _private(folder.absolute())
             with open(folder / "server.lock", "ab") as lock:
                 _take(lock, folder)
-                return cls._start(folder, command, lock.fileno(), persistent)
+                bound = {"lock": lock.fileno(), "others": others, "grace": grace}
+                return cls._start(folder, command, persistent, bound)
         except OSError as error:
             raise Unavailable(f"cannot run a server in {folder}: {error.strerror or error}") from error
 
     @classmethod
-    def _start(cls, folder: Path, command: str, lock: int, persistent: bool) -> "EmbeddedServer":
+    def _start(cls, folder: Path, command: str, persistent: bool, bound: dict[str, Any]) -> "EmbeddedServer":
         path = _socket_path(folder)
         url = _url(path)
         if _version(url):
@@ -75,7 +84,7 @@ class EmbeddedServer:
         with open(folder / "server.log", "ab+") as log:
             begin = log.tell()
             options = _options(folder, path, persistent)
-            process = spawn_bound([command, *options], lock=lock, stdout=log, stderr=log, umask=0o077)
+            process = spawn_bound([command, *options], stdout=log, stderr=log, umask=0o077, **bound)
             try:
                 version = _wait_ready(process, url)
                 if version:

@@ -14,8 +14,9 @@ _DEATH_SIGNAL, _WATCHDOG = "death-signal", "watchdog"
 # Not preexec_fn: Python code in a forked child may deadlock when the parent has threads.
 # SIGKILL works even while a server runs a script; it loses nothing that it has answered.
 LAUNCHER = """
-import os, signal, sys
-parent, lock, way, binary = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+import os, select, signal, sys, time
+parent, lock, way, binary = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[6]
+grace, others = float(sys.argv[4]), int(sys.argv[5])
 if way == "death-signal":
     import ctypes
     if ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0):
@@ -25,20 +26,38 @@ elif os.fork() == 0:
     if lock >= 0:
         os.close(lock)
     os.read(0, 1)
+    until = time.monotonic() + grace
+    if others >= 0:
+        select.select([others], [], [], grace)
+    elif grace and os.getppid() == server:
+        os.kill(server, signal.SIGTERM)
+        while os.getppid() == server and time.monotonic() < until:
+            time.sleep(0.02)
     if os.getppid() == server:
         os.kill(server, signal.SIGKILL)
     os._exit(0)
 if os.getppid() != parent:
     sys.exit("the parent process has ended")
 try:
-    os.execv(binary, sys.argv[4:])
+    os.execv(binary, sys.argv[6:])
 except OSError as error:
     sys.exit(f"cannot run {binary}: {error.strerror}")
 """
 
 
-def spawn_bound(command: Sequence[str], *, lock: int = -1, **options: Any) -> "subprocess.Popen[bytes]":
+def spawn_bound(
+    command: Sequence[str],
+    *,
+    lock: int = -1,
+    grace: float = 0.0,
+    others: int = -1,
+    keep: Sequence[int] = (),
+    **options: Any,
+) -> "subprocess.Popen[bytes]":
     """Start a program that is killed when this process ends. `options` are those of Popen.
+
+    With `grace` (seconds), it gets SIGTERM then, and SIGKILL later; with a pipe `others`, only SIGKILL, when the
+    pipe's writers have ended. `keep`: further file descriptors that it inherits.
 
     On Linux the kernel kills it (PR_SET_PDEATHSIG). Elsewhere a watchdog process does, once all forked (not
     spawned) children of this process have ended too.
@@ -46,16 +65,18 @@ def spawn_bound(command: Sequence[str], *, lock: int = -1, **options: Any) -> "s
     The program leads its own session: the terminal's Ctrl-C does not reach it. `lock` is a file descriptor
     that it inherits, or -1.
     """
-    way = _DEATH_SIGNAL if HAS_DEATH_SIGNAL else _WATCHDOG
-    words = [sys.executable, "-I", "-S", "-c", LAUNCHER, str(os.getpid()), str(lock), way, *command]
+    is_signalled = HAS_DEATH_SIGNAL and not grace
+    way = _DEATH_SIGNAL if is_signalled else _WATCHDOG
+    facts = [str(os.getpid()), str(lock), way, f"{grace:g}", str(others)]
+    words = [sys.executable, "-I", "-S", "-c", LAUNCHER, *facts, *command]
     options |= {
-        "stdin": subprocess.DEVNULL if HAS_DEATH_SIGNAL else subprocess.PIPE,
-        "pass_fds": (lock,) if lock >= 0 else (),
+        "stdin": subprocess.DEVNULL if is_signalled else subprocess.PIPE,
+        "pass_fds": tuple(fd for fd in (lock, others, *keep) if fd >= 0),
         "start_new_session": True,
     }
     started: Future[subprocess.Popen[bytes]] = Future()
 
-    def keep() -> None:
+    def hold() -> None:
         try:
             process = subprocess.Popen(words, **options)
         except BaseException as error:  # noqa: BLE001  it is raised in the thread that waits for it
@@ -65,5 +86,5 @@ def spawn_bound(command: Sequence[str], *, lock: int = -1, **options: Any) -> "s
             process.wait()
 
     # Linux sends the death signal when the starting *thread* ends, so that thread waits for the program
-    threading.Thread(target=keep, name="bound-process", daemon=True).start()
+    threading.Thread(target=hold, name="bound-process", daemon=True).start()
     return started.result()

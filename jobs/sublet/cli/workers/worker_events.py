@@ -35,11 +35,12 @@ class EventPrinter:
         self._stream, self._json, self._quiet = stream, as_json, quiet
         self._lines: list[str] = []
         self._started: dict[tuple[str, int], float] = {}
-        self._unwritten = False
+        self._unwritten = self._stopping = False
         self._moment = (0, "")
 
     def print_event(self, event: str, lease: Lease | None, detail: str) -> None:
         """Print an event soon; `lease` is that of its job, if it has one."""
+        self._stopping = self._stopping or event == "stopping"
         if self._quiet:
             return
         self._lines.append(
@@ -53,7 +54,8 @@ class EventPrinter:
             self._write()
         except BrokenPipeError:
             self._quiet = True
-            signal.raise_signal(signal.SIGTERM)
+            if not self._stopping:  # a second signal would take the grace away
+                signal.raise_signal(signal.SIGTERM)
         except OSError as error:
             # the jobs matter more than the output
             if not self._unwritten:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,7 @@ class AppRunner:
         seen: AppInfo,
         report: Reporter,
         env: Mapping[str, str],
+        keep: Sequence[int] = (),
     ) -> None:
         self._config, self.settings, self._report, self._env = config, settings, report, env
         self._output = WorkerOutput(report, config.call, config.lines_max)
@@ -58,7 +59,7 @@ class AppRunner:
         )
         self.workers = LocalWorkers(
             Store(settings), config.app, pool, report, lease=config.lease, env=env, on_line=self._output.read_line, on_end=self._on_worker_end,
-            may_start=lambda: not self.reload.broken, on_event=self._changed.set,
+            may_start=lambda: not self.reload.broken, on_event=self._changed.set, keep=keep,
         )  # fmt: skip
         self._unsynced = asyncio.Event()
         # a new server has no schedules to remove; a described app is not imported

@@ -14,7 +14,7 @@ from sublet.devtools.platform.reports import Reporter
 from sublet.devtools.platform.worker_monitor import WorkerMonitor
 from sublet.errors import JobsError, NoNamespace
 from sublet.operations.pool import Pool
-from sublet.scaling.invokers.process import Hear, ProcessInvoker
+from sublet.scaling.invokers.process import PATIENCE, Hear, ProcessInvoker
 from sublet.scaling.summoner import Summoner
 from sublet.store.store import Store
 from sublet_functions.tick import TickSummary, one_round
@@ -30,20 +30,21 @@ class LocalWorkers:
     """Summons and monitors the workers of an app, on one event loop. Closes its store.
 
     `on_line` gets each line that a worker prints, `on_end` its process id and exit code; `on_event` is
-    called after changes of jobs, and ends of workers. No worker starts while `may_start` returns False.
+    called after changes of jobs, and ends of workers. No worker starts while `may_start` returns False. If this
+    process is killed, its workers finish or release their jobs; they inherit the descriptors `keep`.
     """
 
     def __init__(
         self, store: Store, app: str, pool: Pool, report: Reporter, *, lease: float, env: Mapping[str, str], on_line: Hear,
         on_end: Callable[[int, int], None] = lambda pid, code: None, may_start: Callable[[], bool] = lambda: True,
-        on_event: Callable[[], None] = lambda: None, arguments: Sequence[str] = (),
+        on_event: Callable[[], None] = lambda: None, arguments: Sequence[str] = (), keep: Sequence[int] = (),
     ) -> None:  # fmt: skip
         self.store, self.pool, self._report = store, LocalPool(store, pool), report
         settings = store.settings
         flags = where(settings.redis_url, settings.namespace)
         self.invoker = ProcessInvoker(
             app, most=2 * pool.max + 2, seconds=WORKER_SECONDS, arguments=(*flags, "--lease", f"{lease:g}s", *arguments),
-            environment=environment(env), hear=on_line, ended=self._on_worker_end,
+            environment=environment(env), hear=on_line, ended=self._on_worker_end, grace=PATIENCE, keep=keep,
         )  # fmt: skip
         self._summoner = Summoner(store, {"process": self.invoker}, self.pool.is_served)
         self.monitor = WorkerMonitor(

@@ -76,6 +76,8 @@ class Platform:
         self._serving: asyncio.Task[None] | None = None
         self._app: AppRunner | None = None
         self._temporary: Path | None = None
+        self._life: tuple[int, ...] = ()
+        """A pipe that this process and its workers hold open: the server outlives them."""
         self._url_lasts = ""
         """When a start has the same URL, as text; "" if that is unknown."""
 
@@ -136,6 +138,9 @@ class Platform:
 
     async def _start(self) -> None:
         config = self.config
+        self._life = os.pipe()
+        for end in self._life:
+            self._cleanup.callback(os.close, end)
         settings = await self._start_server() if config.embedded else config.settings
         env = {"SUBLET_REDIS_URL": settings.redis_url, "SUBLET_NAMESPACE": settings.namespace}
         if config.port is not None:
@@ -145,7 +150,7 @@ class Platform:
         else:
             self._ready.set()
         seen = await self._inspect(settings, env)
-        self._app = AppRunner(config, settings, seen, self.report, env)
+        self._app = AppRunner(config, settings, seen, self.report, env, self._life[1:])
         try:
             await self._app.start()
         finally:
@@ -201,7 +206,7 @@ class Platform:
             folder, reason = self._cleanup.enter_context(temporary(Path.cwd()))
             self._temporary = folder
             self._url_lasts = "" if reason else "the same at each start in this folder"
-        server = RedisService(folder, self._temporary is not None)
+        server = RedisService(folder, self._temporary is not None, self._life[0])
         self._cleanup.push_async_callback(server.aclose)
         await self._supervisor(server).start()
         if reason:

@@ -12,17 +12,21 @@ from sublet.errors import JobsError, Unavailable
 from sublet.protocol import server_info
 
 ANSWER_SECONDS = 1.5
+ORPHAN_SECONDS = 15.0
+"""Seconds for which it outlives a killed platform: more than its workers."""
 START_SECONDS, HURRY_SECONDS = 60.0, 1.0
 """How long `stop` waits for a start in progress; the same with `at_once`."""
 
 
 class RedisService:
-    """The embedded server. A restart keeps the URL and all acknowledged data."""
+    """The embedded server. A restart keeps the URL and all acknowledged data. If this process is killed, it lives
+    as long as the writers of the pipe `others`, for some seconds.
+    """
 
     name = "server"
 
-    def __init__(self, folder: Path, temporary: bool) -> None:
-        self.folder, self._temporary = folder, temporary
+    def __init__(self, folder: Path, temporary: bool, others: int = -1) -> None:
+        self.folder, self._temporary, self._others = folder, temporary, others
         self.url = ""
         self._server: EmbeddedServer | None = None
         self._lock = threading.Lock()
@@ -35,7 +39,7 @@ class RedisService:
         with self._lock:
             if self._over:
                 raise Unavailable("the platform is stopping")
-            self._server = server = _start(self.folder)
+            self._server = server = _start(self.folder, self._others)
         self.url = server.url
         kept = ", deleted at the end (--data DIR keeps them)" if self._temporary else ""
         return f"{server.version} · {time.monotonic() - began:.1f} s · data in {self.folder}{kept}"
@@ -84,9 +88,9 @@ class RedisService:
         self._over = True
 
 
-def _start(folder: Path) -> EmbeddedServer:
+def _start(folder: Path, others: int) -> EmbeddedServer:
     try:
-        return EmbeddedServer.start(folder)
+        return EmbeddedServer.start(folder, others=others, grace=ORPHAN_SECONDS if others >= 0 else 0.0)
     except Unavailable as error:
         if " already " not in str(error):
             raise

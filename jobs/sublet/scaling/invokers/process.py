@@ -85,7 +85,7 @@ def worker_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 class ProcessInvoker:
     """Starts `sublet work APP --drain …` for each summons. The workers end with this process, even if it is
-    killed.
+    killed: then they have `grace` seconds. They inherit the file descriptors `keep`.
 
     At most `most` workers live at once, each for at most `seconds`. `arguments` are further arguments of
     `sublet work`; `environment` defaults to this process's own. Output goes to `output` (None: this
@@ -105,9 +105,12 @@ class ProcessInvoker:
         output: IO[bytes] | int | None = None,
         hear: Hear | None = None,
         ended: Ended = lambda summons, pid, code: None,
+        grace: float = 0.0,
+        keep: Sequence[int] = (),
     ) -> None:
         self._app, self._most, self._seconds, self._arguments = app, most, seconds, tuple(arguments)
         self._environment, self._output, self._hear, self._on_end = environment, output, hear, ended
+        self._grace, self._keep_open = grace, keep
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._workers: set[_Worker] = set()
         self._changed = asyncio.Event()
@@ -172,6 +175,8 @@ class ProcessInvoker:
                 stdout=out,
                 stderr=out,
                 env=worker_environment(os.environ if self._environment is None else self._environment),
+                grace=self._grace,
+                keep=self._keep_open,
             ), mine
         except BaseException:
             if mine >= 0:
