@@ -147,7 +147,9 @@ class Attempt:
             again = self.why is not None or _again(self.error_rules, asyncio.CancelledError)
             detail = self.stack or self.reports.detail.decode()
             ending = ending_of_stop(self.lease, self.why, detail, again)
-            return ending._replace(message=self.message) if self.message else ending
+            if self.message and isinstance(ending, Failure):
+                return ending._replace(message=self.message)
+            return ending
         error = self.running.exception()
         if error is None:
             return self.running.result()

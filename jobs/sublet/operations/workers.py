@@ -155,8 +155,6 @@ def _is_whole(fields: dict[str, bytes]) -> bool:
 def _worker(name: str, seen_at: datetime, fields: dict[str, bytes]) -> WorkerInfo:
     about = json_of(fields.get("about"))
     about = about if isinstance(about, dict) else {}
-    idle = about.get("last_job")
-    is_known = isinstance(idle, int | float) and not isinstance(idle, bool) and 0 <= idle < YEAR
     return WorkerInfo(
         name=name,
         life=fields["life"].decode(),
@@ -165,8 +163,13 @@ def _worker(name: str, seen_at: datetime, fields: dict[str, bytes]) -> WorkerInf
         seen_at=seen_at,
         draining="drain" in fields,
         about=about,
-        last_job_at=seen_at - timedelta(seconds=idle) if is_known else None,
+        last_job_at=_last_job_at(seen_at, about.get("last_job")),
     )
+
+
+def _last_job_at(seen_at: datetime, idle: Any) -> datetime | None:
+    is_number = isinstance(idle, int | float) and not isinstance(idle, bool)
+    return seen_at - timedelta(seconds=idle) if is_number and 0 <= idle < YEAR else None
 
 
 def _running(base: str, cursor: int) -> Call[tuple[int, list[str]]]:

@@ -30,7 +30,7 @@ class DetachedInvoker:
         """Start one worker per summons. Raises InvocationFailed for those that did not start."""
         self._started = [process for process in self._started if process.poll() is None]
         # Two workers must not have one exclusive identity
-        environment = worker_environment(os.environ) | self._variables | {"SUBLET_WORKER_ID": ""}
+        environment = {**worker_environment(os.environ), **self._variables, "SUBLET_WORKER_ID": ""}
         for i, summons in enumerate(request.summons):
             command = worker_command(self._app, request, summons, self._seconds, self._arguments)
             try:
