@@ -4,8 +4,7 @@
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  claim_id     22 to 64 random characters, the idempotency key: repeating it within 10 s returns the
 --                    leases of the first call that are still held. A repeat with n > 0 also flags the memo
---                    (see release). A worker with an exclusive identity writes its life and a dot in front: it is
---                    refused after another worker took over (see reconcile)
+--                    (see release). One with an exclusive identity begins with the worker's life and a dot
 -- ARGV  worker       the caller's name
 -- ARGV  lease        ms until the leases end without a heartbeat
 -- ARGV  n            jobs wanted, at most 100; 0 does the maintenance alone, and flags no memo
@@ -33,12 +32,7 @@ if not (valid and lease and is_name(worker) and is_name(claim_id) and #claim_id 
     .. 'lease: ms, up to 14 digits')
 end
 
-for life, ends in string.gmatch(replaced or '', '(%S+) (%d+)') do
-  if tonumber(ends) > now and string.sub(claim_id, 1, #life + 1) == life .. '.' then
-    return refusal('CHANGED', 'worker ' .. worker .. ': another worker has taken over: claim no more')
-  end
-end
-
+if is_barred(claim_id) then return refusal('CHANGED', 'worker ' .. worker .. ': another worker has taken over: claim no more') end
 local reply = {'', CAP, 0}
 local taken = {}                            -- ids of the jobs claimed
 local leases = {}                           -- scores and ids for `running`

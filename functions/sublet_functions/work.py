@@ -68,8 +68,7 @@ async def work(
     returns the seconds to subtract from `seconds`. A `source` is not closed.
     """
     async with _kept_logs(), _opened_source(app, source) as opened:
-        waited = await (connect or _first_call)(opened)
-        left = None if seconds is None else max(0.0, seconds - waited)
+        left = _left(seconds, await (connect or _first_call)(opened))
         config = WorkerConfig(
             queues=queues, strict=strict, slots=slots, processes=processes, lease=lease, grace=grace, stall=stall, blocked=blocked, limits=limits,
             commands=commands, name=name, worker_id=_identity(worker_id), pool=pool, summons=summons,
@@ -80,6 +79,10 @@ async def work(
         report("ready", None, f"{worker.name} slots={worker.slots} queues={_shown(worker.queues)}")
         async with _summoning_afterwards(opened, invokers, worker, left):
             return await worker.run(drain=drain, seconds=left, max_jobs=max_jobs, linger=linger)
+
+
+def _left(seconds: float | None, waited: float) -> float | None:
+    return None if seconds is None else max(0.0, seconds - waited)
 
 
 def _check_number(queues: Sequence[str], source: JobSource) -> None:

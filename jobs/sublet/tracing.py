@@ -35,7 +35,6 @@ ENDED: Final = {
     "timed_out": "the task was ended at its timeout",
     "stalled": "the task was ended because it reported no progress",
 }
-"""Outcome of an attempt that the worker ended, and the status of its span."""
 
 
 class OpenTelemetry:

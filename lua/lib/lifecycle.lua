@@ -2,6 +2,13 @@
 -- luacheck: push ignore 211
 needs('PUBLISH', key('ended'), '')
 
+-- Does a claim id begin with a life that was reconciled?
+local function is_barred(claim_id)
+  for life, ends in string.gmatch(replaced or '', '(%S+) (%d+)') do
+    if tonumber(ends) > now and string.sub(claim_id, 1, #life + 1) == life .. '.' then return true end
+  end
+end
+
 -- The number at the start of a token. It always grows, even when a failover lost writes.
 local function new_fence()
   begin()

@@ -10,7 +10,7 @@ from sublet.errors import Invalid
 from sublet.execution.attempt import Attempt, Why
 from sublet.model import Lease
 from sublet.options import Options
-from sublet.worker.stalls import Stalls
+from sublet.worker.timeouts import Stalls
 from tests.support import stall_tasks as tasks
 from tests.support.processes import on_linux
 

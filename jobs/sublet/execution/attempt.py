@@ -21,7 +21,6 @@ class Why(StrEnum):
 
     TIMED_OUT = "timed_out"
     STALLED = "stalled"
-    """It reported no progress for too long."""
     CANCELLED = "cancelled"
     LOST = "lost"
     """The lease has expired, or the job has ended: this attempt is not settled."""
@@ -60,7 +59,6 @@ class Reports:
     progress = checkpoint = log = detail = b""
     waiting = False
     progressed_at = 0.0
-    """Time (monotonic) of the last progress or checkpoint."""
 
     def __init__(self, notify: Callable[[], None], waits: Callable[[], None]) -> None:
         self._notify, self._waits = notify, waits
@@ -92,7 +90,6 @@ class Attempt:
     error_rules: ErrorRules | None = None
     stack = ""
     message = ""
-    """Instead of the usual one of `stalled`."""
     cancelled_at = 0.0
     cancels_ignored = 0
     running: "asyncio.Future[Completion] | None" = None

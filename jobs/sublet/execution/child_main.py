@@ -289,7 +289,6 @@ def _import_main(file: str) -> Any:
 
 
 def _limit_cpu(limit: float) -> None:
-    """Let the process use so many more seconds of CPU time; then SIGXCPU ends it."""
     import resource
 
     used = resource.getrusage(resource.RUSAGE_SELF)

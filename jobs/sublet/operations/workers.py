@@ -20,7 +20,6 @@ ALL = 100_000
 SHOWN = 100
 PAGE = 500
 YEAR = 31_622_400
-"""Seconds; the oldest last job that a worker may report."""
 
 
 def workers(bases: Sequence[str], *, jobs: bool = True) -> Plan[list[WorkerInfo]]:

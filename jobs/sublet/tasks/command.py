@@ -146,7 +146,6 @@ NEEDS: dict[str, Any] = {
         {"required": ["shell"], "properties": {**_SCRIPT, "argv": {"type": "null"}}},
     ]
 }
-"""JSON Schema of a payload of `command` that has a program; its workers publish it."""
 any_program.payload_schema = NEEDS  # type: ignore[attr-defined]  # read by `Arguments.schemas`
 
 

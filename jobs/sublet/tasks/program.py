@@ -33,9 +33,7 @@ LINGER = 0.5
 PATIENCE = 1.0
 """Seconds between SIGTERM and SIGKILL."""
 DETAIL_MAX = 4096
-"""Bytes of the ends of stdout and stderr together, in the record of an attempt."""
 LAST_OUTPUT = 0.2
-"""Seconds to read the output of a program that was ended."""
 
 
 class Output(BaseModel):
@@ -179,7 +177,6 @@ class OutputBuffer:
 
 
 def _shortened(text: bytes, most: int) -> bytes:
-    """Keep the first line, which is the stream's name, and the end."""
     head = text[: text.index(b"\n") + 1]
     return text if len(text) <= most else head + text[len(head) - most :]
 

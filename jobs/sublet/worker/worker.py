@@ -24,18 +24,16 @@ from sublet.worker.heartbeat import Heartbeat
 from sublet.worker.linger import Linger
 from sublet.worker.registration import Registration, named_queues, worker_name
 from sublet.worker.settle_loop import SettleLoop
-from sublet.worker.stalls import Stalls
 from sublet.worker.state import WorkerState
 from sublet.worker.summary import Summary, outcome_text
 from sublet.worker.time_budget import TimeBudget
-from sublet.worker.timeouts import Timeouts
+from sublet.worker.timeouts import Stalls, Timeouts
 from sublet.worker.watchdog import Watchdog
 
 SLOTS = 100
 """Default number of slots, if any task runs without a child process."""
 SETTLE_LOOPS = 2
 CANCELS_IGNORED = 5
-"""Repeated cancels, one each 5 s, after which a task is stuck."""
 CLEAN_UP = 1.0
 LAST_SETTLE = 3.0
 

@@ -61,7 +61,7 @@ MUTANTS = (
     ),
     Mutant(
         "a life that was reconciled may claim",
-        "lua/claim.lua",
+        "lua/lib/lifecycle.lua",
         "string.sub(claim_id, 1, #life + 1) == life .. '.'",
         "claim_id == life",
         "a worker whose identity another one took over claims its own job back",
@@ -69,7 +69,7 @@ MUTANTS = (
     ),
     Mutant(
         "heartbeats count as progress",
-        "jobs/sublet/worker/stalls.py",
+        "jobs/sublet/worker/timeouts.py",
         "attempt.context.flush()\n        reports,",
         "attempt.reports.progressed_at = time.monotonic()\n        reports,",
         "a task that lives and makes no progress holds its slot until the timeout",

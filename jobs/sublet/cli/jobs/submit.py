@@ -39,7 +39,6 @@ OPTIONS = (
     "tags",
 )
 COMMAND = "command"
-"""The built-in task of `sublet work --commands`."""
 PATIENCE = 2.0
 """Seconds of `--wait` after which a terminal shows the job's state."""
 

@@ -39,7 +39,6 @@ EXIT_GRACE = 3.0
 """Seconds for Python's exit (asyncio's clean-up, `atexit`, threads) before it is forced."""
 STOP_SECONDS = 0.3
 BLOCKED_LEASES = 10
-"""Leases without a turn of the event loop until the process exits: its jobs have long been given to others."""
 THREAD_GRACE = 0.25
 """Seconds that the threads of tasks get to end after the worker."""
 

@@ -77,7 +77,6 @@ class Platform:
         self._app: AppRunner | None = None
         self._temporary: Path | None = None
         self._life: tuple[int, ...] = ()
-        """A pipe that this process and its workers hold open: the server outlives them."""
         self._url_lasts = ""
         """When a start has the same URL, as text; "" if that is unknown."""
 

@@ -13,7 +13,6 @@ from sublet.protocol import server_info
 
 ANSWER_SECONDS = 1.5
 ORPHAN_SECONDS = 15.0
-"""Seconds for which it outlives a killed platform: more than its workers."""
 START_SECONDS, HURRY_SECONDS = 60.0, 1.0
 """How long `stop` waits for a start in progress; the same with `at_once`."""
 
