@@ -155,7 +155,8 @@ local function invalid_rule(rules, known)
       local names = known
         or ' priority delay at key window tries timeout stall retention backoff tags keep trace digest schedule known '
       local values = {priority = '-100 to 100', tries = 'a number from 1, at most 14 digits',
-        window = 'ms from 1, at most 14 digits', stall = 'ms from 1, at most 14 digits', timeout = 'ms or none', backoff = 'first ms:factor:cap ms',
+        window = 'ms from 1, at most 14 digits',
+        stall = 'ms from 1, at most 14 digits', timeout = 'ms or none', backoff = 'first ms:factor:cap ms',
         key = '1 to 128 of ! to ~',
         tags = '1 to 5 different ones, each 1 to 64 of A-Z a-z 0-9 _ . : -, with commas in between',
         trace = 'a traceparent', digest = '16 to 128 hexadecimal digits',

@@ -7,6 +7,7 @@ from sublet import App, Context
 
 app = App()
 STALL = {"stall": 1, "max_attempts": 2, "backoff": 0.01, "timeout": 60}
+PATIENT = {**STALL, "stall": 3}
 
 
 @app.task(**STALL)
@@ -33,24 +34,24 @@ def thread_silent(ctx: Context) -> int:
     return ctx.attempt
 
 
-@app.task(**STALL)
+@app.task(**PATIENT)
 async def reports(ctx: Context, checkpoints: bool = False) -> int:
     """Report for longer than the limit."""
-    for i in range(8):
-        await asyncio.sleep(0.2)
+    for i in range(9):
+        await asyncio.sleep(0.5)
         if checkpoints:
             ctx.checkpoint({"row": i})
         else:
-            ctx.progress(i / 8)
+            ctx.progress(i / 9)
     return ctx.attempt
 
 
-@app.task(**STALL)
+@app.task(**PATIENT)
 def plain_reports(ctx: Context) -> int:
     """As `reports`."""
-    for i in range(8):
-        time.sleep(0.2)
-        ctx.progress(i / 8)
+    for i in range(9):
+        time.sleep(0.5)
+        ctx.progress(i / 9)
     return ctx.attempt
 
 
@@ -69,7 +70,7 @@ async def naps(seconds: float) -> None:
     await asyncio.sleep(seconds)
 
 
-@app.task(**STALL)
+@app.task(**PATIENT)
 async def waits(ctx: Context, seconds: float) -> int:
     """Wait for another job."""
     await (await naps.submit(seconds)).result(60)

@@ -49,7 +49,7 @@ def test_a_task_without_progress_is_ended_and_costs_a_try(stage):
 def test_a_task_with_progress_goes_on(stage):
     hire(stage)
     ids = [stage.submit(task)[0] for task in (tasks.reports, tasks.plain_reports)]
-    ids += stage.submit(tasks.reports, checkpoints=True) + stage.submit(tasks.waits, seconds=1.7)
+    ids += stage.submit(tasks.reports, checkpoints=True) + stage.submit(tasks.waits, seconds=4.5)
     stage.until_ended(*ids)
     for job_id in ids:
         assert stage.codes(job_id) == ["completed"]
