@@ -174,6 +174,7 @@ MEANINGS = {
     "WorkerConfig.summons": "Set by Sublet: the id of the summons that started the worker.",
     "Limits.memory": "Bytes.",
     "Limits.jobs": "Number of jobs.",
+    "Limits.cpu": "Seconds of CPU time of a job.",
     "Summary.completed": "Completed attempts.",
     "Summary.failed": "Failed attempts.",
     "Summary.released": "Released attempts.",
