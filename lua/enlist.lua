@@ -10,22 +10,30 @@
 --                    here, and "started" checked: a whole number (or null)
 -- ARGV  pool         the pool that it works for, "" for none, or none any more
 -- ARGV  summons      the one that started it (see summon), "" for none
+-- ARGV  owner        whose live workers are counted together, at most 1,000: the API sends its token's name;
+--                    "" for none
 -- REPLY string       "work", or "drain": an operator asked for it; or it was summoned, and the pool needs it
 --                    no more, or it does not serve all queues that the pool has now
 -- CODE  NO_NAMESPACE WRONG_LAYOUT INVALID
+-- CODE  WORKERS_FULL   a new name, and as many live workers are registered as may be: 10,000, or the owner's
 
 -- ms without a heartbeat after which a worker's registration is deleted
 local FORGOTTEN = 86400000
 -- ms without a heartbeat after which a worker does not count for its pool
 local SILENT = 12000
 local ABOUT_MAX = 4096                      -- bytes
+local WORKERS = 10000                       -- registered workers; above, those that are not live are deleted
+local OWNED = 1000                          -- live workers of one owner
+local LIVE = 60000                          -- ms without a heartbeat after which a worker is not live
 local worker, life, worker_id, about, pool, summons = unpack(ARGV, 1, 6)
+local owner = ARGV[7] or ''
 local refused_because = refused(1, 1)
 if refused_because then return refused_because end
 local named = is_name(worker) and is_name(life) and (worker_id == '' or is_name(worker_id))
   and (pool == '' or is_name(pool)) and (summons == '' or pool ~= '' and is_name(summons))
+  and (owner == '' or is_name(owner))
 if not named or #about > ABOUT_MAX then
-  return refusal('INVALID', 'worker, life, worker_id, pool and summons: use names of 1 to 128 of A-Z a-z 0-9 _ . : -; '
+  return refusal('INVALID', 'worker, life, worker_id, pool, summons and owner: use names of 1 to 128 of A-Z a-z 0-9 _ . : -; '
     .. 'a summons needs a pool; the description `about` may have ' .. ABOUT_MAX .. ' bytes')
 end
 -- The takeover compares it with /proc: text would count as no start at all
@@ -36,7 +44,9 @@ if started and started ~= 'null' and not string.find(started, '^%d+$') then
 end
 local card = key('worker:' .. worker)
 local before, orders, crew = unpack(call('HMGET', card, 'life', 'drain', 'pool'))
-call('ZCARD', key('workers'))
+local crowded_out = call('ZCARD', key('workers')) >= WORKERS
+local owned = key('owner:' .. owner)
+local live = owner == '' and 0 or call('ZCOUNT', owned, now - LIVE, '+inf')
 local crew_key, summons_key, memory = key('crew:' .. pool), key('summons:' .. pool), key('pool:' .. pool)
 local settings = pool ~= '' and string.match(call('HGET', key('pools'), pool) or '', '^%d+( [^\n]*)\n')
 local names = string.match(settings or '', ' queues=(%S+)')
@@ -55,14 +65,27 @@ local wanted = math.min(most, (expires > now or known) and most or asked)
 local short = serves and call('ZCOUNT', crew_key, now - SILENT, now + SILENT) < wanted
 local needed = serves and (summons == '' or member or short)
 
-begin()
--- A user without this right is refused here, before anything has changed
+if before then
+  begin()
+elseif crowded_out and call('ZCOUNT', key('workers'), now - LIVE, '+inf') >= WORKERS then
+  return refusal('WORKERS_FULL', WORKERS .. ' live workers are registered, the most: end some of them')
+elseif live >= OWNED then
+  return refusal('WORKERS_FULL', owner .. ' has ' .. OWNED .. ' live workers, the most of one token: use another')
+end
+-- The first write of a new registration: a full server, or one that denies this user the right, refuses it
 call('HSETNX', card, 'enlisted_at', stamp)
 if before ~= life then call('DEL', card) end
 call('HSET', card, 'life', life, 'worker_id', worker_id, 'about', about)
 call('HSETNX', card, 'enlisted_at', stamp)  -- again: it was deleted with the earlier life
 call('ZADD', key('workers'), now, worker)
-local silent = call('ZRANGE', key('workers'), '-inf', now - FORGOTTEN, 'BYSCORE', 'LIMIT', 0, 10)
+if owner ~= '' then
+  call('HSET', card, 'owner', owner)
+  call('ZADD', owned, now, worker)
+  call('ZREMRANGEBYSCORE', owned, '-inf', now - LIVE)
+  call('PEXPIRE', owned, LIVE)
+end
+local silent = call('ZRANGE', key('workers'), '-inf', now - (crowded_out and LIVE or FORGOTTEN), 'BYSCORE',
+  'LIMIT', 0, 10)
 for _, name in ipairs(silent) do call('DEL', key('worker:' .. name)) end
 if #silent > 0 then call('ZREM', key('workers'), unpack(silent)) end
 if needed then

@@ -5,27 +5,33 @@
 -- ARGV  id token checkpoint log …   the leases, in fours, at most 100; checkpoint and log are opaque, at most
 --                    64 KiB and 8 KiB, "" to leave them unchanged; both replace what this attempt stored
 --                    before
--- REPLY array        one per lease: "noted", "LEASE_LOST" or "NOT_FOUND"
+-- REPLY array        one per lease: "noted", "LEASE_LOST" or "NOT_FOUND". A full server refuses the whole call
+--                    (OOM) if a field would become longer
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
 
 local CHECKPOINT_MAX, LOG_MAX = 65536, 8192
 local refused_because = refused(#ARGV / 4, 100)
 if refused_because then return refused_because end
-for i = 1, #ARGV, 4 do load(ARGV[i]) end
-begin()
 
-local answers = {}
+local answers, notes, grows = {}, {}, false
 for i = 1, #ARGV, 4 do
   local id, token, checkpoint, log = unpack(ARGV, i, i + 3)
   local job, hash = load(id), key('job:', id)
   local answer = lease_answer(job, token, 'note')
   if not answer then
     answer = 'noted'
-    if checkpoint ~= '' and #checkpoint <= CHECKPOINT_MAX then
-      call('HSET', hash, 'checkpoint', checkpoint)
-    end
-    if log ~= '' then call('HSET', hash, 'logged', '1', 'log:' .. job.attempt, string.sub(log, -LOG_MAX)) end
+    local note = {hash = hash, checkpoint = #checkpoint <= CHECKPOINT_MAX and checkpoint or '',
+      field = 'log:' .. job.attempt, log = string.sub(log, -LOG_MAX)}
+    grows = grows or #note.checkpoint > call('HSTRLEN', hash, 'checkpoint')
+      or #note.log > call('HSTRLEN', hash, note.field)
+    notes[#notes + 1] = note
   end
   answers[#answers + 1] = answer
+end
+
+if not grows then begin() end               -- a full server refuses notes that need more memory
+for _, note in ipairs(notes) do
+  if note.checkpoint ~= '' then call('HSET', note.hash, 'checkpoint', note.checkpoint) end
+  if note.log ~= '' then call('HSET', note.hash, 'logged', '1', note.field, note.log) end
 end
 return answers

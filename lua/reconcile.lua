@@ -19,7 +19,7 @@ if not is_name(worker) or not is_name(life) then
   return refusal('INVALID', 'worker and life: use 1 to 128 of A-Z a-z 0-9 _ . : -')
 end
 call('ZCARD', key('workers'))
-local known, crew, worker_id = unpack(call('HMGET', key('worker:' .. worker), 'life', 'pool', 'worker_id'))
+local known, crew, worker_id, owner = unpack(call('HMGET', key('worker:' .. worker), 'life', 'pool', 'worker_id', 'owner'))
 for i = 3, #ARGV, 2 do load_movable(ARGV[i]) end
 
 begin()
@@ -57,5 +57,6 @@ if #answers == 0 and known == life then
   call('ZREM', key('workers'), worker)
   call('DEL', key('worker:' .. worker))
   if crew then peek('ZREM', key('crew:' .. crew), worker) end
+  if owner then peek('ZREM', key('owner:' .. owner), worker) end
 end
 return answers

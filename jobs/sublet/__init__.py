@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         TooMany,
         Unavailable,
         Unfit,
+        WorkersFull,
         WrongLayout,
         WrongState,
     )
@@ -48,7 +49,8 @@ _HOMES = {
     "sublet.context": ("Context", "Discard", "Snooze"),
     "sublet.errors": (
         "Changed", "Invalid", "JobCancelled", "JobFailed", "JobsError", "KeyTaken", "LeaseLost", "NoNamespace", "NotFound",
-        "OutOfMemory", "QueueFull", "Refused", "TooMany", "Unavailable", "Unfit", "WrongLayout", "WrongState",
+        "OutOfMemory", "QueueFull", "Refused", "TooMany", "Unavailable", "Unfit", "WorkersFull",
+        "WrongLayout", "WrongState",
     ),
     "sublet.client.handle": ("Handle",),
     "sublet.client.result": ("Outcome",),
@@ -67,7 +69,7 @@ __all__ = [
     "App", "Attempt", "AttemptFailure", "Backoff", "Changed", "Client", "Context", "Discard", "Handle", "Invalid", "Job", "JobCancelled",
     "JobFailed", "JobsError", "KeyTaken", "LeaseLost", "NoNamespace", "NotFound", "Options", "OutOfMemory", "Outcome", "Page", "Queue",
     "QueueFull", "Recurrence", "Refused", "Schedule", "Settings", "Snooze", "State", "Stats", "Submission", "Submitted",
-    "SyncClient", "SyncHandle", "Task", "TooMany", "Unavailable", "Unfit", "Worker", "WorkerConfig",
+    "SyncClient", "SyncHandle", "Task", "TooMany", "Unavailable", "Unfit", "Worker", "WorkerConfig", "WorkersFull",
     "WrongLayout", "WrongState",
 ]  # fmt: skip
 

@@ -8,6 +8,7 @@
             Changed           CHANGED        read again, then decide
             KeyTaken          KEY_TAKEN      wait until the other job has ended
             QueueFull         QUEUE_FULL     more workers, or a higher limit
+            WorkersFull       WORKERS_FULL   fewer workers, or another token
             TooMany           TOO_MANY       split the call
             NoNamespace       NO_NAMESPACE   submit a job: it creates the namespace
             WrongLayout       WRONG_LAYOUT   use the version that wrote the data
@@ -76,6 +77,12 @@ class QueueFull(Refused):
     """The queue's limit of jobs or bytes is reached (see `configure`). The job was not stored."""
 
     code = "QUEUE_FULL"
+
+
+class WorkersFull(Refused):
+    """As many live workers are registered, in all or by one token, as may be. The worker works without it."""
+
+    code = "WORKERS_FULL"
 
 
 class TooMany(Refused):
@@ -188,6 +195,7 @@ REFUSALS: dict[str, type[Refused]] = {
         Changed,
         KeyTaken,
         QueueFull,
+        WorkersFull,
         TooMany,
         NoNamespace,
         WrongLayout,

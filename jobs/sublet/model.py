@@ -166,6 +166,8 @@ class Card(NamedTuple):
     """JSON: host, pid, platform, slots, counters (see `sublet.worker.host_identity`)."""
     pool: str = ""
     summons: str = ""
+    owner: str = ""
+    """Name of its token, over HTTP."""
 
 
 class Completion(NamedTuple):

@@ -18,8 +18,8 @@ end}
 """
 READS = {"TIME", "HGET", "HMGET", "GET", "EXISTS", "PTTL", "ZCARD", "ZRANGE", "ZSCORE", "LLEN", "HSTRLEN", "HLEN", "XLEN",
          "ZCOUNT", "HEXISTS", "XREVRANGE"}  # fmt: skip
-OTHERS = [name for name in NAMES if name not in ("init", "submit", "schedule", "fire", "publish")]
-"""All verbs but those that create something."""
+OTHERS = [name for name in NAMES if name not in ("init", "submit", "schedule", "fire", "publish", "note")]
+"""All verbs but those that only need memory."""
 
 
 async def prepare(desk):

@@ -63,8 +63,9 @@ SAMPLES = {
         {"id": "ID", "token": "TOKEN", "checkpoint": b"CHECKPOINT", "log": b"LOG"},
     ),
     "enlist": (
-        verbs.enlist("B", Card("WORKER", "LIFE", "WORKER_ID", b"ABOUT", "POOL", "SUMMONS")),
-        {"worker": "WORKER", "life": "LIFE", "worker_id": "WORKER_ID", "about": b"ABOUT", "pool": "POOL", "summons": "SUMMONS"},
+        verbs.enlist("B", Card("WORKER", "LIFE", "WORKER_ID", b"ABOUT", "POOL", "SUMMONS", "OWNER")),
+        {"worker": "WORKER", "life": "LIFE", "worker_id": "WORKER_ID", "about": b"ABOUT", "pool": "POOL", "summons": "SUMMONS",
+         "owner": "OWNER"},
     ),
     "drain": (verbs.drain("B", "WORKER", "LIFE"), {"worker": "WORKER", "life": "LIFE"}),
     "reconcile": (
@@ -324,7 +325,7 @@ def test_lua_and_python_spell_every_key_alike():
         keys.wake("B", "X"), keys.alarm("B"), keys.events("B"), keys.ended("B"), keys.structure("B", "running"),
         keys.backlog("B"), keys.structure("B", "scheduled"), keys.structure("B", "completed"), keys.workers("B"),
         keys.worker("B", "X"), keys.counts("B"), keys.schedules("B"), keys.schedule("B", "X"), keys.pools("B"),
-        keys.pool("B", "X"), keys.crew("B", "X"), keys.summons("B", "X"), keys.catalogue("B"), keys.tasks("B"),
+        keys.pool("B", "X"), keys.crew("B", "X"), keys.summons("B", "X"), keys.owner("B", "X"), keys.catalogue("B"), keys.tasks("B"),
     }  # fmt: skip
     assert all(key.startswith("B:") for key in ours)
     assert {word.strip("'. ") for word in spelled} == {re.sub(r"X(\|Y)?$", "", key[2:]) for key in ours}

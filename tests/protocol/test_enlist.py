@@ -2,7 +2,7 @@
 
 import pytest
 
-from sublet import Invalid
+from sublet import Invalid, WorkersFull
 from sublet.model import Card
 from sublet.protocol import keys, verbs
 
@@ -175,3 +175,71 @@ async def test_a_start_that_is_not_a_whole_number_is_refused(desk, started):
 )
 async def test_a_start_may_be_a_whole_number_null_or_missing(desk, about):
     assert await desk.enlist("w", about=about.encode()) == "work"
+# how many workers may be registered
+
+
+def seen(desk, count, seconds_ago, name="other"):
+    """Registrations with a heartbeat so long ago."""
+    desk.raw.zadd(
+        keys.workers(desk.base), {f"{name}-{i}": desk.now() - seconds_ago * 1000 for i in range(count)}
+    )
+
+
+@pytest.mark.real_server
+async def test_of_ten_thousand_live_workers_no_further_one_is_registered(desk):
+    await desk.enlist("w")
+    seen(desk, 9_999, 50)
+    before = desk.everything()
+    with pytest.raises(WorkersFull, match=r"^10000 live workers are registered, the most: end some of them$"):
+        await desk.enlist("new")
+    assert desk.everything() == before
+    assert await desk.enlist("w") == "work", "a known one is renewed"
+    assert await desk.enlist("w", "2") == "work"
+
+
+@pytest.mark.real_server
+async def test_above_ten_thousand_registrations_those_without_heartbeats_are_deleted(desk):
+    """For example those of workers that crash again and again, under a new name each time."""
+    await desk.enlist("dead")
+    desk.elapse(61)
+    seen(desk, 5_000, 50)
+    seen(desk, 4_999, 61, "silent")
+    assert await desk.enlist("new") == "work"
+    left = desk.enlisted()
+    assert len(left) == 9_991
+    assert "new" in left
+    assert ("dead" in left) == bool(desk.registration("dead"))
+    await desk.enlist("newer")
+    assert len(desk.enlisted()) == 9_992, "no more than necessary"
+
+
+async def test_an_owner_has_at_most_a_thousand_live_workers(desk):
+    owned = keys.owner(desk.base, "token")
+    assert await desk.run(verbs.enlist(desk.base, Card("w", "1", "", b"{}", owner="token"))) == "work"
+    assert desk.registration("w")["owner"] == "token"
+    desk.raw.zadd(owned, {f"other-{i}": desk.now() - 30_000 for i in range(999)})
+    card = Card("new", "1", "", b"{}", owner="token")
+    with pytest.raises(
+        WorkersFull, match=r"^token has 1000 live workers, the most of one token: use another$"
+    ):
+        await desk.run(verbs.enlist(desk.base, card))
+    assert desk.registration("new") == {}
+    for again in (
+        card._replace(owner="another"),
+        card._replace(worker="w"),
+        card._replace(worker="x", owner=""),
+    ):
+        assert await desk.run(verbs.enlist(desk.base, again)) == "work"
+    desk.elapse(31)
+    assert await desk.run(verbs.enlist(desk.base, card._replace(worker="later"))) == "work"
+    assert sorted(desk.raw.zrange(owned, 0, -1)) == ["later", "w"], "those without heartbeats do not count"
+    desk.elapse(61)
+    assert not desk.raw.exists(owned)
+
+
+async def test_a_worker_that_leaves_makes_room_for_its_owner(desk):
+    owned = keys.owner(desk.base, "token")
+    await desk.run(verbs.enlist(desk.base, Card("w", "1", "", b"{}", owner="token")))
+    desk.raw.zadd(owned, {f"other-{i}": desk.now() for i in range(999)})
+    await desk.run(verbs.reconcile(desk.base, "w", "1", []))
+    assert await desk.run(verbs.enlist(desk.base, Card("new", "1", "", b"{}", owner="token"))) == "work"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import redis
 
-from sublet import SyncClient
+from sublet import App, Context, Options, SyncClient
 from sublet.connection.settings import Settings
 from sublet.connection.transport import SyncTransport, Transport
 from sublet.errors import NoNamespace, OutOfMemory
@@ -32,7 +32,7 @@ ROOM = 2 << 20
 """Bytes that a test may fill."""
 BEYOND = 512 << 10
 """Bytes by which the server exceeds its limit then: more than the variation of clients' buffers."""
-REFUSED = {"submit", "schedule", "fire", "publish"}
+REFUSED = {"submit", "schedule", "fire", "publish", "note"}
 """The verbs that only need memory; for `init` the namespace does not exist yet."""
 
 
@@ -231,21 +231,54 @@ async def test_whole_batches_end_on_a_full_server_with_any_outcome(desk, fill):
     ]
 
 
-async def test_checkpoints_and_logs_are_stored_on_a_full_server_until_the_job_ends(desk, fill):
-    """They need memory, but are worth it: at most as much as a hundred leases may bring."""
-    await desk.submit(*(f"j{i}" for i in range(100)), payload=b"x" * 2000)
+async def test_a_full_server_refuses_notes_that_need_more_memory_and_their_jobs_go_on(desk, fill):
+    """Otherwise the memory that checkpoints take had no bound: each claim brings more leases."""
+    await desk.submit("a", "b", payload=b"x" * 2000)
+    a, b = await desk.claim(2)
+    await desk.note(a, b"c" * 100, b"l" * 100)
     fill()
-    leases = await desk.claim(100)
-    notes = [Note(lease, b"c" * 65536, b"l" * 8192) for lease in leases]
-    for i in range(0, 100, 7):
-        assert set(await desk.run(verbs.note(desk.base, notes[i : i + 7]))) == {"noted"}
-    assert desk.raw.hstrlen(f"{desk.base}:job:j99", "checkpoint") == 65536
-    full = desk.raw.info("memory")["used_memory"]
-    for some in (leases[:50], leases[50:]):
-        assert set(
-            await desk.run(verbs.complete(desk.base, [Completion(lease, b"1") for lease in some]))
-        ) == {"completed"}
-    tasks.eventually(lambda: desk.raw.info("memory")["used_memory"] < full - 100 * 60_000)
+    assert await desk.note(a, b"d" * 100, b"m" * 99) == "noted", "a replacement needs no memory"
+    before = desk.everything()
+    for larger in (Note(a, b"d" * 101), Note(a, b"", b"m" * 100), Note(b, b"1")):
+        with pytest.raises(OutOfMemory):
+            await desk.run(verbs.note(desk.base, [Note(a, b"e"), larger]))
+    assert desk.everything() == before
+    assert (desk.job("a")["checkpoint"], await desk.complete(a)) == ("d" * 100, "completed")
+    assert await desk.release(b) == "queued"
+
+
+async def test_a_full_server_refuses_new_workers_and_renews_known_ones(desk, fill):
+    await desk.enlist("w", "1")
+    fill()
+    before = desk.everything()
+    with pytest.raises(OutOfMemory):
+        await desk.enlist("new", about=b"x" * 4096)
+    assert desk.everything() == before
+    assert await desk.enlist("w", "1", about=b'{"completed": 1}') == "work"
+    assert await desk.enlist("w", "2") == "work", "a restart under a known name"
+    assert desk.enlisted() == ["w"]
+
+
+async def test_a_worker_works_on_a_full_server_without_a_registration(filler, caplog):
+    """Its checkpoints and logs are not stored then; its jobs end."""
+    app = App()
+
+    @app.task(queue="steps")
+    async def step(ctx: Context) -> None:
+        ctx.checkpoint("half-way")
+        ctx.log("half-way")
+
+    with SyncClient(filler.settings) as client:
+        client.submit("step", options=Options(queue="steps"))
+        filler.fill()
+        filler.overfill()
+        store = Store(filler.settings)
+        async with asyncio.timeout(60):
+            summary = await Worker(app, store, WorkerConfig(slots=2)).run(drain=True)
+        assert summary.completed == 1
+    assert "this worker works without a registration, and tries again: Redis is full" in caplog.text
+    assert "cannot store checkpoints and logs: Redis is full" in caplog.text
+    await store.aclose()
 
 
 async def work_off(store: Store) -> int:

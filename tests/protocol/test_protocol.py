@@ -203,7 +203,7 @@ def test_the_catalogue_lists_exactly_the_existing_keys():
         keys.queues(""), keys.backlog(""), keys.lock("", "<queue>", "<key>"), keys.claim("", "<claim id>"),
         keys.wake("", "<queue>"), keys.wake("", "<pattern>"), keys.alarm(""), keys.events(""), keys.ended(""), keys.workers(""), keys.worker("", "<name>"),
         keys.counts(""), keys.schedules(""), keys.schedule("", "<name>"), keys.pools(""), keys.pool("", "<name>"),
-        keys.crew("", "<pool>"), keys.summons("", "<pool>"), keys.catalogue(""), keys.tasks(""),
+        keys.crew("", "<pool>"), keys.summons("", "<pool>"), keys.owner("", "<owner>"), keys.catalogue(""), keys.tasks(""),
     }  # fmt: skip
     rows = table(section("Keys"), "key", "type")
     shown = [word.replace("\\|", "|") for word in first_words(rows)] + [
@@ -271,7 +271,7 @@ def test_the_page_lists_exactly_the_fields_of_a_worker():
     calls = re.findall(r"'H(?:MGET|GET|SET|SETNX)', (?:card|key\('worker:' \.\. worker\)), ([^()]*)\)", CODE)
     found = {name for words in calls for name in re.findall(r"'(\w+)'", words)}
     shown = set(first_words(table(section("The register"), "field")))
-    assert found == shown == {"life", "worker_id", "about", "enlisted_at", "drain", "pool"}
+    assert found == shown == {"life", "worker_id", "about", "enlisted_at", "drain", "pool", "owner"}
 
 
 def test_the_page_lists_exactly_the_fields_of_a_schedule():

@@ -7,7 +7,8 @@ for _, state in ipairs({'scheduled', 'running', 'completed', 'dead', 'cancelled'
   for _, id in ipairs(redis.call('ZRANGE', key, 0, -1)) do redis.call('ZINCRBY', key, -ms, id) end
 end
 for _, key in ipairs(redis.call('KEYS', base .. ':*')) do
-  if string.find(key, ':schedules$') or string.find(key, ':crew:', 1, true) or string.find(key, ':summons:', 1, true) then
+  if string.find(key, ':schedules$') or string.find(key, ':crew:', 1, true) or string.find(key, ':summons:', 1, true)
+      or string.find(key, ':owner:', 1, true) then
     for _, name in ipairs(redis.call('ZRANGE', key, '-inf', '(99999999999999', 'BYSCORE')) do redis.call('ZINCRBY', key, -ms, name) end
   end
   local ttl = redis.call('PTTL', key)

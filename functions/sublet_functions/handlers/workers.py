@@ -49,7 +49,7 @@ async def enlist(call: Call[WorkerRegistration, Empty]) -> Response:
     said = stored_json(about, ABOUT_MAX, "body", "about")
     name = principal.stored(call.path["name"])
     worker_id = principal.stored(body.worker_id) if body.worker_id else ""
-    card = model.Card(name, body.life, worker_id, said, body.pool, body.summons)
+    card = model.Card(name, body.life, worker_id, said, body.pool, body.summons, principal.name)
     return json_response({"drain": await call.store.enlist(card)})
 
 

@@ -68,6 +68,7 @@ PROBLEMS: dict[str, ProblemType] = {
     "too-many": ProblemType(422, "Too many items in one call"),
     "idempotency-mismatch": ProblemType(422, "The Idempotency-Key was used with another body"),
     "queue-full": ProblemType(429, "The queue is full", 5),
+    "workers-full": ProblemType(429, "As many workers are registered as may be", 60),
     "at-work": ProblemType(429, "All workers of this process are running", 5),
     "too-many-headers": ProblemType(431, "The headers are too large"),
     "internal": ProblemType(500, "Internal server error"),

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 
 from sublet.context import Context, Discard, Snooze, checked_delay
@@ -212,3 +212,9 @@ def _words(error: BaseException) -> tuple[str, str]:
     except BaseException as second:  # noqa: BLE001  # a broken __str__ must not hide the failure
         said = f"the exception's message cannot be read: its code raised {type(second).__name__}"
         return said, stack.of_frames(error)
+
+
+def put_back(notes: Sequence[tuple[Attempt, Note]]) -> None:
+    """Keep notes that could not be sent (`Attempt.put_back`)."""
+    for attempt, note in notes:
+        attempt.put_back(note)

@@ -23,6 +23,7 @@ FOUND = 100_000
 TYPES = {
     "job": "hash", "queue": "zset", "wake": "list", "key": "string", "claim": "string",
     "worker": "hash", "schedule": "hash", "pool": "hash", "crew": "zset", "summons": "zset",
+    "owner": "zset",
 }  # fmt: skip
 KINDS = {
     "job": "job",

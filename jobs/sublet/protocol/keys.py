@@ -176,6 +176,11 @@ def crew(base: str, pool: str) -> str:
     return f"{base}:crew:{pool}"
 
 
+def owner(base: str, name: str) -> str:
+    """Key of the sorted set of an owner's live workers, by last heartbeat (ms)."""
+    return f"{base}:owner:{name}"
+
+
 def summons(base: str, pool: str) -> str:
     """Key of the sorted set of a pool's open summonses, by expiry (ms)."""
     return f"{base}:summons:{pool}"

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any
 
-from sublet.errors import NoNamespace, Unavailable
-from sublet.execution.attempt import Attempt, Why
+from sublet.errors import NoNamespace, OutOfMemory, Unavailable
+from sublet.execution.attempt import Attempt, Why, put_back
 from sublet.model import Beat, Note
 from sublet.store.outage_log import OutageLog
 from sublet.store.source import JobSource
@@ -102,9 +102,11 @@ class Heartbeat:
             # The heartbeat of the same turn fails with NoNamespace too, and acts on it.
             with contextlib.suppress(NoNamespace):
                 await self._source.note([note for _, note in notes])
+        except OutOfMemory as error:  # the jobs go on, and the notes are sent again
+            put_back(notes)
+            self._outage.hindered("store checkpoints and logs", error)
         except (Unavailable, asyncio.CancelledError):
-            for attempt, note in notes:
-                attempt.put_back(note)
+            put_back(notes)
             raise
 
     async def _beat(self, attempts: Sequence[Attempt]) -> None:

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sublet.errors import Invalid, JobsError, NoNamespace
+from sublet.errors import Invalid, JobsError, NoNamespace, OutOfMemory, WorkersFull
 from sublet.model import Card, WorkerInfo
 from sublet.protocol.verbs import QUEUES_MAX
 from sublet.store.source import JobSource
@@ -65,6 +65,7 @@ class Registration:
         self._is_replaced = False
         self._worker, self._worker_id, self._life = worker, worker_id, secrets.token_hex(8)
         self._record: WorkerInfo | None = None
+        self._refused = False
 
     def _card(self) -> Card:
         about = {**self._host, **self._about()}
@@ -97,11 +98,23 @@ class Registration:
                 )
         gone = {other.name: other.life for other in known if self._succeeds(other)}
         recovered = await self._source.reconcile(gone) if gone else 0
-        self.unwanted = await self._source.enlist(self._card())
+        self.unwanted = await self._register()
         self.publication.renew()
         if self._worker_id:
             self._own_record(await self._source.workers())
         return recovered
+
+    async def _register(self) -> bool:
+        """Send the registration. False, and a warning once, if it is refused: a worker works without one."""
+        try:
+            drain = await self._source.enlist(self._card())
+        except (OutOfMemory, WorkersFull) as error:
+            if not self._refused:
+                log.warning("this worker works without a registration, and tries again: %s", error)
+            drain, self._refused = False, True
+        else:
+            self._refused = False
+        return drain
 
     def _succeeds(self, other: WorkerInfo) -> bool:
         return host.is_gone(other.about, self._host) or bool(
@@ -117,7 +130,7 @@ class Registration:
                 self.warn_replaced()
                 return True
             async with self._lock:
-                is_asked_to_drain = await self._source.enlist(self._card())
+                is_asked_to_drain = await self._register()
             self.publication.renew()
             return is_asked_to_drain
         except NoNamespace:

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
-from sublet.errors import NoNamespace, Unavailable
-from sublet.execution.attempt import Attempt
+from sublet.errors import NoNamespace, OutOfMemory, Unavailable
+from sublet.execution.attempt import Attempt, put_back
 from sublet.model import Ending
 from sublet.store.outage_log import OutageLog
 from sublet.store.source import JobSource
@@ -81,7 +81,8 @@ class SettleLoop:
             return
         try:
             await self._source.note([note for _, note in notes])
+        except OutOfMemory as error:  # the outcome matters more
+            self._outage.hindered("store checkpoints and logs", error)
         except Unavailable:
-            for attempt, note in notes:
-                attempt.put_back(note)
+            put_back(notes)
             raise

@@ -142,8 +142,8 @@ MUTANTS = (
     Mutant(
         "an unsent note is dropped",
         "jobs/sublet/worker/heartbeat.py",
-        "                attempt.put_back(note)\n            raise",
-        "                pass\n            raise",
+        "            put_back(notes)\n            raise",
+        "            pass\n            raise",
         "an outage of a second loses a checkpoint",
         "protocol/test_note.py::test_an_unsent_note_is_sent_later",
     ),
