@@ -116,6 +116,7 @@ for _, name in ipairs(names) do
   end
   if lost > 0 then
     backlog(name, -lost, 0)
+    count('missing', lost)
     lost = 0
   end
 end

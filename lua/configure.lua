@@ -5,12 +5,12 @@
 -- ARGV  queue        the queue, or * for the partition
 -- ARGV  revision     the one that the caller saw: operators' verbs on this queue so far, 0 if there were none
 -- ARGV  settings     all limits, as words: jobs=N (waiting and running) bytes=N (of their payloads); for *:
---                    completed=N dead=N cancelled=N (finished jobs kept, 100000 each unless given); ""
---                    removes all limits
+--                    completed=N dead=N cancelled=N (finished jobs kept, 100000 each unless given)
+--                    queues=N (known queues, 100000 unless given); "" removes all limits
 -- REPLY string       the settings as they are stored
 -- CODE  NO_NAMESPACE WRONG_LAYOUT INVALID CHANGED
 
-local KNOWN = {jobs = 'queue', bytes = 'queue', completed = '*', dead = '*', cancelled = '*'}
+local KNOWN = {jobs = 'queue', bytes = 'queue', completed = '*', dead = '*', cancelled = '*', queues = '*'}
 local name, revision, settings = ARGV[1], ARGV[2], ARGV[3]
 local refused_because = refused(1, 1)
 if refused_because then return refused_because end
@@ -23,7 +23,7 @@ for word in string.gmatch(settings, '%S+') do
   local what, number = string.match(word, '^(%l+)=(%d+)$')
   if not number or #number > 14 or count_of[what] or KNOWN[what] ~= (name == '*' and '*' or 'queue') then
     return refusal('INVALID', 'setting ' .. string.sub(word, 1, 80)
-      .. ': a queue takes jobs=N and bytes=N, the partition (*) takes completed=N dead=N cancelled=N, each once, of up to 14 digits')
+      .. ': a queue takes jobs=N and bytes=N, the partition (*) takes completed=N dead=N cancelled=N queues=N, each once, of up to 14 digits')
   end
   count_of[what], words = true, words .. ' ' .. word
 end

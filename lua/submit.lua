@@ -17,6 +17,8 @@ if refused_because then return refused_because end
 local seen = {}                             -- ids and locks that this call has taken
 local jobs = {}                             -- jobs to store
 local answers = {}
+local QUEUES = 100000                       -- queues that are known, unless configured
+local named = 0                             -- new queues of this call
 local turned_away = 0                       -- jobs that their queue's limits refuse
 
 -- Check one job before anything is written. Returns the answer; a new job is added to `jobs`.
@@ -39,6 +41,14 @@ local function examine(id, queue, task, rules, payload)
   if header.known then return 'NOT_FOUND' end
   local where = get_queue(queue)
   local no_room = full(where, #payload)
+  if not no_room and not where.settings and where.jobs == 0 then
+    local most = tonumber(setting(call('HGET', key('queues'), '*'), 'queues') or QUEUES)
+    if call('HLEN', key('queues')) + named < most then
+      named = named + 1
+    else
+      no_room = 'QUEUE_FULL queue ' .. queue .. ' is new, and there are ' .. most .. ' queues, the most'
+    end
+  end
   if no_room then
     turned_away = turned_away + 1
     return no_room

@@ -19,6 +19,7 @@ local function maintain(limit, by)
   for _, id in ipairs(due) do load_movable(id) end
   begin()
   call('HSET', base, 'maintenance', stamp .. ' ' .. by)
+  local missing = 0                         -- jobs that do not exist: the numbers of their queues stay too high
   for _, id in ipairs(lost) do
     local job = load(id)
     if job.state == 'running' then
@@ -28,15 +29,18 @@ local function maintain(limit, by)
       end
     else
       call('ZREM', key('running'), id)
+      if not job.state then missing = missing + 1 end
     end
   end
   for _, id in ipairs(due) do
     local job = load(id)
     call('ZREM', key('scheduled'), id)
+    if not job.state then missing = missing + 1 end
     if job.state == 'scheduled' then place(job, 'queued', rank(job.rules.priority, next_seq(1)), 'due') end
   end
   sum_up()
   count('expired', #lost)
+  count('missing', missing)
   return #lost, #due
 end
 

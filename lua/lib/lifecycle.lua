@@ -39,13 +39,12 @@ local function on_end(job)
   if waits then peek('ZADD', key('schedules'), 'XX', stamp, rules.schedule) end
 end
 
--- Delete finished jobs of a state. Dead and cancelled jobs that are deleted early, before their retention has
--- passed, are counted.
+-- Delete finished jobs of a state. Those that are deleted early, before their retention has passed, are counted.
 local function delete_jobs(state, ids, early)
   if #ids == 0 then return 0 end
   for _, id in ipairs(ids) do call('DEL', key('job:', id)) end
   call('ZREM', key(state), unpack(ids))
-  if early and state ~= 'completed' then count('forgotten', #ids) end
+  if early then count(state == 'completed' and 'forgotten_results' or 'forgotten', #ids) end
   return #ids
 end
 

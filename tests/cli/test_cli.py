@@ -15,7 +15,7 @@ import pytest
 
 from sublet.client.sync_client import SyncClient
 from sublet.connection.settings import Settings
-from sublet.operations.operations import PAGE_EXAMINED
+from sublet.operations.job_list import EXAMINED as PAGE_EXAMINED
 from sublet.protocol.scripts import NAMES, script
 from tests.support.paths import ROOT
 

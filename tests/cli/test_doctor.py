@@ -140,6 +140,8 @@ def test_facts_that_cannot_be_read_are_unknown():
         (HEALTHY._replace(layouts=["1", "", ""], partition_counts=(3, 0, 0)), "layout", "warn"),
         (HEALTHY._replace(misplaced=("mail",)), "layout", "bad"),
         (HEALTHY._replace(deleted_early=3), "retention", "ok"),
+        (HEALTHY._replace(results_deleted_early=3), "retention", "ok"),
+        (HEALTHY._replace(missing=3), "consistency", "warn"),
         (HEALTHY._replace(partition_counts=(2,)), "layout", "bad"),
         (HEALTHY._replace(overdue=(3, 60.0)), "maintenance", "warn"),
         (
@@ -369,6 +371,32 @@ def test_the_doctor_finds_inconsistent_data_and_repairs_it(own, shell):
     assert own.zrange(keys.queue(base, "default"), 0, -1) == ids
     assert own.hget(keys.backlog(base), "default jobs") == "3"
     assert shell.work("--queues", "default")[-1]["completed"] == 3
+
+
+def test_missing_jobs_are_reported_until_the_queues_are_recounted(own, shell):
+    base = keys.base(shell.env["SUBLET_NAMESPACE"])
+    job_id = shell.ok("submit", "add", "--delay", "1s")
+    own.delete(keys.job(base, job_id))
+    own.zadd(keys.structure(base, "scheduled"), {job_id: 1})
+    shell.ok("tick")
+
+    def found():
+        return [
+            (check["level"], check["found"])
+            for check in shell_checks(shell)
+            if check["subject"] == "consistency"
+        ]
+
+    (_, (level, text)) = found()
+    assert level == "warn"
+    assert text.startswith("1 unfinished job was deleted by another program, or evicted; the numbers")
+    assert shell.json("stats")["totals"]["missing"] == 1
+    (queue,) = shell.json("queues")
+    assert queue["jobs"] == 1, "too high"
+    shell.run("doctor", "--repair")
+    assert [level for level, _ in found()] == ["ok"]
+    (queue,) = shell.json("queues")
+    assert (queue["jobs"], shell.json("stats")["totals"]["missing"]) == (0, 1)
 
 
 def test_a_missing_namespace_is_not_repaired(own, shell):

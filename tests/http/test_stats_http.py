@@ -56,7 +56,7 @@ async def test_the_statistics_of_a_namespace(desk, ask):
     }
     assert totals == {
         "submitted": 9, "completed": 2, "failed": 1, "dead": 1, "cancelled": 1, "released": 0, "unknown_task": 0, "expired": 1, "lease_lost": 1,
-        "queue_full": 1, "forgotten": 0,
+        "queue_full": 1, "forgotten": 0, "forgotten_results": 0, "missing": 0,
     }  # fmt: skip
     assert (found["workers"], found["queues_left_out"]) == (1, 0)
     assert (found["unserved_jobs"], found["unserved_queues"], found["unserved_example"]) == (0, 0, None)

@@ -6,7 +6,7 @@ import pytest
 
 from sublet.errors import Invalid, NotFound
 from sublet.model import LastError, State
-from sublet.operations.operations import PAGE_EXAMINED
+from sublet.operations.job_list import EXAMINED as PAGE_EXAMINED
 from sublet.protocol import keys, reads
 
 
@@ -254,7 +254,9 @@ async def test_the_statistics_agree_with_the_jobs(desk, follow):
         "released": 0,
         "expired": 0,
     }
-    assert stats.totals == totals | {"unknown_task": 0, "lease_lost": 0, "queue_full": 0, "forgotten": 0}
+    assert stats.totals == totals | {"unknown_task": 0, "lease_lost": 0, "queue_full": 0} | dict.fromkeys(
+        ("forgotten", "forgotten_results", "missing"), 0
+    )
     assert (stats.maintenance_at, stats.maintenance_by) == (None, None)
     desk.elapse(30)
     await desk.reap()

@@ -7,7 +7,7 @@ import pytest
 from sublet.connection.transport import follow
 from sublet.errors import Changed, Invalid, TooMany
 from sublet.operations.recount import recount
-from sublet.protocol import keys, verbs
+from sublet.protocol import keys, reads, verbs
 
 
 def stamp(desk):
@@ -220,3 +220,57 @@ async def test_a_long_walk_reads_the_events_before_they_are_trimmed(desk):
     assert walked == 32, "one walk is enough"
     assert numbers(desk)["q000 jobs"] == "2"
     assert (await follow(desk.run, recount(desk.base, "look"))).found == []
+
+
+# jobs that are missing
+
+
+async def test_a_job_that_is_missing_is_counted_until_a_recount(desk):
+    """Its queue is unknown, so the numbers of that queue stay too high."""
+    await desk.running("held", lease=10)
+    await desk.submit("late", queue="r", rules="delay=1000")
+    await desk.submit("waits", queue="s")
+    await desk.submit("sound", queue="s", rules="delay=1000")
+    for name in ("held", "late", "waits"):
+        desk.raw.delete(keys.job(desk.base, name))
+    desk.elapse(20)
+    assert (desk.counter("missing"), await desk.run(reads.uncounted(desk.base))) == (0, 0)
+    assert await desk.claim(1, queues=("s",)) == []
+    assert desk.counter("missing") == 3, "one that ran, one that was due, one in the queue"
+    assert await desk.run(reads.uncounted(desk.base)) == 3
+    assert numbers(desk)["q jobs"] == numbers(desk)["q running"] == numbers(desk)["r jobs"] == "1"
+    assert [lease.id for lease in await desk.claim(9, queues=("q", "r", "s"))] == ["sound"]
+    assert desk.counter("missing") == 3
+
+    await follow(desk.run, recount(desk.base, "look"))
+    assert await desk.run(reads.uncounted(desk.base)) == 3
+    await follow(desk.run, recount(desk.base))
+    assert {name for name in numbers(desk) if name.endswith(" jobs")} == {"s jobs"}
+    assert (desk.counter("missing"), await desk.run(reads.uncounted(desk.base))) == (3, 0)
+    before = desk.everything()
+    await follow(desk.run, recount(desk.base))
+    assert desk.everything() == before
+
+
+async def test_a_reap_counts_missing_jobs(desk):
+    await desk.running("held", lease=10)
+    desk.raw.delete(keys.job(desk.base, "held"))
+    desk.raw.zadd(keys.structure(desk.base, "scheduled"), {"nobody": 1})
+    desk.elapse(20)
+    await desk.reap()
+    assert (desk.counter("missing"), desk.members("running"), desk.members("scheduled")) == (2, [], [])
+
+
+async def test_only_the_last_call_of_a_recount_finishes_it(desk):
+    desk.raw.hset(desk.base, "missing", 2)
+    desk.raw.hset(keys.backlog(desk.base), mapping={f"q{i} jobs": 1 for i in range(150)})
+    sent = []
+
+    async def run(call):
+        sent.append(call)
+        if len([each for each in sent if each.text]) == 2:
+            assert await desk.run(reads.uncounted(desk.base)) == 2, "a hundred queues are recounted"
+        return await desk.run(call)
+
+    assert len((await follow(run, recount(desk.base))).found) == 150
+    assert await desk.run(reads.uncounted(desk.base)) == 0

@@ -112,6 +112,16 @@ def _losses(totals: Mapping[str, int]) -> Iterator[Metric]:
         "Dead and cancelled jobs deleted before the end of their retention, because of a limit.",
         totals["forgotten"],
     )
+    yield CounterMetricFamily(
+        "sublet_results_forgotten",
+        "Completed jobs deleted before the end of their retention, because of a limit.",
+        totals["forgotten_results"],
+    )
+    yield CounterMetricFamily(
+        "sublet_jobs_missing",
+        "Scheduled, queued or running jobs whose data another program, or an eviction, had deleted.",
+        totals["missing"],
+    )
     refused = CounterMetricFamily(
         "sublet_refused",
         "Refused calls: outcomes under a lost lease, jobs for a full queue.",

@@ -55,6 +55,8 @@ def stats_of(found: NamespaceStatistics, whole: bool) -> Stats:
         lease_lost_total=totals.get("lease_lost"),
         queue_full_total=totals.get("queue_full"),
         forgotten_total=totals.get("forgotten"),
+        forgotten_results_total=totals.get("forgotten_results"),
+        missing_total=totals.get("missing"),
         unserved_jobs=sum(found.unserved.values()),
         unserved_queues=len(found.unserved),
         unserved_example=next(iter(found.unserved), None),

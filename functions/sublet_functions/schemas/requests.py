@@ -268,12 +268,12 @@ class QueuePatch(RequestModel):
 
     paused: bool | None = Field(None, description="true: no job of the queue can be claimed.")
     limits: dict[
-        Literal["jobs", "bytes", "completed", "dead", "cancelled"],
+        Literal["jobs", "bytes", "completed", "dead", "cancelled", "queues"],
         Annotated[int, Field(ge=0, lt=10**14), WHOLE] | None,
     ] = Field(
         {},
-        description="Maximum of each kind; null removes a limit. `completed`, `dead` and `cancelled` are limits of the namespace, "
-        "queue `*`.",
+        description="Maximum of each kind; null removes a limit. `completed`, `dead`, `cancelled` and `queues` are limits of the "
+        "namespace, queue `*`.",
     )
 
 

@@ -258,6 +258,12 @@ class Stats(ResponseModel):
     forgotten_total: int | None = Field(
         description="Dead and cancelled jobs deleted before the end of their retention, because of a limit. Null for queues."
     )
+    forgotten_results_total: int | None = Field(
+        description="Completed jobs deleted before the end of their retention, because of a limit. Null for queues."
+    )
+    missing_total: int | None = Field(
+        description="Scheduled, queued or running jobs whose data another program, or an eviction, had deleted. Null for queues."
+    )
     unserved_jobs: int = Field(
         description="Queued jobs of queues that no worker of the last minute and no pool with an invoker serves; 0 while a live worker registers without queues."
     )

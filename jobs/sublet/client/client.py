@@ -162,8 +162,8 @@ class Client:
         return await self.store.follow(self.store.operations.resume(queue))
 
     async def configure(self, queue: str, **limits: int | None) -> str:
-        """Set or remove (None) limits: `jobs`, `bytes` of a queue; of `*`, `completed`, `dead`, `cancelled`
-        jobs kept per partition.
+        """Set or remove (None) limits: `jobs`, `bytes` of a queue; of `*`, the `completed`, `dead`, `cancelled`
+        jobs that are kept per partition, and its `queues`.
         """
         return await self.store.follow(self.store.operations.configure(queue, **limits))
 

@@ -163,8 +163,8 @@ class SyncClient:
         return self.store.follow(self.store.operations.resume(queue))
 
     def configure(self, queue: str, **limits: int | None) -> str:
-        """Set or remove (None) limits: `jobs`, `bytes` of a queue; of `*`, `completed`, `dead`, `cancelled`
-        jobs kept per partition.
+        """Set or remove (None) limits: `jobs`, `bytes` of a queue; of `*`, the `completed`, `dead`, `cancelled`
+        jobs that are kept per partition, and its `queues`.
         """
         return self.store.follow(self.store.operations.configure(queue, **limits))
 

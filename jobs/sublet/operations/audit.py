@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from sublet.errors import Invalid, Unfit
+from sublet.operations import queues
 from sublet.operations.inconsistencies import invalid_metadata
 from sublet.operations.recount import members
 from sublet.protocol import keys, reads, verbs
@@ -146,7 +147,7 @@ class Scan:
         if wrong:
             return False
         self._add_foreign((yield invalid_metadata(self.base)))
-        self._queues.update((yield reads.queues(self.base)))
+        self._queues.update((yield from queues.names(self.base)))
         self.size = yield _size(self.base, sorted(self._queues)[:QUEUES])
         ended = yield from self._keys()
         for structure in (*keys.STRUCTURES, *PAIRS, *sorted(f"queue:{name}" for name in self._queues)):

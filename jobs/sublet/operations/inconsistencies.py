@@ -7,7 +7,9 @@ from sublet.protocol import keys
 from sublet.protocol.reads import PARTITIONS, pairs, together
 from sublet.protocol.scripts import Call
 
-_KNOWN = rb"(?:jobs|bytes|completed|dead|cancelled|paused)="  # a later version may have further settings
+_KNOWN = (
+    rb"(?:jobs|bytes|completed|dead|cancelled|queues|paused)="  # a later version may have further settings
+)
 _SETTINGS = re.compile(rb"(?:[0-9]{1,14} [a-z]+(?: (?!%b(?![0-9]{1,14}(?: |\Z)))[^ =]+=[^ ]+)*)?" % _KNOWN)
 
 

@@ -1,22 +1,21 @@
 """The operations of a namespace."""
 
 import re
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 
 from sublet.connection.settings import Settings
 from sublet.errors import Changed, Invalid, NotFound
-from sublet.model import Job, JobSummary, Page, Queue, Reaped, State, Stats, WorkerInfo
-from sublet.operations import maintenance, workers
+from sublet.model import Job, Page, Queue, Reaped, State, Stats, WorkerInfo
+from sublet.operations import job_list, maintenance, queues, workers
 from sublet.protocol import keys, reads, verbs
 from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
 from sublet.submission.submit import SubmitOperations
 
-PAGE_EXAMINED = 1000
 LOOKS = 5
 
 _NUMBERED = re.compile(r"[0-9]{1,5}-")
-_OFFSET = re.compile(r"[0-9]{1,15}")
+_CURSOR = re.compile(r"([^/]+)/([0-9]{1,20})/([A-Za-z0-9_.:-]{0,128})")
 
 
 class Operations(SubmitOperations):
@@ -101,7 +100,7 @@ class Operations(SubmitOperations):
 
     def configure(self, queue: str, **limits: int | None) -> Plan[str]:
         """Limit a queue's unfinished jobs (`jobs`, `bytes`) or, for the queue `*`, the finished jobs that each
-        partition keeps (`completed`, `dead`, `cancelled`).
+        partition keeps (`completed`, `dead`, `cancelled`) and its queues (`queues`).
 
         None removes a limit; others stay. Returns all as text (`jobs=5 bytes=9`). Raises Invalid.
         """
@@ -161,26 +160,41 @@ class Operations(SubmitOperations):
         found: list[Queue] = yield reads.describe(self.base_of_queue(name), [name])
         return found[0]
 
-    def queues(
-        self, after: str = "", most: int | None = None, within: Container[str] | None = None
-    ) -> Plan[list[Queue]]:
-        """Return up to `most` known queues, of those in `within`, sorted, after the name `after`. Beyond 10,000 per partition,
-        empty ones without settings are forgotten.
+    def queues(self) -> Plan[list[Queue]]:
+        """Return all known queues, sorted. Beyond 10,000 per partition, empty ones without settings are
+        forgotten.
         """
         found: list[Queue] = []
         for base in self.bases:
-            known: list[str] = yield reads.queues(base)
-            names = [name for name in known if name > after and (within is None or name in within)][:most]
-            for i in range(0, len(names), PAGE_EXAMINED):
-                found += yield reads.describe(base, names[i : i + PAGE_EXAMINED])
-        return sorted(found, key=lambda queue: queue.name)[:most]
+            names = yield from queues.names(base)
+            for i in range(0, len(names), queues.PAGE):
+                found += yield reads.describe(base, names[i : i + queues.PAGE])
+        return sorted(found, key=lambda queue: queue.name)
+
+    def queue_page(
+        self, limit: int, cursor: str | None = None, within: Container[str] | None = None
+    ) -> Plan[tuple[list[Queue], str | None]]:
+        """Return up to `limit` known queues, of those in `within`, and the cursor of the next page, or None. Sorted
+        in each partition of up to about 1,000 queues. Raises Invalid for another list's cursor.
+        """
+        at, scan, after = _queue_position(self.bases, cursor)
+        found: list[Queue] = []
+        while at < len(self.bases) and len(found) < limit:
+            names, following = yield from queues.page(self.bases[at], scan)
+            rest = [name for name in names if name > after and (within is None or name in within)]
+            some = rest[: limit - len(found)]
+            found += (yield reads.describe(self.bases[at], some)) if some else []
+            if len(some) < len(rest):
+                after = some[-1]
+            else:
+                at, scan, after = (at, following, "") if following else (at + 1, 0, "")
+        return found, f"{self.bases[at]}/{scan}/{after}" if at < len(self.bases) else None
 
     def stats(self) -> Plan[list[Stats]]:
         """Return the statistics of each partition."""
         found: list[Stats] = []
         for base in self.bases:
-            names = yield reads.queues(base)
-            found.append((yield reads.stats(base, names)))
+            found.append((yield from queues.stats(base)))
         return found
 
     def list_jobs(
@@ -192,56 +206,26 @@ class Operations(SubmitOperations):
         cursor: str | None = None,
         within: Container[str] | None = None,
     ) -> Plan[Page]:
-        """List jobs by state, queue and task, of the queues in `within`. A page examines up to 1,000 jobs, so it may be short, with a
-        cursor. Raises Invalid for another list's cursor.
+        """List jobs by state, queue and task, of the queues in `within`. A page examines up to 1,000 jobs, and about
+        1,000 names of queues, so it may be short, with a cursor. Raises Invalid for another list's cursor.
         """
         if queue is not None:
             self.check_queue(queue)
-        structures = yield from self._structures(state, queue, within)
-        at, offset = _position(structures, cursor)
-        found: list[JobSummary] = []
-        examined = 0
-        while at < len(structures) and len(found) < limit and examined < PAGE_EXAMINED:
-            base, structure = structures[at]
-            ids = yield reads.ids(base, structure, offset, min(100, PAGE_EXAMINED - examined))
-            call = reads.summaries(base, ids, results=structure == State.COMPLETED)
-            jobs = {job.id: job for job in ((yield call) if ids else ())}
-            for job_id in ids:
-                job = jobs.get(job_id)
-                wanted = job and queue in (None, job.queue) and task in (None, job.task)
-                if job and wanted and (within is None or job.queue in within):
-                    found.append(job)
-                examined, offset = examined + 1, offset + 1
-                if len(found) == limit:
-                    break
-            if not ids:
-                at, offset = at + 1, 0
-        more = at < len(structures)
-        return Page(
-            jobs=tuple(found), cursor=f"{structures[at][0]}/{structures[at][1]}/{offset}" if more else None
-        )
+        wanted = job_list.Filter(queue, task, within)
+        page: Page = yield from job_list.list_jobs(self._sections(state, queue), wanted, limit, cursor)
+        return page
 
-    def _structures(
-        self, state: State | None, queue: str | None, within: Container[str] | None
-    ) -> Plan[list[tuple[str, str]]]:
-        structures: list[tuple[str, str]] = []
-        for wanted in [state] if state else list(State):
-            for base in self.bases if queue is None else [self.base_of_queue(queue)]:
-                if wanted is not State.QUEUED:
-                    structures.append((base, wanted.value))
-                else:
-                    names = [queue] if queue else (yield reads.queues(base))
-                    structures += [
-                        (base, f"queue:{name}") for name in names if within is None or name in within
-                    ]
-        return structures
+    def _sections(self, state: State | None, queue: str | None) -> list[tuple[str, str]]:
+        bases = self.bases if queue is None else [self.base_of_queue(queue)]
+        queued = job_list.QUEUED if queue is None else f"queue:{queue}"
+        states = [state] if state else list(State)
+        return [(base, queued if each is State.QUEUED else each.value) for each in states for base in bases]
 
 
-def _position(structures: list[tuple[str, str]], cursor: str | None) -> tuple[int, int]:
+def _queue_position(bases: Sequence[str], cursor: str | None) -> tuple[int, int, str]:
     if cursor is None:
-        return 0, 0
-    base, _, rest = cursor.partition("/")
-    structure, _, offset = rest.rpartition("/")
-    if (base, structure) not in structures or not _OFFSET.fullmatch(offset):
-        raise Invalid(f"cursor {cursor[:80]!r}: use the cursor of the page before, with the same filters")
-    return structures.index((base, structure)), int(offset)
+        return 0, 0, ""
+    found = _CURSOR.fullmatch(cursor)
+    if not found or found[1] not in bases or int(found[2]) >= 1 << 64:
+        raise Invalid(f"cursor {cursor[:80]!r}: use the cursor of the page before")
+    return bases.index(found[1]), int(found[2]), found[3]

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from sublet.errors import Changed
+from sublet.operations import queues
 from sublet.protocol import keys, reads, verbs
 from sublet.protocol.plan import Plan
 from sublet.protocol.reads import together
@@ -115,13 +116,14 @@ def _write(
 ) -> Plan[bool]:
     """Send the sums of queues not in `settled`. True once all are. Adds to `settled` and `found`."""
     names = sorted(sums.queues.keys() - settled)
-    for i in range(0, len(names), QUEUES):
+    for i in range(0, len(names) or 1, QUEUES):
         some = names[i : i + QUEUES]
+        last = how == "mend" and i + QUEUES >= len(names)
         queues = [
             (name, jobs, size, running) for name in some for jobs, size, running in (sums.queues[name],)
         ]
         try:
-            answers = yield verbs.recount(base, how, stamp, queues)
+            answers = yield verbs.recount(base, "finish" if last else how, stamp, queues)
         except Changed:
             return False
         found.update({name: answer for name, answer in zip(some, answers, strict=True) if answer != "sound"})
@@ -131,7 +133,7 @@ def _write(
 
 def _walk(base: str, sums: Sums, changed: ChangedJobs) -> Plan[bool]:
     """False if it is unknown which jobs changed."""
-    names: list[str] = yield reads.queues(base)
+    names = yield from queues.names(base)
     pages = 0
     for structure in ("running", "scheduled", *(f"queue:{name}" for name in names)):
         cursor, more = 0, True

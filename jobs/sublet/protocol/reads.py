@@ -36,6 +36,8 @@ TOTALS = (
     "lease_lost",
     "queue_full",
     "forgotten",
+    "forgotten_results",
+    "missing",
 )
 
 
@@ -252,13 +254,6 @@ def last_ids(base: str, structures: Sequence[str], count: int) -> Call[list[list
     return together(commands, lambda reply: [[shown(i) for i in part] for part in reply])
 
 
-def queues(base: str) -> Call[list[str]]:
-    """Read the known queues with valid names, sorted."""
-    return Call(
-        (("HKEYS", keys.queues(base)),), lambda reply: sorted(filter(keys.is_name, map(shown, reply)))
-    )
-
-
 def describe(base: str, names: Sequence[str]) -> Call[list[Queue]]:
     """Read the numbers and settings of these queues, known or not. `*`: settings of the partition."""
 
@@ -358,6 +353,13 @@ def foreign(base: str, names: Sequence[str]) -> Call[list[str]]:
 def layout(base: str) -> Call[str]:
     """Read a partition's layout; empty if the partition does not exist."""
     return Call((("HGET", base, "layout"),), lambda reply: shown(reply) if reply else "")
+
+
+def uncounted(base: str) -> Call[int]:
+    """Read how many unfinished jobs were found missing since the last recount of all queues."""
+    return Call(
+        (("HMGET", base, "missing", "recounted"),), lambda reply: max(0, number(reply[0]) - number(reply[1]))
+    )
 
 
 def partitions(base: str) -> Call[int]:

@@ -144,7 +144,8 @@ def refusal(message: str) -> JobsError | None:
             "Redis is full (maxmemory) and stores no new job; claims and completions still work: add workers, or raise maxmemory"
         )
     if code == "QUEUE_FULL":
-        return QueueFull(f"{words}: add workers, or raise the limit (sublet configure)")
+        advice = "use fewer queues" if " is new, and there are " in words else "add workers"
+        return QueueFull(f"{words}: {advice}, or raise the limit (sublet configure)")
     if code == "WRONGTYPE":
         return Unfit(
             "a key of this namespace has a wrong type, so another program wrote it (WRONGTYPE); nothing was changed: "

@@ -321,7 +321,7 @@ def repair(base: str, how: str, seen: Sequence[tuple[str, str]]) -> Call[list[st
 
 def recount(base: str, how: str, stamp: str, queues: Sequence[tuple[str, int, int, int]]) -> Call[list[str]]:
     """Compare the backlogs of up to 100 queues with these counts (queue, jobs, bytes, running); `mend` sets
-    them.
+    them, and `finish` says that no other queue is left.
 
     `stamp` is the id of the last event before the count. Returns per queue `sound`, or `recounted` and the
     old numbers. Raises Changed if a job has moved since.

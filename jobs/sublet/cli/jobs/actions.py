@@ -11,7 +11,7 @@ from sublet.client.sync_client import SyncClient
 from sublet.errors import Invalid, NotFound, Refused, did_you_mean
 from sublet.model import State
 
-KEPT = ("completed", "dead", "cancelled")
+KEPT = ("completed", "dead", "cancelled", "queues")
 """Limits on kept finished jobs, which apply to the namespace, not to a queue."""
 STATES = {
     "cancel": (State.SCHEDULED, State.QUEUED, State.RUNNING),

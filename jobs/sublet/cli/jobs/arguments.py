@@ -114,6 +114,7 @@ def _configure(parser: CommandParser) -> None:
     option("--completed", metavar="N", type=count, help="completed jobs kept per partition (100,000)")
     option("--dead", metavar="N", type=count, help="dead jobs kept per partition (100,000)")
     option("--cancelled", metavar="N", type=count, help="cancelled jobs kept per partition (100,000)")
+    option("--queues", metavar="N", type=count, help="queues per partition at most (100,000)")
 
 
 ARGUMENTS = {

@@ -19,7 +19,7 @@ from sublet.client.sync_client import SyncClient
 from sublet.connection.routing import SyncRoutingTransport
 from sublet.errors import Forbidden, Unavailable
 from sublet.model import Stats
-from sublet.operations import pools
+from sublet.operations import pools, queues
 from sublet.operations import workers as roster
 from sublet.operations.audit import audit
 from sublet.operations.coverage import gaps
@@ -124,7 +124,7 @@ def read_facts(client: SyncClient, bar: ProgressBar) -> Facts:
     operations, bases = client.store.operations, client.store.operations.bases
     nodes = [_node(probe, place, base) for place, base in _servers(client).items()]
     now = client.store.transport.run(server_info.clock())
-    names = [probe.ask(reads.queues(base)) for base in bases]
+    names = [probe.follow(queues.names(base)) for base in bases]
     stats = [each for each in [probe.ask(reads.stats(base, [])) for base in bases] if each]
     sums = total(stats) if stats else None
     workers = probe.follow(roster.workers(bases, jobs=False))
@@ -138,6 +138,8 @@ def read_facts(client: SyncClient, bar: ProgressBar) -> Facts:
         partition_counts=tuple(probe.ask(reads.partitions(base)) for base in bases),
         last_maintenance=_last_maintenance(sums),
         deleted_early=sums.totals["forgotten"] if sums else None,
+        results_deleted_early=sums.totals["forgotten_results"] if sums else None,
+        missing=sum(probe.ask(reads.uncounted(base)) or 0 for base in bases),
         overdue=_overdue(probe, now),
         wrong_type_keys=_wrong_type_keys(probe, names),
         misplaced=tuple(

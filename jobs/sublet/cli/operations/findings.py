@@ -49,6 +49,10 @@ class Facts(NamedTuple):
     """Queues that are in another partition than their names determine."""
     deleted_early: int | None = 0
     """Dead and cancelled jobs deleted before their retention passed: there were too many."""
+    results_deleted_early: int | None = 0
+    """Completed jobs, likewise."""
+    missing: int = 0
+    """Unfinished jobs found missing since the last recount."""
     denied: bool = False
     """Whether this user may not read some facts."""
     starved: tuple[str, ...] = ()

@@ -127,18 +127,26 @@ def _unreadable_keys(facts: Facts) -> list[str]:
 
 def consistency(facts: Facts) -> Iterator[Finding]:
     """Is the stored data of the jobs consistent?"""
+    yield _audited(facts)
+    if facts.missing:
+        verb = "job was" if facts.missing == 1 else "jobs were"
+        found = f"{facts.missing:,} unfinished {verb} deleted by another program, or evicted; the numbers of their queues may be too high"
+        yield Finding(
+            "warn", "consistency", found, f"{program()} doctor --repair counts the jobs of all queues again"
+        )
+
+
+def _audited(facts: Facts) -> Finding:
     if facts.audit is None:
-        yield _unread(facts, "consistency", "the stored data cannot be checked (SCAN, EVALSHA)")
-        return
+        return _unread(facts, "consistency", "the stored data cannot be checked (SCAN, EVALSHA)")
     found = f"{facts.audit.looked:,} items checked{'' if facts.audit.whole else ', a sample'}"
     faults = [fault for fault in facts.audit.faults if fault.found not in ("foreign", "waits")]
     if not faults:
         some = "all others" if any(fault.found == "waits" for fault in facts.audit.faults) else "all"
-        yield Finding("ok", "consistency", f"{found}; {some} are consistent")
-        return
+        return Finding("ok", "consistency", f"{found}; {some} are consistent")
     examples = clean(", ".join(f"{fault.name} ({_describe(fault)})" for fault in faults[:3]))
     verb = "is" if len(faults) == 1 else "are"
-    yield Finding("bad", "consistency", f"{found}; {len(faults):,} {verb} not consistent: {examples}",
+    return Finding("bad", "consistency", f"{found}; {len(faults):,} {verb} not consistent: {examples}",
                   f"{program()} doctor --repair repairs it, while workers continue")  # fmt: skip
 
 
@@ -147,7 +155,7 @@ def _describe(fault: Fault) -> str:
 
 
 def retention(facts: Facts) -> Iterator[Finding]:
-    """How many dead or cancelled jobs were deleted before their retention passed? Never bad."""
+    """How many finished jobs were deleted before their retention passed? Never bad."""
     if facts.deleted_early is None:
         yield unknown(facts, "retention", "the number of jobs deleted early cannot be read")
     elif facts.deleted_early:
@@ -155,6 +163,9 @@ def retention(facts: Facts) -> Iterator[Finding]:
         yield Finding("ok", "retention", f"{found}; since the namespace was created")
     else:
         yield Finding("ok", "retention", "no dead or cancelled job was deleted before its retention passed")
+    if facts.results_deleted_early:
+        found = f"{facts.results_deleted_early:,} completed jobs, with their results, were deleted before their retention passed"
+        yield Finding("ok", "retention", f"{found}; {program()} configure --completed N keeps more")
 
 
 def scripts(facts: Facts) -> Iterator[Finding]:

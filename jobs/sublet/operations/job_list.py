@@ -1,0 +1,141 @@
+"""List jobs in pages. A page examines a bounded number of jobs, and of names of queues."""
+
+import re
+from collections.abc import Container, Iterator, Sequence
+from typing import NamedTuple
+
+from sublet.errors import Invalid
+from sublet.model import JobSummary, Page, State
+from sublet.operations import queues
+from sublet.protocol import keys, reads
+from sublet.protocol.plan import Plan
+from sublet.protocol.scripts import Call
+
+EXAMINED = 1000
+"""Maximum jobs that a page examines; and about the names of queues in which it looks for jobs."""
+SOME = 100
+"""Jobs read in one round trip."""
+QUEUED = State.QUEUED.value
+
+_NUMBER = re.compile(r"[0-9]{1,20}")
+
+Sections = Sequence[tuple[str, str]]
+"""What is listed, in order: partitions (bases), each with one structure, or `queued` for all its queues."""
+
+
+class _Place(NamedTuple):
+    """The next job of a section: of all queues, by a page of their names (its cursor) and the queue there."""
+
+    offset: int = 0
+    scan: int = 0
+    queue: str = ""
+
+
+class _Chunk(NamedTuple):
+    jobs: list[tuple[str, _Place]]
+    """Ids, each with the place after it."""
+    following: _Place | None
+    """The place after all of them; None at the section's end."""
+    names: int = 0
+    """Queues that were looked at."""
+
+
+class Filter(NamedTuple):
+    """Which jobs are listed: those of a queue, of a task, of the queues in `within`; None for all."""
+
+    queue: str | None = None
+    task: str | None = None
+    within: Container[str] | None = None
+
+    def takes(self, job: JobSummary) -> bool:
+        """Whether a job is listed."""
+        listed = self.queue in (None, job.queue) and self.task in (None, job.task)
+        return listed and (self.within is None or job.queue in self.within)
+
+
+def list_jobs(sections: Sections, wanted: Filter, limit: int, cursor: str | None) -> Plan[Page]:
+    """Return one page of the jobs of these sections, filtered. Raises Invalid for another
+    list's cursor.
+    """
+    at, place = _position(sections, cursor)
+    found: list[JobSummary] = []
+    examined = names = 0
+    while at < len(sections) and len(found) < limit and examined < EXAMINED and names < queues.PAGE:
+        base, structure = sections[at]
+        room = min(limit - len(found) if wanted == Filter() else EXAMINED, EXAMINED - examined)
+        read = _all_queues if structure == QUEUED else _structure
+        chunk = yield from read(base, structure, place, room)
+        names += chunk.names
+        following = chunk.following
+        for i in range(0, len(chunk.jobs), SOME):
+            some = chunk.jobs[i : i + SOME]
+            call = reads.summaries(base, [one for one, _ in some], results=structure == State.COMPLETED)
+            jobs: dict[str, JobSummary] = {job.id: job for job in (yield call)}
+            for job_id, after in some:
+                job, following, examined = jobs.get(job_id), after, examined + 1
+                if job and wanted.takes(job):
+                    found.append(job)
+                    if len(found) == limit:
+                        break
+            if len(found) == limit:
+                break
+        else:
+            following = chunk.following
+        at, place = (at, following) if following else (at + 1, _Place())
+    return Page(jobs=tuple(found), cursor=_cursor(*sections[at], place) if at < len(sections) else None)
+
+
+def _structure(base: str, structure: str, place: _Place, room: int) -> Plan[_Chunk]:
+    ids: list[str] = yield reads.ids(base, structure, place.offset, min(SOME, room))
+    following = _Place(place.offset + len(ids)) if ids else None
+    return _Chunk([(one, _Place(place.offset + i)) for i, one in enumerate(ids, 1)], following)
+
+
+def _all_queues(base: str, _: str, place: _Place, room: int) -> Plan[_Chunk]:
+    """The first jobs in the queues of one page of names, in a few round trips, however many are empty."""
+    names, scan = yield from queues.page(base, place.scan)
+    names = [name for name in names if name >= place.queue]
+    lengths = yield from queues.lengths(base, names)
+    parts: list[tuple[str, int, int]] = []
+    for name, length in zip(names, lengths, strict=True):
+        start = place.offset if name == place.queue else 0
+        count = min(length - start, room)
+        if count > 0:
+            parts.append((name, start, count))
+            room -= count
+    jobs = list(_entries(place.scan, parts, (yield _ids(base, parts)))) if parts else []
+    if room == 0:
+        return _Chunk(jobs, jobs[-1][1], len(names))
+    return _Chunk(jobs, _Place(scan=scan) if scan else None, len(names))
+
+
+def _ids(base: str, parts: Sequence[tuple[str, int, int]]) -> Call[list[list[str]]]:
+    commands = [("ZRANGE", keys.queue(base, name), start, start + count - 1) for name, start, count in parts]
+    return reads.together(commands, lambda reply: [[reads.shown(one) for one in ids] for ids in reply])
+
+
+def _entries(
+    scan: int, parts: Sequence[tuple[str, int, int]], found: Sequence[Sequence[str]]
+) -> Iterator[tuple[str, _Place]]:
+    for (name, start, _), ids in zip(parts, found, strict=True):
+        for i, job_id in enumerate(ids, 1):
+            yield job_id, _Place(start + i, scan, name)
+
+
+def _cursor(base: str, structure: str, place: _Place) -> str:
+    where = f"{place.scan}/{place.queue}/" if structure == QUEUED else ""
+    return f"{base}/{structure}/{where}{place.offset}"
+
+
+def _position(sections: Sections, cursor: str | None) -> tuple[int, _Place]:
+    if cursor is None:
+        return 0, _Place()
+    base, _, rest = cursor.partition("/")
+    structure, _, position = rest.partition("/")
+    scan, queue, offset = "0", "", position
+    if structure == QUEUED:
+        scan, queue, offset = [*position.split("/", 2), "", ""][:3]
+    fits = _NUMBER.fullmatch(scan) and _NUMBER.fullmatch(offset) and (not queue or keys.is_name(queue))
+    if (base, structure) not in sections or not fits or int(offset) >= 10**15 or int(scan) >= 1 << 64:
+        raise Invalid(f"cursor {cursor[:80]!r}: use the cursor of the page before, with the same filters")
+    return sections.index((base, structure)), _Place(int(offset), int(scan), queue)

@@ -1,0 +1,66 @@
+"""Read the queues of a partition in pages, as there may be a hundred thousand."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sublet.model import State, Stats
+from sublet.protocol import keys, reads
+from sublet.protocol.plan import Plan
+from sublet.protocol.scripts import Call
+
+PAGE = 1000
+"""Names in a page, about; all names, if there are fewer."""
+_STEPS = 10
+
+
+def page(base: str, cursor: int = 0) -> Plan[tuple[list[str], int]]:
+    """Return some names of known queues, sorted, and the cursor of the next page; 0 at the end.
+
+    A queue that is known throughout is in one page at least. A page may be empty before the end.
+    """
+    found: set[str] = set()
+    for _ in range(_STEPS):
+        names, cursor = yield _scan(base, cursor)
+        found.update(names)
+        if not cursor or len(found) >= PAGE:
+            break
+    return sorted(found), cursor
+
+
+def names(base: str) -> Plan[list[str]]:
+    """Return the names of all known queues, sorted."""
+    found, cursor = yield from page(base)
+    while cursor:
+        more, cursor = yield from page(base, cursor)
+        found += more
+    return sorted(set(found))
+
+
+def lengths(base: str, queues: Sequence[str]) -> Plan[list[int]]:
+    """Return how many jobs are queued in each of these queues. If all are empty, that is one command."""
+    structures = [keys.queue(base, name) for name in queues]
+    if not structures or not (yield Call((("EXISTS", *structures),), int)):
+        return [0] * len(structures)
+    found: list[int] = yield reads.together(
+        [("ZCARD", key) for key in structures], lambda reply: [int(length) for length in reply]
+    )
+    return found
+
+
+def stats(base: str) -> Plan[Stats]:
+    """Return a partition's jobs by state, and its totals."""
+    queues, cursor = yield from page(base)
+    found: Stats = yield reads.stats(base, queues)
+    queued = found.states[State.QUEUED]
+    while cursor:
+        queues, cursor = yield from page(base, cursor)
+        queued += sum((yield from lengths(base, queues)))
+    return found.model_copy(update={"states": {**found.states, State.QUEUED: queued}})
+
+
+def _scan(base: str, cursor: int) -> Call[tuple[list[str], int]]:
+
+    def read(reply: Sequence[Any]) -> tuple[list[str], int]:
+        return [name for name in reads.pairs(reply[1]) if keys.is_name(name)], int(reply[0])
+
+    return Call((("HSCAN", keys.queues(base), cursor, "COUNT", PAGE),), read)
