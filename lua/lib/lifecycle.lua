@@ -44,7 +44,11 @@ local function delete_jobs(state, ids, early)
   if #ids == 0 then return 0 end
   for _, id in ipairs(ids) do call('DEL', key('job:', id)) end
   call('ZREM', key(state), unpack(ids))
-  if early then count(state == 'completed' and 'forgotten_results' or 'forgotten', #ids) end
+  if early and state == 'completed' then
+    count('forgotten_results', #ids)
+  elseif early then
+    count('forgotten', #ids)
+  end
   return #ids
 end
 

@@ -15,7 +15,7 @@ import pytest
 
 from sublet.client.sync_client import SyncClient
 from sublet.connection.settings import Settings
-from sublet.operations.job_list import EXAMINED as PAGE_EXAMINED
+from sublet.operations.job_list import EXAMINED
 from sublet.protocol.scripts import NAMES, script
 from tests.support.paths import ROOT
 
@@ -237,7 +237,7 @@ def test_an_empty_page_before_another_one_does_not_claim_that_there_are_no_jobs(
     settings = Settings(redis_url=shell.env["SUBLET_REDIS_URL"], namespace=shell.env["SUBLET_NAMESPACE"])
     with SyncClient(settings) as client:
         job = client.store.operations.submission
-        client.submit_all([job("add", b"{}", "default", "") for _ in range(PAGE_EXAMINED + 1)])
+        client.submit_all([job("add", b"{}", "default", "") for _ in range(EXAMINED + 1)])
     shown = shell.run("list", "--task", "other")
     assert shown.stdout == "no jobs on this page\n"
     assert "--cursor" in shown.stderr

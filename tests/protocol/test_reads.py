@@ -6,7 +6,7 @@ import pytest
 
 from sublet.errors import Invalid, NotFound
 from sublet.model import LastError, State
-from sublet.operations.job_list import EXAMINED as PAGE_EXAMINED
+from sublet.operations.job_list import EXAMINED
 from sublet.protocol import keys, reads
 
 
@@ -178,7 +178,7 @@ async def test_a_page_examines_a_thousand_jobs_at_most_and_may_be_short(desk, fo
     assert (first.jobs, first.cursor is not None) == ((), True)
     second = await follow("list_jobs", task="rare", limit=5, cursor=first.cursor)
     assert [job.id for job in second.jobs] == ["needle"]
-    assert PAGE_EXAMINED == 1000
+    assert EXAMINED == 1000
 
 
 async def test_a_list_omits_large_fields(desk, follow):

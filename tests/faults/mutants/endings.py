@@ -141,7 +141,7 @@ MUTANTS = (
     ),
     Mutant(
         "a list reads no sizes of results",
-        "jobs/sublet/operations/operations.py",
+        "jobs/sublet/operations/job_list.py",
         "results=structure == State.COMPLETED",
         "results=False",
         "completed jobs look in lists as if they had no result",

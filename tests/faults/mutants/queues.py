@@ -62,8 +62,8 @@ MUTANTS = (
     Mutant(
         "results that are deleted early are not counted",
         "lua/lib/lifecycle.lua",
-        "if early then count(",
-        "if early and state ~= 'completed' then count(",
+        "  if early and state == 'completed' then\n    count('forgotten_results', #ids)\n  elseif",
+        "  if state == 'completed' then\n  elseif",
         "nobody notices that results are lost before their retention has passed",
         "protocol/test_prune.py::test_over_the_count_the_oldest_jobs_are_deleted_first[redis-completed]",
     ),
