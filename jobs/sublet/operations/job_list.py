@@ -12,7 +12,7 @@ from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
 
 EXAMINED = 1000
-"""Maximum jobs that a page examines; and about the names of queues in which it looks for jobs."""
+"""Maximum jobs that a page examines."""
 SOME = 100
 """Jobs read in one round trip."""
 QUEUED = State.QUEUED.value
@@ -20,11 +20,11 @@ QUEUED = State.QUEUED.value
 _NUMBER = re.compile(r"[0-9]{1,20}")
 
 Sections = Sequence[tuple[str, str]]
-"""What is listed, in order: partitions (bases), each with one structure, or `queued` for all its queues."""
+"""Partitions (bases), each with a structure, or `queued` for all queues, in the order of the list."""
 
 
 class _Place(NamedTuple):
-    """The next job of a section: of all queues, by a page of their names (its cursor) and the queue there."""
+    """The next job of a section; of all queues, with a page of names (its cursor) and a queue there."""
 
     offset: int = 0
     scan: int = 0
@@ -92,7 +92,7 @@ def _structure(base: str, structure: str, place: _Place, room: int) -> Plan[_Chu
 
 
 def _all_queues(base: str, _: str, place: _Place, room: int) -> Plan[_Chunk]:
-    """The first jobs in the queues of one page of names, in a few round trips, however many are empty."""
+    """The first jobs of one page of queues, in a few round trips."""
     names, scan = yield from queues.page(base, place.scan)
     names = [name for name in names if name >= place.queue]
     lengths = yield from queues.lengths(base, names)

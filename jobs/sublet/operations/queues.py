@@ -14,10 +14,7 @@ _STEPS = 10
 
 
 def page(base: str, cursor: int = 0) -> Plan[tuple[list[str], int]]:
-    """Return some names of known queues, sorted, and the cursor of the next page; 0 at the end.
-
-    A queue that is known throughout is in one page at least. A page may be empty before the end.
-    """
+    """Return some names of known queues, sorted, and the cursor of the next page; 0 at the end."""
     found: set[str] = set()
     for _ in range(_STEPS):
         names, cursor = yield _scan(base, cursor)

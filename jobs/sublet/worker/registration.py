@@ -105,7 +105,7 @@ class Registration:
         return recovered
 
     async def _register(self) -> bool:
-        """Send the registration. False, and a warning once, if it is refused: a worker works without one."""
+        """Send the registration. If refused, warn once: a worker works without one."""
         try:
             drain = await self._source.enlist(self._card())
         except (OutOfMemory, WorkersFull) as error:
