@@ -4,8 +4,7 @@ import pytest
 
 from sublet.errors import Invalid, QueueFull
 from sublet.model import State, Submission
-from sublet.operations import queues
-from sublet.protocol import keys, verbs
+from sublet.protocol import keys, queue_names, verbs
 from sublet.protocol.plan import follow
 
 pytestmark = pytest.mark.real_server
@@ -120,7 +119,7 @@ async def test_statistics_count_the_jobs_of_all_queues(desk, store):
     (found,), sent = await walk(store, store.operations.stats())
     assert (found.states[State.QUEUED], found.totals["submitted"]) == (4, 4)
     assert max(map(len, sent)) <= 2_100
-    assert await store.follow(queues.names(desk.base)) == sorted(f"tenant-{i}" for i in range(3_000))
+    assert await store.follow(queue_names.names(desk.base)) == sorted(f"tenant-{i}" for i in range(3_000))
 
 
 async def test_a_job_for_one_queue_too_many_is_refused(desk, store):

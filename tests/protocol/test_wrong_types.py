@@ -6,9 +6,9 @@ import pytest
 
 from sublet import NotFound, Unfit
 from sublet.model import Beat, Card, Completion, Description, Failure, Note, Release, Submission
-from sublet.operations import pools, queues
-from sublet.operations.inconsistencies import invalid_metadata
-from sublet.protocol import keys, reads, verbs
+from sublet.operations import pools
+from sublet.operations.audit import invalid_metadata
+from sublet.protocol import keys, queue_names, reads, verbs
 from sublet.protocol.plan import follow
 from sublet.protocol.scripts import NAMES, Call
 from sublet.schedules import firing
@@ -377,7 +377,7 @@ async def test_readers_skip_malformed_data(desk):
     desk.raw.zadd(keys.structure(desk.base, "dead"), {b"\xff": 1})
     desk.raw.zadd(keys.structure(desk.base, "scheduled"), {"0-x": float("-inf")})
     desk.raw.xadd(keys.events(desk.base), {"jobs": b"\xff"})
-    names = await follow(desk.run, queues.names(desk.base))
+    names = await follow(desk.run, queue_names.names(desk.base))
     assert names == ["q", "r"]
     q, r = await desk.run(reads.describe(desk.base, names))
     assert (q.revision, q.paused_at, q.limits, q.jobs, q.queued) == (0, None, {}, 0, 1)

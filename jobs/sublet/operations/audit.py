@@ -3,16 +3,15 @@
 A scan reads all keys and all members of sorted sets of a partition; the script `repair` checks each item.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from sublet.errors import Invalid, Unfit
-from sublet.operations import queues
-from sublet.operations.inconsistencies import invalid_metadata
 from sublet.operations.recount import members
-from sublet.protocol import keys, reads, verbs
+from sublet.protocol import keys, queue_names, reads, verbs
 from sublet.protocol.plan import Plan
-from sublet.protocol.reads import together
+from sublet.protocol.reads import PARTITIONS, pairs, together
 from sublet.protocol.scripts import Call
 
 PAGE = 500
@@ -46,6 +45,10 @@ REPORTED = ("foreign", "broken", "waits")
 """First words of faults that are only reported: `foreign` for a key of a wrong type or an invalid name,
 `broken` for fields that no script writes so, `waits` for an item that cannot be checked because a related key
 has a wrong type."""
+_KNOWN = (
+    rb"(?:jobs|bytes|completed|dead|cancelled|queues|paused)="  # a later version may have further settings
+)
+_SETTINGS = re.compile(rb"(?:[0-9]{1,14} [a-z]+(?: (?!%b(?![0-9]{1,14}(?: |\Z)))[^ =]+=[^ ]+)*)?" % _KNOWN)
 
 
 class Fault(NamedTuple):
@@ -147,7 +150,7 @@ class Scan:
         if wrong:
             return False
         self._add_foreign((yield invalid_metadata(self.base)))
-        self._queues.update((yield from queues.names(self.base)))
+        self._queues.update((yield from queue_names.names(self.base)))
         self.size = yield _size(self.base, sorted(self._queues)[:QUEUES])
         ended = yield from self._keys()
         for structure in (*keys.STRUCTURES, *PAIRS, *sorted(f"queue:{name}" for name in self._queues)):
@@ -288,3 +291,30 @@ def _exist(base: str, ids: Sequence[str]) -> Call[list[bool]]:
     return together(
         [("EXISTS", keys.job(base, job_id)) for job_id in ids], lambda reply: [bool(n) for n in reply]
     )
+
+
+def invalid_metadata(base: str) -> Call[list[str]]:
+    """Find metadata that no script writes: queue names, queue settings, partition counts. Returns their fields:
+    `<key> <field>`.
+    """
+
+    def read(reply: Any) -> list[str]:
+        queues, number = reply
+        found = (
+            [
+                f"{keys.queues(base)} {name}"
+                for name, text in pairs(queues).items()
+                if not _is_valid(name, text)
+            ]
+            if queues
+            else []
+        )
+        return found + (
+            [f"{base} partitions"] if number is not None and not PARTITIONS.fullmatch(number) else []
+        )
+
+    return together([("HGETALL", keys.queues(base)), ("HGET", base, "partitions")], read)
+
+
+def _is_valid(name: str, settings: bytes) -> bool:
+    return bool(keys.is_name(name) or name == "*") and _SETTINGS.fullmatch(settings) is not None

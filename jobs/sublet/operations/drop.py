@@ -11,8 +11,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from sublet.errors import Invalid, OutOfMemory, Unfit
-from sublet.operations import queues
-from sublet.protocol import keys, reads, server_info, verbs
+from sublet.protocol import keys, queue_names, reads, server_info, verbs
 from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
 
@@ -50,7 +49,7 @@ def contents(namespace: str, spread: int = 0) -> Plan[Content]:
     unread = 0
     for base in found:
         try:
-            stats = yield from queues.stats(base)
+            stats = yield from queue_names.stats(base)
             states.update({state.value: number for state, number in stats.states.items()})
             live += yield _alive(base, round((now.timestamp() - ALIVE) * 1000))
         except (Unfit, *reads.MALFORMED):

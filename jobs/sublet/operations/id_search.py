@@ -3,8 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from sublet.model import State
-from sublet.operations import queues
-from sublet.protocol import keys, reads
+from sublet.protocol import keys, queue_names, reads
 from sublet.protocol.plan import Plan
 from sublet.protocol.reads import together
 from sublet.protocol.scripts import Call
@@ -54,7 +53,7 @@ def last_ids(bases: Sequence[str], states: Collection[State]) -> Plan[tuple[set[
     for base in bases:
         names = [state.value for state in states if state is not State.QUEUED]
         if State.QUEUED in states and left:
-            known, more = yield from queues.page(base)
+            known, more = yield from queue_names.page(base)
             complete &= not more
             names += [f"queue:{name}" for name in known]
         complete &= len(names) <= left

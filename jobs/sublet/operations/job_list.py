@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from sublet.errors import Invalid
 from sublet.model import JobSummary, Page, State
-from sublet.operations import queues
-from sublet.protocol import keys, reads
+from sublet.protocol import keys, queue_names, reads
 from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
 
@@ -60,7 +59,7 @@ def list_jobs(sections: Sections, wanted: Filter, limit: int, cursor: str | None
     at, place = _position(sections, cursor)
     found: list[JobSummary] = []
     examined = names = 0
-    while at < len(sections) and len(found) < limit and examined < EXAMINED and names < queues.PAGE:
+    while at < len(sections) and len(found) < limit and examined < EXAMINED and names < queue_names.PAGE:
         base, structure = sections[at]
         room = min(limit - len(found) if wanted == Filter() else EXAMINED, EXAMINED - examined)
         read = _all_queues if structure == QUEUED else _structure
@@ -93,9 +92,9 @@ def _structure(base: str, structure: str, place: _Place, room: int) -> Plan[_Chu
 
 def _all_queues(base: str, _: str, place: _Place, room: int) -> Plan[_Chunk]:
     """The first jobs of one page of queues, in a few round trips."""
-    names, scan = yield from queues.page(base, place.scan)
+    names, scan = yield from queue_names.page(base, place.scan)
     names = [name for name in names if name >= place.queue]
-    lengths = yield from queues.lengths(base, names)
+    lengths = yield from queue_names.lengths(base, names)
     parts: list[tuple[str, int, int]] = []
     for name, length in zip(names, lengths, strict=True):
         start = place.offset if name == place.queue else 0

@@ -6,8 +6,8 @@ from collections.abc import Callable, Container, Sequence
 from sublet.connection.settings import Settings
 from sublet.errors import Changed, Invalid, NotFound
 from sublet.model import Job, Page, Queue, Reaped, State, Stats, WorkerInfo
-from sublet.operations import job_list, maintenance, queues, workers
-from sublet.protocol import keys, reads, verbs
+from sublet.operations import job_list, maintenance, workers
+from sublet.protocol import keys, queue_names, reads, verbs
 from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
 from sublet.submission.submit import SubmitOperations
@@ -166,9 +166,9 @@ class Operations(SubmitOperations):
         """
         found: list[Queue] = []
         for base in self.bases:
-            names = yield from queues.names(base)
-            for i in range(0, len(names), queues.PAGE):
-                found += yield reads.describe(base, names[i : i + queues.PAGE])
+            names = yield from queue_names.names(base)
+            for i in range(0, len(names), queue_names.PAGE):
+                found += yield reads.describe(base, names[i : i + queue_names.PAGE])
         return sorted(found, key=lambda queue: queue.name)
 
     def queue_page(
@@ -180,7 +180,7 @@ class Operations(SubmitOperations):
         at, scan, after = _queue_position(self.bases, cursor)
         found: list[Queue] = []
         while at < len(self.bases) and len(found) < limit:
-            names, following = yield from queues.page(self.bases[at], scan)
+            names, following = yield from queue_names.page(self.bases[at], scan)
             rest = [name for name in names if name > after and (within is None or name in within)]
             some = rest[: limit - len(found)]
             found += (yield reads.describe(self.bases[at], some)) if some else []
@@ -194,7 +194,7 @@ class Operations(SubmitOperations):
         """Return the statistics of each partition."""
         found: list[Stats] = []
         for base in self.bases:
-            found.append((yield from queues.stats(base)))
+            found.append((yield from queue_names.stats(base)))
         return found
 
     def list_jobs(

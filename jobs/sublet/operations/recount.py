@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from sublet.errors import Changed
-from sublet.operations import queues
-from sublet.protocol import keys, reads, verbs
+from sublet.protocol import keys, queue_names, reads, verbs
 from sublet.protocol.plan import Plan
 from sublet.protocol.reads import together
 from sublet.protocol.scripts import Call
@@ -133,7 +132,7 @@ def _write(
 
 def _walk(base: str, sums: Sums, changed: ChangedJobs) -> Plan[bool]:
     """False if it is unknown which jobs changed."""
-    names = yield from queues.names(base)
+    names = yield from queue_names.names(base)
     pages = 0
     for structure in ("running", "scheduled", *(f"queue:{name}" for name in names)):
         cursor, more = 0, True

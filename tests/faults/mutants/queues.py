@@ -22,7 +22,7 @@ MUTANTS = (
     Mutant(
         "a page of jobs looks at all queues",
         "jobs/sublet/operations/job_list.py",
-        "examined < EXAMINED and names < queues.PAGE:",
+        "examined < EXAMINED and names < queue_names.PAGE:",
         "examined < EXAMINED:",
         "among many empty queues one request occupies Redis and the server",
         "client/test_many_names.py::test_a_page_of_jobs_looks_at_a_bounded_number_of_queues[redis]",

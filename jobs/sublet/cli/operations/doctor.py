@@ -19,11 +19,11 @@ from sublet.client.sync_client import SyncClient
 from sublet.connection.routing import SyncRoutingTransport
 from sublet.errors import Forbidden, Unavailable
 from sublet.model import Stats
-from sublet.operations import pools, queues
+from sublet.operations import pools
 from sublet.operations import workers as roster
 from sublet.operations.audit import audit
 from sublet.operations.coverage import gaps
-from sublet.protocol import keys, reads, server_info
+from sublet.protocol import keys, queue_names, reads, server_info
 from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import NAMES, Call, script
 
@@ -124,7 +124,7 @@ def read_facts(client: SyncClient, bar: ProgressBar) -> Facts:
     operations, bases = client.store.operations, client.store.operations.bases
     nodes = [_node(probe, place, base) for place, base in _servers(client).items()]
     now = client.store.transport.run(server_info.clock())
-    names = [probe.follow(queues.names(base)) for base in bases]
+    names = [probe.follow(queue_names.names(base)) for base in bases]
     stats = [each for each in [probe.ask(reads.stats(base, [])) for base in bases] if each]
     sums = total(stats) if stats else None
     workers = probe.follow(roster.workers(bases, jobs=False))
