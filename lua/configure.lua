@@ -23,7 +23,8 @@ for word in string.gmatch(settings, '%S+') do
   local what, number = string.match(word, '^(%l+)=(%d+)$')
   if not number or #number > 14 or count_of[what] or KNOWN[what] ~= (name == '*' and '*' or 'queue') then
     return refusal('INVALID', 'setting ' .. string.sub(word, 1, 80)
-      .. ': a queue takes jobs=N and bytes=N, the partition (*) takes completed=N dead=N cancelled=N queues=N, each once, of up to 14 digits')
+      .. ': a queue takes jobs=N and bytes=N, the partition (*) takes completed=N dead=N cancelled=N queues=N, '
+      .. 'each once, of up to 14 digits')
   end
   count_of[what], words = true, words .. ' ' .. word
 end
