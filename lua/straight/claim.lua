@@ -1,5 +1,5 @@
 -- straight/claim: jobs without rules, for a first attempt, from up to four queues that are not paused, while nothing
--- falls due within 2 s and no worker waits for a pattern. Anything else goes on to the rest of the script, with nothing
+-- falls due within 2 s, no worker waits for a pattern and none was replaced. Anything else goes on to the rest of the script, with nothing
 -- written.
 -- luacheck: push ignore 211 231
 if #ARGV >= 5 and #ARGV <= 8 then
@@ -15,11 +15,11 @@ if #ARGV >= 5 and #ARGV <= 8 then
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
   local soon = now + 2000
   if plain then
-    local namespace = call('HMGET', base, 'layout', 'patterns')
+    local namespace = call('HMGET', base, 'layout', 'patterns', 'replaced')
     local first_end = call('ZRANGE', running, '0', '0', 'WITHSCORES')[2]
     local first_due = call('ZRANGE', base .. ':scheduled', '0', '0', 'WITHSCORES')[2]
     local occurrence = peek('ZRANGE', base .. ':schedules', '0', '0', 'WITHSCORES')[2]
-    plain = namespace[1] == '1' and not namespace[2] and not call('GET', memo)
+    plain = namespace[1] == '1' and not namespace[2] and not namespace[3] and not call('GET', memo)
       and not (first_end and tonumber(first_end) < soon) and not (first_due and tonumber(first_due) < soon)
       and not (occurrence and tonumber(occurrence) < soon) and call('HLEN', counts) < 20000
     -- These raise for a key of a wrong type before the first write

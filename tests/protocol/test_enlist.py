@@ -175,6 +175,8 @@ async def test_a_start_that_is_not_a_whole_number_is_refused(desk, started):
 )
 async def test_a_start_may_be_a_whole_number_null_or_missing(desk, about):
     assert await desk.enlist("w", about=about.encode()) == "work"
+
+
 # how many workers may be registered
 
 

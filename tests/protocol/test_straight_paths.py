@@ -152,6 +152,9 @@ CLAIMS: dict[str, Any] = {
     "a pattern": lambda t: t.claim(1, "q*"),
     "a long queue": lambda t: t.claim(1, "q" * 129),
     "a worker that waits for a pattern": lambda t: (t.claim(1, "r*"), t.claim())[1],
+    "a worker that was replaced": lambda t: (t.both("HSET", "", "replaced", "life 9999999999999"), t.claim())[
+        1
+    ],
     "a short lease": lambda t: t.claim(lease=1999),
     "an invalid lease": lambda t: t.claim(lease="3e4"),
     "a long lease": lambda t: t.claim(lease="9" * 15),

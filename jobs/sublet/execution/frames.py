@@ -70,7 +70,14 @@ def hello(
     `large`: see `large.described`. `first`: modules to import before the tasks.
     """
     memory, cpu = limits
-    said = {"names": names, "addresses": addresses, "memory": memory, "cpu": cpu, "large": large, "first": first}
+    said = {
+        "names": names,
+        "addresses": addresses,
+        "memory": memory,
+        "cpu": cpu,
+        "large": large,
+        "first": first,
+    }
     return frame(HELLO, json.dumps(said).encode())
 
 

@@ -49,6 +49,7 @@ MUTANTS = (
     _mutant("claim", "a pattern", "find(queue.name, '^[%w_.:-]+$')", "queue.name"),
     _mutant("claim", "a long queue", "#queue.name <= 128", "queue.name"),
     _mutant("claim", "a worker that waits for a pattern", "not namespace[2]", "namespace"),
+    _mutant("claim", "a worker that was replaced", "not namespace[3]", "namespace"),
     _mutant("claim", "a short lease", "tonumber(lease) >= 2000", "tonumber(lease)"),
     _mutant("claim", "an invalid lease", "find(lease, '^%d+$')", "lease"),
     _mutant("claim", "a long lease", "#lease <= 14", "lease"),
