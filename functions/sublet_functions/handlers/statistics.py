@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from sublet.operations import statistics
 from sublet.operations.coverage import unserved, waits_unclaimed
 from sublet.operations.statistics import QueueNumbers, Times
-from sublet.protocol import reads
+from sublet.protocol import queue_names
 from sublet.store.store import Store
 from sublet_functions.http.scope import Scope
 
@@ -39,7 +39,9 @@ async def names_within(store: Store, scope: Scope) -> tuple[tuple[str, ...], int
     """Return the names of a scope's queues, a thousand at most, and how many more there are."""
     found = set(scope.names)
     if scope.beginnings:
-        known = await asyncio.gather(*(store.run(reads.queues(base)) for base in store.operations.bases))
+        known = await asyncio.gather(
+            *(store.follow(queue_names.names(base)) for base in store.operations.bases)
+        )
         found.update(name for part in known for name in part if name in scope)
     return tuple(sorted(found)[: statistics.MOST]), max(0, len(found) - statistics.MOST)
 

@@ -32,7 +32,9 @@ def lost_in(base: str, job_id: str) -> Plan[str]:
     """
     if (yield _exists(base, job_id)):
         return ""
-    names = [*keys.STRUCTURES, *(f"queue:{name}" for name in (yield reads.queues(base)))][:STRUCTURES]
+    names = [*keys.STRUCTURES, *(f"queue:{name}" for name in (yield from queue_names.names(base)))][
+        :STRUCTURES
+    ]
     found: list[str] = yield together(
         [("ZSCORE", keys.structure(base, name), job_id) for name in names],
         lambda reply: [name for name, score in zip(names, reply, strict=True) if score is not None],

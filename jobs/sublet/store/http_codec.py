@@ -40,7 +40,7 @@ BATCH = 1000
 ROUTES: dict[type, str] = {Completion: "/jobs/complete", Failure: "/jobs/fail", Release: "/jobs/release"}
 ABOUT_MAX = 3800
 """Most bytes of a registration's `about`: the server adds to it, and stores 4,096."""
-DEFAULTS = {
+DEFAULTS: dict[str, Any] = {
     "priority": 0,
     "delay": 0,
     "max_attempts": 3,
