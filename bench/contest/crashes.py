@@ -1,14 +1,11 @@
 """Kill a worker, and measure how soon its jobs run again, how many are lost, and how many finish twice.
 
 A worker runs a hundred jobs of a second (or as many as it runs at once), and is killed with its child
-processes (SIGKILL). Another one is started at once on the same machine, the best case for the peers: some
-clean up at start.
+processes (SIGKILL). Another one is started at once on the same machine.
 
 Ours would see that its predecessor is dead and run the jobs at once (the row "sublet restarted"). The row
-"sublet" is for a worker on another host, which waits for the leases to expire (the default, 30 s): the
-first worker is stopped (SIGSTOP) while the second one starts, and the clock runs from that moment.
-
-Each contestant has its own server. They begin one after the other, and wait at the same time.
+"sublet" is for a worker on another host, which waits for the leases to expire (30 s): the first worker is
+stopped (SIGSTOP) while the second one starts, and the clock runs from that moment.
 """
 
 import os
@@ -51,8 +48,7 @@ def run(arena: Arena, contestants: Sequence[Contestant], *, cap: float = CAP) ->
     """Return the rows `crash_first`, `crash_last` (s), `crash_lost` and `crash_twice` (jobs); none for a cap
     of 0.
 
-    A contestant whose program fails has rows without a figure, with the reason as their note. `arena` only
-    supplies the programs, the kind of server and the folder.
+    A contestant whose program fails has rows without a figure, and the reason.
     """
     if not cap:
         return []

@@ -1,7 +1,6 @@
 """Admission control: refuse new jobs before a Redis server's memory is full.
 
-The rest is for claims, heartbeats and results. Jobs are admitted by a report up to 1 s old, and refused by
-a new one.
+The rest is for claims, heartbeats and results.
 """
 
 import math
