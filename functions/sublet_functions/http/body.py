@@ -142,9 +142,8 @@ class BodyQueues:
     """Queues of large bodies. Parsing one blocks the event loop for up to 0.5 s.
 
     A queue belongs to a token's name, or to one kind of request of it; requests without a token share one.
-    Its bodies are parsed one by one. After a long one, other requests get the CPU for up to the same time.
-    A flood from one token then delays another's request by the time of one body, or of two if Redis is
-    slow.
+    Its bodies are parsed one by one. After a long one, other requests get the CPU for up to the same time,
+    so a flood from one token delays those of others by one body, or by two if Redis is slow.
     """
 
     def __init__(self, most: int = 0, share: int = 0) -> None:

@@ -33,10 +33,7 @@ def estimated_bytes(jobs: Sequence[Submission]) -> int:
 
 
 class Admission:
-    """The free memory of each partition's server, as far as known here. `share`: the part that may be used.
-
-    Partitions may share a server: each has its part, and jobs in flight to any count against all.
-    """
+    """The free memory of each partition's server, as far as known here. `share`: the part that may be used."""
 
     def __init__(self, share: float, partitions: int = 1) -> None:
         self._share, self._partitions = share, partitions

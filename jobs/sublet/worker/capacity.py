@@ -1,8 +1,6 @@
 """How many jobs a worker claims, and from which queue first.
 
 Only jobs that can start at once are claimed, except short ones for child processes.
-
-Slots limit queues whose tasks need no child process; free child processes limit others, too.
 """
 
 import asyncio
