@@ -95,7 +95,6 @@ local function take(id, score)
   if attempt == 1 then observe(waits, waiting_time(rules)) end
   answer(id, attempt, expires, spec, left_after)
 end
-
 for _, name in ipairs(names) do
   local head, gone, before = first_jobs(name, n - #taken), {}, #taken
   for j = 1, #head, 2 do

@@ -54,11 +54,13 @@ async def until(condition):
             await asyncio.sleep(0.005)
 
 
+@pytest.mark.real_server
 @pytest.mark.parametrize("begins", ["before", "after"])
 async def test_a_hurried_subscriber_does_not_wait(store, begins):
     """Also one that asks for the stream after the hurry."""
     if begins == "before":
         subscriber = store.event_stream()
+        assert await subscriber.wait(subscriber.version, SECONDS)  # it has looked
         waiting = asyncio.create_task(subscriber.wait(subscriber.version, 600))
         await until(lambda: subscriber._waiting)
         store.hurry()

@@ -82,7 +82,7 @@ def test_it_runs_jobs_to_each_outcome(start, client):
     assert (ended[boom.id].code, ended[boom.id].message) == ("exit_1", 'out of "luck"')
     assert ended[slow.id].code == "timed_out"
     assert (ended[long.id].code, long.get().attempt) == ("completed", 1)
-    assert ended[unknown.id].code == "released"
+    assert ended[unknown.id].code == "unknown_task"
     unknown.cancel()
 
 

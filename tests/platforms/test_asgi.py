@@ -23,7 +23,7 @@ from sublet_functions.adapters.hosted import APP
 from sublet_functions.api.routes import ROUTES
 from sublet_functions.asgi import FREEZES, Asgi
 from sublet_functions.handlers.events import STREAM_SECONDS
-from sublet_functions.handlers.worker_host import GRACE
+from sublet_functions.handlers.worker_host import GRACE, RELEASE_SECONDS
 from sublet_functions.handlers.worker_host import SECONDS as STAY
 from sublet_functions.http.limits import Limits
 from tests.support import pages
@@ -410,6 +410,6 @@ def test_the_numbers_of_the_page_are_those_of_the_code():
     assert f"within {Limits().body_seconds:g} s" in PAGE
     assert f"{Limits().send_seconds:g} s for the client to read it" in PAGE
     assert f"{STREAM_SECONDS / 60:g} minutes; its client" in PAGE
-    assert f"workers have {GRACE:g} s" in PAGE
+    assert f"workers have {GRACE - RELEASE_SECONDS:g} s" in PAGE
     assert all(variable in PAGE for variable in (APP, "VERCEL"))
     assert "VERCEL" in FREEZES

@@ -56,16 +56,26 @@ class Twins:
 
     def stored(self, base: str) -> dict[str, Any]:
         """All stored data of a namespace. Of the events, not their ids; of an expiry, that there is one."""
-        reads = {
-            "string": self.raw.get,
-            "hash": self.raw.hgetall,
-            "zset": lambda key: self.raw.zrange(key, 0, -1, withscores=True),
-            "list": lambda key: self.raw.lrange(key, 0, -1),
-            "stream": lambda key: [event for _, event in self.raw.xrange(key)],
-        }
+        found = sorted(self.raw.scan_iter(match=f"{base}*", count=1000))
+        with self.raw.pipeline(transaction=False) as pipe:
+            for key in found:
+                pipe.type(key)
+                pipe.pttl(key)
+            about = pipe.execute()
+            reads = {
+                "string": pipe.get,
+                "hash": pipe.hgetall,
+                "zset": lambda key: pipe.zrange(key, 0, -1, withscores=True),
+                "list": lambda key: pipe.lrange(key, 0, -1),
+                "stream": pipe.xrange,
+            }
+            for key, kind in zip(found, about[::2], strict=True):
+                reads[kind](key)
+            values = pipe.execute()
+        values = [[event for _, event in v] if k == "stream" else v for k, v in zip(about[::2], values, strict=True)]
         return {
-            key.removeprefix(base): (reads[self.raw.type(key)](key), self.raw.pttl(key) > 0)
-            for key in self.raw.scan_iter(match=f"{base}*", count=1000)
+            key.removeprefix(base): (value, left > 0)
+            for key, value, left in zip(found, values, about[1::2], strict=True)
         }
 
     def call(self, verb: str, *args: Any) -> tuple[Any, bool]:
@@ -177,7 +187,7 @@ CLAIMS: dict[str, Any] = {
     )[1],
     "a paused queue": lambda t: (t.call("pause", "q", 0), t.claim())[1],
     "a job with rules": lambda t: (t.submit(rules="priority=1"), t.claim())[1],
-    "a second attempt": lambda t: (t.claim(), t.call("release", *t.leases[-1], 0, ""), t.claim())[2],
+    "a second attempt": lambda t: (t.claim(), t.call("release", *t.leases[-1], 0, "released", ""), t.claim())[2],
     "a retried job": lambda t: (t.both("HSET", ":job:j0", "tries_left", 1), t.claim())[1],
     "a long payload": lambda t: (t.claim(3), t.submit(payload="x" * 1025), t.claim())[2],
     "a job that is in two places": lambda t: (t.both("HSET", ":job:j0", "state", "dead"), t.claim())[1],
@@ -204,7 +214,7 @@ COMPLETIONS: dict[str, Any] = {
     "a dead job past its retention": lambda t: (t.both("ZADD", ":dead", 1, "x"), t.complete())[1],
     "a cancelled job past its retention": lambda t: (t.both("ZADD", ":cancelled", 1, "x"), t.complete())[1],
     "a second attempt": lambda t: (
-        t.call("release", *t.leases.pop(), 0, ""), t.claim(2), t.complete(*t.leases))[2],
+        t.call("release", *t.leases.pop(), 0, "released", ""), t.claim(2), t.complete(*t.leases))[2],
     "a job that is watched": lambda t: (t.call("watch", t.leases[-1][0]), t.complete())[1],
     "a job with a log": lambda t: (t.call("note", *t.leases[-1], "", "log"), t.complete())[1],
     "a job with an operator's order": lambda t: (t.both("HSET", f":job:{t.leases[-1][0]}", "ops", 1), t.complete())[1],
@@ -291,7 +301,7 @@ def step(twins: Twins, what: str, *how: Any) -> None:
         twins.both(*how[0])
     elif twins.leases:
         lease = twins.leases[-1]
-        words = {"fail": (*lease, "Boom", "", "", "again"), "release": (*lease, 0, ""), "watch": lease[:1],
+        words = {"fail": (*lease, "Boom", "", "", "yes"), "release": (*lease, 0, "released", ""), "watch": lease[:1],
                  "note": (*lease, "checkpoint", "log"), "heartbeat": (30000, *lease, "")}[what]  # fmt: skip
         twins.call(what, *words)
 

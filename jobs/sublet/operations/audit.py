@@ -151,7 +151,7 @@ class Scan:
             return False
         self._add_foreign((yield invalid_metadata(self.base)))
         self._queues.update((yield from queue_names.names(self.base)))
-        self.size = yield _size(self.base, sorted(self._queues)[:QUEUES])
+        self.size = yield from _size(self.base, sorted(self._queues)[:QUEUES])
         ended = yield from self._keys()
         for structure in (*keys.STRUCTURES, *PAIRS, *sorted(f"queue:{name}" for name in self._queues)):
             ended = (yield from self._members(structure)) and ended
@@ -248,12 +248,15 @@ def ask(base: str, how: str, seen: Sequence[tuple[str, str]]) -> Plan[list[Fault
     return [Fault(base, *one, found) for one, found in zip(seen, answers, strict=True) if found != "sound"]
 
 
-def _size(base: str, queues: Sequence[str]) -> Call[int]:
-    """About how many items a scan checks: each job, by its key and in its structure, and the others."""
+def _size(base: str, queues: Sequence[str]) -> Plan[int]:
+    """About how many items a scan checks; 0 if a key has a wrong type."""
     names = [*keys.STRUCTURES, *PAIRS, *(f"queue:{name}" for name in queues)]
-    return together(
-        [("ZCARD", keys.structure(base, name)) for name in names], lambda reply: 2 * sum(map(int, reply))
-    )
+    commands = [("ZCARD", keys.structure(base, name)) for name in names]
+    try:
+        size: int = yield together(commands, lambda reply: 2 * sum(map(int, reply)))
+    except Unfit:
+        return 0
+    return size
 
 
 def _has_keys(base: str) -> Plan[bool]:

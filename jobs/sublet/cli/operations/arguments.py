@@ -18,7 +18,7 @@ def _acl(parser: CommandParser) -> None:
         help="one user with these: submit, work, read, admin, tick",
     )
     option("--to", metavar="FILE", default=None, help="write them to a new file that only you can read")
-    parser.switch("--no-eval", "users that may run loaded scripts only (`scripts --load`)")
+    parser.switch("--no-eval", "users that run only loaded scripts (`scripts --load`)")
     option("--password-file", metavar="FILE", default=None, help="lines ROLE:PASSWORD; others are generated")
 
 
