@@ -72,7 +72,9 @@ class Twins:
             for key, kind in zip(found, about[::2], strict=True):
                 reads[kind](key)
             values = pipe.execute()
-        values = [[event for _, event in v] if k == "stream" else v for k, v in zip(about[::2], values, strict=True)]
+        values = [
+            [event for _, event in v] if k == "stream" else v for k, v in zip(about[::2], values, strict=True)
+        ]
         return {
             key.removeprefix(base): (value, left > 0)
             for key, value, left in zip(found, values, about[1::2], strict=True)
@@ -187,7 +189,9 @@ CLAIMS: dict[str, Any] = {
     )[1],
     "a paused queue": lambda t: (t.call("pause", "q", 0), t.claim())[1],
     "a job with rules": lambda t: (t.submit(rules="priority=1"), t.claim())[1],
-    "a second attempt": lambda t: (t.claim(), t.call("release", *t.leases[-1], 0, "released", ""), t.claim())[2],
+    "a second attempt": lambda t: (t.claim(), t.call("release", *t.leases[-1], 0, "released", ""), t.claim())[
+        2
+    ],
     "a retried job": lambda t: (t.both("HSET", ":job:j0", "tries_left", 1), t.claim())[1],
     "a long payload": lambda t: (t.claim(3), t.submit(payload="x" * 1025), t.claim())[2],
     "a job that is in two places": lambda t: (t.both("HSET", ":job:j0", "state", "dead"), t.claim())[1],
