@@ -2,10 +2,10 @@
 
 import pytest
 
+from sublet.connection.transport import follow
 from sublet.errors import Invalid, QueueFull
 from sublet.model import State, Submission
 from sublet.protocol import keys, queue_names, verbs
-from sublet.protocol.plan import follow
 
 pytestmark = pytest.mark.real_server
 

@@ -5,11 +5,11 @@ import re
 import pytest
 
 from sublet import NotFound, Unfit
+from sublet.connection.transport import follow
 from sublet.model import Beat, Card, Completion, Description, Failure, Note, Release, Submission
 from sublet.operations import pools
 from sublet.operations.audit import invalid_metadata
 from sublet.protocol import keys, queue_names, reads, verbs
-from sublet.protocol.plan import follow
 from sublet.protocol.scripts import NAMES, Call
 from sublet.schedules import firing
 from sublet.schedules.firing import FireRequest
