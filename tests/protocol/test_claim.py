@@ -33,6 +33,7 @@ async def test_a_claimed_job_is_running_under_a_lease(desk):
         2,
         (),
         False,
+        None,
     )
     assert (lease.id, lease.attempt) == ("a", 1)
     job = desk.job("a")

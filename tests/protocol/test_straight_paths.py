@@ -131,11 +131,14 @@ def test_plain_jobs_take_the_straight_path(twins: Twins) -> None:
     assert [twins.claim(), twins.claim(3, "r", "q"), twins.claim(100)] == [True] * 3
     assert [twins.complete(), twins.complete(*twins.leases)] == [True] * 2
     assert twins.claim()  # nothing waits
+    twins.submit(queue="r")
+    assert [twins.submit(), twins.submit(queue="r"), twins.claim(9, "q", "r")] == [True] * 3
+    assert twins.complete(*twins.leases[-3:])
     twins.elapse(86_400_001)
     twins.submit(2)
     twins.claim(2)
     assert twins.complete(*twins.leases[-2:])  # deletes completed jobs past their retention
-    assert len(twins.raw.keys(f"{twins.bases[0]}:job:*")) == 13 - 4 + 2
+    assert len(twins.raw.keys(f"{twins.bases[0]}:job:*")) == 16 - 4 + 2
 
 
 SUBMITS: dict[str, Any] = {
@@ -189,9 +192,10 @@ CLAIMS: dict[str, Any] = {
     )[1],
     "a paused queue": lambda t: (t.call("pause", "q", 0), t.claim())[1],
     "a job with rules": lambda t: (t.submit(rules="priority=1"), t.claim())[1],
-    "a second attempt": lambda t: (t.claim(), t.call("release", *t.leases[-1], 0, "released", ""), t.claim())[
-        2
+    "a released job": lambda t: (t.claim(), t.call("release", *t.leases[-1], 0, "released", ""), t.claim())[
+        -1
     ],
+    "a second attempt": lambda t: (t.both("HSET", ":job:j0", "attempt", 1), t.claim())[1],
     "a retried job": lambda t: (t.both("HSET", ":job:j0", "tries_left", 1), t.claim())[1],
     "a long payload": lambda t: (t.claim(3), t.submit(payload="x" * 1025), t.claim())[2],
     "a job that is in two places": lambda t: (t.both("HSET", ":job:j0", "state", "dead"), t.claim())[1],
@@ -201,7 +205,7 @@ CLAIMS: dict[str, Any] = {
 COMPLETIONS: dict[str, Any] = {
     "no lease": lambda t: t.call("complete")[1],
     "two arguments": lambda t: t.call("complete", *t.leases[0])[1],
-    "too many leases": lambda t: t.complete(*([t.leases[0]] * 65)),
+    "too many leases": lambda t: (t.submit(64), t.claim(70), t.complete(*t.leases[:65]))[-1],
     "one lease twice": lambda t: t.complete(t.leases[0], t.leases[0]),
     "another token": lambda t: t.complete((t.leases[0][0], "1.x")),
     "no job": lambda t: t.complete(("x", t.leases[0][1])),

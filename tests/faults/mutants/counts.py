@@ -65,7 +65,7 @@ MUTANTS = (
         "    add_running(name, #taken - before)\n",
         "",
         "the load of a queue is unknown, and an autoscaler removes its workers",
-        "client/test_statistics.py::test_a_job_counts_as_running_from_its_claim_to_its_end[fakeredis]",
+        "protocol/test_straight_paths.py::test_plain_jobs_take_the_straight_path[fakeredis]",
     ),
     Mutant(
         "a claim counts missing jobs as running",
@@ -81,7 +81,7 @@ MUTANTS = (
         "add_running(name, #taken - before)",
         "add_running(name, #taken)",
         "the second queue of a worker seems busier than it is",
-        "client/test_statistics.py::test_each_queue_is_counted_separately[fakeredis]",
+        "protocol/test_straight_paths.py::test_plain_jobs_take_the_straight_path[fakeredis]",
     ),
     Mutant(
         "a completed job counts as running",
@@ -89,7 +89,7 @@ MUTANTS = (
         "    add_running(queue, -gone.jobs)\n",
         "",
         "the number of running jobs only grows",
-        "client/test_statistics.py::test_a_job_counts_as_running_from_its_claim_to_its_end[fakeredis]",
+        "protocol/test_straight_paths.py::test_plain_jobs_take_the_straight_path[fakeredis]",
     ),
     Mutant(
         "a job whose attempt failed counts as running",
@@ -145,7 +145,7 @@ MUTANTS = (
         "name .. ' jobs', name .. ' bytes', name .. ' running')",
         "name .. ' jobs', name .. ' bytes')",
         "a wrong count is never corrected",
-        "client/test_statistics.py::test_the_running_count_is_never_negative_and_restarts_in_an_empty_queue[fakeredis]",
+        "protocol/test_straight_paths.py::test_plain_jobs_take_the_straight_path[fakeredis]",
     ),
     Mutant(
         "dead jobs are not counted by queue",
@@ -189,9 +189,9 @@ MUTANTS = (
     ),
     Mutant(
         "a duration may be negative",
-        "lua/lib/queue.lua",
-        "(seen.ms or 0) + math.max(0, took)",
-        "(seen.ms or 0) + took",
+        "lua/straight/complete.lua",
+        "took.ms + math.max(0, ms)",
+        "took.ms + ms",
         "a backward jump reduces a sum, which a counter must not do",
         "client/test_statistics.py::test_no_duration_is_negative_when_the_clock_is_set_back[fakeredis]",
     ),
@@ -209,7 +209,7 @@ MUTANTS = (
         "    tally(queue, 'completed', gone.took)\n",
         "",
         "slow jobs of a queue, and the number of completed ones, cannot be seen",
-        "client/test_statistics.py::test_the_duration_of_an_attempt_ends_when_its_outcome_is_accepted[fakeredis]",
+        "protocol/test_straight_paths.py::test_plain_jobs_take_the_straight_path[fakeredis]",
     ),
     Mutant(
         "failures are not timed",
@@ -241,7 +241,7 @@ MUTANTS = (
         "crowded = call('HLEN', key('counts')) >= COUNTS",
         "crowded = false",
         "a foreign key in their place stops a claim or a result midway",
-        "protocol/test_wrong_types.py::test_a_key_of_a_wrong_type_causes_no_partial_write[valkey-complete]",
+        "protocol/test_wrong_types.py::test_a_key_of_a_wrong_type_causes_no_partial_write[valkey-fail]",
     ),
     Mutant(
         "a late result is not counted",

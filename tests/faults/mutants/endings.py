@@ -73,7 +73,7 @@ MUTANTS = (
         "now + math.max(60000, job.rules.retention)",
         "now",
         "a result is deleted before it can be read",
-        "protocol/test_complete.py::test_a_completed_job_is_kept_for_its_retention_and_60_s_at_least[fakeredis--86400000]",
+        "protocol/test_straight_paths.py::test_plain_jobs_take_the_straight_path[fakeredis]",
     ),
     Mutant(
         "a retention may be zero",
@@ -97,7 +97,7 @@ MUTANTS = (
         "forget(2 * #answers)",
         "",
         "without a tick finished jobs fill the memory",
-        "protocol/test_complete.py::test_each_completion_deletes_at_most_two_old_jobs[fakeredis]",
+        "protocol/test_straight_paths.py::test_plain_jobs_take_the_straight_path[fakeredis]",
     ),
     Mutant(
         "a completed job keeps its payload and its lease",

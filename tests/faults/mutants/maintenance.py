@@ -49,7 +49,7 @@ MUTANTS = (
         "heard - job.claimed_at < limit",
         "heard - job.claimed_at < 2 * limit",
         "a job that ignores its timeout is reported as lost by its worker, which was alive",
-        "protocol/test_reap.py::test_a_lease_that_outlives_its_timeout_has_timed_out[fakeredis]",
+        "protocol/test_reap.py::test_a_lease_that_outlives_its_timeout_has_timed_out[fakeredis-11-timed_out-scheduled]",
     ),
     Mutant(
         "a job that its timeout has ended is tried again at once",
@@ -57,7 +57,7 @@ MUTANTS = (
         " and code ~= 'timed_out' and 0 or nil)",
         " and 0 or nil)",
         "a job that ignores its timeout runs without a pause",
-        "protocol/test_reap.py::test_a_lease_that_outlives_its_timeout_has_timed_out[fakeredis]",
+        "protocol/test_reap.py::test_a_lease_that_outlives_its_timeout_has_timed_out[fakeredis-11-timed_out-scheduled]",
     ),
     Mutant(
         "a life that was reconciled may claim",
@@ -129,6 +129,6 @@ MUTANTS = (
         "sizes[state] = call('ZCARD', key(state))",
         "sizes[state] = 1",
         "a foreign key in the place of a structure leaves jobs in no structure",
-        "protocol/test_wrong_types.py::test_a_key_of_a_wrong_type_causes_no_partial_write[valkey-complete]",
+        "protocol/test_wrong_types.py::test_a_key_of_a_wrong_type_causes_no_partial_write[valkey-fail]",
     ),
 )

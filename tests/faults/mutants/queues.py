@@ -225,7 +225,7 @@ MUTANTS = (
         "if left then wake_next(names) end",
         "",
         "fifty submits wake one worker, which runs the jobs one after another",
-        "protocol/test_claim.py::test_a_claim_that_leaves_work_wakes_the_next_worker[fakeredis]",
+        "protocol/test_straight_paths.py::test_plain_jobs_take_the_straight_path[fakeredis]",
     ),
     Mutant(
         "a job that is queued again wakes no worker",
@@ -257,7 +257,7 @@ MUTANTS = (
         "if queue.wakeups > 0 or setting(queue.settings, 'paused') then return end",
         "if setting(queue.settings, 'paused') then return end",
         "wake-ups accumulate without bound, and wake workers for jobs long finished",
-        "protocol/test_submit.py::test_a_queue_has_at_most_one_wake_up[fakeredis]",
+        "protocol/test_straight_paths.py::test_plain_jobs_take_the_straight_path[fakeredis]",
     ),
     Mutant(
         "a paused queue wakes workers",
