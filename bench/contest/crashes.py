@@ -1,6 +1,6 @@
 """Kill a worker, and measure how soon its jobs run again, how many are lost, and how many finish twice.
 
-A worker runs a hundred jobs of a second (or as many as it runs at once), and is killed with its child
+A worker runs a hundred jobs of a second, and is killed with its child
 processes (SIGKILL). Another one is started at once on the same machine.
 
 Ours would see that its predecessor is dead and run the jobs at once (the row "sublet restarted"). The row
@@ -33,7 +33,7 @@ EACH = 10
 START_SECONDS = 30.0
 """For the first worker to fill its slots."""
 ARRIVE_SECONDS = 6.0
-"""For a second worker to start and see the first one, which is stopped."""
+"""For a second worker to start."""
 SETTLE_SECONDS = 2.0
 """For a job to finish a second time, at the end."""
 POLL = 0.02
@@ -102,7 +102,7 @@ def _restarted(arena: Arena, contestant: Contestant, first: Worker, stack: ExitS
 
 
 def _elsewhere(arena: Arena, contestant: Contestant, first: Worker, stack: ExitStack) -> int:
-    """Start the second worker while the first one is stopped, then kill the first one."""
+    """Start the second worker while the first is stopped; then kill the first."""
     all_of_it = _family(first)
     stopped = time.monotonic_ns()
     _signal(all_of_it, signal.SIGSTOP)

@@ -286,7 +286,7 @@ class LoopCall:
             over.wait(2 * DISCARD_SECONDS)
 
     async def in_thread(self, function: Callable[[], T]) -> T:
-        """On the loop: run a function in the waiting thread, and return its result."""
+        """Run a function in the waiting thread; return its result to the loop."""
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         def run() -> None:

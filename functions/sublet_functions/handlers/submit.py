@@ -177,7 +177,7 @@ def submission(
     at: int | None = None,
     event_id: str | None = None,
 ) -> tuple[Submission, str]:
-    """Check a request's job and turn it into a Submission, with a warning if its task may refuse it. Its id: made
+    """Check a request's job and turn it into a Submission, with a warning if its arguments may not fit. The id is made
     from the Idempotency-Key `key`, the job's own, or `event_id`. `at`: position in a batch. Raises Problem.
     """
     where: tuple[str | int, ...] = ("body",) if at is None else ("body", "jobs", at)

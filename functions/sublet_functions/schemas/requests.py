@@ -256,7 +256,7 @@ class NoteBatch(RequestModel):
 
 
 class JobAction(RequestModel):
-    """Precondition of a cancel, retry or promote."""
+    """The revision that a cancel, retry or promote expects."""
 
     revision: Annotated[int, Field(ge=0, le=10**13), WHOLE] | None = Field(
         None, description="Fail if the job is at another revision."

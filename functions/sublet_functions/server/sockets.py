@@ -22,7 +22,7 @@ def listen(host: str, port: int, *, loopback_only: bool) -> list[socket.socket]:
     """Listen on all addresses of a host, on one port; port 0 finds a free one.
 
     Raises Invalid for a host that is not this machine, for a port that needs a privilege, and with
-    `loopback_only` for any other address; JobsError for a port in use.
+    `loopback_only` for one that is not loopback; JobsError for a port in use.
     """
     found = _addresses(host, port)
     others = [address for _, address in found if not is_loopback(address)]

@@ -82,7 +82,7 @@ def hello(
 
 
 def job(number: int, lease: Lease) -> bytes:
-    """Build the JOB for a lease; `number`: the index of its task."""
+    """Build the frame JOB of a leased job; `number`: its task's index in HELLO."""
     job_id, queue, recovered, trace, tags = (
         lease.id.encode(),
         lease.queue.encode(),

@@ -130,7 +130,7 @@ def audit(
 
 
 class Scan:
-    """One pass over a partition. `faults` holds those that `mend` did not get."""
+    """One pass over a partition. `faults`: what it found and has not passed to `mend`."""
 
     def __init__(self, base: str, most: int | None, report: Report, mend: Mend | None) -> None:
         self.base, self.most, self.report, self.mend = base, most, report, mend

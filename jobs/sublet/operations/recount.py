@@ -52,7 +52,7 @@ class Sums:
         self.queues = {name: [0, 0, 0] for name in queues}
 
     def note(self, job_id: str, one: Held | None) -> None:
-        """Set the part of a job, or remove it."""
+        """Replace what a job adds to the sums; None: nothing."""
         before = self.held.pop(job_id, None)
         if before:
             self._add(before, -1)

@@ -123,7 +123,7 @@ class EventStream:
         return tuple(newest)
 
     async def read(self, after: Cursor, count: int = PAGE) -> EventPage:
-        """Read up to `count` events after a cursor; its subscribers share the read. Raises Unavailable."""
+        """Read up to `count` events after a cursor. Subscribers at one cursor share a read. Raises Unavailable."""
         kept = self._kept.get((after, count))
         if kept:
             return kept

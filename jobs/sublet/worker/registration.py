@@ -76,7 +76,7 @@ class Registration:
 
     @property
     def life(self) -> str:
-        """The life to claim with: empty without an exclusive identity."""
+        """The life that claims name; empty without an exclusive identity."""
         return self._life if self._worker_id else ""
 
     async def enlist(self) -> int:

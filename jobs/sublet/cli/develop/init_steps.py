@@ -38,7 +38,7 @@ def commands(readme: str) -> list[str]:
 
 
 def job_of(app: str, folder: Path) -> Job:
-    """Return an example job of the app, loaded in another process; UNKNOWN fills the gaps."""
+    """Return an example job of the app, which another process loads; what it cannot find is UNKNOWN."""
     from sublet.devtools.platform.app_source import inspect_app
 
     try:

@@ -59,7 +59,7 @@ class Tally:
 async def count(
     client: Client, ids: Sequence[str], ledger: Ledger, seconds: float
 ) -> tuple[Tally, list[Report]]:
-    """Check each job in Redis against the ledger of the workers' events. Return the tally and the results."""
+    """Compare each job in Redis with the ledger of the workers' events. Return the totals, and a report per check."""
     tally = Tally(len(ids), seconds=round(seconds, 1))
     tally.refused = sum(worker.ghosts for worker in ledger.workers)
     reports = []

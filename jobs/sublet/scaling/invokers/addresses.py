@@ -111,8 +111,8 @@ class NotAllowed(OSError):
 
 
 def is_public(text: str) -> bool:
-    """Whether a text is a public address in canonical form; an IPv4 address in an IPv6 one must be public,
-    too.
+    """Whether a text is a public IP address in canonical form. An IPv4 address that an IPv6 one contains must be
+    public, too.
     """
     try:
         address = ipaddress.ip_address(text)

@@ -65,7 +65,7 @@ class Waiter:
         return (base, named) if keys.is_name(named) else None
 
     def call(self, wakeup: "WakeUp | None" = None) -> None:
-        """Make the waiting claim run: for a wake-up, or without one to poll."""
+        """End the wait, so that the claim runs: for a wake-up, or without one to poll."""
         assert self.called, "it is idle"
         self.wakeup = wakeup
         self.polls = not wakeup
