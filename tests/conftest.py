@@ -427,8 +427,8 @@ class Desk:
         return seconds * 1000 + micros // 1000
 
     def everything(self) -> dict[str, Any]:
-        """All stored data of this namespace, to compare before and after, without the counters of refusals
-        and repeated claims.
+        """All stored data of this namespace, to compare before and after, without the counters of refusals,
+        repeated claims, and the lives that may not claim.
         """
         reads: dict[str, Callable[[str], Any]] = {
             "string": self.raw.get,
@@ -441,8 +441,8 @@ class Desk:
             key: reads[self.raw.type(key)](key)
             for key in self.raw.scan_iter(match=f"{self.base}*", count=1000)
         }
-        for refused in ("lease_lost", "queue_full"):
-            found.get(self.base, {}).pop(refused, None)
+        for field in ("lease_lost", "queue_full", "replaced"):
+            found.get(self.base, {}).pop(field, None)
         memos = [key for key in found if key.startswith(keys.claim(self.base, ""))]
         return found | {key: found[key].removesuffix(" +") for key in memos}
 

@@ -27,7 +27,7 @@ async def test_a_job_for_a_stuck_child_is_released(hire, tmp_path):
             await result(runner, tasks.pid)
     stuck = start(runner, tasks.turns, f'{{"file": "{tmp_path}/pid"}}')
     ended = await failure(runner, tasks.pid)
-    assert ended[1:] == (0, "every child process is busy")
+    assert ended[1:] == (0, "every child process is busy", "released")
     assert runner.ahead == 0
     stuck.end(Why.CANCELLED)
 

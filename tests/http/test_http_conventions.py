@@ -162,6 +162,7 @@ async def test_links_begin_with_the_base_path_of_the_server(settings, monkeypatc
     run = await asked("POST", f"{path}/schedules/s/run", {"id": "run"})
     assert run.headers["location"] == "/background/jobs/0-run"
     await asked("PUT", f"{path}/tasks", {"tasks": [{"name": "a"}, {"name": "b"}]})
+    await asked("POST", f"{path}/jobs", {"task": "t", "queue": "second"})
     for page in ("jobs", "queues", "schedules", "tasks"):
         link = (await asked("GET", f"{path}/{page}?limit=1")).headers["link"]
         assert link.startswith(f"</background/{page}?limit=1&cursor="), link

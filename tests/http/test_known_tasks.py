@@ -331,7 +331,7 @@ async def test_tasks_are_listed_with_options_and_schemas(store, published):
     assert (pack_info["name"], pack_info["summary"]) == ("pack", "Pack items.")
     assert resize_info["summary"] == "Resize an image."
     assert resize_info["options"] == {
-        "queue": "images", "priority": 7, "delay": 0.0, "max_attempts": 5, "timeout": 30.0, "retention": 7200.0,
+        "queue": "images", "priority": 7, "delay": 0.0, "max_attempts": 5, "timeout": 30.0, "stall": None, "retention": 7200.0,
         "backoff": {"first": 2.0, "factor": 2.0, "cap": 60.0}, "durability": None,
         "key": None, "window": None, "tags": ["image"], "keep_payload": True,
     }  # fmt: skip

@@ -273,6 +273,7 @@ def test_a_mounted_application_answers_below_its_prefix(tmp_path, redis_url, pre
         assert (await asked("GET", "/own")).body == b"of its own"
         made = await asked("POST", f"{below}/jobs?", {"task": "t", "id": "mine"})
         assert (made.status, made.headers["location"]) == (201, f"{prefix}{below}/jobs/0-mine")
+        await asked("POST", f"{below}/jobs", {"task": "t", "queue": "second"})
         page = await asked("GET", f"{below}/queues?limit=1")
         assert page.headers["link"].startswith(f"<{prefix}{below}/queues?limit=1&cursor=")
         assert (await asked("GET", f"{below}/jobs/0-mine")).json()["state"] == "queued"

@@ -19,12 +19,12 @@ async def test_a_token_registers_at_most_a_thousand_live_workers(settings):
     core, life = asker(api), {"life": "1"}
     await core("PUT", "/workers/w", life, token=ONE)
     base = keys.base(settings.namespace, 0)
-    now = raw.zscore(keys.workers(base), "w")
+    now = raw.zscore(keys.workers(base), "one:w")
     raw.zadd(keys.owner(base, "one"), {f"other-{i}": now for i in range(999)})
     refused = await core("PUT", "/workers/new", life, token=ONE)
     assert (refused.status, refused.problem) == (429, "workers-full")
     assert refused.json()["detail"] == "one has 1000 live workers, the most of one token: use another"
-    assert not raw.exists(keys.worker(base, "new"))
+    assert not raw.exists(keys.worker(base, "one:new"))
     assert (await core("PUT", "/workers/w", life, token=ONE)).status == 200, "a known one is renewed"
     assert (await core("PUT", "/workers/new", life, token=TWO)).status == 200
     await api.aclose()

@@ -6,10 +6,10 @@ A *base*, `{sublet:0}`, is a partition's hash tag and its metadata's key; all ke
 
 import hashlib
 import re
+import secrets
 import zlib
 from collections.abc import Callable
 from functools import lru_cache
-from secrets import token_urlsafe
 
 STRUCTURES = ("scheduled", "running", "completed", "dead", "cancelled")
 """Sorted sets named after the state of their jobs."""
@@ -111,7 +111,7 @@ def lock(base: str, queue: str, key: str) -> str:
 
 def new_claim_id(life: str = "") -> str:
     """Return a random claim id; `life` of the claiming worker, if it has an exclusive identity."""
-    return f"{life}.{token_urlsafe(16)}" if life else token_urlsafe(16)
+    return f"{life}.{secrets.token_urlsafe(16)}" if life else secrets.token_urlsafe(16)
 
 
 def claim(base: str, claim_id: str) -> str:

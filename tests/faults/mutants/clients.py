@@ -354,7 +354,7 @@ MUTANTS = (
         "            if self.hurried.is_set():\n                self._event_stream.close()\n",
         "",
         "the stop of a server waits 20 s for a request that came with it",
-        "client/test_event_stream.py::test_a_hurried_subscriber_does_not_wait[fakeredis-after]",
+        "client/test_event_stream.py::test_a_hurried_subscriber_does_not_wait[valkey-after]",
     ),
     Mutant(
         "a task that gathers keeps its place",

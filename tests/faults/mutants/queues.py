@@ -30,8 +30,8 @@ MUTANTS = (
     Mutant(
         "a page of queues begins again at each queue",
         "jobs/sublet/operations/operations.py",
-        "rest = [name for name in names if name > after]",
-        "rest = [name for name in names if name >= after]",
+        "if name > after and",
+        "if name >= after and",
         "the last queue of a page is the first of the next",
         "client/test_many_names.py::test_pages_of_queues_have_each_queue_once[redis-4000]",
     ),
