@@ -209,6 +209,32 @@ def test_an_app_without_tasks_causes_a_warning(shell):
     )
 
 
+TALKATIVE = """
+from sublet import App
+print("while the module is imported")
+app = App()
+@app.task
+async def on_the_loop(): print("on the loop")
+@app.task
+def in_a_child(): print("in a child")
+@app.on_failure
+async def told(failure): print("in a hook")
+@app.task(max_attempts=1)
+async def fails(): raise ValueError("no")
+"""
+
+
+def test_what_tasks_print_is_on_stderr_and_events_alone_on_stdout(shell):
+    (shell.folder / "talkative.py").write_text(TALKATIVE)
+    for task in ("on_the_loop", "in_a_child", "fails"):
+        shell.ok("submit", task)
+    done = shell.run("work", "talkative:app", "--drain")
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [event["event"] for event in events].count("started") == 3
+    for words in ("while the module is imported", "on the loop", "in a child", "in a hook"):
+        assert words in done.stderr
+
+
 def test_a_missing_pool_causes_a_warning(shell):
     shell.ok("pools", "set", "images", "--queues", "images")
     pool = ("--linger", "100ms", "--pool")

@@ -306,18 +306,21 @@ def test_an_owed_worker_without_an_invoker_is_reported_by_tick_and_doctor(shell)
 
 
 def test_a_queue_without_a_worker_and_an_unknown_task_are_reported(shell):
-    shell.ok("submit", "add", "--queue", "vip")
+    for queue in ("vip", "vip", "tenant-a"):
+        shell.ok("submit", "add", "--queue", queue)
     shell.ok("submit", "nothing")
     shell.work("--for", "2s")
     found = [check for check in shell_checks(shell) if check["subject"] == "queues"]
     assert [(check["level"], check["found"]) for check in found] == [
-        ("warn", "1 job waits in vip, which no worker serves"),
+        ("warn", "2 jobs wait in vip, which no worker serves"),
+        ("warn", "1 job waits in tenant-a, which no worker serves"),
         ("warn", "1 job needs task nothing, which a worker of the queue does not have"),
     ]
-    assert "work MODULE:APP --queues vip" in found[0]["advice"]
-    assert shell.ok("stats").splitlines()[-2:] == [check["found"] for check in found]
+    assert found[0]["advice"].endswith("work MODULE:APP --queues vip")
+    assert found[1]["advice"].endswith("work MODULE:APP --queues tenant-a")
+    assert shell.ok("stats").splitlines()[-3:] == [check["found"] for check in found]
     numbers = shell.json("stats")
-    assert (numbers["unserved"], numbers["unknown_tasks"]) == ({"vip": 1}, {"nothing": 1})
+    assert (numbers["unserved"], numbers["unknown_tasks"]) == ({"vip": 2, "tenant-a": 1}, {"nothing": 1})
 
 
 def shell_checks(shell, **env):

@@ -21,8 +21,8 @@ class Redis:
     def __init__(self, **jobs):
         self.jobs = Counter(jobs)
 
-    def claim(self, turns, n, queues):
-        asked, taken = turns.order(queues), []
+    def claim(self, turns, n, queues, asked=None):
+        asked, taken = asked or turns.order(queues), []
         for queue in asked:
             some = min(n - len(taken), self.jobs[queue])
             self.jobs[queue] -= some
@@ -43,6 +43,23 @@ def test_queues_that_always_have_jobs_get_shares_by_weight(weights, sizes):
         served.update(redis.claim(turns, sizes[i % len(sizes)], list(weights)))
         shares = [served[queue] / weights[queue] for queue in weights]
         assert max(shares) - min(shares) <= max(sizes)
+
+
+@given(
+    weights=st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 9), min_size=2),
+    n=st.integers(1, 20),
+    lag=st.integers(1, 3),
+)
+def test_claims_that_overlap_keep_the_shares(weights, n, lag):
+    """A worker sends its next claim before the reply to the last one has arrived."""
+    turns, redis = QueueTurns(weights), Redis(**dict.fromkeys(weights, 10**6))
+    served, sent = Counter(), []
+    for _ in range(400):
+        sent.append(turns.order(list(weights)))
+        if len(sent) > lag:
+            served.update(redis.claim(turns, n, list(weights), asked=sent.pop(0)))
+    shares = [served[queue] / weights[queue] for queue in weights]
+    assert max(shares) - min(shares) <= (lag + 1) * n
 
 
 @given(idle=st.integers(1, 500), n=st.integers(1, 20))

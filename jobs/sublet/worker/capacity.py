@@ -235,12 +235,13 @@ class QueueTurns:
         return sorted(queues, key=lambda queue: (self._taken[queue], self._place[queue]))
 
     def record(self, asked: Sequence[str], claimed: Iterable[str]) -> None:
-        """Count the jobs of a claim from the queues `asked`; `claimed` has the queue of each job."""
+        """Count the jobs of a claim from the queues `asked`, in this order; `claimed` has the queue of each job."""
         taken = Counter(() if self._strict or verbs.is_wide(asked) else claimed)
         if not taken:
             return
         level = min(self._taken[queue] for queue in taken)
-        for queue in asked:
+        last = max(asked.index(queue) for queue in taken)  # those before it were empty
+        for queue in asked[: last + 1]:
             before = max(self._taken[queue], level)
             self._taken[queue] = before + taken[queue] / self._weights[queue]
 

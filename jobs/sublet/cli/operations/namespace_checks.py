@@ -238,10 +238,9 @@ def queues(facts: Facts) -> Iterator[Finding]:
     if facts.gaps is None:
         yield _unread(facts, "queues", "the waiting jobs and their workers cannot be read")
         return
-    advice = f"start a worker: {start_worker(next(iter(facts.gaps.queues), ''))}"
     known = "deploy the app that has this task to all workers of the queue, or cancel the jobs"
-    for line in queue_lines(facts.gaps):
-        yield Finding("warn", "queues", line, advice)
+    for line, queue in zip(queue_lines(facts.gaps), facts.gaps.queues, strict=False):
+        yield Finding("warn", "queues", line, f"start a worker: {start_worker(queue)}")
     for line in task_lines(facts.gaps):
         yield Finding("warn", "queues", clean(line), known)
     if not any(facts.gaps):

@@ -1,6 +1,7 @@
 """`work`: run one worker in this process."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import sys
@@ -52,13 +53,18 @@ def work(args: Namespace) -> int:
     _export_flags(args)
     url = _source_url(args)
     hold_secrets()
+    printer = EventPrinter(sys.stdout, args.json or not sys.stdout.isatty(), args.quiet)
+    with contextlib.redirect_stdout(sys.stderr):  # what tasks print
+        return _run_apps(args, url, printer)
+
+
+def _run_apps(args: Namespace, url: str | None, printer: EventPrinter) -> int:
     apps = load_apps(args.app)
     app = _one_app(args, apps, url)
     if not url:
         check(app.settings)
     log_to_stderr(args.json)
     source = _http_source(url, app) if url else None
-    printer = EventPrinter(sys.stdout, args.json or not sys.stdout.isatty(), args.quiet)
     start = Start(apps, args, url or app.settings.shown_url)
     start.warnings += _without_tasks(apps, args.commands)
     threads = ThreadPoolExecutor(thread_name_prefix="asyncio")
