@@ -84,6 +84,9 @@ LONG = [
     "cli_work",
     "restart",
     "failure_hooks",
+    "tick_workers",
+    "stalls",
+    "demo::test_a_signal_stops_the_demo_in_order_and_a_second_one_at_once",
     "typescript_client",
     "lending",
     "passwords",
@@ -112,8 +115,8 @@ LONG = [
     "dev::test_a_second_platform_of_a_folder_says_why_its_url_differs",
     "dev::test_a_second_signal_stops_the_platform_at_once",
 ]
-"""Files, and tests, that take long and whose subject changes seldom, about the longest first. A whole run tries an eighteenth."""
-PART = 18
+"""Files, and tests, that take long and whose subject changes seldom, about the longest first. A whole run tries a twenty-fourth."""
+PART = 24
 if "--all" in sys.argv:
     os.environ["SUBLET_TEST_ALL"] = "1"  # inherited by the workers
 ALL = os.environ.get("SUBLET_TEST_ALL") == "1"

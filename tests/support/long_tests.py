@@ -1,4 +1,4 @@
-"""Selects long tests: a whole run tries an eighteenth of them, `--long SECONDS` all of them for that time.
+"""Selects long tests: a whole run tries a twenty-fourth of them, `--long SECONDS` all of them for that time.
 
 A plugin for pytest.
 """
