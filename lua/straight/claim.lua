@@ -1,4 +1,4 @@
--- straight/claim: jobs without rules, for a first attempt, from up to four queues that are not paused, while nothing
+-- straight/claim: jobs without rules, for a first attempt, from up to four different queues that are not paused, while nothing
 -- falls due within 2 s, no worker waits for a pattern and none was replaced. Anything else goes on to the rest of the script, with nothing
 -- written.
 -- luacheck: push ignore 211 231
@@ -37,7 +37,7 @@ if #ARGV >= 5 and #ARGV <= 8 then
     local room = n - #taken
     local found = room > 0 and call('ZRANGE', members, '0', tostring(room - 1), 'WITHSCORES')
       or call('ZCARD', members) and {}
-    plain = settings and not find(settings, ' paused=', 1, true)
+    plain = settings and not find(settings, ' paused=', 1, true) and not queues[queue.name]
     for j = 1, plain and #found or 0, 2 do
       local id = found[j]
       local state, spec, attempt, tries_left = unpack(peek('HMGET', jobs .. id, 'state', 'spec', 'attempt', 'tries_left'))
@@ -54,7 +54,7 @@ if #ARGV >= 5 and #ARGV <= 8 then
       queue.waits[bound], queue.waited = (queue.waits[bound] or 0) + 1, queue.waited + math.max(0, ms)
     end
     if not plain then break end
-    queues[#queues + 1] = queue
+    queues[#queues + 1], queues[queue.name] = queue, true
   end
   if plain and #taken == 0 then return reply end
   if plain then

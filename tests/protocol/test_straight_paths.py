@@ -164,6 +164,7 @@ CLAIMS: dict[str, Any] = {
     "half a job": lambda t: t.claim(1.5),
     "no number": lambda t: t.claim("x"),
     "five queues": lambda t: t.claim(1, "q", "r", "s", "t", "u"),
+    "one queue twice": lambda t: t.claim(3, "q", "q"),
     "a pattern": lambda t: t.claim(1, "q*"),
     "a long queue": lambda t: t.claim(1, "q" * 129),
     "a worker that waits for a pattern": lambda t: (t.claim(1, "r*"), t.claim())[1],
@@ -317,7 +318,7 @@ def step(twins: Twins, what: str, *how: Any) -> None:
 @pytest.mark.real_server
 def test_random_calls_have_the_same_effect_with_and_without_the_straight_paths(raw: Any, place: Any) -> None:
     @settings(
-        max_examples=few(80), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+        max_examples=few(320), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
     )
     @given(st.lists(STEPS, min_size=20, max_size=40))
     def same(steps: list[Any]) -> None:

@@ -46,6 +46,7 @@ MUTANTS = (
     _mutant("claim", "too many jobs", "n <= 100", "n <= 101"),
     _mutant("claim", "half a job", "n % 1 == 0", "n"),
     _mutant("claim", "five queues", "#ARGV <= 8", "#ARGV <= 9"),
+    _mutant("claim", "one queue twice", "not queues[queue.name]", "queues"),
     _mutant("claim", "a pattern", "find(queue.name, '^[%w_.:-]+$')", "queue.name"),
     _mutant("claim", "a long queue", "#queue.name <= 128", "queue.name"),
     _mutant("claim", "a worker that waits for a pattern", "not namespace[2]", "namespace"),

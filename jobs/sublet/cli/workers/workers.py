@@ -17,7 +17,7 @@ from sublet.operations.workers import everyone, with_leases
 from sublet.protocol import keys
 
 HEADS = ("NAME", "HOST", "PID", "PLATFORM", "SLOTS", "LEASES", "DONE", "LAST JOB", "LAST SEEN", "JOBS")
-SPARE = ("PLATFORM", "PID", "HOST", "SLOTS", "LAST JOB")
+SPARE = ("PLATFORM", "PID", "HOST", "LAST JOB", "SLOTS")
 """Columns that a narrow terminal leaves out, in order: a default name contains host and pid."""
 LATE = 15.0
 """Seconds after which a worker is shown as silent; it sends a heartbeat every 5 s at least."""
