@@ -24,6 +24,7 @@ from redis.exceptions import NoPermissionError
 
 from sublet.cli.operations.acl import VERBS, commands, rights
 from sublet.cli.operations.doctor import read_facts
+from sublet.cli.progress import ProgressBar
 from sublet.client.sync_client import SyncClient
 from sublet.connection.settings import Settings
 from sublet.connection.transport import Transport
@@ -232,7 +233,7 @@ async def looks(store, desk):
     assert await waiting
     await event_stream.aclose()
     with SyncClient(store.settings) as client:
-        facts = await asyncio.to_thread(read_facts, client)
+        facts = await asyncio.to_thread(read_facts, client, ProgressBar())
     unknown = [
         name for name in ("loaded", "wrong_type_keys", "overdue", "workers") if getattr(facts, name) is None
     ]

@@ -19,6 +19,7 @@ from sublet.store.store import Store
 from sublet_functions.handlers import events as module
 from sublet_functions.handlers.call import Call
 from sublet_functions.handlers.events import events
+from sublet_functions.http.auth import Principal
 from sublet_functions.http.problems import Problem
 from sublet_functions.http.request import Request
 from sublet_functions.schemas.query import Empty, EventsQuery
@@ -33,7 +34,16 @@ def ask(store):
 
     async def ask(headers=None, **query):
         request = Request("GET", "/events", headers=headers or {})
-        return await events(Call(store, None, request, Empty(), EventsQuery.model_validate(query), {}))
+        return await events(
+            Call(
+                store,
+                Principal("reader", frozenset()),
+                request,
+                Empty(),
+                EventsQuery.model_validate(query),
+                {},
+            )
+        )
 
     return ask
 
@@ -402,7 +412,9 @@ async def test_a_stream_is_refused_without_redis(monkeypatch):
     store = Store(Settings("redis://127.0.0.1:1", timeout=0.2))
     request = Request("GET", "/events", headers={"accept": "text/event-stream"})
     with pytest.raises(Unavailable):
-        await events(Call(store, None, request, Empty(), EventsQuery(after="0"), {}))
+        await events(
+            Call(store, Principal("reader", frozenset()), request, Empty(), EventsQuery(after="0"), {})
+        )
     await store.aclose()
 
 
