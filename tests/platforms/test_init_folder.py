@@ -102,7 +102,7 @@ def test_a_folder_that_would_need_quotes_is_refused(target, name, ask, project):
 
 
 @pytest.mark.parametrize(
-    "folder", ["/home/me/shop", "/root/shop", "/run/user/1000/shop", "/tmp/shop", "link"]
+    "folder", ["/home/me/shop", "/root/shop", "/run/user/1000/shop", "/tmp/shop-not-there", "link"]
 )
 def test_a_folder_that_units_do_not_see_is_reported(folder, ask, project, monkeypatch):
     (project / "link").symlink_to("/home/me/shop")
