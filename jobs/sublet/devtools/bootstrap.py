@@ -258,6 +258,8 @@ def _install(pip: list[str], needed: Sequence[str], lock: int) -> None:
     import tempfile
 
     command = [*pip, "--disable-pip-version-check", "--no-input", "--quiet", "install", "--no-user", *needed]
+    if not sys.dont_write_bytecode:
+        command.insert(-len(needed), "--no-compile")  # half the time: imports compile
     env = {
         name: value for name, value in os.environ.items() if name != "PYTHONPATH"
     }  # the content of `.venv` would count as installed
