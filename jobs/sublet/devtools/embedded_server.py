@@ -208,6 +208,7 @@ def _options(folder: Path, path: Path, persistent: bool) -> list[str]:
         "appendonly": "yes" if persistent else "no",
         "appendfsync": "everysec",
         "maxmemory-policy": "noeviction",
+        "hash-max-listpack-value": "1024",  # a sixth less memory for a waiting job
     }
     return [word for name, value in options.items() for word in (f"--{name}", value)]
 
