@@ -21,6 +21,7 @@ import fakeredis
 import pytest
 import redis
 
+from sublet.connection import held_secrets
 from sublet.connection.settings import Settings
 from sublet.connection.transport import Transport
 from sublet.devtools.embedded_server import EmbeddedServer
@@ -166,6 +167,13 @@ class Place(NamedTuple):
         if self.fake:
             return fakeredis.FakeRedis(server=self.fake, protocol=2, decode_responses=True)
         return redis.Redis.from_url(self.settings.redis_url, protocol=2, decode_responses=True)
+
+
+@pytest.fixture(autouse=True)
+def forget_held_secrets() -> Iterator[None]:
+    """A test that hosts the API in this process leaves no secrets for the next."""
+    yield
+    held_secrets._held.clear()
 
 
 @pytest.fixture

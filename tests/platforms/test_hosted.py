@@ -1,8 +1,10 @@
 """The API inside another server: its settings, its authorization, and its work before a response."""
 
 import asyncio
+import importlib
 import json
 import logging
+import os
 import re
 
 import pytest
@@ -13,6 +15,7 @@ from sublet.store.store import Store
 from sublet_functions.adapters import hosted as module
 from sublet_functions.adapters.hosted import Hosted
 from sublet_functions.handlers.triggers import PLATFORM
+from sublet_functions.http.auth import Tokens
 from sublet_functions.http.request import Request, fold_headers
 
 pytest_plugins = ["tests.support.http_settings"]
@@ -48,6 +51,50 @@ async def test_the_api_is_configured_by_the_environment(environment, settings):
     assert status == 201
     assert (await asked(hosted, "GET", f"/jobs/{made['id']}"))[1]["state"] == "queued"
     await hosted.aclose()
+
+
+SECRETS = ("SUBLET_TOKENS", "SUBLET_SIGNING_SECRETS", "SUBLET_TOKEN")
+
+
+async def test_tasks_in_the_same_process_find_no_secret_in_the_environment(environment):
+    """A module may read the environment at its import, before the first request has an answer."""
+    for name in SECRETS[1:]:
+        environment(name, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+    environment("SUBLET_APP", "tests.support.environment_app:app")
+    hosted = Hosted()
+    await hosted.start()
+    at_import = importlib.import_module("tests.support.environment_app").AT_IMPORT
+    assert not at_import & set(SECRETS)
+    assert not os.environ.keys() & set(SECRETS)
+    await hosted.aclose()
+
+
+async def test_held_secrets_serve_a_second_instance_and_a_reopened_one(environment):
+    """A frozen process closes its connections after idleness, and reads its settings again."""
+    first = Hosted()
+    await first.start()
+    assert "SUBLET_TOKENS" not in os.environ
+    second = Hosted(freezes=True)
+    await second.start()
+    await first.aclose()
+    for hosted in (first, second):
+        assert (await asked(hosted, "GET", "/jobs"))[0] == 200
+        assert (await asked(hosted, "GET", "/jobs", token=""))[0] == 401
+    environment("SUBLET_TOKENS", "all:admin:a-newer-secret-of-the-tests")
+    await second.aclose()
+    assert (await asked(second, "GET", "/jobs"))[0] == 401, "a newer value replaces the held one"
+    for hosted in (first, second):
+        await hosted.aclose()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_held_secrets_are_known_after_a_fork(environment):
+    """A server may start the API, then fork its workers."""
+    asyncio.run(Hosted().start())
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if len(Tokens.read()) == 1 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 async def test_without_tokens_only_platform_events_are_served(environment, caplog):

@@ -1,9 +1,11 @@
 """Tasks, their child processes and programs get no secret of the server or worker that runs them."""
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
@@ -13,7 +15,9 @@ from sublet.connection.settings import Settings
 from sublet.scaling.signing import Secrets
 from sublet_functions.http.auth import Tokens
 from tests.support.http_server import ask, serve_process
+from tests.support.lambda_runtime import asking, runtime
 from tests.support.paths import ROOT
+from tests.support.platforms import asgi, asked_at, wsgi
 
 pytest_plugins = ["tests.support.command_line"]
 TOKEN, SIGNING, OWN = "t" * 40, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "w" * 40
@@ -76,6 +80,45 @@ async def test_tasks_of_a_server_do_not_get_its_secrets(app):
         assert TOKEN not in text
         assert "MfKQ9r8" not in text
         assert "SUBLET_TOKENS" not in text
+    assert app.env["SUBLET_REDIS_URL"] in found[1], "tasks may submit jobs"
+    assert json.loads(found[0])[1] == 0, "other processes of this user may not read the server's memory"
+
+
+@contextlib.contextmanager
+def served(start, settings, folder, *words, **env):
+    with start(settings, folder, *words, **env) as server:
+        yield asked_at(server.url, TOKEN)
+
+
+@contextlib.contextmanager
+def invoked(settings, folder, **env):
+    with runtime(settings, folder=folder, **env) as invoke:
+        asked = asking(invoke)
+        yield lambda *request, token=TOKEN: asked(*request, token=token)
+
+
+HOSTS = {
+    "uvicorn": partial(served, asgi),
+    "gunicorn, forked after the import": lambda *where, **env: served(wsgi, *where, "--preload", **env),
+    "lambda": invoked,
+}
+
+
+@on_linux
+@pytest.mark.parametrize("host", HOSTS)
+async def test_tasks_in_another_server_do_not_get_its_secrets(app, host):
+    settings, results = ends(app)
+    env = {"SUBLET_TOKENS": f"me:admin:{TOKEN}", "SUBLET_SIGNING_SECRETS": SIGNING, "SUBLET_APP": "held:app"}
+    with HOSTS[host](settings, app.folder, **env) as asked:
+        wish = {"queues": ["default"], "slots": 2, "linger": 0}
+        answer = await asked("POST", "/work", wish)
+        assert (answer.status, answer.json()["completed"]) == (200, 3)
+        assert (await asked("GET", "/jobs")).status == 200, "the tokens are still known"
+        assert (await asked("GET", "/jobs", token="")).status == 401
+    found = results()
+    for text in found:
+        assert TOKEN not in text
+        assert "MfKQ9r8" not in text
     assert app.env["SUBLET_REDIS_URL"] in found[1], "tasks may submit jobs"
     assert json.loads(found[0])[1] == 0, "other processes of this user may not read the server's memory"
 

@@ -48,7 +48,7 @@ SETTINGS = {
     "HTTP API and worker functions": (
         ("SUBLET_HOST", HOST, "The address that `sublet serve` listens on."),
         ("SUBLET_PORT", PORT, "The port that `sublet serve` listens on. Without it, `PORT` is used; 0 means any free port."),
-        ("SUBLET_TOKENS", "", "Tokens that the API accepts: words `NAME:ROLES:SECRET` or `NAME:ROLES@QUEUES:SECRET`. Required on other addresses than loopback. `serve` and `work` take it, SUBLET_TOKEN and SUBLET_SIGNING_SECRETS out of the environment: tasks do not see them."),
+        ("SUBLET_TOKENS", "", "Tokens that the API accepts: words `NAME:ROLES:SECRET` or `NAME:ROLES@QUEUES:SECRET`. Required on other addresses than loopback. `serve`, `work` and the API in another server take it, SUBLET_TOKEN and SUBLET_SIGNING_SECRETS out of the environment: tasks do not see them."),
         ("SUBLET_TOKENS_FILE", "", "A file with such words, one a line; read again when it changes. Flag: `--tokens-file`."),
         ("SUBLET_OPEN", "", "Roles that need no token ([open routes](http.md#tokens)): `submit`, `tick`. Only for a server that nothing but a platform's own network reaches."),
         (

@@ -12,6 +12,7 @@ import logging
 import os
 import time
 
+from sublet.connection.held_secrets import hold_secrets
 from sublet.connection.settings import Settings, quick
 from sublet.errors import Invalid
 from sublet.execution.app_loader import load_app
@@ -42,6 +43,8 @@ NO_TOKENS = "no tokens are set, so every request is refused: set SUBLET_TOKENS (
 
 class Hosted:
     """The API, set up from the environment at its first request. It belongs to one event loop.
+
+    Secrets then leave `os.environ`; this process keeps them, for other instances and after a fork.
 
     `freezes`: the process may be frozen between requests. Then workers are summoned before a response is
     sent, and connections idle for a minute are reopened.
@@ -141,6 +144,7 @@ class Hosted:
 
     def _open(self) -> Api:
         if self._api is None:
+            hold_secrets()
             name = os.environ.get(APP, "")
             tokens, secrets = Tokens.read(), Secrets.read()
             app = load_app(name) if name else None

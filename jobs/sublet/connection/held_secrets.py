@@ -15,7 +15,10 @@ def hold_secrets() -> None:
     """Take SECRETS out of `os.environ`. On Linux, other processes without CAP_SYS_PTRACE cannot read a
     holder's memory and first environment.
     """
-    _held.update({name: os.environ.pop(name) for name in SECRETS if name in os.environ})
+    for name in SECRETS:
+        if name in os.environ:
+            _held[name] = os.environ[name]  # first: another thread may read it now
+            os.environ.pop(name, None)
     if _held and sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 

@@ -38,10 +38,18 @@ MUTANTS = (
     Mutant(
         "secrets stay in the environment",
         "jobs/sublet/connection/held_secrets.py",
-        "os.environ.pop(name)",
-        "os.environ[name]",
+        "            os.environ.pop(name, None)\n",
+        "",
         "a task reads the tokens of the API",
         "security/test_security_held.py::test_tasks_of_a_worker_do_not_get_its_token_and_signing_secrets",
+    ),
+    Mutant(
+        "another server's environment keeps the secrets",
+        "functions/sublet_functions/adapters/hosted.py",
+        "            hold_secrets()\n",
+        "",
+        "a task under uvicorn, gunicorn or Lambda reads the tokens of the API",
+        "platforms/test_hosted.py::test_tasks_in_the_same_process_find_no_secret_in_the_environment",
     ),
     Mutant(
         "a process with secrets can be read by others of its user",
