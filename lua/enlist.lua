@@ -11,7 +11,8 @@
 -- ARGV  pool         the pool that it works for, "" for none, or none any more
 -- ARGV  summons      the one that started it (see summon), "" for none
 -- ARGV  owner        whose live workers are counted together, at most 1,000: the API sends its token's name;
---                    "" for none
+--                    "" for none. With an owner and without a summons that was open it is a guest of the pool
+--                    (see summon), unless the pool's invoker is none
 -- REPLY string       "work", or "drain": an operator asked for it; or it was summoned, and the pool needs it
 --                    no more, or it does not serve all queues that the pool has now
 -- CODE  NO_NAMESPACE WRONG_LAYOUT INVALID
@@ -43,7 +44,7 @@ if started and started ~= 'null' and not string.find(started, '^%d+$') then
     .. string.sub(started, 1, 40))
 end
 local card = key('worker:' .. worker)
-local before, orders, crew = unpack(call('HMGET', card, 'life', 'drain', 'pool'))
+local before, orders, crew, brought = unpack(call('HMGET', card, 'life', 'drain', 'pool', 'summoned'))
 local crowded_out = call('ZCARD', key('workers')) >= WORKERS
 local owned = key('owner:' .. owner)
 local live = owner == '' and 0 or call('ZCOUNT', owned, now - LIVE, '+inf')
@@ -60,6 +61,9 @@ local most = tonumber(string.match(settings or '', ' max=(%d+)') or 10)
 local member = serves and call('ZSCORE', crew_key, worker) and known
 -- its summons may have expired: it is still needed if the pool lacks workers
 local expires = serves and tonumber(call('ZSCORE', summons_key, summons) or 0) or 0
+-- Anybody with a token can register names; a summons is a secret of the invoker and its worker
+local guest = serves and owner ~= '' and expires <= now and not (before == life and brought == pool)
+  and not string.find(settings, ' invoker=none', 1, true)
 local asked = serves and tonumber(call('HGET', memory, 'wanted') or 0) or 0
 local wanted = math.min(most, (expires > now or known) and most or asked)
 local short = serves and call('ZCOUNT', crew_key, now - SILENT, now + SILENT) < wanted
@@ -90,9 +94,10 @@ for _, name in ipairs(silent) do call('DEL', key('worker:' .. name)) end
 if #silent > 0 then call('ZREM', key('workers'), unpack(silent)) end
 if needed then
   call('HSET', card, 'pool', pool)
-  call('ZADD', crew_key, stamp, worker)
-  call('ZREMRANGEBYSCORE', crew_key, '-inf', now - FORGOTTEN)
-  if summons ~= '' and not member then
+  call('ZADD', crew_key, guest and '-' .. stamp or stamp, worker)
+  call('ZREMRANGEBYSCORE', crew_key, FORGOTTEN - now, now - FORGOTTEN)
+  if expires > now then call('HSET', card, 'summoned', pool) end
+  if summons ~= '' and not member and not guest then
     if call('ZREM', summons_key, summons) == 0 then call('ZPOPMAX', summons_key) end
     if not known then add(memory, 'arrived', 1) end
   end

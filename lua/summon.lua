@@ -79,7 +79,11 @@ if before[1] and passed >= LEAST then
   over = over * keep + more
 end
 
-local crew = call('ZCOUNT', crew_key, now - SILENT, now + SILENT)
+-- Guests (see enlist) have negative scores. They count only as far as the running jobs need workers: names that
+-- do nothing must not keep workers away.
+local members = call('ZCOUNT', crew_key, now - SILENT, now + SILENT)
+local guests = call('ZCOUNT', crew_key, -now - SILENT, SILENT - now)
+local crew = math.max(members, math.min(members + guests, math.ceil(running / slots)))
 local latest = string.format('%.0f', now + number('arrive', 15000))
 -- A later score is from before the clock was set back
 local out = call('ZCOUNT', summons_key, '(' .. stamp, latest)
@@ -103,9 +107,11 @@ call('HSET', memory, 'came_at', came_at, 'wanted', wanted, 'running', running,
   unpack(fresh and averages or {}))
 -- The others must have slots to spare; the last worker leaves when nothing is left to do
 if leaver ~= '' then
-  local room = need + math.max(0.3 * slots, math.sqrt(need)) <= (crew - 1) * slots
-  local idle = crew == 1 and running == 0 and quiet >= linger
-  word = (not call('ZSCORE', crew_key, leaver) or crew > wanted and (room or idle)) and 'leave' or 'stay'
+  local beat = tonumber(call('ZSCORE', crew_key, leaver) or nil)
+  local here = beat and beat < 0 and members + guests or crew
+  local room = need + math.max(0.3 * slots, math.sqrt(need)) <= (here - 1) * slots
+  local idle = here == 1 and running == 0 and quiet >= linger
+  word = (not beat or here > wanted and (room or idle)) and 'leave' or 'stay'
   if word == 'leave' then call('ZREM', crew_key, leaver) end
 end
 local lost = call('ZREMRANGEBYSCORE', summons_key, '-inf', stamp)

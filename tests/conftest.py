@@ -369,9 +369,11 @@ class Desk:
         """Summon this many workers; with 0, only read."""
         return await self.run(pools.summon(self.base, name, summons=summons or uuid.uuid4().hex, n=n, **how))
 
-    async def join(self, worker: str, summons: str = "", *, pool: str = "p", life: str = "1") -> str:
+    async def join(
+        self, worker: str, summons: str = "", *, pool: str = "p", life: str = "1", owner: str = ""
+    ) -> str:
         """Register a worker of a pool."""
-        return await self.run(verbs.enlist(self.base, Card(worker, life, "", b"{}", pool, summons)))
+        return await self.run(verbs.enlist(self.base, Card(worker, life, "", b"{}", pool, summons, owner)))
 
     async def prune(self, limit: int = 200) -> tuple[int, bool]:
         return await self.run(verbs.prune(self.base, limit=limit))

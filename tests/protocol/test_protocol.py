@@ -271,7 +271,9 @@ def test_the_page_lists_exactly_the_fields_of_a_worker():
     calls = re.findall(r"'H(?:MGET|GET|SET|SETNX)', (?:card|key\('worker:' \.\. worker\)), ([^()]*)\)", CODE)
     found = {name for words in calls for name in re.findall(r"'(\w+)'", words)}
     shown = set(first_words(table(section("The register"), "field")))
-    assert found == shown == {"life", "worker_id", "about", "enlisted_at", "drain", "pool", "owner"}
+    assert (
+        found == shown == {"life", "worker_id", "about", "enlisted_at", "drain", "pool", "owner", "summoned"}
+    )
 
 
 def test_the_page_lists_exactly_the_fields_of_a_schedule():

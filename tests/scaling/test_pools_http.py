@@ -3,6 +3,7 @@
 import pytest
 
 from sublet.operations.pool import Pool
+from sublet.scaling.summoner import take_owed
 from sublet.store.store import Store
 from sublet_functions.api.dispatch import Api
 from sublet_functions.http.auth import Tokens
@@ -11,6 +12,7 @@ from tests.support.route_samples import asker
 
 pytest_plugins = ["tests.support.http_settings", "tests.support.api_fixtures"]
 
+CALLED = {"invoker": "http", "target": "https://example.com/work"}
 SETTINGS = {"queues": ["images", "thumbs"], "max": 20, "wait": 2, "slots": 4}
 
 
@@ -122,6 +124,32 @@ async def test_a_worker_is_retired_only_with_its_own_token(settings):
     for name, token, crew in (("mill", b, 1), ("a:mill", b, 1), ("mill", a, 0)):
         assert (await core("POST", f"/workers/{name}/retire", body, token=token)).json() == {"leave": True}
         assert (await core("GET", "/pools/p", token=boss)).json()["sum"]["crew"] == crew
+    await api.aclose()
+
+
+async def test_names_that_do_nothing_keep_no_workers_away(settings):
+    """They neither count, nor take the places of the workers that are invoked."""
+    mill, boss = "secret-of-the-mill-0123456", "secret-of-the-boss-0123456"
+    api = Api(Store(settings), Tokens(f"mill:work:{mill} boss:admin:{boss}"))
+    core = asker(api)
+    await core("PUT", "/pools/p", CALLED | {"queues": ["q"], "slots": 5}, token=boss)
+    for i in range(50):
+        name = {"life": "1", "pool": "p"} | ({"summons": f"{i:030}.1"} if i % 2 else {})
+        assert (await core("PUT", f"/workers/name-{i}", name, token=mill)).status == 200
+    jobs = [{"task": "t", "queue": "q"}] * 100
+    assert (await core("POST", "/jobs/batch", {"jobs": jobs}, token=boss)).status == 200
+    found = (await core("GET", "/pools/p", token=boss)).json()["sum"]
+    assert (found["crew"], found["owed"]) == (0, found["wanted"])
+    assert found["owed"] >= 4
+    store = api.store
+    (batch,) = await store.follow(take_owed(store.operations.bases, Pool(name="p", queues=("q",))))
+    assert len(batch.summons) == found["owed"]
+    for i, summons in enumerate(batch.summons):
+        arrived = {"life": "1", "pool": "p", "summons": summons}
+        answer = await core("PUT", f"/workers/worker-{i}", arrived, token=mill)
+        assert answer.json() == {"drain": False}
+    found = (await core("GET", "/pools/p", token=boss)).json()["sum"]
+    assert (found["crew"], found["owed"]) == (found["wanted"], 0)
     await api.aclose()
 
 

@@ -9,7 +9,10 @@ end
 for _, key in ipairs(redis.call('KEYS', base .. ':*')) do
   if string.find(key, ':schedules$') or string.find(key, ':crew:', 1, true) or string.find(key, ':summons:', 1, true)
       or string.find(key, ':owner:', 1, true) then
-    for _, name in ipairs(redis.call('ZRANGE', key, '-inf', '(99999999999999', 'BYSCORE')) do redis.call('ZINCRBY', key, -ms, name) end
+    for _, name in ipairs(redis.call('ZRANGE', key, '-inf', '(99999999999999', 'BYSCORE')) do
+      local guest = tonumber(redis.call('ZSCORE', key, name)) < 0
+      redis.call('ZINCRBY', key, guest and ms or -ms, name)
+    end
   end
   local ttl = redis.call('PTTL', key)
   if key == base .. ':alarm' then

@@ -41,7 +41,7 @@ class Sum(_Frozen):
     wanted: int
     """Workers that run `need` jobs at a time, between `min` and `max`."""
     crew: int
-    """Workers of the pool seen in the last 12 s."""
+    """Workers seen in the last 12 s that count."""
     summoned: int
     """Workers summoned and not registered yet."""
     owed: int
