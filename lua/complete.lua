@@ -74,5 +74,5 @@ if #done > 0 then
   end
 end
 count('lease_lost', late)
-forget(2 * #answers)
+forget(2 * #answers, 100)                   -- the next completions have room, and are plain
 return answers

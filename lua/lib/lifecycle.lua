@@ -52,24 +52,45 @@ local function delete_jobs(state, ids, early)
   return #ids
 end
 
--- At most `limit` ids of finished jobs above the number kept, when `more` are added: the oldest, about. Each of
--- those whose retention ends first is compared with one chosen at random, so that a long retention does not
--- displace the results of others.
-local function excess(state, more, limit)
-  local all = sizes[state]
-  local extra = math.min(limit, all + more - tonumber(setting(partition, state) or KEEP))
+-- At most `limit` ids of finished jobs above the number kept, when `more` are added, and up to `ahead` (at most a
+-- thousandth of that number) for those to come: about the oldest of the queue that has more than half of the jobs, else
+-- of all. Candidates are those whose retention ends first, and some drawn at random, which also show the share of each
+-- queue: no number is kept for it.
+local DRAWS = 9                             -- places in the structure; from each the same number of jobs
+local function excess(state, more, limit, ahead)
+  local all, most = sizes[state], tonumber(setting(partition, state) or KEEP)
+  local extra = math.min(limit, all + more - most)
   if extra <= 0 then return {} end
-  local old, named = call('ZRANGE', key(state), 0, extra - 1), {}
-  for i, id in ipairs(old) do
-    local at = extra + (time[2] * 40503 + i * 7919) % math.max(1, all - extra)
-    local other = call('ZRANGE', key(state), at, at)[1]
-    if other and not named[other] then
-      local ended = tonumber(peek('HGET', key('job:', id), 'finished_at') or nil) or 0
-      if (tonumber(peek('HGET', key('job:', other), 'finished_at') or nil) or 0) < ended then
-        old[i], named[other] = other, true
+  extra = extra + math.min(ahead or 0, math.floor(most / 1000))
+  local found, known, shares, major = {}, {}, {}, nil
+  local function consider(id, at)
+    if known[id] then return known[id] end
+    local spec, ended = unpack(peek('HMGET', key('job:', id), 'spec', 'finished_at'))
+    local job = {id = id, at = at, queue = string.match(spec or '', '^%S+'), ended = tonumber(whole_number(ended, 0))}
+    known[id], found[#found + 1] = job, job
+    return job
+  end
+  for i, id in ipairs(call('ZRANGE', key(state), 0, extra - 1)) do consider(id, i) end
+  local drawn, run = 0, math.ceil((extra + DRAWS) / DRAWS)
+  for i = 1, DRAWS do
+    local at = math.floor((i - 1 + (time[2] * 40503 + i * 7919) % 1000 / 1000) * math.max(1, all - run + 1) / DRAWS)
+    for j, id in ipairs(call('ZRANGE', key(state), at, at + run - 1)) do
+      local job = consider(id, at + j)
+      if not job.drawn then
+        job.drawn, drawn = true, drawn + 1
+        if job.queue then shares[job.queue] = (shares[job.queue] or 0) + 1 end
       end
     end
   end
+  for queue, n in pairs(shares) do if 2 * n > drawn then major = queue end end
+  table.sort(found, function(a, b)
+    local first, second = a.queue == major, b.queue == major
+    if first ~= second then return first end
+    if a.ended ~= b.ended then return a.ended < b.ended end
+    return a.at < b.at
+  end)
+  local old = {}
+  for i = 1, math.min(extra, #found) do old[i] = found[i].id end
   return old
 end
 

@@ -44,14 +44,15 @@ local function forget_queues(limit)
   return gone
 end
 
--- Delete at most `limit` finished jobs that are past their retention, or too many. Returns how many jobs, and
--- how many queues.
-local function forget(limit)
+-- Delete at most `limit` finished jobs that are past their retention, or too many, and up to `ahead` more of those that
+-- are too many. Returns how many jobs, and how many queues.
+local function forget(limit, ahead)
   local gone = 0
   for _, state in ipairs({'completed', 'dead', 'cancelled'}) do
-    local old = overdue(state, limit - gone)
+    local left = math.max(0, limit - gone)
+    local old = overdue(state, left)
     gone = gone + (#old > 0 and delete_jobs(state, old)
-      or delete_jobs(state, excess(state, 0, limit - gone), true))
+      or delete_jobs(state, excess(state, 0, left, ahead), true))
   end
   return gone, forget_queues(limit)
 end

@@ -36,7 +36,7 @@ SNIPPETS = {
     "leases in one `reconcile`": "refused((#ARGV - 2) / 2, 100)",
     "moves of one `reap`": "refused(limit, 100)",
     "jobs of one `prune`": "refused(limit, 200)",
-    "jobs that a `complete` of n forgets in passing": "forget(2 * #answers)",
+    "jobs that a `complete` of n forgets in passing": "forget(2 * #answers, 100)",
     "progress": "#progress <= 1024",
     "a checkpoint": "CHECKPOINT_MAX, LOG_MAX = 65536, 8192",
     "the log of an attempt": "CHECKPOINT_MAX, LOG_MAX = 65536, 8192",

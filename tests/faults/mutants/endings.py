@@ -94,7 +94,7 @@ MUTANTS = (
     Mutant(
         "completions do not delete old completed jobs",
         "lua/complete.lua",
-        "forget(2 * #answers)",
+        "forget(2 * #answers, 100)",
         "",
         "without a tick finished jobs fill the memory",
         "protocol/test_straight_paths.py::test_plain_jobs_take_the_straight_path[fakeredis]",

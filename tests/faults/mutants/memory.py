@@ -6,8 +6,8 @@ MUTANTS = (
     Mutant(
         "finished jobs are deleted too early",
         "lua/lib/prune.lua",
-        "local old = overdue(state, limit - gone)",
-        "local old = call('ZRANGE', key(state), 0, limit - gone - 1)",
+        "local old = overdue(state, left)",
+        "local old = call('ZRANGE', key(state), 0, left - 1)",
         "each completion deletes two results that clients wait for",
         "protocol/test_prune.py::test_a_finished_job_is_deleted_after_its_retention_and_not_before[fakeredis-completed-1]",
     ),
@@ -22,10 +22,26 @@ MUTANTS = (
     Mutant(
         "the number of finished jobs is not limited",
         "lua/lib/prune.lua",
-        "delete_jobs(state, excess(state, 0, limit - gone), true)",
+        "delete_jobs(state, excess(state, 0, left, ahead), true)",
         "0",
         "a busy day fills the memory before the first retention ends",
         "protocol/test_configure.py::test_a_partition_may_keep_fewer_completed_jobs[fakeredis]",
+    ),
+    Mutant(
+        "a completion at the number kept leaves no room",
+        "lua/lib/lifecycle.lua",
+        "extra = extra + math.min(ahead or 0,",
+        "extra = extra + math.min(0,",
+        "each completion of a busy day searches for an old job",
+        "protocol/test_prune_shares.py::test_a_completion_above_the_number_kept_makes_room_for_the_next[valkey]",
+    ),
+    Mutant(
+        "one queue displaces the results of all others",
+        "lua/lib/lifecycle.lua",
+        "if 2 * n > drawn then major = queue end",
+        "",
+        "a queue with many cheap jobs makes everybody else's results disappear",
+        "protocol/test_prune_shares.py::test_a_flood_of_one_queue_does_not_displace_the_results_of_others[fakeredis-completed]",
     ),
     Mutant(
         "the number of dead and cancelled jobs is not limited",
