@@ -239,6 +239,43 @@ def test_a_stand_in_records_progress_checkpoints_and_logs():
     assert StandIn(timeout=None).deadline is None
 
 
+def test_a_stand_in_has_the_fields_that_it_is_given():
+    at = datetime(2030, 1, 31, 9, tzinfo=UTC)
+    ctx = StandIn(
+        arguments={"rows": 5}, tags=["tenant:acme"], attempt=4, max_attempts=5, tries_left=3, id="0-a", task="load",
+        queue="bulk", fence=7, trace="00-ab-cd-01", occurrence=at,
+    )  # fmt: skip
+    assert (ctx.arguments, ctx.tags, ctx.attempt) == ({"rows": 5}, ("tenant:acme",), 4)
+    assert (ctx.max_attempts, ctx.tries_left) == (5, 3)
+    assert (ctx.id, ctx.task, ctx.queue, ctx.fence) == ("0-a", "load", "bulk", 7)
+    assert (ctx.trace, ctx.occurrence) == ("00-ab-cd-01", at)
+    assert StandIn(attempt=2, max_attempts=5).tries_left == 3
+    with pytest.raises(TypeError):
+        ctx.arguments["rows"] = 6  # as in a worker
+
+
+def test_a_stand_in_without_arguments_does_not_pretend_to_have_none():
+    ctx = StandIn()
+    for read in (lambda: ctx.arguments["rows"], lambda: ctx.arguments.get("rows"), lambda: dict(ctx.arguments), lambda: len(ctx.arguments)):  # fmt: skip
+        with pytest.raises(Invalid, match=r"StandIn\(arguments="):
+            read()
+    assert dict(StandIn(arguments={}).arguments) == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"attempt": 0}, "count from 1"),
+        ({"max_attempts": 0}, "count from 1"),
+        ({"tries_left": 3}, "use 0 to 2"),
+        ({"occurrence": datetime(2030, 1, 1)}, "time zone"),  # without one, on purpose
+    ],
+)
+def test_a_stand_in_refuses_what_no_attempt_has(given, words):
+    with pytest.raises(Invalid, match=words):
+        StandIn(**given)
+
+
 # plain="inline"
 
 
