@@ -1,5 +1,6 @@
 """The check of JSON Schemas agrees with a complete implementation on the schemas of types, and ends on hostile ones."""
 
+import base64
 import json
 from dataclasses import dataclass
 from datetime import datetime
@@ -127,6 +128,43 @@ def test_the_verdict_is_that_of_a_complete_implementation(schema):
 @given(value=st.dictionaries(NAMES, VALUES, max_size=4))
 def test_the_verdict_on_any_value_is_that_of_a_complete_implementation(schema, value):
     assert (not misfits(schema, value)) == Draft202012Validator(schema).is_valid(value)
+
+
+def packed(data: bytes, short: Annotated[bytes, Field(min_length=2, max_length=4)] = b"ab") -> bytes: ...
+
+
+BYTES = Arguments("packed", packed)
+
+
+def test_bytes_are_described_as_base64():
+    payload, result = BYTES.schemas()
+    assert payload["properties"]["data"] == {"title": "Data", "type": "string", "contentEncoding": "base64"}
+    assert result == {"type": "string", "contentEncoding": "base64url"}  # the alphabet that is written
+
+
+def test_the_message_on_text_that_is_not_base64():
+    assert misfits(BYTES.schemas()[0], {"data": "not base64!"}) == [(("data",), "use text in base64")]
+    assert misfits({"contentEncoding": "quoted-printable"}, "=") == []
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    text=st.text("AQIEgw/+-_=Zz", max_size=9)
+    | st.binary(max_size=9).map(lambda raw: base64.b64encode(raw).decode())
+)
+def test_the_verdict_on_bytes_is_that_of_the_worker(text):
+    schema = BYTES.schemas()[0]
+    assert (not misfits(schema, {"data": text})) == (not BYTES.misfits(json.dumps({"data": text}).encode()))
+
+
+@pytest.mark.parametrize("size", range(7))
+def test_the_size_of_bytes_is_not_that_of_their_text(size):
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        text = encode(b"\xff" * size).decode()
+        for written in (text, text.rstrip("=")):
+            if 2 <= size <= 4:
+                assert not misfits(BYTES.schemas()[0], {"data": "", "short": written})
+    assert misfits(BYTES.schemas()[0], {"data": "", "short": base64.b64encode(b"1234567").decode()})
 
 
 @pytest.mark.parametrize(

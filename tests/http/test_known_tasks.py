@@ -56,6 +56,12 @@ def pack(items: list[Item], note: str | None = None) -> None:
     """Pack items."""
 
 
+@app.task
+def reverse(data: bytes) -> bytes:
+    """Reverse bytes."""
+    return data[::-1]
+
+
 @pytest.fixture
 async def store(settings):
     store = Store(settings)
@@ -119,6 +125,7 @@ async def test_an_unknown_task_is_refused_with_a_near_name(strict, store):
         ("pack", {"items": [{"sku": "a"}, {"count": 2}]}, ["#/payload/items/1/sku"]),
         ("pack", {"items": [], "note": [1]}, ["#/payload/note"]),
         ("pack", {"items": [{"sku": 1, "count": "x"}]}, ["#/payload/items/0/count", "#/payload/items/0/sku"]),
+        ("reverse", {"data": "not base64!"}, ["#/payload/data"]),
     ],
 )
 async def test_arguments_that_do_not_fit_are_refused_with_pointers(strict, task, payload, where):
@@ -327,7 +334,7 @@ def _changed(base):
 async def test_tasks_are_listed_with_options_and_schemas(store, published):
     asked = of_catalogue(store)
     answer = await asked("GET", "/tasks", token=SUBMIT)
-    pack_info, resize_info = answer.json()["tasks"]
+    pack_info, resize_info, reverse_info = answer.json()["tasks"]
     assert (pack_info["name"], pack_info["summary"]) == ("pack", "Pack items.")
     assert resize_info["summary"] == "Resize an image."
     assert resize_info["options"] == {
@@ -338,6 +345,7 @@ async def test_tasks_are_listed_with_options_and_schemas(store, published):
     assert resize_info["arguments"]["required"] == ["path"]
     assert resize_info["arguments"]["properties"]["width"]["default"] == 100
     assert resize_info["result"] == {"type": "object", "additionalProperties": {"type": "integer"}}
+    assert reverse_info["arguments"]["properties"]["data"]["contentEncoding"] == "base64"
     first = await asked("GET", "/tasks?limit=1", token=SUBMIT)
     assert [task["name"] for task in first.json()["tasks"]] == ["pack"]
     rest = await asked("GET", f"/tasks?limit=1&cursor={first.json()['cursor']}", token=SUBMIT)
@@ -370,7 +378,7 @@ async def test_a_worker_publishes_over_http_what_it_would_publish_to_redis(store
     before = await store.follow(catalogue.published(store.operations.bases[0]))
     body = {"tasks": [json.loads(info.model_dump_json()) for info in before.values()], "starting": True}
     answer = await asked("PUT", "/tasks", body)
-    assert (answer.status, answer.json()) == (200, {"written": 0, "kept": 2, "full": 0})
+    assert (answer.status, answer.json()) == (200, {"written": 0, "kept": 3, "full": 0})
 
 
 async def test_a_platforms_adapter_checks_jobs_with_its_app(settings, monkeypatch):

@@ -52,6 +52,14 @@ MUTANTS = (
         "client/test_json_schema.py::test_a_value_beyond_the_limit_is_not_refused",
     ),
     Mutant(
+        "text that is not base64 passes as bytes",
+        "jobs/sublet/tasks/json/schema.py",
+        "return not is_mixed and",
+        "return True or",
+        "a server without the app stores jobs that no worker can run",
+        "client/test_json_schema.py::test_the_message_on_text_that_is_not_base64",
+    ),
+    Mutant(
         "a server reads the catalogue for each job",
         "functions/sublet_functions/handlers/known_tasks.py",
         "        if now < self._next_read_at or not names:\n            return True\n",

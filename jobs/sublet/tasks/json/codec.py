@@ -60,7 +60,7 @@ class JsonCodec:
     def json_schema(self, mode: JsonSchemaMode) -> dict[str, Any] | None:
         """Return the type's JSON Schema, for values to read (`validation`) or written ones; None if it has none."""
         try:
-            return GenerateJsonSchema().generate(self._schema, mode)
+            return _Base64Schema().generate(self._schema, mode)
         except (PydanticUserError, Invalid):
             return None
 
@@ -70,6 +70,21 @@ class JsonCodec:
         except (PydanticUserError, NameError) as error:
             raise Invalid(f"{self._subject}: {_reason(error)}") from None
         return self.adapter
+
+
+class _Base64Schema(GenerateJsonSchema):
+    def bytes_schema(self, schema: Any) -> dict[str, Any]:
+        """Describe bytes as text in base64. Both alphabets are read; that of base64url is written."""
+        found: dict[str, Any] = {
+            "type": "string",
+            "contentEncoding": "base64" if self.mode == "validation" else "base64url",
+        }
+        least, most = schema.get("min_length"), schema.get("max_length")
+        if least is not None:
+            found["minLength"] = -(-4 * least // 3)  # without padding
+        if most is not None:
+            found["maxLength"] = -(-most // 3) * 4
+        return found
 
 
 def _with_base64(node: Any) -> Any:

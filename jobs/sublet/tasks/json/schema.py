@@ -5,6 +5,7 @@ take for ever, and follow circular references. Here a check has a limit, and ign
 worker checks again.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -31,7 +32,11 @@ _BOUNDS: dict[str, tuple[Callable[[float, float], bool], str]] = {
     "exclusiveMaximum": (lambda value, bound: value < bound, "below"),
 }
 _LENGTHS = (("minLength", "maxLength", str, "characters"), ("minItems", "maxItems", list, "items"))
-_VALUES = frozenset({"const", "enum", *_BOUNDS, *(word for one in _LENGTHS for word in one[:2])})
+_ENCODING = "contentEncoding"
+_C = "[A-Za-z0-9+/]"
+_BASE64 = re.compile(f"(?:{_C}{{4}})*(?:{_C}[AQgw]={{0,2}}|{_C}{{2}}[AEIMQUYcgkosw048]=?)?")
+_TO_BASE64 = str.maketrans("-_", "+/")
+_VALUES = frozenset({"const", "enum", _ENCODING, *_BOUNDS, *(word for one in _LENGTHS for word in one[:2])})
 _CHOICES = frozenset({"allOf", "anyOf", "oneOf"})
 _NUMBERS = (int, float)
 
@@ -155,6 +160,8 @@ def _wrong_value(schema: dict[str, Any], value: Any) -> str:
             bound: Any = schema.get(word)
             if _is_number(bound) and not fits(value, bound):
                 return f"use a number {text} {bound}"
+    if _ENCODING in schema and isinstance(value, str) and not _is_encoded(schema[_ENCODING], value):
+        return f"use text in {schema[_ENCODING]}"
     for least, most, kind, unit in _LENGTHS:
         if isinstance(value, kind):
             if _is_number(schema.get(least)) and len(value) < schema[least]:
@@ -162,6 +169,14 @@ def _wrong_value(schema: dict[str, Any], value: Any) -> str:
             if _is_number(schema.get(most)) and len(value) > schema[most]:
                 return f"use at most {schema[most]} {unit}"
     return ""
+
+
+def _is_encoded(encoding: Any, text: str) -> bool:
+    """Whether pydantic decodes a text: of either alphabet of base64, but not of both, with or without padding."""
+    if encoding not in ("base64", "base64url"):
+        return True
+    is_mixed = ("-" in text or "_" in text) and ("+" in text or "/" in text)
+    return not is_mixed and _BASE64.fullmatch(text.translate(_TO_BASE64)) is not None
 
 
 def _is_number(value: Any) -> bool:
