@@ -389,12 +389,12 @@ def on_a_terminal(shell, *words, codes=(0,), **env):
 
 def test_submit_on_a_terminal_tells_of_a_queue_without_a_worker(shell):
     said = "no registered worker serves queue vip: "
-    assert said in on_a_terminal(shell, "submit", "add", "--queue", "vip")
-    assert "no registered worker" not in shell.run("submit", "add", "--queue", "vip").stderr
+    assert said in on_a_terminal(shell, "submit", "add", '{"a": 1}', "--queue", "vip")
+    assert "no registered worker" not in shell.run("submit", "add", '{"a": 1}', "--queue", "vip").stderr
     worker = shell.start("work", "tasks:app", "--queues", "vip")
     try:
         assert '"ready"' in worker.stdout.readline()
-        assert said not in on_a_terminal(shell, "submit", "add", "--queue", "vip")
+        assert said not in on_a_terminal(shell, "submit", "add", '{"a": 1}', "--queue", "vip")
     finally:
         worker.send_signal(signal.SIGTERM)
         worker.communicate(timeout=30)

@@ -413,7 +413,7 @@ def test_ctrl_c_before_the_reply_names_the_job_that_may_exist(monkeypatch, capsy
         raise KeyboardInterrupt
 
     monkeypatch.setattr("sublet.client.sync_client.SyncClient.submit_all", stop)
-    assert main.run(["submit", "add"]) == 130
+    assert main.run(["submit", "add", "--check-tasks", "off"]) == 130
     words = f"if in doubt whether the job was stored: repeating it with --id {sent[0].id} is safe"
     assert capsys.readouterr().err == f"sublet: interrupted; {words}\n"
 

@@ -86,14 +86,47 @@ def test_a_submit_starts_a_worker_that_exits_when_idle(dev: Callable[..., Dev]) 
         run.until("worker", "gone", pid=worker["pid"])
     run.until("pool", "load", workers=0)
     export, curl, submit = (line["detail"] for line in run.events_of("dev", "try"))
+    assert paste(run, submit) == "2"  # in a terminal without the export
     assert paste(run, export, submit) == "2"
     if shutil.which("curl"):
         assert json.loads(paste(run, curl))["id"]
-        done(run, nth=4)
+        done(run, nth=5)
     data = Path(here["redis_url"].removeprefix("unix://")).parent
     assert data.is_dir()
     assert (run.end(), run.errors, run.is_gone()) == (0, [], True)
     assert not data.exists()
+
+
+OWN = """
+from sublet import App
+
+app = App()
+
+@app.task(queue="mail", max_attempts=7)
+async def send(to: str) -> str:
+    return to
+"""
+
+
+def test_the_first_submit_has_the_options_of_its_task(dev: Callable[..., Dev]) -> None:
+    run = dev(tasks=OWN)
+    submit = run.until("dev", "try", 3)["detail"]
+    assert "--queue" not in submit
+    assert paste(run, submit) == '"hello"'
+    (job,) = json.loads(run.sublet("list", "--json"))["jobs"]
+    assert (job["queue"], job["max_attempts"]) == ("mail", 7)
+    (run.folder / "tasks.py").write_text(OWN.replace("max_attempts=7", "max_attempts=8"))
+    run.until("app", "reloaded")
+    job_id = run.sublet("submit", "send", '{"to": "a"}').strip()
+    assert json.loads(run.sublet("get", job_id, "--json"))["max_attempts"] == 8
+    assert (run.end(), run.errors, run.is_gone()) == (0, [], True)
+
+
+def test_an_app_without_a_simple_task_is_told_of_the_list_of_tasks(dev: Callable[..., Dev]) -> None:
+    run = dev(tasks=OWN.replace("to: str", "to: tuple[int, int]"))
+    look = run.until("dev", "try", 2)["detail"]
+    assert paste(run, look).splitlines()[1].split()[:2] == ["send", "mail"]
+    assert (run.end(), run.errors, run.is_gone()) == (0, [], True)
 
 
 def test_killed_processes_are_restarted_and_no_job_is_lost(dev: Callable[..., Dev], tmp_path: Path) -> None:
@@ -289,7 +322,7 @@ def test_each_start_in_a_folder_has_the_same_url(dev: Callable[..., Dev], tmp_pa
         "a killed platform's data is not continued"
     )
     submit = third.until("dev", "try", 3)["detail"]
-    assert paste(third, export, submit) == "2"
+    assert paste(third, export, submit.replace(f" --redis-url {url}", "")) == "2"
     assert (third.end(), third.errors, third.is_gone()) == (0, [], True)
 
 

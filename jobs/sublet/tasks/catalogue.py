@@ -22,6 +22,7 @@ from sublet.protocol.plan import Plan
 from sublet.protocol.reads import pairs
 from sublet.protocol.scripts import Call
 from sublet.tasks.arguments import Arguments
+from sublet.tasks.published import options_of
 
 log = logging.getLogger(__name__)
 
@@ -58,10 +59,7 @@ class TaskOptions(BaseModel):
 
     def options(self) -> Options:
         """Return them as `Options`. Raises Invalid or TypeError for options that another program wrote."""
-        own = self.model_dump(exclude={"backoff"})
-        found = Options(**own, backoff=Backoff(**self.backoff))
-        found.rules()
-        return found
+        return options_of(self.model_dump())
 
 
 class TaskInfo(BaseModel):
@@ -101,7 +99,12 @@ def description(info: TaskInfo) -> Description:
     shorter: tuple[dict[str, None], ...] = ({}, {"result": None}, {"result": None, "arguments": None})
     texts = (to_json(info.model_copy(update=less).model_dump(exclude={"name"})) for less in shorter)
     text = next((text for text in texts if len(text) <= TEXT_MAX), b"{}")
-    return Description(info.name, hashlib.sha256(text).hexdigest()[:32], text)
+    return published_as(info.name, text)
+
+
+def published_as(name: str, text: bytes) -> Description:
+    """Return a task with the text of its description, which is JSON."""
+    return Description(name, hashlib.sha256(text).hexdigest()[:32], text)
 
 
 def _options(options: Options) -> TaskOptions:

@@ -13,7 +13,7 @@ from sublet.options import Seconds
 
 
 class _NotGiven(Mapping[str, Any]):
-    """The arguments of a StandIn without any: reading them raises Invalid."""
+    """Raises Invalid when it is read."""
 
     def __getitem__(self, name: str) -> Any:
         self._refuse()
@@ -35,8 +35,7 @@ class StandIn(Context):
     """A Context for `task(StandIn(), …)`, without Redis. It records progress, checkpoints and logs.
 
     `recovered` is the previous attempt's outcome, `restored` its checkpoint. `timeout` (seconds; None for no
-    limit) sets `remaining` and `deadline`, in real time. Without `arguments`, a task that reads them gets
-    Invalid. Raises Invalid for numbers that no attempt has.
+    limit) sets `remaining` and `deadline`, in real time. Without `arguments`, reading them raises Invalid.
     """
 
     def __init__(

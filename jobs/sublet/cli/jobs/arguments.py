@@ -27,6 +27,13 @@ def _submit(parser: CommandParser) -> None:
         default=os.environ.get("SUBLET_APP"),
         help="check against this app, use its options (SUBLET_APP)",
     )
+    parser.option(
+        "--check-tasks",
+        metavar="HOW",
+        choices=("refuse", "warn", "off"),
+        default=None,
+        help="a job that no published task fits: refuse, warn, off",
+    )
 
 
 def _deduplication(parser: CommandParser) -> None:
@@ -36,7 +43,7 @@ def _deduplication(parser: CommandParser) -> None:
         "--key",
         metavar="KEY",
         type=types.key,
-        help="deduplication key, any text: return the unfinished job that has it",
+        help="deduplication key: return the unfinished job that has it",
     )
     option(
         "--window",
@@ -60,7 +67,7 @@ def _start_time(parser: CommandParser) -> None:
 
 def _job_options(parser: CommandParser) -> None:
     option = parser.option
-    option("--queue", metavar="NAME", help="the queue (default)")
+    option("--queue", metavar="NAME", help="the queue (the task's own, or default)")
     option("--priority", metavar="N", type=types.integer, help="-100 to 100, higher runs first (0)")
     common_arguments.attempts(parser)
     common_arguments.tags(parser, "a label of the job, up to 5 times")

@@ -1,13 +1,13 @@
 """`submit`: submit one job."""
 
 import contextlib
-import json
 import signal
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from sublet.cli.jobs.task_check import CheckedTask, check_task, policy_of
 from sublet.cli.jobs.unserved import note_unserved
 from sublet.cli.output import document, note, write
 from sublet.cli.parser import program
@@ -15,7 +15,6 @@ from sublet.cli.session import client_of, settings_for
 from sublet.client.sync_client import SyncClient
 from sublet.errors import Forbidden, Invalid, JobFailed, Unavailable, Unconfirmed, Unfit
 from sublet.model import State, Submission, Submitted
-from sublet.operations.operations import Operations
 from sublet.options import Options
 from sublet.protocol.payload import payload_of
 from sublet.tasks.naming import resolve
@@ -38,7 +37,6 @@ OPTIONS = (
     "durability",
     "tags",
 )
-COMMAND = "command"
 PATIENCE = 2.0
 """Seconds of `--wait` after which a terminal shows the job's state."""
 
@@ -81,23 +79,25 @@ def submit(args: Namespace) -> int:
     app = _app(args.app)
     settings = settings_for(args, app)
     payload = payload_of(text_of(args.payload))
-    task = checked_task(app, args.app, args.task, payload) if app else None
-    options = (task.defaults if task else Options()).but(**_options(args))
-    name = task.name if task else args.task
-    if task is None and name == COMMAND:
-        _check_command(payload)
-    job_id: str | None = getattr(args, "id", None)
-    job = Operations(settings).submission(
-        name, payload, options.queue, options.rules(), job_id, options.durability
-    )
+    own_id: str | None = getattr(args, "id", None)
+    given = _options(args)
     with client_of(settings) as client:
+        task = _task(args, app, client, payload)
+        options = task.options.but(**given)
+        job = client.store.operations.submission(
+            task.name, payload, options.queue, options.rules(), own_id, options.durability
+        )
         submitted = _send(client, job)
-        created = submitted.created or (job_id is None and submitted.id == job.id)
+        created = submitted.created or (own_id is None and submitted.id == job.id)
         if not created:
             note(f"there already: {_match(job, submitted.id)}")
         else:
             note_unserved(client, job.queue)
         answer: dict[str, Any] = {"id": submitted.id, "created": created}
+        if task.warning and args.json:
+            answer["warning"] = task.warning
+        elif task.warning:
+            note(task.warning)
         if "wait" in args:
             with _naming_job(
                 submitted.id, f"{submitted.id} is submitted and continues; see {program()} get {submitted.id}"
@@ -106,6 +106,20 @@ def submit(args: Namespace) -> int:
     with _naming_job(submitted.id, f"{submitted.id} is submitted; see {program()} get {submitted.id}"):
         _show(args, answer)
     return 0
+
+
+def _task(args: Namespace, app: "App | None", client: SyncClient, payload: bytes) -> CheckedTask:
+    if app:
+        found = checked_task(app, args.app, args.task, payload)
+        return CheckedTask(found.name, found.defaults)
+    policy = policy_of(args.check_tasks)
+    if policy == "off":
+        return CheckedTask(args.task, Options())
+    unsent = client.store.operations.submission(
+        args.task, payload, Options().queue, "", getattr(args, "id", None)
+    )
+    with _naming_unsent(unsent):
+        return check_task(client, args.task, payload, policy)
 
 
 def _show(args: Namespace, answer: dict[str, Any]) -> None:
@@ -174,29 +188,26 @@ def checked_task(app: "App", place: str, name: str, payload: bytes) -> "Task[...
     return task
 
 
-def _check_command(payload: bytes) -> None:
-    from sublet.tasks.command import NEEDS
-    from sublet.tasks.json.schema import misfits
-
-    for path, message in misfits(NEEDS, json.loads(payload)):
-        where = f"{'.'.join(map(str, path))}: " if path else "the payload "
-        raise Invalid(
-            f"task {COMMAND}: {where}{message}; for your own task of this name, give --app MODULE:APP"
-        )
-
-
 def _match(job: Submission, there: str) -> str:
     return f"{there} has this id" if there == job.id else f"{there} holds this key"
 
 
 def _send(client: SyncClient, job: Submission) -> Submitted:
     try:
-        return client.submit_all([job])[0]
-    except (Unfit, Forbidden):
-        raise
+        with _naming_unsent(job):
+            return client.submit_all([job])[0]
     except Unconfirmed as error:
         there = error.job_id or job.id
         raise NotAsDurable(f"{error} (--id {there})", there) from error
+
+
+@contextlib.contextmanager
+def _naming_unsent(job: Submission) -> Iterator[None]:
+    """Errors say how to repeat the command."""
+    try:
+        yield
+    except (Unfit, Forbidden, Unconfirmed):
+        raise
     except (Unavailable, KeyboardInterrupt) as error:
         if job.id in str(error):
             error.args = (f"{error} (--id {job.id})",)

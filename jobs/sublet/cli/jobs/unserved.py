@@ -1,14 +1,19 @@
 """Text about jobs that wait although no worker will run them."""
 
+from __future__ import annotations
+
 import contextlib
 import shlex
 import sys
+from typing import TYPE_CHECKING
 
 from sublet.cli.output import note
 from sublet.cli.parser import program
 from sublet.client.sync_client import SyncClient
 from sublet.errors import JobsError
-from sublet.operations.coverage import Gaps, unserved
+
+if TYPE_CHECKING:
+    from sublet.operations.coverage import Gaps
 
 MOST = 10
 """Maximum queues and tasks that are named."""
@@ -41,6 +46,8 @@ def note_unserved(client: SyncClient, queue: str) -> None:
     """
     if not sys.stderr.isatty():
         return
+    from sublet.operations.coverage import unserved
+
     with contextlib.suppress(JobsError):
         if client.store.follow_existing(unserved(client.store.operations.bases, {queue: 1})):
             note(f"no registered worker serves queue {queue}: {start_worker(queue)} starts one")

@@ -12,9 +12,12 @@ from sublet.app import App, Task
 from sublet.devtools.platform.app_source import NOT_SOURCE, AppInfo
 from sublet.errors import Invalid
 from sublet.source_tree import import_folders
+from sublet.tasks import catalogue
 
 MOST_FOLDERS = 200
 """The largest number of folders to watch."""
+DESCRIPTIONS_MAX = 1 << 18
+"""The largest number of bytes of all descriptions."""
 SAMPLES: tuple[tuple[Any, Any], ...] = (
     (str, "hello"),
     (int, 1),
@@ -36,7 +39,19 @@ def describe(place: str, app: App) -> AppInfo:
         schedules=sorted(one.name for one in app.schedules.all()),
         folders=sorted(_folders())[:MOST_FOLDERS],
         example=next(filter(None, map(_example, app.tasks.values())), None),
+        descriptions=_descriptions(app),
     )
+
+
+def _descriptions(app: App) -> dict[str, str]:
+    found, left = {}, DESCRIPTIONS_MAX
+    for name, task in app.tasks.items():
+        text = catalogue.description(catalogue.describe(name, task)).text
+        left -= len(text)
+        if left < 0:
+            break
+        found[name] = text.decode()
+    return found
 
 
 def _folders() -> Iterator[str]:

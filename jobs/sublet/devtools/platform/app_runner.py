@@ -18,6 +18,7 @@ from sublet.devtools.platform.worker_output import WorkerOutput
 from sublet.errors import JobsError
 from sublet.operations.pool import Pool
 from sublet.store.store import Store
+from sublet.tasks.catalogue import published_as
 
 if TYPE_CHECKING:
     from sublet.devtools.platform.platform import PlatformConfig
@@ -67,9 +68,16 @@ class AppRunner:
             self._unsynced.set()
 
     async def start(self) -> None:
-        """Create the namespace and the pool. Raises JobsError."""
+        """Create the namespace and the pool, and publish the app's tasks. Raises JobsError."""
         await self.workers.store.prepare()
         await self.workers.pool.put(self.reload.seen.queues)
+        await self._publish(self.reload.seen)
+
+    async def _publish(self, seen: AppInfo) -> None:
+        """The first worker starts after the first submit, which needs the tasks' options."""
+        tasks = [published_as(name, text.encode()) for name, text in seen.descriptions.items()]
+        with contextlib.suppress(JobsError):  # workers publish, too
+            await self.workers.store.publish(tasks, starting=True)
 
     def loops(self, over: asyncio.Event, ready: asyncio.Event) -> list[Coroutine[Any, Any, None]]:
         """Return the loops to run, and cancel when `over` is set. They report the load after `ready`."""
@@ -124,6 +132,7 @@ class AppRunner:
         # at a failure, the next tick does it
         with contextlib.suppress(JobsError):
             await self.workers.pool.put(seen.queues)
+        await self._publish(seen)
         self._unsynced.set()
         self._retired |= await self.workers.monitor.retire()
         self.workers.summon()

@@ -35,6 +35,8 @@ class AppInfo(BaseModel):
     folders: list[str]
     example: dict[str, Any] | None = None
     """Task, queue and payload; None if all parameters are complex."""
+    descriptions: dict[str, str] = {}
+    """Entries of the catalogue, by name, up to a limit of bytes."""
 
 
 class AppBroken(JobsError):

@@ -166,11 +166,10 @@ class Platform:
     def _report_ready(self) -> None:
         assert self._app
         assert self._api
-        seen, call = self._app.reload.seen, self.config.call
+        seen = self._app.reload.seen
         timed = f" · schedules: {', '.join(seen.schedules)}" if seen.schedules else ""
         facts = {"tasks": seen.tasks, "queues": seen.queues, "schedules": seen.schedules}
         self.report("app", "ready", f"{seen.app}: {', '.join(seen.tasks) or 'no tasks'}{timed}", **facts)
-        job = seen.example or {"task": "TASK", "queue": seen.queues[0], "payload": {}}
         lasts = f" ({self._url_lasts})" if self._url_lasts else ""
         self.report("dev", "reach", f"for your web process and other terminals{lasts}:")
         for line in self._exports():
@@ -182,12 +181,24 @@ class Platform:
             url=self._api.url,
             redis_url=self._app.settings.shown_url,
         )
-        body, payload = json.dumps(job), json.dumps(job["payload"])
-        for line in (
-            f"curl -s {self._api.url}/jobs -H content-type:application/json -d {shlex.quote(body)}",
-            f"{call} submit {job['task']} {shlex.quote(payload)} --queue {job['queue']} --wait",
-        ):
+        for line in self._tries(seen, self._api.url):
             self.report("dev", "try", line)
+
+    def _tries(self, seen: AppInfo, api: str) -> list[str]:
+        """Return commands that work in any terminal, except if the URL has a password."""
+        assert self._app
+        call, settings, usual = self.config.call, self._app.settings, Settings()
+        where = f" --redis-url {shlex.quote(settings.redis_url)}" if has_no_secret(settings.redis_url) else ""
+        if settings.namespace != usual.namespace:
+            where += f" --namespace {settings.namespace}"
+        if seen.example is None:
+            return [f"{call} tasks{where}"]
+        task, payload = seen.example["task"], json.dumps(seen.example["payload"])
+        body = shlex.quote(json.dumps(seen.example))
+        return [
+            f"curl -s {api}/jobs -H content-type:application/json -d {body}",
+            f"{call} submit {task} {shlex.quote(payload)} --wait{where}",
+        ]
 
     def _exports(self) -> list[str]:
         assert self._app

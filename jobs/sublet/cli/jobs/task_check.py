@@ -1,0 +1,98 @@
+"""Check a job of `submit` against the catalogue."""
+
+import json
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sublet.cli.parser import program
+from sublet.client.sync_client import SyncClient
+from sublet.errors import Forbidden, Invalid, did_you_mean
+from sublet.options import Options
+from sublet.tasks.published import PublishedTask, Unpublished, find
+
+SETTING = "SUBLET_CHECK_TASKS"
+POLICIES = ("refuse", "warn", "off")
+COMMAND = "command"
+SHOWN = 3
+"""Arguments that an error names."""
+
+
+class CheckedTask(NamedTuple):
+    """The task of a job."""
+
+    name: str
+    options: Options
+    """Its own if it is known."""
+    warning: str = ""
+
+
+def policy_of(flag: str | None) -> str:
+    """Return the flag's value, or SUBLET_CHECK_TASKS; empty without both. Raises Invalid."""
+    word = flag or os.environ.get(SETTING, "")
+    if word and word not in POLICIES:
+        raise Invalid(f"{SETTING}={word[:40]!r}: use {', '.join(POLICIES)}")
+    return word
+
+
+def check_task(client: SyncClient, name: str, payload: bytes, policy: str) -> CheckedTask:
+    """Return the task. Raises Invalid for arguments that do not fit, and for a misspelt name; with `warn` for neither,
+    with `refuse` for any unknown name.
+    """
+    try:
+        found = client.store.follow_existing(find(client.store.operations.bases[0], name))
+    except Forbidden:  # to read the catalogue
+        found = Unpublished(())
+    if isinstance(found, PublishedTask):
+        wrong, is_sure = _misfits(found, payload), True
+        checked = CheckedTask(found.name, found.options)
+    else:
+        if name == COMMAND:
+            _check_command(payload)
+        wrong, is_sure = _unknown(name, found.others)
+        checked = CheckedTask(name, Options())
+    if not wrong:
+        return checked
+    if policy == "refuse" or (is_sure and not policy):
+        end = " To submit it anyway: " if wrong.endswith("?") else "; to submit it anyway: "
+        raise Invalid(f"{wrong}{end}--check-tasks warn")
+    return checked._replace(warning=wrong)
+
+
+def _unknown(name: str, others: Sequence[str]) -> tuple[str, bool]:
+    """Return the error of a name, and whether it looks misspelt."""
+    if not others:
+        return "", False
+    longer = sorted(each for each in others if each.endswith(f".{name}"))
+    near = did_you_mean(name, others)
+    if longer:
+        return (
+            f"task {name!r}: workers have published {len(longer)} of this name: use one of {', '.join(longer)}",
+            True,
+        )
+    advice = near or f": check the name ({program()} tasks lists those that are)"
+    return f"task {name!r}: no worker has published it{advice}", bool(near)
+
+
+def _misfits(task: PublishedTask, payload: bytes) -> str:
+    if task.arguments is None:
+        return ""
+    from sublet.tasks.json.schema import misfits
+
+    found = misfits(task.arguments, json.loads(payload))
+    if not found:
+        return ""
+    words = [f"{'.'.join(map(str, path)) or 'the payload'}: {message}" for path, message in found[:SHOWN]]
+    more = f" (and {len(found) - SHOWN} more)" if len(found) > SHOWN else ""
+    return f"task {task.name}: {'; '.join(words)}{more}"
+
+
+def _check_command(payload: bytes) -> None:
+    from sublet.tasks.command import NEEDS
+    from sublet.tasks.json.schema import misfits
+
+    for path, message in misfits(NEEDS, json.loads(payload)):
+        where = f"{'.'.join(map(str, path))}: " if path else "the payload "
+        raise Invalid(
+            f"task {COMMAND}: {where}{message}; for your own task of this name, give --app MODULE:APP"
+        )
