@@ -96,7 +96,6 @@ def variables_in_code():
 
 def settings_page():
     """Return settings.md."""
-    read_by = variables_in_code()
     parts = [
         "# Settings\n",
         NOTICE,
@@ -105,11 +104,10 @@ def settings_page():
     ]
     for title, rows in SETTINGS.items():
         parts.append(f"## {title}\n")
-        lines = ["| variable | default | meaning | named in |", "|---|---|---|---|"]
+        lines = ["| variable | default | meaning |", "|---|---|---|"]
         for name, default, meaning in rows:
             shown = f"`{default}`" if default != "" else "–"
-            modules = ", ".join(f"`{module}`" for module in sorted(read_by[name]))
-            lines.append(f"| `{name}` | {shown} | {meaning} | {modules} |")
+            lines.append(f"| `{name}` | {shown} | {meaning} |")
         parts.append("\n".join(lines) + "\n")
     parts.append(
         "## Variables of others\n\n"
