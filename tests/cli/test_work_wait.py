@@ -63,7 +63,8 @@ def test_a_worker_waits_for_redis_and_checks_its_start_then(shell, folder, start
     (shell.folder / "scheduled.py").write_text(SCHEDULED)
     worker = start("scheduled:app", "--redis-url", folder.url, "--queues", "mial")
     line = worker.stderr.readline()
-    assert f"warning  waiting for the job source: no answer from Redis at {folder.url} (" in line
+    assert f"warning  waiting for Redis: no answer from Redis at {folder.url} (" in line
+    assert "is SUBLET_REDIS_URL right? The worker starts when it answers" in line
     with EmbeddedServer.start(folder.path, persistent=False):
         ready, warning = (json.loads(worker.stdout.readline()) for _ in range(2))
         assert ready["event"] == "ready"
@@ -74,7 +75,7 @@ def test_a_worker_waits_for_redis_and_checks_its_start_then(shell, folder, start
         _, errors = worker.communicate(timeout=20)
     assert worker.returncode == 0
     assert errors.count("\n") == 1
-    assert "the job source answers, after " in errors
+    assert "Redis answers, after " in errors
 
 
 def test_a_worker_waits_for_the_http_api(shell, start):
@@ -84,7 +85,7 @@ def test_a_worker_waits_for_the_http_api(shell, start):
     with serve_process(settings, "--port", port):
         events, errors = worker.communicate(timeout=30)
     assert (worker.returncode, errors.count("\n")) == (0, 1)
-    assert "the job source answers, after " in errors
+    assert "the HTTP API answers, after " in errors
     assert [json.loads(line)["event"] for line in events.splitlines()] == ["ready", "summary"]
 
 
@@ -118,7 +119,7 @@ def test_the_wait_has_an_end_on_request(shell, folder):
         done = shell.run(*there, limit, "1s")
         waiting, error = done.stderr.splitlines()
         assert (done.returncode, done.stdout) == (3, "")
-        assert "waiting for up to 1 s for the job source: " in waiting
+        assert "waiting for up to 1 s for Redis: " in waiting
         assert error.startswith(f"sublet: no answer from Redis at {folder.url} (")
     assert "--wait" in shell.no(2, "work", "tasks:app", "--wait=soon")
 
@@ -182,7 +183,7 @@ def test_a_proxy_whose_api_is_away_is_waited_for(shell, elsewhere, monkeypatch):
     monkeypatch.setattr(Elsewhere, "status", 503)
     done = shell.run("work", "tasks:app", "--source", elsewhere, "--wait", "1s")
     assert done.returncode == 3
-    assert "waiting for up to 1 s for the job source: " in done.stderr
+    assert "waiting for up to 1 s for the HTTP API: " in done.stderr
 
 
 def test_the_commands_of_the_page_work(shell):
@@ -216,10 +217,10 @@ async def test_a_wait_is_logged_once_then_each_minute_then_its_end(clock, caplog
 
     assert await readiness.until_ready(call, "redis://here", None) == ("an answer", 125.0)
     assert [record.getMessage() for record in caplog.records] == [
-        "waiting for the job source at redis://here: Redis cannot serve now (READONLY)",
-        "still waiting for the job source at redis://here, for 60 s now: Redis cannot serve now (READONLY)",
-        "still waiting for the job source at redis://here, for 120 s now: Redis cannot serve now (READONLY)",
-        "the job source answers, after 125.0 s",
+        "waiting for Redis at redis://here: Redis cannot serve now (READONLY). The worker starts when it answers",
+        "still waiting for Redis at redis://here, for 60 s now: Redis cannot serve now (READONLY)",
+        "still waiting for Redis at redis://here, for 120 s now: Redis cannot serve now (READONLY)",
+        "Redis answers, after 125.0 s",
     ]
 
 

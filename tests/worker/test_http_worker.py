@@ -60,7 +60,7 @@ def test_a_restart_of_the_server_loses_and_repeats_no_outcome(stage, api):
         for job_id in ids:
             *before, last = stage.codes(job_id)
             assert (set(before) <= {"lease_expired"}, last) == (True, "completed")
-        assert worker.hears("the job source answers again")
+        assert worker.hears("calls are answered again")
         assert worker.stop() == 0
     assert worker.seen("summary")[0]["completed"] == len(ids)
 
@@ -144,7 +144,7 @@ def test_a_worker_waits_while_its_token_lacks_the_role(stage, tmp_path):
         tokens.write_text(f"w:work:{SECRET}\n")
         stage.until_ended(*ids, *stage.submit(tasks.quick, n=3))
         assert [stage.codes(job_id) for job_id in ids] == [["completed"]]
-        worker.hears("the job source answers again")
+        worker.hears("calls are answered again")
         assert worker.stop() == 0
         assert stage.json("workers") == []
 

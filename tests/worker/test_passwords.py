@@ -45,7 +45,7 @@ def test_a_worker_waits_for_its_password_to_be_right_again(private, locked):
     locked("")
     private.until_ended(*running, *private.submit(tasks.quick), *private.submit(tasks.plain_quick))
     assert {code for job_id in running for code in private.codes(job_id)} == {"completed"}
-    worker.hears("the job source answers again")
+    worker.hears("calls are answered again")
     assert worker.stop(signal.SIGTERM) == 0
 
 

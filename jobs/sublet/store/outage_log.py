@@ -60,5 +60,5 @@ class OutageLog:
         now = time.monotonic()
         self._answered = True
         if self._since is not None and now - self._failed_at >= QUIET:
-            log.warning("the job source answers again, after %.1f s", now - self._since)
+            log.warning("calls are answered again, after %.1f s", now - self._since)
             self._since, self._unlogged = None, 0

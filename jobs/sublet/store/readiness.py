@@ -39,6 +39,7 @@ async def until_ready(
 class _Waiting:
     def __init__(self, address: str, began: float, until: float | None) -> None:
         self._address, self._began, self._until = address, began, until
+        self._server = "the HTTP API" if address.startswith("http") else "Redis"
         self._last: Unavailable | None = None
         self._logged_at = 0.0
 
@@ -55,15 +56,15 @@ class _Waiting:
         now = time.monotonic()
         if error.lasting or (self._until is not None and now + PAUSE > self._until):
             raise error
-        where = "" if self._address in str(error) else f" at {self._address}"
+        where = self._server if self._address in str(error) else f"{self._server} at {self._address}"
         if self._last is None:
             limit = "" if self._until is None else f" for up to {self._until - self._began:g} s"
-            log.warning("waiting%s for the job source%s: %s", limit, where, error)
+            text = str(error)
+            end = f"{text}{' ' if text.endswith(('?', '.')) else '. '}The worker starts when it answers"
+            log.warning("waiting%s for %s: %s", limit, where, end)
             self._logged_at = now
         elif now - self._logged_at >= outage_log.AGAIN:
-            log.warning(
-                "still waiting for the job source%s, for %.0f s now: %s", where, now - self._began, error
-            )
+            log.warning("still waiting for %s, for %.0f s now: %s", where, now - self._began, error)
             self._logged_at = now
         self._last = error
 
@@ -71,5 +72,5 @@ class _Waiting:
         if self._last is None:
             return 0.0
         waited = time.monotonic() - self._began
-        log.warning("the job source answers, after %.1f s", waited)
+        log.warning("%s answers, after %.1f s", self._server, waited)
         return waited
