@@ -31,7 +31,7 @@ from sublet.devtools.platform.pool import LocalPool, pool_name
 from sublet.devtools.platform.reload import Reload
 from sublet.devtools.platform.reports import PlatformEvent, Reporter
 from sublet.devtools.platform.supervisor import Supervisor
-from sublet.devtools.platform.worker_output import LINES_MAX, WorkerOutput
+from sublet.devtools.platform.worker_output import LINES_MAX, WorkerOutput, _retry_delay
 from sublet.devtools.temporary_folder import LOCKS, PREFIX, sweep
 from sublet.errors import JobsError
 from sublet.operations.pool import Pool
@@ -257,6 +257,15 @@ async def test_a_dead_or_frozen_service_is_restarted_with_growing_delays(
 
 class Someone:
     pid = 7
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(-5, "again within 1 s"), (0.4, "again within 1 s"), (30, "again in 30 s"), (300, "again in 5 min")],
+)
+def test_a_retry_is_never_due_in_no_time(seconds: float, shown: str) -> None:
+    due = datetime.now(UTC) + timedelta(seconds=seconds)
+    assert _retry_delay(due.isoformat()) == shown
 
 
 def test_a_flood_of_lines_is_counted_and_failures_are_printed() -> None:

@@ -102,4 +102,6 @@ def _retry_delay(due: str) -> str:
         seconds = (datetime.fromisoformat(due) - datetime.now(UTC)).total_seconds()
     except (ValueError, TypeError):
         return ""
-    return f"again in {max(0, round(seconds)):,} s" if seconds < 120 else f"again in {seconds / 60:,.0f} min"
+    if seconds < 1:
+        return "again within 1 s"
+    return f"again in {round(seconds):,} s" if seconds < 120 else f"again in {seconds / 60:,.0f} min"
