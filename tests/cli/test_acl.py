@@ -40,6 +40,7 @@ from sublet.protocol.scripts import NAMES, Call, script
 from sublet.schedules import operations
 from sublet.store.events import EventStream
 from sublet.store.store import Store
+from sublet.tasks import published
 from sublet.tasks.bound_process import spawn_bound
 from sublet.worker.worker import Worker
 from tests.support import tasks
@@ -147,6 +148,8 @@ async def submits(store, desk):
     await store.submit([Submission("0-b", "q", "t", "", b"{}")])
     assert (await store.watch("0-b", 0.1)).state == "queued"
     assert (await store.follow(store.operations.get("0-b"))).id == "0-b"
+    desk.raw.hset(desk.base, "published", 1)
+    assert await store.follow(published.find(desk.base, "t")) == ([],)
     await desk.pool("p", 0, "queues=q invoker=none max=1 linger=0")
     await desk.join("w")
     await desk.join("v")
@@ -211,6 +214,7 @@ async def until_blocked(raw):
 
 async def looks(store, desk):
     """Read everything and follow the events. `follow_existing` creates no namespace."""
+    await store.follow_existing(store.operations.keyed("q", "k"))
     layout, run = store.operations, store._transport.run
     await desk.complete(await desk.running("done"))
     await desk.fail(await desk.running("a", "retention=60000"))

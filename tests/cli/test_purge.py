@@ -124,3 +124,37 @@ def test_workers_may_run_meanwhile(shell, settings):
     found = states(shell)
     assert found["cancelled"] > 0
     assert found == {"completed": 2000 - found["cancelled"], "cancelled": found["cancelled"]}
+
+
+# patterns and keys
+
+
+@pytest.mark.parametrize("words", [("pause",), ("resume",), ("purge",)])
+def test_a_pattern_is_not_taken_where_each_queue_is_named(shell, words):
+    line = shell.no(2, *words, "tenant-*")
+    assert line == "queue 'tenant-*': this takes no pattern: name each queue; `sublet queues` lists them"
+
+
+def test_a_list_takes_a_pattern(shell):
+    ids = {queue: shell.ok("submit", "add", "--queue", queue) for queue in ("tenant-a", "tenant-b", "mail")}
+    page = shell.json("list", "--queue", "tenant-*")
+    assert {job["id"] for job in page["jobs"]} == {ids["tenant-a"], ids["tenant-b"]}
+    first = shell.json("list", "--queue", "tenant-*", "--limit", "1")
+    rest = shell.json("list", "--queue", "tenant-*", "--cursor", first["cursor"])
+    assert {job["id"] for job in (*first["jobs"], *rest["jobs"])} == {ids["tenant-a"], ids["tenant-b"]}
+    assert shell.ok("list", "--queue", "tenat-*").startswith("no jobs: there is no queue tenat-*")
+
+
+@pytest.mark.parametrize("key", ["paid-7", "a key of any text, ä"])
+def test_the_job_that_holds_a_key_is_listed(shell, key):
+    job_id = shell.ok("submit", "add", "--key", key)
+    shell.ok("submit", "add", "--key", "another")
+    (job,) = shell.json("list", "--key", key)["jobs"]
+    assert job["id"] == job_id
+    assert shell.json("list", "--key", key, "--state", "dead")["jobs"] == []
+    assert shell.json("list", "--key", key, "--queue", "mail")["jobs"] == []
+    shell.ok("cancel", job_id)
+    assert shell.ok("list", "--key", key) == (
+        "no jobs: no such job holds this key in queue default; a key belongs to a queue: --queue names another"
+    )
+    assert shell.no(2, "list", "--key", key, "--cursor", "x").startswith("--key and --cursor: ")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Container, Sequence
 
 from sublet.connection.settings import Settings
 from sublet.errors import Changed, Invalid, NotFound
-from sublet.model import Job, Page, Queue, Reaped, State, Stats, WorkerInfo
+from sublet.model import Job, JobSummary, Page, Queue, Reaped, State, Stats, WorkerInfo
 from sublet.operations import job_list, maintenance, workers
 from sublet.protocol import keys, queue_names, reads, verbs
 from sublet.protocol.plan import Plan
@@ -32,6 +32,10 @@ class Operations(SubmitOperations):
 
     def check_queue(self, name: str, *others: str) -> None:
         """Raise Invalid unless `name` is valid for a queue, or one of `others`."""
+        if keys.is_pattern(name) and name not in others:
+            raise Invalid(
+                f"queue {name!r}: this takes no pattern: name each queue; `sublet queues` lists them"
+            )
         if not keys.is_name(name) and name not in others:
             raise Invalid(f"queue {name[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
 
@@ -214,6 +218,16 @@ class Operations(SubmitOperations):
         wanted = job_list.Filter(queue, task, within)
         page: Page = yield from job_list.list_jobs(self._sections(state, queue), wanted, limit, cursor)
         return page
+
+    def keyed(self, queue: str, key: str) -> Plan[list[JobSummary]]:
+        """Return the job that holds a deduplication key of a queue; empty if none does. Raises Invalid."""
+        self.check_queue(queue)
+        base = self.base_of_queue(queue)
+        holder: bytes | None = yield Call(
+            (("GET", keys.lock(base, queue, keys.stored_key(key))),), lambda reply: reply
+        )
+        found: list[JobSummary] = (yield reads.summaries(base, [reads.shown(holder)])) if holder else []
+        return found
 
     def _sections(self, state: State | None, queue: str | None) -> list[tuple[str, str]]:
         bases = self.bases if queue is None else [self.base_of_queue(queue)]

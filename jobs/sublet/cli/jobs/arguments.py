@@ -81,7 +81,14 @@ def _get(parser: CommandParser) -> None:
 
 def _list(parser: CommandParser) -> None:
     parser.option("--state", metavar="STATE", type=types.state, default=None, help=" ".join(types.STATES))
-    parser.option("--queue", metavar="NAME", default=None, help="only this queue")
+    parser.option("--queue", metavar="NAME", default=None, help="only this queue, or a pattern ('tenant-*')")
+    parser.option(
+        "--key",
+        metavar="KEY",
+        type=types.key,
+        default=None,
+        help="the job that holds it in --queue (default)",
+    )
     parser.option("--task", metavar="NAME", default=None, help="only this task")
     parser.option("--limit", metavar="N", type=types.positive_integer, default=20, help="jobs per page (20)")
     parser.option("--cursor", metavar="CURSOR", default=None, help="continue after the previous page")

@@ -2,7 +2,7 @@
 
 import shlex
 from argparse import Namespace
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Container, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -24,12 +24,15 @@ from sublet.cli.parser import program
 from sublet.cli.session import client_of, read, server_time, settings_of
 from sublet.client.sync_client import SyncClient
 from sublet.connection.settings import Settings
-from sublet.errors import NotFound, did_you_mean
-from sublet.model import Job, JobSummary, Queue, State, Stats, WorkerInfo
+from sublet.errors import Invalid, NotFound, did_you_mean
+from sublet.model import Job, JobSummary, Page, Queue, State, Stats, WorkerInfo
 from sublet.operations.coverage import gaps
+from sublet.protocol.keys import fits, is_pattern
+from sublet.protocol.plan import Plan
 
 FOREIGN = frozenset({"payload", "progress", "checkpoint", "result", "about"})
 """Model fields with arbitrary JSON of submitters, tasks and workers."""
+DEFAULT_QUEUE = "default"
 UNREAD = {"payload"}
 """Fields of jobs that a list does not print: small payloads are read, large ones are not."""
 
@@ -67,8 +70,7 @@ def list_jobs(args: Namespace) -> int:
     """Print one page of jobs, perhaps empty; if others may follow, also the command that shows them."""
     state = State(args.state) if args.state else None
     with client_of(settings_of(args)) as client:
-        plan = client.store.operations.list_jobs(state, args.queue, args.task, args.limit, args.cursor)
-        page = read(client, plan, args)
+        page = read(client, _page(client, args, state), args)
         if args.json:
             document({"jobs": [as_json(job, UNREAD) for job in page.jobs], "cursor": page.cursor})
             return 0
@@ -76,10 +78,41 @@ def list_jobs(args: Namespace) -> int:
             _show_list(page.jobs, server_time(client))
         else:
             none = "no jobs on this page" if page.cursor else "no jobs"
-            write(f"{none}{_missing_queue(client, args.queue)}")
+            write(f"{none}{_missing_queue(client, args.queue)}{_unheld_key(args)}")
     if page.cursor:
         note(f"more: {_same_command(args)} --cursor {shlex.quote(page.cursor)}")
     return 0
+
+
+def _page(client: SyncClient, args: Namespace, state: State | None) -> Plan[Page]:
+    operations, queue = client.store.operations, args.queue
+    if args.key is not None:
+        if args.cursor:
+            raise Invalid("--key and --cursor: at most one job holds a key: leave --cursor out")
+        found = yield from operations.keyed(queue or DEFAULT_QUEUE, args.key)
+        jobs = [job for job in found if state in (None, job.state) and args.task in (None, job.task)]
+        return Page(jobs=tuple(jobs), cursor=None)
+    if queue and is_pattern(queue):
+        within = QueuePattern(queue)
+        return (yield from operations.list_jobs(state, None, args.task, args.limit, args.cursor, within))
+    return (yield from operations.list_jobs(state, queue, args.task, args.limit, args.cursor))
+
+
+class QueuePattern(Container[str]):
+    """The queues that a pattern stands for."""
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = pattern
+
+    def __contains__(self, queue: object) -> bool:
+        return isinstance(queue, str) and fits(queue, self._pattern)
+
+
+def _unheld_key(args: Namespace) -> str:
+    if args.key is None:
+        return ""
+    other = "" if args.queue else "; a key belongs to a queue: --queue names another"
+    return f": no such job holds this key in queue {args.queue or DEFAULT_QUEUE}{other}"
 
 
 def _show_list(jobs: Sequence[JobSummary], now: datetime) -> None:
@@ -115,7 +148,9 @@ def _relevant_time(job: JobSummary, now: datetime) -> str:
 
 def _missing_queue(client: SyncClient, queue: str | None) -> str:
     known = [each.name for each in read(client, client.store.operations.queues())] if queue else []
-    return f": there is no queue {queue}{did_you_mean(queue, known)}" if queue and queue not in known else ""
+    if not queue or any(fits(name, queue) for name in known):
+        return ""
+    return f": there is no queue {queue}{did_you_mean(queue, known)}"
 
 
 def _same_command(args: Namespace) -> str:

@@ -45,11 +45,11 @@ VERBS = {
 }
 """Role → verbs of its user. Submitting, working and ticking also summon workers for pools."""
 
-LOOK = "hget hstrlen hgetall hmget zscore hlen hexists exists hscan zrange zcard zcount zscan xrange xrevrange xread xinfo|stream type time"
+LOOK = "get hget hstrlen hgetall hmget zscore hlen hexists exists hscan zrange zcard zcount zscan xrange xrevrange xread xinfo|stream type time"
 PREPARE = "hget info|memory"
 CALENDAR = "hgetall hmget zscore time zrange"
 PLAIN = {
-    "submit": f"{PREPARE} hgetall hmget zscore time ping subscribe",
+    "submit": f"{PREPARE} hgetall hmget hkeys zscore time ping subscribe",
     "work": f"{PREPARE} {CALENDAR} zcount zscan hscan exists blpop lpop lpush pexpire ping",
     "read": f"{LOOK} info script|exists",
     "admin": f"{PREPARE} {LOOK} info script|exists script|load scan mget hkeys blpop lpop lpush pexpire ping subscribe",
