@@ -91,6 +91,16 @@ def test_a_worker_is_shown_while_it_is_registered(shell):
     assert shell.json("workers") == []
 
 
+def test_the_time_of_a_workers_last_job_is_shown(shell, register):
+    register("idle", {"last_job": 7200}, ago=3600)
+    register("new")
+    heads, *lines = shell.ok("workers").splitlines()
+    at = slice(heads.index("LAST JOB"), heads.index("LAST SEEN"))
+    assert {line.split()[0]: line[at].strip() for line in lines} == {"idle": "3 h ago", "new": ""}
+    found = {worker["name"]: worker["last_job_at"] for worker in shell.json("workers")}
+    assert (bool(found["idle"]), found["new"]) == (True, None)
+
+
 def test_a_silent_worker_is_marked(shell, register):
     register("fresh")
     register("late", ago=30)

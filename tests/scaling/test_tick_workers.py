@@ -1,12 +1,15 @@
 """`sublet tick --app`: a tick starts workers of this machine, which outlive it and end by themselves."""
 
 import contextlib
+import errno
 import os
 import signal
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 
+from sublet.scaling.invokers import Invocation, InvocationFailed, detached
 from tests.support.processes import on_linux, until
 from tests.support.program_runs import bearing
 
@@ -85,6 +88,46 @@ def test_a_killed_worker_is_replaced_by_the_next_tick(shell, tick):
         return [one for one in shell.json("workers") if one["name"] != worker["name"]]
 
     until(replaced)
+
+
+def test_an_interrupt_of_a_ticks_process_group_does_not_reach_its_workers(shell, tick):
+    shell.ok("pools", "set", "local", *POOL, "--min", "1", "--max", "1", "--linger", "1h")
+    words = ("tick", "--app", "tasks:app", "--for", "50s", "--every", "1s")
+    with subprocess.Popen(
+        [*shell.command, *words], cwd=shell.folder, env=shell.env, stdout=subprocess.DEVNULL, process_group=0
+    ) as process:
+        until(lambda: shell.json("workers"))
+        os.killpg(process.pid, signal.SIGINT)  # as by Ctrl-C
+    job_id = shell.ok("submit", "add", '{"a": 1}')
+    until(lambda: shell.json("get", job_id)["state"] == "completed")
+
+
+def test_workers_use_the_server_and_the_namespace_of_the_ticks_options(shell, tick):
+    shell.ok("pools", "set", "local", *POOL)
+    job_id = shell.ok("submit", "add", '{"a": 1}')
+    where = ("--redis-url", shell.env["SUBLET_REDIS_URL"], "--namespace", shell.env["SUBLET_NAMESPACE"])
+    tick("--app", "tasks:app", *where, SUBLET_REDIS_URL="redis://127.0.0.1:1", SUBLET_NAMESPACE="another")
+    until(lambda: shell.json("get", job_id)["state"] == "completed")
+
+
+async def test_the_summonses_whose_workers_do_not_start_are_reported(monkeypatch):
+    """They are owed again."""
+    started = []
+
+    def start(command, environment):
+        if started:
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        started.append(command)
+        return SimpleNamespace(poll=lambda: 0)
+
+    monkeypatch.setattr(detached, "_spawn", start)
+    request = Invocation("p", "", ("q",), 1, 1.0, ("one", "two", "three"))
+    with pytest.raises(
+        InvocationFailed, match="could not be started: Resource temporarily unavailable"
+    ) as failed:
+        await detached.DetachedInvoker("tasks:app").invoke(request)
+    assert failed.value.summons == ("two", "three")
+    assert "--summons=one" in started[0]
 
 
 def test_a_tick_without_an_app_and_pools_of_sublet_dev_start_none(shell, tick):

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sublet.errors import Invalid, Unavailable
+from sublet.errors import Invalid, OutOfMemory, Unavailable, WorkersFull
 from sublet.model import WorkerInfo
 from sublet.worker import host_identity
 from sublet.worker.registration import Registration
@@ -187,3 +187,22 @@ async def test_one_of_two_simultaneous_workers_with_one_name_leaves(caplog):
     assert await first.renew()
     assert not await second.renew()
     assert "another worker registered with this worker's name: this worker drains" in caplog.text
+
+
+@pytest.mark.parametrize("error", [WorkersFull("10000 live workers"), OutOfMemory("Redis is full")])
+async def test_a_worker_that_is_not_registered_works_and_tries_again(error, caplog, monkeypatch):
+    source = Source()
+    enlist = source.enlist
+
+    async def refuse(card):
+        raise error
+
+    monkeypatch.setattr(source, "enlist", refuse)
+    here = register(source)
+    assert await here.enlist() == 0
+    assert not here.unwanted
+    assert not await here.renew()
+    assert caplog.messages == [f"this worker works without a registration, and tries again: {error}"]
+    monkeypatch.setattr(source, "enlist", enlist)
+    assert not await here.renew()
+    assert [card.worker for card in source.cards] == ["me"]

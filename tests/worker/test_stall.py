@@ -1,7 +1,9 @@
 """`--stall`: a worker that has work and finishes none logs it, releases its jobs, and leaves to be replaced."""
 
 import asyncio
+import contextlib
 import signal
+import threading
 import time
 
 import pytest
@@ -12,6 +14,7 @@ from sublet.worker import worker as module
 from sublet.worker.worker import Worker, WorkerConfig
 from tests.support import misbehaving_tasks as tasks
 from tests.support.processes import on_linux
+from tests.support.program_runs import soon
 
 pytest_plugins = ["tests.support.worker_processes"]
 pytestmark = on_linux
@@ -73,13 +76,40 @@ def test_time_during_which_the_machine_slept_is_not_a_stall(stage):
     assert not worker.seen("stalled")
 
 
-async def test_a_worker_whose_tasks_all_ignore_their_cancellation_leaves(store, monkeypatch):
+async def test_idle_time_and_the_time_before_the_last_end_are_no_stall(store):
+    worker, reports = observed(tasks_that_wait := App(), store, slots=2, stall=60)
+    ends = {name: asyncio.Event() for name in ("first", "second")}
+
+    @tasks_that_wait.task
+    async def waits(name: str) -> None:
+        await ends[name].wait()
+
+    def moved_on(n):
+        return len(seen(reports, "started", "stalled")) == n and time.monotonic() - worker._progressed_at < 60
+
+    worker._progressed_at -= 3600
+    async with asyncio.timeout(30), stopping(worker):
+        await store.submit([waits.job("first")])
+        await soon(lambda: moved_on(1))
+        await store.submit([waits.job("second")])
+        await soon(lambda: moved_on(2))
+        worker._progressed_at -= 59
+        ends["first"].set()
+        await soon(lambda: seen(reports, "completed"))
+        assert time.monotonic() - worker._progressed_at < 59
+        ends["second"].set()
+    assert not seen(reports, "stalled")
+
+
+@pytest.mark.parametrize("kind", ["tasks", "threads"])
+async def test_a_worker_leaves_when_all_its_slots_are_taken_by_what_ignores_its_end(store, monkeypatch, kind):
+    """With one slot left it goes on."""
     monkeypatch.setattr(heartbeat, "CANCEL_AGAIN_AFTER", 0.01)
     monkeypatch.setattr(heartbeat, "RENEW_EVERY", 0.1)
     monkeypatch.setattr(module, "CLEAN_UP", 0.05)
-    app, free = App(), asyncio.Event()
+    app, free, thread_free = App(), asyncio.Event(), threading.Event()
 
-    @app.task(timeout=0.05)
+    @app.task(timeout=0.05, max_attempts=1)
     async def deaf() -> None:
         while not free.is_set():
             try:
@@ -87,17 +117,61 @@ async def test_a_worker_whose_tasks_all_ignore_their_cancellation_leaves(store, 
             except asyncio.CancelledError:
                 continue
 
+    @app.task(timeout=0.05, max_attempts=1, run="thread")
+    def deaf_thread() -> None:
+        thread_free.wait()
+
+    async def renewed():
+        """Wait for two renewals: the first may have begun before."""
+        for _ in range(2):
+            (before,) = await store.workers()
+            while (await store.workers())[0].seen_at == before.seen_at:
+                await asyncio.sleep(0.01)
+
+    task = deaf if kind == "tasks" else deaf_thread
+    worker, reports = observed(app, store, slots=2, lease=0.3)
+    async with asyncio.timeout(60):
+        running = asyncio.create_task(worker.run())
+        await store.submit([task.job()])
+        await soon(
+            lambda: (
+                worker._runner.stuck
+                or any(one.cancels_ignored >= module.CANCELS_IGNORED for one in worker._attempts)
+            )
+        )
+        await renewed()
+        assert not running.done()
+        await store.submit([task.job()])
+        summary = await running
+    free.set()
+    thread_free.set()
+    assert summary.stalled
+    why = f"2 {kind}, as many as there are slots, do not end although they were cancelled"
+    assert seen(reports, "stalled") == [("stalled", why)]
+
+
+def observed(app, store, **config):
+    """A worker, and the list of its reports: event and detail."""
     reports = []
     worker = Worker(
         app,
         store,
-        WorkerConfig(slots=2, lease=0.3),
+        WorkerConfig(grace=0, **config),
         lambda event, lease, detail: reports.append((event, detail)),
     )
-    await store.submit([deaf.job(), deaf.job()])
-    summary = await worker.run()
-    free.set()
-    assert summary.stalled
-    assert (
-        "stalled", "2 tasks, as many as there are slots, do not end although they were cancelled"
-    ) in reports  # fmt: skip
+    return worker, reports
+
+
+def seen(reports, *events):
+    return [report for report in reports if report[0] in events]
+
+
+@contextlib.asynccontextmanager
+async def stopping(worker):
+    """Run a worker until the block's end."""
+    running = asyncio.create_task(worker.run())
+    try:
+        yield
+    finally:
+        worker.stop()
+        await running

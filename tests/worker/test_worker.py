@@ -13,6 +13,7 @@ from sublet.client.client import Client
 from sublet.context import Context
 from sublet.execution.attempt import Attempt
 from sublet.model import Completion
+from sublet.worker import heartbeat
 from sublet.worker.worker import Worker, WorkerConfig
 from tests.support import tasks
 
@@ -87,6 +88,26 @@ async def test_a_task_reads_its_attempt_and_reports_progress(client, hire, task)
     hire()
     (job_id,) = await submit(client, task.job())
     assert await client.result(job_id, 20) == [job_id, 1, True, None]
+
+
+async def test_a_worker_reports_when_its_last_job_ended(client, hire, store, monkeypatch):
+    monkeypatch.setattr(heartbeat, "RENEW_EVERY", 0.1)
+    hire(lease=0.3)
+
+    async def registered():
+        return await store.workers()
+
+    (worker,) = await until(registered)
+    assert worker.last_job_at is None
+    (job_id,) = await submit(client, tasks.add.job(1))
+    await client.result(job_id, 10)
+
+    async def last_job_at():
+        (worker,) = await store.workers()
+        return worker.last_job_at
+
+    found, job = await until(last_job_at), await client.get(job_id)
+    assert abs((found - job.finished_at).total_seconds()) < 10
 
 
 async def test_progress_comes_with_the_next_heartbeat(client, hire):

@@ -49,6 +49,7 @@ TREE = (
     "examples",
     "bench",
     "docs",
+    "deploy",
     "pyproject.toml",
     "README.md",
     "CONTRIBUTING.md",
@@ -260,7 +261,10 @@ class Bench:
 
 
 def _copy_tree(copy: Path) -> None:
-    """Copy the tree, and the original of each file that may be mutated."""
+    """Copy the tree, and the original of each file that may be mutated.
+
+    Tests start processes with the copy's top on their path: they must not import the installed checkout.
+    """
     for target in (copy, copy / "original"):
         target.mkdir()
         for name in TREE:
@@ -268,6 +272,8 @@ def _copy_tree(copy: Path) -> None:
                 shutil.copytree(ROOT / name, target / name, ignore=shutil.ignore_patterns(".*_cache"))
             elif (ROOT / name).exists():
                 shutil.copy2(ROOT / name, target / name)
+    for package in ("jobs/sublet", "functions/sublet_functions"):
+        (copy / Path(package).name).symlink_to(copy / package)
 
 
 def _tail(path: Path) -> str:
