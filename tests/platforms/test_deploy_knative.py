@@ -233,11 +233,11 @@ def test_the_readme_creates_the_secret_of_the_services():
         if "valueFrom" in one
     }
     for text in ((TEMPLATE / "README.md").read_text(), PAGE):
-        assert (
-            secret_of(
-                "\n".join(script for _, script in pages.blocks("sh", text)).split("\nkubectl apply")[0]
-            ).keys()
-            == asked
+        scripts = "\n".join(script for _, script in pages.blocks("sh", text))
+        secret = secret_of(scripts.split("\nkubectl apply")[0])
+        assert secret.keys() == asked
+        assert re.fullmatch(r"worker:work:\w{48}", secret["worker-tokens"]), (
+            "no other role: tasks can read it"
         )
 
 

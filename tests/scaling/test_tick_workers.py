@@ -97,6 +97,7 @@ def test_an_interrupt_of_a_ticks_process_group_does_not_reach_its_workers(shell,
         [*shell.command, *words], cwd=shell.folder, env=shell.env, stdout=subprocess.DEVNULL, process_group=0
     ) as process:
         until(lambda: shell.json("workers"))
+        assert all(os.getpgid(pid) != process.pid for pid in workers(shell))
         os.killpg(process.pid, signal.SIGINT)  # as by Ctrl-C
     job_id = shell.ok("submit", "add", '{"a": 1}')
     until(lambda: shell.json("get", job_id)["state"] == "completed")

@@ -84,15 +84,17 @@ async def test_idle_time_and_the_time_before_the_last_end_are_no_stall(store):
     async def waits(name: str) -> None:
         await ends[name].wait()
 
-    def moved_on(n):
-        return len(seen(reports, "started", "stalled")) == n and time.monotonic() - worker._progressed_at < 60
+    async def begun(n):
+        await soon(lambda: len(seen(reports, "started", "stalled")) == n)
+        assert not seen(reports, "stalled")
+        assert time.monotonic() - worker._progressed_at < 60
 
     worker._progressed_at -= 3600
     async with asyncio.timeout(30), stopping(worker):
         await store.submit([waits.job("first")])
-        await soon(lambda: moved_on(1))
+        await begun(1)
         await store.submit([waits.job("second")])
-        await soon(lambda: moved_on(2))
+        await begun(2)
         worker._progressed_at -= 59
         ends["first"].set()
         await soon(lambda: seen(reports, "completed"))
@@ -121,31 +123,33 @@ async def test_a_worker_leaves_when_all_its_slots_are_taken_by_what_ignores_its_
     def deaf_thread() -> None:
         thread_free.wait()
 
-    async def renewed():
-        """Wait for two renewals: the first may have begun before."""
-        for _ in range(2):
-            (before,) = await store.workers()
-            while (await store.workers())[0].seen_at == before.seen_at:
-                await asyncio.sleep(0.01)
-
     task = deaf if kind == "tasks" else deaf_thread
     worker, reports = observed(app, store, slots=2, lease=0.3)
-    async with asyncio.timeout(60):
-        running = asyncio.create_task(worker.run())
+
+    async def leaves_after(n):
+        """Whether it leaves when so many do not end; the first of two renewals may have begun before."""
+        ignoring = [0]
         await store.submit([task.job()])
-        await soon(
-            lambda: (
-                worker._runner.stuck
-                or any(one.cancels_ignored >= module.CANCELS_IGNORED for one in worker._attempts)
-            )
-        )
-        await renewed()
-        assert not running.done()
-        await store.submit([task.job()])
-        summary = await running
-    free.set()
-    thread_free.set()
-    assert summary.stalled
+        while sum(ignoring) < n:
+            await asyncio.sleep(0.01)
+            ignoring = [one.cancels_ignored >= module.CANCELS_IGNORED for one in worker._attempts]
+            ignoring.append(worker._runner.stuck)
+        for _ in range(2):
+            before = await store.workers()
+            while not seen(reports, "stalled") and await store.workers() == before:
+                await asyncio.sleep(0.01)
+        return bool(seen(reports, "stalled"))
+
+    running = asyncio.create_task(worker.run())
+    try:
+        async with asyncio.timeout(20):
+            assert [await leaves_after(1), await leaves_after(2)] == [False, True]
+            assert (await running).stalled
+    finally:
+        free.set()
+        thread_free.set()
+        worker.stop()
+        await running
     why = f"2 {kind}, as many as there are slots, do not end although they were cancelled"
     assert seen(reports, "stalled") == [("stalled", why)]
 
