@@ -21,6 +21,8 @@ import fakeredis
 import pytest
 import redis
 
+from sublet.app import App
+from sublet.client.client import Client
 from sublet.connection import held_secrets
 from sublet.connection.settings import Settings
 from sublet.connection.transport import Transport
@@ -183,6 +185,18 @@ def place(backend: str, request: pytest.FixtureRequest, server_url: Callable[[st
         return Place(Settings(redis_url=server_url(backend), namespace=namespace), None)
     request.config.stash[RAN]["fakeredis"] = ".".join(map(str, fakeredis.__version__.split(".")[:2]))
     return Place(Settings(redis_url="redis://fake:6379", namespace=namespace), fakeredis.FakeServer())
+
+
+@pytest.fixture
+def client(store: Store) -> Client:
+    """A client of the test's namespace."""
+    return Client(store=store)
+
+
+@pytest.fixture
+def app(place: Place) -> App:
+    """An app on the test's server, without tasks."""
+    return App(settings=place.settings)
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from typing import NamedTuple
 import pytest
 
 from sublet import App, State
-from sublet.client.client import Client
 from sublet.protocol import keys, verbs
 from sublet.protocol.scripts import script
 from sublet.store.store import Store
@@ -70,11 +69,6 @@ class Watched(Store):
             Answer(asked_at, time.monotonic(), [lease.id for lease in claimed.leases], claimed.next_in)
         )
         return claimed._replace(next_in=NEVER) if self.only_woken else claimed
-
-
-@pytest.fixture
-def client(store):
-    return Client(store=store)
 
 
 @pytest.fixture

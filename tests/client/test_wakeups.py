@@ -16,11 +16,6 @@ from sublet.store.sync_store import SyncStore
 
 
 @pytest.fixture
-def client(store):
-    return Client(store=store)
-
-
-@pytest.fixture
 def no_polling(monkeypatch):
     """No polling: a missed message is missed for a minute."""
     monkeypatch.setattr(results, "REREAD", 60.0)

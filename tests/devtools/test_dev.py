@@ -24,7 +24,7 @@ from tests.support.dev_process import IMPATIENT, NO_TICK, TASKS, Dev
 from tests.support.pages import blocks, check, command_on_path, free_port, need_curl, steps
 from tests.support.pages import run as run_steps
 from tests.support.paths import ROOT
-from tests.support.processes import is_alive, on_linux, until
+from tests.support.processes import is_alive, on_linux, plain_environment, until
 
 pytest.importorskip("aiohttp")
 pytestmark = on_linux
@@ -388,11 +388,7 @@ def test_the_commands_of_its_page_work(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
     (command, *_), others = ([*steps(console)] for _, console in blocks("console", PAGE))
     port = free_port()
-    env = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("SUBLET_", "REDIS_", "NO_COLOR"))
-    }
+    env = plain_environment("NO_COLOR")
     env |= {"PATH": command_on_path(tmp_path), "PYTHONPATH": str(ROOT)}
     words = [*command.command.split(), "--port", port]
     pipe = subprocess.PIPE

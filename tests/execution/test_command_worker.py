@@ -12,7 +12,6 @@ import uuid
 import pytest
 
 from sublet import App, Invalid, JobCancelled, JobFailed
-from sublet.client.client import Client
 from sublet.context import Discard
 from sublet.tasks.command import any_program
 from sublet.worker.capacity import queue_sets
@@ -51,11 +50,6 @@ async def hire(store):
         worker.stop()
         async with asyncio.timeout(30):
             await running
-
-
-@pytest.fixture
-def client(store):
-    return Client(store=store)
 
 
 @on_linux

@@ -6,24 +6,13 @@ from contextlib import suppress
 
 import pytest
 
-from sublet import App, Context, Discard, Invalid, JobFailed, Snooze
-from sublet.client.client import Client
-from sublet.worker.worker import Worker, WorkerConfig
+from sublet import Context, Discard, Invalid, JobFailed, Snooze
 from tests.support import error_rule_tasks as tasks
 from tests.support.pages import blocks
 from tests.support.paths import ROOT
+from tests.support.workers_beside import beside
 
 GUIDE = (ROOT / "docs" / "guides" / "failures.md").read_text()
-
-
-@pytest.fixture
-def client(store):
-    return Client(store=store)
-
-
-@pytest.fixture
-def app(place):
-    return App(settings=place.settings)
 
 
 @pytest.fixture
@@ -32,14 +21,9 @@ async def codes(store, client):
 
     async def codes(app, job):
         (submitted,) = await client.submit_all([job])
-        worker = Worker(app, store, WorkerConfig(slots=1, processes=1, grace=0.0))
-        working = asyncio.create_task(worker.run())
-        try:
+        async with beside(app, store, processes=1):
             with suppress(JobFailed):
                 await client.result(submitted.id, 30)
-        finally:
-            worker.stop()
-            await working
         job = await client.get(submitted.id)
         return job.state, [attempt.code for attempt in job.attempts]
 

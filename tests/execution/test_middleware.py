@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager, contextmanager, nullcontext, suppres
 import pytest
 
 from sublet import App, Discard, Invalid, JobFailed, Snooze
-from sublet.client.client import Client
 from sublet.worker.worker import Worker, WorkerConfig
 from tests.support import middleware_tasks
 from tests.support.paths import ROOT
+from tests.support.workers_beside import beside
 
 SNIPPETS = re.findall(
     r"^```python\n(.*?)^```$",
@@ -24,30 +24,15 @@ SNIPPETS = re.findall(
 
 
 @pytest.fixture
-def client(store):
-    return Client(store=store)
-
-
-@pytest.fixture
-def app(place):
-    return App(settings=place.settings)
-
-
-@pytest.fixture
 async def run(store, client):
     """Submit jobs, have a worker of one slot run them until all have ended, and give each job as it is then."""
 
     async def run(app, *jobs):
         ids = [submitted.id for submitted in await client.submit_all(jobs)]
-        worker = Worker(app, store, WorkerConfig(slots=1, grace=0.0))
-        working = asyncio.create_task(worker.run())
-        try:
+        async with beside(app, store):
             for job_id in ids:
                 with suppress(JobFailed):
                     await client.result(job_id, 30)
-        finally:
-            worker.stop()
-            await working
         return [await client.get(job_id) for job_id in ids]
 
     return run

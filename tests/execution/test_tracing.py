@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import pytest
 from opentelemetry import baggage, context, trace
@@ -17,11 +17,12 @@ from opentelemetry.semconv._incubating.attributes import messaging_attributes
 from opentelemetry.semconv.attributes import error_attributes, server_attributes
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, StatusCode, TraceFlags, TraceState
 
-from sublet import App, Context, Discard, Invalid, JobCancelled, JobFailed, Settings, Snooze, Unavailable
+from sublet import App, Context, Discard, Invalid, Settings, Snooze, Unavailable
 from sublet.protocol import keys
 from sublet.tracing import OpenTelemetry
 from sublet.worker.worker import Worker, WorkerConfig
 from tests.support.paths import ROOT
+from tests.support.workers_beside import ended
 
 pytestmark = pytest.mark.real_server
 SNIPPETS = re.findall(
@@ -69,20 +70,7 @@ def traced_app(app, spans):
 @pytest.fixture
 async def run(store):
     """Have a worker run some handles' jobs to their end, and give them as they are then."""
-
-    async def run(app, *handles):
-        worker = Worker(app, store, WorkerConfig(slots=2, grace=0.0))
-        working = asyncio.create_task(worker.run())
-        try:
-            for handle in handles:
-                with suppress(JobFailed, JobCancelled):
-                    await handle.result(30)
-        finally:
-            worker.stop()
-            await working
-        return [await handle.get() for handle in handles]
-
-    return run
+    return lambda app, *handles: ended(app, store, *handles)
 
 
 def links(span):

@@ -1,15 +1,12 @@
 """OpenTelemetry where a plain function runs: each child process traces with a provider of its own."""
 
-import asyncio
 import json
 import os
-from contextlib import suppress
 
 import pytest
 
-from sublet import JobFailed
-from sublet.worker.worker import Worker, WorkerConfig
 from tests.support import traced_tasks
+from tests.support.workers_beside import ended
 
 pytestmark = pytest.mark.real_server
 
@@ -33,20 +30,7 @@ def child_spans(tmp_path, monkeypatch, place):
 @pytest.fixture
 async def run(store, raw):
     """Have a worker run some handles' jobs to their end, and give them as they are then."""
-
-    async def run(app, *handles):
-        worker = Worker(app, store, WorkerConfig(slots=2, grace=0.0))
-        working = asyncio.create_task(worker.run())
-        try:
-            for handle in handles:
-                with suppress(JobFailed):
-                    await handle.result(30)
-        finally:
-            worker.stop()
-            await working
-        return [await handle.get() for handle in handles]
-
-    yield run
+    yield lambda app, *handles: ended(app, store, *handles)
     for app in (traced_tasks.app, traced_tasks.batched):
         await app.aclose()
         app._client = None

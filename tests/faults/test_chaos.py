@@ -25,7 +25,7 @@ from tests.faults.chaos.servers import Server
 from tests.faults.chaos.verdict import evaluate, percentile
 from tests.support.draws import one_in
 from tests.support.paths import ROOT
-from tests.support.processes import children_of, is_alive, until
+from tests.support.processes import children_of, is_alive, plain_environment, until
 
 PAGE = (ROOT / "docs" / "explanation" / "chaos.md").read_text()
 SECONDS = 120.0
@@ -232,7 +232,7 @@ def test_the_document_has_all_findings():
 
 
 def chaos(*words, cwd=ROOT, **env):
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("SUBLET_", "REDIS_"))}
+    clean = plain_environment()
     return subprocess.run(
         [sys.executable, "-m", "sublet", "chaos", *words],
         cwd=cwd, env=clean | {"PYTHONPATH": f"{cwd / 'jobs'}{os.pathsep}{cwd / 'functions'}"} | env, capture_output=True, text=True, timeout=SECONDS, check=False,
@@ -339,7 +339,7 @@ def test_a_scenario_for_any_server_is_always_available(monkeypatch):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_all_processes(tmp_path, number):
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("SUBLET_", "REDIS_"))}
+    env = plain_environment()
     process = subprocess.Popen(
         [sys.executable, "-m", "sublet", "chaos", "--only", "server-killed,workers-killed"],
         cwd=ROOT, env=env | {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,

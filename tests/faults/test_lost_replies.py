@@ -27,6 +27,7 @@ from sublet.store.store import Store
 from sublet.worker.worker import Worker, WorkerConfig
 from tests.faults.chaos.proxy import Fault, Proxy, Request, is_script, of
 from tests.support import tasks
+from tests.support.transports import sending
 from tests.support.verb_scenes import claim_id, elsewhere, plain, running, stage, stored, take
 
 pytestmark = pytest.mark.real_server
@@ -61,14 +62,8 @@ def proxy(place, raw):
 @pytest.fixture(params=["async", "sync"])
 async def send(request, proxy):
     """Send a call through the proxy, over either transport."""
-    if request.param == "async":
-        transport = Transport(proxy.settings)
-        yield transport.run
-        await transport.aclose()
-    else:
-        sync = SyncTransport(proxy.settings)
-        yield lambda call: asyncio.to_thread(sync.run, call)
-        sync.close()
+    async with sending(proxy.settings, request.param) as send:
+        yield send
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from sublet_functions.http.limits import Limits
 from sublet_functions.http.response import Response
 from sublet_functions.serve import Stop
-from tests.support.http_server import Held, ask, fronting, serve_process, serving, wire
+from tests.support.http_server import Held, ask, fronting, refuses, serve_process, serving, wire
 from tests.support.processes import until
 from tests.support.program_runs import soon
 
@@ -149,15 +149,6 @@ async def test_a_stop_answers_waiting_requests_and_ends_streams(settings):
             assert (await stream.rest()).endswith(b"\r\n0\r\n\r\n"), "it ends with a final chunk"
             assert await idle.is_closed()
         await soon(lambda: refuses(api))
-
-
-def refuses(url):
-    with (
-        contextlib.suppress(OSError),
-        socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), 1),
-    ):
-        return False
-    return True
 
 
 async def test_a_stop_ends_a_stream_with_a_final_chunk(streaming):

@@ -2,12 +2,10 @@
 connection."""
 
 import asyncio
-import contextlib
 import json
 import logging
 import os
 import signal
-import socket
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -31,7 +29,7 @@ from sublet.store.store import Store
 from sublet_functions.handlers import worker_host as module
 from sublet_functions.handlers.worker_host import WorkerHost
 from sublet_functions.serve import Stop
-from tests.support.http_server import ROOT, Wire, ask, serve_process, serving, spawn, wire
+from tests.support.http_server import ROOT, Wire, ask, refuses, serve_process, serving, spawn, wire
 from tests.support.processes import is_alive, until
 from tests.support.program_runs import soon
 
@@ -529,15 +527,6 @@ def test_serve_runs_an_app_and_its_signals_end_the_worker(settings, tmp_path):
         until(lambda: not is_alive(int(file.read_text())))
     with redis.Redis.from_url(settings.redis_url, decode_responses=True) as raw:
         assert raw.hget(keys.job(keys.base(settings.namespace), job), "state") == "queued"
-
-
-def refuses(url):
-    with (
-        contextlib.suppress(OSError),
-        socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), 1),
-    ):
-        return False
-    return True
 
 
 @pytest.mark.parametrize(

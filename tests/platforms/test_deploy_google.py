@@ -25,7 +25,7 @@ from tests.support.http_server import ROOT, SECONDS, ask
 from tests.support.manifests import documents, kind_of
 from tests.support.pages import blocks, check, command_on_path, free_port, need_curl, run, steps
 from tests.support.platforms import spawned, up
-from tests.support.processes import until
+from tests.support.processes import plain_environment, until
 
 pytest_plugins = ["tests.support.manifests"]
 
@@ -117,11 +117,7 @@ class Cloud:
         path = command_on_path(folder)
         program(folder / "bin" / "gcloud", GCLOUD.format(python=sys.executable))
         program(folder / "bin" / "sleep", SLEEP)
-        clean = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("SUBLET_", "REDIS_", "CLOUDSDK_"))
-        }
+        clean = plain_environment("CLOUDSDK_")
         self.env = {**clean, "PATH": path, "PYTHONPATH": str(ROOT), "GCLOUD_STATE": str(self.state)}
         self.folder.mkdir()
         (self.folder / "tasks.py").write_text(TASKS)
@@ -618,11 +614,7 @@ def stop_services(cloud):
 
 @pytest.mark.parametrize(("target", "kind", "status"), [("http", "http", 401), ("event", "cloudevent", 200)])
 async def test_the_framework_runs_the_templates_main_py(new_server, tmp_path, target, kind, status):
-    env = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("SUBLET_", "REDIS_")) and name != "PORT"
-    }
+    env = plain_environment()
     env |= {
         "PYTHONPATH": str(ROOT),
         "SUBLET_REDIS_URL": new_server("valkey").url,

@@ -24,7 +24,7 @@ from sublet.options import Options
 from sublet_functions.serve import CLOSE_SECONDS, GRACE
 from tests.support.pages import blocks, check, command_on_path, free_port, need_curl, run, steps
 from tests.support.paths import ROOT
-from tests.support.processes import until
+from tests.support.processes import plain_environment, until
 
 UNITS = ROOT / "deploy" / "systemd"
 PAGE, _ = (ROOT / "docs" / "platforms" / "systemd.md").read_text().split("## cron: from nothing", 1)
@@ -47,11 +47,7 @@ needs_systemd = pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="
 
 
 def clean() -> dict[str, str]:
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("SUBLET_", "REDIS_")) and name != "PORT"
-    }
+    return plain_environment()
 
 
 # ── systemd: the files ───────────────────────────────────────────────────────────────────────────────────────────────────

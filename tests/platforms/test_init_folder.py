@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from sublet.cli import main
 from tests.support.paths import ROOT
 
 pytest_plugins = ["tests.support.empty_project"]
@@ -17,18 +16,6 @@ pytestmark = pytest.mark.usefixtures("project")
 TARGETS = sorted(readme.parent.name for readme in (ROOT / "deploy").glob("*/README.md"))
 SECONDS = 60.0
 UNSEEN = "the units do not see"
-
-
-@pytest.fixture
-def ask(capsys):
-    """Call `sublet init …`; returns the exit code and the output."""
-
-    def call(*words):
-        code = main.run(["init", *words])
-        output = capsys.readouterr()
-        return code, output.out, output.err
-
-    return call
 
 
 def program_in(folder):

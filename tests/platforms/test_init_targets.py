@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from sublet.cli import main
 from sublet.cli.commands import COMMANDS
 from sublet.cli.develop import init
 from sublet.errors import JobsError
@@ -23,18 +22,6 @@ DEPLOY = ROOT / "deploy"
 TARGETS = sorted(readme.parent.name for readme in DEPLOY.glob("*/README.md"))
 APPLESS = {name: value for name, value in os.environ.items() if not name.startswith("SUBLET_")}
 DEEP = "shop/work/jobs.py"
-
-
-@pytest.fixture
-def ask(capsys):
-    """Call `sublet init …`; returns the exit code and the output."""
-
-    def call(*words):
-        code = main.run(["init", *words])
-        output = capsys.readouterr()
-        return code, output.out, output.err
-
-    return call
 
 
 def templates(target, folder="/srv/sublet"):

@@ -15,7 +15,6 @@ import pytest
 import redis.asyncio
 
 from sublet import App, Context, State, SyncClient
-from sublet.client.client import Client
 from sublet.connection.settings import Settings, connect
 from sublet.store.store import Store
 from sublet.worker.worker import Worker, WorkerConfig
@@ -53,11 +52,6 @@ async def step(ctx: Context, seconds: float) -> list[int]:
 @pytest.fixture
 def place(clock):
     return Place(Settings(redis_url=clock.url, namespace=f"test-{uuid.uuid4().hex[:12]}"), None)
-
-
-@pytest.fixture
-def client(store):
-    return Client(store=store)
 
 
 @pytest.fixture

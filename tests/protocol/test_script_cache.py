@@ -18,6 +18,7 @@ from sublet.store.store import Store
 from sublet.worker.worker import Worker, WorkerConfig
 from tests.faults.chaos.proxy import Fault, Proxy, of
 from tests.support import tasks
+from tests.support.transports import sending
 from tests.support.verb_scenes import claim_id, elsewhere, plain, stage, stored
 
 pytestmark = pytest.mark.real_server
@@ -56,14 +57,8 @@ def since(before: dict[str, int], raw: Any) -> dict[str, int]:
 @pytest.fixture(params=["async", "sync"])
 async def send(request, place):
     """Sends a call over either transport."""
-    if request.param == "async":
-        transport = Transport(place.settings)
-        yield transport.run
-        await transport.aclose()
-    else:
-        sync = SyncTransport(place.settings)
-        yield lambda call: asyncio.to_thread(sync.run, call)
-        sync.close()
+    async with sending(place.settings, request.param) as send:
+        yield send
 
 
 def produce(settings: Settings, n: int) -> list[str]:

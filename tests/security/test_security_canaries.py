@@ -17,7 +17,7 @@ from sublet_functions.api.routes import ROUTES
 from sublet_functions.schemas.query import Empty
 from tests.support.command_server import CLIENT, COMMANDS
 from tests.support.http_server import ROOT, ask, serve_process
-from tests.support.processes import until
+from tests.support.processes import plain_environment, until
 
 PASSWORD = "c4nary-redis-password"
 SIGNING = "c4nary-signing-secret-of-ours"
@@ -65,9 +65,7 @@ class Run:
         COMMANDS.start()
         self.folder, self.settings, self.written = folder, settings, {}
         (folder / "tasks.py").write_text(TASKS)
-        self.env = {
-            name: value for name, value in os.environ.items() if not name.startswith(("SUBLET_", "REDIS_"))
-        }
+        self.env = plain_environment()
         self.env |= {"PYTHONPATH": f"{ROOT}{os.pathsep}{folder}", "SUBLET_NAMESPACE": settings.namespace}
         self.env |= {"SUBLET_REDIS_URL": settings.redis_url, "SUBLET_SIGNING_SECRETS": SIGNING}
 

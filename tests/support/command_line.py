@@ -3,7 +3,6 @@ and a real server."""
 
 import importlib.util
 import json
-import os
 import re
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import pytest
 
 from tests.support.command_server import CLIENT, COMMANDS
 from tests.support.paths import ROOT
+from tests.support.processes import plain_environment
 
 TASKS = """
 import asyncio
@@ -52,11 +52,7 @@ class Shell:
         COMMANDS.start()
         self.folder = folder
         self.command = [sys.executable, "-m", "sublet"]
-        self.env = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("SUBLET_", "REDIS_", "NO_COLOR"))
-        }
+        self.env = plain_environment("NO_COLOR")
         self.env |= {
             "PYTHONPATH": str(ROOT),
             "SUBLET_REDIS_URL": url,

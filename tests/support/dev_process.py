@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.paths import ROOT
-from tests.support.processes import SECONDS, is_alive, until
+from tests.support.processes import SECONDS, is_alive, plain_environment, until
 
 MARK = "DEV_TEST_MARK"
 """An environment variable that marks everything that a platform starts."""
@@ -53,11 +53,7 @@ class Dev:
     def __init__(self, folder: Path, *words: str, patch: str = "", tasks: str = TASKS) -> None:
         self.mark, self.folder = uuid.uuid4().hex, folder
         (folder / "tasks.py").write_text(tasks)
-        kept = {
-            n: v
-            for n, v in os.environ.items()
-            if not n.startswith(("SUBLET_", "REDIS_", "PYTHON", "NO_COLOR")) and n != "PORT"
-        }
+        kept = plain_environment("PYTHON", "NO_COLOR")
         self.env = {**kept, "PYTHONPATH": str(ROOT), MARK: self.mark}
         how = ["-c", PATCHED.format(patch=patch)] if patch else ["-m", "sublet"]
         command = [sys.executable, *how, "dev", "tasks:app", "--json", *words]

@@ -1,6 +1,8 @@
-"""An empty project for `sublet init`."""
+"""An empty project for `sublet init`, and its calls: a plugin."""
 
 import pytest
+
+from sublet.cli import main
 
 
 @pytest.fixture
@@ -11,3 +13,15 @@ def project(tmp_path, monkeypatch):
     folder.mkdir()
     monkeypatch.chdir(folder)
     return folder
+
+
+@pytest.fixture
+def ask(capsys):
+    """Call `sublet init …`; returns the exit code and the output."""
+
+    def call(*words):
+        code = main.run(["init", *words])
+        output = capsys.readouterr()
+        return code, output.out, output.err
+
+    return call

@@ -8,8 +8,8 @@ that no client sends.
 import asyncio
 import contextlib
 import json
-import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -28,7 +28,7 @@ from sublet_functions.serve import Stop, serve
 from sublet_functions.server.server import HttpServer
 from sublet_functions.server.sockets import listen, url_of
 from tests.support.paths import ROOT
-from tests.support.processes import until
+from tests.support.processes import plain_environment, until
 
 SECONDS = 30.0
 """How long a test waits for an expected event, in seconds."""
@@ -155,14 +155,20 @@ def serve_process(settings: Settings, *words: str, tokens: str = "", **env: str)
         yield server
 
 
+def refuses(url: str) -> bool:
+    """Whether nothing accepts connections at a URL of this machine."""
+    with (
+        contextlib.suppress(OSError),
+        socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), 1),
+    ):
+        return False
+    return True
+
+
 @contextlib.contextmanager
 def spawn(settings: Settings, folder: Path, *words: str, tokens: str = "", **env: str) -> Iterator[Served]:
     """The same, without waiting until it listens."""
-    clean = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("SUBLET_", "REDIS_")) and name != "PORT"
-    }
+    clean = plain_environment()
     clean |= {
         "PYTHONPATH": str(ROOT),
         "SUBLET_REDIS_URL": settings.redis_url,

@@ -33,6 +33,7 @@ from sublet.connection.settings import Settings
 from sublet.tasks.bound_process import spawn_bound
 from tests.support.http_server import Answer
 from tests.support.paths import ROOT
+from tests.support.processes import plain_environment
 from tests.support.route_samples import Ask
 
 HANDLER = "sublet_functions.aws.handler"
@@ -259,11 +260,7 @@ def runtime(
     `folder` holds its code, beside this checkout: the place of a `tasks.py`. Without settings it has no
     variables of Sublet but those that are given.
     """
-    clean = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("SUBLET_", "REDIS_", "AWS_"))
-    }
+    clean = plain_environment("AWS_")
     clean |= (
         {"SUBLET_REDIS_URL": settings.redis_url, "SUBLET_NAMESPACE": settings.namespace} if settings else {}
     )

@@ -19,7 +19,7 @@ from typing import Any
 from sublet.connection.settings import Settings
 from tests.support.http_server import ADMIN, ROOT, SECONDS, SECRET, Served, ask, serve_process
 from tests.support.lambda_runtime import asking, runtime
-from tests.support.processes import until
+from tests.support.processes import plain_environment, until
 from tests.support.route_samples import Ask
 
 UP = re.compile(r"(?:running on|Listening at:) (http://[\d.]+:\d+)")
@@ -32,11 +32,7 @@ def environment(settings: Settings | None, folder: Path, tokens: str = ADMIN, **
     """This process's environment with the settings of a namespace, tokens and `env`, and no other variable of
     Sublet.
     """
-    clean = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("SUBLET_", "REDIS_")) and name != "PORT"
-    }
+    clean = plain_environment()
     clean |= {"PYTHONPATH": f"{ROOT}{os.pathsep}{folder}", "PYTHONUNBUFFERED": "1", "HOME": str(folder)}
     clean |= (
         {"SUBLET_REDIS_URL": settings.redis_url, "SUBLET_NAMESPACE": settings.namespace} if settings else {}

@@ -1,6 +1,7 @@
 """Processes through Linux's /proc, and waiting for conditions."""
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -24,6 +25,16 @@ def until(condition: Callable[[], Any], what: Any = "", seconds: float = SECONDS
         )
         time.sleep(0.005)
     return found
+
+
+def plain_environment(*more: str) -> dict[str, str]:
+    """This process's environment without what configures Sublet, and without names that begin with one of `more`."""
+    configures = ("SUBLET_", "REDIS_", *more)
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(configures) and name != "PORT"
+    }
 
 
 def is_alive(pid: int) -> bool:

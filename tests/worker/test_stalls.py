@@ -10,9 +10,12 @@ from sublet.errors import Invalid
 from sublet.execution.attempt import Attempt, Why
 from sublet.model import Lease
 from sublet.options import Options
-from sublet.worker.timeouts import Stalls
+from sublet.worker import worker as module
+from sublet.worker.timeouts import BEGIN_SECONDS, Stalls
 from tests.support import stall_tasks as tasks
 from tests.support.processes import on_linux
+from tests.support.program_runs import soon
+from tests.support.workers_beside import beside
 
 pytest_plugins = ["tests.support.worker_processes"]
 OVER_BOTH = pytest.mark.parametrize("through", ["redis", "http"])
@@ -46,10 +49,12 @@ def test_a_task_without_progress_is_ended_and_costs_a_try(stage):
 
 @on_linux
 @OVER_BOTH
-def test_a_task_with_progress_goes_on(stage):
+def test_a_task_with_progress_goes_on(stage, through):
     hire(stage)
     ids = [stage.submit(task)[0] for task in (tasks.reports, tasks.plain_reports)]
-    ids += stage.submit(tasks.reports, checkpoints=True) + stage.submit(tasks.waits, seconds=4.5)
+    ids += stage.submit(tasks.reports, checkpoints=True)
+    if through == "redis":  # it submits a job
+        ids += stage.submit(tasks.waits, seconds=4.5)
     stage.until_ended(*ids)
     for job_id in ids:
         assert stage.codes(job_id) == ["completed"]
@@ -94,7 +99,40 @@ async def test_time_before_the_begin_of_the_task_does_not_count(attempt):
     attempt.reports.progressed_at -= 70
     await check(stalls, attempt)
     assert attempt.why is None
+    assert stalls._timers[attempt].when() <= asyncio.get_running_loop().time() + BEGIN_SECONDS, (
+        "the begin is noticed soon"
+    )
     stalls.clear()
+    assert stalls._timers == {}
+
+
+async def test_an_attempt_is_watched_until_its_end_or_that_of_its_worker(store, client, app, monkeypatch):
+    monkeypatch.setattr(module, "CLEAN_UP", 0.05)
+    go, free = asyncio.Event(), asyncio.Event()
+
+    @app.task(stall=60)
+    async def waits() -> None:
+        await go.wait()
+
+    @app.task(stall=60)
+    async def deaf() -> None:
+        while not free.is_set():
+            try:
+                await free.wait()
+            except asyncio.CancelledError:
+                continue
+
+    async with asyncio.timeout(30):
+        async with beside(app, store) as worker:
+            (one,) = await store.submit([waits.job()])
+            await soon(lambda: len(worker._stalls._timers) == 1)
+            go.set()
+            await client.result(one.id, 30)
+            assert worker._stalls._timers == {}
+            await store.submit([deaf.job()])
+            await soon(lambda: len(worker._stalls._timers) == 1)
+        assert worker._stalls._timers == {}
+    free.set()
 
 
 async def test_progress_that_is_not_sent_yet_counts(attempt):

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 
 from sublet import App, Invalid, JobCancelled, JobFailed, Options, Settings, State
-from sublet.client.client import Client
 from sublet.context import Context
 from sublet.execution.attempt import Attempt
 from sublet.model import Completion
@@ -20,11 +19,6 @@ from tests.support import tasks
 pytest_plugins = ["tests.support.job_sources"]
 IS_ITS_OWN_AFFAIR = pytest.mark.parametrize("over", ["redis"])
 """For tests that do not depend on the source."""
-
-
-@pytest.fixture
-def client(store):
-    return Client(store=store)
 
 
 @pytest.fixture

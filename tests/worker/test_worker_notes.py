@@ -9,6 +9,7 @@ from sublet.connection.settings import Settings
 from sublet.errors import Unavailable
 from sublet.worker import heartbeat
 from sublet.worker.worker import Worker, WorkerConfig
+from tests.support.workers_beside import beside
 
 pytest_plugins = ["tests.support.job_sources"]
 app = App(settings=Settings())
@@ -59,20 +60,21 @@ async def test_the_next_attempt_continues_from_the_checkpoint(source, store, how
     assert (await run(source, store, how)).result == 3
 
 
-async def test_a_checkpoint_is_readable_while_the_task_runs(source, store):
+async def until_its_checkpoint_is_stored(source, client, lease):
+    """Run a job until its checkpoint is readable; returns the job after the worker's end."""
     (submitted,) = await source.submit([waits.job()])
-    worker = Worker(app, source, WorkerConfig(slots=1, lease=60, grace=0))
-    running = asyncio.create_task(worker.run())
-    client = Client(store=store)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(30), beside(app, source, lease=lease):
         while (await client.get(submitted.id)).checkpoint != "here":
             await asyncio.sleep(0.01)
-    worker.stop()
-    await running
-    assert (await client.get(submitted.id)).checkpoint == "here"  # released, with the checkpoint
+    return await client.get(submitted.id)
 
 
-async def test_a_checkpoint_is_kept_through_an_outage(source, store, monkeypatch):
+async def test_a_checkpoint_is_readable_while_the_task_runs(source, client):
+    job = await until_its_checkpoint_is_stored(source, client, lease=60)
+    assert job.checkpoint == "here"  # released, with the checkpoint
+
+
+async def test_a_checkpoint_is_kept_through_an_outage(source, client, monkeypatch):
     monkeypatch.setattr(heartbeat, "NEWS_EVERY", 0.01)
     note, failures = source.note, []
 
@@ -83,13 +85,5 @@ async def test_a_checkpoint_is_kept_through_an_outage(source, store, monkeypatch
         return await note(notes)
 
     monkeypatch.setattr(source, "note", note_badly)
-    (submitted,) = await source.submit([waits.job()])
-    worker = Worker(app, source, WorkerConfig(slots=1, lease=0.3, grace=0))
-    running = asyncio.create_task(worker.run())
-    client = Client(store=store)
-    async with asyncio.timeout(30):
-        while (await client.get(submitted.id)).checkpoint != "here":
-            await asyncio.sleep(0.01)
-    worker.stop()
-    await running
+    await until_its_checkpoint_is_stored(source, client, lease=0.3)
     assert len(failures) == 3

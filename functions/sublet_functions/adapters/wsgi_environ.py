@@ -13,7 +13,7 @@ import time
 from typing import Any
 from urllib.parse import unquote_to_bytes, urlsplit
 
-from sublet_functions.http.problems import Problem
+from sublet_functions.http.problems import Problem, cut_off_body
 from sublet_functions.http.request import decode_header, quote_path
 
 log = logging.getLogger(__name__)
@@ -123,10 +123,7 @@ def _read(environ: Environ, size: int) -> bytes:
         return bytes(environ["wsgi.input"].read(size))
     except Exception as error:  # noqa: BLE001  the server's own: a malformed chunk, or a broken connection
         log.debug("a body was cut off: %s", type(error).__name__)
-        raise Problem(
-            "bad-request",
-            "the body was cut off, or its chunked encoding is malformed: send the whole request again",
-        ) from None
+        raise cut_off_body() from None
 
 
 def has_disconnected(environ: Environ) -> bool:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from sublet_functions.http.limits import Limits
 from sublet_functions.http.memory import body_budget, share_of
-from sublet_functions.http.problems import Problem, invalid_value, validation_problem
+from sublet_functions.http.problems import Problem, cut_off_body, invalid_value, validation_problem
 from sublet_functions.http.request import Count, Read, Request
 
 log = logging.getLogger(__name__)
@@ -128,10 +128,7 @@ async def _next_chunk(stream: BodyStream) -> bytes:
         return await stream.readany()
     except Exception as error:  # noqa: BLE001  aiohttp's own: a malformed chunk, or a broken connection
         log.debug("a body was cut off: %s", type(error).__name__)
-        raise Problem(
-            "bad-request",
-            "the body was cut off, or its chunked encoding is malformed: send the whole request again",
-        ) from None
+        raise cut_off_body() from None
 
 
 def _too_large(most: int) -> Problem:

@@ -135,6 +135,14 @@ def internal_error() -> Problem:
     return Problem("internal", "unexpected error in the server: its log names the place")
 
 
+def cut_off_body() -> Problem:
+    """Return the problem of a body that ended early, or whose chunked encoding is malformed."""
+    return Problem(
+        "bad-request",
+        "the body was cut off, or its chunked encoding is malformed: send the whole request again",
+    )
+
+
 def slug_of(error: JobsError) -> str:
     """Return the slug for an error of the library."""
     if isinstance(error, Busy):

@@ -105,6 +105,12 @@ Retention = Annotated[
         description="Seconds for which a completed job is kept; a dead or cancelled one at least 14 days.",
     ),
 ]
+Priority = Annotated[int, Field(ge=-100, le=100, description="Jobs with a higher priority run first."), WHOLE]
+Tries = Annotated[
+    int,
+    Field(ge=1, le=1_000_000, description="Tries: failed or lost attempts after which the job is dead."),
+    WHOLE,
+]
 Key = Annotated[str, Field(min_length=1)]
 Window = Annotated[
     float,

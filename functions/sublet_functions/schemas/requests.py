@@ -24,6 +24,7 @@ from sublet_functions.schemas.fields import (
     Name,
     OwnId,
     Place,
+    Priority,
     QueueEntry,
     Retention,
     Stall,
@@ -31,6 +32,7 @@ from sublet_functions.schemas.fields import (
     Text,
     Timeout,
     Token,
+    Tries,
     Wait,
     Window,
 )
@@ -64,6 +66,14 @@ class ExponentialBackoff(RequestModel):
     cap: Delay = 300.0
 
 
+AnyBackoff = Annotated[
+    Delay | ExponentialBackoff,
+    Field(
+        description="Seconds before the next attempt, or their growth. Default: 1 s, doubling, at most 300 s."
+    ),
+]
+
+
 class NewJob(RequestModel):
     """A job to be stored. Fields that are left out have the task's own values, if the server knows the task (`GET
     /tasks`); else these defaults.
@@ -79,9 +89,7 @@ class NewJob(RequestModel):
     queue: Name = "default"
     delay: Delay = Field(0.0, description="Seconds before the first attempt.")
     run_at: Moment | None = Field(None, description="Time of the first attempt, instead of a delay.")
-    priority: Annotated[int, Field(ge=-100, le=100), WHOLE] = Field(
-        0, description="Jobs with a higher priority run first."
-    )
+    priority: Priority = 0
     key: Key | None = Field(
         None,
         description="Deduplication key, any text: while a job of the queue with this key is unfinished, a submit returns that "
@@ -89,16 +97,11 @@ class NewJob(RequestModel):
         "and 64 hex digits, the SHA-256 of its UTF-8.",
     )
     window: Window | None = None
-    max_attempts: Annotated[int, Field(ge=1, le=1_000_000), WHOLE] = Field(
-        3, description="Tries: failed or lost attempts after which the job is dead."
-    )
+    max_attempts: Tries = 3
     timeout: Timeout = 300.0
     stall: Stall | None = None
     retention: Retention = 86_400.0
-    backoff: Delay | ExponentialBackoff = Field(
-        default_factory=ExponentialBackoff,
-        description="Seconds before the next attempt, or their growth. Default: 1 s, doubling, at most 300 s.",
-    )
+    backoff: AnyBackoff = Field(default_factory=ExponentialBackoff)
     tags: Tags = Field(default_factory=list)
     keep_payload: bool = Field(False, description="Keep the payload of the job after completion.")
     trace: Annotated[str, Field(pattern=r"^[0-9a-f][0-9a-f-]{1,127}$")] | None = Field(
@@ -311,7 +314,7 @@ class OwnOptions(RequestModel):
     """A task's own options."""
 
     queue: Name = "default"
-    priority: Annotated[int, Field(ge=-100, le=100), WHOLE] = 0
+    priority: Priority = 0
     delay: Delay = 0.0
     max_attempts: Annotated[int, Field(ge=1, le=TRIES_MAX), WHOLE] = 3
     timeout: Timeout = 300.0

@@ -6,8 +6,18 @@ from pydantic import Field
 
 from sublet.schedules.definition import Schedule
 from sublet.schedules.recurrence import Recurrence
-from sublet_functions.schemas.fields import WHOLE, Delay, Name, OwnId, Retention, Stall, Tags, Timeout
-from sublet_functions.schemas.requests import ExponentialBackoff, RequestModel
+from sublet_functions.schemas.fields import (
+    WHOLE,
+    Name,
+    OwnId,
+    Priority,
+    Retention,
+    Stall,
+    Tags,
+    Timeout,
+    Tries,
+)
+from sublet_functions.schemas.requests import AnyBackoff, ExponentialBackoff, RequestModel
 from sublet_functions.schemas.responses import ResponseModel
 
 
@@ -31,19 +41,12 @@ class NewSchedule(Recurrence):
     task: Name
     payload: dict[str, Any] = Field({}, description="Arguments of its jobs, by name; at most 256 KiB.")
     queue: Name = "default"
-    priority: Annotated[int, Field(ge=-100, le=100), WHOLE] = Field(
-        0, description="Jobs with a higher priority run first."
-    )
-    max_attempts: Annotated[int, Field(ge=1, le=1_000_000), WHOLE] = Field(
-        3, description="Tries: failed or lost attempts after which a job is dead."
-    )
+    priority: Priority = 0
+    max_attempts: Tries = 3
     timeout: Timeout = 300.0
     stall: Stall | None = None
     retention: Retention = 86_400.0
-    backoff: Delay | ExponentialBackoff = Field(
-        default_factory=ExponentialBackoff,
-        description="Seconds before the next attempt, or their growth. Default: 1 s, doubling, at most 300 s.",
-    )
+    backoff: AnyBackoff = Field(default_factory=ExponentialBackoff)
     tags: Tags = Field(default_factory=list)
     keep_payload: bool = Field(False, description="Keep the payload of its jobs after completion.")
 

@@ -19,6 +19,7 @@ from sublet.tasks.bound_process import spawn_bound
 from tests.faults.chaos.ledger import Ledger
 from tests.faults.chaos.servers import free_port
 from tests.faults.chaos.tasks import QUEUES
+from tests.support.processes import plain_environment
 
 SECONDS = 30.0
 """The time limit for a process to be ready or to stop."""
@@ -74,11 +75,7 @@ class Processes:
     """All processes of a scenario, with `env` in their environment."""
 
     def __init__(self, ledger: Ledger, env: Mapping[str, str]) -> None:
-        clean = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("SUBLET_", "REDIS_", "FAKETIME"))
-        }
+        clean = plain_environment("FAKETIME")
         self.env = {**clean, "PYTHONPATH": os.pathsep.join([*import_folders(), str(ROOT)]), **env}
         self._ledger = ledger
         self.workers: list[Process] = []
