@@ -243,4 +243,20 @@ MUTANTS = (
         "one lost reply makes one failure look like many",
         "protocol/test_complain.py::test_a_repeated_complaint_is_counted_once[fakeredis]",
     ),
+    Mutant(
+        "all summonses of a failed start are owed again",
+        "jobs/sublet/scaling/invokers/detached.py",
+        "request.summons[i:]",
+        "request.summons",
+        "a tick starts workers twice",
+        "scaling/test_tick_workers.py::test_the_summonses_whose_workers_do_not_start_are_reported",
+    ),
+    Mutant(
+        "workers of a tick have its exclusive identity",
+        "jobs/sublet/scaling/invokers/detached.py",
+        ', "SUBLET_WORKER_ID": ""}',
+        "}",
+        "each ends the one before it",
+        "scaling/test_tick_workers.py::test_a_killed_worker_is_replaced_by_the_next_tick",
+    ),
 )

@@ -86,4 +86,12 @@ MUTANTS = (
         "a tenant's administrator deletes the finished jobs of all others",
         "http/test_token_scopes.py::test_the_namespace_is_not_a_queue_of_a_token_for_every_queue",
     ),
+    Mutant(
+        "registrations over HTTP count for no token",
+        "functions/sublet_functions/handlers/workers.py",
+        "body.summons, principal.name)",
+        'body.summons, "")',
+        "one token registers 10,000 workers, and no other can register any",
+        "security/test_security_bounds.py::test_a_token_registers_at_most_a_thousand_live_workers",
+    ),
 )
