@@ -89,6 +89,7 @@ SNIPPETS = {
     "a dead or cancelled job is kept, unless there are too many": "KEEP_DEAD = 1209600000",
     "completed jobs kept, dead ones, and cancelled ones, unless configured": "KEEP = 100000",
     "dead, or cancelled, jobs forgotten in passing when one more comes than may be kept": "excess(state, 1, 2)",
+    "places at which jobs are drawn, to compare those that may be forgotten": "DRAWS = 9",
     "events kept, about": "KEEP_EVENTS = 10000",
     "queues that are known, unless configured, about": "QUEUES = 100000",
     "queues kept that are empty and have no settings, about": "KEEP_QUEUES = 10000",

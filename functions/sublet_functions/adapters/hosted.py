@@ -44,7 +44,7 @@ NO_TOKENS = "no tokens are set, so every request is refused: set SUBLET_TOKENS (
 class Hosted:
     """The API, set up from the environment at its first request. It belongs to one event loop.
 
-    Secrets then leave `os.environ`; this process keeps them, for other instances and after a fork.
+    Secrets then leave `os.environ`.
 
     `freezes`: the process may be frozen between requests. Then workers are summoned before a response is
     sent, and connections idle for a minute are reopened.

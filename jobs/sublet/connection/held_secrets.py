@@ -17,7 +17,7 @@ def hold_secrets() -> None:
     """
     for name in SECRETS:
         if name in os.environ:
-            _held[name] = os.environ[name]  # first: another thread may read it now
+            _held[name] = os.environ[name]
             os.environ.pop(name, None)
     if _held and sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)

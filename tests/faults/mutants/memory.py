@@ -158,8 +158,8 @@ MUTANTS = (
     Mutant(
         "a long retention displaces the jobs of others",
         "lua/lib/lifecycle.lua",
-        "'finished_at') or nil) or 0) < ended then",
-        "'finished_at') or nil) or 0) < 0 then",
+        "if a.ended ~= b.ended then return a.ended < b.ended end",
+        "",
         "100,000 cheap jobs with a long retention delete the results of everybody else",
         "protocol/test_prune.py::test_a_long_retention_does_not_displace_the_jobs_of_others[fakeredis-completed]",
     ),
