@@ -1,4 +1,4 @@
--- lib/queue: a queue's settings, wake-up list, backlog and counts. It needs base.
+-- lib/queue: a queue's settings, wake-up list, backlog, counts; operators' verbs. It needs base.
 -- luacheck: push ignore 211
 -- A queue by its name, read before anything is written to it. `jobs` and `bytes` are what this call has
 -- stored in it.
@@ -167,6 +167,31 @@ local function full(queue, bytes)
         .. never
     end
   end
+end
+
+-- An operator's verb names the revision that the operator saw: attempts plus operators' verbs accepted.
+-- Returns the answer if nothing is to be done: a refusal, or the first answer when the same call is repeated;
+-- nil if the verb may be carried out.
+local function order_answer(job, verb, revision, ...)
+  if not job.state then
+    return refusal('NOT_FOUND', 'no job ' .. tostring(job.id) .. ': it never existed, or its retention has passed')
+  end
+  local current = (job.attempt or 0) + (job.ops or 0)
+  local asked, seen, answer = string.match(job.op or '', '^(%S+) (%S+) (%S+)$')
+  if asked == verb and seen == revision and current == seen + 1 then return answer end
+  if tostring(current) ~= revision then
+    return refusal('CHANGED', 'job ' .. job.id .. ' is at revision ' .. current .. ', not '
+      .. tostring(revision) .. ': read it again')
+  end
+  for _, state in ipairs({...}) do if job.state == state then return nil end end
+  return refusal('WRONG_STATE', 'job ' .. job.id .. ' is ' .. job.state .. ': ' .. verb .. ' takes one that is '
+    .. table.concat({...}, ' or '))
+end
+
+-- Record that an operator's verb was carried out, and its answer.
+local function record_order(job, verb, revision, answer)
+  call('HSET', job.hash, 'ops', (job.ops or 0) + 1, 'op', verb .. ' ' .. revision .. ' ' .. answer)
+  return answer
 end
 
 -- An operator's verb on a queue names the revision that the operator saw. Returns the answer if nothing is to

@@ -301,7 +301,7 @@ MUTANTS = (
     ),
     Mutant(
         "an operator's verb does not check the revision",
-        "lua/lib/lifecycle.lua",
+        "lua/lib/queue.lua",
         "if tostring(current) ~= revision then",
         "if false then",
         "a cancel meant for a waiting job cancels the next attempt",
@@ -309,7 +309,7 @@ MUTANTS = (
     ),
     Mutant(
         "a repeated verb of an operator is refused",
-        "lua/lib/lifecycle.lua",
+        "lua/lib/queue.lua",
         "if asked == verb and seen == revision and current == seen + 1 then return answer end",
         "",
         "an operator whose reply was lost gets CHANGED, as after a change by another client",
@@ -317,7 +317,7 @@ MUTANTS = (
     ),
     Mutant(
         "an operator's verb does not check the state",
-        "lua/lib/lifecycle.lua",
+        "lua/lib/queue.lua",
         "for _, state in ipairs({...}) do if job.state == state then return nil end end",
         "do return nil end",
         "a cancel turns a completed job into a cancelled one",
