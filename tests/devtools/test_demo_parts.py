@@ -252,8 +252,8 @@ def test_the_show_reports_workers_and_failures_and_the_time_afterwards_each_outc
     told = [line[9:].strip() for line in stream.getvalue().splitlines()[2:]]
     assert told == [
         "valkey 9",
-        "+ worker 1 started: summoned because of the backlog",
-        "+ worker 2 started: summoned because of the backlog",
+        "+ worker 1 started, because jobs wait",
+        "+ worker 2 started, because jobs wait",
         "! worker 2 ended by itself (exit 1)",
         "! worker 9 died (exit 3)",
         "! api died (SIGKILL); it is restarted",

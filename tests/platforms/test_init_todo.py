@@ -138,7 +138,8 @@ def test_existing_requirements_get_a_hint_about_the_wheel(steps_of, project):
     first, steps = steps_of("compose")
     (hint,) = first
     assert re.search(
-        r"has to name the wheel that is built below: \./sublet-[\d.]+-py3-none-any\.whl\[http\]$", hint
+        r"has to name the package that the first command below builds: \./sublet-[\d.]+-py3-none-any\.whl\[http\]$",
+        hint,
     )
     assert steps[0] == f"pip wheel --no-deps -w . {ROOT}"
 

@@ -77,12 +77,12 @@ def wheel(folder: Path, ours: str) -> tuple[list[str], list[str]]:
     line = ours.strip().replace("sublet", f"./sublet-{VERSION}-py3-none-any.whl", 1)
     checkout = str(CHECKOUT) if is_checkout() else "PATH/TO/THE/CHECKOUT"
     build = f"pip wheel --no-deps -w . {shlex.quote(checkout)}"
-    known = f"until a release is published, no package index has Sublet: {REQUIREMENTS}"
+    known = f"Sublet is in no package index until a release is published, so {REQUIREMENTS}"
     if there == ours:
-        return [f"{known} names the wheel that is built below"], [
+        return [f"{known} names a package that the first command below builds"], [
             f"{build} && echo '{line}' > {REQUIREMENTS}"
         ]
-    return [f"{known} has to name the wheel that is built below: {line}"], [build]
+    return [f"{known} has to name the package that the first command below builds: {line}"], [build]
 
 
 def hidden(folder: Path, module: str) -> list[str]:

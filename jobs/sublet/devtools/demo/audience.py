@@ -60,7 +60,7 @@ class Audience:
             if event.event in ("died", "failed"):
                 self.report("!", f"{event.source} {event.detail}")
         elif event.event == "ready":
-            self.report("+", f"{worker} started: summoned because of the backlog")
+            self.report("+", f"{worker} started, because jobs wait")
         elif event.event in ("gone", "died") and worker.fate in ("left", "died"):
             why = f"exit {worker.exit}" if worker.exit else "idle"
             self.report("!" if worker.exit else "·", f"{worker} ended by itself ({why})")

@@ -41,7 +41,7 @@ class RedisService:
             self._server = server = _start(self.folder, self._others)
         self.url = server.url
         kept = ", deleted at the end (--data DIR keeps them)" if self._temporary else ""
-        return f"{server.version} · {time.monotonic() - began:.1f} s · data in {self.folder}{kept}"
+        return f"{server.version}, started in {time.monotonic() - began:.1f} s · data in {self.folder}{kept}"
 
     @property
     def exit(self) -> int | None:
