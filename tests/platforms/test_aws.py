@@ -82,6 +82,7 @@ def invoke(server_url, project):
     more = {
         "SUBLET_APP": "tasks:app",
         "AWS_LWA_PASS_THROUGH_PATH": "/events",
+        "SUBLET_CHECK_TASKS": "off",
     }  # a leftover of the web adapter
     with runtime(new_namespace(server_url), f"{ADMIN} {READER}", folder=project, **more) as one:
         yield one
