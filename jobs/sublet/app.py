@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
 from typing import (
@@ -107,23 +107,34 @@ class Task(Generic[P, R]):
         """Make a job, not yet submitted, for `App.client.submit_all`. Raises Invalid if the arguments do not
         fit.
         """
-        with self._job(args, kwargs, "create") as job:
+        job, around = self._job(args, kwargs), self.app.submit_middleware
+        if around is None:
             return job
+        with around(job, "create") as changed:
+            return changed
 
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
         """Submit a job and return its handle. Raises Invalid if the arguments do not fit, Refused,
         Unavailable.
         """
         client = self.app.client
-        with self._job(args, kwargs, "send") as job:
-            (submitted,) = await client.store.submit([job])
+        job, around = self._job(args, kwargs), self.app.submit_middleware
+        if around is None:
+            submitted = await client.store.submit_one(job)
+        else:
+            with around(job, "send") as job:
+                submitted = await client.store.submit_one(job)
         return Handle(submitted.id, submitted.id == job.id, client, self.arguments.load_result)
 
     def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> "SyncHandle[R]":
         """Submit a job as `submit` does, without an event loop."""
         client = self.app.sync
-        with self._job(args, kwargs, "send") as job:
-            (submitted,) = client.store.submit([job])
+        job, around = self._job(args, kwargs), self.app.submit_middleware
+        if around is None:
+            submitted = client.store.submit_one(job)
+        else:
+            with around(job, "send") as job:
+                submitted = client.store.submit_one(job)
         return SyncHandle(submitted.id, submitted.id == job.id, client, self.arguments.load_result)
 
     def handle(self, job_id: str) -> "Handle[R]":
@@ -136,16 +147,11 @@ class Task(Generic[P, R]):
         self.app.operations.base_of_job(job_id)
         return SyncHandle(job_id, False, self.app.sync, self.arguments.load_result)
 
-    def _job(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], operation: str
-    ) -> AbstractContextManager[Submission]:
-        operations, options = self.app.operations, self.defaults
-        payload = self.arguments.dump(args, kwargs)
-        job = operations.submission(
-            self.name, payload, options.queue, self._rules, durability=options.durability
+    def _job(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submission:
+        payload, options = self.arguments.dump(args, kwargs), self.defaults
+        return self.app.operations.submission(
+            self.name, payload, options.queue, self._rules, None, options.durability
         )
-        middleware = self.app.submit_middleware
-        return middleware(job, operation) if middleware else nullcontext(job)
 
 
 class App(Connections):

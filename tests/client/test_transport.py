@@ -195,22 +195,32 @@ async def test_calls_of_one_turn_share_a_round_trip(desk, proxy):
 async def test_the_first_call_of_a_turn_is_sent_at_once_on_an_idle_connection(place, base, monkeypatch):
     transport, sent = Transport(place.settings), []
     await transport.run(verbs.init(base))
-    send = transport._pipeline.send
+    send, send_if_idle = transport._pipeline.send, transport._pipeline.send_if_idle
+
+    def note(was_sent: bool) -> bool:
+        sent.append(was_sent)
+        return was_sent
+
     monkeypatch.setattr(
         transport._pipeline, "send", lambda requests: (sent.append(len(requests)), send(requests))
     )
+    monkeypatch.setattr(transport._pipeline, "send_if_idle", lambda *request: note(send_if_idle(*request)))
     await asyncio.gather(*(transport.run(verbs.init(base)) for _ in range(5)))
-    assert sent == [1, 4]
+    assert sent == [True, False, 4]
     await transport.aclose()
 
 
 async def test_no_call_overtakes_those_that_wait_for_the_turn_to_end(place, monkeypatch):
     transport, sent = Transport(place.settings), []
-    line = SimpleNamespace(idle=False, send=lambda asks: sent.append([command for command, _ in asks]))
+    line = SimpleNamespace(
+        send_if_idle=lambda command, _: False, send=lambda asks: sent.append([command for command, _ in asks])
+    )
     with monkeypatch.context() as patch:
         patch.setattr(transport, "_pipeline", line)
         transport._execute(("FIRST",))
-        line.idle = True  # all replies have come, in the same turn
+        line.send_if_idle = lambda command, _: sent.append(
+            [command]
+        )  # all replies have come, in the same turn
         transport._execute(("SECOND",))
         await asyncio.sleep(0)
     assert sent == [[("FIRST",), ("SECOND",)]]

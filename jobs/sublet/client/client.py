@@ -52,7 +52,7 @@ class Client:
             job_id,
             options.durability,
         )
-        (submitted,) = await self.store.submit([job])
+        submitted = await self.store.submit_one(job)
         created = submitted.created or (job_id is None and submitted.id == job.id)
         return Handle(submitted.id, created, self, load_json)
 

@@ -53,7 +53,7 @@ class SyncClient:
             job_id,
             options.durability,
         )
-        (submitted,) = self.store.submit([job])
+        submitted = self.store.submit_one(job)
         created = submitted.created or (job_id is None and submitted.id == job.id)
         return SyncHandle(submitted.id, created, self, load_json)
 

@@ -40,10 +40,17 @@ class Pipeline(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._received_at = 0.0
 
-    @property
-    def idle(self) -> bool:
-        """Whether it is connected and no reply is pending."""
-        return self._transport is not None and not self._pending
+    def send_if_idle(self, command: tuple[Any, ...], on_reply: OnReply) -> bool:
+        """Send a command if connected while no reply is pending. Raises for an argument that cannot be encoded."""
+        if self._transport is None or self._pending:
+            return False
+        packed, loop = hiredis.pack_command(command), asyncio.get_running_loop()
+        self._pending.append(on_reply)
+        self._received_at = loop.time()
+        if self._timer is None:
+            self._timer = loop.call_later(self._timeout, self._check_timeout)
+        self._transport.write(packed)
+        return True
 
     def send(self, requests: Sequence[Request]) -> None:
         """Send commands in one write; each callback gets a reply or exception."""
@@ -135,12 +142,14 @@ class Pipeline(asyncio.Protocol):
 class ClientPipeline:
     """The methods of `Pipeline` over a given redis-py client. One batch of commands runs at a time."""
 
-    idle = False
-
     def __init__(self, client: Any, commands_max: int = COMMANDS_MAX) -> None:
         self._client, self._commands_max = client, commands_max
         self._lock = asyncio.Lock()
         self._in_flight: set[asyncio.Task[None]] = set()
+
+    def send_if_idle(self, _command: tuple[Any, ...], _on_reply: OnReply) -> bool:
+        """Send nothing: commands go in batches."""
+        return False
 
     def send(self, requests: Sequence[Request]) -> None:
         """Send commands in as few round trips as `commands_max` allows."""

@@ -87,7 +87,13 @@ class Transport:
         until = time.monotonic() + self.settings.patience
         for pause in (*PAUSES, None):
             try:
-                return call.read(await self._reply(call))
+                if call.waits or not call.text:
+                    return call.read(await self._other(call))
+                try:
+                    reply = await self._execute(call.commands[0])
+                except NoScriptError:
+                    reply = await self._execute(call.with_text())
+                return call.read(reply)
             except _NO_ANSWER as error:
                 if pause is None or time.monotonic() > until or denied(error):
                     raise unavailable(self.settings, error) from error
@@ -100,15 +106,8 @@ class Transport:
                 ) from None
         raise AssertionError("unreachable")
 
-    async def _reply(self, call: Call[Any]) -> Any:
-        if not call.text:
-            return await self._read(call)
-        if call.waits:
-            return await self._wait(call)
-        try:
-            return await self._execute(call.commands[0])
-        except NoScriptError:
-            return await self._execute(call.with_text())
+    async def _other(self, call: Call[Any]) -> Any:
+        return await (self._wait(call) if call.waits else self._read(call))
 
     async def _wait(self, call: Call[Any]) -> Any:
         batcher = self._wait_batchers.get(call.waits)
@@ -129,11 +128,10 @@ class Transport:
     def _execute(self, command: tuple[Any, ...]) -> "asyncio.Future[Any]":
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        request = command, partial(resolve, future)
-        if not self._unsent and self._pipeline.idle:
-            self._pipeline.send([request])
+        on_reply = partial(resolve, future)
+        if not self._unsent and self._pipeline.send_if_idle(command, on_reply):
             return future
-        self._unsent.append(request)
+        self._unsent.append((command, on_reply))
         if len(self._unsent) == 1:
             loop.call_soon(self._flush)
         return future

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from sublet.errors import (
     REFUSALS,
@@ -62,8 +62,7 @@ _TOO_LARGE = "Protocol error: unauthenticated "
 """Redis's NOAUTH for commands of more than 10 words, or with a word above 16 KiB."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call(Generic[T]):
+class Call(NamedTuple, Generic[T]):
     """An unsent request to Redis: commands, and the function that reads their reply. Sending it twice has one
     effect.
 

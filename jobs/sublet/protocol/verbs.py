@@ -4,6 +4,7 @@ Durations are seconds here; the scripts take milliseconds.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from sublet.model import (
@@ -42,6 +43,7 @@ COMPLETE_MAX = 64
 FAIL_MAX = 50
 
 Item = TypeVar("Item")
+_only: Callable[[list[bytes]], bytes] = itemgetter(0)
 
 
 def batches(items: Sequence[Item], weigh: Callable[[Item], int], most: int = BATCH) -> Iterator[list[Item]]:
@@ -82,11 +84,17 @@ def submit(base: str, jobs: Sequence[Submission]) -> Call[list[Submitted | str]]
     """Store up to 200 jobs. Returns per job the answer, or its refusal as text (`INVALID …`)."""
 
     def read(reply: list[bytes]) -> list[Submitted | str]:
-        return [_submitted(job, word) for job, word in zip(jobs, reply, strict=True)]
+        return [submitted(job, word) for job, word in zip(jobs, reply, strict=True)]
 
     own = script("submit")  # it takes groups only, and is called too often for `Script.call`
     fields = [field for job in jobs for field in job[:5]]
     return Call((("EVALSHA", own.sha, 1, base, *fields),), read, own.text)
+
+
+def submit_one(base: str, job: Submission) -> Call[bytes]:
+    """As `submit` of one job. Returns the word that `submitted` takes."""
+    own = script("submit")
+    return Call((("EVALSHA", own.sha, 1, base, *job[:5]),), _only, own.text)
 
 
 def known(base: str, jobs: Sequence[Submission]) -> Call[list[bool]]:
@@ -96,7 +104,8 @@ def known(base: str, jobs: Sequence[Submission]) -> Call[list[bool]]:
     return Call(call.commands, lambda reply: [word.startswith(b"exists ") for word in reply], call.text)
 
 
-def _submitted(job: Submission, word: bytes) -> Submitted | str:
+def submitted(job: Submission, word: bytes) -> Submitted | str:
+    """Return a job's answer from the reply's word."""
     if word == b"created":
         return Submitted(job.id, True)
     if word.startswith(b"exists "):

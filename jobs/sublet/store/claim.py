@@ -61,7 +61,7 @@ class ClaimRequest:
             self.dead += claimed.dead
             return claimed
 
-        return replace(call, read=read)
+        return call._replace(read=read)
 
 
 class Claims:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from sublet.connection.routing import RoutingTransport, transport_for
 from sublet.connection.settings import Settings
 from sublet.connection.transport import follow
-from sublet.errors import JobsError, NoNamespace
+from sublet.errors import JobsError, NoNamespace, Unavailable
 from sublet.large_payloads.storage import is_reference, storage_of
 from sublet.model import (
     Beat,
@@ -35,6 +35,7 @@ from sublet.store.claim import ClaimRequest, Claims
 from sublet.store.events import EventStream
 from sublet.store.results import ResultWatcher
 from sublet.store.source import PoolSummoner
+from sublet.submission.durability import raise_with_ids
 from sublet.tasks import catalogue
 
 T = TypeVar("T")
@@ -122,6 +123,31 @@ class Store:
         self.nudge([job.queue for job in jobs])
         return stored
 
+    async def submit_one(self, job: Submission) -> Submitted:
+        """As `submit` of one job, usually in one call."""
+        try:
+            answer = await self._straight(job)
+        except Unavailable as error:
+            raise_with_ids(error, [job])
+        if answer is None:
+            return (await self.submit([job]))[0]
+        if isinstance(answer, JobsError):
+            raise answer
+        self.nudge([job.queue])
+        return answer
+
+    async def _straight(self, job: Submission) -> Submitted | JobsError | None:
+        straight = self.operations.straight(job) if self._ready and self._storage is None else None
+        if straight is None:
+            return None
+        call, size = straight
+        try:
+            return self.operations.answer(job, await self._transport.run(call))
+        except NoNamespace:  # the general way creates it
+            return None
+        finally:
+            self.operations.end(size)
+
     async def fetch(self, job_id: str, reference: bytes) -> bytes:
         """Return the large result that a reference stands for. Raises PayloadLost, Unavailable, and Invalid without
         `large_payloads`.
@@ -142,6 +168,9 @@ class Store:
 
     async def submit_each(self, jobs: Sequence[Submission]) -> list[Submitted | JobsError]:
         """Store jobs independently; return per job `Submitted` or its refusal. Raises Unavailable."""
+        if len(jobs) == 1 and (answer := await self._straight(jobs[0])) is not None:
+            self.nudge([jobs[0].queue])
+            return [answer]
         if self._storage is not None:
             jobs = await self._put_payloads(jobs)
         answers = await self.follow(self.operations.submit_each(jobs))

@@ -6,11 +6,13 @@ from typing import TypeVar
 from sublet.connection.routing import sync_transport_for
 from sublet.connection.settings import Settings
 from sublet.connection.transport import SyncTransport, follow_sync
+from sublet.errors import JobsError, NoNamespace, Unavailable
 from sublet.large_payloads.storage import storage_of
 from sublet.model import Standing, Submission, Submitted
 from sublet.operations.operations import Operations
 from sublet.protocol.plan import Plan
 from sublet.store.results import read_many, watch_many_sync, watch_sync
+from sublet.submission.durability import raise_with_ids
 
 T = TypeVar("T")
 
@@ -28,7 +30,7 @@ class SyncStore:
         transport: SyncTransport | None = None,
         operations: Operations | None = None,
     ) -> None:
-        self.settings = settings
+        self.settings, self._storage = settings, settings.storage
         self.operations = operations or Operations(settings)
         self.transport = transport or sync_transport_for(settings)
         self._ready = False
@@ -53,7 +55,7 @@ class SyncStore:
 
     def submit(self, jobs: Sequence[Submission]) -> list[Submitted]:
         """As `Store.submit`."""
-        storage = self.settings.storage
+        storage = self._storage
         if storage is not None:
             jobs = storage.put_payloads(jobs)
         stored = self.follow(self.operations.submit(jobs))
@@ -61,6 +63,31 @@ class SyncStore:
             storage.delete_unused(jobs, stored)
         self.nudge([job.queue for job in jobs])
         return stored
+
+    def submit_one(self, job: Submission) -> Submitted:
+        """As `Store.submit_one`."""
+        try:
+            answer = self._straight(job)
+        except Unavailable as error:
+            raise_with_ids(error, [job])
+        if answer is None:
+            return self.submit([job])[0]
+        if isinstance(answer, JobsError):
+            raise answer
+        self.nudge([job.queue])
+        return answer
+
+    def _straight(self, job: Submission) -> Submitted | JobsError | None:
+        straight = self.operations.straight(job) if self._ready and self._storage is None else None
+        if straight is None:
+            return None
+        call, size = straight
+        try:
+            return self.operations.answer(job, self.transport.run(call))
+        except NoNamespace:  # the general way creates it
+            return None
+        finally:
+            self.operations.end(size)
 
     def fetch(self, job_id: str, reference: bytes) -> bytes:
         """As `Store.fetch`."""

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from sublet.connection.settings import Settings
 from sublet.connection.transport import refused
@@ -68,15 +68,15 @@ def submit(base: str, jobs: Sequence[Submission], waits: Waits) -> Call[list[Sub
     return Call(tuple(call.commands[0] for call in calls), read, calls[0].text, waits)
 
 
-def with_ids(error: Unavailable, jobs: Sequence[Submission]) -> Unavailable:
-    """Return the error with the jobs' ids for a repetition; unchanged if it has them or nothing is stored."""
+def raise_with_ids(error: Unavailable, jobs: Sequence[Submission]) -> NoReturn:
+    """Raise the error with the jobs' ids for a repetition; unchanged if it has them or nothing is stored."""
     if isinstance(error, Unconfirmed | Forbidden | Unfit):
-        return error
+        raise error
     words = str(error)
     again = _again([(job.id, job.id) for job in jobs])
-    return type(error)(
+    raise type(error)(
         f"{words}{'' if words.endswith('?') else '.'} If in doubt whether the job is stored, {again}"
-    )
+    ) from error
 
 
 def _words(

@@ -16,9 +16,9 @@ from sublet.model import Submission, Submitted
 from sublet.options import PAYLOAD_MAX
 from sublet.protocol import keys, verbs
 from sublet.protocol.plan import Plan
-from sublet.protocol.scripts import refusal
+from sublet.protocol.scripts import Call, refusal
 from sublet.submission import durability, partitions
-from sublet.submission.admission import Admission, estimated_bytes, read_memory
+from sublet.submission.admission import JOB_BYTES, Admission, estimated_bytes, read_memory
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _LETTERS = _ALPHABET.encode() * 8
@@ -112,6 +112,27 @@ class SubmitOperations:
             self._exists = yield from partitions.exists(self.bases)
         return self._exists
 
+    def straight(self, job: Submission) -> tuple[Call[bytes], int] | None:
+        """Return the one call that stores a job, and the bytes to `end` after it. None if a submit takes more calls."""
+        if (job.durability or self.settings.durability) != "none":
+            return None
+        base, size = self.base_of_queue(job.queue), 0
+        if self.admission is not None:
+            size = JOB_BYTES + len(job.payload) * 5 // 4
+            if not self.admission.admit(base, size):
+                return None
+        return verbs.submit_one(base, job), size
+
+    def end(self, size: int) -> None:
+        """As `Admission.end`."""
+        if self.admission is not None:
+            self.admission.end(size)
+
+    def answer(self, job: Submission, word: bytes) -> Submitted | JobsError:
+        """Return a straight call's answer."""
+        answer = verbs.submitted(job, word)
+        return _refusal(job, answer) if isinstance(answer, str) else answer
+
     def submit(self, jobs: Sequence[Submission]) -> Plan[list[Submitted]]:
         """Store any number of jobs. Raises Invalid, Refused, Unavailable or Unconfirmed.
 
@@ -120,10 +141,7 @@ class SubmitOperations:
         try:
             answers = yield from self.submit_each(jobs)
         except Unavailable as error:
-            explained = durability.with_ids(error, jobs)
-            if explained is error:
-                raise
-            raise explained from error
+            durability.raise_with_ids(error, jobs)
         for answer in answers:
             if isinstance(answer, JobsError):
                 raise answer
@@ -202,8 +220,7 @@ class SubmitOperations:
             self.fsync_support.forget(base)
             raise
         finally:
-            if self.admission:
-                self.admission.end(size)
+            self.end(size)
         return [
             _refusal(job, word) if isinstance(word, str) else word
             for job, word in zip(batch, words, strict=True)

@@ -56,6 +56,7 @@ class Arguments:
         self._positional = [
             parameter.name for parameter in own if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
         ]
+        self._all_by_position = len(own) if len(own) == len(self._positional) else -1
         self._codec = self._codec_of(own, hints)
         self._untyped = [parameter.name for parameter in own if hints.get(parameter.name, Any) in UNTYPED]
         self._more: dict[str, Any] = getattr(function, "payload_schema", {})
@@ -115,6 +116,8 @@ class Arguments:
         return False
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        if not kwargs and len(args) == self._all_by_position:
+            return dict(zip(self._positional, args))  # noqa: B905  # as many
         bound = dict(zip(self._positional, args)) | kwargs  # noqa: B905  # with surplus or repeated arguments it is shorter
         if len(bound) == len(args) + len(kwargs) and self._required <= bound.keys() <= self._names:
             return bound

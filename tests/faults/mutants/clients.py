@@ -79,7 +79,7 @@ MUTANTS = (
     Mutant(
         "a script missing on the server is not sent as text",
         "jobs/sublet/connection/transport.py",
-        "return await self._execute(call.with_text())",
+        "reply = await self._execute(call.with_text())",
         "raise",
         "after a restart or a failover no client works any more",
         "protocol/test_scripts.py::test_a_server_without_the_scripts_gets_them_again[async-fakeredis]",

@@ -21,7 +21,113 @@ def _mutant(verb: str, what: str, old: str, new: str) -> Mutant:
     )
 
 
+_STORES = {
+    "async": ("a client", "jobs/sublet/store/store.py", "async-fakeredis"),
+    "sync": ("a client without an event loop", "jobs/sublet/store/sync_store.py", "sync-fakeredis"),
+}
+
+
+def _submit(name: str, old: str, new: str, danger: str, test: str) -> tuple[Mutant, ...]:
+    """A mutant of the straight submit of both stores."""
+    return tuple(
+        Mutant(
+            f"the straight submit of {who} {name}",
+            file,
+            old,
+            new,
+            danger,
+            f"client/test_straight_submit.py::test_{test}[{case}]",
+        )
+        for who, file, case in _STORES.values()
+    )
+
+
+def _condition(name: str, old: str, new: str, danger: str, test: str) -> Mutant:
+    return Mutant(
+        f"a straight submit {name}",
+        "jobs/sublet/submission/submit.py",
+        old,
+        new,
+        danger,
+        f"client/test_straight_submit.py::test_{test}",
+    )
+
+
+CLIENTS = (
+    *_submit(
+        "does not check the namespace",
+        "if self._ready and self._storage is None else",
+        "if self._storage is None else",
+        "with another partition count, jobs are stored where no worker looks",
+        "the_first_submit_checks_the_namespace",
+    ),
+    *_submit(
+        "stores large payloads in Redis",
+        "if self._ready and self._storage is None else",
+        "if self._ready else",
+        "the server's memory is filled by payloads that belong elsewhere",
+        "a_large_payload_is_stored_outside_redis",
+    ),
+    *_submit(
+        "fails without a namespace",
+        "        except NoNamespace:  # the general way creates it\n",
+        "        except ZeroDivisionError:\n",
+        "after a flush of the server no client works until it is started again",
+        "a_deleted_namespace_is_created_again",
+    ),
+    *_submit(
+        "does not say which job may be stored",
+        "        except Unavailable as error:\n            raise_with_ids(error, [job])\n",
+        "        except ZeroDivisionError:\n            raise\n",
+        "who repeats a submit without a reply stores the job twice",
+        "a_stored_job_starts_workers_and_is_not_in_flight",
+    ),
+    *_submit(
+        "counts a lost job as in flight",
+        "        finally:\n            self.operations.end(size)\n",
+        "        self.operations.end(size)\n",
+        "after lost replies a client refuses jobs that fit",
+        "a_stored_job_starts_workers_and_is_not_in_flight",
+    ),
+    *_submit(
+        "starts no worker",
+        "            raise answer\n        self.nudge([job.queue])\n",
+        "            raise answer\n",
+        "pools without workers stay without workers until the next tick",
+        "a_stored_job_starts_workers_and_is_not_in_flight",
+    ),
+    _condition(
+        "ignores the durability of a job",
+        'if (job.durability or self.settings.durability) != "none":',
+        'if self.settings.durability != "none":',
+        "a submit returns before another server has the job",
+        "a_submit_that_waits_for_durability_goes_the_general_way[async-fakeredis-asked0]",
+    ),
+    _condition(
+        "ignores the durability of the settings",
+        'if (job.durability or self.settings.durability) != "none":',
+        'if (job.durability or "none") != "none":',
+        "a submit returns before another server has the job",
+        "a_submit_that_waits_for_durability_goes_the_general_way[async-fakeredis-asked1]",
+    ),
+    _condition(
+        "does not ask for the free memory",
+        "            if not self.admission.admit(base, size):\n                return None\n",
+        "            self.admission.admit(base, size)\n",
+        "submits fill the server until it has no memory for results",
+        "a_submit_without_a_report_of_free_memory_goes_the_general_way[async-fakeredis]",
+    ),
+    _condition(
+        "takes a refusal for a job's id",
+        "return _refusal(job, answer) if isinstance(answer, str) else answer",
+        "return Submitted(str(answer), False)",
+        "a refused job counts as stored",
+        "random_jobs_are_sent_and_answered_alike[async-valkey]",
+    ),
+)
+
 MUTANTS = (
+    *CLIENTS,
     _mutant("submit", "two jobs", "#ARGV == 5", "#ARGV >= 5"),
     _mutant("submit", "rules", "ARGV[4] == ''", "ARGV[4]"),
     _mutant("submit", "a long payload", "#payload <= 1024", "payload"),
