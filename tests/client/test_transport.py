@@ -21,7 +21,7 @@ from sublet.connection.transport import SyncTransport, Transport
 from sublet.errors import Demoted, Forbidden, Invalid, Unavailable, Unfit
 from sublet.model import Completion, Failure, Submission, Submitted
 from sublet.protocol import verbs
-from sublet.protocol.scripts import source
+from sublet.protocol.scripts import Call, source
 from sublet.store.store import Store
 
 pytestmark = pytest.mark.real_server
@@ -190,6 +190,23 @@ async def test_calls_of_one_turn_share_a_round_trip(desk, proxy):
     )
     assert (len(proxy.scripts), proxy.connections) == (1, 1)
     await transport.aclose()
+
+
+async def test_replies_as_redis_sends_them_keep_their_order(connect, place, raw, base):
+    run, text = connect(place.settings), f"{base}:text"
+    raw.set(text, "x")
+    calls = [
+        Call((("ECHO", str(i)), ("GET", text), ("GET", f"{base}:none")), list, raw=True) for i in range(5)
+    ]
+    assert await asyncio.gather(*map(run, calls)) == [[str(i).encode(), b"x", None] for i in range(5)]
+
+
+async def test_an_error_of_any_raw_reply_is_raised(connect, place, raw, base):
+    run, text = connect(place.settings), f"{base}:text"
+    raw.set(text, "x")
+    with pytest.raises(Unfit, match="wrong type"):
+        await run(Call((("GET", text), ("ZSCORE", text, "a"), ("HGETALL", text)), list, raw=True))
+    assert await run(Call((("GET", text), ("GET", text)), list, raw=True)) == [b"x", b"x"]
 
 
 async def test_the_first_call_of_a_turn_is_sent_at_once_on_an_idle_connection(place, base, monkeypatch):

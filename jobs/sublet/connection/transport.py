@@ -107,7 +107,9 @@ class Transport:
         raise AssertionError("unreachable")
 
     async def _other(self, call: Call[Any]) -> Any:
-        return await (self._wait(call) if call.waits else self._read(call))
+        if call.waits:
+            return await self._wait(call)
+        return await (self._execute_all(call.commands) if call.raw else self._read(call))
 
     async def _wait(self, call: Call[Any]) -> Any:
         batcher = self._wait_batchers.get(call.waits)
@@ -135,6 +137,14 @@ class Transport:
         if len(self._unsent) == 1:
             loop.call_soon(self._flush)
         return future
+
+    async def _execute_all(self, commands: Commands) -> list[Any]:
+        loop = asyncio.get_running_loop()
+        futures: list[asyncio.Future[Any]] = [loop.create_future() for _ in commands]
+        if not self._unsent:
+            loop.call_soon(self._flush)
+        self._unsent += zip(commands, (partial(resolve, future) for future in futures), strict=True)
+        return await asyncio.gather(*futures)
 
     def _flush(self) -> None:
         unsent, self._unsent = self._unsent, []
@@ -214,6 +224,12 @@ class SyncTransport:
         raise AssertionError("unreachable")
 
     def _reply(self, call: Call[Any]) -> Any:
+        if call.raw:
+            replies = self._pipeline.execute_all(call.commands)
+            for reply in replies:
+                if isinstance(reply, ResponseError):
+                    raise reply
+            return replies
         if not call.text:
             with self.client.pipeline(transaction=False) as pipe:
                 for command in call.commands:

@@ -76,7 +76,8 @@ def get(base: str, job_id: str) -> Call[Job]:
         keys.structure(base, "running"),
         keys.structure(base, "scheduled"),
     )
-    return Call((("HGETALL", hash_), ("ZSCORE", running, job_id), ("ZSCORE", scheduled, job_id)), read)
+    commands = (("HGETALL", hash_), ("ZSCORE", running, job_id), ("ZSCORE", scheduled, job_id))
+    return Call(commands, read, raw=True)
 
 
 def digest(base: str, job_id: str) -> Call[str | None]:

@@ -75,6 +75,8 @@ class Call(NamedTuple, Generic[T]):
     read: Callable[[Any], T]
     text: str = ""
     waits: tuple[tuple[Any, ...], ...] = ()
+    raw: bool = False
+    """Whether `read` takes replies as Redis sends them, a list: faster than through redis-py's client."""
 
     @property
     def tag(self) -> str:

@@ -93,6 +93,14 @@ MUTANTS = (
         "protocol/test_scripts.py::test_a_server_without_the_scripts_gets_them_again[sync-fakeredis]",
     ),
     Mutant(
+        "a failed read of a job is an empty one",
+        "jobs/sublet/connection/transport.py",
+        "                if isinstance(reply, ResponseError):\n                    raise reply\n",
+        "                pass\n",
+        "a job that cannot be read is reported as unknown",
+        "client/test_transport.py::test_an_error_of_any_raw_reply_is_raised[sync-valkey]",
+    ),
+    Mutant(
         "a delay is counted from the client's clock",
         "jobs/sublet/options.py",
         """words.append(f"delay={_ms('delay', self.delay)}")""",
