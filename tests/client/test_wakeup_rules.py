@@ -77,9 +77,10 @@ async def hire(place, raw, monkeypatch):
     test.
     """
     GATE["open"] = asyncio.Event()
-    crew, running, before = [], [], blocked(raw)
+    crew, running = [], []
 
     async def start(count, *, slots=1, only_woken=False):
+        before = blocked(raw)
         if only_woken:
             monkeypatch.setattr(claim_loop, "IDLE", NEVER)
         for _ in range(count):
@@ -93,7 +94,7 @@ async def hire(place, raw, monkeypatch):
                 )
             )
             running.append(asyncio.create_task(crew[-1].run()))
-        await until(lambda: blocked(raw) >= before + len(crew))
+        await until(lambda: blocked(raw) >= before + count)
         return crew[-count:]
 
     yield start
@@ -178,9 +179,8 @@ async def test_fifty_submits_wake_fifty_workers_and_all_run_at_once(hire, client
 async def test_a_wake_up_that_is_lost_or_reaches_a_busy_worker_delays_a_job_by_one_poll(
     hire, client, raw, base
 ):
-    """The first job's wake-up is lost: a worker polls within 2 s. Now it is busy, but its blocked read is
-    still open and the oldest, so the server gives it the second job's wake-up first: it must leave that
-    to the other one.
+    """The first job's wake-up is lost: a worker polls within 2 s. Now it is busy, and must leave the second job's
+    wake-up to the other one.
     """
     (busy,) = await hire(1)
     submit_without_wake_up(raw, base, stay.job())

@@ -11,14 +11,15 @@ from sublet.connection.blocking import WakeupReader
 from sublet.connection.routing import RoutingTransport
 from sublet.connection.settings import Settings
 from sublet.connection.transport import follow
-from sublet.errors import JobsError, NoNamespace
+from sublet.errors import JobsError, NoNamespace, Unavailable
 from sublet.model import Claimed, Ending, Lease, LostJob, Release
 from sublet.operations.operations import Operations
 from sublet.protocol import keys, verbs
 from sublet.protocol.reads import shown, together
 from sublet.protocol.scripts import Call
 from sublet.store.outage_log import OutageLog
-from sublet.store.waiting.discovery import POLL_SECONDS, Discovery
+from sublet.store.waiting.claim_ahead import ClaimAhead, claim_ahead
+from sublet.store.waiting.discovery import POLL_SECONDS, REST, Discovery
 from sublet.store.waiting.ready_queues import ReadyQueues, Selection
 from sublet.store.waiting.wakeups import WakeUps
 
@@ -28,6 +29,8 @@ STALE = 2 * POLL_SECONDS
 """Seconds after which the queues with jobs are searched before a claim."""
 SOON = 0.1
 """Seconds after which a worker that got jobs should claim again, while due occurrences are fired."""
+MEMO_SECONDS = 10.0
+"""Seconds for which the leases of an unanswered claim can be read."""
 
 Run = Callable[[Call[Any]], Awaitable[Any]]
 
@@ -51,6 +54,10 @@ class ClaimRequest:
     """Whether a call with this `claim_id` has taken jobs. Then no other call with it takes any."""
     dead: tuple[LostJob, ...] = ()
     """Those of all replies."""
+    ahead: bool = False
+    """Whether to send claims ahead: the caller seldom leaves before the wait is over."""
+    answered: ClaimAhead | None = None
+    """Such a claim with its reply, in place of the next one."""
 
     def observe(self, call: Call[Claimed]) -> Call[Claimed]:
         """Return the call; reading its reply sets `spent` if jobs were taken."""
@@ -94,6 +101,7 @@ class Claims:
         self._unclaimed: set[asyncio.Future[None]] = set()
         self._firing: asyncio.Task[None] | None = None
         self._outage = OutageLog()
+        self._closing = False
 
     async def claim(self, request: ClaimRequest, wait: float) -> Claimed:
         """Claim; without jobs wait up to `wait` seconds for a wake-up or poll and claim again. See
@@ -130,13 +138,15 @@ class Claims:
         wakeups = self._wakeups = self._wakeups or self._wake_ups()
         names = () if request.selection else request.queues
         queues = [(self._operations.base_of_queue(queue), queue) for queue in names]
-        with wakeups.waiting(queues, claimed.next_in, request.selection) as waiter:
+        prepare = self._ahead_maker(request, {base for base, _ in queues})
+        with wakeups.waiting(queues, claimed.next_in, request.selection, prepare) as waiter:
             while not self._hurried.is_set() and (
                 self._is_ready(request) or await wakeups.wait(waiter, until - time.monotonic())
             ):
                 if request.selection and (named := waiter.named):
                     self._ready.add(named[0], [named[1]])
                     request.woken = True
+                request.answered = waiter.take_answered()
                 claimed = await self._claim_and_fire(request)
                 if request.spent and not claimed.leases:
                     return claimed
@@ -149,7 +159,23 @@ class Claims:
 
     def _wake_ups(self) -> WakeUps:
         reader = WakeupReader(self._routes, self._run) if self._routes else None
-        return WakeUps(self._settings, self._run, self._operations.bases[0], self._blocking, reader)
+        return WakeUps(
+            self._settings, self._run, self._operations.bases[0], self._blocking, reader, self._withdraw
+        )
+
+    def _ahead_maker(self, request: ClaimRequest, bases: set[str]) -> Callable[[], ClaimAhead] | None:
+        """Return a function that prepares claims to send ahead; None without `ahead`, or for several partitions."""
+        if not request.ahead or len(bases) != 1:
+            return None
+        (base,) = bases
+
+        def prepare() -> ClaimAhead:
+            claim_id = keys.new_claim_id(request.life)
+            sent = claim_ahead(base, request.worker, request.lease, request.queues, claim_id)
+            sent.call = request.observe(sent.call)
+            return sent
+
+        return prepare
 
     def _found(self, base: str, queues: Sequence[str]) -> None:
         if self._wakeups:
@@ -180,6 +206,9 @@ class Claims:
             self._outage.failed("fire the occurrences of schedules", JobsError(type(error).__name__))
 
     async def _claim_once(self, request: ClaimRequest) -> Claimed:
+        answered, request.answered = request.answered, None
+        if answered:
+            return answered.claimed
         by_base: dict[str, list[str]] = {}
         if request.selection:
             await self._discovery.refresh(request.selection, time.monotonic() - STALE)
@@ -278,6 +307,22 @@ class Claims:
                 error,
             )
 
+    def _withdraw(self, sent: ClaimAhead) -> None:
+        self._in_background(self._release_ahead(sent))
+
+    async def _release_ahead(self, sent: ClaimAhead) -> None:
+        until = time.monotonic() + MEMO_SECONDS
+        while True:
+            try:
+                if await self._run(sent.withdrawal):
+                    return
+                break
+            except Unavailable:  # its connection broke, and it may run yet
+                if self._closing or time.monotonic() > until:
+                    break
+            await asyncio.sleep(REST)
+        await self._release_claim(sent.repeat, ())
+
     async def give_back(self, leases: Sequence[Lease], reason: str) -> None:
         """Release claimed jobs that no worker will receive. See `Store.give_back`."""
         await asyncio.shield(self._in_background(self._release(leases, reason)))
@@ -298,9 +343,10 @@ class Claims:
 
     async def aclose(self) -> None:
         """Wait for background tasks and close the blocking connection; the next wait opens another."""
-        wakeups, self._wakeups = self._wakeups, None
+        wakeups, self._wakeups, self._closing = self._wakeups, None, True
         await self._discovery.aclose()
-        if self._unclaimed:
-            await asyncio.wait(self._unclaimed)
         if wakeups:
             await wakeups.aclose()
+        if self._unclaimed:
+            await asyncio.wait(self._unclaimed)
+        self._closing = False

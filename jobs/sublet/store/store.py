@@ -190,15 +190,18 @@ class Store:
         strict: bool = False,
         life: str = "",
         claim_id: str | None = None,
+        ahead: bool = False,
     ) -> Claimed:
         """As `JobSource.claim`, at most 100 jobs per partition, from its earlier queues first. Raises
         Invalid.
 
         `claim_id` (22 to 64 of A-Z a-z 0-9 _ . : -) is an idempotency key: within 10 s a claim with the
         same id returns those jobs of the first that are still held, and no others. A cancelled call
-        releases its jobs; a caller that cannot use an answer calls `give_back`.
+        releases its jobs; a caller that cannot use an answer calls `give_back`. With `ahead`, a claim may be
+        sent before there is a job, behind the blocking read.
         """
-        return await self._claims.claim(ClaimRequest(worker, queues, n, lease, claim_id, strict, life), wait)
+        request = ClaimRequest(worker, queues, n, lease, claim_id, strict, life, ahead=ahead and not claim_id)
+        return await self._claims.claim(request, wait)
 
     async def give_back(self, leases: Sequence[Lease], reason: str) -> None:
         """Release claimed jobs that no worker will receive, even if the calling task is cancelled.

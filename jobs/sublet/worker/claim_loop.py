@@ -33,6 +33,8 @@ class ClaimConfig:
     """The worker's, if it has an exclusive identity."""
     drain: bool = False
     """Whether to end when the queues are empty and the linger is over."""
+    ahead: bool = False
+    """Whether the source can send a claim ahead of the jobs."""
 
 
 class ClaimLoops:
@@ -187,6 +189,10 @@ class ClaimLoops:
         asked = config.turns.order(queues)
         order: dict[str, Any] = {"strict": True} if config.strict and verbs.is_wide(asked) else {}
         order |= {"life": config.life} if config.life else {}
+        if (
+            config.ahead and wait and len(queues) == len(config.queues)
+        ):  # otherwise a free child ends the wait
+            order["ahead"] = True
         try:
             claimed = await self._source.claim(
                 worker=config.worker, queues=asked, n=n, lease=config.lease, wait=wait, **order

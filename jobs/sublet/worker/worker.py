@@ -255,7 +255,7 @@ class Worker:
         sets = queue_sets(self.queues, self.tasks.values())
         config = ClaimConfig(
             self.name, self.queues, sets, self._turns, self.config.lease, self.config.strict,
-            self._registration.life, drain,
+            self._registration.life, drain, isinstance(self.source, Store),
         )  # fmt: skip
         claims = ClaimLoops(
             self.source,

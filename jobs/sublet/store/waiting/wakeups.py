@@ -2,7 +2,7 @@
 
 One BLPOP names their wake-up lists, and a list of this process's own, which interrupts it for further
 queues. A wake-up goes to the longest waiting claim; if that leaves before it claims, to the next or back to
-Redis. Losing a wake-up only delays a job.
+Redis. Losing a wake-up only delays a job. If a single claim waits, it follows the BLPOP (`ClaimAhead`).
 
 At least every 2 s one waiter per partition, and one per pattern, claims for all, and up to three reads per 500
 queues find those whose wake-up was lost. For claims of more than 32 queues, `Discovery` finds them.
@@ -13,18 +13,23 @@ import contextlib
 import math
 import secrets
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
+
+from redis.exceptions import ResponseError
 
 from sublet.connection.blocking import blocking_pipeline
+from sublet.connection.pipeline import Pipeline
 from sublet.connection.settings import BLOCK_SECONDS, Settings, connect
 from sublet.errors import JobsError
 from sublet.protocol import keys
 from sublet.protocol.scripts import Call
 from sublet.protocol.verbs import PATTERNS_MAX
+from sublet.store.waiting.claim_ahead import ClaimAhead
 from sublet.store.waiting.discovery import POLL_SECONDS, POLLED, REST, with_jobs
 from sublet.store.waiting.ready_queues import Selection
+from sublet.store.waiting.waiter import QueueWaiters, Waiter, WakeUp
 
 BLPOP_MAX = 1000
 """Most queues in the BLPOP: each costs the server about 1 µs per wake-up. Others are polled."""
@@ -32,84 +37,30 @@ BLPOP_MAX = 1000
 Run = Callable[[Call[Any]], Awaitable[Any]]
 
 
-class Waiter:
-    """A claim that waits. `call` ends the wait, and its owner then claims: for a wake-up, or as the poll for all
-    waiters of its partitions.
+class WakeUps:
+    """The waiting claims of one process. `line` replaces `client`, and may read from several servers. `withdraw`
+    gets claims sent ahead whose waiter has left, or whose connection broke.
     """
 
-    def __init__(self, queues: Sequence[tuple[str, str]], selection: Selection | None = None) -> None:
-        self.queues = (
-            selection.lists if selection else {keys.wake(base, name): (base, name) for base, name in queues}
-        )
-        self.bases = {base for base, _ in self.queues.values()}
-        self.selection = selection
-        self.patterns = set(selection.patterns if selection else ())
-        self.called: asyncio.Future[None] | None = None
-        self.wakeup: WakeUp | None = None
-        """The wake-up for which it was called, until it has claimed."""
-        self.polls = False
-        """Whether it was called to poll, and has not claimed yet."""
-
-    @property
-    def idle(self) -> bool:
-        """Whether it waits and was not called yet."""
-        return self.called is not None and not self.called.done()
-
-    @property
-    def named(self) -> tuple[str, str] | None:
-        """Base and name of the queue whose wake-up it got; None for a poll."""
-        if not self.wakeup:
-            return None
-        base, queue = self.queues.get(self.wakeup.key, ("", ""))
-        named = self.wakeup.element if queue.endswith("*") else queue
-        return (base, named) if keys.is_name(named) else None
-
-    def call(self, wakeup: "WakeUp | None" = None) -> None:
-        """End the wait, so that the claim runs: for a wake-up, or without one to poll."""
-        assert self.called, "it is idle"
-        self.wakeup = wakeup
-        self.polls = not wakeup
-        self.called.set_result(None)
-
-    def claimed(self) -> None:
-        """Record that it has claimed: its wake-up is used."""
-        self.wakeup = None
-        self.polls = False
-
-
-class WakeUp(NamedTuple):
-    """One element of a wake-up list."""
-
-    key: str
-    element: str
-    """A queue's name in a pattern's list."""
-
-
-@dataclass(slots=True)
-class _QueueWaiters:
-    base: str
-    queue: str
-    waiters: dict[Waiter, None] = field(default_factory=dict)
-
-    def first(self) -> Waiter | None:
-        return next((waiter for waiter in self.waiters if waiter.idle), None)
-
-    @property
-    def is_searched(self) -> bool:
-        """Whether `Discovery` finds its jobs for all its waiters."""
-        return all(waiter.selection for waiter in self.waiters)
-
-
-class WakeUps:
-    """The waiting claims of one process. `line` replaces `client`, and may read from several servers."""
-
-    def __init__(self, settings: Settings, run: Run, base: str, client: Any = None, line: Any = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        run: Run,
+        base: str,
+        client: Any = None,
+        line: Any = None,
+        withdraw: Callable[[ClaimAhead], object] = lambda sent: None,
+    ) -> None:
         self._client = None if line else client or connect(settings, blocking=True)
         self._line = line or blocking_pipeline(settings, self._client, client)
         self._run = run
+        self._withdraw = withdraw
+        self._ahead: tuple[Waiter, ClaimAhead] | None = None
+        self._broke = False
+        """Whether the last read failed: then the next one carries no claim, so that an outage leaves one to withdraw."""
         self._own = keys.wake(base, "|" + secrets.token_urlsafe(16))
         self._waiters: dict[Waiter, None] = {}
-        self._queues: dict[str, _QueueWaiters] = {}
+        self._queues: dict[str, QueueWaiters] = {}
         self._named: frozenset[str] = frozenset()
         self._reading = self._interrupted = False
         self._rest: asyncio.TimerHandle | None = None
@@ -120,15 +71,19 @@ class WakeUps:
 
     @contextlib.contextmanager
     def waiting(
-        self, queues: Sequence[tuple[str, str]], next_in: float, selection: Selection | None = None
+        self,
+        queues: Sequence[tuple[str, str]],
+        next_in: float,
+        selection: Selection | None = None,
+        prepare: Callable[[], ClaimAhead] | None = None,
     ) -> Iterator[Waiter]:
         """Register a waiter for these queues, (base, name) each, or a selection, until the block ends.
-        `next_in`: seconds until it should claim.
+        `next_in`: seconds until it should claim. `prepare` makes claims to send ahead.
         """
-        waiter, rest = Waiter(queues, selection), 0.0
+        waiter, rest = Waiter(queues, selection, prepare), 0.0
         self._waiters[waiter] = None
         for key, (base, queue) in waiter.queues.items():
-            self._queues.setdefault(key, _QueueWaiters(base, queue)).waiters[waiter] = None
+            self._queues.setdefault(key, QueueWaiters(base, queue)).waiters[waiter] = None
         self.poll_within(next_in)
         try:
             yield waiter
@@ -144,6 +99,11 @@ class WakeUps:
             del self._queues[key].waiters[waiter]
             if not self._queues[key].waiters:
                 del self._queues[key]
+        if self._ahead and self._ahead[0] is waiter:
+            self._withdraw(self._ahead[1])
+            self._ahead = None
+        if answered := waiter.take_answered():
+            self._withdraw(answered)
         if waiter.wakeup:
             self._pass_on(waiter.wakeup)
         if not self._waiters:
@@ -153,8 +113,13 @@ class WakeUps:
 
     async def wait(self, waiter: Waiter, seconds: float) -> bool:
         """Wait up to `seconds`. True: the waiter was called and must claim. `hurry` ends the wait with False."""
-        waiter.called = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        if waiter.answered or (waiter.prepare and seconds <= 0):
+            return waiter.answered is not None
+        waiter.called, waiter.until = loop.create_future(), loop.time() + seconds
         self._read()
+        if self._ahead and self._ahead[0] is waiter:
+            seconds += REST  # its claim is answered when they are over
         if self._has_unnamed(waiter):
             self._interrupt()
         try:
@@ -165,7 +130,7 @@ class WakeUps:
             pass  # it may have been called at the same moment
         finally:
             waiter.called = None
-        return bool(waiter.wakeup or waiter.polls)
+        return bool(waiter.wakeup or waiter.polls or waiter.answered)
 
     def _has_unnamed(self, waiter: Waiter) -> bool:
         if waiter.selection and waiter.selection.has_new_lists:
@@ -181,29 +146,77 @@ class WakeUps:
 
     def _read(self) -> None:
         named = [] if self._reading else self._queues_to_name()
-        if named:
-            self._reading = True
-            self._named = frozenset(named)
+        if not named:
+            return
+        self._reading = True
+        self._named = frozenset(named)
+        sent = self._claim_ahead()
+        if sent is None:
             self._line.send([(("BLPOP", *named, self._own, BLOCK_SECONDS), self._on_reply)])
+            return
+        seconds = max(0.001, sent.ends_at - asyncio.get_running_loop().time())
+        read = ("BLPOP", *named, self._own, round(seconds, 3))
+        self._line.send(
+            [(read, partial(setattr, sent, "read")), (sent.call.commands[0], partial(self._on_claimed, sent))]
+        )
+
+    def _claim_ahead(self) -> ClaimAhead | None:
+        waiter = next(iter(self._waiters))
+        if (
+            self._broke
+            or not waiter.prepare
+            or len(self._waiters) > 1
+            or not isinstance(self._line, Pipeline)
+        ):
+            return None
+        sent = waiter.prepare()
+        latest = asyncio.get_running_loop().time() + BLOCK_SECONDS
+        sent.ends_at = min(waiter.until, self._poll_at, latest)
+        self._plan_poll(sent.ends_at + REST)  # it is the poll, unless it gets no answer
+        self._ahead = waiter, sent
+        return sent
+
+    def _on_claimed(self, sent: ClaimAhead, reply: Any) -> None:
+        waiter = self._ahead[0] if self._ahead else None
+        self._ahead = None
+        if waiter is None:  # it was withdrawn
+            self._on_reply(sent.read)
+        elif isinstance(reply, ResponseError) and waiter.idle:
+            key, element = _wakeup_in(sent.read)
+            waiter.call(
+                WakeUp(key, element) if key in waiter.queues else None
+            )  # its next claim may load the script
+            self._on_reply(sent.read, is_used=True)
+        elif isinstance(reply, Exception):
+            self._withdraw(sent)
+            self._on_reply(sent.read)
+        else:
+            sent.reply, waiter.answered = reply, sent
+            self._plan_poll(asyncio.get_running_loop().time() + POLL_SECONDS)
+            if waiter.idle:
+                waiter.call()
+            self._on_reply(sent.read, is_used=True)
 
     def _queues_to_name(self) -> list[str]:
         return list(islice((key for key, queue in self._queues.items() if queue.first()), BLPOP_MAX))
 
-    def _on_reply(self, found: Any) -> None:
+    def _on_reply(self, found: Any, is_used: bool = False) -> None:
         self._reading = self._interrupted = False
-        if isinstance(found, Exception):
+        self._broke = isinstance(found, Exception)
+        if self._broke:
             self._reading = True  # no new read before the rest is over
             self._named = frozenset()
             self._rest = asyncio.get_running_loop().call_later(REST, self._read_again)
             return
-        key, element = map(_text, found or ("", ""))
+        key, element = _wakeup_in(found)
         if key in self._queues:
             # last in the next BLPOP, so that a busy queue does not starve the others
             self._queues[key] = self._queues.pop(key)
-        if key in ("", self._own):
+        if key in ("", self._own) and not is_used:
             self._read()
         else:
-            self._pass_on(WakeUp(key, element))
+            if not is_used:
+                self._pass_on(WakeUp(key, element))
             # after the claim: naming a thousand queues takes 1 ms
             loop = asyncio.get_running_loop()
             loop.call_soon(loop.call_soon, self._read)
@@ -274,7 +287,7 @@ class WakeUps:
                 bases |= waiter.bases
                 patterns |= waiter.patterns
                 covered.update(waiter.queues)
-                waiter.call()
+                self._call_to_poll(waiter)
         left = [queue for key, queue in self._queues.items() if key not in covered and not queue.is_searched]
         now = asyncio.get_running_loop().time()
         if left and now - self._examined_at > POLL_SECONDS / 4:  # not for every job that falls due
@@ -282,7 +295,18 @@ class WakeUps:
             self._start(self._examine(left))
         self._update_names()
 
-    async def _examine(self, queues: Sequence[_QueueWaiters]) -> None:
+    def _call_to_poll(self, waiter: Waiter) -> None:
+        if (
+            self._ahead
+            and self._ahead[0] is waiter
+            and asyncio.get_running_loop().time() < self._ahead[1].ends_at
+        ):
+            self._interrupt()  # its claim polls
+            self.poll_within(REST)
+        else:
+            waiter.call()
+
+    async def _examine(self, queues: Sequence[QueueWaiters]) -> None:
         with contextlib.suppress(JobsError):  # the claim of the poll raises the same error
             for base in {queue.base for queue in queues}:
                 own = [queue for queue in queues if queue.base == base]
@@ -322,6 +346,11 @@ class WakeUps:
             self._rest.cancel()
         if self._client:
             await self._client.aclose()
+
+
+def _wakeup_in(found: Any) -> tuple[str, str]:
+    key, element = found if isinstance(found, list) else ("", "")
+    return _text(key), _text(element)
 
 
 def _text(raw: bytes | str) -> str:

@@ -1,0 +1,96 @@
+"""The claims that wait for wake-ups in one process."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from sublet.protocol import keys
+from sublet.store.waiting.claim_ahead import ClaimAhead
+from sublet.store.waiting.ready_queues import Selection
+
+
+class Waiter:
+    """A claim that waits. `call` ends the wait, and its owner then claims: for a wake-up, or as the poll for all
+    waiters of its partitions.
+    """
+
+    def __init__(
+        self,
+        queues: Sequence[tuple[str, str]],
+        selection: Selection | None = None,
+        prepare: Callable[[], ClaimAhead] | None = None,
+    ) -> None:
+        self.prepare = prepare
+        """Makes its claims to send ahead; None: it sends none."""
+        self.answered: ClaimAhead | None = None
+        """One that has its reply; the owner takes it."""
+        self.until = 0.0
+        self.queues = (
+            selection.lists if selection else {keys.wake(base, name): (base, name) for base, name in queues}
+        )
+        self.bases = {base for base, _ in self.queues.values()}
+        self.selection = selection
+        self.patterns = set(selection.patterns if selection else ())
+        self.called: asyncio.Future[None] | None = None
+        self.wakeup: WakeUp | None = None
+        """The wake-up for which it was called, until it has claimed."""
+        self.polls = False
+        """Whether it was called to poll, and has not claimed yet."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether it waits and was not called yet."""
+        return self.called is not None and not self.called.done()
+
+    @property
+    def named(self) -> tuple[str, str] | None:
+        """Base and name of the queue whose wake-up it got; None for a poll."""
+        if not self.wakeup:
+            return None
+        base, queue = self.queues.get(self.wakeup.key, ("", ""))
+        named = self.wakeup.element if queue.endswith("*") else queue
+        return (base, named) if keys.is_name(named) else None
+
+    def call(self, wakeup: "WakeUp | None" = None) -> None:
+        """End the wait, so that the claim runs: for a wake-up, or without one to poll."""
+        assert self.called, "it is idle"
+        self.wakeup = wakeup
+        self.polls = not wakeup
+        self.called.set_result(None)
+
+    def take_answered(self) -> ClaimAhead | None:
+        """Take the claim that was sent ahead and has its reply, if there is one."""
+        answered, self.answered = self.answered, None
+        return answered
+
+    def claimed(self) -> None:
+        """Record that it has claimed: its wake-up is used."""
+        self.wakeup = None
+        self.polls = False
+
+
+class WakeUp(NamedTuple):
+    """One element of a wake-up list."""
+
+    key: str
+    element: str
+    """A queue's name in a pattern's list."""
+
+
+@dataclass(slots=True)
+class QueueWaiters:
+    """The claims that wait for one queue."""
+
+    base: str
+    queue: str
+    waiters: dict[Waiter, None] = field(default_factory=dict)
+
+    def first(self) -> Waiter | None:
+        """Return the claim that has waited longest, if one is idle."""
+        return next((waiter for waiter in self.waiters if waiter.idle), None)
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether `Discovery` finds its jobs for all its waiters."""
+        return all(waiter.selection for waiter in self.waiters)
