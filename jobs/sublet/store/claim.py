@@ -170,8 +170,7 @@ class Claims:
         (base,) = bases
 
         def prepare() -> ClaimAhead:
-            claim_id = keys.new_claim_id(request.life)
-            sent = claim_ahead(base, request.worker, request.lease, request.queues, claim_id)
+            sent = claim_ahead(base, request.worker, request.lease, request.queues, request.life)
             sent.call = request.observe(sent.call)
             return sent
 

@@ -33,8 +33,9 @@ class ClaimAhead:
         return self.call.read(self.reply)
 
 
-def claim_ahead(base: str, worker: str, lease: float, queues: Sequence[str], claim_id: str) -> ClaimAhead:
+def claim_ahead(base: str, worker: str, lease: float, queues: Sequence[str], life: str) -> ClaimAhead:
     """Prepare a claim of one job."""
+    claim_id = keys.new_claim_id(life)
     call = verbs.claim(base, claim_id=claim_id, worker=worker, lease=lease, n=1, queues=queues)
     repeat = verbs.claim(base, claim_id=claim_id, worker=worker, lease=lease, n=0, queues=queues)
     memo = ("SET", keys.claim(base, claim_id), "-", "NX", "PX", WITHDRAWN_MS)
