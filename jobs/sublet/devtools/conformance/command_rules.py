@@ -93,6 +93,7 @@ def _durations(context: TrialContext) -> str:
 async def _scripts_only(context: TrialContext) -> str:
     markers = {keys.wake(context.base, name) for name in context.queues}
     own = keys.wake(context.base, "|")  # the client's own list, which ends its blocking read
+    claims = keys.claim(context.base, "")
     writes = {text(name).upper() for name in await context.raw("COMMAND LIST", "FILTERBY", "ACLCAT", "write")}
     taken = 0
     for seen in context.proxy.log:
@@ -107,6 +108,8 @@ async def _scripts_only(context: TrialContext) -> str:
             taken += isinstance(seen.reply, list) and text(seen.reply[0]) in markers
         elif seen.name in ("LPUSH", "PEXPIRE") and seen.args[0].startswith(own):
             continue
+        elif seen.name == "SET" and seen.args[0].startswith(claims) and seen.args[1:3] == ["-", "NX"]:
+            continue  # it withdraws a claim
         elif seen.name in ("LPUSH", "RPUSH") and seen.args[0] in markers and len(seen.args) == 2 and taken:
             taken -= 1  # returning a wake-up for another worker is allowed
         elif seen.name in writes:

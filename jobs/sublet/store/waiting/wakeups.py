@@ -169,10 +169,12 @@ class WakeUps:
             or not isinstance(self._line, Pipeline)
         ):
             return None
-        sent = waiter.prepare()
-        latest = asyncio.get_running_loop().time() + BLOCK_SECONDS
-        sent.ends_at = min(waiter.until, self._poll_at, latest)
-        self._plan_poll(sent.ends_at + REST)  # it is the poll, unless it gets no answer
+        sent, now = waiter.prepare(), asyncio.get_running_loop().time()
+        sent.ends_at = min(waiter.until, now + BLOCK_SECONDS)
+        if now + POLL_SECONDS - REST < self._poll_at < sent.ends_at:
+            # it is the poll; an earlier one interrupts it: a server ends reads up to 0.1 s late
+            sent.ends_at = self._poll_at
+            self._plan_poll(sent.ends_at + REST)  # in case that it gets no answer
         self._ahead = waiter, sent
         return sent
 
