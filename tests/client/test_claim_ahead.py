@@ -81,9 +81,21 @@ def job(queue="q", rules=""):
     return Submission(new_id(0), queue, "t", rules, b"{}")
 
 
+def submit_without_wake_up(raw, base):
+    with raw.pipeline(transaction=True) as both:
+        both.execute_command(*verbs.submit(base, [job()]).with_text())
+        both.delete(keys.wake(base, "q"))
+        both.execute()
+
+
 def memo(raw, base, sent):
     """The memo of a claim that was sent ahead."""
     return raw.get(keys.claim(base, sent.call.commands[0][4]))
+
+
+def scripts_run(raw):
+    """How many scripts the server has run by their hash."""
+    return raw.info("commandstats")["cmdstat_evalsha"]["calls"]
 
 
 def running(raw, base):
@@ -147,18 +159,17 @@ async def test_a_job_that_falls_due_is_claimed_by_the_server_at_its_time(idle, s
 
 async def test_a_lost_wake_up_is_found_by_the_claim_that_is_the_poll(idle, raw, base):
     worker, waiting = await idle()
-    with raw.pipeline(transaction=True) as both:
-        both.execute_command(*verbs.submit(base, [job()]).with_text())
-        both.delete(keys.wake(base, "q"))
-        both.execute()
+    submit_without_wake_up(raw, base)
     assert (await the_lease(waiting)).attempt == 1
     assert len(worker.claims) == 1
 
 
 async def test_a_wait_ends_in_time_and_leaves_nothing_on_the_server(idle, raw, base, store):
     worker, waiting = await idle(wait=0.3)
-    sent = worker.ahead
-    assert (await waiting).leases == []
+    sent, before = worker.ahead, scripts_run(raw)
+    async with asyncio.timeout(10):
+        assert (await waiting).leases == []
+    assert scripts_run(raw) == before + 1
     assert (worker.ahead, memo(raw, base, sent)) == (None, None), "it was answered, not withdrawn"
     await until(lambda: not blocked(raw))
     await store.submit([job()])
@@ -285,11 +296,21 @@ async def test_a_server_without_the_script_gets_its_text(idle, raw, store):
     assert len(worker.claims) == 2
 
 
+async def test_a_poll_without_the_script_sends_its_text(idle, raw, base):
+    """The same, and the wake-up is lost."""
+    _, waiting = await idle()
+    raw.script_flush()
+    submit_without_wake_up(raw, base)
+    assert (await the_lease(waiting)).attempt == 1
+
+
 async def test_a_second_claim_of_the_process_shares_the_read(idle, raw, store):
     """Both wait: from the next read on the wake-ups are shared out, and each gets a job."""
     worker, first = await idle()
     second = asyncio.create_task(worker.claim_ahead("other"))
-    await until(lambda: worker._claims._wakeups and len(worker._claims._wakeups._waiters) == 2)
+    wakeups = worker._claims._wakeups
+    await until(lambda: wakeups._reading and len(wakeups._named) == 2)
+    assert worker.ahead is None
     await store.submit([job("other")])
     assert (await the_lease(second)).queue == "other"
     await store.submit([job("q")])

@@ -199,6 +199,11 @@ def submit_without_wake_up(raw, base, job):
         assert both.execute() == [["created"], 1]
 
 
+async def test_an_idle_worker_sends_its_next_claim_ahead(hire):
+    (one,) = await hire(1)
+    await until(lambda: one.source._claims._wakeups._ahead)
+
+
 async def test_a_due_job_is_started_by_the_one_worker_with_its_time(hire, client):
     """Ten idle workers. All but the one that waits for the due time leave: no accidental poll can explain
     the start.

@@ -1,6 +1,7 @@
 """Small defects, planted in copies of the code: a test must fail for each. See `tests/faults/mutants/README.md`."""
 
 from tests.faults.mutants import (
+    ahead,
     api,
     apps,
     catalogue,
@@ -25,6 +26,7 @@ from tests.faults.mutants import (
 )
 
 MUTANTS = (
+    *ahead.MUTANTS,
     *leases.MUTANTS,
     *endings.MUTANTS,
     *memory.MUTANTS,
