@@ -39,7 +39,7 @@ Run = Callable[[Call[Any]], Awaitable[Any]]
 
 class WakeUps:
     """The waiting claims of one process. `line` replaces `client`, and may read from several servers. `withdraw`
-    gets claims sent ahead whose waiter has left, or whose connection broke.
+    gets claims sent ahead that nobody reads.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class WakeUps:
         self._withdraw = withdraw
         self._ahead: tuple[Waiter, ClaimAhead] | None = None
         self._broke = False
-        """Whether the last read failed: then the next one carries no claim, so that an outage leaves one to withdraw."""
+        """Whether the last read failed: the next one carries no claim, as it could not be withdrawn."""
         self._own = keys.wake(base, "|" + secrets.token_urlsafe(16))
         self._waiters: dict[Waiter, None] = {}
         self._queues: dict[str, QueueWaiters] = {}
