@@ -41,6 +41,7 @@ class Idle(Store):
         return wakeups._ahead[1] if wakeups and wakeups._ahead else None
 
     async def claim_ahead(self, *queues, n=1, wait=60.0):
+        """Claim as an idle worker does."""
         return await self.claim(worker="w", queues=queues or ["q"], n=n, lease=30, wait=wait, ahead=True)
 
 
@@ -88,6 +89,7 @@ def submit_without_wake_up(raw, base):
 
 
 def memo(raw, base, sent):
+    """The memo of a claim that was sent ahead."""
     return raw.get(keys.claim(base, sent.call.commands[0][4]))
 
 
@@ -97,6 +99,7 @@ def scripts_run(raw):
 
 
 def running(raw, base):
+    """How many leases there are."""
     return raw.zcard(f"{base}:running")
 
 
@@ -107,6 +110,7 @@ async def the_lease(task):
 
 
 async def test_a_wake_up_brings_the_job(idle, store):
+    """The claim that found nothing is the only one that was sent by itself."""
     worker, waiting = await idle()
     await store.submit([job()])
     lease = await the_lease(waiting)
@@ -116,6 +120,7 @@ async def test_a_wake_up_brings_the_job(idle, store):
 
 
 async def test_one_job_comes_with_the_wake_up_and_leaves_one_for_the_next_worker(idle, store, raw, base):
+    """A burst is for all idle workers: one of a hundred slots takes a single job ahead."""
     first, second = await idle(n=100), await idle(n=100)
     await store.submit([job() for _ in range(3)])
     await asyncio.gather(the_lease(first[1]), the_lease(second[1]))
@@ -145,6 +150,7 @@ async def test_a_paused_queue_yields_nothing(idle, store, raw, base):
 
 
 async def test_a_job_that_falls_due_is_claimed_by_the_server_at_its_time(idle, store):
+    """The read ends when the claim is due: no other claim polls."""
     await store.submit([job(rules="delay=1200")])
     worker, waiting = await idle()
     assert (await the_lease(waiting)).attempt == 1
@@ -182,6 +188,7 @@ async def test_a_caller_that_leaves_withdraws_its_claim(idle, raw, base, store):
 
 
 async def test_a_withdrawn_claim_returns_the_wake_up(idle, raw, base, store):
+    """The read is still open, and the oldest: its wake-up goes back for a worker that blocks later."""
     worker, waiting = await idle()
     sent = worker.ahead
     waiting.cancel()
@@ -210,6 +217,7 @@ async def test_a_job_that_came_before_the_withdrawal_is_released(idle, raw, base
 
 
 async def test_a_caller_that_leaves_with_the_answer_gives_the_job_back(idle, raw, base, store):
+    """It is cancelled after the reply has arrived and before it has read it."""
     worker, waiting = await idle()
     (waiter,) = worker._claims._wakeups._waiters
     call = waiter.call
@@ -225,6 +233,7 @@ async def test_a_caller_that_leaves_with_the_answer_gives_the_job_back(idle, raw
 
 
 async def test_a_broken_connection_costs_no_job(idle, raw, base, store):
+    """Nothing was taken, nothing will be, and the worker gets the next job."""
     worker, waiting = await idle()
     sent = worker.ahead
     (ours,) = [one["id"] for one in raw.client_list() if one["cmd"] == "blpop" and "b" in one["flags"]]
@@ -247,6 +256,7 @@ async def test_a_lost_answer_gives_the_job_back(idle, raw, base, store):
 async def test_a_claim_whose_outcome_is_unknown_is_withdrawn_when_the_server_is_back(
     idle, raw, base, store, monkeypatch
 ):
+    """The first attempts to withdraw it get no answer."""
     worker, waiting = await idle()
     sent, run, failures = worker.ahead, worker._claims._run, iter([True, True])
 
@@ -278,6 +288,7 @@ async def test_after_an_outage_one_read_carries_no_claim(idle, raw, monkeypatch)
 
 
 async def test_a_server_without_the_script_gets_its_text(idle, raw, store):
+    """SCRIPT FLUSH while it waits: the claim behind the read is refused, the next one sends the text."""
     worker, waiting = await idle()
     raw.script_flush()
     await store.submit([job()])
@@ -286,6 +297,7 @@ async def test_a_server_without_the_script_gets_its_text(idle, raw, store):
 
 
 async def test_a_poll_without_the_script_sends_its_text(idle, raw, base):
+    """The same, and the wake-up is lost."""
     _, waiting = await idle()
     raw.script_flush()
     submit_without_wake_up(raw, base)
@@ -293,6 +305,7 @@ async def test_a_poll_without_the_script_sends_its_text(idle, raw, base):
 
 
 async def test_a_second_claim_of_the_process_shares_the_read(idle, raw, store):
+    """Both wait: from the next read on the wake-ups are shared out, and each gets a job."""
     worker, first = await idle()
     second = asyncio.create_task(worker.claim_ahead("other"))
     wakeups = worker._claims._wakeups
@@ -315,6 +328,8 @@ async def test_closing_a_store_withdraws_its_claim(idle, raw, base, store):
 
 
 class Processes:
+    """Worker processes of a namespace, each idle and with its claim on the server once it is hired."""
+
     def __init__(self, shell):
         self.shell, self.workers = shell, []
         self.settings = Settings(
@@ -324,6 +339,7 @@ class Processes:
         self.raw = redis.Redis.from_url(self.settings.redis_url, decode_responses=True)
 
     async def hire(self):
+        """Start one, and wait until it is idle."""
         before = blocked(self.raw)
         self.workers.append(self.shell.start("work", "tasks:app", "--queues", "default", "--slots", "10"))
         line = await asyncio.to_thread(self.workers[-1].stdout.readline)
@@ -332,6 +348,7 @@ class Processes:
         return self.workers[-1]
 
     def close(self):
+        """End them."""
         for one in self.workers:
             if one.poll() is None:
                 for number in (signal.SIGCONT, signal.SIGTERM, signal.SIGINT):
@@ -342,6 +359,7 @@ class Processes:
 
 @pytest.fixture
 async def processes(shell):
+    """Real workers, and a store of their namespace."""
     made = Processes(shell)
     yield made
     made.close()
@@ -355,6 +373,7 @@ async def own_store(processes):
 
 
 async def test_a_job_that_arrives_with_sigterm_is_run_or_queued(processes, own_store):
+    """…when the worker has left, not after the end of a lease."""
     for _ in range(4):
         worker = await processes.hire()
         submitting = asyncio.create_task(own_store.submit([add()]))
@@ -374,6 +393,7 @@ async def test_a_killed_idle_worker_takes_no_job(processes, own_store):
 
 
 async def test_a_suspended_idle_worker_holds_one_job_at_most(processes, own_store):
+    """It has a hundred slots free and cannot know: the other jobs are for others at once."""
     worker = await processes.hire()
     worker.send_signal(signal.SIGSTOP)
     await own_store.submit([add() for _ in range(5)])
