@@ -164,7 +164,6 @@ class Claims:
         )
 
     def _ahead_maker(self, request: ClaimRequest, bases: set[str]) -> Callable[[], ClaimAhead] | None:
-        """Return a function that prepares claims to send ahead; None without `ahead`, or for several partitions."""
         if not request.ahead or len(bases) != 1:
             return None
         (base,) = bases

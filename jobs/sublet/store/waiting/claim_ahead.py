@@ -1,4 +1,4 @@
-"""A claim sent behind a blocking read, on the same connection: the server runs it as soon as the read ends."""
+"""A claim behind a blocking read, on the same connection: the server runs it when the read ends."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,20 +9,20 @@ from sublet.protocol import keys, verbs
 from sublet.protocol.scripts import Call
 
 WITHDRAWN_MS = 60_000
-"""For how long a withdrawn claim takes no job: longer than a read and its connection can last."""
+"""How long a withdrawn claim takes no job: longer than its connection lasts."""
 
 
 @dataclass(slots=True, eq=False)
 class ClaimAhead:
-    """One such claim, of one job at most. Its lease begins before this process knows: see `withdrawal`."""
+    """One such claim, of one job at most."""
 
     call: Call[Claimed]
     repeat: Call[Claimed]
-    """Returns the leases that the claim got, if it ran less than 10 s ago."""
+    """Returns its leases, within 10 s."""
     withdrawal: Call[bool]
-    """Makes the claim take nothing. Returns False if it has taken jobs already."""
+    """Makes it take nothing; False if it has taken a job."""
     ends_at: float = 0.0
-    """When the read ends without a wake-up; the event loop's time."""
+    """The event loop's time when the read ends."""
     read: Any = None
     """The reply to the read."""
     reply: Any = None
