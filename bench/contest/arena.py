@@ -15,7 +15,7 @@ from typing import Any
 from contest import meter
 from contest.contestants import Contestant
 
-from sublet.tasks.bound_process import spawn_bound
+from sublet.tasks.programs.bound_process import spawn_bound
 
 ENTRY = struct.Struct("<qq")
 """A job's number, and the machine's monotonic clock in ns."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from contest import meter
 
 from sublet.devtools.embedded_server import find_binary
-from sublet.tasks.bound_process import spawn_bound
+from sublet.tasks.programs.bound_process import spawn_bound
 
 KINDS = ("redis", "valkey")
 START_SECONDS, STOP_SECONDS = 20.0, 10.0

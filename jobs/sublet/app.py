@@ -30,12 +30,13 @@ from sublet.large_payloads.storage import large_settings
 from sublet.model import Submission
 from sublet.options import Options, Seconds
 from sublet.schedules.decorators import DeclaredSchedules, declaration
-from sublet.tasks import command, naming
+from sublet.tasks import naming
 from sublet.tasks.arguments import Arguments
 from sublet.tasks.error_rules import ErrorClasses, ErrorRules, error_rules
 from sublet.tasks.failures import FailureHook, check_hook
 from sublet.tasks.middleware import Hook
-from sublet.tasks.program import Output
+from sublet.tasks.programs import command
+from sublet.tasks.programs.program import Output
 from sublet.tasks.user_modules import include_module, is_module_name
 
 if TYPE_CHECKING:

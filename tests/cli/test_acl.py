@@ -41,7 +41,7 @@ from sublet.schedules import operations
 from sublet.store.events import EventStream
 from sublet.store.store import Store
 from sublet.tasks import published
-from sublet.tasks.bound_process import spawn_bound
+from sublet.tasks.programs.bound_process import spawn_bound
 from sublet.worker.worker import Worker
 from tests.support import tasks
 from tests.support.command_line import Shell

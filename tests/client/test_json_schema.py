@@ -15,9 +15,9 @@ from jsonschema import Draft202012Validator
 from pydantic import BaseModel, Field
 
 from sublet.tasks.arguments import Arguments
-from sublet.tasks.command import NEEDS
 from sublet.tasks.json import schema as json_schema
 from sublet.tasks.json.schema import misfits
+from sublet.tasks.programs.command import NEEDS
 
 
 class Colour(Enum):

@@ -38,7 +38,7 @@ from sublet.protocol import keys, reads
 from sublet.protocol.scripts import refusal
 from sublet.schedules.recurrence import Recurrence
 from sublet.store.store import Store
-from sublet.tasks.bound_process import spawn_bound
+from sublet.tasks.programs.bound_process import spawn_bound
 from tests.faults.chaos.servers import free_port
 from tests.faults.chaos.topologies import Cluster, until
 from tests.support.command_line import Shell

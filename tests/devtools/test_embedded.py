@@ -18,7 +18,7 @@ import redis
 from sublet.devtools import embedded_server
 from sublet.devtools.embedded_server import EmbeddedServer
 from sublet.errors import Unavailable
-from sublet.tasks import bound_process
+from sublet.tasks.programs import bound_process
 from tests.support.paths import ROOT
 
 try:
@@ -30,7 +30,7 @@ PARENT = """
 import sys
 from pathlib import Path
 from sublet.devtools.embedded_server import EmbeddedServer
-from sublet.tasks import bound_process
+from sublet.tasks.programs import bound_process
 bound_process.HAS_DEATH_SIGNAL = sys.argv[2] == "death-signal"
 server = EmbeddedServer.start(Path(sys.argv[1]))
 print(server.url, flush=True)

@@ -11,9 +11,9 @@ import pytest
 from sublet import App, Invalid
 from sublet.execution.attempt import ending_of
 from sublet.model import Failure
-from sublet.tasks import program
-from sublet.tasks.command import any_program
-from sublet.tasks.program import ProgramFailed
+from sublet.tasks.programs import program
+from sublet.tasks.programs.command import any_program
+from sublet.tasks.programs.program import ProgramFailed
 from tests.support.processes import on_linux
 from tests.support.program_runs import LEASE
 

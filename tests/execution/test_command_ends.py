@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from sublet.tasks import command
+from sublet.tasks.programs import command
 from tests.support.paths import ROOT
 from tests.support.processes import is_alive, on_linux, until
 from tests.support.program_runs import bearing, soon
@@ -110,7 +110,7 @@ def test_a_program_that_the_guard_does_not_watch_never_runs(tmp_path):
     """The worker dies after it has started the gate and before the guard watches it: the program must not run."""
     script = f"""
 import asyncio, os, signal
-from sublet.tasks import process_guard, program
+from sublet.tasks.programs import process_guard, program
 class Dies(process_guard.ProcessGuard):
     def watch(self, group):
         print(group, flush=True)

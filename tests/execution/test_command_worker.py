@@ -13,7 +13,7 @@ import pytest
 
 from sublet import App, Invalid, JobCancelled, JobFailed
 from sublet.context import Discard
-from sublet.tasks.command import any_program
+from sublet.tasks.programs.command import any_program
 from sublet.worker.capacity import queue_sets
 from sublet.worker.worker import Worker, WorkerConfig
 from tests.support.paths import ROOT
@@ -179,7 +179,11 @@ async def test_a_stopping_worker_is_not_delayed_by_a_program_that_ignores_signal
 @on_linux
 async def test_a_killed_process_guard_is_replaced_at_the_next_heartbeat(client, marker, hire):
     def guards():
-        return [pid for pid in bearing("sublet.tasks.process_guard_main") if pid in children_of(os.getpid())]
+        return [
+            pid
+            for pid in bearing("sublet.tasks.programs.process_guard_main")
+            if pid in children_of(os.getpid())
+        ]
 
     hire(lease=0.9)
     await client.submit_all([stuck.options(timeout=60).job(marker)])

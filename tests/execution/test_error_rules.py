@@ -116,7 +116,7 @@ async def test_snooze_and_discard_decide_themselves(app, codes):
         ({"retry_on": (Snooze,)}, "retry_on: Snooze decides itself what happens to the job: leave it out"),
         (
             {"retry_on": (OSError, KeyError), "discard_on": [KeyError]},
-            "task work: KeyError is in retry_on and in discard_on: keep one of them",
+            "task work: KeyError is in retry_on and in discard_on: remove it from one",
         ),
     ],
 )

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from sublet.tasks import process_guard, process_guard_main
-from sublet.tasks.process_guard import ProcessGuard
+from sublet.tasks.programs import process_guard, process_guard_main
+from sublet.tasks.programs.process_guard import ProcessGuard
 from tests.support.paths import ROOT
 from tests.support.processes import children_of, is_alive, on_linux, until
 
 pytestmark = on_linux
 WORKER = """
 import json, os, signal, subprocess, sys, time
-from sublet.tasks.process_guard import ProcessGuard
+from sublet.tasks.programs.process_guard import ProcessGuard
 
 guard = ProcessGuard()
 
@@ -292,6 +292,10 @@ def test_the_guard_has_no_secrets(sleeper, monkeypatch):
     monkeypatch.setenv("SUBLET_REDIS_URL", "redis://:hunter2@nowhere")
     watching = ProcessGuard()
     watching.watch(sleeper().pid)
-    until(lambda: b"sublet.tasks.process_guard_main" in Path(f"/proc/{watching.pid}/cmdline").read_bytes())
+    until(
+        lambda: (
+            b"sublet.tasks.programs.process_guard_main" in Path(f"/proc/{watching.pid}/cmdline").read_bytes()
+        )
+    )
     assert b"hunter2" not in Path(f"/proc/{watching.pid}/environ").read_bytes()
     asyncio.run(watching.aclose())

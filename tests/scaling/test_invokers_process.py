@@ -164,7 +164,7 @@ async def test_a_cancelled_start_still_tracks_the_worker(play):
 async def test_a_process_that_cannot_be_started_is_reported(play, monkeypatch):
     invoker = play()
     monkeypatch.setattr(module.sys, "executable", "/nowhere/python")
-    monkeypatch.setattr("sublet.tasks.bound_process.sys.executable", "/nowhere/python")
+    monkeypatch.setattr("sublet.tasks.programs.bound_process.sys.executable", "/nowhere/python")
     with pytest.raises(InvocationFailed, match="the worker process could not be started: No such file"):
         await invoker.invoke(request_of("s.1"))
     assert invoker.processes == ()
@@ -247,7 +247,7 @@ def test_a_program_has_its_grace_when_its_starter_is_killed(tmp_path, script, gr
     """Then it is killed, even if it is frozen or ignores SIGTERM."""
     ended = f"; open({str(tmp_path / 'obeyed')!r}, 'w')" if code == "obeyed" else ""
     starter = (
-        "import os, sys, time; from sublet.tasks.bound_process import spawn_bound; "
+        "import os, sys, time; from sublet.tasks.programs.bound_process import spawn_bound; "
         "process = spawn_bound([sys.executable, '-I', '-S', '-c', sys.argv[1]], grace=float(sys.argv[2]), stdout=2); "
         "print(process.pid, flush=True); time.sleep(600)"
     )

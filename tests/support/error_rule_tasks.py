@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from sublet import App, Context
-from sublet.tasks.program import ProgramFailed
+from sublet.tasks.programs.program import ProgramFailed
 
 app, lenient = App(), App()
 

@@ -30,7 +30,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from sublet.connection.settings import Settings
-from sublet.tasks.bound_process import spawn_bound
+from sublet.tasks.programs.bound_process import spawn_bound
 from tests.support.http_server import Answer
 from tests.support.paths import ROOT
 from tests.support.processes import plain_environment

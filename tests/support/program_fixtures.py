@@ -8,8 +8,8 @@ import uuid
 import pytest
 
 from sublet.context import Context
-from sublet.tasks.command import function
-from sublet.tasks.process_guard import ProcessGuard, current
+from sublet.tasks.programs.command import function
+from sublet.tasks.programs.process_guard import ProcessGuard, current
 from tests.support.program_runs import LEASE, bearing
 
 

@@ -79,7 +79,10 @@ PAGES = {
         "Python: programs, large payloads, tracing",
         "The results of `command` tasks, the backends of large payloads, and OpenTelemetry.",
         {
-            "Programs": ("sublet.tasks.program:Output", "sublet.tasks.program:ProgramFailed"),
+            "Programs": (
+                "sublet.tasks.programs.program:Output",
+                "sublet.tasks.programs.program:ProgramFailed",
+            ),
             "Large payloads": (
                 "sublet.large_payloads:Files",
                 "sublet.large_payloads:S3",

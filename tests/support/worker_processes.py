@@ -25,7 +25,7 @@ from sublet.client.sync_client import SyncClient
 from sublet.connection.settings import Settings
 from sublet.devtools.embedded_server import EmbeddedServer
 from sublet.model import Job
-from sublet.tasks.bound_process import spawn_bound
+from sublet.tasks.programs.bound_process import spawn_bound
 from tests.support.command_server import CLIENT, COMMANDS
 from tests.support.http_server import serve_process
 from tests.support.misbehaving_tasks import LEDGER

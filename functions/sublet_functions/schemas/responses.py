@@ -20,7 +20,7 @@ WARNING = "What the worker will probably refuse. Only with `SUBLET_CHECK_TASKS=w
 
 
 class SubmittedJob(ResponseModel):
-    """The job's id, new or existing."""
+    """Id of the stored job, or of the one that was there: the status tells which."""
 
     id: str
     warning: str | None = Field(None, description=WARNING)

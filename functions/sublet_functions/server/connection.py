@@ -182,7 +182,7 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Return a problem document for malformed HTTP, as the connection's last response."""
+        """Return the connection's last response: a problem for malformed HTTP (400), or 500, logged, for any other error."""
         self.head_at = 0.0
         if status != 400:
             log.error("a request was answered 500: unexpected %s in aiohttp", type(exc).__name__)

@@ -21,6 +21,11 @@ POOL_EMPTY = "No connection available"
 """redis-py's message if no connection was free in time."""
 
 
+def is_error_reply(reply: Any) -> bool:
+    """Whether the server answered with an error. Any other exception is a failed connection."""
+    return isinstance(reply, ResponseError)
+
+
 class Pipeline(asyncio.Protocol):
     """One connection on an event loop. It connects at the first command, and again after a failure.
 

@@ -20,7 +20,7 @@ from redis.exceptions import RedisError
 
 from sublet.connection.settings import Settings, connect_sync
 from sublet.errors import Unavailable
-from sublet.tasks.bound_process import spawn_bound
+from sublet.tasks.programs.bound_process import spawn_bound
 
 READY_SECONDS = 30.0
 LOCK_SECONDS = 3.0

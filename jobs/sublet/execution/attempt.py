@@ -11,7 +11,7 @@ from sublet.execution import stack
 from sublet.model import Completion, Ending, Failure, Lease, News, Note, Release
 from sublet.tasks.arguments import InvalidResult
 from sublet.tasks.error_rules import ErrorRules
-from sublet.tasks.program import ProgramFailed
+from sublet.tasks.programs.program import ProgramFailed
 
 STARVED = "every place of the worker waits for the result of another job; see the worker's output"
 

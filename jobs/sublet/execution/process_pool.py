@@ -24,7 +24,7 @@ from sublet.execution.child_process import LEAVE_SECONDS, ChildProcess, ChildRun
 from sublet.execution.large import described
 from sublet.large_payloads.storage import Storage
 from sublet.model import Completion, Release
-from sublet.tasks.process_guard import ProcessGuard
+from sublet.tasks.programs.process_guard import ProcessGuard
 
 if TYPE_CHECKING:
     from sublet.app import Task

@@ -19,8 +19,8 @@ from sublet.large_payloads.storage import Storage, is_reference
 from sublet.model import Completion
 from sublet.options import PAYLOAD_MAX
 from sublet.tasks.middleware import entered, entered_on_loop
-from sublet.tasks.process_guard import ProcessGuard
-from sublet.tasks.process_guard import current as current_guard
+from sublet.tasks.programs.process_guard import ProcessGuard
+from sublet.tasks.programs.process_guard import current as current_guard
 
 __all__ = ["NO_LIMITS", "Limits", "Runner"]
 

@@ -89,7 +89,9 @@ class Storage:
             said = json.loads(reference)["sublet:large"]
             size, digest = int(said["bytes"]), bytes.fromhex(said["sha256"]).hex()
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise PayloadLost(f"job {job_id}: its reference to a large payload is malformed") from None
+            raise PayloadLost(
+                f"job {job_id}: what is stored in place of its large payload or result is no reference: submit it again"
+            ) from None
         name = f"{self.namespace}/{digest}.{job_id}"
         try:
             text: bytes = self._call("read", job_id, self.backend.get, name)

@@ -317,7 +317,7 @@ def reap(base: str, *, limit: int, by: str) -> Call[Reaped]:
 
 
 def prune(base: str, *, limit: int) -> Call[tuple[int, bool]]:
-    """Delete up to `limit` (≤ 200) finished jobs, too old or too many. Returns how many, and whether more may
+    """Delete up to `limit` (≤ 200) finished jobs past their retention or too many, and queues. Returns how many jobs, and whether more may
     remain.
     """
     return script("prune").call(base, lambda reply: (int(reply[0]), bool(reply[1])), limit=limit)

@@ -16,7 +16,7 @@ class ErrorRules:
         self._again = {kind: False for kind in _classes("discard_on", discard_on)}
         for kind in _classes("retry_on", () if retry_on is None else retry_on):
             if kind in self._again:
-                raise Invalid(f"{kind.__name__} is in retry_on and in discard_on: keep one of them")
+                raise Invalid(f"{kind.__name__} is in retry_on and in discard_on: remove it from one")
             self._again[kind] = True
         self._otherwise = retry_on is None
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from sublet.errors import Unavailable
 from sublet.source_tree import import_folders
-from sublet.tasks.bound_process import spawn_bound
+from sublet.tasks.programs.bound_process import spawn_bound
 from tests.faults.chaos.ledger import Ledger
 from tests.faults.chaos.servers import free_port
 from tests.faults.chaos.tasks import QUEUES

@@ -15,7 +15,7 @@ from redis.retry import Retry
 
 from sublet.devtools.embedded_server import find_binary
 from sublet.errors import Unavailable
-from sublet.tasks.bound_process import spawn_bound
+from sublet.tasks.programs.bound_process import spawn_bound
 from tests.faults.chaos.script_time import ScriptTime, longest_script
 
 SECONDS = 20.0

@@ -14,7 +14,7 @@ import redis
 
 from sublet.connection.topology import slot_of
 from sublet.errors import Unavailable
-from sublet.tasks.bound_process import spawn_bound
+from sublet.tasks.programs.bound_process import spawn_bound
 from tests.faults.chaos.servers import SECONDS, Server, free_port
 
 SLOTS = 16384

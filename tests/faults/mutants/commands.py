@@ -37,7 +37,7 @@ MUTANTS = (
     ),
     Mutant(
         "a quote in a comment of a script counts",
-        "jobs/sublet/tasks/shell_quoting.py",
+        "jobs/sublet/tasks/programs/shell_quoting.py",
         'char == "#" and self._at_start and not self._braces',
         "False",
         "a field that the author quoted is split into words, and a value can become an option",
@@ -45,7 +45,7 @@ MUTANTS = (
     ),
     Mutant(
         "quotes within $(…) within quotes count as one pair",
-        "jobs/sublet/tasks/shell_quoting.py",
+        "jobs/sublet/tasks/programs/shell_quoting.py",
         'if text.startswith(("${", "$(", "`"), at):',
         "if False:",
         "a field that the author quoted is split into words, and a value can become an option",

@@ -118,7 +118,7 @@ def _task(args: Namespace, app: "App | None", client: SyncClient, payload: bytes
     unsent = client.store.operations.submission(
         args.task, payload, Options().queue, "", getattr(args, "id", None)
     )
-    with _naming_unsent(unsent):
+    with _naming_id(unsent):
         return check_task(client, args.task, payload, policy)
 
 
@@ -194,7 +194,7 @@ def _match(job: Submission, there: str) -> str:
 
 def _send(client: SyncClient, job: Submission) -> Submitted:
     try:
-        with _naming_unsent(job):
+        with _naming_id(job):
             return client.submit_all([job])[0]
     except Unconfirmed as error:
         there = error.job_id or job.id
@@ -202,8 +202,8 @@ def _send(client: SyncClient, job: Submission) -> Submitted:
 
 
 @contextlib.contextmanager
-def _naming_unsent(job: Submission) -> Iterator[None]:
-    """Errors say how to repeat the command."""
+def _naming_id(job: Submission) -> Iterator[None]:
+    """Add the `--id` to Unavailable and KeyboardInterrupt: repeated with it, the command stores no second job."""
     try:
         yield
     except (Unfit, Forbidden, Unconfirmed):

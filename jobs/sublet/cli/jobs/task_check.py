@@ -88,8 +88,8 @@ def _misfits(task: PublishedTask, payload: bytes) -> str:
 
 
 def _check_command(payload: bytes) -> None:
-    from sublet.tasks.command import NEEDS
     from sublet.tasks.json.schema import misfits
+    from sublet.tasks.programs.command import NEEDS
 
     for path, message in misfits(NEEDS, json.loads(payload)):
         where = f"{'.'.join(map(str, path))}: " if path else "the payload "

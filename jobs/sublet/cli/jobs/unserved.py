@@ -27,7 +27,7 @@ def queue_lines(found: Gaps) -> list[str]:
 
 
 def task_lines(found: Gaps) -> list[str]:
-    """Return a sentence per unknown task, at most `MOST`."""
+    """Return a sentence per task that some worker of its queue does not have, for the first `MOST`."""
     return [
         f"{_jobs(count, 'needs', 'need')} task {task}, which a worker of the queue does not have"
         for task, count in list(found.tasks.items())[:MOST]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from sublet.errors import Invalid
-from sublet.tasks.bound_process import spawn_bound
+from sublet.tasks.programs.bound_process import spawn_bound
 
 SUBMIT_SECONDS = 20.0
 POLL = 0.05

@@ -186,7 +186,7 @@ class TrialContext:
         return claim.token() if claim else ""
 
     async def holding(self, job_id: str) -> str:
-        """Wait until the client has held a job for `sleep` for KEPT seconds. Return the token. Raises
+        """Wait until the client has claimed this job of the task `sleep`, and see it run KEPT s later. Return the token. Raises
         RuleBroken.
         """
         token = await self.running(job_id)

@@ -107,7 +107,7 @@ async def _catch(show: Show, at: float) -> tuple[Worker, dict[str, int]] | None:
 
 
 async def _held_and_started(show: Show, worker: Worker) -> dict[str, int]:
-    """A frozen worker's jobs if all have surely started, else none."""
+    """A frozen worker's jobs (id → attempt) if all have surely started, else {}."""
     held = await show.held_by(worker)
     await asyncio.sleep(SETTLE)
     started = all((worker.pid, job, attempt) in show.ledger.started for job, attempt in held.items())

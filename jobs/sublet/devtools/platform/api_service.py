@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from sublet.connection.settings import Settings
 from sublet.errors import JobsError
 from sublet.source_tree import import_folders
-from sublet.tasks.bound_process import spawn_bound
+from sublet.tasks.programs.bound_process import spawn_bound
 
 FIRST_PORT, PORTS = 8377, 100
 """The first port to try, and how many before the system chooses one."""

@@ -16,7 +16,7 @@ from sublet.devtools.bootstrap import missing
 from sublet.devtools.platform.api_service import environment, where
 from sublet.errors import JobsError
 from sublet.scaling.invokers.thread_call import run_in_thread
-from sublet.tasks.bound_process import spawn_bound
+from sublet.tasks.programs.bound_process import spawn_bound
 
 IMPORT_SECONDS = 60.0
 OUTPUT_MAX = 1 << 20

@@ -17,7 +17,7 @@ from typing import IO, NamedTuple
 
 from sublet.scaling.invokers import AT_ONCE, Invocation, InvocationFailed, call_each
 from sublet.source_tree import import_folders
-from sublet.tasks.bound_process import spawn_bound
+from sublet.tasks.programs.bound_process import spawn_bound
 
 log = logging.getLogger(__name__)
 

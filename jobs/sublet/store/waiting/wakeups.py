@@ -17,10 +17,8 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from redis.exceptions import ResponseError
-
 from sublet.connection.blocking import blocking_pipeline
-from sublet.connection.pipeline import Pipeline
+from sublet.connection.pipeline import Pipeline, is_error_reply
 from sublet.connection.settings import BLOCK_SECONDS, Settings, connect
 from sublet.errors import JobsError
 from sublet.protocol import keys
@@ -183,7 +181,7 @@ class WakeUps:
         self._ahead = None
         if waiter is None:  # it was withdrawn
             self._on_reply(sent.read)
-        elif isinstance(reply, ResponseError) and waiter.idle:
+        elif is_error_reply(reply) and waiter.idle:
             key, element = _wakeup_in(sent.read)
             waiter.call(
                 WakeUp(key, element) if key in waiter.queues else None

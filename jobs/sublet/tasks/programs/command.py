@@ -21,8 +21,8 @@ from pydantic_core import PydanticCustomError
 
 from sublet.context import Context, Discard
 from sublet.errors import Invalid
-from sublet.tasks.program import PATIENCE, SHELL, Output, ProgramCall, run
-from sublet.tasks.shell_quoting import QuoteScanner
+from sublet.tasks.programs.program import PATIENCE, SHELL, Output, ProgramCall, run
+from sublet.tasks.programs.shell_quoting import QuoteScanner
 
 NAME = "command"
 CONTEXT = "_context"

@@ -16,11 +16,11 @@ import sys
 from contextvars import ContextVar
 
 from sublet.source_tree import PACKAGE
-from sublet.tasks.process_guard_main import start_of
+from sublet.tasks.programs.process_guard_main import start_of
 
 log = logging.getLogger(__name__)
 
-BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from sublet.tasks.process_guard_main import main; main(int(sys.argv[2]))"
+BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from sublet.tasks.programs.process_guard_main import main; main(int(sys.argv[2]))"
 HOME = str(PACKAGE.parent)
 PATIENCE = 5.0
 """Seconds that the guard has to exit after its pipe is closed; then it is killed."""

@@ -18,7 +18,7 @@ from typing import NamedTuple, cast
 
 from pydantic import BaseModel, ConfigDict
 
-from sublet.tasks.process_guard import ProcessGuard, current
+from sublet.tasks.programs.process_guard import ProcessGuard, current
 
 log = logging.getLogger(__name__)
 
@@ -218,6 +218,8 @@ def _check_program(name: str, env: Mapping[str, str], cwd: str | None) -> None:
         problem = "" if found else f"program {name!r} is not on this worker's PATH"
     if cwd and not Path(cwd).is_dir():
         problem = f"the folder {cwd}, in which {name} should start, does not exist"
+    elif cwd and not os.access(cwd, os.X_OK):
+        problem = f"the folder {cwd}, in which {name} should start, may not be entered by this worker's user"
     if not os.access(SHELL, os.X_OK):
         problem = f"programs are started through {SHELL}, which this worker does not have"
     if problem:

@@ -1,0 +1,1 @@
+"""Programs as tasks: shell commands, and the guard of their processes."""
