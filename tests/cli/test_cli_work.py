@@ -245,14 +245,14 @@ def test_a_missing_pool_causes_a_warning(shell):
     assert [event["event"] for event in shell.work(*pool, "images")] == ["ready", "leaving", "summary"]
 
 
-def test_a_worker_that_stalls_exits_1_and_releases_its_job(shell):
+def test_a_worker_that_stalls_exits_1_and_fails_the_job_that_ran_so_long(shell):
     job_id = shell.ok("submit", "forever")
     done = shell.run("work", "tasks:app", "--stall", "500ms")
     events = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [event["event"] for event in events] == ["ready", "started", "stalled", "released", "summary"]
+    assert [event["event"] for event in events] == ["ready", "started", "stalled", "failed", "summary"]
     assert (done.returncode, events[-1]["stalled"]) == (1, True)
     job = shell.json("get", job_id)
-    assert (job["state"], job["tries_left"]) == ("queued", 3)
+    assert (job["state"], job["tries_left"], job["attempts"][0]["code"]) == ("scheduled", 2, "stalled")
 
 
 @pytest.mark.parametrize("task", ["thread", "lent", "deaf"])

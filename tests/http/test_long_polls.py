@@ -15,7 +15,7 @@ import pytest
 from sublet.connection.settings import Settings
 from sublet.devtools.embedded_server import EmbeddedServer
 from sublet.errors import Unavailable
-from sublet.model import Claimed, Completion, Lease, Submission
+from sublet.model import Claimed, Completion, Lease, Release, Submission
 from sublet.protocol import keys, verbs
 from sublet.store.store import Store
 from sublet.store.waiting import wakeups
@@ -322,7 +322,7 @@ async def test_a_repeated_claim_id_returns_held_leases_and_does_not_wait(open_st
     assert [lease.token for lease in (await claim()).leases] == [lease.token for lease in first.leases]
     await store.settle([Completion(first.leases[0], b"1")])
     assert [lease.id for lease in (await claim()).leases] == [first.leases[1].id]
-    await store.give_back(first.leases[1:], "the caller was gone")
+    await store.settle([Release(first.leases[1])])
     async with asyncio.timeout(10):
         assert (await claim(wait=60)).leases == [], "the id is used up: it gets neither released nor new jobs"
     assert store._claims._wakeups is None, "it did not wait"

@@ -51,7 +51,7 @@ class ServedStage:
         """A job that this worker has started and whose lease it has extended."""
         (job_id,) = self.stage.submit(task)
         self.stage.until_noted("began", job_id)
-        until(lambda: self.job(job_id)["heartbeat_at"], "a heartbeat")
+        until(lambda: (job := self.job(job_id))["heartbeat_at"] > job["claimed_at"], "a heartbeat")
         job = self.job(job_id)
         assert job["worker"] == name
         assert job["submitted_at"] <= job["claimed_at"] < job["heartbeat_at"] < job["lease_expires_at"]

@@ -47,7 +47,7 @@ _ENDINGS: dict[str, Callable[..., str]] = {
     "complete": lambda result: f" with {result}",
     "fail": lambda code, message, detail, again: f" with {code}{', final' * (again == 'no')}",
     "note": lambda checkpoint, log: f": {checkpoint}",
-    "release": lambda delay, reason: f" for {_s(delay)}: {reason}",
+    "release": lambda delay, code, reason: f" for {_s(delay)}: {code} {reason}",
 }
 
 
