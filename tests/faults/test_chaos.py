@@ -416,7 +416,7 @@ BROKEN = {
 @pytest.mark.parametrize("defect", one_in(6, [*BROKEN]))
 def test_a_defect_makes_its_scenario_fail(defect, tmp_path):
     file, whole, broken, names, word = BROKEN[defect]
-    for folder in ("jobs", "functions", "lua", "tests/faults/chaos"):
+    for folder in ("jobs", "functions", "lua", "tests/faults/chaos", "tests/support"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     text = (tmp_path / file).read_text()
