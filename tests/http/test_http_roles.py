@@ -67,6 +67,9 @@ MAY = {
     "GET /stats": "read metrics",
     "GET /metrics": "read metrics",
     "GET /": "no token",
+    "GET /ui": "no token",
+    "GET /ui/static/{file}": "no token",
+    "GET /ui/{view}/{name}": "no token",
     "GET /healthz": "no token",
     "GET /readyz": "no token",
     "GET /openapi.json": "no token",
@@ -88,7 +91,7 @@ def test_every_route_allows_exactly_the_roles_of_the_table():
     assert [named(r) for r in ROUTES if r.events] == ["POST /jobs", "POST /tick"], (
         "the routes that a server may open"
     )
-    assert [r.alias for r in ROUTES if r.alias] == ["/jobs/{id}/done"]
+    assert [r.alias for r in ROUTES if r.alias] == ["/jobs/{id}/done", "/ui/{view}"]
 
 
 @pytest.mark.parametrize("caller", ["without a token", "with an unknown token", *Role])
@@ -102,7 +105,7 @@ async def test_each_role_may_use_its_routes_and_no_others(settings, caller):
     for route in ROUTES:
         for path in filter(None, (route.path, route.alias)):
             one = sample(route)
-            place = filled(one.path, NOWHERE) if path == route.path else path.format(id="0-no")
+            place = filled(one.path, NOWHERE) if path == route.path else path.format(id="0-no", view="jobs")
             answer = await asker(api)(route.method, place, filled(one.body, NOWHERE), token=secret)
             allowed = not route.roles or caller == Role.ADMIN or caller in route.roles
             if allowed and (path, caller) == ("/events", Role.WORK):
@@ -153,6 +156,9 @@ def test_each_role_has_the_routes_of_the_design():
     }
     assert {named(r) for r in ROUTES if not r.roles} == {
         "GET /",
+        "GET /ui",
+        "GET /ui/static/{file}",
+        "GET /ui/{view}/{name}",
         "GET /healthz",
         "GET /readyz",
         "GET /openapi.json",

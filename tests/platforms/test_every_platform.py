@@ -17,6 +17,7 @@ import redis
 from sublet.connection.settings import Settings
 from sublet.store.store import Store
 from sublet_functions.http.response import SECURITY_HEADERS
+from tests.dashboard import test_dashboard_http
 from tests.http import test_http_api, test_http_bodies, test_http_twice
 from tests.http.test_http_twice import stored  # noqa: F401  a fixture of some tests
 from tests.scaling import test_pools_http
@@ -31,6 +32,7 @@ MODULES: tuple[ModuleType, ...] = (
     test_http_bodies,
     test_schedules_http,
     test_pools_http,
+    test_dashboard_http,
 )
 NOT_HERE = {
     "test_an_unsupported_method_is_405_with_the_allowed_methods": "servers refuse unknown methods themselves",

@@ -128,7 +128,8 @@ async def test_a_line_break_in_a_url_does_not_become_a_header(url, route):
         head, _, body = response.partition(b"\r\n\r\n")
         assert head.startswith((b"HTTP/1.1 4", b"HTTP/1.1 2")), (path, head)
         assert b"evil" not in head.lower()
-        assert b"text/html" not in head, "only the body may name the unknown field"
+        if route.responses.get(200) != "text/html":
+            assert b"text/html" not in head, "only the body may name the unknown field"
         assert b"\nX-Evil" not in body
 
 

@@ -106,6 +106,7 @@ RESPONSE_HEADERS = {
         {"type": "string"},
         False,
     ),
+    "ETag": Header("Entity tag of the file, for If-None-Match.", {"type": "string"}, True, (200, 304)),
     "Vary": Header("Request headers on which the response depends.", {"type": "string"}, True, (200,)),
     "Retry-After": Header(
         "Seconds after which a retry makes sense.",
@@ -125,6 +126,7 @@ TAGS = {
     "tasks": "The tasks that workers run, with JSON Schemas of their arguments.",
     "workers": "Registered workers.",
     "tick": "Maintenance, schedules and summoning, for deployments in which no worker runs all the time.",
+    "ui": "The dashboard: a page that reads and orders everything by this API.",
     "server": "Health, statistics and description of the server.",
 }
 

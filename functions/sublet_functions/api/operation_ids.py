@@ -41,7 +41,11 @@ IDS = {
     "openapi": "getDocument",
 }
 """Handler → operation id, where the handler's name is not a verb and a noun."""
-SECOND_IDS = {("POST", "/jobs/{id}/done"): "finishJob", ("GET", "/tick"): "runTickByGet"}
+SECOND_IDS = {
+    ("POST", "/jobs/{id}/done"): "finishJob",
+    ("GET", "/tick"): "runTickByGet",
+    ("GET", "/ui/{view}"): "getPageView",
+}
 """Ids of operations whose handler has another route."""
 
 

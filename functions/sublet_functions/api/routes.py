@@ -9,6 +9,7 @@ from sublet.schedules.definition import Schedule
 from sublet.tasks.catalogue import TaskInfo
 from sublet_functions.api.openapi import document
 from sublet_functions.api.route import Route
+from sublet_functions.dashboard.files import get_file, get_page, get_view
 from sublet_functions.handlers.call import Call
 from sublet_functions.handlers.cancel import cancel
 from sublet_functions.handlers.claim import claim, claim_next
@@ -64,6 +65,9 @@ ACTION_PROBLEMS = ("not-found", "wrong-state", "changed")
 IDEMPOTENT = ("Idempotency-Key", "Location", "Idempotent-Replayed")
 NEXT_IN = ("Sublet-Next-In", "Sublet-Dead")
 PAGED = ("Link",)
+CACHED = ("ETag",)
+PAGE = {200: "text/html", 304: None}
+FILE = {200: ("text/javascript", "text/css", "image/svg+xml"), 304: None}
 MANY = BATCH_BODY_MAX
 NO = q.Empty
 NONE = None
@@ -137,6 +141,9 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     Route("GET", "/stats", READ | METRICS, stats, NO, q.StatsQuery, {200: a.Stats}),
     Route("GET", "/metrics", READ | METRICS, metrics, NO, NO, {200: "text/plain"}),
     Route("GET", "/", ALL, index, NO, NO, {200: (a.Links, "text/html")}, headers=("Vary",)),
+    Route("GET", "/ui", ALL, get_page, NO, q.AnyQuery, PAGE, alias="/ui/{view}", headers=CACHED),
+    Route("GET", "/ui/static/{file}", ALL, get_file, NO, q.AnyQuery, FILE, NOT_FOUND, headers=CACHED),
+    Route("GET", "/ui/{view}/{name}", ALL, get_view, NO, q.AnyQuery, PAGE, headers=CACHED),
     Route("GET", "/healthz", ALL, healthz, NO, NO, {200: a.Health}),
     Route("GET", "/readyz", ALL, readyz, NO, NO, {200: a.Health}, ("wrong-layout", "unavailable")),
     Route("GET", "/openapi.json", ALL, openapi, NO, NO, {200: "application/json"}),

@@ -9,6 +9,7 @@ from sublet_functions.http.response import Response, json_response
 from sublet_functions.schemas.query import Empty
 
 LINKS = {
+    "dashboard": "/ui",
     "jobs": "/jobs",
     "queues": "/queues",
     "workers": "/workers",

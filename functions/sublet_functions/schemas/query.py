@@ -30,6 +30,12 @@ class Empty(Query):
     """The model of routes without a body, or without a query."""
 
 
+class AnyQuery(BaseModel):
+    """A query that only the page reads: the filter of a view."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
 class PathParams(Query):
     """Parameters of all paths, by the name in the route's braces."""
 
@@ -38,6 +44,12 @@ class PathParams(Query):
     name: Name | None = Field(
         None,
         description="The name of the worker, the pool, the task, or the schedule (at most 40 characters).",
+    )
+    view: Annotated[str, Field(pattern=r"^[a-z]{1,32}$")] | None = Field(
+        None, description="A view of the dashboard, such as `jobs`."
+    )
+    file: Annotated[str, Field(pattern=r"^[a-z-]{1,64}\.[a-z]{1,8}$")] | None = Field(
+        None, description="A file of the dashboard."
     )
 
 

@@ -1,0 +1,1 @@
+"""The dashboard: one page and its modules, a client of the public API."""

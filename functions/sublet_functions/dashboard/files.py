@@ -1,0 +1,100 @@
+"""Serve the dashboard's page and its files. They carry no data and need no token."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files as package_files
+
+from sublet_functions.handlers.call import Call
+from sublet_functions.http.problems import Problem
+from sublet_functions.http.response import Response
+from sublet_functions.schemas.query import AnyQuery, Empty
+
+MEDIA_TYPES = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "connect-src 'self'",
+        "img-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+)
+"""Content-Security-Policy of the page: its own files only, nothing inline, no markup from text."""
+PAGE = "index.html"
+ROOT, MODULES = "{root}", "{modules}"
+"""Placeholders in the page: the relative URL of the API's root, and a link for each module."""
+
+
+@dataclass(frozen=True, slots=True)
+class StaticFile:
+    """One file with its entity tag."""
+
+    name: str
+    body: bytes
+    tag: str
+
+    @classmethod
+    def of(cls, name: str, body: bytes) -> "StaticFile":
+        """Make a file; the tag is a digest of its content."""
+        return cls(name, body, f'"{hashlib.sha256(body).hexdigest()[:20]}"')
+
+
+@cache
+def static_files() -> Mapping[str, StaticFile]:
+    """Return all files by name, from the package."""
+    folder = package_files("sublet_functions.dashboard") / "static"
+    found = {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+    return {name: StaticFile.of(name, body) for name, body in sorted(found.items())}
+
+
+@cache
+def _page(root: str) -> StaticFile:
+    """Return the page with URLs relative to `root`: a gateway's prefix need not be known."""
+    modules = "\n".join(
+        f'<link rel="modulepreload" href="{root}ui/static/{name}">'
+        for name in static_files()
+        if name.endswith(".js")
+    )
+    text = static_files()[PAGE].body.decode().replace(MODULES, modules).replace(ROOT, root)
+    return StaticFile.of(PAGE, text.encode())
+
+
+async def get_page(call: Call[Empty, AnyQuery]) -> Response:
+    """Return the dashboard, one HTML page for all its views. It reads the API with a token of its user."""
+    depth = call.request.path.count("/") - 1
+    return _response(call, _page("../" * depth or "./"))
+
+
+async def get_view(call: Call[Empty, AnyQuery]) -> Response:
+    """Return the dashboard at the view of one job, queue, schedule or pool."""
+    return await get_page(call)
+
+
+async def get_file(call: Call[Empty, AnyQuery]) -> Response:
+    """Return a file of the dashboard: a module, the style sheet or the icon."""
+    name = call.path["file"]
+    found = static_files().get(name) if name != PAGE else None
+    if found is None:
+        raise Problem("not-found", f"the dashboard has no file {name}")
+    return _response(call, found)
+
+
+def _response(call: Call[Empty, AnyQuery], file: StaticFile) -> Response:
+    headers = {"ETag": file.tag, "Cache-Control": "no-cache", "Content-Security-Policy": POLICY}
+    known = call.request.headers.get("if-none-match", "")
+    if any(tag.strip().removeprefix("W/") in (file.tag, "*") for tag in known.split(",")):
+        return Response(304, headers=headers)
+    media_type = MEDIA_TYPES[file.name.rpartition(".")[2]]
+    return Response(200, file.body, {"Content-Type": media_type, **headers})

@@ -1,0 +1,151 @@
+/** Calls the HTTP API with the user's token. */
+
+/** The API's root, whatever path a gateway puts before it. */
+export const root = new URL(
+  document.querySelector("meta[name=sublet-root]")?.getAttribute("content") ?? "./",
+  location.href,
+);
+root.search = root.hash = "";
+
+const TOKEN = "sublet-token";
+const PATIENCE = 25_000;
+
+export class ApiError extends Error {
+  /**
+   * @param {number} status 0: the server did not answer
+   * @param {string} kind last part of the problem's type
+   * @param {string} detail
+   */
+  constructor(status, kind, detail) {
+    super(detail);
+    this.status = status;
+    this.kind = kind;
+  }
+}
+
+export const token = {
+  get: () => sessionStorage.getItem(TOKEN) ?? "",
+  /** @param {string} value */
+  set: (value) => sessionStorage.setItem(TOKEN, value),
+  forget: () => sessionStorage.removeItem(TOKEN),
+};
+
+/** Set by the page: asks for a token, and resolves to whether one was given. */
+export const hooks = {
+  /** @type {(reason: string) => Promise<boolean>} */
+  askToken: async () => false,
+  /** @type {(answered: boolean) => void} */
+  onAnswer: () => {},
+};
+
+let skew = 0;
+/** The server's time in ms. */
+export const now = () => Date.now() + skew;
+
+/** @param {Response} response */
+function readClock(response) {
+  const at = Date.parse(response.headers.get("date") ?? "");
+  const difference = at + 500 - Date.now();
+  if (!Number.isNaN(at) && Math.abs(difference - skew) > 1500) skew = Math.abs(difference) > 1500 ? difference : 0;
+}
+
+/**
+ * @param {string} path relative to the root, encoded
+ * @param {Record<string, any>} [query]
+ */
+export function urlOf(path, query = {}) {
+  const url = new URL(path, root);
+  for (const [name, value] of Object.entries(query))
+    for (const one of Array.isArray(value) ? value : [value])
+      if (one !== null && one !== undefined && one !== "") url.searchParams.append(name, String(one));
+  return url;
+}
+
+/**
+ * @param {URL} url
+ * @param {RequestInit} init
+ */
+export async function request(url, init) {
+  const headers = new Headers(init.headers);
+  if (token.get()) headers.set("Authorization", `Bearer ${token.get()}`);
+  try {
+    const response = await fetch(url, { ...init, headers, cache: "no-store", credentials: "same-origin", redirect: "error" });
+    readClock(response);
+    hooks.onAnswer(true);
+    return response;
+  } catch (error) {
+    if (init.signal?.aborted && init.signal.reason?.name === "AbortError") throw error;
+    hooks.onAnswer(false);
+    throw new ApiError(0, "no-answer", "The server did not answer.");
+  }
+}
+
+/** @param {Response} response */
+export async function problemOf(response) {
+  /** @type {any} */
+  const body = await response.json().catch(() => ({}));
+  const kind = String(body?.type ?? "").replace(/^urn:sublet:problem:/, "");
+  return new ApiError(response.status, kind, String(body?.detail ?? `The server answered ${response.status}.`));
+}
+
+/**
+ * Send a request, and return the parsed body. Asks for a token after a 401. Throws ApiError.
+ * @param {string} method
+ * @param {string} path
+ * @param {{query?: Record<string, any>, body?: unknown, text?: boolean, signal?: AbortSignal}} [how]
+ * @returns {Promise<any>}
+ */
+export async function call(method, path, how = {}) {
+  const url = urlOf(path, how.query);
+  for (;;) {
+    const sent = token.get();
+    /** @type {RequestInit} */
+    const init = { method, signal: how.signal ?? AbortSignal.timeout(PATIENCE) };
+    if (how.body !== undefined) {
+      init.body = JSON.stringify(how.body);
+      init.headers = { "Content-Type": "application/json" };
+    }
+    const response = await request(url, init);
+    if (response.status === 401) {
+      const problem = await problemOf(response);
+      if (sent !== token.get() || (await hooks.askToken(problem.message))) continue;
+      throw problem;
+    }
+    if (!response.ok) throw await problemOf(response);
+    if (how.text) return response.text();
+    return response.status === 204 ? null : response.json();
+  }
+}
+
+/** @type {Promise<any> | null} */
+let described = null;
+/** @type {any} */
+let description = null;
+
+/** Read the API's description once: views offer only what this server has. */
+export async function describe() {
+  described ??= call("GET", "openapi.json").catch(() => {
+    described = null;
+    return null;
+  });
+  description = (await described) ?? description;
+}
+
+/**
+ * Whether this server has a route; false until its description is read.
+ * @param {string} method
+ * @param {string} path as in the description: `/jobs/{id}/retry`
+ */
+export const can = (method, path) => Boolean(description?.paths?.[path]?.[method.toLowerCase()]);
+
+/**
+ * Names of the query parameters of a route.
+ * @param {string} method
+ * @param {string} path
+ * @returns {{name: string, description: string}[]}
+ */
+export const parameters = (method, path) =>
+  (description?.paths?.[path]?.[method.toLowerCase()]?.parameters ?? []).filter((/** @type {any} */ one) => one.in === "query");
+
+/** @param {string} part */
+export const enc = (part) => encodeURIComponent(part);

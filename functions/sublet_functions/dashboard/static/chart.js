@@ -1,0 +1,64 @@
+/** Draws lines over time, and keeps their numbers in a table. */
+import { h, s } from "./dom.js";
+import { clock, count } from "./format.js";
+
+/** @typedef {{name: string, kind: string, of: (sample: any) => number | null}} Line */
+
+const WIDTH = 600;
+const HEIGHT = 120;
+
+/** @param {number} most */
+function ceiling(most) {
+  const size = 10 ** Math.floor(Math.log10(Math.max(most, 1)));
+  return ([1, 2, 5, 10].find((step) => step * size >= most) ?? 10) * size;
+}
+
+/**
+ * A chart of samples; the table with the same numbers opens below it.
+ * @param {string} title
+ * @param {{at: number}[]} samples oldest first; a gap in time is a gap in the line
+ * @param {Line[]} lines
+ * @param {number} step ms between two samples; longer is a gap
+ */
+export function chart(title, samples, lines, step) {
+  const begin = samples[0]?.at ?? 0;
+  const length = Math.max(1, (samples.at(-1)?.at ?? 0) - begin);
+  const top = ceiling(Math.max(1, ...samples.flatMap((one) => lines.map(({ of }) => of(one) ?? 0))));
+  const drawn = lines.map(({ kind, of }) => {
+    let path = "";
+    let before = -Infinity;
+    for (const one of samples) {
+      const value = of(one);
+      if (value === null) continue;
+      const x = (WIDTH * (one.at - begin)) / length;
+      const y = HEIGHT - (HEIGHT * value) / top;
+      path += `${one.at - before > 3 * step ? "M" : "L"}${x.toFixed(1)} ${y.toFixed(1)}`;
+      before = one.at;
+    }
+    return s("path", { d: path || "M0 0", class: `line ${kind}` });
+  });
+  const grid = [0.5, 1].map((part) => s("path", { d: `M0 ${HEIGHT * (1 - part)}H${WIDTH}`, class: "grid" }));
+  const picture = s("svg", { viewBox: `0 -2 ${WIDTH} ${HEIGHT + 4}`, preserveAspectRatio: "none", "aria-hidden": "true" }, grid, drawn);
+  const legend = lines.map(({ name, kind, of }) => {
+    const last = samples.length ? of(samples[samples.length - 1]) : null;
+    return h("li", { class: kind }, h("i", { "aria-hidden": "true" }), `${name} `, h("b", null, last === null ? "–" : count(Math.round(last * 10) / 10)));
+  });
+  const axis = h("p", { class: "axis", "aria-hidden": "true" }, h("span", null, samples.length ? clock(begin) : ""), h("span", null, samples.length ? clock(begin + length) : ""));
+  return h("figure", { class: "chart", key: `chart-${title}` },
+    h("figcaption", null, h("h3", null, title), h("ul", null, legend)),
+    h("div", { class: "plot" }, h("span", { class: "top", "aria-hidden": "true" }, count(top)), picture), axis, numbers(title, samples, lines));
+}
+
+/**
+ * @param {string} title
+ * @param {{at: number}[]} samples
+ * @param {Line[]} lines
+ */
+function numbers(title, samples, lines) {
+  const every = Math.ceil(samples.length / 12) || 1;
+  const rows = samples.filter((_, i) => (samples.length - 1 - i) % every === 0).reverse().map((one) => h("tr", { key: one.at }, h("th", { scope: "row" }, clock(one.at)), lines.map(({ of }) => {
+    const value = of(one);
+    return h("td", { class: "number" }, value === null ? "–" : count(Math.round(value * 10) / 10));
+  })));
+  return h("details", null, h("summary", null, "Numbers"), h("table", null, h("caption", null, title), h("thead", null, h("tr", null, h("th", { scope: "col" }, "Time"), lines.map(({ name }) => h("th", { scope: "col", class: "number" }, name)))), h("tbody", null, rows)));
+}

@@ -1,0 +1,162 @@
+/** One job: its life as a waterfall, each attempt, and its data. */
+import { call, enc, now } from "./api.js";
+import { h } from "./dom.js";
+import { bytes, clock, duration } from "./format.js";
+import { progress } from "./jobs-view.js";
+import { jobOrders } from "./orders.js";
+import { link } from "./router.js";
+import { badge, countdown, empty, facts, icon, json, longText, moment, ms, panel, queueLink, table } from "./widgets.js";
+
+/** @typedef {any} Job */
+/** @typedef {{name: string, kind: string, from: number, to: number, worker: string, note: string}} Span */
+
+/**
+ * @param {import("./router.js").Place} place
+ * @param {import("./main.js").Page} page
+ * @returns {import("./main.js").View}
+ */
+export function open(place, page) {
+  /** @type {Job} */
+  let job = null;
+  return {
+    title: place.name,
+    load: async () => {
+      job = await call("GET", `jobs/${enc(place.name)}`);
+    },
+    render: () => render(job, page),
+    touched: (events) => events.some(({ jobs }) => !job || jobs.includes(job.id)),
+    every: 5,
+    rest: 0.5,
+  };
+}
+
+/**
+ * @param {Job} job
+ * @param {import("./main.js").Page} page
+ */
+function render(job, page) {
+  const { paint } = page;
+  const result = job.state === "completed" ? panel(`Result${job.result_bytes ? ` · ${bytes(job.result_bytes)}` : ""}`, json(job.result, `${job.id} result`, paint, "Result")) : null;
+  return [
+    h("p", { class: "crumbs" }, h("a", { href: link("jobs") }, "Jobs"), " / ", queueLink(job.queue)),
+    h("div", { class: "title" }, h("h1", { id: "title" }, job.task), badge(job.state), job.cancel_requested_at && job.state === "running" ? badge("cancelled", "cancel asked") : null),
+    h("p", { class: "subtitle" }, h("code", null, job.id)),
+    h("div", { class: "row orders" }, jobOrders(job, page)),
+    job.state === "dead" && job.last_error ? h("div", { class: "note error" }, icon("dead"), h("p", null, h("code", { class: "code" }, job.last_error.code), " ", job.last_error.message)) : null,
+    panel("Facts", about(job)),
+    panel("Life", waterfall(job)),
+    panel("Attempts", attempts(job, page)),
+    h("div", { class: "columns" }, panel("Payload", job.payload === null ? h("p", { class: "faint" }, "Deleted after completion.") : json(job.payload, `${job.id} payload`, paint, "Payload")), result, job.checkpoint === null ? null : panel("Checkpoint", json(job.checkpoint, `${job.id} checkpoint`, paint, "Checkpoint"))),
+  ];
+}
+
+/** @param {Job} job */
+function about(job) {
+  return facts([
+    ["Queue", queueLink(job.queue)],
+    ["Attempt", `${job.attempt} of ${job.max_attempts}`],
+    ["Submitted", moment(job.submitted_at, { exact: true })],
+    ["Due", job.due_at && moment(job.due_at, { exact: true })],
+    ["Ended", job.finished_at && moment(job.finished_at, { exact: true })],
+    ["Worker", job.worker && h("a", { href: link("workers") }, job.worker)],
+    ["Lease", job.lease_expires_at && countdown(job.lease_expires_at)],
+    ["Heartbeat", job.heartbeat_at && moment(job.heartbeat_at)],
+    ["Progress", job.progress !== null && progress(job.progress)],
+    ["Priority", job.priority || null],
+    ["Tags", job.tags.length ? job.tags.map((/** @type {string} */ tag) => h("span", { class: "tag" }, tag)) : null],
+    ["Key", job.key && h("code", null, job.key)],
+    ["Schedule", job.schedule && h("a", { href: link("schedules", job.schedule) }, job.schedule)],
+    ["Occurrence", job.run_at && moment(job.run_at, { exact: true })],
+    ["Trace", job.trace && h("code", null, job.trace)],
+    ["Revision", job.revision],
+  ]);
+}
+
+/**
+ * The spans of a job's life, in order.
+ * @param {Job} job
+ * @returns {Span[]}
+ */
+export function spans(job) {
+  const out = /** @type {Span[]} */ ([]);
+  let at = ms(job.submitted_at);
+  const wait = (/** @type {number} */ to, /** @type {string} */ name) => {
+    if (to - at > 0) out.push({ name, kind: "wait", from: at, to, worker: "", note: "" });
+    at = Math.max(at, to);
+  };
+  for (const one of job.attempts) {
+    const isNext = !out.length || one.number === 1;
+    wait(ms(one.claimed_at), isNext ? "waited" : "waited again");
+    out.push({ name: `attempt ${one.number}`, kind: one.code === "completed" ? "good" : one.code === "released" ? "wait" : "bad", from: ms(one.claimed_at), to: ms(one.ended_at), worker: one.worker, note: one.code });
+    at = ms(one.ended_at);
+  }
+  const end = job.finished_at ? ms(job.finished_at) : now();
+  if (job.state === "running") {
+    wait(ms(job.claimed_at), out.length ? "waited again" : "waited");
+    out.push({ name: `attempt ${job.attempt}`, kind: "running", from: ms(job.claimed_at), to: end, worker: job.worker ?? "", note: "running" });
+  } else if (!job.finished_at) {
+    wait(end, job.state === "scheduled" ? "waits for its time" : "waits for a worker");
+  } else if (!job.attempts.length) {
+    wait(end, job.state);
+  }
+  return out;
+}
+
+/** @param {Job} job */
+function waterfall(job) {
+  const all = spans(job);
+  if (!all.length) return empty("Nothing has happened yet.", "The job was submitted a moment ago.");
+  const begin = all[0]?.from ?? 0;
+  const length = Math.max(1, (all.at(-1)?.to ?? 0) - begin);
+  const rows = all.map((one, i) => {
+    const bar = h("span", { class: `bar ${one.kind}`, style: { left: `${(100 * (one.from - begin)) / length}%`, width: `${(100 * (one.to - one.from)) / length}%` } });
+    return h("tr", { key: `span-${i}` }, h("th", { scope: "row" }, one.name), h("td", { class: "number" }, duration((one.to - one.from) / 1000)), h("td", { class: "track", "aria-hidden": "true" }, bar), h("td", null, clock(one.from)), h("td", { class: "cut", title: one.worker }, one.worker || null), h("td", null, one.note ? h("code", { class: "code" }, one.note) : null));
+  });
+  return table("Life of the job", ["Span", { label: "Took", class: "number" }, { label: "From submit to now or its end", class: "track" }, "Began", "Worker", "Outcome"], rows);
+}
+
+/**
+ * @param {Job} job
+ * @param {import("./main.js").Page} page
+ */
+function attempts(job, page) {
+  const running = job.state === "running" ? [runningAttempt(job, page)] : [];
+  const ended = [...job.attempts].reverse().map((one, i) => attempt(job, one, page, i === 0 && !running.length));
+  const skipped = job.attempts.length >= 10 && job.attempt > job.attempts.length;
+  if (!running.length && !ended.length) return empty("No attempt yet.", job.state === "queued" ? "The job waits for a worker of its queue." : "The job has not been claimed.");
+  return h("div", { class: "attempts" }, running, ended, skipped ? h("p", { class: "faint" }, "The first five and the last five attempts are kept.") : null);
+}
+
+/**
+ * @param {Job} job
+ * @param {import("./main.js").Page} page
+ */
+function runningAttempt(job, page) {
+  return h("details", { key: `attempt-${job.attempt}`, open: true }, h("summary", null, h("b", null, `Attempt ${job.attempt}`), badge("running"), h("span", { class: "faint" }, job.worker)), logOf(job.log, `${job.id} log`, page) ?? h("p", { class: "faint" }, "No log lines yet."));
+}
+
+/**
+ * @param {Job} job
+ * @param {any} one
+ * @param {import("./main.js").Page} page
+ * @param {boolean} isOpen
+ */
+function attempt(job, one, page, isOpen) {
+  const key = `${job.id} ${one.number}`;
+  const took = duration((ms(one.ended_at) - ms(one.claimed_at)) / 1000);
+  const isGood = one.code === "completed";
+  const head = h("summary", null, h("b", null, `Attempt ${one.number}`), isGood ? badge("completed") : badge(one.code === "released" ? "queued" : "dead", one.code), h("span", null, `after ${took}`), h("span", { class: "faint" }, one.worker), moment(one.ended_at));
+  const parts = [
+    one.message ? h("p", { class: "message" }, one.message.slice(0, 4096)) : null,
+    one.detail ? longText(one.detail, `${key} detail`, page.paint, `Detail of attempt ${one.number}`) : null,
+    logOf(one.log, `${key} log`, page),
+  ].filter(Boolean);
+  return h("details", { key: `attempt-${one.number}-${one.claimed_at}`, open: isOpen && !isGood }, head, parts.length ? parts : h("p", { class: "faint" }, "It left no message and no log."));
+}
+
+/**
+ * @param {string[]} lines
+ * @param {string} key
+ * @param {import("./main.js").Page} page
+ */
+const logOf = (lines, key, page) => (lines.length ? h("div", { class: "log" }, h("h3", null, "Log"), longText(lines.join("\n"), key, page.paint, "Log")) : null);

@@ -1,0 +1,171 @@
+/** Follows the event stream; where it is not available, asks at intervals. */
+import { ApiError, hooks, problemOf, request, urlOf } from "./api.js";
+
+/** @typedef {{id: string, jobs: string[], state: string, code: string}} JobEvent */
+/** @typedef {"connecting" | "live" | "polling" | "stale" | "paused"} Mark */
+
+const RETRY_FIRST = 1000;
+const RETRY_MOST = 8000;
+const POLL = 5000;
+/** A stream that ends sooner was not a stream: the platform sends whole responses only. */
+const SHORTEST = 3000;
+
+/** @param {number} ms */
+const pause = (ms) => new Promise((done) => setTimeout(done, ms));
+
+export class Live {
+  /**
+   * @param {(events: JobEvent[] | null) => void} onEvents null: read everything again
+   * @param {() => void} onMark
+   */
+  constructor(onEvents, onMark) {
+    this.onEvents = onEvents;
+    this.onMark = onMark;
+    /** @type {Mark} */
+    this.mark = "connecting";
+    this.heardAt = Date.now();
+    this.position = "";
+    /** How many streams in a row ended at once. */
+    this.shortStreams = 0;
+    /** @type {AbortController | null} */
+    this.aborter = null;
+    this.wake = () => {};
+    document.addEventListener("visibilitychange", () => this.onVisibility());
+    hooks.onAnswer = (answered) => (answered ? this.answered() : this.failed());
+  }
+
+  /** Run until the page is left. */
+  async run() {
+    let wait = RETRY_FIRST;
+    for (;;) {
+      if (document.hidden) {
+        await new Promise((done) => (this.wake = () => done(undefined)));
+        continue;
+      }
+      this.aborter = new AbortController();
+      try {
+        if (this.shortStreams < 2) await this.stream(this.aborter.signal);
+        else await this.poll(this.aborter.signal);
+        wait = RETRY_FIRST;
+      } catch (error) {
+        if (document.hidden) continue;
+        if (error instanceof ApiError && error.status) this.shortStreams = 2; // refused: views read at intervals
+        await Promise.race([pause(wait), new Promise((done) => (this.wake = () => done(undefined)))]);
+        wait = Math.min(wait * 2, RETRY_MOST);
+      }
+    }
+  }
+
+  /** @param {AbortSignal} signal */
+  async stream(signal) {
+    const response = await this.open(signal, "text/event-stream", {});
+    if (!response.body || !response.headers.get("content-type")?.startsWith("text/event-stream")) {
+      this.shortStreams = 2;
+      return;
+    }
+    const begun = Date.now();
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    let text = "";
+    let isFirst = true;
+    for (;;) {
+      const { done, value } = await reader.read().catch(() => ({ done: true, value: "" }));
+      if (done) {
+        this.shortStreams = Date.now() - begun < SHORTEST ? this.shortStreams + 1 : 0;
+        return;
+      }
+      this.heardAt = Date.now();
+      if (isFirst) {
+        this.setMark("live");
+        this.onEvents(null); // changes before the stream began
+        isFirst = false;
+      }
+      text += value;
+      const blocks = text.split("\n\n");
+      text = blocks.pop() ?? "";
+      this.take(blocks);
+    }
+  }
+
+  /** @param {AbortSignal} signal */
+  async poll(signal) {
+    const response = await this.open(signal, "application/json", { after: this.position || undefined, limit: 100 });
+    /** @type {{events: JobEvent[], cursor: string, missed: boolean}} */
+    const page = await response.json();
+    this.position = page.cursor;
+    this.setMark("polling");
+    if (page.missed) this.onEvents(null);
+    else if (page.events.length) this.onEvents(page.events);
+    await Promise.race([pause(POLL), new Promise((done) => signal.addEventListener("abort", done))]);
+  }
+
+  /**
+   * @param {AbortSignal} signal
+   * @param {string} accept
+   * @param {Record<string, any>} query
+   */
+  async open(signal, accept, query) {
+    const headers = new Headers({ Accept: accept });
+    if (this.position && accept !== "application/json") headers.set("Last-Event-ID", this.position);
+    const response = await request(urlOf("events", query), { signal, headers });
+    if (response.ok) return response;
+    const problem = await problemOf(response);
+    if (response.status === 422 || response.status === 400) this.position = "";
+    this.setMark("polling");
+    throw problem;
+  }
+
+  /** @param {string[]} blocks */
+  take(blocks) {
+    /** @type {JobEvent[]} */
+    const events = [];
+    let missed = false;
+    for (const block of blocks) {
+      const lines = block.split("\n");
+      const id = lines.find((line) => line.startsWith("id: "));
+      if (id) this.position = id.slice(4);
+      const data = lines.find((line) => line.startsWith("data: "));
+      if (lines.includes("event: missed")) missed = true;
+      else if (data) events.push(JSON.parse(data.slice(6)));
+    }
+    if (missed) this.onEvents(null);
+    else if (events.length) this.onEvents(events);
+  }
+
+  onVisibility() {
+    if (document.hidden) {
+      this.setMark("paused");
+      this.aborter?.abort();
+    } else {
+      this.setMark("connecting");
+      this.wake();
+      this.onEvents(null);
+    }
+  }
+
+  /** Connect again, for example with another token. */
+  restart() {
+    this.shortStreams = 0;
+    this.aborter?.abort();
+    this.wake();
+  }
+
+  answered() {
+    const recovers = this.mark === "stale";
+    this.heardAt = Date.now();
+    if (!recovers) return;
+    this.setMark("connecting");
+    this.wake();
+    this.onEvents(null);
+  }
+
+  failed() {
+    if (!document.hidden) this.setMark("stale");
+  }
+
+  /** @param {Mark} mark */
+  setMark(mark) {
+    if (mark === this.mark) return;
+    this.mark = mark;
+    this.onMark();
+  }
+}

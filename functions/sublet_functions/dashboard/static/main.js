@@ -1,0 +1,225 @@
+/** The page: the current view, when it is read again, and when it is painted. */
+import { describe, hooks, token } from "./api.js";
+import { h, morph } from "./dom.js";
+import { coarse } from "./format.js";
+import * as failuresView from "./failures-view.js";
+import * as jobView from "./job-view.js";
+import * as jobsView from "./jobs-view.js";
+import { bindKeys, showKeys } from "./keys.js";
+import { Live } from "./live.js";
+import * as overviewView from "./overview-view.js";
+import * as queuesView from "./queues-view.js";
+import { go, here, link, start } from "./router.js";
+import * as schedulesView from "./schedules-view.js";
+import { find } from "./search.js";
+import { announce, button, dialog, empty, errorNote, field, toast } from "./widgets.js";
+import * as workersView from "./workers-view.js";
+
+/** @typedef {import("./live.js").JobEvent} JobEvent */
+/** @typedef {import("./router.js").Place} Place */
+/** @typedef {{paint: () => void, reload: () => void}} Page */
+/**
+ * @typedef {object} View
+ * @property {string} title
+ * @property {() => Promise<void>} load reads what the view shows
+ * @property {() => import("./dom.js").Child} render
+ * @property {(events: JobEvent[]) => boolean} [touched] whether events change what it shows; default: yes
+ * @property {number} [every] seconds after which it is read without events
+ * @property {number} [rest] seconds between two reads at the least
+ */
+/** @typedef {{open: (place: Place, page: Page) => View}} ViewModule */
+
+/** @type {{name: string, label: string, key: string, module: ViewModule}[]} */
+const VIEWS = [
+  { name: "", label: "Overview", key: "o", module: overviewView },
+  { name: "jobs", label: "Jobs", key: "j", module: jobsView },
+  { name: "failures", label: "Failures", key: "f", module: failuresView },
+  { name: "queues", label: "Queues", key: "q", module: queuesView },
+  { name: "schedules", label: "Schedules", key: "s", module: schedulesView },
+  { name: "workers", label: "Workers", key: "w", module: workersView },
+];
+
+const REPAINT = 250;
+const main = /** @type {HTMLElement} */ (document.getElementById("main"));
+/** @type {View} */
+let view;
+/** @type {unknown} */
+let failure = null;
+let isRead = false;
+let opening = 0;
+let paintedAt = 0;
+/** @type {ReturnType<typeof setTimeout> | undefined} */
+let painting;
+/** @type {ReturnType<typeof setTimeout> | undefined} */
+let rereading;
+let readAt = 0;
+let isReading = false;
+let isTouched = false;
+
+function paint() {
+  if (painting !== undefined) return;
+  const wait = Math.max(0, paintedAt + REPAINT - performance.now());
+  painting = setTimeout(() => {
+    painting = undefined;
+    paintNow();
+  }, wait);
+}
+
+function paintNow() {
+  paintedAt = performance.now();
+  const loading = h("p", { class: "loading", role: "status" }, "Reading…");
+  const content = isRead ? view.render() : failure ? null : loading;
+  const title = h("h1", { id: "title" }, view.title);
+  morph(main, h("main", { id: "main", tabindex: "-1", class: live.mark === "stale" ? "stale" : null }, isRead ? null : title, errorNote(failure), content));
+  document.title = `${view.title} · Sublet`;
+}
+
+/** Read the view again, not more often than its `rest`. */
+function reload() {
+  isTouched = true;
+  if (isReading || rereading !== undefined || document.hidden) return;
+  const wait = Math.max(0, readAt + (view.rest ?? 1) * 1000 - performance.now());
+  rereading = setTimeout(() => {
+    rereading = undefined;
+    void read();
+  }, wait);
+}
+
+async function read() {
+  const mine = opening;
+  isReading = true;
+  isTouched = false;
+  readAt = performance.now();
+  try {
+    await view.load();
+    if (mine !== opening) return;
+    isRead = true;
+    failure = null;
+  } catch (error) {
+    if (mine !== opening) return;
+    failure = error;
+  } finally {
+    if (mine === opening) {
+      isReading = false;
+      paint();
+      if (isTouched) reload();
+    }
+  }
+}
+
+/** Open the view of the URL. */
+function open() {
+  const place = here();
+  const found = VIEWS.find(({ name }) => name === place.view);
+  /** @type {ViewModule | undefined} */
+  const module = place.view === "jobs" && place.name ? jobView : found?.module;
+  const isSame = Boolean(view) && document.body.dataset.view === place.view + place.name;
+  opening += 1;
+  clearTimeout(rereading);
+  rereading = undefined;
+  failure = null;
+  view = module ? module.open(place, { paint, reload }) : missing();
+  isRead = false;
+  document.body.dataset.view = place.view + place.name;
+  paintTop(place);
+  if (!isSame) {
+    paintNow();
+    scrollTo(0, 0);
+    announce(view.title);
+  }
+  void read();
+}
+
+/** @returns {View} */
+function missing() {
+  const back = h("a", { href: link("") }, "Go to the overview");
+  return { title: "No such page", load: async () => {}, render: () => [h("h1", { id: "title" }, "No such page"), empty("There is no such page.", "The address may be mistyped, or from another version of Sublet.", back)] };
+}
+
+/** @param {Place} place */
+function paintTop(place) {
+  const views = /** @type {HTMLElement} */ (document.getElementById("views"));
+  const items = VIEWS.map(({ name, label }) => h("li", null, h("a", { href: link(name), "aria-current": name === place.view ? "page" : null }, label)));
+  morph(views, h("nav", { id: "views", "aria-label": "Views" }, h("ul", null, items)));
+  views.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  paintTools();
+}
+
+const MARKS = {
+  connecting: ["Connecting", "Connecting to the event stream"],
+  live: ["Live", "Changes are shown as they happen"],
+  polling: ["Polling", "This server cannot stream: the page asks every few seconds"],
+  paused: ["Paused", "Nothing is read while the page is hidden"],
+  stale: ["Stale", "The server does not answer: the page shows what it last read"],
+};
+
+function paintTools() {
+  const [word, text] = MARKS[live.mark];
+  const since = live.mark === "stale" ? ` since ${coarse((Date.now() - live.heardAt) / 1000)}` : "";
+  const tools = document.getElementById("tools");
+  if (!tools) return;
+  const forget = button("Forget token", forgetToken, { class: "quiet", title: "Remove the token from this tab" });
+  morph(tools, h("div", { id: "tools" }, h("span", { class: `mark ${live.mark}`, title: text }, h("i", { "aria-hidden": "true" }), word + since), token.get() ? forget : null, button("?", showHelp, { class: "quiet", "aria-label": "Keys", title: "Keys" })));
+}
+
+const showHelp = () => showKeys(VIEWS);
+
+function forgetToken() {
+  token.forget();
+  toast("The token is removed from this tab.");
+  live.restart();
+  open();
+}
+
+/** @type {Promise<boolean> | null} */
+let asking = null;
+
+/** @param {string} reason */
+function askToken(reason) {
+  asking ??= dialog("Token", (/** @type {(value: string | null) => void} */ close) => {
+    const input = field("Token", "token", { type: "password", required: true, autofocus: true }, "It is kept in this tab only, until the tab is closed or you forget it.");
+    const submit = (/** @type {Event} */ event) => {
+      event.preventDefault();
+      close(/** @type {HTMLInputElement} */ (input.querySelector("input")).value.trim());
+    };
+    return h("form", { onSubmit: submit }, token.get() ? h("p", { class: "note error" }, reason) : h("p", null, "This server needs a token. With the role read you see everything, with the role admin you can also change it."), input, h("div", { class: "row end" }, h("button", { class: "primary" }, "Use this token")));
+  }).then((value) => {
+    asking = null;
+    if (!value) return false;
+    token.set(value);
+    paintTools();
+    live.restart();
+    return true;
+  });
+  return asking;
+}
+
+const live = new Live(
+  (events) => {
+    if (!view) return;
+    if (!events || (view.touched?.(events) ?? true)) reload();
+  },
+  () => {
+    paintTools();
+    announce(`Connection: ${MARKS[live.mark][0]}`);
+    paint();
+  },
+);
+
+hooks.askToken = askToken;
+start(open);
+bindKeys(VIEWS, { go: (name) => go(link(name)), help: showHelp });
+document.getElementById("search")?.addEventListener("submit", (event) => {
+  event.preventDefault();
+  const input = /** @type {HTMLInputElement} */ (document.getElementById("search-text"));
+  void find(input.value.trim()).then((url) => url && go(url));
+});
+setInterval(() => {
+  if (document.hidden || !view) return;
+  if (live.mark === "stale") paintTools();
+  if (isRead) paint();
+  if (view.every && performance.now() - readAt > view.every * 1000) reload();
+}, 1000);
+open();
+void live.run();
+void describe().then(paint);

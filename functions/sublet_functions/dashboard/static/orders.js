@@ -1,0 +1,96 @@
+/** Orders for one job. Each sends the revision that the user saw, so that it cannot hit a changed job. */
+import { call, can, enc } from "./api.js";
+import { h } from "./dom.js";
+import { pretty } from "./format.js";
+import { go, link } from "./router.js";
+import { button, confirm, copy, dialog, field, perform, toast } from "./widgets.js";
+
+/** @typedef {any} Job */
+
+/**
+ * @param {"retry" | "cancel" | "promote"} verb
+ * @param {Job} job
+ */
+export const order = (verb, job) => call("POST", `jobs/${enc(job.id)}/${verb}`, { body: { revision: job.revision } });
+
+/** Which orders a state allows. @type {Record<string, string[]>} */
+const ALLOWED = { scheduled: ["promote", "cancel"], queued: ["cancel"], running: ["cancel"], dead: ["retry"], cancelled: ["retry"], completed: [] };
+
+/**
+ * @param {Job} job
+ * @param {import("./main.js").Page} page
+ */
+export function jobOrders(job, page) {
+  const allowed = ALLOWED[job.state] ?? [];
+  const give = async (/** @type {"retry" | "cancel" | "promote"} */ verb, /** @type {string} */ done) => {
+    await perform(() => order(verb, job), done);
+    page.reload();
+  };
+  const cancel = async () => {
+    const text = job.state === "running" ? "Its worker gets the request with its next heartbeat, and stops the attempt." : "It will not run. You can retry it later.";
+    if (await confirm(`Cancel this job of ${job.task}?`, text, "Cancel the job", { danger: true })) await give("cancel", job.state === "running" ? "The worker is asked to stop." : "The job is cancelled.");
+  };
+  const may = (/** @type {string} */ verb) => allowed.includes(verb) && can("POST", `/jobs/{id}/${verb}`);
+  return [
+    may("retry") ? button("Retry", () => void give("retry", "The job is queued again."), { class: "primary" }) : null,
+    may("promote") ? button("Run now", () => void give("promote", "The job is queued."), { class: "primary" }) : null,
+    may("cancel") ? button("Cancel", () => void cancel(), { class: "danger" }) : null,
+    can("POST", "/jobs") ? button("Edit and submit again", () => void resubmit(job)) : null,
+    button("Copy id", () => void copy(job.id), { class: "quiet" }),
+    button("Copy as curl", () => void copy(asCurl(job)), { class: "quiet" }),
+    button("Copy as Python", () => void copy(asPython(job)), { class: "quiet" }),
+  ];
+}
+
+/** @param {Job} job */
+const bodyOf = (job) => ({
+  task: job.task,
+  queue: job.queue,
+  payload: job.payload ?? {},
+  ...(job.priority ? { priority: job.priority } : {}),
+  ...(job.tags?.length ? { tags: job.tags } : {}),
+});
+
+/** @param {string} text */
+const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+
+/** @param {Job} job */
+const asCurl = (job) => `curl --json ${quoted(JSON.stringify(bodyOf(job)))} -H "Authorization: Bearer $SUBLET_TOKEN" ${quoted(new URL("jobs", new URL(link(""), location.href)).href)}`;
+
+/** @param {Job} job */
+function asPython(job) {
+  const options = [`queue=${JSON.stringify(job.queue)}`];
+  if (job.priority) options.push(`priority=${job.priority}`);
+  if (job.tags?.length) options.push(`tags=${JSON.stringify(job.tags)}`);
+  const payload = JSON.stringify(JSON.stringify(job.payload ?? {}));
+  return `import json\n\nfrom sublet import Options, SyncClient\n\nwith SyncClient() as client:\n    client.submit(${JSON.stringify(job.task)}, json.loads(${payload}), Options(${options.join(", ")}))\n`;
+}
+
+/** @param {Job} job */
+async function resubmit(job) {
+  const note = job.payload === null ? "The payload was deleted after completion: write it again." : "A new job is submitted; this one stays as it is.";
+  /** @type {any} */
+  const answer = await dialog("Submit again", (close) => {
+    const error = h("p", { class: "note error", role: "alert", hidden: true });
+    const submit = async (/** @type {Event} */ event) => {
+      event.preventDefault();
+      const data = new FormData(/** @type {HTMLFormElement} */ (event.currentTarget));
+      try {
+        const payload = JSON.parse(String(data.get("payload")));
+        const body = { ...bodyOf(job), payload, queue: String(data.get("queue")), priority: Number(data.get("priority")), delay: Number(data.get("delay")) };
+        close(await call("POST", "jobs", { body }));
+      } catch (reason) {
+        error.textContent = reason instanceof SyntaxError ? `The payload is not valid JSON: ${reason.message}` : String(reason instanceof Error ? reason.message : reason);
+        error.hidden = false;
+      }
+    };
+    return h("form", { onSubmit: submit }, h("p", null, note),
+      field("Payload", "payload", { rows: 10, text: pretty(job.payload ?? {}), autofocus: true }, `Arguments of ${job.task}, as a JSON object`),
+      h("div", { class: "row fields" }, field("Queue", "queue", { value: job.queue, required: true }), field("Priority", "priority", { type: "number", min: -100, max: 100, value: job.priority }), field("Delay in seconds", "delay", { type: "number", min: 0, step: "any", value: 0 })),
+      error, h("div", { class: "row end" }, button("Keep as it is", () => close(null), { class: "quiet" }), h("button", { class: "primary" }, "Submit")));
+  });
+  if (answer?.id) {
+    toast(answer.warning ? `Submitted. ${answer.warning}` : "Submitted.");
+    go(link("jobs", answer.id));
+  }
+}

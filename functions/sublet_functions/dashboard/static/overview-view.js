@@ -1,0 +1,136 @@
+/** The state of everything at a glance. */
+import { call } from "./api.js";
+import { chart } from "./chart.js";
+import { h } from "./dom.js";
+import { coarse, count, duration, plural } from "./format.js";
+import { percentile, readFigures } from "./metrics.js";
+import { link } from "./router.js";
+import { empty, icon, panel, queueLink, table } from "./widgets.js";
+
+/** @typedef {any} Stats */
+/** @typedef {{at: number, stats: Stats}} Reading */
+/** @typedef {{at: number, ready: number, running: number, scheduled: number, completed: number | null, failed: number | null}} Sample */
+
+const EVERY = 5;
+/** Samples kept while the page is open: half an hour. */
+const KEPT = 360;
+const FIGURES_EVERY = 30_000;
+/** Queues of the table of times. */
+const QUEUES = 20;
+/** Seconds without maintenance after which something is wrong: workers do it every few seconds. */
+const LATE = 30;
+
+/** @type {Sample[]} */
+const samples = [];
+/** @type {Reading | null} */
+let before = null;
+
+/** @param {Stats} stats */
+function sample(stats) {
+  const at = Date.now();
+  const isRecent = before && at - before.at < 10 * EVERY * 1000;
+  const rate = (/** @type {string} */ name) => (isRecent && before ? Math.max(0, (60_000 * (stats[name] - before.stats[name])) / Math.max(1, at - before.at)) : null);
+  if (!before || at - before.at >= EVERY * 900) {
+    samples.push({ at, ready: stats.ready, running: stats.running, scheduled: stats.scheduled, completed: rate("completed_total"), failed: rate("failed_total") });
+    if (samples.length > KEPT) samples.shift();
+    before = { at, stats };
+  }
+}
+
+/**
+ * @param {import("./router.js").Place} _place
+ * @param {import("./main.js").Page} page
+ * @returns {import("./main.js").View}
+ */
+export function open(_place, page) {
+  /** @type {Stats} */
+  let stats = null;
+  /** @type {import("./metrics.js").Figures | null} */
+  let figures = null;
+  let figuresAt = 0;
+  return {
+    title: "Overview",
+    load: async () => {
+      stats = await call("GET", "stats");
+      sample(stats);
+      if (Date.now() - figuresAt < FIGURES_EVERY) return;
+      void readFigures().then((found) => {
+        if (!found) return;
+        figures = found;
+        figuresAt = Date.now();
+        page.paint();
+      });
+    },
+    render: () => [h("h1", { id: "title" }, "Overview"), h("div", { class: "tiles" }, tiles(stats)), health(stats), charts(), figures && times(figures)],
+    every: EVERY,
+    rest: 2,
+  };
+}
+
+/**
+ * @param {string} label
+ * @param {number | string | null} value
+ * @param {string} kind
+ * @param {string} note
+ * @param {string} href
+ */
+function tile(label, value, kind, note, href) {
+  const isQuiet = value === 0 || value === null;
+  return h("a", { class: `tile ${kind}${isQuiet ? " quiet" : ""}`, href }, h("span", { class: "label" }, icon(kind), label), h("b", null, typeof value === "number" ? count(value) : (value ?? "–")), h("small", null, note));
+}
+
+/** @param {Stats} stats */
+function tiles(stats) {
+  const last = samples.at(-1);
+  const perMinute = last && last.completed !== null ? Math.round(last.completed * 10) / 10 : null;
+  const jobs = (/** @type {string} */ state) => link("jobs", "", { state });
+  return [
+    tile("ready", stats.ready, "queued", stats.queued > stats.ready ? `and ${count(stats.queued - stats.ready)} in paused queues` : stats.ready ? `the oldest waits ${coarse(stats.oldest_queued_seconds)}` : "no job waits", jobs("queued")),
+    tile("running", stats.running, "running", plural(stats.workers, "worker"), jobs("running")),
+    tile("scheduled", stats.scheduled, "scheduled", "wait for their time", jobs("scheduled")),
+    tile("done a minute", perMinute, "completed", `${count(stats.completed_total)} in all`, jobs("completed")),
+    tile("dead", stats.dead, "dead", `${count(stats.failed_total)} failed attempts in all`, link("failures")),
+  ];
+}
+
+/** @param {Stats} stats */
+function health(stats) {
+  const age = stats.maintenance_age_seconds;
+  const isLate = age === null || age > LATE;
+  /** @type {[string, boolean, import("./dom.js").Child][]} */
+  const lines = [
+    ["Oldest ready job", stats.oldest_queued_seconds > 3600, stats.ready ? `waits ${duration(stats.oldest_queued_seconds)}` : "none waits"],
+    ["Maintenance", isLate, age === null ? "never: start a worker, or call a tick" : `${coarse(age)} ago by ${stats.maintenance_by}`],
+    ["Workers", stats.workers === 0 && stats.backlog > 0, h("a", { href: link("workers") }, stats.workers ? `${count(stats.workers)} in the last minute` : "none in the last minute")],
+    ["Without a worker", stats.unserved_jobs > 0, stats.unserved_jobs ? [`${plural(stats.unserved_jobs, "job")} in ${plural(stats.unserved_queues, "queue")}, for example `, queueLink(stats.unserved_example)] : "every queue is served"],
+  ];
+  if (stats.expired_total) lines.push(["Leases expired", false, `${count(stats.expired_total)} in all: their workers had died or lost the network`]);
+  if (stats.missing_total) lines.push(["Data deleted by others", true, `${plural(stats.missing_total, "job")}: check maxmemory-policy with sublet doctor`]);
+  if (stats.queues_left_out) lines.push(["Not counted", false, `${plural(stats.queues_left_out, "queue")}: only the thousand busiest are read`]);
+  const rows = lines.map(([name, isBad, text]) => h("li", { key: name, class: isBad ? "bad" : null }, h("span", { class: isBad ? "badge warning" : "badge completed" }, icon(isBad ? "warning" : "completed"), h("span", { class: "hidden" }, isBad ? "Look at this:" : "Good:")), h("b", null, name), h("span", null, text)));
+  return panel("Health", h("ul", { class: "health" }, rows));
+}
+
+function charts() {
+  if (samples.length < 2) return panel("Since this page was opened", empty("Two readings make a line.", "The next one follows in a few seconds."));
+  const step = EVERY * 1000;
+  return panel("Since this page was opened", h("div", { class: "columns" },
+    chart("Attempts a minute", samples, [{ name: "completed", kind: "completed", of: (one) => one.completed }, { name: "failed", kind: "dead", of: (one) => one.failed }], step),
+    chart("Backlog", samples, [{ name: "ready", kind: "queued", of: (one) => one.ready }, { name: "running", kind: "running", of: (one) => one.running }, { name: "scheduled", kind: "scheduled", of: (one) => one.scheduled }], step)));
+}
+
+/** @param {import("./metrics.js").Figures} figures */
+function times(figures) {
+  const { wait, run } = figures;
+  const names = [...new Set([...wait.keys(), ...run.keys()])].sort((a, b) => (run.get(b)?.count ?? 0) - (run.get(a)?.count ?? 0));
+  if (!names.length) return null;
+  const cell = (/** @type {import("./metrics.js").Histogram | undefined} */ one, /** @type {number} */ share) => {
+    const value = one?.count ? percentile(one, share) : null;
+    return h("td", { class: "number" }, value === null ? "–" : value === Infinity ? "> 1 h" : `≤ ${duration(value)}`);
+  };
+  const rows = names.slice(0, QUEUES).map((name) => h("tr", { key: name }, h("th", { scope: "row" }, name === "*" ? "other queues" : queueLink(name)), h("td", { class: "number" }, count(run.get(name)?.count ?? 0)), [0.5, 0.95, 0.99].map((share) => cell(wait.get(name), share)), [0.5, 0.95, 0.99].map((share) => cell(run.get(name), share))));
+  const number = (/** @type {string} */ label) => ({ label, class: "number" });
+  const heads = ["Queue", number("Attempts"), ...["Wait p50", "Wait p95", "Wait p99", "Run p50", "Run p95", "Run p99"].map(number)];
+  const more = names.length > QUEUES ? h("p", { class: "faint" }, `${plural(names.length - QUEUES, "queue")} with fewer attempts: see Queues.`) : null;
+  return panel("Waiting and running by queue, since its first job", table("Times by queue", heads, rows), more);
+}

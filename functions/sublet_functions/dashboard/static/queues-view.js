@@ -1,0 +1,111 @@
+/** Queues: depth, age, limits; pause, resume, configure. */
+import { call, can, enc } from "./api.js";
+import { h } from "./dom.js";
+import { bytes, coarse, count } from "./format.js";
+import { readFigures } from "./metrics.js";
+import { link } from "./router.js";
+import { badge, button, confirm, dialog, empty, field, moment, perform, table } from "./widgets.js";
+
+/** @typedef {any} Queue */
+
+const LIMIT = 200;
+const FIGURES_EVERY = 15_000;
+
+/**
+ * @param {import("./router.js").Place} place
+ * @param {import("./main.js").Page} page
+ * @returns {import("./main.js").View}
+ */
+export function open(place, page) {
+  /** @type {Queue[]} */
+  let queues = [];
+  let cursor = "";
+  /** @type {import("./metrics.js").Figures | null} */
+  let figures = null;
+  let figuresAt = 0;
+  return {
+    title: "Queues",
+    load: async () => {
+      const answer = await call("GET", "queues", { query: { limit: LIMIT, cursor: place.query.get("cursor") } });
+      queues = answer.queues;
+      cursor = answer.cursor ?? "";
+      if (Date.now() - figuresAt > FIGURES_EVERY) {
+        figuresAt = Date.now();
+        void readFigures().then((found) => {
+          figures = found ?? figures;
+          page.paint();
+        });
+      }
+    },
+    render: () => [
+      h("h1", { id: "title" }, "Queues"),
+      queues.length ? h("div", { class: "panel" }, list(queues, figures, page)) : empty("No queues yet.", "A queue appears with its first job."),
+      cursor && h("nav", { class: "row end", "aria-label": "Pages" }, h("a", { rel: "next", class: "button", href: link("queues", "", { cursor }) }, "Next page")),
+    ],
+    every: 15,
+    rest: 2,
+  };
+}
+
+/**
+ * @param {Queue[]} queues
+ * @param {import("./metrics.js").Figures | null} figures
+ * @param {import("./main.js").Page} page
+ */
+function list(queues, figures, page) {
+  const most = Math.max(1, ...queues.map(({ jobs }) => jobs));
+  const may = can("PATCH", "/queues/{queue}");
+  const number = (/** @type {string} */ label) => ({ label, class: "number" });
+  const rows = queues.map((queue) => {
+    const oldest = figures?.oldest.get(queue.name);
+    const share = { width: `${(100 * queue.jobs) / most}%` };
+    return h("tr", { key: queue.name },
+      h("th", { scope: "row" }, h("a", { class: "open", href: link("jobs", "", { queue: queue.name }) }, queue.name)),
+      h("td", null, queue.paused_at ? [badge("paused"), h("small", { class: "faint block" }, moment(queue.paused_at))] : badge("active")),
+      h("td", { class: "number" }, count(queue.queued)),
+      h("td", { class: "number depth" }, count(queue.jobs), h("span", { class: "share", "aria-hidden": "true", style: share })),
+      h("td", { class: "number" }, oldest ? coarse(oldest) : h("span", { class: "faint" }, "–")),
+      h("td", { class: "number" }, bytes(queue.bytes)),
+      h("td", null, limits(queue)),
+      may ? h("td", { class: "actions" }, button(queue.paused_at ? "Resume" : "Pause", () => void pause(queue, page), { "aria-label": `${queue.paused_at ? "Resume" : "Pause"} ${queue.name}` }), button("Limits", () => void configure(queue, page), { "aria-label": `Limits of ${queue.name}` })) : null);
+  });
+  return table("Queues", ["Queue", "State", number("Queued"), number("Unfinished"), number("Oldest waits"), number("Payloads"), "Limits", ...(may ? [{ label: "Orders", class: "actions" }] : [])], rows);
+}
+
+/** @param {Queue} queue */
+function limits(queue) {
+  const found = Object.entries(queue.limits);
+  if (!found.length) return h("span", { class: "faint" }, "none");
+  return found.map(([kind, value]) => h("span", { class: "tag" }, `${kind} ${kind === "bytes" ? bytes(Number(value)) : count(Number(value))}`));
+}
+
+/**
+ * @param {Queue} queue
+ * @param {import("./main.js").Page} page
+ */
+async function pause(queue, page) {
+  const isPaused = Boolean(queue.paused_at);
+  const text = `${count(queue.queued)} queued jobs wait until it is resumed. Running ones go on; new ones can be submitted.`;
+  if (!isPaused && !(await confirm(`Pause queue ${queue.name}?`, text, "Pause"))) return;
+  await perform(() => call("PATCH", `queues/${enc(queue.name)}`, { body: { paused: !isPaused } }), isPaused ? "The queue is resumed." : "The queue is paused.");
+  page.reload();
+}
+
+/**
+ * @param {Queue} queue
+ * @param {import("./main.js").Page} page
+ */
+async function configure(queue, page) {
+  const changed = await dialog(`Limits of ${queue.name}`, (close) => {
+    const submit = (/** @type {Event} */ event) => {
+      event.preventDefault();
+      const data = new FormData(/** @type {HTMLFormElement} */ (event.currentTarget));
+      close(Object.fromEntries(["jobs", "bytes"].map((kind) => [kind, data.get(kind) === "" ? null : Number(data.get(kind))])));
+    };
+    const one = (/** @type {string} */ kind, /** @type {string} */ label, /** @type {string} */ hint) => field(label, kind, { type: "number", min: 0, value: queue.limits[kind] ?? "", autofocus: kind === "jobs" }, hint);
+    return h("form", { onSubmit: submit }, h("p", null, "A submit beyond a limit is refused. An empty field removes the limit."), one("jobs", "Unfinished jobs", `Now ${count(queue.jobs)}`), one("bytes", "Bytes of their payloads", `Now ${bytes(queue.bytes)}`), h("div", { class: "row end" }, button("Keep as it is", () => close(null), { class: "quiet" }), h("button", { class: "primary" }, "Set limits")));
+  });
+  if (!changed) return;
+  await perform(() => call("PATCH", `queues/${enc(queue.name)}`, { body: { limits: changed } }), "The limits are set.");
+  page.reload();
+}

@@ -1,0 +1,103 @@
+/** Workers and pools: last heard of, jobs held, how many are wanted and why. */
+import { call, can, enc, now } from "./api.js";
+import { h } from "./dom.js";
+import { count, duration, plural } from "./format.js";
+import { link } from "./router.js";
+import { badge, button, confirm, empty, icon, moment, ms, panel, perform, queueLink, table } from "./widgets.js";
+
+/** @typedef {any} Worker */
+/** @typedef {any} Pool */
+
+/** Seconds without a heartbeat after which a worker may be gone: it sends one about every 5 s. */
+const SILENT = 30;
+
+/**
+ * @param {import("./router.js").Place} _place
+ * @param {import("./main.js").Page} page
+ * @returns {import("./main.js").View}
+ */
+export function open(_place, page) {
+  /** @type {Worker[]} */
+  let workers = [];
+  /** @type {Pool[]} */
+  let pools = [];
+  return {
+    title: "Workers",
+    load: async () => {
+      const [first, second] = await Promise.all([call("GET", "workers"), call("GET", "pools").catch(() => ({ pools: [] }))]);
+      workers = first.workers;
+      pools = second.pools;
+    },
+    render: () => [
+      h("h1", { id: "title" }, "Workers"),
+      workers.length ? h("div", { class: "panel" }, list(workers, page)) : empty("No worker is registered.", "Workers appear when they start.", h("pre", null, "sublet work MODULE:APP")),
+      panel("Pools", pools.length ? poolList(pools) : empty("No pools.", "A pool starts workers when its queues need them.")),
+    ],
+    touched: (events) => events.some(({ state }) => state === "running"),
+    every: 5,
+    rest: 3,
+  };
+}
+
+/**
+ * @param {Worker[]} workers
+ * @param {import("./main.js").Page} page
+ */
+function list(workers, page) {
+  const number = (/** @type {string} */ label) => ({ label, class: "number" });
+  const may = can("POST", "/workers/{name}/drain");
+  const rows = workers.map((worker) => {
+    const { about } = worker;
+    const silent = (now() - ms(worker.seen_at)) / 1000;
+    const state = silent > SILENT ? badge("warning", "silent") : worker.draining ? badge("draining") : badge("active", "alive");
+    const host = [about.host, about.pid && `pid ${about.pid}`, about.platform].filter(Boolean).join(" · ");
+    const queues = Array.isArray(about.queues) ? about.queues : [];
+    const shown = queues.slice(0, 3);
+    return h("tr", { key: worker.name },
+      h("th", { scope: "row" }, worker.name, h("small", { class: "faint block" }, host)),
+      h("td", null, state, h("small", { class: "faint block" }, moment(worker.seen_at))),
+      h("td", { class: "number" }, about.slots ? `${count(worker.leases)} of ${count(Number(about.slots))}` : count(worker.leases)),
+      h("td", { class: "jobs" }, held(worker)),
+      h("td", null, shown.map((/** @type {unknown} */ queue) => h("span", { class: "tag" }, String(queue))), queues.length > 3 ? h("span", { class: "faint" }, `and ${queues.length - 3} more`) : null, queues.length ? null : h("span", { class: "faint" }, "not said")),
+      h("td", { class: "number" }, about.completed === undefined ? "–" : count(Number(about.completed))),
+      h("td", { class: "number" }, about.failed === undefined ? "–" : count(Number(about.failed))),
+      h("td", { class: "when" }, duration((now() - ms(worker.enlisted_at)) / 1000)),
+      may ? h("td", { class: "actions" }, worker.draining ? null : button("Drain", () => void drain(worker, page), { "aria-label": `Drain ${worker.name}` })) : null);
+  });
+  return table("Workers", ["Worker", "State", number("Holds"), "Jobs", "Queues", number("Completed"), number("Failed"), "Runs for", ...(may ? [{ label: "Orders", class: "actions" }] : [])], rows);
+}
+
+/** @param {Worker} worker */
+function held(worker) {
+  if (!worker.jobs.length) return h("span", { class: "faint" }, "none");
+  const shown = worker.jobs.slice(0, 3).map((/** @type {string} */ id) => h("a", { class: "id block", href: link("jobs", id), key: id }, id));
+  return [shown, worker.leases > 3 ? h("small", { class: "faint" }, `and ${count(worker.leases - 3)} more`) : null];
+}
+
+/**
+ * @param {Worker} worker
+ * @param {import("./main.js").Page} page
+ */
+async function drain(worker, page) {
+  const text = `It claims no more jobs, finishes the ${plural(worker.leases, "job")} that it holds, and ends. Whatever started it may start another one.`;
+  if (!(await confirm(`Drain ${worker.name}?`, text, "Drain"))) return;
+  await perform(() => call("POST", `workers/${enc(worker.name)}/drain`), "The worker is asked to drain.");
+  page.reload();
+}
+
+/** @param {Pool[]} pools */
+function poolList(pools) {
+  const number = (/** @type {string} */ label) => ({ label, class: "number" });
+  const rows = pools.map((pool) => {
+    const sum = pool.sum ?? { wanted: 0, crew: 0, summoned: 0, owed: 0, ready: 0, running: 0, rate: 0, run: 0, need: 0 };
+    const why = `${plural(sum.ready, "ready job")}, ${count(sum.running)} running, ${sum.rate.toFixed(1)} new a second of ${duration(sum.run)} each: ${sum.need.toFixed(1)} at a time, ${count(pool.slots)} a worker, from ${count(pool.min)} to ${count(pool.max)}`;
+    return h("tr", { key: pool.name },
+      h("th", { scope: "row" }, pool.name, h("small", { class: "faint block" }, pool.invoker === "none" ? "an autoscaler starts its workers" : `${pool.invoker} ${pool.target}`)),
+      h("td", null, pool.queues.map((/** @type {string} */ queue) => h("span", { class: "block" }, queueLink(queue)))),
+      h("td", { class: "number" }, count(sum.wanted)), h("td", { class: "number" }, count(sum.crew)), h("td", { class: "number" }, count(sum.summoned)),
+      h("td", { class: "number" }, sum.owed ? h("b", null, count(sum.owed)) : "0"),
+      h("td", { class: "sum" }, why),
+      h("td", null, pool.failure ? h("span", { class: "badge warning wrap" }, icon("warning"), h("span", null, pool.failure, " ", moment(pool.failed_at))) : h("span", { class: "faint" }, "none")));
+  });
+  return table("Pools", ["Pool", "Queues", number("Wanted"), number("Here"), number("On the way"), number("Owed"), "Why", "Last failure"], rows);
+}

@@ -1,0 +1,128 @@
+"""Lists of jobs, and the page of one job, in a real browser."""
+
+import json
+import re
+
+import pytest
+
+from tests.support.dashboard_pages import columns, read
+
+pytest_plugins = ["tests.support.browser"]
+STATES = ("scheduled", "queued", "running", "completed", "dead", "cancelled")
+
+
+def test_jobs_are_listed_by_state_and_the_filter_is_the_url(visit, site):
+    page = visit(site.url, "/jobs")
+    for state in STATES:
+        page.get_by_role("navigation", name="States").get_by_role("link", name=state).click()
+        page.wait_for_url(f"**/ui/jobs?state={state}")
+        read(page)
+        page.wait_for_selector(f"#jobs tbody .badge.{state}")
+        assert set(columns(page, "#jobs", 2)) == {state}
+    page.get_by_label("queue", exact=True).fill("billing")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/ui/jobs?state=cancelled&queue=billing")
+    page.go_back()
+    page.wait_for_url("**/ui/jobs?state=cancelled")
+    page.reload()
+    page.wait_for_selector(f"#jobs tr[data-key='{site.stock.ids['cancelled']}']")
+
+
+def test_a_list_has_pages(visit, site):
+    for n in range(55):
+        site.stock.submit("many", "many", id=f"many-{n}")
+    page = visit(site.url, "/jobs?queue=many")
+    page.wait_for_selector("#jobs tbody tr:nth-child(50)")
+    page.get_by_role("link", name="Next page").click()
+    page.wait_for_selector("#jobs tbody tr:nth-child(50)", state="detached")
+    assert page.locator("#jobs tbody tr").count() == 5
+    assert page.get_by_role("link", name="Next page").count() == 0
+    page.get_by_role("link", name="First page").click()
+    page.wait_for_selector("#jobs tbody tr:nth-child(50)")
+
+
+def test_an_empty_list_says_why_it_is_empty(visit, site):
+    page = visit(site.url, "/jobs?state=dead&queue=nothing")
+    assert "No dead jobs match the filter." in page.locator("main").inner_text()
+    assert "There is no such page." in visit(site.url, "/nonsense").locator("main").inner_text()
+    missing = visit(site.url, "/jobs/0-nothing")
+    assert "Not found" in missing.get_by_role("alert").inner_text()
+
+
+def test_a_job_shows_its_life_its_attempts_and_its_data(visit, site):
+    page = visit(site.url, f"/jobs/{site.stock.ids['dead']}")
+    text = page.locator("main").inner_text()
+    assert "charge_card" in page.get_by_role("heading", level=1).inner_text()
+    for expected in (
+        "timed_out",
+        "the attempt took 300 s",
+        "KeyError: 'c-1841'",
+        "mill-7",
+        "waited",
+        "attempt 1",
+    ):
+        assert expected in text, expected
+    page = visit(site.url, f"/jobs/{site.stock.ids['running']}")
+    text = page.locator("main").inner_text()
+    for expected in ("40 %", "wrote a-640.png", '"page": 3', "tenant:acme", "running"):
+        assert expected in text, expected
+    page = visit(site.url, f"/jobs/{site.stock.ids['completed']}")
+    assert '"width": 640' in page.locator("main").inner_text()
+
+
+@pytest.mark.parametrize("verb", ["Retry", "Run now", "Cancel"])
+def test_an_order_changes_the_job_and_the_page_shows_it(visit, site, verb):
+    stock, queue = site.stock, f"orders-{verb[:3]}"
+    job = stock.dead("t", queue, "Boom", "words") if verb == "Retry" else stock.submit("t", queue, delay=3600)
+    page = visit(site.url, f"/jobs/{job}")
+    page.get_by_role("button", name=verb, exact=True).click()
+    if verb == "Cancel":
+        page.get_by_role("dialog").get_by_role("button", name="Cancel the job").click()
+    state = "cancelled" if verb == "Cancel" else "queued"
+    page.wait_for_selector(f"main .title .badge.{state}")
+    assert stock.ask("GET", f"/jobs/{job}")["state"] == state
+
+
+def test_a_job_is_submitted_again_with_another_payload(visit, site):
+    page = visit(site.url, f"/jobs/{site.stock.ids['dead']}")
+    page.get_by_role("button", name="Edit and submit again").click()
+    box = page.get_by_role("dialog")
+    box.get_by_label("Payload").fill("{")
+    box.get_by_role("button", name="Submit").click()
+    assert "not valid JSON" in box.get_by_role("alert").inner_text()
+    box.get_by_label("Payload").fill('{"amount": 12}')
+    box.get_by_label("Queue").fill("again")
+    box.get_by_role("button", name="Submit").click()
+    page.wait_for_selector("main .title .badge.queued")
+    made = site.stock.ask("GET", f"/jobs/{page.url.rpartition('/')[2]}")
+    assert (made["task"], made["queue"], made["payload"]) == ("charge_card", "again", {"amount": 12})
+
+
+def test_a_job_is_copied_as_curl_as_python_and_by_its_id(visit, site):
+    page = visit(site.url, f"/jobs/{site.stock.ids['queued']}")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    copied = {}
+    for name in ("Copy id", "Copy as curl", "Copy as Python"):
+        page.get_by_role("button", name=name).click()
+        page.wait_for_selector("#toast")
+        copied[name] = page.evaluate("navigator.clipboard.readText()")
+        page.evaluate("document.getElementById('toast').remove()")
+    assert copied["Copy id"] == site.stock.ids["queued"]
+    assert copied["Copy as curl"].endswith(f"'{site.url}/jobs'")
+    sent = json.loads(re.search("--json '(.*?)'", copied["Copy as curl"])[1])
+    assert sent == {"task": "send_mail", "queue": "mail", "payload": {"to": "ada@example.org"}, "priority": 5}
+    compile(copied["Copy as Python"], "copied", "exec")
+    assert 'client.submit("send_mail"' in copied["Copy as Python"]
+
+
+def test_a_change_appears_without_a_reload_and_not_under_the_pointer(visit, site):
+    first = site.stock.submit("t", "moving")
+    page = visit(site.url, "/jobs?queue=moving")
+    page.wait_for_selector(".mark.live")
+    row = page.locator(f"#jobs tr[data-key='{first}']")
+    row.hover()
+    second = site.stock.submit("t", "moving")
+    page.get_by_role("button", name="1 change above: show").wait_for()
+    assert columns(page, "#jobs", 2) == ["queued"]
+    page.mouse.move(0, 0)
+    page.wait_for_selector(f"#jobs tr[data-key='{second}']")
