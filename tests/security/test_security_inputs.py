@@ -8,6 +8,7 @@ import pytest
 
 from sublet.protocol import keys
 from sublet_functions.api.routes import ROUTES
+from sublet_functions.schemas.query import AnyQuery
 from tests.support.http_server import ADMIN, SECRET, serving, wire
 from tests.support.route_samples import NOWHERE, filled, named, sample
 
@@ -89,7 +90,7 @@ async def test_an_invalid_parameter_is_refused_on_every_route(core, route, name)
         assert len(answer.body) < 2_000, "the error does not repeat megabytes"
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=named)
+@pytest.mark.parametrize("route", [r for r in ROUTES if r.query is not AnyQuery], ids=named)
 async def test_an_unknown_or_repeated_parameter_is_refused(core, route):
     body = filled(sample(route).body, NOWHERE) if sample(route).body else None
     for more in ("__class__=1", "limit%00=1", "limit=1&limit=2"):

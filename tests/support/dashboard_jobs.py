@@ -22,14 +22,16 @@ KeyError: 'c-1841'"""
 class Stock:
     """Requests to one server, and the ids of jobs that tests look for."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, token: str = "") -> None:
         self.url = url
+        self.token = token
         self.ids: dict[str, str] = {}
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """Send a request; returns the parsed answer."""
         data = None if body is None else json.dumps(body).encode()
         headers = {} if body is None else {"Content-Type": "application/json"}
+        headers |= {"Authorization": f"Bearer {self.token}"} if self.token else {}
         request = urllib.request.Request(self.url + path, method=method, data=data, headers=headers)
         with urllib.request.urlopen(request, timeout=30) as answer:
             text = answer.read()

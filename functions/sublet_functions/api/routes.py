@@ -142,7 +142,7 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     Route("GET", "/metrics", READ | METRICS, metrics, NO, NO, {200: "text/plain"}),
     Route("GET", "/", ALL, index, NO, NO, {200: (a.Links, "text/html")}, headers=("Vary",)),
     Route("GET", "/ui", ALL, get_page, NO, q.AnyQuery, PAGE, alias="/ui/{view}", headers=CACHED),
-    Route("GET", "/ui/static/{file}", ALL, get_file, NO, q.AnyQuery, FILE, NOT_FOUND, headers=CACHED),
+    Route("GET", "/ui/static/{file}", ALL, get_file, NO, NO, FILE, NOT_FOUND, headers=CACHED),
     Route("GET", "/ui/{view}/{name}", ALL, get_view, NO, q.AnyQuery, PAGE, headers=CACHED),
     Route("GET", "/healthz", ALL, healthz, NO, NO, {200: a.Health}),
     Route("GET", "/readyz", ALL, readyz, NO, NO, {200: a.Health}, ("wrong-layout", "unavailable")),

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files as package_files
+from typing import Any
 
 from sublet_functions.handlers.call import Call
 from sublet_functions.http.problems import Problem
@@ -31,15 +32,13 @@ POLICY = "; ".join(
         "trusted-types 'none'",
     )
 )
-"""Content-Security-Policy of the page: its own files only, nothing inline, no markup from text."""
 PAGE = "index.html"
 ROOT, MODULES = "{root}", "{modules}"
-"""Placeholders in the page: the relative URL of the API's root, and a link for each module."""
 
 
 @dataclass(frozen=True, slots=True)
 class StaticFile:
-    """One file with its entity tag."""
+    """A file with its entity tag."""
 
     name: str
     body: bytes
@@ -47,13 +46,13 @@ class StaticFile:
 
     @classmethod
     def of(cls, name: str, body: bytes) -> "StaticFile":
-        """Make a file; the tag is a digest of its content."""
+        """Make a file, tagged by its content."""
         return cls(name, body, f'"{hashlib.sha256(body).hexdigest()[:20]}"')
 
 
 @cache
 def static_files() -> Mapping[str, StaticFile]:
-    """Return all files by name, from the package."""
+    """Return the package's files by name."""
     folder = package_files("sublet_functions.dashboard") / "static"
     found = {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
     return {name: StaticFile.of(name, body) for name, body in sorted(found.items())}
@@ -61,7 +60,7 @@ def static_files() -> Mapping[str, StaticFile]:
 
 @cache
 def _page(root: str) -> StaticFile:
-    """Return the page with URLs relative to `root`: a gateway's prefix need not be known."""
+    """Return the page with relative URLs: a gateway's prefix is unknown."""
     modules = "\n".join(
         f'<link rel="modulepreload" href="{root}ui/static/{name}">'
         for name in static_files()
@@ -72,18 +71,18 @@ def _page(root: str) -> StaticFile:
 
 
 async def get_page(call: Call[Empty, AnyQuery]) -> Response:
-    """Return the dashboard, one HTML page for all its views. It reads the API with a token of its user."""
+    """Return the dashboard, one HTML page for all views."""
     depth = call.request.path.count("/") - 1
     return _response(call, _page("../" * depth or "./"))
 
 
 async def get_view(call: Call[Empty, AnyQuery]) -> Response:
-    """Return the dashboard at the view of one job, queue, schedule or pool."""
+    """Return the dashboard at one job or schedule."""
     return await get_page(call)
 
 
-async def get_file(call: Call[Empty, AnyQuery]) -> Response:
-    """Return a file of the dashboard: a module, the style sheet or the icon."""
+async def get_file(call: Call[Empty, Empty]) -> Response:
+    """Return a file of the dashboard."""
     name = call.path["file"]
     found = static_files().get(name) if name != PAGE else None
     if found is None:
@@ -91,7 +90,7 @@ async def get_file(call: Call[Empty, AnyQuery]) -> Response:
     return _response(call, found)
 
 
-def _response(call: Call[Empty, AnyQuery], file: StaticFile) -> Response:
+def _response(call: Call[Any, Any], file: StaticFile) -> Response:
     headers = {"ETag": file.tag, "Cache-Control": "no-cache", "Content-Security-Policy": POLICY}
     known = call.request.headers.get("if-none-match", "")
     if any(tag.strip().removeprefix("W/") in (file.tag, "*") for tag in known.split(",")):

@@ -9,7 +9,6 @@ from sublet_functions.http.response import Response, json_response
 from sublet_functions.schemas.query import Empty
 
 LINKS = {
-    "dashboard": "/ui",
     "jobs": "/jobs",
     "queues": "/queues",
     "workers": "/workers",
@@ -19,6 +18,7 @@ LINKS = {
     "health": "/healthz",
     "ready": "/readyz",
     "openapi": "/openapi.json",
+    "dashboard": "/ui",
 }
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Sublet</title></head>

@@ -31,7 +31,7 @@ class Empty(Query):
 
 
 class AnyQuery(BaseModel):
-    """A query that only the page reads: the filter of a view."""
+    """A query that the server ignores."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 

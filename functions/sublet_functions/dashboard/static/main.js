@@ -81,7 +81,7 @@ function reload() {
   const wait = Math.max(0, readAt + (view.rest ?? 1) * 1000 - performance.now());
   rereading = setTimeout(() => {
     rereading = undefined;
-    void read();
+    if (!document.hidden) void read();
   }, wait);
 }
 

@@ -77,7 +77,7 @@ function orders(schedule, page) {
   };
   const may = (/** @type {string} */ verb) => can("POST", `/schedules/{name}/${verb}`);
   return [
-    may("run") ? button("Run now", () => void run(), { "aria-label": `Run ${schedule.name} now` }) : null,
+    may("run") ? button("Run now", () => void run(), { "aria-label": `Run now: ${schedule.name}` }) : null,
     may("pause") && schedule.state !== "ended" ? button(isPaused ? "Resume" : "Pause", () => void pause(), { "aria-label": `${isPaused ? "Resume" : "Pause"} ${schedule.name}` }) : null,
   ];
 }

@@ -168,9 +168,8 @@ let hiding;
  * @param {"good" | "bad"} [kind]
  */
 export function toast(text, kind = "good") {
-  announce(text);
   document.getElementById("toast")?.remove();
-  document.body.append(h("div", { id: "toast", class: kind }, icon(kind === "good" ? "completed" : "warning"), text));
+  document.body.append(h("div", { id: "toast", class: kind, role: kind === "good" ? "status" : "alert" }, icon(kind === "good" ? "completed" : "warning"), text));
   clearTimeout(hiding);
   hiding = setTimeout(() => document.getElementById("toast")?.remove(), kind === "good" ? 4000 : 9000);
 }

@@ -74,7 +74,7 @@ def _announcement(as_json: bool, tokens: Tokens) -> Callable[[str], None]:
         if as_json:
             document({"url": url, "pid": os.getpid(), "tokens": len(tokens)})
         else:
-            write(f"serving {url} · {_access(tokens)}")
+            write(f"serving {url} · dashboard {url}/ui · {_access(tokens)}")
         sys.stdout.flush()
 
     return announce

@@ -54,6 +54,7 @@ async def keep_running(audience: Audience, redis_url: str, queue: str, call: str
     await audience.api_ready.wait()
     screen = audience.screen
     screen.print()
+    screen.print(f"  The dashboard: [bold]{escape(audience.api_url)}/ui[/]")
     screen.print(
         "  The server and the HTTP API keep running; workers start when there is work, and leave when idle. Try, in another terminal:"
     )

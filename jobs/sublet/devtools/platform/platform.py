@@ -170,6 +170,7 @@ class Platform:
         timed = f" · schedules: {', '.join(seen.schedules)}" if seen.schedules else ""
         facts = {"tasks": seen.tasks, "queues": seen.queues, "schedules": seen.schedules}
         self.report("app", "ready", f"{seen.app}: {', '.join(seen.tasks) or 'no tasks'}{timed}", **facts)
+        self.report("dev", "dashboard", f"dashboard {self._api.url}/ui")
         lasts = f" ({self._url_lasts})" if self._url_lasts else ""
         self.report("dev", "reach", f"for your web process and other terminals{lasts}:")
         for line in self._exports():

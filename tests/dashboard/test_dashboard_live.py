@@ -1,0 +1,91 @@
+"""The page follows a server that changes, stops, comes back, or asks for a token."""
+
+import pytest
+
+from tests.support.dashboard_jobs import Stock
+from tests.support.dashboard_pages import read
+from tests.support.http_server import serve_process
+
+pytest_plugins = ["tests.support.browser", "tests.support.http_settings"]
+
+READ, ADMIN = "a-secret-of-the-reader-01", "a-secret-of-the-boss-0123"
+TOKENS = f"ada:read:{READ} boss:admin:{ADMIN}"
+
+
+def test_a_stopped_server_greys_the_page_and_the_next_one_takes_over(visit, settings):
+    with serve_process(settings) as server:
+        port = server.url.rpartition(":")[2]
+        Stock(server.url).submit("before", "q")
+        page = visit(server.url, "/jobs")
+        page.wait_for_selector(".mark.live")
+        server.stop()
+        page.wait_for_selector("main.stale")
+        assert page.locator(".mark").inner_text().startswith("Stale since")
+        assert "before" in page.locator("#jobs").inner_text(), "the page shows what it last read"
+    with serve_process(settings, SUBLET_PORT=port) as server:
+        Stock(server.url).submit("after", "q")
+        page.wait_for_selector(".mark.live")
+        page.wait_for_selector("main:not(.stale)")
+        page.get_by_role("link", name="after").wait_for()
+
+
+def test_a_token_is_asked_for_once_kept_in_the_tab_and_forgotten(visit, settings):
+    with serve_process(settings, tokens=TOKENS) as server:
+        page = visit(server.url, "/queues", ready=False)
+        box = page.get_by_role("dialog", name="Token")
+        box.get_by_label("Token").fill("a-wrong-secret-012345678")
+        page.keyboard.press("Enter")
+        box.get_by_text("the token in the header Authorization is not valid").wait_for()
+        box.get_by_label("Token").fill(ADMIN)
+        page.keyboard.press("Enter")
+        page.get_by_text("No queues yet.").wait_for()
+        page.wait_for_selector(".mark.live")
+        assert page.evaluate("document.cookie + localStorage.length") == "0"
+        page.reload()
+        page.get_by_text("No queues yet.").wait_for()
+        page.get_by_role("button", name="Forget token").click()
+        box.wait_for()
+        assert page.evaluate("sessionStorage.length") == 0
+
+
+def test_a_token_without_the_role_is_told_which_one_it_needs(visit, settings):
+    with serve_process(settings, tokens=TOKENS) as server:
+        stock = Stock(server.url, ADMIN)
+        job = stock.submit("t", "q", delay=3600)
+        page = visit(server.url, f"/jobs/{job}", token=READ)
+        page.get_by_role("button", name="Run now").click()
+        page.get_by_text("use one with role admin").last.wait_for()
+        assert stock.ask("GET", f"/jobs/{job}")["state"] == "scheduled"
+
+
+def test_a_server_that_cannot_stream_is_polled(visit, site):
+    page = visit(site.url, "/queues", ready=False)
+    page.route(
+        "**/events", lambda route: route.fulfill(status=200, content_type="application/json", body="{}")
+    )
+    page.reload()
+    page.wait_for_selector(".mark.polling")
+    page.wait_for_selector("tr[data-key=mail]")
+    site.stock.submit("t", "polled")
+    page.wait_for_selector("tr[data-key=polled]")
+
+
+@pytest.mark.parametrize("path", ["/jobs", ""])
+def test_a_hidden_page_reads_nothing(visit, site, path):
+    page = visit(site.url, path)
+    page.wait_for_selector(".mark.live")
+    page.evaluate(
+        "Object.defineProperty(document, 'hidden', {get: () => true, configurable: true});"
+        "document.dispatchEvent(new Event('visibilitychange'))"
+    )
+    page.wait_for_selector(".mark.paused")
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    made = site.stock.submit("t", "hidden")
+    page.wait_for_timeout(1500)  # a page that reads would do so within one
+    assert asked == []
+    page.evaluate("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
+    page.wait_for_selector(".mark.live")
+    if path:
+        page.wait_for_selector(f"tr[data-key='{made}']")
+    read(page)

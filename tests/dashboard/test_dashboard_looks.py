@@ -1,0 +1,130 @@
+"""Each view, light and dark, narrow and wide: axe finds nothing, nothing overflows, and keys reach everything."""
+
+import itertools
+
+import pytest
+
+from tests.support.dashboard_pages import read
+from tests.support.draws import one_for
+from tests.support.npm import packages
+
+pytest_plugins = ["tests.support.browser"]
+pytestmark = pytest.mark.timeout(300)
+
+VIEWS = (
+    "",
+    "/jobs",
+    "/jobs?state=running",
+    "/jobs?state=dead&queue=nothing",
+    "/jobs/RUNNING",
+    "/jobs/DEAD",
+    "/failures",
+    "/queues",
+    "/schedules",
+    "/schedules/nightly-report",
+    "/workers",
+    "/nonsense",
+)
+LOOKS = tuple(itertools.product(("light", "dark"), (360, 1280)))
+
+
+@pytest.fixture(scope="session")
+def axe(tmp_path_factory):
+    """The source of axe, which evaluates in a page."""
+    return (packages(tmp_path_factory.mktemp("axe"), "axe-core@4") / "axe-core" / "axe.min.js").read_text()
+
+
+def place(site, path):
+    return path.replace("RUNNING", site.stock.ids["running"]).replace("DEAD", site.stock.ids["dead"])
+
+
+def violations(page, axe):
+    page.evaluate(axe)
+    found = page.evaluate("axe.run()")["violations"]
+    return [(one["id"], [node["html"][:200] for node in one["nodes"][:3]]) for one in found]
+
+
+def pytest_generate_tests(metafunc):
+    if "look" in metafunc.fixturenames:
+        drawn = [
+            (path, *look) for path in VIEWS for look in one_for(f"{metafunc.function.__name__} {path}", LOOKS)
+        ]
+        metafunc.parametrize("look", drawn, ids=lambda look: " ".join(map(str, look)))
+
+
+def test_axe_finds_nothing_and_nothing_is_wider_than_the_page(visit, site, axe, look):
+    path, scheme, width = look
+    page = visit(site.url, place(site, path), scheme=scheme, width=width)
+    assert violations(page, axe) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator("h1").count() == 1
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_in_dialogs_messages_and_a_stale_page(visit, site, axe, scheme):
+    page = visit(site.url, f"/jobs/{site.stock.ids['queued']}", scheme=scheme)
+    page.keyboard.press("?")
+    assert violations(page, axe) == []
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Edit and submit again").click()
+    assert violations(page, axe) == []
+    page.keyboard.press("Escape")
+    page.context.set_offline(True)
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    page.get_by_role("button", name="Cancel the job").click()
+    page.wait_for_selector("main.stale")
+    page.wait_for_selector("#toast.bad")
+    assert [one for one in violations(page, axe) if one[0] != "color-contrast"] == []  # it is greyed
+
+
+def test_keys_alone_open_a_view_a_row_and_a_dialog(visit, site):
+    page = visit(site.url)
+    keyboard = page.keyboard
+    keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    keyboard.press("Enter")
+    for key, view in (
+        ("j", "jobs"),
+        ("f", "failures"),
+        ("q", "queues"),
+        ("s", "schedules"),
+        ("w", "workers"),
+    ):
+        keyboard.press("g")
+        keyboard.press(key)
+        page.wait_for_url(f"**/ui/{view}")
+    page.goto(f"{site.url}/ui/jobs?state=dead")
+    read(page)
+    page.wait_for_selector("#jobs tbody tr")
+    keyboard.press("j")
+    keyboard.press("j")
+    keyboard.press("k")
+    first = page.locator("#jobs tbody tr").first.get_attribute("data-key")
+    keyboard.press("Enter")
+    page.wait_for_url(f"**/ui/jobs/{first}")
+    read(page)
+    page.wait_for_selector("text=Retry")
+    reached = set()
+    for _ in range(40):
+        keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.textContent"))
+    assert {"Retry", "Edit and submit again", "Copy id", "Copy as curl", "Copy as Python"} <= reached
+    keyboard.press("?")
+    page.get_by_role("dialog", name="Keys").wait_for()
+    keyboard.press("Escape")
+    page.get_by_role("dialog", name="Keys").wait_for(state="detached")
+
+
+def test_a_repaint_keeps_the_focus_and_the_typed_text(visit, site):
+    page = visit(site.url, "/jobs")
+    page.wait_for_selector(".mark.live")
+    queue = page.get_by_label("queue", exact=True)
+    queue.fill("mai")
+    made = site.stock.submit("t", "repainted")
+    page.wait_for_selector(f"tr[data-key='{made}']")
+    assert queue.input_value() == "mai"
+    assert page.evaluate("document.activeElement.name") == "queue"
+    queue.press("Control+a")
+    queue.type("repainted")
+    queue.press("Enter")
+    page.wait_for_url("**/ui/jobs?queue=repainted")

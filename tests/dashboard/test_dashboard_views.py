@@ -1,0 +1,119 @@
+"""Each view has what its subject needs, and its orders work, in a real browser."""
+
+import pytest
+
+from tests.support.dashboard_pages import columns, read
+
+pytest_plugins = ["tests.support.browser"]
+
+
+def test_the_overview_counts_jobs_and_shows_how_healthy_the_namespace_is(visit, site):
+    page = visit(site.url)
+    stats = site.stock.ask("GET", "/stats")
+    tiles = {
+        tile.locator(".label").inner_text(): tile.locator("b").inner_text()
+        for tile in page.locator(".tile").all()
+    }
+    assert {name: tiles[name] for name in ("ready", "running", "scheduled", "dead")} == {
+        name: str(stats[name]) for name in ("ready", "running", "scheduled", "dead")
+    }
+    text = page.locator(".health").inner_text()
+    for expected in ("Oldest ready job", "Maintenance", "Workers", "Without a worker"):
+        assert expected in text, expected
+    page.get_by_role("region", name="Times by queue").wait_for()
+    assert "images" in columns(page, "[aria-label='Times by queue']", 0)
+    page.locator(".chart").first.wait_for()  # after the second reading
+    page.locator(".chart summary").first.click()
+    assert page.locator(".chart table tbody tr").first.is_visible()
+    page.get_by_role("link", name="dead").first.click()
+    page.wait_for_url("**/ui/failures")
+
+
+def test_failures_are_grouped_and_a_group_is_retried(visit, site):
+    for n in range(7):
+        site.stock.dead("import", "grouped", "KeyError", f"order {n} has no customer 'c-{n}'")
+    site.stock.dead("import", "grouped", "KeyError", "no such table")
+    page = visit(site.url, "/failures?queue=grouped")
+    assert columns(page, "[aria-label=Failures]", 0) == ["7", "1"]
+    assert "8 dead jobs in 2 groups." in page.locator("main").inner_text()
+    page.get_by_role("button", name="Retry 7").click()
+    box = page.get_by_role("dialog")
+    box.get_by_role("button", name="Retry 7").click()
+    box.get_by_text("7 jobs queued again.").wait_for()
+    box.get_by_role("button", name="Close").click()
+    page.locator("[aria-label=Failures] tbody tr:nth-child(2)").wait_for(state="detached")
+    jobs = site.stock.ask("GET", "/jobs?queue=grouped")["jobs"]
+    assert sorted(job["state"] for job in jobs) == ["dead", *["queued"] * 7]
+
+
+def test_a_retry_leaves_jobs_that_have_changed(visit, site):
+    jobs = [site.stock.dead("t", "changed", "Boom", "words") for _ in range(3)]
+    page = visit(site.url, "/failures?queue=changed")
+    page.get_by_role("button", name="Retry 3").click()
+    site.stock.ask("POST", f"/jobs/{jobs[0]}/retry")
+    (lease,) = site.stock.ask("POST", "/jobs/claim", {"queues": ["changed"]})["jobs"]
+    site.stock.settle(lease, "fail", code="Boom", again=False)
+    box = page.get_by_role("dialog")
+    box.get_by_role("button", name="Retry 3").click()
+    box.get_by_text("2 jobs queued again, 1 had changed.").wait_for()
+
+
+def test_a_queue_is_paused_resumed_and_limited(visit, site):
+    site.stock.submit("t", "limited")
+    page = visit(site.url, "/queues")
+    row = page.locator("tr[data-key=limited]")
+    row.get_by_role("button", name="Pause limited").click()
+    page.get_by_role("dialog").get_by_role("button", name="Pause").click()
+    row.locator(".badge.paused").wait_for()
+    assert site.stock.ask("GET", "/queues/limited")["paused_at"]
+    row.get_by_role("button", name="Resume limited").click()
+    row.locator(".badge.active").wait_for()
+    row.get_by_role("button", name="Limits of limited").click()
+    page.get_by_label("Unfinished jobs").fill("12")
+    page.get_by_role("button", name="Set limits").click()
+    row.get_by_text("jobs 12").wait_for()
+    assert site.stock.ask("GET", "/queues/limited")["limits"] == {"jobs": 12}
+
+
+def test_a_schedule_is_read_paused_resumed_and_run(visit, site):
+    page = visit(site.url, "/schedules")
+    row = page.locator("tr[data-key=nightly-report]")
+    assert "At 02:30 every day (Europe/Berlin)" in row.inner_text()
+    row.get_by_role("button", name="Pause nightly-report").click()
+    row.locator(".badge.paused").wait_for()
+    row.get_by_role("button", name="Resume nightly-report").click()
+    row.locator(".badge.active").wait_for()
+    row.get_by_role("link", name="nightly-report").click()
+    page.get_by_role("heading", level=1, name="nightly-report").wait_for()
+    read(page)
+    assert [when[11:16] for when in columns(page, "[aria-label='Next occurrences']", 0)] == ["02:30"] * 5
+    page.get_by_role("button", name="Run now: nightly-report").click()
+    page.get_by_role("dialog").get_by_role("button", name="Run now").click()
+    page.wait_for_url("**/ui/jobs/*")
+    page.get_by_role("heading", level=1, name="nightly_report").wait_for()
+
+
+def test_a_worker_is_drained_and_a_pool_explains_its_sum(visit, site):
+    site.stock.ask("PUT", "/workers/leaves", {"life": "1", "about": {"host": "mill", "slots": 2}})
+    page = visit(site.url, "/workers")
+    assert "10 a worker, from 0 to 5" in page.locator("[aria-label=Pools]").inner_text()
+    row = page.locator("tr[data-key=leaves]")
+    row.get_by_role("button", name="Drain leaves").click()
+    page.get_by_role("dialog").get_by_role("button", name="Drain").click()
+    row.locator(".badge.draining").wait_for()
+    (worker,) = [w for w in site.stock.ask("GET", "/workers")["workers"] if w["name"] == "leaves"]
+    assert worker["draining"]
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [("mail", "/jobs?queue=mail"), ("send_mail", "/jobs?task=send_mail"), ("ID", "/jobs/ID")],
+)
+def test_the_search_finds_jobs_queues_and_tasks(visit, site, text, place):
+    job = site.stock.ids["dead"]
+    page = visit(site.url)
+    page.keyboard.press("/")
+    page.keyboard.type(text.replace("ID", job))
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/ui{place.replace('ID', job)}")
+    read(page)
