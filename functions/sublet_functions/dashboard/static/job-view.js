@@ -26,6 +26,10 @@ export function open(place, page) {
     render: () => render(job, page),
     touched: (events) => events.some(({ jobs }) => !job || jobs.includes(job.id)),
     every: 5,
+    get everyLive() {
+      return job?.state === "running" ? 5 : 60; // heartbeats and progress are not events
+    },
+    ticks: () => job?.state === "running" || job?.state === "scheduled",
     rest: 0.5,
   };
 }
@@ -102,6 +106,14 @@ export function spans(job) {
   return out;
 }
 
+/** @param {Span} span */
+function outcome({ kind, note }) {
+  if (!note) return null;
+  if (kind === "running") return badge("running");
+  if (kind === "good") return badge("completed");
+  return kind === "wait" ? badge("queued", note) : h("code", { class: "code" }, note);
+}
+
 /** @param {Job} job */
 function waterfall(job) {
   const all = spans(job);
@@ -110,7 +122,7 @@ function waterfall(job) {
   const length = Math.max(1, (all.at(-1)?.to ?? 0) - begin);
   const rows = all.map((one, i) => {
     const bar = h("span", { class: `bar ${one.kind}`, style: { left: `${(100 * (one.from - begin)) / length}%`, width: `${(100 * (one.to - one.from)) / length}%` } });
-    return h("tr", { key: `span-${i}` }, h("th", { scope: "row" }, one.name), h("td", { class: "number" }, duration((one.to - one.from) / 1000)), h("td", { class: "track", "aria-hidden": "true" }, bar), h("td", null, clock(one.from)), h("td", { class: "cut", title: one.worker }, one.worker || null), h("td", null, one.note ? h("code", { class: "code" }, one.note) : null));
+    return h("tr", { key: `span-${i}` }, h("th", { scope: "row" }, one.name), h("td", { class: "number" }, duration((one.to - one.from) / 1000)), h("td", { class: "track", "aria-hidden": "true" }, bar), h("td", null, clock(one.from)), h("td", { class: "cut", title: one.worker }, one.worker || null), h("td", null, outcome(one)));
   });
   return table("Life of the job", ["Span", { label: "Took", class: "number" }, { label: "From submit to now or its end", class: "track" }, "Began", "Worker", "Outcome"], rows);
 }

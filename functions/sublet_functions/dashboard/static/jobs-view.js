@@ -1,9 +1,9 @@
 /** Jobs by state, queue and task. The filter is the URL. */
-import { call, can, now, parameters } from "./api.js";
+import { ApiError, call, can, now, parameters } from "./api.js";
 import { h } from "./dom.js";
 import { count, duration, plural } from "./format.js";
 import { go, link } from "./router.js";
-import { badge, button, countdown, empty, icon, moment, ms, queueLink, table } from "./widgets.js";
+import { badge, button, countdown, empty, errorNote, icon, moment, ms, queueLink, table } from "./widgets.js";
 
 /** @typedef {import("./dom.js").Child} Child */
 /** @typedef {any} Job */
@@ -33,8 +33,21 @@ export function open(place, page) {
   /** @type {{queues: string[], tasks: string[]} | null} */
   let names = null;
   let withheld = 0;
+  /** Why the filter is refused. @type {ApiError | null} */
+  let refusal = null;
 
   async function load() {
+    try {
+      await readPage();
+      refusal = null;
+    } catch (error) {
+      if (!(error instanceof ApiError) || error.status !== 422) throw error;
+      refusal = error;
+      jobs = [];
+    }
+  }
+
+  async function readPage() {
     const filter = Object.fromEntries(query);
     const found = [];
     let next = query.get("cursor") ?? "";
@@ -82,12 +95,13 @@ export function open(place, page) {
       h("div", { class: "title" }, h("h1", { id: "title" }, "Jobs"), more),
       tabs(query, stats),
       filters(query, names),
-      shown.length ? rows(shown, state) : nothing(query),
+      errorNote(refusal),
+      shown.length ? rows(shown, state) : refusal ? null : nothing(query),
       h("nav", { class: "row end", "aria-label": "Pages" }, query.get("cursor") && h("a", { rel: "first", class: "button", href: moved(query, { cursor: "" }) }, "First page"), cursor && h("a", { rel: "next", class: "button", href: moved(query, { cursor }) }, "Next page")),
     ];
   };
 
-  return { title: "Jobs", load, render, every: 20, rest: 1.5 };
+  return { title: "Jobs", load, render, every: 10, rest: 2, ticks: () => shown.some((job) => job.state === "running") };
 }
 
 async function readNames() {

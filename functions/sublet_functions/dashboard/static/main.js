@@ -24,7 +24,9 @@ import * as workersView from "./workers-view.js";
  * @property {() => Promise<void>} load reads what the view shows
  * @property {() => import("./dom.js").Child} render
  * @property {(events: JobEvent[]) => boolean} [touched] whether events change what it shows; default: yes
- * @property {number} [every] seconds after which it is read without events
+ * @property {number} every seconds after which it is read where no events arrive
+ * @property {number} [everyLive] the same while events arrive: for changes without an event; default: 120
+ * @property {() => boolean} [ticks] whether it shows seconds that pass
  * @property {number} [rest] seconds between two reads at the least
  */
 /** @typedef {{open: (place: Place, page: Page) => View}} ViewModule */
@@ -133,7 +135,7 @@ function open() {
 /** @returns {View} */
 function missing() {
   const back = h("a", { href: link("") }, "Go to the overview");
-  return { title: "No such page", load: async () => {}, render: () => [h("h1", { id: "title" }, "No such page"), empty("There is no such page.", "The address may be mistyped, or from another version of Sublet.", back)] };
+  return { title: "No such page", every: 3600, load: async () => {}, render: () => [h("h1", { id: "title" }, "No such page"), empty("There is no such page.", "The address may be mistyped, or from another version of Sublet.", back)] };
 }
 
 /** @param {Place} place */
@@ -217,8 +219,9 @@ document.getElementById("search")?.addEventListener("submit", (event) => {
 setInterval(() => {
   if (document.hidden || !view) return;
   if (live.mark === "stale") paintTools();
-  if (isRead) paint();
-  if (view.every && performance.now() - readAt > view.every * 1000) reload();
+  const [painted, age] = [performance.now() - paintedAt, performance.now() - readAt];
+  if (isRead && painted > (view.ticks?.() ? 900 : 4900)) paint();
+  if (age > 1000 * (live.mark === "live" ? (view.everyLive ?? 120) : view.every)) reload();
 }, 1000);
 open();
 void live.run();

@@ -12,6 +12,8 @@ import { empty, icon, panel, queueLink, table } from "./widgets.js";
 /** @typedef {{at: number, ready: number, running: number, scheduled: number, completed: number | null, failed: number | null}} Sample */
 
 const EVERY = 5;
+/** The same while nothing changes. */
+const IDLE = 20;
 /** Samples kept while the page is open: half an hour. */
 const KEPT = 360;
 const FIGURES_EVERY = 30_000;
@@ -28,7 +30,7 @@ let before = null;
 /** @param {Stats} stats */
 function sample(stats) {
   const at = Date.now();
-  const isRecent = before && at - before.at < 10 * EVERY * 1000;
+  const isRecent = before && at - before.at < 3 * IDLE * 1000;
   const rate = (/** @type {string} */ name) => (isRecent && before ? Math.max(0, (60_000 * (stats[name] - before.stats[name])) / Math.max(1, at - before.at)) : null);
   if (!before || at - before.at >= EVERY * 900) {
     samples.push({ at, ready: stats.ready, running: stats.running, scheduled: stats.scheduled, completed: rate("completed_total"), failed: rate("failed_total") });
@@ -63,6 +65,9 @@ export function open(_place, page) {
     },
     render: () => [h("h1", { id: "title" }, "Overview"), h("div", { class: "tiles" }, tiles(stats)), health(stats), charts(), figures && times(figures)],
     every: EVERY,
+    get everyLive() {
+      return samples.length < 3 ? EVERY : IDLE;
+    },
     rest: 2,
   };
 }
@@ -97,23 +102,23 @@ function tiles(stats) {
 function health(stats) {
   const age = stats.maintenance_age_seconds;
   const isLate = age === null || age > LATE;
-  /** @type {[string, boolean, import("./dom.js").Child][]} */
+  /** A line is bad, good, or (null) only a fact. @type {[string, boolean | null, import("./dom.js").Child][]} */
   const lines = [
     ["Oldest ready job", stats.oldest_queued_seconds > 3600, stats.ready ? `waits ${duration(stats.oldest_queued_seconds)}` : "none waits"],
     ["Maintenance", isLate, age === null ? "never: start a worker, or call a tick" : `${coarse(age)} ago by ${stats.maintenance_by}`],
     ["Workers", stats.workers === 0 && stats.backlog > 0, h("a", { href: link("workers") }, stats.workers ? `${count(stats.workers)} in the last minute` : "none in the last minute")],
     ["Without a worker", stats.unserved_jobs > 0, stats.unserved_jobs ? [`${plural(stats.unserved_jobs, "job")} in ${plural(stats.unserved_queues, "queue")}, for example `, queueLink(stats.unserved_example)] : "every queue is served"],
   ];
-  if (stats.expired_total) lines.push(["Leases expired", false, `${count(stats.expired_total)} in all: their workers had died or lost the network`]);
+  if (stats.expired_total) lines.push(["Leases expired", null, `${count(stats.expired_total)} in all: their workers had died or lost the network`]);
   if (stats.missing_total) lines.push(["Data deleted by others", true, `${plural(stats.missing_total, "job")}: check maxmemory-policy with sublet doctor`]);
-  if (stats.queues_left_out) lines.push(["Not counted", false, `${plural(stats.queues_left_out, "queue")}: only the thousand busiest are read`]);
-  const rows = lines.map(([name, isBad, text]) => h("li", { key: name, class: isBad ? "bad" : null }, h("span", { class: isBad ? "badge warning" : "badge completed" }, icon(isBad ? "warning" : "completed"), h("span", { class: "hidden" }, isBad ? "Look at this:" : "Good:")), h("b", null, name), h("span", null, text)));
+  if (stats.queues_left_out) lines.push(["Not counted", null, `${plural(stats.queues_left_out, "queue")}: only the thousand busiest are read`]);
+  const rows = lines.map(([name, isBad, text]) => h("li", { key: name, class: isBad ? "bad" : null }, isBad === null ? h("span") : h("span", { class: isBad ? "badge warning" : "badge completed" }, icon(isBad ? "warning" : "completed"), h("span", { class: "hidden" }, isBad ? "Look at this:" : "Good:")), h("b", null, name), h("span", null, text)));
   return panel("Health", h("ul", { class: "health" }, rows));
 }
 
 function charts() {
   if (samples.length < 2) return panel("Since this page was opened", empty("Two readings make a line.", "The next one follows in a few seconds."));
-  const step = EVERY * 1000;
+  const step = IDLE * 1000;
   return panel("Since this page was opened", h("div", { class: "columns" },
     chart("Attempts a minute", samples, [{ name: "completed", kind: "completed", of: (one) => one.completed }, { name: "failed", kind: "dead", of: (one) => one.failed }], step),
     chart("Backlog", samples, [{ name: "ready", kind: "queued", of: (one) => one.ready }, { name: "running", kind: "running", of: (one) => one.running }, { name: "scheduled", kind: "scheduled", of: (one) => one.scheduled }], step)));

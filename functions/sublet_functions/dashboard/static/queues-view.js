@@ -43,6 +43,7 @@ export function open(place, page) {
       cursor && h("nav", { class: "row end", "aria-label": "Pages" }, h("a", { rel: "next", class: "button", href: link("queues", "", { cursor }) }, "Next page")),
     ],
     every: 15,
+    everyLive: 30,
     rest: 2,
   };
 }

@@ -37,6 +37,7 @@ function all(place, page) {
     ],
     touched: (events) => events.some(({ state }) => state === "queued"),
     every: 20,
+    everyLive: 60,
     rest: 3,
   };
 }

@@ -34,7 +34,8 @@ export function open(_place, page) {
       panel("Pools", pools.length ? poolList(pools) : empty("No pools.", "A pool starts workers when its queues need them.")),
     ],
     touched: (events) => events.some(({ state }) => state === "running"),
-    every: 5,
+    every: 10,
+    everyLive: 15,
     rest: 3,
   };
 }
