@@ -1,5 +1,7 @@
 """The page follows a server that changes, stops, comes back, or asks for a token."""
 
+import re
+
 import pytest
 
 from tests.support.dashboard_jobs import Stock
@@ -56,6 +58,37 @@ def test_a_token_without_the_role_is_told_which_one_it_needs(visit, settings):
         page.get_by_role("button", name="Run now").click()
         page.get_by_text("use one with role admin").last.wait_for()
         assert stock.ask("GET", f"/jobs/{job}")["state"] == "scheduled"
+
+
+def with_whoami(roles):
+    """A server that tells a token's roles, and lists jobs by tag."""
+
+    def answer(route):
+        if route.request.url.endswith("/whoami"):
+            return route.fulfill(json={"name": "ada", "roles": roles})
+        document = route.fetch().json()
+        document["paths"]["/whoami"] = {"get": {"security": []}}
+        tag = {"name": "tag", "in": "query", "description": "Only jobs with this tag."}
+        document["paths"]["/jobs"]["get"]["parameters"].append(tag)
+        return route.fulfill(json=document)
+
+    return answer
+
+
+@pytest.mark.parametrize(("roles", "orders"), [(["read"], 0), (["admin"], 1)])
+def test_a_view_offers_what_the_server_has_and_the_token_may(visit, site, roles, orders):
+    page = visit(site.url, "/nonsense")
+    page.route(re.compile("whoami|openapi"), with_whoami(roles))
+    page.goto(f"{site.url}/ui/jobs/{site.stock.ids['dead']}")
+    read(page)
+    page.get_by_role("button", name="Copy id").wait_for()
+    page.goto(f"{site.url}/ui/jobs")
+    page.get_by_label("tag", exact=True).wait_for()  # by now the roles are read
+    page.get_by_role("link", name="dead").click()
+    page.locator(f"tr[data-key='{site.stock.ids['dead']}'] .open").click()
+    page.get_by_role("button", name="Copy id").wait_for()
+    assert page.get_by_role("button", name="Retry").count() == orders
+    assert page.get_by_role("button", name="Edit and submit again").count() == orders
 
 
 def test_a_server_that_cannot_stream_is_polled(visit, site):

@@ -11,6 +11,7 @@ import pytest
 
 from sublet.devtools.embedded_server import EmbeddedServer
 from sublet.protocol.scripts import LIBRARIES, NAMES
+from sublet_functions.dashboard.files import static_files
 from tests.support.paths import ROOT
 
 OUTSIDE = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -59,6 +60,8 @@ def test_the_wheel_has_two_top_level_names_and_every_script(wheel):
     }
     assert {f"sublet/lua/{name}.lua" for name in (*NAMES, *LIBRARIES)} <= set(names)
     assert {"sublet/py.typed", "sublet_functions/py.typed"} <= set(names)
+    static = "sublet_functions/dashboard/static/"
+    assert {f"{static}{name}" for name in static_files()} <= set(names)
 
 
 def templates():

@@ -8,6 +8,7 @@ from tests.faults.mutants import (
     clients,
     commands,
     counts,
+    dashboard,
     durability,
     endings,
     hooks,
@@ -46,6 +47,7 @@ MUTANTS = (
     *catalogue.MUTANTS,
     *straight.MUTANTS,
     *api.MUTANTS,
+    *dashboard.MUTANTS,
     *secrets.MUTANTS,
     *tokens.MUTANTS,
 )

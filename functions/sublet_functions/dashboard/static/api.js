@@ -122,21 +122,32 @@ let described = null;
 /** @type {any} */
 let description = null;
 
-/** Read the API's description once: views offer only what this server has. */
+/** Roles of the token; null where the server does not tell. @type {string[] | null} */
+let roles = null;
+
+/** Read the API's description, and the token's roles where the server tells them: views offer only what may work. */
 export async function describe() {
   described ??= call("GET", "openapi.json").catch(() => {
     described = null;
     return null;
   });
   description = (await described) ?? description;
+  roles = null;
+  if (description?.paths?.["/whoami"]) roles = (await call("GET", "whoami").catch(() => null))?.roles ?? null;
 }
 
+/** @param {{bearer: string[]}[]} allowed */
+const isAllowed = (allowed) => !roles || !allowed.length || allowed.some(({ bearer }) => bearer.some((role) => roles?.includes(role)));
+
 /**
- * Whether this server has a route; false until its description is read.
+ * Whether this server has a route that the token may use; false until its description is read.
  * @param {string} method
  * @param {string} path as in the description: `/jobs/{id}/retry`
  */
-export const can = (method, path) => Boolean(description?.paths?.[path]?.[method.toLowerCase()]);
+export function can(method, path) {
+  const operation = description?.paths?.[path]?.[method.toLowerCase()];
+  return Boolean(operation) && isAllowed(operation.security ?? []);
+}
 
 /**
  * Names of the query parameters of a route.

@@ -191,6 +191,7 @@ function askToken(reason) {
     token.set(value);
     paintTools();
     live.restart();
+    void describe().then(paint);
     return true;
   });
   return asking;

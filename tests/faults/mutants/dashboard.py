@@ -1,0 +1,49 @@
+"""Mutants of the dashboard's page and files."""
+
+from tests.faults.mutants.mutant import Mutant
+
+FILES = "functions/sublet_functions/dashboard/files.py"
+HTTP = "dashboard/test_dashboard_http.py::"
+
+MUTANTS = (
+    Mutant(
+        "the dashboard runs inline scripts",
+        FILES,
+        "        \"script-src 'self'\",",
+        "        \"script-src 'self' 'unsafe-inline'\",",
+        "one slip in a view lets the text of a job run as a script with the user's token",
+        f"{HTTP}test_the_policy_allows_nothing_inline_and_no_other_origin[script-src]",
+    ),
+    Mutant(
+        "the dashboard has the policy of no page",
+        FILES,
+        ', "Content-Security-Policy": POLICY}',
+        "}",
+        "the browser loads none of the page's modules",
+        f"{HTTP}test_the_page_is_served_for_each_view_with_a_strict_policy[core]",
+    ),
+    Mutant(
+        "the dashboard's URLs begin at the root of the host",
+        FILES,
+        '_page("../" * depth or "./")',
+        '_page("/")',
+        "behind the prefix of a gateway the page is empty",
+        f"{HTTP}test_the_page_and_its_links_work_below_a_base_path",
+    ),
+    Mutant(
+        "an unchanged file of the dashboard is sent again",
+        FILES,
+        "    if any(tag.strip()",
+        "    if not known and any(tag.strip()",
+        "each view that is opened fetches all modules again",
+        f"{HTTP}test_a_file_has_its_type_and_an_entity_tag[core]",
+    ),
+    Mutant(
+        "the dashboard shows control characters as they are",
+        "functions/sublet_functions/dashboard/static/format.js",
+        "  text.replace(HIDDEN,",
+        "  text.replace(/$^/,",
+        "a payload turns the direction of the text and shows another name than it has",
+        "dashboard/test_dashboard_files.py::test_durations_sizes_and_fingerprints_are_written_for_people",
+    ),
+)
