@@ -50,6 +50,24 @@ def test_a_token_is_asked_for_once_kept_in_the_tab_and_forgotten(visit, settings
         assert page.evaluate("sessionStorage.length") == 0
 
 
+def test_a_closed_question_for_a_token_is_asked_again_only_by_its_button(visit, settings):
+    with serve_process(settings, tokens=TOKENS) as server:
+        page = visit(server.url, ready=False)
+        box = page.get_by_role("dialog", name="Token")
+        box.wait_for()
+        page.keyboard.press("Escape")
+        box.wait_for(state="detached")
+        page.keyboard.press("g")
+        page.keyboard.press("q")
+        page.wait_for_url("**/ui/queues")
+        page.get_by_text("No token").wait_for()
+        assert box.count() == 0
+        page.get_by_role("button", name="Use a token").click()
+        box.get_by_label("Token").fill(READ)
+        page.keyboard.press("Enter")
+        page.get_by_text("No queues yet.").wait_for()
+
+
 def test_a_token_without_the_role_is_told_which_one_it_needs(visit, settings):
     with serve_process(settings, tokens=TOKENS) as server:
         stock = Stock(server.url, ADMIN)

@@ -58,12 +58,16 @@ export function open(place, page) {
     }
     jobs = found;
     cursor = next;
-    if (Date.now() - statsAt > 5000) {
-      const queue = query.get("queue") ?? undefined;
-      stats = await call("GET", "stats", { query: { queue } }).catch(() => null);
-      statsAt = Date.now();
-    }
+    void readRest();
+  }
+
+  /** Read what the rows need not wait for: counts, and names for the filter. */
+  async function readRest() {
+    if (Date.now() - statsAt < 5000) return;
+    statsAt = Date.now();
+    stats = await call("GET", "stats", { query: { queue: query.get("queue") } }).catch(() => null);
     names ??= await readNames();
+    page.paint();
   }
 
   /** Rows stay where they are while the pointer or the focus is on one of them. */

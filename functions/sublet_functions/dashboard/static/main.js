@@ -1,5 +1,5 @@
 /** The page: the current view, when it is read again, and when it is painted. */
-import { describe, hooks, token } from "./api.js";
+import { ApiError, describe, hooks, token } from "./api.js";
 import { h, morph } from "./dom.js";
 import { coarse } from "./format.js";
 import * as failuresView from "./failures-view.js";
@@ -72,7 +72,7 @@ function paintNow() {
   const loading = h("p", { class: "loading", role: "status" }, "Reading…");
   const content = isRead ? view.render() : failure ? null : loading;
   const title = h("h1", { id: "title" }, view.title);
-  morph(main, h("main", { id: "main", tabindex: "-1", class: live.mark === "stale" ? "stale" : null }, isRead ? null : title, errorNote(failure), content));
+  morph(main, h("main", { id: "main", tabindex: "-1", class: live.mark === "stale" ? "stale" : null }, isRead ? null : title, errorNote(failure), failure instanceof ApiError && failure.status === 401 ? button("Use a token", () => void useToken(), { class: "primary" }) : null, content));
   document.title = `${view.title} · Sublet`;
 }
 
@@ -168,6 +168,7 @@ const showHelp = () => showKeys(VIEWS);
 
 function forgetToken() {
   token.forget();
+  isDeclined = false;
   toast("The token is removed from this tab.");
   live.restart();
   open();
@@ -175,9 +176,17 @@ function forgetToken() {
 
 /** @type {Promise<boolean> | null} */
 let asking = null;
+/** Whether the user closed the question: it is not asked again until the button is pressed. */
+let isDeclined = false;
+
+async function useToken() {
+  isDeclined = false;
+  if (await askToken("")) open();
+}
 
 /** @param {string} reason */
 function askToken(reason) {
+  if (isDeclined) return Promise.resolve(false);
   asking ??= dialog("Token", (/** @type {(value: string | null) => void} */ close) => {
     const input = field("Token", "token", { type: "password", required: true, autofocus: true }, "It is kept in this tab only, until the tab is closed or you forget it.");
     const submit = (/** @type {Event} */ event) => {
@@ -187,6 +196,7 @@ function askToken(reason) {
     return h("form", { onSubmit: submit }, token.get() ? h("p", { class: "note error" }, reason) : h("p", null, "This server needs a token. With the role read you see everything, with the role admin you can also change it."), input, h("div", { class: "row end" }, h("button", { class: "primary" }, "Use this token")));
   }).then((value) => {
     asking = null;
+    isDeclined = !value;
     if (!value) return false;
     token.set(value);
     paintTools();

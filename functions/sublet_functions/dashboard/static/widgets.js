@@ -102,7 +102,7 @@ export const empty = (title, text, ...more) => h("div", { class: "empty" }, h("p
 export function errorNote(error) {
   if (!error) return null;
   const { status, message } = error instanceof ApiError ? error : { status: -1, message: String(error) };
-  const title = { 0: "No answer", 403: "Not allowed", 404: "Not found", 422: "Not valid", 503: "Redis does not answer" }[status] ?? "This did not work";
+  const title = { 0: "No answer", 401: "No token", 403: "Not allowed", 404: "Not found", 422: "Not valid", 503: "Redis does not answer" }[status] ?? "This did not work";
   return h("div", { class: "note error", role: "alert" }, icon("warning"), h("p", null, h("strong", null, title), " ", message));
 }
 
