@@ -80,7 +80,7 @@ export function open(place, page) {
       groups.length ? h("div", { class: "panel" }, list(groups, page)) : empty("No dead jobs.", "A job is dead when its attempts are used up, or its task says that another is useless."),
     ];
   };
-  return { title: "Failures", load, render, touched: (events) => events.some(({ state, code }) => state === "dead" || code === "retry" || code === "retried"), every: 30, rest: 10 };
+  return { title: "Failures", load, render, touched: (events) => events.some(({ state, code }) => state === "dead" || code === "retry"), every: 30, rest: 10 };
 }
 
 /**
