@@ -121,6 +121,17 @@ def test_a_server_that_cannot_stream_is_polled(visit, site):
     page.wait_for_selector("tr[data-key=polled]")
 
 
+def test_a_failed_read_is_repeated(visit, site):
+    page = visit(site.url, "/jobs?queue=failing")
+    page.wait_for_selector(".mark.live")
+    problem = {"type": "urn:sublet:problem:unavailable", "detail": "Redis did not answer in time"}
+    page.route(re.compile(r"/jobs\?.*limit="), lambda route: route.fulfill(status=503, json=problem), times=1)
+    site.stock.submit("t", "failing")
+    page.get_by_text("Redis did not answer in time").wait_for()
+    page.get_by_role("alert").wait_for(state="detached")
+    page.wait_for_selector("#jobs tbody tr")
+
+
 @pytest.mark.parametrize("path", ["/jobs", ""])
 def test_a_hidden_page_reads_nothing(visit, site, path):
     page = visit(site.url, path)

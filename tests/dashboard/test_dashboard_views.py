@@ -9,6 +9,7 @@ pytest_plugins = ["tests.support.browser"]
 
 def test_the_overview_counts_jobs_and_shows_how_healthy_the_namespace_is(visit, site):
     page = visit(site.url)
+    page.wait_for_selector(".tile")
     stats = site.stock.ask("GET", "/stats")
     tiles = {
         tile.locator(".label").inner_text(): tile.locator("b").inner_text()

@@ -11,5 +11,6 @@ def read(page: Any) -> None:
 
 def columns(page: Any, region: str, column: int) -> list[str]:
     """The texts of one column of a table."""
+    page.wait_for_selector(f"{region} tbody tr")
     rows = page.locator(f"{region} tbody tr")
     return [row.locator("th, td").nth(column).inner_text() for row in rows.all()]

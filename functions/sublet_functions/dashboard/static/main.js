@@ -42,6 +42,8 @@ const VIEWS = [
 ];
 
 const REPAINT = 250;
+/** Seconds after which a failed read is repeated. */
+const RETRY = 5;
 const main = /** @type {HTMLElement} */ (document.getElementById("main"));
 /** @type {View} */
 let view;
@@ -232,7 +234,8 @@ setInterval(() => {
   if (live.mark === "stale") paintTools();
   const [painted, age] = [performance.now() - paintedAt, performance.now() - readAt];
   if (isRead && painted > (view.ticks?.() ? 900 : 4900)) paint();
-  if (age > 1000 * (live.mark === "live" ? (view.everyLive ?? 120) : view.every)) reload();
+  const period = failure ? RETRY : live.mark === "live" ? (view.everyLive ?? 120) : view.every;
+  if (age > period * 1000) reload();
 }, 1000);
 open();
 void live.run();
