@@ -1,7 +1,7 @@
 /** The page: the current view, when it is read again, and when it is painted. */
 import { ApiError, describe, hooks, token } from "./api.js";
 import { h, morph } from "./dom.js";
-import { coarse } from "./format.js";
+import { clock } from "./format.js";
 import * as failuresView from "./failures-view.js";
 import * as jobView from "./job-view.js";
 import * as jobsView from "./jobs-view.js";
@@ -159,7 +159,7 @@ const MARKS = {
 
 function paintTools() {
   const [word, text] = MARKS[live.mark];
-  const since = live.mark === "stale" ? ` since ${coarse((Date.now() - live.heardAt) / 1000)}` : "";
+  const since = live.mark === "stale" ? ` since ${clock(live.heardAt)}` : "";
   const tools = document.getElementById("tools");
   if (!tools) return;
   const forget = button("Forget token", forgetToken, { class: "quiet", title: "Remove the token from this tab" });
@@ -231,7 +231,6 @@ document.getElementById("search")?.addEventListener("submit", (event) => {
 });
 setInterval(() => {
   if (document.hidden || !view) return;
-  if (live.mark === "stale") paintTools();
   const [painted, age] = [performance.now() - paintedAt, performance.now() - readAt];
   if (isRead && painted > (view.ticks?.() ? 900 : 4900)) paint();
   const period = failure ? RETRY : live.mark === "live" ? (view.everyLive ?? 120) : view.every;
