@@ -73,7 +73,7 @@ MUTANTS = (
     Mutant(
         "a refused claim is not repeated",
         WAKEUPS,
-        "isinstance(reply, ResponseError) and waiter.idle",
+        "is_error_reply(reply) and waiter.idle",
         "False",
         "after SCRIPT FLUSH an idle worker polls in vain",
         "client/test_claim_ahead.py::test_a_poll_without_the_script_sends_its_text[valkey]",
