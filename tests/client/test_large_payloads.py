@@ -253,6 +253,44 @@ async def test_a_lost_result_is_an_error_of_the_reader(large, files):
             app_sync_result(large, handle.id)
 
 
+async def values_of(client, ids, handles):
+    """The values of jobs, each gathered in every way that reads many."""
+    late = [handle async for handle in client.as_completed(handles)]
+    return (
+        await client.gather(handles),
+        [await handle.result() for handle in sorted(late, key=handles.index)],
+        [outcome.value for outcome in await client.results(ids)],
+        [outcome.value for outcome in await client.results(handles)],
+    )
+
+
+async def test_large_results_of_many_jobs_are_read(large, files):
+    async with app_in(large):
+        handles = [await tasks.loop_task.submit("x", times) for times in (1, LIMIT + 1)]
+        ids, client = [handle.id for handle in handles], tasks.app.client
+        await drain(large)
+        whole = ["x", "x" * (LIMIT + 1)]
+        assert await values_of(client, ids, handles) == (whole,) * 4
+        with SyncClient(large) as sync:
+            twins = [tasks.loop_task.handle_sync(job_id) for job_id in ids]
+            assert sync.gather(twins) == whole
+            assert [outcome.value for outcome in sync.results(ids)] == whole
+            assert {twin.id: twin.result() for twin in sync.as_completed(twins)} == dict(
+                zip(ids, whole, strict=True)
+            )
+
+
+async def test_one_lost_result_among_many_is_the_error_of_its_job(large, files):
+    async with app_in(large):
+        handles = [await tasks.loop_task.submit("x", times) for times in (1, LIMIT)]
+        await drain(large)
+        lose(files)
+        small, lost = await tasks.app.client.results(handles)
+        assert (small.value, lost.state, type(lost.error)) == ("x", State.COMPLETED, PayloadLost)
+        small, lost = await tasks.app.gather(handles, return_exceptions=True)
+        assert (small, type(lost)) == ("x", PayloadLost)
+
+
 async def test_a_backend_that_is_away_is_tried_again(large, files):
     async with app_in(large):
         handle = await tasks.counts.options(backoff=2).submit(BIG)

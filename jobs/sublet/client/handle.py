@@ -30,7 +30,8 @@ class Handle(Generic[R]):
         job goes on.
         """
         if self._ended:
-            return result_of(self.id, self._ended, self._decode, timeout)
+            ended = await self._client._whole(self.id, self._ended)
+            return result_of(self.id, ended, self._decode, timeout)
         return await self._client.result(self.id, timeout, self._decode)
 
     async def get(self) -> Job:

@@ -27,7 +27,8 @@ class Outcome:
     value: Any = None
     """The result of a completed job."""
     error: Exception | None = None
-    """JobFailed, JobCancelled or NotFound; Invalid if the result does not match its task."""
+    """JobFailed, JobCancelled or NotFound; Invalid if the result does not match its task; PayloadLost or
+    Unavailable if its backend does not return a large one."""
 
 
 def outcome_of(job_id: str, standing: Standing, decode: Callable[[bytes], Any]) -> Outcome:

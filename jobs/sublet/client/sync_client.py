@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 from sublet.client.result import Outcome, load_json, outcome_of, result_of, unfinished
 from sublet.client.sync_handle import SyncHandle
 from sublet.connection.settings import Settings
+from sublet.errors import JobsError
 from sublet.large_payloads.storage import is_reference
-from sublet.model import Job, Page, Queue, Stats, Submission, Submitted, WorkerInfo
+from sublet.model import Job, Page, Queue, Standing, Stats, Submission, Submitted, WorkerInfo
 from sublet.operations.operations import Operations
 from sublet.options import Options
 from sublet.protocol.payload import payload_of
@@ -65,17 +66,26 @@ class SyncClient:
         """Wait for a result. Raises JobFailed, JobCancelled, NotFound, PayloadLost; after `timeout` (s)
         TimeoutError.
         """
-        standing = self.store.watch(job_id, timeout)
-        if is_reference(standing.result):
-            standing = standing._replace(result=self.store.fetch(job_id, standing.result))
-        return result_of(job_id, standing, decode, timeout)
+        return result_of(job_id, self._whole(job_id, self.store.watch(job_id, timeout)), decode, timeout)
+
+    def _whole(self, job_id: str, standing: Standing) -> Standing:
+        """The standing with its large result, if it has only a reference."""
+        if not is_reference(standing.result):
+            return standing
+        return standing._replace(result=self.store.fetch(job_id, standing.result))
 
     def results(self, jobs: Sequence[SyncHandle[Any] | str]) -> list[Outcome]:
         """Return the present outcomes of jobs, given by id or handle, in this order: 50 jobs a call, without waiting."""
         handles = [SyncHandle(job, False, self, load_json) if isinstance(job, str) else job for job in jobs]
         standings = self.store.standings([handle.id for handle in handles])
-        pairs = zip(handles, standings, strict=True)
-        return [outcome_of(handle.id, standing, handle._decode) for handle, standing in pairs]
+        return [self._outcome(handle, standing) for handle, standing in zip(handles, standings, strict=True)]
+
+    def _outcome(self, handle: SyncHandle[Any], standing: Standing) -> Outcome:
+        try:
+            standing = self._whole(handle.id, standing)
+        except JobsError as error:
+            return Outcome(handle.id, standing.state, error=error)
+        return outcome_of(handle.id, standing, handle._decode)
 
     @overload
     def gather(
@@ -112,7 +122,7 @@ class SyncClient:
     def as_completed(
         self, handles: Sequence[SyncHandle[T]], timeout: float = 30.0
     ) -> Iterator[SyncHandle[T]]:
-        """Yield each handle when its job has ended: its `result` then makes no call. After `timeout` (s) raises
+        """Yield each handle when its job has ended: its `result` then asks Redis nothing. After `timeout` (s) raises
         TimeoutError.
         """
         left = {*handles}

@@ -31,7 +31,8 @@ class SyncHandle(Generic[R]):
         job goes on.
         """
         if self._ended:
-            return result_of(self.id, self._ended, self._decode, timeout)
+            ended = self._client._whole(self.id, self._ended)
+            return result_of(self.id, ended, self._decode, timeout)
         return self._client.result(self.id, timeout, self._decode)
 
     def get(self) -> Job:
