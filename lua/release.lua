@@ -6,9 +6,9 @@
 --                    the queue; code: "released", "unknown_task" (sets its own delay: 1 s, doubling to 60 s) or
 --                    "abandoned" (the claim's caller left, and may have repeated the claim elsewhere: refused if
 --                    the claim was repeated, or its memo has expired); reason is free text
--- REPLY array        one per lease: "queued", "scheduled <ms>", "dead" (the 20th unknown_task in a row),
---                    "cancelled", "LEASE_LOST" or "NOT_FOUND"; after 100 releases in a row, one counts as a
---                    failure
+-- REPLY array        one per lease: "queued", "scheduled <ms>", "dead" (the 20th unknown_task in a row; releases
+--                    without delay do not interrupt the row), "cancelled", "LEASE_LOST" or "NOT_FOUND"; after 100
+--                    releases in a row, one counts as a failure
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID
 
 local RELEASES = 100                        -- in a row; the next one counts as a failure
@@ -26,8 +26,11 @@ end
 begin()
 
 local function give_back(job, delay, code, reason)
+  local unknown, since = string.match(job.streak or '', '^(unknown_task %d+) ?(.*)$')
+  if unknown then job.streak = code == 'unknown_task' and unknown or since end
   local n = in_a_row(job, code)
   local ending = {verb = 'release', code = code, streak = code .. ' ' .. n, message = reason, detail = ''}
+  if unknown and code == 'released' and delay == 0 then ending.streak = unknown .. ' ' .. ending.streak end
   count('released', 1)
   if code == 'unknown_task' then
     count('unknown_task', 1)

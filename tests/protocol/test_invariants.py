@@ -426,11 +426,12 @@ class Verbs(RuleBasedStateMachine):
         expected = self.model.held(lease, "release")
         if expected is None:
             job, code = self.model.jobs[lease.id], reason or "released"
-            n = job.streak[1] + 1 if job.streak[0] == code else 1
+            streak = self.model.released(job, code, delay)
+            n = streak[-1]
             job.left = 0 if reason and n == 20 else job.left + 1
             self.model.count("released")
             expected = self.model.over(
-                lease.id, "release", min(2 ** (n - 1), 60) if reason else delay, (code, n)
+                lease.id, "release", min(2 ** (n - 1), 60) if reason else delay, streak
             )
         self.model.late(expected, times=2)
         (answer,) = self.twice(verbs.release(self.base, [Release(lease, delay, "", reason or "released")]))

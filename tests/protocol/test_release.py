@@ -167,14 +167,46 @@ async def test_an_unknown_task_waits_1_s_to_60_s_and_is_dead_after_20_releases(d
     assert desk.job("a")["attempt:20"].split("\n")[0].endswith(" unknown_task")
 
 
-async def test_a_plain_release_between_unknown_tasks_resets_the_count(desk):
+async def test_a_release_without_a_verdict_between_unknown_tasks_keeps_the_count(desk):
     await desk.submit("a")
-    for _ in range(3):
-        await desk.release(await desk.take("a"), code="unknown_task")
+    for _ in range(19):
+        assert (await desk.release(await desk.take("a"), code="unknown_task")).startswith("scheduled ")
         desk.elapse(60)
+        assert await desk.release(await desk.take("a"), reason="surplus") == "queued"
+    assert desk.job("a")["streak"] == "unknown_task 19 released 1"
+    assert await desk.release(await desk.take("a"), code="unknown_task") == "dead"
+
+
+async def test_an_abandoned_claim_between_unknown_tasks_keeps_the_count(desk):
+    await desk.submit("a")
+    await desk.release(await desk.take("a"), code="unknown_task")
+    desk.elapse(60)
+    (lease,) = await desk.claim(**CLAIM)
+    assert await desk.release(lease, **LEFT) == "queued"
+    assert desk.job("a")["streak"] == "unknown_task 1 released 1"
+
+
+ENDS = {"snooze": lambda desk, lease: desk.release(lease, 5), "failure": lambda desk, lease: desk.fail(lease)}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+async def test_a_snooze_or_a_failure_between_unknown_tasks_resets_the_count(desk, end):
+    await desk.submit("a")
+    await desk.release(await desk.take("a"), code="unknown_task")
+    desk.elapse(60)
+    await end(desk, await desk.take("a"))
+    desk.elapse(60)
+    await desk.release(await desk.take("a"), code="unknown_task")
+    assert desk.job("a")["streak"] == "unknown_task 1"
+
+
+async def test_releases_after_an_unknown_task_still_count_to_100(desk):
+    lease = await desk.running("a", rules="tries=2 backoff=0:1:0")
+    desk.raw.hset(keys.job(desk.base, "a"), "streak", "unknown_task 3 released 99")
+    await desk.release(lease)
+    assert desk.job("a")["streak"] == "unknown_task 3 released 100"
     await desk.release(await desk.take("a"))
-    answer = await desk.release(await desk.take("a"), code="unknown_task")
-    assert int(answer.split(" ")[1]) - int(desk.job("a")["attempt:5"].split(" ")[2]) == 1000
+    assert (desk.job("a")["streak"], desk.job("a")["tries_left"]) == ("", "1")
 
 
 # once

@@ -185,6 +185,13 @@ class Model:
         job.ended, job.streak, job.flagged = (verb, job.state), streak, False
         return job.state
 
+    def released(self, job, code, delay):
+        """The streak after a release: one without delay does not interrupt a row of unknown_task."""
+        refused = job.streak[:2] if job.streak[0] == "unknown_task" else ()
+        before = job.streak[2:] if refused and code == "released" else job.streak
+        n = before[1] + 1 if before[:1] == (code,) else 1
+        return (*refused, code, n) if refused and code == "released" and delay == 0 else (code, n)
+
     def expire(self, job_id, verb="reap"):
         job = self.jobs[job_id]
         n = job.streak[1] + 1 if job.streak[0] == "lease_expired" else 1

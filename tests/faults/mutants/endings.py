@@ -172,6 +172,22 @@ MUTANTS = (
         "protocol/test_release.py::test_an_unknown_task_waits_1_s_to_60_s_and_is_dead_after_20_releases[fakeredis]",
     ),
     Mutant(
+        "a plain release interrupts a row of unknown_task",
+        "lua/release.lua",
+        "if unknown and code == 'released' and delay == 0 then",
+        "if false then",
+        "a job that no worker can run is claimed again and again, as each stop of a worker starts its count anew",
+        "protocol/test_release.py::test_a_release_without_a_verdict_between_unknown_tasks_keeps_the_count[fakeredis]",
+    ),
+    Mutant(
+        "a snooze does not interrupt a row of unknown_task",
+        "lua/release.lua",
+        "code == 'released' and delay == 0 then",
+        "code == 'released' then",
+        "a job that ran and sleeps is dead after 20 deploys",
+        "protocol/test_release.py::test_a_snooze_or_a_failure_between_unknown_tasks_resets_the_count[fakeredis-snooze]",
+    ),
+    Mutant(
         "a released job goes to the end of its queue",
         "lua/lib/lifecycle.lua",
         "return conclude(job, ending, 'queued', job.rank or",
