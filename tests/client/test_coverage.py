@@ -91,6 +91,14 @@ async def test_jobs_with_an_unknown_task_are_found_until_they_are_due(desk, find
     assert (await find()).tasks == {}, "all are queued again"
 
 
+async def test_dead_jobs_do_not_wait_for_a_task(desk, find):
+    await desk.submit("a", task="welcome")
+    for _ in range(20):
+        answer = await desk.release(await desk.take("a"), code="unknown_task")
+        desk.elapse(60)
+    assert (answer, (await find()).tasks) == ("dead", {})
+
+
 async def test_statistics_and_metrics_name_queues_without_a_worker(desk, store):
     await desk.enlist("w", about=serving("q"))
     await desk.submit("a", "b", queue="vip")

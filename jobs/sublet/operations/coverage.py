@@ -15,7 +15,7 @@ WORKERS = 1000
 CHUNK = 250
 """Queues read in one round trip."""
 SAMPLE = 100
-"""Scheduled jobs, the next due first, and dead jobs, the latest first, whose last errors are read."""
+"""Scheduled jobs, the next due first, whose last errors are read."""
 
 
 class Gaps(NamedTuple):
@@ -24,7 +24,7 @@ class Gaps(NamedTuple):
     queues: dict[str, int]
     """Queue without a worker → queued jobs."""
     tasks: dict[str, int]
-    """Unknown task → jobs that a worker released or ended for it, in the sample."""
+    """Task → waiting jobs that a worker released for lack of it or for their arguments, in the sample."""
 
 
 def gaps(bases: Sequence[str]) -> Plan[Gaps]:
@@ -120,15 +120,10 @@ def _listed(about: bytes | None) -> list[str] | None:
 
 
 def _unknown_tasks(base: str) -> Plan[Counter[str]]:
-    scheduled, dead = yield together(
-        [
-            ("ZRANGE", keys.structure(base, "scheduled"), 0, SAMPLE - 1),
-            ("ZRANGE", keys.structure(base, "dead"), 0, SAMPLE - 1, "REV"),
-        ],
-        lambda reply: reply,
+    waiting = yield together(
+        [("ZRANGE", keys.structure(base, "scheduled"), 0, SAMPLE - 1)], lambda reply: reply[0]
     )
-    ids = [shown(job_id) for job_id in (*scheduled, *dead)]
-    return (yield _tasks(base, ids)) if ids else Counter()
+    return (yield _tasks(base, [shown(job_id) for job_id in waiting])) if waiting else Counter()
 
 
 def _tasks(base: str, ids: Sequence[str]) -> Call[Counter[str]]:

@@ -27,9 +27,9 @@ def queue_lines(found: Gaps) -> list[str]:
 
 
 def task_lines(found: Gaps) -> list[str]:
-    """Return a sentence per task that some worker of its queue does not have, for the first `MOST`."""
+    """Return a sentence per task whose waiting jobs some worker of its queue refused, for the first `MOST`."""
     return [
-        f"{_jobs(count, 'needs', 'need')} task {task}, which a worker of the queue does not have"
+        f"{_jobs(count, 'needs', 'need')} task {task}, which a worker of the queue does not have, or whose arguments it refuses"
         for task, count in list(found.tasks.items())[:MOST]
     ]
 

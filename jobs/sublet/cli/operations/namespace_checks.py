@@ -238,7 +238,7 @@ def queues(facts: Facts) -> Iterator[Finding]:
     if facts.gaps is None:
         yield _unread(facts, "queues", "the waiting jobs and their workers cannot be read")
         return
-    known = "deploy the app that has this task to all workers of the queue, or cancel the jobs"
+    known = f"`{program()} get ID` says which: deploy the app that has the task and takes these arguments to all workers of the queue, or cancel the jobs"
     for line, queue in zip(queue_lines(facts.gaps), facts.gaps.queues, strict=False):
         yield Finding("warn", "queues", line, f"start a worker: {start_worker(queue)}")
     for line in task_lines(facts.gaps):
