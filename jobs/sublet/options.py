@@ -85,7 +85,7 @@ class Options:
         if self.priority:
             words.append(f"priority={self.priority}")
         if self.run_at is not None:
-            words.append(f"at={min(max(0, round(self.run_at.timestamp() * 1000)), _LATEST)}")
+            words.append(f"at={max(0, round(self.run_at.timestamp() * 1000))}")
         elif self.delay:
             words.append(f"delay={_ms('delay', self.delay)}")
         if self.key is not None:
@@ -130,6 +130,8 @@ class Options:
             _check_tags(self.tags)
         if self.run_at is not None and (self.delay or self.run_at.tzinfo is None):
             raise Invalid(f"run_at {self.run_at}: use a time with a time zone, and no delay")
+        if self.run_at is not None and round(self.run_at.timestamp() * 1000) > _LATEST:
+            raise Invalid(f"run_at {self.run_at}: use a time until 5138-11-16T09:46:39Z")
 
 
 def _check_tags(tags: Sequence[str]) -> None:

@@ -194,3 +194,14 @@ def test_the_page_of_results_works_as_written(tmp_path, place, raw):
     finally:
         worker.terminate()
         worker.communicate(timeout=30)
+
+
+async def test_ids_are_refused_where_handles_are_needed(app, store):
+    with pytest.raises(
+        Invalid, match=r"'0-abc' is not a Handle: use task.handle\(job_id\), or results\(ids\)"
+    ):
+        await app.gather(["0-abc"])
+    with pytest.raises(Invalid, match="'0-abc' is not a SyncHandle"):
+        await asyncio.to_thread(app.sync.gather, ["0-abc"])
+    with pytest.raises(Invalid, match="is not a Handle"):
+        _ = [handle async for handle in app.as_completed(["0-abc"])]

@@ -20,7 +20,6 @@ def test_default_options_add_no_rules():
         (Options(delay=timedelta(minutes=2)), "delay=120000"),
         (Options(run_at=datetime(2026, 1, 2, tzinfo=UTC)), "at=1767312000000"),
         (Options(run_at=datetime(1, 1, 1, tzinfo=UTC)), "at=0"),
-        (Options(run_at=datetime(9999, 1, 1, tzinfo=UTC)), "at=99999999999999"),
         (Options(key="a b".replace(" ", "_")), "key=a_b"),
         (Options(key="k", window=60), "key=k window=60000"),
         (Options(max_attempts=1), "tries=1"),
@@ -90,3 +89,18 @@ def test_a_payload_that_is_no_object_is_refused(payload):
 def test_an_unknown_option_is_refused_with_the_known_ones():
     with pytest.raises(Invalid, match="unknown option prio: use queue, priority, "):
         Options().but(prio=1)
+
+
+def test_a_moment_that_the_scripts_do_not_accept_is_refused():
+    last = datetime(5138, 11, 16, 9, 46, 39, tzinfo=UTC)
+    assert Options(run_at=last).rules() == "at=99999999999000"
+    with pytest.raises(Invalid, match=r"run_at 9999-12-31.*: use a time until 5138-11-16T09:46:39Z"):
+        Options(run_at=datetime(9999, 12, 31, tzinfo=UTC)).rules()
+
+
+@pytest.mark.parametrize("name", ["SUBLET_SUMMON", "SUBLET_ALLOW_EVICTION", "SUBLET_ALLOW_UNVERIFIED_TLS"])
+def test_a_switch_that_is_neither_1_nor_0_is_refused(monkeypatch, name):
+    for text in ("maybe", "true", "no"):
+        monkeypatch.setenv(name, text)
+        with pytest.raises(Invalid, match=f"{name}='{text}': use 1 \\(yes\\) or 0 \\(no\\)"):
+            Settings.read()

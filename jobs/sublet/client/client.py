@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 from sublet.client.handle import Handle
 from sublet.client.result import Outcome, load_json, outcome_of, result_of, unfinished
 from sublet.connection.settings import Settings
-from sublet.errors import JobsError
+from sublet.errors import Invalid, JobsError
 from sublet.large_payloads.storage import is_reference
 from sublet.model import Job, Page, Queue, Standing, Stats, Submission, Submitted, WorkerInfo
 from sublet.operations.operations import Operations
@@ -138,6 +138,10 @@ class Client:
     async def _completed(self, handles: Sequence[Handle[T]], timeout: float) -> AsyncIterator[Handle[T]]:
         by_id: dict[str, dict[Handle[T], None]] = {}
         for handle in handles:
+            if not isinstance(handle, Handle):
+                raise Invalid(
+                    f"{handle!r} is not a {Handle.__name__}: use task.handle(job_id), or results(ids) for ids"
+                )
             by_id.setdefault(handle.id, {})[handle] = None
         async for ended in self.store.watch_many([*by_id], timeout):
             for job_id, standing in ended.items():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 from sublet.client.result import Outcome, load_json, outcome_of, result_of, unfinished
 from sublet.client.sync_handle import SyncHandle
 from sublet.connection.settings import Settings
-from sublet.errors import JobsError
+from sublet.errors import Invalid, JobsError
 from sublet.large_payloads.storage import is_reference
 from sublet.model import Job, Page, Queue, Standing, Stats, Submission, Submitted, WorkerInfo
 from sublet.operations.operations import Operations
@@ -135,6 +135,10 @@ class SyncClient:
     def _completed(self, handles: Sequence[SyncHandle[T]], timeout: float) -> Iterator[SyncHandle[T]]:
         by_id: dict[str, dict[SyncHandle[T], None]] = {}
         for handle in handles:
+            if not isinstance(handle, SyncHandle):
+                raise Invalid(
+                    f"{handle!r} is not a {SyncHandle.__name__}: use task.handle(job_id), or results(ids) for ids"
+                )
             by_id.setdefault(handle.id, {})[handle] = None
         for ended in self.store.watch_many([*by_id], timeout):
             for job_id, standing in ended.items():

@@ -89,9 +89,9 @@ class Settings:
             durability=env.get("SUBLET_DURABILITY") or usual.durability,
             replicas=_number("SUBLET_REPLICAS", usual.replicas, int),
             memory=_number("SUBLET_MEMORY", usual.memory, float),
-            allow_eviction=env.get("SUBLET_ALLOW_EVICTION", "") not in ("", "0"),
-            allow_unverified_tls=env.get("SUBLET_ALLOW_UNVERIFIED_TLS", "") not in ("", "0"),
-            summon=env.get("SUBLET_SUMMON", "") not in ("", "0"),
+            allow_eviction=_flag("SUBLET_ALLOW_EVICTION"),
+            allow_unverified_tls=_flag("SUBLET_ALLOW_UNVERIFIED_TLS"),
+            summon=_flag("SUBLET_SUMMON"),
             large_payloads=_backend(env.get("SUBLET_LARGE_PAYLOADS")),
             large_above=check_above(
                 "SUBLET_LARGE_ABOVE", _number("SUBLET_LARGE_ABOVE", usual.large_above, int)
@@ -156,6 +156,13 @@ def _backend(address: str | None) -> LargePayloads | None:
 
 
 Number = TypeVar("Number", int, float)
+
+
+def _flag(name: str) -> bool:
+    raw = os.environ.get(name, "")
+    if raw not in ("", "0", "1"):
+        raise Invalid(f"{name}={raw!r}: use 1 (yes) or 0 (no)")
+    return raw == "1"
 
 
 def _number(name: str, default: Number, kind: type[Number]) -> Number:
