@@ -192,3 +192,38 @@ def test_the_catalogue_costs_a_submit_one_round_trip(published, name, trips):
         calls, run = [], client.store.transport.run
         follow_sync(lambda call: calls.append(call) or run(call), plan)
     assert len(calls) == trips
+
+
+# schedules add without --app
+
+
+def test_a_schedule_has_the_options_of_the_published_task(published):
+    added = published.json("schedules", "add", "nightly", "resize", '{"path": "a"}', "--every", "1h")
+    assert (added["schedule"]["queue"], added["schedule"]["max_attempts"]) == ("images", 5)
+    words = ("--every", "1h", "--queue", "vip", "--max-attempts", "2")
+    added = published.json("schedules", "add", "nightly", "resize", '{"path": "a"}', *words)
+    assert (added["schedule"]["queue"], added["schedule"]["max_attempts"]) == ("vip", 2)
+
+
+@pytest.mark.parametrize(
+    ("task", "payload", "words"),
+    [
+        ("resise", '{"path": "a"}', "task 'resise': no worker has published it, did you mean resize?"),
+        ("resize", '{"path": 5}', "task resize: path: use string, not integer"),
+    ],
+)
+def test_a_schedule_that_no_published_task_fits_is_refused(published, task, payload, words):
+    add = ("schedules", "add", "x", task, payload, "--every", "1h")
+    end = " To add it anyway: " if words.endswith("?") else "; to add it anyway: "
+    assert published.no(2, *add) == f"{words}{end}--check-tasks warn"
+    assert published.json("schedules")["schedules"] == []
+    published.ok(*add, "--check-tasks", "warn", said=f"{re.escape(words)}\n")
+    assert published.json(*add, SUBLET_CHECK_TASKS="warn")["warning"] == words
+    assert "warning" not in published.json(*add, SUBLET_CHECK_TASKS="off")
+
+
+def test_a_schedule_of_a_task_with_a_delay_of_its_own_has_none(shop):
+    (shop.folder / "late.py").write_text(APP.replace("max_attempts=5", "delay=60"))
+    shop.ok("work", "late:app", "--drain")
+    add = ("schedules", "add", "x", "resize", '{"path": "a"}', "--every", "1h")
+    assert shop.json(*add)["schedule"]["queue"] == "images"

@@ -10,6 +10,7 @@ from sublet.connection.settings import Settings
 from sublet.protocol import keys
 from sublet.store.http import HttpSource
 from sublet.store.store import Store
+from sublet.tasks.catalogue import describe, description
 from sublet_functions.api.dispatch import Api
 from sublet_functions.http.auth import Tokens
 from sublet_functions.work import work
@@ -192,3 +193,25 @@ async def test_a_task_over_http_gets_its_occurrence(settings, occurrence):
         await work(app, source, drain=True)
         await source.aclose()
     assert seen == [occurrence]
+
+
+async def test_a_schedule_is_checked_as_a_job_is(asked, settings):
+    store, app = Store(settings), App()
+
+    @app.task(queue="images", max_attempts=5, delay=60)
+    def resize(path: str) -> None: ...
+
+    await store.publish([description(describe("resize", resize))], starting=True)
+    hourly = {"task": "resize", "payload": {"path": "a"}, "every": 3600}
+    made = (await asked("PUT", "/schedules/a", hourly)).json()
+    assert (made["queue"], made["max_attempts"], made["warning"]) == ("images", 5, None)
+    own = (await asked("PUT", "/schedules/a", hourly | {"queue": "vip", "max_attempts": 2})).json()
+    assert (own["queue"], own["max_attempts"]) == ("vip", 2)
+    warned = (await asked("PUT", "/schedules/b", hourly | {"task": "resise"})).json()
+    assert warned["warning"] == "task 'resise': no worker has published it, did you mean resize?"
+    strict = asker(Api(store, Tokens(), check_tasks="refuse"))
+    assert (await strict("PUT", "/schedules/c", hourly | {"task": "resise"})).problem == "unknown-task"
+    unfit = await strict("PUT", "/schedules/c", hourly | {"payload": {"path": 5}})
+    assert (unfit.status, unfit.places) == (422, ["#/payload/path"])
+    assert (await asked("GET", "/schedules/c")).status == 404
+    await store.aclose()

@@ -55,7 +55,7 @@ SETTINGS = {
             "SUBLET_CHECK_TASKS",
             "",
             "What happens to a job that no task fits: `refuse` (the API's default with an app), `warn` (without), `off`. Flag: `--check-tasks`, of "
-            "`serve` and `submit`, whose default [is between them](../guides/command-line.md#see-the-tasks). See [the catalogue](http.md#the-catalogue-of-tasks).",
+            "`serve`, `submit` and `schedules add`; the default of the last two [is between them](../guides/command-line.md#see-the-tasks). See [the catalogue](http.md#the-catalogue-of-tasks).",
         ),
         ("SUBLET_BASE_PATH", "", "The path below which a gateway serves the API, for example `/jobs-api`: `Location` and `Link` begin with it. Requests may have it or not. A mounted application knows its path without this."),
         ("SUBLET_SUMMON_FIRST", "0", "1: invoke workers before a response is sent, for platforms that take the CPU away between two requests."),

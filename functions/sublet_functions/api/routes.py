@@ -49,7 +49,7 @@ from sublet_functions.schemas import query as q
 from sublet_functions.schemas import requests as b
 from sublet_functions.schemas import responses as a
 from sublet_functions.schemas.pools import PoolSettings
-from sublet_functions.schemas.schedules import NewSchedule, ScheduleRun, SchedulesPage
+from sublet_functions.schemas.schedules import NewSchedule, ScheduleRun, SchedulesPage, StoredSchedule
 from sublet_functions.schemas.summons import Summons
 from sublet_functions.schemas.triggers import Trigger
 
@@ -112,7 +112,8 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     Route("PATCH", "/queues/{queue}", ADMIN, change_queue, b.QueuePatch, NO, {200: Queue}, ("changed",)),
     Route("GET", "/schedules", READ, list_schedules, NO, q.PageQuery, {200: SchedulesPage}, headers=PAGED),
     Route("GET", "/schedules/{name}", READ, get_schedule, NO, NO, {200: Schedule}, NOT_FOUND),
-    Route("PUT", "/schedules/{name}", ADMIN, put_schedule, NewSchedule, NO, {200: Schedule, 201: Schedule}, ACTION_PROBLEMS),
+    Route("PUT", "/schedules/{name}", ADMIN, put_schedule, NewSchedule, NO, {200: StoredSchedule, 201: StoredSchedule},
+          (*ACTION_PROBLEMS, "unknown-task")),
     Route("DELETE", "/schedules/{name}", ADMIN, remove_schedule, NO, NO, {204: NONE}, ("changed",)),
     Route("POST", "/schedules/{name}/pause", ADMIN, pause_schedule, NO, NO, {200: Schedule}, (*NOT_FOUND, "changed")),
     Route("POST", "/schedules/{name}/resume", ADMIN, resume_schedule, NO, NO, {200: Schedule}, (*NOT_FOUND, "changed")),

@@ -7,14 +7,14 @@ from functools import partial
 from typing import Any
 
 from sublet.errors import NotFound
-from sublet.options import PAYLOAD_MAX, Options
+from sublet.options import PAYLOAD_MAX
 from sublet.schedules import operations
 from sublet.schedules.definition import Schedule, Stored, new_schedule
 from sublet.schedules.operations import SchedulePage
 from sublet.schedules.recurrence import Recurrence
 from sublet.submission.submit import SubmitOperations
 from sublet_functions.handlers.call import Call
-from sublet_functions.handlers.submit import backoff_of, check_same_body, idempotency_key, keyed_id
+from sublet_functions.handlers.submit import check_same_body, check_schedule, idempotency_key, keyed_id
 from sublet_functions.handlers.within import check_taken
 from sublet_functions.http.body import stored_json
 from sublet_functions.http.cursor import decode_cursor, encode_cursor
@@ -22,7 +22,8 @@ from sublet_functions.http.problems import Problem, invalid_at, invalid_value
 from sublet_functions.http.response import Response, json_response
 from sublet_functions.http.scope import Scope
 from sublet_functions.schemas.query import Empty, PageQuery
-from sublet_functions.schemas.schedules import NewSchedule, ScheduleRun
+from sublet_functions.schemas.requests import NewJob
+from sublet_functions.schemas.schedules import NewSchedule, ScheduleRun, StoredSchedule
 
 
 async def list_schedules(call: Call[Empty, PageQuery]) -> Response:
@@ -49,16 +50,19 @@ async def put_schedule(call: Call[NewSchedule, Empty]) -> Response:
     paused.
     """
     body = call.body
-    call.principal.check(body.queue)
     payload = stored_json(body.payload, PAYLOAD_MAX, "body", "payload")
+    given = body.model_fields_set & NewJob.model_fields.keys()
+    job = NewJob.model_construct(given, **{name: getattr(body, name) for name in given})
+    options, warning = await check_schedule(call, job, payload)
     # the fields were validated with the body
     when = Recurrence.model_construct(**{name: getattr(body, name) for name in Recurrence.model_fields})
     with invalid_at("path", "name"):
-        wanted = new_schedule(call.path["name"], when, body.task, payload, _options(body))
+        wanted = new_schedule(call.path["name"], when, body.task, payload, options)
     with invalid_at("body", "end"):
         put = operations.put(call.store.operations, wanted, partial(_check_replaced, call))
         answer = await call.store.follow(put)
-    return await _current(call, 201 if answer == "created" else 200)
+    found = StoredSchedule(**dict(await _shown(call)), warning=warning or None)
+    return json_response(found, 201 if answer == "created" else 200)
 
 
 async def remove_schedule(call: Call[Empty, Empty]) -> Response:
@@ -111,11 +115,15 @@ async def run_schedule(call: Call[ScheduleRun, Empty]) -> Response:
     return json_response({"id": answer.id}, 201 if answer.created else 200, headers)
 
 
-async def _current(call: Call[Any, Any], status: int = 200) -> Response:
+async def _current(call: Call[Any, Any]) -> Response:
+    return json_response(await _shown(call))
+
+
+async def _shown(call: Call[Any, Any]) -> Schedule:
     with invalid_at("path", "name"):
         found = await call.store.follow(operations.get(call.store.operations, call.path["name"]))
     _check(call, found.name, found.queue)
-    return json_response(found, status)
+    return found
 
 
 async def _page_within(call: Call[Any, Any], scope: Scope, after: str, limit: int) -> SchedulePage:
@@ -150,17 +158,3 @@ def _check_replaced(call: Call[Any, Any], stored: Stored) -> None:
             "forbidden",
             f"schedule {stored.name}: one of a queue outside those of the token of {call.principal.name} has this name: choose another",
         )
-
-
-def _options(schedule: NewSchedule) -> Options:
-    return Options(
-        queue=schedule.queue,
-        priority=schedule.priority,
-        max_attempts=schedule.max_attempts,
-        timeout=schedule.timeout,
-        stall=schedule.stall,
-        retention=schedule.retention,
-        backoff=backoff_of(schedule.backoff),
-        tags=schedule.tags,
-        keep_payload=schedule.keep_payload,
-    )

@@ -212,6 +212,17 @@ def submission(
     return made, warning
 
 
+async def check_schedule(call: Call[Any, Any], job: NewJob, payload: bytes) -> tuple[Options, str]:
+    """Return the options of a schedule's jobs, and a warning if they may not fit. Raises Problem."""
+    known = await _known(call, [job])
+    task = known.find(job.task)
+    own = replace(task.options, delay=0, run_at=None, key=None, window=None) if task else DEFAULTS
+    asked = _options(job, own)
+    call.principal.check(asked.queue)
+    _check_attempts(call, job, asked, ("body",))
+    return asked, _check_task(call, job, payload, known, ("body",))
+
+
 def _check_task(
     call: Call[Any, Any], job: NewJob, payload: bytes, known: KnownTasks, where: tuple[str | int, ...]
 ) -> str:

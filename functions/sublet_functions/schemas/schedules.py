@@ -18,11 +18,13 @@ from sublet_functions.schemas.fields import (
     Tries,
 )
 from sublet_functions.schemas.requests import AnyBackoff, ExponentialBackoff, RequestModel
-from sublet_functions.schemas.responses import ResponseModel
+from sublet_functions.schemas.responses import WARNING, ResponseModel
 
 
 class NewSchedule(Recurrence):
-    """All settings of a schedule. A field that is left out has its default."""
+    """All settings of a schedule. Fields that are left out have the task's own values, if the server knows the
+    task; else these defaults.
+    """
 
     # The numbers of Recurrence again, for the JSON schema.
     every: Annotated[float, Field(ge=1, le=315_576_000, allow_inf_nan=False)] | None = Field(
@@ -49,6 +51,12 @@ class NewSchedule(Recurrence):
     backoff: AnyBackoff = Field(default_factory=ExponentialBackoff)
     tags: Tags = Field(default_factory=list)
     keep_payload: bool = Field(False, description="Keep the payload of its jobs after completion.")
+
+
+class StoredSchedule(Schedule):
+    """The stored schedule."""
+
+    warning: str | None = Field(None, description=WARNING)
 
 
 class ScheduleRun(RequestModel):

@@ -79,6 +79,17 @@ def payload(parser: CommandParser) -> None:
     )
 
 
+def check_tasks(parser: CommandParser, about: str) -> None:
+    """Add --check-tasks, None by default."""
+    parser.option(
+        "--check-tasks",
+        metavar="HOW",
+        choices=("refuse", "warn", "off"),
+        default=None,
+        help=about,
+    )
+
+
 def attempts(parser: CommandParser) -> None:
     """Add --max-attempts, --timeout, --stall, --retention and --keep-payload of a job."""
     option = parser.option

@@ -27,13 +27,7 @@ def _submit(parser: CommandParser) -> None:
         default=os.environ.get("SUBLET_APP"),
         help="check against this app, use its options (SUBLET_APP)",
     )
-    parser.option(
-        "--check-tasks",
-        metavar="HOW",
-        choices=("refuse", "warn", "off"),
-        default=None,
-        help="a job that no published task fits: refuse, warn, off",
-    )
+    common_arguments.check_tasks(parser, "a job that no published task fits: refuse, warn, off")
 
 
 def _deduplication(parser: CommandParser) -> None:

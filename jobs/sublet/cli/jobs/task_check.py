@@ -35,9 +35,11 @@ def policy_of(flag: str | None) -> str:
     return word
 
 
-def check_task(client: SyncClient, name: str, payload: bytes, policy: str) -> CheckedTask:
+def check_task(
+    client: SyncClient, name: str, payload: bytes, policy: str, verb: str = "submit"
+) -> CheckedTask:
     """Return the task. Raises Invalid for arguments that do not fit, and for a misspelt name; with `warn` for neither,
-    with `refuse` for any unknown name.
+    with `refuse` for any unknown name. `verb`: of the error.
     """
     try:
         found = client.store.follow_existing(find(client.store.operations.bases[0], name))
@@ -54,7 +56,7 @@ def check_task(client: SyncClient, name: str, payload: bytes, policy: str) -> Ch
     if not wrong:
         return checked
     if policy == "refuse" or (is_sure and not policy):
-        end = " To submit it anyway: " if wrong.endswith("?") else "; to submit it anyway: "
+        end = f" To {verb} it anyway: " if wrong.endswith("?") else f"; to {verb} it anyway: "
         raise Invalid(f"{wrong}{end}--check-tasks warn")
     return checked._replace(warning=wrong)
 

@@ -49,7 +49,8 @@ def _add(parser: CommandParser) -> None:
     option("--priority", metavar="N", type=types.integer, help=types.HIDDEN)
     common_arguments.attempts(parser)
     common_arguments.tags(parser, types.HIDDEN)
-    option("--app", metavar="MODULE:APP", help="check against this app, use its options (SUBLET_APP)")
+    option("--app", metavar="MODULE:APP", help="use this app's tasks (SUBLET_APP); or --check-tasks HOW")
+    common_arguments.check_tasks(parser, types.HIDDEN)
 
 
 def _sync(parser: CommandParser) -> None:

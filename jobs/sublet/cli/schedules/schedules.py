@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sublet.cli.jobs.submit import checked_task, text_of
+from sublet.cli.jobs.task_check import CheckedTask, check_task, policy_of
 from sublet.cli.output import Cell, document, note, table, write
 from sublet.cli.parser import program
 from sublet.cli.schedules.schedule_view import row, show_schedule
@@ -16,7 +17,7 @@ from sublet.errors import Invalid, NotFound, Refused, did_you_mean
 from sublet.options import Options
 from sublet.protocol.payload import payload_of
 from sublet.schedules import operations
-from sublet.schedules.definition import Schedule, check_name, new_schedule, recurrence
+from sublet.schedules.definition import NewSchedule, Schedule, check_name, new_schedule, recurrence
 from sublet.schedules.recurrence import Recurrence
 
 RECURRENCE_OPTIONS = ("cron", "every", "tz", "start", "end", "jitter", "missed", "late", "most", "overlap")
@@ -82,28 +83,37 @@ def _not_found(client: SyncClient, name: str, error: NotFound) -> NotFound:
 
 def add(args: Namespace) -> int:
     """Create or replace a schedule, with defaults for absent options, and print it."""
-    name, task = args.name, args.task
+    name, payload = check_name(args.name), payload_of(text_of(args.payload))
     place = getattr(args, "app", None) or os.environ.get("SUBLET_APP")
-    app, payload = None, payload_of(text_of(args.payload))
-    options = Options()
+    app, task, policy = None, CheckedTask(args.task, Options()), policy_of(args.check_tasks)
     if place:
         from sublet.execution.app_loader import load_app
 
         app = load_app(place)
-        declared = checked_task(app, place, task, payload)
-        task, options = declared.name, declared.defaults
-    options = options.but(**{field: getattr(args, field) for field in JOB_OPTIONS if hasattr(args, field)})
-    when = _recurrence(args)
-    wanted = new_schedule(check_name(name), when, task, payload, options)
+        declared = checked_task(app, place, args.task, payload)
+        task = CheckedTask(declared.name, declared.defaults)
+    wanted = _schedule(args, task, payload)
     with client_of(settings_for(args, app)) as client:
+        if not place and policy != "off":
+            task = check_task(client, args.task, payload, policy, "add")
+            own = task.options.but(delay=0, key=None, window=None)  # they are for single jobs
+            wanted = _schedule(args, task._replace(options=own), payload)
         answer = client.store.follow(operations.put(client.store.operations, wanted))
         found, now = _find(client, name), server_time(client)
+    warning = {"warning": task.warning} if task.warning else {}
     if args.json:
-        document({"answer": answer, "schedule": _as_json(found)})
-    else:
-        write(answer)
-        show_schedule(found, now)
+        document({"answer": answer, "schedule": _as_json(found)} | warning)
+        return 0
+    if warning:
+        note(task.warning)
+    write(answer)
+    show_schedule(found, now)
     return 0
+
+
+def _schedule(args: Namespace, task: CheckedTask, payload: bytes) -> NewSchedule:
+    given = {field: getattr(args, field) for field in JOB_OPTIONS if hasattr(args, field)}
+    return new_schedule(args.name, _recurrence(args), task.name, payload, task.options.but(**given))
 
 
 def _recurrence(args: Namespace) -> Recurrence:
