@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 
 
 def main() -> int:
     """Run the command in sys.argv; return its exit code."""
+    if was_default := signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, lambda number, frame: os._exit(128 + number))  # no traceback
     gc.disable()  # imports leave no garbage; collecting takes a sixth of a short command's time
     if sys.version_info < (3, 11):  # noqa: UP036  # prints which Python is needed, and exits
         from sublet.devtools.bootstrap import ensure
@@ -18,13 +21,15 @@ def main() -> int:
         _exit_on_sigterm()
     from sublet.cli.main import run
 
-    return run(sys.argv[1:])
+    return run(sys.argv[1:], _raise_on_sigint if was_default else int)
+
+
+def _raise_on_sigint() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _exit_on_sigterm() -> None:
     """Exit on SIGTERM: process 1 of a container receives no signal for which it lacks a handler."""
-    import signal
-
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
 
 

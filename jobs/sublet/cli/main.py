@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 
 from sublet.cli.commands import COMMANDS, OTHER_NAMES
 from sublet.cli.error_report import is_output_error, report
@@ -20,23 +21,24 @@ from sublet.devtools.bootstrap import ensure
 from sublet.errors import Invalid, did_you_mean
 
 
-def run(argv: list[str]) -> int:
+def run(argv: list[str], started: Callable[[], object] = int) -> int:
     """Run a command line without the program's name; return its exit code (see EXIT_CODES). Prints errors
-    instead of raising them, except SystemExit of `ensure`.
+    instead of raising them, except SystemExit of `ensure`. `started` is called once Ctrl-C is handled.
     """
     _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     try:
-        return _run_and_report(argv)
+        return _run_and_report(argv, started)
     finally:
         _flush_or_discard()
 
 
-def _run_and_report(argv: list[str]) -> int:
+def _run_and_report(argv: list[str], started: Callable[[], object]) -> int:
     as_json = "--json" in argv
     try:
+        started()
         code = _run(argv)
         sys.stdout.flush()
     except KeyboardInterrupt as error:
