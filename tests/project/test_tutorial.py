@@ -79,6 +79,12 @@ def test_first_deploy(tmp_path, env):
     (project := tmp_path / "project").mkdir()
     follow(commands("tutorial/first-deploy"), project, env)
     assert "SUBLET_TOKENS=me:admin:" in (project / "shop" / ".env").read_text()
+    (build,) = [text for _, text in blocks("sh", page("tutorial/first-deploy")) if "pip wheel" in text]
+    pip = "pip() { touch sublet-0.1.0-py3-none-any.whl; }"
+    subprocess.run(["bash", "-ec", f"{pip}\n{build}"], cwd=project, env=env, check=True)
+    assert (project / "shop" / "sublet-0.1.0-py3-none-any.whl").is_file()
+    assert "whl[http]" in (project / "shop" / "requirements.txt").read_text()
+    assert [path.name for path in project.iterdir()] == ["shop"]
 
 
 @pytest.mark.real_server
