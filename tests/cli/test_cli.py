@@ -101,6 +101,15 @@ def test_submit_does_not_wait_for_ever(shell):
     assert shell.json("get", error["id"])["state"] == "queued"
 
 
+def test_submit_names_a_paused_queue_that_keeps_its_job_waiting(shell):
+    shell.ok("pause", "mail")
+    words = ("submit", "fail", "--queue", "mail", "--wait", "50ms")
+    assert "; queue mail is paused: sublet resume mail; see" in shell.no(1, *words)
+    assert "; no worker has claimed it: sublet work MODULE:APP" in shell.no(
+        1, "submit", "add", "--wait", "50ms"
+    )
+
+
 def test_an_app_gives_its_options_and_checks_arguments(shell):
     job = shell.json("get", shell.ok("submit", "fail", '{"words": "x"}', "--app", "tasks:app"))
     assert (job["queue"], job["max_attempts"]) == ("mail", 1)

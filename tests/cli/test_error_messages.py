@@ -7,6 +7,7 @@ import shlex
 import signal
 import socket
 import subprocess
+import sys
 import threading
 
 import pytest
@@ -15,6 +16,7 @@ from sublet.cli import main
 from sublet.connection.settings import Settings
 from sublet.devtools.embedded_server import EmbeddedServer
 from sublet.errors import Invalid
+from sublet.protocol.payload import EXAMPLE
 
 pytest_plugins = ["tests.support.command_line"]
 
@@ -40,6 +42,11 @@ pytest_plugins = ["tests.support.command_line"]
         ),
         ("submit add {} {}", "unexpected argument '{}'; see sublet submit --help"),
         ("submit add {", "payload is not JSON: "),
+        ("submit add to=x", f"payload is not JSON: Expecting value: line 1 column 1 (char 0): {EXAMPLE}"),
+        ("submit add @/dev/null", f"payload is empty: {EXAMPLE}"),
+        (f"submit add @{sys.executable}", "payload is not UTF-8: save the file as JSON in UTF-8"),
+        (f"submit add {'[' * 99_999}", "payload is nested too deeply: use fewer levels"),
+        ("--nope", "there is no option --nope, and no command is named; see sublet --help"),
         ("submit add [1]", "payload: use one JSON object, the task's arguments by name"),
         ('submit add {"a":NaN}', "payload is not JSON: NaN is not a JSON number"),
         ("submit add @nowhere.json", "cannot read nowhere.json: No such file or directory"),

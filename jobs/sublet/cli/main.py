@@ -83,6 +83,9 @@ def _run(argv: list[str]) -> int:
     if name in {*HELP_FLAGS, "help"}:
         name, words = words[0] if words else "", [*words[1:], "--help"]
     if not name:
+        unknown = next((word for word in words if word.startswith("--") and not _is_shared(word)), None)
+        if unknown:
+            raise Invalid(with_help_hint(f"there is no option {unknown[:40]}, and no command is named"))
         put(*(overview() if words else first_steps()).splitlines())
         return 0
     command = _find(name)
@@ -111,6 +114,10 @@ def split(argv: list[str]) -> tuple[str, list[str]]:
             return "version", argv[:i] + argv[i + 1 :]
         i += 2 if argv[i] in SHARED_WITH_VALUE else 1
     return (argv[i] if i < len(argv) else ""), argv[:i] + argv[i + 1 :]
+
+
+def _is_shared(word: str) -> bool:
+    return word.partition("=")[0] in {*SHARED_WITH_VALUE, *HELP_FLAGS, "--json", "--debug"}
 
 
 def _find(name: str) -> Command:

@@ -6,6 +6,8 @@ from typing import Any
 
 from sublet.errors import Invalid
 
+EXAMPLE = """use one JSON object, such as '{"to": "a@example.com"}'"""
+
 
 def payload_of(value: Any) -> bytes:
     """Encode a payload, a dict or the JSON text of an object, as JSON; bytes in a dict as base64. Raises Invalid
@@ -15,7 +17,7 @@ def payload_of(value: Any) -> bytes:
         try:
             value = json.loads(value, parse_constant=_refuse)
         except (ValueError, RecursionError) as error:
-            raise Invalid(f"payload is not JSON: {error}") from None
+            raise Invalid(_not_json(value, error)) from None
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
         raise Invalid("payload: use one JSON object, the task's arguments by name")
     try:
@@ -24,6 +26,16 @@ def payload_of(value: Any) -> bytes:
         ).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise Invalid(f"payload cannot be written as JSON: {error}") from None
+
+
+def _not_json(text: bytes | str, error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return "payload is not UTF-8: save the file as JSON in UTF-8"
+    if isinstance(error, RecursionError):
+        return "payload is nested too deeply: use fewer levels"
+    if not text.strip():
+        return f"payload is empty: {EXAMPLE}"
+    return f"payload is not JSON: {error}: {EXAMPLE}"
 
 
 def _text(value: Any) -> str:

@@ -1,6 +1,7 @@
 """`submit`: submit one job."""
 
 import contextlib
+import shlex
 import signal
 import sys
 from argparse import Namespace
@@ -13,7 +14,7 @@ from sublet.cli.output import document, note, write
 from sublet.cli.parser import program
 from sublet.cli.session import client_of, settings_for
 from sublet.client.sync_client import SyncClient
-from sublet.errors import Forbidden, Invalid, JobFailed, Unavailable, Unconfirmed, Unfit
+from sublet.errors import Forbidden, Invalid, JobFailed, JobsError, Unavailable, Unconfirmed, Unfit
 from sublet.model import State, Submission, Submitted
 from sublet.options import Options
 from sublet.protocol.payload import payload_of
@@ -224,11 +225,19 @@ def _wait(client: SyncClient, job_id: str, seconds: float) -> Any:
         except TimeoutError:
             seconds -= PATIENCE
             state = client.get(job_id).state
-            start = f"no worker has claimed it yet; {program()} work MODULE:APP starts one"
-            note(f"{job_id} is {state}{f': {start}' if state is State.QUEUED else ''} …")
+            start = f": {_how_to_start(client, job_id)}" if state is State.QUEUED else ""
+            note(f"{job_id} is {state}{start} …")
     try:
         return client.result(job_id, seconds)
     except TimeoutError as error:
         idle = "is still queued" in str(error)
-        start = f" {program()} work MODULE:APP starts a worker;" if idle else ""
+        start = f" {_how_to_start(client, job_id)};" if idle else ""
         raise Unfinished(job_id, f"{error};{start} see {program()} get {job_id}") from None
+
+
+def _how_to_start(client: SyncClient, job_id: str) -> str:
+    with contextlib.suppress(JobsError):
+        queue = client.get(job_id).queue
+        if client.queue(queue).paused_at:
+            return f"queue {queue} is paused: {program()} resume {shlex.quote(queue)}"
+    return f"no worker has claimed it: {program()} work MODULE:APP starts one"
