@@ -9,6 +9,7 @@ from collections import defaultdict
 from sublet import errors
 from sublet.cli.commands import GROUPS
 from sublet.cli.error_report import ERRORS, EXIT_CODES
+from sublet.cli.parser import SHARED_WITH_VALUE
 from sublet.cli.workers.serve import HOST, PORT
 from sublet.connection.settings import Settings
 from sublet.protocol.scripts import NAMES, script, source
@@ -129,6 +130,13 @@ def _synopsis(action):
     return f"`{' '.join(filter(None, [action.option_strings[0], shown]))}`"
 
 
+def _explained_by(action, actions):
+    """Name the argument whose help names this one, else the one before it."""
+    flag = action.option_strings[0]
+    named = [one for one in actions if re.search(rf"{flag}(?![a-z-])", one.help or "")]
+    return f"see {_synopsis((named or actions[: actions.index(action)])[-1])}"
+
+
 def _command(command, depth):
     parts = [f"{'#' * depth} sublet {command.name}\n"]
     parts.append(f"```text\nsublet {command.name} {command.usage}".rstrip() + "\n```\n")
@@ -137,11 +145,12 @@ def _command(command, depth):
         parts.append(f"```text\n{command.details}\n```\n")
     if command.extras:
         parts.append(f"Needs `{install_command(','.join(command.extras))}`.\n")
-    actions = [one for one in command.parser()._actions if one.metavar]
+    shared = {*SHARED_WITH_VALUE, "--json", "--debug"}
+    actions = [one for one in command.parser()._actions if not shared & {*one.option_strings}]
     if actions:
         lines = ["| argument | meaning |", "|---|---|"]
         for action in actions:
-            help_text = "see the argument before it" if action.help == argparse.SUPPRESS else action.help
+            help_text = _explained_by(action, actions) if action.help == argparse.SUPPRESS else action.help
             lines.append(f"| {_synopsis(action)} | {help_text.replace('|', chr(92) + '|')} |")
         parts.append("\n".join(lines) + "\n")
     for verb in command.verbs:
