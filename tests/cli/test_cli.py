@@ -110,6 +110,15 @@ def test_submit_names_a_paused_queue_that_keeps_its_job_waiting(shell):
     )
 
 
+def test_in_a_pipe_the_next_page_is_named_after_the_table(shell):
+    for _ in range(2):
+        shell.ok("submit", "add")
+    words = [*shell.command, "list", "--limit", "1"]
+    done = subprocess.run(words, cwd=shell.folder, env=shell.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, timeout=60, check=True)  # fmt: skip
+    assert [line.split()[0] for line in done.stdout.splitlines()][-1] == "more:"
+
+
 def test_an_app_gives_its_options_and_checks_arguments(shell):
     job = shell.json("get", shell.ok("submit", "fail", '{"words": "x"}', "--app", "tasks:app"))
     assert (job["queue"], job["max_attempts"]) == ("mail", 1)

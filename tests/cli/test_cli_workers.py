@@ -83,7 +83,10 @@ def test_a_worker_is_shown_while_it_is_registered(shell):
         )
         heads, line = shell.ok("workers").splitlines()
         assert heads.split()[:5] == ["NAME", "HOST", "PID", "PLATFORM", "SLOTS"]
-        assert re.match(rf"w1 +\S+ +{worker.pid} +\S.+ +12 \+ 3 proc\. +1 +0 +.+ ago +…{job_id[-11:]}$", line)
+        assert re.match(
+            rf"w1 +\S+ +{worker.pid} +\S.+ +12 \+ 3 proc\. +1 +0 +.+ ago +default,mail +…{job_id[-11:]}$",
+            line,
+        )
     finally:
         worker.send_signal(signal.SIGTERM)
         worker.send_signal(signal.SIGINT)
@@ -99,6 +102,16 @@ def test_the_time_of_a_workers_last_job_is_shown(shell, register):
     assert {line.split()[0]: line[at].strip() for line in lines} == {"idle": "3 h ago", "new": ""}
     found = {worker["name"]: worker["last_job_at"] for worker in shell.json("workers")}
     assert (bool(found["idle"]), found["new"]) == (True, None)
+
+
+def test_the_queues_of_a_worker_are_shown(shell, register):
+    register("few", {"queues": ["mail", "images"], "queue_count": 2})
+    register("many", {"queues": [f"q{n}" for n in range(9)], "queue_count": 1200})
+    register("none")
+    heads, *lines = shell.ok("workers").splitlines()
+    at = slice(heads.index("QUEUES"), heads.index("JOBS"))
+    shown = {line.split()[0]: line[at].strip() for line in lines}
+    assert shown == {"few": "mail,images", "many": "q0,q1,q2 and 1,197 more", "none": ""}
 
 
 def test_a_silent_worker_is_marked(shell, register):
@@ -141,7 +154,7 @@ def test_a_narrow_terminal_omits_values_that_the_name_contains(shell, register):
     narrow = on_a_terminal(shell, "workers", COLUMNS="80", NO_COLOR="1").splitlines()
     assert narrow[1].startswith("…ternal-48211-a3f9c1  100 + 8 proc.")
     wide = on_a_terminal(shell, "workers", COLUMNS="160", NO_COLOR="1").splitlines()
-    assert re.search(r"internal-48211-a3f9c1  ip-10-0-3-17  48211  kubernetes  100 \+ 8 proc\. ", wide[1])
+    assert re.search(r"internal-48211-a3f9c1  ip-10-0-3-17  48211  100 \+ 8 proc\. ", wide[1])
     assert (max(map(len, narrow)) <= 80, max(map(len, wide)) <= 160) == (True, True)
     assert (
         shell.ok("workers")

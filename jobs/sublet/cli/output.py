@@ -79,7 +79,8 @@ def write(text: str = "") -> None:
 
 
 def note(text: str) -> None:
-    """Write a dimmed line to stderr, apart from the result on stdout."""
+    """Write a dimmed line to stderr, after what stdout has so far."""
+    sys.stdout.flush()
     put(paint(text, "dim", sys.stderr), stream=sys.stderr)
 
 

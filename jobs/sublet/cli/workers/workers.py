@@ -16,12 +16,24 @@ from sublet.model import WorkerInfo
 from sublet.operations.workers import everyone, with_leases
 from sublet.protocol import keys
 
-HEADS = ("NAME", "HOST", "PID", "PLATFORM", "SLOTS", "LEASES", "DONE", "LAST JOB", "LAST SEEN", "JOBS")
-SPARE = ("PLATFORM", "PID", "HOST", "LAST JOB", "SLOTS")
+HEADS = (
+    "NAME",
+    "HOST",
+    "PID",
+    "PLATFORM",
+    "SLOTS",
+    "LEASES",
+    "DONE",
+    "LAST JOB",
+    "LAST SEEN",
+    "QUEUES",
+    "JOBS",
+)
+SPARE = ("PLATFORM", "PID", "HOST", "LAST JOB", "QUEUES", "SLOTS")
 """Columns that a narrow terminal leaves out, in order: a default name contains host and pid."""
 LATE = 15.0
 """Seconds after which a worker is shown as silent; it sends a heartbeat every 5 s at least."""
-JOBS = 3
+JOBS = QUEUES = 3
 NAMED = 10
 
 
@@ -49,6 +61,7 @@ def _row(worker: WorkerInfo, now: datetime) -> list[Cell | str]:
         done,
         f"{duration((now - worker.last_job_at).total_seconds())} ago" if worker.last_job_at else "",
         last_seen_cell(worker, now),
+        _queues(worker),
         _jobs(worker),
     ]
 
@@ -70,6 +83,13 @@ def last_seen_cell(worker: WorkerInfo, now: datetime) -> Cell:
 def _slots(worker: WorkerInfo) -> str:
     slots, processes = _count(worker.about.get("slots")), _count(worker.about.get("processes"))
     return f"{slots:,}{f' + {processes:,} proc.' if processes else ''}" if slots else ""
+
+
+def _queues(worker: WorkerInfo) -> str:
+    queues = worker.about.get("queues")
+    names = [name for name in queues if isinstance(name, str)] if isinstance(queues, list) else []
+    more = max(_count(worker.about.get("queue_count")), len(names)) - QUEUES
+    return ",".join(_end(name, 30) for name in names[:QUEUES]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _jobs(worker: WorkerInfo) -> Cell:
