@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -175,6 +176,9 @@ def problem_of(error: JobsError) -> Problem:
     return Problem(slug_of(error), str(error))
 
 
+_NAME = re.compile(r"String should match pattern '\^\[A-Za-z0-9_\.:-\]\{(\d+),(\d+)\}\$'")
+
+
 def validation_problem(error: ValidationError, *where: str, value: Any = None) -> Problem:
     """Return a problem that lists invalid fields (locations start with `where`) without values, which may be
     secrets. `value`: the whole validated value, or its JSON.
@@ -205,7 +209,7 @@ def _faults(found: Sequence[Any], value: Any) -> dict[Path, str]:
         loc = one["loc"]
         is_left_out = len(loc) == 1 and isinstance(value, Mapping) and loc[0] not in value
         place = path_in(value, loc, is_missing=one["type"] == "missing" or is_left_out)
-        text = one["msg"].removeprefix("Value error, ")
+        text = _NAME.sub(r"use \1 to \2 of A-Z a-z 0-9 _ . : -", one["msg"].removeprefix("Value error, "))
         faults[place] = f"{faults[place]}; or: {text}" if place in faults else text
     parents = {place[:end] for place in faults for end in range(len(place))}
     return {place: text for place, text in faults.items() if place not in parents}
