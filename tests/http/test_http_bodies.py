@@ -90,6 +90,7 @@ async def test_a_client_cannot_use_the_id_of_an_occurrence(asked, own):
         ("POST", "/jobs", {"task": "t", "key": "\ud83d"}, None),
         ("POST", "/jobs", {"task": "t", "run_at": "tomorrow"}, "#/run_at"),
         ("POST", "/jobs", {"task": "t", "run_at": 1_700_000_000}, "#/run_at"),
+        ("POST", "/jobs", {"task": "t", "run_at": "9999-12-31T00:00:00Z"}, "#"),
         ("POST", "/jobs", {"task": "t", "delay": 1, "run_at": "2026-01-31T12:00:00Z"}, "#"),
         ("POST", "/jobs", {"task": "t", "window": 1}, "#"),
         ("POST", "/jobs", [], "#"),
