@@ -151,7 +151,7 @@ async def test_a_sandbox_and_its_worker_load_the_app(project):
 @pytest.mark.parametrize(
     ("include", "message"),
     [
-        (["shop.mial"], r"there is no module shop.mial in .*, did you mean shop.mail\?"),
+        (["shop.mial"], r"App\(include=\['shop.mial'\]\): there is no module shop.mial in .*, did you mean shop.mail\?"),
         (["shop.mail", "nowhere"], "there is no module nowhere in "),
         (["shop.broken"], r"module shop.broken cannot be imported: ValueError: no \(shop/broken.py:1\)"),
         (["shop.lacks"], "module shop.lacks cannot be imported: ModuleNotFoundError: No module named 'no_such_thing'"),

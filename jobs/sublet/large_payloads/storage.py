@@ -148,8 +148,13 @@ class Storage:
             raise
         except Exception as error:
             whose = f"job {job_id}: its large payload" if job_id else "large payloads"
+            todo = (
+                ": this user must be able to create and write there"
+                if isinstance(error, OSError) and error.filename
+                else ""
+            )
             raise Unavailable(
-                f"{whose} could not be {verb} in {self.backend}: {type(error).__name__}: {error}"
+                f"{whose} could not be {verb} in {self.backend}: {type(error).__name__}: {error}{todo}"
             ) from error
 
 

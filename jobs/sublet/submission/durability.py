@@ -110,8 +110,9 @@ def _check(wait: tuple[Any, ...], counted: Any, taken: Stored) -> None:
         without = (
             f"only {got} of {wait[1]} replicas have it" if wait[0] == "WAIT" else "its disk does not have it"
         )
+        todo = "connect a replica (sublet doctor counts them), then " if wait[0] == "WAIT" and not got else ""
         raise Unconfirmed(
-            f"Redis has stored the submit, but {without} after {seconds:g} s: it may still be lost; {_again(taken)}"
+            f"Redis has stored the submit, but {without} after {seconds:g} s: it may still be lost; {todo}{_again(taken)}"
         )
 
 

@@ -37,7 +37,10 @@ def import_by_name(name: str, hint: str = "") -> ModuleType:
 
 def include_module(app: object, name: str) -> None:
     """Import a module that declares tasks of an app. Raises Invalid, also if its tasks are of another App object."""
-    names: Iterable[Any] = vars(import_by_name(name)).values()
+    try:
+        names: Iterable[Any] = vars(import_by_name(name)).values()
+    except Invalid as error:
+        raise Invalid(f"App(include=[{name!r}]): {error}") from error
     tasks = [
         each for each in names if hasattr(type(each), "submit_sync") and each.function.__module__ == name
     ]
