@@ -353,7 +353,7 @@ async def test_a_submit_that_cannot_store_its_payload_stores_no_job(large, tmp_p
     async with app_in(large):
         with pytest.raises(
             Unavailable,
-            match="its large payload could not be stored in Files.* this user must be able to create",
+            match=r"its large payload could not be stored in Files.* this user must be able to create",
         ):
             await tasks.counts.submit(BIG)
         assert (await tasks.app.client.list_jobs()).jobs == ()

@@ -29,7 +29,7 @@ def test_an_outage_is_logged_once_then_each_minute_then_its_end(clock, caplog):
     assert [record.getMessage() for record in caplog.records] == [
         "cannot claim: no answer",
         "still cannot claim, for 60 s now (119 more failures): no answer",
-        "the job source answers again, after 100.5 s",
+        "calls are answered again, after 100.5 s",
     ]
 
 

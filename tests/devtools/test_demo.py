@@ -125,7 +125,7 @@ def test_a_worker_is_killed_a_late_result_is_refused_and_no_job_is_lost(demo: Ca
     assert (found["lost"], found["completed_twice"]) == (0, 0)
     assert min(found["recovered"], found["refused"]) >= 1
     assert "\x1b" not in story
-    assert "worker 4 started: summoned" in story  # in place of the killed one
+    assert "worker 4 started, because jobs wait" in story  # in place of the killed one
     for words in (
         "SIGKILL",
         "SIGSTOP",

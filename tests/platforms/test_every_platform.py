@@ -36,6 +36,7 @@ MODULES: tuple[ModuleType, ...] = (
 )
 NOT_HERE = {
     "test_an_unsupported_method_is_405_with_the_allowed_methods": "servers refuse unknown methods themselves",
+    "test_a_schedule_is_checked_as_a_job_is": "their servers keep the catalogue of the test before for seconds",
     "test_an_unknown_path_is_404": "servers refuse malformed paths themselves, and some merge slashes",
 }
 LINE_BREAK = re.compile("%0[ad]", re.IGNORECASE)

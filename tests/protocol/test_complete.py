@@ -207,8 +207,9 @@ async def test_more_than_100_000_completed_jobs_are_not_kept(desk):
     desk.raw.zadd(keys.structure(desk.base, "completed"), {f"j{i}": 8e12 + i for i in range(100_000)})
     for i in range(3):
         await desk.complete(await desk.running(f"new{i}", rules="retention=10000000000000"))
-    assert desk.raw.zcard(keys.structure(desk.base, "completed")) == 100_000
-    assert desk.raw.zrange(keys.structure(desk.base, "completed"), 0, 0) == ["j3"]
+    kept = desk.raw.zcard(keys.structure(desk.base, "completed"))
+    assert 99_900 <= kept <= 100_000, "one completion deletes a hundred, so that the next ones need not"
+    assert desk.raw.zscore(keys.structure(desk.base, "completed"), "new2")
 
 
 # the story of many attempts

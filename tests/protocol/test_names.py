@@ -323,8 +323,8 @@ def test_a_command_refuses_an_invalid_name_on_one_line(words, place, raw, base, 
     assert stored(raw, base) == set()
 
 
-ODD_BUT_FIT = {("configure BAD --jobs 1", "*")}
-"""`*` means all queues there; the report says that they have no jobs."""
+ODD_BUT_FIT = {("configure BAD --jobs 1", "*"), ("list --queue BAD", "*")}
+"""`*` means all queues there."""
 
 REQUESTS = (
     ("GET", "/jobs/BAD"), ("POST", "/jobs/BAD/cancel"), ("POST", "/jobs/BAD/retry"),

@@ -143,7 +143,7 @@ async def test_an_unknown_schedule_is_404(core, verb):
         ({"missed": "never"}, "missed", "'latest', 'skip' or 'all'"),
         ({"most": 101}, "most", "100"),
         ({"overlap": "x"}, "overlap", "'allow', 'skip' or 'queue'"),
-        ({"queue": "no blanks"}, "queue", "pattern"),
+        ({"queue": "no blanks"}, "queue", "use 1 to 128 of"),
         ({"payload": [1]}, "payload", "object"),
         ({"payload": {"x": "x" * 262_144}}, "payload", "262,144"),
         ({"max_attempts": 0}, "max_attempts", "greater"),

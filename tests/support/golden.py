@@ -27,6 +27,8 @@ def _value(text: str) -> object:
         return {"integer": text[10:]}
     if text.startswith("(error) "):
         return {"error": text[8:]}
+    if text == "OK":
+        return {"status": text}
     if text in ("(nil)", "(empty array)"):
         return None if text == "(nil)" else []
     return text[1:-1].replace("\\n", "\n").replace('\\"', '"').replace("\\\\", "\\")

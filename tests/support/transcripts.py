@@ -75,6 +75,8 @@ def shown(reply: Any, indent: str = "") -> list[str]:
         return lines
     if reply is None:
         return ["(nil)"]
+    if reply == "OK":  # a status, which no script replies
+        return ["OK"]
     if isinstance(reply, int):
         return [f"(integer) {reply}"]
     if isinstance(reply, NoScriptError):

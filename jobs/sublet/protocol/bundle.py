@@ -8,6 +8,9 @@ from typing import Any
 from sublet.protocol.scripts import NAMES, script
 from sublet.source_tree import data_folder
 
+KINDS = {"error": "-", "integer": ":", "status": "+"}
+"""RESP2's first byte of replies that are not strings or lists."""
+
 
 def bundle() -> dict[str, Any]:
     """Return `layout`, `verbs` (name → `sha` and `text`) and `golden`, the exchanges of `lua/golden.json` as
@@ -46,8 +49,8 @@ def _encoded(value: Any, filled: Callable[[str], str]) -> str:
         return "$-1\r\n"
     if isinstance(value, list):
         return f"*{len(value)}\r\n" + "".join(_encoded(item, filled) for item in value)
-    if isinstance(value, dict):  # {"error": text} or {"integer": text}
+    if isinstance(value, dict):  # e.g. {"error": text}
         ((kind, text),) = value.items()
-        return f"{'-' if kind == 'error' else ':'}{filled(text)}\r\n"
+        return f"{KINDS[kind]}{filled(text)}\r\n"
     text = filled(value)
     return f"${len(text.encode())}\r\n{text}\r\n"

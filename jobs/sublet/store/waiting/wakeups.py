@@ -349,7 +349,7 @@ class WakeUps:
 
 
 def _wakeup_in(found: Any) -> tuple[str, str]:
-    key, element = found if isinstance(found, list) else ("", "")
+    key, element = found if isinstance(found, (list, tuple)) else ("", "")  # redis-py makes a tuple
     return _text(key), _text(element)
 
 
