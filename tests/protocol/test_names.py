@@ -323,8 +323,8 @@ def test_a_command_refuses_an_invalid_name_on_one_line(words, place, raw, base, 
     assert stored(raw, base) == set()
 
 
-ODD_BUT_FIT = {("configure BAD --jobs 1", "*"), ("list --queue BAD", "*")}
-"""`*` means all queues there."""
+ODD_BUT_FIT = {("configure BAD --jobs 1", "*"), ("list --queue BAD", "*"), ("list --queue BAD", "a*")}
+"""`*` means all queues there, and a list takes patterns."""
 
 REQUESTS = (
     ("GET", "/jobs/BAD"), ("POST", "/jobs/BAD/cancel"), ("POST", "/jobs/BAD/retry"),
