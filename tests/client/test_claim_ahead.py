@@ -6,7 +6,6 @@ Whatever ends the wait, no job stays with a claim that nobody reads: it is withd
 import asyncio
 import json
 import signal
-import time
 
 import pytest
 import redis
@@ -17,6 +16,7 @@ from sublet.model import Completion, Submission
 from sublet.protocol import keys, verbs
 from sublet.store.store import Store
 from sublet.submission.submit import new_id
+from tests.support.blocked_clients import blocked, until
 
 pytest_plugins = ["tests.support.command_line"]
 pytestmark = pytest.mark.real_server
@@ -63,18 +63,6 @@ async def idle(place, raw):
     await asyncio.gather(*begun, return_exceptions=True)
     for store in opened:
         await store.aclose()
-
-
-def blocked(raw):
-    """How many clients wait for wake-ups."""
-    return sum(one["cmd"] == "blpop" and "b" in one["flags"] for one in raw.client_list())
-
-
-async def until(condition, seconds=20.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not become true in time"
-        await asyncio.sleep(0.005)
 
 
 def job(queue="q", rules=""):

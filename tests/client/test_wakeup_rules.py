@@ -20,6 +20,7 @@ from sublet.protocol.scripts import script
 from sublet.store.store import Store
 from sublet.worker import claim_loop
 from sublet.worker.worker import Worker, WorkerConfig
+from tests.support.blocked_clients import blocked, until
 
 pytest_plugins = ["tests.support.command_line"]
 pytestmark = pytest.mark.real_server
@@ -104,19 +105,6 @@ async def hire(place, raw, monkeypatch):
     await asyncio.wait_for(asyncio.gather(*running), 30)
     for one in crew:
         await one.source.aclose()
-
-
-def blocked(raw):
-    """How many clients wait for wake-ups."""
-    return sum(one["cmd"] == "blpop" and "b" in one["flags"] for one in raw.client_list())
-
-
-async def until(condition, seconds=20.0):
-    """Wait until a condition holds."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not become true in time"
-        await asyncio.sleep(0.005)
 
 
 @pytest.fixture
