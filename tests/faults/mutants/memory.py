@@ -44,6 +44,22 @@ MUTANTS = (
         "protocol/test_prune_shares.py::test_a_flood_of_one_queue_does_not_displace_the_results_of_others[fakeredis-completed]",
     ),
     Mutant(
+        "the first jobs are deleted although most are of another queue",
+        "lua/lib/lifecycle.lua",
+        "and (not major or job.queue == major)",
+        "",
+        "a queue with many cheap jobs makes everybody else's results disappear",
+        "protocol/test_prune_shares.py::test_a_flood_of_one_queue_does_not_displace_the_results_of_others[fakeredis-dead]",
+    ),
+    Mutant(
+        "the first jobs are deleted although others are older",
+        "lua/lib/lifecycle.lua",
+        "all_fit and job.ended <= earliest and",
+        "all_fit and",
+        "100,000 cheap jobs with a long retention delete the results of everybody else",
+        "protocol/test_prune.py::test_a_long_retention_does_not_displace_the_jobs_of_others[fakeredis-dead]",
+    ),
+    Mutant(
         "the number of dead and cancelled jobs is not limited",
         "lua/lib/lifecycle.lua",
         "if WENT_WRONG[state] then make_room(state) end",
