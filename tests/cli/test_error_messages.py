@@ -74,6 +74,10 @@ pytest_plugins = ["tests.support.command_line"]
             "--max-attempts: '99999999999': use a whole number from 1 to 999,999,999; see",
         ),
         (
+            "work tasks:app --queues a,,b",
+            "--queues: 'a,,b': use one name, or several separated by single commas; see",
+        ),
+        (
             "work tasks:app --queues a:2.5",
             "--queues: 'a:2.5': use NAME:WEIGHT, a weight from 1 to 1000, or the queue's name alone; see",
         ),

@@ -12,4 +12,12 @@ async def test_a_name_is_described_in_words():
     ask = asker(api)
     named = await ask("POST", "/jobs", {"task": "a/b"})
     assert named.json()["detail"] == "body.task: use 1 to 128 of A-Z a-z 0-9 _ . : -"
+    for request, rule in (
+        (("PATCH", "/queues/a%20b", {"limits": {}}), "path.queue: use 1 to 128 of A-Z a-z 0-9 _ . : -, or *"),
+        (
+            ("POST", "/jobs/claim", {"queues": ["a b"], "claim_id": "c" * 22}),
+            "body.queues.0: use 1 to 128 of A-Z a-z 0-9 _ . : -, or a beginning of a name and *",
+        ),
+    ):
+        assert (await ask(*request)).json()["detail"] == rule
     await api.aclose()

@@ -445,7 +445,7 @@ async def test_a_call_takes_50_schedules_and_100_occurrences(desk):
     shot = FireRequest(PICK, [], 0, 2000, 2000)
     with pytest.raises(TooMany, match="51 items: a call takes 0 to 50"):
         await desk.run(firing.fire(desk.base, "w", [shot] * 51))
-    with pytest.raises(Invalid, match="at most 100 occurrences"):
+    with pytest.raises(Invalid, match="101 occurrences: use at most 100 in a call"):
         await desk.fire(PICK, *range(1000, 1101), then=2000)
     assert await desk.fire(PICK, *range(1000, 1100), then=2000) == "fired 100"
 

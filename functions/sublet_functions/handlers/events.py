@@ -116,7 +116,8 @@ async def _open_stream(
     if len(event_stream.subscribers) >= STREAMS_MAX:
         raise Problem(
             "busy",
-            f"this server has {STREAMS_MAX} open event streams, its limit: retry later, or read pages with ?after=",
+            f"this server has {STREAMS_MAX} open event streams, its limit: retry later, or read pages: "
+            "the same URL without the header Accept: text/event-stream",
         )
     stream = _stream(event_stream, await _read(event_stream, after, STREAM_PAGE, call), call, seconds)
     event_stream.subscribers.add(stream)

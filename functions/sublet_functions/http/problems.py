@@ -176,7 +176,15 @@ def problem_of(error: JobsError) -> Problem:
     return Problem(slug_of(error), str(error))
 
 
-_NAME = re.compile(r"String should match pattern '\^\[A-Za-z0-9_\.:-\]\{(\d+),(\d+)\}\$'")
+_NAME = re.compile(
+    r"String should match pattern '\^(\((?P<star>\\\*\|)?)?\[A-Za-z0-9_\.:-\]\{(?P<least>\d+),(?P<most>\d+)\}(\|(?P<end>.*))?\)?\$'"
+)
+
+
+def _name_rule(pattern: re.Match[str]) -> str:
+    """Say the rule of a name's pattern, as the command line does."""
+    beside = ", or *" if pattern["star"] else ", or a beginning of a name and *" if pattern["end"] else ""
+    return f"use {pattern['least']} to {pattern['most']} of A-Z a-z 0-9 _ . : -{beside}"
 
 
 def validation_problem(error: ValidationError, *where: str, value: Any = None) -> Problem:
@@ -209,7 +217,7 @@ def _faults(found: Sequence[Any], value: Any) -> dict[Path, str]:
         loc = one["loc"]
         is_left_out = len(loc) == 1 and isinstance(value, Mapping) and loc[0] not in value
         place = path_in(value, loc, is_missing=one["type"] == "missing" or is_left_out)
-        text = _NAME.sub(r"use \1 to \2 of A-Z a-z 0-9 _ . : -", one["msg"].removeprefix("Value error, "))
+        text = _NAME.sub(_name_rule, one["msg"].removeprefix("Value error, "))
         faults[place] = f"{faults[place]}; or: {text}" if place in faults else text
     parents = {place[:end] for place in faults for end in range(len(place))}
     return {place: text for place, text in faults.items() if place not in parents}

@@ -187,8 +187,8 @@ def log_level(text: str) -> str:
 
 
 def names(text: str) -> list[str]:
-    """Split the text at commas, without empty names. The names are not checked."""
-    found = [name for name in text.split(",") if name]
-    if not found:
-        raise ArgumentTypeError("use one name, or several separated by commas")
+    """Split the text at commas. The names are not checked, but that none is empty."""
+    found = text.split(",")
+    if not all(found):
+        raise ArgumentTypeError(f"{text[:130]!r}: use one name, or several separated by single commas")
     return found

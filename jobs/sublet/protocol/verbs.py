@@ -300,8 +300,8 @@ def resume(base: str, queue: str, revision: int) -> Call[str]:
 
 
 def configure(base: str, queue: str, revision: int, settings: str) -> Call[str]:
-    """Set all limits of a queue (`jobs=N bytes=N`), or of `*` (`completed=N dead=N cancelled=N`). Returns them
-    as stored.
+    """Replace all limits of a queue (`jobs=N bytes=N`), or of `*`, the partition (`completed=N dead=N
+    cancelled=N queues=N`); those not given are removed. Returns them as stored.
     """
     return script("configure").call(base, bytes.decode, queue=queue, revision=revision, settings=settings)
 

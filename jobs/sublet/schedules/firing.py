@@ -94,8 +94,8 @@ def schedule(
 
 
 def unschedule(base: str, name: str, revision: int, occurrence: str = "") -> Call[str]:
-    """Remove a schedule: `removed`, also without one. Raises Changed as `schedule` does; at revision 0
-    NotFound.
+    """Remove a schedule as it was read (`occurrence`: `was` of `schedule`): `removed`, also if it is gone.
+    Raises Changed as `schedule` does; NotFound at revision 0 (read as missing) if there is none.
     """
     return script("schedule").call(
         base, bytes.decode, name=name, revision=revision, was=occurrence, plan="", queue="", task="", rules="", overlap="", paused="",

@@ -64,7 +64,10 @@ async def sync_schedules(app: str, env: Mapping[str, str]) -> list[str]:
             f"{one['name']} {one['answer']}" for one in json.loads(stdout) if one["answer"] != "unchanged"
         ]
     except (ValueError, TypeError, KeyError):
-        raise AppBroken(_error_message(stderr) or "`sublet schedules sync` ended without output") from None
+        raise AppBroken(
+            _error_message(stderr)
+            or f"`sublet schedules sync {app}` ended without output. Keep exit() out of the module's top level"
+        ) from None
 
 
 async def _run(words: Sequence[str], env: Mapping[str, str]) -> tuple[bytes, bytes]:

@@ -66,7 +66,8 @@ class QuoteScanner:
             simple = _SIMPLE.match(text, at)
             if not simple:
                 raise ValueError(
-                    "$(…), ${…} or backquotes within quotes: assign the value to a variable first"
+                    "backquotes, or a $(…) or ${…} of more than plain words, in double quotes: "
+                    'write v=$(…) before, and "$v" there'
                 )
             return simple.end() - at
         self._quote = "" if text[at] == '"' else '"'
@@ -77,7 +78,7 @@ class QuoteScanner:
             if what in _UNQUOTED:
                 raise ValueError(_UNQUOTED[what])
         if self._braces and pair == "$(":
-            raise ValueError("$(…) within ${…}: assign the value to a variable first")
+            raise ValueError("$(…) within ${…}: write v=$(…) before, and ${…$v…} there")
         if pair == "${":
             self._braces += 1
             self._at_start = False
