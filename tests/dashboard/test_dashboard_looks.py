@@ -47,7 +47,7 @@ def violations(page, axe):
 def pytest_generate_tests(metafunc):
     if "look" in metafunc.fixturenames:
         name = metafunc.function.__name__
-        drawn = [(path, *look) for path in one_in(2, VIEWS) for look in one_for(f"{name} {path}", LOOKS)]
+        drawn = [(path, *look) for path in one_in(4, VIEWS) for look in one_for(f"{name} {path}", LOOKS)]
         metafunc.parametrize("look", drawn, ids=lambda look: " ".join(map(str, look)))
 
 

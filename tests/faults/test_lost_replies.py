@@ -471,7 +471,10 @@ async def test_a_store_gets_the_right_replies(desk, proxy):
 
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_workers_and_producers_with_connection_faults_run_each_job_once(desk, proxy, monkeypatch, seed):
-    """One script in eight meets a fault. No job is lost or run twice, and no lease ends for it."""
+    """One script in eight meets a fault. No job is lost or run twice, and no lease ends for it.
+
+    A claim behind a blocking read whose reply is lost gives its job back: some jobs may be released.
+    """
     monkeypatch.setattr(transports, "PAUSES", (0.001,) * 20)  # other calls of a packet meet the same faults
     dice, faults = random.Random(seed), [*QUICK, Fault.LATE]
 
@@ -496,10 +499,8 @@ async def test_workers_and_producers_with_connection_faults_run_each_job_once(de
     proxy.deliver()
     await store.aclose()
     assert (summary.completed, summary.refused) == (150, 0)
-    totals = {
-        name: desk.counter(name) for name in ("submitted", "completed", "failed", "released", "expired")
-    }
-    assert totals == {"submitted": 150, "completed": 150, "failed": 0, "released": 0, "expired": 0}
+    totals = {name: desk.counter(name) for name in ("submitted", "completed", "failed", "expired")}
+    assert totals == {"submitted": 150, "completed": 150, "failed": 0, "expired": 0}
     moves = [job for jobs, state, _ in desk.events() if state == "completed" for job in jobs.split()]
     assert sorted(moves) == sorted(handles)
     assert desk.members("running") == []
