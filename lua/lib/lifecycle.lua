@@ -2,21 +2,6 @@
 -- luacheck: push ignore 211
 needs('PUBLISH', key('ended'), '')
 
--- Does a claim id begin with a life that was reconciled?
-local function is_barred(claim_id)
-  for life, ends in string.gmatch(replaced or '', '(%S+) (%d+)') do
-    if tonumber(ends) > now and string.sub(claim_id, 1, #life + 1) == life .. '.' then return true end
-  end
-end
-
--- The number at the start of a token. It always grows, even when a failover lost writes.
-local function new_fence()
-  begin()
-  local fence = math.max((tonumber(call('HGET', base, 'fence') or 0) or 0) + 1, time[1] * 1000000 + time[2])
-  call('HSET', base, 'fence', string.format('%.0f', fence))
-  return string.format('%.0f', fence)
-end
-
 -- The ms before the next try, after n tries: first·factor^(n-1), at most the cap. Up to half of it is jitter,
 -- computed from token and id.
 local function backoff(job, n)
@@ -53,9 +38,8 @@ local function delete_jobs(state, ids, early)
 end
 
 local DRAWS = 9                             -- places in the structure; from each the same number of jobs
-
 -- Look at jobs drawn at random, `run` in a row from each ninth of a structure. Returns the queue of more than half of
--- all that were drawn, and the earliest end of those behind its first `front` jobs.
+-- them, and the earliest end of those behind its first `front` jobs.
 local function draw(state, run, front, look_at)
   local drawn, seen, shares, major, earliest, all = 0, {}, {}, nil, math.huge, sizes[state]
   for i = 1, DRAWS do
@@ -75,8 +59,7 @@ end
 
 -- At most `limit` ids of finished jobs above the number kept, when `more` are added, and up to `ahead` (at most a
 -- thousandth of that number) for those to come: about the oldest of the queue that has more than half of the jobs, else
--- of all. Candidates are those whose retention ends first, and some drawn at random, which also show the share of each
--- queue: no number is kept for it.
+-- of all. Candidates are those whose retention ends first, and some drawn at random.
 local function excess(state, more, limit, ahead)
   local most = tonumber(setting(partition, state) or KEEP)
   local extra = math.min(limit, sizes[state] + more - most)
@@ -86,9 +69,10 @@ local function excess(state, more, limit, ahead)
   local function look_at(id, at)
     if known[id] then return known[id] end
     local spec, ended = unpack(peek('HMGET', key('job:', id), 'spec', 'finished_at'))
-    local job = {id = id, at = at, queue = string.match(spec or '', '^%S+'), ended = tonumber(whole_number(ended, 0))}
-    known[id], found[#found + 1] = job, job
-    return job
+    local queue = string.match(spec or '', '^%S+')
+    known[id] = {id = id, at = at, queue = queue, ended = tonumber(whole_number(ended, 0))}
+    found[#found + 1] = known[id]
+    return known[id]
   end
   local front = call('ZRANGE', key(state), 0, extra - 1)
   local major, earliest = draw(state, 2, extra, look_at)
@@ -111,8 +95,7 @@ local function excess(state, more, limit, ahead)
   return old
 end
 
--- Before a job becomes dead or cancelled: delete others above the number kept, so that it holds without a
--- prune.
+-- Before a job becomes dead or cancelled: delete others above the number kept, so that it holds without a prune.
 local WENT_WRONG = {dead = true, cancelled = true}
 local function make_room(state)
   sizes[state] = sizes[state] + 1 - delete_jobs(state, excess(state, 1, 2), true)
@@ -120,8 +103,7 @@ end
 
 local first_due                             -- the earliest score of `scheduled`, once it was read
 
--- The only way into a state: set the field (and others with it), add the job to the structure, append the
--- event, wake a worker.
+-- The only way into a state: set fields, add the job to the structure, append the event, wake a worker.
 local function place(job, state, score, code, ...)
   local queue, hash = job.rules.queue, job.hash
   if state == 'scheduled' and not first_due then
@@ -153,14 +135,6 @@ local function story(job, code, message, detail)
   if not message then return line end
   if #detail > 4096 then detail = string.sub(detail, 1, 4096) end
   return line .. '\n' .. string.gsub(string.sub(message, 1, 1024), '[\r\n]+', ' ') .. '\n' .. detail
-end
-
--- How an earlier attempt ended, as a claim's reply has it.
-local function history(id, n, tries_left)
-  local last, streak, kept = unpack(call('HMGET', key('job:', id), 'attempt:' .. n, 'streak', 'checkpoint'))
-  local lost = string.find(streak or '', '^lease_expired ') and ' lost' or ''
-  return (last and string.match(last, '^%S+ %S+ %S+ (%S+)') or '') .. ' ' .. tries_left .. lost
-    .. (kept and '\n' .. kept or '')
 end
 
 -- The code and the first words of an attempt's message, which lists show.

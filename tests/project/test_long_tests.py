@@ -68,3 +68,13 @@ def test_a_long_run_skips_the_rest_when_its_time_is_over():
     run.until = 0.0
     with pytest.raises(pytest.skip.Exception, match="no time left"):
         run.pytest_runtest_setup(None)
+
+
+def test_a_whole_run_does_not_read_files_of_which_it_tries_nothing(monkeypatch):
+    monkeypatch.setattr(long_tests, "ALL", False)
+    monkeypatch.setattr(long_tests, "RUN", RUNS[0])
+    monkeypatch.setattr("tests.support.draws.RUN", RUNS[0])
+    run = LongTests(None)
+    ignored = {name for name, path in FILES.items() if run.pytest_ignore_collect(path)}
+    assert ignored == {name for name in LONG if "::" not in name} - chosen()
+    assert not any(LongTests(60.0).pytest_ignore_collect(path) for path in FILES.values())

@@ -47,6 +47,7 @@ LONG = [
     "simulation::test_a_planted_defect_is_found_and_shrunk",
     "demo::test_the_demo_runs_until_ctrl_c",
     "site",
+    "instructions",
     "mutants::test_the_named_tests_exist_with_these_values",
     "asgi_ends",
     "bench_run",

@@ -30,6 +30,7 @@ LIBRARIES = (
     "lib/prune",
     "lib/due",
     "lib/patterns",
+    "lib/leases",
     "lib/occurrence",
     "lib/integrity",
 )

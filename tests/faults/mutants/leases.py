@@ -61,7 +61,7 @@ MUTANTS = (
     ),
     Mutant(
         "the fence is a counter independent of time",
-        "lua/lib/lifecycle.lua",
+        "lua/lib/leases.lua",
         "math.max((tonumber(call('HGET', base, 'fence') or 0) or 0) + 1, time[1] * 1000000 + time[2])",
         "(tonumber(call('HGET', base, 'fence') or 0) or 0) + 1",
         "after a loss of writes an earlier lease has a higher fence than a later one",
@@ -77,7 +77,7 @@ MUTANTS = (
     ),
     Mutant(
         "the fence is rounded to 14 digits",
-        "lua/lib/lifecycle.lua",
+        "lua/lib/leases.lua",
         "return string.format('%.0f', fence)",
         "return tostring(fence)",
         "leases of the same tenth of a second have the same fence, which is not an integer",

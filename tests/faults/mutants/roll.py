@@ -37,7 +37,7 @@ MUTANTS = (
     ),
     Mutant(
         "a claim returns no checkpoint",
-        "lua/lib/lifecycle.lua",
+        "lua/lib/leases.lua",
         "(kept and '\\n' .. kept or '')",
         "''",
         "every attempt begins from the start",
