@@ -221,7 +221,7 @@ class Standing(NamedTuple):
 
 
 class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, json_schema_serialization_defaults_required=True)
+    model_config = ConfigDict(frozen=True, json_schema_serialization_defaults_required=True, defer_build=True)
 
 
 class Attempt(_Frozen):
