@@ -46,7 +46,7 @@ for i = 3, #ARGV, 2 do
   local job = load(ARGV[i])
   local answer = other_answer(job, ARGV[i + 1])
   if not answer then
-    answer = lose_lease(job, 'reconcile', 'crashed', 'its worker was gone')
+    answer = lose_lease(job, 'reconcile', 'crashed', 'its worker was gone or replaced')
     lost = lost + 1
   end
   answers[#answers + 1] = answer

@@ -279,7 +279,7 @@ class App(Connections):
                 f"task {name}: run={run!r} does not fit: use 'loop' for an async function, 'process' or 'thread' for a plain one"
             )
         rules = error_rules(name, retry_on, discard_on)
-        self.tasks[name] = Task(self, name, function, Options().but(**options), run, rules)
+        self.tasks[name] = Task(self, name, function, _task_options(options), run, rules)
         self.schedules.attach(self.tasks[name])
         return self.tasks[name]
 
@@ -384,3 +384,10 @@ class Declare(Protocol):
     def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
     @overload
     def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+
+def _task_options(options: Mapping[str, Any]) -> Options:
+    try:
+        return Options().but(**options)
+    except Invalid as error:
+        raise Invalid(f"{error}, name, run, retry_on, discard_on") from None

@@ -79,7 +79,7 @@ def test_reading_events_creates_no_namespace(shell):
 def test_events_that_the_server_no_longer_keeps_are_reported(shell):
     shell.ok("submit", "add")
     (first,) = kept(shell, "--after", "1-1")[1:]
-    said = "events were missed: the server keeps the last 10,000 of each partition\n"
+    said = "events were missed: the server keeps the last 10,000 of each partition, or has lost its data\n"
     shell.ok("events", "--after", "1-1", "--for", "2s", said=said)
     assert kept(shell, "--after", "1-1")[0] == {"missed": True, "cursor": "0"}
     assert first["state"] == "queued"

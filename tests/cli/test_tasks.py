@@ -154,6 +154,13 @@ def test_a_submit_of_a_task_of_another_program_is_only_warned_of(published):
     assert "check the name" in published.no(2, "submit", "kopiere", "--check-tasks", "refuse")
 
 
+def test_a_submit_is_not_checked_against_an_app_if_the_flag_is_off(published):
+    """The flag of a command goes before SUBLET_APP."""
+    assert "has no task 'elsewhere'" in published.no(2, "submit", "elsewhere", SUBLET_APP="tasks:app")
+    published.ok("submit", "elsewhere", "--check-tasks", "off", SUBLET_APP="tasks:app")
+    assert [job["task"] for job in jobs_of(published)] == ["elsewhere"]
+
+
 def test_a_submit_without_a_catalogue_is_not_checked(shell):
     assert shell.json("get", shell.ok("submit", "anything"))["queue"] == "default"
 

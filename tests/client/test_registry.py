@@ -134,6 +134,9 @@ def test_a_context_is_not_part_of_the_payload(app):
     assert f.job(1).payload == b'{"a":1}'
 
 
+def _context_second(a: int, ctx: Context) -> None: ...
+
+
 @pytest.mark.parametrize(
     ("declare", "words"),
     [
@@ -155,7 +158,14 @@ def test_a_context_is_not_part_of_the_payload(app):
             "run='loop' does not fit: use 'loop' for an async function, 'process' or 'thread' for a plain one",
         ),
         (lambda app: app.task(name="f", run="proces")(lambda a: None), "run='proces' does not fit"),
-        (lambda app: app.task(name="f", color="red")(lambda a: None), "unknown option color"),
+        (
+            lambda app: app.task(name="f", color="red")(lambda a: None),
+            "unknown option color: use queue, .*, tags, name, run, retry_on, discard_on",
+        ),
+        (
+            lambda app: app.task(_context_second),
+            "task _context_second: parameter 'ctx' is the Context: make it the first parameter",
+        ),
         (lambda app: app.task(name="f", queue="no spaces")(lambda a: None), "queue 'no spaces'"),
     ],
 )

@@ -21,3 +21,21 @@ async def test_a_name_is_described_in_words():
     ):
         assert (await ask(*request)).json()["detail"] == rule
     await api.aclose()
+
+
+async def test_a_reading_without_redis_does_not_warn_of_an_unknown_outcome():
+    api = Api(Store(Settings("redis://127.0.0.1:1", timeout=0.2)), Tokens())
+    ask = asker(api)
+    for method, path, body, words in (
+        ("GET", "/jobs?state=dead", None, "Redis does not answer: send the request again later"),
+        (
+            "POST",
+            "/jobs",
+            {"task": "t"},
+            "Redis does not answer, so the outcome of this request is unknown: ",
+        ),
+    ):
+        answer = await ask(method, path, body)
+        assert answer.status == 503
+        assert answer.json()["detail"].startswith(words)
+    await api.aclose()

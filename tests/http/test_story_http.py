@@ -135,7 +135,7 @@ def test_a_reconciled_worker_is_a_crashed_attempt(served):
     assert served.ask("POST", path, {"life": known["life"]}) == (200, {"ended": 1})
     assert served.ask("POST", path, {"life": known["life"]}) == (200, {"ended": 0})
     after = served.ended(job, "crashed", "queued")
-    assert after["attempts"][0]["message"] == "its worker was gone"
+    assert after["attempts"][0]["message"] == "its worker was gone or replaced"
     served.ask("POST", f"/jobs/{job_id}/cancel", {})
 
 

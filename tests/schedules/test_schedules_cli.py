@@ -228,7 +228,7 @@ def test_a_schedule_that_never_fires_is_refused_by_hand_and_reported_at_a_deploy
         (["add", "x", "t", "--every", "5s", "--missed", "all", "--most", "101"], "most: "),
         (["add", "x", "t", "--every", "5s", "--most", "7"], "--most has an effect only with --missed all"),
         (["add", "x", "t", "--every", "5s", "--missed", "all", "--late", "5m"], "--late has .* --missed skip"),
-        (["add", "x", "t", "--every", "0.1s"], "--every: at least 1 s, not 0.1 s"),
+        (["add", "x", "t", "--every", "0.1s"], "--every: '0.1s': use an interval of 1s or more, such as 30s"),
         (["add", "x", "t", "--every", "5s", "--jitter", "2d"], "jitter: "),
         (["add", "x", "t", "--every", "5s", "--start", "2030-01-01T00:00:00Z", "--end", "2029-01-01T00:00Z"], "end is bef"),
         (["add", "x", "t", "--every", "5s", "--start", "tomorrow"], "--start: 'tomorrow' is not a time"),

@@ -107,7 +107,7 @@ class Api:
             elif isinstance(error, Unavailable):
                 self._outage.failed("answer", error)
                 self._failed_at = time.monotonic()
-            response = problem_of(error).response()
+            response = problem_of(error, request.method in ("GET", "HEAD")).response()
         except Exception as error:  # noqa: BLE001  one request must not end the server
             # the error's text may contain client data
             places = "".join(traceback.format_tb(error.__traceback__))

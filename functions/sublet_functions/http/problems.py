@@ -159,7 +159,7 @@ def slug_of(error: JobsError) -> str:
     return "invalid" if isinstance(error, Invalid) else "internal"
 
 
-def problem_of(error: JobsError) -> Problem:
+def problem_of(error: JobsError, is_read: bool = False) -> Problem:
     """Turn an error of the library into a problem. The address and messages of Redis are only logged."""
     if isinstance(error, Busy):
         return Problem("busy", "this process has too many calls to Redis in flight: send the request again")
@@ -169,6 +169,8 @@ def problem_of(error: JobsError) -> Problem:
             "this server cannot use its Redis, or the data in it: the server's log has the reason",
         )
     if isinstance(error, Unavailable) and not isinstance(error, Unconfirmed | NotDurable):
+        if is_read:
+            return Problem("unavailable", "Redis does not answer: send the request again later")
         resend = error.resend if isinstance(error, MayBeStored) else "it is safe to send the request again"
         return Problem(
             "unavailable", f"Redis does not answer, so the outcome of this request is unknown: {resend}"

@@ -44,6 +44,14 @@ def positive_duration(text: str) -> float:
     return value
 
 
+def interval(text: str) -> float:
+    """Return the seconds of a schedule's interval, 1 s or more."""
+    value = duration(text)
+    if value < 1:
+        raise ArgumentTypeError(f"{text[:40]!r}: use an interval of 1s or more, such as 30s")
+    return value
+
+
 def lease(text: str) -> float:
     """Return the seconds of a lease, 100ms to 1d."""
     value = duration(text)

@@ -47,6 +47,10 @@ class Arguments:
                 raise Invalid(
                     f"task {name}: parameter {parameter.name!r}: a job's arguments are passed by name: use named parameters"
                 )
+            if hints.get(parameter.name) is Context:
+                raise Invalid(
+                    f"task {name}: parameter {parameter.name!r} is the Context: make it the first parameter"
+                )
         self._signature = inspect.Signature(own)
         self._names = {parameter.name for parameter in own}
         self._required = {parameter.name for parameter in own if parameter.default is parameter.empty}

@@ -116,7 +116,9 @@ class Subscriber:
         if self._args.json:
             write(compact({"missed": True, "cursor": cursor_text(page.begin)}))
         else:
-            note("events were missed: the server keeps the last 10,000 of each partition")
+            note(
+                "events were missed: the server keeps the last 10,000 of each partition, or has lost its data"
+            )
 
     def _print_event(self, event: JobEvent) -> None:
         if self._args.json:

@@ -126,7 +126,7 @@ def _show_list(jobs: Sequence[JobSummary], now: datetime) -> None:
 
 def _outcome(job: JobSummary) -> str:
     if job.result_bytes:
-        return f"result of {job.result_bytes:,} bytes"
+        return f"result of {job.result_bytes:,} byte{'s' * (job.result_bytes != 1)}"
     error = job.last_error
     return ": ".join(filter(None, [error.code, error.message])) if error else ""
 

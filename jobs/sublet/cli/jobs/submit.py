@@ -110,12 +110,12 @@ def submit(args: Namespace) -> int:
 
 
 def _task(args: Namespace, app: "App | None", client: SyncClient, payload: bytes) -> CheckedTask:
+    policy = policy_of(args.check_tasks)
+    if policy == "off" and not (app and args.check_tasks is None):
+        return CheckedTask(args.task, Options())
     if app:
         found = checked_task(app, args.app, args.task, payload)
         return CheckedTask(found.name, found.defaults)
-    policy = policy_of(args.check_tasks)
-    if policy == "off":
-        return CheckedTask(args.task, Options())
     unsent = client.store.operations.submission(
         args.task, payload, Options().queue, "", getattr(args, "id", None)
     )

@@ -30,7 +30,7 @@ def _add(parser: CommandParser) -> None:
     option = parser.option
     option("--cron", metavar="LINE", help="minute hour day month weekday: '0 9 * * MON-FRI'")
     option("--tz", metavar="ZONE", help="time zone of --cron (UTC)")
-    option("--every", metavar="30s", type=types.positive_duration, help="fixed interval, instead of --cron")
+    option("--every", metavar="30s", type=types.interval, help="fixed interval, instead of --cron")
     option(
         "--start",
         metavar="TIME",

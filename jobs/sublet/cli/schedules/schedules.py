@@ -122,8 +122,6 @@ def _recurrence(args: Namespace) -> Recurrence:
         raise Invalid(
             "--cron or --every is missing: write --cron LINE, e.g. '0 9 * * MON-FRI', or --every 30s"
         )
-    if given.get("every", 1) < 1:
-        raise Invalid(f"--every: at least 1 s, not {given['every']:g} s")
     for option, policy in NEEDS.items():
         if option in given and given.get("missed") != policy:
             raise Invalid(
