@@ -127,14 +127,15 @@ class Options:
             raise Invalid(f"keep_payload {self.keep_payload!r}: use True or False")
         check_durability(self.durability or "none")
         if self.tags != ():
-            _check_tags(self.tags)
+            check_tags(self.tags)
         if self.run_at is not None and (self.delay or self.run_at.tzinfo is None):
             raise Invalid(f"run_at {self.run_at}: use a time with a time zone, and no delay")
         if self.run_at is not None and round(self.run_at.timestamp() * 1000) > _LATEST:
             raise Invalid(f"run_at {self.run_at}: use a time until 5138-11-16T09:46:39Z")
 
 
-def _check_tags(tags: Sequence[str]) -> None:
+def check_tags(tags: Sequence[str]) -> None:
+    """Raise Invalid unless these are valid tags of one job."""
     if not isinstance(tags, list | tuple):
         raise Invalid(f"tags {str(tags)[:80]!r}: use a tuple of texts, as in tags=('tenant:acme',)")
     for tag in tags:

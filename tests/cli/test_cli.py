@@ -235,6 +235,40 @@ def test_list_pages_through_jobs(shell):
     assert shell.ok("list", "--state", "dead") == "no jobs"
 
 
+def test_list_filters_jobs_by_tag_and_more(shell):
+    mail = shell.ok("submit", "mail", "--tag", "tenant:acme")
+    add = shell.ok("submit", "add")
+    gone = shell.ok("submit", "add", "--tag", "tenant:acme", "--key", "k")
+    shell.ok("cancel", gone)
+
+    def found(*words):
+        return {job["id"] for job in shell.json("list", *words)["jobs"]}
+
+    assert found("--tag", "tenant:acme") == {mail, gone}
+    assert found("--tag", "tenant:acme", "--state", "queued,dead") == {mail}
+    assert found("--since", "1h") == {mail, add, gone}
+    assert found("--until", "1h") == found("--since", "2100-01-01T00:00:00Z") == set()
+    assert (
+        found("--worker", "w1")
+        == found("--code", "ValueError")
+        == found("--key", "k", "--task", "mail")
+        == set()
+    )
+    shown = shell.run(
+        "list", "--tag", "tenant:acme", "--state", "queued,cancelled", "--since", "1h", "--limit", "1"
+    )
+    assert re.search(
+        r"list --state queued,cancelled --tag tenant:acme --since 20\S+T\S+ --limit 1 --cursor", shown.stderr
+    )
+    for words in (
+        ["--since", "tomorrow"],
+        ["--state", "queued,lost"],
+        ["--tag", "a b"],
+        ["--since", "1h", "--until", "2h"],
+    ):
+        shell.no(2, "list", *words)
+
+
 def test_queues_and_stats_count(shell):
     for queue in ("images", "images", "mail"):
         shell.ok("submit", "add", "--queue", queue)

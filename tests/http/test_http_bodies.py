@@ -126,6 +126,10 @@ async def test_a_client_cannot_use_the_id_of_an_occurrence(asked, own):
         ("GET", "/jobs?limit=nan", None, "limit"),
         ("GET", "/jobs?limit=5&limit=6", None, "limit"),
         ("GET", "/jobs?state=lost", None, "state"),
+        ("GET", "/jobs?tag=a,b", None, "tag"),
+        ("GET", "/jobs?code=a%20b", None, "code"),
+        ("GET", "/jobs?since=2026-01-31", None, "since"),
+        ("GET", "/jobs?since=2026-01-31T12:00:00Z&until=2026-01-31T12:00:00Z", None, None),
         ("GET", "/jobs?nonsense=1", None, "nonsense"),
         ("GET", "/jobs?cursor=from-elsewhere", None, "cursor"),
         ("GET", "/jobs?cursor=%00%01", None, "cursor"),
@@ -207,7 +211,13 @@ async def test_a_body_without_required_fields_may_be_missing(asked):
 
 
 @pytest.mark.parametrize(
-    ("path", "many"), [("/jobs?state=queued&limit=3", 8), ("/jobs?limit=200", 8), ("/queues?limit=3", 8)]
+    ("path", "many"),
+    [
+        ("/jobs?state=queued&limit=3", 8),
+        ("/jobs?state=queued&state=dead&limit=3", 8),
+        ("/jobs?limit=200", 8),
+        ("/queues?limit=3", 8),
+    ],
 )
 async def test_each_page_links_to_the_next(asked, path, many):
     kind = path[1:].partition("?")[0]
@@ -223,6 +233,33 @@ async def test_each_page_links_to_the_next(asked, path, many):
         assert page.headers["link"].endswith('>; rel="next"')
         path = page.headers["link"][1:].partition(">")[0]
     assert sorted(found) == sorted([f"0-{n}" if kind == "jobs" else f"q{n}" for n in range(many)])
+
+
+async def test_the_filters_of_a_list_are_its_query(asked):
+    made = [
+        {"task": "t", "queue": f"q{n}", "id": f"{n}", "tags": ["odd" if n % 2 else "even"]} for n in range(6)
+    ]
+    await asked("POST", "/jobs/batch", {"jobs": made})
+    for n in (1, 2):
+        await asked("POST", f"/jobs/0-{n}/cancel")
+
+    async def found(query):
+        return sorted(job["id"] for job in (await asked("GET", f"/jobs?{query}")).json()["jobs"])
+
+    assert await found("tag=odd") == ["0-1", "0-3", "0-5"]
+    assert await found("tag=odd&state=queued") == ["0-3", "0-5"]
+    assert await found("state=queued&state=cancelled&tag=even&task=t") == ["0-0", "0-2", "0-4"]
+    assert await found("since=2020-01-31T12:00:00Z&until=2100-01-31T12:00:00%2B01:00") == [
+        f"0-{n}" for n in range(6)
+    ]
+    assert (
+        await found("until=2020-01-31T12:00:00Z")
+        == await found("code=ValueError")
+        == await found("worker=w")
+        == []
+    )
+    following = (await asked("GET", "/jobs?state=queued&state=cancelled&tag=odd&limit=2")).headers["link"]
+    assert following.startswith("</jobs?state=queued&state=cancelled&tag=odd&limit=2&cursor=")
 
 
 async def test_a_cursor_of_another_list_is_refused(core):

@@ -170,6 +170,62 @@ async def test_a_list_can_be_filtered_by_queue_or_task(desk, follow):
     assert await pages(follow, 50, queue="q1", task="t2") == [[]]
 
 
+async def test_a_list_can_be_filtered_by_the_code_of_the_last_error(desk, follow):
+    await desk.submit("poor", "late", "done", rules="tries=1")
+    poor, late, done = await desk.claim(3)
+    await desk.fail(poor, "ValueError", "no")
+    await desk.fail(late, "timed_out")
+    await desk.complete(done)
+    await desk.submit("again", rules="tries=2")
+    await desk.fail((await desk.claim())[0], "ValueError", "no")
+    assert await pages(follow, 50, code="ValueError") == [["again", "poor"]]
+    assert await pages(follow, 50, code="ValueError", state=State.DEAD) == [["poor"]]
+    assert await pages(follow, 50, code="KeyError") == [[]]
+
+
+async def test_a_list_can_be_filtered_by_the_worker_of_the_last_attempt(desk, follow):
+    await desk.submit("moved", "done", "held", "new")
+    moved, done, _ = await desk.claim(3, worker="w1")
+    await desk.complete(done)
+    await desk.release(moved)
+    assert await pages(follow, 50, worker="w1") == [["moved", "held", "done"]]
+    await desk.claim(1, worker="w2")
+    assert await pages(follow, 50, worker="w1") == [["held", "done"]]
+    assert await pages(follow, 50, worker="w2") == [["moved"]]
+    assert await pages(follow, 1, worker="w1", state=State.COMPLETED) == [["done"], []]
+
+
+async def test_a_list_can_be_filtered_by_time_of_submission(desk, follow):
+    await desk.submit("old")
+    await desk.submit("new")
+    desk.raw.hset(keys.job(desk.base, "old"), "spec", "q t 1000\n{}")
+    noon = datetime.fromtimestamp(1, UTC)
+    assert await pages(follow, 50, since=noon) == [["old", "new"]]
+    assert await pages(follow, 50, since=noon + timedelta(milliseconds=1)) == [["new"]]
+    assert await pages(follow, 50, until=noon) == [[]]
+    assert await pages(follow, 50, until=noon + timedelta(milliseconds=1)) == [["old"]]
+
+
+async def test_a_list_can_be_filtered_by_several_states(desk, follow):
+    await populate(desk)
+    assert await pages(follow, 50, state=("dead", State.QUEUED)) == [["wait1", "wait2", "dead2", "dead1"]]
+    assert await pages(follow, 50, state="dead") == [["dead2", "dead1"]]
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {"state": "lost"}, {"state": ["dead", "lost"]}, {"state": 7}, {"queue": "a b"}, {"task": ""}, {"code": "a b"},
+        {"worker": "ä"}, {"worker": 7}, {"tag": "a,b"}, {"tag": "x" * 65}, {"since": "2026"}, {"until": datetime(2026, 1, 1)},
+        {"since": datetime(2026, 1, 2, tzinfo=UTC), "until": datetime(2026, 1, 2, tzinfo=UTC)}, {"tags": "a"},
+    ],
+    ids=str,
+)  # fmt: skip
+async def test_a_value_that_no_job_can_match_is_invalid(follow, filters):
+    with pytest.raises(Invalid, match=r": use |until must be later"):
+        await follow("list_jobs", **filters)
+
+
 async def test_a_page_examines_a_thousand_jobs_at_most_and_may_be_short(desk, follow):
     for i in range(0, 1200, 200):
         await desk.submit(*(f"j{n:04}" for n in range(i, i + 200)), task="common")

@@ -34,7 +34,7 @@ MEANINGS = {
     "LargePayloads.get.name": "The object's name.",
     "LargePayloads.delete.names": "The objects' names.",
     "Client.result.decode": "Makes the value from the stored JSON.",
-    "Client.list_jobs.filters": "`state`, `queue`, `task`, `limit` (number of jobs) and `cursor`, of a `Page`.",
+    "Client.list_jobs.filters": "By name; `limit` is the number of jobs, `cursor` that of a `Page`.",
     "Client.cancel.revision": "The `revision` that the caller has read.",
     "Client.retry.revision": "As for `Client.cancel`.",
     "Client.promote.revision": "As for `Client.cancel`.",

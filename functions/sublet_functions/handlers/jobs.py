@@ -21,22 +21,27 @@ async def get_job(call: Call[Empty, WaitQuery]) -> Response:
 
 
 async def list_jobs(call: Call[Empty, ListQuery]) -> Response:
-    """List jobs, filtered by state, queue and task; in each partition finished jobs newest first. A page
-    reads at most 1,000 jobs.
+    """List jobs, filtered by state, queue, task, tag, error code, worker and time of submission; in each partition
+    finished jobs newest first. A page reads at most 1,000 jobs, so one with a cursor may be empty.
     """
     asked, operations, scope = call.query, call.store.operations, call.principal.scope
     if asked.queue is not None:
         call.principal.check(asked.queue)
+    filters = asked.model_dump(exclude={"state", "limit", "cursor"})
     with invalid_at("query", "cursor"):
         page = await call.store.follow(
             operations.list_jobs(
-                asked.state, asked.queue, asked.task, asked.limit, decode_cursor(asked.cursor), scope
+                asked.state or None,
+                limit=asked.limit,
+                cursor=decode_cursor(asked.cursor),
+                within=scope,
+                **filters,
             )
         )
     cursor = encode_cursor(page.cursor)
     headers = {}
     if cursor:
         following = asked.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
-        query = urlencode(following | {"cursor": cursor})
+        query = urlencode(following | {"cursor": cursor}, doseq=True)
         headers["Link"] = f'<{call.request.prefix}/jobs?{query}>; rel="next"'
     return json_response({"jobs": page.jobs, "cursor": cursor}, headers=headers)

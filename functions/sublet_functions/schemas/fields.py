@@ -140,8 +140,9 @@ def _different(values: list[str]) -> list[str]:
     return values
 
 
+Tag = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,64}$")]
 Tags = Annotated[
-    list[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,64}$")]],
+    list[Tag],
     Field(
         max_length=TAGS_MAX,
         description="Labels, shown with the job.",

@@ -13,9 +13,11 @@ from sublet_functions.schemas.fields import (
     Id,
     LeaseTime,
     Limit,
+    Moment,
     Name,
     QueueEntry,
     QueueName,
+    Tag,
     Wait,
 )
 
@@ -112,13 +114,28 @@ class WaitQuery(Query):
 
 
 class ListQuery(Query):
-    """Query of `GET /jobs`: filters, and one page."""
+    """Query of `GET /jobs`: filters, all of which a job matches, and one page."""
 
-    state: State | None = Field(None, description="Only jobs in this state.")
+    state: list[State] = Field([], max_length=6, description="Only jobs in this state; repeat for several.")
     queue: Name | None = Field(None, description="Only jobs of this queue.")
     task: Name | None = Field(None, description="Only jobs of this task.")
+    tag: Tag | None = Field(None, description="Only jobs with this tag.")
+    code: Name | None = Field(
+        None, description="Only jobs whose last error has this code, e.g. `ValueError` or `lease_expired`."
+    )
+    worker: Name | None = Field(
+        None, description="Only jobs whose last attempt, running or ended, this worker has or had."
+    )
+    since: Moment | None = Field(None, description="Only jobs submitted then or later.")
+    until: Moment | None = Field(None, description="Only jobs submitted before then.")
     limit: Limit = 50
     cursor: Cursor | None = None
+
+    @model_validator(mode="after")
+    def _until_after_since(self) -> Self:
+        if self.since and self.until and self.since >= self.until:
+            raise ValueError("until must be later than since: both are times of submission")
+        return self
 
 
 class PageQuery(Query):

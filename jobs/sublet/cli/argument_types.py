@@ -169,6 +169,21 @@ def state(text: str) -> str:
     return text
 
 
+def states(text: str) -> list[str]:
+    """Split the text at commas into names of job states."""
+    return [state(one) for one in names(text)]
+
+
+def moment_or_age(text: str) -> datetime | float:
+    """Parse a time with a time zone, or a duration into seconds: that long ago."""
+    try:
+        return duration(text) if is_duration(text) else timestamp(text)
+    except ArgumentTypeError:
+        raise ArgumentTypeError(
+            f"{text[:40]!r} is not a time: write 2030-01-31T09:00:00Z, or 90s, 5m, 2h, 1d for so long ago"
+        ) from None
+
+
 def weighted_names(text: str) -> dict[str, int]:
     """Parse names, `images:3,mail`, into weights by name; 1 without a weight. The names are not checked."""
     found: dict[str, int] = {}

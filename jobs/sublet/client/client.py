@@ -154,7 +154,9 @@ class Client:
         return await self.store.follow(self.store.operations.get(job_id))
 
     async def list_jobs(self, **filters: Any) -> Page:
-        """Return at most `limit` (50) jobs from `cursor` on, by `state`, `queue` and `task`."""
+        """Return at most `limit` (50) jobs from `cursor` on, by `state` (one or several), `queue`, `task`, `tag`, `code`,
+        `worker`, and the time of submission (`since`, `until`). A page may be empty and have a cursor.
+        """
         return await self.store.follow(self.store.operations.list_jobs(**filters))
 
     async def cancel(self, job_id: str, revision: int | None = None) -> str:

@@ -1,11 +1,13 @@
 """List jobs in pages. A page examines a bounded number of jobs, and of names of queues."""
 
 import re
-from collections.abc import Container, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Container, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
 
-from sublet.errors import Invalid
+from sublet.errors import Invalid, did_you_mean
 from sublet.model import JobSummary, Page, State
+from sublet.options import check_tags
 from sublet.protocol import keys, queue_names, reads
 from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
@@ -40,16 +42,71 @@ class _Chunk(NamedTuple):
 
 
 class Filter(NamedTuple):
-    """Which jobs are listed: those of a queue, of a task, of the queues in `within`; None for all."""
+    """Which jobs are listed: those that match every given value; None for all."""
 
     queue: str | None = None
     task: str | None = None
     within: Container[str] | None = None
+    """Queues."""
+    code: str | None = None
+    """Of the last error: `ValueError`, `lease_expired`, …"""
+    worker: str | None = None
+    """Of the running, else of the last attempt."""
+    since: datetime | None = None
+    """First moment of submission."""
+    until: datetime | None = None
+    """End of the time of submission: only earlier ones."""
+    tag: str | None = None
 
-    def takes(self, job: JobSummary) -> bool:
-        """Whether a job is listed."""
-        listed = self.queue in (None, job.queue) and self.task in (None, job.task)
-        return listed and (self.within is None or job.queue in self.within)
+    def check(self) -> None:
+        """Raise Invalid unless each value could match a job."""
+        for name in ("queue", "task", "code", "worker"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, str) and keys.is_name(value)):
+                raise Invalid(f"{name} {str(value)[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
+        if self.tag is not None:
+            check_tags([self.tag])
+        for name in ("since", "until"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, datetime) and value.tzinfo):
+                raise Invalid(f"{name} {str(value)[:80]!r}: use a datetime with a time zone")
+        if self.since and self.until and self.since >= self.until:
+            raise Invalid(f"since {self.since}, until {self.until}: until must be later than since")
+
+    def takes(self, job: JobSummary, last_worker: str | None = None) -> bool:
+        """Whether a job is listed. `last_worker`: of its last attempt (see `take`)."""
+        return (
+            self.queue in (None, job.queue)
+            and self.task in (None, job.task)
+            and (self.within is None or job.queue in self.within)
+            and (self.code is None or (job.last_error is not None and self.code == job.last_error.code))
+            and (self.worker is None or self.worker == (job.worker or last_worker))
+            and (self.since is None or job.submitted_at >= self.since)
+            and (self.until is None or job.submitted_at < self.until)
+            and (self.tag is None or self.tag in job.tags)
+        )
+
+
+def filter_of(values: Mapping[str, Any]) -> Filter:
+    """Return a filter of these values by name. Raises Invalid for an unknown name."""
+    for name in values:
+        if name not in Filter._fields:
+            known = ("state", "limit", "cursor", *Filter._fields)
+            raise Invalid(f"filter {str(name)[:80]!r}: use {', '.join(known)}{did_you_mean(name, known)}")
+    return Filter(**values)
+
+
+def take(
+    base: str, job_ids: Sequence[str], wanted: Filter, *, results: bool = False
+) -> Plan[dict[str, JobSummary]]:
+    """Read these jobs, at most 100, and return those that the filter takes."""
+    found: list[JobSummary] = yield reads.summaries(base, job_ids, results=results)
+    last: dict[str, str] = {}
+    if wanted.worker is not None:
+        jobs = [job for job in found if wanted._replace(worker=None).takes(job)]
+        ended = [(job.id, job.attempt) for job in jobs if job.attempt and not job.worker]
+        last = (yield reads.attempt_workers(base, ended)) if ended else {}
+    return {job.id: job for job in found if wanted.takes(job, last.get(job.id))}
 
 
 def list_jobs(sections: Sections, wanted: Filter, limit: int, cursor: str | None) -> Plan[Page]:
@@ -68,12 +125,12 @@ def list_jobs(sections: Sections, wanted: Filter, limit: int, cursor: str | None
         following = chunk.following
         for i in range(0, len(chunk.jobs), SOME):
             some = chunk.jobs[i : i + SOME]
-            call = reads.summaries(base, [one for one, _ in some], results=structure == State.COMPLETED)
-            jobs: dict[str, JobSummary] = {job.id: job for job in (yield call)}
+            ids = [one for one, _ in some]
+            jobs = yield from take(base, ids, wanted, results=structure == State.COMPLETED)
             for job_id, after in some:
-                job, following, examined = jobs.get(job_id), after, examined + 1
-                if job and wanted.takes(job):
-                    found.append(job)
+                following, examined = after, examined + 1
+                if job_id in jobs:
+                    found.append(jobs[job_id])
                     if len(found) == limit:
                         break
             if len(found) == limit:

@@ -1,7 +1,8 @@
 """The operations of a namespace."""
 
 import re
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
+from typing import Any
 
 from sublet.connection.settings import Settings
 from sublet.errors import Changed, Invalid, NotFound
@@ -203,20 +204,22 @@ class Operations(SubmitOperations):
 
     def list_jobs(
         self,
-        state: State | None = None,
-        queue: str | None = None,
-        task: str | None = None,
+        state: State | str | Iterable[State] | None = None,
+        *,
         limit: int = 50,
         cursor: str | None = None,
-        within: Container[str] | None = None,
+        **filters: Any,
     ) -> Plan[Page]:
-        """List jobs by state, queue and task, of the queues in `within`. A page examines up to 1,000 jobs, and about
-        1,000 names of queues, so it may be short, with a cursor. Raises Invalid for another list's cursor.
+        """List the jobs in one or several states that `filters` take (see `sublet.operations.job_list.Filter`). A page
+        examines up to 1,000 jobs, and about 1,000 names of queues, so it may be short or empty, with a cursor. Raises
+        Invalid, also for another list's cursor.
         """
-        if queue is not None:
-            self.check_queue(queue)
-        wanted = job_list.Filter(queue, task, within)
-        page: Page = yield from job_list.list_jobs(self._sections(state, queue), wanted, limit, cursor)
+        wanted = job_list.filter_of(filters)
+        if wanted.queue is not None:
+            self.check_queue(wanted.queue)
+        wanted.check()
+        sections = self._sections(_states(state), wanted)
+        page: Page = yield from job_list.list_jobs(sections, wanted, limit, cursor)
         return page
 
     def keyed(self, queue: str, key: str) -> Plan[list[JobSummary]]:
@@ -229,11 +232,24 @@ class Operations(SubmitOperations):
         found: list[JobSummary] = (yield reads.summaries(base, [reads.shown(holder)])) if holder else []
         return found
 
-    def _sections(self, state: State | None, queue: str | None) -> list[tuple[str, str]]:
-        bases = self.bases if queue is None else [self.base_of_queue(queue)]
-        queued = job_list.QUEUED if queue is None else f"queue:{queue}"
-        states = [state] if state else list(State)
+    def _sections(self, states: Sequence[State], wanted: job_list.Filter) -> list[tuple[str, str]]:
+        bases = self.bases if wanted.queue is None else [self.base_of_queue(wanted.queue)]
+        queued = job_list.QUEUED if wanted.queue is None else f"queue:{wanted.queue}"
+        if wanted.code is not None:  # a completed job has no last error
+            states = [each for each in states if each is not State.COMPLETED]
         return [(base, queued if each is State.QUEUED else each.value) for each in states for base in bases]
+
+
+def _states(asked: State | str | Iterable[State] | None) -> list[State]:
+    try:
+        chosen = (
+            set(State)
+            if asked is None
+            else {State(one) for one in ([asked] if isinstance(asked, str) else asked)}
+        )
+    except (ValueError, TypeError):
+        raise Invalid(f"state {str(asked)[:80]!r}: use one or several of {', '.join(State)}") from None
+    return [state for state in State if state in chosen]
 
 
 def _queue_position(bases: Sequence[str], cursor: str | None) -> tuple[int, int, str]:

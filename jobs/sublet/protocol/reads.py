@@ -230,6 +230,19 @@ def summaries(base: str, job_ids: Sequence[str], *, results: bool = False) -> Ca
     return together(commands, read)
 
 
+def attempt_workers(base: str, attempts: Sequence[tuple[str, int]]) -> Call[dict[str, str]]:
+    """Read the workers of ended attempts, each a job's id and a number; missing attempts are omitted."""
+
+    def read(reply: Sequence[Any]) -> dict[str, str]:
+        stories = [
+            (job_id, shown(text or b"").split(" ", 2))
+            for (job_id, _), text in zip(attempts, reply, strict=True)
+        ]
+        return {job_id: words[1] for job_id, words in stories if len(words) == 3}
+
+    return together([("HGET", keys.job(base, job_id), f"attempt:{n}") for job_id, n in attempts], read)
+
+
 def ids(base: str, structure: str, start: int, count: int) -> Call[list[str]]:
     """Read up to `count` ids of a structure (a state, or `queue:<name>`) from index `start`; finished jobs:
     those kept longest first.

@@ -74,18 +74,36 @@ def _get(parser: CommandParser) -> None:
 
 
 def _list(parser: CommandParser) -> None:
-    parser.option("--state", metavar="STATE", type=types.state, default=None, help=" ".join(types.STATES))
-    parser.option("--queue", metavar="NAME", default=None, help="only this queue, or a pattern ('tenant-*')")
-    parser.option(
+    option = parser.option
+    option(
+        "--state",
+        metavar="STATE",
+        type=types.states,
+        default=None,
+        help=f"{' '.join(types.STATES)}; or several: a,b",
+    )
+    option("--queue", metavar="NAME", default=None, help="only this queue, or a pattern ('tenant-*')")
+    option(
         "--key",
         metavar="KEY",
         type=types.key,
         default=None,
         help="the job that holds it in --queue (default)",
     )
-    parser.option("--task", metavar="NAME", default=None, help="only this task")
-    parser.option("--limit", metavar="N", type=types.positive_integer, default=20, help="jobs per page (20)")
-    parser.option("--cursor", metavar="CURSOR", default=None, help="continue after the previous page")
+    option("--task", metavar="NAME", default=None, help="only this task")
+    option("--tag", metavar="TAG", default=None, help="only jobs with this tag")
+    option("--code", metavar="CODE", default=None, help="only those with this last error: ValueError, …")
+    option("--worker", metavar="NAME", default=None, help="only those whose last attempt is this worker's")
+    option(
+        "--since",
+        metavar="TIME",
+        type=types.moment_or_age,
+        default=None,
+        help="submitted at TIME or later; or 2h: that long ago",
+    )
+    option("--until", metavar="TIME", type=types.moment_or_age, default=None, help="submitted before TIME")
+    option("--limit", metavar="N", type=types.positive_integer, default=20, help="jobs per page (20)")
+    option("--cursor", metavar="CURSOR", default=None, help="continue after the previous page")
 
 
 def _events(parser: CommandParser) -> None:

@@ -64,7 +64,7 @@ def _scheduled(client: SyncClient, queue: Queue) -> list[JobSummary]:
     cursor, more = None, queue.jobs > queue.queued
     while more:
         page = client.store.follow_existing(
-            client.store.operations.list_jobs(State.SCHEDULED, queue.name, limit=1000, cursor=cursor)
+            client.store.operations.list_jobs(State.SCHEDULED, queue=queue.name, limit=1000, cursor=cursor)
         )
         jobs += page.jobs
         cursor, more = page.cursor, page.cursor is not None

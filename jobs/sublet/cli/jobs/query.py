@@ -3,7 +3,7 @@
 import shlex
 from argparse import Namespace
 from collections.abc import Collection, Container, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from sublet.cli.jobs.ids import IdFinder, typed
@@ -27,12 +27,15 @@ from sublet.connection.settings import Settings
 from sublet.errors import Invalid, NotFound, did_you_mean
 from sublet.model import Job, JobSummary, Page, Queue, State, Stats, WorkerInfo
 from sublet.operations.coverage import gaps
+from sublet.operations.job_list import Filter, take
 from sublet.protocol.keys import fits, is_pattern
 from sublet.protocol.plan import Plan
 
 FOREIGN = frozenset({"payload", "progress", "checkpoint", "result", "about"})
 """Model fields with arbitrary JSON of submitters, tasks and workers."""
 DEFAULT_QUEUE = "default"
+FILTERS = ("task", "tag", "code", "worker", "since", "until")
+"""Options of `list` that are fields of `Filter`."""
 UNREAD = {"payload"}
 """Fields of jobs that a list does not print: small payloads are read, large ones are not."""
 
@@ -68,9 +71,12 @@ def _find(client: SyncClient, job_id: str) -> Job:
 
 def list_jobs(args: Namespace) -> int:
     """Print one page of jobs, perhaps empty; if others may follow, also the command that shows them."""
-    state = State(args.state) if args.state else None
     with client_of(settings_of(args)) as client:
-        page = read(client, _page(client, args, state), args)
+        for name in ("since", "until"):
+            age = getattr(args, name)
+            if isinstance(age, float):
+                setattr(args, name, server_time(client) - timedelta(seconds=age))
+        page = read(client, _page(client, args), args)
         if args.json:
             document({"jobs": [as_json(job, UNREAD) for job in page.jobs], "cursor": page.cursor})
             return 0
@@ -84,18 +90,25 @@ def list_jobs(args: Namespace) -> int:
     return 0
 
 
-def _page(client: SyncClient, args: Namespace, state: State | None) -> Plan[Page]:
+def _page(client: SyncClient, args: Namespace) -> Plan[Page]:
     operations, queue = client.store.operations, args.queue
+    filters = {name: getattr(args, name) for name in FILTERS}
     if args.key is not None:
         if args.cursor:
             raise Invalid("--key and --cursor: at most one job holds a key: leave --cursor out")
+        wanted = Filter(**filters)
+        wanted.check()
         found = yield from operations.keyed(queue or DEFAULT_QUEUE, args.key)
-        jobs = [job for job in found if state in (None, job.state) and args.task in (None, job.task)]
-        return Page(jobs=tuple(jobs), cursor=None)
+        base = operations.base_of_queue(queue or DEFAULT_QUEUE)
+        jobs = (yield from take(base, [job.id for job in found], wanted)) if found else {}
+        return Page(
+            jobs=tuple(job for job in jobs.values() if not args.state or job.state in args.state), cursor=None
+        )
     if queue and is_pattern(queue):
-        within = QueuePattern(queue)
-        return (yield from operations.list_jobs(state, None, args.task, args.limit, args.cursor, within))
-    return (yield from operations.list_jobs(state, queue, args.task, args.limit, args.cursor))
+        filters["within"] = QueuePattern(queue)
+    else:
+        filters["queue"] = queue
+    return (yield from operations.list_jobs(args.state, limit=args.limit, cursor=args.cursor, **filters))
 
 
 class QueuePattern(Container[str]):
@@ -155,13 +168,19 @@ def _missing_queue(client: SyncClient, queue: str | None) -> str:
 
 def _same_command(args: Namespace) -> str:
     words = [program(), "list"]
-    for flag in ("redis-url", "namespace", "state", "queue", "task"):
+    for flag in ("redis-url", "namespace", "state", "queue", *FILTERS):
         value = getattr(args, flag.replace("-", "_"))
         if flag == "redis-url" and value and Settings(redis_url=value).shown_url != value:
             words += ["--redis-url", '"$SUBLET_REDIS_URL"']  # it contains a password
         elif value:
-            words += [f"--{flag}", shlex.quote(value)]
+            words += [f"--{flag}", shlex.quote(_as_typed(value))]
     return " ".join([*words, *(["--limit", str(args.limit)] if args.limit != 20 else [])])
+
+
+def _as_typed(value: str | list[str] | datetime) -> str:
+    if isinstance(value, list):
+        return ",".join(value)
+    return value.isoformat() if isinstance(value, datetime) else value
 
 
 def queues(args: Namespace) -> int:
