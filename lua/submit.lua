@@ -1,6 +1,6 @@
 -- submit: store jobs, queued or scheduled. If the id or key is in use, the answer is the job that exists.
 --
--- LIBS  straight/submit.lua lib/base.lua lib/queue.lua
+-- LIBS  straight/submit.lua lib/base.lua lib/queue.lua lib/tags.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  id queue task rules payload …   the jobs, in fives; rules are words, "" when all is default:
 --                    priority=-100…100  delay=ms or at=ms since 1970  key=K [window=ms]  tries=N
@@ -72,6 +72,7 @@ for i, job in ipairs(jobs) do
   local state = job.due > now and 'scheduled' or 'queued'
   local structure = state == 'queued' and 'queue:' .. rules.queue or state
   call('HSET', key('job:', job.id), 'state', state, as_spec(rules.header, job.payload))
+  if rules.tags then note_tags(job) end
   if job.lock then call('SET', job.lock, job.id, unpack(rules.window and {'PX', rules.window} or {})) end
   local members, ids = places[structure] or {}, moved[state] or {}
   ids[#ids + 1], moved[state] = job.id, ids
@@ -92,5 +93,6 @@ for name, now_or_soon in pairs(wanted) do
   backlog(name, queue.jobs, queue.bytes)
   if now_or_soon then wake(name) end
 end
+index_tags()
 count('submitted', #jobs)
 return answers

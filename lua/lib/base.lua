@@ -1,5 +1,5 @@
 -- lib/base: the clock, the keys, refusals, input checks, and a job as it is stored. Every script needs it.
--- The libraries stand in front of a script in this order: base, queue, lifecycle, prune, due, patterns,
+-- The libraries stand in front of a script in this order: base, queue, tags, lifecycle, prune, due, patterns,
 -- leases, occurrence, integrity.
 -- luacheck: push ignore 211 231
 local LAYOUT = '1'
@@ -15,7 +15,7 @@ local COUNTS = 20000                        -- fields of the counts by queue, ab
 local RULES = {__index = {priority = 0, tries = 3, timeout = 300000, retention = 86400000,
   backoff = '1000:2:300000'}}
 -- What a rule's value must match to be used; rules that are not listed here are digits.
-local PLAIN = {key = '', trace = '', digest = '', schedule = '', priority = '^%-?%d+$',
+local PLAIN = {key = '', tags = '', trace = '', digest = '', schedule = '', priority = '^%-?%d+$',
   backoff = '^%d+:%d+%.?%d*:%d+$'}
 
 local call = redis.call

@@ -1,4 +1,4 @@
--- lib/occurrence: the job of a schedule's occurrence. It needs base, queue and lifecycle.
+-- lib/occurrence: the job of a schedule's occurrence. It needs base, queue, tags and lifecycle.
 -- luacheck: push ignore 211
 -- Other ids that an occurrence's job may have, if jobs of other origin took its own
 local OTHERS = 99
@@ -51,6 +51,7 @@ local function submit_occurrence(one, occurrence)
     end
     backlog(one.queue, 1, #one.payload)
     place(job, 'queued', rank(job.rules.priority, next_seq(1)), 'fired', as_spec(header, one.payload))
+    if job.rules.tags then note_tags(job) end
     loaded[id], one.new = job, one.new + 1
   end
   one.last, one.fired = id, one.fired + 1

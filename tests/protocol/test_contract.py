@@ -326,6 +326,7 @@ def test_lua_and_python_spell_every_key_alike():
         keys.backlog("B"), keys.structure("B", "scheduled"), keys.structure("B", "completed"), keys.workers("B"),
         keys.worker("B", "X"), keys.counts("B"), keys.schedules("B"), keys.schedule("B", "X"), keys.pools("B"),
         keys.pool("B", "X"), keys.crew("B", "X"), keys.summons("B", "X"), keys.owner("B", "X"), keys.catalogue("B"), keys.tasks("B"),
+        keys.tags("B"), keys.tag("B", "X"),
     }  # fmt: skip
     assert all(key.startswith("B:") for key in ours)
     assert {word.strip("'. ") for word in spelled} == {re.sub(r"X(\|Y)?$", "", key[2:]) for key in ours}

@@ -64,7 +64,7 @@ NAMED = {
 
 KINDS = {
     "job": keys.job, "queue": keys.queue, "claim": keys.claim, "wake": keys.wake, "worker": keys.worker,
-    "schedule": keys.schedule, "pool": keys.pool, "crew": keys.crew, "summons": keys.summons,
+    "schedule": keys.schedule, "pool": keys.pool, "crew": keys.crew, "summons": keys.summons, "tag": keys.tag,
 }  # fmt: skip
 SINGLE = (
     keys.queues,
@@ -74,6 +74,7 @@ SINGLE = (
     keys.workers,
     keys.catalogue,
     keys.tasks,
+    keys.tags,
     keys.schedules,
     keys.pools,
     keys.events,

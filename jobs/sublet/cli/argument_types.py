@@ -170,7 +170,7 @@ def state(text: str) -> str:
 
 
 def states(text: str) -> list[str]:
-    """Split the text at commas into names of job states."""
+    """Split the text at commas into states."""
     return [state(one) for one in names(text)]
 
 

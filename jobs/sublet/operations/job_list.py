@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from sublet.errors import Invalid, did_you_mean
 from sublet.model import JobSummary, Page, State
 from sublet.options import check_tags
-from sublet.protocol import keys, queue_names, reads
+from sublet.protocol import keys, queue_names, reads, tag_index
 from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
 
@@ -17,15 +17,18 @@ EXAMINED = 1000
 SOME = 100
 """Jobs read in one round trip."""
 QUEUED = State.QUEUED.value
+TAG = "tag:"
 
 _NUMBER = re.compile(r"[0-9]{1,20}")
 
 Sections = Sequence[tuple[str, str]]
-"""Partitions (bases), each with a structure, or `queued` for all queues, in the order of the list."""
+"""Partitions (bases), each with a structure, `queued` for all queues, or `tag:<tag>`, in the order of the list."""
 
 
 class _Place(NamedTuple):
-    """The next job of a section; of all queues, with a page of names (its cursor) and a queue there."""
+    """The next job of a section; of all queues, with a page of names (its cursor) and a queue there; of a tag, with
+    the ms (or 0) from which `offset` counts.
+    """
 
     offset: int = 0
     scan: int = 0
@@ -42,21 +45,22 @@ class _Chunk(NamedTuple):
 
 
 class Filter(NamedTuple):
-    """Which jobs are listed: those that match every given value; None for all."""
+    """Which jobs are listed: those that match every value but None."""
 
     queue: str | None = None
     task: str | None = None
     within: Container[str] | None = None
-    """Queues."""
     code: str | None = None
     """Of the last error: `ValueError`, `lease_expired`, …"""
     worker: str | None = None
     """Of the running, else of the last attempt."""
     since: datetime | None = None
-    """First moment of submission."""
+    """Submitted then or later."""
     until: datetime | None = None
-    """End of the time of submission: only earlier ones."""
+    """Submitted earlier."""
     tag: str | None = None
+    states: Container[State] | None = None
+    """For lists of a tag; others read the structures of their states."""
 
     def check(self) -> None:
         """Raise Invalid unless each value could match a job."""
@@ -74,7 +78,7 @@ class Filter(NamedTuple):
             raise Invalid(f"since {self.since}, until {self.until}: until must be later than since")
 
     def takes(self, job: JobSummary, last_worker: str | None = None) -> bool:
-        """Whether a job is listed. `last_worker`: of its last attempt (see `take`)."""
+        """Whether a job is listed. `take` has its `last_worker`."""
         return (
             self.queue in (None, job.queue)
             and self.task in (None, job.task)
@@ -84,11 +88,12 @@ class Filter(NamedTuple):
             and (self.since is None or job.submitted_at >= self.since)
             and (self.until is None or job.submitted_at < self.until)
             and (self.tag is None or self.tag in job.tags)
+            and (self.states is None or job.state in self.states)
         )
 
 
 def filter_of(values: Mapping[str, Any]) -> Filter:
-    """Return a filter of these values by name. Raises Invalid for an unknown name."""
+    """Return a filter of these values. Raises Invalid for an unknown name."""
     for name in values:
         if name not in Filter._fields:
             known = ("state", "limit", "cursor", *Filter._fields)
@@ -99,7 +104,7 @@ def filter_of(values: Mapping[str, Any]) -> Filter:
 def take(
     base: str, job_ids: Sequence[str], wanted: Filter, *, results: bool = False
 ) -> Plan[dict[str, JobSummary]]:
-    """Read these jobs, at most 100, and return those that the filter takes."""
+    """Return those of at most 100 jobs that the filter takes."""
     found: list[JobSummary] = yield reads.summaries(base, job_ids, results=results)
     last: dict[str, str] = {}
     if wanted.worker is not None:
@@ -119,14 +124,16 @@ def list_jobs(sections: Sections, wanted: Filter, limit: int, cursor: str | None
     while at < len(sections) and len(found) < limit and examined < EXAMINED and names < queue_names.PAGE:
         base, structure = sections[at]
         room = min(limit - len(found) if wanted == Filter() else EXAMINED, EXAMINED - examined)
-        read = _all_queues if structure == QUEUED else _structure
+        read = _all_queues if structure == QUEUED else _tagged if structure.startswith(TAG) else _structure
         chunk = yield from read(base, structure, place, room)
         names += chunk.names
         following = chunk.following
         for i in range(0, len(chunk.jobs), SOME):
             some = chunk.jobs[i : i + SOME]
             ids = [one for one, _ in some]
-            jobs = yield from take(base, ids, wanted, results=structure == State.COMPLETED)
+            jobs = yield from take(
+                base, ids, wanted, results=structure == State.COMPLETED or structure.startswith(TAG)
+            )
             for job_id, after in some:
                 following, examined = after, examined + 1
                 if job_id in jobs:
@@ -145,6 +152,18 @@ def _structure(base: str, structure: str, place: _Place, room: int) -> Plan[_Chu
     ids: list[str] = yield reads.ids(base, structure, place.offset, min(SOME, room))
     following = _Place(place.offset + len(ids)) if ids else None
     return _Chunk([(one, _Place(place.offset + i)) for i, one in enumerate(ids, 1)], following)
+
+
+def _tagged(base: str, structure: str, place: _Place, room: int) -> Plan[_Chunk]:
+    latest = place.scan or reads.LAST
+    found: list[tuple[str, int]] = yield tag_index.newest(
+        base, structure.removeprefix(TAG), latest, place.offset, min(SOME, room)
+    )
+    jobs = []
+    for job_id, at in found:
+        place = _Place(place.offset + 1 if at == place.scan else 1, at)
+        jobs.append((job_id, place))
+    return _Chunk(jobs, place if found else None)
 
 
 def _all_queues(base: str, _: str, place: _Place, room: int) -> Plan[_Chunk]:
@@ -180,6 +199,8 @@ def _entries(
 
 def _cursor(base: str, structure: str, place: _Place) -> str:
     where = f"{place.scan}/{place.queue}/" if structure == QUEUED else ""
+    if structure.startswith(TAG):
+        where = f"{place.scan}/"
     return f"{base}/{structure}/{where}{place.offset}"
 
 
@@ -191,6 +212,8 @@ def _position(sections: Sections, cursor: str | None) -> tuple[int, _Place]:
     scan, queue, offset = "0", "", position
     if structure == QUEUED:
         scan, queue, offset = [*position.split("/", 2), "", ""][:3]
+    elif structure.startswith(TAG):
+        scan, _, offset = position.partition("/")
     fits = _NUMBER.fullmatch(scan) and _NUMBER.fullmatch(offset) and (not queue or keys.is_name(queue))
     if (base, structure) not in sections or not fits or int(offset) >= 10**15 or int(scan) >= 1 << 64:
         raise Invalid(f"cursor {cursor[:80]!r}: use the cursor of the page before, with the same filters")

@@ -94,6 +94,16 @@ def queues(base: str) -> str:
     return f"{base}:queues"
 
 
+def tags(base: str) -> str:
+    """Key of the sorted set of tags that have an index, by last use (ms)."""
+    return f"{base}:tags"
+
+
+def tag(base: str, name: str) -> str:
+    """Key of a tag's index: the sorted set of its newest jobs, by submission (ms)."""
+    return f"{base}:tag:{name}"
+
+
 def backlog(base: str) -> str:
     """Key of the hash with numbers of unfinished jobs: `<queue> jobs`, `<queue> bytes`, `<queue> running`."""
     return f"{base}:backlog"

@@ -231,7 +231,7 @@ def summaries(base: str, job_ids: Sequence[str], *, results: bool = False) -> Ca
 
 
 def attempt_workers(base: str, attempts: Sequence[tuple[str, int]]) -> Call[dict[str, str]]:
-    """Read the workers of ended attempts, each a job's id and a number; missing attempts are omitted."""
+    """Read the workers of ended attempts; missing ones are omitted."""
 
     def read(reply: Sequence[Any]) -> dict[str, str]:
         stories = [
@@ -352,7 +352,7 @@ def foreign(base: str, names: Sequence[str]) -> Call[list[str]]:
     """
     wanted = {base: "hash", keys.queues(base): "hash", keys.backlog(base): "hash", keys.alarm(base): "string"}
     wanted |= {keys.counts(base): "hash", keys.workers(base): "zset", keys.events(base): "stream"}
-    wanted |= {keys.schedules(base): "zset", keys.pools(base): "hash"}
+    wanted |= {keys.schedules(base): "zset", keys.tags(base): "zset", keys.pools(base): "hash"}
     wanted |= {keys.structure(base, name): "zset" for name in keys.STRUCTURES}
     for name in names:
         wanted |= {keys.queue(base, name): "zset", keys.wake(base, name): "list"}

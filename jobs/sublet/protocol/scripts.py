@@ -26,6 +26,7 @@ T = TypeVar("T")
 LIBRARIES = (
     "lib/base",
     "lib/queue",
+    "lib/tags",
     "lib/lifecycle",
     "lib/prune",
     "lib/due",

@@ -35,7 +35,6 @@ FOREIGN = frozenset({"payload", "progress", "checkpoint", "result", "about"})
 """Model fields with arbitrary JSON of submitters, tasks and workers."""
 DEFAULT_QUEUE = "default"
 FILTERS = ("task", "tag", "code", "worker", "since", "until")
-"""Options of `list` that are fields of `Filter`."""
 UNREAD = {"payload"}
 """Fields of jobs that a list does not print: small payloads are read, large ones are not."""
 
