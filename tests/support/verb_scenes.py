@@ -72,8 +72,9 @@ async def init(desk: Any) -> Stage:
 async def submit(desk: Any) -> Stage:
     jobs = [
         Submission("new", "q", "t", "key=k", b"{}"),
-        Submission("later", "q", "t", "delay=960000", b"x" * 2000),
+        Submission("later", "q", "t", "delay=960000 tags=x", b"x" * 2000),
     ]
+    desk.raw.zadd(keys.tag(desk.base, "x"), {"deleted": 1})
     known = [Submitted("new", False), Submitted("later", False)]
 
     async def moves(_: Any) -> None:
