@@ -140,12 +140,19 @@ async def leave_in_a_hurry(settings):
     assert await asked == "1"
 
 
+def fill_tags(desk):
+    """So many tags that the next one displaces another."""
+    desk.raw.zadd(keys.tags(desk.base), {f"t{i}": i for i in range(10_000)})
+
+
 async def submits(store, desk):
     """Submit a job whose key outlives it, wait for it, read it, and have workers summoned."""
     desk.raw.hset(keys.backlog(desk.base), "q jobs", -9)
     desk.raw.set(keys.lock(desk.base, "q", "k"), "gone", px=60_000)
     assert (await store.submit([Submission("0-a", "q", "t", "key=k window=60000", b"{}")]))[0].id == "gone"
     await store.submit([Submission("0-b", "q", "t", "", b"{}")])
+    fill_tags(desk)
+    await store.submit([Submission("0-c", "q", "t", "tags=x", b"{}")])
     assert (await store.watch("0-b", 0.1)).state == "queued"
     assert (await store.follow(store.operations.get("0-b"))).id == "0-b"
     desk.raw.hset(desk.base, "published", 1)
@@ -189,7 +196,8 @@ async def ticks(store, desk):
     await desk.running("lost", "tries=1 key=k", lease=0.001)
     await desk.watch("lost")
     desk.raw.zadd(keys.structure(desk.base, "running"), {"lost": 1})
-    await desk.put("s", plan=EVERY, payload=b"x" * 2000)
+    fill_tags(desk)
+    await desk.put("s", plan=EVERY, rules="tags=x", payload=b"x" * 2000)
     await desk.put("z", plan=EVERY, payload=b"x" * 2000)
     await desk.pool("o", 0, "queues=q invoker=none")
     desk.raw.hset(

@@ -52,6 +52,8 @@ SNIPPETS = {
     "tags that have an index: the last used": "TAGS = 10000",
     "indexes in which one `submit` or `fire` looks for deleted jobs": "TIDIED = 20",
     "jobs that it looks for in each, the oldest, and as many from a drawn place": "CHECKED = 2",
+    "and one more for each of its new jobs, in all indexes together": "CHECKED_MORE = 200",
+    "the oldest jobs of an index above its limit, removed by one call": "SURPLUS = 1000",
     "tags of which one `prune` does it: the least recently used, and as many from a drawn place": "SWEPT = 5",
     "tasks in one `publish`": "refused((#ARGV - 1) / 3, 100, 'catalogue')",
     "tasks in the catalogue": "TASKS = 1000",

@@ -1,5 +1,8 @@
 """The index of the jobs of each tag, and lists that read it."""
 
+import re
+from datetime import UTC, datetime
+
 import pytest
 
 from sublet.model import State
@@ -48,6 +51,13 @@ def fill(desk, tag, count):
         )
     desk.raw.zadd(keys.tag(desk.base, tag), {f"old{i:05}": now + i for i in range(count)})
     desk.raw.zadd(keys.tags(desk.base), {tag: now})
+
+
+def submitted_at(desk, job_id, tag, ms):
+    """Change the time of a job's submission."""
+    spec = re.sub(r"^(\S+ \S+) \d+", rf"\1 {ms}", desk.raw.hget(keys.job(desk.base, job_id), "spec"))
+    desk.raw.hset(keys.job(desk.base, job_id), "spec", spec)
+    desk.raw.zadd(keys.tag(desk.base, tag), {job_id: ms})
 
 
 async def test_a_submit_adds_the_job_to_the_index_of_each_tag(desk):
@@ -105,7 +115,9 @@ async def test_an_index_has_the_newest_ten_thousand_jobs(desk):
     fill(desk, "x", 10_001)
     await desk.submit("a", "b", rules="tags=x")
     found = index(desk, "x")
-    assert (len(found), found[0], sorted(found[-2:])) == (10_000, "old00003", ["a", "b"])
+    assert (len(found), found[:2], sorted(found[-2:])) == (10_001, ["*", "old00003"], ["a", "b"])
+    first, second = desk.raw.zrange(keys.tag(desk.base, "x"), 0, 1, withscores=True)
+    assert first[1] == second[1]
 
 
 async def test_a_partition_has_the_indexes_of_the_last_ten_thousand_tags(desk):
@@ -113,11 +125,11 @@ async def test_a_partition_has_the_indexes_of_the_last_ten_thousand_tags(desk):
     desk.raw.zadd(keys.tags(desk.base), {"first": 1} | {f"t{i}": 2 + i for i in range(10_001)})
     await desk.submit("a", rules="tags=x,y")
     found = tags(desk)
-    assert (len(found), found[0], "x" in found, "y" in found) == (10_001, "t2", True, True)
+    assert (len(found), found[:2], "x" in found, "y" in found) == (10_002, ["*", "t2"], True, True)
     assert index(desk, "first") == []
     await desk.submit("b", rules="tags=x,y")
-    assert len(tags(desk)) == 10_000
-    assert f"TAGS = {tag_index.TAGS} " in source("lib/tags")
+    assert (len(tags(desk)), tags(desk)[:2]) == (10_001, ["*", "t3"])
+    assert f"OLDER = '{tag_index.OLDER}' " in source("lib/tags")
 
 
 @pytest.mark.parametrize("name", ["tags", "tag:x"])
@@ -148,7 +160,9 @@ async def test_a_list_of_a_tag_is_newest_first_and_has_the_other_filters(desk, f
 @pytest.mark.parametrize("limit", [1, 2, 7])
 async def test_pages_of_a_tag_have_each_job_once_while_others_are_submitted(desk, follow, limit):
     await desk.submit(*(f"same{i}" for i in range(7)), rules="tags=x")
-    desk.elapse(1)
+    before = desk.now() - 1000
+    for i in range(7):
+        submitted_at(desk, f"same{i}", "x", before)
     await desk.submit("last", rules="tags=x")
     found, cursor = [], None
     for n in range(20):
@@ -175,9 +189,33 @@ async def test_an_entry_of_a_job_that_lacks_the_tag_is_omitted(desk, follow):
     assert await pages(follow, 50, tag="x") == [[]]
 
 
+@pytest.mark.parametrize("limit", [1, 2, 7])
+async def test_jobs_that_an_index_lacks_are_found_in_the_structures(desk, follow, limit):
+    first = desk.now() - 1000
+    for i in range(6):
+        await desk.submit(f"j{i}", rules="tags=x")
+        submitted_at(desk, f"j{i}", "x", first + i)
+    desk.raw.zrem(keys.tag(desk.base, "x"), "j0", "j1", "j2")
+    desk.raw.zadd(keys.tag(desk.base, "x"), {tag_index.OLDER: first + 3})
+    await desk.submit("other")
+    await desk.prune()
+    found = [one for page in await pages(follow, limit, tag="x") for one in page]
+    assert found == ["j5", "j4", "j0", "j1", "j2", "j3"]
+    assert await pages(follow, 50, tag="x", state=State.DEAD) == [[]]
+    assert await pages(follow, 50, tag="x", until=datetime.fromtimestamp((first + 2) / 1000, UTC)) == [
+        ["j0", "j1"]
+    ]
+
+
 async def test_a_tag_whose_index_was_deleted_is_searched_in_all_jobs(desk, follow):
     await desk.submit("a", "b", rules="tags=x")
-    desk.raw.delete(keys.tag(desk.base, "x"), keys.tags(desk.base))
-    assert await pages(follow, 50, tag="x") == [[]]
-    desk.raw.zadd(keys.tags(desk.base), {f"t{i}": i for i in range(10_000)})
-    assert await pages(follow, 1, tag="x") == [["a"], ["b"], []]
+    for job_id in "ab":
+        submitted_at(desk, job_id, "x", desk.now() - 1000)
+    desk.raw.zadd(
+        keys.tags(desk.base), {"x": desk.now() - 1000} | {f"t{i}": desk.now() for i in range(9_999)}
+    )
+    await desk.submit("c", rules="tags=y")
+    assert (index(desk, "x"), await pages(follow, 1, tag="x")) == ([], [["a"], ["b"], []])
+    await desk.prune()
+    await desk.submit("d", rules="tags=x")
+    assert await pages(follow, 50, tag="x") == [["d", "a", "b"]]

@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
-from datetime import datetime
-from typing import Any, NamedTuple
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, Self
 
 from sublet.errors import Invalid, did_you_mean
 from sublet.model import JobSummary, Page, State
@@ -91,6 +91,11 @@ class Filter(NamedTuple):
             and (self.states is None or job.state in self.states)
         )
 
+    def up_to(self, last_ms: int) -> Self:
+        """Return this filter for jobs that were submitted until then."""
+        end = datetime.fromtimestamp((last_ms + 1) / 1000, UTC)
+        return self._replace(until=min(self.until or end, end))
+
 
 def filter_of(values: Mapping[str, Any]) -> Filter:
     """Return a filter of these values. Raises Invalid for an unknown name."""
@@ -114,8 +119,21 @@ def take(
     return {job.id: job for job in found if wanted.takes(job, last.get(job.id))}
 
 
-def list_jobs(sections: Sections, wanted: Filter, limit: int, cursor: str | None) -> Plan[Page]:
-    """Return one page of the jobs of these sections, filtered. Raises Invalid for another
+def with_index(sections: Sections, tag: str) -> Plan[tuple[Sections, dict[str, int]]]:
+    """Put the tag's indexes first. Sections remain of partitions whose index may lack jobs: they are returned with the
+    last ms of submission of these.
+    """
+    older: dict[str, int] = {}
+    bases = list(dict.fromkeys(base for base, _ in sections))
+    for base in bases:
+        older[base] = yield tag_index.lacking(base, tag)
+    return [*((base, TAG + tag) for base in bases), *(one for one in sections if older[one[0]])], older
+
+
+def list_jobs(
+    sections: Sections, wanted: Filter, limit: int, cursor: str | None, older: Mapping[str, int] | None = None
+) -> Plan[Page]:
+    """Return one page of the jobs of these sections, filtered. `older` is from `with_index`. Raises Invalid for another
     list's cursor.
     """
     at, place = _position(sections, cursor)
@@ -124,16 +142,21 @@ def list_jobs(sections: Sections, wanted: Filter, limit: int, cursor: str | None
     while at < len(sections) and len(found) < limit and examined < EXAMINED and names < queue_names.PAGE:
         base, structure = sections[at]
         room = min(limit - len(found) if wanted == Filter() else EXAMINED, EXAMINED - examined)
-        read = _all_queues if structure == QUEUED else _tagged if structure.startswith(TAG) else _structure
-        chunk = yield from read(base, structure, place, room)
+        bound = (older or {}).get(base, 0)
+        is_index = structure.startswith(TAG)
+        if is_index:
+            chunk = yield from _tagged(base, structure, place, room, bound)
+        else:
+            chunk = yield from (_all_queues if structure == QUEUED else _structure)(
+                base, structure, place, room
+            )
+        taken = wanted.up_to(bound) if bound and not is_index else wanted
         names += chunk.names
         following = chunk.following
         for i in range(0, len(chunk.jobs), SOME):
             some = chunk.jobs[i : i + SOME]
             ids = [one for one, _ in some]
-            jobs = yield from take(
-                base, ids, wanted, results=structure == State.COMPLETED or structure.startswith(TAG)
-            )
+            jobs = yield from take(base, ids, taken, results=structure == State.COMPLETED or is_index)
             for job_id, after in some:
                 following, examined = after, examined + 1
                 if job_id in jobs:
@@ -154,10 +177,10 @@ def _structure(base: str, structure: str, place: _Place, room: int) -> Plan[_Chu
     return _Chunk([(one, _Place(place.offset + i)) for i, one in enumerate(ids, 1)], following)
 
 
-def _tagged(base: str, structure: str, place: _Place, room: int) -> Plan[_Chunk]:
+def _tagged(base: str, structure: str, place: _Place, room: int, after: int) -> Plan[_Chunk]:
     latest = place.scan or reads.LAST
     found: list[tuple[str, int]] = yield tag_index.newest(
-        base, structure.removeprefix(TAG), latest, place.offset, min(SOME, room)
+        base, structure.removeprefix(TAG), after, latest, place.offset, min(SOME, room)
     )
     jobs = []
     for job_id, at in found:

@@ -8,7 +8,7 @@ from sublet.connection.settings import Settings
 from sublet.errors import Changed, Invalid, NotFound
 from sublet.model import Job, JobSummary, Page, Queue, Reaped, State, Stats, WorkerInfo
 from sublet.operations import job_list, maintenance, workers
-from sublet.protocol import keys, queue_names, reads, tag_index, verbs
+from sublet.protocol import keys, queue_names, reads, verbs
 from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
 from sublet.submission.submit import SubmitOperations
@@ -219,10 +219,11 @@ class Operations(SubmitOperations):
         wanted.check()
         states = _states(state)
         sections = self._sections(states, wanted)
-        if wanted.tag is not None and (yield from self._is_indexed(wanted, cursor)):
+        older: dict[str, int] = {}
+        if wanted.tag is not None:
             wanted = wanted._replace(states=states)
-            sections = [(base, f"{job_list.TAG}{wanted.tag}") for base in self._bases(wanted)]
-        page: Page = yield from job_list.list_jobs(sections, wanted, limit, cursor)
+            sections, older = yield from job_list.with_index(sections, wanted.tag)
+        page: Page = yield from job_list.list_jobs(sections, wanted, limit, cursor, older)
         return page
 
     def keyed(self, queue: str, key: str) -> Plan[list[JobSummary]]:
@@ -235,19 +236,8 @@ class Operations(SubmitOperations):
         found: list[JobSummary] = (yield reads.summaries(base, [reads.shown(holder)])) if holder else []
         return found
 
-    def _bases(self, wanted: job_list.Filter) -> Sequence[str]:
-        return self.bases if wanted.queue is None else [self.base_of_queue(wanted.queue)]
-
-    def _is_indexed(self, wanted: job_list.Filter, cursor: str | None) -> Plan[bool]:
-        if cursor is not None:
-            return cursor.partition("/")[2].startswith(job_list.TAG)
-        for base in self._bases(wanted):
-            if (yield tag_index.is_lost(base, wanted.tag or "")):
-                return False
-        return True
-
     def _sections(self, states: Sequence[State], wanted: job_list.Filter) -> list[tuple[str, str]]:
-        bases = self._bases(wanted)
+        bases = self.bases if wanted.queue is None else [self.base_of_queue(wanted.queue)]
         queued = job_list.QUEUED if wanted.queue is None else f"queue:{wanted.queue}"
         if wanted.code is not None:  # a completed job has no last error
             states = [each for each in states if each is not State.COMPLETED]

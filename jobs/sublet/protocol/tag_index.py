@@ -7,17 +7,21 @@ from sublet.protocol import keys
 from sublet.protocol.reads import shown, together
 from sublet.protocol.scripts import Call
 
-TAGS = 10000
-"""Indexes that a partition keeps."""
+OLDER = "*"
+"""Member of an index, and of the tags: its score is the ms up to which the index, or an absent one, may lack jobs."""
 
 
-def newest(base: str, tag: str, latest_ms: int, start: int, count: int) -> Call[list[tuple[str, int]]]:
-    """Read up to `count` jobs, newest first, each with its ms of submission: from `start` on of those up to `latest_ms`."""
+def newest(
+    base: str, tag: str, after_ms: int, latest_ms: int, start: int, count: int
+) -> Call[list[tuple[str, int]]]:
+    """Read up to `count` jobs, newest first, each with its ms of submission: from `start` on of those after `after_ms`
+    up to `latest_ms`.
+    """
     command = (
         "ZRANGE",
         keys.tag(base, tag),
         latest_ms,
-        0,
+        f"({after_ms}",
         "BYSCORE",
         "REV",
         "LIMIT",
@@ -35,7 +39,17 @@ def newest(base: str, tag: str, latest_ms: int, start: int, count: int) -> Call[
     return Call((command,), read)
 
 
-def is_lost(base: str, tag: str) -> Call[bool]:
-    """Read whether a tag's index may have been deleted because there were too many."""
-    commands = [("ZSCORE", keys.tags(base), tag), ("ZCARD", keys.tags(base))]
-    return together(commands, lambda reply: reply[0] is None and int(reply[1]) >= TAGS)
+def lacking(base: str, tag: str) -> Call[int]:
+    """Read up to which ms of submission a tag's index may lack jobs; 0 if it lacks none."""
+    index = keys.tag(base, tag)
+    commands = [
+        ("ZSCORE", keys.tags(base), tag),
+        ("ZSCORE", keys.tags(base), OLDER),
+        ("ZSCORE", index, OLDER),
+    ]
+
+    def read(reply: Sequence[Any]) -> int:
+        used, of_deleted, of_this = reply
+        return int(float((of_deleted if used is None else of_this) or 0))
+
+    return together(commands, read)

@@ -30,7 +30,7 @@ MUTANTS = (
     Mutant(
         "a submit does not look for deleted jobs of its tags",
         "lua/lib/tags.lua",
-        "if n <= TIDIED then tidy(tag, CHECKED) end",
+        "if (n + time[2]) % turns == 0 then tidy(tag, CHECKED + math.min(more, new)) end",
         "",
         "the index of a tag grows up to its limit although its jobs are deleted",
         "protocol/test_tags.py::test_submits_of_a_tag_remove_deleted_jobs_from_its_index[redis]",

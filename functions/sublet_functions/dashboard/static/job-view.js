@@ -5,7 +5,7 @@ import { bytes, clock, duration } from "./format.js";
 import { progress } from "./jobs-view.js";
 import { jobOrders } from "./orders.js";
 import { link } from "./router.js";
-import { badge, countdown, empty, facts, icon, json, longText, moment, ms, panel, queueLink, table } from "./widgets.js";
+import { badge, countdown, empty, facts, icon, json, longText, moment, ms, panel, queueLink, table, tagLinks } from "./widgets.js";
 
 /** @typedef {any} Job */
 /** @typedef {{name: string, kind: string, from: number, to: number, worker: string, note: string}} Span */
@@ -67,7 +67,7 @@ function about(job) {
     ["Heartbeat", job.heartbeat_at && moment(job.heartbeat_at)],
     ["Progress", job.progress !== null && progress(job.progress)],
     ["Priority", job.priority || null],
-    ["Tags", job.tags.length ? job.tags.map((/** @type {string} */ tag) => h("span", { class: "tag" }, tag)) : null],
+    ["Tags", job.tags.length ? tagLinks(job.tags) : null],
     ["Key", job.key && h("code", null, job.key)],
     ["Schedule", job.schedule && h("a", { href: link("schedules", job.schedule) }, job.schedule)],
     ["Occurrence", job.run_at && moment(job.run_at, { exact: true })],

@@ -1,9 +1,10 @@
-/** Jobs by state, queue and task. The filter is the URL. */
-import { ApiError, call, can, now, parameters } from "./api.js";
+/** Jobs by state, queue, task, tag and more. The filter is the URL. */
+import { ApiError, call, now } from "./api.js";
 import { h } from "./dom.js";
+import { filters, isFiltered, moved } from "./filters.js";
 import { count, duration, plural } from "./format.js";
-import { go, link } from "./router.js";
-import { badge, button, countdown, empty, errorNote, icon, moment, ms, queueLink, table } from "./widgets.js";
+import { link } from "./router.js";
+import { badge, button, countdown, empty, errorNote, icon, moment, ms, queueLink, table, tagLinks } from "./widgets.js";
 
 /** @typedef {import("./dom.js").Child} Child */
 /** @typedef {any} Job */
@@ -12,7 +13,8 @@ export const STATES = ["scheduled", "queued", "running", "completed", "dead", "c
 const LIMIT = 50;
 /** Pages read at most for one page of rows: the server may answer with short ones. */
 const PAGES = 5;
-const OWN = new Set(["state", "queue", "task", "limit", "cursor"]);
+/** Seconds between two reads of a list that takes several pages. */
+const SLOW = 20;
 
 /**
  * @param {import("./router.js").Place} place
@@ -21,7 +23,7 @@ const OWN = new Set(["state", "queue", "task", "limit", "cursor"]);
  */
 export function open(place, page) {
   const { query } = place;
-  const state = query.get("state") ?? "";
+  const states = query.getAll("state");
   /** @type {Job[]} */
   let jobs = [];
   /** @type {Job[]} */
@@ -30,8 +32,9 @@ export function open(place, page) {
   /** @type {any} */
   let stats = null;
   let statsAt = 0;
-  /** @type {{queues: string[], tasks: string[]} | null} */
+  /** @type {{queue: string[], task: string[]} | null} */
   let names = null;
+  let pages = 1;
   let withheld = 0;
   /** Why the filter is refused. @type {ApiError | null} */
   let refusal = null;
@@ -48,16 +51,19 @@ export function open(place, page) {
   }
 
   async function readPage() {
-    const filter = Object.fromEntries(query);
+    const filter = Object.fromEntries([...query.keys()].map((name) => [name, query.getAll(name)]));
     const found = [];
     let next = query.get("cursor") ?? "";
-    for (let i = 0; i < PAGES && (i === 0 || (next && found.length < LIMIT)); i += 1) {
+    let read = 0;
+    do {
       const answer = await call("GET", "jobs", { query: { ...filter, limit: LIMIT - found.length, cursor: next } });
       found.push(...answer.jobs);
       next = answer.cursor ?? "";
-    }
+      read += 1;
+    } while (read < PAGES && next && found.length < LIMIT);
     jobs = found;
     cursor = next;
+    pages = read;
     void readRest();
   }
 
@@ -98,14 +104,25 @@ export function open(place, page) {
     return [
       h("div", { class: "title" }, h("h1", { id: "title" }, "Jobs"), more),
       tabs(query, stats),
-      filters(query, names),
+      filters(query, { ...names, ...seen(shown) }),
       errorNote(refusal),
-      shown.length ? rows(shown, state) : refusal ? null : nothing(query),
-      h("nav", { class: "row end", "aria-label": "Pages" }, query.get("cursor") && h("a", { rel: "first", class: "button", href: moved(query, { cursor: "" }) }, "First page"), cursor && h("a", { rel: "next", class: "button", href: moved(query, { cursor }) }, "Next page")),
+      shown.length ? rows(shown, query) : refusal ? null : nothing(query, cursor),
+      h("nav", { class: "row end", "aria-label": "Pages" }, query.get("cursor") && h("a", { rel: "first", class: "button", href: moved(query, {}) }, "First page"), cursor && shown.length ? h("a", { rel: "next", class: "button", href: moved(query, { cursor }) }, "Next page") : null),
     ];
   };
 
-  return { title: "Jobs", load, render, every: 10, rest: 2, ticks: () => shown.some((job) => job.state === "running") };
+  return {
+    title: "Jobs",
+    load,
+    render,
+    get every() {
+      return pages > 1 ? SLOW : 10;
+    },
+    get rest() {
+      return pages > 1 ? SLOW : 2;
+    },
+    ticks: () => shown.some((job) => job.state === "running"),
+  };
 }
 
 async function readNames() {
@@ -113,16 +130,16 @@ async function readNames() {
     call("GET", "queues", { query: { limit: 200 } }).catch(() => ({ queues: [] })),
     call("GET", "tasks", { query: { limit: 200 } }).catch(() => ({ tasks: [] })),
   ]);
-  return { queues: queues.queues.map((/** @type {any} */ one) => one.name), tasks: tasks.tasks.map((/** @type {any} */ one) => one.name) };
+  return { queue: queues.queues.map((/** @type {any} */ one) => one.name), task: tasks.tasks.map((/** @type {any} */ one) => one.name) };
 }
 
 /**
- * The URL with another filter, at its first page.
- * @param {URLSearchParams} query
- * @param {Record<string, string>} changes
+ * Tags, error codes and workers of these jobs, for the filter.
+ * @param {Job[]} jobs
  */
-function moved(query, changes) {
-  return link("jobs", "", { ...Object.fromEntries(query), cursor: "", ...changes });
+function seen(jobs) {
+  const some = (/** @type {(job: Job) => string[]} */ of) => [...new Set(jobs.flatMap(of))].sort();
+  return { tag: some((job) => job.tags), code: some((job) => job.last_error?.code ?? []), worker: some((job) => job.worker ?? []) };
 }
 
 /**
@@ -130,70 +147,55 @@ function moved(query, changes) {
  * @param {any} stats
  */
 function tabs(query, stats) {
-  const state = query.get("state") ?? "";
+  const states = query.getAll("state");
   const items = ["", ...STATES].map((name) => {
     const n = name && stats ? stats[name] : null;
     const href = moved(query, { state: name });
-    return h("li", null, h("a", { href, "aria-current": name === state ? "true" : null }, name ? [icon(name), name] : "all", n === null || n === undefined ? null : h("b", null, count(n))));
+    return h("li", null, h("a", { href, "aria-current": (name ? states.includes(name) : !states.length) ? "true" : null }, name ? [icon(name), name] : "all", n === null || n === undefined ? null : h("b", null, count(n))));
   });
   return h("nav", { class: "tabs", "aria-label": "States" }, h("ul", null, items));
 }
 
 /**
  * @param {URLSearchParams} query
- * @param {{queues: string[], tasks: string[]} | null} names
+ * @param {string} cursor
  */
-function filters(query, names) {
-  const others = can("GET", "/jobs") ? parameters("GET", "/jobs").filter(({ name }) => !OWN.has(name)) : [];
-  const submit = (/** @type {Event} */ event) => {
-    event.preventDefault();
-    const data = new FormData(/** @type {HTMLFormElement} */ (event.currentTarget));
-    go(moved(query, Object.fromEntries([...data].map(([name, value]) => [name, String(value).trim()]))));
-  };
-  const active = [...query.keys()].some((name) => name !== "state" && name !== "cursor");
-  const list = (/** @type {string} */ id, /** @type {string[]} */ all) => h("datalist", { id }, all.map((value) => h("option", { value, key: value })));
-  const one = (/** @type {string} */ name, /** @type {string | null} */ id, /** @type {string} */ hint) =>
-    h("label", { key: `filter-${name}-${query.get(name) ?? ""}` }, h("span", null, name), h("input", { name, list: id, value: query.get(name) ?? "", title: hint, autocomplete: "off", spellcheck: "false", placeholder: "any" }));
-  return h("form", { class: "filters", role: "search", "aria-label": "Filter", onSubmit: submit },
-    one("queue", "queues", "Only jobs of this queue"), list("queues", names?.queues ?? []),
-    one("task", "tasks", "Only jobs of this task"), list("tasks", names?.tasks ?? []),
-    others.map(({ name, description }) => one(name, null, description)),
-    h("button", null, "Filter"),
-    active ? h("a", { class: "button quiet", href: link("jobs", "", { state: query.get("state") }) }, "Clear") : null);
-}
-
-/** @param {URLSearchParams} query */
-function nothing(query) {
-  const state = query.get("state");
-  const isFiltered = query.has("queue") || query.has("task");
-  const words = `${state ? `${state} ` : ""}jobs`;
-  if (query.has("cursor")) return empty("No more jobs.", "The last page is empty: its jobs have moved on.");
-  if (isFiltered) return empty(`No ${words} match the filter.`, "Names must match as a whole.", h("a", { href: link("jobs", "", { state }) }, `All ${words}`));
-  if (state) return empty(`No ${words}.`, state === "dead" ? "No job has failed for good." : `Nothing is ${state} at the moment.`);
+function nothing(query, cursor) {
+  const states = query.getAll("state");
+  const words = [states.join(" or "), "jobs"].filter(Boolean).join(" ");
+  if (cursor) return empty("No job matches so far.", "There are more jobs: a page looks at some thousands of them.", h("a", { rel: "next", class: "button", href: moved(query, { cursor }) }, "Search on"));
+  if (query.has("cursor")) return empty("No more jobs.", "The last page is empty: its jobs have moved on, or do not match.");
+  if (isFiltered(query)) return empty(`No ${words} match the filter.`, "Names must match as a whole.", h("a", { href: link("jobs", "", new URLSearchParams(states.map((state) => ["state", state]))) }, `All ${words}`));
+  if (states.length) return empty(`No ${words}.`, states[0] === "dead" ? "No job has failed for good." : `Nothing is ${states.join(" or ")} at the moment.`);
   return empty("No jobs yet.", "Submit one: the page shows it at once.", h("pre", null, "sublet submit TASK key=value"));
 }
 
 /**
  * @param {Job[]} jobs
- * @param {string} state
+ * @param {URLSearchParams} query
  */
-function rows(jobs, state) {
+function rows(jobs, query) {
+  const states = query.getAll("state");
+  const state = states.length > 1 ? "" : (states[0] ?? "");
   const when = { scheduled: "Due", queued: "Waiting since", running: "Lease" }[state] ?? (state ? "Ended" : "When");
   const columns = ["Job", "Queue", "State", { label: "Attempt", class: "number" }, when, "Worker", "Last error or progress"];
-  return table("Jobs", columns, jobs.map(row), { id: "jobs" });
+  return table("Jobs", columns, jobs.map((job) => row(job, query)), { id: "jobs" });
 }
 
-/** @param {Job} job */
-function row(job) {
+/**
+ * @param {Job} job
+ * @param {URLSearchParams} query
+ */
+function row(job, query) {
   const state = job.left ? null : job.state;
   return h("tr", { key: job.id, class: job.left ? "left" : null },
-    h("th", { scope: "row" }, h("a", { class: "open", href: link("jobs", job.id) }, job.task), h("code", { class: "id" }, job.id)),
+    h("th", { scope: "row" }, h("a", { class: "open", href: link("jobs", job.id) }, job.task), h("code", { class: "id" }, job.id), job.tags.length ? h("span", { class: "tags" }, tagLinks(job.tags)) : null),
     h("td", null, queueLink(job.queue)),
     h("td", null, state ? badge(state) : h("span", { class: "badge" }, "moved on"), job.cancel_requested_at && state === "running" ? h("small", { class: "faint" }, "cancel asked") : null),
     h("td", { class: "number" }, job.attempt ? `${job.attempt} of ${job.max_attempts}` : h("span", { class: "faint" }, `– of ${job.max_attempts}`)),
     h("td", { class: "when" }, whenOf(job)),
-    h("td", { class: "cut", title: job.worker }, job.worker ?? h("span", { class: "faint" }, "–")),
-    h("td", { class: "cut wide" }, noteOf(job)));
+    h("td", { class: "cut", title: job.worker }, job.worker ? h("a", { href: moved(query, { worker: job.worker }) }, job.worker) : h("span", { class: "faint" }, "–")),
+    h("td", { class: "cut wide" }, noteOf(job, query)));
 }
 
 /** @param {Job} job */
@@ -204,10 +206,13 @@ function whenOf(job) {
   return moment(job.finished_at);
 }
 
-/** @param {Job} job */
-function noteOf(job) {
+/**
+ * @param {Job} job
+ * @param {URLSearchParams} query
+ */
+function noteOf(job, query) {
   if (job.state === "running" && job.progress !== null) return progress(job.progress);
-  if (job.last_error) return h("span", { title: job.last_error.message }, h("code", { class: "code" }, job.last_error.code), " ", job.last_error.message);
+  if (job.last_error) return h("span", { title: job.last_error.message }, h("a", { href: moved(query, { code: job.last_error.code }), title: `Jobs with the error code ${job.last_error.code}` }, h("code", { class: "code" }, job.last_error.code)), " ", job.last_error.message);
   if (job.state === "running") return h("span", { class: "faint" }, `for ${duration((now() - ms(job.claimed_at)) / 1000)}`);
   return h("span", { class: "faint" }, "–");
 }

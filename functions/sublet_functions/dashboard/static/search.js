@@ -1,4 +1,4 @@
-/** Finds the place of a typed text: a job by its id, else the jobs of a queue or a task. */
+/** Finds the place of a typed text: a job by its id, else the jobs of a queue, a tag or a task. */
 import { ApiError, call, enc } from "./api.js";
 import { link } from "./router.js";
 import { toast } from "./widgets.js";
@@ -22,14 +22,16 @@ async function found(read) {
 export async function find(text) {
   if (!text) return null;
   if (!NAME.test(text)) {
-    toast("Use the name of a queue or task, or a job's id: A-Z a-z 0-9 _ . : -", "bad");
+    toast("Use the name of a queue, tag or task, or a job's id: A-Z a-z 0-9 _ . : -", "bad");
     return null;
   }
   try {
     const job = text.length <= 64 && (await found(() => call("GET", `jobs/${enc(text)}`)));
     if (job) return link("jobs", job.id);
-    const [queue, jobs] = await Promise.all([found(() => call("GET", `queues/${enc(text)}`)), found(() => call("GET", "jobs", { query: { queue: text, limit: 1 } }))]);
+    const first = (/** @type {string} */ filter) => found(() => call("GET", "jobs", { query: { [filter]: text, limit: 1 } }));
+    const [queue, jobs, tagged] = await Promise.all([found(() => call("GET", `queues/${enc(text)}`)), first("queue"), text.length <= 64 ? first("tag") : null]);
     if (queue?.jobs || queue?.revision || jobs?.jobs.length) return link("jobs", "", { queue: text });
+    if (tagged?.jobs.length) return link("jobs", "", { tag: text });
     return link("jobs", "", { task: text });
   } catch (error) {
     toast(error instanceof Error ? error.message : String(error), "bad");

@@ -91,6 +91,9 @@ export function table(caption, columns, rows, props = {}) {
 /** @param {string} queue */
 export const queueLink = (queue) => h("a", { class: "name", href: link("jobs", "", { queue }), title: `Jobs of queue ${queue}` }, queue);
 
+/** @param {string[]} tags */
+export const tagLinks = (tags) => tags.map((tag) => h("a", { class: "tag", href: link("jobs", "", { tag }), title: `Jobs with the tag ${tag}` }, tag));
+
 /**
  * @param {string} title
  * @param {string} text
