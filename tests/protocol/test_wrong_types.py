@@ -19,7 +19,7 @@ from tests.support.draws import one_in
 VERBS = [*(name for name in NAMES if name not in ("init", "drop")), "strike", "unschedule", "unpool"]
 """`reconcile` without leases counts as `strike`, because it touches other keys. A removal counts separately,
 too."""
-EVERYWHERE = ":(job|key|claim|worker:silent|schedule:)"
+EVERYWHERE = ":(job|key|claim|worker:silent|schedule:|tags$|tag:)"
 UNNOTICED = {"reap": ":(schedules|pools)", "fire": ":(queue|wake):", "strike": ":crew", "unpool": ":(pool|crew|summons):",
              "repair": ":(worker|schedule|pool|crew|summons):"}  # fmt: skip
 """Keys of a wrong type that are passed over: by every verb, and by some."""
@@ -36,7 +36,7 @@ async def scene(desk):
     await desk.submit("third", queue="r", rules="key=third")
     held += await desk.claim(queues=("r",), lease=1000)
     for name in ("one", "two"):
-        await desk.put(name, overlap="queue", payload=b"x" * 2000)
+        await desk.put(name, overlap="queue", rules="tags=x", payload=b"x" * 2000)
     one, two = (await desk.pick()).picks
     await desk.fire(one, 1000, then=2000)
     held += await desk.claim(lease=1000)
@@ -66,7 +66,7 @@ async def scene(desk):
     ]
     submissions = [
         Submission("new", "q", "t", "key=new", b"{}"),
-        Submission("newer", "r", "t", "delay=1", b"x" * 2000),
+        Submission("newer", "r", "t", "delay=1 tags=x", b"x" * 2000),
     ]
     return {
         "submit": verbs.submit(desk.base, submissions),
