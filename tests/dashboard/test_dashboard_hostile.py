@@ -1,7 +1,9 @@
 """Hostile texts stay text, whatever client stored them."""
 
 import pytest
+import redis
 
+from sublet.protocol import keys
 from tests.support.dashboard_jobs import HOSTILE
 from tests.support.dashboard_pages import read
 
@@ -53,6 +55,25 @@ def test_a_search_and_a_filter_with_markup_stay_text(visit, site):
     assert page.evaluate(NO_EFFECT)
     page = visit(site.url, "/jobs/%3Cscript%3Ealert(1)%3C%2Fscript%3E", ready=False)
     assert page.evaluate("document.scripts.length") <= 1
+
+
+def test_a_hostile_tag_is_text(visit, site):
+    """No verb stores such a tag: another program did."""
+    job = site.stock.submit("t", "tagged", tags=["fine"])
+    with redis.Redis.from_url(site.settings.redis_url) as raw:
+        hash_key = keys.job(keys.base(site.settings.namespace), job)
+        spec = raw.hget(hash_key, "spec")
+        raw.hset(
+            hash_key, "spec", spec.replace(b"tags=fine", "tags=<img/src=x/onerror=alert(1)>,\u202eb".encode())
+        )
+    for path in ("/jobs?queue=tagged", f"/jobs/{job}"):
+        page = visit(site.url, path)
+        page.get_by_role("link", name="<img/src=x/onerror=alert(1)>").wait_for()
+        assert r"\u202eb" in page.locator("main").inner_text()
+        assert page.evaluate(NO_EFFECT)
+    refused = visit(site.url, "/jobs?tag=%3Cimg%20src%3Dx%3E&since=%3Cb%3E")
+    assert refused.get_by_role("alert").inner_text().startswith("Not valid")
+    assert refused.evaluate(NO_EFFECT)
 
 
 def test_hostile_queries_of_the_page_do_nothing(visit, site):

@@ -2,6 +2,7 @@
 
 import json
 import re
+from urllib.parse import quote
 
 import pytest
 
@@ -26,6 +27,99 @@ def test_jobs_are_listed_by_state_and_the_filter_is_the_url(visit, site):
     page.wait_for_url("**/ui/jobs?state=cancelled")
     page.reload()
     page.wait_for_selector(f"#jobs tr[data-key='{site.stock.ids['cancelled']}']")
+
+
+FILTERS = {
+    "tag": "tenant:acme",
+    "error code": "KeyError",
+    "worker": "mill-7",
+    "task": "import_orders",
+}
+
+
+@pytest.mark.parametrize("label", FILTERS)
+def test_a_filter_of_the_form_is_the_url(visit, site, label):
+    value, name = FILTERS[label], {"error code": "code"}.get(label, label)
+    expected = {job["id"] for job in site.stock.ask("GET", f"/jobs?limit=200&{name}={quote(value)}")["jobs"]}
+    page = visit(site.url, "/jobs?state=dead&state=running")
+    page.get_by_label(label, exact=True).fill(value)
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/ui/jobs?state=dead&state=running&{name}={quote(value, safe='')}")
+    read(page)
+    page.wait_for_selector("#jobs tbody tr")
+    shown = {row.get_attribute("data-key") for row in page.locator("#jobs tbody tr").all()}
+    assert shown <= expected
+    assert set(columns(page, "#jobs", 2)) <= {"dead", "running"}
+    page.get_by_role("link", name="Clear").click()
+    page.wait_for_url("**/ui/jobs?state=dead&state=running")
+
+
+def test_a_time_is_local_in_its_field_and_utc_in_the_url(visit, site):
+    page = visit(site.url, "/jobs")  # in Berlin
+    page.get_by_label("submitted since").fill("2026-01-31T12:00")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/ui/jobs?since=2026-01-31T11%3A00%3A00Z")
+    read(page)
+    page.wait_for_selector("#jobs tbody tr")
+    assert page.get_by_label("submitted since").input_value().startswith("2026-01-31T12:00")
+    page = visit(site.url, "/jobs?until=2026-07-31T10:00:00.250Z")
+    assert "No jobs match the filter." in page.locator("main").inner_text()
+    page.get_by_label("queue", exact=True).fill("mail")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/ui/jobs?until=2026-07-31T10%3A00%3A00.250Z&queue=mail")  # not rounded
+    page.get_by_label("submitted before").fill("")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/ui/jobs?queue=mail")
+
+
+def test_tags_error_codes_and_workers_are_links(visit, site):
+    page = visit(site.url, f"/jobs/{site.stock.ids['running']}")
+    page.get_by_role("link", name="tenant:acme").click()
+    page.wait_for_url("**/ui/jobs?tag=tenant%3Aacme")
+    read(page)
+    assert [row.get_attribute("data-key") for row in page.locator("#jobs tbody tr").all()] == [
+        site.stock.ids["running"]
+    ]
+    page.locator("#jobs").get_by_role("link", name="import").click()
+    page.wait_for_url("**/ui/jobs?tag=import")
+    page.locator("#jobs").get_by_role("link", name="mill-7").click()
+    page.wait_for_url("**/ui/jobs?tag=import&worker=mill-7")
+    page = visit(site.url, "/jobs?state=dead&queue=billing")
+    page.locator("#jobs").get_by_role("link", name="timed_out").click()
+    page.wait_for_url("**/ui/jobs?state=dead&queue=billing&code=timed_out")
+
+
+def test_a_filter_that_reads_too_much_stops_and_goes_on_when_asked(visit, site):
+    page = visit(site.url, "/jobs?state=dead")
+    asked = []
+
+    def answer(route):
+        asked.append(route.request.url)
+        body = {"jobs": [], "cursor": f"c{len(asked)}"}
+        route.fulfill(status=200, content_type="application/json", body=json.dumps(body))
+
+    page.route("**/jobs?*code=Rare*", answer)
+    page.get_by_label("error code").fill("Rare")
+    page.keyboard.press("Enter")
+    page.get_by_role("link", name="Search on").wait_for()
+    assert len(asked) == 5
+    site.stock.submit("t", "meanwhile")
+    page.get_by_role("link", name="Search on").click()
+    page.wait_for_url("**/ui/jobs?state=dead&code=Rare&cursor=c5")
+    page.get_by_role("link", name="Search on").wait_for()
+    assert "cursor=c5" in asked[5]
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [("mail", "queue=mail"), ("tenant:acme", "tag=tenant%3Aacme"), ("resize_image", "task=resize_image")],
+)
+def test_a_search_finds_the_jobs_of_a_queue_a_tag_or_a_task(visit, site, text, query):
+    page = visit(site.url)
+    page.keyboard.press("/")
+    page.keyboard.type(text)
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/ui/jobs?{query}")
 
 
 def test_a_list_has_pages(visit, site):

@@ -16,6 +16,7 @@ VIEWS = (
     "/jobs",
     "/jobs?state=running",
     "/jobs?state=dead&queue=nothing",
+    "/jobs?tag=import&state=running&since=2026-01-31T12:00:00Z",
     "/jobs/RUNNING",
     "/jobs/DEAD",
     "/failures",

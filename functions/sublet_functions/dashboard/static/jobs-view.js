@@ -23,7 +23,6 @@ const SLOW = 20;
  */
 export function open(place, page) {
   const { query } = place;
-  const states = query.getAll("state");
   /** @type {Job[]} */
   let jobs = [];
   /** @type {Job[]} */

@@ -14,7 +14,7 @@ export function link(view, name = "", query = {}) {
   const url = new URL(base);
   if (view) url.pathname += `/${view}${name ? `/${encodeURIComponent(name)}` : ""}`;
   const pairs = query instanceof URLSearchParams ? [...query] : Object.entries(query);
-  for (const [key, value] of pairs) if (value) url.searchParams.set(key, value);
+  for (const [key, value] of pairs) if (value) url.searchParams.append(key, value);
   return url.pathname + url.search;
 }
 
