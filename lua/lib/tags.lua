@@ -3,7 +3,7 @@
 -- luacheck: push ignore 211
 local TAGGED = 10000                        -- jobs kept in an index: the newest
 local TAGS = 10000                          -- indexes kept: those of the tags that were used last
-local CHECKED = 2                           -- jobs that a submit looks for at each of two places of an index
+local CHECKED = 1                           -- jobs that a submit looks for at each of two places of an index
 local CHECKED_MORE = 200                    -- and one more for each new job, in all indexes together
 local TIDIED = 20                           -- indexes of which one submit does that, in turns
 local SWEPT = 5                             -- tags that a prune takes from each of two places

@@ -84,9 +84,9 @@ export function filters(query, names) {
   const one = (/** @type {string} */ name, /** @type {string} */ label, /** @type {Record<string, any>} */ props) =>
     h("label", { key: `filter-${name}-${query.get(name) ?? ""}` }, h("span", null, label), h("input", { name, value: query.get(name) ?? "", autocomplete: "off", spellcheck: "false", placeholder: "any", ...props }));
   const list = (/** @type {string} */ name) => h("datalist", { id: `known-${name}`, key: `known-${name}` }, (names[name] ?? []).map((value) => h("option", { value, key: value })));
-  return h("form", { class: "filters", role: "search", "aria-label": "Filter", onSubmit: submit },
+  return h("form", { class: "filters", role: "search", "aria-label": "Filter", novalidate: true, onSubmit: submit },
     NAMED.map(([name, label, title]) => [one(name, label, { title, list: `known-${name}` }), list(name)]),
-    TIMES.map(([name, label, title]) => one(name, label, { title, type: "datetime-local", step: "1", value: localTime(query.get(name)), placeholder: null })),
+    TIMES.map(([name, label, title]) => one(name, label, { title, type: "datetime-local", value: localTime(query.get(name)), placeholder: null })),
     others.map(({ name, description }) => one(name, name, { title: description })),
     h("button", null, "Filter"),
     isFiltered(query) ? h("a", { class: "button quiet", href: link("jobs", "", new URLSearchParams(query.getAll("state").map((state) => ["state", state]))) }, "Clear") : null);

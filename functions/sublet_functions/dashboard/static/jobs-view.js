@@ -188,7 +188,7 @@ function rows(jobs, query) {
 function row(job, query) {
   const state = job.left ? null : job.state;
   return h("tr", { key: job.id, class: job.left ? "left" : null },
-    h("th", { scope: "row" }, h("a", { class: "open", href: link("jobs", job.id) }, job.task), h("code", { class: "id" }, job.id), job.tags.length ? h("span", { class: "tags" }, tagLinks(job.tags)) : null),
+    h("th", { scope: "row" }, h("a", { class: "open", href: link("jobs", job.id) }, job.task), h("span", { class: "tags" }, h("code", { class: "id" }, job.id), tagLinks(job.tags))),
     h("td", null, queueLink(job.queue)),
     h("td", null, state ? badge(state) : h("span", { class: "badge" }, "moved on"), job.cancel_requested_at && state === "running" ? h("small", { class: "faint" }, "cancel asked") : null),
     h("td", { class: "number" }, job.attempt ? `${job.attempt} of ${job.max_attempts}` : h("span", { class: "faint" }, `– of ${job.max_attempts}`)),

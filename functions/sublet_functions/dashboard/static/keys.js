@@ -48,7 +48,7 @@ function step(event) {
 export function showKeys(views) {
   /** @type {[string, string][]} */
   const keys = [
-    ["/", "Find a job, queue or task"],
+    ["/", "Find a job, queue, tag or task"],
     ...views.map(({ key, label }) => /** @type {[string, string]} */ ([`g ${key}`, label])),
     ["j, ↓", "Next row"],
     ["k, ↑", "Previous row"],
