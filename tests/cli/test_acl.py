@@ -142,7 +142,7 @@ async def leave_in_a_hurry(settings):
 
 def fill_tags(desk):
     """So many tags that the next one displaces another."""
-    desk.raw.zadd(keys.tags(desk.base), {f"t{i}": i for i in range(10_000)})
+    desk.raw.zadd(keys.tags(desk.base), {f"t{i}": i for i in range(10_002)})
 
 
 async def submits(store, desk):
