@@ -66,6 +66,7 @@ MAY = {
     "POST /work": "work",
     "GET /stats": "read metrics",
     "GET /metrics": "read metrics",
+    "GET /whoami": "submit work read metrics tick",
     "GET /": "no token",
     "GET /ui": "no token",
     "GET /ui/static/{file}": "no token",
@@ -124,10 +125,11 @@ async def test_each_role_may_use_its_routes_and_no_others(settings, caller):
 
 def test_each_role_has_the_routes_of_the_design():
     may = {role: {named(r) for r in ROUTES if role in r.roles} for role in Role}
-    submits = {"POST /jobs", "POST /jobs/batch", "GET /tasks", "GET /tasks/{name}"}
+    submits = {"POST /jobs", "POST /jobs/batch", "GET /tasks", "GET /tasks/{name}", "GET /whoami"}
     assert may[Role.SUBMIT] == submits
-    assert may[Role.METRICS] == {"GET /stats", "GET /metrics", "GET /queues", "GET /queues/{queue}"}
-    assert may[Role.TICK] == {"GET /tick", "POST /tick", "POST /events"}
+    numbers = {"GET /stats", "GET /metrics", "GET /queues", "GET /queues/{queue}"}
+    assert may[Role.METRICS] == {*numbers, "GET /whoami"}
+    assert may[Role.TICK] == {"GET /tick", "POST /tick", "POST /events", "GET /whoami"}
     assert may[Role.READ] == {
         named(r) for r in ROUTES if r.method == "GET" and r.roles and r.handler not in UNSAFE_GETS
     }
@@ -138,6 +140,7 @@ def test_each_role_has_the_routes_of_the_design():
     ]
     assert may[Role.WORK] == {
         *(
+            "GET /whoami",
             "GET /jobs/next",
             "POST /jobs/claim",
             "GET /workers",
@@ -265,3 +268,24 @@ async def test_only_claims_contain_lease_tokens_and_no_response_contains_a_secre
         if not path.startswith(("/jobs/claim", "/jobs/next")):
             assert words["TOKEN"].encode() not in answer.body, path
     await api.aclose()
+
+
+@pytest.mark.parametrize(
+    ("secret", "name", "roles", "queues"),
+    [
+        ("secret-of-the-boss-0123456", "boss", ["admin"], None),
+        ("secret-of-the-shop-0123456", "shop", ["read", "submit"], ["mail", "tenant-7-*"]),
+    ],
+)
+async def test_a_token_can_be_asked_for_its_name_roles_and_queues(settings, secret, name, roles, queues):
+    words = (
+        "boss:admin:secret-of-the-boss-0123456 shop:submit,read@tenant-7-*,mail:secret-of-the-shop-0123456"
+    )
+    api = Api(Store(settings), Tokens(words))
+    answer = await asker(api)("GET", "/whoami", token=secret)
+    assert answer.json() == {"name": name, "roles": roles, "queues": queues}
+    await api.aclose()
+
+
+async def test_without_tokens_whoami_names_anyone_with_all_rights(core):
+    assert (await core("GET", "/whoami")).json() == {"name": "anyone", "roles": ["admin"], "queues": None}

@@ -69,6 +69,7 @@ APPLIED = {
     "POST /work": "all queues",
     "GET /stats": "listed",
     "GET /metrics": "all queues",
+    "GET /whoami": "shared",
     "GET /": "no token",
     "GET /ui": "no token",
     "GET /ui/static/{file}": "no token",

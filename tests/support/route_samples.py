@@ -100,6 +100,7 @@ SAMPLES: dict[tuple[str, str], Sample] = {
     ("POST", "/work"): Sample("/work", {"queues": ["ready"]}, 404, 404),
     ("GET", "/stats"): Sample("/stats"),
     ("GET", "/metrics"): Sample("/metrics"),
+    ("GET", "/whoami"): Sample("/whoami"),
     ("GET", "/events"): Sample("/events?after=0"),
     ("GET", "/"): Sample("/"),
     ("GET", "/ui"): Sample("/ui?state=dead"),

@@ -35,6 +35,7 @@ IDS = {
     "work": "runWorker",
     "stats": "getStats",
     "metrics": "getMetrics",
+    "whoami": "getIdentity",
     "index": "getIndex",
     "healthz": "getHealth",
     "readyz": "getReadiness",

@@ -40,6 +40,7 @@ from sublet_functions.handlers.submit import submit, submit_batch
 from sublet_functions.handlers.tasks import get_task, list_tasks, publish_tasks
 from sublet_functions.handlers.tick import tick
 from sublet_functions.handlers.triggers import trigger
+from sublet_functions.handlers.whoami import whoami
 from sublet_functions.handlers.work import work
 from sublet_functions.handlers.workers import drain, enlist, leave, list_workers, reconcile, retire
 from sublet_functions.http.auth import Role
@@ -141,6 +142,7 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     Route("POST", "/work", WORK, work, Summons, q.WorkQuery, {200: a.WorkSummary}, ("not-found", "at-work"), signed=True),
     Route("GET", "/stats", READ | METRICS, stats, NO, q.StatsQuery, {200: a.Stats}),
     Route("GET", "/metrics", READ | METRICS, metrics, NO, NO, {200: "text/plain"}),
+    Route("GET", "/whoami", frozenset(Role), whoami, NO, NO, {200: a.Identity}),
     Route("GET", "/", ALL, index, NO, NO, {200: (a.Links, "text/html")}, headers=("Vary",)),
     Route("GET", "/ui", ALL, get_page, NO, q.AnyQuery, PAGE, alias="/ui/{view}", headers=CACHED),
     Route("GET", "/ui/static/{file}", ALL, get_file, NO, NO, FILE, NOT_FOUND, headers=CACHED),
@@ -160,7 +162,7 @@ WITHIN_QUEUES = frozenset(
         *(list_queues, get_queue, change_queue, stats, events, list_tasks, get_task),
         *(list_schedules, get_schedule, put_schedule, remove_schedule),
         *(pause_schedule, resume_schedule, run_schedule),
-        *(list_workers, enlist, leave, retire, reconcile, list_pools, get_pool),
+        *(list_workers, enlist, leave, retire, reconcile, list_pools, get_pool, whoami),
     }
 )
 """Handlers that keep a token limited to queues within them. All others refuse it."""

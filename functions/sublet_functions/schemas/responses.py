@@ -1,7 +1,7 @@
 """Models of response bodies, for the OpenAPI document. Frequently used handlers build plain dictionaries; a
 test compares them with the models."""
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -287,6 +287,16 @@ class Health(ResponseModel):
     """Health of the process: `ok`, or `ready` if Redis answers, too."""
 
     status: str
+
+
+class Identity(ResponseModel):
+    """The token of the request: its name, roles and queues."""
+
+    name: str = Field(description="The token's name; `anyone` on a server without tokens.")
+    roles: list[Literal["admin", "metrics", "read", "submit", "tick", "work"]]
+    queues: list[str] | None = Field(
+        description="The queues and patterns that it is limited to; null for all queues."
+    )
 
 
 class Links(ResponseModel):

@@ -1,0 +1,12 @@
+"""`GET /whoami`: what a token may do."""
+
+from sublet_functions.handlers.call import Call
+from sublet_functions.http.response import Response, json_response
+from sublet_functions.schemas.query import Empty
+
+
+async def whoami(call: Call[Empty, Empty]) -> Response:
+    """Return the name, roles and queues of the request's token. Redis is not asked."""
+    principal = call.principal
+    queues = None if principal.scope is None else principal.scope.entries
+    return json_response({"name": principal.name, "roles": sorted(principal.roles), "queues": queues})
