@@ -493,6 +493,7 @@ def each_verb() -> Callable[[str, Lease | None], dict[str, Call[Any]]]:
             "cancel": verbs.cancel(base, held.id, 1),
             "retry": verbs.retry(base, held.id, 1),
             "promote": verbs.promote(base, held.id, 1),
+            "erase": verbs.erase(base, held.id, 1),
             "reap": verbs.reap(base, limit=10, by="tick"),
             "prune": verbs.prune(base, limit=10),
             "watch": verbs.watch(base, [held.id]),

@@ -174,7 +174,8 @@ end
 -- nil if the verb may be carried out.
 local function order_answer(job, verb, revision, ...)
   if not job.state then
-    return refusal('NOT_FOUND', 'no job ' .. tostring(job.id) .. ': it never existed, or its retention has passed')
+    return refusal('NOT_FOUND', 'no job ' .. tostring(job.id) .. ': it never existed, or '
+      .. (verb == 'erase' and 'was erased, or ' or '') .. 'its retention has passed')
   end
   local current = (job.attempt or 0) + (job.ops or 0)
   local asked, seen, answer = string.match(job.op or '', '^(%S+) (%S+) (%S+)$')
@@ -185,7 +186,7 @@ local function order_answer(job, verb, revision, ...)
   end
   for _, state in ipairs({...}) do if job.state == state then return nil end end
   return refusal('WRONG_STATE', 'job ' .. job.id .. ' is ' .. job.state .. ': ' .. verb .. ' takes one that is '
-    .. table.concat({...}, ' or '))
+    .. table.concat({...}, ' or ') .. (verb == 'erase' and ': cancel it first' or ''))
 end
 
 -- Record that an operator's verb was carried out, and its answer.

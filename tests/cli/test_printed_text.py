@@ -53,6 +53,7 @@ PRINTS = {
     "cancel": [["cancel", "0-failed"]],
     "retry": [["retry", "0-done"]],
     "promote": [["promote", "0-failed"]],
+    "erase": [["erase", "0-failed"]],
     "pause": [["pause", "mail"]],
     "resume": [["resume", "mail"]],
     "configure": [["configure", "mail", "--max-jobs", "1000"]],

@@ -28,7 +28,7 @@ from sublet.worker.worker import Worker, WorkerConfig
 from tests.faults.chaos.proxy import Fault, Proxy, Request, is_script, of
 from tests.support import tasks
 from tests.support.transports import sending
-from tests.support.verb_scenes import claim_id, elsewhere, plain, running, stage, stored, take
+from tests.support.verb_scenes import claim_id, elsewhere, plain, reply_of, running, stage, stored, take
 
 pytestmark = pytest.mark.real_server
 SENDS = 3
@@ -88,7 +88,7 @@ async def without_faults(verb: str, desk: Any) -> tuple[dict[str, str], dict[str
     first = plain(await calm.run(here.call), calm, since)
     again = first if here.again is None else plain(here.again, calm, since)
     world = stored(calm, since)
-    assert plain(await calm.run(here.call), calm, since) == again
+    assert plain(await reply_of(calm.run(here.call)), calm, since) == again
     return world, {"first": first, "again": again}
 
 
@@ -106,7 +106,7 @@ async def test_a_request_has_one_effect_and_the_right_reply_under_each_fault(des
     sent, ran, which = QUICK[fault]
     proxy.next(fault)
     before = scripts_run(desk)
-    answer = await bounded(send(here.call))
+    answer = await bounded(reply_of(send(here.call)))
     assert (proxy.sent(), proxy.ran(of(verb)), scripts_run(desk) - before) == (sent, ran, ran)
     assert plain(answer, desk, since) == answers[which]
     assert stored(desk, since) == world
@@ -152,7 +152,7 @@ async def test_a_loss_of_every_reply_is_an_outage_with_one_effect(desk, proxy, s
         await bounded(send(here.call))
     assert (proxy.sent(), proxy.ran(), scripts_run(desk) - before) == (SENDS, SENDS, SENDS)
     assert stored(desk, since) == world
-    assert plain(await desk.run(here.call), desk, since) == answers["again"]
+    assert plain(await reply_of(desk.run(here.call)), desk, since) == answers["again"]
 
 
 # silence, which only a clock can detect

@@ -36,6 +36,7 @@ MAY = {
     "POST /jobs/{id}/cancel": "",
     "POST /jobs/{id}/retry": "",
     "POST /jobs/{id}/promote": "",
+    "POST /jobs/{id}/erase": "",
     "GET /queues": "read metrics",
     "GET /queues/{queue}": "read metrics",
     "PATCH /queues/{queue}": "",

@@ -52,6 +52,7 @@ SAMPLES = {
     "cancel": (verbs.cancel("B", "ID", 5), {"id": "ID", "revision": 5}),
     "retry": (verbs.retry("B", "ID", 5), {"id": "ID", "revision": 5}),
     "promote": (verbs.promote("B", "ID", 5), {"id": "ID", "revision": 5}),
+    "erase": (verbs.erase("B", "ID", 5), {"id": "ID", "revision": 5}),
     "reap": (verbs.reap("B", limit=9, by="WORKER"), {"limit": 9, "by": "WORKER"}),
     "prune": (verbs.prune("B", limit=9), {"limit": 9}),
     "watch": (verbs.watch("B", ["ID"]), {"id": "ID"}),

@@ -212,6 +212,7 @@ def asked_of(client, bad):
         "cancel": lambda: client.cancel(bad),
         "retry": lambda: client.retry(bad),
         "promote": lambda: client.promote(bad),
+        "erase": lambda: client.erase(bad),
         "pause": lambda: client.pause(bad),
         "resume": lambda: client.resume(bad),
         "configure": lambda: client.configure(bad, completed=-1 if bad == "*" else None),

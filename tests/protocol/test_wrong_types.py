@@ -80,6 +80,7 @@ async def scene(desk):
         "cancel": verbs.cancel(desk.base, "waiting", 0),
         "retry": verbs.retry(desk.base, "dead", 1),
         "promote": verbs.promote(desk.base, "late", 0),
+        "erase": verbs.erase(desk.base, "dead", 1),
         "reap": verbs.reap(desk.base, limit=10, by="tick"),
         "prune": verbs.prune(desk.base, limit=10),
         "watch": verbs.watch(desk.base, ["waiting", "held", "dead"]),

@@ -38,6 +38,7 @@ MEANINGS = {
     "Client.cancel.revision": "The `revision` that the caller has read.",
     "Client.retry.revision": "As for `Client.cancel`.",
     "Client.promote.revision": "As for `Client.cancel`.",
+    "Client.erase.revision": "As for `Client.cancel`.",
     "Client.sync.source": "The owner of the schedules; workers use `MODULE:APP`.",
     "Client.sync.remove": "Whether to delete those that the owner no longer declares.",
     "Client.settings": "Default: `Settings.read()`.",

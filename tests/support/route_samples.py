@@ -71,6 +71,7 @@ SAMPLES: dict[tuple[str, str], Sample] = {
     ("POST", "/jobs/{id}/cancel"): Sample("/jobs/SCHEDULED/cancel", {"revision": 0}),
     ("POST", "/jobs/{id}/retry"): Sample("/jobs/CANCELLED/retry", {"revision": 1}),
     ("POST", "/jobs/{id}/promote"): Sample("/jobs/SCHEDULED/promote", {"revision": 0}),
+    ("POST", "/jobs/{id}/erase"): Sample("/jobs/CANCELLED/erase", {"revision": 1}, 200, 404),
     ("GET", "/queues"): Sample("/queues"),
     ("GET", "/queues/{queue}"): Sample("/queues/ready"),
     ("PATCH", "/queues/{queue}"): Sample("/queues/ready", {"paused": True, "limits": {"jobs": 5}}),

@@ -44,11 +44,19 @@ class Stage(NamedTuple):
     call: Call[Any]
     """The call."""
     again: Any
-    """The reply to a copy before the change; None for the first reply."""
+    """The reply to a copy before the change; None for the first reply; NotFound if that is raised."""
     moves: Callable[[Any], Awaitable[Any]]
     """Makes the later change, given the first reply."""
     late: Any
     """The reply to a copy after the change; an exception's class for a refusal."""
+
+
+async def reply_of(call: Awaitable[Any]) -> Any:
+    """A call's reply, or NotFound: a repeated erase raises it."""
+    try:
+        return await call
+    except NotFound:
+        return NotFound
 
 
 def claim_id(job_id: str) -> str:
@@ -156,6 +164,11 @@ async def retry(desk: Any) -> Stage:
 async def promote(desk: Any) -> Stage:
     await desk.submit("a", rules="delay=960000")
     return Stage(verbs.promote(desk.base, "a", 0), None, lambda _: take(desk, "a"), Changed)
+
+
+async def erase(desk: Any) -> Stage:
+    await desk.fail(await running(desk, "a", "key=k window=60000"), again=False)
+    return Stage(verbs.erase(desk.base, "a", 1), NotFound, lambda _: desk.submit("a"), Changed)
 
 
 async def reap(desk: Any) -> Stage:
@@ -367,7 +380,7 @@ async def drop(desk: Any) -> Stage:
 STAGES: dict[str, Callable[[Any], Awaitable[Stage]]] = {
     stage.__name__: stage
     for stage in (
-        init, submit, claim, heartbeat, complete, fail, release, cancel, retry, promote, reap, prune, watch,
+        init, submit, claim, heartbeat, complete, fail, release, cancel, retry, promote, erase, reap, prune, watch,
         pause, resume, configure, note, enlist, drain, reconcile, publish, schedule, pick, fire, pool, summon, complain,
         repair, recount, drop,
     )

@@ -22,6 +22,7 @@ IDS = {
     "cancel": "cancelJob",
     "retry": "retryJob",
     "promote": "promoteJob",
+    "erase": "eraseJob",
     "change_queue": "updateQueue",
     "remove_schedule": "deleteSchedule",
     "enlist": "registerWorker",

@@ -14,6 +14,7 @@ from sublet_functions.handlers.call import Call
 from sublet_functions.handlers.cancel import cancel
 from sublet_functions.handlers.claim import claim, claim_next
 from sublet_functions.handlers.complete import complete, complete_batch
+from sublet_functions.handlers.erase import erase
 from sublet_functions.handlers.events import EVENT_STREAM, events
 from sublet_functions.handlers.fail import fail, fail_batch
 from sublet_functions.handlers.health import healthz, index, readyz
@@ -108,6 +109,7 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     Route("POST", "/jobs/{id}/cancel", ADMIN, cancel, b.JobAction, NO, {200: a.JobState, 202: a.JobState}, ACTION_PROBLEMS),
     Route("POST", "/jobs/{id}/retry", ADMIN, retry, b.JobAction, NO, {200: a.JobState}, (*ACTION_PROBLEMS, "key-taken")),
     Route("POST", "/jobs/{id}/promote", ADMIN, promote, b.JobAction, NO, {200: a.JobState}, ACTION_PROBLEMS),
+    Route("POST", "/jobs/{id}/erase", ADMIN, erase, b.JobAction, NO, {200: a.ErasedJob}, ACTION_PROBLEMS),
     Route("GET", "/queues", READ | METRICS, list_queues, NO, q.PageQuery, {200: a.QueuesPage}, headers=PAGED),
     Route("GET", "/queues/{queue}", READ | METRICS, get_queue, NO, NO, {200: Queue}),
     Route("PATCH", "/queues/{queue}", ADMIN, change_queue, b.QueuePatch, NO, {200: Queue}, ("changed",)),
@@ -156,7 +158,7 @@ UNSAFE_GETS = frozenset({claim_next, tick})
 """Handlers of GET that change something: HEAD is not allowed."""
 WITHIN_QUEUES = frozenset(
     {
-        *(submit, submit_batch, list_jobs, get_job, claim, claim_next, cancel, retry, promote),
+        *(submit, submit_batch, list_jobs, get_job, claim, claim_next, cancel, retry, promote, erase),
         *(heartbeat, complete, fail, release, note),
         *(heartbeat_batch, complete_batch, fail_batch, release_batch, note_batch),
         *(list_queues, get_queue, change_queue, stats, events, list_tasks, get_task),

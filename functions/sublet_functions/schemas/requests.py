@@ -259,7 +259,7 @@ class NoteBatch(RequestModel):
 
 
 class JobAction(RequestModel):
-    """The revision that a cancel, retry or promote expects."""
+    """The revision that a cancel, retry, promote or erase expects."""
 
     revision: Annotated[int, Field(ge=0, le=10**13), WHOLE] | None = Field(
         None, description="Fail if the job is at another revision."

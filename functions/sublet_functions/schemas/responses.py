@@ -98,6 +98,13 @@ class JobState(ResponseModel):
     due_at: Timestamp | None = None
 
 
+class ErasedJob(ResponseModel):
+    """The job that is deleted."""
+
+    id: str
+    state: Literal["erased"]
+
+
 class BatchItem(ResponseModel):
     """Outcome of one job of a batch: the response of the route for one job, with its status, or a problem."""
 

@@ -49,6 +49,12 @@ GROUPS = {
         ),
         Command("promote", "ID…", "Queue scheduled jobs now.", "jobs.actions:promote"),
         Command(
+            "erase",
+            "ID…",
+            "Delete finished jobs for good: payload, result, log, attempts. Cancel unfinished\nones first.",
+            "jobs.actions:erase",
+        ),
+        Command(
             "pause",
             "QUEUE…",
             "Stop handing out jobs of these queues. Running jobs continue, new ones wait.",

@@ -173,6 +173,10 @@ class Client:
         """Queue a scheduled job now. Raises WrongState."""
         return await self.store.follow(self.store.operations.promote(job_id, revision))
 
+    async def erase(self, job_id: str, revision: int | None = None) -> str:
+        """Delete a finished job for good: `erased`. Raises WrongState: cancel it first; NotFound if gone."""
+        return await self.store.erase(job_id, revision)
+
     async def pause(self, queue: str) -> str:
         """Stop claims from a queue. Submits and running jobs go on. Returns `paused`."""
         return await self.store.follow(self.store.operations.pause(queue))

@@ -170,6 +170,10 @@ class SyncClient:
         """Queue a scheduled job now. Raises WrongState."""
         return self.store.follow(self.store.operations.promote(job_id, revision))
 
+    def erase(self, job_id: str, revision: int | None = None) -> str:
+        """Delete a finished job for good: `erased`. Raises WrongState: cancel it first; NotFound if gone."""
+        return self.store.erase(job_id, revision)
+
     def pause(self, queue: str) -> str:
         """Stop claims from a queue. Submits and running jobs go on. Returns `paused`."""
         return self.store.follow(self.store.operations.pause(queue))

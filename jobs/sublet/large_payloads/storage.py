@@ -3,7 +3,7 @@
 import contextlib
 import json
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Protocol, TypeVar
@@ -121,6 +121,19 @@ class Storage:
         ]
         with contextlib.suppress(Unavailable):
             self.delete(names)
+
+    def erase(self, references: Mapping[str, Sequence[bytes]]) -> None:
+        """Delete the objects of erased jobs, by id. Raises Unavailable."""
+        said = (
+            (job_id, json.loads(text)["sublet:large"])
+            for job_id, texts in references.items()
+            for text in texts
+        )
+        try:
+            self.delete([f"{self.namespace}/{one['sha256']}.{job_id}" for job_id, one in said])
+        except Unavailable as error:
+            error.add_note("the jobs are erased in Redis; the sweep of a worker deletes these objects later")
+            raise
 
     def old_names(self) -> dict[str, list[str]]:
         """Return names of old objects by job id, from a random place on: about `PAGE` of them. Raises Unavailable."""

@@ -8,6 +8,7 @@ from sublet.connection.settings import Settings
 from sublet.errors import Changed, Invalid, NotFound
 from sublet.model import Job, JobSummary, Page, Queue, Reaped, State, Stats, WorkerInfo
 from sublet.operations import job_list, maintenance, workers
+from sublet.operations.orders import erase as erasing
 from sublet.protocol import keys, queue_names, reads, verbs
 from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
@@ -80,6 +81,10 @@ class Operations(SubmitOperations):
     def promote(self, job_id: str, revision: int | None = None) -> Plan[str]:
         """Queue a scheduled job now: `queued`. Raises WrongState, NotFound; Changed if not at `revision`."""
         return self._order(verbs.promote, job_id, revision)
+
+    def erase(self, job_id: str, revision: int | None = None) -> Plan[erasing.Erased]:
+        """Erase a finished job; `Store.erase` does the rest. Raises WrongState, NotFound, Changed."""
+        return erasing.erase(self.settings, self.base_of_job(job_id), job_id, revision)
 
     def _order(
         self, verb: Callable[[str, str, int], Call[str]], job_id: str, revision: int | None

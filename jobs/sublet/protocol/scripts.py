@@ -39,7 +39,7 @@ LIBRARIES = (
 
 NAMES = (
     "init", "submit", "claim", "heartbeat", "complete", "fail", "release",
-    "cancel", "retry", "promote", "reap", "prune", "watch", "pause", "resume", "configure",
+    "cancel", "retry", "promote", "erase", "reap", "prune", "watch", "pause", "resume", "configure",
     "note", "enlist", "drain", "reconcile", "publish",
     "schedule", "pick", "fire", "pool", "summon", "complain",
     "repair", "recount", "drop",

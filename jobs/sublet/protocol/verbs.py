@@ -289,6 +289,11 @@ def promote(base: str, job_id: str, revision: int) -> Call[str]:
     return script("promote").call(base, bytes.decode, id=job_id, revision=revision)
 
 
+def erase(base: str, job_id: str, revision: int) -> Call[str]:
+    """Delete a finished job. Returns `erased`; once more, it is not found."""
+    return script("erase").call(base, bytes.decode, id=job_id, revision=revision)
+
+
 def pause(base: str, queue: str, revision: int) -> Call[str]:
     """Stop claims of a queue. Returns `paused`."""
     return script("pause").call(base, bytes.decode, queue=queue, revision=revision)

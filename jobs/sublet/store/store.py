@@ -154,6 +154,13 @@ class Store:
         """
         return await asyncio.to_thread(storage_of(self.settings, job_id).get, job_id, reference)
 
+    async def erase(self, job_id: str, revision: int | None = None) -> str:
+        """Erase a finished job and its large payloads: `erased`. Raises as `Operations.erase`."""
+        erased = await self.follow_existing(self.operations.erase(job_id, revision))
+        if erased.references:
+            await asyncio.to_thread(storage_of(self.settings, job_id).erase, dict([erased]))
+        return "erased"
+
     async def _put_payloads(self, jobs: Sequence[Submission]) -> Sequence[Submission]:
         storage = self._storage
         if storage is None or not any(storage.takes(job.payload) for job in jobs):

@@ -93,6 +93,13 @@ class SyncStore:
         """As `Store.fetch`."""
         return storage_of(self.settings, job_id).get(job_id, reference)
 
+    def erase(self, job_id: str, revision: int | None = None) -> str:
+        """As `Store.erase`."""
+        erased = self.follow_existing(self.operations.erase(job_id, revision))
+        if erased.references:
+            storage_of(self.settings, job_id).erase(dict([erased]))
+        return "erased"
+
     def watch(self, job_id: str, wait: float) -> Standing:
         """As `JobSource.watch`."""
         self.prepare()  # with another partition count, the job would not be found

@@ -412,6 +412,14 @@ MUTANTS = (
         "protocol/test_promote.py::test_a_delayed_job_is_queued_now[fakeredis]",
     ),
     Mutant(
+        "erase leaves the key",
+        "lua/erase.lua",
+        "if holds then call('DEL', lock) end",
+        "",
+        "the key, which may be a person's address, outlives the erased job",
+        "protocol/test_erase.py::test_nothing_is_left_of_an_erased_job[fakeredis-completed]",
+    ),
+    Mutant(
         "events are not capped",
         "lua/lib/base.lua",
         "'MAXLEN', '~', KEEP_EVENTS, '*',",

@@ -17,6 +17,7 @@ STATES = {
     "cancel": (State.SCHEDULED, State.QUEUED, State.RUNNING),
     "retry": (State.DEAD, State.CANCELLED),
     "promote": (State.SCHEDULED,),
+    "erase": (State.COMPLETED, State.DEAD, State.CANCELLED),
 }
 """States of the jobs that the end of an id may name. So it stays unique beside many completed jobs."""
 WORDS = {"requested": "requested: its worker ends it at the next heartbeat"}
@@ -35,6 +36,11 @@ def retry(args: Namespace) -> int:
 def promote(args: Namespace) -> int:
     """Queue scheduled jobs now."""
     return _for_each("promote", args)
+
+
+def erase(args: Namespace) -> int:
+    """Delete finished jobs for good."""
+    return _for_each("erase", args)
 
 
 def pause(args: Namespace) -> int:
@@ -79,13 +85,21 @@ def _change_queue(client: SyncClient, verb: str, name: str) -> dict[str, Any]:
 
 
 def _change_job(client: SyncClient, verb: str, word: str, finder: IdFinder) -> dict[str, Any]:
-    plan, job_id = getattr(client.store.operations, verb), word
+    store, job_id = client.store, word
+
+    def order(name: str) -> str:
+        return (
+            store.erase(name)
+            if verb == "erase"
+            else store.follow_existing(getattr(store.operations, verb)(name))
+        )
+
     try:
         try:
-            answer: str = client.store.follow_existing(plan(word))
+            answer = order(word)
         except NotFound as error:
             job_id = finder.find(word, error)
-            answer = client.store.follow_existing(plan(job_id))
+            answer = order(job_id)
     except (Refused, Invalid) as error:
         return _refusal("id", job_id, error)
     return {"id": job_id, "answer": answer}

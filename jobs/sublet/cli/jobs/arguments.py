@@ -151,6 +151,7 @@ ARGUMENTS = {
     "cancel": _ids,
     "retry": _ids,
     "promote": _ids,
+    "erase": _ids,
     "pause": _queues,
     "resume": _queues,
     "purge": _purge,

@@ -1,0 +1,1 @@
+"""Orders of operators that take several calls."""

@@ -1,0 +1,66 @@
+"""Erase finished jobs, for privacy."""
+
+from typing import NamedTuple
+
+from sublet.errors import Changed, NotFound, WrongState
+from sublet.large_payloads.storage import HasStorage, is_reference, storage_of
+from sublet.model import FINISHED, State
+from sublet.protocol import keys, reads, verbs
+from sublet.protocol.plan import Plan
+from sublet.protocol.scripts import Call
+
+LOOKS = 5
+
+
+class Erased(NamedTuple):
+    """An erased job, with references to its large payload and result."""
+
+    id: str
+    references: tuple[bytes, ...] = ()
+
+
+class _Seen(NamedTuple):
+    state: State | None
+    revision: int
+    references: tuple[bytes, ...]
+
+
+def _look(base: str, job_id: str) -> Call[_Seen]:
+    def read(reply: list[bytes | None]) -> _Seen:
+        state, attempt, ops, spec, *texts = reply
+        texts.append((spec or b"").partition(b"\n")[2])
+        known = reads.shown(state or b"")
+        return _Seen(
+            State(known) if known in set(State) else None,
+            reads.number(attempt) + reads.number(ops),
+            tuple(text for text in texts if text and is_reference(text)),
+        )
+
+    fields = ("state", "attempt", "ops", "spec", "payload", "result")
+    return Call((("HMGET", keys.job(base, job_id), *fields),), read)
+
+
+def erase(settings: HasStorage, base: str, job_id: str, revision: int | None) -> Plan[Erased]:
+    """Erase one finished job. Raises WrongState, NotFound; Changed if not at `revision`; Invalid if its payload or
+    result is in a backend that these settings lack.
+    """
+    for looks in range(LOOKS, 0, -1):
+        seen: _Seen = yield _look(base, job_id)
+        if seen.state and seen.state not in FINISHED:  # it may still get a result, which must not be left
+            raise WrongState(
+                f"job {job_id} is {seen.state}: erase takes one that is completed or dead or cancelled: cancel it first"
+            )
+        if seen.references:
+            storage_of(settings, job_id)
+        try:
+            yield verbs.erase(base, job_id, seen.revision if revision is None else revision)
+        except Changed:
+            if looks == 1 or revision is not None:
+                raise
+        except NotFound:
+            if not seen.state:
+                raise
+            return Erased(job_id, seen.references)  # a repeat of this call found it erased
+        else:
+            return Erased(job_id, seen.references)
+    raise AssertionError

@@ -1,0 +1,22 @@
+-- erase: delete a finished job at once: payload, result, log, attempts, and its key. Its id stays in old events.
+--
+-- LIBS  lib/base.lua lib/queue.lua lib/lifecycle.lua
+-- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
+-- ARGV  id           the job
+-- ARGV  revision     the one that the caller saw: attempts plus operators' verbs accepted
+-- REPLY string       "erased"
+-- CODE  NO_NAMESPACE WRONG_LAYOUT NOT_FOUND CHANGED WRONG_STATE
+
+local id, revision = ARGV[1], ARGV[2]
+local refused_because = refused(1, 1)
+if refused_because then return refused_because end
+local job = load(id)
+local at_once = order_answer(job, 'erase', revision, 'completed', 'dead', 'cancelled')
+if at_once then return at_once end
+local lock = job.rules.key and key('key:' .. job.rules.queue .. '|' .. job.rules.key)
+local holds = lock and peek('GET', lock) == id
+
+begin()
+if holds then call('DEL', lock) end
+delete_jobs(job.state, {id})
+return 'erased'
