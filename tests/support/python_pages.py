@@ -148,7 +148,7 @@ GROUPS = {
         "Submit": ("submit", "submit_all"),
         "Wait for results": ("result", "results", "gather", "as_completed"),
         "Look at jobs": ("get", "list_jobs"),
-        "Change jobs": ("cancel", "retry", "promote", "erase"),
+        "Change jobs": ("cancel", "retry", "promote", "erase", "order_page"),
         "Queues": ("queues", "queue", "pause", "resume", "configure"),
         "Workers and statistics": ("workers", "drain", "stats"),
         "Schedules and end": ("sync", "aclose"),

@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from sublet_functions.schemas import requests as b
 from sublet_functions.schemas import schedules as t
+from sublet_functions.schemas.orders import BulkOrder
 from sublet_functions.schemas.pools import PoolSettings
 from sublet_functions.schemas.summons import Summons
 from sublet_functions.schemas.triggers import Trigger
@@ -38,6 +39,7 @@ EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
     b.Note: {"token": _TOKEN, **_NOTE},
     b.NoteBatch: {"jobs": [_LEASE | _NOTE]},
     b.JobAction: {"revision": 3},
+    BulkOrder: {"filter": {"task": "resize", "code": "TimeoutError"}, "expected": 187},
     b.QueuePatch: {"paused": False, "limits": {"jobs": 10_000, "bytes": None}},
     b.WorkerRegistration: {"life": "9f2c", "about": {"host": "mill", "pid": 4711, "slots": 4}},
     b.TaskPublication: {

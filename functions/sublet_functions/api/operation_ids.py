@@ -23,6 +23,7 @@ IDS = {
     "retry": "retryJob",
     "promote": "promoteJob",
     "erase": "eraseJob",
+    **{f"{order}_many": f"{order}Jobs" for order in ("cancel", "retry", "promote", "erase")},
     "change_queue": "updateQueue",
     "remove_schedule": "deleteSchedule",
     "enlist": "registerWorker",

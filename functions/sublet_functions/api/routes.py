@@ -22,6 +22,7 @@ from sublet_functions.handlers.heartbeat import heartbeat, heartbeat_batch
 from sublet_functions.handlers.jobs import get_job, list_jobs
 from sublet_functions.handlers.metrics import metrics
 from sublet_functions.handlers.note import note, note_batch
+from sublet_functions.handlers.orders import cancel_many, erase_many, promote_many, retry_many
 from sublet_functions.handlers.pools import delete_pool, get_pool, list_pools, put_pool
 from sublet_functions.handlers.promote import promote
 from sublet_functions.handlers.queues import change_queue, get_queue, list_queues
@@ -50,6 +51,7 @@ from sublet_functions.http.response import JSON, Response, encode
 from sublet_functions.schemas import query as q
 from sublet_functions.schemas import requests as b
 from sublet_functions.schemas import responses as a
+from sublet_functions.schemas.orders import BulkOrder, OrderResult
 from sublet_functions.schemas.pools import PoolSettings
 from sublet_functions.schemas.schedules import NewSchedule, ScheduleRun, SchedulesPage, StoredSchedule
 from sublet_functions.schemas.summons import Summons
@@ -110,6 +112,10 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     Route("POST", "/jobs/{id}/retry", ADMIN, retry, b.JobAction, NO, {200: a.JobState}, (*ACTION_PROBLEMS, "key-taken")),
     Route("POST", "/jobs/{id}/promote", ADMIN, promote, b.JobAction, NO, {200: a.JobState}, ACTION_PROBLEMS),
     Route("POST", "/jobs/{id}/erase", ADMIN, erase, b.JobAction, NO, {200: a.ErasedJob}, ACTION_PROBLEMS),
+    Route("POST", "/jobs/retry", ADMIN, retry_many, BulkOrder, NO, {200: OrderResult}, ("changed",)),
+    Route("POST", "/jobs/cancel", ADMIN, cancel_many, BulkOrder, NO, {200: OrderResult}, ("changed",)),
+    Route("POST", "/jobs/promote", ADMIN, promote_many, BulkOrder, NO, {200: OrderResult}, ("changed",)),
+    Route("POST", "/jobs/erase", ADMIN, erase_many, BulkOrder, NO, {200: OrderResult}, ("changed",)),
     Route("GET", "/queues", READ | METRICS, list_queues, NO, q.PageQuery, {200: a.QueuesPage}, headers=PAGED),
     Route("GET", "/queues/{queue}", READ | METRICS, get_queue, NO, NO, {200: Queue}),
     Route("PATCH", "/queues/{queue}", ADMIN, change_queue, b.QueuePatch, NO, {200: Queue}, ("changed",)),
@@ -159,6 +165,7 @@ UNSAFE_GETS = frozenset({claim_next, tick})
 WITHIN_QUEUES = frozenset(
     {
         *(submit, submit_batch, list_jobs, get_job, claim, claim_next, cancel, retry, promote, erase),
+        *(retry_many, cancel_many, promote_many, erase_many),
         *(heartbeat, complete, fail, release, note),
         *(heartbeat_batch, complete_batch, fail_batch, release_batch, note_batch),
         *(list_queues, get_queue, change_queue, stats, events, list_tasks, get_task),

@@ -40,17 +40,20 @@ GROUPS = {
         ),
         Command(
             "cancel",
-            "ID…",
+            "ID… | --task NAME …",
             "Cancel jobs. A running job ends at its worker's next heartbeat.",
             "jobs.actions:cancel",
         ),
         Command(
-            "retry", "ID…", "Queue dead or cancelled jobs again, with all their tries.", "jobs.actions:retry"
+            "retry",
+            "ID… | --task NAME …",
+            "Queue dead or cancelled jobs again, with all their tries.",
+            "jobs.actions:retry",
         ),
-        Command("promote", "ID…", "Queue scheduled jobs now.", "jobs.actions:promote"),
+        Command("promote", "ID… | --task NAME …", "Queue scheduled jobs now.", "jobs.actions:promote"),
         Command(
             "erase",
-            "ID…",
+            "ID… | --task NAME …",
             "Delete finished jobs for good: payload, result, log, attempts. Cancel unfinished\nones first.",
             "jobs.actions:erase",
         ),

@@ -10,6 +10,7 @@ from sublet.errors import Invalid, JobsError
 from sublet.large_payloads.storage import is_reference
 from sublet.model import Job, Page, Queue, Standing, Stats, Submission, Submitted, WorkerInfo
 from sublet.operations.operations import Operations
+from sublet.operations.orders.bulk import OrderPage, Selection
 from sublet.options import Options
 from sublet.protocol.payload import payload_of
 from sublet.store.store import Store
@@ -176,6 +177,18 @@ class Client:
     async def erase(self, job_id: str, revision: int | None = None) -> str:
         """Delete a finished job for good: `erased`. Raises WrongState: cancel it first; NotFound if gone."""
         return await self.store.erase(job_id, revision)
+
+    async def order_page(
+        self,
+        order: Literal["retry", "cancel", "promote", "erase"],
+        wanted: Selection,
+        *,
+        expected: int | None = None,
+        dry_run: bool = False,
+        cursor: str | None = None,
+    ) -> OrderPage:
+        """Order up to 200 jobs, or count them. Raises Changed if `expected` is off by a tenth."""
+        return await self.store.order_page(order, wanted, expected=expected, dry_run=dry_run, cursor=cursor)
 
     async def pause(self, queue: str) -> str:
         """Stop claims from a queue. Submits and running jobs go on. Returns `paused`."""

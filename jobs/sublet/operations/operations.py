@@ -8,6 +8,7 @@ from sublet.connection.settings import Settings
 from sublet.errors import Changed, Invalid, NotFound
 from sublet.model import Job, JobSummary, Page, Queue, Reaped, State, Stats, WorkerInfo
 from sublet.operations import job_list, maintenance, workers
+from sublet.operations.orders import bulk
 from sublet.operations.orders import erase as erasing
 from sublet.protocol import keys, queue_names, reads, verbs
 from sublet.protocol.plan import Plan
@@ -85,6 +86,29 @@ class Operations(SubmitOperations):
     def erase(self, job_id: str, revision: int | None = None) -> Plan[erasing.Erased]:
         """Erase a finished job; `Store.erase` does the rest. Raises WrongState, NotFound, Changed."""
         return erasing.erase(self.settings, self.base_of_job(job_id), job_id, revision)
+
+    def order_page(
+        self,
+        order: str,
+        wanted: bulk.Selection,
+        *,
+        expected: int | None = None,
+        dry_run: bool = False,
+        cursor: str | None = None,
+    ) -> Plan[bulk.OrderPage]:
+        """`retry`, `cancel`, `promote` or `erase` a page of jobs, or count them. Raises Changed if `expected` is off; Invalid."""
+
+        def give(job: JobSummary) -> Plan[tuple[str, tuple[bytes, ...]]]:
+            base = self.base_of_job(job.id)
+            if order == "erase":
+                erased = yield from erasing.erase(self.settings, base, job.id, job.revision)
+                return "erased", erased.references
+            return (yield bulk.VERBS[order](base, job.id, job.revision)), ()
+
+        if wanted.queue is not None:
+            self.check_queue(wanted.queue)
+        sections = [one for state in wanted.states(order) for one in self._sections(state, wanted.queue)]
+        return bulk.order_page(sections, wanted, None if dry_run else give, expected, cursor)
 
     def _order(
         self, verb: Callable[[str, str, int], Call[str]], job_id: str, revision: int | None

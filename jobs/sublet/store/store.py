@@ -27,6 +27,7 @@ from sublet.model import (
 )
 from sublet.operations import workers as roster
 from sublet.operations.operations import Operations
+from sublet.operations.orders.bulk import OrderPage, Selection
 from sublet.protocol import verbs
 from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
@@ -160,6 +161,13 @@ class Store:
         if erased.references:
             await asyncio.to_thread(storage_of(self.settings, job_id).erase, dict([erased]))
         return "erased"
+
+    async def order_page(self, order: str, wanted: Selection, **how: Any) -> OrderPage:
+        """As `Operations.order_page`; what is erased is erased outside Redis, too."""
+        page = await self.follow_existing(self.operations.order_page(order, wanted, **how))
+        if page.references:
+            await asyncio.to_thread(storage_of(self.settings, "").erase, page.references)
+        return page
 
     async def _put_payloads(self, jobs: Sequence[Submission]) -> Sequence[Submission]:
         storage = self._storage

@@ -412,6 +412,22 @@ MUTANTS = (
         "protocol/test_promote.py::test_a_delayed_job_is_queued_now[fakeredis]",
     ),
     Mutant(
+        "a page of an order skips as many jobs as the page before moved",
+        "jobs/sublet/operations/orders/bulk.py",
+        "max(0, int(offset) - left)",
+        "int(offset)",
+        "of 412 dead jobs to retry, half stay dead",
+        "client/test_bulk_orders.py::test_every_job_of_a_filter_is_ordered_once",
+    ),
+    Mutant(
+        "an order does not compare the number with the expected one",
+        "jobs/sublet/operations/orders/bulk.py",
+        "abs(found - expected) * 10 > expected",
+        "False",
+        "an order for ten jobs ends ten thousand",
+        "client/test_bulk_orders.py::test_a_number_that_is_off_by_more_than_a_tenth_is_refused[12-True]",
+    ),
+    Mutant(
         "erase leaves the key",
         "lua/erase.lua",
         "if holds then call('DEL', lock) end",

@@ -3,6 +3,7 @@
 from argparse import Namespace
 from typing import Any
 
+from sublet.cli.jobs import bulk
 from sublet.cli.jobs.ids import IdFinder, typed
 from sublet.cli.output import Cell, document, limits_of, table, write
 from sublet.cli.parser import program
@@ -54,6 +55,8 @@ def resume(args: Namespace) -> int:
 
 
 def _for_each(verb: str, args: Namespace) -> int:
+    if verb in STATES and bulk.given(args):
+        return bulk.order(verb, args)
     kind = "queue" if verb in ("pause", "resume") else "id"
     names = args.queues if kind == "queue" else [typed(word) for word in args.ids]
     with client_of(settings_of(args)) as client:

@@ -115,7 +115,20 @@ def _events(parser: CommandParser) -> None:
 
 
 def _ids(parser: CommandParser) -> None:
-    common_arguments.several(parser, "ids", "ID…", "the jobs, or the unique ends of their ids")
+    option = parser.option
+    parser.positional(
+        "ids", metavar="ID…", nargs="*", default=[], help="the jobs, or the unique ends of their ids"
+    )
+    option(
+        "--state", metavar="STATE", type=types.state, default=None, help="instead of ids: all in this state"
+    )
+    option("--queue", metavar="NAME", default=None, help="instead of ids: all of this queue")
+    option("--task", metavar="NAME", default=None, help="instead of ids: all of this task")
+    option(
+        "--code", metavar="CODE", default=None, help="instead of ids: all with this last error, as ValueError"
+    )
+    parser.switch("--dry-run", "with a filter: only count the jobs")
+    parser.switch("--yes", "with a filter: do not ask for confirmation")
 
 
 def _queues(parser: CommandParser) -> None:

@@ -1,0 +1,46 @@
+"""Bodies of orders by filter."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from sublet.model import State
+from sublet_functions.schemas.fields import WHOLE, Cursor, Name
+from sublet_functions.schemas.requests import RequestModel
+from sublet_functions.schemas.responses import BatchItem, ResponseModel
+
+
+class JobFilter(RequestModel):
+    """The jobs of an order: each given value must fit."""
+
+    state: State | None = Field(
+        None, description="Default: dead for retry, scheduled and queued for cancel, else all that fit."
+    )
+    queue: Name | None = None
+    task: Name | None = None
+    code: Name | None = Field(None, description="The code of the job's last error.")
+
+
+class BulkOrder(RequestModel):
+    """An order for up to 200 jobs of a filter."""
+
+    filter: JobFilter = Field(description="`{}` selects all jobs that the order takes.")
+    expected: Annotated[int, Field(ge=0, le=200), WHOLE] | None = Field(
+        None, description="How many jobs this page should find: refused if it is off by more than a tenth."
+    )
+    dry_run: bool = Field(False, description="true: only count.")
+    cursor: Cursor | None = None
+
+
+class OrderedJob(BatchItem):
+    """Outcome of one job, at the revision that was seen."""
+
+    revision: int
+
+
+class OrderResult(ResponseModel):
+    """One page of an order. While `cursor` is set another page follows, even if this one is empty."""
+
+    found: int
+    jobs: list[OrderedJob] = Field(description="Empty after a dry run.")
+    cursor: str | None

@@ -1,0 +1,95 @@
+"""`retry`, `cancel`, `promote` and `erase` for all jobs of a filter, after confirmation."""
+
+import sys
+from argparse import Namespace
+from collections import Counter
+
+from sublet.cli.output import Cell, ask, document, table, write
+from sublet.cli.parser import program
+from sublet.cli.progress import ProgressBar
+from sublet.cli.session import client_of, settings_of
+from sublet.client.sync_client import SyncClient
+from sublet.errors import Changed, Invalid, JobsError
+from sublet.operations.orders.bulk import Outcome, Selection, is_off
+
+FILTERS = ("state", "queue", "task", "code")
+DONE = {"retry": "queued again", "cancel": "cancelled", "promote": "queued", "erase": "erased for good"}
+SHOWN = 20
+
+
+def given(args: Namespace) -> bool:
+    """Whether a command has a filter. Raises Invalid unless it has either that or ids."""
+    filters = any(getattr(args, name) is not None for name in FILTERS)
+    if filters == bool(args.ids):
+        raise Invalid(f"give ids, or a filter ({', '.join(f'--{name}' for name in FILTERS)}): one of them")
+    if args.ids and (args.dry_run or args.yes):
+        raise Invalid("--dry-run and --yes belong to a filter: leave them out")
+    return filters
+
+
+def order(verb: str, args: Namespace) -> int:
+    """Count the jobs, ask, and give the order page by page. Return 1 if one was refused."""
+    wanted = Selection(*(getattr(args, name) for name in FILTERS))
+    with client_of(settings_of(args)) as client:
+        client.store.follow_existing(client.store.operations.exists())
+        with ProgressBar() as bar:
+            bar.step("counting the jobs")
+            found = _count(client, verb, wanted)
+        if args.dry_run or not found:
+            document({"found": found}) if args.json else write(f"{found:,} jobs fit")
+            return 0
+        _confirm(verb, args, found)
+        outcomes = _give(client, verb, wanted, found)
+    return _report(args, found, outcomes)
+
+
+def _count(client: SyncClient, verb: str, wanted: Selection) -> int:
+    found, cursor, more = 0, None, True
+    while more:
+        page = client.store.order_page(verb, wanted, dry_run=True, cursor=cursor)
+        found, cursor, more = found + page.found, page.cursor, page.cursor is not None
+    return found
+
+
+def _confirm(verb: str, args: Namespace, found: int) -> None:
+    if args.yes:
+        return
+    jobs = f"{found:,} {'job' if found == 1 else 'jobs'} will be {DONE[verb]}"
+    if not sys.stdin.isatty():
+        raise JobsError(f"{jobs}, but there is no terminal to confirm on: add --yes to {program()} {verb}")
+    if ask(f"{jobs}. Type {found} to confirm: ").replace(",", "") != str(found):
+        raise JobsError("the typed number is another: nothing was done")
+
+
+def _give(client: SyncClient, verb: str, wanted: Selection, found: int) -> list[Outcome]:
+    now = _count(client, verb, wanted)
+    if is_off(now, found):
+        raise Changed(f"{now:,} jobs fit now, and {found:,} before: nothing was done: count them again")
+    outcomes, cursor, more = list[Outcome](), None, True
+    with ProgressBar() as bar:
+        while more:
+            page = client.store.order_page(verb, wanted, cursor=cursor)
+            outcomes += page.outcomes
+            cursor, more = page.cursor, page.cursor is not None
+            bar.count(len(outcomes), found, "jobs")
+    return outcomes
+
+
+def _report(args: Namespace, found: int, outcomes: list[Outcome]) -> int:
+    refused = [one for one in outcomes if one.refusal]
+    answers = Counter(one.answer for one in outcomes if not one.refusal)
+    if args.json:
+        shown = [
+            {"id": one.id, "error": one.refusal.code, "message": str(one.refusal)}
+            for one in refused
+            if one.refusal
+        ]
+        document({"found": found, "done": dict(answers), "refused": shown})
+    else:
+        write(" · ".join([*(f"{word} {n:,}" for word, n in answers.items()), f"refused {len(refused):,}"]))
+        if refused:
+            table(
+                ["ID", "ANSWER"],
+                [[one.id, Cell(f"refused: {one.refusal}", "red")] for one in refused[:SHOWN]],
+            )
+    return 1 if refused else 0
