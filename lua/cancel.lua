@@ -1,25 +1,27 @@
 -- cancel: end a waiting job, or request the end of a running one; the next heartbeat informs its worker.
 --
--- LIBS  lib/base.lua lib/queue.lua lib/lifecycle.lua
+-- LIBS  lib/base.lua lib/queue.lua lib/lifecycle.lua lib/audit.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  id           the job
 -- ARGV  revision     the one that the caller saw: attempts plus operators' verbs accepted
+-- ARGV  by           a person's name, for the audit; "" (or left out): nothing is recorded
 -- REPLY string       "cancelled", or "requested" if the job runs
 -- CODE  NO_NAMESPACE WRONG_LAYOUT NOT_FOUND CHANGED WRONG_STATE
 
-local id, revision = ARGV[1], ARGV[2]
+local id, revision, by = ARGV[1], ARGV[2], ARGV[3]
 local refused_because = refused(1, 1)
 if refused_because then return refused_because end
 local job = load_movable(id)
 local at_once = order_answer(job, 'cancel', revision, 'scheduled', 'queued', 'running')
 if at_once then return at_once end
+check_audit(by)
 
 begin()
 if job.state == 'running' then
   call('HSET', key('job:', id), 'cancel_requested_at', stamp)
-  return record_order(job, 'cancel', revision, 'requested')
+  return audit(by, 'cancel', id, job.rules.queue, record_order(job, 'cancel', revision, 'requested'))
 end
 call('ZREM', key(job.state == 'queued' and 'queue:' .. job.rules.queue or 'scheduled'), id)
 place(job, 'cancelled', kept_until(job), 'cancel')
 sum_up()
-return record_order(job, 'cancel', revision, 'cancelled')
+return audit(by, 'cancel', id, job.rules.queue, record_order(job, 'cancel', revision, 'cancelled'))

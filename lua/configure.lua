@@ -1,17 +1,18 @@
 -- configure: set the limits of a queue, which submit enforces, or those of the whole partition.
 --
--- LIBS  lib/base.lua lib/queue.lua
+-- LIBS  lib/base.lua lib/queue.lua lib/audit.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  queue        the queue, or * for the partition
 -- ARGV  revision     the one that the caller saw: operators' verbs on this queue so far, 0 if there were none
 -- ARGV  settings     all limits, as words: jobs=N (waiting and running) bytes=N (of their payloads); for *:
 --                    completed=N dead=N cancelled=N (finished jobs kept, 100000 each unless given)
 --                    queues=N (known queues, 100000 unless given); "" removes all limits
+-- ARGV  by           a person's name, for the audit; "" (or left out): nothing is recorded
 -- REPLY string       the settings as they are stored
 -- CODE  NO_NAMESPACE WRONG_LAYOUT INVALID CHANGED
 
 local KNOWN = {jobs = 'queue', bytes = 'queue', completed = '*', dead = '*', cancelled = '*', queues = '*'}
-local name, revision, settings = ARGV[1], ARGV[2], ARGV[3]
+local name, revision, settings, by = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local refused_because = refused(1, 1)
 if refused_because then return refused_because end
 if not settings or name ~= '*' and not is_name(name) then
@@ -32,8 +33,10 @@ local queue = get_queue(name)
 local answer = string.sub(words, 2)
 local at_once = settings_answer(queue, 'configure', revision, limits(queue) == words and answer)
 if at_once then return at_once end
+check_audit(by)
 
 begin()
 local paused = setting(queue.settings, 'paused')
 save_settings(queue, 'configure', revision, words .. (paused and ' paused=' .. paused or ''))
+audit(by, 'configure', name, name == '*' and '' or name, answer == '' and 'no limits' or answer)
 return answer

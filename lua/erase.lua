@@ -1,13 +1,14 @@
 -- erase: delete a finished job at once: payload, result, log, attempts, and its key. Its id stays in old events.
 --
--- LIBS  lib/base.lua lib/queue.lua lib/lifecycle.lua
+-- LIBS  lib/base.lua lib/queue.lua lib/lifecycle.lua lib/audit.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  id           the job
 -- ARGV  revision     the one that the caller saw: attempts plus operators' verbs accepted
+-- ARGV  by           a person's name, for the audit; "" (or left out): nothing is recorded
 -- REPLY string       "erased"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT NOT_FOUND CHANGED WRONG_STATE
 
-local id, revision = ARGV[1], ARGV[2]
+local id, revision, by = ARGV[1], ARGV[2], ARGV[3]
 local refused_because = refused(1, 1)
 if refused_because then return refused_because end
 local job = load(id)
@@ -15,8 +16,9 @@ local at_once = order_answer(job, 'erase', revision, 'completed', 'dead', 'cance
 if at_once then return at_once end
 local lock = job.rules.key and key('key:' .. job.rules.queue .. '|' .. job.rules.key)
 local holds = lock and peek('GET', lock) == id
+check_audit(by)
 
 begin()
 if holds then call('DEL', lock) end
 delete_jobs(job.state, {id})
-return 'erased'
+return audit(by, 'erase', id, job.rules.queue, 'erased')

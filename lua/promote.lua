@@ -1,20 +1,22 @@
 -- promote: queue a scheduled job now, whatever it waits for.
 --
--- LIBS  lib/base.lua lib/queue.lua lib/lifecycle.lua
+-- LIBS  lib/base.lua lib/queue.lua lib/lifecycle.lua lib/audit.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  id           the job
 -- ARGV  revision     the one that the caller saw: attempts plus operators' verbs accepted
+-- ARGV  by           a person's name, for the audit; "" (or left out): nothing is recorded
 -- REPLY string       "queued"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT NOT_FOUND CHANGED WRONG_STATE
 
-local id, revision = ARGV[1], ARGV[2]
+local id, revision, by = ARGV[1], ARGV[2], ARGV[3]
 local refused_because = refused(1, 1)
 if refused_because then return refused_because end
 local job = load_movable(id)
 local at_once = order_answer(job, 'promote', revision, 'scheduled')
 if at_once then return at_once end
+check_audit(by)
 
 begin()
 call('ZREM', key('scheduled'), id)
 place(job, 'queued', rank(job.rules.priority, next_seq(1)), 'promote')
-return record_order(job, 'promote', revision, 'queued')
+return audit(by, 'promote', id, job.rules.queue, record_order(job, 'promote', revision, 'queued'))

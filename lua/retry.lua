@@ -1,14 +1,15 @@
 -- retry: queue a dead or cancelled job again, with all its tries.
 --
--- LIBS  lib/base.lua lib/queue.lua lib/lifecycle.lua
+-- LIBS  lib/base.lua lib/queue.lua lib/lifecycle.lua lib/audit.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  id           the job
 -- ARGV  revision     the one that the caller saw: attempts plus operators' verbs accepted
+-- ARGV  by           a person's name, for the audit; "" (or left out): nothing is recorded
 -- REPLY string       "queued"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT NOT_FOUND CHANGED WRONG_STATE
 -- CODE  KEY_TAKEN    another job holds the key by now
 
-local id, revision = ARGV[1], ARGV[2]
+local id, revision, by = ARGV[1], ARGV[2], ARGV[3]
 local refused_because = refused(1, 1)
 if refused_because then return refused_because end
 local job = load_movable(id)
@@ -21,6 +22,7 @@ if holder and holder ~= id then
   return refusal('KEY_TAKEN', 'job ' .. holder .. ' holds the key ' .. rules.key .. ' of queue '
     .. rules.queue .. ': retry when that job has ended, or the key\'s window has')
 end
+check_audit(by)
 
 begin()
 if lock and not holder then call('SET', lock, id, unpack(rules.window and {'PX', rules.window} or {})) end
@@ -28,4 +30,4 @@ call('ZREM', key(job.state), id)
 call('HDEL', key('job:', id), 'token', 'ended', 'streak', 'tries_left', 'finished_at')
 backlog(rules.queue, 1, size(job))
 place(job, 'queued', rank(rules.priority, next_seq(1)), 'retry')
-return record_order(job, 'retry', revision, 'queued')
+return audit(by, 'retry', id, job.rules.queue, record_order(job, 'retry', revision, 'queued'))

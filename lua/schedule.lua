@@ -1,6 +1,6 @@
 -- schedule: put a schedule: a job is submitted at each occurrence of its plan. Without a plan: remove it.
 --
--- LIBS  lib/base.lua lib/queue.lua
+-- LIBS  lib/base.lua lib/queue.lua lib/audit.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  name         the schedule's name, at most 40 characters
 -- ARGV  revision     the one that the caller saw: how often this schedule was put, 0 if it does not exist
@@ -16,13 +16,14 @@
 -- ARGV  occurrence   ms, the next occurrence; "" without one
 -- ARGV  due          ms, when that one is fired: the occurrence, or a little later
 -- ARGV  payload      the payload of its jobs, at most 256 KiB
+-- ARGV  by           a person's name, for the audit; "" (or left out): nothing is recorded
 -- REPLY string       "created", "changed" or "removed"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT INVALID NOT_FOUND CHANGED
 
 local KNOWN = ' priority tries timeout stall retention backoff tags keep '
 local OVERLAPS = {allow = true, skip = true, queue = true}
 local name, revision, was, plan, queue, task = unpack(ARGV, 1, 6)
-local rules, overlap, paused, occurrence, due, payload = unpack(ARGV, 7, 12)
+local rules, overlap, paused, occurrence, due, payload, by = unpack(ARGV, 7, 13)
 local refused_because = refused(1, 1)
 if refused_because then return refused_because end
 if not is_name(name) or #name > 40 then
@@ -33,6 +34,7 @@ needs('HSETNX', hash, 'made_at', stamp)
 local known = call('HMGET', hash, 'revision', 'plan', 'queue', 'task', 'rules', 'overlap', 'paused',
   'payload', 'occurrence')
 call('ZCARD', key('schedules'))
+check_audit(by)
 local current, seen = known[1] or '0', string.match(revision or '', '^%d+$')
 -- The highest revision of a removed schedule: a new one goes on from there
 local removed = ms(call('HGET', base, 'removed')) or 0
@@ -47,6 +49,7 @@ if plan == '' then                          -- removed already: a repeated call 
   if (ms(current) or 0) > removed then call('HSET', base, 'removed', current) end
   call('DEL', hash)
   call('ZREM', key('schedules'), name)
+  if known[1] then audit(by, 'schedule-remove', name, known[3] or '', 'removed') end
   return 'removed'
 end
 
@@ -80,4 +83,6 @@ call('HSETNX', hash, 'made_at', stamp)
 call('ZADD', key('schedules'), (paused == '1' or occurrence == '') and NEVER or due, name)
 -- Idle workers wait for a later moment
 if call('ZRANGE', key('schedules'), 0, 0)[1] == name then wake(queue) end
-return seen == '0' and 'created' or 'changed'
+local flips = known[7] and known[7] ~= paused
+return audit(by, flips and (paused == '1' and 'schedule-pause' or 'schedule-resume') or 'schedule-put', name,
+  queue, seen == '0' and 'created' or 'changed')

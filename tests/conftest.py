@@ -500,6 +500,7 @@ def each_verb() -> Callable[[str, Lease | None], dict[str, Call[Any]]]:
             "pause": verbs.pause(base, "q", 0),
             "resume": verbs.resume(base, "q", 0),
             "configure": verbs.configure(base, "q", 0, "jobs=5"),
+            "audit": verbs.audit(base, "o" * 22, "anna", "retry", "task=t", "q", "5 jobs found"),
             "note": verbs.note(base, [Note(held, b"1", b"a line")]),
             "enlist": verbs.enlist(base, Card("w", "1", "", b"{}")),
             "drain": verbs.drain(base, "w", "1"),

@@ -340,6 +340,29 @@ class Page(_Frozen):
     cursor: str | None = None
 
 
+class AuditEntry(_Frozen):
+    """An order that a person gave."""
+
+    at: Timestamp
+    by: str
+    """Name of the token, or `user@host` of a command."""
+    verb: str
+    """`cancel`, `pause`, `schedule-put`, …"""
+    what: str
+    """Id of the job, name of the queue, worker or schedule, or the filter."""
+    queue: str = ""
+    """Its queue; empty for a worker, or for several queues."""
+    outcome: str
+    """The answer; of a filter, how many jobs were found."""
+
+
+class AuditPage(_Frozen):
+    """A page of the audit, newest first. While `cursor` is set another follows, even if this one is short or empty."""
+
+    entries: tuple[AuditEntry, ...]
+    cursor: str | None = None
+
+
 class Stats(_Frozen):
     """A partition's jobs by state now, and totals since its creation."""
 

@@ -54,6 +54,7 @@ PRINTS = {
     "retry": [["retry", "0-done"]],
     "promote": [["promote", "0-failed"]],
     "erase": [["erase", "0-failed"]],
+    "audit": [["audit"]],
     "pause": [["pause", "mail"]],
     "resume": [["resume", "mail"]],
     "configure": [["configure", "mail", "--max-jobs", "1000"]],

@@ -20,12 +20,15 @@ async def client(settings):
         yield client
 
 
-async def make_dead(client, n, code="Boom"):
+async def make_dead(client, n, code="Boom", message=""):
     await asyncio.gather(*(client.submit("t") for _ in range(n)))
-    left = n
+    await fail_all(client, n, code, message)
+
+
+async def fail_all(client, left, code, message=""):
     while left:
         found = (await client.store.claim(worker="w", queues=["default"], n=50, lease=60)).leases
-        await client.store.settle([Failure(lease, code, again=False) for lease in found])
+        await client.store.settle([Failure(lease, code, message, again=False) for lease in found])
         left -= len(found)
 
 
@@ -51,6 +54,26 @@ async def test_every_job_of_a_filter_is_ordered_once(client):
     assert len({one.id for one in outcomes}) == len(outcomes) == 450
     assert len((await client.list_jobs(state=State.DEAD, limit=100)).jobs) == 30
     assert sum(page.found for page in await pages(client, "retry", wanted)) == 0
+
+
+async def test_a_retry_ends_although_its_jobs_die_again_at_once(client):
+    await make_dead(client, 250)
+    cursor, ordered = None, []
+    while len(ordered) < 1000 and (not ordered or cursor):
+        page = await client.order_page("retry", Selection(), cursor=cursor)
+        ordered += [one.id for one in page.outcomes]
+        cursor = page.cursor
+        await fail_all(client, len(page.outcomes), "Boom")
+    assert len(ordered) == len({*ordered}) == 250
+
+
+async def test_errors_are_told_apart_by_message_but_for_numbers_and_quotes(client):
+    for message in ("order 7 has no customer 'c-1'", "order 12 has no customer 'd'", "no such table"):
+        await make_dead(client, 1, message=message)
+    wanted = Selection(message="order 3 has no customer 'x'", code="Boom")
+    assert (await client.order_page("erase", wanted)).found == 2
+    (left,) = (await client.list_jobs()).jobs
+    assert left.last_error.message == "no such table"
 
 
 async def test_queued_jobs_of_all_queues_are_cancelled(client):

@@ -72,6 +72,7 @@ APPLIED = {
     "POST /tick": "all queues",
     "GET /tick": "all queues",
     "POST /work": "all queues",
+    "GET /audit": "listed",
     "GET /stats": "listed",
     "GET /metrics": "all queues",
     "GET /whoami": "shared",

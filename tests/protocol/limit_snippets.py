@@ -99,6 +99,8 @@ SNIPPETS = {
     "dead, or cancelled, jobs forgotten in passing when one more comes than may be kept": "excess(state, 1, 2)",
     "places at which jobs are drawn, to compare those that may be forgotten": "DRAWS = 9",
     "events kept, about": "KEEP_EVENTS = 10000",
+    "entries of the audit kept, about": "KEEP_AUDIT = 1000",
+    "who, in an entry of the audit": "string.sub(by, 1, 128)",
     "queues that are known, unless configured, about": "QUEUES = 100000",
     "queues kept that are empty and have no settings, about": "KEEP_QUEUES = 10000",
     "queues that one `complete` or `prune` checks when there are more, about": "math.min(limit, 50)",

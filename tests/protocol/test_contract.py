@@ -49,16 +49,23 @@ SAMPLES = {
         verbs.release("B", [Release(LEASE, 0.25, "REASON", "unknown_task")]),
         {"id": "ID", "token": "TOKEN", "delay": 250, "code": "unknown_task", "reason": b"REASON"},
     ),
-    "cancel": (verbs.cancel("B", "ID", 5), {"id": "ID", "revision": 5}),
-    "retry": (verbs.retry("B", "ID", 5), {"id": "ID", "revision": 5}),
-    "promote": (verbs.promote("B", "ID", 5), {"id": "ID", "revision": 5}),
-    "erase": (verbs.erase("B", "ID", 5), {"id": "ID", "revision": 5}),
+    "cancel": (verbs.cancel("B", "ID", 5, "WHO"), {"id": "ID", "revision": 5, "by": "WHO"}),
+    "retry": (verbs.retry("B", "ID", 5, "WHO"), {"id": "ID", "revision": 5, "by": "WHO"}),
+    "promote": (verbs.promote("B", "ID", 5, "WHO"), {"id": "ID", "revision": 5, "by": "WHO"}),
+    "erase": (verbs.erase("B", "ID", 5, "WHO"), {"id": "ID", "revision": 5, "by": "WHO"}),
     "reap": (verbs.reap("B", limit=9, by="WORKER"), {"limit": 9, "by": "WORKER"}),
     "prune": (verbs.prune("B", limit=9), {"limit": 9}),
     "watch": (verbs.watch("B", ["ID"]), {"id": "ID"}),
-    "pause": (verbs.pause("B", "QUEUE", 5), {"queue": "QUEUE", "revision": 5}),
-    "resume": (verbs.resume("B", "QUEUE", 5), {"queue": "QUEUE", "revision": 5}),
-    "configure": (verbs.configure("B", "QUEUE", 5, "jobs=9"), {"queue": "QUEUE", "revision": 5, "settings": "jobs=9"}),
+    "pause": (verbs.pause("B", "QUEUE", 5, "WHO"), {"queue": "QUEUE", "revision": 5, "by": "WHO"}),
+    "resume": (verbs.resume("B", "QUEUE", 5, "WHO"), {"queue": "QUEUE", "revision": 5, "by": "WHO"}),
+    "configure": (
+        verbs.configure("B", "QUEUE", 5, "jobs=9", "WHO"),
+        {"queue": "QUEUE", "revision": 5, "settings": "jobs=9", "by": "WHO"},
+    ),
+    "audit": (
+        verbs.audit("B", "ORDER", "WHO", "VERB", "WHAT", "QUEUE", "OUTCOME"),
+        {"order": "ORDER", "by": "WHO", "verb": "VERB", "what": "WHAT", "queue": "QUEUE", "outcome": "OUTCOME"},
+    ),
     "note": (
         verbs.note("B", [Note(LEASE, b"CHECKPOINT", b"LOG")]),
         {"id": "ID", "token": "TOKEN", "checkpoint": b"CHECKPOINT", "log": b"LOG"},
@@ -68,7 +75,7 @@ SAMPLES = {
         {"worker": "WORKER", "life": "LIFE", "worker_id": "WORKER_ID", "about": b"ABOUT", "pool": "POOL", "summons": "SUMMONS",
          "owner": "OWNER"},
     ),
-    "drain": (verbs.drain("B", "WORKER", "LIFE"), {"worker": "WORKER", "life": "LIFE"}),
+    "drain": (verbs.drain("B", "WORKER", "LIFE", "WHO"), {"worker": "WORKER", "life": "LIFE", "by": "WHO"}),
     "reconcile": (
         verbs.reconcile("B", "WORKER", "LIFE", [("ID", 7)]),
         {"worker": "WORKER", "life": "LIFE", "id": "ID", "attempt": 7},
@@ -80,10 +87,10 @@ SAMPLES = {
     "schedule": (
         firing.schedule(
             "B", "NAME", 5, was="6", plan=b"PLAN", queue="QUEUE", task="TASK", rules="RULES", overlap="skip", paused=True, occurrence=7,
-            due=8, payload=b"PAYLOAD",
+            due=8, payload=b"PAYLOAD", by="WHO",
         ),
         {"name": "NAME", "revision": 5, "was": "6", "plan": b"PLAN", "queue": "QUEUE", "task": "TASK", "rules": "RULES",
-         "overlap": "skip", "paused": 1, "occurrence": 7, "due": 8, "payload": b"PAYLOAD"},
+         "overlap": "skip", "paused": 1, "occurrence": 7, "due": 8, "payload": b"PAYLOAD", "by": "WHO"},
     ),
     "pick": (firing.pick("B", 9, [("s", "2")]), {"limit": 9, "name": "s", "revision": "2"}),
     "fire": (
@@ -323,7 +330,7 @@ def test_lua_and_python_spell_every_key_alike():
         spelled |= set(re.findall(r"(?<!function )\bkey\(('[a-z:]+'(?: \.\.)?)", body(name)))
     ours = {
         keys.job("B", "X"), keys.queue("B", "X"), keys.queues("B"), keys.lock("B", "X", "Y"), keys.claim("B", "X"),
-        keys.wake("B", "X"), keys.alarm("B"), keys.events("B"), keys.ended("B"), keys.structure("B", "running"),
+        keys.wake("B", "X"), keys.alarm("B"), keys.events("B"), keys.audit("B"), keys.ended("B"), keys.structure("B", "running"),
         keys.backlog("B"), keys.structure("B", "scheduled"), keys.structure("B", "completed"), keys.workers("B"),
         keys.worker("B", "X"), keys.counts("B"), keys.schedules("B"), keys.schedule("B", "X"), keys.pools("B"),
         keys.pool("B", "X"), keys.crew("B", "X"), keys.summons("B", "X"), keys.owner("B", "X"), keys.catalogue("B"), keys.tasks("B"),

@@ -201,7 +201,7 @@ def test_the_catalogue_lists_exactly_the_existing_keys():
     ours = {
         "base", keys.job("", "<id>"), keys.queue("", "<name>"), *(keys.structure("", name) for name in keys.STRUCTURES),
         keys.queues(""), keys.backlog(""), keys.lock("", "<queue>", "<key>"), keys.claim("", "<claim id>"),
-        keys.wake("", "<queue>"), keys.wake("", "<pattern>"), keys.alarm(""), keys.events(""), keys.ended(""), keys.workers(""), keys.worker("", "<name>"),
+        keys.wake("", "<queue>"), keys.wake("", "<pattern>"), keys.alarm(""), keys.events(""), keys.audit(""), keys.ended(""), keys.workers(""), keys.worker("", "<name>"),
         keys.counts(""), keys.schedules(""), keys.schedule("", "<name>"), keys.pools(""), keys.pool("", "<name>"),
         keys.crew("", "<pool>"), keys.summons("", "<pool>"), keys.owner("", "<owner>"), keys.catalogue(""), keys.tasks(""),
         keys.tags(""), keys.tag("", "<tag>"),

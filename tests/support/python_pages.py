@@ -23,7 +23,6 @@ PAGES = {
             "Submit many jobs": ("sublet:Submission", "sublet:Submitted"),
             "Jobs": ("sublet:Job", "sublet:State", "sublet:Attempt", "sublet.model:LastError"),
             "Lists": ("sublet:Page", "sublet.model:JobSummary"),
-            "Queues, workers and statistics": ("sublet:Queue", "sublet.model:WorkerInfo", "sublet:Stats"),
         },
     ),
     "python-schedules.md": (
@@ -76,9 +75,17 @@ PAGES = {
         },
     ),
     "python-extras.md": (
-        "Python: programs, large payloads, tracing",
-        "The results of `command` tasks, the backends of large payloads, and OpenTelemetry.",
+        "Python: queues, workers, audit, programs, large payloads, tracing",
+        "What a client returns about queues, workers and orders, the results of `command` tasks, the backends of large payloads, and OpenTelemetry.",
         {
+            "Queues, workers and statistics": ("sublet:Queue", "sublet.model:WorkerInfo", "sublet:Stats"),
+            "Orders": (
+                "sublet.operations.orders.bulk:Selection",
+                "sublet.operations.orders.bulk:OrderPage",
+                "sublet.operations.orders.bulk:OrderOutcome",
+                "sublet.model:AuditPage",
+                "sublet.model:AuditEntry",
+            ),
             "Programs": (
                 "sublet.tasks.programs.program:Output",
                 "sublet.tasks.programs.program:ProgramFailed",
@@ -148,7 +155,7 @@ GROUPS = {
         "Submit": ("submit", "submit_all"),
         "Wait for results": ("result", "results", "gather", "as_completed"),
         "Look at jobs": ("get", "list_jobs"),
-        "Change jobs": ("cancel", "retry", "promote", "erase", "order_page"),
+        "Change jobs": ("cancel", "retry", "promote", "erase", "order_page", "audit"),
         "Queues": ("queues", "queue", "pause", "resume", "configure"),
         "Workers and statistics": ("workers", "drain", "stats"),
         "Schedules and end": ("sync", "aclose"),

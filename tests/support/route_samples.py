@@ -103,6 +103,7 @@ SAMPLES: dict[tuple[str, str], Sample] = {
     ("POST", "/tick"): Sample("/tick"),
     ("GET", "/tick"): Sample("/tick"),
     ("POST", "/work"): Sample("/work", {"queues": ["ready"]}, 404, 404),
+    ("GET", "/audit"): Sample("/audit"),
     ("GET", "/stats"): Sample("/stats"),
     ("GET", "/metrics"): Sample("/metrics"),
     ("GET", "/whoami"): Sample("/whoami"),

@@ -217,6 +217,13 @@ async def configure(desk: Any) -> Stage:
     return Stage(call, None, lambda _: desk.run(verbs.configure(desk.base, "q", 1, "jobs=3")), Changed)
 
 
+async def audit(desk: Any) -> Stage:
+    def call(order: str) -> Call[str]:
+        return verbs.audit(desk.base, order * 22, "anna", "retry", "task=t", "q", "5 jobs found")
+
+    return Stage(call("a"), None, lambda _: desk.run(call("b")), "recorded")
+
+
 async def note(desk: Any) -> Stage:
     lease = await running(desk, "a")
 
@@ -381,7 +388,7 @@ STAGES: dict[str, Callable[[Any], Awaitable[Stage]]] = {
     stage.__name__: stage
     for stage in (
         init, submit, claim, heartbeat, complete, fail, release, cancel, retry, promote, erase, reap, prune, watch,
-        pause, resume, configure, note, enlist, drain, reconcile, publish, schedule, pick, fire, pool, summon, complain,
+        pause, resume, configure, audit, note, enlist, drain, reconcile, publish, schedule, pick, fire, pool, summon, complain,
         repair, recount, drop,
     )
 }  # fmt: skip

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from sublet.errors import Busy, Invalid, JobsError, NotFound, Unavailable
+from sublet.protocol.person import acting_for
 from sublet.scaling.signing import Secrets
 from sublet.store.outage_log import QUIET, OutageLog
 from sublet.store.store import Store
 from sublet_functions.api.route import Route
-from sublet_functions.api.routes import ROUTES, UNSAFE_GETS, WITHIN_QUEUES
+from sublet_functions.api.routes import ADMIN, ROUTES, UNSAFE_GETS, WITHIN_QUEUES
 from sublet_functions.handlers.call import Call
 from sublet_functions.handlers.heartbeat import heartbeat, heartbeat_batch
 from sublet_functions.handlers.known_tasks import KnownTasks
@@ -144,9 +145,9 @@ class Api:
             self._known,
         )
         try:
-            response = await route.handler(call)
+            response = await _handle(route, call)
         except NotFound as error:
-            response = await route.handler(replace(call, path=self._with_full_id(path, error)))
+            response = await _handle(route, replace(call, path=self._with_full_id(path, error)))
         if self._failed_at and route.roles:  # public routes do not ask Redis
             self._outage.over()
             if time.monotonic() - self._failed_at >= QUIET:
@@ -264,6 +265,13 @@ def _check_headers(request: Request) -> None:
             f"{given[0].title()}: not supported, so nothing was changed: send the `revision` that you read in the body, where the route "
             "has one",
         )
+
+
+async def _handle(route: AnyRoute, call: Call[Any, Any]) -> Response:
+    if route.roles != ADMIN:
+        return await route.handler(call)
+    with acting_for(call.principal.name):
+        return await route.handler(call)
 
 
 async def _parse(request: Request, route: AnyRoute) -> Any:

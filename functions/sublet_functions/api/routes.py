@@ -10,6 +10,7 @@ from sublet.tasks.catalogue import TaskInfo
 from sublet_functions.api.openapi import document
 from sublet_functions.api.route import Route
 from sublet_functions.dashboard.files import get_file, get_page, get_view
+from sublet_functions.handlers.audit import list_audit
 from sublet_functions.handlers.call import Call
 from sublet_functions.handlers.cancel import cancel
 from sublet_functions.handlers.claim import claim, claim_next
@@ -148,6 +149,7 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     Route("POST", "/tick", TICK, tick, NO, q.TickQuery, {200: a.TickResult, 202: NONE}, events=True),
     Route("GET", "/tick", TICK, tick, NO, q.TickQuery, {200: a.TickResult}),
     Route("POST", "/work", WORK, work, Summons, q.WorkQuery, {200: a.WorkSummary}, ("not-found", "at-work"), signed=True),
+    Route("GET", "/audit", ADMIN, list_audit, NO, q.PageQuery, {200: a.AuditPage}, headers=PAGED),
     Route("GET", "/stats", READ | METRICS, stats, NO, q.StatsQuery, {200: a.Stats}),
     Route("GET", "/metrics", READ | METRICS, metrics, NO, NO, {200: "text/plain"}),
     Route("GET", "/whoami", frozenset(Role), whoami, NO, NO, {200: a.Identity}),
@@ -171,7 +173,7 @@ WITHIN_QUEUES = frozenset(
         *(list_queues, get_queue, change_queue, stats, events, list_tasks, get_task),
         *(list_schedules, get_schedule, put_schedule, remove_schedule),
         *(pause_schedule, resume_schedule, run_schedule),
-        *(list_workers, enlist, leave, retire, reconcile, list_pools, get_pool, whoami),
+        *(list_workers, enlist, leave, retire, reconcile, list_pools, get_pool, whoami, list_audit),
     }
 )
 """Handlers that keep a token limited to queues within them. All others refuse it."""

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sublet.operations.orders.bulk import Outcome, Selection
+from sublet.operations.orders.bulk import OrderOutcome, Selection
 from sublet_functions.handlers.call import Call
 from sublet_functions.http.cursor import decode_cursor, encode_cursor
 from sublet_functions.http.problems import invalid_at, problem_of
@@ -35,7 +35,7 @@ async def _order(call: Call[BulkOrder, Empty], order: str) -> Response:
     asked, wanted = call.body, call.body.filter
     if wanted.queue is not None:
         call.principal.check(wanted.queue)
-    selection = Selection(wanted.state, wanted.queue, wanted.task, wanted.code, call.principal.scope)
+    selection = Selection(**dict(wanted), within=call.principal.scope)
     with invalid_at("body", "filter", "state"):
         selection.states(order)
     with invalid_at("body", "cursor"):
@@ -50,7 +50,7 @@ async def _order(call: Call[BulkOrder, Empty], order: str) -> Response:
     return json_response({"found": page.found, "jobs": jobs, "cursor": encode_cursor(page.cursor)})
 
 
-def _item(outcome: Outcome) -> dict[str, Any]:
+def _item(outcome: OrderOutcome) -> dict[str, Any]:
     if outcome.refusal:
         return problem_of(outcome.refusal).as_item(outcome.id) | {"revision": outcome.revision}
     status = 202 if outcome.answer == "requested" else 200

@@ -105,6 +105,7 @@ async def run_schedule(call: Call[ScheduleRun, Empty]) -> Response:
     with invalid_at("body", "id"):
         job_id = own if key is None else keyed_id(call, key)
         job = operations.job_of(call.store.operations, found, job_id, digest)
+    await call.store.follow(operations.record_run(found, job))
     (answer,) = await call.store.submit([job])
     if not answer.created and call.principal.scope is not None:
         await check_taken(call, answer.id)

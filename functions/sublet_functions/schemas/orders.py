@@ -19,6 +19,9 @@ class JobFilter(RequestModel):
     queue: Name | None = None
     task: Name | None = None
     code: Name | None = Field(None, description="The code of the job's last error.")
+    message: Annotated[str, Field(max_length=1024)] | None = Field(
+        None, description="The last error's message; numbers and quoted text in it may be others."
+    )
 
 
 class BulkOrder(RequestModel):

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sublet.model import InSeconds, JobSummary, Queue, State, Timestamp, WorkerInfo
+from sublet.model import AuditEntry, InSeconds, JobSummary, Queue, State, Timestamp, WorkerInfo
 from sublet.operations.pool import Pool
 from sublet.tasks.catalogue import TaskInfo
 
@@ -128,6 +128,13 @@ class JobsPage(ResponseModel):
     """One page of jobs. While `cursor` is set another page follows, even if this one is short or empty."""
 
     jobs: list[JobSummary]
+    cursor: str | None
+
+
+class AuditPage(ResponseModel):
+    """One page of the audit, newest first. While `cursor` is set another page follows, even if this one is short or empty."""
+
+    entries: list[AuditEntry]
     cursor: str | None
 
 

@@ -191,6 +191,14 @@ GROUPS = {
             "consistent again. Exit 1 if something cannot be repaired.",
         ),
         Command(
+            "audit",
+            "[--limit N] [--cursor CURSOR]",
+            "List the orders that people gave, newest first: cancel, pause, drain and others.",
+            "operations.audit:audit",
+            details="The server keeps the last 1,000 of each partition, about. Orders by programs and\n"
+            "workers are not recorded, nor are payloads.",
+        ),
+        Command(
             "acl",
             "[--role ROLES] [--no-eval] [--to FILE]",
             "Print users for Redis's ACL file: for each role its keys and commands, no more.",
@@ -280,6 +288,19 @@ GROUPS = {
     ),
 }
 COMMANDS: dict[str, Command] = {command.name: command for group in GROUPS.values() for command in group}
+ORDERS = {
+    "cancel",
+    "retry",
+    "promote",
+    "erase",
+    "pause",
+    "resume",
+    "purge",
+    "configure",
+    "schedules",
+    "workers",
+}
+"""Commands whose orders are recorded in the audit."""
 OTHER_NAMES = {
     "beat": "tick",
     "clear": "purge",

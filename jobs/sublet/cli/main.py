@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import getpass
 import importlib
 import os
 import signal
@@ -12,13 +13,14 @@ import sys
 import traceback
 from collections.abc import Callable
 
-from sublet.cli.commands import COMMANDS, OTHER_NAMES
+from sublet.cli.commands import COMMANDS, ORDERS, OTHER_NAMES
 from sublet.cli.error_report import is_output_error, report
 from sublet.cli.output import put
 from sublet.cli.overview import first_steps, overview
 from sublet.cli.parser import HELP_FLAGS, SHARED_WITH_VALUE, Command, with_help_hint
 from sublet.devtools.bootstrap import ensure
 from sublet.errors import Invalid, did_you_mean
+from sublet.protocol.person import acting_for
 
 
 def run(argv: list[str], started: Callable[[], object] = int) -> int:
@@ -98,8 +100,17 @@ def _run(argv: list[str]) -> int:
     handler = getattr(importlib.import_module(f"sublet.cli.{module}"), function)
     gc.freeze()
     gc.enable()
-    code: int = handler(args)
+    with acting_for(_user_at_host() if name in ORDERS else ""):
+        code: int = handler(args)
     return code
+
+
+def _user_at_host() -> str:
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        user = f"uid-{os.getuid()}"
+    return f"{user}@{os.uname().nodename}"
 
 
 def split(argv: list[str]) -> tuple[str, list[str]]:

@@ -8,7 +8,7 @@ from sublet.client.result import Outcome, load_json, outcome_of, result_of, unfi
 from sublet.connection.settings import Settings
 from sublet.errors import Invalid, JobsError
 from sublet.large_payloads.storage import is_reference
-from sublet.model import Job, Page, Queue, Standing, Stats, Submission, Submitted, WorkerInfo
+from sublet.model import AuditPage, Job, Page, Queue, Standing, Stats, Submission, Submitted, WorkerInfo
 from sublet.operations.operations import Operations
 from sublet.operations.orders.bulk import OrderPage, Selection
 from sublet.options import Options
@@ -189,6 +189,10 @@ class Client:
     ) -> OrderPage:
         """Order up to 200 jobs, or count them. Raises Changed if `expected` is off by a tenth."""
         return await self.store.order_page(order, wanted, expected=expected, dry_run=dry_run, cursor=cursor)
+
+    async def audit(self, limit: int = 50, cursor: str | None = None) -> AuditPage:
+        """Return orders that people gave over HTTP or by commands, newest first. About 1,000 are kept per partition."""
+        return await self.store.follow_existing(self.store.operations.audit(limit, cursor))
 
     async def pause(self, queue: str) -> str:
         """Stop claims from a queue. Submits and running jobs go on. Returns `paused`."""

@@ -6,11 +6,12 @@ from typing import Any
 
 from sublet.connection.settings import Settings
 from sublet.errors import Changed, Invalid, NotFound
-from sublet.model import Job, JobSummary, Page, Queue, Reaped, State, Stats, WorkerInfo
+from sublet.model import AuditPage, Job, JobSummary, Page, Queue, Reaped, State, Stats, WorkerInfo
 from sublet.operations import job_list, maintenance, workers
-from sublet.operations.orders import bulk
+from sublet.operations.orders import audit, bulk
 from sublet.operations.orders import erase as erasing
 from sublet.protocol import keys, queue_names, reads, verbs
+from sublet.protocol.person import person
 from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
 from sublet.submission.submit import SubmitOperations
@@ -85,7 +86,7 @@ class Operations(SubmitOperations):
 
     def erase(self, job_id: str, revision: int | None = None) -> Plan[erasing.Erased]:
         """Erase a finished job; `Store.erase` does the rest. Raises WrongState, NotFound, Changed."""
-        return erasing.erase(self.settings, self.base_of_job(job_id), job_id, revision)
+        return erasing.erase(self.settings, self.base_of_job(job_id), job_id, revision, person())
 
     def order_page(
         self,
@@ -108,16 +109,22 @@ class Operations(SubmitOperations):
         if wanted.queue is not None:
             self.check_queue(wanted.queue)
         sections = [one for state in wanted.states(order) for one in self._sections(state, wanted.queue)]
-        return bulk.order_page(sections, wanted, None if dry_run else give, expected, cursor)
+        return bulk.order_page(sections, wanted, order, None if dry_run else give, expected, cursor)
+
+    def audit(
+        self, limit: int = 50, cursor: str | None = None, within: Container[str] | None = None
+    ) -> Plan[AuditPage]:
+        """Return one page of the orders that people gave, for the queues in `within`. Raises Invalid."""
+        return audit.page(self.bases, limit, cursor, within)
 
     def _order(
-        self, verb: Callable[[str, str, int], Call[str]], job_id: str, revision: int | None
+        self, verb: Callable[[str, str, int, str], Call[str]], job_id: str, revision: int | None
     ) -> Plan[str]:
         base, looks = self.base_of_job(job_id), 1 if revision is not None else LOOKS
         while True:
             seen = revision if revision is not None else (yield reads.get(base, job_id)).revision
             try:
-                answer: str = yield verb(base, job_id, seen)
+                answer: str = yield verb(base, job_id, seen, person())
                 return answer
             except Changed:
                 looks -= 1
@@ -126,11 +133,11 @@ class Operations(SubmitOperations):
 
     def pause(self, queue: str) -> Plan[str]:
         """Stop claims of a queue's jobs. Returns `paused`. Raises Invalid."""
-        return self._change(queue, lambda base, seen: verbs.pause(base, queue, seen.revision))
+        return self._change(queue, lambda base, seen: verbs.pause(base, queue, seen.revision, person()))
 
     def resume(self, queue: str) -> Plan[str]:
         """Allow claims of a queue's jobs again. Returns `resumed`. Raises Invalid."""
-        return self._change(queue, lambda base, seen: verbs.resume(base, queue, seen.revision))
+        return self._change(queue, lambda base, seen: verbs.resume(base, queue, seen.revision, person()))
 
     def configure(self, queue: str, **limits: int | None) -> Plan[str]:
         """Limit a queue's unfinished jobs (`jobs`, `bytes`) or, for the queue `*`, the finished jobs that each
@@ -144,9 +151,8 @@ class Operations(SubmitOperations):
 
         def change(base: str, seen: Queue) -> Call[str]:
             held = {name: value for name, value in {**seen.limits, **limits}.items() if value is not None}
-            return verbs.configure(
-                base, queue, seen.revision, " ".join(f"{name}={value}" for name, value in held.items())
-            )
+            words = " ".join(f"{name}={value}" for name, value in held.items())
+            return verbs.configure(base, queue, seen.revision, words, person())
 
         return self._change(queue, change)
 

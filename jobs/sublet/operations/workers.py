@@ -10,6 +10,7 @@ from typing import Any
 from sublet.errors import Invalid, NotFound
 from sublet.model import WorkerInfo
 from sublet.protocol import keys, verbs
+from sublet.protocol.person import person
 from sublet.protocol.plan import Plan
 from sublet.protocol.reads import DIGITS, LAST, json_of, number, pairs, shown, together
 from sublet.protocol.scripts import Call
@@ -59,7 +60,7 @@ def everyone(bases: Sequence[str]) -> Plan[list[WorkerInfo]]:
 def drain(bases: Sequence[str], name: str) -> Plan[str]:
     """Ask a worker to drain. Returns `drain`. Raises Invalid or NotFound."""
     found = yield from worker(bases, name)
-    answer: str = yield verbs.drain(bases[0], name, found.life)
+    answer: str = yield verbs.drain(bases[0], name, found.life, person())
     return answer
 
 

@@ -201,6 +201,11 @@ def events(base: str) -> str:
     return f"{base}:events"
 
 
+def audit(base: str) -> str:
+    """Key of the capped stream of orders that people gave."""
+    return f"{base}:audit"
+
+
 def ended(base: str) -> str:
     """Name of the channel on which the ids of watched jobs are published when they end."""
     return f"{base}:ended"

@@ -351,7 +351,12 @@ def foreign(base: str, names: Sequence[str]) -> Call[list[str]]:
     of these queues.
     """
     wanted = {base: "hash", keys.queues(base): "hash", keys.backlog(base): "hash", keys.alarm(base): "string"}
-    wanted |= {keys.counts(base): "hash", keys.workers(base): "zset", keys.events(base): "stream"}
+    wanted |= {
+        keys.counts(base): "hash",
+        keys.workers(base): "zset",
+        keys.events(base): "stream",
+        keys.audit(base): "stream",
+    }
     wanted |= {keys.schedules(base): "zset", keys.tags(base): "zset", keys.pools(base): "hash"}
     wanted |= {keys.structure(base, name): "zset" for name in keys.STRUCTURES}
     for name in names:

@@ -34,12 +34,13 @@ LIBRARIES = (
     "lib/leases",
     "lib/occurrence",
     "lib/integrity",
+    "lib/audit",
 )
 """Files of `lua/`, in the order in which they precede a script."""
 
 NAMES = (
     "init", "submit", "claim", "heartbeat", "complete", "fail", "release",
-    "cancel", "retry", "promote", "erase", "reap", "prune", "watch", "pause", "resume", "configure",
+    "cancel", "retry", "promote", "erase", "reap", "prune", "watch", "pause", "resume", "configure", "audit",
     "note", "enlist", "drain", "reconcile", "publish",
     "schedule", "pick", "fire", "pool", "summon", "complain",
     "repair", "recount", "drop",

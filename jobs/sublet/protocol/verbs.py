@@ -254,9 +254,9 @@ def enlist(base: str, card: Card) -> Call[str]:
     return script("enlist").call(base, bytes.decode, **card._asdict())
 
 
-def drain(base: str, worker: str, life: str) -> Call[str]:
+def drain(base: str, worker: str, life: str, by: str = "") -> Call[str]:
     """Ask this life of a worker to finish its jobs and exit. Returns `drain`."""
-    return script("drain").call(base, bytes.decode, worker=worker, life=life)
+    return script("drain").call(base, bytes.decode, worker=worker, life=life, by=by)
 
 
 def reconcile(base: str, worker: str, life: str, leases: Sequence[tuple[str, int]]) -> Call[list[str]]:
@@ -274,41 +274,50 @@ def publish(base: str, tasks: Sequence[Description], *, starting: bool) -> Call[
     return script("publish").call(base, _words, rest, starting="yes" if starting else "no")
 
 
-def cancel(base: str, job_id: str, revision: int) -> Call[str]:
+def cancel(base: str, job_id: str, revision: int, by: str = "") -> Call[str]:
     """Cancel a job. Returns `cancelled`, or `requested` if it runs: the next heartbeat informs its worker."""
-    return script("cancel").call(base, bytes.decode, id=job_id, revision=revision)
+    return script("cancel").call(base, bytes.decode, id=job_id, revision=revision, by=by)
 
 
-def retry(base: str, job_id: str, revision: int) -> Call[str]:
+def retry(base: str, job_id: str, revision: int, by: str = "") -> Call[str]:
     """Queue a dead or cancelled job with all its tries. Returns `queued`."""
-    return script("retry").call(base, bytes.decode, id=job_id, revision=revision)
+    return script("retry").call(base, bytes.decode, id=job_id, revision=revision, by=by)
 
 
-def promote(base: str, job_id: str, revision: int) -> Call[str]:
+def promote(base: str, job_id: str, revision: int, by: str = "") -> Call[str]:
     """Queue a scheduled job now. Returns `queued`."""
-    return script("promote").call(base, bytes.decode, id=job_id, revision=revision)
+    return script("promote").call(base, bytes.decode, id=job_id, revision=revision, by=by)
 
 
-def erase(base: str, job_id: str, revision: int) -> Call[str]:
+def erase(base: str, job_id: str, revision: int, by: str = "") -> Call[str]:
     """Delete a finished job. Returns `erased`; once more, it is not found."""
-    return script("erase").call(base, bytes.decode, id=job_id, revision=revision)
+    return script("erase").call(base, bytes.decode, id=job_id, revision=revision, by=by)
 
 
-def pause(base: str, queue: str, revision: int) -> Call[str]:
+def pause(base: str, queue: str, revision: int, by: str = "") -> Call[str]:
     """Stop claims of a queue. Returns `paused`."""
-    return script("pause").call(base, bytes.decode, queue=queue, revision=revision)
+    return script("pause").call(base, bytes.decode, queue=queue, revision=revision, by=by)
 
 
-def resume(base: str, queue: str, revision: int) -> Call[str]:
+def resume(base: str, queue: str, revision: int, by: str = "") -> Call[str]:
     """Allow claims of a queue again. Returns `resumed`."""
-    return script("resume").call(base, bytes.decode, queue=queue, revision=revision)
+    return script("resume").call(base, bytes.decode, queue=queue, revision=revision, by=by)
 
 
-def configure(base: str, queue: str, revision: int, settings: str) -> Call[str]:
+def configure(base: str, queue: str, revision: int, settings: str, by: str = "") -> Call[str]:
     """Replace all limits of a queue (`jobs=N bytes=N`), or of `*`, the partition (`completed=N dead=N
     cancelled=N queues=N`); those not given are removed. Returns them as stored.
     """
-    return script("configure").call(base, bytes.decode, queue=queue, revision=revision, settings=settings)
+    return script("configure").call(
+        base, bytes.decode, queue=queue, revision=revision, settings=settings, by=by
+    )
+
+
+def audit(base: str, order: str, by: str, verb: str, what: str, queue: str, outcome: str) -> Call[str]:
+    """Record an order that takes several calls. Returns `recorded`; the same `order` again is recorded once."""
+    return script("audit").call(
+        base, bytes.decode, order=order, by=by, verb=verb, what=what, queue=queue, outcome=outcome
+    )
 
 
 def reap(base: str, *, limit: int, by: str) -> Call[Reaped]:

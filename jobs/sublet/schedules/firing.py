@@ -82,24 +82,24 @@ class Fired(NamedTuple):
 
 def schedule(
     base: str, name: str, revision: int, *, was: str = "", plan: bytes, queue: str, task: str, rules: str,
-    overlap: str, paused: bool, occurrence: int | None, due: int | None, payload: bytes,
+    overlap: str, paused: bool, occurrence: int | None, due: int | None, payload: bytes, by: str = "",
 ) -> Call[str]:  # fmt: skip
     """Store a schedule: `created` or `changed`. Raises Changed if its revision, or its next occurrence
     `was` (ms; empty: any), is another one.
     """
     return script("schedule").call(
         base, bytes.decode, name=name, revision=revision, was=was, plan=plan, queue=queue, task=task, rules=rules,
-        overlap=overlap, paused=int(paused), occurrence=_ms(occurrence), due=_ms(due), payload=payload,
+        overlap=overlap, paused=int(paused), occurrence=_ms(occurrence), due=_ms(due), payload=payload, by=by,
     )  # fmt: skip
 
 
-def unschedule(base: str, name: str, revision: int, occurrence: str = "") -> Call[str]:
+def unschedule(base: str, name: str, revision: int, occurrence: str = "", by: str = "") -> Call[str]:
     """Remove a schedule as it was read (`occurrence`: `was` of `schedule`): `removed`, also if it is gone.
     Raises Changed as `schedule` does; NotFound at revision 0 (read as missing) if there is none.
     """
     return script("schedule").call(
         base, bytes.decode, name=name, revision=revision, was=occurrence, plan="", queue="", task="", rules="", overlap="", paused="",
-        occurrence="", due="", payload="",
+        occurrence="", due="", payload="", by=by,
     )  # fmt: skip
 
 

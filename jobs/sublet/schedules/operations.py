@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from sublet.errors import Changed, Invalid, NoNamespace, NotFound, Unfit, WrongState
 from sublet.model import Submission, Submitted
-from sublet.protocol import server_info
+from sublet.protocol import audit_log, server_info
+from sublet.protocol.person import person
 from sublet.protocol.plan import Plan
 from sublet.protocol.reads import MALFORMED
 from sublet.protocol.scripts import Call
@@ -185,7 +186,7 @@ def _call(home: str, wanted: NewSchedule, seen: Stored | None, now: int) -> Call
     return schedule(
         home, wanted.name, seen.revision if seen else 0, was=seen.text("occurrence") if seen else "", plan=wanted.plan,
         queue=wanted.queue, task=wanted.task, rules=wanted.rules, overlap=wanted.recurrence.overlap, paused=paused,
-        occurrence=found.occurrence if found else None, due=found.due if found else None, payload=wanted.payload,
+        occurrence=found.occurrence if found else None, due=found.due if found else None, payload=wanted.payload, by=person(),
     )  # fmt: skip
 
 
@@ -250,7 +251,7 @@ def _with_paused(one: Stored, now: int | None) -> Call[str]:
     return schedule(
         one.base, one.name, one.revision, was="", plan=one.fields["plan"], queue=one.text("queue"), task=one.text("task"),
         rules=one.text("rules"), overlap=one.text("overlap"), paused=now is None, occurrence=found.occurrence if found else None,
-        due=found.due if found else None, payload=one.fields.get("payload", b""),
+        due=found.due if found else None, payload=one.fields.get("payload", b""), by=person(),
     )  # fmt: skip
 
 
@@ -261,8 +262,15 @@ def run(
     Raises Invalid or NotFound.
     """
     one = yield from find(operations, name)
-    (submitted,) = yield from operations.submit([job_of(operations, one, job_id, rules)])
+    job = job_of(operations, one, job_id, rules)
+    yield from record_run(one, job)
+    (submitted,) = yield from operations.submit([job])
     return submitted
+
+
+def record_run(one: Stored, job: Submission) -> Plan[None]:
+    """Record that a person has a schedule's job submitted."""
+    return audit_log.record(one.base, "schedule-run", one.name, job.queue, job.id)
 
 
 def job_of(operations: SubmitOperations, one: Stored, job_id: str | None, rules: str = "") -> Submission:
@@ -382,7 +390,9 @@ def _remove_from(
         if seen:
             guard(seen)
         removed = seen is not None and source in (None, seen.source)
-        return unschedule(base, name, seen.revision, seen.text("occurrence")) if seen and removed else None
+        if not (seen and removed):
+            return None
+        return unschedule(base, name, seen.revision, seen.text("occurrence"), person())
 
     yield from _change(operations, base, name, decide)
     return removed

@@ -127,6 +127,12 @@ def _ids(parser: CommandParser) -> None:
     option(
         "--code", metavar="CODE", default=None, help="instead of ids: all with this last error, as ValueError"
     )
+    option(
+        "--message",
+        metavar="TEXT",
+        default=None,
+        help="as --code: the error's message, but for numbers and quotes",
+    )
     parser.switch("--dry-run", "with a filter: only count the jobs")
     parser.switch("--yes", "with a filter: do not ask for confirmation")
 

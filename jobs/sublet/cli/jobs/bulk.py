@@ -10,9 +10,10 @@ from sublet.cli.progress import ProgressBar
 from sublet.cli.session import client_of, settings_of
 from sublet.client.sync_client import SyncClient
 from sublet.errors import Changed, Invalid, JobsError
-from sublet.operations.orders.bulk import Outcome, Selection, is_off
+from sublet.model import State
+from sublet.operations.orders.bulk import OrderOutcome, Selection, is_off
 
-FILTERS = ("state", "queue", "task", "code")
+FILTERS = ("state", "queue", "task", "code", "message")
 DONE = {"retry": "queued again", "cancel": "cancelled", "promote": "queued", "erase": "erased for good"}
 SHOWN = 20
 
@@ -29,7 +30,8 @@ def given(args: Namespace) -> bool:
 
 def order(verb: str, args: Namespace) -> int:
     """Count the jobs, ask, and give the order page by page. Return 1 if one was refused."""
-    wanted = Selection(*(getattr(args, name) for name in FILTERS))
+    wanted = Selection(**{name: getattr(args, name) for name in FILTERS})
+    wanted = wanted._replace(state=State(args.state) if args.state else None)
     with client_of(settings_of(args)) as client:
         client.store.follow_existing(client.store.operations.exists())
         with ProgressBar() as bar:
@@ -61,13 +63,13 @@ def _confirm(verb: str, args: Namespace, found: int) -> None:
         raise JobsError("the typed number is another: nothing was done")
 
 
-def _give(client: SyncClient, verb: str, wanted: Selection, found: int) -> list[Outcome]:
+def _give(client: SyncClient, verb: str, wanted: Selection, found: int) -> list[OrderOutcome]:
     now = _count(client, verb, wanted)
     if is_off(now, found):
         raise Changed(f"{now:,} jobs fit now, and {found:,} before: nothing was done: count them again")
-    outcomes, cursor, more = list[Outcome](), None, True
+    outcomes, cursor, more = list[OrderOutcome](), None, True
     with ProgressBar() as bar:
-        while more:
+        while more and not is_off(max(found, len(outcomes)), found):  # promoted jobs may be scheduled again
             page = client.store.order_page(verb, wanted, cursor=cursor)
             outcomes += page.outcomes
             cursor, more = page.cursor, page.cursor is not None
@@ -75,7 +77,7 @@ def _give(client: SyncClient, verb: str, wanted: Selection, found: int) -> list[
     return outcomes
 
 
-def _report(args: Namespace, found: int, outcomes: list[Outcome]) -> int:
+def _report(args: Namespace, found: int, outcomes: list[OrderOutcome]) -> int:
     refused = [one for one in outcomes if one.refusal]
     answers = Counter(one.answer for one in outcomes if not one.refusal)
     if args.json:

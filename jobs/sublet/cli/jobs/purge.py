@@ -14,6 +14,8 @@ from sublet.client.sync_client import SyncClient
 from sublet.errors import Changed, JobsError, NotFound, Refused, did_you_mean
 from sublet.model import JobSummary, Queue, State
 from sublet.protocol import reads
+from sublet.protocol.audit_log import record
+from sublet.protocol.person import acting_for
 
 BATCH = 100
 """Jobs that are cancelled at the same time: workers' calls wait for a few ms at most."""
@@ -35,7 +37,11 @@ def purge(args: Namespace) -> int:
     outcomes: list[str] = []
     if waiting:
         _confirm(args, found.queued, len(scheduled))
-        with ProgressBar() as bar:
+        with client_of(settings) as client:
+            base = client.store.operations.base_of_queue(found.name)
+            words = f"{waiting:,} waiting jobs found"
+            client.store.follow_existing(record(base, "purge", found.name, found.name, words))
+        with ProgressBar() as bar, acting_for(""):  # one entry, not one for each job
             outcomes = asyncio.run(_purge(Client(settings), found, scheduled, bar))
     cancelled, taken = outcomes.count(CANCELLED), outcomes.count(TAKEN)
     if args.json:

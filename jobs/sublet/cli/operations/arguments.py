@@ -8,6 +8,13 @@ def _doctor(parser: CommandParser) -> None:
     parser.switch("--repair", "repair inconsistent data, while workers continue")
 
 
+def _audit(parser: CommandParser) -> None:
+    parser.option(
+        "--limit", metavar="N", type=types.positive_integer, default=20, help="orders per page (20)"
+    )
+    parser.option("--cursor", metavar="CURSOR", default=None, help="continue after the previous page")
+
+
 def _acl(parser: CommandParser) -> None:
     option = parser.option
     option(
@@ -33,4 +40,4 @@ def _drop(parser: CommandParser) -> None:
     parser.switch("--force", "even if workers are alive there")
 
 
-ARGUMENTS = {"doctor": _doctor, "acl": _acl, "scripts": _scripts, "drop": _drop}
+ARGUMENTS = {"doctor": _doctor, "audit": _audit, "acl": _acl, "scripts": _scripts, "drop": _drop}

@@ -1,14 +1,17 @@
 """Orders for all jobs of a filter, in pages. Each job is ordered at the revision that the page read."""
 
+import re
 from collections.abc import Callable, Container, Mapping, Sequence
+from datetime import datetime
 from types import MappingProxyType
 from typing import NamedTuple
 
 from sublet.errors import Changed, Invalid, Refused
 from sublet.model import JobSummary, Page, State
 from sublet.operations import job_list
-from sublet.protocol import verbs
+from sublet.protocol import audit_log, server_info, verbs
 from sublet.protocol.plan import Plan
+from sublet.schedules.durations import EPOCH, MS
 
 PAGE = 200
 """Most jobs of one page. It examines up to 1,000."""
@@ -21,6 +24,23 @@ STATES = {
 """Order → the states that it takes."""
 USUAL = STATES | {"retry": (State.DEAD,), "cancel": (State.SCHEDULED, State.QUEUED)}
 """Order → the states of a selection that names none."""
+_CURSOR = re.compile(r"([0-9]{1,14})@(.+)")
+_CHANGING = tuple(
+    re.compile(pattern, re.ASCII | re.IGNORECASE)
+    for pattern in (
+        r"""(["'`])(?:(?!\1)[^\n\r\u2028\u2029]){1,200}\1""",
+        r"\b[0-9a-f]{8,}\b|\b0x[0-9a-f]+\b|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}",
+        r"\d+(\.\d+)?",
+    )
+)
+"""As `fingerprint` of the dashboard's `format.js`."""
+
+
+def fingerprint(message: str) -> str:
+    """Return an error's message without quoted text, hexadecimal words and numbers."""
+    for pattern in _CHANGING:
+        message = pattern.sub("…", message)
+    return message
 
 
 class Selection(NamedTuple):
@@ -31,6 +51,8 @@ class Selection(NamedTuple):
     task: str | None = None
     code: str | None = None
     """The code of a job's last error."""
+    message: str | None = None
+    """The last error's message; numbers and quoted text in it may be others."""
     within: Container[str] | None = None
 
     def states(self, order: str) -> Sequence[State]:
@@ -39,8 +61,23 @@ class Selection(NamedTuple):
             raise Invalid(f"state {self.state}: {order} takes {' or '.join(STATES[order])}")
         return USUAL[order] if self.state is None else (self.state,)
 
+    def words(self) -> str:
+        """Return the filter as text, without the message, which may have data of jobs."""
+        given = self._replace(message="…" if self.message else None, within=None)._asdict()
+        return " ".join(f"{name}={value}" for name, value in given.items() if value is not None) or "all"
 
-class Outcome(NamedTuple):
+    def takes(self, job: JobSummary, began: datetime) -> bool:
+        """Whether a job is ordered. Those that were submitted or ended since the order began are not, so that it ends."""
+        if job.submitted_at > began or (job.finished_at is not None and job.finished_at > began):
+            return False
+        error = job.last_error
+        return self.code in (None, error and error.code) and (
+            self.message is None
+            or (error is not None and fingerprint(error.message) == fingerprint(self.message))
+        )
+
+
+class OrderOutcome(NamedTuple):
     """One job's answer, or refusal, at the revision that was seen."""
 
     id: str
@@ -53,7 +90,7 @@ class OrderPage(NamedTuple):
     """One page of an order. While `cursor` is set, another page follows."""
 
     found: int
-    outcomes: Sequence[Outcome] = ()
+    outcomes: Sequence[OrderOutcome] = ()
     cursor: str | None = None
     references: Mapping[str, tuple[bytes, ...]] = MappingProxyType({})
     """Erased jobs with references to large payloads."""
@@ -71,43 +108,54 @@ def is_off(found: int, expected: int) -> bool:
 def order_page(
     sections: job_list.Sections,
     wanted: Selection,
+    name: str,
     order: Order | None,
     expected: int | None,
     cursor: str | None,
 ) -> Plan[OrderPage]:
-    """Give an order to one page of jobs; without `order`, count them. Raises Changed, without effect, if the number is
+    """Give the order `name` to one page of jobs, recorded as one in the audit; without `order`, count them. Raises Changed, without effect, if the number is
     off from `expected` by more than a tenth.
     """
     taken = job_list.Filter(queue=wanted.queue, task=wanted.task, within=wanted.within)
-    page: Page = yield from job_list.list_jobs(sections, taken, PAGE, cursor)
-    jobs = [job for job in page.jobs if wanted.code is None or _code(job) == wanted.code]
+    began, place = yield from _began(cursor)
+    page: Page = yield from job_list.list_jobs(sections, taken, PAGE, place)
+    jobs = [job for job in page.jobs if wanted.takes(job, EPOCH + began * MS)]
     if expected is not None and is_off(len(jobs), expected):
         raise Changed(
             f"{len(jobs):,} jobs were found, and {expected:,} expected: nothing was done: count them again"
         )
     if order is None:
-        return OrderPage(len(jobs), cursor=page.cursor)
-    outcomes, moved, references = list[Outcome](), list[JobSummary](), dict[str, tuple[bytes, ...]]()
+        return OrderPage(len(jobs), cursor=page.cursor and f"{began}@{page.cursor}")
+    if jobs:
+        found = f"{len(jobs):,} jobs found" if len(jobs) != 1 else "1 job found"
+        yield from audit_log.record(sections[0][0], name, wanted.words(), wanted.queue or "", found)
+    outcomes, moved, references = list[OrderOutcome](), list[JobSummary](), dict[str, tuple[bytes, ...]]()
     for job in jobs:
         try:
             answer, left = yield from order(job)
         except Refused as error:
-            outcomes.append(Outcome(job.id, job.revision, "", error))
+            outcomes.append(OrderOutcome(job.id, job.revision, "", error))
             continue
-        outcomes.append(Outcome(job.id, job.revision, answer))
+        outcomes.append(OrderOutcome(job.id, job.revision, answer))
         moved += [job] if answer != "requested" else []
         references |= {job.id: left} if left else {}
-    return OrderPage(len(jobs), outcomes, _closed_up(page.cursor, moved), references)
+    following = page.cursor and f"{began}@{_closed_up(page.cursor, moved)}"
+    return OrderPage(len(jobs), outcomes, following, references)
 
 
-def _code(job: JobSummary) -> str | None:
-    return job.last_error.code if job.last_error else None
-
-
-def _closed_up(cursor: str | None, moved: Sequence[JobSummary]) -> str | None:
-    """Return a cursor, with the jobs that have left its structure subtracted from its offset."""
+def _began(cursor: str | None) -> Plan[tuple[int, str | None]]:
+    """Return when the order began (ms), and the list's cursor."""
     if cursor is None:
-        return None
+        now: datetime = yield server_info.clock()
+        return (now - EPOCH) // MS, None
+    found = _CURSOR.fullmatch(cursor)
+    if not found:
+        raise Invalid(f"cursor {cursor[:80]!r}: use the cursor of the page before")
+    return int(found[1]), found[2]
+
+
+def _closed_up(cursor: str, moved: Sequence[JobSummary]) -> str:
+    """Return a cursor, with the jobs that have left its structure subtracted from its offset."""
     place, _, offset = cursor.rpartition("/")
     _, structure, *rest = place.split("/")
     if structure.startswith("queue:"):

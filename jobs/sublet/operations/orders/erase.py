@@ -40,7 +40,7 @@ def _look(base: str, job_id: str) -> Call[_Seen]:
     return Call((("HMGET", keys.job(base, job_id), *fields),), read)
 
 
-def erase(settings: HasStorage, base: str, job_id: str, revision: int | None) -> Plan[Erased]:
+def erase(settings: HasStorage, base: str, job_id: str, revision: int | None, by: str = "") -> Plan[Erased]:
     """Erase one finished job. Raises WrongState, NotFound; Changed if not at `revision`; Invalid if its payload or
     result is in a backend that these settings lack.
     """
@@ -53,7 +53,7 @@ def erase(settings: HasStorage, base: str, job_id: str, revision: int | None) ->
         if seen.references:
             storage_of(settings, job_id)
         try:
-            yield verbs.erase(base, job_id, seen.revision if revision is None else revision)
+            yield verbs.erase(base, job_id, seen.revision if revision is None else revision, by)
         except Changed:
             if looks == 1 or revision is not None:
                 raise

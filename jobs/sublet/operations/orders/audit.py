@@ -1,0 +1,45 @@
+"""Pages of the audit, newest first, over all partitions."""
+
+import re
+from collections.abc import Container, Sequence
+from datetime import UTC, datetime
+
+from sublet.errors import Invalid
+from sublet.model import AuditEntry, AuditPage
+from sublet.protocol import audit_log
+from sublet.protocol.plan import Plan
+
+LIMIT = 1000
+"""Most entries of one page."""
+_CURSOR = re.compile(r"([0-9]{1,16}-[0-9]{1,16})/([0-9]{1,5})")
+
+_Key = tuple[int, int, int]
+"""An entry's time (ms), sequence number and partition: the order of the audit."""
+
+
+def page(
+    bases: Sequence[str], limit: int, cursor: str | None, within: Container[str] | None = None
+) -> Plan[AuditPage]:
+    """Return up to `limit` entries, of those of queues in `within`. Raises Invalid."""
+    if not 1 <= limit <= LIMIT:
+        raise Invalid(f"limit {limit}: use 1 to {LIMIT:,}")
+    seen = _CURSOR.fullmatch(cursor) if cursor is not None else None
+    if cursor is not None and not seen:
+        raise Invalid(f"cursor {cursor[:80]!r}: use the cursor of the page before")
+    found: list[tuple[_Key, AuditEntry]] = []
+    for partition, base in enumerate(bases):
+        end = "+" if not seen else seen[1] if partition < int(seen[2]) else f"({seen[1]}"
+        for entry_id, fields in (yield audit_log.entries(base, end, limit + 1)):
+            at, _, number = entry_id.partition("-")
+            found.append(((int(at), int(number), partition), _entry(int(at), fields)))
+    found.sort(key=lambda one: one[0], reverse=True)
+    shown = [entry for _, entry in found[:limit] if within is None or entry.queue in within]
+    last = found[limit - 1][0] if len(found) > limit else None
+    return AuditPage(entries=tuple(shown), cursor=f"{last[0]}-{last[1]}/{last[2]}" if last else None)
+
+
+def _entry(at: int, fields: dict[str, str]) -> AuditEntry:
+    names = ("by", "verb", "what", "queue", "outcome")
+    return AuditEntry(
+        at=datetime.fromtimestamp(at / 1000, UTC), **{name: fields.get(name, "") for name in names}
+    )

@@ -1,0 +1,27 @@
+"""The audit: a capped stream of the orders that people gave."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sublet.protocol import keys, verbs
+from sublet.protocol.person import person
+from sublet.protocol.plan import Plan
+from sublet.protocol.reads import pairs, shown
+from sublet.protocol.scripts import Call
+
+
+def record(base: str, verb: str, what: str, queue: str, outcome: str) -> Plan[None]:
+    """Record an order of several calls, before the first; a program's is not recorded."""
+    if person():
+        yield verbs.audit(base, keys.new_claim_id(), person(), verb, what, queue, outcome)
+
+
+def entries(base: str, end: str, count: int) -> Call[list[tuple[str, dict[str, str]]]]:
+    """Read up to `count` entries, newest first, from the id `end` (`+`: the newest) on, with id and fields."""
+
+    def read(reply: Sequence[Any]) -> list[tuple[str, dict[str, str]]]:
+        return [
+            (entry[0].decode(), {k: shown(v) for k, v in pairs(entry[1]).items()}) for entry in reply or ()
+        ]
+
+    return Call((("XREVRANGE", keys.audit(base), end, "-", "COUNT", count),), read)

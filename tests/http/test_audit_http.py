@@ -1,0 +1,140 @@
+"""`GET /audit`, `sublet audit` and `client.audit()`: who ordered what."""
+
+import pytest
+
+from sublet import Client, Invalid
+from sublet.operations.orders.bulk import Selection
+from sublet.protocol.person import acting_for
+from sublet_functions.api.dispatch import Api
+from sublet_functions.http.auth import Tokens
+from tests.support.route_samples import asker
+
+pytest_plugins = [
+    "tests.support.http_settings",
+    "tests.support.api_fixtures",
+    "tests.support.command_line",
+]
+BOSS, IN = "secret-of-boss-01234567", "secret-of-in-0123456789"
+
+
+@pytest.fixture
+async def client(settings):
+    async with Client(settings) as client:
+        yield client
+
+
+@pytest.fixture
+async def core(client):
+    api = Api(client.store, Tokens(f"boss:admin:{BOSS} in:admin@a:{IN} eye:read:secret-of-eye-01234567"))
+    core = asker(api)
+    return lambda *words, token=BOSS: core(*words, token=token)
+
+
+def entries(page):
+    return [(one["by"], one["verb"], one["what"], one["queue"], one["outcome"]) for one in page["entries"]]
+
+
+async def test_orders_over_http_have_the_name_of_the_token(client, core):
+    jobs = [(await client.submit("t", {"secret": 1}, job_id=f"0-{n}")).id for n in range(3)]
+    schedule = {"task": "t", "every": 60, "payload": {"secret": 1}}
+    assert (await core("POST", "/jobs/0/cancel")).status == 200  # found by its own id
+    await core("POST", "/jobs/cancel", {"filter": {"task": "t"}, "dry_run": True})
+    await core("POST", "/jobs/cancel", {"filter": {"task": "t", "message": None}})
+    await core("POST", f"/jobs/{jobs[0]}/retry")
+    await core("PATCH", "/queues/default", {"paused": True, "limits": {"jobs": 5}})
+    await core("PUT", "/schedules/s", schedule)
+    await core("PUT", "/schedules/s", schedule)  # nothing changes
+    ran = (await core("POST", "/schedules/s/run")).json()["id"]
+    await core("POST", "/schedules/s/pause")
+    await core("DELETE", "/schedules/s")
+    assert (await core("POST", f"/jobs/{jobs[1]}/promote")).status == 409
+    page = (await core("GET", "/audit")).json()
+    assert entries(page) == [
+        ("boss", *rest)
+        for rest in (
+            ("schedule-remove", "s", "default", "removed"),
+            ("schedule-pause", "s", "default", "changed"),
+            ("schedule-run", "s", "default", ran),
+            ("schedule-put", "s", "default", "created"),
+            ("pause", "default", "default", "paused"),
+            ("configure", "default", "default", "jobs=5"),
+            ("retry", "0-0", "default", "queued"),
+            ("cancel", "task=t", "", "2 jobs found"),
+            ("cancel", "0-0", "default", "cancelled"),
+        )
+    ]
+    assert "secret" not in repr(page)
+
+
+async def test_the_audit_has_pages_and_only_admins_see_it(client, core):
+    for n in range(5):
+        await core("PATCH", "/queues/a", {"paused": n % 2 == 0})
+    await core("PATCH", "/queues/b", {"paused": True})
+    seen, cursor = [], ""
+    while not seen or cursor:
+        page = (await core("GET", f"/audit?limit=2{cursor and '&cursor='}{cursor}")).json()
+        seen += entries(page)
+        cursor = page["cursor"] or ""
+    assert seen == entries((await core("GET", "/audit")).json())
+    assert len(seen) == 6
+    assert {one[3] for one in entries((await core("GET", "/audit", token=IN)).json())} == {"a"}
+    assert (await core("GET", "/audit", token="secret-of-eye-01234567")).status == 403
+    assert (await core("GET", "/audit?cursor=nonsense")).status == 422
+
+
+async def test_entries_of_several_partitions_are_in_order(settings, raw):
+    from dataclasses import replace
+
+    async with Client(replace(settings, partitions=3)) as client:
+        with acting_for("anna"):
+            for n in range(12):
+                await client.pause(f"q{n}")
+        seen, cursor = [], None
+        while not seen or cursor:
+            page = await client.audit(5, cursor)
+            seen += page.entries
+            cursor = page.cursor
+        assert sorted(one.what for one in seen) == sorted(f"q{n}" for n in range(12))
+        assert [one.at for one in seen] == sorted((one.at for one in seen), reverse=True)
+
+
+async def test_a_program_leaves_no_entry_and_a_page_of_orders_one(client):
+    for n in range(3):
+        await client.submit("t", job_id=f"0-{n}")
+    await client.cancel("0-0")
+    assert (await client.audit()).entries == ()
+    with acting_for("anna"):
+        await client.order_page("cancel", Selection(queue="default", message=None))
+    (entry,) = (await client.audit()).entries
+    assert (entry.by, entry.what, entry.queue, entry.outcome) == (
+        "anna",
+        "queue=default",
+        "default",
+        "2 jobs found",
+    )
+
+
+@pytest.mark.parametrize("wrong", [{"limit": 0}, {"limit": 1001}, {"cursor": "x"}])
+async def test_what_is_no_page_is_refused(client, wrong):
+    with pytest.raises(Invalid, match="use"):
+        await client.audit(**wrong)
+
+
+def test_commands_have_the_name_of_user_and_host(shell):
+    assert shell.ok("audit", said="there is no namespace .*\n") == "no orders by people"
+    for n in range(3):
+        shell.ok("submit", "add", "--id", f"0-{n}")
+    shell.ok("cancel", "0-0")
+    shell.ok("purge", "default", "--yes")
+    shell.ok("pause", "default")
+    found = shell.json("audit")["entries"]
+    assert [(one["verb"], one["what"], one["outcome"]) for one in found] == [
+        ("pause", "default", "paused"),
+        ("purge", "default", "2 waiting jobs found"),
+        ("cancel", "0-0", "cancelled"),
+    ]
+    assert all("@" in one["by"] for one in found)
+    shown = shell.ok("audit", "--limit", "1", said="more: .* --cursor .*\n").splitlines()
+    assert shown[0].split() == ["TIME", "BY", "ORDER", "WHAT", "OUTCOME"]
+    assert "pause" in shown[1]
+    assert len(shown) == 2
