@@ -32,7 +32,7 @@ def test_each_view_of_the_page_is_documented():
 def test_each_documented_order_is_a_button(view, one, orders):
     name = {"jobs": "orders"}.get(view, f"{view}-view") + ".js"
     text = static_files()[name].body.decode().lower()
-    words = {"retry a group": "retry", "its id": "copy id", "as Python": "copy as python"}
+    words = {"cancel waiting": "cancel waiting", "its id": "copy id", "as Python": "copy as python"}
     for order in re.split("[,;] ", orders):
         word = words.get(order, order).replace("`", "").removeprefix("copy ").lower()
         assert word in text, (name, word)

@@ -177,6 +177,18 @@ def test_an_order_changes_the_job_and_the_page_shows_it(visit, site, verb):
     assert stock.ask("GET", f"/jobs/{job}")["state"] == state
 
 
+def test_a_finished_job_is_erased_from_its_page(visit, site):
+    job = site.stock.dead("t", "erased-one", "Boom", "words")
+    page = visit(site.url, f"/jobs/{site.stock.ids['queued']}")
+    page.get_by_role("button", name="Copy id").wait_for()
+    assert page.get_by_role("button", name="Erase").count() == 0
+    page = visit(site.url, f"/jobs/{job}")
+    page.get_by_role("button", name="Erase").click()
+    page.get_by_role("dialog").get_by_role("button", name="Erase the job").click()
+    page.wait_for_url("**/ui/jobs?state=dead")
+    assert site.stock.ask("GET", "/jobs?queue=erased-one")["jobs"] == []
+
+
 def test_a_job_is_submitted_again_with_another_payload(visit, site):
     page = visit(site.url, f"/jobs/{site.stock.ids['dead']}")
     page.get_by_role("button", name="Edit and submit again").click()

@@ -24,6 +24,7 @@ VIEWS = (
     "/schedules",
     "/schedules/nightly-report",
     "/workers",
+    "/audit",
     "/nonsense",
 )
 LOOKS = tuple(itertools.product(("light", "dark"), (360, 1280)))
@@ -89,6 +90,7 @@ def test_keys_alone_open_a_view_a_row_and_a_dialog(visit, site):
         ("q", "queues"),
         ("s", "schedules"),
         ("w", "workers"),
+        ("a", "audit"),
     ):
         keyboard.press("g")
         keyboard.press(key)

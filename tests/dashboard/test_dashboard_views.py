@@ -47,16 +47,77 @@ def test_failures_are_grouped_and_a_group_is_retried(visit, site):
     assert sorted(job["state"] for job in jobs) == ["dead", *["queued"] * 7]
 
 
-def test_a_retry_leaves_jobs_that_have_changed(visit, site):
+def test_a_group_is_erased_and_its_waiting_jobs_are_cancelled(visit, site):
+    stock = site.stock
+    for n in range(3):
+        stock.dead("t", "erased", "Boom", f"words {n}")
+    stock.dead("t", "erased", "Boom", "other words")
+    lease = stock.held("t", "erased", max_attempts=5)
+    waits = stock.settle(lease, "fail", code="Boom", message="words 7")
+    page = visit(site.url, "/failures?queue=erased")
+    row = page.locator("[aria-label=Failures] tbody tr").first
+    row.get_by_role("button", name="Cancel waiting").click()
+    box = page.get_by_role("dialog")
+    box.get_by_role("button", name="Cancel 1").click()
+    box.get_by_text("1 job cancelled.").wait_for()
+    box.get_by_role("button", name="Close").click()
+    row.get_by_role("button", name="Erase 3").click()
+    box.get_by_role("button", name="Erase 3").click()
+    box.get_by_text("3 jobs erased.").wait_for()
+    left = {job["id"]: job for job in stock.ask("GET", "/jobs?queue=erased")["jobs"]}
+    assert left.pop(waits)["state"] == "cancelled"
+    assert [job["last_error"]["message"] for job in left.values()] == ["other words"]
+
+
+def test_a_group_that_has_changed_is_counted_again_first(visit, site):
     jobs = [site.stock.dead("t", "changed", "Boom", "words") for _ in range(3)]
     page = visit(site.url, "/failures?queue=changed")
     page.get_by_role("button", name="Retry 3").click()
-    site.stock.ask("POST", f"/jobs/{jobs[0]}/retry")
-    (lease,) = site.stock.ask("POST", "/jobs/claim", {"queues": ["changed"]})["jobs"]
-    site.stock.settle(lease, "fail", code="Boom", again=False)
     box = page.get_by_role("dialog")
+    box.get_by_text("3 jobs found.").wait_for()
+    site.stock.ask("POST", f"/jobs/{jobs[0]}/retry")
     box.get_by_role("button", name="Retry 3").click()
-    box.get_by_text("2 jobs queued again, 1 had changed.").wait_for()
+    assert "2 jobs were found, and 3 expected" in box.get_by_role("alert").inner_text()
+    assert {site.stock.ask("GET", f"/jobs/{job}")["state"] for job in jobs[1:]} == {"dead"}
+
+
+def test_pages_of_jobs_are_retried_and_the_rest_is_left_after_a_stop(visit, site):
+    for _ in range(450):
+        site.stock.submit("t", "stopped")
+    claim = {"queues": ["stopped"], "worker": "w", "n": 100}
+    while leases := (site.stock.ask("POST", "/jobs/claim", claim) or {}).get("jobs"):
+        ended = [{"id": one["id"], "token": one["token"], "code": "Boom", "again": False} for one in leases]
+        site.stock.ask("POST", "/jobs/fail", {"jobs": ended})
+    page = visit(site.url, "/failures?queue=stopped")
+    page.get_by_role("button", name="Retry 450").click()
+    box = page.get_by_role("dialog")
+    box.get_by_text("450 jobs found.").wait_for()
+    orders = []
+
+    def hold(route):  # the dialog is closed while the server has the first page
+        orders.append(route)
+        if len(orders) == 1:
+            box.get_by_role("button", name="Stop").click()
+        route.continue_()
+
+    page.route("**/jobs/retry", hold)
+    with page.expect_response("**/jobs/retry"):
+        box.get_by_role("button", name="Retry 450").click()
+    page.get_by_role("button", name="Retry 250").wait_for()
+    assert len(orders) == 1
+
+
+def test_the_audit_lists_orders_by_people(visit, site):
+    job = site.stock.submit("t", "audited")
+    site.stock.ask("POST", f"/jobs/{job}/cancel")
+    page = visit(site.url)
+    page.get_by_role("navigation", name="Views").get_by_role("link", name="Audit").click()
+    page.wait_for_url("**/ui/audit")
+    row = page.locator("[aria-label=Audit] tbody tr").first
+    row.wait_for()
+    assert row.locator("th, td").all_inner_texts()[1:] == ["anyone", "cancel", job, "audited", "cancelled"]
+    row.get_by_role("link", name=job).click()
+    page.wait_for_url(f"**/ui/jobs/{job}")
 
 
 def test_a_queue_is_paused_resumed_and_limited(visit, site):

@@ -1,10 +1,10 @@
 /** Dead jobs, grouped by what went wrong. */
-import { ApiError, call, can } from "./api.js";
+import { call, can } from "./api.js";
+import { orderAll } from "./bulk.js";
 import { h } from "./dom.js";
 import { count, fingerprint, plural } from "./format.js";
-import { order } from "./orders.js";
 import { link } from "./router.js";
-import { badge, button, dialog, empty, moment, queueLink, table } from "./widgets.js";
+import { badge, button, empty, moment, queueLink, table } from "./widgets.js";
 
 /** @typedef {any} Job */
 /** @typedef {{key: string, queue: string, task: string, code: string, message: string, jobs: Job[], first: string, last: string}} Group */
@@ -12,8 +12,6 @@ import { badge, button, dialog, empty, moment, queueLink, table } from "./widget
 const PAGE = 200;
 /** Dead jobs read at first, and with each "Read more". */
 const READ = 1000;
-/** Jobs that are retried at the same time. */
-const HANDS = 4;
 
 /**
  * @param {Job[]} jobs
@@ -95,60 +93,20 @@ function list(groups, page) {
       h("th", { scope: "row", class: "error" }, h("a", { class: "open", href: link("jobs", sample.id), title: "The latest of these jobs" }, h("code", { class: "code" }, group.code), " ", h("span", { class: "clamp" }, group.message || "no message"))),
       h("td", null, h("a", { href: link("jobs", "", { state: "dead", task: group.task, queue: group.queue }) }, group.task), h("small", { class: "block" }, queueLink(group.queue))),
       h("td", { class: "when" }, moment(group.first)), h("td", { class: "when" }, moment(group.last)),
-      h("td", { class: "actions" }, can("POST", "/jobs/{id}/retry") ? button(`Retry ${count(group.jobs.length)}`, () => void retryAll(group, page)) : null));
+      h("td", { class: "actions" }, orders(group, page)));
   });
   return table("Failures", [{ label: "Jobs", class: "number" }, "Error", "Task and queue", "First", "Last", { label: "Orders", class: "actions" }], rows);
 }
 
 /**
- * Retry the jobs of a group that the page has read, one call for each, with its revision: a job that has changed is left.
  * @param {Group} group
  * @param {import("./main.js").Page} page
  */
-async function retryAll(group, page) {
-  const jobs = [...group.jobs];
-  await dialog(`Retry ${plural(jobs.length, "job")}?`, (close) => {
-    const bar = h("progress", { max: jobs.length, value: 0, "aria-label": "Jobs retried", class: "full" });
-    const words = h("p", { role: "status" });
-    const begin = button(`Retry ${count(jobs.length)}`, () => void run(), { class: "primary", autofocus: true });
-    const leave = button("Keep as it is", () => close(null), { class: "quiet" });
-    const outcome = { done: 0, changed: 0, failed: 0 };
-    let isStopped = false;
-    const show = () => {
-      const at = outcome.done + outcome.changed + outcome.failed;
-      bar.setAttribute("value", String(at));
-      words.textContent = `${plural(outcome.done, "job")} queued again${outcome.changed ? `, ${count(outcome.changed)} had changed` : ""}${outcome.failed ? `, ${count(outcome.failed)} failed` : ""}.`;
-    };
-    const hand = async () => {
-      for (let job = jobs.shift(); job && !isStopped && bar.isConnected; job = jobs.shift()) {
-        try {
-          await order("retry", job);
-          outcome.done += 1;
-        } catch (error) {
-          if (!(error instanceof ApiError)) throw error;
-          if (error.status === 409 || error.status === 404) outcome.changed += 1;
-          else {
-            outcome.failed += 1;
-            isStopped = error.status === 403 || error.status === 0 || error.status === 401;
-            problem.textContent = error.message;
-            problem.hidden = false;
-          }
-        }
-        show();
-      }
-    };
-    const run = async () => {
-      begin.remove();
-      bar.hidden = false;
-      leave.textContent = "Stop";
-      show();
-      await Promise.all(Array.from({ length: HANDS }, hand));
-      leave.textContent = "Close";
-      leave.focus();
-      page.reload();
-    };
-    bar.hidden = true;
-    const problem = h("p", { class: "note error", role: "alert", hidden: true });
-    return [h("p", null, h("a", { href: link("jobs", "", { state: "dead", task: group.task, queue: group.queue }) }, group.task), " in ", h("b", null, group.queue), " ", badge("dead", group.code)), h("p", { class: "faint" }, "Each gets all of its attempts again."), bar, words, problem, h("div", { class: "row end" }, leave, begin)];
-  });
+function orders(group, page) {
+  const { queue, task, code, message } = group;
+  const filter = { queue, task, code, message };
+  const about = [h("a", { href: link("jobs", "", { state: "dead", task, queue }) }, task), " in ", h("b", null, queue), " ", badge("dead", code)];
+  const n = count(group.jobs.length);
+  const one = (/** @type {"retry" | "cancel" | "erase"} */ verb, /** @type {string} */ label) => (can("POST", `/jobs/${verb}`) ? button(label, () => void orderAll(verb, verb === "cancel" ? filter : { ...filter, state: "dead" }, about, page), { class: verb === "retry" ? "" : "quiet" }) : null);
+  return [one("retry", `Retry ${n}`), one("erase", `Erase ${n}`), one("cancel", "Cancel waiting")];
 }

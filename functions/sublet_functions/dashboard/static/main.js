@@ -1,5 +1,6 @@
 /** The page: the current view, when it is read again, and when it is painted. */
-import { ApiError, describe, hooks, token } from "./api.js";
+import { ApiError, can, describe, hooks, token } from "./api.js";
+import * as auditView from "./audit-view.js";
 import { h, morph } from "./dom.js";
 import { clock } from "./format.js";
 import * as failuresView from "./failures-view.js";
@@ -31,7 +32,7 @@ import * as workersView from "./workers-view.js";
  */
 /** @typedef {{open: (place: Place, page: Page) => View}} ViewModule */
 
-/** @type {{name: string, label: string, key: string, module: ViewModule}[]} */
+/** `route`: only tokens that may GET it have the view in their menu. @type {{name: string, label: string, key: string, module: ViewModule, route?: string}[]} */
 const VIEWS = [
   { name: "", label: "Overview", key: "o", module: overviewView },
   { name: "jobs", label: "Jobs", key: "j", module: jobsView },
@@ -39,6 +40,7 @@ const VIEWS = [
   { name: "queues", label: "Queues", key: "q", module: queuesView },
   { name: "schedules", label: "Schedules", key: "s", module: schedulesView },
   { name: "workers", label: "Workers", key: "w", module: workersView },
+  { name: "audit", label: "Audit", key: "a", module: auditView, route: "/audit" },
 ];
 
 const REPAINT = 250;
@@ -143,7 +145,7 @@ function missing() {
 /** @param {Place} place */
 function paintTop(place) {
   const views = /** @type {HTMLElement} */ (document.getElementById("views"));
-  const items = VIEWS.map(({ name, label }) => h("li", null, h("a", { href: link(name), "aria-current": name === place.view ? "page" : null }, label)));
+  const items = VIEWS.filter(({ route }) => !route || can("GET", route)).map(({ name, label }) => h("li", null, h("a", { href: link(name), "aria-current": name === place.view ? "page" : null }, label)));
   morph(views, h("nav", { id: "views", "aria-label": "Views" }, h("ul", null, items)));
   views.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   paintTools();
@@ -164,6 +166,12 @@ function paintTools() {
   if (!tools) return;
   const forget = button("Forget token", forgetToken, { class: "quiet", title: "Remove the token from this tab" });
   morph(tools, h("div", { id: "tools" }, h("span", { class: `mark ${live.mark}`, title: text }, h("i", { "aria-hidden": "true" }), word + since), token.get() ? forget : null, button("?", showHelp, { class: "quiet", "aria-label": "Keys", title: "Keys" })));
+}
+
+async function readRights() {
+  await describe();
+  paintTop(here());
+  paint();
 }
 
 const showHelp = () => showKeys(VIEWS);
@@ -203,7 +211,7 @@ function askToken(reason) {
     token.set(value);
     paintTools();
     live.restart();
-    void describe().then(paint);
+    void readRights();
     return true;
   });
   return asking;
@@ -238,4 +246,4 @@ setInterval(() => {
 }, 1000);
 open();
 void live.run();
-void describe().then(paint);
+void readRights();

@@ -8,13 +8,13 @@ import { button, confirm, copy, dialog, field, perform, toast } from "./widgets.
 /** @typedef {any} Job */
 
 /**
- * @param {"retry" | "cancel" | "promote"} verb
+ * @param {"retry" | "cancel" | "promote" | "erase"} verb
  * @param {Job} job
  */
 export const order = (verb, job) => call("POST", `jobs/${enc(job.id)}/${verb}`, { body: { revision: job.revision } });
 
 /** Which orders a state allows. @type {Record<string, string[]>} */
-const ALLOWED = { scheduled: ["promote", "cancel"], queued: ["cancel"], running: ["cancel"], dead: ["retry"], cancelled: ["retry"], completed: [] };
+const ALLOWED = { scheduled: ["promote", "cancel"], queued: ["cancel"], running: ["cancel"], dead: ["retry", "erase"], cancelled: ["retry", "erase"], completed: ["erase"] };
 
 /**
  * @param {Job} job
@@ -30,11 +30,16 @@ export function jobOrders(job, page) {
     const text = job.state === "running" ? "Its worker gets the request with its next heartbeat, and stops the attempt." : "It will not run. You can retry it later.";
     if (await confirm(`Cancel this job of ${job.task}?`, text, "Cancel the job", { danger: true })) await give("cancel", job.state === "running" ? "The worker is asked to stop." : "The job is cancelled.");
   };
+  const erase = async () => {
+    if (!(await confirm(`Erase this job of ${job.task}?`, "Its payload, result, log and attempts are deleted for good.", "Erase the job", { danger: true }))) return;
+    if (await perform(() => order("erase", job), "The job is erased.")) go(link("jobs", "", { state: job.state }));
+  };
   const may = (/** @type {string} */ verb) => allowed.includes(verb) && can("POST", `/jobs/{id}/${verb}`);
   return [
     may("retry") ? button("Retry", () => void give("retry", "The job is queued again."), { class: "primary" }) : null,
     may("promote") ? button("Run now", () => void give("promote", "The job is queued."), { class: "primary" }) : null,
     may("cancel") ? button("Cancel", () => void cancel(), { class: "danger" }) : null,
+    may("erase") ? button("Erase", () => void erase(), { class: "danger" }) : null,
     can("POST", "/jobs") ? button("Edit and submit again", () => void resubmit(job)) : null,
     button("Copy id", () => void copy(job.id), { class: "quiet" }),
     button("Copy as curl", () => void copy(asCurl(job)), { class: "quiet" }),
