@@ -68,11 +68,35 @@ def test_a_closed_question_for_a_token_is_asked_again_only_by_its_button(visit, 
         page.get_by_text("No queues yet.").wait_for()
 
 
-def test_a_token_without_the_role_is_told_which_one_it_needs(visit, settings):
+@pytest.mark.parametrize(("token", "n"), [(READ, 0), (ADMIN, 1)])
+def test_orders_and_the_audit_are_offered_to_the_role_admin(visit, settings, token, n):
+    with serve_process(settings, tokens=TOKENS) as server:
+        stock = Stock(server.url, ADMIN)
+        job = stock.dead("t", "q", "Boom", "words")
+        page = visit(server.url, "/failures", token=token, ready=False)
+        with page.expect_response("**/whoami"):
+            page.reload()
+        page.locator("[aria-label=Failures] tbody tr").wait_for()
+        if n:
+            page.get_by_role("link", name="Audit").wait_for()
+            page.get_by_role("button", name="Retry 1").wait_for()
+        for name in ("Retry 1", "Erase 1", "Cancel waiting"):
+            assert page.get_by_role("button", name=name).count() == n, name
+        assert page.get_by_role("link", name="Audit").count() == n
+        page.goto(f"{server.url}/ui/jobs/{job}")
+        page.get_by_role("button", name="Copy id").wait_for()
+        if n:
+            page.get_by_role("button", name="Erase").wait_for()
+        assert page.get_by_role("button", name="Erase").count() == n
+
+
+def test_a_token_that_has_lost_the_role_is_told_which_one_it_needs(visit, settings):
     with serve_process(settings, tokens=TOKENS) as server:
         stock = Stock(server.url, ADMIN)
         job = stock.submit("t", "q", delay=3600)
-        page = visit(server.url, f"/jobs/{job}", token=READ)
+        page = visit(server.url, "/queues", token=READ)
+        page.route("**/whoami", lambda route: route.fulfill(json={"name": "ada", "roles": ["admin"]}))
+        page.goto(f"{server.url}/ui/jobs/{job}")
         page.get_by_role("button", name="Run now").click()
         page.get_by_text("use one with role admin").last.wait_for()
         assert stock.ask("GET", f"/jobs/{job}")["state"] == "scheduled"

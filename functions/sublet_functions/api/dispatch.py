@@ -5,7 +5,7 @@ import os
 import re
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -47,6 +47,7 @@ PUBLIC = Principal("", frozenset())
 """Client of a route that needs no token."""
 
 AnyRoute = Route[Any, Any]
+Handler = Callable[[Call[Any, Any]], Awaitable[Response]]
 
 
 @dataclass
@@ -144,10 +145,11 @@ class Api:
             self.worker_host,
             self._known,
         )
+        handler = _recorded(route.handler) if route.roles is ADMIN else route.handler
         try:
-            response = await _handle(route, call)
+            response = await handler(call)
         except NotFound as error:
-            response = await _handle(route, replace(call, path=self._with_full_id(path, error)))
+            response = await handler(replace(call, path=self._with_full_id(path, error)))
         if self._failed_at and route.roles:  # public routes do not ask Redis
             self._outage.over()
             if time.monotonic() - self._failed_at >= QUIET:
@@ -267,11 +269,14 @@ def _check_headers(request: Request) -> None:
         )
 
 
-async def _handle(route: AnyRoute, call: Call[Any, Any]) -> Response:
-    if route.roles != ADMIN:
-        return await route.handler(call)
-    with acting_for(call.principal.name):
-        return await route.handler(call)
+def _recorded(handler: Handler) -> Handler:
+    """Return a handler whose orders are recorded in the audit."""
+
+    async def handle(call: Call[Any, Any]) -> Response:
+        with acting_for(call.principal.name):
+            return await handler(call)
+
+    return handle
 
 
 async def _parse(request: Request, route: AnyRoute) -> Any:
