@@ -1,17 +1,19 @@
--- configure: set the limits of a queue, which submit enforces, or those of the whole partition.
+-- configure: set the limits of a queue, which submit enforces, or of the whole partition, and the task for dead jobs.
 --
 -- LIBS  lib/base.lua lib/queue.lua lib/audit.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  queue        the queue, or * for the partition
 -- ARGV  revision     the one that the caller saw: operators' verbs on this queue so far, 0 if there were none
--- ARGV  settings     all limits, as words: jobs=N (waiting and running) bytes=N (of their payloads); for *:
+-- ARGV  settings     all settings, as words: jobs=N (waiting and running) bytes=N (of their payloads); for *:
 --                    completed=N dead=N cancelled=N (finished jobs kept, 100000 each unless given)
---                    queues=N (known queues, 100000 unless given); "" removes all limits
+--                    queues=N (known queues, 100000 unless given); for both: on_dead=[QUEUE/]TASK (a job of this
+--                    task reports each dead job); "" removes all
 -- ARGV  by           a person's name, for the audit; "" (or left out): nothing is recorded
 -- REPLY string       the settings as they are stored
 -- CODE  NO_NAMESPACE WRONG_LAYOUT INVALID CHANGED
 
-local KNOWN = {jobs = 'queue', bytes = 'queue', completed = '*', dead = '*', cancelled = '*', queues = '*'}
+local KNOWN = {jobs = 'queue', bytes = 'queue', completed = '*', dead = '*', cancelled = '*', queues = '*',
+  on_dead = 'both'}
 local name, revision, settings, by = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local refused_because = refused(1, 1)
 if refused_because then return refused_because end
@@ -19,15 +21,18 @@ if not settings or name ~= '*' and not is_name(name) then
   return refusal('INVALID', 'name a queue with 1 to 128 of A-Z a-z 0-9 _ . : -, or the partition with *')
 end
 
-local words, count_of = '', {}
+local words, given = '', {}
 for word in string.gmatch(settings, '%S+') do
-  local what, number = string.match(word, '^(%l+)=(%d+)$')
-  if not number or #number > 14 or count_of[what] or KNOWN[what] ~= (name == '*' and '*' or 'queue') then
+  local what, value = string.match(word, '^([%l_]+)=(.+)$')
+  local other, task = string.match(value or '', '^([^/]*)/(.*)$')
+  local fits = what == 'on_dead' and is_name(task or value) and (not other or is_name(other))
+    or what and KNOWN[what] == (name == '*' and '*' or 'queue') and ms(value)
+  if not fits or given[what] then
     return refusal('INVALID', 'setting ' .. string.sub(word, 1, 80)
       .. ': a queue takes jobs=N and bytes=N, the partition (*) takes completed=N dead=N cancelled=N queues=N, '
-      .. 'each once, of up to 14 digits')
+      .. 'N of up to 14 digits; both take on_dead=TASK or on_dead=QUEUE/TASK; each once')
   end
-  count_of[what], words = true, words .. ' ' .. word
+  given[what], words = true, words .. ' ' .. word
 end
 local queue = get_queue(name)
 local answer = string.sub(words, 2)

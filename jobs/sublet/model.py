@@ -310,6 +310,8 @@ class Queue(_Frozen):
     bytes: int = 0
     limits: dict[str, int] = {}
     """Limits of `jobs` and `bytes` for submits; of `*`: of finished jobs kept."""
+    on_dead: str | None = None
+    """TASK or QUEUE/TASK that reports dead jobs."""
     paused_at: Timestamp | None = None
     revision: int = 0
     """Increases with each operator's command on it."""

@@ -1,6 +1,6 @@
 -- lib/base: the clock, the keys, refusals, input checks, and a job as it is stored. Every script needs it.
--- The libraries stand in front of a script in this order: base, queue, tags, lifecycle, prune, due, patterns,
--- leases, occurrence, integrity, audit.
+-- The libraries stand in front of a script in this order: base, queue, tags, deaths, lifecycle, prune, due,
+-- patterns, leases, occurrence, integrity, audit.
 -- luacheck: push ignore 211 231
 local LAYOUT = '1'
 local GRACE = 5000                          -- ms after a timeout in which the worker may still report it
@@ -15,7 +15,7 @@ local COUNTS = 20000                        -- fields of the counts by queue, ab
 local RULES = {__index = {priority = 0, tries = 3, timeout = 300000, retention = 86400000,
   backoff = '1000:2:300000'}}
 -- What a rule's value must match to be used; rules that are not listed here are digits.
-local PLAIN = {key = '', tags = '', trace = '', digest = '', schedule = '', priority = '^%-?%d+$',
+local PLAIN = {key = '', tags = '', trace = '', digest = '', schedule = '', death = '', priority = '^%-?%d+$',
   backoff = '^%d+:%d+%.?%d*:%d+$'}
 
 local call = redis.call
@@ -143,7 +143,7 @@ local function invalid_rule(rules, known)
     shapes = {priority = '^%-?%d%d?%d?$', delay = number, at = number, window = some, tries = some,
       timeout = number, stall = some, retention = number, backoff = '^%d' .. more .. ':%d+%.?%d*:%d' .. more .. '$',
       key = '^[!-~]+$', tags = '^[%w_.:,-]+$', trace = '^%x[%x-]+$',
-      digest = '^' .. hex .. '%x*$', schedule = '^[%w_.:-]+$', keep = '^1$', known = '^1$'}
+      digest = '^' .. hex .. '%x*$', schedule = '^[%w_.:-]+$', death = '^[%w_.:-]+$', keep = '^1$', known = '^1$'}
   end
   local given = {}
   for word in string.gmatch(rules .. ' ', '([^ ]*) ') do
@@ -153,14 +153,14 @@ local function invalid_rule(rules, known)
     local fits = allowed and (string.find(value, shapes[name] or '^$') or word == 'timeout=none')
     if not fits or name == 'priority' and math.abs(value) > 100 or name == 'tags' and not are_tags(value) then
       local names = known
-        or ' priority delay at key window tries timeout stall retention backoff tags keep trace digest schedule known '
+        or ' priority delay at key window tries timeout stall retention backoff tags keep trace digest schedule death known '
       local values = {priority = '-100 to 100', tries = 'a number from 1, at most 14 digits',
         window = 'ms from 1, at most 14 digits',
         stall = 'ms from 1, at most 14 digits', timeout = 'ms or none', backoff = 'first ms:factor:cap ms',
         key = '1 to 128 of ! to ~',
         tags = '1 to 5 different ones, each 1 to 64 of A-Z a-z 0-9 _ . : -, with commas in between',
         trace = 'a traceparent', digest = '16 to 128 hexadecimal digits',
-        schedule = 'a name', keep = '1', known = '1'}
+        schedule = 'a name', death = 'an id', keep = '1', known = '1'}
       local is_known = name and string.find(names, ' ' .. name .. ' ', 1, true)
       local advice = not is_known and 'use name=value, the name one of' .. string.sub(names, 1, -2)
         or given[name] and 'give it once' or 'use ' .. (values[name] or 'ms, at most 14 digits')

@@ -1,4 +1,4 @@
--- lib/lifecycle: how a job moves from one state to the next, up to its deletion. It needs base and queue.
+-- lib/lifecycle: how a job moves from one state to the next, up to its deletion. It needs base, queue and deaths.
 -- luacheck: push ignore 211
 needs('PUBLISH', key('ended'), '')
 
@@ -127,6 +127,7 @@ local function place(job, state, score, code, ...)
   add_change(queue, state, 1)
   backlog(queue, -1, -size(job))
   on_end(job)
+  if state == 'dead' then report_death(job, code, place) end
 end
 
 -- The value of attempt:<n>: a line of words, a line of message, then opaque detail.

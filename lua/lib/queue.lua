@@ -16,13 +16,6 @@ local function get_queue(name)
   return queue
 end
 
--- A job by its id. Its queue is read as well, so that the job may be moved there.
-local function load_movable(id)
-  local job = load(id)
-  if job.state then get_queue(job.rules.queue) end
-  return job
-end
-
 -- The score of a job in its queue: by priority, then in the order of `seq`.
 local function rank(priority, seq) return (100 - priority) * 17592186044416 + seq end
 
@@ -33,8 +26,8 @@ local function as_spec(header, payload)
   return 'spec', header, 'payload', payload
 end
 
--- Settings are "<revision> <verb> [name=value …]": jobs= and bytes= are limits, paused= is the moment (ms) of
--- the pause.
+-- Settings are "<revision> <verb> [name=value …]": jobs= and bytes= are limits, on_dead= is the task that
+-- reports deaths, paused= is the moment (ms) of the pause.
 local function setting(settings, name) return string.match(settings or '', ' ' .. name .. '=(%d+)') end
 local function limits(queue)
   return (string.gsub(string.match(queue.settings or '', '^%d+ %S+(.*)$') or '', ' paused=%d+', ''))

@@ -278,7 +278,7 @@ def test_queues_and_stats_count(shell):
         ["images", "2", "2", "4"],
         ["mail", "1", "1", "2"],
     )
-    empty = {"bytes": 2, "limits": {}, "paused_at": None, "revision": 0}
+    empty = {"bytes": 2, "limits": {}, "on_dead": None, "paused_at": None, "revision": 0}
     assert shell.json("queues")[1] == {"name": "mail", "queued": 1, "jobs": 1, **empty}
     assert re.search(r"^queued +3$", shell.ok("stats"), re.MULTILINE)
     stats = shell.json("stats")
@@ -341,10 +341,11 @@ def test_an_operator_limits_a_queue_and_the_namespace(shell):
     assert shell.json("configure", "mail", "--jobs", "none") == {
         "queue": "mail",
         "limits": {"bytes": 10485760},
+        "on_dead": None,
     }
     assert "1 jobs" not in shell.ok("queues")
     assert shell.ok("configure", "--completed", "500") == "the namespace: 500 completed"
-    assert shell.json("configure") == {"queue": "*", "limits": {"completed": 500}}
+    assert shell.json("configure") == {"queue": "*", "limits": {"completed": 500}, "on_dead": None}
     assert "--completed is a limit of the namespace: leave QUEUE out" in shell.no(
         2, "configure", "mail", "--completed", "5"
     )

@@ -208,6 +208,18 @@ async def test_a_full_queue_is_429_with_retry_after(asked):
     assert (one["status"], one["type"], other["status"]) == (429, "urn:sublet:problem:queue-full", 201)
 
 
+async def test_a_queue_names_the_task_that_reports_its_dead_jobs(asked):
+    for patch, on_dead in (
+        ({"on_dead": "ops/died"}, "ops/died"),
+        ({"limits": {"jobs": 1}}, "ops/died"),
+        ({"on_dead": None}, None),
+    ):
+        changed = (await asked("PATCH", "/queues/q", patch)).json()
+        assert (changed["on_dead"], changed["limits"].keys() <= {"jobs"}) == (on_dead, True)
+        assert (await asked("GET", "/queues/q")).json() == changed
+    assert (await asked("PATCH", "/queues/*", {"on_dead": "ops/died"})).json()["on_dead"] == "ops/died"
+
+
 async def test_without_redis_only_routes_that_need_it_are_503():
     api = Api(Store(Settings(redis_url="redis://127.0.0.1:1", timeout=0.5)), Tokens())
 

@@ -117,6 +117,7 @@ async def test_a_client_cannot_use_the_id_of_an_occurrence(asked, own):
         ("PATCH", "/queues/*", {"limits": {"jobs": 1}}, "#/limits"),
         ("PATCH", "/queues/*", {"limits": {"completed": 1}, "paused": True}, "#/paused"),
         ("PATCH", "/queues/q", {"limits": {"jobs": -1}}, "#/limits/jobs"),
+        ("PATCH", "/queues/q", {"on_dead": "a/b/c"}, "#/on_dead"),
         ("PUT", "/workers/a%0ab", {"life": "1"}, "name"),
         ("PUT", "/workers/w", {"life": "1", "about": {"x": "y" * 4096}}, "#/about"),
         ("DELETE", "/workers/w", None, "life"),

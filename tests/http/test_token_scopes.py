@@ -294,6 +294,14 @@ async def test_a_schedule_outside_the_queues_is_not_replaced(core):
     assert (await core("GET", "/schedules/s", token=BOSS)).json()["queue"] == "held"
 
 
+async def test_deaths_are_reported_in_the_tokens_queues_only(core):
+    for task, status in (("held/t", 403), ("else-7/t", 200), ("t", 200), (None, 200)):
+        answer = await core("PATCH", "/queues/elsewhere", {"on_dead": task}, token=OUT)
+        assert answer.status == status
+        if status == 200:
+            assert answer.json()["on_dead"] == task
+
+
 async def test_a_registration_says_that_the_worker_serves_the_tokens_queues(core):
     """Otherwise it would count as a worker of other queues, or of all."""
 

@@ -93,6 +93,7 @@ SNIPPETS = {
     "what a worker has, after a timeout, to say so": "GRACE = 5000",
     "releases in a row, before one counts as a failure": "RELEASES = 100",
     "`unknown_task` in a row, the last of which buries": "UNKNOWN = 20",
+    "tries of a report of a death": "HOOK_TRIES = 20",
     "a completed job is kept at least": "math.max(60000, job.rules.retention)",
     "a dead or cancelled job is kept, unless there are too many": "KEEP_DEAD = 1209600000",
     "completed jobs kept, dead ones, and cancelled ones, unless configured": "KEEP = 100000",

@@ -317,9 +317,13 @@ def test_the_page_lists_exactly_the_rules_with_defaults():
 
 
 def test_the_page_lists_exactly_the_settings():
-    known = dict(re.findall(r"(\w+) = '(queue|\*)'", re.search(r"KNOWN = \{(.*?)\}", LUA["configure"])[1]))
+    known = dict(
+        re.findall(
+            r"(\w+) = '(queue|both|\*)'", re.search(r"KNOWN = \{(.*?)\}", LUA["configure"], re.DOTALL)[1]
+        )
+    )
     shown = {
-        words(name)[0]: "*" if words(of) else "queue"
+        words(name)[0]: of if of == "both" else "*" if words(of) else "queue"
         for name, of, _ in table(section("configure"), "setting")
     }
     assert shown == known

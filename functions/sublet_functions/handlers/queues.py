@@ -32,9 +32,11 @@ async def get_queue(call: Call[Empty, Empty]) -> Response:
 
 
 async def change_queue(call: Call[QueuePatch, Empty]) -> Response:
-    """Pause or resume a queue, and set its limits. Settings that are left out stay as they are."""
+    """Pause or resume a queue, set its limits and `on_dead`. Settings that are left out stay as they are."""
     store, name, patch = call.store, call.path["queue"], call.body
     _check(call)
+    if patch.on_dead and "/" in patch.on_dead:
+        call.principal.check(patch.on_dead.partition("/")[0])
     if name == "*" and patch.paused is not None:
         raise Problem(
             "invalid",
@@ -48,6 +50,9 @@ async def change_queue(call: Call[QueuePatch, Empty]) -> Response:
     if limits:
         with invalid_at("body", "limits"):
             await store.follow(store.operations.configure(name, **limits))
+    if "on_dead" in patch.model_fields_set and patch.on_dead != seen.on_dead:
+        with invalid_at("body", "on_dead"):
+            await store.follow(store.operations.configure(name, on_dead=patch.on_dead))
     if patch.paused not in (None, seen.paused_at is not None):
         await store.follow(store.operations.pause(name) if patch.paused else store.operations.resume(name))
     return json_response(await store.follow(store.operations.queue(name)))

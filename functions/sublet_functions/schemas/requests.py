@@ -22,6 +22,7 @@ from sublet_functions.schemas.fields import (
     LeaseTime,
     Moment,
     Name,
+    OnDead,
     OwnId,
     Place,
     Priority,
@@ -277,6 +278,11 @@ class QueuePatch(RequestModel):
         {},
         description="Maximum of each kind; null removes a limit. `completed`, `dead`, `cancelled` and `queues` are limits of the "
         "namespace, queue `*`.",
+    )
+    on_dead: OnDead | None = Field(
+        None,
+        description="TASK, or QUEUE/TASK: a job of this task reports each dead job of the queue; of `*`, of the queues without "
+        "an own one. null removes it.",
     )
 
 

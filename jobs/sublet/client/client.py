@@ -202,11 +202,12 @@ class Client:
         """Allow claims from a queue again. Returns `resumed`."""
         return await self.store.follow(self.store.operations.resume(queue))
 
-    async def configure(self, queue: str, **limits: int | None) -> str:
-        """Set or remove (None) limits: `jobs`, `bytes` of a queue; of `*`, the `completed`, `dead`, `cancelled`
-        jobs that are kept per partition, and its `queues`.
+    async def configure(self, queue: str, **settings: int | str | None) -> str:
+        """Set or remove (None) settings of a queue: limits of `jobs` and `bytes`; of `*`, of `completed`, `dead`,
+        `cancelled` jobs kept per partition and of `queues`; and `on_dead`, TASK or QUEUE/TASK, which reports
+        each dead job.
         """
-        return await self.store.follow(self.store.operations.configure(queue, **limits))
+        return await self.store.follow(self.store.operations.configure(queue, **settings))
 
     async def queue(self, name: str) -> Queue:
         """Return a queue with its limits; `*`: only the limits of finished jobs."""

@@ -199,11 +199,12 @@ class SyncClient:
         """Allow claims from a queue again. Returns `resumed`."""
         return self.store.follow(self.store.operations.resume(queue))
 
-    def configure(self, queue: str, **limits: int | None) -> str:
-        """Set or remove (None) limits: `jobs`, `bytes` of a queue; of `*`, the `completed`, `dead`, `cancelled`
-        jobs that are kept per partition, and its `queues`.
+    def configure(self, queue: str, **settings: int | str | None) -> str:
+        """Set or remove (None) settings of a queue: limits of `jobs` and `bytes`; of `*`, of `completed`, `dead`,
+        `cancelled` jobs kept per partition and of `queues`; and `on_dead`, TASK or QUEUE/TASK, which reports
+        each dead job.
         """
-        return self.store.follow(self.store.operations.configure(queue, **limits))
+        return self.store.follow(self.store.operations.configure(queue, **settings))
 
     def queue(self, name: str) -> Queue:
         """Return a queue with its limits; `*`: only the limits of finished jobs."""

@@ -1,7 +1,9 @@
 """Find waiting jobs that no worker runs: their queue has no worker, or their task is unknown."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from sublet.operations import pools, statistics
@@ -25,6 +27,8 @@ class Gaps(NamedTuple):
     """Queue without a worker → queued jobs."""
     tasks: dict[str, int]
     """Task → waiting jobs that a worker released for lack of it or for their arguments, in the sample."""
+    hooks: Mapping[str, str] = MappingProxyType({})
+    """Setting `on_dead` that no worker runs → "queue" or "task", which is missing."""
 
 
 def gaps(bases: Sequence[str]) -> Plan[Gaps]:
@@ -32,14 +36,18 @@ def gaps(bases: Sequence[str]) -> Plan[Gaps]:
     waiting: dict[str, int] = {}
     tasks: Counter[str] = Counter()
     surveys: dict[str, statistics.Survey] = {}
+    hooks: set[tuple[str, str]] = set()
     for base in bases:
         surveys[base] = yield statistics.survey(base)
         tasks += yield from _unknown_tasks(base)
     for base, names in statistics.busiest(surveys).items():
         busy = [name for name in names if name in surveys[base].busy]
+        for i in range(0, len(names) + 1, CHUNK):
+            hooks |= yield _hooks(base, ["*", *names][i : i + CHUNK])
         for i in range(0, len(busy), CHUNK):
             waiting |= yield _waiting(base, busy[i : i + CHUNK])
-    return Gaps((yield from unserved(bases, waiting)), dict(tasks.most_common()))
+    missing = (yield from _unserved_hooks(bases, hooks)) if hooks else {}
+    return Gaps((yield from unserved(bases, waiting)), dict(tasks.most_common()), missing)
 
 
 def unserved(bases: Sequence[str], waiting: Mapping[str, int]) -> Plan[dict[str, int]]:
@@ -88,6 +96,33 @@ def _waiting(base: str, names: Sequence[str]) -> Call[dict[str, int]]:
     commands: list[tuple[Any, ...]] = [("HMGET", keys.queues(base), *names)]
     commands.append(("HMGET", keys.backlog(base), *(f"{name} running" for name in names)))
     return together([*commands, *(("ZCARD", keys.queue(base, name)) for name in names)], read)
+
+
+def _hooks(base: str, names: Sequence[str]) -> Call[set[tuple[str, str]]]:
+    """Read the settings `on_dead`, each with the queue of its jobs ("": any)."""
+
+    def read(reply: Sequence[Any]) -> set[tuple[str, str]]:
+        found = set()
+        for name, text in zip(names, reply, strict=True):
+            setting = re.search(rb" on_dead=([^ ]+)", text or b"")
+            if setting:
+                queue, slash, _ = shown(setting[1]).rpartition("/")
+                found.add((shown(setting[1]), queue if slash else name.removeprefix("*")))
+        return found
+
+    return Call((("HMGET", keys.queues(base), *names),), read)
+
+
+def _unserved_hooks(bases: Sequence[str], hooks: set[tuple[str, str]]) -> Plan[dict[str, str]]:
+    published = yield Call((("HKEYS", keys.tasks(bases[0])),), lambda reply: {shown(name) for name in reply})
+    alone = yield from unserved(bases, {queue: 1 for _, queue in hooks if queue})
+    found = {}
+    for setting, queue in sorted(hooks):
+        if queue in alone:
+            found[setting] = "queue"
+        elif published and setting.rpartition("/")[2] not in published:
+            found[setting] = "task"
+    return found
 
 
 def _live(base: str) -> Call[list[str]]:

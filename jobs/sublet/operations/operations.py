@@ -139,22 +139,37 @@ class Operations(SubmitOperations):
         """Allow claims of a queue's jobs again. Returns `resumed`. Raises Invalid."""
         return self._change(queue, lambda base, seen: verbs.resume(base, queue, seen.revision, person()))
 
-    def configure(self, queue: str, **limits: int | None) -> Plan[str]:
+    def configure(self, queue: str, **settings: int | str | None) -> Plan[str]:
         """Limit a queue's unfinished jobs (`jobs`, `bytes`) or, for the queue `*`, the finished jobs that each
-        partition keeps (`completed`, `dead`, `cancelled`) and its queues (`queues`).
+        partition keeps (`completed`, `dead`, `cancelled`) and its queues (`queues`). `on_dead`: see `Client.configure`.
 
-        None removes a limit; others stay. Returns all as text (`jobs=5 bytes=9`). Raises Invalid.
+        None removes a setting; others stay. Returns all as text (`jobs=5 bytes=9`). Raises Invalid.
         """
-        for name, value in limits.items():
-            if value is not None and not 0 <= value < 10**14:
+        for name, value in settings.items():
+            if isinstance(value, int) and not 0 <= value < 10**14:
                 raise Invalid(f"{name}={value}: a limit is 0 to {10**14 - 1:,}")
+            if isinstance(value, str):
+                self._check_hook(queue, value)
 
         def change(base: str, seen: Queue) -> Call[str]:
-            held = {name: value for name, value in {**seen.limits, **limits}.items() if value is not None}
-            words = " ".join(f"{name}={value}" for name, value in held.items())
+            held = {**seen.limits, "on_dead": seen.on_dead, **settings}
+            words = " ".join(f"{name}={value}" for name, value in held.items() if value is not None)
             return verbs.configure(base, queue, seen.revision, words, person())
 
         return self._change(queue, change)
+
+    def _check_hook(self, queue: str, on_dead: str) -> None:
+        *others, task = on_dead.split("/")
+        if len(others) > 1 or not all(map(keys.is_name, (*others, task))):
+            raise Invalid(
+                f"on_dead {on_dead[:80]!r}: use TASK or QUEUE/TASK, each 1 to 128 of A-Z a-z 0-9 _ . : -"
+            )
+        bases = set(self.bases) if queue == "*" else {self.base_of_queue(queue)}
+        if others and bases != {self.base_of_queue(others[0])}:
+            raise Invalid(
+                f"on_dead {on_dead}: queue {others[0]} is in another partition than the dead jobs: "
+                f"use on_dead {task}, which runs in the queue of the dead job"
+            )
 
     def _change(self, queue: str, change: Callable[[str, Queue], Call[str]]) -> Plan[str]:
         self.check_queue(queue, "*")

@@ -20,6 +20,7 @@ LAST = 10**DIGITS - 1
 PARTITIONS = re.compile(rb"[1-9][0-9]{0,3}")
 _NUMBER = re.compile(rb"-?[0-9]{1,14}")
 _LIMIT = re.compile(rb" ([a-z]+)=([0-9]{1,14})(?= |\Z)")
+_ON_DEAD = re.compile(rb" on_dead=([^ ]+)")
 _REVISION = re.compile(rb"([0-9]{1,14}) [^ ]")
 MALFORMED = (ValueError, KeyError, OverflowError)
 """Errors of parsing a missing job, or fields that no Sublet script would write."""
@@ -294,7 +295,13 @@ def _settings(text: bytes) -> dict[str, Any]:
         {name.decode(): int(value) for name, value in _LIMIT.findall(text)},
     )
     paused_at = moment(values.pop("paused", None))
-    return {"revision": int(revision[1]) if revision else 0, "paused_at": paused_at, "limits": values}
+    on_dead = _ON_DEAD.search(text)
+    return {
+        "revision": int(revision[1]) if revision else 0,
+        "paused_at": paused_at,
+        "limits": values,
+        "on_dead": shown(on_dead[1]) if on_dead else None,
+    }
 
 
 def stats(base: str, names: Sequence[str]) -> Call[Stats]:

@@ -27,6 +27,7 @@ LIBRARIES = (
     "lib/base",
     "lib/queue",
     "lib/tags",
+    "lib/deaths",
     "lib/lifecycle",
     "lib/prune",
     "lib/due",

@@ -194,9 +194,12 @@ class Operator(Process):
         """An operator's verb on a queue."""
         verb = self.pick(f"order {n}", ("pause", "resume", "configure"))
         if verb == "configure":
-            yield from self.follow(
-                LAYOUT.configure(QUEUES[0], jobs=self.pick(f"limit of order {n}", (2, 0, 5, None)))
-            )
+            reports = self.pick(f"reports of order {n}", ("hook", "b/hook", None))
+            if self.pick(f"order {n} is for the namespace", (False, True), 0.3):
+                yield from self.follow(LAYOUT.configure("*", on_dead=reports))
+            else:
+                limit = self.pick(f"limit of order {n}", (2, 0, 5, None))
+                yield from self.follow(LAYOUT.configure(QUEUES[0], jobs=limit, on_dead=reports))
         else:
             yield from self.follow(getattr(LAYOUT, verb)(QUEUES[n % 2]))
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 LEGAL = {
     "submit": {None: {"queued", "scheduled"}},
     "fire": {None: {"queued"}},
+    "on_dead": {None: {"queued"}},
     "due": {"scheduled": {"queued"}},
     "promote": {"scheduled": {"queued"}},
     "claim": {"queued": {"running"}},
@@ -73,7 +74,7 @@ def follow(job: Life, move: Move) -> str:
         return f"{move.cause} with a token of another lease"
     if move.cause == "claim" and move.token in job.tokens:
         return "a token was granted twice"
-    if move.cause in ("submit", "fire", "retry"):
+    if move.cause in ("submit", "fire", "on_dead", "retry"):
         job.left, job.token, job.ended = job.tries, "", ("", "")
     elif move.cause == "claim":
         job.attempt, job.left, job.token = job.attempt + 1, job.left - 1, move.token

@@ -4,6 +4,7 @@ The checker gets each request as Redis ran it, its answer, its events, and all d
 passes the state changes to `history.follow`, and compares the stored data with the resulting histories.
 """
 
+import json
 from collections import Counter
 from typing import Any
 
@@ -24,13 +25,16 @@ from tests.faults.simulation.history import (
 )
 from tests.faults.simulation.request import Request, Violation, must, rules_of
 from tests.faults.simulation.server import Look, Redis
+from tests.support.hook_ids import hook_id
 
 FINISHED = ("completed", "dead", "cancelled")
 ORDERS = ("cancel", "retry", "promote")
 ARRANGEMENTS = ("pause", "resume", "configure")
 BY_TIME = {"due": "due", "lease_expired": "expire", "timed_out": "expire"}
-COUNTED = {"submit": "submitted", "fire": "submitted", "fail": "failed", "release": "released", "expire": "expired",
+COUNTED = {"submit": "submitted", "fire": "submitted", "on_dead": "submitted", "fail": "failed", "release": "released", "expire": "expired",
            "reconcile": "expired"}  # fmt: skip
+HOOK_TRIES = 20
+"""Tries of a job that reports a death."""
 GRACE, MEMO, CAP = 5000, 10_000, 2000
 """In ms: a lease's grace after the timeout, the lifetime of a memo, and the longest wait of a worker."""
 
@@ -78,7 +82,15 @@ class Checker:
             return
         wanted = self.wanted(request)
         self.known(request, reply, before)
-        moved = {i: self.moved(request, i, event, before) for event in events for i in event["jobs"].split()}
+        hooks, dead = self.hooked(before), set()
+        moved: dict[str, str] = {}
+        for event in events:
+            for i in event["jobs"].split():
+                state = self.moved(request, i, event, before)
+                dead |= {i} if state == "dead" else set()
+                if event["code"] != "on_dead":
+                    moved[i] = state
+        self.reported(dead, hooks)
         self.forgotten(request, before)
         self.answered(request, reply, wanted, moved, before)
         self.stored()
@@ -308,6 +320,57 @@ class Checker:
                 i, queue, int(rules.get("tries", 3)), size=len(spec.partition("\n")[2].encode())
             )
 
+    def hooked(self, before: Look) -> dict[str, str]:
+        """Begin the histories of reports of deaths. Returns dead job → report."""
+        found: dict[str, str] = {}
+        for i in self.look.jobs.keys() - before.jobs.keys():
+            spec = self.look.jobs[i]["spec"]
+            dead = rules_of(spec).get("death")
+            if dead is not None:
+                must(dead not in found, f"the death of {dead} was reported twice")
+                must(i not in self.lives, f"{i} was submitted twice")
+                found[dead] = i
+                payload = spec.partition("\n")[2]
+                self.lives[i] = Life(i, spec.split(" ")[0], HOOK_TRIES, size=len(payload))
+        return found
+
+    def reported(self, dead: set[str], hooks: dict[str, str]) -> None:
+        """Each death in a queue with `on_dead` has one report, and no other has."""
+        wanted = {i for i in dead if self.hook_of(i)}
+        must(
+            hooks.keys() == wanted,
+            f"reported were the deaths of {set(hooks) or 'none'}, expected {wanted or 'none'}",
+        )
+        for i, hook in hooks.items():
+            queue, task = self.hook_of(i)
+            spec, life = self.look.jobs[hook]["spec"], self.lives[i]
+            header, _, payload = spec.partition("\n")
+            must(header.split(" ")[:2] == [queue, task], f"the death of {i} is reported by {header}")
+            told = json.loads(payload)
+            code = self.look.jobs[i]["error"].split(" ")[0]
+            wanted_payload = {
+                "id": i,
+                "queue": life.queue,
+                "task": "t",
+                "code": code,
+                "attempts": life.attempt,
+            }
+            must(told == wanted_payload, f"the death of {i} is reported as {told}, expected {wanted_payload}")
+            must(hook == hook_id(i, life.token), f"the death of {i} is reported by {hook}")
+
+    def hook_of(self, i: str) -> tuple[str, str] | None:
+        """The queue and task of the report of a death; None if there must be none."""
+        queue = self.lives[i].queue
+        if "death" in rules_of(self.look.jobs[i]["spec"]):
+            return None
+        for name in (queue, "*"):
+            words = self.settings.get(name, Settings()).limits.split()
+            for word in words:
+                if word.startswith("on_dead="):
+                    other, slash, task = word.removeprefix("on_dead=").rpartition("/")
+                    return other if slash else queue, task
+        return None
+
     def schedules(self, before: Look) -> None:
         """Check that each schedule is complete, and that its next occurrence only grows and is fired once."""
         look = self.look
@@ -350,6 +413,7 @@ class Checker:
         life = self.lives[i]
         by_time = request.verb in ("claim", "reap")
         cause = BY_TIME.get(code, request.verb) if by_time else request.verb
+        cause = "on_dead" if code == "on_dead" else cause
         own = [
             group for group in request.groups if group[0] == i
         ]  # two, if a caller has an old and a new lease of the job

@@ -18,6 +18,7 @@ from tests.faults.simulation.actors import (
 )
 from tests.faults.simulation.choices import Choices, Deviations
 from tests.faults.simulation.crew import Worker
+from tests.faults.simulation.history import Settings
 from tests.faults.simulation.invariants import FINISHED
 from tests.faults.simulation.request import Request, Violation, must
 from tests.faults.simulation.world import Process, World
@@ -70,6 +71,10 @@ def _live(world: World, outcome: Outcome) -> None:
     world.redis.ask(verbs.init(BASE))
     for name in NAMES:
         world.redis.command("SCRIPT", "LOAD", script(name).text)
+    on_dead = choices.pick("deaths are reported by", ("b/hook", "hook", ""), 0.7)
+    if on_dead:
+        world.redis.ask(verbs.configure(BASE, "*", 0, f"on_dead={on_dead}"))
+        world.checker.settings["*"] = Settings(1, "configure", f"on_dead={on_dead}")
     world.checker.look = world.redis.look()
     world.fault_rate = choices.pick("faults", RATES, 0.9)
     cast: list[Process] = [

@@ -122,7 +122,7 @@ def _cell(answer: dict[str, Any]) -> Cell:
 
 
 def configure(args: Namespace) -> int:
-    """Set the given limits of a queue, or of the namespace (`*`), and print those in force."""
+    """Set the given limits of a queue, or of the namespace (`*`), and its `on_dead`; print those in force."""
     limits = {name: getattr(args, name) for name in ("jobs", "bytes", *KEPT) if hasattr(args, name)}
     everywhere = args.queue == "*"
     for name in limits:
@@ -131,12 +131,16 @@ def configure(args: Namespace) -> int:
             raise Invalid(
                 f"--{name} is a limit of {whose}, as in {program()} configure {'QUEUE ' if everywhere else ''}--{name} 1000"
             )
+    reports = (
+        {"on_dead": None if args.on_dead == "none" else args.on_dead} if hasattr(args, "on_dead") else {}
+    )
     with client_of(settings_of(args)) as client:
-        if limits:
-            client.configure(args.queue, **limits)
+        if limits or reports:
+            client.configure(args.queue, **limits, **reports)
         held = read(client, client.store.operations.queue(args.queue))
     if args.json:
-        document({"queue": held.name, "limits": held.limits})
+        document({"queue": held.name, "limits": held.limits, "on_dead": held.on_dead})
     else:
-        write(f"{'the namespace' if everywhere else held.name}: {limits_of(held) or 'no limits'}")
+        hook = f"; dead jobs are reported by {held.on_dead}" if held.on_dead else ""
+        write(f"{'the namespace' if everywhere else held.name}: {limits_of(held) or 'no limits'}{hook}")
     return 0

@@ -156,6 +156,11 @@ def _configure(parser: CommandParser) -> None:
     option(
         "--bytes", metavar="10MiB", type=types.optional_bytes, help="bytes of their payloads; none: no limit"
     )
+    option(
+        "--on-dead",
+        metavar="TASK",
+        help="a job of this task reports each dead job; QUEUE/TASK; none: no report",
+    )
     option("--completed", metavar="N", type=count, help="completed jobs kept per partition (100,000)")
     option("--dead", metavar="N", type=count, help="dead jobs kept per partition (100,000)")
     option("--cancelled", metavar="N", type=count, help="cancelled jobs kept per partition (100,000)")

@@ -34,6 +34,15 @@ def task_lines(found: Gaps) -> list[str]:
     ]
 
 
+def hook_lines(found: Gaps) -> list[str]:
+    """Return a sentence per `on_dead` that no worker runs, for the first `MOST`."""
+    reasons = {"queue": "no worker serves its queue", "task": "no worker has this task"}
+    return [
+        f"dead jobs are reported by {setting}, but {reasons[reason]}"
+        for setting, reason in list(found.hooks.items())[:MOST]
+    ]
+
+
 def start_worker(queue: str) -> str:
     """Return the command that starts a worker for a queue."""
     return f"{program()} work MODULE:APP --queues {shlex.quote(queue)}"

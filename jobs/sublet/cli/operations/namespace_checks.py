@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from datetime import datetime
 
-from sublet.cli.jobs.unserved import queue_lines, start_worker, task_lines
+from sublet.cli.jobs.unserved import hook_lines, queue_lines, start_worker, task_lines
 from sublet.cli.operations.findings import Facts, Finding, unknown
 from sublet.cli.operations.repair import REPAIRS, kinds
 from sublet.cli.output import clean, duration
@@ -243,6 +243,9 @@ def queues(facts: Facts) -> Iterator[Finding]:
         yield Finding("warn", "queues", line, f"start a worker: {start_worker(queue)}")
     for line in task_lines(facts.gaps):
         yield Finding("warn", "queues", clean(line), known)
+    for line in hook_lines(facts.gaps):
+        advice = f"start a worker that has the task, or change the setting: {program()} configure QUEUE --on-dead TASK"
+        yield Finding("warn", "queues", clean(line), advice)
     if not any(facts.gaps):
         yield Finding("ok", "queues", "no job waits in a queue that no worker serves")
 
