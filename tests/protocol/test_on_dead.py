@@ -6,7 +6,7 @@ import pytest
 
 from sublet.errors import Invalid
 from sublet.protocol import verbs
-from tests.support.hook_ids import hook_id
+from tests.faults.simulation.hook_ids import hook_id
 
 
 async def report(desk, value, queue="q", others=""):

@@ -23,9 +23,9 @@ from tests.faults.simulation.history import (
     arrange,
     follow,
 )
+from tests.faults.simulation.hook_ids import hook_id
 from tests.faults.simulation.request import Request, Violation, must, rules_of
 from tests.faults.simulation.server import Look, Redis
-from tests.support.hook_ids import hook_id
 
 FINISHED = ("completed", "dead", "cancelled")
 ORDERS = ("cancel", "retry", "promote")
