@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -126,4 +127,6 @@ def _maintain(operations: Operations, by: str, summary: TickSummary) -> Plan[Rou
             summary.fired += yield from operations.fire(by)
         except JobsError as refused:  # a full server accepts no job, and needs its workers
             error = refused
+    with suppress(JobsError):  # the history has a gap
+        yield from operations.sample()
     return RoundResult(reaped.pools > 0, error)

@@ -230,7 +230,7 @@ async def looks(store, desk):
     await desk.put("s")
     await desk.pool()
     await desk.join("w")
-    for plan in (layout.get("a"), layout.list_jobs(), layout.queues(), layout.stats(), layout.workers(), layout.queue("q"),
+    for plan in (layout.get("a"), layout.list_jobs(), layout.queues(), layout.stats(), layout.history("day"), layout.workers(), layout.queue("q"),
                  pools.known(layout.bases), operations.page(layout), operations.get(layout, "s")):  # fmt: skip
         await store.follow_existing(plan)
     survey = await run(statistics.survey(desk.base))

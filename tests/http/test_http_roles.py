@@ -72,6 +72,7 @@ MAY = {
     "POST /work": "work",
     "GET /audit": "",
     "GET /stats": "read metrics",
+    "GET /history": "read",
     "GET /metrics": "read metrics",
     "GET /whoami": "submit work read metrics tick",
     "GET /": "no token",

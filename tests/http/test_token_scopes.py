@@ -74,6 +74,7 @@ APPLIED = {
     "POST /work": "all queues",
     "GET /audit": "listed",
     "GET /stats": "listed",
+    "GET /history": "all queues",
     "GET /metrics": "all queues",
     "GET /whoami": "shared",
     "GET /": "no token",

@@ -84,6 +84,7 @@ SAMPLES = {
         verbs.publish("B", [Description("TASK", "DIGEST", b"DESCRIPTION")], starting=True),
         {"starting": "yes", "task": "TASK", "digest": "DIGEST", "description": b"DESCRIPTION"},
     ),
+    "sample": (verbs.sample("B", 7, 8), {"queued": 7, "due": 8}),
     "schedule": (
         firing.schedule(
             "B", "NAME", 5, was="6", plan=b"PLAN", queue="QUEUE", task="TASK", rules="RULES", overlap="skip", paused=True, occurrence=7,
@@ -334,7 +335,7 @@ def test_lua_and_python_spell_every_key_alike():
         keys.backlog("B"), keys.structure("B", "scheduled"), keys.structure("B", "completed"), keys.workers("B"),
         keys.worker("B", "X"), keys.counts("B"), keys.schedules("B"), keys.schedule("B", "X"), keys.pools("B"),
         keys.pool("B", "X"), keys.crew("B", "X"), keys.summons("B", "X"), keys.owner("B", "X"), keys.catalogue("B"), keys.tasks("B"),
-        keys.tags("B"), keys.tag("B", "X"),
+        keys.minutes("B"), keys.hours("B"), keys.tags("B"), keys.tag("B", "X"),
     }  # fmt: skip
     assert all(key.startswith("B:") for key in ours)
     assert {word.strip("'. ") for word in spelled} == {re.sub(r"X(\|Y)?$", "", key[2:]) for key in ours}

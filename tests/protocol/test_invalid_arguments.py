@@ -8,7 +8,7 @@ from redis.exceptions import ResponseError
 from sublet.protocol import keys
 from sublet.protocol.scripts import script
 
-VERBS = ("schedule", "pick", "fire", "pool", "summon", "complain", "enlist", "publish", "reap")
+VERBS = ("schedule", "pick", "fire", "pool", "summon", "complain", "enlist", "publish", "sample", "reap")
 ODD = (
     "", " ", "0", "1", "-1", "-0", "1.5", "0x10", "1e3", "nan", "inf", "-inf", "99999999999999", "999999999999999999999", "abc",
     "a b",
@@ -25,6 +25,7 @@ GOOD = {
     "complain": ["p", "s" * 22 + ".1", "1", "it is away"],
     "enlist": ["w", "1", "", "{}", "p", "s" * 22 + ".1"],
     "publish": ["yes", "t", "ab" * 8, "{}", "u", "cd" * 8, "{}"],
+    "sample": ["5", "1000"],
     "reap": ["10", "tick"],
 }
 TIMES = 250

@@ -75,6 +75,8 @@ SINGLE = (
     keys.catalogue,
     keys.tasks,
     keys.tags,
+    keys.minutes,
+    keys.hours,
     keys.schedules,
     keys.pools,
     keys.events,

@@ -204,7 +204,7 @@ def test_the_catalogue_lists_exactly_the_existing_keys():
         keys.wake("", "<queue>"), keys.wake("", "<pattern>"), keys.alarm(""), keys.events(""), keys.audit(""), keys.ended(""), keys.workers(""), keys.worker("", "<name>"),
         keys.counts(""), keys.schedules(""), keys.schedule("", "<name>"), keys.pools(""), keys.pool("", "<name>"),
         keys.crew("", "<pool>"), keys.summons("", "<pool>"), keys.owner("", "<owner>"), keys.catalogue(""), keys.tasks(""),
-        keys.tags(""), keys.tag("", "<tag>"),
+        keys.minutes(""), keys.hours(""), keys.tags(""), keys.tag("", "<tag>"),
     }  # fmt: skip
     rows = table(section("Keys"), "key", "type")
     shown = [word.replace("\\|", "|") for word in first_words(rows)] + [

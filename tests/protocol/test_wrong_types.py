@@ -94,6 +94,7 @@ async def scene(desk):
         "reconcile": verbs.reconcile(desk.base, "w", "1", [(lease.id, lease.attempt) for lease in held]),
         "strike": verbs.reconcile(desk.base, "w", "1", []),
         "publish": verbs.publish(desk.base, [Description("t", "ab" * 8, b"{}")], starting=True),
+        "sample": verbs.sample(desk.base, 5, 1000),
         "schedule": firing.schedule(desk.base, "one", 1, **SCHEDULE, occurrence=5, due=5, by="anna"),
         "unschedule": firing.unschedule(desk.base, "one", 1, by="anna"),
         "pick": firing.pick(desk.base),

@@ -30,6 +30,15 @@ for _, key in ipairs(redis.call('KEYS', base .. ':*')) do
     end
   end
 end
+for _, ring in ipairs({base .. ':minutes', base .. ':hours'}) do
+  local text = redis.pcall('GET', ring)
+  for i = 0, type(text) == 'string' and #text - 128 or -1, 128 do
+    local at = tonumber(string.sub(text, i + 1, i + 13))
+    if at then redis.call('SETRANGE', ring, i, string.format('%13.0f', at - ms)) end
+  end
+end
+local sampled = redis.call('HGET', base, 'sampled')
+if sampled then redis.call('HSET', base, 'sampled', (string.gsub(sampled, '^%d+', earlier))) end
 local replaced = redis.call('HGET', base, 'replaced')
 if replaced then
   redis.call('HSET', base, 'replaced', (string.gsub(replaced, '(%S+ )(%d+)', function(life, at) return life .. earlier(at) end)))

@@ -78,7 +78,12 @@ PAGES = {
         "Python: queues, workers, audit, programs, large payloads, tracing",
         "What a client returns about queues, workers and orders, the results of `command` tasks, the backends of large payloads, and OpenTelemetry.",
         {
-            "Queues, workers and statistics": ("sublet:Queue", "sublet.model:WorkerInfo", "sublet:Stats"),
+            "Queues, workers and statistics": (
+                "sublet:Queue",
+                "sublet.model:WorkerInfo",
+                "sublet:Stats",
+                "sublet.operations.history:History",
+            ),
             "Orders": (
                 "sublet.operations.orders.bulk:Selection",
                 "sublet.operations.orders.bulk:OrderPage",
@@ -157,7 +162,7 @@ GROUPS = {
         "Look at jobs": ("get", "list_jobs"),
         "Change jobs": ("cancel", "retry", "promote", "erase", "order_page", "audit"),
         "Queues": ("queues", "queue", "pause", "resume", "configure"),
-        "Workers and statistics": ("workers", "drain", "stats"),
+        "Workers and statistics": ("workers", "drain", "stats", "history"),
         "Schedules and end": ("sync", "aclose"),
     },
 }
@@ -177,12 +182,14 @@ SHOWN_ONLY = {
 NOT_CALLED = (
     "Context", "Handle", "LargePayloads", "Schedules", "SyncHandle", "SyncSchedules", "Task",
     "Attempt", "AttemptFailure", "Drained", "Job", "JobSummary", "LastError", "Outcome", "Output", "Page", "Queue", "Schedule", "State",
-    "Stats", "Submission", "Submitted", "Summary", "Synced", "TickSummary", "WorkerInfo",
+    "History", "Stats", "Submission", "Submitted", "Summary", "Synced", "TickSummary", "WorkerInfo",
 )  # fmt: skip
 """Classes whose objects Sublet makes: their constructors and defaults are not shown."""
 
 TYPES = {
     "Duration": "Seconds",
+    "Span": "Literal['hour', 'day', 'month']",
+    "Value": "float | None",
     "InSeconds": "float",
     "Timestamp": "datetime",
     "Moment": "datetime | None",

@@ -105,6 +105,7 @@ SAMPLES: dict[tuple[str, str], Sample] = {
     ("POST", "/work"): Sample("/work", {"queues": ["ready"]}, 404, 404),
     ("GET", "/audit"): Sample("/audit"),
     ("GET", "/stats"): Sample("/stats"),
+    ("GET", "/history"): Sample("/history?span=day"),
     ("GET", "/metrics"): Sample("/metrics"),
     ("GET", "/whoami"): Sample("/whoami"),
     ("GET", "/events"): Sample("/events?after=0"),

@@ -267,6 +267,13 @@ async def publish(desk: Any) -> Stage:
     return Stage(call, ["kept", "kept"], moves, ["kept", "kept"])
 
 
+async def sample(desk: Any) -> Stage:
+    await desk.submit("a")
+    sent = verbs.sample(desk.base, 1, desk.raw.time()[0] * 1000)
+    call = sent._replace(read=lambda reply: sent.read(reply)[0])
+    return Stage(call, "kept", lambda _: desk.submit("b"), "kept")
+
+
 async def overdue(desk: Any) -> int:
     """A schedule whose occurrence was a minute ago; returns that occurrence."""
     occurrence: int = desk.now() - MINUTE * 1000
@@ -388,7 +395,7 @@ STAGES: dict[str, Callable[[Any], Awaitable[Stage]]] = {
     stage.__name__: stage
     for stage in (
         init, submit, claim, heartbeat, complete, fail, release, cancel, retry, promote, erase, reap, prune, watch,
-        pause, resume, configure, audit, note, enlist, drain, reconcile, publish, schedule, pick, fire, pool, summon, complain,
+        pause, resume, configure, audit, note, enlist, drain, reconcile, publish, sample, schedule, pick, fire, pool, summon, complain,
         repair, recount, drop,
     )
 }  # fmt: skip

@@ -4,6 +4,7 @@ from functools import cache
 from typing import Any
 
 from sublet.model import Job, Queue
+from sublet.operations.history import History
 from sublet.operations.pool import Pool
 from sublet.schedules.definition import Schedule
 from sublet.tasks.catalogue import TaskInfo
@@ -20,6 +21,7 @@ from sublet_functions.handlers.events import EVENT_STREAM, events
 from sublet_functions.handlers.fail import fail, fail_batch
 from sublet_functions.handlers.health import healthz, index, readyz
 from sublet_functions.handlers.heartbeat import heartbeat, heartbeat_batch
+from sublet_functions.handlers.history import get_history
 from sublet_functions.handlers.jobs import get_job, list_jobs
 from sublet_functions.handlers.metrics import metrics
 from sublet_functions.handlers.note import note, note_batch
@@ -151,6 +153,7 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     Route("POST", "/work", WORK, work, Summons, q.WorkQuery, {200: a.WorkSummary}, ("not-found", "at-work"), signed=True),
     Route("GET", "/audit", ADMIN, list_audit, NO, q.PageQuery, {200: a.AuditPage}, headers=PAGED),
     Route("GET", "/stats", READ | METRICS, stats, NO, q.StatsQuery, {200: a.Stats}),
+    Route("GET", "/history", READ, get_history, NO, q.HistoryQuery, {200: History}),
     Route("GET", "/metrics", READ | METRICS, metrics, NO, NO, {200: "text/plain"}),
     Route("GET", "/whoami", frozenset(Role), whoami, NO, NO, {200: a.Identity}),
     Route("GET", "/", ALL, index, NO, NO, {200: (a.Links, "text/html")}, headers=("Vary",)),

@@ -5,6 +5,7 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sublet.model import State
+from sublet.operations.history import Span
 from sublet.store.events import PAGE
 from sublet_functions.schemas.fields import (
     Claimer,
@@ -164,6 +165,12 @@ class StatsQuery(Query):
     queue: list[Name] = Field(
         [], max_length=32, description="Only this queue; repeat for the sum of several. Default: all queues."
     )
+
+
+class HistoryQuery(Query):
+    """Query of `GET /history`: how far back."""
+
+    span: Span = Field("hour", description="The last hour or day by minutes, or the last 30 days by hours.")
 
 
 class TickQuery(Query):

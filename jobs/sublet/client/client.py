@@ -9,6 +9,7 @@ from sublet.connection.settings import Settings
 from sublet.errors import Invalid, JobsError
 from sublet.large_payloads.storage import is_reference
 from sublet.model import AuditPage, Job, Page, Queue, Standing, Stats, Submission, Submitted, WorkerInfo
+from sublet.operations.history import History, Span
 from sublet.operations.operations import Operations
 from sublet.operations.orders.bulk import OrderPage, Selection
 from sublet.options import Options
@@ -241,6 +242,12 @@ class Client:
     async def stats(self) -> list[Stats]:
         """Return each partition's statistics."""
         return await self.store.follow(self.store.operations.stats())
+
+    async def history(self, span: Span = "hour") -> History:
+        """Return rates and sizes of the last `hour` or `day` by minutes, or of the last `month` (30 days) by hours, None
+        where no worker or tick ran. Raises Invalid for another span.
+        """
+        return await self.store.follow(self.store.operations.history(span))
 
     async def aclose(self) -> None:
         """Finish summoning within 8 s, and close all connections."""

@@ -1,13 +1,14 @@
 """The operations of a namespace."""
 
 import re
+import time
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 from sublet.connection.settings import Settings
 from sublet.errors import Changed, Invalid, NotFound
 from sublet.model import AuditPage, Job, JobSummary, Page, Queue, Reaped, State, Stats, WorkerInfo
-from sublet.operations import job_list, maintenance, workers
+from sublet.operations import history, job_list, maintenance, workers
 from sublet.operations.orders import audit, bulk
 from sublet.operations.orders import erase as erasing
 from sublet.protocol import keys, queue_names, reads, verbs
@@ -33,6 +34,8 @@ class Operations(SubmitOperations):
         super().__init__(settings)
         self.unread: dict[str, dict[str, str]] = {}
         """Schedules that this version cannot read: `sublet.schedules.firing.Unread`."""
+        self.sample_at = 0.0
+        """When the next sample is due, by the monotonic clock."""
 
     def check_queue(self, name: str, *others: str) -> None:
         """Raise Invalid unless `name` is valid for a queue, or one of `others`."""
@@ -251,6 +254,17 @@ class Operations(SubmitOperations):
         for base in self.bases:
             found.append((yield from queue_names.stats(base)))
         return found
+
+    def sample(self) -> Plan[None]:
+        """Take a sample for the history, if this object has taken none in this minute of Redis's clock."""
+        if time.monotonic() >= self.sample_at:
+            self.sample_at = time.monotonic() + 60
+            seconds = yield from history.sample(self.bases)
+            self.sample_at = time.monotonic() + seconds
+
+    def history(self, span: history.Span = "hour") -> Plan[history.History]:
+        """Return the history of the last `hour`, `day` or `month`. Raises Invalid for another span."""
+        return history.history(self.bases, span)
 
     def list_jobs(
         self,

@@ -196,6 +196,16 @@ def summons(base: str, pool: str) -> str:
     return f"{base}:summons:{pool}"
 
 
+def minutes(base: str) -> str:
+    """Key of the string with a sample of each minute; the last 1,440 are kept."""
+    return f"{base}:minutes"
+
+
+def hours(base: str) -> str:
+    """Key of the string with the last sample of each hour; the last 720 are kept."""
+    return f"{base}:hours"
+
+
 def events(base: str) -> str:
     """Key of the capped stream of jobs' state changes."""
     return f"{base}:events"

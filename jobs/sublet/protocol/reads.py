@@ -365,6 +365,7 @@ def foreign(base: str, names: Sequence[str]) -> Call[list[str]]:
         keys.audit(base): "stream",
     }
     wanted |= {keys.schedules(base): "zset", keys.tags(base): "zset", keys.pools(base): "hash"}
+    wanted |= {keys.minutes(base): "string", keys.hours(base): "string"}
     wanted |= {keys.structure(base, name): "zset" for name in keys.STRUCTURES}
     for name in names:
         wanted |= {keys.queue(base, name): "zset", keys.wake(base, name): "list"}

@@ -42,7 +42,7 @@ LIBRARIES = (
 NAMES = (
     "init", "submit", "claim", "heartbeat", "complete", "fail", "release",
     "cancel", "retry", "promote", "erase", "reap", "prune", "watch", "pause", "resume", "configure", "audit",
-    "note", "enlist", "drain", "reconcile", "publish",
+    "note", "enlist", "drain", "reconcile", "publish", "sample",
     "schedule", "pick", "fire", "pool", "summon", "complain",
     "repair", "recount", "drop",
 )  # fmt: skip

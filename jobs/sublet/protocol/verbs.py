@@ -274,6 +274,17 @@ def publish(base: str, tasks: Sequence[Description], *, starting: bool) -> Call[
     return script("publish").call(base, _words, rest, starting="yes" if starting else "no")
 
 
+def sample(base: str, queued: int | str = "", due: int | str = "") -> Call[tuple[str, float]]:
+    """Record totals and sizes, once a minute, with the number of queued jobs and when (ms) the first was due. Returns
+    `sampled`, `kept` (this minute has a sample) or `count` (it needs the number), and the seconds until the next minute.
+    """
+
+    def read(reply: list[Any]) -> tuple[str, float]:
+        return reply[0].decode(), 60 - int(reply[1]) / 1000 % 60
+
+    return script("sample").call(base, read, queued=queued, due=due)
+
+
 def cancel(base: str, job_id: str, revision: int, by: str = "") -> Call[str]:
     """Cancel a job. Returns `cancelled`, or `requested` if it runs: the next heartbeat informs its worker."""
     return script("cancel").call(base, bytes.decode, id=job_id, revision=revision, by=by)

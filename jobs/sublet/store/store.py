@@ -35,6 +35,7 @@ from sublet.store import results
 from sublet.store.claim import ClaimRequest, Claims
 from sublet.store.events import EventStream
 from sublet.store.results import ResultWatcher
+from sublet.store.sampler import Sampler
 from sublet.store.source import PoolSummoner
 from sublet.submission.durability import raise_with_ids
 from sublet.tasks import catalogue
@@ -76,6 +77,7 @@ class Store:
             blocking,
             self._routes,
         )
+        self._sampler = Sampler(self.follow, self.operations)
         self.nudge: Callable[[Sequence[str]], None] = lambda queues: None
         """Called with the queues of each submit, to start workers for them."""
         self.summoner: PoolSummoner | None = None
@@ -257,9 +259,11 @@ class Store:
         """As `JobSource.enlist`."""
         call = verbs.enlist(self.operations.bases[0], card)
         try:
-            return await self.run(call) == "drain"
+            answer = await self.run(call)
         except NoNamespace:
-            return await self._recreate(call) == "drain"
+            answer = await self._recreate(call)
+        self._sampler.start()
+        return answer == "drain"
 
     async def publish(self, tasks: Sequence[Description], starting: bool) -> None:
         """As `JobSource.publish`."""
@@ -332,6 +336,7 @@ class Store:
 
     async def rest(self) -> None:
         """Finish the claims' background work and close their blocking connection: the process may be frozen."""
+        await self._sampler.aclose()
         await self._claims.aclose()
 
     @property
@@ -349,6 +354,7 @@ class Store:
 
     async def aclose(self) -> None:
         """Finish background work and close all connections."""
+        await self._sampler.aclose()
         await self._claims.aclose()
         if self._preparing:
             await asyncio.wait([self._preparing])

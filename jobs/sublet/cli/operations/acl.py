@@ -24,7 +24,7 @@ from sublet.protocol.scripts import NAMES, script
 from sublet.scaling.secrets_file import SecretsFile
 
 SUMMONS = ("summon", "complain")
-MAINTENANCE = ("init", "reap", "prune", "pick", "fire", *SUMMONS)
+MAINTENANCE = ("init", "reap", "prune", "pick", "fire", "sample", *SUMMONS)
 VERBS = {
     "submit": ("init", "submit", "watch", *SUMMONS),
     "work": (
@@ -45,7 +45,7 @@ VERBS = {
 }
 """Role → verbs of its user. Submitting, working and ticking also summon workers for pools."""
 
-LOOK = "get hget hstrlen hgetall hmget zscore hlen hexists exists hscan zrange zcard zcount zscan xrange xrevrange xread xinfo|stream type time"
+LOOK = "get getrange hget hstrlen hgetall hmget zscore hlen hexists exists hscan zrange zcard zcount zscan xrange xrevrange xread xinfo|stream type time"
 PREPARE = "hget info|memory"
 CALENDAR = "hgetall hmget zscore time zrange"
 PLAIN = {

@@ -1,0 +1,13 @@
+"""`GET /history`: the course of the namespace, for charts."""
+
+from sublet_functions.handlers.call import Call
+from sublet_functions.http.response import Response, json_response
+from sublet_functions.schemas.query import Empty, HistoryQuery
+
+
+async def get_history(call: Call[Empty, HistoryQuery]) -> Response:
+    """Return rates and sizes of the last hour or day by minutes, or of the last 30 days by hours.
+
+    Workers and ticks take a sample a minute. Where none ran, the values are null.
+    """
+    return json_response(await call.store.follow(call.store.operations.history(call.query.span)))
