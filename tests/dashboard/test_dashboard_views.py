@@ -1,10 +1,21 @@
 """Each view has what its subject needs, and its orders work, in a real browser."""
 
 import pytest
+import redis
 
+from sublet.protocol import keys
 from tests.support.dashboard_pages import columns, read
+from tests.support.history_samples import month
 
 pytest_plugins = ["tests.support.browser"]
+
+
+@pytest.fixture(scope="module")
+def course(site):
+    """A month of samples."""
+    raw = redis.Redis.from_url(site.settings.redis_url)
+    month(raw, keys.base(site.settings.namespace), raw.time()[0] * 1000)
+    raw.close()
 
 
 def test_the_overview_counts_jobs_and_shows_how_healthy_the_namespace_is(visit, site):
@@ -23,11 +34,50 @@ def test_the_overview_counts_jobs_and_shows_how_healthy_the_namespace_is(visit, 
         assert expected in text, expected
     page.get_by_role("region", name="Times by queue").wait_for()
     assert "images" in columns(page, "[aria-label='Times by queue']", 0)
-    page.locator(".chart").first.wait_for()  # after the second reading
+    page.locator(".chart").first.wait_for()
     page.locator(".chart summary").first.click()
     assert page.locator(".chart table tbody tr").first.is_visible()
     page.get_by_role("link", name="dead").first.click()
     page.wait_for_url("**/ui/failures")
+
+
+@pytest.mark.parametrize(("span", "label", "rows"), [("hour", "Hour", 12), ("month", "30 days", 12)])
+def test_the_overview_has_charts_of_the_history(visit, site, course, span, label, rows):
+    page = visit(site.url)
+    charts = page.get_by_role("navigation", name="Span of the charts")
+    assert charts.get_by_role("link").all_inner_texts() == ["Hour", "Day", "30 days"]
+    charts.get_by_role("link", name=label).click()
+    page.wait_for_url("**/ui" if span == "hour" else f"**/ui?span={span}")
+    charts.locator("[aria-current]", has_text=label).wait_for()
+    page.get_by_role("heading", name="Backlog").wait_for()
+    assert page.locator(".chart h3").all_inner_texts() == [
+        "Throughput a minute",
+        "Failures a minute",
+        "Backlog",
+    ]
+    page.locator(".chart summary").first.click()
+    numbers = columns(page, ".chart:first-child", 2)
+    assert len(numbers) == rows
+    assert any(float(one.replace(",", "")) > 0 for one in numbers if one != "–")
+    page.reload()
+    charts.locator("[aria-current]", has_text=label).wait_for()
+
+
+def test_a_time_without_samples_is_a_gap_in_the_charts(visit, site, course):
+    page = visit(site.url, "?span=day")
+    page.get_by_text("Grey: no samples").wait_for()
+    paths = [path.get_attribute("d") for path in page.locator(".chart path.line").all()]
+    assert len(paths) == 7
+    assert all(path.count("M") == 2 for path in paths), "one gap"
+    assert page.locator(".chart path.gap").count() == 3
+
+
+def test_a_token_without_the_history_gets_the_charts_of_the_open_page(visit, site):
+    page = visit(site.url, ready=False)
+    page.route("**/history?*", lambda route: route.fulfill(status=403, json={"detail": "all queues"}))
+    page.reload()
+    page.get_by_role("heading", name="Since this page was opened").wait_for()
+    assert page.get_by_role("navigation", name="Span of the charts").count() == 0
 
 
 def test_failures_are_grouped_and_a_group_is_retried(visit, site):

@@ -14,33 +14,58 @@ function ceiling(most) {
 }
 
 /**
+ * Stretches of time without samples, but for the last two: they may come late.
+ * @param {{at: number}[]} samples
+ * @param {(sample: any) => boolean} isGap
+ */
+function gapsOf(samples, isGap) {
+  /** @type {[number, number][]} */
+  const found = [];
+  for (const [i, one] of samples.slice(0, -2).entries()) {
+    if (!isGap(one)) continue;
+    const from = samples[i - 1]?.at ?? one.at;
+    const to = samples[i + 1]?.at ?? one.at;
+    const last = found.at(-1);
+    if (last && last[1] >= one.at) last[1] = to;
+    else found.push([from, to]);
+  }
+  return found;
+}
+
+/**
  * A chart of samples; the table with the same numbers opens below it.
  * @param {string} title
  * @param {{at: number}[]} samples oldest first; a gap in time is a gap in the line
  * @param {Line[]} lines
  * @param {number} step ms between two samples; longer is a gap
+ * @param {(sample: any) => boolean} [isGap] whether a sample only fills a place, which is shaded
  */
-export function chart(title, samples, lines, step) {
+export function chart(title, samples, lines, step, isGap = () => false) {
   const begin = samples[0]?.at ?? 0;
   const length = Math.max(1, (samples.at(-1)?.at ?? 0) - begin);
   const top = ceiling(Math.max(1, ...samples.flatMap((one) => lines.map(({ of }) => of(one) ?? 0))));
+  const x = (/** @type {number} */ at) => ((WIDTH * (at - begin)) / length).toFixed(1);
   const drawn = lines.map(({ kind, of }) => {
     let path = "";
     let before = -Infinity;
     for (const one of samples) {
       const value = of(one);
-      if (value === null) continue;
-      const x = (WIDTH * (one.at - begin)) / length;
+      if (value === null) {
+        before = -Infinity;
+        continue;
+      }
       const y = HEIGHT - (HEIGHT * value) / top;
-      path += `${one.at - before > 3 * step ? "M" : "L"}${x.toFixed(1)} ${y.toFixed(1)}`;
+      const isNew = one.at - before > 3 * step;
+      path += `${isNew ? "M" : "L"}${x(one.at)} ${y.toFixed(1)}${isNew ? "h0" : ""}`;
       before = one.at;
     }
     return s("path", { d: path || "M0 0", class: `line ${kind}` });
   });
+  const gaps = gapsOf(samples, isGap).map(([from, to]) => s("path", { d: `M${x(from)} 0H${x(to)}V${HEIGHT}H${x(from)}z`, class: "gap" }));
   const grid = [0.5, 1].map((part) => s("path", { d: `M0 ${HEIGHT * (1 - part)}H${WIDTH}`, class: "grid" }));
-  const picture = s("svg", { viewBox: `0 -2 ${WIDTH} ${HEIGHT + 4}`, preserveAspectRatio: "none", "aria-hidden": "true" }, grid, drawn);
+  const picture = s("svg", { viewBox: `0 -2 ${WIDTH} ${HEIGHT + 4}`, preserveAspectRatio: "none", "aria-hidden": "true" }, gaps, grid, drawn);
   const legend = lines.map(({ name, kind, of }) => {
-    const last = samples.length ? of(samples[samples.length - 1]) : null;
+    const last = samples.slice(-3).map(of).findLast((value) => value !== null) ?? null;
     return h("li", { class: kind }, h("i", { "aria-hidden": "true" }), `${name} `, h("b", null, last === null ? "–" : count(Math.round(last * 10) / 10)));
   });
   const axis = h("p", { class: "axis", "aria-hidden": "true" }, h("span", null, samples.length ? clock(begin) : ""), h("span", null, samples.length ? clock(begin + length) : ""));

@@ -3,6 +3,7 @@ import { call } from "./api.js";
 import { chart } from "./chart.js";
 import { h } from "./dom.js";
 import { coarse, count, duration, plural } from "./format.js";
+import { historyPanel, readHistory, spanOf } from "./history.js";
 import { percentile, readFigures } from "./metrics.js";
 import { link } from "./router.js";
 import { empty, icon, panel, queueLink, table } from "./widgets.js";
@@ -17,6 +18,7 @@ const IDLE = 20;
 /** Samples kept while the page is open: half an hour. */
 const KEPT = 360;
 const FIGURES_EVERY = 30_000;
+const HISTORY_EVERY = 60_000;
 /** Queues of the table of times. */
 const QUEUES = 20;
 /** Seconds without maintenance after which something is wrong: workers do it every few seconds. */
@@ -26,6 +28,8 @@ const LATE = 30;
 const samples = [];
 /** @type {Reading | null} */
 let before = null;
+/** Whether the token, or the server, gives no history. */
+let isWithoutHistory = false;
 
 /** @param {Stats} stats */
 function sample(stats) {
@@ -40,11 +44,15 @@ function sample(stats) {
 }
 
 /**
- * @param {import("./router.js").Place} _place
+ * @param {import("./router.js").Place} place
  * @param {import("./main.js").Page} page
  * @returns {import("./main.js").View}
  */
-export function open(_place, page) {
+export function open(place, page) {
+  const span = spanOf(place.query);
+  /** @type {import("./history.js").History | null} */
+  let history = null;
+  let historyAt = 0;
   /** @type {Stats} */
   let stats = null;
   /** @type {import("./metrics.js").Figures | null} */
@@ -55,6 +63,15 @@ export function open(_place, page) {
     load: async () => {
       stats = await call("GET", "stats");
       sample(stats);
+      if (Date.now() - historyAt >= HISTORY_EVERY) {
+        historyAt = Date.now();
+        void readHistory(span).then((found) => {
+          isWithoutHistory = found === null;
+          history = found ?? history;
+          if (found === undefined) historyAt = 0;
+          page.paint();
+        });
+      }
       if (Date.now() - figuresAt < FIGURES_EVERY) return;
       void readFigures().then((found) => {
         if (!found) return;
@@ -63,7 +80,7 @@ export function open(_place, page) {
         page.paint();
       });
     },
-    render: () => [h("h1", { id: "title" }, "Overview"), h("div", { class: "tiles" }, tiles(stats)), health(stats), charts(), figures && times(figures)],
+    render: () => [h("h1", { id: "title" }, "Overview"), h("div", { class: "tiles" }, tiles(stats)), health(stats), isWithoutHistory ? charts() : historyPanel(span, history), figures && times(figures)],
     every: EVERY,
     get everyLive() {
       return samples.length < 3 ? EVERY : IDLE;
