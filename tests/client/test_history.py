@@ -123,9 +123,10 @@ async def test_a_total_that_decreased_has_no_rate(course):
 
 async def test_samples_of_the_future_are_left_out(course):
     """Redis's clock was set back."""
-    course.write((-60, 500, 9), (2, 10, 1), (1, 11, 2))
+    course.write((-2, 500, 9), (4, 10, 1), (3, 11, 2))
     found = await course.read()
-    assert at(found, found.completed_per_minute, 1, course.now) == 1.0
+    rates = [at(found, found.completed_per_minute, ago, course.now) for ago in (3, 2, 1, 0)]
+    assert rates == [1.0, None, None, None]
     assert 9 not in found.queued
 
 

@@ -57,7 +57,7 @@ MUTANTS = (
     Mutant(
         "a large number shifts the columns of a sample",
         SCRIPT,
-        "math.min(number, most)",
+        "math.min(number, 10 ^ width - 1)",
         "number",
         "samples after it are read from the middle of another",
         f"{SAMPLE}test_numbers_that_do_not_fit_or_are_malformed_keep_the_width[fakeredis]",
