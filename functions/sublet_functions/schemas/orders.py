@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from sublet.model import State
-from sublet_functions.schemas.fields import WHOLE, Cursor, Name
+from sublet_functions.schemas.fields import WHOLE, Cursor, Moment, Name, Tag
 from sublet_functions.schemas.requests import RequestModel
 from sublet_functions.schemas.responses import BatchItem, ResponseModel
 
@@ -19,6 +19,10 @@ class JobFilter(RequestModel):
     queue: Name | None = None
     task: Name | None = None
     code: Name | None = Field(None, description="The code of the job's last error.")
+    tag: Tag | None = None
+    worker: Name | None = Field(None, description="The worker of the last attempt, running or ended.")
+    since: Moment | None = Field(None, description="Submitted then or later.")
+    until: Moment | None = Field(None, description="Submitted earlier.")
     message: Annotated[str, Field(max_length=1024)] | None = Field(
         None, description="The last error's message; numbers and quoted text in it may be others."
     )

@@ -3,7 +3,7 @@
 import os
 from argparse import Namespace
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 from sublet.cli.output import note
@@ -66,6 +66,14 @@ def read(client: SyncClient, plan: Plan[T], args: Namespace | None = None) -> T:
 def server_time(client: SyncClient) -> datetime:
     """Return the Redis server's time, which decides all deadlines."""
     return client.store.transport.run(server_info.clock())
+
+
+def replace_ages(args: Namespace, client: SyncClient) -> None:
+    """Replace ages (seconds) in --since and --until by times of the server's clock."""
+    for name in ("since", "until"):
+        age = getattr(args, name)
+        if isinstance(age, float):
+            setattr(args, name, server_time(client) - timedelta(seconds=age))
 
 
 def process_name(verb: str) -> str:

@@ -111,7 +111,7 @@ class Operations(SubmitOperations):
 
         if wanted.queue is not None:
             self.check_queue(wanted.queue)
-        sections = [one for state in wanted.states(order) for one in self._sections(state, wanted.queue)]
+        sections = self._sections(wanted.states(order), wanted.listed())
         return bulk.order_page(sections, wanted, order, None if dry_run else give, expected, cursor)
 
     def audit(
@@ -282,7 +282,7 @@ class Operations(SubmitOperations):
             self.check_queue(wanted.queue)
         wanted.check()
         states = _states(state)
-        sections = self._sections(states, wanted)
+        sections: job_list.Sections = self._sections(states, wanted)
         older: dict[str, int] = {}
         if wanted.tag is not None:
             wanted = wanted._replace(states=states)

@@ -124,9 +124,19 @@ def _ids(parser: CommandParser) -> None:
     )
     option("--queue", metavar="NAME", default=None, help="instead of ids: all of this queue")
     option("--task", metavar="NAME", default=None, help="instead of ids: all of this task")
+    option("--tag", metavar="TAG", default=None, help="instead of ids: all with this tag")
     option(
         "--code", metavar="CODE", default=None, help="instead of ids: all with this last error, as ValueError"
     )
+    option("--worker", metavar="NAME", default=None, help="… whose last attempt is this worker's")
+    option(
+        "--since",
+        metavar="TIME",
+        type=types.moment_or_age,
+        default=None,
+        help="… submitted then or later; or 2h",
+    )
+    option("--until", metavar="TIME", type=types.moment_or_age, default=None, help="… submitted before")
     option(
         "--message",
         metavar="TEXT",

@@ -7,13 +7,13 @@ from collections import Counter
 from sublet.cli.output import Cell, ask, document, table, write
 from sublet.cli.parser import program
 from sublet.cli.progress import ProgressBar
-from sublet.cli.session import client_of, settings_of
+from sublet.cli.session import client_of, replace_ages, settings_of
 from sublet.client.sync_client import SyncClient
 from sublet.errors import Changed, Invalid, JobsError
 from sublet.model import State
 from sublet.operations.orders.bulk import OrderOutcome, Selection, is_off
 
-FILTERS = ("state", "queue", "task", "code", "message")
+FILTERS = ("state", "queue", "task", "tag", "code", "worker", "since", "until", "message")
 DONE = {"retry": "queued again", "cancel": "cancelled", "promote": "queued", "erase": "erased for good"}
 SHOWN = 20
 
@@ -30,9 +30,10 @@ def given(args: Namespace) -> bool:
 
 def order(verb: str, args: Namespace) -> int:
     """Count the jobs, ask, and give the order page by page. Return 1 if one was refused."""
-    wanted = Selection(**{name: getattr(args, name) for name in FILTERS})
-    wanted = wanted._replace(state=State(args.state) if args.state else None)
     with client_of(settings_of(args)) as client:
+        replace_ages(args, client)
+        wanted = Selection(**{name: getattr(args, name) for name in FILTERS})
+        wanted = wanted._replace(state=State(args.state) if args.state else None)
         client.store.follow_existing(client.store.operations.exists())
         with ProgressBar() as bar:
             bar.step("counting the jobs")

@@ -3,7 +3,7 @@
 import shlex
 from argparse import Namespace
 from collections.abc import Collection, Container, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from sublet.cli.jobs.ids import IdFinder, typed
@@ -21,7 +21,7 @@ from sublet.cli.output import (
     write,
 )
 from sublet.cli.parser import program
-from sublet.cli.session import client_of, read, server_time, settings_of
+from sublet.cli.session import client_of, read, replace_ages, server_time, settings_of
 from sublet.client.sync_client import SyncClient
 from sublet.connection.settings import Settings
 from sublet.errors import Invalid, NotFound, did_you_mean
@@ -71,10 +71,7 @@ def _find(client: SyncClient, job_id: str) -> Job:
 def list_jobs(args: Namespace) -> int:
     """Print one page of jobs, perhaps empty; if others may follow, also the command that shows them."""
     with client_of(settings_of(args)) as client:
-        for name in ("since", "until"):
-            age = getattr(args, name)
-            if isinstance(age, float):
-                setattr(args, name, server_time(client) - timedelta(seconds=age))
+        replace_ages(args, client)
         page = read(client, _page(client, args), args)
         if args.json:
             document({"jobs": [as_json(job, UNREAD) for job in page.jobs], "cursor": page.cursor})

@@ -53,7 +53,21 @@ class Selection(NamedTuple):
     """The code of a job's last error."""
     message: str | None = None
     """The last error's message; numbers and quoted text in it may be others."""
+    tag: str | None = None
+    worker: str | None = None
+    """Of the running, else of the last attempt."""
+    since: datetime | None = None
+    """Submitted then or later."""
+    until: datetime | None = None
+    """Submitted earlier."""
     within: Container[str] | None = None
+
+    def listed(self) -> job_list.Filter:
+        """Return the filter of a list that has these jobs, and those with other messages. Raises Invalid."""
+        names = set(self._fields) & set(job_list.Filter._fields)
+        found = job_list.Filter(**{name: getattr(self, name) for name in names})
+        found.check()
+        return found
 
     def states(self, order: str) -> Sequence[State]:
         """Return the states to search. Raises Invalid for one that the order does not take."""
@@ -64,16 +78,18 @@ class Selection(NamedTuple):
     def words(self) -> str:
         """Return the filter as text, without the message, which may have data of jobs."""
         given = self._replace(message="…" if self.message else None, within=None)._asdict()
-        return " ".join(f"{name}={value}" for name, value in given.items() if value is not None) or "all"
+        words = {
+            name: value.isoformat() if isinstance(value, datetime) else value for name, value in given.items()
+        }
+        return " ".join(f"{name}={value}" for name, value in words.items() if value is not None) or "all"
 
     def takes(self, job: JobSummary, began: datetime) -> bool:
         """Whether a job is ordered. Those that were submitted or ended since the order began are not, so that it ends."""
         if job.submitted_at > began or (job.finished_at is not None and job.finished_at > began):
             return False
         error = job.last_error
-        return self.code in (None, error and error.code) and (
-            self.message is None
-            or (error is not None and fingerprint(error.message) == fingerprint(self.message))
+        return self.message is None or (
+            error is not None and fingerprint(error.message) == fingerprint(self.message)
         )
 
 
@@ -116,9 +132,8 @@ def order_page(
     """Give the order `name` to one page of jobs, recorded as one in the audit; without `order`, count them. Raises Changed, without effect, if the number is
     off from `expected` by more than a tenth.
     """
-    taken = job_list.Filter(queue=wanted.queue, task=wanted.task, within=wanted.within)
     began, place = yield from _began(cursor)
-    page: Page = yield from job_list.list_jobs(sections, taken, PAGE, place)
+    page: Page = yield from job_list.list_jobs(sections, wanted.listed(), PAGE, place)
     jobs = [job for job in page.jobs if wanted.takes(job, EPOCH + began * MS)]
     if expected is not None and is_off(len(jobs), expected):
         raise Changed(
