@@ -82,7 +82,7 @@ def test_tags_error_codes_and_workers_are_links(visit, site):
     ]
     page.locator("#jobs").get_by_role("link", name="import").click()
     page.wait_for_url("**/ui/jobs?tag=import")
-    page.locator("#jobs").get_by_role("link", name="mill-7").click()
+    page.locator("#jobs a[href*='tag=import&worker=']").click()  # painted with the new filter
     page.wait_for_url("**/ui/jobs?tag=import&worker=mill-7")
     page = visit(site.url, "/jobs?state=dead&queue=billing")
     page.locator("#jobs").get_by_role("link", name="timed_out").click()
