@@ -213,7 +213,7 @@ async def test_a_tag_whose_index_was_deleted_is_searched_in_all_jobs(desk, follo
     for job_id in "ab":
         submitted_at(desk, job_id, "x", desk.now() - 1000)
     desk.raw.zadd(
-        keys.tags(desk.base), {"x": desk.now() - 1000} | {f"t{i}": desk.now() for i in range(9_999)}
+        keys.tags(desk.base), {"x": desk.now() - 1000} | {f"t{i}": desk.now() for i in range(10_000)}
     )
     await desk.submit("c", rules="tags=y")
     assert (index(desk, "x"), await pages(follow, 1, tag="x")) == ([], [["a"], ["b"], []])

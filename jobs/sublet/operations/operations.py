@@ -285,8 +285,8 @@ class Operations(SubmitOperations):
         sections: job_list.Sections = self._sections(states, wanted)
         older: dict[str, int] = {}
         if wanted.tag is not None:
-            wanted = wanted._replace(states=states)
             sections, older = yield from job_list.with_index(sections, wanted.tag)
+            wanted = wanted._replace(states=states)
         page: Page = yield from job_list.list_jobs(sections, wanted, limit, cursor, older)
         return page
 
