@@ -29,7 +29,7 @@ _OVERVIEW = """usage: {program} COMMAND …   ({program} COMMAND --help says mor
   work MODULE:APP      run a worker: until a signal, empty queues, or for a time
   workers tasks pools  registered workers; their tasks; workers on demand, scale
   serve                the HTTP API;  tick  maintenance, from any cron
-  doctor audit acl     check, repair; who ordered what; Redis users; drop scripts
+  doctor audit acl     check, repair; people's orders; Redis users; drop scripts
 
   dev MODULE:APP       server, API, workers on this machine;  demo  see it run
   init TARGET          write what a platform needs: compose, kubernetes, …
