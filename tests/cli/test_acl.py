@@ -33,8 +33,8 @@ from sublet.errors import Forbidden, Unavailable, Unconfirmed
 from sublet.model import Card, Description, Submission
 from sublet.operations import pools, statistics
 from sublet.operations.drop import drop
-from sublet.operations.recount import recount
-from sublet.operations.repair import repair
+from sublet.operations.consistency.recount import recount
+from sublet.operations.consistency.repair import repair
 from sublet.protocol import keys, verbs
 from sublet.protocol.scripts import NAMES, Call, script
 from sublet.schedules import operations

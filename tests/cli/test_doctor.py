@@ -22,7 +22,7 @@ from sublet.cli.operations.server_checks import (
     trust,
 )
 from sublet.connection.settings import Settings
-from sublet.operations.audit import Audit, Fault
+from sublet.operations.consistency.audit import Audit, Fault
 from sublet.operations.coverage import Gaps
 from sublet.operations.pool import Pool, Sum
 from sublet.protocol import keys

@@ -12,9 +12,9 @@ from sublet.connection.settings import Settings
 from sublet.connection.transport import SyncTransport, follow_sync
 from sublet.errors import NoNamespace
 from sublet.model import Submission
-from sublet.operations import repair
+from sublet.operations.consistency import repair
 from sublet.operations.operations import Operations
-from sublet.operations.recount import recount
+from sublet.operations.consistency.recount import recount
 from sublet.protocol import keys, verbs
 
 pytest_plugins = ["tests.support.command_line"]

@@ -4,10 +4,10 @@ import pytest
 
 from sublet.connection.transport import follow
 from sublet.errors import Invalid, TooMany
-from sublet.operations.audit import audit
+from sublet.operations.consistency.audit import audit
 from sublet.operations.drop import drop
-from sublet.operations.recount import recount
-from sublet.operations.repair import repair
+from sublet.operations.consistency.recount import recount
+from sublet.operations.consistency.repair import repair
 from sublet.protocol import keys, verbs
 
 PATTERN = "tenant-*"

@@ -6,7 +6,7 @@ import pytest
 
 from sublet.connection.transport import follow
 from sublet.errors import Changed, Invalid, TooMany
-from sublet.operations.recount import recount
+from sublet.operations.consistency.recount import recount
 from sublet.protocol import keys, reads, verbs
 
 

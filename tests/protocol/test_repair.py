@@ -7,10 +7,10 @@ import redis
 
 from sublet.connection.transport import follow
 from sublet.errors import Invalid, NoNamespace, TooMany, Unfit
-from sublet.operations import audit as audits
-from sublet.operations import repair as repairs
-from sublet.operations.audit import audit
-from sublet.operations.repair import mend, repair
+from sublet.operations.consistency import audit as audits
+from sublet.operations.consistency import repair as repairs
+from sublet.operations.consistency.audit import audit
+from sublet.operations.consistency.repair import mend, repair
 from sublet.protocol import keys, verbs
 
 pytestmark = pytest.mark.timeout(120)

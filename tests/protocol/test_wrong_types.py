@@ -8,7 +8,7 @@ from sublet import NotFound, Unfit
 from sublet.connection.transport import follow
 from sublet.model import Beat, Card, Completion, Description, Failure, Note, Release, Submission
 from sublet.operations import pools
-from sublet.operations.audit import invalid_metadata
+from sublet.operations.consistency.audit import invalid_metadata
 from sublet.protocol import keys, queue_names, reads, verbs
 from sublet.protocol.scripts import NAMES, Call
 from sublet.schedules import firing

@@ -8,8 +8,8 @@ from typing import Any
 from sublet.client.sync_client import SyncClient
 from sublet.errors import NotFound
 from sublet.model import Job
-from sublet.operations.audit import audit
-from sublet.operations.recount import recount
+from sublet.operations.consistency.audit import audit
+from sublet.operations.consistency.recount import recount
 from sublet.protocol import reads
 from sublet.protocol.scripts import Call
 

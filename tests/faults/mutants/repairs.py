@@ -141,7 +141,7 @@ MUTANTS = (
     ),
     Mutant(
         "jobs are restored in any order",
-        "jobs/sublet/operations/audit.py",
+        "jobs/sublet/operations/consistency/audit.py",
         "sorted(todo, key=lambda fault: fault.order)",
         "sorted(todo, key=lambda fault: fault.name[::-1])",
         "a lost queue is restored in a random order",
@@ -157,7 +157,7 @@ MUTANTS = (
     ),
     Mutant(
         "a recount ignores changes during its walk",
-        "jobs/sublet/operations/recount.py",
+        "jobs/sublet/operations/consistency/recount.py",
         "yield from _read(base, changed.take(), sums)",
         "changed.take()",
         "on a busy server the counts are out of date",
@@ -165,7 +165,7 @@ MUTANTS = (
     ),
     Mutant(
         "a recount does not detect trimmed events",
-        "jobs/sublet/operations/recount.py",
+        "jobs/sublet/operations/consistency/recount.py",
         "if stamp and (not oldest or _order(oldest[0][0].decode()) > _order(stamp)):",
         "if False:",
         "jobs whose events are missing are counted in their old state",
@@ -221,7 +221,7 @@ MUTANTS = (
     ),
     Mutant(
         "jobs of one moment are restored in any order",
-        "jobs/sublet/operations/audit.py",
+        "jobs/sublet/operations/consistency/audit.py",
         "return (1, int(moment), self.name)",
         "return (1, int(moment), self.name[::-1])",
         "a batch submitted in order is restored in a random order",
@@ -229,7 +229,7 @@ MUTANTS = (
     ),
     Mutant(
         "a recount reports only the repairs of its last walk",
-        "jobs/sublet/operations/recount.py",
+        "jobs/sublet/operations/consistency/recount.py",
         "        changed = ChangedJobs(base, (yield _last(base)))\n",
         "        changed = ChangedJobs(base, (yield _last(base)))\n        found = {}\n",
         "queues are repaired without a report",
@@ -237,7 +237,7 @@ MUTANTS = (
     ),
     Mutant(
         "a recount reads a thousand events and no more",
-        "jobs/sublet/operations/recount.py",
+        "jobs/sublet/operations/consistency/recount.py",
         "MOVED, PAGES = 1000, 20",
         "MOVED, PAGES = 1000, 1",
         "on a busy server a wrong backlog stays wrong",
@@ -245,7 +245,7 @@ MUTANTS = (
     ),
     Mutant(
         "a recount reads the events after its walk",
-        "jobs/sublet/operations/recount.py",
+        "jobs/sublet/operations/consistency/recount.py",
         "FOLLOW = 5",
         "FOLLOW = 5000",
         "with very many jobs the first events are trimmed by then, and the recount gives up",
@@ -293,7 +293,7 @@ MUTANTS = (
     ),
     Mutant(
         "a repair continues as long as keys are lost",
-        "jobs/sublet/operations/repair.py",
+        "jobs/sublet/operations/consistency/repair.py",
         "for _ in range(ROUNDS):",
         "while True:",
         "beside a server that evicts, the command never ends",
@@ -317,7 +317,7 @@ MUTANTS = (
     ),
     Mutant(
         "an audit does not look at the types of keys",
-        "jobs/sublet/operations/audit.py",
+        "jobs/sublet/operations/consistency/audit.py",
         'if it not in (TYPES[kind], "none")',
         "if not it",
         "jobs wait for a key of a wrong type that is not named",

@@ -13,7 +13,7 @@ from sublet.errors import Refused, Unavailable
 from sublet.model import Submission
 from sublet.operations import workers
 from sublet.operations.operations import Operations
-from sublet.operations.repair import repair
+from sublet.operations.consistency.repair import repair
 from sublet.protocol import verbs
 from sublet.schedules.firing import fire_due, schedule
 from sublet.worker.settle_loop import RETRY_AFTER

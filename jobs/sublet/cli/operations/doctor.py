@@ -21,7 +21,7 @@ from sublet.errors import Forbidden, Unavailable
 from sublet.model import Stats
 from sublet.operations import pools
 from sublet.operations import workers as roster
-from sublet.operations.audit import audit
+from sublet.operations.consistency.audit import audit
 from sublet.operations.coverage import gaps
 from sublet.protocol import keys, queue_names, reads, server_info
 from sublet.protocol.plan import Plan

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from sublet.connection.settings import Settings
-from sublet.operations.audit import Audit
+from sublet.operations.consistency.audit import Audit
 from sublet.operations.coverage import Gaps
 from sublet.operations.pool import Pool
 

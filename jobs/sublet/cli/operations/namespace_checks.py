@@ -9,7 +9,7 @@ from sublet.cli.operations.findings import Facts, Finding, unknown
 from sublet.cli.operations.repair import REPAIRS, kinds
 from sublet.cli.output import clean, duration
 from sublet.cli.parser import program
-from sublet.operations.audit import Fault
+from sublet.operations.consistency.audit import Fault
 from sublet.operations.pool import Pool
 from sublet.protocol.scripts import source
 

@@ -11,9 +11,9 @@ from sublet.cli.progress import ProgressBar
 from sublet.cli.session import client_of, read, settings_of
 from sublet.client.sync_client import SyncClient
 from sublet.errors import JobsError, Unfit
-from sublet.operations.audit import Fault
-from sublet.operations.recount import recount
-from sublet.operations.repair import repair
+from sublet.operations.consistency.audit import Fault
+from sublet.operations.consistency.recount import recount
+from sublet.operations.consistency.repair import repair
 from sublet.protocol import keys, reads
 
 EXAMPLES = 5

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from sublet.errors import Invalid, Unfit
-from sublet.operations.recount import members
+from sublet.operations.consistency.recount import members
 from sublet.protocol import keys, queue_names, reads, verbs
 from sublet.protocol.plan import Plan
 from sublet.protocol.reads import PARTITIONS, pairs, together

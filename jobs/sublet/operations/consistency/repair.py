@@ -6,7 +6,7 @@ to a queue by ms of the submit and id, within a batch of `FOUND`.
 
 from collections.abc import Sequence
 
-from sublet.operations.audit import CALL, Audit, Fault, Report, ask, audit
+from sublet.operations.consistency.audit import CALL, Audit, Fault, Report, ask, audit
 from sublet.protocol import verbs
 from sublet.protocol.plan import Plan
 

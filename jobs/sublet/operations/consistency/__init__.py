@@ -1,0 +1,1 @@
+"""Find and repair stored data that does not agree."""
