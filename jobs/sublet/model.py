@@ -359,7 +359,7 @@ class AuditEntry(_Frozen):
 
 
 class AuditPage(_Frozen):
-    """A page of the audit, newest first. While `cursor` is set another follows, even if this one is short or empty."""
+    """A page of the audit, newest first. While `cursor` is set another follows."""
 
     entries: tuple[AuditEntry, ...]
     cursor: str | None = None

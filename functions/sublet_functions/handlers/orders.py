@@ -12,22 +12,22 @@ from sublet_functions.schemas.query import Empty
 
 
 async def retry_many(call: Call[BulkOrder, Empty]) -> Response:
-    """Queue up to 200 dead or cancelled jobs of a filter again. A call examines up to 1,000."""
+    """Queue up to 200 dead or cancelled jobs of a filter again."""
     return await _order(call, "retry")
 
 
 async def cancel_many(call: Call[BulkOrder, Empty]) -> Response:
-    """Cancel up to 200 unfinished jobs of a filter. A call examines up to 1,000."""
+    """Cancel up to 200 unfinished jobs of a filter."""
     return await _order(call, "cancel")
 
 
 async def promote_many(call: Call[BulkOrder, Empty]) -> Response:
-    """Queue up to 200 scheduled jobs of a filter now. A call examines up to 1,000."""
+    """Queue up to 200 scheduled jobs of a filter now."""
     return await _order(call, "promote")
 
 
 async def erase_many(call: Call[BulkOrder, Empty]) -> Response:
-    """Delete up to 200 finished jobs of a filter for good. A call examines up to 1,000."""
+    """Delete up to 200 finished jobs of a filter for good."""
     return await _order(call, "erase")
 
 

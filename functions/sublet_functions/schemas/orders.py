@@ -46,7 +46,7 @@ class OrderedJob(BatchItem):
 
 
 class OrderResult(ResponseModel):
-    """One page of an order. While `cursor` is set another page follows, even if this one is empty."""
+    """One page of an order. While `cursor` is set another follows."""
 
     found: int
     jobs: list[OrderedJob] = Field(description="Empty after a dry run.")

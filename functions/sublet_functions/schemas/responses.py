@@ -132,7 +132,7 @@ class JobsPage(ResponseModel):
 
 
 class AuditPage(ResponseModel):
-    """One page of the audit, newest first. While `cursor` is set another page follows, even if this one is short or empty."""
+    """One page of the audit, newest first. While `cursor` is set another follows."""
 
     entries: list[AuditEntry]
     cursor: str | None

@@ -175,7 +175,7 @@ def states(text: str) -> list[str]:
 
 
 def moment_or_age(text: str) -> datetime | float:
-    """Parse a time with a time zone, or a duration into seconds: that long ago."""
+    """Parse a time with a zone, or an age into seconds."""
     try:
         return duration(text) if is_duration(text) else timestamp(text)
     except ArgumentTypeError:

@@ -104,7 +104,7 @@ def _first(reply: Sequence[Any]) -> list[str]:
 
 
 def history(bases: Sequence[str], span: Span) -> Plan[History]:
-    """Return the last hour or day by minutes, or the last 30 days by hours. Raises Invalid for another span."""
+    """Return the history of a span. Raises Invalid for another one."""
     if span not in RESOLUTIONS:
         raise Invalid(f"span {str(span)[:40]!r}: use {', '.join(get_args(Span))}")
     how, end = RESOLUTIONS[span], 0

@@ -100,7 +100,7 @@ class Operations(SubmitOperations):
         dry_run: bool = False,
         cursor: str | None = None,
     ) -> Plan[bulk.OrderPage]:
-        """`retry`, `cancel`, `promote` or `erase` a page of jobs, or count them. Raises Changed if `expected` is off; Invalid."""
+        """Order a page of jobs. Raises Changed if `expected` is off; Invalid."""
 
         def give(job: JobSummary) -> Plan[tuple[str, tuple[bytes, ...]]]:
             base = self.base_of_job(job.id)
@@ -256,14 +256,14 @@ class Operations(SubmitOperations):
         return found
 
     def sample(self) -> Plan[None]:
-        """Take a sample for the history, if this object has taken none in this minute of Redis's clock."""
+        """Take a sample for the history, once a minute of Redis's clock."""
         if time.monotonic() >= self.sample_at:
             self.sample_at = time.monotonic() + 60
             seconds = yield from history.sample(self.bases)
             self.sample_at = time.monotonic() + seconds
 
     def history(self, span: history.Span = "hour") -> Plan[history.History]:
-        """Return the history of the last `hour`, `day` or `month`. Raises Invalid for another span."""
+        """Return the history. Raises Invalid for another span."""
         return history.history(self.bases, span)
 
     def list_jobs(

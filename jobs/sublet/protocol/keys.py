@@ -197,12 +197,12 @@ def summons(base: str, pool: str) -> str:
 
 
 def minutes(base: str) -> str:
-    """Key of the string with a sample of each minute; the last 1,440 are kept."""
+    """Key of the string with the samples of the last 1,440 minutes."""
     return f"{base}:minutes"
 
 
 def hours(base: str) -> str:
-    """Key of the string with the last sample of each hour; the last 720 are kept."""
+    """Key of the string with the samples of the last 720 hours."""
     return f"{base}:hours"
 
 

@@ -325,7 +325,7 @@ def configure(base: str, queue: str, revision: int, settings: str, by: str = "")
 
 
 def audit(base: str, order: str, by: str, verb: str, what: str, queue: str, outcome: str) -> Call[str]:
-    """Record an order that takes several calls. Returns `recorded`; the same `order` again is recorded once."""
+    """Record an order that takes several calls, once. Returns `recorded`."""
     return script("audit").call(
         base, bytes.decode, order=order, by=by, verb=verb, what=what, queue=queue, outcome=outcome
     )

@@ -165,7 +165,7 @@ class Store:
         return "erased"
 
     async def order_page(self, order: str, wanted: Selection, **how: Any) -> OrderPage:
-        """As `Operations.order_page`; what is erased is erased outside Redis, too."""
+        """As `Operations.order_page`; large payloads are erased, too."""
         page = await self.follow_existing(self.operations.order_page(order, wanted, **how))
         if page.references:
             await asyncio.to_thread(storage_of(self.settings, "").erase, page.references)

@@ -29,7 +29,7 @@ def given(args: Namespace) -> bool:
 
 
 def order(verb: str, args: Namespace) -> int:
-    """Count the jobs, ask, and give the order page by page. Return 1 if one was refused."""
+    """Count, ask, order page by page. Return 1 if a job was refused."""
     with client_of(settings_of(args)) as client:
         replace_ages(args, client)
         wanted = Selection(**{name: getattr(args, name) for name in FILTERS})

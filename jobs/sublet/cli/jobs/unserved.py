@@ -35,7 +35,7 @@ def task_lines(found: Gaps) -> list[str]:
 
 
 def hook_lines(found: Gaps) -> list[str]:
-    """Return a sentence per `on_dead` that no worker runs, for the first `MOST`."""
+    """Return a sentence per `on_dead` that no worker runs."""
     reasons = {"queue": "no worker serves its queue", "task": "no worker has this task"}
     return [
         f"dead jobs are reported by {setting}, but {reasons[reason]}"

@@ -20,7 +20,7 @@ _Key = tuple[int, int, int]
 def page(
     bases: Sequence[str], limit: int, cursor: str | None, within: Container[str] | None = None
 ) -> Plan[AuditPage]:
-    """Return up to `limit` entries, of those of queues in `within`. Raises Invalid."""
+    """Return a page. Raises Invalid."""
     if not 1 <= limit <= LIMIT:
         raise Invalid(f"limit {limit}: use 1 to {LIMIT:,}")
     seen = _CURSOR.fullmatch(cursor) if cursor is not None else None

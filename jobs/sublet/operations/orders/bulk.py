@@ -63,7 +63,7 @@ class Selection(NamedTuple):
     within: Container[str] | None = None
 
     def listed(self) -> job_list.Filter:
-        """Return the filter of a list that has these jobs, and those with other messages. Raises Invalid."""
+        """Return the filter of a list, without the message. Raises Invalid."""
         names = set(self._fields) & set(job_list.Filter._fields)
         found = job_list.Filter(**{name: getattr(self, name) for name in names})
         found.check()
@@ -84,7 +84,7 @@ class Selection(NamedTuple):
         return " ".join(f"{name}={value}" for name, value in words.items() if value is not None) or "all"
 
     def takes(self, job: JobSummary, began: datetime) -> bool:
-        """Whether a job is ordered. Those that were submitted or ended since the order began are not, so that it ends."""
+        """Whether a job is ordered; not if it was submitted or ended since the order began."""
         if job.submitted_at > began or (job.finished_at is not None and job.finished_at > began):
             return False
         error = job.last_error
@@ -129,8 +129,8 @@ def order_page(
     expected: int | None,
     cursor: str | None,
 ) -> Plan[OrderPage]:
-    """Give the order `name` to one page of jobs, recorded as one in the audit; without `order`, count them. Raises Changed, without effect, if the number is
-    off from `expected` by more than a tenth.
+    """Give the order `name` to one page of jobs, one entry of the audit; without `order`, count them. Raises Changed,
+    without effect, if the number is off by more than a tenth.
     """
     began, place = yield from _began(cursor)
     page: Page = yield from job_list.list_jobs(sections, wanted.listed(), PAGE, place)
