@@ -216,7 +216,14 @@ def test_a_job_is_copied_as_curl_as_python_and_by_its_id(visit, site):
     assert copied["Copy id"] == site.stock.ids["queued"]
     assert copied["Copy as curl"].endswith(f"'{site.url}/jobs'")
     sent = json.loads(re.search("--json '(.*?)'", copied["Copy as curl"])[1])
-    assert sent == {"task": "send_mail", "queue": "mail", "payload": {"to": "ada@example.org"}, "priority": 5}
+    assert sent == {
+        "task": "send_mail",
+        "queue": "mail",
+        "payload": {"to": "ada@example.org"},
+        "max_attempts": 3,
+        "priority": 5,
+    }
+    assert "max_attempts=3" in copied["Copy as Python"]
     compile(copied["Copy as Python"], "copied", "exec")
     assert 'client.submit("send_mail"' in copied["Copy as Python"]
 

@@ -125,13 +125,18 @@ let description = null;
 /** Roles of the token; null where the server does not tell. @type {string[] | null} */
 let roles = null;
 
-/** Read the API's description, and the token's roles where the server tells them: views offer only what may work. */
-export async function describe() {
+/** Read the API's description, once. */
+export async function whenDescribed() {
   described ??= call("GET", "openapi.json").catch(() => {
     described = null;
     return null;
   });
   description = (await described) ?? description;
+}
+
+/** Read the API's description, and the token's roles where the server tells them: views offer only what may work. */
+export async function describe() {
+  await whenDescribed();
   roles = null;
   if (description?.paths?.["/whoami"]) roles = (await call("GET", "whoami").catch(() => null))?.roles ?? null;
 }

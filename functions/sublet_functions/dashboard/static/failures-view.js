@@ -48,6 +48,7 @@ export function open(place, page) {
   let jobs = [];
   let most = READ;
   let isWhole = true;
+  let isReading = false;
   /** @type {number | null} */
   let total = null;
   const queue = place.query.get("queue") ?? "";
@@ -55,11 +56,15 @@ export function open(place, page) {
   async function load() {
     const found = [];
     let cursor = "";
-    do {
-      const answer = await call("GET", "jobs", { query: { state: "dead", queue, limit: PAGE, cursor } });
-      found.push(...answer.jobs);
-      cursor = answer.cursor ?? "";
-    } while (cursor && found.length < most);
+    try {
+      do {
+        const answer = await call("GET", "jobs", { query: { state: "dead", queue, limit: PAGE, cursor } });
+        found.push(...answer.jobs);
+        cursor = answer.cursor ?? "";
+      } while (cursor && found.length < most);
+    } finally {
+      isReading = false;
+    }
     jobs = found;
     isWhole = !cursor;
     if (!isWhole) total = (await call("GET", "stats").catch(() => null))?.dead ?? null;
@@ -70,11 +75,13 @@ export function open(place, page) {
     const read = isWhole ? `${plural(jobs.length, "dead job")} in ${plural(groups.length, "group")}.` : `The latest ${count(jobs.length)}${total ? ` of ${count(total)}` : ""} dead jobs are read, in ${plural(groups.length, "group")}.`;
     const more = async () => {
       most += READ;
-      page.reload();
+      isReading = true;
+      page.paint();
+      page.reload(true);
     };
     return [
       h("h1", { id: "title" }, "Failures"),
-      jobs.length ? h("p", { class: "row subtitle" }, read, isWhole ? null : button("Read more", () => void more(), { class: "small" }), queue && h("a", { href: link("failures") }, "all queues")) : null,
+      jobs.length ? h("p", { class: "row subtitle" }, read, isWhole ? null : button(isReading ? "Reading…" : "Read more", () => void more(), { class: "small", disabled: isReading }), queue && h("a", { href: link("failures") }, "all queues")) : null,
       groups.length ? h("div", { class: "panel" }, list(groups, page)) : empty("No dead jobs.", "A job is dead when its attempts are used up, or its task says that another is useless."),
     ];
   };
@@ -90,12 +97,11 @@ function list(groups, page) {
     const sample = group.jobs[0];
     return h("tr", { key: group.key },
       h("td", { class: "number big" }, count(group.jobs.length)),
-      h("th", { scope: "row", class: "error" }, h("a", { class: "open", href: link("jobs", sample.id), title: "The latest of these jobs" }, h("code", { class: "code" }, group.code), " ", h("span", { class: "clamp" }, group.message || "no message"))),
-      h("td", null, h("a", { href: link("jobs", "", { state: "dead", task: group.task, queue: group.queue }) }, group.task), h("small", { class: "block" }, queueLink(group.queue))),
-      h("td", { class: "when" }, moment(group.first)), h("td", { class: "when" }, moment(group.last)),
-      h("td", { class: "actions" }, orders(group, page)));
+      h("th", { scope: "row", class: "error" }, h("a", { class: "open", href: link("jobs", sample.id), title: "The latest of these jobs" }, h("code", { class: "code" }, group.code), " ", h("span", { class: "clamp" }, group.message || "no message")), h("div", { class: "row orders" }, orders(group, page))),
+      h("td", { class: "wrap" }, h("a", { href: link("jobs", "", { state: "dead", task: group.task, queue: group.queue, code: group.code }) }, group.task), h("small", { class: "block" }, queueLink(group.queue))),
+      h("td", { class: "when" }, moment(group.first)), h("td", { class: "when" }, moment(group.last)));
   });
-  return table("Failures", [{ label: "Jobs", class: "number" }, "Error", "Task and queue", "First", "Last", { label: "Orders", class: "actions" }], rows);
+  return table("Failures", [{ label: "Jobs", class: "number" }, "Error", "Task and queue", "First", "Last"], rows);
 }
 
 /**

@@ -166,7 +166,7 @@ function nothing(query, cursor) {
   if (query.has("cursor")) return empty("No more jobs.", "The last page is empty: its jobs have moved on, or do not match.");
   if (isFiltered(query)) return empty(`No ${words} match the filter.`, "Names must match as a whole.", h("a", { href: link("jobs", "", new URLSearchParams(states.map((state) => ["state", state]))) }, `All ${words}`));
   if (states.length) return empty(`No ${words}.`, states[0] === "dead" ? "No job has failed for good." : `Nothing is ${states.join(" or ")} at the moment.`);
-  return empty("No jobs yet.", "Submit one: the page shows it at once.", h("pre", null, "sublet submit TASK key=value"));
+  return empty("No jobs yet.", "Submit one: the page shows it at once.", h("pre", null, "sublet submit TASK '{\"key\": \"value\"}'"));
 }
 
 /**

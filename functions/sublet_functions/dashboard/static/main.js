@@ -18,7 +18,7 @@ import * as workersView from "./workers-view.js";
 
 /** @typedef {import("./live.js").JobEvent} JobEvent */
 /** @typedef {import("./router.js").Place} Place */
-/** @typedef {{paint: () => void, reload: () => void}} Page */
+/** @typedef {{paint: () => void, reload: (isAsked?: boolean) => void}} Page */
 /**
  * @typedef {object} View
  * @property {string} title
@@ -80,11 +80,15 @@ function paintNow() {
   document.title = `${view.title} · Sublet`;
 }
 
-/** Read the view again, not more often than its `rest`. */
-function reload() {
+/** Read the view again, not more often than its `rest`, but at once if a user asked for it. */
+function reload(isAsked = false) {
   isTouched = true;
+  if (isAsked) {
+    clearTimeout(rereading);
+    rereading = undefined;
+  }
   if (isReading || rereading !== undefined || document.hidden) return;
-  const wait = Math.max(0, readAt + (view.rest ?? 1) * 1000 - performance.now());
+  const wait = isAsked ? 0 : Math.max(0, readAt + (view.rest ?? 1) * 1000 - performance.now());
   rereading = setTimeout(() => {
     rereading = undefined;
     if (!document.hidden) void read();
@@ -228,6 +232,10 @@ const live = new Live(
     paint();
   },
 );
+
+// Relative addresses would move with the URL of the view
+for (const name of ["href", "src"])
+  for (const one of document.querySelectorAll(`link[${name}], .brand[${name}], .brand [${name}]`)) one.setAttribute(name, new URL(one.getAttribute(name) ?? "", location.href).href);
 
 hooks.askToken = askToken;
 start(open);

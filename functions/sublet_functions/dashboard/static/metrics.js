@@ -1,5 +1,5 @@
 /** Reads figures by queue from `/metrics`, the text that Prometheus reads. */
-import { can, call } from "./api.js";
+import { call, can, whenDescribed } from "./api.js";
 
 /** @typedef {{count: number, sum: number, buckets: [number, number][]}} Histogram */
 /** @typedef {{oldest: Map<string, number>, wait: Map<string, Histogram>, run: Map<string, Histogram>}} Figures */
@@ -51,6 +51,7 @@ export const percentile = (one, share) => one.buckets.find(([, n]) => n >= share
  * @returns {Promise<Figures | null>} null where the server or the token gives none
  */
 export async function readFigures() {
+  await whenDescribed();
   if (!can("GET", "/metrics")) return null;
   return call("GET", "metrics", { text: true }).then(parse, () => null);
 }

@@ -52,6 +52,7 @@ const bodyOf = (job) => ({
   task: job.task,
   queue: job.queue,
   payload: job.payload ?? {},
+  max_attempts: job.max_attempts,
   ...(job.priority ? { priority: job.priority } : {}),
   ...(job.tags?.length ? { tags: job.tags } : {}),
 });
@@ -65,6 +66,7 @@ const asCurl = (job) => `curl --json ${quoted(JSON.stringify(bodyOf(job)))} -H "
 /** @param {Job} job */
 function asPython(job) {
   const options = [`queue=${JSON.stringify(job.queue)}`];
+  options.push(`max_attempts=${job.max_attempts}`);
   if (job.priority) options.push(`priority=${job.priority}`);
   if (job.tags?.length) options.push(`tags=${JSON.stringify(job.tags)}`);
   const payload = JSON.stringify(JSON.stringify(job.payload ?? {}));
@@ -82,7 +84,7 @@ async function resubmit(job) {
       const data = new FormData(/** @type {HTMLFormElement} */ (event.currentTarget));
       try {
         const payload = JSON.parse(String(data.get("payload")));
-        const body = { ...bodyOf(job), payload, queue: String(data.get("queue")), priority: Number(data.get("priority")), delay: Number(data.get("delay")) };
+        const body = { ...bodyOf(job), payload, queue: String(data.get("queue")), priority: Number(data.get("priority")), max_attempts: Number(data.get("max_attempts")), delay: Number(data.get("delay")) };
         close(await call("POST", "jobs", { body }));
       } catch (reason) {
         error.textContent = reason instanceof SyntaxError ? `The payload is not valid JSON: ${reason.message}` : String(reason instanceof Error ? reason.message : reason);
@@ -91,8 +93,8 @@ async function resubmit(job) {
     };
     return h("form", { onSubmit: submit }, h("p", null, note),
       field("Payload", "payload", { rows: 10, text: pretty(job.payload ?? {}), autofocus: true }, `Arguments of ${job.task}, as a JSON object`),
-      h("div", { class: "row fields" }, field("Queue", "queue", { value: job.queue, required: true }), field("Priority", "priority", { type: "number", min: -100, max: 100, value: job.priority }), field("Delay in seconds", "delay", { type: "number", min: 0, step: "any", value: 0 })),
-      error, h("div", { class: "row end" }, button("Keep as it is", () => close(null), { class: "quiet" }), h("button", { class: "primary" }, "Submit")));
+      h("div", { class: "row fields" }, field("Queue", "queue", { value: job.queue, required: true }), field("Priority", "priority", { type: "number", min: -100, max: 100, value: job.priority }), field("Tries", "max_attempts", { type: "number", min: 1, value: job.max_attempts }), field("Delay in seconds", "delay", { type: "number", min: 0, step: "any", value: 0 })),
+      error, h("div", { class: "row end" }, button("Back", () => close(null), { class: "quiet" }), h("button", { class: "primary" }, "Submit")));
   });
   if (answer?.id) {
     toast(answer.warning ? `Submitted. ${answer.warning}` : "Submitted.");

@@ -21,8 +21,8 @@ const FIGURES_EVERY = 30_000;
 const HISTORY_EVERY = 60_000;
 /** Queues of the table of times. */
 const QUEUES = 20;
-/** Seconds without maintenance after which something is wrong: workers do it every few seconds. */
-const LATE = 30;
+/** Seconds after which waiting jobs without a worker have waited too long for a tick. */
+const LATE = 90;
 
 /** @type {Sample[]} */
 const samples = [];
@@ -118,11 +118,11 @@ function tiles(stats) {
 /** @param {Stats} stats */
 function health(stats) {
   const age = stats.maintenance_age_seconds;
-  const isLate = age === null || age > LATE;
+  const isLate = stats.backlog > 0 && !stats.workers && (age === null || age > LATE);
   /** A line is bad, good, or (null) only a fact. @type {[string, boolean | null, import("./dom.js").Child][]} */
   const lines = [
     ["Oldest ready job", stats.oldest_queued_seconds > 3600, stats.ready ? `waits ${duration(stats.oldest_queued_seconds)}` : "none waits"],
-    ["Maintenance", isLate, age === null ? "never: start a worker, or call a tick" : `${coarse(age)} ago by ${stats.maintenance_by}`],
+    ["Maintenance", isLate, age === null ? "nothing was due yet" : `last needed ${coarse(age)} ago, done by ${stats.maintenance_by}`],
     ["Workers", stats.workers === 0 && stats.backlog > 0, h("a", { href: link("workers") }, stats.workers ? `${count(stats.workers)} in the last minute` : "none in the last minute")],
     ["Without a worker", stats.unserved_jobs > 0, stats.unserved_jobs ? [`${plural(stats.unserved_jobs, "job")} in ${plural(stats.unserved_queues, "queue")}, for example `, queueLink(stats.unserved_example)] : "every queue is served"],
   ];
