@@ -506,6 +506,7 @@ def each_verb() -> Callable[[str, Lease | None], dict[str, Call[Any]]]:
             "drain": verbs.drain(base, "w", "1"),
             "reconcile": verbs.reconcile(base, "w", "1", [(held.id, held.attempt)]),
             "publish": verbs.publish(base, [Description("t", "ab" * 8, b"{}")], starting=True),
+            "sample": verbs.sample(base, 1, 1000),
             "schedule": firing.schedule(base, "new", 0, **SCHEDULE, occurrence=1, due=1),
             "pick": firing.pick(base),
             "fire": firing.fire(

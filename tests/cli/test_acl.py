@@ -32,9 +32,9 @@ from sublet.devtools.embedded_server import find_binary
 from sublet.errors import Forbidden, Unavailable, Unconfirmed
 from sublet.model import Card, Description, Submission
 from sublet.operations import pools, statistics
-from sublet.operations.drop import drop
 from sublet.operations.consistency.recount import recount
 from sublet.operations.consistency.repair import repair
+from sublet.operations.drop import drop
 from sublet.protocol import keys, verbs
 from sublet.protocol.scripts import NAMES, Call, script
 from sublet.schedules import operations

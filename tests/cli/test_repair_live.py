@@ -13,8 +13,8 @@ from sublet.connection.transport import SyncTransport, follow_sync
 from sublet.errors import NoNamespace
 from sublet.model import Submission
 from sublet.operations.consistency import repair
-from sublet.operations.operations import Operations
 from sublet.operations.consistency.recount import recount
+from sublet.operations.operations import Operations
 from sublet.protocol import keys, verbs
 
 pytest_plugins = ["tests.support.command_line"]

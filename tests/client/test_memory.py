@@ -17,7 +17,7 @@ local redis = {error_reply = given.error_reply, pcall = given.pcall, call = func
 end}
 """
 READS = {"TIME", "HGET", "HMGET", "GET", "EXISTS", "PTTL", "ZCARD", "ZRANGE", "ZSCORE", "LLEN", "HSTRLEN", "HLEN", "XLEN",
-         "ZCOUNT", "HEXISTS", "XREVRANGE"}  # fmt: skip
+         "ZCOUNT", "HEXISTS", "XREVRANGE", "STRLEN"}  # fmt: skip
 OTHERS = [name for name in NAMES if name not in ("init", "submit", "schedule", "fire", "publish", "note")]
 """All verbs but those that only need memory."""
 

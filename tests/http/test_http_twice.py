@@ -46,9 +46,13 @@ def stored(settings):
             kept = [
                 key
                 for key in raw.scan_iter(match=f"{{{settings.namespace}:*", count=1000)
-                if raw.pttl(key) == -1
+                if raw.pttl(key) == -1 and not key.endswith((":minutes", ":hours"))
             ]
-            return {key: MOMENT.sub("then", str(READS[raw.type(key)](raw, key))) for key in sorted(kept)}
+            found = {key: READS[raw.type(key)](raw, key) for key in sorted(kept)}
+            for value in found.values():
+                if isinstance(value, dict):
+                    value.pop("sampled", None)  # a sample of the history, at any moment
+            return {key: MOMENT.sub("then", str(value)) for key, value in found.items()}
 
         yield read
 

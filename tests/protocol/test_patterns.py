@@ -5,9 +5,9 @@ import pytest
 from sublet.connection.transport import follow
 from sublet.errors import Invalid, TooMany
 from sublet.operations.consistency.audit import audit
-from sublet.operations.drop import drop
 from sublet.operations.consistency.recount import recount
 from sublet.operations.consistency.repair import repair
+from sublet.operations.drop import drop
 from sublet.protocol import keys, verbs
 
 PATTERN = "tenant-*"

@@ -42,6 +42,8 @@ REACHES = {
     "sublet": "our own public names",
     "sublet.schedules.definition": "options of our own table",
     "sublet.operations.pool": "fields of our own table",
+    "sublet.operations.job_list": "fields of our own filter",
+    "sublet.operations.orders.bulk": "fields of our own filter",
     "sublet.worker.worker": "counts of our own",
     "sublet.worker.summary": "counts of our own",
     "sublet.execution.frames": "the parts of a task's own name, where its module must have that very task",

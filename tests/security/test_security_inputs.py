@@ -61,6 +61,11 @@ def test_each_parameter_is_classified_as_a_number_or_a_word():
     assert words == {
         "task",
         "queue",
+        "tag",
+        "span",
+        "code",
+        "since",
+        "until",
         "claim_id",
         "worker",
         "life",

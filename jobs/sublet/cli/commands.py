@@ -19,7 +19,7 @@ GROUPS = {
         Command(
             "list",
             "[options]",
-            "List jobs, filtered by state, queue, task, tag and more; finished ones newest first.",
+            "List jobs by state, queue, task, tag and more; finished ones newest first.",
             "jobs.query:list_jobs",
         ),
         Command(

@@ -10,10 +10,10 @@ from sublet.protocol.reads import pairs, shown
 from sublet.protocol.scripts import Call
 
 
-def record(base: str, verb: str, what: str, queue: str, outcome: str) -> Plan[None]:
-    """Record an order of several calls, before the first; a program's is not recorded."""
+def record(base: str, verb: str, what: str, queue: str, outcome: str, order: str = "") -> Plan[None]:
+    """Record an order of several calls, before the first; a program's is not recorded, nor the same `order` again."""
     if person():
-        yield verbs.audit(base, keys.new_claim_id(), person(), verb, what, queue, outcome)
+        yield verbs.audit(base, order or keys.new_claim_id(), person(), verb, what, queue, outcome)
 
 
 def entries(base: str, end: str, count: int) -> Call[list[tuple[str, dict[str, str]]]]:

@@ -270,7 +270,7 @@ def run(
 
 def record_run(one: Stored, job: Submission) -> Plan[None]:
     """Record that a person has a schedule's job submitted."""
-    return audit_log.record(one.base, "schedule-run", one.name, job.queue, job.id)
+    return audit_log.record(one.base, "schedule-run", one.name, job.queue, job.id, order=job.id)
 
 
 def job_of(operations: SubmitOperations, one: Stored, job_id: str | None, rules: str = "") -> Submission:

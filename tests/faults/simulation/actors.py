@@ -12,8 +12,8 @@ from sublet.connection.settings import Settings
 from sublet.errors import Refused, Unavailable
 from sublet.model import Submission
 from sublet.operations import workers
-from sublet.operations.operations import Operations
 from sublet.operations.consistency.repair import repair
+from sublet.operations.operations import Operations
 from sublet.protocol import verbs
 from sublet.schedules.firing import fire_due, schedule
 from sublet.worker.settle_loop import RETRY_AFTER

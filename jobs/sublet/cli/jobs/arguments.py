@@ -80,7 +80,7 @@ def _list(parser: CommandParser) -> None:
         metavar="STATE",
         type=types.states,
         default=None,
-        help=f"{' '.join(types.STATES)}; or several: a,b",
+        help=f"{' '.join(types.STATES)}: a,b",
     )
     option("--queue", metavar="NAME", default=None, help="only this queue, or a pattern ('tenant-*')")
     option(

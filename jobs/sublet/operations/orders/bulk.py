@@ -54,6 +54,7 @@ class Selection(NamedTuple):
     message: str | None = None
     """The last error's message; numbers and quoted text in it may be others."""
     tag: str | None = None
+    """One of its tags."""
     worker: str | None = None
     """Of the running, else of the last attempt."""
     since: datetime | None = None

@@ -46,7 +46,9 @@ def erase(settings: HasStorage, base: str, job_id: str, revision: int | None, by
     """
     for looks in range(LOOKS, 0, -1):
         seen: _Seen = yield _look(base, job_id)
-        if seen.state and seen.state not in FINISHED:  # it may still get a result, which must not be left
+        if not seen.state:
+            raise NotFound(f"no job {job_id}: it never existed, or its retention has passed")
+        if seen.state not in FINISHED:  # it may still get a result, which must not be left
             raise WrongState(
                 f"job {job_id} is {seen.state}: erase takes one that is completed or dead or cancelled: cancel it first"
             )
@@ -58,8 +60,6 @@ def erase(settings: HasStorage, base: str, job_id: str, revision: int | None, by
             if looks == 1 or revision is not None:
                 raise
         except NotFound:
-            if not seen.state:
-                raise
             return Erased(job_id, seen.references)  # a repeat of this call found it erased
         else:
             return Erased(job_id, seen.references)
