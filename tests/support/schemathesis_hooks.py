@@ -70,6 +70,7 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
         case.query.pop("after", None)
     if case.headers:
         case.headers.pop("Last-Event-ID", None)
+        case.headers.pop("Sublet-Shared", None)  # its second number must not be less than its first
     if case.media_type == "application/cloudevents+json":
         tell(case, body)
         return

@@ -16,7 +16,7 @@ from sublet.scaling.signing import Secrets
 from sublet.store.outage_log import QUIET, OutageLog
 from sublet.store.store import Store
 from sublet_functions.api.route import Route
-from sublet_functions.api.routes import ADMIN, ROUTES, UNSAFE_GETS, WITHIN_QUEUES
+from sublet_functions.api.routes import ADMIN, BY_TOKEN, ROUTES, SHARED, UNSAFE_GETS, WITHIN_QUEUES
 from sublet_functions.handlers.call import Call
 from sublet_functions.handlers.heartbeat import heartbeat, heartbeat_batch
 from sublet_functions.handlers.known_tasks import KnownTasks
@@ -30,6 +30,7 @@ from sublet_functions.http.problems import Problem, internal_error, problem_of
 from sublet_functions.http.query import check_path, parse_query
 from sublet_functions.http.request import VERSION, Request
 from sublet_functions.http.response import SECURITY_HEADERS, Response
+from sublet_functions.http.shared_reads import HEADER, Patience, SharedReads
 from sublet_functions.schemas.query import Empty
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class Api:
     _failed_at: float = field(default=0.0, init=False)
     """When Redis was last unavailable (monotonic clock), until the outage's end is logged."""
     _queues: BodyQueues = field(default_factory=BodyQueues, init=False)
+    _shared: SharedReads = field(default_factory=SharedReads, init=False)
     _by_path: dict[str, dict[str, AnyRoute]] = field(default_factory=dict, init=False)
     _by_length: dict[int, list[tuple[tuple[str, ...], AnyRoute]]] = field(default_factory=dict, init=False)
     """Routes with path parameters, by their number of parts."""
@@ -145,17 +147,28 @@ class Api:
             self.worker_host,
             self._known,
         )
+        shared = request.headers.get(HEADER.lower()) if route.handler in SHARED else None
+        if shared is None or getattr(query, "wait", False):
+            response = await self._handle(route, call)
+        else:
+            key = (request.path, request.query, request.prefix, seen_by(route, principal))
+            response = await self._shared.answer(
+                key, Patience.parse(shared), lambda: self._handle(route, call)
+            )
+        if request.method == "HEAD":
+            response.body = b""
+        return response
+
+    async def _handle(self, route: AnyRoute, call: Call[Any, Any]) -> Response:
         handler = _recorded(route.handler) if route.roles is ADMIN else route.handler
         try:
             response = await handler(call)
         except NotFound as error:
-            response = await handler(replace(call, path=self._with_full_id(path, error)))
+            response = await handler(replace(call, path=self._with_full_id(call.path, error)))
         if self._failed_at and route.roles:  # public routes do not ask Redis
             self._outage.over()
             if time.monotonic() - self._failed_at >= QUIET:
                 self._failed_at = 0.0
-        if request.method == "HEAD":
-            response.body = b""
         return response
 
     def _with_full_id(self, path: Mapping[str, str], error: NotFound) -> dict[str, str]:
@@ -249,6 +262,13 @@ class Api:
     async def aclose(self) -> None:
         """Close all connections."""
         await self.store.aclose()
+
+
+def seen_by(route: AnyRoute, principal: Principal) -> object:
+    """Return what decides which part of a route's answer a client sees: equal for clients that may share it."""
+    if principal.scope is not None or route.handler in BY_TOKEN:
+        return principal
+    return principal.roles
 
 
 def _check_headers(request: Request) -> None:

@@ -83,6 +83,11 @@ REQUEST_HEADERS = {
         "Id of the last event received, instead of `after`: browsers send it by themselves.",
         {"type": "string", "maxLength": 4096},
     ),
+    "Sublet-Shared": Header(
+        "Seconds: an answer that the server has read for another client so long ago will do. After a comma those for an answer that "
+        "is expensive to read.",
+        {"type": "string", "pattern": r"^[0-9]{1,2}(\.[0-9]{1,3})?(, ?[0-9]{1,2}(\.[0-9]{1,3})?)?$"},
+    ),
 }
 RESPONSE_HEADERS = {
     "Location": Header(
@@ -105,6 +110,12 @@ RESPONSE_HEADERS = {
         "separated by commas; absent without any.",
         {"type": "string"},
         False,
+    ),
+    "Age": Header(
+        "Seconds since the answer was read, after a request with Sublet-Shared.",
+        {"type": "integer", "minimum": 0},
+        False,
+        (200,),
     ),
     "ETag": Header("Entity tag of the file, for If-None-Match.", {"type": "string"}, True, (200, 304)),
     "Vary": Header("Request headers on which the response depends.", {"type": "string"}, True, (200,)),

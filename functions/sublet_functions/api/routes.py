@@ -1,5 +1,6 @@
 """All routes of the API."""
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -73,6 +74,7 @@ IDEMPOTENT = ("Idempotency-Key", "Location", "Idempotent-Replayed")
 NEXT_IN = ("Sublet-Next-In", "Sublet-Dead")
 PAGED = ("Link",)
 CACHED = ("ETag",)
+SHAREABLE = ("Sublet-Shared", "Age")
 PAGE = {200: "text/html", 304: None}
 FILE = {200: ("text/javascript", "text/css", "image/svg+xml"), 304: None}
 MANY = BATCH_BODY_MAX
@@ -167,6 +169,19 @@ ROUTES: tuple[Route[Any, Any], ...] = (
 
 UNSAFE_GETS = frozenset({claim_next, tick})
 """Handlers of GET that change something: HEAD is not allowed."""
+SHARED = frozenset(
+    {
+        *(list_jobs, get_job, list_queues, get_queue, stats, metrics, list_tasks, get_task),
+        *(list_schedules, get_schedule, list_workers, list_pools, get_pool),
+    }
+)
+"""Handlers that only read: clients may share their answers (`Sublet-Shared`)."""
+ROUTES = tuple(
+    replace(route, headers=(*route.headers, *SHAREABLE)) if route.handler in SHARED else route
+    for route in ROUTES
+)
+BY_TOKEN = frozenset({list_workers})
+"""Handlers whose answer depends on the token's name."""
 WITHIN_QUEUES = frozenset(
     {
         *(submit, submit_batch, list_jobs, get_job, claim, claim_next, cancel, retry, promote, erase),

@@ -22,4 +22,5 @@ async def metrics(call: Call[Empty, Empty]) -> Response:
             "not-set-up",
             f"GET /metrics needs the package prometheus-client on the server: {install_command('http')}",
         ) from None
-    return Response(200, await exposition(call.store), {"Content-Type": MEDIA_TYPE})
+    text, reads = await exposition(call.store)
+    return Response(200, text, {"Content-Type": MEDIA_TYPE}, reads=reads)

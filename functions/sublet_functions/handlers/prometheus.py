@@ -18,10 +18,11 @@ UNSERVED = 100
 _LE = (*(str(bound / 1000) for bound in BOUNDS), "+Inf")
 
 
-async def exposition(store: Store) -> bytes:
-    """Return a namespace's metrics. Raises Unavailable."""
+async def exposition(store: Store) -> tuple[bytes, int]:
+    """Return a namespace's metrics, and about how many commands of Redis they took. Raises Unavailable."""
     found = await read_statistics(store)
-    return await asyncio.to_thread(_text, found)  # a thousand queues make a megabyte of text
+    # a thousand queues make a megabyte of text
+    return await asyncio.to_thread(_text, found), found.reads
 
 
 def _text(found: NamespaceStatistics) -> bytes:

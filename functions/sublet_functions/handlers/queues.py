@@ -22,7 +22,7 @@ async def list_queues(call: Call[Empty, PageQuery]) -> Response:
     cursor = encode_cursor(following)
     link = f'<{call.request.prefix}/queues?limit={asked.limit}&cursor={cursor}>; rel="next"'
     headers = {"Link": link} if cursor else {}
-    return json_response({"queues": found, "cursor": cursor}, headers=headers)
+    return json_response({"queues": found, "cursor": cursor}, headers=headers, reads=len(found))
 
 
 async def get_queue(call: Call[Empty, Empty]) -> Response:

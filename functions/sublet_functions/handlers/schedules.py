@@ -37,7 +37,9 @@ async def list_schedules(call: Call[Empty, PageQuery]) -> Response:
     cursor = encode_cursor(found.cursor)
     link = f'<{call.request.prefix}/schedules?limit={asked.limit}&cursor={cursor}>; rel="next"'
     headers = {"Link": link} if cursor else {}
-    return json_response({"schedules": found.schedules, "cursor": cursor}, headers=headers)
+    return json_response(
+        {"schedules": found.schedules, "cursor": cursor}, headers=headers, reads=2 * len(found.schedules)
+    )
 
 
 async def get_schedule(call: Call[Empty, Empty]) -> Response:

@@ -19,11 +19,13 @@ async def stats(call: Call[Empty, StatsQuery]) -> Response:
     names, scope = tuple(dict.fromkeys(call.query.queue)), call.principal.scope
     if scope is None:
         found = await read_statistics(call.store, names or None)
-        return json_response(stats_of(found, whole=not names))
+        return json_response(stats_of(found, whole=not names), reads=found.reads)
     call.principal.check(*names)
     names, left_out = (names, 0) if names else await names_within(call.store, scope)
     found = await read_statistics(call.store, names)
-    return json_response(stats_of(replace(found, left_out=left_out, maintenance_by=None), whole=False))
+    return json_response(
+        stats_of(replace(found, left_out=left_out, maintenance_by=None), whole=False), reads=found.reads
+    )
 
 
 def stats_of(found: NamespaceStatistics, whole: bool) -> Stats:

@@ -24,7 +24,7 @@ async def list_tasks(call: Call[Empty, PageQuery]) -> Response:
     cursor = encode_cursor(found[-1].name) if len(found) == asked.limit else None
     link = f'<{call.request.prefix}/tasks?limit={asked.limit}&cursor={cursor}>; rel="next"'
     headers = {"Link": link} if cursor else {}
-    return json_response({"tasks": found, "cursor": cursor}, headers=headers)
+    return json_response({"tasks": found, "cursor": cursor}, headers=headers, reads=len(found))
 
 
 async def get_task(call: Call[Empty, Empty]) -> Response:

@@ -40,6 +40,8 @@ class Response:
     headers: dict[str, str] = field(default_factory=dict)
     on_unsent: Callable[[], Awaitable[None]] | None = None
     """Called if the client has disconnected before the response: a claim then releases its leases."""
+    reads: int = 0
+    """About how many commands of Redis it took, if that grows with the data: `Sublet-Shared` spares them."""
     finite: bool = False
     """Whether a streamed body ends by itself soon after the server begins to stop."""
 
@@ -103,9 +105,11 @@ def _mended(value: Any, depth: int = 0) -> Any:
     return format_moment(value) if isinstance(value, datetime) else to_jsonable_python(value)
 
 
-def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def json_response(
+    value: Any, status: int = 200, headers: Mapping[str, str] | None = None, reads: int = 0
+) -> Response:
     """Return a response with a value as JSON."""
-    return Response(status, encode(value) + b"\n", {"Content-Type": JSON, **(headers or {})})
+    return Response(status, encode(value) + b"\n", {"Content-Type": JSON, **(headers or {})}, reads=reads)
 
 
 def timestamp(milliseconds: float) -> str:

@@ -211,21 +211,18 @@ def summaries(base: str, job_ids: Sequence[str], *, results: bool = False) -> Ca
     """Read several jobs for a list, with `results` also the sizes of results. Missing and malformed ones are
     omitted.
     """
-    running, scheduled = keys.structure(base, "running"), keys.structure(base, "scheduled")
-    commands: list[tuple[Any, ...]] = []
-    for job_id in job_ids:
-        hash_ = keys.job(base, job_id)
-        commands += [("HMGET", hash_, *SUMMARY), ("ZSCORE", running, job_id), ("ZSCORE", scheduled, job_id)]
-        commands += [("HSTRLEN", hash_, "result")] if results else []
-    width = 4 if results else 3
+    hashes, number_of = [keys.job(base, job_id) for job_id in job_ids], len(job_ids)
+    commands: list[tuple[Any, ...]] = [("HMGET", hash_, *SUMMARY) for hash_ in hashes]
+    commands += [("ZMSCORE", keys.structure(base, name), *job_ids) for name in ("running", "scheduled")]
+    commands += [("HSTRLEN", hash_, "result") for hash_ in hashes] if results else []
 
     def read(reply: Sequence[Any]) -> list[JobSummary]:
-        found = []
-        for i, job_id in enumerate(job_ids):
-            values, lease_end, due, *size = reply[width * i : width * (i + 1)]
+        found, rows = [], reply[:number_of]
+        (leases, dues), sizes = reply[number_of : number_of + 2], reply[number_of + 2 :] or [0] * number_of
+        for job_id, values, lease_end, due, size in zip(job_ids, rows, leases, dues, sizes, strict=True):
             fields = {name: value for name, value in zip(SUMMARY, values, strict=True) if value is not None}
             with contextlib.suppress(*MALFORMED):  # `get` reports it; the others must be shown
-                found.append(JobSummary(**_common(job_id, fields, lease_end, due, sum(size))))
+                found.append(JobSummary(**_common(job_id, fields, lease_end, due, size)))
         return found
 
     return together(commands, read)

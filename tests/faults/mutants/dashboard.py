@@ -3,6 +3,9 @@
 from tests.faults.mutants.mutant import Mutant
 
 FILES = "functions/sublet_functions/dashboard/files.py"
+SHARED = "functions/sublet_functions/http/shared_reads.py"
+DISPATCH = "functions/sublet_functions/api/dispatch.py"
+READS = "http/test_shared_reads.py::"
 HTTP = "dashboard/test_dashboard_http.py::"
 
 MUTANTS = (
@@ -45,5 +48,37 @@ MUTANTS = (
         "  text.replace(/$^/,",
         "a payload turns the direction of the text and shows another name than it has",
         "dashboard/test_dashboard_files.py::test_durations_sizes_and_fingerprints_are_written_for_people",
+    ),
+    Mutant(
+        "tokens limited to other queues share an answer",
+        DISPATCH,
+        "principal.scope is not None or route",
+        "route",
+        "a token sees the jobs of queues that it may not see",
+        f"{READS}test_a_token_never_gets_the_answer_of_another_ones_queues",
+    ),
+    Mutant(
+        "a read that began before what the caller knows is shared",
+        SHARED,
+        "now - self.began <= most and",
+        "(not self.task.done() or now - self.began <= most) and",
+        "an order is not visible to who gave it",
+        f"{READS}test_an_answer_read_before_what_the_caller_knows_is_not_for_it",
+    ),
+    Mutant(
+        "a failed read is kept",
+        SHARED,
+        "if self._reads.get(key) is one and failed:",
+        "if not key:",
+        "pages show an outage that is over",
+        f"{READS}test_an_error_is_told_to_all_who_wait_and_not_kept",
+    ),
+    Mutant(
+        "a client that leaves ends the read of the others",
+        SHARED,
+        "await asyncio.shield(one.task)",
+        "await one.task",
+        "one closed page makes errors in all others",
+        f"{READS}test_a_caller_that_leaves_does_not_end_the_read_of_the_others",
     ),
 )

@@ -1,4 +1,5 @@
 /** Calls the HTTP API with the user's token. */
+import { allowance, changed } from "./sharing.js";
 
 /** The API's root, whatever path a gateway puts before it. */
 export const root = new URL(
@@ -88,6 +89,15 @@ export async function problemOf(response) {
   return new ApiError(response.status, kind, String(body?.detail ?? `The server answered ${response.status}.`));
 }
 
+/** @type {WeakMap<object, number>} */
+const ages = new WeakMap();
+
+/**
+ * When the server read an answer, in ms of this browser's clock.
+ * @param {object} answer
+ */
+export const readAt = (answer) => Date.now() - (ages.get(answer) ?? 0);
+
 /**
  * Send a request, and return the parsed body. Asks for a token after a 401. Throws ApiError.
  * @param {string} method
@@ -101,11 +111,12 @@ export async function call(method, path, how = {}) {
     const sent = token.get();
     /** @type {RequestInit} */
     const init = { method, signal: how.signal ?? AbortSignal.timeout(PATIENCE) };
+    if (method === "GET") init.headers = { "Sublet-Shared": allowance(path) };
     if (how.body !== undefined) {
       init.body = JSON.stringify(how.body);
       init.headers = { "Content-Type": "application/json" };
     }
-    const response = await request(url, init);
+    const response = await request(url, init).finally(() => method === "GET" || changed());
     if (response.status === 401) {
       const problem = await problemOf(response);
       if (sent !== token.get() || (await hooks.askToken(problem.message))) continue;
@@ -113,7 +124,10 @@ export async function call(method, path, how = {}) {
     }
     if (!response.ok) throw await problemOf(response);
     if (how.text) return response.text();
-    return response.status === 204 ? null : response.json();
+    if (response.status === 204) return null;
+    const answer = await response.json();
+    if (answer && typeof answer === "object") ages.set(answer, 1000 * Number(response.headers.get("age") ?? 0));
+    return answer;
   }
 }
 

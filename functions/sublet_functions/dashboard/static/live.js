@@ -1,5 +1,6 @@
 /** Follows the event stream; where it is not available, asks at intervals. */
 import { ApiError, hooks, problemOf, request, urlOf } from "./api.js";
+import { CALM, COSTLY, changed, heard } from "./sharing.js";
 
 /** @typedef {{id: string, jobs: string[], state: string, code: string}} JobEvent */
 /** @typedef {"connecting" | "live" | "polling" | "stale" | "paused"} Mark */
@@ -9,6 +10,11 @@ const RETRY_MOST = 8000;
 const POLL = 5000;
 /** A stream that ends sooner was not a stream: the platform sends whole responses only. */
 const SHORTEST = 3000;
+/** Milliseconds after which events are told though more arrive; the longer they do, the more. */
+const BUSY_FIRST = 2000;
+const BUSY_LAST = 8000;
+/** Milliseconds for which events are told again with later ones: a read in busy times may not have shown them. */
+const RECALL = 20_000;
 
 /** @param {number} ms */
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
@@ -27,6 +33,12 @@ export class Live {
     this.position = "";
     /** How many streams in a row ended at once. */
     this.shortStreams = 0;
+    /** @type {{at: number, event: JobEvent}[]} */
+    this.recent = [];
+    this.busySince = 0;
+    this.busy = BUSY_FIRST;
+    /** @type {ReturnType<typeof setTimeout> | undefined} */
+    this.telling = undefined;
     /** @type {AbortController | null} */
     this.aborter = null;
     this.wake = () => {};
@@ -76,7 +88,7 @@ export class Live {
       this.heardAt = Date.now();
       if (isFirst) {
         this.setMark("live");
-        this.onEvents(null); // changes before the stream began
+        this.everything(); // changes before the stream began
         isFirst = false;
       }
       text += value;
@@ -93,8 +105,8 @@ export class Live {
     const page = await response.json();
     this.position = page.cursor;
     this.setMark("polling");
-    if (page.missed) this.onEvents(null);
-    else if (page.events.length) this.onEvents(page.events);
+    if (page.missed) this.everything();
+    else if (page.events.length) this.hear(page.events);
     await Promise.race([pause(POLL), new Promise((done) => signal.addEventListener("abort", done))]);
   }
 
@@ -127,8 +139,41 @@ export class Live {
       if (lines.includes("event: missed")) missed = true;
       else if (data) events.push(JSON.parse(data.slice(6)));
     }
-    if (missed) this.onEvents(null);
-    else if (events.length) this.onEvents(events);
+    if (missed) this.everything();
+    else if (events.length) this.hear(events);
+  }
+
+  /** @param {JobEvent[]} events */
+  hear(events) {
+    const at = performance.now();
+    heard();
+    for (const event of events) this.recent.push({ at, event });
+    this.busySince ||= at;
+    this.tellIn(Math.min(CALM, this.busySince + this.busy - at));
+  }
+
+  /** @param {number} wait ms */
+  tellIn(wait) {
+    clearTimeout(this.telling);
+    this.telling = setTimeout(() => this.tell(), Math.max(0, wait));
+  }
+
+  /** Tell the events when it is calm, and once more later; in busy times now and then. */
+  tell() {
+    const now = performance.now();
+    const last = this.recent.at(-1)?.at ?? 0;
+    const isCalm = now - last >= CALM;
+    this.onEvents(this.recent.map(({ event }) => event));
+    this.recent = this.recent.filter(({ at }) => at > now - RECALL);
+    this.busySince = isCalm ? 0 : now;
+    this.busy = isCalm ? BUSY_FIRST : Math.min(2 * this.busy, BUSY_LAST);
+    if (!isCalm) this.tellIn(CALM);
+    else if (now - last < 1000 * COSTLY) this.tellIn(1000 * COSTLY);
+  }
+
+  everything() {
+    changed();
+    this.onEvents(null);
   }
 
   onVisibility() {
@@ -138,7 +183,7 @@ export class Live {
     } else {
       this.setMark("connecting");
       this.wake();
-      this.onEvents(null);
+      this.everything();
     }
   }
 
@@ -155,7 +200,7 @@ export class Live {
     if (!recovers) return;
     this.setMark("connecting");
     this.wake();
-    this.onEvents(null);
+    this.everything();
   }
 
   failed() {

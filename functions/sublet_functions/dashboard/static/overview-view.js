@@ -1,5 +1,5 @@
 /** The state of everything at a glance. */
-import { call } from "./api.js";
+import { call, readAt } from "./api.js";
 import { chart } from "./chart.js";
 import { h } from "./dom.js";
 import { coarse, count, duration, plural } from "./format.js";
@@ -33,7 +33,7 @@ let isWithoutHistory = false;
 
 /** @param {Stats} stats */
 function sample(stats) {
-  const at = Date.now();
+  const at = readAt(stats);
   const isRecent = before && at - before.at < 3 * IDLE * 1000;
   const rate = (/** @type {string} */ name) => (isRecent && before ? Math.max(0, (60_000 * (stats[name] - before.stats[name])) / Math.max(1, at - before.at)) : null);
   if (!before || at - before.at >= EVERY * 900) {

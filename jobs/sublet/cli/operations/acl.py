@@ -45,7 +45,7 @@ VERBS = {
 }
 """Role → verbs of its user. Submitting, working and ticking also summon workers for pools."""
 
-LOOK = "get getrange hget hstrlen hgetall hmget zscore hlen hexists exists hscan zrange zcard zcount zscan xrange xrevrange xread xinfo|stream type time"
+LOOK = "get getrange hget hstrlen hgetall hmget zscore zmscore hlen hexists exists hscan zrange zcard zcount zscan xrange xrevrange xread xinfo|stream type time"
 PREPARE = "hget info|memory"
 CALENDAR = "hgetall hmget zscore time zrange"
 PLAIN = {
