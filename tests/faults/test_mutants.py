@@ -30,7 +30,7 @@ SAMPLES = """, [
 ]"""
 
 
-CHOSEN = one_in(80, MUTANTS)
+CHOSEN = one_in(120, MUTANTS)
 """All of them take minutes."""
 
 

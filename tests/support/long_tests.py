@@ -1,4 +1,4 @@
-"""Selects long tests: a whole run tries a thirty-sixth of them, `--long SECONDS` all of them for that time.
+"""Selects long tests: a whole run tries a sixtieth of them, `--long SECONDS` all of them for that time.
 
 A plugin for pytest.
 """
