@@ -47,7 +47,7 @@ def test_a_filter_of_the_form_is_the_url(visit, site, label):
     page.wait_for_url(f"**/ui/jobs?state=dead&state=running&{name}={quote(value, safe='')}")
     read(page)
     page.wait_for_selector("#jobs tbody tr")
-    shown = {row.get_attribute("data-key") for row in page.locator("#jobs tbody tr").all()}
+    shown = set(page.eval_on_selector_all("#jobs tbody tr", "(rows) => rows.map((row) => row.dataset.key)"))
     assert shown <= expected
     assert set(columns(page, "#jobs", 2)) <= {"dead", "running"}
     page.get_by_role("link", name="Clear").click()

@@ -12,5 +12,10 @@ def read(page: Any) -> None:
 def columns(page: Any, region: str, column: int) -> list[str]:
     """The texts of one column of a table."""
     page.wait_for_selector(f"{region} tbody tr")
-    rows = page.locator(f"{region} tbody tr")
-    return [row.locator("th, td").nth(column).inner_text() for row in rows.all()]
+    # All at once: a repaint may remove rows between two calls
+    found: list[str] = page.eval_on_selector_all(
+        f"{region} tbody tr",
+        "(rows, column) => rows.map((row) => row.querySelectorAll('th, td')[column].innerText)",
+        column,
+    )
+    return found
