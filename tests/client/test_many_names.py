@@ -52,6 +52,7 @@ async def test_a_page_of_jobs_looks_at_a_bounded_number_of_queues(desk, store):
             "HSCAN",
             "EXISTS",
             "ZCARD",
+            "ZMSCORE",
             "ZRANGE",
             "HMGET",
             "ZSCORE",

@@ -68,6 +68,11 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
     if case.query:
         case.query.pop("cursor", None)
         case.query.pop("after", None)
+    body.pop("cursor", None)
+    (body.get("filter") or {}).pop("state", None)  # an order takes some states only
+    for values in (case.query or {}, body.get("filter") or {}):
+        if "since" in values:
+            values.pop("until", None)  # which must be later
     if case.headers:
         case.headers.pop("Last-Event-ID", None)
         case.headers.pop("Sublet-Shared", None)  # its second number must not be less than its first

@@ -1,6 +1,6 @@
 """Bodies of orders by filter."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -43,6 +43,7 @@ class OrderedJob(BatchItem):
     """Outcome of one job, at the revision that was seen."""
 
     revision: int
+    state: State | Literal["erased"] | None = None  # type: ignore[assignment]  # wider than in other batches
 
 
 class OrderResult(ResponseModel):
