@@ -154,7 +154,7 @@ def aim(case: Any, body: dict[str, Any]) -> None:
     elif "{id}" in path:
         words["id"] = new_job(delay=60)
         body.pop("revision", None)
-        if path.endswith("/retry"):
+        if path.endswith(("/retry", "/erase")):
             ask("POST", f"/jobs/{words['id']}/cancel")
     elif path in SETTLING:
         for job in body["jobs"][:2]:
