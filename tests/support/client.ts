@@ -52,7 +52,7 @@ console.log("refused", late.error?.type === "urn:sublet:problem:lease-lost");
 
 const read = await api.GET("/jobs/{id}", { params: { path, query: { wait: 1 } } });
 console.log("read", read.data?.attempts.length, read.data ? secondsHeld(read.data) : -1);
-const page = await api.GET("/jobs", { params: { query: { state: "queued" } } });
+const page = await api.GET("/jobs", { params: { query: { state: ["queued"] } } });
 console.log("listed", page.data?.jobs.length, page.data?.cursor);
 
 const schedule = await api.PUT("/schedules/{name}", {
