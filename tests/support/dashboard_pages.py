@@ -5,8 +5,7 @@ from typing import Any
 
 def read(page: Any) -> None:
     """Wait until the view has been read and painted."""
-    page.wait_for_selector("main h1")
-    page.wait_for_selector(".loading", state="detached")
+    page.wait_for_selector("main:not([aria-busy]) h1")
 
 
 def columns(page: Any, region: str, column: int) -> list[str]:

@@ -76,7 +76,7 @@ function paintNow() {
   const loading = h("p", { class: "loading", role: "status" }, "Reading…");
   const content = isRead ? view.render() : failure ? null : loading;
   const title = h("h1", { id: "title" }, view.title);
-  morph(main, h("main", { id: "main", tabindex: "-1", class: live.mark === "stale" ? "stale" : null }, isRead ? null : title, errorNote(failure), failure instanceof ApiError && failure.status === 401 ? button("Use a token", () => void useToken(), { class: "primary" }) : null, content));
+  morph(main, h("main", { id: "main", tabindex: "-1", class: live.mark === "stale" ? "stale" : null, "aria-busy": isRead || failure ? null : "true" }, isRead ? null : title, errorNote(failure), failure instanceof ApiError && failure.status === 401 ? button("Use a token", () => void useToken(), { class: "primary" }) : null, content));
   document.title = `${view.title} · Sublet`;
 }
 
@@ -132,6 +132,7 @@ function open() {
   isRead = false;
   document.body.dataset.view = place.view + place.name;
   paintTop(place);
+  main.setAttribute("aria-busy", "true"); // the rows of another filter may stand there until the first read
   if (!isSame) {
     paintNow();
     scrollTo(0, 0);
