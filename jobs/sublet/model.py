@@ -220,11 +220,13 @@ class Standing(NamedTuple):
     story: str
 
 
-class _Frozen(BaseModel):
+class Frozen(BaseModel):
+    """What a read returns. Its validator is made at the first use."""
+
     model_config = ConfigDict(frozen=True, json_schema_serialization_defaults_required=True, defer_build=True)
 
 
-class Attempt(_Frozen):
+class Attempt(Frozen):
     """One ended attempt of a job."""
 
     number: int
@@ -241,7 +243,7 @@ class Attempt(_Frozen):
     """Last log lines, each with seconds since the start; kept for the last five attempts."""
 
 
-class LastError(_Frozen):
+class LastError(Frozen):
     """How the last attempt that did not succeed ended; released attempts do not count, unless the job is dead."""
 
     code: str
@@ -250,7 +252,7 @@ class LastError(_Frozen):
     """Up to 200 bytes of it."""
 
 
-class JobSummary(_Frozen):
+class JobSummary(Frozen):
     """A job as a list shows it: without result, checkpoint, log and attempts."""
 
     id: str
@@ -300,7 +302,7 @@ class Job(JobSummary):
     result: Any = None
 
 
-class Queue(_Frozen):
+class Queue(Frozen):
     """A queue with its backlog and limits."""
 
     name: str
@@ -317,7 +319,7 @@ class Queue(_Frozen):
     """Increases with each operator's command on it."""
 
 
-class WorkerInfo(_Frozen):
+class WorkerInfo(Frozen):
     """A registered worker."""
 
     name: str
@@ -335,37 +337,14 @@ class WorkerInfo(_Frozen):
     leases: int = 0
 
 
-class Page(_Frozen):
+class Page(Frozen):
     """A page of a list of jobs. While `cursor` is set another follows, even if this one is short or empty."""
 
     jobs: tuple[JobSummary, ...]
     cursor: str | None = None
 
 
-class AuditEntry(_Frozen):
-    """An order that a person gave."""
-
-    at: Timestamp
-    by: str
-    """Name of the token, or `user@host` of a command."""
-    verb: str
-    """`cancel`, `pause`, `schedule-put`, …"""
-    what: str
-    """Id of the job, name of the queue, worker or schedule, or the filter."""
-    queue: str = ""
-    """Its queue; empty for a worker, or for several queues."""
-    outcome: str
-    """The answer; of a filter, how many jobs were found."""
-
-
-class AuditPage(_Frozen):
-    """A page of the audit, newest first. While `cursor` is set another follows."""
-
-    entries: tuple[AuditEntry, ...]
-    cursor: str | None = None
-
-
-class Stats(_Frozen):
+class Stats(Frozen):
     """A partition's jobs by state now, and totals since its creation."""
 
     states: dict[State, int]

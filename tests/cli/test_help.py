@@ -129,6 +129,11 @@ def test_short_commands_do_not_import_unused_modules():
     assert "sublet.cli.jobs.arguments" in loaded
     assert "sublet.cli.workers.arguments" not in loaded
     assert not {"sublet.worker.worker", "sublet.app", "sublet.devtools.demo", "rich", "uvloop"} & set(loaded)
+    assert not {
+        "sublet.operations.history",
+        "sublet.operations.orders.bulk",
+        "sublet.operations.orders.audit",
+    } & set(loaded)
 
 
 def test_options_may_stand_anywhere():

@@ -88,8 +88,8 @@ PAGES = {
                 "sublet.operations.orders.bulk:Selection",
                 "sublet.operations.orders.bulk:OrderPage",
                 "sublet.operations.orders.bulk:OrderOutcome",
-                "sublet.model:AuditPage",
-                "sublet.model:AuditEntry",
+                "sublet.operations.orders.audit:AuditPage",
+                "sublet.operations.orders.audit:AuditEntry",
             ),
             "Programs": (
                 "sublet.tasks.programs.program:Output",

@@ -5,7 +5,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sublet.model import AuditEntry, InSeconds, JobSummary, Queue, State, Timestamp, WorkerInfo
+from sublet.model import InSeconds, JobSummary, Queue, State, Timestamp, WorkerInfo
+from sublet.operations.orders.audit import AuditEntry
 from sublet.operations.pool import Pool
 from sublet.tasks.catalogue import TaskInfo
 

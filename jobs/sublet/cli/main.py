@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
-import getpass
 import importlib
 import os
 import signal
@@ -106,6 +105,8 @@ def _run(argv: list[str]) -> int:
 
 
 def _user_at_host() -> str:
+    import getpass  # most commands give no orders
+
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container's user may have no name

@@ -8,16 +8,17 @@ from sublet.client.result import Outcome, load_json, outcome_of, result_of, unfi
 from sublet.connection.settings import Settings
 from sublet.errors import Invalid, JobsError
 from sublet.large_payloads.storage import is_reference
-from sublet.model import AuditPage, Job, Page, Queue, Standing, Stats, Submission, Submitted, WorkerInfo
-from sublet.operations.history import History, Span
+from sublet.model import Job, Page, Queue, Standing, Stats, Submission, Submitted, WorkerInfo
 from sublet.operations.operations import Operations
-from sublet.operations.orders.bulk import OrderPage, Selection
 from sublet.options import Options
 from sublet.protocol.payload import payload_of
 from sublet.store.store import Store
 
 if TYPE_CHECKING:
     from sublet.client.schedules import Schedules
+    from sublet.operations.history import History, Span
+    from sublet.operations.orders.audit import AuditPage
+    from sublet.operations.orders.bulk import OrderPage, Selection
     from sublet.scaling.summoner import Summoner
     from sublet.schedules.decorators import DeclaresSchedules
     from sublet.schedules.operations import Synced
@@ -182,16 +183,16 @@ class Client:
     async def order_page(
         self,
         order: Literal["retry", "cancel", "promote", "erase"],
-        wanted: Selection,
+        wanted: "Selection",
         *,
         expected: int | None = None,
         dry_run: bool = False,
         cursor: str | None = None,
-    ) -> OrderPage:
+    ) -> "OrderPage":
         """Order up to 200 jobs, or count them. Raises Changed if `expected` is off by a tenth."""
         return await self.store.order_page(order, wanted, expected=expected, dry_run=dry_run, cursor=cursor)
 
-    async def audit(self, limit: int = 50, cursor: str | None = None) -> AuditPage:
+    async def audit(self, limit: int = 50, cursor: str | None = None) -> "AuditPage":
         """Return orders that people gave over HTTP or by commands, newest first. About 1,000 are kept per partition."""
         return await self.store.follow_existing(self.store.operations.audit(limit, cursor))
 
@@ -243,7 +244,7 @@ class Client:
         """Return each partition's statistics."""
         return await self.store.follow(self.store.operations.stats())
 
-    async def history(self, span: Span = "hour") -> History:
+    async def history(self, span: "Span" = "hour") -> "History":
         """Return rates and sizes of the last `hour` or `day` by minutes, or of the last `month` (30 days) by hours, None
         where no worker or tick ran. Raises Invalid for another span.
         """

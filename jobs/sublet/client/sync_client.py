@@ -9,16 +9,17 @@ from sublet.client.sync_handle import SyncHandle
 from sublet.connection.settings import Settings
 from sublet.errors import Invalid, JobsError
 from sublet.large_payloads.storage import is_reference
-from sublet.model import AuditPage, Job, Page, Queue, Standing, Stats, Submission, Submitted, WorkerInfo
-from sublet.operations.history import History, Span
+from sublet.model import Job, Page, Queue, Standing, Stats, Submission, Submitted, WorkerInfo
 from sublet.operations.operations import Operations
-from sublet.operations.orders.bulk import OrderPage, Selection
 from sublet.options import Options
 from sublet.protocol.payload import payload_of
 from sublet.store.sync_store import SyncStore
 
 if TYPE_CHECKING:
     from sublet.client.sync_schedules import SyncSchedules
+    from sublet.operations.history import History, Span
+    from sublet.operations.orders.audit import AuditPage
+    from sublet.operations.orders.bulk import OrderPage, Selection
     from sublet.scaling.sync_summoner import SyncSummoner
     from sublet.schedules.decorators import DeclaresSchedules
     from sublet.schedules.operations import Synced
@@ -179,16 +180,16 @@ class SyncClient:
     def order_page(
         self,
         order: Literal["retry", "cancel", "promote", "erase"],
-        wanted: Selection,
+        wanted: "Selection",
         *,
         expected: int | None = None,
         dry_run: bool = False,
         cursor: str | None = None,
-    ) -> OrderPage:
+    ) -> "OrderPage":
         """Order up to 200 jobs, or count them. Raises Changed if `expected` is off by a tenth."""
         return self.store.order_page(order, wanted, expected=expected, dry_run=dry_run, cursor=cursor)
 
-    def audit(self, limit: int = 50, cursor: str | None = None) -> AuditPage:
+    def audit(self, limit: int = 50, cursor: str | None = None) -> "AuditPage":
         """Return orders that people gave over HTTP or by commands, newest first. About 1,000 are kept per partition."""
         return self.store.follow_existing(self.store.operations.audit(limit, cursor))
 
@@ -240,7 +241,7 @@ class SyncClient:
         """Return each partition's statistics."""
         return self.store.follow(self.store.operations.stats())
 
-    def history(self, span: Span = "hour") -> History:
+    def history(self, span: "Span" = "hour") -> "History":
         """Return rates and sizes of the last `hour` or `day` by minutes, or of the last `month` (30 days) by hours, None
         where no worker or tick ran. Raises Invalid for another span.
         """

@@ -4,9 +4,8 @@ import contextlib
 import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from sublet.errors import Invalid, JobsError, PayloadLost, Unavailable
 from sublet.large_payloads.backend import LargePayloads
@@ -64,8 +63,7 @@ def large_settings(backend: LargePayloads | None, above: int | None) -> dict[str
     return {name: value for name, value in given.items() if value is not None}
 
 
-@dataclass(frozen=True, slots=True)
-class Storage:
+class Storage(NamedTuple):
     """A backend, as one namespace uses it: payloads and results above `above` bytes go there."""
 
     backend: LargePayloads

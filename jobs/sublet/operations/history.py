@@ -5,10 +5,8 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, get_args
 
-from pydantic import BaseModel, ConfigDict
-
 from sublet.errors import Invalid
-from sublet.model import Timestamp
+from sublet.model import Frozen, Timestamp
 from sublet.operations import statistics
 from sublet.protocol import keys, queue_names, verbs
 from sublet.protocol.plan import Plan
@@ -25,14 +23,12 @@ SIZES = ("scheduled", "queued", "running", "oldest_queued_seconds")
 Value = float | None
 
 
-class History(BaseModel):
+class History(Frozen):
     """The course of a namespace. Each list has a value per `step_seconds` from `start` on, the present one last; None
     where no sample was taken.
 
     Rates are averages since the sample before. They are None where a total has decreased, as after a failover.
     """
-
-    model_config = ConfigDict(frozen=True, json_schema_serialization_defaults_required=True)
 
     span: Span
     start: Timestamp

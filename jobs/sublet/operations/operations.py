@@ -3,19 +3,23 @@
 import re
 import time
 from collections.abc import Callable, Container, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sublet.connection.settings import Settings
 from sublet.errors import Changed, Invalid, NotFound
-from sublet.model import AuditPage, Job, JobSummary, Page, Queue, Reaped, State, Stats, WorkerInfo
-from sublet.operations import history, job_list, maintenance, workers
-from sublet.operations.orders import audit, bulk
-from sublet.operations.orders import erase as erasing
+from sublet.model import Job, JobSummary, Page, Queue, Reaped, State, Stats, WorkerInfo
+from sublet.operations import job_list, maintenance, workers
 from sublet.protocol import keys, queue_names, reads, verbs
 from sublet.protocol.person import person
 from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
 from sublet.submission.submit import SubmitOperations
+
+if TYPE_CHECKING:
+    from sublet.operations.history import History, Span
+    from sublet.operations.orders.audit import AuditPage
+    from sublet.operations.orders.bulk import OrderPage, Selection
+    from sublet.operations.orders.erase import Erased
 
 LOOKS = 5
 
@@ -87,25 +91,29 @@ class Operations(SubmitOperations):
         """Queue a scheduled job now: `queued`. Raises WrongState, NotFound; Changed if not at `revision`."""
         return self._order(verbs.promote, job_id, revision)
 
-    def erase(self, job_id: str, revision: int | None = None) -> Plan[erasing.Erased]:
+    def erase(self, job_id: str, revision: int | None = None) -> "Plan[Erased]":
         """Erase a finished job; `Store.erase` does the rest. Raises WrongState, NotFound, Changed."""
-        return erasing.erase(self.settings, self.base_of_job(job_id), job_id, revision, person())
+        from sublet.operations.orders.erase import erase  # like history and audit, slow to load for a submit
+
+        return erase(self.settings, self.base_of_job(job_id), job_id, revision, person())
 
     def order_page(
         self,
         order: str,
-        wanted: bulk.Selection,
+        wanted: "Selection",
         *,
         expected: int | None = None,
         dry_run: bool = False,
         cursor: str | None = None,
-    ) -> Plan[bulk.OrderPage]:
+    ) -> "Plan[OrderPage]":
         """Order a page of jobs. Raises Changed if `expected` is off; Invalid."""
+        from sublet.operations.orders import bulk
+        from sublet.operations.orders.erase import erase
 
         def give(job: JobSummary) -> Plan[tuple[str, tuple[bytes, ...]]]:
             base = self.base_of_job(job.id)
             if order == "erase":
-                erased = yield from erasing.erase(self.settings, base, job.id, job.revision)
+                erased = yield from erase(self.settings, base, job.id, job.revision)
                 return "erased", erased.references
             return (yield bulk.VERBS[order](base, job.id, job.revision)), ()
 
@@ -116,8 +124,10 @@ class Operations(SubmitOperations):
 
     def audit(
         self, limit: int = 50, cursor: str | None = None, within: Container[str] | None = None
-    ) -> Plan[AuditPage]:
+    ) -> "Plan[AuditPage]":
         """Return one page of the orders that people gave, for the queues in `within`. Raises Invalid."""
+        from sublet.operations.orders import audit
+
         return audit.page(self.bases, limit, cursor, within)
 
     def _order(
@@ -258,12 +268,16 @@ class Operations(SubmitOperations):
     def sample(self) -> Plan[None]:
         """Take a sample for the history, once a minute of Redis's clock."""
         if time.monotonic() >= self.sample_at:
+            from sublet.operations import history
+
             self.sample_at = time.monotonic() + 60
             seconds = yield from history.sample(self.bases)
             self.sample_at = time.monotonic() + seconds
 
-    def history(self, span: history.Span = "hour") -> Plan[history.History]:
+    def history(self, span: "Span" = "hour") -> "Plan[History]":
         """Return the history. Raises Invalid for another span."""
+        from sublet.operations import history
+
         return history.history(self.bases, span)
 
     def list_jobs(

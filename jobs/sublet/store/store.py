@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sublet.connection.routing import RoutingTransport, transport_for
 from sublet.connection.settings import Settings
@@ -27,7 +27,6 @@ from sublet.model import (
 )
 from sublet.operations import workers as roster
 from sublet.operations.operations import Operations
-from sublet.operations.orders.bulk import OrderPage, Selection
 from sublet.protocol import verbs
 from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
@@ -39,6 +38,9 @@ from sublet.store.sampler import Sampler
 from sublet.store.source import PoolSummoner
 from sublet.submission.durability import raise_with_ids
 from sublet.tasks import catalogue
+
+if TYPE_CHECKING:
+    from sublet.operations.orders.bulk import OrderPage, Selection
 
 T = TypeVar("T")
 
@@ -164,7 +166,7 @@ class Store:
             await asyncio.to_thread(storage_of(self.settings, job_id).erase, dict([erased]))
         return "erased"
 
-    async def order_page(self, order: str, wanted: Selection, **how: Any) -> OrderPage:
+    async def order_page(self, order: str, wanted: "Selection", **how: Any) -> "OrderPage":
         """As `Operations.order_page`; large payloads are erased, too."""
         page = await self.follow_existing(self.operations.order_page(order, wanted, **how))
         if page.references:

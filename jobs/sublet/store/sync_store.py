@@ -1,7 +1,7 @@
 """`SyncStore`: a namespace in Redis, without an event loop."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sublet.connection.routing import sync_transport_for
 from sublet.connection.settings import Settings
@@ -10,10 +10,12 @@ from sublet.errors import JobsError, NoNamespace, Unavailable
 from sublet.large_payloads.storage import storage_of
 from sublet.model import Standing, Submission, Submitted
 from sublet.operations.operations import Operations
-from sublet.operations.orders.bulk import OrderPage, Selection
 from sublet.protocol.plan import Plan
 from sublet.store.results import read_many, watch_many_sync, watch_sync
 from sublet.submission.durability import raise_with_ids
+
+if TYPE_CHECKING:
+    from sublet.operations.orders.bulk import OrderPage, Selection
 
 T = TypeVar("T")
 
@@ -101,7 +103,7 @@ class SyncStore:
             storage_of(self.settings, job_id).erase(dict([erased]))
         return "erased"
 
-    def order_page(self, order: str, wanted: Selection, **how: Any) -> OrderPage:
+    def order_page(self, order: str, wanted: "Selection", **how: Any) -> "OrderPage":
         """As `Store.order_page`."""
         page = self.follow_existing(self.operations.order_page(order, wanted, **how))
         if page.references:

@@ -5,7 +5,7 @@ from collections.abc import Container, Sequence
 from datetime import UTC, datetime
 
 from sublet.errors import Invalid
-from sublet.model import AuditEntry, AuditPage
+from sublet.model import Frozen, Timestamp
 from sublet.protocol import audit_log
 from sublet.protocol.plan import Plan
 
@@ -15,6 +15,29 @@ _CURSOR = re.compile(r"([0-9]{1,16}-[0-9]{1,16})/([0-9]{1,5})")
 
 _Key = tuple[int, int, int]
 """An entry's time (ms), sequence number and partition: the order of the audit."""
+
+
+class AuditEntry(Frozen):
+    """An order that a person gave."""
+
+    at: Timestamp
+    by: str
+    """Name of the token, or `user@host` of a command."""
+    verb: str
+    """`cancel`, `pause`, `schedule-put`, …"""
+    what: str
+    """Id of the job, name of the queue, worker or schedule, or the filter."""
+    queue: str = ""
+    """Its queue; empty for a worker, or for several queues."""
+    outcome: str
+    """The answer; of a filter, how many jobs were found."""
+
+
+class AuditPage(Frozen):
+    """A page of the audit, newest first. While `cursor` is set another follows."""
+
+    entries: tuple[AuditEntry, ...]
+    cursor: str | None = None
 
 
 def page(
