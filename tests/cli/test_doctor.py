@@ -8,22 +8,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import redis
 
+from sublet.cli.operations.checks import CHECKS, OF_NODE, trust
 from sublet.cli.operations.doctor import diagnose
-from sublet.cli.operations.findings import Facts, Node
 from sublet.cli.operations.namespace_checks import consistency
 from sublet.cli.operations.repair import REPAIRS
-from sublet.cli.operations.server_checks import (
-    CHECKS,
-    OF_NODE,
-    eviction,
-    first_fixed,
-    persistence,
-    server,
-    trust,
-)
 from sublet.connection.settings import Settings
 from sublet.operations.consistency.audit import Audit, Fault
 from sublet.operations.coverage import Gaps
+from sublet.operations.diagnosis.findings import Facts, Node
+from sublet.operations.diagnosis.server_checks import eviction, first_fixed, persistence, server
 from sublet.operations.pool import Pool, Sum
 from sublet.protocol import keys
 from tests.support.http_server import serve_process

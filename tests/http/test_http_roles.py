@@ -73,6 +73,7 @@ MAY = {
     "GET /audit": "",
     "GET /stats": "read metrics",
     "GET /history": "read",
+    "GET /server": "read",
     "GET /metrics": "read metrics",
     "GET /whoami": "submit work read metrics tick",
     "GET /": "no token",

@@ -75,6 +75,7 @@ APPLIED = {
     "GET /audit": "listed",
     "GET /stats": "listed",
     "GET /history": "all queues",
+    "GET /server": "all queues",
     "GET /metrics": "all queues",
     "GET /whoami": "shared",
     "GET /": "no token",

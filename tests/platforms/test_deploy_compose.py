@@ -16,7 +16,7 @@ import redis
 import yaml
 
 from sublet.cli.commands import COMMANDS
-from sublet.cli.operations.server_checks import first_fixed
+from sublet.operations.diagnosis.server_checks import first_fixed
 from sublet_functions.serve import CLOSE_SECONDS, GRACE
 from tests.support.containers import SECONDS, build, instructions, interpolated, seconds, sent, up
 from tests.support.pages import blocks, check, command_on_path, need_curl, run, steps

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sublet.cli.operations.server_checks import VULNERABILITIES, first_fixed
+from sublet.operations.diagnosis.server_checks import VULNERABILITIES, first_fixed
 
 LUA, BLOCKED, TLS = VULNERABILITIES
 

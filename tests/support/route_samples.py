@@ -106,6 +106,7 @@ SAMPLES: dict[tuple[str, str], Sample] = {
     ("GET", "/audit"): Sample("/audit"),
     ("GET", "/stats"): Sample("/stats"),
     ("GET", "/history"): Sample("/history?span=day"),
+    ("GET", "/server"): Sample("/server"),
     ("GET", "/metrics"): Sample("/metrics"),
     ("GET", "/whoami"): Sample("/whoami"),
     ("GET", "/events"): Sample("/events?after=0"),

@@ -5,6 +5,7 @@ from functools import cache
 from typing import Any
 
 from sublet.model import Job, Queue
+from sublet.operations.diagnosis.server_report import ServerReport
 from sublet.operations.history import History
 from sublet.operations.pool import Pool
 from sublet.schedules.definition import Schedule
@@ -41,6 +42,7 @@ from sublet_functions.handlers.schedules import (
     resume_schedule,
     run_schedule,
 )
+from sublet_functions.handlers.server import get_server
 from sublet_functions.handlers.stats import stats
 from sublet_functions.handlers.submit import submit, submit_batch
 from sublet_functions.handlers.tasks import get_task, list_tasks, publish_tasks
@@ -156,6 +158,7 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     Route("GET", "/audit", ADMIN, list_audit, NO, q.PageQuery, {200: a.AuditPage}, headers=PAGED),
     Route("GET", "/stats", READ | METRICS, stats, NO, q.StatsQuery, {200: a.Stats}),
     Route("GET", "/history", READ, get_history, NO, q.HistoryQuery, {200: History}),
+    Route("GET", "/server", READ, get_server, NO, NO, {200: ServerReport}),
     Route("GET", "/metrics", READ | METRICS, metrics, NO, NO, {200: "text/plain"}),
     Route("GET", "/whoami", frozenset(Role), whoami, NO, NO, {200: a.Identity}),
     Route("GET", "/", ALL, index, NO, NO, {200: (a.Links, "text/html")}, headers=("Vary",)),
@@ -172,7 +175,7 @@ UNSAFE_GETS = frozenset({claim_next, tick})
 SHARED = frozenset(
     {
         *(list_jobs, get_job, list_queues, get_queue, stats, metrics, list_tasks, get_task),
-        *(list_schedules, get_schedule, list_workers, list_pools, get_pool),
+        *(list_schedules, get_schedule, list_workers, list_pools, get_pool, get_server),
     }
 )
 """Handlers that only read: clients may share their answers (`Sublet-Shared`)."""

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
+from sublet.operations.text import duration as duration
+
 if TYPE_CHECKING:
     from sublet.model import Queue
 
@@ -166,15 +168,3 @@ def _row(row: Sequence[Cell], widths: Sequence[int], right: Sequence[bool]) -> s
 def limits_of(queue: "Queue") -> str:
     """Return a queue's limits as text, such as "100 jobs, 500 bytes"; "" without limits."""
     return ", ".join(f"{limit:,} {name}" for name, limit in queue.limits.items())
-
-
-def duration(seconds: float) -> str:
-    """Return a duration as text, such as 12 ms, 3.4 s, 5 min, 7 h, 3 days."""
-    if seconds < 0.9995:
-        return f"{max(0, seconds) * 1000:.0f} ms"
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    for unit, size, least in (("s", 1, 90), ("min", 60, 90), ("h", 3600, 48)):
-        if seconds / size < least:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds / 86_400:,.0f} days"

@@ -43,6 +43,25 @@ def settings(base: str, pattern: str) -> Call[dict[str, str]]:
     return Call((("HGET", base, "layout"), ("CONFIG", "GET", pattern)), read)
 
 
+def configs(base: str, names: Sequence[str]) -> Call[dict[str, str]]:
+    """Read those of these settings that are known, and a key (see `settings`)."""
+
+    def read(reply: Any) -> dict[str, str]:
+        return {one[0].decode(): one[1].decode() for one in reply[1:] if one}
+
+    return Call((("HGET", base, "layout"), *(("CONFIG", "GET", name) for name in names)), read)
+
+
+def state(base: str) -> Call[tuple[datetime, dict[str, Any]]]:
+    """Read the server's time and INFO, and a key (see `settings`)."""
+
+    def read(reply: Any) -> tuple[datetime, dict[str, Any]]:
+        seconds, microseconds = reply[1]
+        return datetime.fromtimestamp(int(seconds) + int(microseconds) / 1e6, UTC), info(reply[2])
+
+    return Call((("HGET", base, "layout"), ("TIME",), ("INFO",)), read)
+
+
 def has_command(base: str, name: str) -> Call[bool]:
     """Read whether the server has a command. One word, because redis-py would parse the reply of two."""
     return Call((("HGET", base, "layout"), ("COMMAND INFO", name)), lambda reply: reply[1][0] is not None)

@@ -118,6 +118,15 @@ class Store:
         """Run a plan that submits nothing, without creating the namespace; return its result."""
         return await follow(self._transport.run, plan)
 
+    async def bases_by_server(self) -> list[str]:
+        """Return the key prefix of one partition of each server. Raises Unavailable."""
+        if not self._routes:
+            return self.operations.bases[:1]
+        found: dict[str, str] = {}
+        for base in self.operations.bases:
+            found.setdefault((await self._routes.find(base))[1], base)
+        return list(found.values())
+
     async def submit(self, jobs: Sequence[Submission]) -> list[Submitted]:
         """Store any number of jobs. Raises Invalid, Refused or Unavailable; the same call again is safe."""
         if self._storage is not None:

@@ -62,4 +62,20 @@ MUTANTS = (
         "a generated TypeScript client does not compile without all fields",
         "http/test_openapi.py::test_no_schema_of_a_body_has_a_default",
     ),
+    Mutant(
+        "the state of Redis needs the right to CONFIG",
+        "jobs/sublet/operations/diagnosis/server_report.py",
+        "except (Forbidden, Unfit):",
+        "except Unfit:",
+        "with a user made by `sublet acl`, the dashboard shows nothing about Redis",
+        "http/test_server_http.py::test_a_server_without_config_is_described_as_far_as_info_goes[error0]",
+    ),
+    Mutant(
+        "the state of Redis names its host",
+        "jobs/sublet/operations/diagnosis/server_report.py",
+        "dict(info), config)",
+        "dict(info), config, url=settings.shown_url)",
+        "each token with the role read learns where Redis is",
+        "http/test_server_http.py::test_no_answer_names_a_host_a_user_or_a_password",
+    ),
 )

@@ -6,6 +6,7 @@ import { coarse, count, duration, plural } from "./format.js";
 import { historyPanel, readHistory, spanOf } from "./history.js";
 import { percentile, readFigures } from "./metrics.js";
 import { link } from "./router.js";
+import { readServer, serverLine } from "./server.js";
 import { empty, icon, panel, queueLink, table } from "./widgets.js";
 
 /** @typedef {any} Stats */
@@ -19,6 +20,7 @@ const IDLE = 20;
 const KEPT = 360;
 const FIGURES_EVERY = 30_000;
 const HISTORY_EVERY = 60_000;
+const SERVER_EVERY = 30_000;
 /** Queues of the table of times. */
 const QUEUES = 20;
 /** Seconds after which waiting jobs without a worker have waited too long for a tick. */
@@ -58,6 +60,9 @@ export function open(place, page) {
   /** @type {import("./metrics.js").Figures | null} */
   let figures = null;
   let figuresAt = 0;
+  /** @type {import("./server.js").Report | null} */
+  let server = null;
+  let serverAt = 0;
   return {
     title: "Overview",
     load: async () => {
@@ -72,6 +77,13 @@ export function open(place, page) {
           page.paint();
         });
       }
+      if (Date.now() - serverAt >= SERVER_EVERY) {
+        serverAt = Date.now();
+        void readServer().then((found) => {
+          server = found ?? server;
+          page.paint();
+        });
+      }
       if (Date.now() - figuresAt < FIGURES_EVERY) return;
       void readFigures().then((found) => {
         if (!found) return;
@@ -80,7 +92,7 @@ export function open(place, page) {
         page.paint();
       });
     },
-    render: () => [h("h1", { id: "title" }, "Overview"), h("div", { class: "tiles" }, tiles(stats)), health(stats), isWithoutHistory ? charts() : historyPanel(span, history), figures && times(figures)],
+    render: () => [h("h1", { id: "title" }, "Overview"), h("div", { class: "tiles" }, tiles(stats)), health(stats, server), isWithoutHistory ? charts() : historyPanel(span, history), figures && times(figures)],
     every: EVERY,
     get everyLive() {
       return samples.length < 3 ? EVERY : IDLE;
@@ -115,8 +127,11 @@ function tiles(stats) {
   ];
 }
 
-/** @param {Stats} stats */
-function health(stats) {
+/**
+ * @param {Stats} stats
+ * @param {import("./server.js").Report | null} server
+ */
+function health(stats, server) {
   const age = stats.maintenance_age_seconds;
   const isLate = stats.backlog > 0 && !stats.workers && (age === null || age > LATE);
   /** A line is bad, good, or (null) only a fact. @type {[string, boolean | null, import("./dom.js").Child][]} */
@@ -130,7 +145,7 @@ function health(stats) {
   if (stats.missing_total) lines.push(["Data deleted by others", true, `${plural(stats.missing_total, "job")}: check maxmemory-policy with sublet doctor`]);
   if (stats.queues_left_out) lines.push(["Not counted", null, `${plural(stats.queues_left_out, "queue")}: only the thousand busiest are read`]);
   const rows = lines.map(([name, isBad, text]) => h("li", { key: name, class: isBad ? "bad" : null }, isBad === null ? h("span") : h("span", { class: isBad ? "badge warning" : "badge completed" }, icon(isBad ? "warning" : "completed"), h("span", { class: "hidden" }, isBad ? "Look at this:" : "Good:")), h("b", null, name), h("span", null, text)));
-  return panel("Health", h("ul", { class: "health" }, rows));
+  return panel("Health", h("ul", { class: "health" }, rows, server && serverLine(server)));
 }
 
 function charts() {

@@ -10,6 +10,8 @@ const BUSY_MOST = 6000;
 /** Seconds for lists and numbers that cost many reads: they may lack events, so live.js tells the last ones again after as long. */
 export const COSTLY = 30;
 const NUMBERS = 60;
+/** The same for the state of Redis, which neither events nor orders change. */
+const SERVER = "20, 20";
 const LISTS = /^(queues|tasks|workers|pools|schedules)$/;
 /** Milliseconds by which timers may be early. */
 const MARGIN = 50;
@@ -32,6 +34,7 @@ export function changed() {
  * @param {string} path
  */
 export function allowance(path) {
+  if (path === "server") return SERVER;
   const now = performance.now();
   const known = Math.max(0, now - changedAt - MARGIN);
   const calm = now - heardAt;

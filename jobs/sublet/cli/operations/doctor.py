@@ -8,9 +8,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from sublet.cli.jobs.query import total
-from sublet.cli.operations.findings import Facts, Finding, Node
+from sublet.cli.operations.checks import CHECKS, OF_NODE
 from sublet.cli.operations.node_checks import check_nodes
-from sublet.cli.operations.server_checks import CHECKS, OF_NODE
 from sublet.cli.output import document, paint, write
 from sublet.cli.parser import program
 from sublet.cli.progress import ProgressBar
@@ -23,6 +22,8 @@ from sublet.operations import pools
 from sublet.operations import workers as roster
 from sublet.operations.consistency.audit import audit
 from sublet.operations.coverage import gaps
+from sublet.operations.diagnosis.findings import Facts, Finding, Node
+from sublet.operations.diagnosis.server_report import CONFIG
 from sublet.protocol import keys, queue_names, reads, server_info
 from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import NAMES, Call, script
@@ -30,11 +31,10 @@ from sublet.protocol.scripts import NAMES, Call, script
 T = TypeVar("T")
 
 COLOURS = {"ok": "green", "warn": "yellow", "bad": "red", "unknown": "dim"}
-CONFIG = ("save", "appendfsync", "maxclients")
 QUEUES = 1000
-"""Maximum queues per partition whose keys' types are checked."""
+"""Queues per partition whose keys' types are checked."""
 AUDITED = 5000
-"""How many stored items per partition are checked, roughly. `--repair` checks all."""
+"""Stored items per partition that are checked, about."""
 OVERDUE = 5.0
 """Seconds after which due work counts as overdue: idle workers check every 2 s."""
 
@@ -116,9 +116,7 @@ def _verdict(findings: list[Finding]) -> str:
 
 
 def read_facts(client: SyncClient, bar: ProgressBar) -> Facts:
-    """Read all facts once. Raises Unavailable if a server does not answer TIME; other unreadable facts become
-    None or empty.
-    """
+    """Read all facts once. Raises Unavailable if a server does not answer TIME."""
     probe = _Probe(client)
     bar.step("reading the server and the queues")
     operations, bases = client.store.operations, client.store.operations.bases
@@ -154,6 +152,8 @@ def read_facts(client: SyncClient, bar: ProgressBar) -> Facts:
         gaps=probe.follow(gaps(bases)),
         audit=probe.follow(audit(bases, AUDITED, partial(_checked, bar))),
         denied=probe.denied,
+        url=operations.settings.shown_url,
+        program=program(),
     )
 
 
@@ -162,7 +162,7 @@ def _checked(bar: ProgressBar, looked: int, size: int, faults: int) -> None:
 
 
 class _Probe:
-    """Reads facts. A call that this user may not make sets `denied`."""
+    """Reads facts. A forbidden call sets `denied`."""
 
     def __init__(self, client: SyncClient) -> None:
         self.client, self.denied = client, False

@@ -1,15 +1,15 @@
-"""Checks of a namespace on facts that were read once, without I/O. Each answers its question by findings."""
+"""Checks of a namespace, without I/O."""
 
 import re
 from collections.abc import Iterator
 from datetime import datetime
 
 from sublet.cli.jobs.unserved import hook_lines, queue_lines, start_worker, task_lines
-from sublet.cli.operations.findings import Facts, Finding, unknown
 from sublet.cli.operations.repair import REPAIRS, kinds
 from sublet.cli.output import clean, duration
 from sublet.cli.parser import program
 from sublet.operations.consistency.audit import Fault
+from sublet.operations.diagnosis.findings import Facts, Finding, unknown
 from sublet.operations.pool import Pool
 from sublet.protocol.scripts import source
 

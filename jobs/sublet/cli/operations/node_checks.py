@@ -2,7 +2,6 @@
 
 from contextlib import closing, suppress
 
-from sublet.cli.operations.findings import Finding
 from sublet.client.sync_client import SyncClient
 from sublet.connection.routing import SyncRoutingTransport
 from sublet.connection.settings import Settings
@@ -10,6 +9,7 @@ from sublet.connection.topology import TopologyMap
 from sublet.connection.transport import SyncTransport
 from sublet.connection.url import MultiServerUrl
 from sublet.errors import Forbidden, Unavailable
+from sublet.operations.diagnosis.findings import Finding
 from sublet.protocol import reads, server_info
 
 

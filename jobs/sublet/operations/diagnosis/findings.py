@@ -1,13 +1,16 @@
 """The doctor's facts and findings."""
 
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from sublet.connection.settings import Settings
 from sublet.operations.consistency.audit import Audit
 from sublet.operations.coverage import Gaps
 from sublet.operations.pool import Pool
+
+Level = Literal["ok", "warn", "bad", "unknown"]
 
 
 class Node(NamedTuple):
@@ -29,38 +32,37 @@ class Facts(NamedTuple):
     """Seconds by which Redis's clock is ahead of this machine's."""
     info: dict[str, Any]
     config: dict[str, str | None]
-    layouts: list[str | None]
-    partition_counts: tuple[int | None, ...]
+    layouts: Sequence[str | None] = ()
+    partition_counts: tuple[int | None, ...] = ()
     """The partition count in each partition's metadata; 0 if the partition does not exist."""
-    loaded: list[bool] | None
-    last_maintenance: tuple[datetime, str] | None
-    overdue: tuple[int, float] | None
+    loaded: list[bool] | None = None
+    last_maintenance: tuple[datetime, str] | None = None
+    overdue: tuple[int, float] | None = None
     """Number of overdue jobs, leases and occurrences, and the longest delay in seconds."""
-    wrong_type_keys: list[str] | None
-    workers: list[tuple[str, datetime]] | None
+    wrong_type_keys: list[str] | None = None
+    workers: list[tuple[str, datetime]] | None = None
     """Names of workers, and their last heartbeats."""
     pools: list[Pool] | None = None
-    """Pools with their wanted numbers of workers."""
     gaps: Gaps | None = None
-    """Jobs that wait without a worker for their queue or task."""
     audit: Audit | None = None
-    """Faults in the stored data, or in a sample of it."""
     misplaced: tuple[str, ...] = ()
     """Queues that are in another partition than their names determine."""
     deleted_early: int | None = 0
     """Dead and cancelled jobs deleted before their retention passed: there were too many."""
     results_deleted_early: int | None = 0
-    """Completed jobs, likewise."""
     missing: int = 0
     """Unfinished jobs found missing since the last recount."""
     denied: bool = False
     """Whether this user may not read some facts."""
     starved: tuple[str, ...] = ()
-    """Names of workers whose places all wait for the results of other jobs."""
+    """Workers whose places all wait for other jobs."""
     node: str = ""
     """host:port of the server, if the namespace has several."""
     nodes: tuple[Node, ...] = ()
     """All servers, if the namespace has several."""
+    url: str = ""
+    """Shown, unless it is empty."""
+    program: str = "sublet"
 
     @property
     def suggested_user(self) -> str:
@@ -93,11 +95,9 @@ class Facts(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """One line of the doctor. `level` is `ok`, `warn`, `bad` or `unknown`; `node` is empty for a single
-    server.
-    """
+    """One line of the doctor; `node` is empty for a single server."""
 
-    level: str
+    level: Level
     subject: str
     found: str
     advice: str = ""

@@ -1,26 +1,13 @@
-"""Checks of a server on facts that were read once, without I/O. Each answers its question by findings."""
+"""Checks of a server, without I/O."""
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from typing import Any, Literal, NamedTuple
 
-from sublet.cli.operations.findings import Facts, Finding, unknown
-from sublet.cli.operations.namespace_checks import (
-    consistency,
-    key_types,
-    layout,
-    maintenance,
-    pools,
-    queues,
-    retention,
-    scripts,
-    workers,
-)
-from sublet.cli.output import duration
-from sublet.cli.parser import program
+from sublet.operations.diagnosis.findings import Facts, Finding, unknown
+from sublet.operations.text import duration, size
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1", "")
+Product = Literal["redis", "valkey"]
 Lines = dict[tuple[int, int], int]
 
 
@@ -65,7 +52,8 @@ def server(facts: Facts) -> Iterator[Finding]:
         return
     mode = facts.info.get("redis_mode", facts.info.get("server_mode", "standalone"))
     up = duration(float(facts.info.get("uptime_in_seconds", 0)))
-    found = f"{name.capitalize()} {text(version)}, {mode}, up for {up}, at {facts.settings.shown_url}"
+    at = f", at {facts.url}" if facts.url else ""
+    found = f"{name.capitalize()} {text(version)}, {mode}, up for {up}{at}"
     if version < (7, 0):
         yield Finding(
             "bad", "server", found, "use Redis 7.0 or Valkey, or newer: the scripts need its features"
@@ -79,9 +67,9 @@ def server(facts: Facts) -> Iterator[Finding]:
         yield Finding("ok", "server", found)
 
 
-def product(info: dict[str, Any]) -> tuple[str, tuple[int, ...]]:
+def product(info: dict[str, Any]) -> tuple[Product, tuple[int, ...]]:
     """Return `redis` or `valkey`, and the version's numbers, empty if unknown."""
-    name = "valkey" if "valkey_version" in info else "redis"
+    name: Product = "valkey" if "valkey_version" in info else "redis"
     return name, tuple(int(part) for part in re.findall(r"\d+", str(info.get(f"{name}_version", "")))[:3])
 
 
@@ -152,19 +140,18 @@ def eviction(facts: Facts) -> Iterator[Finding]:
 
 def memory(facts: Facts) -> Iterator[Finding]:
     """Is there enough memory, also for new jobs (SUBLET_MEMORY)?"""
-    if "used_memory" not in facts.info:
+    used, most = used_memory(facts.info), int(facts.info.get("maxmemory", 0))
+    if used is None:
         yield unknown(facts, "memory", "INFO does not report used_memory")
         return
-    used, most = int(facts.info["used_memory"]), int(facts.info.get("maxmemory", 0))
-    used -= min(used, int(facts.info.get("mem_not_counted_for_evict", 0)))
     if not most:
         yield Finding("ok", "memory", f"{size(used)} used, no maxmemory set")
         return
     share = used / most
     found = f"{size(used)} of {size(most)} used ({share:.0%})"
     advice = (
-        f"raise maxmemory, start workers ({program()} stats shows the backlog), "
-        f"or keep fewer finished jobs ({program()} configure --completed N)"
+        f"raise maxmemory, start workers ({facts.program} stats shows the backlog), "
+        f"or keep fewer finished jobs ({facts.program} configure --completed N)"
     )
     if share > facts.settings.memory or share >= 1:
         yield Finding(
@@ -177,21 +164,30 @@ def memory(facts: Facts) -> Iterator[Finding]:
         yield Finding("warn", "memory", found, advice) if share > 0.8 else Finding("ok", "memory", found)
 
 
-def size(number: int) -> str:
-    """Return a number of bytes as text, in GiB, MiB or KiB."""
-    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20)):
-        if number >= scale:
-            return f"{number / scale:.1f} {unit}"
-    return f"{number / 1024:.0f} KiB"
+def used_memory(info: dict[str, Any]) -> int | None:
+    """Return the bytes that count for maxmemory."""
+    if "used_memory" not in info:
+        return None
+    return max(0, int(info["used_memory"]) - int(info.get("mem_not_counted_for_evict", 0)))
+
+
+def persistence_kind(facts: Facts) -> Literal["aof", "snapshots", "none"] | None:
+    """Return how the server stores jobs on disk."""
+    info, save = facts.info, facts.config["save"]
+    if "aof_enabled" not in info:
+        return None
+    if int(info["aof_enabled"]):
+        return "aof"
+    return "snapshots" if save or (save is None and int(info.get("rdb_last_save_time", 0))) else "none"
 
 
 def persistence(facts: Facts) -> Iterator[Finding]:
     """How much does a crash of the server lose?"""
-    info, save = facts.info, facts.config["save"]
+    info, kind = facts.info, persistence_kind(facts)
     failed = [
         name for name in ("rdb_last_bgsave_status", "aof_last_write_status") if info.get(name, "ok") != "ok"
     ]
-    if "aof_enabled" not in info:
+    if kind is None:
         yield unknown(
             facts, "persistence", "INFO does not report aof_enabled", "make sure that appendonly is yes"
         )
@@ -202,7 +198,7 @@ def persistence(facts: Facts) -> Iterator[Finding]:
             f"the last write to disk failed ({failed[0]})",
             "free space on the server's disk; see its log",
         )
-    elif int(info["aof_enabled"]):
+    elif kind == "aof":
         every = facts.config["appendfsync"] or "everysec"
         lost = (
             "nothing acknowledged"
@@ -212,7 +208,7 @@ def persistence(facts: Facts) -> Iterator[Finding]:
             else "some seconds"
         )
         yield Finding("ok", "persistence", f"AOF, fsync {every}: {lost} is lost if the machine dies")
-    elif save or (save is None and int(info.get("rdb_last_save_time", 0))):
+    elif kind == "snapshots":
         since = duration(facts.now.timestamp() - int(info.get("rdb_last_save_time", facts.now.timestamp())))
         yield Finding("warn", "persistence", f"snapshots only: jobs since the last one ({since} ago) are lost if the server dies",
                       "CONFIG SET appendonly yes, and keep it with CONFIG REWRITE")  # fmt: skip
@@ -230,14 +226,14 @@ def durability(facts: Facts) -> Iterator[Finding]:
     elif not product(info)[1]:
         yield unknown(facts, "durability", f"{found}; INFO does not report whether the server can")
     elif asked == "replicated":
-        has, wants = _replicas(info), facts.settings.replicas
-        replicas = f"{has} of {wants} replicas (SUBLET_REPLICAS) {'is' if has == 1 else 'are'} there"
+        has, wants = replicas(info), facts.settings.replicas
+        there = f"{has} of {wants} replicas (SUBLET_REPLICAS) {'is' if has == 1 else 'are'} there"
         if has < wants:
             yield Finding(
-                "bad", "durability", f"{found}; {replicas}: submits stay unconfirmed", "check the replicas"
+                "bad", "durability", f"{found}; {there}: submits stay unconfirmed", "check the replicas"
             )
         else:
-            yield Finding("ok", "durability", f"{found}; {replicas}")
+            yield Finding("ok", "durability", f"{found}; {there}")
     elif lacks := _durability_obstacle(facts):
         yield Finding("bad", "durability", f"{found}, and the server cannot: {lacks[0]}", lacks[1])
     elif facts.config["appendfsync"] is None:
@@ -251,7 +247,8 @@ def durability(facts: Facts) -> Iterator[Finding]:
         yield Finding("ok", "durability", f"{found}; the server has appendfsync always")
 
 
-def _replicas(info: dict[str, Any]) -> int:
+def replicas(info: dict[str, Any]) -> int:
+    """Return how many replicas are online."""
     return sum("online" in str(value) for name, value in info.items() if re.fullmatch(r"slave\d+", name))
 
 
@@ -305,26 +302,7 @@ def clock(facts: Facts) -> Iterator[Finding]:
         yield Finding("ok", "clock", found)
 
 
-def trust(facts: Facts) -> Iterator[Finding]:
-    """Is the connection encrypted, and has it a password?"""
-    url = urlsplit(facts.settings.redis_url)
-    if url.scheme == "unix" or (url.hostname or "") in LOOPBACK:
-        yield Finding("ok", "trust", "on this machine only")
-        return
-    plain = not url.scheme.startswith("rediss")
-    lacks = [word for word, lacking in (("no password", not url.password), ("no TLS", plain)) if lacking]
-    if lacks:
-        yield Finding("warn", "trust", f"{url.hostname} over the network with {' and '.join(lacks)}",
-                      "use a password and rediss://, unless the network is private")  # fmt: skip
-    else:
-        yield Finding("ok", "trust", f"{url.hostname} over TLS, with a password")
-
-
 CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
-    server, security, eviction, memory, persistence, durability, connections, clock, layout, key_types,
-    consistency, retention, scripts, maintenance, workers, queues, pools, trust,
+    server, security, eviction, memory, persistence, durability, connections,
 )  # fmt: skip
-OF_NODE = frozenset(
-    {server, security, eviction, memory, persistence, durability, connections, clock, scripts}
-)
-"""Checks of each server; the others run once."""
+"""Those that need INFO and CONFIG only."""
