@@ -18,6 +18,7 @@ local AGAIN = 5000                          -- ms until a full queue is tried ag
 local LOOK = 60000
 local OCCURRENCES = 100                     -- in one call
 local BYTES = 1048576                       -- bytes of payloads in one call
+local RUNS = 10                             -- jobs of past occurrences that a schedule names
 local OWN_WORDS = {held = true, later = true}
 local by, total, bytes = ARGV[1], 0, 0
 local refused_because = refused((#ARGV - 1) / 7, 50)
@@ -36,10 +37,9 @@ for i = 2, #ARGV, 7 do                      -- read everything before the first 
   local name, revision, occurrence, occurrences, missed, next_occurrence, due = unpack(ARGV, i, i + 6)
   local last = (ms(occurrence) or 0) - 1
   local v = peek('HMGET', key('schedule:' .. name), 'revision', 'occurrence', 'queue', 'task', 'rules',
-    'overlap', 'last_id', 'answer',
-    'paused')
+    'overlap', 'last_id', 'answer', 'paused', 'runs')
   local one = {name = name, queue = v[3], task = v[4], rules = v[5] or '', overlap = v[6], last = v[7],
-    fired = 0, new = 0, skipped = 0, occurrences = {}, missed = ms(missed),
+    runs = v[10] or '', fired = 0, new = 0, skipped = 0, occurrences = {}, missed = ms(missed),
     asked = table.concat({by, revision, occurrence, ''}, ' '), occurrence = next_occurrence,
     due = next_occurrence == '' and NEVER or due}
   for moment in string.gmatch(occurrences, '%S+') do
@@ -67,6 +67,15 @@ for i = 2, #ARGV, 7 do                      -- read everything before the first 
   schedules[#schedules + 1] = one
 end
 
+-- Put the last job's id before the others, once.
+local function remember(one)
+  local ids = {one.last}
+  for id in string.gmatch(one.runs, '%S+') do
+    if #ids < RUNS and id ~= one.last then ids[#ids + 1] = id end
+  end
+  one.runs = table.concat(ids, ' ')
+end
+
 -- Submit the jobs of one schedule's occurrences, up to the first that has to wait. Returns the answer.
 local function fire(one)
   for _, occurrence in ipairs(one.occurrences) do
@@ -82,6 +91,7 @@ local function fire(one)
       bytes = bytes + #one.payload
       why, wait = submit_occurrence(one, occurrence), AGAIN
       one.held = why
+      if not why then remember(one) end
     end
     if why then                             -- this occurrence remains the next one
       one.occurrence, one.due = occurrence, string.format('%.0f', now + wait)
@@ -99,7 +109,9 @@ for _, one in ipairs(schedules) do
     one.answer = fire(one)
     call('HSET', hash, 'occurrence', one.occurrence, 'held', one.held or '',
       'answer', one.asked .. one.answer)
-    if one.fired > 0 then call('HSET', hash, 'last_id', one.last, 'fired_at', stamp, 'fired_by', by) end
+    if one.fired > 0 then
+      call('HSET', hash, 'last_id', one.last, 'runs', one.runs, 'fired_at', stamp, 'fired_by', by)
+    end
     for _, what in ipairs({'fired', 'skipped', 'missed'}) do
       if one[what] > 0 then add(hash, what, one[what]) end
     end

@@ -73,6 +73,26 @@ async def test_a_schedule_records_its_firings_and_its_next_occurrence(desk):
     assert desk.members("queue:q") == ["0-s:1000", "0-s:2000", "0-s:3000"]
 
 
+async def test_a_schedule_names_the_jobs_of_its_last_occurrences(desk):
+    await desk.put()
+    first = range(1000, 13_000, 1000)
+    assert await desk.fire(PICK, *first, then=13_000) == "fired 12"
+    assert desk.schedule()["runs"].split() == [f"0-s:{at}" for at in range(12_000, 2000, -1000)]
+    (pick,) = (await desk.pick()).picks
+    for _ in range(2):  # the second is a repeat
+        assert await desk.fire(pick, 13_000, then=14_000) == "fired 1"
+    assert desk.schedule()["runs"].split() == [f"0-s:{at}" for at in range(13_000, 3000, -1000)]
+    desk.raw.hset(keys.schedule(desk.base, "s"), mapping={"occurrence": 13_000, "answer": ""})
+    assert await desk.fire(pick, 13_000, then=14_000) == "fired 1"  # as if the reply was lost
+    assert desk.schedule()["runs"].split() == [f"0-s:{at}" for at in range(13_000, 3000, -1000)]
+
+
+async def test_an_occurrence_without_a_job_is_not_among_the_last_runs(desk):
+    pick = await fired_once(desk, overlap="skip")
+    assert await desk.fire(pick, 2000, then=3000) == "skipped 0"
+    assert desk.schedule()["runs"] == "0-s:1000"
+
+
 async def test_a_fire_may_skip_all_occurrences(desk):
     await desk.put()
     assert await desk.fire(PICK, missed=7, then=9000) == "fired 0"

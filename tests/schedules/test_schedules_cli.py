@@ -288,7 +288,8 @@ def test_a_worker_stores_and_fires_the_schedules_of_its_app(shell):
     assert shown.startswith("beat   held")
     assert f"waits: job {found['last_job']} is not over" in shown
     assert re.search(
-        r"last occurrence +\w\w\w .* UTC  .* ago\n  submitted +.* late, by \S+\n  its job     0-beat:\d+",
+        r"last occurrence +\w\w\w .* UTC  .* ago\n  submitted +.* late, by \S+\n  its job     0-beat:\d+\n"
+        r"  last runs   \w\w\w .* UTC  completed  0-beat:\d+\n              \w\w\w .* UTC  completed  0-beat:\d+\n",
         shown,
     )
 

@@ -63,6 +63,62 @@ async def test_the_life_of_a_schedule(asked):
     assert (await asked("GET", "/schedules/daily")).problem == "not-found"
 
 
+@pytest.fixture
+def own(settings):
+    """A client of the server that the API uses."""
+    with redis.Redis.from_url(settings.redis_url, decode_responses=True) as client:
+        yield client
+
+
+async def test_the_last_runs_have_the_states_of_their_jobs(asked, settings, own):
+    await asked("PUT", "/schedules/daily", DAILY)
+    assert (await asked("GET", "/schedules/daily")).json()["last_runs"] == []
+    base, now = keys.base(settings.namespace), own.time()[0] * 1000
+    occurrences = [now - 2000, now - 1000]
+    for occurrence in occurrences:
+        own.hset(keys.schedule(base, "daily"), "occurrence", occurrence)
+        own.zadd(keys.schedules(base), {"daily": occurrence})
+        assert (await asked("POST", "/tick")).json()["fired"] == 1
+    first, second = (f"0-daily:{occurrence}" for occurrence in occurrences)
+    claim = {"queues": ["reports"], "worker": "mill"}
+    (lease,) = (await asked("POST", "/jobs/claim", claim)).json()["jobs"]
+    await asked("POST", f"/jobs/{first}/complete", {"token": lease["token"]})
+    found = (await asked("GET", "/schedules/daily")).json()["last_runs"]
+    assert [(run["job"], run["state"]) for run in found] == [(second, "queued"), (first, "completed")]
+    moments = [datetime.fromisoformat(run["occurrence"]).timestamp() * 1000 for run in found]
+    assert [round(moment) for moment in moments] == occurrences[::-1]
+    await asked("POST", f"/jobs/{first}/erase")
+    states = [run["state"] for run in (await asked("GET", "/schedules/daily")).json()["last_runs"]]
+    assert states == ["queued", None]
+    (listed,) = (await asked("GET", "/schedules")).json()["schedules"]
+    assert listed["last_runs"] == []
+    own.hset(keys.schedule(base, "daily"), "runs", f"x 0-daily:{10**17} {second} \x00 " + "y" * 100_000)
+    (run,) = (await asked("GET", "/schedules/daily")).json()["last_runs"]
+    assert run["job"] == second
+
+
+async def test_the_last_runs_are_read_in_one_round_trip(settings, own):
+    store = Store(settings)
+    core = asker(Api(store, Tokens()))
+    await core("PUT", "/schedules/daily", DAILY)
+    calls = []
+    run = store._transport.run
+
+    async def count(call):
+        calls.append(call)
+        return await run(call)
+
+    store._transport.run = count
+    await core("GET", "/schedules/daily")
+    without = len(calls)
+    base, now = keys.base(settings.namespace), own.time()[0] * 1000
+    own.hset(keys.schedule(base, "daily"), "runs", " ".join(f"0-daily:{now - n}" for n in range(10)))
+    calls.clear()
+    assert len((await core("GET", "/schedules/daily")).json()["last_runs"]) == 10
+    assert len(calls) == without
+    await store.aclose()
+
+
 async def test_a_queue_in_another_partition_is_refused(settings):
     spread = Settings(settings.redis_url, settings.namespace, partitions=4)
     store = Store(spread)

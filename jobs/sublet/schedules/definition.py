@@ -1,6 +1,7 @@
 """A schedule in three forms: to be stored (`NewSchedule`), as stored (`Stored`) and as shown (`Schedule`)."""
 
 import json
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
@@ -8,17 +9,21 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sublet.errors import Invalid
-from sublet.model import InSeconds, Timestamp
+from sublet.model import InSeconds, State, Timestamp
 from sublet.options import PAYLOAD_MAX, Options
 from sublet.protocol import keys
 from sublet.protocol.reads import json_of, moment, pairs, shown, together
 from sublet.protocol.scripts import Call
+from sublet.schedules.durations import EPOCH, MS
 from sublet.schedules.recurrence import Recurrence, describe, upcoming
 
 NAME_MAX = 40
 """Most characters of a schedule's name: the ids of its jobs contain it, a partition and a time."""
 PLAN_MAX = 4096
 SHOWN = 5
+RUNS = 10
+_RUN = re.compile(r"[A-Za-z0-9_.:-]{1,50}:([0-9]{1,14})")
+"""The id of an occurrence's job, and the occurrence (ms)."""
 
 ScheduleState = Literal["active", "held", "paused", "ended", "broken"]
 """Active: fires. Held: its next job waits. Paused by an operator. Ended: no further occurrence. Broken: this
@@ -109,6 +114,16 @@ class Stored(NamedTuple):
         return self.text("paused") == "1"
 
 
+class PastRun(BaseModel):
+    """The job of a past occurrence. `state`: None if the job is no longer kept."""
+
+    model_config = ConfigDict(frozen=True, json_schema_serialization_defaults_required=True)
+
+    occurrence: Timestamp
+    job: str
+    state: State | None
+
+
 class Schedule(BaseModel):
     """A schedule as the client, the API and the commands show it."""
 
@@ -150,6 +165,8 @@ class Schedule(BaseModel):
     """The next five occurrences in its time zone, even if it is paused; empty in a list."""
     last_at: Timestamp | None = None
     last_job: str | None = None
+    last_runs: tuple[PastRun, ...] = ()
+    """The last ten occurrences with a job, the newest first; empty in a list."""
     fired_at: Timestamp | None = None
     """When the schedule last fired, and the worker or tick that fired it (`fired_by`)."""
     fired_by: str | None = None
@@ -227,6 +244,24 @@ def summaries(base: str, names: Sequence[str]) -> Call[list[Stored]]:
 
 def _score(base: str, name: str) -> tuple[Any, ...]:
     return ("ZSCORE", keys.schedules(base), name)
+
+
+def at_now(one: Stored) -> Call[tuple[int, tuple[PastRun, ...]]]:
+    """Read the server's time (ms), and a schedule's last jobs."""
+    found = [match for word in one.text("runs").split()[:RUNS] if (match := _RUN.fullmatch(word))]
+
+    def read(reply: Sequence[Any]) -> tuple[int, tuple[PastRun, ...]]:
+        *states, (seconds, microseconds) = reply
+        now = int(seconds) * 1000 + int(microseconds) // 1000
+        return now, tuple(map(_past_run, found, states))
+
+    commands = [("HGET", keys.job(one.base, match[0]), "state") for match in found]
+    return together([*commands, ("TIME",)], read)
+
+
+def _past_run(found: re.Match[str], state: bytes | None) -> PastRun:
+    word, at = shown(state or b""), EPOCH + int(found[1]) * MS
+    return PastRun(occurrence=at, job=found[0], state=State(word) if word in set(State) else None)
 
 
 def names(base: str) -> Call[list[str]]:

@@ -20,6 +20,7 @@ from sublet.schedules.definition import (
     NewSchedule,
     Schedule,
     Stored,
+    at_now,
     check_name,
     in_ms,
     names,
@@ -72,9 +73,9 @@ def get(operations: SubmitOperations, name: str) -> Plan[Schedule]:
     data.
     """
     one = yield from find(operations, name)
-    now = yield from _now()
+    now, runs = yield at_now(one)
     try:
-        return schedule_from(one, now)
+        return schedule_from(one, now).model_copy(update={"last_runs": runs})
     except MALFORMED as error:
         raise Unfit(
             f"schedule {name} is stored in an invalid form ({type(error).__name__}): Sublet did not write it; remove it"

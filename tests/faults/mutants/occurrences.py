@@ -267,4 +267,20 @@ MUTANTS = (
         "without a tick no schedule is ever fired",
         "protocol/test_pick.py::test_claims_and_ticks_report_a_due_occurrence_until_it_is_picked[fakeredis]",
     ),
+    Mutant(
+        "a schedule names the jobs of all its occurrences",
+        "lua/fire.lua",
+        "if #ids < RUNS and id ~= one.last",
+        "if id ~= one.last",
+        "the hash of a schedule that fires each second grows by three megabytes a day",
+        "protocol/test_fire.py::test_a_schedule_names_the_jobs_of_its_last_occurrences[fakeredis]",
+    ),
+    Mutant(
+        "an occurrence that is fired again is listed again",
+        "lua/fire.lua",
+        "if #ids < RUNS and id ~= one.last",
+        "if #ids < RUNS",
+        "a job is shown as two runs",
+        "protocol/test_fire.py::test_a_schedule_names_the_jobs_of_its_last_occurrences[fakeredis]",
+    ),
 )

@@ -130,6 +130,7 @@ function render(schedule, page) {
       ["Changed", moment(schedule.changed_at)],
     ]),
     panel("Next occurrences", schedule.upcoming.length ? upcoming(schedule) : empty("No further occurrence.", "It has ended.")),
+    panel("Last runs", schedule.last_runs.length ? lastRuns(schedule) : empty("No occurrence has had a job yet.", "The last ten are listed here.")),
     panel("Payload", json(schedule.payload, `schedule ${schedule.name}`, page.paint, "Payload")),
   ];
 }
@@ -150,4 +151,14 @@ function upcoming(schedule) {
     return h("tr", { key: iso }, h("th", { scope: "row" }, h("time", { datetime: iso }, inZone(iso)), h("small", { class: "faint" }, ` ${offset(iso)}`)), h("td", null, whole(ms(iso))), h("td", { class: "when" }, moment(iso)), h("td", null, changes ? h("span", { class: "badge warning" }, icon("warning"), "clocks change before it") : null));
   });
   return table("Next occurrences", [`In ${schedule.tz}`, "Local time", "Away", "Note"], rows);
+}
+
+/** @param {Schedule} schedule */
+function lastRuns(schedule) {
+  const rows = schedule.last_runs.map((/** @type {{occurrence: string, job: string, state: string | null}} */ run) => h("tr", { key: run.job },
+    h("th", { scope: "row" }, run.state ? h("a", { class: "open id", href: link("jobs", run.job) }, run.job) : h("code", { class: "id" }, run.job)),
+    h("td", null, run.state ? badge(run.state) : h("span", { class: "faint" }, "no longer kept")),
+    h("td", null, whole(ms(run.occurrence))),
+    h("td", { class: "when" }, moment(run.occurrence))));
+  return table("Last runs", ["Job", "State", "Occurrence, local time", "When"], rows);
 }

@@ -110,6 +110,9 @@ def _past_runs(one: Schedule, now: datetime) -> Iterator[tuple[str, str]]:
         yield "last occurrence", f"{in_zone(one.last_at, one.tz)}  {_ago(one.last_at, now)}"
         yield "submitted", f"{late} late, by {one.fired_by}"
         yield "its job", one.last_job or ""
+    for i, run in enumerate(one.last_runs):
+        at = in_zone(run.occurrence, one.tz)
+        yield "" if i else "last runs", f"{at}  {(run.state or 'gone').ljust(9)}  {run.job}"
     yield (
         "occurrences",
         f"{one.fired:,} fired, {one.occurrences_missed:,} missed, {one.occurrences_skipped:,} skipped",
