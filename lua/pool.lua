@@ -1,6 +1,6 @@
 -- pool: put a pool: workers are summoned for its queues. Without settings: remove it.
 --
--- LIBS  lib/base.lua
+-- LIBS  lib/base.lua lib/audit.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  pool         its name
 -- ARGV  revision     the one that the caller saw: how often this pool was put, 0 if it does not exist
@@ -10,12 +10,13 @@
 --                    linger=ms (that an idle worker stays; 5000)
 --                    arrive=ms (in which a summoned worker must enlist; 15000)
 -- ARGV  target       what the invoker calls: opaque, at most 1 KiB
+-- ARGV  by           a person's name, for the audit; "" (or left out): nothing is recorded
 -- REPLY string       "created", "changed" or "removed"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT INVALID NOT_FOUND CHANGED
 
 local NUMBERS = {min = true, max = true, wait = true, slots = true, linger = true, arrive = true}
 local INVOKERS = {process = true, http = true, lambda = true, none = true}
-local name, revision, settings, target = unpack(ARGV, 1, 4)
+local name, revision, settings, target, by = unpack(ARGV, 1, 5)
 local refused_because = refused(1, 1)
 if refused_because then return refused_because end
 if not is_name(name) or not target or #target > 1024 or string.find(target, '%c') then
@@ -46,6 +47,7 @@ for word in string.gmatch(settings, '%S+') do
   given[what], words = value, words .. ' ' .. word
 end
 local known = call('HGET', key('pools'), name)
+check_audit(by)
 local held = string.match(known or '', '^%d+(.*)$')
 local current = string.match(known or '0', '^%d+')
 local seen = string.match(revision, '^%d+$') or '-1'
@@ -58,7 +60,7 @@ if words == '' then                         -- removed already: a repeated call 
   begin()
   call('HDEL', key('pools'), name)
   call('DEL', key('pool:' .. name), key('crew:' .. name), key('summons:' .. name))
-  return 'removed'
+  return audit(by, 'pool-remove', name, '', 'removed')
 end
 local fits = given.queues and given.invoker and tonumber(given.min or 0) <= tonumber(given.max or 10)
 for _, what in ipairs({'wait', 'slots', 'arrive'}) do fits = fits and tonumber(given[what] or 1) >= 1 end
@@ -90,4 +92,4 @@ if more then
 end
 for _, id in ipairs(later) do call('ZADD', summons, latest, id) end
 call('HSET', key('pools'), name, string.format('%.0f', seen + 1) .. words .. '\n' .. target)
-return answer
+return audit(by, 'pool-put', name, '', answer)

@@ -47,11 +47,20 @@ async def test_orders_over_http_have_the_name_of_the_token(client, core):
     ran = (await core("POST", "/schedules/s/run")).json()["id"]
     await core("POST", "/schedules/s/pause")
     await core("DELETE", "/schedules/s")
+    for put in (
+        {"queues": ["default"], "max": 2},
+        {"queues": ["default"], "max": 2},
+    ):  # the second changes nothing
+        await core("PUT", "/pools/p", put)
+    await core("DELETE", "/pools/p")
+    await core("DELETE", "/pools/p")
     assert (await core("POST", f"/jobs/{jobs[1]}/promote")).status == 409
     page = (await core("GET", "/audit")).json()
     assert entries(page) == [
         ("boss", *rest)
         for rest in (
+            ("pool-remove", "p", "", "removed"),
+            ("pool-put", "p", "", "created"),
             ("schedule-remove", "s", "default", "removed"),
             ("schedule-pause", "s", "default", "changed"),
             ("schedule-run", "s", "default", ran),
@@ -134,7 +143,19 @@ def test_commands_have_the_name_of_user_and_host(shell):
         ("cancel", "0-0", "cancelled"),
     ]
     assert all("@" in one["by"] for one in found)
+    shell.ok("pools", "set", "p", "--queues", "default")
+    shell.ok("pools", "set", "p", "--max", "3")
+    shell.ok("pools", "remove", "p")
+    shell.ok("doctor", "--repair")
+    shell.run("doctor")  # changes nothing
+    named = [(one["verb"], one["what"], one["outcome"]) for one in shell.json("audit")["entries"][:4]]
+    assert named == [
+        ("repair", shell.env["SUBLET_NAMESPACE"], "started"),
+        ("pool-remove", "p", "removed"),
+        ("pool-put", "p", "changed"),
+        ("pool-put", "p", "created"),
+    ]
     shown = shell.ok("audit", "--limit", "1", said="more: .* --cursor .*\n").splitlines()
     assert shown[0].split() == ["TIME", "BY", "ORDER", "WHAT", "OUTCOME"]
-    assert "pause" in shown[1]
+    assert "repair" in shown[1]
     assert len(shown) == 2

@@ -3,9 +3,12 @@
 import pytest
 
 from sublet import Changed, Invalid, Unfit
+from sublet.operations import pools
 from sublet.protocol import keys, verbs
 from sublet.schedules import firing
 from tests.conftest import SCHEDULE
+
+POOL = "queues=q invoker=none"
 
 
 def recorded(desk):
@@ -36,6 +39,9 @@ async def orders(desk, by):
         firing.schedule(base, "s", 1, **{**put, "paused": True}, occurrence=1, due=1, by=by),
         firing.schedule(base, "s", 2, **put, occurrence=1, due=1, by=by),
         firing.unschedule(base, "s", 3, by=by),
+        pools.pool(base, "p", 0, POOL, "", by),
+        pools.pool(base, "p", 1, f"{POOL} max=5", "", by),
+        pools.pool(base, "p", 2, "", "", by),
     ):
         assert await desk.run(call) == await desk.run(call)
     await desk.run(verbs.erase(base, "c", 4, by))
@@ -60,6 +66,9 @@ async def test_each_order_of_a_person_is_recorded_once(desk):
             ("schedule-pause", "s", "s", "changed"),
             ("schedule-resume", "s", "s", "changed"),
             ("schedule-remove", "s", "s", "removed"),
+            ("pool-put", "p", "", "created"),
+            ("pool-put", "p", "", "changed"),
+            ("pool-remove", "p", "", "removed"),
             ("erase", "c", "r", "erased"),
         )
     ]

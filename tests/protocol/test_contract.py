@@ -99,8 +99,8 @@ SAMPLES = {
         {"by": "WORKER", "name": "NAME", "revision": "5", "occurrence": 7, "occurrences": "7 8", "missed": 3, "next": 9, "due": 10},
     ),
     "pool": (
-        pools.pool("B", "POOL", 5, "SETTINGS", "TARGET"),
-        {"pool": "POOL", "revision": 5, "settings": "SETTINGS", "target": "TARGET"},
+        pools.pool("B", "POOL", 5, "SETTINGS", "TARGET", "WHO"),
+        {"pool": "POOL", "revision": 5, "settings": "SETTINGS", "target": "TARGET", "by": "WHO"},
     ),
     "summon": (
         pools.summon("B", "POOL", summons="SUMMONS", n=3, leaver="WORKER", elsewhere=[Elsewhere("QUEUE", 1, 2, 3, 4, 5)]),

@@ -299,6 +299,8 @@ ORDERS = {
     "configure",
     "schedules",
     "workers",
+    "pools",
+    "doctor",
 }
 """Commands whose orders are recorded in the audit."""
 OTHER_NAMES = {

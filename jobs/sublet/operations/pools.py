@@ -9,6 +9,7 @@ from sublet.operations import statistics
 from sublet.operations.pool import Pool, check, pool_from, sum_from
 from sublet.protocol import keys, reads
 from sublet.protocol.keys import is_name, partition_of_queue
+from sublet.protocol.person import person
 from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call, script
 
@@ -43,12 +44,12 @@ class Elsewhere(NamedTuple):
     took: int
 
 
-def pool(base: str, name: str, revision: int, settings: str, target: str) -> Call[str]:
+def pool(base: str, name: str, revision: int, settings: str, target: str, by: str = "") -> Call[str]:
     """Store a pool (`created`, `changed`), or remove it without settings (`removed`). Raises Changed if its
     revision is another one.
     """
     return script("pool").call(
-        base, bytes.decode, pool=name, revision=revision, settings=settings, target=target
+        base, bytes.decode, pool=name, revision=revision, settings=settings, target=target, by=by
     )
 
 
@@ -106,7 +107,7 @@ def put(bases: Sequence[str], wanted: Pool, revision: int | None = None) -> Plan
                 return "unchanged"
             seen = _revision(there.get(wanted.name, ""))
         try:
-            answer: str = yield pool(bases[0], wanted.name, seen, wanted.settings, wanted.target)
+            answer: str = yield pool(bases[0], wanted.name, seen, wanted.settings, wanted.target, person())
             return answer
         except Changed:
             if looks == 1:
@@ -124,7 +125,7 @@ def remove(bases: Sequence[str], name: str, revision: int | None = None) -> Plan
             return "removed"
         try:
             answer: str = yield pool(
-                bases[0], name, _revision(there[name]) if revision is None else revision, "", ""
+                bases[0], name, _revision(there[name]) if revision is None else revision, "", "", person()
             )
             return answer
         except Changed:

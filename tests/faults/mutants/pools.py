@@ -259,4 +259,12 @@ MUTANTS = (
         "each ends the one before it",
         "scaling/test_tick_workers.py::test_a_killed_worker_is_replaced_by_the_next_tick",
     ),
+    Mutant(
+        "changes of pools are not recorded",
+        "lua/pool.lua",
+        "return audit(by, 'pool-put', name, '', answer)",
+        "return answer",
+        "the maximum of a pool was set to 0, and the audit has no entry of it",
+        "protocol/test_audit.py::test_each_order_of_a_person_is_recorded_once[fakeredis]",
+    ),
 )

@@ -48,7 +48,7 @@ function list(entries) {
 
 /** @param {Entry} one */
 function subject({ verb, what }) {
-  if (verb === "drain") return h("a", { href: link("workers") }, what);
+  if (verb === "drain" || verb.startsWith("pool-")) return h("a", { href: link("workers") }, what);
   if (verb.startsWith("schedule-")) return h("a", { href: link("schedules", what) }, what);
   const isJob = JOB.has(verb) && /^[0-9]+-[^= ]+$/.test(what);
   return isJob ? h("a", { class: "id", href: link("jobs", what) }, what) : what;

@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ from sublet.errors import JobsError, Unfit
 from sublet.operations.consistency.audit import Fault
 from sublet.operations.consistency.recount import recount
 from sublet.operations.consistency.repair import repair
-from sublet.protocol import keys, reads
+from sublet.protocol import audit_log, keys, reads
 
 EXAMPLES = 5
 """Named ids per kind of fault."""
@@ -55,11 +56,14 @@ def repair_namespace(args: Namespace) -> int:
     exist.
     """
     with client_of(settings_of(args)) as client:
+        order = keys.new_claim_id()
+        _record(client, order)
         with ProgressBar() as bar:
             bases = client.store.operations.bases
             seen, mended = read(client, repair(bases, partial(_progress, bar)))
             bar.step("counting the backlogs")
             counted = [*_recount_faults(client)]
+        _record(client, order)  # again, if the partition's metadata was missing
         store = client.store
         if not (
             mended
@@ -81,6 +85,17 @@ def repair_namespace(args: Namespace) -> int:
     else:
         _show(seen.looked, lost, done, left)
     return int(bool(left))
+
+
+def _record(client: SyncClient, order: str) -> None:
+    store = client.store
+    with suppress(JobsError):  # the audit itself may need the repair
+        read(
+            client,
+            audit_log.record(
+                store.operations.bases[0], "repair", store.settings.namespace, "", "started", order
+            ),
+        )
 
 
 def _recount_faults(client: SyncClient) -> Iterator[Fault]:
