@@ -117,6 +117,47 @@ def test_keys_alone_open_a_view_a_row_and_a_dialog(visit, site):
     page.get_by_role("dialog", name="Keys").wait_for(state="detached")
 
 
+def test_the_tab_of_the_current_state_is_in_view_until_a_user_scrolls(visit, site):
+    page = visit(site.url, "/jobs?state=cancelled", width=360)
+    page.wait_for_selector(".tabs [aria-current] b")  # the counts make the tabs wider
+    tab, bar = page.locator(".tabs [aria-current]"), page.locator(".tabs")
+    inner, outer = tab.bounding_box(), bar.bounding_box()
+    assert outer["x"] <= inner["x"]
+    assert inner["x"] + inner["width"] <= outer["x"] + outer["width"]
+    bar.evaluate("bar => { bar.scrollLeft = 0; }")
+    job = site.stock.submit("t", "scrolled")
+    site.stock.ask("POST", f"/jobs/{job}/cancel")
+    page.wait_for_selector(f"tr[data-key='{job}']")
+    assert bar.evaluate("bar => bar.scrollLeft") == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_region_that_scrolls_has_a_shadow_where_it_goes_on(visit, site, scheme):
+    page = visit(site.url, "/workers", width=360, scheme=scheme)
+    page.evaluate(
+        """() => {
+          const [box, wide] = [document.createElement("div"), document.createElement("p")];
+          box.className = "scroll";
+          box.append(wide);
+          for (const [name, value] of [["inline-size", "900px"], ["block-size", "40px"]]) wide.style.setProperty(name, value);
+          document.querySelector("h1").before(box);
+        }"""
+    )
+    region = page.locator(".scroll").first
+
+    def edges():
+        """Pictures of the outermost pixels, left and right."""
+        box = region.bounding_box()
+        left, right = box["x"] + 2, box["x"] + box["width"] - 4
+        size = {"y": box["y"] + 10, "width": 2, "height": 20}
+        return [page.screenshot(clip={"x": x, **size}) for x in (left, right)]
+
+    plain, shadow = edges()
+    assert plain != shadow
+    region.evaluate("one => { one.scrollLeft = 9999; }")
+    assert edges() == [shadow, plain]
+
+
 def test_a_repaint_keeps_the_focus_and_the_typed_text(visit, site):
     page = visit(site.url, "/jobs")
     page.wait_for_selector(".mark.live")

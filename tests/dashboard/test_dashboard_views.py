@@ -41,6 +41,35 @@ def test_the_overview_counts_jobs_and_shows_how_healthy_the_namespace_is(visit, 
     page.wait_for_url("**/ui/failures")
 
 
+def test_the_overview_has_a_line_about_redis_and_the_findings_of_the_doctor_below(visit, site):
+    page = visit(site.url)
+    line = page.locator(".health > li", has=page.locator("b", has_text="Redis"))
+    line.wait_for()
+    report = site.stock.ask("GET", "/server")
+    (server,) = report["servers"]
+    word = {"ok": "good", "warn": "warning", "bad": "bad"}[report["level"]]
+    text = line.locator("summary").inner_text()
+    assert text.startswith(word)
+    for part in (server["version"], server["eviction_policy"], "no limit"):
+        assert part in text, part
+    assert line.locator(":scope > .badge .icon").count() == 1
+    assert not line.get_by_text("when memory is short").is_visible()
+    line.locator("summary").click()
+    line.get_by_text("when memory is short").wait_for()
+    shown = line.locator("details li").all_inner_texts()
+    assert len(shown) == len(server["checks"])
+    assert all(check["subject"] in one for one, check in zip(shown, server["checks"], strict=True))
+
+
+def test_a_token_without_the_state_of_redis_gets_no_line_about_it(visit, site):
+    page = visit(site.url, ready=False)
+    page.route("**/server", lambda route: route.fulfill(status=403, json={"detail": "all queues"}))
+    page.reload()
+    page.locator(".health").get_by_text("Maintenance").wait_for()
+    page.get_by_role("heading", name="Backlog").wait_for()
+    assert page.locator(".health b", has_text="Redis").count() == 0
+
+
 @pytest.mark.parametrize(("span", "label", "rows"), [("hour", "Hour", 12), ("month", "30 days", 12)])
 def test_the_overview_has_charts_of_the_history(visit, site, course, span, label, rows):
     page = visit(site.url)
@@ -180,11 +209,58 @@ def test_a_queue_is_paused_resumed_and_limited(visit, site):
     assert site.stock.ask("GET", "/queues/limited")["paused_at"]
     row.get_by_role("button", name="Resume limited").click()
     row.locator(".badge.active").wait_for()
-    row.get_by_role("button", name="Limits of limited").click()
+    row.get_by_role("button", name="Configure limited").click()
     page.get_by_label("Unfinished jobs").fill("12")
-    page.get_by_role("button", name="Set limits").click()
+    page.get_by_label("Task for each dead job").fill("report_death")
+    page.get_by_role("button", name="Configure", exact=True).click()
     row.get_by_text("jobs 12").wait_for()
-    assert site.stock.ask("GET", "/queues/limited")["limits"] == {"jobs": 12}
+    row.get_by_text("dead → report_death").wait_for()
+    found = site.stock.ask("GET", "/queues/limited")
+    assert (found["limits"], found["on_dead"]) == ({"jobs": 12}, "report_death")
+    row.get_by_role("button", name="Configure limited").click()
+    page.get_by_label("Unfinished jobs").fill("")
+    page.get_by_label("Task for each dead job").fill("")
+    page.get_by_role("button", name="Configure", exact=True).click()
+    row.get_by_text("none").wait_for()
+    assert site.stock.ask("GET", "/queues/limited")["on_dead"] is None
+
+
+def test_a_queue_has_the_rates_of_the_last_minutes(visit, site):
+    site.stock.submit("t", "rated")
+    page = visit(site.url, ready=False)
+    page.clock.install()
+    sent = []
+
+    def metrics(route):
+        done, ended = (100, 110) if not sent else (400, 510)
+        sent.append(done)
+        lines = f"""sublet_jobs_finished_total{{outcome="completed",queue="rated"}} {done}.0
+sublet_job_run_seconds_count{{queue="rated"}} {ended}.0
+"""
+        route.fulfill(body=lines)
+
+    page.route("**/metrics", metrics)
+    with page.expect_response("**/metrics"):
+        page.goto(f"{site.url}/ui/queues")
+    row = page.locator("tr[data-key=rated]")
+    row.wait_for()
+    heads = page.locator("[aria-label=Queues] thead th").all_inner_texts()
+    at = heads.index("Completed a minute")
+    assert heads[at + 1] == "Failed a minute"
+
+    def rates():
+        return [cell.inner_text() for cell in row.locator("th, td").all()[at : at + 2]]
+
+    assert rates() == ["–", "–"]
+    with page.expect_response("**/metrics"):
+        page.clock.run_for(40_000)
+    for _ in range(20):
+        page.clock.run_for(500)
+        if rates() != ["–", "–"]:
+            break
+    completed, failed = (float(text) for text in rates())
+    assert 200 < completed <= 600, "300 in half a minute or more"
+    assert completed == pytest.approx(3 * failed, abs=1)
 
 
 def test_a_schedule_is_read_paused_resumed_and_run(visit, site):
@@ -199,10 +275,43 @@ def test_a_schedule_is_read_paused_resumed_and_run(visit, site):
     page.get_by_role("heading", level=1, name="nightly-report").wait_for()
     read(page)
     assert [when[11:16] for when in columns(page, "[aria-label='Next occurrences']", 0)] == ["02:30"] * 5
+    assert "No occurrence has had a job yet." in page.locator("main").inner_text()
     page.get_by_role("button", name="Run now: nightly-report").click()
     page.get_by_role("dialog").get_by_role("button", name="Run now").click()
     page.wait_for_url("**/ui/jobs/*")
     page.get_by_role("heading", level=1, name="nightly_report").wait_for()
+
+
+def test_a_schedule_shows_its_last_runs_with_their_jobs(visit, site):
+    raw = redis.Redis.from_url(site.settings.redis_url)
+    base, now = keys.base(site.settings.namespace), raw.time()[0] * 1000
+    site.stock.ask("PUT", "/schedules/hourly", {"task": "t", "queue": "hourly", "every": 3600})
+    jobs = [f"0-hourly:{now - ago}" for ago in (3000, 2000, 1000)]
+    for job in jobs:
+        occurrence = job.rpartition(":")[2]
+        raw.hset(keys.schedule(base, "hourly"), "occurrence", occurrence)
+        raw.zadd(keys.schedules(base), {"hourly": occurrence})
+        site.stock.ask("POST", "/tick")
+    raw.close()
+    site.stock.ask("POST", f"/jobs/{jobs[1]}/cancel")
+    site.stock.ask("POST", f"/jobs/{jobs[0]}/cancel")
+    site.stock.ask("POST", f"/jobs/{jobs[0]}/erase")
+    page = visit(site.url, "/schedules/hourly")
+    assert columns(page, "[aria-label='Last runs']", 0) == jobs[::-1]
+    assert columns(page, "[aria-label='Last runs']", 1) == ["queued", "cancelled", "no longer kept"]
+    page.get_by_role("link", name=jobs[1]).click()
+    page.wait_for_url(f"**/ui/jobs/{jobs[1].replace(':', '%3A')}")
+
+
+def test_a_worker_shows_its_memory_and_when_its_last_job_ended(visit, site):
+    about = {"host": "mill", "memory": 200 << 20, "last_job": 90}
+    site.stock.ask("PUT", "/workers/large", {"life": "1", "about": about})
+    site.stock.ask("PUT", "/workers/odd", {"life": "1", "about": {"memory": "<b>"}})
+    page = visit(site.url, "/workers")
+    text = page.locator("tr[data-key=large]").inner_text()
+    assert "200 MiB" in text
+    assert "the last ended 1 min ago" in text
+    assert "<b>" not in page.locator("tr[data-key=odd]").inner_text()
 
 
 def test_a_worker_is_drained_and_a_pool_explains_its_sum(visit, site):

@@ -103,6 +103,14 @@ def test_platforms_are_detected_by_their_variables(monkeypatch, variable, name):
     assert host_identity.identity()["platform"] == name
 
 
+def test_the_memory_of_a_worker_is_that_of_its_processes_that_run():
+    alone = host_identity.resident_memory([])
+    with subprocess.Popen([sys.executable, "-c", "print(); input()"], stdin=-1, stdout=-1) as child:
+        child.stdout.read(1)  # Python has started
+        assert host_identity.resident_memory([child.pid, 2**22 + 1]) > alone + 2_000_000
+        child.stdin.close()
+
+
 def test_without_proc_no_worker_is_gone(monkeypatch, tmp_path, me):
     monkeypatch.setattr(host_identity, "Path", lambda path: tmp_path / path.lstrip("/"))
     monkeypatch.setattr(
@@ -110,4 +118,5 @@ def test_without_proc_no_worker_is_gone(monkeypatch, tmp_path, me):
     )
     blind = host_identity.identity()
     assert (blind["boot"], blind["pidns"], blind["started"]) == ("", "", None)
+    assert host_identity.resident_memory([]) is None
     assert not host_identity.is_gone({**me, "pid": 2**22 + 1, "started": 1}, blind)

@@ -104,6 +104,26 @@ async def test_a_worker_reports_when_its_last_job_ended(client, hire, store, mon
     assert abs((found - job.finished_at).total_seconds()) < 10
 
 
+async def test_a_worker_registers_the_memory_of_itself_and_its_child_processes(
+    client, hire, store, monkeypatch
+):
+    monkeypatch.setattr(heartbeat, "RENEW_EVERY", 0.1)
+    hire(lease=0.3)
+
+    async def memory():
+        (worker,) = await store.workers() or [None]
+        return worker and worker.about["memory"]
+
+    before = await until(memory)
+    assert before > 5_000_000
+    await client.result((await submit(client, tasks.plain_asks.job()))[0], 20)
+
+    async def has_grown():
+        return await memory() > before + 5_000_000
+
+    await until(has_grown)
+
+
 async def test_progress_comes_with_the_next_heartbeat(client, hire):
     hire(lease=0.3)
     (job_id,) = await submit(client, tasks.waits_until_cancelled.job())

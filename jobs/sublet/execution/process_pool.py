@@ -117,6 +117,11 @@ class ProcessPool:
         self._closed = False
 
     @property
+    def pids(self) -> list[int]:
+        """Of the children."""
+        return [child.pid for child in (*self._children, *self._leaving)]
+
+    @property
     def waiting(self) -> int:
         """Jobs that wait for a child."""
         return len(self._waiting)

@@ -53,6 +53,11 @@ class Runner:
         return self._threads.stuck
 
     @property
+    def pids(self) -> list[int]:
+        """Of the child processes."""
+        return self._children.pids
+
+    @property
     def waiting(self) -> int:
         """Number of jobs that wait for a child process."""
         return self._children.waiting

@@ -9,6 +9,7 @@ import os
 import platform
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,20 @@ def started(pid: int) -> int | None:
     # The process name before the last ")" may contain anything.
     state, *rest = stat.rpartition(")")[2].split()
     return None if state in "ZX" else int(rest[18])
+
+
+def resident_memory(children: Sequence[int]) -> int | None:
+    """Return the resident bytes of this process and its children; None without /proc."""
+    own, *others = (_resident(pid) for pid in (os.getpid(), *children))
+    return None if own is None else own + sum(other or 0 for other in others)
+
+
+def _resident(pid: int) -> int | None:
+    try:
+        pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
+    except (OSError, IndexError):  # the process has ended
+        return None
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def is_here(about: dict[str, Any], me: dict[str, Any]) -> bool:

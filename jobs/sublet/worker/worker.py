@@ -18,6 +18,7 @@ from sublet.store.orphans import sweep_regularly
 from sublet.store.source import JobSource
 from sublet.store.store import Store
 from sublet.store.waiting.ready_queues import check_entries
+from sublet.worker import host_identity
 from sublet.worker.capacity import Capacity, Lending, QueueTurns, queue_sets
 from sublet.worker.claim_loop import ClaimConfig, ClaimLoops
 from sublet.worker.heartbeat import Heartbeat
@@ -352,6 +353,7 @@ class Worker:
     def _about(self) -> dict[str, Any]:
         done = {name: getattr(self.summary, name) for name in ("completed", "failed", "released", "refused")}
         about = {"slots": self.slots, "processes": self.processes, **self._card_queues, **done}
+        about["memory"] = host_identity.resident_memory(self._runner.pids)
         if self._ended_at:
             about["last_job"] = round(time.monotonic() - self._ended_at, 1)
         if self._capacity.waiting:

@@ -99,7 +99,7 @@ const ages = new WeakMap();
 export const readAt = (answer) => Date.now() - (ages.get(answer) ?? 0);
 
 /**
- * Send a request, and return the parsed body. Asks for a token after a 401. Throws ApiError.
+ * Send a request, and return the parsed body; with `text`, an object with the body as `text`. Asks for a token after a 401. Throws ApiError.
  * @param {string} method
  * @param {string} path
  * @param {{query?: Record<string, any>, body?: unknown, text?: boolean, signal?: AbortSignal}} [how]
@@ -123,9 +123,8 @@ export async function call(method, path, how = {}) {
       throw problem;
     }
     if (!response.ok) throw await problemOf(response);
-    if (how.text) return response.text();
     if (response.status === 204) return null;
-    const answer = await response.json();
+    const answer = how.text ? { text: await response.text() } : await response.json();
     if (answer && typeof answer === "object") ages.set(answer, 1000 * Number(response.headers.get("age") ?? 0));
     return answer;
   }

@@ -78,6 +78,20 @@ function paintNow() {
   const title = h("h1", { id: "title" }, view.title);
   morph(main, h("main", { id: "main", tabindex: "-1", class: live.mark === "stale" ? "stale" : null, "aria-busy": isRead || failure ? null : "true" }, isRead ? null : title, errorNote(failure), failure instanceof ApiError && failure.status === 401 ? button("Use a token", () => void useToken(), { class: "primary" }) : null, content));
   document.title = `${view.title} · Sublet`;
+  revealTab();
+}
+
+/** The tabs whose current one was brought into view: a user may scroll them then. */
+let revealed = "";
+
+function revealTab() {
+  const tab = main.querySelector(".tabs [aria-current]");
+  const bar = tab?.closest(".tabs");
+  const now = `${location.href} ${bar?.scrollWidth}`;
+  if (!tab || !bar || now === revealed) return;
+  revealed = now;
+  const [inner, outer] = [tab.getBoundingClientRect(), bar.getBoundingClientRect()];
+  if (inner.left < outer.left || inner.right > outer.right) bar.scrollLeft += inner.left - outer.left - (outer.width - inner.width) / 2;
 }
 
 /** Read the view again, not more often than its `rest`, but at once if a user asked for it. */

@@ -1,18 +1,26 @@
 /** Reads figures by queue from `/metrics`, the text that Prometheus reads. */
-import { call, can, whenDescribed } from "./api.js";
+import { call, can, readAt, whenDescribed } from "./api.js";
 
 /** @typedef {{count: number, sum: number, buckets: [number, number][]}} Histogram */
-/** @typedef {{oldest: Map<string, number>, wait: Map<string, Histogram>, run: Map<string, Histogram>}} Figures */
+/** @typedef {{at: number, oldest: Map<string, number>, done: Map<string, number>, wait: Map<string, Histogram>, run: Map<string, Histogram>}} Figures */
 
 const LINE = /^(\w+)\{([^}]*)\} (\S+)/;
 const LABEL = /(\w+)="((?:[^"\\]|\\.)*)"/g;
 
+/** Rates are those of this time. */
+const SPAN = 180_000;
+/** Two readings that are closer give no rate. */
+const APART = 8_000;
+/** The readings of that time, the oldest first. @type {Figures[]} */
+const readings = [];
+
 /**
  * @param {string} text
+ * @param {number} at when it was read, in ms
  * @returns {Figures}
  */
-export function parse(text) {
-  const figures = { oldest: new Map(), wait: new Map(), run: new Map() };
+export function parse(text, at = 0) {
+  const figures = { at, oldest: new Map(), done: new Map(), wait: new Map(), run: new Map() };
   for (const line of text.split("\n")) {
     const found = LINE.exec(line);
     if (!found) continue;
@@ -20,6 +28,7 @@ export function parse(text) {
     const by = Object.fromEntries([...labels.matchAll(LABEL)].map(([, key, one]) => [key, one]));
     const queue = by.queue ?? "";
     if (name === "sublet_oldest_queued_seconds") figures.oldest.set(queue, Number(value));
+    if (name === "sublet_jobs_finished_total" && by.outcome === "completed") figures.done.set(queue, Number(value));
     const part = /^sublet_job_(wait|run)_seconds_(bucket|sum|count)$/.exec(name);
     if (part) add(figures[/** @type {"wait" | "run"} */ (part[1])], queue, part[2] ?? "", by.le ?? "", Number(value));
   }
@@ -48,10 +57,33 @@ function add(all, queue, part, le, value) {
 export const percentile = (one, share) => one.buckets.find(([, n]) => n >= share * one.count)?.[0] ?? Infinity;
 
 /**
+ * Jobs completed and attempts failed per minute, by the readings of the last minutes; null where there are too few.
+ * @param {string} queue
+ * @param {Figures[]} [of]
+ * @returns {{completed: number, failed: number} | null}
+ */
+export function rates(queue, of = readings) {
+  const last = of.at(-1);
+  const first = of.find(({ at }) => last && last.at - at >= APART);
+  if (!last || !first || !last.done.has(queue)) return null;
+  const since = (/** @type {(one: Figures) => number | undefined} */ value) => (60_000 * ((value(last) ?? 0) - (value(first) ?? 0))) / (last.at - first.at);
+  const completed = since(({ done }) => done.get(queue));
+  const ended = since(({ run }) => run.get(queue)?.count);
+  return completed < 0 || ended < completed ? null : { completed, failed: ended - completed };
+}
+
+/** @param {Figures} figures */
+function keep(figures) {
+  if (figures.at - (readings.at(-1)?.at ?? 0) >= APART) readings.push(figures);
+  while (readings[0] && figures.at - readings[0].at > SPAN) readings.shift();
+  return figures;
+}
+
+/**
  * @returns {Promise<Figures | null>} null where the server or the token gives none
  */
 export async function readFigures() {
   await whenDescribed();
   if (!can("GET", "/metrics")) return null;
-  return call("GET", "metrics", { text: true }).then(parse, () => null);
+  return call("GET", "metrics", { text: true }).then((answer) => keep(parse(answer.text, readAt(answer))), () => null);
 }

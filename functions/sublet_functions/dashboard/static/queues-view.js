@@ -1,8 +1,8 @@
-/** Queues: depth, age, limits; pause, resume, configure. */
+/** Queues: depth, age, rates, settings; pause, resume, configure. */
 import { call, can, enc } from "./api.js";
 import { h } from "./dom.js";
 import { bytes, coarse, count } from "./format.js";
-import { readFigures } from "./metrics.js";
+import { rates, readFigures } from "./metrics.js";
 import { link } from "./router.js";
 import { badge, button, confirm, dialog, empty, field, moment, perform, table } from "./widgets.js";
 
@@ -66,18 +66,29 @@ function list(queues, figures, page) {
       h("td", { class: "number" }, count(queue.queued)),
       h("td", { class: "number depth" }, count(queue.jobs), h("span", { class: "share", "aria-hidden": "true", style: share })),
       h("td", { class: "number" }, oldest ? coarse(oldest) : h("span", { class: "faint" }, "–")),
+      rate(queue.name, "completed"),
+      rate(queue.name, "failed"),
       h("td", { class: "number" }, bytes(queue.bytes)),
-      h("td", null, limits(queue)),
-      may ? h("td", { class: "actions" }, button(queue.paused_at ? "Resume" : "Pause", () => void pause(queue, page), { "aria-label": `${queue.paused_at ? "Resume" : "Pause"} ${queue.name}` }), button("Limits", () => void configure(queue, page), { "aria-label": `Limits of ${queue.name}` })) : null);
+      h("td", null, settings(queue)),
+      may ? h("td", { class: "actions" }, button(queue.paused_at ? "Resume" : "Pause", () => void pause(queue, page), { "aria-label": `${queue.paused_at ? "Resume" : "Pause"} ${queue.name}` }), button("Configure", () => void configure(queue, page), { "aria-label": `Configure ${queue.name}` })) : null);
   });
-  return table("Queues", ["Queue", "State", number("Queued"), number("Unfinished"), number("Oldest waits"), number("Payloads"), "Limits", ...(may ? [{ label: "Orders", class: "actions" }] : [])], rows);
+  return table("Queues", ["Queue", "State", number("Queued"), number("Unfinished"), number("Oldest waits"), number("Completed a minute"), number("Failed a minute"), number("Payloads"), "Settings", ...(may ? [{ label: "Orders", class: "actions" }] : [])], rows);
+}
+
+/**
+ * @param {string} queue
+ * @param {"completed" | "failed"} what
+ */
+function rate(queue, what) {
+  const found = rates(queue);
+  return h("td", { class: "number" }, found ? count(Math.round(found[what] * 10) / 10) : h("span", { class: "faint", title: "It takes two readings." }, "–"));
 }
 
 /** @param {Queue} queue */
-function limits(queue) {
-  const found = Object.entries(queue.limits);
-  if (!found.length) return h("span", { class: "faint" }, "none");
-  return found.map(([kind, value]) => h("span", { class: "tag" }, `${kind} ${kind === "bytes" ? bytes(Number(value)) : count(Number(value))}`));
+function settings(queue) {
+  const found = Object.entries(queue.limits).map(([kind, value]) => `${kind} ${kind === "bytes" ? bytes(Number(value)) : count(Number(value))}`);
+  if (queue.on_dead) found.push(`dead → ${queue.on_dead}`);
+  return found.length ? found.map((text) => h("span", { class: "tag" }, text)) : h("span", { class: "faint" }, "none");
 }
 
 /**
@@ -97,16 +108,18 @@ async function pause(queue, page) {
  * @param {import("./main.js").Page} page
  */
 async function configure(queue, page) {
-  const changed = await dialog(`Limits of ${queue.name}`, (close) => {
+  const changed = await dialog(`Configure ${queue.name}`, (close) => {
     const submit = (/** @type {Event} */ event) => {
       event.preventDefault();
       const data = new FormData(/** @type {HTMLFormElement} */ (event.currentTarget));
-      close(Object.fromEntries(["jobs", "bytes"].map((kind) => [kind, data.get(kind) === "" ? null : Number(data.get(kind))])));
+      const limits = Object.fromEntries(["jobs", "bytes"].map((kind) => [kind, data.get(kind) === "" ? null : Number(data.get(kind))]));
+      close({ limits, on_dead: data.get("on_dead") || null });
     };
     const one = (/** @type {string} */ kind, /** @type {string} */ label, /** @type {string} */ hint) => field(label, kind, { type: "number", min: 0, value: queue.limits[kind] ?? "", autofocus: kind === "jobs" }, hint);
-    return h("form", { onSubmit: submit }, h("p", null, "A submit beyond a limit is refused. An empty field removes the limit."), one("jobs", "Unfinished jobs", `Now ${count(queue.jobs)}`), one("bytes", "Bytes of their payloads", `Now ${bytes(queue.bytes)}`), h("div", { class: "row end" }, button("Keep as it is", () => close(null), { class: "quiet" }), h("button", { class: "primary" }, "Set limits")));
+    const hook = field("Task for each dead job", "on_dead", { value: queue.on_dead ?? "", pattern: "[A-Za-z0-9_.:\\-]{1,128}(/[A-Za-z0-9_.:\\-]{1,128})?" }, "TASK, or QUEUE/TASK: a job of it is submitted for each job that becomes dead");
+    return h("form", { onSubmit: submit }, h("p", null, "A submit beyond a limit is refused. An empty field removes the setting."), one("jobs", "Unfinished jobs", `Now ${count(queue.jobs)}`), one("bytes", "Bytes of their payloads", `Now ${bytes(queue.bytes)}`), hook, h("div", { class: "row end" }, button("Keep as it is", () => close(null), { class: "quiet" }), h("button", { class: "primary" }, "Configure")));
   });
   if (!changed) return;
-  await perform(() => call("PATCH", `queues/${enc(queue.name)}`, { body: { limits: changed } }), "The limits are set.");
+  await perform(() => call("PATCH", `queues/${enc(queue.name)}`, { body: changed }), "The queue is configured.");
   page.reload();
 }

@@ -1,7 +1,7 @@
 /** Workers and pools: last heard of, jobs held, how many are wanted and why. */
 import { call, can, enc, now } from "./api.js";
 import { h } from "./dom.js";
-import { count, duration, plural } from "./format.js";
+import { bytes, count, duration, plural } from "./format.js";
 import { link } from "./router.js";
 import { badge, button, confirm, empty, icon, moment, ms, panel, perform, queueLink, table } from "./widgets.js";
 
@@ -62,15 +62,16 @@ function list(workers, page) {
       h("td", null, shown.map((/** @type {unknown} */ queue) => h("span", { class: "tag" }, String(queue))), queues.length > 3 ? h("span", { class: "faint" }, `and ${queues.length - 3} more`) : null, queues.length ? null : h("span", { class: "faint" }, "not said")),
       h("td", { class: "number" }, about.completed === undefined ? "–" : count(Number(about.completed))),
       h("td", { class: "number" }, about.failed === undefined ? "–" : count(Number(about.failed))),
+      h("td", { class: "number" }, typeof about.memory === "number" ? bytes(about.memory) : "–"),
       h("td", { class: "when" }, duration((now() - ms(worker.enlisted_at)) / 1000)),
       may ? h("td", { class: "actions" }, worker.draining ? null : button("Drain", () => void drain(worker, page), { "aria-label": `Drain ${worker.name}` })) : null);
   });
-  return table("Workers", ["Worker", "State", number("Holds"), "Jobs", "Queues", number("Completed"), number("Failed"), "Runs for", ...(may ? [{ label: "Orders", class: "actions" }] : [])], rows);
+  return table("Workers", ["Worker", "State", number("Holds"), "Jobs", "Queues", number("Completed"), number("Failed"), number("Memory"), "Runs for", ...(may ? [{ label: "Orders", class: "actions" }] : [])], rows);
 }
 
 /** @param {Worker} worker */
 function held(worker) {
-  if (!worker.jobs.length) return h("span", { class: "faint" }, "none");
+  if (!worker.jobs.length) return h("span", { class: "faint" }, "none", worker.last_job_at ? h("small", { class: "block" }, "the last ended ", moment(worker.last_job_at)) : null);
   const shown = worker.jobs.slice(0, 3).map((/** @type {string} */ id) => h("a", { class: "id block", href: link("jobs", id), key: id }, id));
   return [shown, worker.leases > 3 ? h("small", { class: "faint" }, `and ${count(worker.leases - 3)} more`) : null];
 }
