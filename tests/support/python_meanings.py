@@ -203,7 +203,7 @@ MEANINGS = {
     "Schedule.state": "`active`; `held`: its next job waits; `paused` by an operator; `ended`: no further occurrence; `broken`: its recurrence cannot be read.",
     "Schedule.last_at": "The last occurrence that fired.",
     "Schedule.last_job": "The id of its job.",
-    "Schedule.last_runs": "The last ten occurrences with a job, the newest first; empty in a list. Each has `occurrence`, `job`, and `state`, None if the job is no longer kept.",
+    "Schedule.last_runs": "Each has `occurrence`, `job`, and `state`, None if the job is no longer kept.",
     "Schedule.fired_by": "The worker or tick.",
     "Schedule.fired": "Number of jobs that it submitted.",
     "Schedule.made_at": "When it was stored.",
