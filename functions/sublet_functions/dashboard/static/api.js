@@ -135,8 +135,8 @@ let described = null;
 /** @type {any} */
 let description = null;
 
-/** Roles of the token; null where the server does not tell. @type {string[] | null} */
-let roles = null;
+/** Roles of the token; null where the server does not tell, undefined before it has. @type {string[] | null | undefined} */
+let roles;
 
 /** Read the API's description, once. */
 export async function whenDescribed() {
@@ -149,22 +149,22 @@ export async function whenDescribed() {
 
 /** Read the API's description, and the token's roles where the server tells them: views offer only what may work. */
 export async function describe() {
+  roles = undefined;
   await whenDescribed();
-  roles = null;
-  if (description?.paths?.["/whoami"]) roles = (await call("GET", "whoami").catch(() => null))?.roles ?? null;
+  roles = (description?.paths?.["/whoami"] && (await call("GET", "whoami").catch(() => null))?.roles) || null;
 }
 
 /** @param {{bearer: string[]}[]} allowed */
 const isAllowed = (allowed) => !roles || !allowed.length || allowed.some(({ bearer }) => bearer.some((role) => roles?.includes(role)));
 
 /**
- * Whether this server has a route that the token may use; false until its description is read.
+ * Whether this server has a route that the token may use; false until its description and the roles are read.
  * @param {string} method
  * @param {string} path as in the description: `/jobs/{id}/retry`
  */
 export function can(method, path) {
   const operation = description?.paths?.[path]?.[method.toLowerCase()];
-  return Boolean(operation) && isAllowed(operation.security ?? []);
+  return roles !== undefined && Boolean(operation) && isAllowed(operation.security ?? []);
 }
 
 /**
