@@ -316,10 +316,10 @@ class Desk:
             verbs.reconcile(self.base, worker, life, [(lease.id, lease.attempt) for lease in leases])
         )
 
-    async def operate(self, verb: str, job_id: str, revision: int | None = None) -> str:
+    async def operate(self, verb: str, job_id: str, revision: int | None = None, *rules: str) -> str:
         """Run an operator's verb, with the job's current revision unless one is given."""
         seen = self.revision(job_id) if revision is None else revision
-        return await self.run(getattr(verbs, verb)(self.base, job_id, seen))
+        return await self.run(getattr(verbs, verb)(self.base, job_id, seen, *rules))
 
     async def operate_queue(
         self, verb: str, queue: str = "q", revision: int | None = None, *settings: str
@@ -493,6 +493,7 @@ def each_verb() -> Callable[[str, Lease | None], dict[str, Call[Any]]]:
             "cancel": verbs.cancel(base, held.id, 1),
             "retry": verbs.retry(base, held.id, 1),
             "promote": verbs.promote(base, held.id, 1),
+            "reschedule": verbs.reschedule(base, held.id, 1, "priority=5"),
             "erase": verbs.erase(base, held.id, 1),
             "reap": verbs.reap(base, limit=10, by="tick"),
             "prune": verbs.prune(base, limit=10),

@@ -97,6 +97,7 @@ async def test_a_repeated_request_never_has_a_second_effect(desk, each_verb):
         "cancel": verbs.cancel(desk.base, "off", desk.revision("off")),
         "retry": verbs.retry(desk.base, "dead", desk.revision("dead")),
         "promote": verbs.promote(desk.base, "late", desk.revision("late")),
+        "reschedule": verbs.reschedule(desk.base, "late", desk.revision("late") + 1, "priority=5 delay=5000"),
         "watch": verbs.watch(desk.base, ["alive"]),
         "configure": verbs.configure(desk.base, "q", 0, "jobs=50"),
         "pause": verbs.pause(desk.base, "q", 1),

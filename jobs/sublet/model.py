@@ -278,15 +278,15 @@ class JobSummary(Frozen):
     trace: str | None = None
     schedule: str | None = None
     run_at: Timestamp | None = None
-    """The schedule's occurrence, or the option `run_at`."""
+    """The schedule's occurrence; else the option `run_at`, or the time of the last reschedule."""
     cancel_requested_at: Timestamp | None = None
     last_error: LastError | None = None
     """None before the first error, and after completion."""
     result_bytes: int | None = None
     """Size of the stored result (JSON); None until completion."""
     revision: int = 0
-    """Increases with each attempt and operator's command. `cancel`, `retry` and `promote` send the one they
-    read.
+    """Increases with each attempt and operator's command. `cancel`, `retry`, `promote` and `reschedule` send the
+    one they read.
     """
 
 

@@ -85,7 +85,7 @@ class Options:
         if self.priority:
             words.append(f"priority={self.priority}")
         if self.run_at is not None:
-            words.append(f"at={max(0, round(self.run_at.timestamp() * 1000))}")
+            words.append(_at(self.run_at))
         elif self.delay:
             words.append(f"delay={_ms('delay', self.delay)}")
         if self.key is not None:
@@ -134,6 +134,21 @@ class Options:
             raise Invalid(f"run_at {self.run_at}: use a time until 5138-11-16T09:46:39Z")
 
 
+def waiting_rules(run_at: datetime | None, delay: Seconds | None, priority: int | None) -> str:
+    """Return what changes of a waiting job, as in the protocol: `priority=5 delay=60000`. Raises Invalid."""
+    if run_at is None and delay is None and priority is None:
+        raise Invalid("nothing to change: give run_at, delay or priority")
+    if run_at is not None and delay is not None:
+        raise Invalid("run_at and delay: use one of them")
+    Options(priority=0 if priority is None else priority, run_at=run_at)._check()
+    words = [] if priority is None else [f"priority={priority}"]
+    if run_at is not None:
+        words.append(_at(run_at))
+    if delay is not None:
+        words.append(f"delay={_ms('delay', delay)}")
+    return " ".join(words)
+
+
 def check_tags(tags: Sequence[str]) -> None:
     """Raise Invalid unless these are valid tags of one job."""
     if not isinstance(tags, list | tuple):
@@ -158,6 +173,10 @@ def _ms(name: str, value: Seconds, least: float = 0, most: float = 1e9) -> int:
     if seconds < least or seconds > most:
         raise Invalid(f"{name} {seconds:g} s: use {least:g} s or more, at most {most:.9g} s")
     return round(seconds * 1000)
+
+
+def _at(moment: datetime) -> str:
+    return f"at={max(0, round(moment.timestamp() * 1000))}"
 
 
 def _backoff(backoff: Backoff | float) -> str:

@@ -71,6 +71,8 @@ local function score_of(job, seq)
   local over, heard, ended_as = unpack(call('HMGET', job.hash, 'finished_at', 'heartbeat_at', 'ended'))
   if state == 'queued' then return rank(rules.priority, numbered(seq)) end
   if state == 'scheduled' then
+    local seen, moved_to = string.match(job.op or '', '^reschedule:%S+ (%d+) scheduled (%d+)$')
+    if seen and seen + 1 == (job.attempt or 0) + (job.ops or 0) then return moved_to end
     return string.match(ended_as or '', '^%S+ scheduled (%d+)$') or rules.at
       or digits(rules.submitted_at + (rules.delay or 0))
   elseif state == 'running' then            -- a live holder extends the lease; otherwise it expires as usual

@@ -164,22 +164,22 @@ end
 
 -- An operator's verb names the revision that the operator saw: attempts plus operators' verbs accepted.
 -- Returns the answer if nothing is to be done: a refusal, or the first answer when the same call is repeated;
--- nil if the verb may be carried out.
+-- nil if the verb may be carried out. A verb with arguments has them after a colon.
 local function order_answer(job, verb, revision, ...)
   if not job.state then
     return refusal('NOT_FOUND', 'no job ' .. tostring(job.id) .. ': it never existed, or '
       .. (verb == 'erase' and 'was erased, or ' or '') .. 'its retention has passed')
   end
   local current = (job.attempt or 0) + (job.ops or 0)
-  local asked, seen, answer = string.match(job.op or '', '^(%S+) (%S+) (%S+)$')
+  local asked, seen, answer = string.match(job.op or '', '^(%S+) (%S+) (.+)$')
   if asked == verb and seen == revision and current == seen + 1 then return answer end
   if tostring(current) ~= revision then
     return refusal('CHANGED', 'job ' .. job.id .. ' is at revision ' .. current .. ', not '
       .. tostring(revision) .. ': read it again')
   end
   for _, state in ipairs({...}) do if job.state == state then return nil end end
-  return refusal('WRONG_STATE', 'job ' .. job.id .. ' is ' .. job.state .. ': ' .. verb .. ' takes one that is '
-    .. table.concat({...}, ' or ') .. (verb == 'erase' and ': cancel it first' or ''))
+  return refusal('WRONG_STATE', 'job ' .. job.id .. ' is ' .. job.state .. ': ' .. string.match(verb, '^%a+')
+    .. ' takes one that is ' .. table.concat({...}, ' or ') .. (verb == 'erase' and ': cancel it first' or ''))
 end
 
 -- Record that an operator's verb was carried out, and its answer.

@@ -317,6 +317,37 @@ def test_an_operator_cancels_revives_and_promotes_jobs(shell):
     assert shell.ok("retry", now) == f"{'ID':<28}  ANSWER\n{now}  queued"
 
 
+def test_an_operator_reschedules_waiting_jobs(shell):
+    one, two = shell.ok("submit", "add", "--id", "one"), shell.ok("submit", "add", "--delay", "1h")
+    moved = shell.json("reschedule", "one", two[-8:], "--at", "2030-01-31T10:00:00+01:00")
+    due = {"answer": "scheduled", "due_at": "2030-01-31T09:00:00Z"}
+    assert moved == [{"id": one, **due}, {"id": two, **due}]
+    assert shell.ok("reschedule", one, "--priority", "-7").splitlines()[1].split("  ") == [
+        one,
+        "scheduled for 2030-01-31T09:00:00Z",
+    ]
+    assert shell.json("reschedule", one, "--in", "0", "--priority", "5") == [{"id": one, "answer": "queued"}]
+    assert (shell.json("get", one)["priority"], shell.json("get", one)["revision"]) == (5, 3)
+    assert "reschedule  0-one" in (said := shell.ok("audit")), said
+    assert "scheduled 2030-01-31T09:00:00Z priority=-7" in said
+    shell.ok("cancel", one)
+    assert "WRONG_STATE" in shell.run("reschedule", one, "--in", "5s", "--json").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ((), "nothing to change: give --at, --in or --priority"),
+        (("--at", "2030-01-31T09:00:00Z", "--in", "5s"), "--at and --in: use one of them"),
+        (("--at", "tomorrow"), "'tomorrow' is not a time with a zone"),
+        (("--in", "-5s"), "a duration cannot be negative"),
+        (("--priority", "101"), "priority 101: use a whole number from -100 to 100"),
+    ],
+)
+def test_a_reschedule_without_sense_is_refused(shell, words, error):
+    assert error in shell.no(2, "reschedule", "0-one", *words)
+
+
 def test_an_operator_pauses_a_queue_and_resumes_it(shell):
     shell.ok("submit", "add", "--queue", "mail")
     assert shell.ok("pause", "mail", "mial") == "QUEUE  ANSWER\nmail   paused\nmial   " + (

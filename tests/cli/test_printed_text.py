@@ -53,6 +53,7 @@ PRINTS = {
     "cancel": [["cancel", "0-failed"]],
     "retry": [["retry", "0-done"]],
     "promote": [["promote", "0-failed"]],
+    "reschedule": [["reschedule", "0-failed", "--in", "5s"]],
     "erase": [["erase", "0-failed"]],
     "audit": [["audit"]],
     "pause": [["pause", "mail"]],

@@ -4,10 +4,11 @@ import asyncio
 import subprocess
 import sys
 import threading
+from datetime import datetime, timedelta
 
 import pytest
 
-from sublet import App, Context, Invalid, JobFailed, NotFound, State
+from sublet import App, Changed, Context, Invalid, JobFailed, NotFound, State, SyncClient, WrongState
 from sublet.context import current
 from sublet.model import Lease, News
 from sublet.worker.worker import Worker, WorkerConfig
@@ -101,6 +102,38 @@ async def test_an_error_is_raised_or_returned(app, store):
     assert [type(outcome.error) for outcome in outcomes] == [type(None), JobFailed, type(None), NotFound]
     with pytest.raises(Invalid, match="id 'no id': use 1 to 64"):
         await app.results(["no id"])
+
+
+async def test_a_handle_reschedules_its_job(app, store):
+    handle = await app.tasks["double"].submit(4)
+    assert await handle.reschedule(delay=timedelta(hours=1), priority=7) == "scheduled"
+    job = await handle.get()
+    assert (job.priority, job.due_at > job.submitted_at + timedelta(minutes=59)) == (7, True)
+    assert await handle.reschedule(run_at=job.submitted_at) == "queued"
+    for wrong, words in (
+        ({}, "give run_at, delay or priority"),
+        ({"run_at": job.submitted_at, "delay": 1}, "run_at and delay: use one of them"),
+        ({"run_at": datetime(2030, 1, 31)}, "use a time with a time zone"),
+        ({"delay": -1}, "delay -1 s: use 0 s or more"),
+        ({"priority": 101}, "priority 101: use a whole number from -100 to 100"),
+        ({"priority": True}, "priority True"),
+    ):
+        with pytest.raises(Invalid, match=words):
+            await handle.reschedule(**wrong)
+    assert (await handle.get()).revision == 2
+    await work(app, store)
+    with pytest.raises(WrongState):
+        await handle.reschedule(priority=1)
+
+
+async def test_a_client_reschedules_what_it_saw(app, client):
+    handle = await app.tasks["double"].submit(4)
+    assert await client.reschedule(handle.id, priority=5, revision=0) == "queued"
+    with pytest.raises(Changed):
+        await client.reschedule(handle.id, priority=6, revision=0)
+    with SyncClient(client.store.settings) as sync:
+        assert sync.reschedule(handle.id, delay=60) == "scheduled"
+    assert (await client.get(handle.id)).priority == 5
 
 
 async def test_the_sync_client_gathers_too(app, store):

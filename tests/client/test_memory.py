@@ -49,6 +49,7 @@ def calls(each_verb):
             "cancel": verbs.cancel(desk.base, "waiting", desk.revision("waiting")),
             "retry": verbs.retry(desk.base, "dead", desk.revision("dead")),
             "promote": verbs.promote(desk.base, "late", desk.revision("late")),
+            "reschedule": verbs.reschedule(desk.base, "late", desk.revision("late"), "delay=5000"),
             "erase": verbs.erase(desk.base, "done", desk.revision("done")),
             "watch": verbs.watch(desk.base, ["waiting"]),
             "repair": verbs.repair(desk.base, "mend", [("dead", "unknown"), ("job", "waiting")]),

@@ -183,6 +183,29 @@ async def test_a_job_waits_from_its_due_time_to_its_first_claim(
     assert waited <= total < waited + 2000
 
 
+async def test_a_rescheduled_job_waits_from_its_new_time(desk, submitted_ago):
+    await submitted_ago("a", 4_000_000)
+    moment = desk.now() + 5000
+    assert await desk.operate("reschedule", "a", None, f"at={moment}") == f"scheduled {moment}"
+    desk.elapse(6)
+    await desk.take("a")
+    assert int(desk.raw.hget(keys.counts(desk.base), "q wait ms")) == 0
+
+
+async def test_readers_know_since_when_a_rescheduled_job_is_due(desk):
+    async def due():
+        return await desk.run(statistics.due(desk.base, ["a"]))
+
+    await desk.submit("a", rules="at=1000 schedule=s tries=5")
+    assert await desk.fail(await desk.take("a")) == f"scheduled {(await due())[0]}"
+    await desk.operate("reschedule", "a", 1, "at=4102444800000")
+    assert await due() == [4_102_444_800_000]
+    await desk.operate("promote", "a")
+    assert await desk.fail(await desk.take("a")) == f"scheduled {(await due())[0]}", (
+        "no longer the last change"
+    )
+
+
 async def test_the_waiting_time_begins_no_earlier_than_the_submit(desk, submitted_ago, counted):
     now = desk.now()
     await submitted_ago("a", 100_000, f"at={now - 50_000}")

@@ -177,6 +177,36 @@ def test_an_order_changes_the_job_and_the_page_shows_it(visit, site, verb):
     assert stock.ask("GET", f"/jobs/{job}")["state"] == state
 
 
+def test_a_waiting_job_is_rescheduled_from_its_page(visit, site):
+    stock = site.stock
+    job = stock.submit("t", "reschedules")
+    page = visit(site.url, f"/jobs/{job}")
+    button, box = page.get_by_role("button", name="Reschedule", exact=True), page.get_by_role("dialog")
+    button.click()
+    box.get_by_role("button", name="Reschedule").click()
+    assert "Change the time or the priority." in box.get_by_role("alert").inner_text()
+    box.get_by_label("Time").fill("2030-01-31T09:00:00")
+    box.get_by_label("Priority").fill("-7")
+    box.get_by_role("button", name="Reschedule").click()
+    page.wait_for_selector("main .title .badge.scheduled")
+    wanted = page.evaluate("new Date('2030-01-31T09:00:00').toISOString()")
+    made = stock.ask("GET", f"/jobs/{job}")
+    assert (made["due_at"], made["priority"], made["revision"]) == (wanted, -7, 1)
+    button.click()
+    assert box.get_by_label("Time").input_value().startswith("2030-01-31T09:00")
+    box.get_by_label("Priority").fill("8")
+    box.get_by_role("button", name="Reschedule").click()
+    page.locator("dd", has_text=re.compile("^8$")).wait_for()
+    assert stock.ask("GET", f"/jobs/{job}") == made | {"priority": 8, "revision": 2}
+    button.click()
+    box.get_by_label("Time").fill("2001-01-31T09:00:00")
+    box.get_by_role("button", name="Reschedule").click()
+    page.wait_for_selector("main .title .badge.queued")
+    page = visit(site.url, f"/jobs/{site.stock.ids['running']}")
+    page.get_by_role("button", name="Copy id").wait_for()
+    assert page.get_by_role("button", name="Reschedule").count() == 0
+
+
 def test_a_finished_job_is_erased_from_its_page(visit, site):
     job = site.stock.dead("t", "erased-one", "Boom", "words")
     page = visit(site.url, f"/jobs/{site.stock.ids['queued']}")

@@ -41,6 +41,7 @@ async def test_orders_over_http_have_the_name_of_the_token(client, core):
     await core("POST", "/jobs/cancel", {"filter": {"task": "t"}, "dry_run": True})
     await core("POST", "/jobs/cancel", {"filter": {"task": "t", "message": None}})
     await core("POST", f"/jobs/{jobs[0]}/retry")
+    await core("POST", f"/jobs/{jobs[0]}/reschedule", {"run_at": "2030-01-31T09:00:00Z", "priority": 5})
     await core("PATCH", "/queues/default", {"paused": True, "limits": {"jobs": 5}})
     await core("PUT", "/schedules/s", schedule)
     await core("PUT", "/schedules/s", schedule)  # nothing changes
@@ -67,6 +68,7 @@ async def test_orders_over_http_have_the_name_of_the_token(client, core):
             ("schedule-put", "s", "default", "created"),
             ("pause", "default", "default", "paused"),
             ("configure", "default", "default", "jobs=5"),
+            ("reschedule", "0-0", "default", "scheduled 2030-01-31T09:00:00Z priority=5"),
             ("retry", "0-0", "default", "queued"),
             ("cancel", "task=t", "", "2 jobs found"),
             ("cancel", "0-0", "default", "cancelled"),

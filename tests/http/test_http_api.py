@@ -131,6 +131,43 @@ async def test_operator_calls_that_conflict_with_the_state_are_409(asked):
     assert (taken.status, taken.problem) == (409, "key-taken")
 
 
+async def test_a_waiting_job_is_rescheduled(asked):
+    path = (await asked("POST", "/jobs", {"task": "t", "priority": 3})).headers["location"]
+    moved = await asked("POST", f"{path}/reschedule", {"run_at": "2030-01-31T10:00:00+01:00", "revision": 0})
+    state = {"id": path.rpartition("/")[2], "state": "scheduled", "due_at": "2030-01-31T09:00:00.000Z"}
+    assert (moved.status, moved.json()) == (200, state)
+    assert (await asked("POST", f"{path}/reschedule", {"priority": -9})).json() == state
+    assert (await asked("POST", f"{path}/reschedule", {"delay": 5, "revision": 1})).problem == "changed"
+    now = await asked("POST", f"{path}/reschedule", {"run_at": "1969-07-20T20:17:40Z", "delay": None})
+    assert now.json() == {"id": state["id"], "state": "queued"}
+    job = (await asked("GET", path)).json()
+    assert (job["state"], job["priority"], job["revision"], job["due_at"]) == ("queued", -9, 3, None)
+    await asked("POST", "/jobs/claim", {})
+    assert (await asked("POST", f"{path}/reschedule", {"priority": 1})).problem == "wrong-state"
+    assert (await asked("POST", "/jobs/0-nobody/reschedule", {"priority": 1})).problem == "not-found"
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (None, b"give run_at, delay or priority"),
+        ({}, b"give run_at, delay or priority"),
+        ({"revision": 0, "delay": None}, b"give run_at, delay or priority"),
+        ({"delay": 1, "run_at": "2030-01-31T09:00:00Z"}, b"run_at and delay: use one of them"),
+        ({"run_at": "2030-01-31T09:00:00"}, b"with a time zone"),
+        ({"delay": -1}, b"greater than or equal to 0"),
+        ({"priority": 101}, b"less than or equal to 100"),
+        ({"at": 5}, b"at"),
+    ],
+)
+async def test_a_reschedule_without_sense_is_refused(asked, body, words):
+    path = (await asked("POST", "/jobs", {"task": "t"})).headers["location"]
+    refused = await asked("POST", f"{path}/reschedule", body)
+    assert (refused.status, refused.problem) == (422, "invalid")
+    assert words in refused.body
+    assert (await asked("GET", path)).json()["revision"] == 0
+
+
 async def test_cancelling_a_running_job_is_202_and_its_worker_gets_the_request(asked):
     ids = await prepared(asked)
     asked_to_stop = await asked("POST", f"/jobs/{ids['RUNNING']}/cancel")

@@ -37,6 +37,7 @@ MAY = {
     "POST /jobs/{id}/cancel": "",
     "POST /jobs/{id}/retry": "",
     "POST /jobs/{id}/promote": "",
+    "POST /jobs/{id}/reschedule": "",
     "POST /jobs/{id}/erase": "",
     "POST /jobs/retry": "",
     "POST /jobs/cancel": "",

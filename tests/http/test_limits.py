@@ -95,6 +95,7 @@ SINGLE = {
     "cancel": 2,
     "retry": 2,
     "promote": 2,
+    "reschedule": 3,
     "erase": 2,
     "pause": 2,
     "resume": 2,

@@ -39,6 +39,7 @@ APPLIED = {
     "POST /jobs/{id}/cancel": "job",
     "POST /jobs/{id}/retry": "job",
     "POST /jobs/{id}/promote": "job",
+    "POST /jobs/{id}/reschedule": "job",
     "POST /jobs/{id}/erase": "job",
     "POST /jobs/retry": "listed",
     "POST /jobs/cancel": "listed",

@@ -26,10 +26,11 @@ async def orders(desk, by):
     put = {**SCHEDULE, "queue": "s"}
     for call in (
         verbs.cancel(base, held.id, 1, by),
-        verbs.promote(base, "c", 0, by),
-        verbs.cancel(base, "c", 1, by),
-        verbs.retry(base, "c", 2, by),
-        verbs.cancel(base, "c", 3, by),
+        verbs.reschedule(base, "c", 0, "priority=5 at=4102444800000", by),
+        verbs.promote(base, "c", 1, by),
+        verbs.cancel(base, "c", 2, by),
+        verbs.retry(base, "c", 3, by),
+        verbs.cancel(base, "c", 4, by),
         verbs.pause(base, "q", 0, by),
         verbs.resume(base, "q", 1, by),
         verbs.configure(base, "q", 2, "jobs=5", by),
@@ -44,7 +45,7 @@ async def orders(desk, by):
         pools.pool(base, "p", 2, "", "", by),
     ):
         assert await desk.run(call) == await desk.run(call)
-    await desk.run(verbs.erase(base, "c", 4, by))
+    await desk.run(verbs.erase(base, "c", 5, by))
 
 
 async def test_each_order_of_a_person_is_recorded_once(desk):
@@ -53,6 +54,7 @@ async def test_each_order_of_a_person_is_recorded_once(desk):
         ("anna", *rest)
         for rest in (
             ("cancel", "a", "q", "requested"),
+            ("reschedule", "c", "r", "scheduled 4102444800000 priority=5"),
             ("promote", "c", "r", "queued"),
             ("cancel", "c", "r", "cancelled"),
             ("retry", "c", "r", "queued"),

@@ -52,6 +52,10 @@ SAMPLES = {
     "cancel": (verbs.cancel("B", "ID", 5, "WHO"), {"id": "ID", "revision": 5, "by": "WHO"}),
     "retry": (verbs.retry("B", "ID", 5, "WHO"), {"id": "ID", "revision": 5, "by": "WHO"}),
     "promote": (verbs.promote("B", "ID", 5, "WHO"), {"id": "ID", "revision": 5, "by": "WHO"}),
+    "reschedule": (
+        verbs.reschedule("B", "ID", 5, "RULES", "WHO"),
+        {"id": "ID", "revision": 5, "rules": "RULES", "by": "WHO"},
+    ),
     "erase": (verbs.erase("B", "ID", 5, "WHO"), {"id": "ID", "revision": 5, "by": "WHO"}),
     "reap": (verbs.reap("B", limit=9, by="WORKER"), {"limit": 9, "by": "WORKER"}),
     "prune": (verbs.prune("B", limit=9), {"limit": 9}),

@@ -41,6 +41,8 @@ SETTLE = [
     ("heartbeat", 30), ("heartbeat", 70), ("complete",), ("complete",), ("fail", True), ("fail", True), ("fail", False),
     ("release", 0, ""), ("release", 10, ""), ("release", 0, "unknown_task"), ("note",), ("note",),
 ]  # fmt: skip
+CHANGES = ("priority=5", "priority=0", "delay=20000", "priority=-3 delay=50000", "delay=0", "priority=5 at=1")
+"""What is rescheduled."""
 FEW, SELDOM = st.integers(0, 9), st.sampled_from([False] * 5 + [True])
 
 
@@ -510,17 +512,19 @@ class Verbs(RuleBasedStateMachine):
 
     @precondition(lambda self: self.model.jobs)
     @rule(
-        verb=st.sampled_from(["cancel", "cancel", "retry", "promote"]),
+        verb=st.sampled_from(["cancel", "cancel", "retry", "promote", "reschedule"]),
+        rules=st.sampled_from(CHANGES),
         which=FEW,
         stale=SELDOM,
         again=SELDOM,
         then=st.sampled_from([*SETTLE, None, None]),
     )
-    def operate(self, verb, which, stale, again, then):
+    def operate(self, verb, rules, which, stale, again, then):
         fit = [job_id for job_id, job in self.model.jobs.items() if job.state in FROM[verb]]
         pool = IDS if stale or not fit else fit
         job = self.model.jobs.get(pool[which % len(pool)])
         sent = (verb, pool[which % len(pool)], (job.attempt + job.ops if job else 0) - (stale and which % 2))
+        sent += (rules,) if verb == "reschedule" else ()
         if again and self.orders:
             sent = self.orders[-1 - which % len(self.orders)]
         self.orders.append(sent)
@@ -529,16 +533,24 @@ class Verbs(RuleBasedStateMachine):
         if then and live:
             self.settle(live[0], False, then)
 
-    def operated(self, verb, job_id, revision):
-        expected = self.model.operate(verb, job_id, revision)
-        call = getattr(verbs, verb)(self.base, job_id, revision)
+    def operated(self, verb, job_id, revision, *rules):
+        expected = self.model.operate(verb, job_id, revision, *rules)
+        call = getattr(verbs, verb)(self.base, job_id, revision, *rules)
         if isinstance(expected, type):
             with pytest.raises(expected):
                 self.run(call)
         else:
-            expected = expected or self.model.operated(verb, job_id, revision)
-            assert self.twice(call) == expected
+            was = self.turn(job_id)
+            expected = expected or self.model.operated(verb, job_id, revision, *rules)
+            assert self.twice(call).split(" ")[0] == expected
             self.observe()
+            if verb == "reschedule" and was is not None and expected == "queued":
+                assert self.turn(job_id) == was, "a queued job keeps its turn"
+
+    def turn(self, job_id):
+        """A queued job's place among those of its priority; None if it is not queued."""
+        score = self.raw.zscore(keys.queue(self.base, self.model.jobs[job_id].queue), job_id)
+        return None if score is None else score % 2**44
 
     @rule(
         seconds=st.sampled_from([20, 0, 20, 40, 100, 20, FORTNIGHT]),

@@ -215,6 +215,7 @@ def asked_of(client, bad):
         "cancel": lambda: client.cancel(bad),
         "retry": lambda: client.retry(bad),
         "promote": lambda: client.promote(bad),
+        "reschedule": lambda: client.reschedule(bad, priority=5),
         "erase": lambda: client.erase(bad),
         "pause": lambda: client.pause(bad),
         "resume": lambda: client.resume(bad),
@@ -303,7 +304,7 @@ async def test_an_invalid_name_of_a_worker_is_refused(place, raw, base, bad):
 
 COMMANDS = (
     "submit BAD", "submit t --queue BAD", "submit t --id BAD", "get BAD", "cancel BAD", "retry BAD",
-    "promote BAD", "pause BAD", "resume BAD", "configure BAD --jobs 1", "list --queue BAD", "list --cursor BAD",
+    "promote BAD", "reschedule BAD --in 5s", "pause BAD", "resume BAD", "configure BAD --jobs 1", "list --queue BAD", "list --cursor BAD",
     "workers drain BAD", "schedules show BAD", "schedules add BAD t --every 5s", "schedules add s BAD --every 5s",
     "schedules remove BAD", "pools show BAD", "pools set BAD --queues q", "pools set p --queues BAD", "scale BAD",
     "stats --namespace BAD", "acl --namespace BAD",

@@ -80,6 +80,8 @@ async def scene(desk):
         "cancel": verbs.cancel(desk.base, "waiting", 0, "anna"),
         "retry": verbs.retry(desk.base, "dead", 1, "anna"),
         "promote": verbs.promote(desk.base, "late", 0, "anna"),
+        "reschedule": verbs.reschedule(desk.base, "late", 0, "priority=5 delay=0", "anna"),
+        "postpone": verbs.reschedule(desk.base, "waiting", 0, "delay=5000", "anna"),
         "erase": verbs.erase(desk.base, "dead", 1, "anna"),
         "reap": verbs.reap(desk.base, limit=10, by="tick"),
         "prune": verbs.prune(desk.base, limit=10),

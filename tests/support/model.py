@@ -14,6 +14,7 @@ FROM = {
     "cancel": ("scheduled", "queued", "running"),
     "retry": ("dead", "cancelled"),
     "promote": ("scheduled",),
+    "reschedule": ("scheduled", "queued"),
 }
 """The states from which an operator's verb is accepted."""
 
@@ -263,7 +264,7 @@ class Model:
             queue.paused = verb == "pause"
         return answer
 
-    def operate(self, verb, job_id, revision):
+    def operate(self, verb, job_id, revision, rules=""):
         """The immediate reply to an operator's verb: an error, or its first answer; None when it may be
         carried out.
         """
@@ -271,8 +272,8 @@ class Model:
         if job is None:
             return NotFound
         current = job.attempt + job.ops
-        if job.op[:2] == (verb, revision) and current == revision + 1:
-            return job.op[2]
+        if job.op[:3] == (verb, rules, revision) and current == revision + 1:
+            return job.op[3]
         if current != revision:
             return Changed
         if job.state not in FROM[verb]:
@@ -281,7 +282,7 @@ class Model:
             return KeyTaken
         return None
 
-    def operated(self, verb, job_id, revision):
+    def operated(self, verb, job_id, revision, rules=""):
         """Carry out an operator's verb."""
         job = self.jobs[job_id]
         answer = "queued"
@@ -290,11 +291,22 @@ class Model:
         elif verb == "cancel":
             answer = "cancelled"
             self.finish(job_id, "cancelled", FORTNIGHT)
+        elif verb == "reschedule":
+            answer = job.state = self.rescheduled(job, dict(word.split("=") for word in rules.split()))
         else:
             job.state = "queued"
         if verb == "retry":
             job.token, job.ended, job.streak, job.left = "", (), ("", 0), None
             if job.key and self.lock(job.queue, job.key)[0] is None:
                 self.locks[job.queue, job.key] = (job_id, self.now + job.window if job.window else None)
-        job.ops, job.op = job.ops + 1, (verb, revision, answer)
+        job.ops, job.op = job.ops + 1, (verb, rules, revision, answer)
         return answer
+
+    def rescheduled(self, job, words):
+        """Change what the words name. Returns the job's new state."""
+        job.priority = int(words.get("priority", job.priority))
+        if "delay" in words:
+            job.due = self.now + int(words["delay"]) / 1000
+        elif "at" in words or job.state == "queued":
+            job.due = 0  # long ago
+        return "scheduled" if job.due > self.now else "queued"

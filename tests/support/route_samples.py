@@ -71,6 +71,9 @@ SAMPLES: dict[tuple[str, str], Sample] = {
     ("POST", "/jobs/{id}/cancel"): Sample("/jobs/SCHEDULED/cancel", {"revision": 0}),
     ("POST", "/jobs/{id}/retry"): Sample("/jobs/CANCELLED/retry", {"revision": 1}),
     ("POST", "/jobs/{id}/promote"): Sample("/jobs/SCHEDULED/promote", {"revision": 0}),
+    ("POST", "/jobs/{id}/reschedule"): Sample(
+        "/jobs/SCHEDULED/reschedule", {"revision": 0, "delay": 5, "priority": 7}
+    ),
     ("POST", "/jobs/{id}/erase"): Sample("/jobs/CANCELLED/erase", {"revision": 1}, 200, 404),
     ("POST", "/jobs/retry"): Sample("/jobs/retry", {"filter": {"task": "t"}}),
     ("POST", "/jobs/cancel"): Sample("/jobs/cancel", {"filter": {"task": "t"}}),

@@ -166,6 +166,12 @@ async def promote(desk: Any) -> Stage:
     return Stage(verbs.promote(desk.base, "a", 0), None, lambda _: take(desk, "a"), Changed)
 
 
+async def reschedule(desk: Any) -> Stage:
+    await desk.submit("a", rules="key=k")
+    call = verbs.reschedule(desk.base, "a", 0, "priority=5 delay=960000")
+    return Stage(call, None, lambda _: desk.operate("promote", "a"), Changed)
+
+
 async def erase(desk: Any) -> Stage:
     await desk.fail(await running(desk, "a", "key=k window=60000"), again=False)
     return Stage(verbs.erase(desk.base, "a", 1), NotFound, lambda _: desk.submit("a"), Changed)
@@ -394,7 +400,7 @@ async def drop(desk: Any) -> Stage:
 STAGES: dict[str, Callable[[Any], Awaitable[Stage]]] = {
     stage.__name__: stage
     for stage in (
-        init, submit, claim, heartbeat, complete, fail, release, cancel, retry, promote, erase, reap, prune, watch,
+        init, submit, claim, heartbeat, complete, fail, release, cancel, retry, promote, reschedule, erase, reap, prune, watch,
         pause, resume, configure, audit, note, enlist, drain, reconcile, publish, sample, schedule, pick, fire, pool, summon, complain,
         repair, recount, drop,
     )

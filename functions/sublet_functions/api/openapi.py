@@ -42,7 +42,7 @@ A token has one or more of these roles. `sublet serve` without tokens serves onl
 - `read`: read everything except the tokens of leases
 - `metrics`: read the numbers of queues
 - `tick`: run ticks, from a cron
-- `admin`: everything, such as cancel, retry, promote, pause, limits, schedules and drain
+- `admin`: everything, such as cancel, retry, promote, reschedule, pause, limits, schedules and drain
 
 A token may be limited to queues: a job outside them is a 404, a request that names another queue a 403."""
 
@@ -266,7 +266,8 @@ def _operation(
     }
     content = dict(_content(route, schemas))
     if content:
-        required = any(field.is_required() for field in route.body.model_fields.values())
+        one_at_least = "anyOf" in (route.body.model_config.get("json_schema_extra") or ())
+        required = one_at_least or any(field.is_required() for field in route.body.model_fields.values())
         made["requestBody"] = {"required": required, "content": content}
     made["responses"] = {
         str(status): _response(route, status, body, schemas)

@@ -22,6 +22,7 @@ IDS = {
     "cancel": "cancelJob",
     "retry": "retryJob",
     "promote": "promoteJob",
+    "reschedule": "rescheduleJob",
     "erase": "eraseJob",
     **{f"{order}_many": f"{order}Jobs" for order in ("cancel", "retry", "promote", "erase")},
     "change_queue": "updateQueue",

@@ -32,6 +32,7 @@ from sublet_functions.handlers.pools import delete_pool, get_pool, list_pools, p
 from sublet_functions.handlers.promote import promote
 from sublet_functions.handlers.queues import change_queue, get_queue, list_queues
 from sublet_functions.handlers.release import release, release_batch
+from sublet_functions.handlers.reschedule import reschedule
 from sublet_functions.handlers.retry import retry
 from sublet_functions.handlers.schedules import (
     get_schedule,
@@ -118,6 +119,7 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     Route("POST", "/jobs/{id}/cancel", ADMIN, cancel, b.JobAction, NO, {200: a.JobState, 202: a.JobState}, ACTION_PROBLEMS),
     Route("POST", "/jobs/{id}/retry", ADMIN, retry, b.JobAction, NO, {200: a.JobState}, (*ACTION_PROBLEMS, "key-taken")),
     Route("POST", "/jobs/{id}/promote", ADMIN, promote, b.JobAction, NO, {200: a.JobState}, ACTION_PROBLEMS),
+    Route("POST", "/jobs/{id}/reschedule", ADMIN, reschedule, b.Reschedule, NO, {200: a.JobState}, ACTION_PROBLEMS),
     Route("POST", "/jobs/{id}/erase", ADMIN, erase, b.JobAction, NO, {200: a.ErasedJob}, ACTION_PROBLEMS),
     Route("POST", "/jobs/retry", ADMIN, retry_many, BulkOrder, NO, {200: OrderResult}, ("changed",)),
     Route("POST", "/jobs/cancel", ADMIN, cancel_many, BulkOrder, NO, {200: OrderResult}, ("changed",)),
@@ -188,7 +190,7 @@ BY_TOKEN = frozenset({list_workers})
 WITHIN_QUEUES = frozenset(
     {
         *(submit, submit_batch, list_jobs, get_job, claim, claim_next, cancel, retry, promote, erase),
-        *(retry_many, cancel_many, promote_many, erase_many),
+        *(reschedule, retry_many, cancel_many, promote_many, erase_many),
         *(heartbeat, complete, fail, release, note),
         *(heartbeat_batch, complete_batch, fail_batch, release_batch, note_batch),
         *(list_queues, get_queue, change_queue, stats, events, list_tasks, get_task),

@@ -260,11 +260,28 @@ class NoteBatch(RequestModel):
 
 
 class JobAction(RequestModel):
-    """The revision that a cancel, retry, promote or erase expects."""
+    """The revision that an order expects."""
 
     revision: Annotated[int, Field(ge=0, le=10**13), WHOLE] | None = Field(
         None, description="Fail if the job is at another revision."
     )
+
+
+class Reschedule(JobAction):
+    """What is to change of a waiting job: its time, its priority, or both. What is left out stays."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [
+                {"required": [name], "properties": {name: _GIVEN}} for name in ("run_at", "delay", "priority")
+            ],
+            "not": {"required": ["delay", "run_at"], "properties": {"delay": _GIVEN, "run_at": _GIVEN}},
+        }
+    )
+
+    run_at: Moment | None = Field(None, description="Its new time. One that has passed means now.")
+    delay: Delay | None = Field(None, description="Seconds from now, instead of a time.")
+    priority: Priority | None = None
 
 
 class QueuePatch(RequestModel):

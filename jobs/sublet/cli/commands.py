@@ -52,6 +52,14 @@ GROUPS = {
         ),
         Command("promote", "ID… | --task NAME …", "Queue scheduled jobs now.", "jobs.actions:promote"),
         Command(
+            "reschedule",
+            "ID… [--at TIME | --in 10m] [--priority N]",
+            "Move scheduled or queued jobs to another time, change their priority, or both.",
+            "jobs.actions:reschedule",
+            details="With --priority alone, a queued job keeps its turn: it goes before those of its\n"
+            "new priority that came later.",
+        ),
+        Command(
             "erase",
             "ID… | --task NAME …",
             "Delete finished jobs for good: payload, result, log, attempts. Cancel unfinished\nones first.",
@@ -292,6 +300,7 @@ ORDERS = {
     "cancel",
     "retry",
     "promote",
+    "reschedule",
     "erase",
     "pause",
     "resume",

@@ -20,7 +20,7 @@ _OVERVIEW = """usage: {program} COMMAND …   ({program} COMMAND --help says mor
   get ID               show one job, attempt by attempt
   list                 list jobs by state, queue and task
   queues stats events  how many jobs wait, run, have finished; follow changes
-  cancel   erase ID…   cancel jobs; delete finished ones for good
+  cancel  reschedule   cancel jobs; move those that wait;  erase  finished ones
   retry    promote     queue dead or cancelled jobs again; scheduled ones now
   pause    QUEUE…      hand out no more jobs of a queue, until resume QUEUE…
   configure  purge     limit the jobs of a queue; cancel those that wait

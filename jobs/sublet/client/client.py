@@ -1,6 +1,7 @@
 """`Client`: each method runs one plan of `Operations`."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from sublet.client.handle import Handle
@@ -10,7 +11,7 @@ from sublet.errors import Invalid, JobsError
 from sublet.large_payloads.storage import is_reference
 from sublet.model import Job, Page, Queue, Standing, Stats, Submission, Submitted, WorkerInfo
 from sublet.operations.operations import Operations
-from sublet.options import Options
+from sublet.options import Options, Seconds
 from sublet.protocol.payload import payload_of
 from sublet.store.store import Store
 
@@ -175,6 +176,23 @@ class Client:
     async def promote(self, job_id: str, revision: int | None = None) -> str:
         """Queue a scheduled job now. Raises WrongState."""
         return await self.store.follow(self.store.operations.promote(job_id, revision))
+
+    async def reschedule(
+        self,
+        job_id: str,
+        *,
+        run_at: datetime | None = None,
+        delay: Seconds | None = None,
+        priority: int | None = None,
+        revision: int | None = None,
+    ) -> str:
+        """Move a waiting job to another time, change its priority, or both: `scheduled`, or `queued` if it is due. Raises
+        WrongState, Invalid; Changed if not at `revision`.
+        """
+        plan = self.store.operations.reschedule(
+            job_id, revision, run_at=run_at, delay=delay, priority=priority
+        )
+        return (await self.store.follow(plan)).partition(" ")[0]
 
     async def erase(self, job_id: str, revision: int | None = None) -> str:
         """Delete a finished job for good: `erased`. Raises WrongState: cancel it first; NotFound if gone."""

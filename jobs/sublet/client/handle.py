@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from sublet.client.result import result_of
 from sublet.model import Job, Standing
+from sublet.options import Seconds
 
 if TYPE_CHECKING:
     from sublet.client.client import Client
@@ -41,3 +43,9 @@ class Handle(Generic[R]):
     async def cancel(self) -> str:
         """Cancel the job. Return `cancelled`, or `requested` if it runs. Raises WrongState."""
         return await self._client.cancel(self.id)
+
+    async def reschedule(
+        self, *, run_at: datetime | None = None, delay: Seconds | None = None, priority: int | None = None
+    ) -> str:
+        """Move the waiting job, change its priority, or both: `scheduled` or `queued`. Raises WrongState once it runs."""
+        return await self._client.reschedule(self.id, run_at=run_at, delay=delay, priority=priority)

@@ -2,6 +2,7 @@
 """`SyncClient`: each method runs one plan of `Operations`."""
 
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from sublet.client.result import Outcome, load_json, outcome_of, result_of, unfinished
@@ -11,7 +12,7 @@ from sublet.errors import Invalid, JobsError
 from sublet.large_payloads.storage import is_reference
 from sublet.model import Job, Page, Queue, Standing, Stats, Submission, Submitted, WorkerInfo
 from sublet.operations.operations import Operations
-from sublet.options import Options
+from sublet.options import Options, Seconds
 from sublet.protocol.payload import payload_of
 from sublet.store.sync_store import SyncStore
 
@@ -172,6 +173,23 @@ class SyncClient:
     def promote(self, job_id: str, revision: int | None = None) -> str:
         """Queue a scheduled job now. Raises WrongState."""
         return self.store.follow(self.store.operations.promote(job_id, revision))
+
+    def reschedule(
+        self,
+        job_id: str,
+        *,
+        run_at: datetime | None = None,
+        delay: Seconds | None = None,
+        priority: int | None = None,
+        revision: int | None = None,
+    ) -> str:
+        """Move a waiting job to another time, change its priority, or both: `scheduled`, or `queued` if it is due. Raises
+        WrongState, Invalid; Changed if not at `revision`.
+        """
+        plan = self.store.operations.reschedule(
+            job_id, revision, run_at=run_at, delay=delay, priority=priority
+        )
+        return (self.store.follow(plan)).partition(" ")[0]
 
     def erase(self, job_id: str, revision: int | None = None) -> str:
         """Delete a finished job for good: `erased`. Raises WrongState: cancel it first; NotFound if gone."""

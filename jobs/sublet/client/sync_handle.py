@@ -3,10 +3,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from sublet.client.result import result_of
 from sublet.model import Job, Standing
+from sublet.options import Seconds
 
 if TYPE_CHECKING:
     from sublet.client.sync_client import SyncClient
@@ -42,3 +44,9 @@ class SyncHandle(Generic[R]):
     def cancel(self) -> str:
         """Cancel the job. Return `cancelled`, or `requested` if it runs. Raises WrongState."""
         return self._client.cancel(self.id)
+
+    def reschedule(
+        self, *, run_at: datetime | None = None, delay: Seconds | None = None, priority: int | None = None
+    ) -> str:
+        """Move the waiting job, change its priority, or both: `scheduled` or `queued`. Raises WrongState once it runs."""
+        return self._client.reschedule(self.id, run_at=run_at, delay=delay, priority=priority)

@@ -3,12 +3,14 @@
 import re
 import time
 from collections.abc import Callable, Container, Iterable, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from sublet.connection.settings import Settings
 from sublet.errors import Changed, Invalid, NotFound
 from sublet.model import Job, JobSummary, Page, Queue, Reaped, State, Stats, WorkerInfo
 from sublet.operations import job_list, maintenance, workers
+from sublet.options import Seconds, waiting_rules
 from sublet.protocol import keys, queue_names, reads, verbs
 from sublet.protocol.person import person
 from sublet.protocol.plan import Plan
@@ -90,6 +92,23 @@ class Operations(SubmitOperations):
     def promote(self, job_id: str, revision: int | None = None) -> Plan[str]:
         """Queue a scheduled job now: `queued`. Raises WrongState, NotFound; Changed if not at `revision`."""
         return self._order(verbs.promote, job_id, revision)
+
+    def reschedule(
+        self,
+        job_id: str,
+        revision: int | None = None,
+        *,
+        run_at: datetime | None = None,
+        delay: Seconds | None = None,
+        priority: int | None = None,
+    ) -> Plan[str]:
+        """Move a waiting job, change its priority, or both: `queued` or `scheduled <ms>`. Raises Invalid, WrongState,
+        NotFound; Changed if not at `revision`.
+        """
+        rules = waiting_rules(run_at, delay, priority)
+        return self._order(
+            lambda base, name, seen, by: verbs.reschedule(base, name, seen, rules, by), job_id, revision
+        )
 
     def erase(self, job_id: str, revision: int | None = None) -> "Plan[Erased]":
         """Erase a finished job; `Store.erase` does the rest. Raises WrongState, NotFound, Changed."""

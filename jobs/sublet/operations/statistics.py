@@ -191,13 +191,24 @@ def due(base: str, job_ids: Sequence[str]) -> Call[list[int | None]]:
     """Read since when (ms since 1970) each job has been due; None for a missing or malformed job."""
 
     def read(reply: Sequence[Any]) -> list[int | None]:
-        return [_due(spec, ended or b"") if spec else None for spec, ended in reply]
+        return [
+            _due(spec, ended or b"", _moved_to(*order)) if spec else None for spec, ended, *order in reply
+        ]
 
-    return together([("HMGET", keys.job(base, job_id), "spec", "ended") for job_id in job_ids], read)
+    fields = ("spec", "ended", "op", "attempt", "ops")
+    return together([("HMGET", keys.job(base, job_id), *fields) for job_id in job_ids], read)
 
 
-def _due(spec: bytes, ended: bytes) -> int | None:
-    _, _, again = ended.partition(b" scheduled ")
+def _moved_to(op: bytes | None, attempt: bytes | None, ops: bytes | None) -> bytes:
+    """Return the moment (ms) of a reschedule if the job has not changed since; else nothing."""
+    verb, _, rest = (op or b"").partition(b" ")
+    seen, _, moment = rest.partition(b" scheduled ")
+    is_last = number(seen) + 1 == number(attempt) + number(ops)
+    return moment if is_last and verb.startswith(b"reschedule:") else b""
+
+
+def _due(spec: bytes, ended: bytes, moved_to: bytes) -> int | None:
+    again = moved_to or ended.partition(b" scheduled ")[2]
     if again.isdigit():
         return int(again)
     words = shown(spec.partition(b"\n")[0]).split(" ")

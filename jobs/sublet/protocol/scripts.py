@@ -41,7 +41,7 @@ LIBRARIES = (
 
 NAMES = (
     "init", "submit", "claim", "heartbeat", "complete", "fail", "release",
-    "cancel", "retry", "promote", "erase", "reap", "prune", "watch", "pause", "resume", "configure", "audit",
+    "cancel", "retry", "promote", "reschedule", "erase", "reap", "prune", "watch", "pause", "resume", "configure", "audit",
     "note", "enlist", "drain", "reconcile", "publish", "sample",
     "schedule", "pick", "fire", "pool", "summon", "complain",
     "repair", "recount", "drop",

@@ -300,6 +300,11 @@ def promote(base: str, job_id: str, revision: int, by: str = "") -> Call[str]:
     return script("promote").call(base, bytes.decode, id=job_id, revision=revision, by=by)
 
 
+def reschedule(base: str, job_id: str, revision: int, rules: str, by: str = "") -> Call[str]:
+    """Move a waiting job, change its priority, or both (`priority=5 at=MS`). Returns `queued` or `scheduled <ms>`."""
+    return script("reschedule").call(base, bytes.decode, id=job_id, revision=revision, rules=rules, by=by)
+
+
 def erase(base: str, job_id: str, revision: int, by: str = "") -> Call[str]:
     """Delete a finished job. Returns `erased`; once more, it is not found."""
     return script("erase").call(base, bytes.decode, id=job_id, revision=revision, by=by)

@@ -7,6 +7,7 @@ import contextlib
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from sublet.connection.settings import Settings
 from sublet.errors import Refused, Unavailable
@@ -15,6 +16,7 @@ from sublet.operations import workers
 from sublet.operations.consistency.repair import repair
 from sublet.operations.operations import Operations
 from sublet.protocol import verbs
+from sublet.schedules.durations import EPOCH
 from sublet.schedules.firing import fire_due, schedule
 from sublet.worker.settle_loop import RETRY_AFTER
 from tests.faults.simulation.history import answer_to_order
@@ -29,6 +31,10 @@ QUEUES = ("a", "b")
 
 RULES = ("", "delay=1500", "delay=20000", "tries=1", "tries=5", "timeout=8000", "priority=50", "key=K", "key=K",
          "key=K window=5000", "key=L delay=3000", "backoff=200:1:200", "backoff=200:1:200 tries=5")  # fmt: skip
+
+CHANGES: tuple[dict[str, Any], ...] = ({"priority": 80}, {"delay": 4}, {"delay": 0}, {"priority": -20, "delay": 9},
+                                       {"run_at": EPOCH}, {"priority": 0})  # fmt: skip
+"""What is rescheduled."""
 
 
 class Producer(Process):
@@ -188,7 +194,8 @@ class Operator(Process):
         if not fit or self.pick(f"order {n} fits", (True, False), 0.2) is False:
             fit = orders
         verb, life = fit[self.pick(f"order {n}", range(24)) % len(fit)]
-        yield from self.follow(getattr(LAYOUT, verb)(life.id))
+        changes = self.pick(f"changes of order {n}", CHANGES) if verb == "reschedule" else {}
+        yield from self.follow(getattr(LAYOUT, verb)(life.id, **changes))
 
     def arrange(self, n: int) -> Strand[None]:
         """An operator's verb on a queue."""

@@ -11,6 +11,7 @@ LEGAL = {
     "on_dead": {None: {"queued"}},
     "due": {"scheduled": {"queued"}},
     "promote": {"scheduled": {"queued"}},
+    "reschedule": {"scheduled": {"scheduled", "queued"}, "queued": {"scheduled", "queued"}},
     "claim": {"queued": {"running"}},
     "complete": {"running": {"completed"}},
     "fail": {"running": {"scheduled", "dead", "cancelled"}},
@@ -59,8 +60,8 @@ class Life:
     """The verb that ended the last attempt, and its reply."""
     result: str = ""
     ops: int = 0
-    op: tuple[str, str, str] = ("", "", "")
-    """The last accepted verb of an operator, its revision, and its reply."""
+    op: tuple[str, str, str, str] = ("", "", "", "")
+    """The last accepted verb of an operator, its revision, its rules, and its reply."""
     worker: str = ""
     """The worker with the last lease."""
     checkpoint: str = ""
@@ -114,13 +115,13 @@ def answer_to_reconcile(job: Life | None, worker: str, attempt: str) -> str:
     return job.ended[1] if job.ended[0] == "reconcile" else "LEASE_LOST"
 
 
-def answer_to_order(job: Life | None, verb: str, revision: str) -> str:
+def answer_to_order(job: Life | None, verb: str, revision: str, rules: str = "") -> str:
     """The required reply to an operator's verb: a code or its first reply; empty if the verb must take effect."""
     if job is None or job.state is None:
         return "NOT_FOUND"
     current = job.attempt + job.ops
-    if job.op[:2] == (verb, revision) and current == int(revision) + 1:
-        return job.op[2]
+    if job.op[:3] == (verb, revision, rules) and current == int(revision) + 1:
+        return job.op[3]
     if str(current) != revision:
         return "CHANGED"
     return "" if (verb == "cancel" and job.state == "running") or job.state in LEGAL[verb] else "WRONG_STATE"

@@ -28,7 +28,7 @@ from tests.faults.simulation.request import Request, Violation, must, rules_of
 from tests.faults.simulation.server import Look, Redis
 
 FINISHED = ("completed", "dead", "cancelled")
-ORDERS = ("cancel", "retry", "promote")
+ORDERS = ("cancel", "retry", "promote", "reschedule")
 ARRANGEMENTS = ("pause", "resume", "configure")
 BY_TIME = {"due": "due", "lease_expired": "expire", "timed_out": "expire"}
 COUNTED = {"submit": "submitted", "fire": "submitted", "on_dead": "submitted", "fail": "failed", "release": "released", "expire": "expired",
@@ -109,7 +109,9 @@ class Checker:
             )
             return [answer]
         if request.verb in ORDERS:
-            return [answer_to_order(self.lives.get(request.one["id"]), request.verb, request.one["revision"])]
+            one = request.one
+            life, rules = self.lives.get(one["id"]), one.get("rules", "")
+            return [answer_to_order(life, request.verb, one["revision"], rules)]
         if request.verb in ("enlist", "drain"):
             return [self.registered(request.verb, request.one["worker"], request.one["life"])]
         if request.verb == "reconcile":
@@ -163,7 +165,7 @@ class Checker:
         if request.verb == "claim":
             self.claimed(request, reply, moved, before)
         elif request.verb in ORDERS:
-            self.ordered(request, reply.decode(), wanted[0], moved)
+            self.ordered(request, reply.decode(), wanted[0], moved, before)
         elif request.verb in ARRANGEMENTS:
             must(reply.decode() == wanted[0], f"{request} returned {reply.decode()}, expected {wanted[0]}")
         elif request.verb in ("enlist", "drain"):
@@ -221,17 +223,41 @@ class Checker:
             self.look.now + lease, int(stored["claimed_at"]) + int(rules.get("timeout", 300_000)) + GRACE
         )
 
-    def ordered(self, request: Request, answer: str, due: str, moved: dict[str, str]) -> None:
-        life = self.lives[request.one["id"]]
+    def ordered(self, request: Request, answer: str, due: str, moved: dict[str, str], before: Look) -> None:
+        life, rules = self.lives[request.one["id"]], request.one.get("rules", "")
         if due:
             must(answer == due and not moved, f"{request} returned {answer}, expected {due}")
             return
         must(
-            moved.get(life.id, "requested") == answer,
+            moved.get(life.id, "requested") == answer.split(" ")[0],
             f"{request} returned {answer}, and the job is {life.state}",
         )
+        if request.verb == "reschedule":
+            self.rescheduled(life.id, rules_of(f"q t 0 {rules}"), answer, before)
         life.flagged = life.flagged or answer == "requested"
-        life.ops, life.op = life.ops + 1, (request.verb, request.one["revision"], answer)
+        life.ops, life.op = life.ops + 1, (request.verb, request.one["revision"], rules, answer)
+
+    def rescheduled(self, i: str, wanted: dict[str, str], answer: str, before: Look) -> None:
+        """Check a job's moment, its priority, and its place among the queued jobs of that priority."""
+        look, shelf = self.look, f"queue:{self.lives[i].queue}"
+        old, new = rules_of(before.jobs[i]["spec"]), rules_of(look.jobs[i]["spec"])
+        is_moved = "schedule" not in old and ("at" in wanted or "delay" in wanted)
+        changed = ("priority", "at", "delay") if is_moved else ("priority",)
+        kept = {name: value for name, value in old.items() if name not in changed}
+        must(kept.items() <= new.items(), f"{i} had {old}, and has {new}")
+        priority = int(wanted.get("priority", old.get("priority", 0)))
+        must(int(new.get("priority", 0)) == priority, f"{i} has {new}, expected priority {priority}")
+        state, _, moment = answer.partition(" ")
+        if state == "scheduled":
+            must(look.shelves[state][i] == int(moment), f"{i} has another due time than the reply")
+            at = before.shelves.get(state, {}).get(i, 0)
+            at = look.now + int(wanted["delay"]) if "delay" in wanted else float(wanted.get("at", at))
+            must(int(moment) == at > look.now, f"{i} is due at {moment}, expected {at}")
+            return
+        rank = look.shelves[shelf][i]
+        must(rank // 2**44 == 100 - priority, f"{i} is queued at {rank}, with priority {priority}")
+        turn = before.shelves.get(shelf, {}).get(i)
+        must(turn is None or turn % 2**44 == rank % 2**44, f"{i} has lost its turn")
 
     def claimed(self, request: Request, reply: Any, moved: dict[str, str], before: Look) -> None:
         """A claim returns the jobs that it took, and a repeat those that are still held. No token occurs twice."""

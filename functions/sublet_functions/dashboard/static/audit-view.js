@@ -7,7 +7,7 @@ import { empty, moment, queueLink, table } from "./widgets.js";
 /** @typedef {{at: string, by: string, verb: string, what: string, queue: string, outcome: string}} Entry */
 
 const PAGE = 50;
-const JOB = new Set(["cancel", "retry", "promote"]);
+const JOB = new Set(["cancel", "retry", "promote", "reschedule"]);
 
 /**
  * @param {import("./router.js").Place} place

@@ -8,13 +8,14 @@ import { button, confirm, copy, dialog, field, perform, toast } from "./widgets.
 /** @typedef {any} Job */
 
 /**
- * @param {"retry" | "cancel" | "promote" | "erase"} verb
+ * @param {"retry" | "cancel" | "promote" | "reschedule" | "erase"} verb
  * @param {Job} job
+ * @param {Record<string, any>} [changes]
  */
-export const order = (verb, job) => call("POST", `jobs/${enc(job.id)}/${verb}`, { body: { revision: job.revision } });
+export const order = (verb, job, changes = {}) => call("POST", `jobs/${enc(job.id)}/${verb}`, { body: { revision: job.revision, ...changes } });
 
 /** Which orders a state allows. @type {Record<string, string[]>} */
-const ALLOWED = { scheduled: ["promote", "cancel"], queued: ["cancel"], running: ["cancel"], dead: ["retry", "erase"], cancelled: ["retry", "erase"], completed: ["erase"] };
+const ALLOWED = { scheduled: ["promote", "reschedule", "cancel"], queued: ["reschedule", "cancel"], running: ["cancel"], dead: ["retry", "erase"], cancelled: ["retry", "erase"], completed: ["erase"] };
 
 /**
  * @param {Job} job
@@ -34,10 +35,17 @@ export function jobOrders(job, page) {
     if (!(await confirm(`Erase this job of ${job.task}?`, "Its payload, result, log and attempts are deleted for good.", "Erase the job", { danger: true }))) return;
     if (await perform(() => order("erase", job), "The job is erased.")) go(link("jobs", "", { state: job.state }));
   };
+  const reschedule = async () => {
+    const changes = await askChanges(job);
+    if (!changes) return;
+    await perform(() => order("reschedule", job, changes), "The job is rescheduled.");
+    page.reload();
+  };
   const may = (/** @type {string} */ verb) => allowed.includes(verb) && can("POST", `/jobs/{id}/${verb}`);
   return [
     may("retry") ? button("Retry", () => void give("retry", "The job is queued again."), { class: "primary" }) : null,
     may("promote") ? button("Run now", () => void give("promote", "The job is queued."), { class: "primary" }) : null,
+    may("reschedule") ? button("Reschedule", () => void reschedule()) : null,
     may("cancel") ? button("Cancel", () => void cancel(), { class: "danger" }) : null,
     may("erase") ? button("Erase", () => void erase(), { class: "danger" }) : null,
     can("POST", "/jobs") ? button("Edit and submit again", () => void resubmit(job)) : null,
@@ -45,6 +53,37 @@ export function jobOrders(job, page) {
     button("Copy as curl", () => void copy(asCurl(job)), { class: "quiet" }),
     button("Copy as Python", () => void copy(asPython(job)), { class: "quiet" }),
   ];
+}
+
+/**
+ * A moment as a field of type datetime-local has it: without zone, to the second.
+ * @param {number} at
+ */
+const local = (at) => new Date(at - new Date(at).getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+
+/**
+ * Ask for a new time and priority; resolves to those that differ.
+ * @param {Job} job
+ * @returns {Promise<Record<string, any> | null>}
+ */
+function askChanges(job) {
+  const due = job.due_at ? Math.floor(Date.parse(job.due_at) / 1000) * 1000 : 0;
+  return dialog(`Reschedule this job of ${job.task}`, (close) => {
+    const error = h("p", { class: "note error", role: "alert", hidden: true }, "Change the time or the priority.");
+    const submit = (/** @type {Event} */ event) => {
+      event.preventDefault();
+      const data = new FormData(/** @type {HTMLFormElement} */ (event.currentTarget));
+      const at = Date.parse(String(data.get("run_at")));
+      const priority = Number(data.get("priority"));
+      const changes = { ...(at && at !== due ? { run_at: new Date(at).toISOString() } : {}), ...(priority !== job.priority ? { priority } : {}) };
+      if (Object.keys(changes).length) close(changes);
+      else error.hidden = false;
+    };
+    return h("form", { onSubmit: submit },
+      field("Time", "run_at", { type: "datetime-local", step: 1, value: due ? local(due) : "", autofocus: true }, `By the clock of this browser; one that has passed means now. ${due ? "" : "Empty: it stays queued."}`),
+      field("Priority", "priority", { type: "number", min: -100, max: 100, required: true, value: job.priority }, "-100 to 100; higher runs first"),
+      error, h("div", { class: "row end" }, button("Keep as it is", () => close(null), { class: "quiet" }), h("button", { class: "primary" }, "Reschedule")));
+  });
 }
 
 /** @param {Job} job */

@@ -11,6 +11,8 @@ from sublet.cli.session import client_of, read, settings_of
 from sublet.client.sync_client import SyncClient
 from sublet.errors import Invalid, NotFound, Refused, did_you_mean
 from sublet.model import State
+from sublet.options import waiting_rules
+from sublet.protocol import reads
 
 KEPT = ("completed", "dead", "cancelled", "queues")
 """Limits on kept finished jobs, which apply to the namespace, not to a queue."""
@@ -18,6 +20,7 @@ STATES = {
     "cancel": (State.SCHEDULED, State.QUEUED, State.RUNNING),
     "retry": (State.DEAD, State.CANCELLED),
     "promote": (State.SCHEDULED,),
+    "reschedule": (State.SCHEDULED, State.QUEUED),
     "erase": (State.COMPLETED, State.DEAD, State.CANCELLED),
 }
 """States of the jobs that the end of an id may name. So it stays unique beside many completed jobs."""
@@ -39,6 +42,17 @@ def promote(args: Namespace) -> int:
     return _for_each("promote", args)
 
 
+def reschedule(args: Namespace) -> int:
+    """Move waiting jobs to another time, change their priority, or both."""
+    changes = {name: getattr(args, name) for name in ("run_at", "delay", "priority") if name in args}
+    if not changes:
+        raise Invalid("nothing to change: give --at, --in or --priority")
+    if {"run_at", "delay"} <= changes.keys():
+        raise Invalid("--at and --in: use one of them")
+    waiting_rules(*map(changes.get, ("run_at", "delay", "priority")))
+    return _for_each("reschedule", args, **changes)
+
+
 def erase(args: Namespace) -> int:
     """Delete finished jobs for good."""
     return _for_each("erase", args)
@@ -54,8 +68,8 @@ def resume(args: Namespace) -> int:
     return _for_each("resume", args)
 
 
-def _for_each(verb: str, args: Namespace) -> int:
-    if verb in STATES and bulk.given(args):
+def _for_each(verb: str, args: Namespace, **changes: Any) -> int:
+    if verb in bulk.DONE and bulk.given(args):
         return bulk.order(verb, args)
     kind = "queue" if verb in ("pause", "resume") else "id"
     names = args.queues if kind == "queue" else [typed(word) for word in args.ids]
@@ -68,7 +82,7 @@ def _for_each(verb: str, args: Namespace) -> int:
             answers = [_change_queue(client, verb, name) for name in names]
         else:
             finder = IdFinder(client, STATES[verb])
-            answers = [_change_job(client, verb, name, finder) for name in names]
+            answers = [_change_job(client, verb, name, finder, changes) for name in names]
     if args.json:
         document([{name: value for name, value in answer.items() if name != "near"} for answer in answers])
     else:
@@ -87,14 +101,16 @@ def _change_queue(client: SyncClient, verb: str, name: str) -> dict[str, Any]:
     return {"queue": name, "answer": answer, **new}
 
 
-def _change_job(client: SyncClient, verb: str, word: str, finder: IdFinder) -> dict[str, Any]:
+def _change_job(
+    client: SyncClient, verb: str, word: str, finder: IdFinder, changes: dict[str, Any]
+) -> dict[str, Any]:
     store, job_id = client.store, word
 
     def order(name: str) -> str:
         return (
             store.erase(name)
             if verb == "erase"
-            else store.follow_existing(getattr(store.operations, verb)(name))
+            else store.follow_existing(getattr(store.operations, verb)(name, **changes))
         )
 
     try:
@@ -105,7 +121,9 @@ def _change_job(client: SyncClient, verb: str, word: str, finder: IdFinder) -> d
             answer = order(job_id)
     except (Refused, Invalid) as error:
         return _refusal("id", job_id, error)
-    return {"id": job_id, "answer": answer}
+    state, _, due = answer.partition(" ")
+    due_at = {"due_at": f"{reads.moment(due):%Y-%m-%dT%H:%M:%SZ}"} if due else {}
+    return {"id": job_id, "answer": state, **due_at}
 
 
 def _refusal(kind: str, name: str, error: Refused | Invalid) -> dict[str, Any]:
@@ -118,6 +136,8 @@ def _cell(answer: dict[str, Any]) -> Cell:
         return Cell(f"refused: {answer['message']}", "red")
     if answer.get("new"):
         return Cell(f"{answer['answer']}; this queue never had a job{answer['near']}", "yellow")
+    if "due_at" in answer:
+        return Cell(f"{answer['answer']} for {answer['due_at']}", "green")
     return Cell(WORDS.get(answer["answer"], answer["answer"]), "green")
 
 

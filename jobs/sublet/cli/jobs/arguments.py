@@ -147,6 +147,22 @@ def _ids(parser: CommandParser) -> None:
     parser.switch("--yes", "with a filter: do not ask for confirmation")
 
 
+def _reschedule(parser: CommandParser) -> None:
+    option = parser.option
+    common_arguments.several(parser, "ids", "ID…", "the waiting jobs, or the unique ends of their ids")
+    option(
+        "--at",
+        metavar="TIME",
+        type=types.timestamp,
+        dest="run_at",
+        help="new time, e.g. 2030-01-31T09:00:00Z; one that has passed: now",
+    )
+    option(
+        "--in", metavar="10m", type=types.duration, dest="delay", help="instead of a time: so long from now"
+    )
+    option("--priority", metavar="N", type=types.integer, help="-100 to 100, higher runs first")
+
+
 def _queues(parser: CommandParser) -> None:
     common_arguments.several(parser, "queues", "QUEUE…", "the queues; a new name creates its queue")
 
@@ -185,6 +201,7 @@ ARGUMENTS = {
     "cancel": _ids,
     "retry": _ids,
     "promote": _ids,
+    "reschedule": _reschedule,
     "erase": _ids,
     "pause": _queues,
     "resume": _queues,

@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 
 from sublet.errors import Invalid
 from sublet.model import Frozen, Timestamp
-from sublet.protocol import audit_log
+from sublet.protocol import audit_log, reads
 from sublet.protocol.plan import Plan
 
 LIMIT = 1000
 """Most entries of one page."""
+_MOMENT = re.compile(r"(?<=scheduled )[0-9]{1,14}")
 _CURSOR = re.compile(r"([0-9]{1,16}-[0-9]{1,16})/([0-9]{1,5})")
 
 _Key = tuple[int, int, int]
@@ -63,6 +64,9 @@ def page(
 
 def _entry(at: int, fields: dict[str, str]) -> AuditEntry:
     names = ("by", "verb", "what", "queue", "outcome")
-    return AuditEntry(
-        at=datetime.fromtimestamp(at / 1000, UTC), **{name: fields.get(name, "") for name in names}
-    )
+    given = {name: fields.get(name, "") for name in names}
+    if given["verb"] == "reschedule":
+        given["outcome"] = _MOMENT.sub(
+            lambda ms: f"{reads.moment(ms[0]):%Y-%m-%dT%H:%M:%SZ}", given["outcome"]
+        )
+    return AuditEntry(at=datetime.fromtimestamp(at / 1000, UTC), **given)
