@@ -107,7 +107,7 @@ async def test_statistics_and_metrics_name_queues_without_a_worker(desk, store):
     numbers = stats_of(found, whole=True)
     assert (numbers.unserved_jobs, numbers.unserved_queues, numbers.unserved_example) == (2, 1, "vip")
     assert stats_of(await read_statistics(store, ["q"]), whole=False).unserved_jobs == 0
-    shown = samples((await exposition(store))[0])
+    shown = samples(await exposition(await read_statistics(store)))
     assert (shown["sublet_queues_unserved",], shown["sublet_jobs_unserved", "vip"]) == (1, 2)
     assert ("sublet_jobs_unserved", "q") not in shown
 
@@ -115,14 +115,14 @@ async def test_statistics_and_metrics_name_queues_without_a_worker(desk, store):
 async def test_at_most_a_hundred_queues_have_their_own_metric(desk, store):
     for n in range(101):
         await desk.submit(f"j{n}", queue=f"q{n}")
-    shown = samples((await exposition(store))[0])
+    shown = samples(await exposition(await read_statistics(store)))
     assert shown["sublet_queues_unserved",] == 101
     assert len([each for each in shown if each[0] == "sublet_jobs_unserved"]) == 100
 
 
 async def test_the_alerts_of_the_documentation_use_metrics_that_exist(desk, store):
     await desk.submit("a", queue="vip")
-    shown = {each[0] for each in samples((await exposition(store))[0])}
+    shown = {each[0] for each in samples(await exposition(await read_statistics(store)))}
     (rules,) = (
         text for _, text in blocks("yaml", (ROOT / "docs/reference/http.md").read_text()) if "alert:" in text
     )

@@ -5,7 +5,12 @@ import pytest
 from sublet.connection.transport import follow
 from sublet.errors import Invalid, QueueFull
 from sublet.model import State, Submission
+from sublet.options import Options
 from sublet.protocol import keys, queue_names, verbs
+from sublet.schedules import operations as schedules
+from sublet.schedules.definition import new_schedule
+from sublet.schedules.recurrence import Recurrence
+from sublet_functions.handlers.statistics import read_statistics
 
 pytestmark = pytest.mark.real_server
 
@@ -46,7 +51,7 @@ async def test_a_page_of_jobs_looks_at_a_bounded_number_of_queues(desk, store):
     )
     assert 3 <= len(found) <= 6, "a page looks at about a thousand names"
     for _, sent in found:
-        assert len(sent) <= 5, "names, whether any has jobs, lengths, ids, jobs"
+        assert len(sent) <= 4 + 3, "names, whether any has jobs, ids, jobs; lengths in up to three parts"
         assert sum(map(len, sent)) < 2_500
         assert {command[0] for commands in sent for command in commands} <= {
             "HSCAN",
@@ -57,6 +62,16 @@ async def test_a_page_of_jobs_looks_at_a_bounded_number_of_queues(desk, store):
             "HMGET",
             "ZSCORE",
         }
+
+
+@pytest.mark.parametrize(("limit", "lengths"), [(1, 8), (40, 8), (41, 136), (1000, 300)])
+async def test_a_page_reads_the_lengths_of_few_queues_if_they_have_enough_jobs(desk, store, limit, lengths):
+    await store.submit([store.operations.submission("t", b"{}", f"q-{n % 300}", "") for n in range(1500)])
+    page, sent = await walk(store, store.operations.list_jobs(State.QUEUED, limit=limit))
+    assert len(page.jobs) == limit
+    assert sum(command[0] == "ZCARD" for commands in sent for command in commands) == lengths
+    rest, _ = await walk(store, store.operations.list_jobs(State.QUEUED, limit=1000, cursor=page.cursor))
+    assert len({job.id for job in (*page.jobs, *rest.jobs)}) == min(1500, limit + 1000)
 
 
 @pytest.mark.parametrize("limit", [1, 7, 200])
@@ -81,6 +96,30 @@ async def test_a_page_of_jobs_with_a_filter_reads_a_thousand_jobs(desk, store):
     assert [job.id for job in page.jobs] == [f"0-b{i:03}" for i in range(150)]
     assert len(sent) <= 4 + 4
     assert [job.id for more, _ in others for job in more.jobs] == [f"0-b{i:03}" for i in range(150, 200)]
+
+
+async def test_a_page_of_schedules_takes_one_command_for_each(desk, store):
+    every = Recurrence(every=3600)
+    for n in range(12):
+        wanted = new_schedule(f"s-{n:02}", every, "t", b"{}", Options())
+        await store.follow(schedules.put(store.operations, wanted))
+    found, sent = await walk(store, schedules.page(store.operations, "s-01", 5))
+    assert [schedule.name for schedule in found.schedules] == [f"s-{n:02}" for n in range(2, 7)]
+    assert all(schedule.next_at for schedule in found.schedules)
+    assert sum(map(len, sent)) <= 5 + 2
+
+
+async def test_no_command_of_the_statistics_reads_thousands_of_counts(desk, store, monkeypatch):
+    await store.submit([store.operations.submission("t", b"{}", f"q-{n}", "") for n in range(300)])
+    sent, run = [], store.run
+
+    async def counted(call):
+        sent.extend(call.commands)
+        return await run(call)
+
+    monkeypatch.setattr(store, "run", counted)
+    assert len((await read_statistics(store)).queues) == 300
+    assert max(map(len, sent)) < 2_500, "Redis runs nothing else meanwhile"
 
 
 @pytest.mark.parametrize(

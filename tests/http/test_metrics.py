@@ -16,6 +16,7 @@ from sublet_functions.handlers import statistics
 from sublet_functions.handlers.call import Call
 from sublet_functions.handlers.metrics import metrics
 from sublet_functions.handlers.prometheus import MEDIA_TYPE, exposition
+from sublet_functions.handlers.statistics import read_statistics
 from sublet_functions.http.auth import Principal
 from sublet_functions.http.request import Request
 from tests.client.test_statistics import claimed_ago
@@ -58,7 +59,7 @@ def samples(text):
 
 async def test_the_metrics_count_the_jobs(desk, store):
     await populate(desk)
-    found = samples((await exposition(store))[0])
+    found = samples(await exposition(await read_statistics(store)))
     for queue, now in {"q": (2, 0, 1), "r": (0, 2, 0), "full": (0, 0, 0)}.items():
         assert (
             tuple(
@@ -91,7 +92,7 @@ async def test_the_metrics_count_the_jobs(desk, store):
 
 async def test_the_buckets_of_a_histogram_add_up(desk, store):
     await populate(desk)
-    found = samples((await exposition(store))[0])
+    found = samples(await exposition(await read_statistics(store)))
     assert (
         found["sublet_job_wait_seconds_count", "q"]
         == found["sublet_job_wait_seconds_bucket", "+Inf", "q"]
@@ -117,17 +118,25 @@ async def test_the_age_of_the_oldest_job_counts_from_its_due_time(desk, store):
     await desk.submit("a")
     spec = f"q t {desk.now() - 90_000}"
     desk.raw.hset(keys.job(desk.base, "a"), "spec", spec + "\n{}")
-    assert 90 <= samples((await exposition(store))[0])["sublet_oldest_queued_seconds", "q"] < 95
-    desk.raw.hset(keys.job(desk.base, "a"), "spec", f"{spec} delay=60000\n{{}}")
-    assert 30 <= samples((await exposition(store))[0])["sublet_oldest_queued_seconds", "q"] < 35
-    desk.raw.hset(keys.job(desk.base, "a"), "ended", f"fail scheduled {desk.now() - 5000}")
-    assert 5 <= samples((await exposition(store))[0])["sublet_oldest_queued_seconds", "q"] < 10, (
-        "its backoff had ended then"
+    assert (
+        90
+        <= samples(await exposition(await read_statistics(store)))["sublet_oldest_queued_seconds", "q"]
+        < 95
     )
+    desk.raw.hset(keys.job(desk.base, "a"), "spec", f"{spec} delay=60000\n{{}}")
+    assert (
+        30
+        <= samples(await exposition(await read_statistics(store)))["sublet_oldest_queued_seconds", "q"]
+        < 35
+    )
+    desk.raw.hset(keys.job(desk.base, "a"), "ended", f"fail scheduled {desk.now() - 5000}")
+    assert (
+        5 <= samples(await exposition(await read_statistics(store)))["sublet_oldest_queued_seconds", "q"] < 10
+    ), "its backoff had ended then"
 
 
 async def test_an_empty_namespace_has_metrics(desk, store):
-    found = samples((await exposition(store))[0])
+    found = samples(await exposition(await read_statistics(store)))
     assert found["sublet_jobs_submitted_total",] == 0
     assert ("sublet_maintenance_age_seconds",) not in found
 
@@ -138,7 +147,7 @@ async def test_invalid_counters_do_not_break_the_metrics(desk, store):
         for name in desk.raw.hkeys(key):
             desk.raw.hset(key, name, "invalid")
     desk.raw.hset(keys.job(desk.base, "waits"), "spec", "invalid")
-    found = samples((await exposition(store))[0])
+    found = samples(await exposition(await read_statistics(store)))
     assert found["sublet_jobs", "q", "running"] == 0
     assert found["sublet_jobs", "queued", "r"] == 2
 
@@ -149,7 +158,7 @@ async def test_of_very_many_queues_only_the_busiest_are_reported(desk, store, mo
     for n, queue in enumerate(("five", "four", "three", "two", "one")):
         await desk.submit(*(f"{queue}{i}" for i in range(5 - n)), queue=queue)
     await desk.operate_queue("configure", "*", 0, "completed=5")
-    found = samples((await exposition(store))[0])
+    found = samples(await exposition(await read_statistics(store)))
     assert {labels[0] for name, *labels in found if name == "sublet_oldest_queued_seconds"} == {
         "five",
         "four",
@@ -160,7 +169,7 @@ async def test_of_very_many_queues_only_the_busiest_are_reported(desk, store, mo
 
 async def test_queues_counted_together_are_reported_as_one(desk, store):
     desk.raw.hset(keys.counts(desk.base), mapping={"* dead jobs": 3, "* wait 5": 2, "* wait ms": 7})
-    found = samples((await exposition(store))[0])
+    found = samples(await exposition(await read_statistics(store)))
     assert (found["sublet_jobs_finished_total", "*", "dead"], found["sublet_job_wait_seconds_sum", "*"]) == (
         3,
         0.007,
@@ -174,7 +183,7 @@ async def test_partitions_are_summed(place, raw):
         Settings(redis_url=place.settings.redis_url, namespace=place.settings.namespace, partitions=3)
     )
     await wide.submit([wide.operations.submission("t", b"{}", f"queue-{i}", "") for i in range(8)])
-    found = samples((await exposition(wide))[0])
+    found = samples(await exposition(await read_statistics(wide)))
     await wide.aclose()
     assert found["sublet_jobs_submitted_total",] == 8
     assert sum(found["sublet_jobs", *sorted((f"queue-{i}", "queued"))] for i in range(8)) == 8
@@ -193,7 +202,7 @@ async def test_the_handler_answers_in_the_text_format(store):
 @pytest.mark.real_server
 async def test_promtool_accepts_the_metrics(desk, store):
     await populate(desk)
-    text = (await exposition(store))[0]
+    text = await exposition(await read_statistics(store))
     command = ["promtool", "check", "metrics"]
     done = await asyncio.to_thread(
         subprocess.run, command, input=text, capture_output=True, timeout=60, check=False

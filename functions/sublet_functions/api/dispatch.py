@@ -16,7 +16,16 @@ from sublet.scaling.signing import Secrets
 from sublet.store.outage_log import QUIET, OutageLog
 from sublet.store.store import Store
 from sublet_functions.api.route import Route
-from sublet_functions.api.routes import ADMIN, BY_TOKEN, ROUTES, SHARED, UNSAFE_GETS, WITHIN_QUEUES
+from sublet_functions.api.routes import (
+    ADMIN,
+    BY_TOKEN,
+    ERASING,
+    ROUTES,
+    SHARED,
+    UNSAFE_GETS,
+    WITH_PAYLOADS,
+    WITHIN_QUEUES,
+)
 from sublet_functions.handlers.call import Call
 from sublet_functions.handlers.heartbeat import heartbeat, heartbeat_batch
 from sublet_functions.handlers.known_tasks import KnownTasks
@@ -30,7 +39,14 @@ from sublet_functions.http.problems import Problem, internal_error, problem_of
 from sublet_functions.http.query import check_path, parse_query
 from sublet_functions.http.request import VERSION, Request
 from sublet_functions.http.response import SECURITY_HEADERS, Response
-from sublet_functions.http.shared_reads import HEADER, Patience, SharedReads
+from sublet_functions.http.shared_reads import (
+    HEADER,
+    PAYLOAD_SECONDS,
+    SECONDS_MAX,
+    Patience,
+    SharedReads,
+    Sharing,
+)
 from sublet_functions.schemas.query import Empty
 
 if TYPE_CHECKING:
@@ -72,6 +88,7 @@ class Api:
     """When Redis was last unavailable (monotonic clock), until the outage's end is logged."""
     _queues: BodyQueues = field(default_factory=BodyQueues, init=False)
     _shared: SharedReads = field(default_factory=SharedReads, init=False)
+    _shared_statistics: SharedReads = field(default_factory=SharedReads, init=False)
     _by_path: dict[str, dict[str, AnyRoute]] = field(default_factory=dict, init=False)
     _by_length: dict[int, list[tuple[tuple[str, ...], AnyRoute]]] = field(default_factory=dict, init=False)
     """Routes with path parameters, by their number of parts."""
@@ -148,13 +165,19 @@ class Api:
             self._known,
         )
         shared = request.headers.get(HEADER.lower()) if route.handler in SHARED else None
-        if shared is None or getattr(query, "wait", False):
+        if route.handler in ERASING:
+            try:
+                response = await self._handle(route, call)
+            finally:
+                self._shared.clear()
+        elif shared is None or getattr(query, "wait", False):
             response = await self._handle(route, call)
         else:
             key = (request.path, request.query, request.prefix, seen_by(route, principal))
-            response = await self._shared.answer(
-                key, Patience.parse(shared), lambda: self._handle(route, call)
-            )
+            life = PAYLOAD_SECONDS if route.handler in WITH_PAYLOADS else SECONDS_MAX
+            patience = Patience.parse(shared)
+            sharing = replace(call, sharing=Sharing(self._shared_statistics, patience))
+            response = await self._shared.answer(key, patience, lambda: self._handle(route, sharing), life)
         if request.method == "HEAD":
             response.body = b""
         return response

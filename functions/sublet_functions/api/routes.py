@@ -152,7 +152,7 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     Route("PUT", "/pools/{name}", ADMIN, put_pool, PoolSettings, NO, {201: Pool, 200: Pool}, ("changed",)),
     Route("DELETE", "/pools/{name}", ADMIN, delete_pool, NO, NO, {204: NONE}),
     Route("GET", "/events", READ, events, NO, q.EventsQuery, {200: (a.EventsPage, EVENT_STREAM)}, ("busy",),
-          headers=("Last-Event-ID",)),
+          headers=("Last-Event-ID", "Sublet-Shared")),
     Route("POST", "/events", TICK | WORK, trigger, Trigger, NO, {200: (a.TickResult, a.WorkSummary)}, ("not-found", "at-work")),
     Route("POST", "/tick", TICK, tick, NO, q.TickQuery, {200: a.TickResult, 202: NONE}, events=True),
     Route("GET", "/tick", TICK, tick, NO, q.TickQuery, {200: a.TickResult}),
@@ -177,10 +177,23 @@ UNSAFE_GETS = frozenset({claim_next, tick})
 SHARED = frozenset(
     {
         *(list_jobs, get_job, list_queues, get_queue, stats, metrics, list_tasks, get_task),
-        *(list_schedules, get_schedule, list_workers, list_pools, get_pool, get_server),
+        *(
+            list_schedules,
+            get_schedule,
+            list_workers,
+            list_pools,
+            get_pool,
+            get_server,
+            get_history,
+            list_audit,
+        ),
     }
 )
 """Handlers that only read: clients may share their answers (`Sublet-Shared`)."""
+WITH_PAYLOADS = frozenset({list_jobs, get_job, get_schedule})
+"""Those whose answers have payloads: they are kept for a few seconds only."""
+ERASING = frozenset({erase, erase_many})
+"""Handlers after which no shared answer is kept."""
 ROUTES = tuple(
     replace(route, headers=(*route.headers, *SHAREABLE)) if route.handler in SHARED else route
     for route in ROUTES

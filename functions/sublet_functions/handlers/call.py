@@ -11,6 +11,7 @@ from sublet_functions.handlers.known_tasks import KnownTasks
 from sublet_functions.handlers.worker_host import WorkerHost
 from sublet_functions.http.auth import Principal
 from sublet_functions.http.request import Request
+from sublet_functions.http.shared_reads import Sharing
 
 B = TypeVar("B")
 Q = TypeVar("Q")
@@ -30,3 +31,5 @@ class Call(Generic[B, Q]):
     worker_host: WorkerHost | None = None
     known: KnownTasks | None = None
     """The tasks that this server knows; None in calls that submit nothing."""
+    sharing: Sharing | None = None
+    """For a client that accepts an older answer."""

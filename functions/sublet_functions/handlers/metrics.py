@@ -2,6 +2,7 @@
 
 from sublet.source_tree import install_command
 from sublet_functions.handlers.call import Call
+from sublet_functions.handlers.statistics import shared_statistics
 from sublet_functions.http.problems import Problem
 from sublet_functions.http.response import Response
 from sublet_functions.schemas.query import Empty
@@ -22,5 +23,6 @@ async def metrics(call: Call[Empty, Empty]) -> Response:
             "not-set-up",
             f"GET /metrics needs the package prometheus-client on the server: {install_command('http')}",
         ) from None
-    text, reads = await exposition(call.store)
-    return Response(200, text, {"Content-Type": MEDIA_TYPE}, reads=reads)
+    found, read_at = await shared_statistics(call)
+    text = await exposition(found)
+    return Response(200, text, {"Content-Type": MEDIA_TYPE}, reads=found.reads, read_at=read_at)

@@ -1,4 +1,4 @@
-"""Metrics in Prometheus's text format, read from Redis for each scrape."""
+"""Metrics in Prometheus's text format."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,8 +9,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from sublet.operations.statistics import BOUNDS, OTHERS, QueueNumbers, Times
-from sublet.store.store import Store
-from sublet_functions.handlers.statistics import NamespaceStatistics, read_statistics
+from sublet_functions.handlers.statistics import NamespaceStatistics
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 UNSERVED = 100
@@ -18,11 +17,10 @@ UNSERVED = 100
 _LE = (*(str(bound / 1000) for bound in BOUNDS), "+Inf")
 
 
-async def exposition(store: Store) -> tuple[bytes, int]:
-    """Return a namespace's metrics, and about how many commands of Redis they took. Raises Unavailable."""
-    found = await read_statistics(store)
+async def exposition(found: NamespaceStatistics) -> bytes:
+    """Return a namespace's metrics."""
     # a thousand queues make a megabyte of text
-    return await asyncio.to_thread(_text, found), found.reads
+    return await asyncio.to_thread(_text, found)
 
 
 def _text(found: NamespaceStatistics) -> bytes:

@@ -38,7 +38,7 @@ async def list_schedules(call: Call[Empty, PageQuery]) -> Response:
     link = f'<{call.request.prefix}/schedules?limit={asked.limit}&cursor={cursor}>; rel="next"'
     headers = {"Link": link} if cursor else {}
     return json_response(
-        {"schedules": found.schedules, "cursor": cursor}, headers=headers, reads=2 * len(found.schedules)
+        {"schedules": found.schedules, "cursor": cursor}, headers=headers, reads=len(found.schedules)
     )
 
 

@@ -3,7 +3,12 @@
 from dataclasses import replace
 
 from sublet_functions.handlers.call import Call
-from sublet_functions.handlers.statistics import NamespaceStatistics, names_within, read_statistics
+from sublet_functions.handlers.statistics import (
+    NamespaceStatistics,
+    names_within,
+    read_statistics,
+    shared_statistics,
+)
 from sublet_functions.http.response import Response, json_response
 from sublet_functions.schemas.query import Empty, StatsQuery
 from sublet_functions.schemas.responses import Stats
@@ -17,9 +22,13 @@ async def stats(call: Call[Empty, StatsQuery]) -> Response:
     """
     await call.store.follow(call.store.operations.maintain("stats"))
     names, scope = tuple(dict.fromkeys(call.query.queue)), call.principal.scope
+    if scope is None and not names:
+        found, read_at = await shared_statistics(call)
+        answer = json_response(stats_of(found, whole=True), reads=found.reads)
+        return replace(answer, read_at=read_at)
     if scope is None:
-        found = await read_statistics(call.store, names or None)
-        return json_response(stats_of(found, whole=not names), reads=found.reads)
+        found = await read_statistics(call.store, names)
+        return json_response(stats_of(found, whole=False), reads=found.reads)
     call.principal.check(*names)
     names, left_out = (names, 0) if names else await names_within(call.store, scope)
     found = await read_statistics(call.store, names)

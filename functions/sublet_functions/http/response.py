@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -42,6 +43,8 @@ class Response:
     """Called if the client has disconnected before the response: a claim then releases its leases."""
     reads: int = 0
     """About how many commands of Redis it took, if that grows with the data: `Sublet-Shared` spares them."""
+    read_at: float = math.inf
+    """When it was read (monotonic clock), if before the request."""
     finite: bool = False
     """Whether a streamed body ends by itself soon after the server begins to stop."""
 

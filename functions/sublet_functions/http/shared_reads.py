@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from sublet.errors import Invalid
 from sublet_functions.http.problems import invalid_at
@@ -19,13 +19,19 @@ from sublet_functions.http.response import Response
 HEADER = "Sublet-Shared"
 SECONDS_MAX = 60.0
 """Oldest answer that a client can ask for, in seconds. Then it is forgotten."""
-READS_A_SECOND = 20
-"""For clients that accept it, an answer is shared for so long that it costs Redis at most so many commands a second."""
+PAYLOAD_SECONDS = 5.0
+"""The same for answers with payloads, which may be erased."""
+READS_A_SECOND = 40
+"""For clients that accept it, expensive answers are shared for so long that all together cost Redis at most so many commands a
+second. An answer is expensive if it takes more commands than that.
+"""
 BODY_MAX = 4 * 1024 * 1024
 """Most bytes of an answer that is kept."""
 BYTES_MAX = 4 * BODY_MAX
 """Most bytes of all answers that are kept."""
 ANSWERS_MAX = 500
+
+T = TypeVar("T")
 
 _SECONDS = r"(\d{1,2}(?:\.\d{1,3})?)"
 _VALUE = re.compile(rf"{_SECONDS}(?:, ?{_SECONDS})?")
@@ -57,14 +63,10 @@ class Patience(NamedTuple):
 @dataclass(slots=True)
 class _Read:
     began: float
-    task: asyncio.Task[Response]
+    task: asyncio.Task[Any]
+    life: float
     reads: int = 0
     size: int = 0
-
-    def serves(self, patience: Patience, now: float) -> bool:
-        """Whether its answer is, or will be, new enough."""
-        most = max(patience.seconds, min(patience.costly, self.reads / READS_A_SECOND))
-        return now - self.began <= most and self.task.get_loop() is asyncio.get_running_loop()
 
 
 @dataclass
@@ -73,52 +75,95 @@ class SharedReads:
 
     clock: Callable[[], float] = time.monotonic
     _reads: dict[Hashable, _Read] = field(default_factory=dict, init=False)
-    _running: set[asyncio.Task[Response]] = field(default_factory=set, init=False)
+    _running: set[asyncio.Task[Any]] = field(default_factory=set, init=False)
 
     async def answer(
-        self, key: Hashable, patience: Patience, read: Callable[[], Awaitable[Response]]
+        self,
+        key: Hashable,
+        patience: Patience,
+        read: Callable[[], Awaitable[Response]],
+        life: float = SECONDS_MAX,
     ) -> Response:
-        """Return the answer to `key`, with its age: one that is new enough, or that `read` gives.
+        """Return the answer to `key`, with its age: one that is new enough, or that `read` gives, which is kept for at most
+        `life` seconds.
 
         Raises what `read` raises, in all clients that wait for it; an error is not kept. A client that leaves
         does not end the read of the others.
         """
         now = self.clock()
-        one = self._reads.get(key)
-        if one is None or not one.serves(patience, now):
-            one = self._begin(key, now, read)
-        response = await asyncio.shield(one.task)
-        age = int(max(0.0, now - one.began))
+        response, read_at = await self.share(key, patience, read, life)
+        age = int(max(0.0, now - read_at))
         return replace(response, headers={**response.headers, "Age": str(age)})
 
-    def _begin(self, key: Hashable, now: float, read: Callable[[], Awaitable[Response]]) -> _Read:
-        async def run() -> Response:
+    async def share(
+        self,
+        key: Hashable,
+        patience: Patience,
+        read: Callable[[], Awaitable[T]],
+        life: float = SECONDS_MAX,
+    ) -> tuple[T, float]:
+        """Return as `answer` what `read` gives, and when that began (monotonic clock)."""
+        now = self.clock()
+        while True:
+            one = self._reads.get(key)
+            is_own = one is None or not self._serves(one, patience, now)
+            if one is None or is_own:
+                one = self._begin(key, now, read, life)
+            found: T = await asyncio.shield(one.task)
+            if is_own or self._serves(one, patience, now):  # it may have been made of an older read
+                return found, one.began
+
+    def clear(self) -> None:
+        """Forget all answers, also those that are being read."""
+        self._reads.clear()
+
+    def _serves(self, one: _Read, patience: Patience, now: float) -> bool:
+        """Whether its answer is, or will be, new enough."""
+        most = patience.seconds
+        if one.reads and patience.costly > most:
+            expensive = sum(other.reads > READS_A_SECOND for other in self._reads.values())
+            most = max(most, min(patience.costly, one.reads * max(1, expensive) / READS_A_SECOND))
+        is_here = one.task.get_loop() is asyncio.get_running_loop()
+        return now - one.began <= min(most, one.life) and is_here
+
+    def _begin(self, key: Hashable, now: float, read: Callable[[], Awaitable[Any]], life: float) -> _Read:
+        async def run() -> Any:
             return await read()
 
-        one = _Read(now, asyncio.get_running_loop().create_task(run()))
+        one = _Read(now, asyncio.get_running_loop().create_task(run()), life)
         self._reads.pop(key, None)
         self._reads[key] = one
         self._running.add(one.task)
         one.task.add_done_callback(lambda task: self._finish(key, one, task))
         return one
 
-    def _finish(self, key: Hashable, one: _Read, task: asyncio.Task[Response]) -> None:
+    def _finish(self, key: Hashable, one: _Read, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         failed = task.cancelled() or task.exception() is not None
         if not failed:
             found = task.result()
-            one.size, one.reads = len(found.body) if isinstance(found.body, bytes) else 0, found.reads
-            failed = one.size > BODY_MAX or found.status != 200
+            one.reads = found.reads
+            if isinstance(found, Response):
+                one.size = len(found.body) if isinstance(found.body, bytes) else 0
+                one.began = min(one.began, found.read_at)
+                failed = one.size > BODY_MAX or found.status != 200
         if self._reads.get(key) is one and failed:
             del self._reads[key]
         self._forget()
-        task.get_loop().call_later(SECONDS_MAX, self._forget)
+        task.get_loop().call_later(one.life, self._forget)
 
     def _forget(self) -> None:
         """Drop the oldest answers, and those that are too old for every client."""
-        before, total = self.clock() - SECONDS_MAX, sum(one.size for one in self._reads.values())
+        now, total = self.clock(), sum(one.size for one in self._reads.values())
         for key, one in list(self._reads.items()):
-            if one.began > before and total <= BYTES_MAX and len(self._reads) <= ANSWERS_MAX:
-                return
-            del self._reads[key]
-            total -= one.size
+            is_kept = one.began + one.life > now and total <= BYTES_MAX
+            if not is_kept or len(self._reads) > ANSWERS_MAX:
+                del self._reads[key]
+                total -= one.size
+
+
+class Sharing(NamedTuple):
+    """What a handler shares below its response."""
+
+    reads: SharedReads
+    patience: Patience

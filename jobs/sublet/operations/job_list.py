@@ -193,9 +193,9 @@ def _all_queues(base: str, _: str, place: _Place, room: int) -> Plan[_Chunk]:
     """The first jobs of one page of queues, in a few round trips."""
     names, scan = yield from queue_names.page(base, place.scan)
     names = [name for name in names if name >= place.queue]
-    lengths = yield from queue_names.lengths(base, names)
+    lengths = yield from queue_names.lengths(base, names, room + place.offset)
     parts: list[tuple[str, int, int]] = []
-    for name, length in zip(names, lengths, strict=True):
+    for name, length in zip(names, lengths, strict=False):
         start = place.offset if name == place.queue else 0
         count = min(length - start, room)
         if count > 0:

@@ -1,5 +1,6 @@
 """Read the queues of a partition in pages, as there may be a hundred thousand."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,8 @@ from sublet.protocol.scripts import Call
 
 PAGE = 1000
 """Names in a page, about; all names, if there are fewer."""
+FIRST, GROWTH = 8, 16
+"""Lengths that are read at first, where a few may be enough; then so many times more."""
 _STEPS = 10
 
 
@@ -33,15 +36,23 @@ def names(base: str) -> Plan[list[str]]:
     return sorted(set(found))
 
 
-def lengths(base: str, queues: Sequence[str]) -> Plan[list[int]]:
-    """Return how many jobs are queued in each of these queues. If all are empty, that is one command."""
-    structures = [keys.queue(base, name) for name in queues]
-    if not structures or not (yield Call((("EXISTS", *structures),), int)):
-        return [0] * len(structures)
-    found: list[int] = yield reads.together(
-        [("ZCARD", key) for key in structures], lambda reply: [int(length) for length in reply]
-    )
+def lengths(base: str, queues: Sequence[str], room: float = math.inf) -> Plan[list[int]]:
+    """Return how many jobs are queued in each of these queues, up to one by which there are `room` jobs, about. If all
+    are empty, that is one command.
+    """
+    if not queues or not (yield Call((("EXISTS", *(keys.queue(base, name) for name in queues)),), int)):
+        return [0] * len(queues)
+    found: list[int] = []
+    step = len(queues) if room == math.inf else FIRST
+    while len(found) < len(queues) and sum(found) < room:
+        some = queues[len(found) : len(found) + step]
+        found += yield reads.together([("ZCARD", keys.queue(base, name)) for name in some], _numbers)
+        step *= GROWTH
     return found
+
+
+def _numbers(reply: Sequence[Any]) -> list[int]:
+    return [int(length) for length in reply]
 
 
 def stats(base: str) -> Plan[Stats]:

@@ -230,16 +230,14 @@ def summaries(base: str, names: Sequence[str]) -> Call[list[Stored]]:
 
     def read(reply: Sequence[Any]) -> list[Stored]:
         found = []
-        for i, name in enumerate(names):
-            values, score = reply[2 * i], reply[2 * i + 1]
+        *rows, scores = reply
+        for name, values, score in zip(names, rows, scores, strict=True):
             fields = {field: value for field, value in zip(SUMMARY, values, strict=True) if value is not None}
             found += [Stored(base, name, fields, score)] if "revision" in fields else []
         return found
 
-    commands = [
-        c for name in names for c in (("HMGET", keys.schedule(base, name), *SUMMARY), _score(base, name))
-    ]
-    return together(commands, read)
+    commands: list[tuple[Any, ...]] = [("HMGET", keys.schedule(base, name), *SUMMARY) for name in names]
+    return together([*commands, ("ZMSCORE", keys.schedules(base), *names)], read)
 
 
 def _score(base: str, name: str) -> tuple[Any, ...]:
