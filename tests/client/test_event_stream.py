@@ -267,6 +267,50 @@ async def test_many_subscribers_share_one_blocking_read_and_pages(store, raw):
 
 
 @pytest.mark.real_server
+async def test_later_events_come_together_if_all_subscribers_accept_it(store, raw):
+    subscriber = store.event_stream()
+    page = await subscriber.read(await subscriber.now())
+    while await subscriber.wait(subscriber.version, 0.05):
+        pass  # the first read of the position counts as news
+    first = asyncio.create_task(subscriber.wait(subscriber.version, SECONDS, 600))
+    await until(lambda: reads_of(raw))
+    await submit(store, "a")
+    assert await first, "the first event comes at once"
+    await submit(store, "b")
+    await submit(store, "c")
+    patient = asyncio.create_task(subscriber.wait(subscriber.version, SECONDS, 600))
+    for _ in range(3):
+        await raw_turn(store)
+    assert not patient.done()
+    assert reads_of(raw) == [], "and nothing is read meanwhile"
+    assert await subscriber.wait(subscriber.version, SECONDS), "until one comes that does not accept it"
+    assert await patient
+    assert jobs_of((await subscriber.read(page.cursor)).events) == ["0-a", "0-b", "0-c"]
+
+
+async def raw_turn(store):
+    """A round trip, in which other tasks run."""
+    await store.run(events.entries_after(store.operations.bases[0], NOTHING, 1))
+
+
+async def test_a_read_after_a_stored_event_is_one_command(store):
+    sent = []
+
+    async def counted(call):
+        sent.extend(command[0] for command in call.commands)
+        return await store.run(call)
+
+    subscriber = EventStream(store.settings, counted, store._blocking)
+    await submit(store, "a")
+    page = await subscriber.read(await subscriber.now())
+    sent.clear()
+    await submit(store, "b")
+    assert jobs_of((await subscriber.read(page.cursor)).events) == ["0-b"]
+    assert sent == ["XRANGE"]
+    await subscriber.aclose()
+
+
+@pytest.mark.real_server
 async def test_a_cancelled_subscriber_does_not_cancel_the_blocking_read(store, raw):
     subscriber = store.event_stream()
     while await subscriber.wait(subscriber.version, 0.05):

@@ -85,7 +85,7 @@ REQUEST_HEADERS = {
     ),
     "Sublet-Shared": Header(
         "Seconds: an answer that the server has read for another client so long ago will do. After a comma those for an answer that "
-        "is expensive to read.",
+        "is expensive to read. Of a stream of events: seconds after an event for which later ones may be gathered.",
         {"type": "string", "pattern": r"^[0-9]{1,2}(\.[0-9]{1,3})?(, ?[0-9]{1,2}(\.[0-9]{1,3})?)?$"},
     ),
 }

@@ -12,11 +12,12 @@ from dataclasses import replace
 from typing import Any
 
 from sublet.errors import Invalid, Unavailable
-from sublet.store.events import PAGE, Cursor, EventPage, EventStream, JobEvent, cursor_text
+from sublet.store.events import PAGE, SPACING, Cursor, EventPage, EventStream, JobEvent, cursor_text
 from sublet_functions.handlers.call import Call
 from sublet_functions.handlers.within import queues_of
 from sublet_functions.http.problems import Problem, invalid_problem
 from sublet_functions.http.response import Response, encode, json_response, timestamp
+from sublet_functions.http.shared_reads import HEADER, Patience
 from sublet_functions.schemas.query import Empty, EventsQuery
 
 EVENT_STREAM = "text/event-stream"
@@ -47,7 +48,11 @@ async def events(call: Call[Empty, EventsQuery]) -> Response:
     after = await event_stream.now() if text is None else _cursor(event_stream, text, where)
     if EVENT_STREAM not in headers.get("accept", "").lower():
         return json_response(await _page(event_stream, after, call))
-    return await _open_stream(event_stream, after, call, STREAM_SECONDS if call.request.streams else 0.0)
+    shared = headers.get(HEADER.lower())
+    spacing = max(SPACING, Patience.parse(shared).seconds if shared else 0.0)
+    return await _open_stream(
+        event_stream, after, call, STREAM_SECONDS if call.request.streams else 0.0, spacing
+    )
 
 
 def _cursor(event_stream: EventStream, text: str, where: tuple[str, str]) -> Cursor:
@@ -111,7 +116,11 @@ async def _page(event_stream: EventStream, after: Cursor, call: Call[Empty, Even
 
 
 async def _open_stream(
-    event_stream: EventStream, after: Cursor, call: Call[Empty, EventsQuery], seconds: float
+    event_stream: EventStream,
+    after: Cursor,
+    call: Call[Empty, EventsQuery],
+    seconds: float,
+    spacing: float,
 ) -> Response:
     if len(event_stream.subscribers) >= STREAMS_MAX:
         raise Problem(
@@ -119,14 +128,19 @@ async def _open_stream(
             f"this server has {STREAMS_MAX} open event streams, its limit: retry later, or read pages: "
             "the same URL without the header Accept: text/event-stream",
         )
-    stream = _stream(event_stream, await _read(event_stream, after, STREAM_PAGE, call), call, seconds)
+    page = await _read(event_stream, after, STREAM_PAGE, call)
+    stream = _stream(event_stream, page, call, seconds, spacing)
     event_stream.subscribers.add(stream)
     headers = {"Content-Type": EVENT_STREAM, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return Response(200, stream, headers)
 
 
 async def _stream(
-    event_stream: EventStream, page: EventPage, call: Call[Empty, EventsQuery], seconds: float
+    event_stream: EventStream,
+    page: EventPage,
+    call: Call[Empty, EventsQuery],
+    seconds: float,
+    spacing: float,
 ) -> AsyncIterator[bytes]:
     until = time.monotonic() + seconds
     yield f"retry: {RETRY_MS}\nid: {cursor_text(page.begin)}\n\n".encode()
@@ -146,9 +160,8 @@ async def _stream(
         if over:
             return
         if not (is_new and page.more):
-            await event_stream.wait(
-                page.version, max(0.0, min(sent_at + KEEP_ALIVE, until) - time.monotonic())
-            )
+            left = max(0.0, min(sent_at + KEEP_ALIVE, until) - time.monotonic())
+            await event_stream.wait(page.version, left, spacing)
         try:
             page, is_new = await _read(event_stream, page.cursor, STREAM_PAGE, call), True
         except Unavailable:  # after a 503 a browser does not reconnect

@@ -5,6 +5,7 @@ the last entry of the previous one on: if the stream has dropped it, events were
 """
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from sublet.protocol.scripts import Call
 PAGE = 500
 """Most events in one page."""
 SPACING = 0.02
-"""Seconds between two blocking reads, so that the events of that time make one page."""
+"""Seconds between two blocking reads, so that the events of that time make one page; more, if all subscribers accept it."""
 TURNS = 4
 """Subscribers that render a page at the same time."""
 KEPT_SECONDS = 1.0
@@ -75,11 +76,15 @@ class EventPage:
     """The queues of its jobs, once read."""
 
 
+Entry = tuple[EntryId, dict[str, bytes]]
+"""An entry's id and its fields."""
+
+
 class Entries(NamedTuple):
     """Entries of a partition after `begin`. `missed`: others, not read yet, were trimmed."""
 
     begin: EntryId | None
-    entries: list[tuple[EntryId, dict[str, bytes]]]
+    entries: list[Entry]
     missed: bool
 
 
@@ -100,7 +105,9 @@ class EventStream:
         self._following: list[asyncio.Task[None] | None] = [None] * len(self._lines)
         self._newest: dict[str, bytes] = {}
         self.version = 0
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiting: dict[asyncio.Future[None], float] = {}
+        """Subscribers, each with the seconds between two reads that it accepts."""
+        self._arrival = asyncio.Event()
         self._reads: dict[tuple[Cursor, int, int], asyncio.Future[EventPage]] = {}
         self._kept: dict[tuple[Cursor, int], EventPage] = {}
         self.turn = asyncio.Semaphore(TURNS)
@@ -162,17 +169,24 @@ class EventStream:
         return EventPage(events, begin, tuple(at), any(one.missed for one in found), more, version)
 
     async def _read_one(self, base: str, after: EntryId | None, count: int) -> Entries:
+        if after is not None and after != NOTHING:
+            following: list[Entry] | None = await self._run(entries_following(base, after, count))
+            if following is not None:
+                return Entries(after, following, False)
         found: Entries = await self._run(entries_after(base, after, count))
         if after == NOTHING and found.entries and await self._run(_trimmed(base)):
             return Entries(None, found.entries, True)
         return found
 
-    async def wait(self, version: int, seconds: float) -> bool:
-        """Wait up to `seconds` until the stream is newer than `version`. True: read again."""
+    async def wait(self, version: int, seconds: float, spacing: float = SPACING) -> bool:
+        """Wait up to `seconds` until the stream is newer than `version`. True: read again. `spacing`: later events may come
+        together, so many seconds after the first.
+        """
         if self.version != version or self.closed:
             return True
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.add(woken)
+        self._waiting[woken] = spacing
+        self._arrival.set()
         for i, line in enumerate(self._lines):
             if (following := self._following[i]) is None or following.done():
                 bases = self._bases if len(self._lines) == 1 else [self._bases[i]]
@@ -187,7 +201,7 @@ class EventStream:
         else:
             return True
         finally:
-            self._waiting.discard(woken)
+            del self._waiting[woken]
 
     async def _follow(self, line: Any, streams: Sequence[str]) -> None:
         while self._waiting:
@@ -202,7 +216,17 @@ class EventStream:
                     }
                 )
                 failed = not await self._block(line, streams)
-            await asyncio.sleep(REST if failed else SPACING)
+            await (asyncio.sleep(REST) if failed else self._rest())
+
+    async def _rest(self) -> None:
+        """Pause for as long as all subscribers accept, also those that come meanwhile."""
+        now = asyncio.get_running_loop().time
+        began = now()
+        while (left := began + min(self._waiting.values(), default=SPACING) - now()) > 0:
+            self._arrival.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._arrival.wait()
 
     async def _block(self, line: Any, streams: Sequence[str]) -> bool:
         known = [self._newest[key] for key in streams]
@@ -244,6 +268,16 @@ class EventStream:
 def cursor_text(cursor: Iterable[EntryId | None]) -> str:
     """Format a cursor, as `EventStream.cursor` parses it."""
     return ",".join("0" if entry is None else f"{entry[0]}-{entry[1]}" for entry in cursor)
+
+
+def entries_following(base: str, after: EntryId, count: int) -> Call[list[Entry] | None]:
+    """Make the call that reads up to `count` entries after one that is still stored; None if it is not."""
+
+    def read(reply: Sequence[Any]) -> list[Entry] | None:
+        entries = [(_entry_id(entry[0]), pairs(entry[1])) for entry in reply or ()]
+        return entries[1:] if entries and entries[0][0] == after else None
+
+    return Call((("XRANGE", keys.events(base), cursor_text([after]), "+", "COUNT", count + 1),), read)
 
 
 def entries_after(base: str, after: EntryId | None, count: int) -> Call[Entries]:
