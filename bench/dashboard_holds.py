@@ -71,5 +71,7 @@ async def longest(raw: Any, url: str) -> dict[str, tuple[float, str]]:
 
 
 def _slowest(raw: Any) -> tuple[float, str]:
-    logged = [(one["duration"] / 1000, one["command"].decode(errors="replace")) for one in raw.slowlog_get(4096)]
+    logged = [
+        (one["duration"] / 1000, one["command"].decode(errors="replace")) for one in raw.slowlog_get(4096)
+    ]
     return max(((ms, command[:40]) for ms, command in logged if "SLOWLOG" not in command), default=(0.0, ""))

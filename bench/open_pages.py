@@ -6,14 +6,17 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import aiohttp
 
-CALM, CALM_MOST, BUSY_MOST, BUSY_FIRST, BUSY_LAST, MARGIN, COSTLY = 0.25, 1.0, 6.0, 2.0, 8.0, 0.05, 30.0
+SOON, CALM, LATEST, PACE, RECALL, TIMES, MARGIN = 0.25, 3.0, 1.0, 6.0, 20.0, 3, 0.05
+CALM_MOST, RUSH_MOST, COSTLY = 1.0, 5.0, 60.0
 """Of live.js and sharing.js, in seconds."""
-PATIENCE = {"stats": 60.0, "metrics": 60.0} | dict.fromkeys(
-    ("queues", "tasks", "workers", "pools", "schedules"), COSTLY
-)
+GATHER = "0.5"
+LISTS = ("stats", "metrics", "queues", "tasks", "workers", "pools", "schedules")
+TABLE, SLOW = 200, 60.0
+"""Of failures-view.js."""
 
 
 @dataclass(frozen=True)
@@ -26,14 +29,20 @@ class View:
     touched: Callable[[str, str], bool] = lambda state, code: True
     beside: tuple[tuple[str, float], ...] = ()
     """Paths that it reads with the others, if they were read longer ago than so many seconds."""
+    most: int = 0
+    """Jobs that it reads, in pages."""
 
 
 VIEWS = {
-    "overview": View(("stats",), 20, 2, beside=(("metrics", 30),)),
+    "overview": View(("stats",), 20, 2, beside=(("metrics", 30), ("history?span=hour", 60))),
     "jobs": View(("jobs?limit=50",), 120, 2, beside=(("stats", 5),)),
     "running": View(("jobs?state=running&limit=50",), 120, 2, beside=(("stats", 5),)),
     "failures": View(
-        ("jobs?state=dead&limit=200",), 120, 10, lambda state, code: state == "dead" or code == "retry"
+        ("jobs?state=dead&limit=200",),
+        120,
+        10,
+        lambda state, code: state == "dead" or code == "retry",
+        most=1000,
     ),
     "queues": View(("queues?limit=200",), 30, 2, beside=(("metrics", 15),)),
     "schedules": View(("schedules?limit=200",), 60, 3, lambda state, code: state == "queued"),
@@ -58,12 +67,13 @@ class Page:
 
     def __init__(self, session: aiohttp.ClientSession, url: str, view: View) -> None:
         self.session, self.url, self.view = session, url, view
-        self.heard_at = self.read_at = self.busy_since = float("-inf")
+        self.heard_at = self.read_at = self.untold_since = float("-inf")
         self.changed_at = time.monotonic()
         self.reload = asyncio.Event()
         self.telling: asyncio.TimerHandle | None = None
-        self.is_touched = False
-        self.busy = BUSY_FIRST
+        self.told: list[float] = []
+        self.is_touched = self.is_rush = False
+        self.rest = view.rest
         self.read_of: dict[str, float] = {}
         self.asked = 0
 
@@ -76,12 +86,15 @@ class Page:
 
     async def follow(self) -> None:
         """Read the event stream."""
-        headers = {"Accept": "text/event-stream"}
+        headers = {"Accept": "text/event-stream", "Sublet-Shared": GATHER}
         while True:
             async with self.session.get(f"{self.url}/events", headers=headers) as answer:
-                self.changed_at = time.monotonic()
-                self.reload.set()
+                if "Last-Event-ID" not in headers:
+                    self.changed_at = time.monotonic()
+                    self.reload.set()
                 async for line in answer.content:
+                    if line.startswith(b"id: "):
+                        headers["Last-Event-ID"] = line[4:].decode().strip()
                     if line.startswith(b"data: "):
                         event = json.loads(line[6:])
                         self.hear(self.view.touched(event["state"], event["code"]))
@@ -90,26 +103,38 @@ class Page:
         """Note an event, as live.js."""
         now = self.heard_at = time.monotonic()
         self.is_touched = self.is_touched or is_touched
-        self.busy_since = now if self.busy_since == float("-inf") else self.busy_since
+        self.untold_since = now if self.untold_since == float("-inf") else self.untold_since
+        self.told = [at for at in self.told if at > now - RECALL]
+        self.is_rush = len(self.told) >= TIMES
+        if self.is_rush:
+            self.tell_in(min(CALM, self.told[-1] + PACE - now))
+        else:
+            self.tell_in(min(SOON, self.untold_since + LATEST - now))
+
+    def tell_in(self, wait: float) -> None:
+        """Set the timer."""
         if self.telling:
             self.telling.cancel()
-        wait = max(0.0, min(CALM, self.busy_since + self.busy - now))
-        self.telling = asyncio.get_running_loop().call_later(wait, self.tell)
+        self.telling = asyncio.get_running_loop().call_later(max(0.0, wait), self.tell)
 
     def tell(self) -> None:
         """Tell the view that it has changed, as live.js."""
-        now = time.monotonic()
-        is_calm = now - self.heard_at >= CALM
+        now, calm = time.monotonic(), time.monotonic() - self.heard_at
+        self.is_rush = self.is_rush and calm < CALM
+        self.told.append(now)
+        self.untold_since, self.telling = float("-inf"), None
         if self.is_touched:
             self.reload.set()
-        self.busy_since = float("-inf") if is_calm else now
-        self.busy = BUSY_FIRST if is_calm else min(2 * self.busy, BUSY_LAST)
-        self.telling = None
-        if not is_calm or now - self.heard_at < COSTLY:
-            wait = COSTLY if is_calm else CALM
-            self.telling = asyncio.get_running_loop().call_later(wait, self.tell)
+        if not self.is_exact():
+            self.tell_in(CALM - calm)
+        elif calm < COSTLY:
+            self.tell_in(COSTLY)
         else:
             self.is_touched = False
+
+    def is_exact(self) -> bool:
+        """Whether a read shows all events heard."""
+        return not self.is_rush and time.monotonic() - self.heard_at >= SOON
 
     async def read_again(self) -> None:
         """Read the view when it has changed or is old, not more often than it allows."""
@@ -117,24 +142,37 @@ class Page:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, self.read_at + self.view.every_live - time.monotonic())):
                     await self.reload.wait()
-            await asyncio.sleep(max(0.0, self.read_at + self.view.rest - time.monotonic()))
+            await asyncio.sleep(max(0.0, self.read_at + self.rest - time.monotonic()))
             self.reload.clear()
             self.read_at = time.monotonic()
             for path in self.view.paths:
-                await self.ask(path)
+                await self.read(path)
             for path, seconds in self.view.beside:
                 if time.monotonic() - self.read_of.get(path, float("-inf")) >= seconds:
                     await self.ask(path)
 
-    async def ask(self, path: str) -> None:
+    async def read(self, path: str) -> None:
+        """Read a list, with its following pages if the view reads them."""
+        most, count, cursor = self.view.most, 0, ""
+        while True:
+            found = await self.ask(f"{path}&cursor={cursor}" if cursor else path)
+            count += len(found.get("jobs", ())) if most else 0
+            cursor = found.get("cursor") or ""
+            if not cursor or count >= most:
+                break
+        late = time.time() + self.view.rest
+        self.rest = self.view.rest + (SLOW - late % SLOW if count > TABLE else 0.0)
+
+    async def ask(self, path: str) -> dict[str, Any]:
         """Ask as api.js does."""
         now = time.monotonic()
-        known, calm = max(0.0, now - self.changed_at - MARGIN), now - self.heard_at
-        most = min(known, min(CALM_MOST, calm - MARGIN) if calm >= CALM else BUSY_MOST)
-        costly = max(most, min(PATIENCE.get(path.partition("?")[0], most), known))
+        known = max(0.0, now - self.changed_at - MARGIN)
+        most = min(known, min(CALM_MOST, now - self.heard_at - MARGIN) if self.is_exact() else RUSH_MOST)
+        costly = max(most, min(COSTLY if path.partition("?")[0] in LISTS else most, known))
         self.read_of[path] = now
         self.asked += 1
         headers = {"Sublet-Shared": f"{most:.3f}, {costly:.3f}"}
         async with self.session.get(f"{self.url}/{path}", headers=headers) as answer:
             assert answer.status == 200, await answer.text()
-            await answer.read()
+            body = await answer.read()
+        return json.loads(body) if self.view.most else {}

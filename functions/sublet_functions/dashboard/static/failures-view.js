@@ -1,5 +1,5 @@
 /** Dead jobs, grouped by what went wrong. */
-import { call, can } from "./api.js";
+import { call, can, now } from "./api.js";
 import { orderAll } from "./bulk.js";
 import { h } from "./dom.js";
 import { count, fingerprint, plural } from "./format.js";
@@ -12,6 +12,10 @@ import { badge, button, empty, moment, queueLink, table } from "./widgets.js";
 const PAGE = 200;
 /** Dead jobs read at first, and with each "Read more". */
 const READ = 1000;
+/** Seconds between two reads. */
+const REST = 10;
+/** More pages are read at full minutes: by all open dashboards at once, so that they share them. */
+const SLOW = 60;
 
 /**
  * @param {Job[]} jobs
@@ -49,6 +53,7 @@ export function open(place, page) {
   let most = READ;
   let isWhole = true;
   let isReading = false;
+  let rest = REST;
   /** @type {number | null} */
   let total = null;
   const queue = place.query.get("queue") ?? "";
@@ -66,6 +71,7 @@ export function open(place, page) {
       isReading = false;
     }
     jobs = found;
+    rest = found.length > PAGE ? REST + SLOW - ((now() / 1000 + REST) % SLOW) : REST;
     isWhole = !cursor;
     if (!isWhole) total = (await call("GET", "stats").catch(() => null))?.dead ?? null;
   }
@@ -85,7 +91,7 @@ export function open(place, page) {
       groups.length ? h("div", { class: "panel" }, list(groups, page)) : empty("No dead jobs.", "A job is dead when its attempts are used up, or its task says that another is useless."),
     ];
   };
-  return { title: "Failures", load, render, touched: (events) => events.some(({ state, code }) => state === "dead" || code === "retry"), every: 30, rest: 10 };
+  return { title: "Failures", load, render, touched: (events) => events.some(({ state, code }) => state === "dead" || code === "retry"), every: 30, get rest() { return rest; } };
 }
 
 /**

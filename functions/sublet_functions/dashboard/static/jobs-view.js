@@ -14,7 +14,7 @@ const LIMIT = 50;
 /** Pages read at most for one page of rows: the server may answer with short ones. */
 const PAGES = 5;
 /** Seconds between two reads of a list that takes several pages. */
-const SLOW = 20;
+const SLOW = 60;
 
 /**
  * @param {import("./router.js").Place} place

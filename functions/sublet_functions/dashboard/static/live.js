@@ -1,6 +1,6 @@
 /** Follows the event stream; where it is not available, asks at intervals. */
 import { ApiError, hooks, problemOf, request, urlOf } from "./api.js";
-import { CALM, COSTLY, changed, heard } from "./sharing.js";
+import { COSTLY, SOON, calmed, changed, heard, isExact } from "./sharing.js";
 
 /** @typedef {{id: string, jobs: string[], state: string, code: string}} JobEvent */
 /** @typedef {"connecting" | "live" | "polling" | "stale" | "paused"} Mark */
@@ -10,11 +10,16 @@ const RETRY_MOST = 8000;
 const POLL = 5000;
 /** A stream that ends sooner was not a stream: the platform sends whole responses only. */
 const SHORTEST = 3000;
-/** Milliseconds after which events are told though more arrive; the longer they do, the more. */
-const BUSY_FIRST = 2000;
-const BUSY_LAST = 8000;
-/** Milliseconds for which events are told again with later ones: a read in busy times may not have shown them. */
+/** Seconds after an event for which the server may gather later ones. */
+const GATHER = "0.5";
+/** Milliseconds for which events are told again with later ones: a read in a rush may not have shown them. */
 const RECALL = 20_000;
+/** Events are told soon so many times in RECALL; then, in a rush, every PACE milliseconds, and after CALM without one. */
+const TIMES = 3;
+const PACE = 6000;
+const CALM = 3000;
+/** Milliseconds after which the first ones are told soon though more arrive. */
+const LATEST = 1000;
 
 /** @param {number} ms */
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
@@ -35,8 +40,9 @@ export class Live {
     this.shortStreams = 0;
     /** @type {{at: number, event: JobEvent}[]} */
     this.recent = [];
-    this.busySince = 0;
-    this.busy = BUSY_FIRST;
+    /** When events were told, in RECALL. @type {number[]} */
+    this.told = [];
+    this.untoldSince = 0;
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     this.telling = undefined;
     /** @type {AbortController | null} */
@@ -70,6 +76,7 @@ export class Live {
 
   /** @param {AbortSignal} signal */
   async stream(signal) {
+    const goesOn = this.position !== ""; // then it begins with the events since
     const response = await this.open(signal, "text/event-stream", {});
     if (!response.body || !response.headers.get("content-type")?.startsWith("text/event-stream")) {
       this.shortStreams = 2;
@@ -88,7 +95,7 @@ export class Live {
       this.heardAt = Date.now();
       if (isFirst) {
         this.setMark("live");
-        this.everything(); // changes before the stream began
+        if (!goesOn) this.everything(); // changes before the stream began
         isFirst = false;
       }
       text += value;
@@ -116,7 +123,7 @@ export class Live {
    * @param {Record<string, any>} query
    */
   async open(signal, accept, query) {
-    const headers = new Headers({ Accept: accept });
+    const headers = new Headers({ Accept: accept, "Sublet-Shared": GATHER });
     if (this.position && accept !== "application/json") headers.set("Last-Event-ID", this.position);
     const response = await request(urlOf("events", query), { signal, headers });
     if (response.ok) return response;
@@ -146,10 +153,12 @@ export class Live {
   /** @param {JobEvent[]} events */
   hear(events) {
     const at = performance.now();
-    heard();
     for (const event of events) this.recent.push({ at, event });
-    this.busySince ||= at;
-    this.tellIn(Math.min(CALM, this.busySince + this.busy - at));
+    this.untoldSince ||= at;
+    this.told = this.told.filter((one) => one > at - RECALL);
+    const isRush = this.told.length >= TIMES;
+    heard(isRush);
+    this.tellIn(isRush ? Math.min(CALM, (this.told.at(-1) ?? 0) + PACE - at) : Math.min(SOON, this.untoldSince + LATEST - at));
   }
 
   /** @param {number} wait ms */
@@ -158,17 +167,17 @@ export class Live {
     this.telling = setTimeout(() => this.tell(), Math.max(0, wait));
   }
 
-  /** Tell the events when it is calm, and once more later; in busy times now and then. */
+  /** Tell the events; once more when it is calm, if the read need not show them all, and when costly lists must. */
   tell() {
     const now = performance.now();
-    const last = this.recent.at(-1)?.at ?? 0;
-    const isCalm = now - last >= CALM;
+    const calm = now - (this.recent.at(-1)?.at ?? 0);
+    if (calm >= CALM) calmed();
+    this.told.push(now);
+    this.untoldSince = 0;
     this.onEvents(this.recent.map(({ event }) => event));
     this.recent = this.recent.filter(({ at }) => at > now - RECALL);
-    this.busySince = isCalm ? 0 : now;
-    this.busy = isCalm ? BUSY_FIRST : Math.min(2 * this.busy, BUSY_LAST);
-    if (!isCalm) this.tellIn(CALM);
-    else if (now - last < 1000 * COSTLY) this.tellIn(1000 * COSTLY);
+    if (!isExact()) this.tellIn(CALM - calm);
+    else if (calm < 1000 * COSTLY) this.tellIn(1000 * COSTLY);
   }
 
   everything() {

@@ -1,5 +1,5 @@
 /** Workers and pools: last heard of, jobs held, how many are wanted and why. */
-import { call, can, enc, now } from "./api.js";
+import { call, can, enc, now, readAt } from "./api.js";
 import { h } from "./dom.js";
 import { bytes, count, duration, plural } from "./format.js";
 import { link } from "./router.js";
@@ -21,16 +21,18 @@ export function open(_place, page) {
   let workers = [];
   /** @type {Pool[]} */
   let pools = [];
+  let at = 0;
   return {
     title: "Workers",
     load: async () => {
       const [first, second] = await Promise.all([call("GET", "workers"), call("GET", "pools").catch(() => ({ pools: [] }))]);
       workers = first.workers;
+      at = readAt(first) + now() - Date.now();
       pools = second.pools;
     },
     render: () => [
       h("h1", { id: "title" }, "Workers"),
-      workers.length ? h("div", { class: "panel" }, list(workers, page)) : empty("No worker is registered.", "Workers appear when they start.", h("pre", null, "sublet work MODULE:APP")),
+      workers.length ? h("div", { class: "panel" }, list(workers, at, page)) : empty("No worker is registered.", "Workers appear when they start.", h("pre", null, "sublet work MODULE:APP")),
       panel("Pools", pools.length ? poolList(pools) : empty("No pools.", "A pool starts workers when its queues need them.")),
     ],
     touched: (events) => events.some(({ state }) => state === "running"),
@@ -42,14 +44,15 @@ export function open(_place, page) {
 
 /**
  * @param {Worker[]} workers
+ * @param {number} at when they were read
  * @param {import("./main.js").Page} page
  */
-function list(workers, page) {
+function list(workers, at, page) {
   const number = (/** @type {string} */ label) => ({ label, class: "number" });
   const may = can("POST", "/workers/{name}/drain");
   const rows = workers.map((worker) => {
     const { about } = worker;
-    const silent = (now() - ms(worker.seen_at)) / 1000;
+    const silent = (at - ms(worker.seen_at)) / 1000;
     const state = silent > SILENT ? badge("warning", "silent") : worker.draining ? badge("draining") : badge("active", "alive");
     const host = [about.host, about.pid && `pid ${about.pid}`, about.platform].filter(Boolean).join(" · ");
     const queues = Array.isArray(about.queues) ? about.queues : [];
