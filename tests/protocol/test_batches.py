@@ -1,7 +1,8 @@
 """Many items are split into calls of bounded size, and the answers have the order of the items."""
 
-from sublet.model import Beat, Completion, Failure, Release
+from sublet.model import Beat, Completion, Failure, Release, Submission
 from sublet.protocol import verbs
+from sublet.submission.batches import batches
 
 
 def test_a_call_takes_200_items_and_512_kib():
@@ -9,6 +10,25 @@ def test_a_call_takes_200_items_and_512_kib():
     assert [len(batch) for batch in verbs.batches(range(5), lambda _: 200 * 1024)] == [2, 2, 1]
     assert list(verbs.batches([1, 10**9, 2], lambda size: size)) == [[1], [10**9], [2]]
     assert list(verbs.batches([], len)) == []
+
+
+def sizes(count, queues=1, rules="", payload=b"{}"):
+    jobs = [Submission(f"j{n}", f"q{n % queues}", "t", rules, payload) for n in range(count)]
+    found = list(batches(jobs))
+    assert [job for batch in found for job in batch] == jobs
+    assert [list(batches(batch)) for batch in found] == [[batch] for batch in found], "each is one call"
+    return [len(batch) for batch in found]
+
+
+def test_a_submit_takes_fewer_jobs_of_many_queues_or_with_tags():
+    assert sizes(450) == [200, 200, 50]
+    assert sizes(450, rules="priority=3 key=k") == [200, 200, 50]
+    assert sizes(5, payload=b"x" * 200 * 1024) == [2, 2, 1]
+    assert sizes(400, queues=2)[0] == 197
+    assert sizes(200, queues=200) == [57, 57, 57, 29]
+    assert sizes(200, rules="tags=a,b,c,d,e") == [72, 72, 56]
+    assert sizes(200, rules="priority=1 tags=a keep=1") == [148, 52]
+    assert sizes(0) == []
 
 
 async def submit(store, n, queue="q"):

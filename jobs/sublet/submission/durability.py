@@ -13,6 +13,7 @@ from sublet.options import check_durability
 from sublet.protocol import server_info, verbs
 from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
+from sublet.submission.batches import batches
 
 Waits = tuple[tuple[Any, ...], ...]
 """The commands that wait for a durability: none, WAIT, WAITAOF (after its check), or all."""
@@ -53,11 +54,11 @@ def waits(settings: Settings, asked: set[str]) -> Waits:
 
 def submit(base: str, jobs: Sequence[Submission], waits: Waits) -> Call[list[Submitted | str]]:
     """Store up to SCRIPTS_MAX scripts of jobs, and wait. `read` raises Unconfirmed, NotDurable."""
-    batches = [*verbs.batches(jobs, lambda job: len(job.payload))]
-    calls = [verbs.submit(base, batch) for batch in batches]
+    scripts = [*batches(jobs)]
+    calls = [verbs.submit(base, batch) for batch in scripts]
 
     def read(replies: tuple[list[Any], list[Any]]) -> list[Submitted | str]:
-        words = [word for i, reply in enumerate(replies[0]) for word in _words(calls[i], batches[i], reply)]
+        words = [word for i, reply in enumerate(replies[0]) for word in _words(calls[i], scripts[i], reply)]
         taken = [
             (job.id, word.id) for job, word in zip(jobs, words, strict=True) if isinstance(word, Submitted)
         ]

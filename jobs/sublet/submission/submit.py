@@ -19,6 +19,7 @@ from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call, refusal
 from sublet.submission import durability, partitions
 from sublet.submission.admission import JOB_BYTES, Admission, estimated_bytes, read_memory
+from sublet.submission.batches import batches
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _LETTERS = _ALPHABET.encode() * 8
@@ -179,7 +180,7 @@ class SubmitOperations:
         if not refused:
             self.admission.begin(size)
             return (yield from self._send(base, batch, waits, size))
-        scripts = [*verbs.batches(batch, _payload_bytes)]
+        scripts = [*batches(batch)]
         if len(scripts) > 1:  # there may be memory for the first of them
             answers: list[Submitted | JobsError] = []
             for part in scripts:
@@ -201,7 +202,7 @@ class SubmitOperations:
             return {}
         try:
             there: list[bool] = []
-            for part in verbs.batches(batch, _payload_bytes):
+            for part in batches(batch):
                 there += yield verbs.known(base, part)
         except NoNamespace:
             there = [False] * len(batch)
@@ -233,13 +234,9 @@ class SubmitOperations:
         for job in jobs:
             by_base.setdefault(self.base_of_queue(job.queue), []).append(job)
         for base, own in by_base.items():
-            batches = verbs.batches(own, _payload_bytes)
-            while some := [*islice(batches, scripts_max)]:
+            scripts = batches(own)
+            while some := [*islice(scripts, scripts_max)]:
                 yield base, some[0] if len(some) == 1 else [job for batch in some for job in batch]
-
-
-def _payload_bytes(job: Submission) -> int:
-    return len(job.payload)
 
 
 def _refusal(job: Submission, word: str) -> JobsError:
