@@ -15,17 +15,20 @@ def batches(jobs: Sequence[Submission]) -> Iterator[list[Submission]]:
     """
     batch: list[Submission] = []
     queues: set[str] = set()
-    size, work = 0, 0.0
+    size, room = 0, BATCH + QUEUE
     for job in jobs:
-        own = 1.0
-        if "tags=" in job.rules:
-            own += TAG * (1 + job.rules.partition("tags=")[2].partition(" ")[0].count(","))
-        cost = own + QUEUE if queues and job.queue not in queues else own
-        if batch and (work + cost > BATCH or size + len(job.payload) > BYTES):
+        _, queue, _, rules, payload, _ = job
+        size += len(payload)
+        cost = 1.0
+        if rules and "tags=" in rules:
+            cost += TAG * (1 + rules.partition("tags=")[2].partition(" ")[0].count(","))
+        room -= cost
+        if queue not in queues:
+            queues.add(queue)
+            room -= QUEUE
+        if (room < 0 or size > BYTES) and batch:
             yield batch
-            batch, queues, size, work, cost = [], set(), 0, 0.0, own
+            batch, queues, size, room = [], {queue}, len(payload), BATCH - cost
         batch.append(job)
-        queues.add(job.queue)
-        size, work = size + len(job.payload), work + cost
     if batch:
         yield batch
