@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 
 SOON, CALM, LATEST, PACE, RECALL, TIMES, MARGIN = 0.25, 3.0, 1.0, 6.0, 20.0, 3, 0.05
-CALM_MOST, RUSH_MOST, COSTLY = 1.0, 5.0, 60.0
+CALM_MOST, RUSH_MOST, COSTLY = 2.0, 5.0, 60.0
 """Of live.js and sharing.js, in seconds."""
 GATHER = "0.5"
 LISTS = ("stats", "metrics", "queues", "tasks", "workers", "pools", "schedules")
@@ -154,14 +154,14 @@ class Page:
     async def read(self, path: str) -> None:
         """Read a list, with its following pages if the view reads them."""
         most, count, cursor = self.view.most, 0, ""
+        soonest = time.time() + self.view.rest
         while True:
             found = await self.ask(f"{path}&cursor={cursor}" if cursor else path)
             count += len(found.get("jobs", ())) if most else 0
             cursor = found.get("cursor") or ""
             if not cursor or count >= most:
                 break
-        late = time.time() + self.view.rest
-        self.rest = self.view.rest + (SLOW - late % SLOW if count > TABLE else 0.0)
+        self.rest = self.view.rest + (SLOW - soonest % SLOW if count > TABLE else 0.0)
 
     async def ask(self, path: str) -> dict[str, Any]:
         """Ask as api.js does."""

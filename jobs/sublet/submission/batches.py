@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from sublet.model import Submission
 from sublet.protocol.verbs import BATCH, BYTES
 
-QUEUE, TAG = 2.5, 0.35
+QUEUE, TAG = 3.5, 0.5
 """How long Redis takes for each further queue of a call, and for a tag: as long as for so many jobs."""
 
 

@@ -61,6 +61,7 @@ export function open(place, page) {
   async function load() {
     const found = [];
     let cursor = "";
+    const soonest = now() / 1000 + REST;
     try {
       do {
         const answer = await call("GET", "jobs", { query: { state: "dead", queue, limit: PAGE, cursor } });
@@ -71,7 +72,7 @@ export function open(place, page) {
       isReading = false;
     }
     jobs = found;
-    rest = found.length > PAGE ? REST + SLOW - ((now() / 1000 + REST) % SLOW) : REST;
+    rest = found.length > PAGE ? REST + SLOW - (soonest % SLOW) : REST;
     isWhole = !cursor;
     if (!isWhole) total = (await call("GET", "stats").catch(() => null))?.dead ?? null;
   }

@@ -5,7 +5,7 @@
 
 /** Milliseconds without an event after which a read shows all events heard. In a rush it need not: live.js tells them again. */
 export const SOON = 250;
-const CALM_MOST = 1000;
+const CALM_MOST = 2000;
 const RUSH_MOST = 5000;
 /** Seconds for lists and numbers that cost many reads: they may lack events, so live.js tells the last ones again after as long. */
 export const COSTLY = 60;
