@@ -1,15 +1,9 @@
-"""Measure the dashboard under load: `python3 bench/dashboard.py [--json] [--jobs 100000] [--pages 50]`.
+"""Measure the dashboard under load: `python3 bench/dashboard.py [--json]`, a quarter of an hour.
 
-A real `sublet serve` and a real Redis with 100,000 jobs of all states in 500 queues, 200 workers and 1,000 schedules.
-
-- first paint: of each view in Chromium, from a server that has read nothing yet, the best of three; `shown`: until the view
-  shows what it has read. `idle`: share of one core that the open page uses. Left out without Chromium and Playwright;
-- commands: those that Redis ran a second (INFO commandstats), less those without a page, for one page and all of them, without
-  and with jobs that run at a steady rate. The pages are simulated (`open_pages.py`);
-- requests: those of the pages a second. server: share of one core that the server used;
-- held: the longest command of each kind of request.
-
-It takes about a quarter of an hour.
+- paint: each view in Chromium, the best of three new servers; `shown`: until the view has read. `idle`: CPU of the open page;
+- commands a second of Redis (INFO commandstats) for simulated pages (`open_pages.py`), less those without a page, without and
+  with running jobs; the pages' requests; the server's CPU;
+- held: the longest command of each request.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""How long one request of the dashboard holds Redis: the longest command of each, by Redis's own log of slow commands."""
+"""How long a request holds Redis: its longest command, by SLOWLOG."""
 
 import itertools
 import time
@@ -48,9 +48,7 @@ def _orders() -> list[tuple[str, str, Any]]:
 
 
 async def longest(raw: Any, url: str) -> dict[str, tuple[float, str]]:
-    """Return for each request the ms of its longest command, and the command: the least of five rounds, as other
-    programs on the machine only add to it.
-    """
+    """Return each request's longest command, in ms: the least of five rounds, as other programs only add to it."""
     before = raw.config_get("slowlog-*")
     raw.config_set("slowlog-log-slower-than", LOG_US)
     raw.config_set("slowlog-max-len", 4096)

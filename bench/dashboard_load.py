@@ -1,4 +1,4 @@
-"""The namespace that `dashboard.py` measures: jobs of all states, queues, workers and schedules; and jobs that run."""
+"""The namespace that `dashboard.py` measures, and jobs that run in it."""
 
 import argparse
 import asyncio

@@ -164,23 +164,26 @@ class Api:
             self.worker_host,
             self._known,
         )
-        shared = request.headers.get(HEADER.lower()) if route.handler in SHARED else None
-        if route.handler in ERASING:
-            try:
-                response = await self._handle(route, call)
-            finally:
-                self._shared.clear()
-        elif shared is None or getattr(query, "wait", False):
-            response = await self._handle(route, call)
-        else:
-            key = (request.path, request.query, request.prefix, seen_by(route, principal))
-            life = PAYLOAD_SECONDS if route.handler in WITH_PAYLOADS else SECONDS_MAX
-            patience = Patience.parse(shared)
-            sharing = replace(call, sharing=Sharing(self._shared_statistics, patience))
-            response = await self._shared.answer(key, patience, lambda: self._handle(route, sharing), life)
+        response = await self._respond(route, call)
         if request.method == "HEAD":
             response.body = b""
         return response
+
+    async def _respond(self, route: AnyRoute, call: Call[Any, Any]) -> Response:
+        request = call.request
+        shared = request.headers.get(HEADER.lower()) if route.handler in SHARED else None
+        if route.handler in ERASING:
+            try:
+                return await self._handle(route, call)
+            finally:
+                self._shared.clear()
+        if shared is None or getattr(call.query, "wait", False):
+            return await self._handle(route, call)
+        key = (request.path, request.query, request.prefix, seen_by(route, call.principal))
+        life = PAYLOAD_SECONDS if route.handler in WITH_PAYLOADS else SECONDS_MAX
+        patience = Patience.parse(shared)
+        sharing = replace(call, sharing=Sharing(self._shared_statistics, patience))
+        return await self._shared.answer(key, patience, lambda: self._handle(route, sharing), life)
 
     async def _handle(self, route: AnyRoute, call: Call[Any, Any]) -> Response:
         handler = _recorded(route.handler) if route.roles is ADMIN else route.handler
