@@ -105,4 +105,28 @@ MUTANTS = (
         "a page shows numbers from before its own order",
         f"{READS}test_an_answer_that_is_made_of_an_older_read_is_as_old",
     ),
+    Mutant(
+        "patient subscribers delay the others",
+        "jobs/sublet/store/events.py",
+        "        self._arrival.set()\n",
+        "",
+        "a program gets events seconds late because a page is open",
+        "client/test_event_stream.py::test_later_events_come_together_if_all_subscribers_accept_it[redis]",
+    ),
+    Mutant(
+        "a submit names 200 queues",
+        "jobs/sublet/submission/batches.py",
+        "room -= QUEUE",
+        "room -= 0",
+        "one request holds Redis for ten milliseconds",
+        "protocol/test_batches.py::test_a_submit_takes_fewer_jobs_of_many_queues_or_with_tags",
+    ),
+    Mutant(
+        "a page reads the lengths of all queues",
+        "jobs/sublet/protocol/queue_names.py",
+        "step = len(queues) if room == math.inf else FIRST",
+        "step = len(queues)",
+        "each open list of jobs costs Redis a command for each queue",
+        "client/test_many_names.py::test_a_page_reads_the_lengths_of_few_queues_if_they_have_enough_jobs[redis-1-8]",
+    ),
 )
