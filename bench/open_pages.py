@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ CALM_MOST, RUSH_MOST, COSTLY = 2.0, 5.0, 60.0
 """Of live.js and sharing.js, in seconds."""
 GATHER = "0.5"
 LISTS = ("stats", "metrics", "queues", "tasks", "workers", "pools", "schedules")
-TABLE, SLOW = 200, 60.0
+TABLE, SOONEST = 200, 5.0
 """Of failures-view.js."""
 
 
@@ -154,14 +155,15 @@ class Page:
     async def read(self, path: str) -> None:
         """Read a list, with its following pages if the view reads them."""
         most, count, cursor = self.view.most, 0, ""
-        soonest = time.time() + self.view.rest
+        soonest = time.time() + SOONEST
         while True:
             found = await self.ask(f"{path}&cursor={cursor}" if cursor else path)
             count += len(found.get("jobs", ())) if most else 0
             cursor = found.get("cursor") or ""
             if not cursor or count >= most:
                 break
-        self.rest = self.view.rest + (SLOW - soonest % SLOW if count > TABLE else 0.0)
+        period = self.view.rest * math.ceil(count / TABLE)
+        self.rest = SOONEST + period - soonest % period if count > TABLE else self.view.rest
 
     async def ask(self, path: str) -> dict[str, Any]:
         """Ask as api.js does."""

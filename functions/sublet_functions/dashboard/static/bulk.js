@@ -71,7 +71,7 @@ export async function orderAll(verb, filter, about, page) {
       }
       leave.textContent = "Close";
       leave.focus();
-      page.reload();
+      page.reload(true);
     };
     void measure().catch(failed);
     return [h("p", null, about), h("p", { class: "faint" }, words.text), bar, status, problem, h("div", { class: "row end" }, leave, begin)];

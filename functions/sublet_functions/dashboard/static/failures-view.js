@@ -12,10 +12,9 @@ import { badge, button, empty, moment, queueLink, table } from "./widgets.js";
 const PAGE = 200;
 /** Dead jobs read at first, and with each "Read more". */
 const READ = 1000;
-/** Seconds between two reads. */
+/** Seconds between two reads, for each page: at multiples of them, by all open dashboards at once, so that they share the pages. */
 const REST = 10;
-/** More pages are read at full minutes: by all open dashboards at once, so that they share them. */
-const SLOW = 60;
+const SOONEST = 5;
 
 /**
  * @param {Job[]} jobs
@@ -61,7 +60,7 @@ export function open(place, page) {
   async function load() {
     const found = [];
     let cursor = "";
-    const soonest = now() / 1000 + REST;
+    const soonest = now() / 1000 + SOONEST;
     try {
       do {
         const answer = await call("GET", "jobs", { query: { state: "dead", queue, limit: PAGE, cursor } });
@@ -72,7 +71,8 @@ export function open(place, page) {
       isReading = false;
     }
     jobs = found;
-    rest = found.length > PAGE ? REST + SLOW - (soonest % SLOW) : REST;
+    const period = REST * Math.ceil(found.length / PAGE);
+    rest = found.length > PAGE ? SOONEST + period - (soonest % period) : REST;
     isWhole = !cursor;
     if (!isWhole) total = (await call("GET", "stats").catch(() => null))?.dead ?? null;
   }
