@@ -16,7 +16,7 @@ CALM_MOST, RUSH_MOST, COSTLY = 2.0, 5.0, 60.0
 """Of live.js and sharing.js, in seconds."""
 GATHER = "0.5"
 LISTS = ("stats", "metrics", "queues", "tasks", "workers", "pools", "schedules")
-TABLE, SOONEST = 200, 5.0
+TABLE, SOONEST, SLOW = 200, 5.0, 20.0
 """Of failures-view.js."""
 
 
@@ -162,7 +162,7 @@ class Page:
             cursor = found.get("cursor") or ""
             if not cursor or count >= most:
                 break
-        period = self.view.rest * math.ceil(count / TABLE)
+        period = SLOW * math.ceil(count / TABLE)
         self.rest = SOONEST + period - soonest % period if count > TABLE else self.view.rest
 
     async def ask(self, path: str) -> dict[str, Any]:

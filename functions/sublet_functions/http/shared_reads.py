@@ -21,7 +21,7 @@ SECONDS_MAX = 60.0
 """Oldest answer that a client can ask for, in seconds. Then it is forgotten."""
 PAYLOAD_SECONDS = 5.0
 """The same for answers with payloads, which may be erased."""
-READS_A_SECOND = 40
+READS_A_SECOND = 30
 """For clients that accept it, expensive answers are shared for so long that all together cost Redis at most so many commands a
 second. An answer is expensive if it takes more commands than that.
 """

@@ -12,8 +12,9 @@ import { badge, button, empty, moment, queueLink, table } from "./widgets.js";
 const PAGE = 200;
 /** Dead jobs read at first, and with each "Read more". */
 const READ = 1000;
-/** Seconds between two reads, for each page: at multiples of them, by all open dashboards at once, so that they share the pages. */
+/** Seconds between two reads of one page; of more, SLOW for each page: at multiples of that, by all open dashboards at once, so that they share them. */
 const REST = 10;
+const SLOW = 20;
 const SOONEST = 5;
 
 /**
@@ -71,7 +72,7 @@ export function open(place, page) {
       isReading = false;
     }
     jobs = found;
-    const period = REST * Math.ceil(found.length / PAGE);
+    const period = SLOW * Math.ceil(found.length / PAGE);
     rest = found.length > PAGE ? SOONEST + period - (soonest % period) : REST;
     isWhole = !cursor;
     if (!isWhole) total = (await call("GET", "stats").catch(() => null))?.dead ?? null;
