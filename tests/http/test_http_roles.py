@@ -76,7 +76,7 @@ MAY = {
     "GET /history": "read",
     "GET /server": "read",
     "GET /metrics": "read metrics",
-    "GET /whoami": "submit work read metrics tick",
+    "GET /whoami": "submit work read payloads metrics tick",
     "GET /": "no token",
     "GET /ui": "no token",
     "GET /ui/static/{file}": "no token",
@@ -139,6 +139,7 @@ def test_each_role_has_the_routes_of_the_design():
     assert may[Role.SUBMIT] == submits
     numbers = {"GET /stats", "GET /metrics", "GET /queues", "GET /queues/{queue}"}
     assert may[Role.METRICS] == {*numbers, "GET /whoami"}
+    assert may[Role.PAYLOADS] == {"GET /whoami"}
     assert may[Role.TICK] == {"GET /tick", "POST /tick", "POST /events", "GET /whoami"}
     assert may[Role.READ] == {
         named(r)
@@ -295,9 +296,45 @@ async def test_a_token_can_be_asked_for_its_name_roles_and_queues(settings, secr
     )
     api = Api(Store(settings), Tokens(words))
     answer = await asker(api)("GET", "/whoami", token=secret)
-    assert answer.json() == {"name": name, "roles": roles, "queues": queues}
+    assert answer.json() == {"name": name, "roles": roles, "queues": queues, "payloads": True}
     await api.aclose()
 
 
 async def test_without_tokens_whoami_names_anyone_with_all_rights(core):
-    assert (await core("GET", "/whoami")).json() == {"name": "anyone", "roles": ["admin"], "queues": None}
+    anyone = {"name": "anyone", "roles": ["admin"], "queues": None, "payloads": True}
+    assert (await core("GET", "/whoami")).json() == anyone
+
+
+HIDES = {"read": True, "read,payloads": False, "submit,read": False, "work,read": False, "admin": False}
+
+
+async def test_payloads_and_results_are_hidden_from_the_role_read_alone(settings):
+    words = {roles: f"the-secret-of-{roles.replace(',', '-')}-0123" for roles in HIDES}
+    tokens = " ".join(f"t{i}:{roles}:{secret}" for i, (roles, secret) in enumerate(words.items()))
+    api = Api(Store(settings), Tokens(tokens))
+    ask, boss = asker(api), words["admin"]
+    await ask("POST", "/jobs", {"task": "t", "payload": {"to": "ada"}, "keep_payload": True}, token=boss)
+    (lease,) = (await ask("POST", "/jobs/claim", {"queues": ["default"]}, token=boss)).json()["jobs"]
+    one, held = f"/jobs/{lease['id']}", {"token": lease["token"]}
+    await ask("POST", f"{one}/note", held | {"checkpoint": {"page": 3}}, token=boss)
+    await ask("PUT", "/schedules/s", {"task": "t", "every": 60, "payload": {"to": "bob"}}, token=boss)
+
+    async def seen(roles, path):
+        answer = (await ask("GET", path, token=words[roles], sublet_shared="60")).json()
+        (found,) = answer["jobs"] if path == "/jobs" else [answer]
+        return {name: found[name] for name in ("payload", "result", "checkpoint") if name in found}
+
+    running = {
+        "/jobs": {"payload": {"to": "ada"}},
+        one: {"payload": {"to": "ada"}, "result": None, "checkpoint": {"page": 3}},
+        "/schedules/s": {"payload": {"to": "bob"}},
+    }
+    for roles in ("admin", *HIDES):  # an answer for the one is not shared with the other
+        for path, whole in running.items():
+            assert await seen(roles, path) == (dict.fromkeys(whole) if HIDES[roles] else whole), (roles, path)
+        identity = (await ask("GET", "/whoami", token=words[roles])).json()
+        assert identity["payloads"] is not HIDES[roles]
+    await ask("POST", f"{one}/complete", held | {"result": {"sent": 1}}, token=boss)
+    results = {roles: (await ask("GET", one, token=words[roles])).json()["result"] for roles in HIDES}
+    assert results == {roles: None if hides else {"sent": 1} for roles, hides in HIDES.items()}
+    await api.aclose()

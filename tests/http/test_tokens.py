@@ -115,7 +115,7 @@ def test_without_tokens_all_roles_are_granted():
         ("ci:hunter2hunter2hunter2:submit", "word 2: roles: use"),
         (
             "ci:submit,root:hunter2hunter2hunter2",
-            "use one or more of submit, work, read, metrics, admin, tick",
+            "use one or more of submit, work, read, payloads, metrics, admin, tick",
         ),
         ("ci::hunter2hunter2hunter2", "roles: use"),
         ("ci:submit,:hunter2hunter2hunter2", "roles: use"),

@@ -1,23 +1,39 @@
 """`GET /jobs/{id}`, `GET /jobs`: read jobs."""
 
+from typing import TypeVar
 from urllib.parse import urlencode
+
+from pydantic import BaseModel
 
 from sublet.errors import NotFound
 from sublet_functions.handlers.call import Call
 from sublet_functions.handlers.within import check_job
+from sublet_functions.http.auth import Principal
 from sublet_functions.http.cursor import decode_cursor, encode_cursor
 from sublet_functions.http.problems import invalid_at
 from sublet_functions.http.response import Response, json_response
 from sublet_functions.schemas.query import Empty, ListQuery, WaitQuery
 
+HIDDEN = ("payload", "result", "checkpoint")
+Stored = TypeVar("Stored", bound=BaseModel)
+
+
+def shown(stored: Stored, principal: Principal) -> Stored:
+    """Return a job or a schedule without what the principal may not see."""
+    if principal.sees_payloads:
+        return stored
+    return stored.model_copy(update=dict.fromkeys(type(stored).model_fields.keys() & set(HIDDEN)))
+
 
 async def get_job(call: Call[Empty, WaitQuery]) -> Response:
-    """Return one job with its first five and last five attempts, after `wait` seconds or when it has ended."""
+    """Return one job with its first five and last five attempts, after `wait` seconds or when it has ended. Payload,
+    result and checkpoint are null for a token with the role `read` alone.
+    """
     job_id, store = call.path["id"], call.store
     await check_job(call)
     if call.query.wait and (await store.watch(job_id, call.query.wait)).state is None:
         raise NotFound(f"job {job_id} does not exist, or its retention has passed")
-    return json_response(await store.follow(store.operations.get(job_id)))
+    return json_response(shown(await store.follow(store.operations.get(job_id)), call.principal))
 
 
 async def list_jobs(call: Call[Empty, ListQuery]) -> Response:
@@ -44,4 +60,5 @@ async def list_jobs(call: Call[Empty, ListQuery]) -> Response:
         following = asked.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
         query = urlencode(following | {"cursor": cursor}, doseq=True)
         headers["Link"] = f'<{call.request.prefix}/jobs?{query}>; rel="next"'
-    return json_response({"jobs": page.jobs, "cursor": cursor}, headers=headers)
+    jobs = [shown(job, call.principal) for job in page.jobs]
+    return json_response({"jobs": jobs, "cursor": cursor}, headers=headers)

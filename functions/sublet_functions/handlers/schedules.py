@@ -14,6 +14,7 @@ from sublet.schedules.operations import SchedulePage
 from sublet.schedules.recurrence import Recurrence
 from sublet.submission.submit import SubmitOperations
 from sublet_functions.handlers.call import Call
+from sublet_functions.handlers.jobs import shown
 from sublet_functions.handlers.submit import check_same_body, check_schedule, idempotency_key, keyed_id
 from sublet_functions.handlers.within import check_taken
 from sublet_functions.http.body import stored_json
@@ -43,8 +44,10 @@ async def list_schedules(call: Call[Empty, PageQuery]) -> Response:
 
 
 async def get_schedule(call: Call[Empty, Empty]) -> Response:
-    """Return one schedule: its settings, next occurrences, and jobs of past ones."""
-    return await _current(call)
+    """Return one schedule: its settings, next occurrences, and jobs of past ones. The payload is null for a token with
+    the role `read` alone.
+    """
+    return json_response(shown(await _shown(call), call.principal))
 
 
 async def put_schedule(call: Call[NewSchedule, Empty]) -> Response:

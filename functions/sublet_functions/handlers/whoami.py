@@ -9,4 +9,11 @@ async def whoami(call: Call[Empty, Empty]) -> Response:
     """Return the name, roles and queues of the request's token. Redis is not asked."""
     principal = call.principal
     queues = None if principal.scope is None else principal.scope.entries
-    return json_response({"name": principal.name, "roles": sorted(principal.roles), "queues": queues})
+    return json_response(
+        {
+            "name": principal.name,
+            "roles": sorted(principal.roles),
+            "queues": queues,
+            "payloads": principal.sees_payloads,
+        }
+    )

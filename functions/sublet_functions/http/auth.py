@@ -41,13 +41,18 @@ class Role(StrEnum):
     WORK = "work"
     """Everything that a worker needs."""
     READ = "read"
-    """Read everything except the tokens of leases."""
+    """Read everything except the tokens of leases, and payloads, results and checkpoints."""
+    PAYLOADS = "payloads"
+    """Read these, too."""
     METRICS = "metrics"
     """Read the numbers of queues: no jobs."""
     ADMIN = "admin"
     """Everything."""
     TICK = "tick"
     """Run ticks."""
+
+
+SEE_PAYLOADS = frozenset({Role.PAYLOADS, Role.SUBMIT, Role.WORK, Role.ADMIN})
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,11 @@ class Principal:
     def __post_init__(self) -> None:
         is_free = Role.ADMIN in self.roles and self.scope is None
         object.__setattr__(self, "prefix", "" if is_free else f"{self.name}:")
+
+    @property
+    def sees_payloads(self) -> bool:
+        """Whether it may read payloads, results and checkpoints."""
+        return bool(self.roles & SEE_PAYLOADS)
 
     def check(self, *entries: str) -> None:
         """Raise Problem unless it may use all of these queues and patterns."""

@@ -308,9 +308,12 @@ class Identity(ResponseModel):
     """The token of the request: its name, roles and queues."""
 
     name: str = Field(description="The token's name; `anyone` on a server without tokens.")
-    roles: list[Literal["admin", "metrics", "read", "submit", "tick", "work"]]
+    roles: list[Literal["admin", "metrics", "payloads", "read", "submit", "tick", "work"]]
     queues: list[str] | None = Field(
         description="The queues and patterns that it is limited to; null for all queues."
+    )
+    payloads: bool = Field(
+        description="Whether it sees payloads, results and checkpoints, which are null otherwise."
     )
 
 
