@@ -242,7 +242,7 @@ def test_a_job_is_copied_as_curl_as_python_and_by_its_id(visit, site):
         page.get_by_role("button", name=name).click()
         page.wait_for_selector("#toast")
         copied[name] = page.evaluate("navigator.clipboard.readText()")
-        page.evaluate("document.getElementById('toast').remove()")
+        page.evaluate("document.getElementById('toast')?.remove()")
     assert copied["Copy id"] == site.stock.ids["queued"]
     assert copied["Copy as curl"].endswith(f"'{site.url}/jobs'")
     sent = json.loads(re.search("--json '(.*?)'", copied["Copy as curl"])[1])

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests.support.dashboard_jobs import Stock
-from tests.support.dashboard_pages import read
+from tests.support.dashboard_pages import go, read, until_true
 from tests.support.http_server import serve_process
 
 pytest_plugins = ["tests.support.browser", "tests.support.http_settings"]
@@ -57,9 +57,7 @@ def test_a_closed_question_for_a_token_is_asked_again_only_by_its_button(visit, 
         box.wait_for()
         page.keyboard.press("Escape")
         box.wait_for(state="detached")
-        page.keyboard.press("g")
-        page.keyboard.press("q")
-        page.wait_for_url("**/ui/queues")
+        go(page, "q", "queues")
         page.get_by_text("No token").wait_for()
         assert box.count() == 0
         page.get_by_role("button", name="Use a token").click()
@@ -156,10 +154,16 @@ def test_a_failed_read_is_repeated(visit, site):
     page.wait_for_selector("#jobs tbody tr")
 
 
-@pytest.mark.parametrize("path", ["/jobs", ""])
-def test_a_hidden_page_reads_nothing(visit, site, path):
+@pytest.mark.parametrize(
+    ("path", "last"), [("/jobs", ["/tasks?"]), ("", ["/metrics", "/history?"])], ids=["jobs", "overview"]
+)
+def test_a_hidden_page_reads_nothing(visit, site, path, last):
     page = visit(site.url, path)
     page.wait_for_selector(".mark.live")
+    for part in last:  # what it reads after its first paint
+        until_true(
+            page, f"performance.getEntriesByType('resource').some(({{name}}) => name.includes('{part}'))"
+        )
     page.evaluate(
         "Object.defineProperty(document, 'hidden', {get: () => true, configurable: true});"
         "document.dispatchEvent(new Event('visibilitychange'))"

@@ -4,11 +4,12 @@ import itertools
 
 import pytest
 
-from tests.support.dashboard_pages import read
+from tests.support.dashboard_pages import go, read
 from tests.support.draws import one_for, one_in
+from tests.support.http_server import ADMIN, serve_process
 from tests.support.npm import packages
 
-pytest_plugins = ["tests.support.browser"]
+pytest_plugins = ["tests.support.browser", "tests.support.http_settings"]
 pytestmark = pytest.mark.timeout(300)
 
 VIEWS = (
@@ -27,6 +28,20 @@ VIEWS = (
     "/audit",
     "/nonsense",
 )
+DIALOGS = (
+    ("/jobs/DEAD", "?"),
+    ("/jobs/DEAD", "Erase"),
+    ("/jobs/DEAD", "Edit and submit again"),
+    ("/jobs/RUNNING", "Cancel"),
+    ("/failures", "Retry 3"),
+    ("/failures", "Erase 3"),
+    ("/failures", "Cancel waiting"),
+    ("/queues", "Pause images"),
+    ("/queues", "Limits of images"),
+    ("/schedules", "Run now: crm"),
+    ("/workers", "Drain mill-7"),
+)
+"""A view, and the button that opens the dialog."""
 LOOKS = tuple(itertools.product(("light", "dark"), (360, 1280)))
 
 
@@ -51,6 +66,9 @@ def pytest_generate_tests(metafunc):
         name = metafunc.function.__name__
         drawn = [(path, *look) for path in one_in(4, VIEWS) for look in one_for(f"{name} {path}", LOOKS)]
         metafunc.parametrize("look", drawn, ids=lambda look: " ".join(map(str, look)))
+    if "question" in metafunc.fixturenames:
+        drawn = [(*one, *look) for one in one_in(3, DIALOGS) for look in one_for(f"{one}", LOOKS)]
+        metafunc.parametrize("question", drawn, ids=lambda one: " ".join(map(str, one)))
 
 
 def test_axe_finds_nothing_and_nothing_is_wider_than_the_page(visit, site, axe, look):
@@ -59,6 +77,34 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_the_page(visit, site, axe, 
     assert violations(page, axe) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.locator("h1").count() == 1
+
+
+def test_axe_finds_nothing_in_a_dialog_and_it_fits_the_window(visit, site, axe, question):
+    path, label, scheme, width = question
+    page = visit(site.url, place(site, path), scheme=scheme, width=width)
+    if label == "?":
+        page.keyboard.press("?")
+    else:
+        page.get_by_role("button", name=label).first.click()
+    box = page.get_by_role("dialog")
+    if label.startswith(("Retry", "Erase 3", "Cancel w")):
+        box.get_by_text("found").or_(box.get_by_text("No job is left")).wait_for()
+    assert violations(page, axe) == []
+    assert box.evaluate("(one) => one.scrollWidth <= one.clientWidth")
+    edges = box.bounding_box()
+    assert edges["x"] >= 0
+    assert edges["x"] + edges["width"] <= width
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_in_the_question_for_a_token(visit, settings, axe, scheme):
+    with serve_process(settings, tokens=ADMIN) as server:
+        page = visit(server.url, scheme=scheme, width=360, ready=False)
+        page.get_by_role("dialog", name="Token").wait_for()
+        assert violations(page, axe) == []
+        page.keyboard.press("Escape")
+        page.get_by_role("button", name="Use a token").wait_for()
+        assert violations(page, axe) == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -92,9 +138,7 @@ def test_keys_alone_open_a_view_a_row_and_a_dialog(visit, site):
         ("w", "workers"),
         ("a", "audit"),
     ):
-        keyboard.press("g")
-        keyboard.press(key)
-        page.wait_for_url(f"**/ui/{view}")
+        go(page, key, view)
     page.goto(f"{site.url}/ui/jobs?state=dead")
     read(page)
     page.wait_for_selector("#jobs tbody tr")

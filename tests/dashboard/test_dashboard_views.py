@@ -77,6 +77,7 @@ def test_the_overview_has_charts_of_the_history(visit, site, course, span, label
     assert charts.get_by_role("link").all_inner_texts() == ["Hour", "Day", "30 days"]
     charts.get_by_role("link", name=label).click()
     page.wait_for_url("**/ui" if span == "hour" else f"**/ui?span={span}")
+    read(page)
     charts.locator("[aria-current]", has_text=label).wait_for()
     page.get_by_role("heading", name="Backlog").wait_for()
     assert page.locator(".chart h3").all_inner_texts() == [

@@ -8,7 +8,6 @@ A test fails if a page breaks its Content-Security-Policy or has an error that n
 
 import importlib.util
 import os
-import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ import pytest
 
 from sublet.connection.settings import Settings
 from tests.support.dashboard_jobs import Stock
-from tests.support.dashboard_pages import read
+from tests.support.dashboard_pages import chromium_program, read
 from tests.support.http_server import serve_process
 
 REQUIRED = "browser" in os.environ.get("SUBLET_TEST_REQUIRE", "").split(",")
@@ -29,7 +28,7 @@ EXPECTED = ("Failed to load resource", "net::ERR")
 """Chromium's own lines about answers that are not 2xx."""
 
 
-def _skip(reason: str) -> NoReturn:
+def skip(reason: str) -> NoReturn:
     if REQUIRED:
         pytest.fail(f"SUBLET_TEST_REQUIRE=browser does not allow a skip: {reason}")
     pytest.skip(reason)
@@ -38,11 +37,11 @@ def _skip(reason: str) -> NoReturn:
 @pytest.fixture(scope="module")  # Playwright's loop must not run during async tests of other files
 def chromium() -> Iterator[Any]:
     """The machine's own Chromium, without a window. Skips the test where it or Playwright is missing."""
-    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    program = chromium_program()
     if not program:
-        _skip("no chromium on PATH: apt-get install chromium")
+        skip("no chromium on PATH: apt-get install chromium")
     if not importlib.util.find_spec("playwright"):
-        _skip("playwright is not installed: it is in the extra `test`")
+        skip("playwright is not installed: it is in the extra `test`")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

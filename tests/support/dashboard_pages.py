@@ -1,11 +1,34 @@
 """What tests read from a page of the dashboard."""
 
+import shutil
 from typing import Any
+
+from tests.support.processes import until
+
+
+def chromium_program() -> str | None:
+    """The path of the machine's own Chromium."""
+    found = (shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome"))
+    return next(filter(None, found), None)
 
 
 def read(page: Any) -> None:
     """Wait until the view has been read and painted."""
     page.wait_for_selector("main:not([aria-busy]) h1")
+
+
+def until_true(page: Any, expression: str) -> None:
+    """Wait until JavaScript is true in the page. (Playwright's own way needs `eval`, which the policy forbids.)"""
+    until(lambda: page.evaluate(expression), expression)
+
+
+def go(page: Any, key: str, view: str) -> None:
+    """Open a view by its two keys: again, if a busy machine lets too much time pass between them."""
+    found = False
+    while not found:
+        page.keyboard.press("g")
+        page.keyboard.press(key)
+        found = page.evaluate("location.pathname").endswith(f"/ui/{view}")
 
 
 def columns(page: Any, region: str, column: int) -> list[str]:

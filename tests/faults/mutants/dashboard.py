@@ -7,6 +7,8 @@ SHARED = "functions/sublet_functions/http/shared_reads.py"
 DISPATCH = "functions/sublet_functions/api/dispatch.py"
 READS = "http/test_shared_reads.py::"
 HTTP = "dashboard/test_dashboard_http.py::"
+GUARDS = "dashboard/test_dashboard_guards.py::"
+STATIC = "functions/sublet_functions/dashboard/static/"
 
 MUTANTS = (
     Mutant(
@@ -48,6 +50,54 @@ MUTANTS = (
         "  text.replace(/$^/,",
         "a payload turns the direction of the text and shows another name than it has",
         "dashboard/test_dashboard_files.py::test_durations_sizes_and_fingerprints_are_written_for_people",
+    ),
+    Mutant(
+        "the role read gets payloads and results",
+        "functions/sublet_functions/handlers/jobs.py",
+        "    if principal.sees_payloads:",
+        "    if principal:",
+        "a person who only watches reads the data of customers",
+        "http/test_http_roles.py::test_payloads_and_results_are_hidden_from_the_role_read_alone",
+    ),
+    Mutant(
+        "the dashboard has buttons for orders that the token may not give",
+        f"{STATIC}api.js",
+        "return Boolean(operation) && isAllowed(operation.security ?? []);",
+        "return Boolean(operation);",
+        "a reader is offered orders that the server refuses",
+        f"{GUARDS}test_a_view_has_the_buttons_of_the_tokens_roles[read-/queues]",
+    ),
+    Mutant(
+        "an order of the dashboard hits a job that has changed",
+        f"{STATIC}orders.js",
+        "{ body: { revision: job.revision } }",
+        "{ body: {} }",
+        "a person retries another failure than the page showed",
+        f"{GUARDS}test_an_order_for_a_job_that_has_changed_is_refused_and_says_so",
+    ),
+    Mutant(
+        "an order for many does not say how many were counted",
+        f"{STATIC}bulk.js",
+        "{ expected: total.first }",
+        "{}",
+        "a person confirms 3 jobs, and 3,000 run again",
+        f"{GUARDS}test_an_order_for_many_stops_if_it_finds_far_more_than_were_counted",
+    ),
+    Mutant(
+        "rows move while the keyboard's focus is on one",
+        f"{STATIC}jobs-view.js",
+        " || region.contains(document.activeElement)",
+        "",
+        "Enter opens another job than the one that had the focus",
+        f"{GUARDS}test_rows_stay_while_the_keyboards_focus_is_on_one",
+    ),
+    Mutant(
+        "a lease that heartbeats renew is shown as ended",
+        f"{STATIC}widgets.js",
+        "ms(iso) < seen;",
+        "ms(iso) < now();",
+        "a healthy worker seems dead",
+        f"{GUARDS}test_a_lease_that_heartbeats_renew_is_not_shown_as_ended",
     ),
     Mutant(
         "tokens limited to other queues share an answer",

@@ -99,6 +99,12 @@ const ages = new WeakMap();
 export const readAt = (answer) => Date.now() - (ages.get(answer) ?? 0);
 
 /**
+ * The same, in ms of the server's clock.
+ * @param {object} answer
+ */
+export const seenAt = (answer) => readAt(answer) + skew;
+
+/**
  * Send a request, and return the parsed body; with `text`, an object with the body as `text`. Asks for a token after a 401. Throws ApiError.
  * @param {string} method
  * @param {string} path
@@ -130,41 +136,49 @@ export async function call(method, path, how = {}) {
   }
 }
 
-/** @type {Promise<any> | null} */
+/** @type {Promise<void> | null} */
 let described = null;
 /** @type {any} */
 let description = null;
 
-/** Roles of the token; null where the server does not tell, undefined before it has. @type {string[] | null | undefined} */
-let roles;
+/** Roles of the token; null where the server does not tell. @type {string[] | null} */
+let roles = [];
+let isShownPayloads = true;
 
-/** Read the API's description, once. */
-export async function whenDescribed() {
-  described ??= call("GET", "openapi.json").catch(() => {
-    described = null;
-    return null;
-  });
-  description = (await described) ?? description;
+/** Whether the token sees payloads, results and checkpoints: they are null for others. */
+export const seesPayloads = () => isShownPayloads;
+
+async function readDescription() {
+  const found = description ?? (await call("GET", "openapi.json").catch(() => null));
+  const isTold = Boolean(found?.paths?.["/whoami"]);
+  const identity = isTold ? await call("GET", "whoami").catch(() => null) : null;
+  roles = identity?.roles ?? null;
+  isShownPayloads = identity?.payloads ?? true;
+  description = found;
+  if (!found) described = null;
 }
 
-/** Read the API's description, and the token's roles where the server tells them: views offer only what may work. */
-export async function describe() {
-  roles = undefined;
-  await whenDescribed();
-  roles = (description?.paths?.["/whoami"] && (await call("GET", "whoami").catch(() => null))?.roles) || null;
+/** Read the API's description, and the token's roles where the server tells them, once: views offer only what may work. */
+export const whenDescribed = () => (described ??= readDescription());
+
+/** Read them again, for another token: until then it may do nothing. */
+export function describe() {
+  described = null;
+  roles = [];
+  return whenDescribed();
 }
 
 /** @param {{bearer: string[]}[]} allowed */
 const isAllowed = (allowed) => !roles || !allowed.length || allowed.some(({ bearer }) => bearer.some((role) => roles?.includes(role)));
 
 /**
- * Whether this server has a route that the token may use; false until its description and the roles are read.
+ * Whether this server has a route that the token may use; false until its description is read.
  * @param {string} method
  * @param {string} path as in the description: `/jobs/{id}/retry`
  */
 export function can(method, path) {
   const operation = description?.paths?.[path]?.[method.toLowerCase()];
-  return roles !== undefined && Boolean(operation) && isAllowed(operation.security ?? []);
+  return Boolean(operation) && isAllowed(operation.security ?? []);
 }
 
 /**

@@ -1,11 +1,11 @@
 /** One job: its life as a waterfall, each attempt, and its data. */
-import { call, enc, now } from "./api.js";
+import { call, enc, now, seenAt, seesPayloads } from "./api.js";
 import { h } from "./dom.js";
 import { bytes, clock, duration } from "./format.js";
 import { progress } from "./jobs-view.js";
 import { jobOrders } from "./orders.js";
 import { link } from "./router.js";
-import { badge, countdown, empty, facts, icon, json, longText, moment, ms, panel, queueLink, table, tagLinks } from "./widgets.js";
+import { badge, countdown, data, empty, facts, icon, isOutdated, isOver, longText, moment, ms, panel, queueLink, table, tagLinks } from "./widgets.js";
 
 /** @typedef {any} Job */
 /** @typedef {{name: string, kind: string, from: number, to: number, worker: string, note: string}} Span */
@@ -18,12 +18,17 @@ import { badge, countdown, empty, facts, icon, json, longText, moment, ms, panel
 export function open(place, page) {
   /** @type {Job} */
   let job = null;
+  let seen = 0;
   return {
     title: place.name,
     load: async () => {
       job = await call("GET", `jobs/${enc(place.name)}`);
+      seen = seenAt(job);
     },
-    render: () => render(job, page),
+    render: () => {
+      if (isOutdated(job.lease_expires_at, seen)) page.reload();
+      return render(job, page, seen);
+    },
     touched: (events) => events.some(({ jobs }) => !job || jobs.includes(job.id)),
     every: 5,
     get everyLive() {
@@ -37,25 +42,31 @@ export function open(place, page) {
 /**
  * @param {Job} job
  * @param {import("./main.js").Page} page
+ * @param {number} seen when the server read it, in ms of its clock
  */
-function render(job, page) {
+function render(job, page, seen) {
   const { paint } = page;
-  const result = job.state === "completed" ? panel(`Result${job.result_bytes ? ` · ${bytes(job.result_bytes)}` : ""}`, json(job.result, `${job.id} result`, paint, "Result")) : null;
+  const isLost = job.state === "running" && isOver(job.lease_expires_at, seen);
+  const result = job.state === "completed" ? panel(`Result${job.result_bytes ? ` · ${bytes(job.result_bytes)}` : ""}`, data(job.result, `${job.id} result`, paint, "Result")) : null;
   return [
     h("p", { class: "crumbs" }, h("a", { href: link("jobs") }, "Jobs"), " / ", queueLink(job.queue)),
-    h("div", { class: "title" }, h("h1", { id: "title" }, job.task), badge(job.state), job.cancel_requested_at && job.state === "running" ? badge("cancelled", "cancel asked") : null),
+    h("div", { class: "title" }, h("h1", { id: "title" }, job.task), badge(job.state), isLost ? badge("warning", "lease ended") : null, job.cancel_requested_at && job.state === "running" ? badge("cancelled", "cancel asked") : null),
     h("p", { class: "subtitle" }, h("code", null, job.id)),
     h("div", { class: "row orders" }, jobOrders(job, page)),
     job.state === "dead" && job.last_error ? h("div", { class: "note error" }, icon("dead"), h("p", null, h("code", { class: "code" }, job.last_error.code), " ", job.last_error.message)) : null,
-    panel("Facts", about(job)),
-    panel("Life", waterfall(job)),
+    isLost ? h("div", { class: "note" }, icon("warning"), h("p", null, "No heartbeat arrived before the lease ended: the worker has died, or cannot be reached. The next claim of this queue, or a tick, gives the job to another worker.")) : null,
+    panel("Facts", about(job, seen)),
+    panel("Life", waterfall(job, isLost)),
     panel("Attempts", attempts(job, page)),
-    h("div", { class: "columns" }, panel("Payload", job.payload === null ? h("p", { class: "faint" }, "Deleted after completion.") : json(job.payload, `${job.id} payload`, paint, "Payload")), result, job.checkpoint === null ? null : panel("Checkpoint", json(job.checkpoint, `${job.id} checkpoint`, paint, "Checkpoint"))),
+    h("div", { class: "columns" }, panel("Payload", job.payload === null && seesPayloads() ? h("p", { class: "faint" }, "Deleted after completion.") : data(job.payload, `${job.id} payload`, paint, "Payload")), result, job.checkpoint === null ? null : panel("Checkpoint", data(job.checkpoint, `${job.id} checkpoint`, paint, "Checkpoint"))),
   ];
 }
 
-/** @param {Job} job */
-function about(job) {
+/**
+ * @param {Job} job
+ * @param {number} seen
+ */
+function about(job, seen) {
   return facts([
     ["Queue", queueLink(job.queue)],
     ["Attempt", `${job.attempt} of ${job.max_attempts}`],
@@ -63,7 +74,7 @@ function about(job) {
     ["Due", job.due_at && moment(job.due_at, { exact: true })],
     ["Ended", job.finished_at && moment(job.finished_at, { exact: true })],
     ["Worker", job.worker && h("a", { href: link("workers") }, job.worker)],
-    ["Lease", job.lease_expires_at && countdown(job.lease_expires_at)],
+    ["Lease", job.lease_expires_at && countdown(job.lease_expires_at, seen)],
     ["Heartbeat", job.heartbeat_at && moment(job.heartbeat_at)],
     ["Progress", job.progress !== null && progress(job.progress)],
     ["Priority", job.priority || null],
@@ -79,9 +90,10 @@ function about(job) {
 /**
  * The spans of a job's life, in order.
  * @param {Job} job
+ * @param {boolean} isLost
  * @returns {Span[]}
  */
-export function spans(job) {
+export function spans(job, isLost) {
   const out = /** @type {Span[]} */ ([]);
   let at = ms(job.submitted_at);
   const wait = (/** @type {number} */ to, /** @type {string} */ name) => {
@@ -97,7 +109,7 @@ export function spans(job) {
   const end = job.finished_at ? ms(job.finished_at) : now();
   if (job.state === "running") {
     wait(ms(job.claimed_at), out.length ? "waited again" : "waited");
-    out.push({ name: `attempt ${job.attempt}`, kind: "running", from: ms(job.claimed_at), to: end, worker: job.worker ?? "", note: "running" });
+    out.push({ name: `attempt ${job.attempt}`, kind: isLost ? "late" : "running", from: ms(job.claimed_at), to: end, worker: job.worker ?? "", note: "running" });
   } else if (!job.finished_at) {
     wait(end, job.state === "scheduled" ? "waits for its time" : "waits for a worker");
   } else if (!job.attempts.length) {
@@ -110,13 +122,17 @@ export function spans(job) {
 function outcome({ kind, note }) {
   if (!note) return null;
   if (kind === "running") return badge("running");
+  if (kind === "late") return badge("warning", "lease ended");
   if (kind === "good") return badge("completed");
   return kind === "wait" ? badge("queued", note) : h("code", { class: "code" }, note);
 }
 
-/** @param {Job} job */
-function waterfall(job) {
-  const all = spans(job);
+/**
+ * @param {Job} job
+ * @param {boolean} isLost
+ */
+function waterfall(job, isLost) {
+  const all = spans(job, isLost);
   if (!all.length) return empty("Nothing has happened yet.", "The job was submitted a moment ago.");
   const begin = all[0]?.from ?? 0;
   const length = Math.max(1, (all.at(-1)?.to ?? 0) - begin);

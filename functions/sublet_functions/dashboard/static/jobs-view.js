@@ -1,10 +1,10 @@
 /** Jobs by state, queue, task, tag and more. The filter is the URL. */
-import { ApiError, call, now } from "./api.js";
+import { ApiError, call, now, seenAt } from "./api.js";
 import { h } from "./dom.js";
 import { filters, isFiltered, moved } from "./filters.js";
 import { count, duration, plural } from "./format.js";
 import { link } from "./router.js";
-import { badge, button, countdown, empty, errorNote, icon, moment, ms, queueLink, table, tagLinks } from "./widgets.js";
+import { badge, button, countdown, empty, errorNote, icon, isOutdated, moment, ms, queueLink, table, tagLinks } from "./widgets.js";
 
 /** @typedef {import("./dom.js").Child} Child */
 /** @typedef {any} Job */
@@ -28,6 +28,7 @@ export function open(place, page) {
   /** @type {Job[]} */
   let shown = [];
   let cursor = "";
+  let oldest = 0;
   /** @type {any} */
   let stats = null;
   let statsAt = 0;
@@ -54,8 +55,10 @@ export function open(place, page) {
     const found = [];
     let next = query.get("cursor") ?? "";
     let read = 0;
+    let first = Infinity;
     do {
       const answer = await call("GET", "jobs", { query: { ...filter, limit: LIMIT - found.length, cursor: next } });
+      first = Math.min(first, seenAt(answer));
       found.push(...answer.jobs);
       next = answer.cursor ?? "";
       read += 1;
@@ -63,6 +66,7 @@ export function open(place, page) {
     jobs = found;
     cursor = next;
     pages = read;
+    oldest = first;
     void readRest();
   }
 
@@ -99,13 +103,14 @@ export function open(place, page) {
 
   const render = () => {
     arrange();
+    if (shown.some((job) => !job.left && isOutdated(job.lease_expires_at, oldest))) page.reload(); // heartbeats are not events
     const more = withheld ? button(`${plural(withheld, "change")} above: show`, release, { class: "primary small" }) : null;
     return [
       h("div", { class: "title" }, h("h1", { id: "title" }, "Jobs"), more),
       tabs(query, stats),
       filters(query, { ...names, ...seen(shown) }),
       errorNote(refusal),
-      shown.length ? rows(shown, query) : refusal ? null : nothing(query, cursor),
+      shown.length ? rows(shown, query, oldest) : refusal ? null : nothing(query, cursor),
       h("nav", { class: "row end", "aria-label": "Pages" }, query.get("cursor") && h("a", { rel: "first", class: "button", href: moved(query, {}) }, "First page"), cursor && shown.length ? h("a", { rel: "next", class: "button", href: moved(query, { cursor }) }, "Next page") : null),
     ];
   };
@@ -172,34 +177,39 @@ function nothing(query, cursor) {
 /**
  * @param {Job[]} jobs
  * @param {URLSearchParams} query
+ * @param {number} seen when the server read them, in ms of its clock
  */
-function rows(jobs, query) {
+function rows(jobs, query, seen) {
   const states = query.getAll("state");
   const state = states.length > 1 ? "" : (states[0] ?? "");
   const when = { scheduled: "Due", queued: "Waiting since", running: "Lease" }[state] ?? (state ? "Ended" : "When");
   const columns = ["Job", "Queue", "State", { label: "Attempt", class: "number" }, when, "Worker", "Last error or progress"];
-  return table("Jobs", columns, jobs.map((job) => row(job, query)), { id: "jobs" });
+  return table("Jobs", columns, jobs.map((job) => row(job, query, seen)), { id: "jobs" });
 }
 
 /**
  * @param {Job} job
  * @param {URLSearchParams} query
+ * @param {number} seen
  */
-function row(job, query) {
+function row(job, query, seen) {
   const state = job.left ? null : job.state;
   return h("tr", { key: job.id, class: job.left ? "left" : null },
     h("th", { scope: "row" }, h("a", { class: "open", href: link("jobs", job.id) }, job.task), h("span", { class: "tags" }, h("code", { class: "id" }, job.id), tagLinks(job.tags))),
     h("td", null, queueLink(job.queue)),
     h("td", null, state ? badge(state) : h("span", { class: "badge" }, "moved on"), job.cancel_requested_at && state === "running" ? h("small", { class: "faint" }, "cancel asked") : null),
     h("td", { class: "number" }, job.attempt ? `${job.attempt} of ${job.max_attempts}` : h("span", { class: "faint" }, `– of ${job.max_attempts}`)),
-    h("td", { class: "when" }, whenOf(job)),
+    h("td", { class: "when" }, whenOf(job, seen)),
     h("td", { class: "cut", title: job.worker }, job.worker ? h("a", { href: moved(query, { worker: job.worker }) }, job.worker) : h("span", { class: "faint" }, "–")),
     h("td", { class: "cut wide" }, noteOf(job, query)));
 }
 
-/** @param {Job} job */
-function whenOf(job) {
-  if (job.state === "running") return countdown(job.lease_expires_at);
+/**
+ * @param {Job} job
+ * @param {number} seen
+ */
+function whenOf(job, seen) {
+  if (job.state === "running") return countdown(job.lease_expires_at, seen);
   if (job.state === "scheduled") return moment(job.due_at);
   if (job.state === "queued") return moment(job.due_at ?? job.submitted_at);
   return moment(job.finished_at);

@@ -1,5 +1,5 @@
 /** Orders for one job. Each sends the revision that the user saw, so that it cannot hit a changed job. */
-import { call, can, enc } from "./api.js";
+import { call, can, enc, seesPayloads } from "./api.js";
 import { h } from "./dom.js";
 import { pretty } from "./format.js";
 import { go, link } from "./router.js";
@@ -50,8 +50,7 @@ export function jobOrders(job, page) {
     may("erase") ? button("Erase", () => void erase(), { class: "danger" }) : null,
     can("POST", "/jobs") ? button("Edit and submit again", () => void resubmit(job)) : null,
     button("Copy id", () => void copy(job.id), { class: "quiet" }),
-    button("Copy as curl", () => void copy(asCurl(job)), { class: "quiet" }),
-    button("Copy as Python", () => void copy(asPython(job)), { class: "quiet" }),
+    seesPayloads() ? [button("Copy as curl", () => void copy(asCurl(job)), { class: "quiet" }), button("Copy as Python", () => void copy(asPython(job)), { class: "quiet" })] : null,
   ];
 }
 

@@ -116,7 +116,7 @@ function tile(label, value, kind, note, href) {
 /** @param {Stats} stats */
 function tiles(stats) {
   const last = samples.at(-1);
-  const perMinute = last && last.completed !== null ? Math.round(last.completed * 10) / 10 : null;
+  const perMinute = last && last.completed !== null ? (last.completed < 10 ? Math.round(last.completed * 10) / 10 : Math.round(last.completed)) : null;
   const jobs = (/** @type {string} */ state) => link("jobs", "", { state });
   return [
     tile("ready", stats.ready, "queued", stats.queued > stats.ready ? `and ${count(stats.queued - stats.ready)} in paused queues` : stats.ready ? `the oldest waits ${coarse(stats.oldest_queued_seconds)}` : "no job waits", jobs("queued")),

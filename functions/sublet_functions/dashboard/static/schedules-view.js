@@ -3,7 +3,7 @@ import { call, can, enc } from "./api.js";
 import { h } from "./dom.js";
 import { count, pretty, whole } from "./format.js";
 import { go, link } from "./router.js";
-import { badge, button, confirm, copy, empty, facts, icon, json, moment, ms, panel, perform, queueLink, table, toast } from "./widgets.js";
+import { badge, button, confirm, copy, data, empty, facts, icon, moment, ms, panel, perform, queueLink, table, toast } from "./widgets.js";
 
 /** @typedef {any} Schedule */
 
@@ -131,7 +131,7 @@ function render(schedule, page) {
     ]),
     panel("Next occurrences", schedule.upcoming.length ? upcoming(schedule) : empty("No further occurrence.", "It has ended.")),
     panel("Last runs", schedule.last_runs.length ? lastRuns(schedule) : empty("No occurrence has had a job yet.", "The last ten are listed here.")),
-    panel("Payload", json(schedule.payload, `schedule ${schedule.name}`, page.paint, "Payload")),
+    panel("Payload", data(schedule.payload, `schedule ${schedule.name}`, page.paint, "Payload")),
   ];
 }
 

@@ -1,5 +1,5 @@
 /** Parts that several views use. */
-import { ApiError, now } from "./api.js";
+import { ApiError, now, seesPayloads } from "./api.js";
 import { h, s } from "./dom.js";
 import { bytes, clock, coarse, duration, pretty, whole } from "./format.js";
 import { link } from "./router.js";
@@ -51,15 +51,31 @@ export function moment(iso, how = {}) {
 }
 
 /**
+ * Whether a lease had ended when it was read. One that ended later may have been renewed.
+ * @param {string | null | undefined} iso
+ * @param {number} seen ms of the server's clock
+ */
+export const isOver = (iso, seen) => ms(iso) < seen;
+
+/**
+ * Whether a lease has ended since it was read: it should be read again.
+ * @param {string | null | undefined} iso
+ * @param {number} seen ms of the server's clock
+ */
+export const isOutdated = (iso, seen) => ms(iso) >= seen && ms(iso) < now();
+
+/**
  * The rest of a lease, that colours as it ends.
  * @param {string | null | undefined} iso
+ * @param {number} seen when it was read, in ms of the server's clock
  */
-export function countdown(iso) {
+export function countdown(iso, seen) {
   const at = ms(iso);
   if (Number.isNaN(at)) return null;
   const left = (at - now()) / 1000;
-  const text = left > 0 ? duration(Math.max(1, Math.round(left))) : `${coarse(-left)} over`;
-  return h("span", { class: left > 5 ? "lease" : "lease late", title: `The lease ends at ${whole(at)}` }, text);
+  const rest = Math.max(left > 0 ? 1 : 0, Math.round(left));
+  const text = isOver(iso, seen) ? `${coarse(-left)} over` : rest < 10 ? `${rest} s` : duration(rest);
+  return h("span", { class: left > 5 || isOutdated(iso, seen) ? "lease" : "lease late", title: `The lease ends at ${whole(at)}` }, text);
 }
 
 /**
@@ -135,12 +151,14 @@ export function longText(text, key, paint, label = "Text") {
 }
 
 /**
+ * A payload, result or checkpoint, if the token may see it.
  * @param {unknown} value
  * @param {string} key
  * @param {() => void} paint
  * @param {string} label
  */
-export const json = (value, key, paint, label) => longText(pretty(value), key, paint, label);
+export const data = (value, key, paint, label) =>
+  seesPayloads() ? longText(pretty(value), key, paint, label) : h("p", { class: "faint" }, "Not shown to this token: that takes the role payloads, submit, work or admin.");
 
 /**
  * @param {string} title
