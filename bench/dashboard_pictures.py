@@ -37,7 +37,7 @@ def scene() -> Iterator[tuple[str, Scene]]:
     """Serve a lively namespace; gives the server's URL and the scene."""
     with (
         tempfile.TemporaryDirectory(prefix="sublet-pictures-") as folder,
-        EmbeddedServer.start(Path(folder), persistent=False) as server,
+        EmbeddedServer.start(Path(folder)) as server,
         serve_process(Settings(redis_url=server.url, namespace="shop")) as api,
         redis.Redis.from_url(server.url) as raw,
     ):
