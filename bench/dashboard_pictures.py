@@ -5,6 +5,7 @@ A real server with a lively namespace (tests/support/dashboard_scene.py), in Deb
 
 import argparse
 import base64
+import contextlib
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -16,7 +17,6 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "jobs"), str(ROOT / "functions"), str(ROOT)]
 
 import redis
-
 from sublet.connection.settings import Settings
 from sublet.devtools.embedded_server import EmbeddedServer
 from sublet.protocol import keys
@@ -29,7 +29,7 @@ PICTURES = ROOT / "docs" / "pictures"
 VIEWS = {"overview": "", "failures": "/failures", "job": "/jobs/JOB"}
 SCHEMES = ("light", "dark")
 WIDTH, HEIGHT, SCALE, QUALITY = 1280, 860, 1.5, 82
-SECONDS = 60
+SECONDS, ATTEMPTS = 60, 4
 
 
 @contextmanager
@@ -48,16 +48,19 @@ def scene() -> Iterator[tuple[str, Scene]]:
 
 def take(page: Any, quality: int = QUALITY) -> bytes:
     """Return what the window shows, as WebP."""
-    how = {"format": "webp", "quality": quality}
+    size = page.viewport_size
+    clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": SCALE}
+    how = {"format": "webp", "quality": quality, "clip": clip}
     return base64.b64decode(page.context.new_cdp_session(page).send("Page.captureScreenshot", how)["data"])
 
 
 def open_view(browser: Any, url: str, made: Scene, view: str, scheme: str, width: int = WIDTH) -> Any:
     """Open a view in a window of its own; wait until nothing in it is still to be read."""
+    from playwright.sync_api import TimeoutError
+
     context = browser.new_context(
         color_scheme=scheme,
         viewport={"width": width, "height": HEIGHT},
-        device_scale_factor=SCALE,
         reduced_motion="reduce",
         timezone_id="Europe/Berlin",
         locale="en-GB",
@@ -67,7 +70,13 @@ def open_view(browser: Any, url: str, made: Scene, view: str, scheme: str, width
     made.beat()
     page.goto(f"{url}/ui{view.replace('JOB', made.job)}", wait_until="commit")
     read(page)
-    page.wait_for_selector(".mark.live")
+    live = page.locator(".mark.live")
+    for _ in range(ATTEMPTS):  # on a busy machine the event stream may have been refused
+        with contextlib.suppress(TimeoutError):
+            live.wait_for(timeout=1000 * SECONDS / ATTEMPTS)
+            break
+        page.reload()
+    live.wait_for()
     if not view:
         page.wait_for_selector("[aria-label='Times by queue']")
         page.wait_for_selector(".chart")

@@ -15,7 +15,7 @@ READ, ADMIN = "a-secret-of-the-reader-01", "a-secret-of-the-boss-0123"
 TOKENS = f"ada:read:{READ} boss:admin:{ADMIN}"
 ORDERS = {
     "/failures": {"Retry 3", "Erase 3", "Cancel waiting"},
-    "/queues": {"Pause images", "Limits of images", "Resume mail"},
+    "/queues": {"Pause images", "Configure images", "Resume mail"},
     "/schedules": {"Run now: crm", "Pause crm", "Resume invoices"},
     "/schedules/crm": {"Run now: crm", "Pause crm"},
     "/workers": {"Drain mill-7"},
@@ -141,7 +141,7 @@ def test_a_submit_that_is_refused_says_so_and_keeps_what_was_typed(visit, site):
     ("path", "label", "confirm", "route"),
     [
         ("/queues", "Pause images", "Pause", "**/queues/images"),
-        ("/queues", "Limits of images", "Set limits", "**/queues/images"),
+        ("/queues", "Configure images", "Configure", "**/queues/images"),
         ("/schedules", "Pause crm", "", "**/schedules/crm/pause"),
         ("/schedules", "Run now: crm", "Run now", "**/schedules/crm/run"),
         ("/workers", "Drain mill-7", "Drain", "**/workers/mill-7/drain"),

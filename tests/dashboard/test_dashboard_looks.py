@@ -37,7 +37,7 @@ DIALOGS = (
     ("/failures", "Erase 3"),
     ("/failures", "Cancel waiting"),
     ("/queues", "Pause images"),
-    ("/queues", "Limits of images"),
+    ("/queues", "Configure images"),
     ("/schedules", "Run now: crm"),
     ("/workers", "Drain mill-7"),
 )
