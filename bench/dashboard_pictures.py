@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "jobs"), str(ROOT / "functions"), str(ROOT)]
 
 import redis
+
 from sublet.connection.settings import Settings
 from sublet.devtools.embedded_server import EmbeddedServer
 from sublet.protocol import keys
