@@ -77,7 +77,9 @@ class Site:
         if kept != self.kept:
             verb, settings = script("configure"), f"completed={kept}"
             await self.store.run(
-                verb.call(self.base, bytes.decode, queue="*", revision=self._revision, settings=settings, by="")
+                verb.call(
+                    self.base, bytes.decode, queue="*", revision=self._revision, settings=settings, by=""
+                )
             )
             self.kept, self._revision = kept, self._revision + 1
 
