@@ -24,6 +24,7 @@ from tests.scaling import test_pools_http
 from tests.schedules import test_schedules_http
 from tests.schedules.test_schedules_http import occurrence  # noqa: F401  likewise
 from tests.support.draws import one_for
+from tests.support.http_settings import own  # noqa: F401  likewise
 from tests.support.platforms import PLATFORMS
 
 MODULES: tuple[ModuleType, ...] = (

@@ -63,13 +63,6 @@ async def test_the_life_of_a_schedule(asked):
     assert (await asked("GET", "/schedules/daily")).problem == "not-found"
 
 
-@pytest.fixture
-def own(settings):
-    """A client of the server that the API uses."""
-    with redis.Redis.from_url(settings.redis_url, decode_responses=True) as client:
-        yield client
-
-
 async def test_the_last_runs_have_the_states_of_their_jobs(asked, settings, own):
     await asked("PUT", "/schedules/daily", DAILY)
     assert (await asked("GET", "/schedules/daily")).json()["last_runs"] == []

@@ -39,7 +39,7 @@ EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
     b.Note: {"token": _TOKEN, **_NOTE},
     b.NoteBatch: {"jobs": [_LEASE | _NOTE]},
     b.JobAction: {"revision": 3},
-    b.Reschedule: {"run_at": "2030-01-31T09:00:00Z", "priority": 10, "revision": 3},
+    b.Reschedule: {"run_at": "2030-01-31T09:00:00.000Z", "priority": 10, "revision": 3},
     BulkOrder: {"filter": {"task": "resize", "code": "TimeoutError"}, "expected": 187},
     b.QueuePatch: {"paused": False, "limits": {"jobs": 10_000, "bytes": None}},
     b.WorkerRegistration: {"life": "9f2c", "about": {"host": "mill", "pid": 4711, "slots": 4}},

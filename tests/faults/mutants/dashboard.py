@@ -70,8 +70,8 @@ MUTANTS = (
     Mutant(
         "an order of the dashboard hits a job that has changed",
         f"{STATIC}orders.js",
-        "{ body: { revision: job.revision } }",
-        "{ body: {} }",
+        "{ body: { revision: job.revision, ...changes } }",
+        "{ body: { ...changes } }",
         "a person retries another failure than the page showed",
         f"{GUARDS}test_an_order_for_a_job_that_has_changed_is_refused_and_says_so",
     ),
