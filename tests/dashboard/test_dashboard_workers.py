@@ -58,10 +58,10 @@ def test_the_page_of_a_job_follows_a_crash_and_the_takeover(visit, stage, server
     page.locator(f"{LIFE} tr", has_text="attempt 2").wait_for()
     two = stage.job(job).worker
     assert two != one
-    assert [row for row in rows(page) if row[0].startswith("attempt")] == [
-        ("attempt 1", one, "lease_expired" if is_there else "crashed"),
-        ("attempt 2", two, "running"),
-    ]
+    ended, runs = (row for row in rows(page) if row[0].startswith("attempt"))
+    assert ended[:2] == ("attempt 1", one)
+    assert ended[2] == "crashed" or (is_there and ended[2] == "lease_expired")  # who looks first: both may
+    assert runs == ("attempt 2", two, "running")
     assert page.get_by_text("lease ended").count() == 0
     stage.say_go()
     page.wait_for_selector(".title .badge.completed")
