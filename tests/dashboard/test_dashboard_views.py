@@ -157,8 +157,10 @@ def test_a_group_that_has_changed_is_counted_again_first(visit, site):
     box.get_by_text("3 jobs found.").wait_for()
     site.stock.ask("POST", f"/jobs/{jobs[0]}/retry")
     box.get_by_role("button", name="Retry 3").click()
-    assert "2 jobs were found, and 3 expected" in box.get_by_role("alert").inner_text()
+    box.get_by_text("3 jobs were found before, 2 now: nothing was done.").wait_for()
     assert {site.stock.ask("GET", f"/jobs/{job}")["state"] for job in jobs[1:]} == {"dead"}
+    box.get_by_role("button", name="Retry 2").click()
+    box.get_by_text("2 jobs queued again.").wait_for()
 
 
 def test_pages_of_jobs_are_retried_and_the_rest_is_left_after_a_stop(visit, site):
@@ -175,14 +177,15 @@ def test_pages_of_jobs_are_retried_and_the_rest_is_left_after_a_stop(visit, site
     orders = []
 
     def hold(route):  # the dialog is closed while the server has the first page
-        orders.append(route)
-        if len(orders) == 1:
+        is_order = not route.request.post_data_json.get("dry_run")
+        if is_order:
+            orders.append(route)
+        if is_order and len(orders) == 1:
             box.get_by_role("button", name="Stop").click()
         route.continue_()
 
     page.route("**/jobs/retry", hold)
-    with page.expect_response("**/jobs/retry"):
-        box.get_by_role("button", name="Retry 450").click()
+    box.get_by_role("button", name="Retry 450").click()
     page.get_by_role("button", name="Retry 250").wait_for()
     assert len(orders) == 1
 

@@ -56,7 +56,7 @@ class S3:
             raise OSError(f"S3 did not delete {len(errors)} objects: {errors[0].get('Code')}")
 
     def scan(self, prefix: str, after: str, limit: int) -> Sequence[tuple[str, float]]:
-        """As `LargePayloads.scan`."""
+        """Return names, each with its age in seconds (see `LargePayloads.scan`)."""
         found: list[tuple[str, float]] = []
         start = self.prefix + after
         while len(found) < limit:

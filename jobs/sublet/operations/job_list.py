@@ -63,7 +63,7 @@ class Filter(NamedTuple):
     """For lists of a tag; others read the structures of their states."""
 
     def check(self) -> None:
-        """Raise Invalid unless each value could match a job."""
+        """Raise Invalid for a malformed value, a time without zone, or an `until` that is not after `since`."""
         for name in ("queue", "task", "code", "worker"):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, str) and keys.is_name(value)):

@@ -227,7 +227,7 @@ def fail(base: str, endings: Sequence[Failure]) -> Call[list[str]]:
 
 
 def release(base: str, endings: Sequence[Release]) -> Call[list[str]]:
-    """Give up to 100 jobs back. Returns per lease as `fail` does, or `queued`."""
+    """Give up to 100 jobs back, with their tries. Returns per lease as `fail` does, or `queued`."""
     rest = [
         f for e in endings for f in (e.lease.id, e.lease.token, ms(e.delay), e.code, _cut(e.reason, 1024))
     ]

@@ -83,7 +83,7 @@ def _value_of(raw: bytes, what: str, lease_or_job: Lease | Submission) -> Any:
         return from_json(raw, allow_inf_nan=False)
     except ValueError as error:
         raise Invalid(
-            f"the {what} of job {lease_or_job.id} cannot be sent over HTTP: it is not valid JSON ({error})"
+            f"the {what} of job {lease_or_job.id} is not valid JSON ({error}), so it was not sent: use JSON without NaN and Infinity"
         ) from None
 
 

@@ -13,7 +13,7 @@ const VERBS = {
 };
 
 /**
- * Count the jobs, ask once, and give the order. Closing the dialog stops it after the page that is under way.
+ * Count the jobs, ask once, and give the order, unless the number has changed by more than a tenth. Closing the dialog stops it after the page that is under way.
  * @param {keyof typeof VERBS} verb
  * @param {JobFilter} filter
  * @param {import("./dom.js").Child} about what the jobs have in common
@@ -26,7 +26,7 @@ export async function orderAll(verb, filter, about, page) {
     const status = h("p", { role: "status" }, "Counting…");
     const problem = h("p", { class: "note error", role: "alert", hidden: true });
     const leave = button("Keep as it is", () => close(null), { class: "quiet" });
-    const begin = /** @type {HTMLButtonElement} */ (button(words.label, () => void run(), { class: words.class, disabled: true }));
+    const begin = /** @type {HTMLButtonElement} */ (button(words.label, () => void order().catch(failed), { class: words.class, disabled: true }));
     const total = { found: 0, first: 0 };
     const send = (/** @type {Record<string, any>} */ more) => call("POST", `jobs/${verb}`, { body: { filter, ...more } });
     const outcome = { done: 0, refused: 0 };
@@ -41,6 +41,7 @@ export async function orderAll(verb, filter, about, page) {
     };
     const measure = async () => {
       let cursor = null;
+      total.found = 0;
       do {
         const answer = await send({ dry_run: true, cursor });
         if (cursor === null) total.first = answer.found;
@@ -52,6 +53,14 @@ export async function orderAll(verb, filter, about, page) {
       begin.hidden = !total.found;
       begin.disabled = false;
       begin.focus();
+    };
+    const hasChanged = async () => {
+      const before = total.found;
+      begin.disabled = true;
+      await measure();
+      const isOff = Math.abs(total.found - before) * 10 > before;
+      if (isOff) status.textContent = `${plural(before, "job")} were found before, ${count(total.found)} now: nothing was done.`;
+      return isOff;
     };
     const run = async () => {
       leave.textContent = "Stop";
@@ -72,6 +81,9 @@ export async function orderAll(verb, filter, about, page) {
       leave.textContent = "Close";
       leave.focus();
       page.reload(true);
+    };
+    const order = async () => {
+      if (!(await hasChanged()) && begin.isConnected) await run();
     };
     void measure().catch(failed);
     return [h("p", null, about), h("p", { class: "faint" }, words.text), bar, status, problem, h("div", { class: "row end" }, leave, begin)];

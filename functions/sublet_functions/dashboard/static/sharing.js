@@ -1,6 +1,6 @@
 /**
- * How old an answer may be that the server has read for another page: it must show each event that this page has heard, and each
- * order that it gave. Many open pages then cost Redis what one costs.
+ * How old an answer may be that the server has read for another page: it must show each order that this page gave and, unless many events arrive, each
+ * event that it has heard. Many open pages then cost Redis what one costs.
  */
 
 /** Milliseconds without an event after which a read shows all events heard. In a rush it need not: live.js tells them again. */
