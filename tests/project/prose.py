@@ -1,10 +1,8 @@
 """The prose of the project: docstrings and comments of its Python and Lua files, names of its tests, and pages."""
 
 import ast
-import io
 import os
 import re
-import tokenize
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
@@ -27,15 +25,35 @@ def files(suffix: str) -> list[Path]:
 def of_python(path: Path) -> Iterator[str]:
     """A Python file's comments, docstrings and bare strings."""
     source = path.read_text()
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT and not re.match(r"#\s*(noqa|type:|fmt|pragma|!)", token.string):
-            yield token.string.lstrip("# ")
-    for node in ast.walk(ast.parse(source)):
+    tree = ast.parse(source)
+    yield from _comments(source, tree)
+    for node in ast.walk(tree):
         body = getattr(node, "body", None)
         for child in body if isinstance(body, list) else []:
             value = child.value if isinstance(child, ast.Expr) else None
             if isinstance(value, ast.Constant) and isinstance(value.value, str):
                 yield value.value
+
+
+def _comments(source: str, tree: ast.AST) -> Iterator[str]:
+    """What follows a # outside strings: `tokenize` takes twenty times as long."""
+    strings: dict[int, list[tuple[int, int]]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr) or (
+            isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
+        ):
+            first, last = node.lineno, node.end_lineno or node.lineno
+            for line in range(first, last + 1):
+                begin = node.col_offset if line == first else 0
+                end = node.end_col_offset or 0 if line == last else 10**6
+                strings.setdefault(line, []).append((begin, end))
+    for number, line in enumerate(source.encode().split(b"\n"), 1):
+        for found in re.finditer(b"#", line):
+            if not any(begin <= found.start() < end for begin, end in strings.get(number, ())):
+                text = line[found.start() :].decode()
+                if not re.match(r"#\s*(noqa|type:|fmt|pragma|!)", text):
+                    yield text.lstrip("# ")
+                break
 
 
 def of_lua(path: Path) -> Iterator[str]:

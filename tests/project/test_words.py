@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.project.prose import KINDS, files, of_python, prose
+from tests.project.prose import KINDS, files, prose
 from tests.support.paths import ROOT
 
 HABITS = {
@@ -64,5 +64,5 @@ def test_replaced_words_are_not_used(kind):
 def test_code_is_not_drowned_in_prose():
     sources = files(".py")
     lines = sum(len(path.read_text().splitlines()) for path in sources)
-    words = sum(len(" ".join(of_python(path)).split()) for path in sources)
+    words = sum(len(prose("code")[path].split()) for path in sources)
     assert words * 100 / lines <= PROSE

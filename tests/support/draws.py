@@ -153,8 +153,8 @@ def one_in(n: int, items: Sequence[T]) -> Sequence[T]:
 
 
 def few(n: int) -> int:
-    """A quarter of n examples. For tests whose examples are drawn anew in each run."""
-    return max(n // 4, 1) if RUN else n
+    """A sixth of n examples. For tests whose examples are drawn anew in each run."""
+    return max(n // 6, 1) if RUN else n
 
 
 def one_for(test: str, items: Sequence[T]) -> Sequence[T]:
