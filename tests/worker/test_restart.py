@@ -11,12 +11,14 @@ import sys
 import uuid
 
 import pytest
+import redis
 
 from sublet.model import Card
 from sublet.protocol import keys, verbs
 from sublet.worker import host_identity
 from tests.support import misbehaving_tasks as tasks
-from tests.support.processes import on_linux
+from tests.support.blocked_clients import blocked
+from tests.support.processes import on_linux, until
 
 pytest_plugins = ["tests.support.worker_processes"]
 pytestmark = on_linux
@@ -91,6 +93,8 @@ def test_a_worker_with_another_identity_takes_over_nothing(stage):
     (job_id,) = stage.submit(tasks.rests, stage.go)
     stage.until_noted("began")
     first.send(signal.SIGSTOP)
+    with redis.Redis.from_url(stage.settings.redis_url, decode_responses=True) as raw:
+        until(lambda: not blocked(raw), "the end of the read in which it would still be given a job")
     second = stage.hire(*FLAGS, env={"SUBLET_WORKER_ID": "b"})
     second.until("completed", id=stage.submit(tasks.quick)[0])
     stage.say_go()

@@ -13,6 +13,8 @@ export const STATES = ["scheduled", "queued", "running", "completed", "dead", "c
 const LIMIT = 50;
 /** Pages read at most for one page of rows: the server may answer with short ones. */
 const PAGES = 5;
+/** Milliseconds between two readings of the counts. */
+const REST = 5000;
 /** Seconds between two reads of a list that takes several pages. */
 const SLOW = 60;
 
@@ -32,6 +34,8 @@ export function open(place, page) {
   /** @type {any} */
   let stats = null;
   let statsAt = 0;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let later;
   /** @type {{queue: string[], task: string[]} | null} */
   let names = null;
   let pages = 1;
@@ -72,11 +76,21 @@ export function open(place, page) {
 
   /** Read what the rows need not wait for: counts, and names for the filter. */
   async function readRest() {
-    if (Date.now() - statsAt < 5000) return;
+    const wait = statsAt + REST - Date.now();
+    if (wait > 0) {
+      later ??= setTimeout(readLater, wait);
+      return;
+    }
     statsAt = Date.now();
     stats = await call("GET", "stats", { query: { queue: query.get("queue") } }).catch(() => null);
     names ??= await readNames();
     page.paint();
+  }
+
+  /** The last change may come soon after a reading of the counts. */
+  function readLater() {
+    later = undefined;
+    if (!document.hidden) void readRest();
   }
 
   /** Rows stay where they are while the pointer or the focus is on one of them. */
