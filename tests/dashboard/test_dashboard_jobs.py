@@ -234,6 +234,30 @@ def test_a_job_is_submitted_again_with_another_payload(visit, site):
     assert (made["task"], made["queue"], made["payload"]) == ("charge_card", "again", {"amount": 12})
 
 
+def test_large_integers_are_shown_and_submitted_as_they_are(visit, site):
+    payload = {"n": 9007199254740993, "all": [12345678901234567890123, 1.5, 7]}
+    page = visit(site.url, f"/jobs/{site.stock.submit('t', 'large', payload=payload)}")
+    read(page)
+    assert "9007199254740993" in page.locator("main").inner_text()
+    page.get_by_role("button", name="Edit and submit again").click()
+    page.get_by_role("dialog").get_by_role("button", name="Submit").click()
+    page.get_by_text("Submitted.").wait_for()
+    made = [job["payload"] for job in site.stock.ask("GET", "/jobs?queue=large")["jobs"]]
+    assert made == [payload, payload]
+
+
+def test_nothing_of_an_erased_job_stays(visit, site):
+    job = site.stock.dead("t", "gone", "Boom", "words of the error")
+    page = visit(site.url, f"/jobs/{job}")
+    read(page)
+    page.get_by_text("words of the error").first.wait_for()
+    site.stock.ask("POST", f"/jobs/{job}/erase")
+    page.get_by_role("button", name="Retry").first.click()
+    page.get_by_text("Not found").wait_for()
+    assert "words of the error" not in page.locator("main").inner_text()
+    assert not page.get_by_role("button", name="Erase").count()
+
+
 def test_a_job_is_copied_as_curl_as_python_and_by_its_id(visit, site):
     page = visit(site.url, f"/jobs/{site.stock.ids['queued']}")
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])

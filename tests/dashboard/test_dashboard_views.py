@@ -161,6 +161,7 @@ def test_a_group_that_has_changed_is_counted_again_first(visit, site):
     assert {site.stock.ask("GET", f"/jobs/{job}")["state"] for job in jobs[1:]} == {"dead"}
     box.get_by_role("button", name="Retry 2").click()
     box.get_by_text("2 jobs queued again.").wait_for()
+    assert not box.get_by_role("button", name="Retry").count(), "an order is given once"
 
 
 def test_pages_of_jobs_are_retried_and_the_rest_is_left_after_a_stop(visit, site):

@@ -125,7 +125,7 @@ async def test_a_program_leaves_no_entry_and_a_page_of_orders_one(client):
     )
 
 
-@pytest.mark.parametrize("wrong", [{"limit": 0}, {"limit": 1001}, {"cursor": "x"}])
+@pytest.mark.parametrize("wrong", [{"limit": 0}, {"limit": 1001}, {"cursor": "x"}, {"cursor": "0-0/0"}])
 async def test_what_is_no_page_is_refused(client, wrong):
     with pytest.raises(Invalid, match="use"):
         await client.audit(**wrong)

@@ -318,3 +318,12 @@ def test_every_error_of_the_store_has_its_own_problem_type(error):
     )
     status = PROBLEMS[problem.slug].status
     assert ("Retry-After" in problem.response().headers) == (status in (429, 503, 507))
+
+
+async def test_a_worker_may_name_a_job_by_its_own_id(asked):
+    assert (await asked("POST", "/jobs", {"task": "t", "queue": "q", "id": "own-1"})).status == 201
+    (lease,) = (await asked("POST", "/jobs/claim", {"queues": ["q"], "worker": "w"})).json()["jobs"]
+    for verb, body in (("heartbeat", {}), ("note", {"log": "x"}), ("complete", {})):
+        answer = await asked("POST", f"/jobs/own-1/{verb}", {"token": lease["token"], **body})
+        assert (answer.status, answer.json()["id"]) == (200, "0-own-1")
+    assert (await asked("POST", "/jobs/own-2/complete", {"token": lease["token"]})).status == 404

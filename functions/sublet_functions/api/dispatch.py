@@ -189,7 +189,9 @@ class Api:
         handler = _recorded(route.handler) if route.roles is ADMIN else route.handler
         try:
             response = await handler(call)
-        except NotFound as error:
+        except (NotFound, Problem) as error:
+            if isinstance(error, Problem) and error.slug != "not-found":
+                raise
             response = await handler(replace(call, path=self._with_full_id(call.path, error)))
         if self._failed_at and route.roles:  # public routes do not ask Redis
             self._outage.over()
@@ -197,7 +199,7 @@ class Api:
                 self._failed_at = 0.0
         return response
 
-    def _with_full_id(self, path: Mapping[str, str], error: NotFound) -> dict[str, str]:
+    def _with_full_id(self, path: Mapping[str, str], error: Exception) -> dict[str, str]:
         """Return a path's parameters with the full id of a job that was submitted with its own id. Raises `error` if the
         path has no such id.
         """

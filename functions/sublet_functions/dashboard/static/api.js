@@ -89,6 +89,19 @@ export async function problemOf(response) {
   return new ApiError(response.status, kind, String(body?.detail ?? `The server answered ${response.status}.`));
 }
 
+/**
+ * Parse JSON. Integers that a number of JavaScript cannot hold stay as they are written, where the browser can do that.
+ * @param {string} text
+ */
+export function parse(text) {
+  const raw = /** @type {any} */ (JSON).rawJSON;
+  if (!raw || !/\d{16}/.test(text)) return JSON.parse(text);
+  /** @type {any} */
+  const keep = (/** @type {string} */ _key, /** @type {unknown} */ value, /** @type {{source?: string}} */ { source = "" }) =>
+    typeof value === "number" && /^-?\d+$/.test(source) && !Number.isSafeInteger(value) ? raw(source) : value;
+  return JSON.parse(text, keep);
+}
+
 /** @type {WeakMap<object, number>} */
 const ages = new WeakMap();
 
@@ -130,7 +143,8 @@ export async function call(method, path, how = {}) {
     }
     if (!response.ok) throw await problemOf(response);
     if (response.status === 204) return null;
-    const answer = how.text ? { text: await response.text() } : await response.json();
+    const text = await response.text();
+    const answer = how.text ? { text } : parse(text);
     if (answer && typeof answer === "object") ages.set(answer, 1000 * Number(response.headers.get("age") ?? 0));
     return answer;
   }

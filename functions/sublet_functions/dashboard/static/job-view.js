@@ -32,7 +32,7 @@ export function open(place, page) {
     touched: (events) => events.some(({ jobs }) => !job || jobs.includes(job.id)),
     every: 5,
     get everyLive() {
-      return job?.state === "running" ? 5 : 60; // heartbeats and progress are not events
+      return job?.state === "running" ? 5 : 20; // heartbeats, progress and an erase are not events
     },
     ticks: () => job?.state === "running" || job?.state === "scheduled",
     rest: 0.5,
@@ -81,7 +81,7 @@ function about(job, seen) {
     ["Tags", job.tags.length ? tagLinks(job.tags) : null],
     ["Key", job.key && h("code", null, job.key)],
     ["Schedule", job.schedule && h("a", { href: link("schedules", job.schedule) }, job.schedule)],
-    ["Occurrence", job.run_at && moment(job.run_at, { exact: true })],
+    [job.schedule ? "Occurrence" : "Time asked for", job.run_at && moment(job.run_at, { exact: true })],
     ["Trace", job.trace && h("code", null, job.trace)],
     ["Revision", job.revision],
   ]);

@@ -122,6 +122,7 @@ async function read() {
   } catch (error) {
     if (mine !== opening) return;
     failure = error;
+    if (error instanceof ApiError && error.status === 404) isRead = false; // erased or removed: nothing of it stays
   } finally {
     if (mine === opening) {
       isReading = false;
@@ -222,7 +223,7 @@ function askToken(reason) {
       event.preventDefault();
       close(/** @type {HTMLInputElement} */ (input.querySelector("input")).value.trim());
     };
-    return h("form", { onSubmit: submit }, token.get() ? h("p", { class: "note error" }, reason) : h("p", null, "This server needs a token. With the role read you see everything, with the role admin you can also change it."), input, h("div", { class: "row end" }, h("button", { class: "primary" }, "Use this token")));
+    return h("form", { onSubmit: submit }, token.get() ? h("p", { class: "note error" }, reason) : h("p", null, "This server needs a token. With the role read you see everything but payloads and results, with the role admin you can also give orders."), input, h("div", { class: "row end" }, h("button", { class: "primary" }, "Use this token")));
   }).then((value) => {
     asking = null;
     isDeclined = !value;

@@ -1,5 +1,5 @@
 /** Orders for one job. Each sends the revision that the user saw, so that it cannot hit a changed job. */
-import { call, can, enc, seesPayloads } from "./api.js";
+import { call, can, enc, parse, seesPayloads } from "./api.js";
 import { h } from "./dom.js";
 import { pretty } from "./format.js";
 import { go, link } from "./router.js";
@@ -121,7 +121,7 @@ async function resubmit(job) {
       event.preventDefault();
       const data = new FormData(/** @type {HTMLFormElement} */ (event.currentTarget));
       try {
-        const payload = JSON.parse(String(data.get("payload")));
+        const payload = parse(String(data.get("payload")));
         const body = { ...bodyOf(job), payload, queue: String(data.get("queue")), priority: Number(data.get("priority")), max_attempts: Number(data.get("max_attempts")), delay: Number(data.get("delay")) };
         close(await call("POST", "jobs", { body }));
       } catch (reason) {
