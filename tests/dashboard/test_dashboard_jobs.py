@@ -49,6 +49,7 @@ def test_a_filter_of_the_form_is_the_url(visit, site, label):
     page.wait_for_selector("#jobs tbody tr")
     shown = set(page.eval_on_selector_all("#jobs tbody tr", "(rows) => rows.map((row) => row.dataset.key)"))
     assert shown <= expected
+    assert not page.locator(".tabs b").count(), "the server counts all jobs, not those of a filter"
     assert set(columns(page, "#jobs", 2)) <= {"dead", "running"}
     page.get_by_role("link", name="Clear").click()
     page.wait_for_url("**/ui/jobs?state=dead&state=running")

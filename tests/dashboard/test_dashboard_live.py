@@ -179,3 +179,14 @@ def test_a_hidden_page_reads_nothing(visit, site, path, last):
     if path:
         page.wait_for_selector(f"tr[data-key='{made}']")
     read(page)
+
+
+def test_a_server_without_redis_makes_the_page_stale(visit, site):
+    page = visit(site.url, "/queues")
+    page.wait_for_selector(".mark.live")
+    problem = '{"type": "urn:sublet:problem:unavailable", "detail": "Redis does not answer."}'
+    page.route("**/queues?*", lambda route: route.fulfill(status=503, body=problem))
+    page.get_by_role("navigation", name="Views").get_by_role("link", name="Queues").click()
+    page.locator(".mark.stale", has_text="Stale since").wait_for()
+    page.unroute("**/queues?*")
+    page.locator(".mark.live").wait_for()

@@ -27,7 +27,7 @@ LONG = [
     "own_packages",
     "leftovers",
     "cluster",
-    "dashboard_looks::test_axe_finds_nothing_in_dialogs_messages_and_a_stale_page",
+    "dashboard_looks",
     "dashboard_files::test_the_modules_have_correct_types",
     "dashboard_files::test_the_linter_finds_nothing_in_the_modules",
     "dashboard_jobs",

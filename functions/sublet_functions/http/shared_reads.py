@@ -102,7 +102,7 @@ class SharedReads:
         read: Callable[[], Awaitable[T]],
         life: float = SECONDS_MAX,
     ) -> tuple[T, float]:
-        """Return as `answer` what `read` gives, and when that began (monotonic clock)."""
+        """Return, as `answer` does, what a read gives that is new enough, else `read`, and when it began (monotonic clock)."""
         now = self.clock()
         while True:
             one = self._reads.get(key)

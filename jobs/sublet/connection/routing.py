@@ -85,8 +85,8 @@ def _no_topology(settings: Settings) -> Unavailable:
 
 
 class RoutingTransport(Transport):
-    """Sends calls on an event loop, each to its partition's server; calls without a partition to the first
-    one's.
+    """Sends calls on an event loop, each to the server of its partition; one without a partition to that of
+    partition 0.
     """
 
     def __init__(self, settings: Settings, many: MultiServerUrl) -> None:

@@ -59,8 +59,8 @@ def contents(namespace: str, spread: int = 0) -> Plan[Content]:
 
 
 def drop(namespace: str, spread: int = 0, report: Callable[[int], None] = lambda deleted: None) -> Plan[int]:
-    """Delete a namespace. Returns the number of keys; `report` gets it after each step. Raises WrongLayout, or
-    Changed if a partition was created again.
+    """Delete a namespace. Returns the number of deleted keys; `report` gets the number so far after each step. Raises
+    Changed if a partition was created again, WrongLayout if another version wrote it.
     """
     bases: set[str] = set()
     yield from _each(namespace, spread, lambda names: bases.update(_base(name) for name in names))

@@ -166,8 +166,9 @@ function seen(jobs) {
  */
 function tabs(query, stats) {
   const states = query.getAll("state");
+  const isCounted = [...query.keys()].every((name) => ["state", "queue", "cursor"].includes(name));
   const items = ["", ...STATES].map((name) => {
-    const n = name && stats ? stats[name] : null;
+    const n = name && stats && isCounted ? stats[name] : null;
     const href = moved(query, { state: name });
     return h("li", null, h("a", { href, "aria-current": (name ? states.includes(name) : !states.length) ? "true" : null }, name ? [icon(name), name] : "all", n === null || n === undefined ? null : h("b", null, count(n))));
   });

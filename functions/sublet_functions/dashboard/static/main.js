@@ -52,6 +52,8 @@ let view;
 /** @type {unknown} */
 let failure = null;
 let isRead = false;
+/** When a view was read last, by this machine's clock. */
+let answeredAt = 0;
 let opening = 0;
 let paintedAt = 0;
 /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -76,7 +78,7 @@ function paintNow() {
   const loading = h("p", { class: "loading", role: "status" }, "Reading…");
   const content = isRead ? view.render() : failure ? null : loading;
   const title = h("h1", { id: "title" }, view.title);
-  morph(main, h("main", { id: "main", tabindex: "-1", class: live.mark === "stale" ? "stale" : null, "aria-busy": isRead || failure ? null : "true" }, isRead ? null : title, errorNote(failure), failure instanceof ApiError && failure.status === 401 ? button("Use a token", () => void useToken(), { class: "primary" }) : null, content));
+  morph(main, h("main", { id: "main", tabindex: "-1", class: live.mark === "stale" || lacksRedis() ? "stale" : null, "aria-busy": isRead || failure ? null : "true" }, isRead ? null : title, errorNote(failure), failure instanceof ApiError && failure.status === 401 ? button("Use a token", () => void useToken(), { class: "primary" }) : null, content));
   document.title = `${view.title} · Sublet`;
   revealTab();
 }
@@ -119,6 +121,7 @@ async function read() {
     if (mine !== opening) return;
     isRead = true;
     failure = null;
+    answeredAt = Date.now();
   } catch (error) {
     if (mine !== opening) return;
     failure = error;
@@ -127,6 +130,7 @@ async function read() {
     if (mine === opening) {
       isReading = false;
       paint();
+      paintTools();
       if (isTouched) reload();
     }
   }
@@ -176,16 +180,21 @@ const MARKS = {
   live: ["Live", "Changes are shown as they happen"],
   polling: ["Polling", "This server cannot stream: the page asks every few seconds"],
   paused: ["Paused", "Nothing is read while the page is hidden"],
-  stale: ["Stale", "The server does not answer: the page shows what it last read"],
+  stale: ["Stale", "The server, or Redis, does not answer: the page shows what it last read"],
 };
 
+/** Whether the server answers and Redis does not. */
+const lacksRedis = () => failure instanceof ApiError && failure.status === 503;
+
 function paintTools() {
-  const [word, text] = MARKS[live.mark];
-  const since = live.mark === "stale" ? ` since ${clock(live.heardAt)}` : "";
+  const mark = lacksRedis() ? "stale" : live.mark;
+  const [word, text] = MARKS[mark];
+  const heard = lacksRedis() ? answeredAt : live.heardAt;
+  const since = mark === "stale" && heard ? ` since ${clock(heard)}` : "";
   const tools = document.getElementById("tools");
   if (!tools) return;
   const forget = button("Forget token", forgetToken, { class: "quiet", title: "Remove the token from this tab" });
-  morph(tools, h("div", { id: "tools" }, h("span", { class: `mark ${live.mark}`, title: text }, h("i", { "aria-hidden": "true" }), word + since), token.get() ? forget : null, button("?", showHelp, { class: "quiet", "aria-label": "Keys", title: "Keys" })));
+  morph(tools, h("div", { id: "tools" }, h("span", { class: `mark ${mark}`, title: text }, h("i", { "aria-hidden": "true" }), word + since), token.get() ? forget : null, button("?", showHelp, { class: "quiet", "aria-label": "Keys", title: "Keys" })));
 }
 
 async function readRights() {

@@ -157,7 +157,7 @@ def rfc3339(seconds: float) -> str:
 
 
 class OneLineFormatter(logging.Formatter):
-    """Formats a log record on one line, with its exception."""
+    """Formats a log record on one line, with its exception's type and message."""
 
     def __init__(self, as_json: bool) -> None:
         super().__init__()
