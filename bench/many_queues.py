@@ -35,7 +35,8 @@ from sublet.connection.settings import connect_sync
 from sublet.devtools.embedded_server import EmbeddedServer
 from sublet.protocol import keys
 from sublet.store.store import Store
-from sublet.worker.worker import Worker, WorkerConfig
+from sublet.worker.config import WorkerConfig
+from sublet.worker.worker import Worker
 
 KINDS = ("one queue", "pattern", "names")
 SECONDS = 60

@@ -33,7 +33,8 @@ from sublet.client.client import Client
 from sublet.connection.settings import connect_sync
 from sublet.devtools.embedded_server import EmbeddedServer
 from sublet.store.store import Store
-from sublet.worker.worker import Worker, WorkerConfig
+from sublet.worker.config import WorkerConfig
+from sublet.worker.worker import Worker
 
 ROOT = Path(__file__).parent.parent
 DELAY = 3.0

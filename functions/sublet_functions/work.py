@@ -17,8 +17,9 @@ from sublet.scaling.invokers import Invoker, invokers_of
 from sublet.scaling.summoner import CLOSING, Summoner
 from sublet.store.source import HTTP_QUEUES, JobSource
 from sublet.store.store import Store
+from sublet.worker.config import WorkerConfig
 from sublet.worker.summary import Summary
-from sublet.worker.worker import Report, Worker, WorkerConfig
+from sublet.worker.worker import Report, Worker
 
 SUMMON_SECONDS = 0.5
 """Seconds for summoning other workers after the worker's own time."""

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from sublet.schedules.definition import Schedule
     from sublet.schedules.recurrence import Recurrence
     from sublet.tasks.failures import AttemptFailure
-    from sublet.worker.worker import Worker, WorkerConfig
+    from sublet.worker.config import WorkerConfig
+    from sublet.worker.worker import Worker
 
 _HOMES = {
     "sublet.client.client": ("Client",),
@@ -61,7 +62,8 @@ _HOMES = {
     "sublet.app": ("App", "Task"),
     "sublet.schedules.recurrence": ("Recurrence",),
     "sublet.tasks.failures": ("AttemptFailure",),
-    "sublet.worker.worker": ("Worker", "WorkerConfig"),
+    "sublet.worker.config": ("WorkerConfig",),
+    "sublet.worker.worker": ("Worker",),
 }  # fmt: skip
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

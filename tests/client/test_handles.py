@@ -11,7 +11,8 @@ import pytest
 from sublet import App, Changed, Context, Invalid, JobFailed, NotFound, State, SyncClient, WrongState
 from sublet.context import current
 from sublet.model import Lease, News
-from sublet.worker.worker import Worker, WorkerConfig
+from sublet.worker.config import WorkerConfig
+from sublet.worker.worker import Worker
 from tests.support.pages import blocks, page_environment
 from tests.support.paths import ROOT
 

@@ -21,7 +21,8 @@ from sublet.store import orphans
 from sublet.store.orphans import sweep, sweep_once
 from sublet.store.store import Store
 from sublet.testing import Sandbox
-from sublet.worker.worker import Worker, WorkerConfig
+from sublet.worker.config import WorkerConfig
+from sublet.worker.worker import Worker
 from sublet_functions.tick import run_tick
 from tests.support import large_tasks as tasks
 

@@ -12,7 +12,8 @@ from sublet.large_payloads import S3
 from sublet.large_payloads.storage import PAGE, Storage, backend_at
 from sublet.store import orphans
 from sublet.store.store import Store
-from sublet.worker.worker import Worker, WorkerConfig
+from sublet.worker.config import WorkerConfig
+from sublet.worker.worker import Worker
 from tests.support import large_tasks as tasks
 
 pytest_plugins = ["tests.support.http_settings"]

@@ -19,7 +19,8 @@ from sublet.protocol import keys, verbs
 from sublet.protocol.scripts import script
 from sublet.store.store import Store
 from sublet.worker import claim_loop
-from sublet.worker.worker import Worker, WorkerConfig
+from sublet.worker.config import WorkerConfig
+from sublet.worker.worker import Worker
 from tests.support.blocked_clients import blocked, until
 
 pytest_plugins = ["tests.support.command_line"]

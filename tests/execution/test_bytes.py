@@ -20,7 +20,8 @@ from sublet.client.client import Client
 from sublet.options import Options
 from sublet.tasks.arguments import Arguments
 from sublet.testing import Sandbox
-from sublet.worker.worker import Worker, WorkerConfig
+from sublet.worker.config import WorkerConfig
+from sublet.worker.worker import Worker
 from tests.support import bytes_tasks
 from tests.support.bytes_tasks import Model, Record, arguments
 from tests.support.http_server import ask, serving

@@ -15,7 +15,8 @@ from sublet import App, Invalid, JobCancelled, JobFailed
 from sublet.context import Discard
 from sublet.tasks.programs.command import any_program
 from sublet.worker.capacity import queue_sets
-from sublet.worker.worker import Worker, WorkerConfig
+from sublet.worker.config import WorkerConfig
+from sublet.worker.worker import Worker
 from tests.support.paths import ROOT
 from tests.support.processes import children_of, is_alive, on_linux, until
 from tests.support.program_runs import bearing, soon

@@ -7,7 +7,8 @@ import pytest
 
 from sublet import App, Context, JobFailed, Snooze
 from sublet.client.client import Client
-from sublet.worker.worker import Worker, WorkerConfig
+from sublet.worker.config import WorkerConfig
+from sublet.worker.worker import Worker
 from tests.support import context_tasks as tasks
 
 pytest_plugins = ["tests.support.job_sources", "tests.support.http_settings"]

@@ -11,7 +11,8 @@ from contextlib import asynccontextmanager, contextmanager, nullcontext, suppres
 import pytest
 
 from sublet import App, Discard, Invalid, JobFailed, Snooze
-from sublet.worker.worker import Worker, WorkerConfig
+from sublet.worker.config import WorkerConfig
+from sublet.worker.worker import Worker
 from tests.support import middleware_tasks
 from tests.support.paths import ROOT
 from tests.support.workers_beside import beside

@@ -20,7 +20,8 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, StatusC
 from sublet import App, Context, Discard, Invalid, Settings, Snooze, Unavailable
 from sublet.protocol import keys
 from sublet.tracing import OpenTelemetry
-from sublet.worker.worker import Worker, WorkerConfig
+from sublet.worker.config import WorkerConfig
+from sublet.worker.worker import Worker
 from tests.support.paths import ROOT
 from tests.support.workers_beside import ended
 

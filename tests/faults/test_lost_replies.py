@@ -24,7 +24,8 @@ from sublet.model import Beat, Completion, Failure, Release, State, Submission, 
 from sublet.protocol import keys, reads, verbs
 from sublet.protocol.scripts import NAMES, Call, refusal, script
 from sublet.store.store import Store
-from sublet.worker.worker import Worker, WorkerConfig
+from sublet.worker.config import WorkerConfig
+from sublet.worker.worker import Worker
 from tests.faults.chaos.proxy import Fault, Proxy, Request, is_script, of
 from tests.support import tasks
 from tests.support.transports import sending

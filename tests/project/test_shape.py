@@ -12,10 +12,6 @@ from tests.project.sources import imports, modules, tree
 from tests.support.paths import ROOT
 
 LINES = {"python": 400, "function": 40, "script": 130, "library": 215}
-LONG_BY_SUBJECT: dict[str, str] = {
-    "sublet.worker.worker": "one worker, from its options to its end",
-}
-"""Files over the budget that are one subject, each with the reason."""
 DOORS = {
     "redis": {
         "sublet.connection",
@@ -44,7 +40,7 @@ def test_files_and_functions_are_short():
     long = []
     for module, path in modules().items():
         lines = len(path.read_text().splitlines())
-        if lines > LINES["python"] and module not in LONG_BY_SUBJECT:
+        if lines > LINES["python"]:
             long.append(f"{module} has {lines} lines")
         for node in ast.walk(tree(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

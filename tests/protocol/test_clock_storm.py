@@ -17,7 +17,8 @@ import redis.asyncio
 from sublet import App, Context, State, SyncClient
 from sublet.connection.settings import Settings, connect
 from sublet.store.store import Store
-from sublet.worker.worker import Worker, WorkerConfig
+from sublet.worker.config import WorkerConfig
+from sublet.worker.worker import Worker
 from sublet_functions.tick import run_tick
 from tests.conftest import Place
 from tests.support.paths import ROOT

@@ -23,7 +23,8 @@ from sublet.protocol import keys, verbs
 from sublet.protocol.scripts import NAMES
 from sublet.store.store import Store
 from sublet.submission.admission import Admission
-from sublet.worker.worker import Worker, WorkerConfig
+from sublet.worker.config import WorkerConfig
+from sublet.worker.worker import Worker
 from tests.support import tasks
 from tests.support.verb_scenes import claim_id, elsewhere, plain, reply_of, running, stage, stored
 

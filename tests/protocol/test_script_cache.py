@@ -15,7 +15,8 @@ from sublet.model import Beat, Completion, Submission, Submitted
 from sublet.protocol import verbs
 from sublet.protocol.scripts import NAMES, script
 from sublet.store.store import Store
-from sublet.worker.worker import Worker, WorkerConfig
+from sublet.worker.config import WorkerConfig
+from sublet.worker.worker import Worker
 from tests.faults.chaos.proxy import Fault, Proxy, of
 from tests.support import tasks
 from tests.support.transports import sending

@@ -10,7 +10,8 @@ from typing import Any
 
 from sublet import App, Context
 from sublet.options import Options
-from sublet.worker.worker import Worker, WorkerConfig
+from sublet.worker.config import WorkerConfig
+from sublet.worker.worker import Worker
 
 app = App()
 

@@ -6,7 +6,8 @@ import pytest
 
 from sublet.operations import pools
 from sublet.operations.pool import Pool
-from sublet.worker.worker import Worker, WorkerConfig
+from sublet.worker.config import WorkerConfig
+from sublet.worker.worker import Worker
 from tests.support.recording_invoker import GATE, SECONDS, Watched, app
 
 

@@ -10,7 +10,8 @@ from sublet.client.handle import Handle
 from sublet.errors import JobCancelled, JobFailed
 from sublet.model import Job
 from sublet.store.source import JobSource
-from sublet.worker.worker import Worker, WorkerConfig
+from sublet.worker.config import WorkerConfig
+from sublet.worker.worker import Worker
 
 
 @contextlib.asynccontextmanager

@@ -8,7 +8,8 @@ import pytest
 from sublet import App, Client
 from sublet.connection.settings import Settings
 from sublet.worker import claim_loop
-from sublet.worker.worker import Worker, WorkerConfig
+from sublet.worker.config import WorkerConfig
+from sublet.worker.worker import Worker
 
 NOW: set[int] = set()
 MOST = [0]

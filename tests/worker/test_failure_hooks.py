@@ -10,7 +10,8 @@ import pytest
 
 from sublet import AttemptFailure, Context, Discard, Invalid, Snooze
 from sublet.execution import failure_hooks
-from sublet.worker.worker import Worker, WorkerConfig
+from sublet.worker.config import WorkerConfig
+from sublet.worker.worker import Worker
 from tests.support.pages import blocks
 from tests.support.paths import ROOT
 

@@ -15,7 +15,7 @@ from sublet.worker.claim_loop import ClaimConfig, ClaimLoops
 from sublet.worker.linger import Linger
 from sublet.worker.registration import Registration
 from sublet.worker.state import WorkerState
-from sublet.worker.time_budget import TimeBudget
+from sublet.worker.time_limits.time_budget import TimeBudget
 from tests.support.recording_invoker import Watched, crew, ended, gated, plain, quick, until
 
 pytest_plugins = ["tests.support.job_sources", "tests.support.pool_workers"]

@@ -13,9 +13,10 @@ from sublet.operations import coverage
 from sublet.protocol import verbs
 from sublet.store.http import HttpSource
 from sublet.worker.capacity import QueueTurns, queue_sets
+from sublet.worker.config import WorkerConfig
 from sublet.worker.registration import ABOUT_MAX
-from sublet.worker.time_budget import TimeBudget
-from sublet.worker.worker import Worker, WorkerConfig
+from sublet.worker.time_limits.time_budget import TimeBudget
+from sublet.worker.worker import Worker
 from sublet_functions.work import work
 from tests.support.http_server import ask, serve_process, serving
 

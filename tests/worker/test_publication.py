@@ -12,7 +12,8 @@ from sublet.protocol import keys
 from sublet.store.store import Store
 from sublet.tasks import catalogue
 from sublet.tasks.catalogue import Publication, TaskInfo, describe, description
-from sublet.worker.worker import Worker, WorkerConfig
+from sublet.worker.config import WorkerConfig
+from sublet.worker.worker import Worker
 
 pytest_plugins = ["tests.support.job_sources"]
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from sublet import App, Invalid
 from sublet.client.client import Client
 from sublet.worker.capacity import QueueTurns
-from sublet.worker.worker import Worker, WorkerConfig
+from sublet.worker.config import WorkerConfig
+from sublet.worker.worker import Worker
 
 pytest_plugins = ["tests.support.job_sources"]
 

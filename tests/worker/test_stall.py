@@ -10,7 +10,8 @@ import pytest
 from sublet import App
 from sublet.worker import heartbeat
 from sublet.worker import worker as module
-from sublet.worker.worker import Worker, WorkerConfig
+from sublet.worker.config import WorkerConfig
+from sublet.worker.worker import Worker
 from tests.support import misbehaving_tasks as tasks
 from tests.support.processes import on_linux
 from tests.support.program_runs import soon
@@ -87,18 +88,18 @@ async def test_idle_time_and_the_time_before_the_last_end_are_no_stall(store):
     async def begun(n):
         await soon(lambda: len(seen(reports, "started", "stalled")) == n)
         assert not seen(reports, "stalled")
-        assert time.monotonic() - worker._progressed_at < 60
+        assert time.monotonic() - worker._progress.since < 60
 
-    worker._progressed_at -= 3600
+    worker._progress.since -= 3600
     async with asyncio.timeout(30), running(worker):
         await store.submit([waits.job("first")])
         await begun(1)
         await store.submit([waits.job("second")])
         await begun(2)
-        worker._progressed_at -= 59
+        worker._progress.since -= 59
         ends["first"].set()
         await soon(lambda: seen(reports, "completed"))
-        assert time.monotonic() - worker._progressed_at < 59
+        assert time.monotonic() - worker._progress.since < 59
         ends["second"].set()
     assert not seen(reports, "stalled")
 

@@ -11,7 +11,7 @@ from sublet.execution.attempt import Attempt, Why
 from sublet.model import Lease
 from sublet.options import Options
 from sublet.worker import worker as module
-from sublet.worker.timeouts import BEGIN_SECONDS, Stalls
+from sublet.worker.time_limits.timeouts import BEGIN_SECONDS, Stalls
 from tests.support import stall_tasks as tasks
 from tests.support.processes import on_linux
 from tests.support.program_runs import soon

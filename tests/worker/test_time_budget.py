@@ -7,8 +7,8 @@ import pytest
 from sublet import App
 from sublet.connection.settings import Settings
 from sublet.model import Lease
-from sublet.worker import time_budget
-from sublet.worker.time_budget import TimeBudget
+from sublet.worker.time_limits import time_budget
+from sublet.worker.time_limits.time_budget import TimeBudget
 
 app = App(settings=Settings())
 

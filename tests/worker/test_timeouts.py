@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from sublet.worker.timeouts import KEPT, Timeouts
+from sublet.worker.time_limits.timeouts import KEPT, Timeouts
 
 
 class Loop:
@@ -46,7 +46,7 @@ class Timer:
 def loop(monkeypatch):
     loop = Loop()
     monkeypatch.setattr(asyncio, "get_running_loop", lambda: loop)
-    monkeypatch.setattr("sublet.worker.timeouts.time.monotonic", lambda: loop.now)
+    monkeypatch.setattr("sublet.worker.time_limits.timeouts.time.monotonic", lambda: loop.now)
     return loop
 
 

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from sublet.worker import watchdog
-from sublet.worker.watchdog import Watchdog
+from sublet.worker.time_limits import watchdog
+from sublet.worker.time_limits.watchdog import Watchdog
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from sublet.context import Context
 from sublet.execution.attempt import Attempt
 from sublet.model import Completion
 from sublet.worker import heartbeat
-from sublet.worker.worker import Worker, WorkerConfig
+from sublet.worker.config import WorkerConfig
+from sublet.worker.worker import Worker
 from tests.support import tasks
 
 pytest_plugins = ["tests.support.job_sources"]

@@ -8,7 +8,8 @@ from sublet import App, Client, Context, Snooze, State
 from sublet.connection.settings import Settings
 from sublet.errors import Unavailable
 from sublet.worker import heartbeat
-from sublet.worker.worker import Worker, WorkerConfig
+from sublet.worker.config import WorkerConfig
+from sublet.worker.worker import Worker
 from tests.support.workers_beside import beside
 
 pytest_plugins = ["tests.support.job_sources"]

@@ -10,7 +10,8 @@ from sublet.errors import Denied, NoNamespace, Unavailable
 from sublet.model import State
 from sublet.protocol import keys
 from sublet.store.store import Store
-from sublet.worker.worker import Worker, WorkerConfig
+from sublet.worker.config import WorkerConfig
+from sublet.worker.worker import Worker
 from tests.support import tasks
 
 pytest_plugins = ["tests.support.job_sources"]

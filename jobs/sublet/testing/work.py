@@ -14,7 +14,8 @@ from sublet.errors import JobFailed
 from sublet.model import Ending, Failure, Lease, Release
 from sublet.store.store import Store
 from sublet.testing.inline import as_coroutine, plain_hooks
-from sublet.worker.worker import Report, Worker, WorkerConfig
+from sublet.worker.config import WorkerConfig
+from sublet.worker.worker import Report, Worker
 
 log = logging.getLogger("sublet.testing")
 

@@ -5,7 +5,7 @@ import asyncio
 from sublet.execution.attempt import Attempt
 from sublet.store.outage_log import OutageLog
 from sublet.worker.capacity import Capacity
-from sublet.worker.time_budget import TimeBudget
+from sublet.worker.time_limits.time_budget import TimeBudget
 
 
 class WorkerState:

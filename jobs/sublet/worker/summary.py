@@ -37,3 +37,15 @@ def outcome_text(ending: Ending, answer: str) -> str:
         return answer
     why = f"{ending.code} {ending.message}".strip() if isinstance(ending, Failure) else ending.reason
     return f"{why}: {answer}"
+
+
+def unwanted_text(pool: str) -> str:
+    """Why a new worker ends at once; `pool` is "" for a worker without one."""
+    if pool:
+        return f"not needed: pool {pool} wants no more workers, has other queues, or is gone"
+    return "a drain was requested"
+
+
+def leaving_text(idle: float, pool: str) -> str:
+    """Why a worker ends after `idle` seconds without a job."""
+    return f"no job for {idle:g} s" + (f", and pool {pool} can spare this worker" if pool else "")

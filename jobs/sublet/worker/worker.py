@@ -4,7 +4,6 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,7 +11,7 @@ from sublet.app import App, builtin
 from sublet.errors import Forbidden, Unavailable
 from sublet.execution.attempt import Attempt, Why
 from sublet.execution.failure_hooks import FailureHooks
-from sublet.execution.runner import NO_LIMITS, Limits, Runner
+from sublet.execution.runner import Runner
 from sublet.model import Completion, Ending, Lease, Release
 from sublet.store.orphans import sweep_regularly
 from sublet.store.source import JobSource
@@ -21,15 +20,17 @@ from sublet.store.waiting.ready_queues import check_entries
 from sublet.worker import host_identity
 from sublet.worker.capacity import Capacity, Lending, QueueTurns, queue_sets
 from sublet.worker.claim_loop import ClaimConfig, ClaimLoops
+from sublet.worker.config import DEFAULTS, WorkerConfig
 from sublet.worker.heartbeat import Heartbeat
 from sublet.worker.linger import Linger
 from sublet.worker.registration import Registration, named_queues, worker_name
 from sublet.worker.settle_loop import SettleLoop
 from sublet.worker.state import WorkerState
-from sublet.worker.summary import Summary, outcome_text
-from sublet.worker.time_budget import TimeBudget
-from sublet.worker.timeouts import Stalls, Timeouts
-from sublet.worker.watchdog import Watchdog
+from sublet.worker.summary import Summary, leaving_text, outcome_text, unwanted_text
+from sublet.worker.time_limits.stall import Progress
+from sublet.worker.time_limits.time_budget import TimeBudget
+from sublet.worker.time_limits.timeouts import Stalls, Timeouts
+from sublet.worker.time_limits.watchdog import Watchdog
 
 SLOTS = 100
 """Default number of slots, if any task runs without a child process."""
@@ -43,41 +44,6 @@ Report = Callable[[str, Lease | None, str], None]
 Loops = list["asyncio.Task[None]"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class WorkerConfig:
-    """Options of a worker. Every job takes a slot; a plain function not in a thread, or a program, also one of
-    `processes`."""
-
-    queues: Sequence[str] | Mapping[str, int] | None = None
-    """Names and patterns (`tenant-*`), or up to 32 names with weights from 1 to 1000: a queue of weight 3 gets three turns for each turn of a queue of
-    weight 1. Default: the queues of the app's tasks."""
-    strict: bool = False
-    """Serve the queues in their order, each only when the earlier ones are empty, instead of in turns."""
-    slots: int | None = None
-    """Default: 100, or `processes` if all tasks run in child processes."""
-    processes: int | None = None
-    """Child processes, each under `limits`, and programs at a time. Default: the number of CPUs."""
-    lease: float = 30.0
-    """Seconds without a heartbeat until a job goes to another worker."""
-    grace: float = 8.0
-    """Seconds that running jobs have to finish after `stop()`."""
-    stall: float | None = None
-    """Seconds without the end of a running job until the worker ends: jobs that ran for so long have failed as
-    `stalled`, others are released. Also for `blocked`.
-    """
-    blocked: float | None = None
-    """Seconds with the event loop blocked until the process exits, with code 1."""
-    limits: Limits = NO_LIMITS
-    commands: bool = False
-    """Offer the task `command`, which runs any program."""
-    name: str | None = None
-    worker_id: str = ""
-    """Exclusive identity: the worker takes over the leases of its previous holder."""
-    pool: str = ""
-    """The pool that the worker belongs to; it counts there if it serves all the pool's queues."""
-    summons: str = ""
-
-
 class Worker:
     """Claims jobs and runs them, until it is stopped, out of work (`drain`) or out of time.
 
@@ -89,7 +55,7 @@ class Worker:
         self,
         app: App,
         source: JobSource,
-        config: WorkerConfig = WorkerConfig(),  # frozen
+        config: WorkerConfig = DEFAULTS,
         report: Report = lambda event, lease, detail: None,
     ) -> None:
         self.source = source
@@ -105,13 +71,12 @@ class Worker:
         self.summary = Summary()
         self._grace_ends = 0.0
         self._draining = False
-        self._progressed_at = time.monotonic()
-        self._ended_at = 0.0
         self._storage = app.storage(source.settings if isinstance(source, Store) else None)
         self._runner = self._make_runner()
         self._capacity = Capacity(self.slots, self.processes, lambda: self._runner.ahead)
         self._state = WorkerState(self._capacity, TimeBudget(None, config.grace, {}))
         self._attempts = self._state.attempts
+        self._progress = Progress(self._attempts, self._capacity, self._give_up)
         self._lending = Lending(
             self._attempts, self._capacity, self.tasks, self._runner.lend, self._warn_starved
         )
@@ -238,13 +203,7 @@ class Worker:
                 f"leases of predecessors, ended: {recovered}; their jobs run again while tries are left",
             )
         if self._registration.unwanted:
-            self.report(
-                "unwanted",
-                None,
-                f"not needed: pool {self.config.pool} wants no more workers, has other queues, or is gone"
-                if self.config.pool
-                else "a drain was requested",
-            )
+            self.report("unwanted", None, unwanted_text(self.config.pool))
             self.drain()
 
     def _start_watchdog(self) -> Watchdog:
@@ -276,7 +235,7 @@ class Worker:
     def _start_other_loops(self) -> Loops:
         loops = [self._settling.run() for _ in range(SETTLE_LOOPS)] + [self._heartbeat.run()]
         if self.config.stall:
-            loops.append(self._watch_progress(self.config.stall))
+            loops.append(self._progress.watch(self.config.stall))
         if self._storage and isinstance(self.source, Store):
             loops.append(sweep_regularly(self.source, self._storage))
         return [asyncio.create_task(loop) for loop in loops]
@@ -328,12 +287,7 @@ class Worker:
     async def _may_leave(self) -> bool:
         self.summary.dismissed = await self._registration.retire()
         if self.summary.dismissed:
-            idle = f"no job for {self._linger.seconds:g} s"
-            self.report(
-                "leaving",
-                None,
-                idle + (f", and pool {self.config.pool} can spare this worker" if self.config.pool else ""),
-            )
+            self.report("leaving", None, leaving_text(self._linger.seconds, self.config.pool))
         return self.summary.dismissed
 
     async def _renew_registration(self) -> None:
@@ -354,8 +308,8 @@ class Worker:
         done = {name: getattr(self.summary, name) for name in ("completed", "failed", "released", "refused")}
         about = {"slots": self.slots, "processes": self.processes, **self._card_queues, **done}
         about["memory"] = host_identity.resident_memory(self._runner.pids)
-        if self._ended_at:
-            about["last_job"] = round(time.monotonic() - self._ended_at, 1)
+        if self._progress.ended_at:
+            about["last_job"] = round(time.monotonic() - self._progress.ended_at, 1)
         if self._capacity.waiting:
             about |= {"waiting": self._capacity.waiting, "starved": bool(self._capacity.starved)}
         return about
@@ -376,8 +330,7 @@ class Worker:
                 attempt, Release(lease, 0, "the worker has less time left than the job's timeout")
             )
             return
-        if not self._capacity.running:
-            self._progressed_at = time.monotonic()
+        self._progress.job_starts()
         task = self.tasks.get(lease.task)
         in_child = task is not None and task.takes_process
         self._capacity.job_started(in_child)
@@ -390,7 +343,7 @@ class Worker:
 
     def _ended(self, attempt: Attempt, in_child: bool, _: object) -> None:
         self._capacity.job_ended(in_child)
-        self._progressed_at = self._ended_at = time.monotonic()
+        self._progress.job_ended()
         self._timeouts.remove(attempt, attempt.lease.timeout_ms)
         if attempt.lease.stall_ms is not None:
             self._stalls.remove(attempt)
@@ -417,23 +370,6 @@ class Worker:
             self._failures.settled(ending, answer)
         self.report(self.summary.count(ending, answer), ending.lease, outcome_text(ending, answer))
         self._capacity.changed.set()
-
-    async def _watch_progress(self, stall: float) -> None:
-        while not self.summary.stalled:
-            silent = time.monotonic() - self._progressed_at if self._capacity.running else 0.0
-            if silent < stall:
-                pause, before = max(0.05, min(stall - silent, stall / 4)), time.monotonic()
-                await asyncio.sleep(pause)
-                # Time during which the whole process was stopped does not count.
-                self._progressed_at += max(0.0, time.monotonic() - before - pause)
-                continue
-            for attempt in list(self._attempts):
-                if attempt.context.seconds >= stall:
-                    attempt.message = f"ran for {attempt.context.seconds:.0f} s, and no job of its worker ended for {stall:g} s"
-                    attempt.end(Why.STALLED)
-            self._give_up(
-                f"no job has ended for {silent:.0f} s: ending those that run ({self._capacity.running})"
-            )
 
     def _give_up(self, why: str) -> None:
         if not self.summary.stalled:

@@ -69,7 +69,7 @@ MUTANTS = (
     ),
     Mutant(
         "heartbeats count as progress",
-        "jobs/sublet/worker/timeouts.py",
+        "jobs/sublet/worker/time_limits/timeouts.py",
         "attempt.context.flush()\n        reports,",
         "attempt.reports.progressed_at = time.monotonic()\n        reports,",
         "a task that lives and makes no progress holds its slot until the timeout",

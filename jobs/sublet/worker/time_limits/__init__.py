@@ -1,0 +1,1 @@
+"""The limits of time that end attempts and workers."""
