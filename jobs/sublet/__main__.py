@@ -1,4 +1,4 @@
-"""`python -m sublet …` is `sublet …`."""
+"""Make `python -m sublet …` the same as the command `sublet …`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ def _raise_on_sigint() -> None:
 
 
 def _exit_on_sigterm() -> None:
-    """Exit on SIGTERM: process 1 of a container receives no signal for which it lacks a handler."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
 
 

@@ -52,17 +52,17 @@ H = TypeVar("H", bound=Hook)
 F = TypeVar("F", bound=FailureHook)
 S = TypeVar("S", bound=Callable[..., Any])
 SubmitMiddleware = Callable[[Submission, str], AbstractContextManager[Submission]]
-"""Takes a job and "send" (`Task.submit`) or "create" (`Task.job`). The context manager gives the job to use.
-"""
+"""A function of a job and of how it is made: "send" by `Task.submit`, "create" by `Task.job`. It returns a
+context manager, which gives the job to submit."""
 _NO_MANAGERS = (inspect.isgeneratorfunction, inspect.isasyncgenfunction, inspect.iscoroutinefunction)
 
 Run = Literal["loop", "process", "thread", "command"]
-"""An async function runs on the loop, or as a program ("command"); a plain one in a child process, or in a
-thread, which cannot be killed."""
+"""Where a task runs. An async function: on the worker's event loop ("loop"), or as a program ("command"). A
+plain one: in a child process, or in a thread, which cannot be killed."""
 
 
 class Task(Generic[P, R]):
-    """A named function: call it here, or `submit` a job that runs it on a worker."""
+    """A named function: call it here, or `submit` a job so that a worker calls it."""
 
     def __init__(
         self,
@@ -80,20 +80,21 @@ class Task(Generic[P, R]):
 
     @property
     def takes_process(self) -> bool:
-        """Whether a running job takes one of the worker's `processes`: a plain function not in a thread, or a program."""
+        """Whether a running job needs a child process or starts a program: the worker's limit `processes`
+        counts both."""
         return self.run in ("process", "command")
 
     def __repr__(self) -> str:
         return f"<Task {self.name}: queue={self.defaults.queue}, run={self.run}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function here, without a job; return its value, for an async function a coroutine."""
+        """Call the function in this process, without a job. Return its value; of an async function, a
+        coroutine."""
         return self.function(*args, **kwargs)
 
     def options(self, **changes: Any) -> "Task[P, R]":
-        """Return a copy of the task with these `Options` changed. Raises Invalid, also for `retry_on` and
-        `discard_on`: the worker takes them from the declaration.
-        """
+        """Return a copy of the task whose jobs have these `Options`. Raises Invalid for an unknown option, an
+        invalid value, and for `retry_on` and `discard_on`, which only `@app.task` takes."""
         if fixed := sorted({"retry_on", "discard_on"} & set(changes)):
             raise Invalid(
                 f"task {self.name}: {' and '.join(fixed)}: exception classes are not stored with a job: give them to @app.task"
@@ -105,9 +106,8 @@ class Task(Generic[P, R]):
         return other
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> Submission:
-        """Make a job, not yet submitted, for `App.client.submit_all`. Raises Invalid if the arguments do not
-        fit.
-        """
+        """Make a job, not yet submitted: pass a list of them to `App.client.submit_all`. Raises Invalid if
+        the arguments do not match the function's parameters."""
         job, around = self._job(args, kwargs), self.app.submit_middleware
         if around is None:
             return job
@@ -115,9 +115,8 @@ class Task(Generic[P, R]):
             return changed
 
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
-        """Submit a job and return its handle. Raises Invalid if the arguments do not fit, Refused,
-        Unavailable.
-        """
+        """Submit a job with these arguments and return its handle. Raises Invalid if they do not match the
+        function's parameters, Refused if Redis rejects the job, Unavailable if it does not answer."""
         client = self.app.client
         job, around = self._job(args, kwargs), self.app.submit_middleware
         if around is None:
@@ -128,7 +127,8 @@ class Task(Generic[P, R]):
         return Handle(submitted.id, submitted.id == job.id, client, self.arguments.load_result)
 
     def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> "SyncHandle[R]":
-        """Submit a job as `submit` does, without an event loop."""
+        """Submit a job with these arguments from code without an event loop. Returns and raises what `submit`
+        does."""
         client = self.app.sync
         job, around = self._job(args, kwargs), self.app.submit_middleware
         if around is None:
@@ -139,12 +139,14 @@ class Task(Generic[P, R]):
         return SyncHandle(submitted.id, submitted.id == job.id, client, self.arguments.load_result)
 
     def handle(self, job_id: str) -> "Handle[R]":
-        """Return the handle of an earlier job of this task, without a call. Raises Invalid for an invalid id."""
+        """Return the handle of a job of this task that was submitted before, without asking Redis. Raises
+        Invalid for a malformed id."""
         self.app.operations.base_of_job(job_id)
         return Handle(job_id, False, self.app.client, self.arguments.load_result)
 
     def handle_sync(self, job_id: str) -> "SyncHandle[R]":
-        """As `handle`, without an event loop."""
+        """Return the handle of a job that was submitted before, for code without an event loop. Raises
+        Invalid for a malformed id."""
         self.app.operations.base_of_job(job_id)
         return SyncHandle(job_id, False, self.app.sync, self.arguments.load_result)
 
@@ -158,9 +160,9 @@ class Task(Generic[P, R]):
 class App(Connections):
     """The tasks, schedules and clients of a program.
 
-    Settings come from the arguments, else the environment (SUBLET_REDIS_URL, …), else the defaults. `load` imports
-    the modules of `include`. With `qualified_names` a task is named after module and function (`shop.mail.send`).
-    """
+    A setting comes from the arguments, else from its environment variable (SUBLET_REDIS_URL, …), else is the
+    default. `include`: modules that `load` imports, because they declare tasks. With `qualified_names` a
+    task's default name has its module in front: `shop.mail.send`."""
 
     def __init__(
         self,
@@ -173,8 +175,8 @@ class App(Connections):
         large_payloads: LargePayloads | None = None,
         large_above: int | None = None,
     ) -> None:
-        """`large_payloads` stores payloads and results above `large_above` bytes (default: 256 KiB, the limit of
-        Redis) outside Redis. Raises Invalid."""
+        """`large_payloads`: where to keep payloads and results of more than `large_above` bytes (default:
+        262,144, the most that Redis keeps). Raises Invalid."""
         if isinstance(include, str) or not all(map(is_module_name, include)):
             raise Invalid(f"include={include!r}: use a list of full module names, e.g. ['shop.mail']")
         self.include = tuple(include)
@@ -199,7 +201,8 @@ class App(Connections):
         return f"<App: {len(self.tasks)} tasks{place}>"
 
     def load(self) -> "App":
-        """Import the modules of `include` once, and return the app. Workers and commands call it. Raises Invalid."""
+        """Import the modules of `include`, once; return the app. Workers and commands call it. Raises Invalid
+        if an import fails."""
         if not self._loaded:
             self._loaded = True  # an included module may call this
             try:
@@ -220,21 +223,24 @@ class App(Connections):
 
     @property
     def operations(self) -> "Operations":
-        """The operations (plans of Redis calls) that the app's clients run."""
+        """Functions that plan Redis calls, one per operation. The app's clients run these plans."""
         return self._operations or super().operations
 
     async def gather(
         self, handles: Sequence[Handle[Any]], timeout: float = 30.0, *, return_exceptions: bool = False
     ) -> list[Any]:
-        """As `Client.gather`."""
+        """Wait up to `timeout` seconds for all results; return them in the handles' order. An error is
+        raised, or with `return_exceptions` is in the list."""
         return await self.client.gather(handles, timeout, return_exceptions=return_exceptions)
 
     async def results(self, jobs: Sequence[Handle[Any] | str]) -> "list[Outcome]":
-        """As `Client.results`."""
+        """Return what is known of each of `jobs` (ids or handles) now, in order, without waiting: its state,
+        and its result or error."""
         return await self.client.results(jobs)
 
     def as_completed(self, handles: Sequence[Handle[R]], timeout: float = 30.0) -> AsyncIterator[Handle[R]]:
-        """As `Client.as_completed`."""
+        """Yield each handle as soon as its job has ended. Raises TimeoutError if some have not after
+        `timeout` seconds."""
         return self.client.as_completed(handles, timeout)
 
     @overload
@@ -255,12 +261,13 @@ class App(Connections):
         self, function: Any = None, /, *, name: str = "", run: Run | None = None,
         retry_on: ErrorClasses | None = None, discard_on: ErrorClasses = (), **options: Any,
     ) -> Any:  # fmt: skip
-        """Declare a function as a task, bare or with `Options`. `name` is by default the function's, see `App`.
+        """Declare a function as a task; use it with or without `Options`: `@app.task`,
+        `@app.task(timeout=60)`.
 
-        An exception of `discard_on` makes the job dead at once; with `retry_on`, so does any other exception
-        than these. See docs/guides/failures.md. Raises Invalid, e.g. for a name in use, an unknown option, or a
-        parameter that cannot be passed by name.
-        """
+        `name` is by default the function's name. An exception of a class in `discard_on` makes the job dead
+        at once. With `retry_on`, only exceptions of its classes are tried again, and any other makes the job
+        dead. Raises Invalid, e.g. for a name in use, an unknown option, or a parameter that cannot be passed
+        by name."""
         if function is None:
             return lambda function: self.task(
                 function, name=name, run=run, retry_on=retry_on, discard_on=discard_on, **options
@@ -289,12 +296,11 @@ class App(Connections):
         missed: Literal["latest", "skip", "all"] = "latest", late: Seconds = 300, most: int = 24,
         overlap: Literal["allow", "skip", "queue"] = "allow",
     ) -> Callable[[S], S]:  # fmt: skip
-        """Declare a schedule: a job of the task by a cron line or interval (see `Recurrence`). Use it above or
-        below `@app.task`.
+        """Declare a schedule, which submits a job of the task by a cron line or an interval; the arguments
+        are fields of `Recurrence`. Use it above or below `@app.task`.
 
-        `name` is the task's by default; `payload` has the arguments by name. `client.sync(app)`, `sublet
-        schedules sync` or `sublet work` stores the schedule; see docs/guides/schedules.md. Raises Invalid.
-        """
+        `name` is the schedule's name, by default the task's; `payload` has the job's arguments by name.
+        `client.sync(app)`, `sublet schedules sync` or `sublet work` stores the schedule. Raises Invalid."""
         when = {"cron": cron, "every": every, "tz": tz, "start": start, "end": end}
         declared = declaration(
             name, payload, **when, jitter=jitter, missed=missed, late=late, most=most, overlap=overlap
@@ -312,11 +318,11 @@ class App(Connections):
         return declare
 
     def middleware(self, hook: H) -> H:
-        """Enter the context manager that `hook(context)` returns around every attempt, the first hook
-        outermost.
+        """Register `hook`, which returns a context manager. Workers call it with the `Context` of each
+        attempt, and run the attempt inside of the context manager; that of the first hook is outermost.
 
-        An async one is entered for async tasks only. Raises Invalid for a generator or coroutine function.
-        """
+        Async context managers are entered for async tasks only. Raises Invalid for a generator or coroutine
+        function."""
         if not callable(hook) or any(is_it(hook) for is_it in _NO_MANAGERS):
             raise Invalid(
                 f"middleware {getattr(hook, '__name__', hook)!r}: give a function of a Context that returns a context manager, "
@@ -326,12 +332,11 @@ class App(Connections):
         return hook
 
     def on_failure(self, hook: F) -> F:
-        """Call `hook(failure)` in the worker after each attempt that failed, timed out, crashed or lost its
-        lease, at most once.
+        """Register `hook`: the worker calls it with an `AttemptFailure` after each attempt that failed, timed
+        out, crashed or lost its lease, at most once per attempt.
 
-        An async hook runs on the event loop, a plain one in a thread, each for at most 5 s. Its exceptions are
-        logged. See docs/guides/failures.md. Raises Invalid for a generator function.
-        """
+        An async function runs on the event loop, a plain one in a thread, for at most 5 s. Its exceptions are
+        logged. Raises Invalid for a generator function."""
         check_hook(hook)
         self.failure_hooks.append(hook)
         return hook
@@ -347,25 +352,25 @@ class App(Connections):
         env: Mapping[str, str] | None = None,
         **options: Any,
     ) -> Task[..., Output]:
-        """Declare a task that runs a program, from a template of arguments: "gzip --keep -- {path}".
+        """Declare a task that runs a program, from a template of its words: `"gzip --keep -- {path}"`. The
+        job's argument `path` replaces `{path}`.
 
-        An argument's value cannot become a second word or shell code. With `shell`, `/bin/sh` runs the
-        template. `name` is the program's by default. Raises Invalid. See `docs/guides/commands.md`.
-        """
+        The value cannot become a second word or shell code. With `shell`, `/bin/sh` runs the template. `name`
+        is the task's name, by default the program's. Raises Invalid."""
         function = command.function(template, shell=shell, cwd=cwd, env=env)
         runs: Task[..., Output] = self.task(name=name, run="command", **options)(function)
         return runs
 
     def queues(self) -> list[str]:
-        """Return the default queues of all tasks, sorted; `default` without tasks. Loads the app."""
+        """Import the app's modules; return the default queues of its tasks, sorted, or `["default"]` without
+        tasks."""
         self.load()
         return sorted({task.defaults.queue for task in self.tasks.values()} or {"default"})
 
 
 def builtin(app: App) -> dict[str, Task[..., Any]]:
-    """Return the task that runs any command, by its name (`sublet work --commands`). Raises Invalid if the
-    name is taken.
-    """
+    """Return the task `command`, which runs any program, as a dict by its name; for `sublet work --commands`.
+    Raises Invalid if a task of the app has that name."""
     if command.NAME in app.tasks:
         raise Invalid(
             f"task {command.NAME}: the app has a task of this name: rename it, or start without --commands"

@@ -20,15 +20,16 @@ from sublet.model import Lease, News
 CHECKPOINT_MAX = 64 * 1024
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 LOG_MAX = 8 * 1024
-"""Most bytes kept of an attempt's log: its end."""
+"""How many bytes of an attempt's log are kept, from its end."""
 SEND_SECONDS = 0.1
-"""Minimum seconds between two reports of an attempt without `notify`."""
+"""Where no `notify` is given: the least seconds between two reports of an attempt."""
 
 
 class Snooze(Exception):
-    """A task raises it to release its job for `delay` (seconds, or a timedelta), without using a try.
+    """A task raises it to release its job: it runs again after `delay` (seconds or a timedelta), and has used
+    no try.
 
-    After 100 releases in a row, the next uses a try and has the backoff as delay. An invalid delay raises
+    After 100 releases in a row, the next uses a try and waits for the backoff. An invalid delay raises
     ValueError, which fails the attempt.
     """
 
@@ -59,13 +60,18 @@ def checked_delay(delay: float | timedelta) -> float:
 
 
 class Context:
-    """The running attempt of a job. A task whose first parameter is a `Context` receives it."""
+    """The running attempt of a job. A task whose first parameter is annotated as `Context` gets it as
+    argument.
+    """
 
     ending = ""
-    """Why the attempt is being ended: `timed_out`, `stalled`, `cancelled`, `lost`, `stopping`; else empty."""
+    """Why the attempt must end now: `timed_out`, `stalled`, `cancelled`, `lost` (its lease), `stopping` (its
+    worker); else empty.
+    """
     arguments: Mapping[str, Any] = MappingProxyType({})
-    """The arguments by name, as the function gets them: converted to the annotated types, without those left
-    out at the submit. Read-only."""
+    """The job's arguments by name, converted to the annotated types, without those that the submit left out.
+    Read-only.
+    """
     _done, _stage, _message = 0.0, "", ""
     _unsent: frozenset[News] = frozenset()
     _sent_at = 0.0
@@ -101,12 +107,12 @@ class Context:
 
     @property
     def max_attempts(self) -> int:
-        """Tries before the job is dead."""
+        """The job's number of tries: when they are used up, it is dead."""
         return self._lease.max_attempts
 
     @property
     def tries_left(self) -> int:
-        """Tries left after this attempt; 0: the last one. A released attempt used none."""
+        """Tries that are left if this attempt fails; 0: it is the last one."""
         return self._lease.tries_left
 
     @property
@@ -116,24 +122,26 @@ class Context:
 
     @property
     def fence(self) -> int:
-        """A number that grows with each claim: with it, a database can refuse writes of an earlier attempt."""
+        """A number that grows with each claim. Store it with each write: a database can then refuse writes of
+        earlier attempts.
+        """
         return self._lease.fence
 
     @property
     def recovered(self) -> str | None:
-        """How the job's previous attempt ended (`lease_expired`, `crashed`, a failure's code …); None for the
-        first.
+        """How the job's previous attempt ended: `lease_expired`, `crashed`, a failure's code, …; None for the
+        first attempt.
         """
         return self._lease.recovered or None
 
     @property
     def trace(self) -> str:
-        """The submitter's `traceparent` (W3C Trace Context), or empty."""
+        """The W3C Trace Context header `traceparent` of the submitter; empty without one."""
         return self._lease.trace
 
     @property
     def occurrence(self) -> datetime | None:
-        """The occurrence of the schedule that submitted the job, in UTC; None for other jobs."""
+        """The moment (UTC) for which a schedule submitted the job; None for other jobs."""
         return (
             None
             if self._lease.occurrence_ms is None
@@ -142,7 +150,9 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the attempt is being ended, for any reason (see `ending`): clean up and return."""
+        """Whether the attempt must end now, for any of the reasons in `ending`. A task that sees True cleans
+        up and returns.
+        """
         return bool(self.ending)
 
     @property
@@ -159,8 +169,9 @@ class Context:
         return None if left is None else datetime.now(UTC) + timedelta(seconds=left)
 
     def progress(self, fraction: float, *, stage: str = "", message: str = "") -> None:
-        """Report progress from 0 to 1. The latest is sent, about 4 times a second. An empty `stage` keeps the
-        last one. Raises Invalid for no number.
+        """Report progress, a number from 0 to 1, with the current stage and a message. At most about 4
+        reports a second are sent, the latest one. Without `stage`, the last stage stays. Raises Invalid
+        unless `fraction` is a number.
         """
         if not isinstance(fraction, int | float) or math.isnan(fraction):
             raise Invalid(f"progress {str(fraction)[:40]}: use a number from 0 to 1")
@@ -169,13 +180,14 @@ class Context:
         self._report(News.PROGRESS)
 
     def stage(self, name: str) -> None:
-        """Report the current stage, and clear the message."""
+        """Report the name of the current stage; remove the progress message."""
         self.progress(self._done, stage=name)
 
     def checkpoint(self, data: Any) -> None:
-        """Store `data` (JSON, at most 64 KiB) for later attempts of the job, which get it as `restored`.
+        """Store `data`, any JSON value of at most 64 KiB. A later attempt of the job reads it as `restored`.
 
-        Replaces the last checkpoint. Sent within 0.5 s; deleted when the job is completed. Raises Invalid.
+        It replaces the last checkpoint, reaches Redis within 0.5 s, and is deleted when the job is completed.
+        Raises Invalid.
         """
         try:
             encoded = json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
@@ -189,12 +201,12 @@ class Context:
 
     @property
     def restored(self) -> Any:
-        """The latest checkpoint of an earlier attempt, or None."""
+        """The last checkpoint that an earlier attempt stored; None without one."""
         return json.loads(self._lease.checkpoint) if self._lease.checkpoint else None
 
     def log(self, text: str) -> None:
-        """Add lines to the attempt's log, which also has the records of `logging`. Its last 512 lines, at
-        most 8 KiB, are kept.
+        """Add text, split into lines, to the attempt's log; `logging` records of the task go there, too. The
+        last 512 lines, at most 8 KiB, are kept with the job.
         """
         if self._log is None:
             self._log = deque()
@@ -205,7 +217,9 @@ class Context:
         self._report(News.LOG)
 
     def keep_output(self, output: str) -> None:
-        """Keep the output of a program that ends with the attempt: as its detail or, when it is released, in its log."""
+        """Keep the output of a program whose attempt must end: as the failure's detail; if the worker stops,
+        in the log.
+        """
         if self.ending == "stopping":
             self.log(output)
         else:
@@ -213,11 +227,11 @@ class Context:
 
     @property
     def seconds(self) -> float:
-        """How long the attempt has run."""
+        """How many seconds the attempt has run."""
         return time.monotonic() - self._started
 
     def waits(self, change: int) -> None:
-        """Count a wait for another job that begins (1) or ends (-1)."""
+        """Report that the task begins (1) or ends (-1) a wait for another job."""
         with _counting:
             before, self._waits = self._waits, self._waits + change
             if not (before and self._waits):
@@ -231,7 +245,9 @@ class Context:
             self.flush()
 
     def flush(self) -> None:
-        """Send the pending progress and log. To be called after `notify`, and at the attempt's end."""
+        """Send the pending progress and log. A caller that gave `notify` calls it then, and at the attempt's
+        end.
+        """
         if not self._unsent:
             return
         self._sent_at = time.monotonic()
@@ -261,7 +277,7 @@ _counting = threading.Lock()
 
 @contextlib.contextmanager
 def waiting() -> Iterator[None]:
-    """Report that the task running here waits for another job, until the block ends."""
+    """In the `with` block, report that the task running here waits for another job."""
     context = current.get()
     if context is None:
         yield
@@ -277,7 +293,7 @@ class JobLogHandler(logging.Handler):
     """Adds the `logging` records of a running task to its attempt's log."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Add one record."""
+        """Add one log record to the running attempt's log; ignore it outside of a task."""
         context = current.get()
         if context is None or record.__dict__.get("sublet_kept"):
             return
@@ -289,7 +305,9 @@ class JobLogHandler(logging.Handler):
 
 
 def job_log_level() -> str:
-    """Return SUBLET_LOG_LEVEL in upper case; empty if it is not set. Raises Invalid."""
+    """Return the log level in SUBLET_LOG_LEVEL in upper case; empty if it is not set. Raises Invalid for an
+    unknown one.
+    """
     level = os.environ.get("SUBLET_LOG_LEVEL", "")
     if level and level.upper() not in LOG_LEVELS:
         raise Invalid(f"SUBLET_LOG_LEVEL={level[:40]!r}: use {', '.join(LOG_LEVELS).lower()}")
@@ -297,9 +315,11 @@ def job_log_level() -> str:
 
 
 def keep_logs() -> JobLogHandler:
-    """Add to the root logger a handler that keeps records from SUBLET_LOG_LEVEL on (INFO); return it.
+    """Add a handler to the root logger, which copies log records of running tasks to their attempts' logs;
+    return it.
 
-    If set, it lowers the root logger's level. Raises Invalid.
+    SUBLET_LOG_LEVEL is the lowest level that is copied (default: INFO); if it is set, the root logger's level
+    is lowered to it. Raises Invalid.
     """
     level, root = job_log_level(), logging.getLogger()
     handler = JobLogHandler(level or logging.INFO)

@@ -38,7 +38,7 @@ class JobsError(Exception):
 
 
 class Refused(JobsError):
-    """Redis rejected the call. Nothing has changed; repeating it is useless."""
+    """Redis rejected the call, and changed nothing. The same call would be rejected again."""
 
     code = "REFUSED"
 
@@ -50,7 +50,7 @@ class NotFound(Refused):
 
 
 class LeaseLost(Refused):
-    """The attempt's lease has ended; the job may run elsewhere, or have ended. Stop working."""
+    """The attempt's lease has ended: the job may run elsewhere, or be finished. Stop working on it."""
 
     code = "LEASE_LOST"
 
@@ -62,31 +62,33 @@ class WrongState(Refused):
 
 
 class Changed(Refused):
-    """The job, queue, worker, schedule or pool has changed since it was read. Read it again, then decide."""
+    """The job, queue, worker, schedule or pool has another revision than the call names. Read it again, then
+    decide.
+    """
 
     code = "CHANGED"
 
 
 class KeyTaken(Refused):
-    """Another job holds the deduplication key of the job to retry."""
+    """The job cannot be retried: another unfinished job has its deduplication key."""
 
     code = "KEY_TAKEN"
 
 
 class QueueFull(Refused):
-    """The queue's limit of jobs or bytes is reached (see `configure`). The job was not stored."""
+    """The job was not stored: its queue has reached its limit of jobs or bytes (set by `configure`)."""
 
     code = "QUEUE_FULL"
 
 
 class WorkersFull(Refused):
-    """As many live workers are registered, in all or by one token, as may be. The worker works without it."""
+    """The most live workers are registered, in the namespace or by one token. This worker works unregistered."""
 
     code = "WORKERS_FULL"
 
 
 class TooMany(Refused):
-    """The call has too many items. Split it."""
+    """The call has more items than its script accepts. Split it."""
 
     code = "TOO_MANY"
 
@@ -98,22 +100,28 @@ class NoNamespace(Refused):
 
 
 class WrongLayout(Refused):
-    """The data in Redis is of another version or partition count, or is being dropped."""
+    """The data in Redis was written by another version or for another partition count, or is being deleted by
+    `sublet drop`.
+    """
 
     code = "WRONG_LAYOUT"
 
 
 class OutOfMemory(Refused):
-    """Redis is full, or above SUBLET_MEMORY: no new job is stored. Claims and completions still work."""
+    """The job was not stored: Redis is full, or above the share SUBLET_MEMORY. Claims and completions still
+    work.
+    """
 
     code = "OOM"
 
 
 class Unavailable(JobsError):
-    """Redis, or the HTTP API, cannot serve or did not answer in time. Unknown outcome; repeating is safe."""
+    """Redis, or the HTTP API, could not serve the call or did not answer in time. Whether it had an effect is
+    unknown; it is safe to repeat.
+    """
 
     lasting = False
-    """Whether waiting is useless: the address, the credentials or the server must change."""
+    """Whether repeating is useless until the address, the credentials or the server has changed."""
 
     def __init__(self, *words: object, lasting: bool = False) -> None:
         super().__init__(*words)
@@ -121,24 +129,26 @@ class Unavailable(JobsError):
 
 
 class Unconfirmed(Unavailable):
-    """The job is stored, but fewer replicas or disks confirmed it than asked for. Repeating is safe."""
+    """The job is stored, but fewer replicas or disks have confirmed it than were asked for. Repeat the same
+    submit.
+    """
 
     job_id = ""
     """Id of the stored job; empty if there are several."""
 
 
 class Forbidden(Unavailable):
-    """Redis's access list (ACL) does not allow this user a command of the call."""
+    """The Redis user may not run a command of the call, by Redis's access list (ACL)."""
 
     lasting = True
 
 
 class Denied(Forbidden):
-    """The HTTP API rejects this token, or does not allow it this request. Nothing has changed."""
+    """The HTTP API does not know the token, or the token may not make this request. Nothing has changed."""
 
 
 class Busy(Unavailable):
-    """No connection of this process became free in time; Redis may be well."""
+    """All connections of this process stayed in use until the timeout. Redis itself may be well."""
 
 
 class Demoted(Unavailable):
@@ -146,7 +156,9 @@ class Demoted(Unavailable):
 
 
 class Unfit(Unavailable):
-    """Server or settings unfit: not Redis, too old, evicts keys, malformed data, other partition count."""
+    """The server cannot be used with these settings: it is not Redis, too old, evicts keys, has malformed
+    data or another partition count.
+    """
 
     lasting = True
 
@@ -156,10 +168,12 @@ class Moved(Unfit):
 
 
 class NotDurable(Unfit):
-    """The server cannot store as durably as asked for: change its configuration, or ask for less."""
+    """The server cannot confirm the durability that the submit asks for. Change its configuration, or ask for
+    less.
+    """
 
     job_id = ""
-    """Id of the job, if one was stored all the same."""
+    """Id of the job if it was stored nevertheless; else empty."""
 
 
 class Invalid(JobsError):
@@ -167,11 +181,11 @@ class Invalid(JobsError):
 
 
 class PayloadLost(JobsError):
-    """The large payload or result of a job is missing in its backend, or damaged."""
+    """The large payload or result of a job is missing or damaged where it was stored outside of Redis."""
 
 
 class JobFailed(JobsError):
-    """The awaited job ended without a result. `code`, `message` and `detail` are from its last attempt's end."""
+    """The awaited job ended without a result. `code`, `message` and `detail` say how its last attempt ended."""
 
     def __init__(self, job_id: str, code: str, message: str = "", detail: str = "") -> None:
         super().__init__(f"job {job_id} is dead ({code}){': ' if message else ''}{message}")
@@ -202,11 +216,13 @@ REFUSALS: dict[str, type[Refused]] = {
         OutOfMemory,
     )
 }
-"""Exception class by refusal code."""
+"""The exception class of each code with which Redis refuses a call."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return `, did you mean queue?`, to end an error message with; empty if no known name is close."""
+    """Return a hint for the end of an error message, such as `, did you mean queue?`; empty if no name in
+    `known` is like `word`.
+    """
     from difflib import get_close_matches  # slow to import, and needed only after a mistake
 
     matches = get_close_matches(word, list(known), n=1)

@@ -24,24 +24,31 @@ InSeconds = Annotated[float, Field(description="Seconds.")]
 
 
 class State(StrEnum):
-    """A job's state. Each state has one structure in Redis (queued: one per queue); a job is in exactly one."""
+    """A job's state; a job is always in exactly one. Each state has one sorted set in Redis, `queued` one per
+    queue.
+    """
 
     SCHEDULED = "scheduled"
     QUEUED = "queued"
     RUNNING = "running"
     COMPLETED = "completed"
-    """Has a result. `prune` deletes it after its retention, or above the number kept."""
+    """The job has a result. It is deleted when its retention ends, or when too many completed jobs are kept.
+    """
     DEAD = "dead"
-    """Not tried again. `prune` deletes it after 14 days, its retention if longer, or above the number kept."""
+    """The job is not tried again. It is deleted after 14 days (or its retention, if longer), or when too many
+    are kept.
+    """
     CANCELLED = "cancelled"
-    """Ended by a cancel. `prune` deletes it as a dead one."""
+    """The job was cancelled. It is deleted after 14 days (or its retention, if longer), or when too many are
+    kept.
+    """
 
 
 FINISHED = frozenset({State.COMPLETED, State.DEAD, State.CANCELLED})
 
 
 class Submission(NamedTuple):
-    """A job to submit. `rules`: the options that differ from the defaults, as words: `priority=5 tries=1`."""
+    """A job to submit. `rules` has the options that differ from the defaults, as text: `priority=5 tries=1`."""
 
     id: str
     queue: str
@@ -49,22 +56,27 @@ class Submission(NamedTuple):
     rules: str
     payload: bytes
     durability: str = ""
-    """Durability that the submit waits for; empty: the settings' default. Not stored."""
+    """`none`, `replicated` or `fsync`: the confirmation that the submit waits for; empty: as in the settings.
+    """
 
 
 class Submitted(NamedTuple):
-    """A job's id, and whether this submit created it. If not, `id` is the job that had the id or key already."""
+    """The answer to a submit: a job's id, and whether the submit stored it. If not, `id` is the job that had
+    the id or deduplication key before.
+    """
 
     id: str
     created: bool
 
 
 class Lease(NamedTuple):
-    """The right to run one attempt until `expires_ms` (Redis's clock), or longer by heartbeats."""
+    """The right to run one attempt of a job until `expires_ms` (ms since 1970 by Redis's clock); heartbeats
+    extend it.
+    """
 
     id: str
     token: str
-    """Allows its bearer to settle the job. Never log it."""
+    """A secret: its holder may report the attempt's outcome. Never log it."""
     attempt: int
     expires_ms: int
     queue: str
@@ -72,51 +84,53 @@ class Lease(NamedTuple):
     timeout_ms: int | None
     payload: bytes
     recovered: str
-    """Code of the previous attempt's end: `lease_expired`, `released`, …; empty on the first."""
+    """How the previous attempt ended, as a code: `lease_expired`, `released`, …; empty on the first."""
     trace: str = ""
-    """The submitter's `traceparent`."""
+    """The W3C header `traceparent` of the submitter; empty without one."""
     checkpoint: bytes = b""
-    """JSON that an earlier attempt stored."""
+    """The JSON that an earlier attempt stored as checkpoint; empty without one."""
     occurrence_ms: int | None = None
     max_attempts: int = 3
     tries_left: int = 0
-    """After this attempt."""
+    """Tries that are left if this attempt fails."""
     tags: tuple[str, ...] = ()
     lost: bool = False
-    """Whether the previous attempt's lease ended without an outcome."""
+    """True if the previous attempt's lease ended before its outcome arrived."""
     stall_ms: int | None = None
-    """Most ms without a report of progress or a checkpoint."""
+    """The attempt fails after so many ms without a report of progress or a checkpoint; None: no limit."""
 
     @property
     def fence(self) -> int:
-        """Increases with each claim (see `Context.fence`)."""
+        """A number that grows with each claim, so that later attempts can be told from earlier ones."""
         return int(self.token.partition(".")[0])
 
 
 class LostJob(NamedTuple):
-    """A job that is dead because its lease expired in its last attempt."""
+    """A job that became dead because the lease of its last try expired."""
 
     id: str
     attempt: int
     queue: str
     task: str
     code: str = "lease_expired"
-    """Or `timed_out`: its worker sent heartbeats beyond the timeout, and no outcome."""
+    """`lease_expired`; or `timed_out` if its worker sent heartbeats beyond the timeout, and no outcome."""
 
 
 class Claimed(NamedTuple):
-    """The reply to a claim: leases, and the seconds until this worker should claim again."""
+    """The reply to a claim: the leases, and after how many seconds this worker should claim again."""
 
     leases: list[Lease]
     next_in: float
     come: bool = False
-    """Whether an occurrence of a schedule is due; the claimer fires it."""
+    """Whether a schedule is due: the claiming worker then fires it."""
     dead: tuple[LostJob, ...] = ()
-    """Jobs that became dead in this call, by leases that had expired."""
+    """Jobs that this claim found with expired leases, and made dead."""
 
 
 class Reaped(NamedTuple):
-    """The reply to a reap: leases `ended`, due jobs `queued`, and whether `more` remain."""
+    """The reply to a reap: how many leases it `ended`, how many due jobs it `queued`, and whether `more`
+    remain.
+    """
 
     ended: int
     queued: int
@@ -129,26 +143,30 @@ class Reaped(NamedTuple):
 
 
 class Beat(NamedTuple):
-    """A heartbeat for one lease; empty `progress` (JSON) leaves the stored one."""
+    """A heartbeat for one lease, with the attempt's `progress` as JSON; empty: the stored progress stays."""
 
     lease: Lease
     progress: bytes = b""
 
 
 class News(StrEnum):
-    """Reports of a running task. The letter is the kind of the frame on a child's pipe."""
+    """Kinds of reports of a running task. Each value is the letter that marks it on the pipe from a child
+    process.
+    """
 
     PROGRESS = "G"
     CHECKPOINT = "K"
     LOG = "L"
     DETAIL = "D"
-    """Detail of the attempt if it is ended early; it is sent with the outcome."""
+    """Text to keep as the failure's detail if the attempt is ended early."""
     WAITING = "W"
-    """Whether the task waits for the result of another job: 1 or 0."""
+    """1 when the task begins to wait for another job's result, 0 when the wait ends."""
 
 
 class Note(NamedTuple):
-    """A running attempt's checkpoint (JSON) and last log lines, to store. Empty values leave the stored ones."""
+    """A checkpoint (JSON) and the last log lines of a running attempt, to store. An empty value leaves the
+    stored one.
+    """
 
     lease: Lease
     checkpoint: bytes = b""
@@ -156,18 +174,18 @@ class Note(NamedTuple):
 
 
 class Card(NamedTuple):
-    """A worker's registration, as sent at its start and about every 5 s."""
+    """A worker's registration, which it sends at its start and about every 5 s."""
 
     worker: str
     life: str
-    """Random name of this run."""
+    """A random name of this run of the worker."""
     worker_id: str
     about: bytes
-    """JSON: host, pid, platform, slots, counters (see `sublet.worker.host_identity`)."""
+    """A JSON object that describes the worker: host, pid, platform, slots, counters."""
     pool: str = ""
     summons: str = ""
     owner: str = ""
-    """Name of its token, over HTTP."""
+    """Of a worker that uses the HTTP API: its token's name."""
 
 
 class Completion(NamedTuple):
@@ -178,7 +196,7 @@ class Completion(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """An attempt that failed. With `again` the job is tried again while tries are left."""
+    """An attempt that failed. If `again`, the job is tried again while it has tries; else it is dead."""
 
     lease: Lease
     code: str
@@ -188,14 +206,14 @@ class Failure(NamedTuple):
 
 
 class Release(NamedTuple):
-    """An attempt that gives its job back, to run again after `delay` seconds, without using a try."""
+    """An attempt that gives its job back: it runs again after `delay` seconds, and has used no try."""
 
     lease: Lease
     delay: float = 0
     reason: str = ""
     code: Literal["released", "unknown_task", "abandoned"] = "released"
-    """`unknown_task`: this worker lacks the task, or the task does not take the arguments. `abandoned`: the
-    claim's caller left, and may have repeated the claim elsewhere.
+    """`released`; `unknown_task`: the worker lacks the task, or the task does not take the arguments;
+    `abandoned`: the claim's caller has disconnected, and may have repeated the claim.
     """
 
 
@@ -203,7 +221,7 @@ Ending = Completion | Failure | Release
 
 
 class Description(NamedTuple):
-    """A task as it is published: `text` is JSON, and `digest` identifies it."""
+    """A task's entry in the catalogue of published tasks: `text` is JSON, `digest` is its hash."""
 
     task: str
     digest: str
@@ -211,8 +229,8 @@ class Description(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """A watched job's state (None if missing); if it has ended, also its result (JSON) and last attempt, as
-    stored.
+    """How a job stands: its state (None: no such job) and, if it has ended, its result (JSON) and its last
+    attempt, encoded as Redis stores it.
     """
 
     state: State | None
@@ -221,7 +239,7 @@ class Standing(NamedTuple):
 
 
 class Frozen(BaseModel):
-    """What a read returns. Its validator is made at the first use."""
+    """Base of the immutable models that reads return."""
 
     model_config = ConfigDict(frozen=True, json_schema_serialization_defaults_required=True, defer_build=True)
 
@@ -234,26 +252,27 @@ class Attempt(Frozen):
     claimed_at: Timestamp
     ended_at: Timestamp
     code: str
-    """`completed`, the failure's code, or lease_expired, timed_out, crashed, cancelled, released,
-    unknown_task.
+    """How it ended: `completed`, a failure's code (an exception's name), lease_expired, timed_out, crashed,
+    cancelled, released or unknown_task.
     """
     message: str = ""
     detail: str = ""
     log: tuple[str, ...] = ()
-    """Last log lines, each with seconds since the start; kept for the last five attempts."""
+    """Its last log lines, each preceded by the seconds since its start. Kept for a job's last five attempts.
+    """
 
 
 class LastError(Frozen):
-    """How the last attempt that did not succeed ended; released attempts do not count, unless the job is dead."""
+    """How the job's last unsuccessful attempt ended. Released attempts do not count, unless the job is dead."""
 
     code: str
-    """As in Attempt."""
+    """How it ended: a failure's code (an exception's name), lease_expired, timed_out, crashed, …."""
     message: str = ""
-    """Up to 200 bytes of it."""
+    """The first 200 bytes of the error's message."""
 
 
 class JobSummary(Frozen):
-    """A job as a list shows it: without result, checkpoint, log and attempts."""
+    """A job as lists show it: without result, checkpoint, log and attempts."""
 
     id: str
     task: str
@@ -263,7 +282,9 @@ class JobSummary(Frozen):
     key: str | None = None
     tags: tuple[str, ...] = ()
     payload: Any = None
-    """Arguments by name; None after completion without `keep_payload`, and in lists above 1 KiB."""
+    """The job's arguments by name. None after completion (unless it has `keep_payload`), and in a list if
+    above 1 KiB.
+    """
     submitted_at: Timestamp
     due_at: Timestamp | None = None
     finished_at: Timestamp | None = None
@@ -278,32 +299,34 @@ class JobSummary(Frozen):
     trace: str | None = None
     schedule: str | None = None
     run_at: Timestamp | None = None
-    """The schedule's occurrence; else the option `run_at`, or the time of the last reschedule."""
+    """The moment for which a schedule submitted the job; else its option `run_at`, or the time of the last
+    reschedule.
+    """
     cancel_requested_at: Timestamp | None = None
     last_error: LastError | None = None
-    """None before the first error, and after completion."""
+    """How the last unsuccessful attempt ended; None without one, and after completion."""
     result_bytes: int | None = None
-    """Size of the stored result (JSON); None until completion."""
+    """The result's size in bytes of JSON; None until the job is completed."""
     revision: int = 0
-    """Increases with each attempt and operator's command. `cancel`, `retry`, `promote` and `reschedule` send the
-    one they read.
+    """The job's version number: it grows with each attempt and each operator's command. A command that names
+    it is refused if the job has changed since.
     """
 
 
 class Job(JobSummary):
-    """A job as stored."""
+    """A job with everything that Redis keeps of it."""
 
     checkpoint: Any = None
-    """Stored for later attempts. Completion deletes it."""
+    """The JSON value that an attempt stored for later ones. Completion deletes it."""
     log: tuple[str, ...] = ()
     """Last log lines of the running attempt."""
     attempts: tuple[Attempt, ...] = ()
-    """The first five and the last five."""
+    """The job's ended attempts: the first five and the last five."""
     result: Any = None
 
 
 class Queue(Frozen):
-    """A queue with its backlog and limits."""
+    """A queue: how many jobs it has, its limits and settings."""
 
     name: str
     queued: int
@@ -311,12 +334,14 @@ class Queue(Frozen):
     """Unfinished jobs: scheduled, queued and running."""
     bytes: int = 0
     limits: dict[str, int] = {}
-    """Limits of `jobs` and `bytes` for submits; of `*`: of finished jobs kept."""
+    """The most `jobs` and `bytes` that submits may fill it with; of the queue `*`: the most finished jobs
+    kept.
+    """
     on_dead: str | None = None
-    """TASK or QUEUE/TASK that reports dead jobs."""
+    """The task, TASK or QUEUE/TASK, that is submitted for each dead job of the queue; None: no task."""
     paused_at: Timestamp | None = None
     revision: int = 0
-    """Increases with each operator's command on it."""
+    """The queue's version number, which grows with each operator's command on it."""
 
 
 class WorkerInfo(Frozen):
@@ -329,23 +354,27 @@ class WorkerInfo(Frozen):
     seen_at: Timestamp
     draining: bool = False
     about: dict[str, Any] = {}
-    """Host, pid, platform, slots, completed, …; workers in other languages may send anything."""
+    """What the worker reports of itself: host, pid, platform, slots, completed jobs, …. Other implementations
+    may send anything.
+    """
     last_job_at: datetime | None = None
-    """When its last job ended, by `last_job` of `about`: the seconds since then, at its last heartbeat."""
+    """When the worker's last job ended, computed from its last heartbeat; None without one."""
     jobs: tuple[str, ...] = ()
-    """Ids of its running jobs, at most 100; `leases` counts all."""
+    """Ids of the jobs that it runs, at most 100; `leases` is their number."""
     leases: int = 0
 
 
 class Page(Frozen):
-    """A page of a list of jobs. While `cursor` is set another follows, even if this one is short or empty."""
+    """Some jobs of a list. If `cursor` is set, more follow: list again with it, even if this page is short or
+    empty.
+    """
 
     jobs: tuple[JobSummary, ...]
     cursor: str | None = None
 
 
 class Stats(Frozen):
-    """A partition's jobs by state now, and totals since its creation."""
+    """The number of a partition's jobs by state, and totals since the partition was created."""
 
     states: dict[State, int]
     totals: dict[str, int]

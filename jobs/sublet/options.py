@@ -22,14 +22,13 @@ LONGEST = 31_622_400.0
 
 Seconds = float | timedelta
 Durability = Literal["none", "replicated", "fsync"]
-"""The confirmation that a submit waits for: of Redis alone, replicas, or the disk
-(`docs/guides/durability.md`)."""
+"""Whose confirmation a submit waits for: of Redis alone (`none`), of replicas, or of the disk (`fsync`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """The delay after a failure, a random 50 to 100 % of: `first` seconds, times `factor` for each further
-    failure, at most `cap`.
+    """The wait before a failed job is tried again. It is at most `first` seconds after the first failure,
+    `factor` times as long after each further one, up to `cap` seconds; a random 50 to 100 % of it is taken.
     """
 
     first: float = 1.0
@@ -39,35 +38,45 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a job is queued, tried and kept."""
+    """Options of a job: its queue, priority, times, tries, limits and retention."""
 
     queue: str = "default"
     priority: int = 0
-    """-100 to 100; higher goes first."""
+    """-100 to 100; in a queue, jobs of a higher priority run first."""
     delay: Seconds = 0
-    """Delay before the first try."""
+    """Wait before the first try, in seconds or as a timedelta."""
     run_at: datetime | None = None
-    """Time of the first try, with a time zone; instead of a delay."""
+    """The time of the first try, with a time zone; instead of a delay."""
     key: str | None = None
-    """Deduplication key, any text: while an unfinished job of the queue has it, a submit returns that job."""
+    """Deduplication key, any text. While an unfinished job of the queue has it, a submit stores nothing and
+    returns that job.
+    """
     window: Seconds | None = None
-    """How long the key is held after the submit, instead of until the job has ended."""
+    """How long after the submit the deduplication key is taken, in seconds; None: until the job has ended."""
     max_attempts: int = 3
-    """Tries before the job is dead; releases use none."""
+    """Number of tries: the job is dead when they are used up. Releases use none."""
     timeout: Seconds | None = 300.0
-    """Maximum duration of an attempt; None for no limit."""
+    """Most seconds of an attempt; None: no limit."""
     stall: Seconds | None = None
-    """Maximum time without a report of progress, or a checkpoint, from 1 s; None for no limit."""
+    """Most seconds without a report of progress or a checkpoint, at least 1; then the attempt fails. None: no
+    limit.
+    """
     retention: Seconds = 86_400.0
-    """How long a completed job is kept, from 60 s; dead and cancelled ones at least 14 days."""
+    """How many seconds a completed job is kept, at least 60. Dead and cancelled jobs are kept for at least 14
+    days.
+    """
     backoff: Backoff | float = Backoff()
-    """A number is both `first` and `cap`."""
+    """The wait after a failure; a number of seconds instead of a `Backoff` is used after every failure."""
     keep_payload: bool = False
-    """Keep the payload of a completed job, e.g. to submit it again with changes."""
+    """Keep the payload of a completed job, so that it can be submitted again. Otherwise completion deletes
+    it.
+    """
     durability: Durability | None = None
-    """None for the value of SUBLET_DURABILITY."""
+    """`none`, `replicated` or `fsync`: the confirmation that the submit waits for. None: the value of
+    SUBLET_DURABILITY.
+    """
     tags: Sequence[str] = ()
-    """Up to 5 labels, shown with the job: `("tenant:acme", "import")`."""
+    """Up to 5 labels by which jobs can be found: `("tenant:acme", "import")`."""
 
     def but(self, **changes: Any) -> "Options":
         """Return a copy with these options changed. Raises Invalid for an unknown name."""
@@ -77,8 +86,8 @@ class Options:
         return replace(self, **changes)
 
     def rules(self) -> str:
-        """Return the options that differ from the defaults, as in the protocol: `priority=5 tries=1`. Raises
-        Invalid.
+        """Return the options that differ from the defaults as text, in the protocol's form: `priority=5
+        tries=1`. Raises Invalid.
         """
         self._check()
         words = []
@@ -135,7 +144,9 @@ class Options:
 
 
 def waiting_rules(run_at: datetime | None, delay: Seconds | None, priority: int | None) -> str:
-    """Return what changes of a waiting job, as in the protocol: `priority=5 delay=60000`. Raises Invalid."""
+    """Return the changes of a reschedule as text, in the protocol's form: `priority=5 delay=60000` (ms).
+    Raises Invalid without a change, or for both `run_at` and `delay`.
+    """
     if run_at is None and delay is None and priority is None:
         raise Invalid("nothing to change: give run_at, delay or priority")
     if run_at is not None and delay is not None:
@@ -150,7 +161,7 @@ def waiting_rules(run_at: datetime | None, delay: Seconds | None, priority: int 
 
 
 def check_tags(tags: Sequence[str]) -> None:
-    """Raise Invalid unless these are valid tags of one job."""
+    """Raise Invalid unless these are at most five valid tags."""
     if not isinstance(tags, list | tuple):
         raise Invalid(f"tags {str(tags)[:80]!r}: use a tuple of texts, as in tags=('tenant:acme',)")
     for tag in tags:

@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 VERSION = "0.1.0"
-"""As in pyproject.toml: a copy of the package in another project has no metadata, or that of another version."""
+"""The version, as in pyproject.toml. It is written here because a copied package has no metadata to read."""
 PACKAGE = Path(__file__).resolve().parent
 CHECKOUT = PACKAGE.parent.parent
-"""The top of the checkout; meaningless in a wheel."""
+"""The top folder of the checkout. In an installed wheel it has no meaning."""
 
 
 def is_checkout() -> bool:
@@ -26,12 +26,12 @@ def import_folders() -> list[str]:
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs Sublet with an extra. No package index has Sublet yet."""
+    """Return the shell command that installs Sublet with an extra (an optional set of dependencies)."""
     return f"pip install 'PATH/TO/THE/CHECKOUT[{extra}]'"
 
 
 def data_folder(name: str) -> Traversable:
-    """Return the folder `lua` or `deploy`, also if the package is in a zip file."""
+    """Return the folder `lua` or `deploy`, from the checkout or the installed wheel, which may be a zip file."""
     for folder in (PACKAGE / name, CHECKOUT / name):
         if folder.is_dir():
             return folder

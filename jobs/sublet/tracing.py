@@ -38,11 +38,11 @@ ENDED: Final = {
 
 
 class OpenTelemetry:
-    """Traces an app. Call `instrument` in the app's module, which child processes import, too.
+    """Makes OpenTelemetry spans of an app's submits and attempts. Call `instrument` in the app's module, so
+    that child processes trace, too.
 
-    Spans go to `tracer_provider`, else the global one. An attempt's span links to the submit's, and starts
-    a new trace or is a child of the worker's span. With `parent` it is a child of the submit's: one trace
-    up to the last retry.
+    Spans go to `tracer_provider`, by default the global one. An attempt's span links to the span of the
+    submit. With `parent` it is that span's child: one trace from the submit to the last attempt.
     """
 
     def __init__(self, tracer_provider: TracerProvider | None = None, *, parent: bool = False) -> None:
@@ -50,7 +50,7 @@ class OpenTelemetry:
         self._parent = parent
 
     def instrument(self, app: "App") -> None:
-        """Trace an app. Raises Invalid if it is instrumented already."""
+        """Begin to trace an app. Raises Invalid if it is traced already."""
         if any(isinstance(getattr(hook, "__self__", None), OpenTelemetry) for hook in app.hooks):
             raise Invalid("this app is instrumented already: call `instrument` once for each app")
         app.submit_middleware = partial(self._produce, app, app.submit_middleware)

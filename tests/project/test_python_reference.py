@@ -91,7 +91,7 @@ def test_the_ranges_on_the_pages_are_those_of_the_code(key):
 def test_an_option_has_its_default_unit_and_range_on_the_page():
     page = (FOLDER / "python-tasks.md").read_text()
     assert (
-        "| `timeout` | `Seconds \\| None` | `300.0` s | Maximum duration of an attempt; None for no limit. From 0.001"
+        "| `timeout` | `Seconds \\| None` | `300.0` s | Most seconds of an attempt; None: no limit. From 0.001"
         in page
     )
 

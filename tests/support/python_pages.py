@@ -21,8 +21,6 @@ PAGES = {
             "Clients": ("sublet:Client", "sublet:SyncClient", "sublet:Settings"),
             "Handles and results": ("sublet:Handle", "sublet:SyncHandle", "sublet:Outcome"),
             "Submit many jobs": ("sublet:Submission", "sublet:Submitted"),
-            "Jobs": ("sublet:Job", "sublet:State", "sublet:Attempt", "sublet.model:LastError"),
-            "Lists": ("sublet:Page", "sublet.model:JobSummary"),
         },
     ),
     "python-schedules.md": (
@@ -75,9 +73,11 @@ PAGES = {
         },
     ),
     "python-extras.md": (
-        "Python: queues, workers, audit, programs, large payloads, tracing",
-        "What a client returns about queues, workers and orders, the results of `command` tasks, the backends of large payloads, and OpenTelemetry.",
+        "Python: jobs, queues, workers, audit, programs, large payloads, tracing",
+        "What a client returns about jobs, queues, workers and orders, the results of `command` tasks, the backends of large payloads, and OpenTelemetry.",
         {
+            "Jobs": ("sublet:Job", "sublet:State", "sublet:Attempt", "sublet.model:LastError"),
+            "Lists": ("sublet:Page", "sublet.model:JobSummary"),
             "Queues, workers and statistics": (
                 "sublet:Queue",
                 "sublet.model:WorkerInfo",

@@ -1,4 +1,4 @@
-"""`Client`: each method runs one plan of `Operations`."""
+"""`Client`: submit jobs, wait for results, and operate a namespace, on an event loop."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
@@ -30,7 +30,7 @@ DEFAULT = Options()
 
 
 class Client:
-    """The client for one event loop. Connects on first use; `async with` closes it."""
+    """The client for code on one event loop. It connects at its first call; `async with` closes it."""
 
     def __init__(
         self,
@@ -48,7 +48,9 @@ class Client:
     async def submit(
         self, task: str, payload: Any = None, options: Options = DEFAULT, *, job_id: str | None = None
     ) -> Handle[Any]:
-        """Submit by task name; safe to repeat with one `job_id`. Raises Invalid, Refused, Unavailable."""
+        """Submit a job by its task's name. With the same `job_id` again, no second job is stored. Raises
+        Invalid, Refused, Unavailable.
+        """
         job = self.store.operations.submission(
             task,
             payload_of({} if payload is None else payload),
@@ -62,25 +64,28 @@ class Client:
         return Handle(submitted.id, created, self, load_json)
 
     async def submit_all(self, jobs: Sequence[Submission]) -> list[Submitted]:
-        """Submit jobs made by `Task.job(…)`. After an error some may be stored: repeat it."""
+        """Submit jobs made by `Task.job(…)`; return each one's stored id, in order. After an error some may
+        be stored: repeat the call with the same list, which stores no job twice.
+        """
         return await self.store.submit(jobs)
 
     async def result(self, job_id: str, timeout: float = 30.0, decode: Callable[[bytes], T] = load_json) -> T:
-        """Wait for a result. Raises JobFailed, JobCancelled, NotFound, PayloadLost; after `timeout` (s)
-        TimeoutError.
+        """Wait for a job's end and return its result. Raises JobFailed, JobCancelled, NotFound, PayloadLost;
+        TimeoutError after `timeout` seconds.
         """
         return result_of(
             job_id, await self._whole(job_id, await self.store.watch(job_id, timeout)), decode, timeout
         )
 
     async def _whole(self, job_id: str, standing: Standing) -> Standing:
-        """The standing with its large result, if it has only a reference."""
         if not is_reference(standing.result):
             return standing
         return standing._replace(result=await self.store.fetch(job_id, standing.result))
 
     async def results(self, jobs: Sequence[Handle[Any] | str]) -> list[Outcome]:
-        """Return the present outcomes of jobs, given by id or handle, in this order: 50 jobs a call, without waiting."""
+        """Return what is known of each job now, in order, without waiting: its state, and its result or
+        error. `jobs`: ids or handles. Each 50 jobs take one call.
+        """
         handles = [Handle(job, False, self, load_json) if isinstance(job, str) else job for job in jobs]
         standings = await self.store.standings([handle.id for handle in handles])
         return [
@@ -110,8 +115,9 @@ class Client:
     async def gather(
         self, handles: Sequence[Handle[Any]], timeout: float = 30.0, *, return_exceptions: bool = False
     ) -> list[Any]:
-        """Wait for all results; return them in the handles' order. The first error is raised at once, as by
-        `Handle.result`; with `return_exceptions` errors are in the list. The jobs go on.
+        """Wait up to `timeout` seconds for all results; return them in the handles' order. The first failed
+        job's error is raised at once; with `return_exceptions` errors are in the list instead. Other jobs
+        continue in both cases.
         """
         values: dict[Handle[Any], Any] = {}
         async for handle in self._completed(handles, timeout):
@@ -129,8 +135,8 @@ class Client:
     async def as_completed(
         self, handles: Sequence[Handle[T]], timeout: float = 30.0
     ) -> AsyncIterator[Handle[T]]:
-        """Yield each handle when its job has ended: its `result` then asks Redis nothing. After `timeout` (s) raises
-        TimeoutError.
+        """Yield each handle as soon as its job has ended; `handle.result()` then returns without a call.
+        Raises TimeoutError if some have not ended after `timeout` seconds.
         """
         left = {*handles}
         async for handle in self._completed(handles, timeout):
@@ -154,27 +160,32 @@ class Client:
                     yield handle
 
     async def get(self, job_id: str) -> Job:
-        """Return a job with its attempts. Raises NotFound."""
+        """Return a job with its state, result and attempts. Raises NotFound."""
         return await self.store.follow(self.store.operations.get(job_id))
 
     async def list_jobs(self, **filters: Any) -> Page:
-        """Return at most `limit` (50) jobs from `cursor` on, by `state` (one or several), `queue`, `task`, `tag`, `code`,
-        `worker`, and the time of submission (`since`, `until`). A page may be empty and have a cursor.
+        """Return a page of at most `limit` jobs (50), from `cursor` on. They match all filters: `state` (one
+        or several), `queue`, `task`, `tag`, `code` (of the last error), `worker`, `since` and `until` (of the
+        submit). A page may be empty and still have a cursor: continue with it.
         """
         return await self.store.follow(self.store.operations.list_jobs(**filters))
 
     async def cancel(self, job_id: str, revision: int | None = None) -> str:
-        """Cancel a job: `cancelled`, or `requested` if it runs. Raises WrongState; Changed if not at
-        `revision`.
+        """Cancel a job. Return `cancelled`; or `requested` if it is running, and its worker ends it. Raises
+        WrongState if it has ended, Changed if it has another revision than `revision`.
         """
         return await self.store.follow(self.store.operations.cancel(job_id, revision))
 
     async def retry(self, job_id: str, revision: int | None = None) -> str:
-        """Queue a dead or cancelled job again, with all tries. Raises WrongState, KeyTaken."""
+        """Queue a dead or cancelled job again, with all its tries. Return `queued`. Raises WrongState,
+        KeyTaken; Changed as `cancel` does.
+        """
         return await self.store.follow(self.store.operations.retry(job_id, revision))
 
     async def promote(self, job_id: str, revision: int | None = None) -> str:
-        """Queue a scheduled job now. Raises WrongState."""
+        """Queue a scheduled job now. Return `queued`. Raises WrongState if it is not scheduled; Changed as
+        `cancel` does.
+        """
         return await self.store.follow(self.store.operations.promote(job_id, revision))
 
     async def reschedule(
@@ -186,8 +197,9 @@ class Client:
         priority: int | None = None,
         revision: int | None = None,
     ) -> str:
-        """Move a waiting job to another time, change its priority, or both: `scheduled`, or `queued` if it is due. Raises
-        WrongState, Invalid; Changed if not at `revision`.
+        """Give a scheduled or queued job another time, another priority, or both. Return its state:
+        `scheduled`, or `queued` if it is due. Raises WrongState, Invalid; Changed if it has another revision
+        than `revision`.
         """
         plan = self.store.operations.reschedule(
             job_id, revision, run_at=run_at, delay=delay, priority=priority
@@ -195,7 +207,9 @@ class Client:
         return (await self.store.follow(plan)).partition(" ")[0]
 
     async def erase(self, job_id: str, revision: int | None = None) -> str:
-        """Delete a finished job for good: `erased`. Raises WrongState: cancel it first; NotFound if gone."""
+        """Delete a finished job for ever. Return `erased`. Raises WrongState if it is unfinished: cancel it
+        first; NotFound if it is gone.
+        """
         return await self.store.erase(job_id, revision)
 
     async def order_page(
@@ -207,47 +221,52 @@ class Client:
         dry_run: bool = False,
         cursor: str | None = None,
     ) -> "OrderPage":
-        """Order up to 200 jobs, or count them. Raises Changed if `expected` is off by a tenth."""
+        """Carry out `order` for the next page of jobs that match `wanted`, at most 200, or with `dry_run`
+        only count them. Pass the page's `cursor` to continue. Raises Changed if the jobs' number differs from
+        `expected` by over a tenth.
+        """
         return await self.store.order_page(order, wanted, expected=expected, dry_run=dry_run, cursor=cursor)
 
     async def audit(self, limit: int = 50, cursor: str | None = None) -> "AuditPage":
-        """Return orders that people gave over HTTP or by commands, newest first. About 1,000 are kept per partition."""
+        """Return a page of the commands that people gave over HTTP or on a command line (cancel, pause, …),
+        newest first. Redis keeps about 1,000 per partition.
+        """
         return await self.store.follow_existing(self.store.operations.audit(limit, cursor))
 
     async def pause(self, queue: str) -> str:
-        """Stop claims from a queue. Submits and running jobs go on. Returns `paused`."""
+        """Stop workers from claiming jobs of a queue; submits and running jobs continue. Return `paused`."""
         return await self.store.follow(self.store.operations.pause(queue))
 
     async def resume(self, queue: str) -> str:
-        """Allow claims from a queue again. Returns `resumed`."""
+        """Let workers claim jobs of a paused queue again. Return `resumed`."""
         return await self.store.follow(self.store.operations.resume(queue))
 
     async def configure(self, queue: str, **settings: int | str | None) -> str:
-        """Set or remove (None) settings of a queue: limits of `jobs` and `bytes`; of `*`, of `completed`, `dead`,
-        `cancelled` jobs kept per partition and of `queues`; and `on_dead`, TASK or QUEUE/TASK, which reports
-        each dead job.
+        """Set settings of a queue, or remove them (None): `jobs` and `bytes` limit its unfinished jobs;
+        `on_dead`, TASK or QUEUE/TASK, names the task to submit for each dead job. Of the queue `*`:
+        `completed`, `dead`, `cancelled` limit the finished jobs kept per partition, `queues` the queues.
         """
         return await self.store.follow(self.store.operations.configure(queue, **settings))
 
     async def queue(self, name: str) -> Queue:
-        """Return a queue with its limits; `*`: only the limits of finished jobs."""
+        """Return a queue: its number of jobs, limits and settings. Of `*`: the limits of finished jobs."""
         return await self.store.follow(self.store.operations.queue(name))
 
     async def queues(self) -> list[Queue]:
-        """Return all queues that ever had a job or setting, sorted."""
+        """Return all queues that have or had a job or a setting, sorted by name."""
         return await self.store.follow(self.store.operations.queues())
 
     async def workers(self) -> list[WorkerInfo]:
-        """Return up to 1,000 workers, the latest seen first."""
+        """Return registered workers, at most 1,000, the one with the latest heartbeat first."""
         return await self.store.follow(self.store.operations.workers())
 
     async def drain(self, worker: str) -> str:
-        """Ask a worker to finish its jobs and exit. Raises NotFound."""
+        """Ask a worker to finish its running jobs and end. Raises NotFound."""
         return await self.store.follow(self.store.operations.drain(worker))
 
     @property
     def schedules(self) -> "Schedules":
-        """The namespace's schedules."""
+        """Methods that store, list, pause and remove the namespace's schedules."""
         from sublet.client.schedules import Schedules  # the calendar is slow to load
 
         return Schedules(self.store)
@@ -255,21 +274,23 @@ class Client:
     async def sync(
         self, app: "DeclaresSchedules", source: str = "app", *, remove: bool = False
     ) -> "Sequence[Synced]":
-        """Store an app's schedules (see `Schedules.sync`)."""
+        """Store the schedules that an app declares; return the outcome of each. `source` names their owner.
+        With `remove`, delete those that the same owner stored and no longer declares.
+        """
         return await self.schedules.sync(app.schedules.all(), source, remove=remove)
 
     async def stats(self) -> list[Stats]:
-        """Return each partition's statistics."""
+        """Return per partition the number of jobs by state, and totals since the namespace was created."""
         return await self.store.follow(self.store.operations.stats())
 
     async def history(self, span: "Span" = "hour") -> "History":
-        """Return rates and sizes of the last `hour` or `day` by minutes, or of the last `month` (30 days) by hours, None
-        where no worker or tick ran. Raises Invalid for another span.
+        """Return jobs per second and backlogs over time: for the last `hour` or `day` by minutes, for the
+        last `month` (30 days) by hours; None where no worker or tick ran. Raises Invalid for another span.
         """
         return await self.store.follow(self.store.operations.history(span))
 
     async def aclose(self) -> None:
-        """Finish summoning within 8 s, and close all connections."""
+        """Wait up to 8 s until the started invocations of workers are sent, then close all connections."""
         if self._summoner:
             await self._summoner.aclose()
         await self.store.aclose()

@@ -1,4 +1,4 @@
-"""The settings and clients of an app: a client for each event loop, closed when its loop ends."""
+"""The settings of an app, and its clients: one for each event loop, closed when the loop ends."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ Loop = asyncio.AbstractEventLoop
 
 
 class LoopClients:
-    """Clients by event loop. Safe from threads with a loop each."""
+    """One client for each event loop. Threads, each with its own loop, may share this object."""
 
     def __init__(self, make: "Callable[[], Client]") -> None:
         self._make = make
@@ -46,7 +46,6 @@ class LoopClients:
         return self._clients[loop][0]
 
     def _closing(self, loop: Loop, client: "Client") -> AsyncGenerator[None, None]:
-        """Return a generator that closes the client at its `aclose`, which a loop calls before it ends."""
         closing = self._close_at_end(loop, client)
         with contextlib.suppress(StopIteration):
             closing.__anext__().send(None)  # to its `yield`; the loop now knows it
@@ -69,7 +68,9 @@ class LoopClients:
 
 
 class Connections:
-    """Settings, and the clients made from them at first use. `given`: Redis URL and namespace."""
+    """An app's settings, and the clients made from them at first use. `given`: the app's Redis URL and
+    namespace, or None; `large`: its options for large payloads.
+    """
 
     def __init__(
         self, given: "tuple[str | None, str | None]", settings: "Settings | None", large: Mapping[str, Any]
@@ -82,7 +83,7 @@ class Connections:
 
     @property
     def settings(self) -> "Settings":
-        """The settings: given, or read from arguments and environment at first use. Raises Invalid."""
+        """The settings: those given to the app, or read from the environment at first use. Raises Invalid."""
         if self._settings is None:
             from sublet.connection.settings import Settings
 
@@ -102,7 +103,7 @@ class Connections:
 
     @property
     def large_payloads(self) -> LargePayloads | None:
-        """The backend that was given to the app."""
+        """The app's `large_payloads`: where large payloads are kept; None if the app was given none."""
         return self._large.get("large_payloads")
 
     def storage(self, settings: "Settings | None" = None) -> Storage | None:
@@ -113,8 +114,8 @@ class Connections:
 
     @contextlib.contextmanager
     def using(self, settings: "Settings") -> Iterator[None]:
-        """Use other settings and new clients in the `with` block; close `client` in it. Raises Invalid in a
-        sandbox.
+        """In the `with` block, use these settings and new clients: close the new `client` in the block.
+        Raises Invalid if the app is in a sandbox.
         """
         if self._settings is not None and self._settings.client_factory is not None:
             raise Invalid(
@@ -132,7 +133,7 @@ class Connections:
 
     @property
     def operations(self) -> "Operations":
-        """The operations that the app's clients run."""
+        """Functions that plan Redis calls, one per operation. The app's clients run these plans."""
         if self._operations is None:
             from sublet.operations.operations import Operations
 

@@ -13,26 +13,27 @@ T = TypeVar("T")
 
 
 def load_json(result: bytes) -> Any:
-    """Decode a job's result. Return None if it is empty."""
+    """Decode a result from JSON; return None for no bytes."""
     return json.loads(result or b"null")
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A job's present state and, if it has ended, its result or error."""
+    """What is known of a job now: its state and, if it has ended, its result or error."""
 
     id: str
     state: State | None
-    """None: no such job; `error` is NotFound."""
+    """The job's state; None if there is no such job."""
     value: Any = None
     """The result of a completed job."""
     error: Exception | None = None
-    """JobFailed, JobCancelled or NotFound; Invalid if the result does not match its task; PayloadLost or
-    Unavailable if its backend does not return a large one."""
+    """Why there is no result: JobFailed, JobCancelled or NotFound; Invalid if the result does not match the
+    task's return type; PayloadLost or Unavailable if a large result could not be read.
+    """
 
 
 def outcome_of(job_id: str, standing: Standing, decode: Callable[[bytes], Any]) -> Outcome:
-    """Return a job's outcome."""
+    """Make an `Outcome` of what Redis returned for a job; `decode` turns the result's JSON into a value."""
     if standing.state is not None and standing.state not in FINISHED:
         return Outcome(job_id, standing.state)
     try:
@@ -42,14 +43,16 @@ def outcome_of(job_id: str, standing: Standing, decode: Callable[[bytes], Any]) 
 
 
 def unfinished(left: int, count: int, timeout: float) -> TimeoutError:
-    """Return the error for jobs that have not ended in `timeout` seconds."""
+    """Return a TimeoutError: `left` of `count` jobs have not ended in `timeout` seconds."""
     return TimeoutError(
         f"{left:,} of {count:,} jobs have not ended after {timeout:g} s; they go on: wait again"
     )
 
 
 def result_of(job_id: str, standing: Standing, decode: Callable[[bytes], T], waited: float) -> T:
-    """Return a job's result. Raises JobFailed, JobCancelled, NotFound or TimeoutError."""
+    """Return the result of a job that was waited for `waited` seconds, decoded by `decode`. Raises JobFailed,
+    JobCancelled, NotFound; TimeoutError if it has not ended.
+    """
     if standing.state is State.COMPLETED:
         return decode(standing.result)
     if standing.state is None:

@@ -18,19 +18,20 @@ R = TypeVar("R")
 
 @dataclass(slots=True, eq=False)
 class SyncHandle(Generic[R]):
-    """A submitted job, without an event loop; threads may share it."""
+    """A submitted job, for code on one event loop: wait for its result, read, cancel or reschedule it."""
 
     id: str
     created: bool
-    """False if its id or key was stored before."""
+    """True if the submit stored a new job; False if a job with this id or deduplication key existed, which
+    this handle then is for.
+    """
     _client: "SyncClient" = field(repr=False)
     _decode: Callable[[bytes], R] = field(repr=False)
     _ended: Standing | None = field(default=None, repr=False)
-    """The job's end, if `SyncClient.as_completed` has read it."""
 
     def result(self, timeout: float = 30.0) -> R:
-        """Wait for the result. Raises JobFailed, JobCancelled, NotFound; after `timeout` (s) TimeoutError: the
-        job goes on.
+        """Wait for the job's end and return its result. Raises JobFailed, JobCancelled, NotFound;
+        TimeoutError after `timeout` seconds, and the job continues.
         """
         if self._ended:
             ended = self._client._whole(self.id, self._ended)
@@ -38,15 +39,19 @@ class SyncHandle(Generic[R]):
         return self._client.result(self.id, timeout, self._decode)
 
     def get(self) -> Job:
-        """Return the job as it is now."""
+        """Return the job with its present state, result and attempts. Raises NotFound."""
         return self._client.get(self.id)
 
     def cancel(self) -> str:
-        """Cancel the job. Return `cancelled`, or `requested` if it runs. Raises WrongState."""
+        """Cancel the job. Return `cancelled`; or `requested` if it is running, and its worker ends it. Raises
+        WrongState if it has ended.
+        """
         return self._client.cancel(self.id)
 
     def reschedule(
         self, *, run_at: datetime | None = None, delay: Seconds | None = None, priority: int | None = None
     ) -> str:
-        """Move the waiting job, change its priority, or both: `scheduled` or `queued`. Raises WrongState once it runs."""
+        """Give the scheduled or queued job another time (`run_at`, or `delay` from now), another priority, or
+        both. Return its state, `scheduled` or `queued`. Raises WrongState if it runs or has ended.
+        """
         return self._client.reschedule(self.id, run_at=run_at, delay=delay, priority=priority)

@@ -1,5 +1,5 @@
 # Generated from schedules.py by `.venv/bin/python -m tests.support.sync_twins --write`: do not edit.
-"""`client.schedules` of a `SyncClient`."""
+"""`SyncSchedules`: the methods of `client.schedules`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +17,7 @@ DEFAULT = Options()
 
 
 class SyncSchedules:
-    """A namespace's schedules, without an event loop; threads may share it."""
+    """SyncStore, list, pause and remove the schedules of a namespace, for code on one event loop."""
 
     def __init__(self, store: SyncStore) -> None:
         self._operations, self._follow = store.operations, store.follow
@@ -25,43 +25,51 @@ class SyncSchedules:
     def put(
         self, name: str, recurrence: Recurrence, task: str, payload: Any = None, options: Options = DEFAULT
     ) -> str:
-        """Store a schedule; `payload` has the arguments by name. Return `created`, `changed` or `unchanged`.
+        """Store a schedule that submits `task` with the arguments `payload` (by name) at each occurrence.
+        Return `created`, `changed` or `unchanged`.
 
-        A changed recurrence counts from now on. A paused schedule stays paused. Raises Invalid,
-        WrongState.
+        If the recurrence has changed, its occurrences count from now. A paused schedule stays paused. Raises
+        Invalid; WrongState if the schedule exists and its new queue is in another partition.
         """
         wanted = new_schedule(name, recurrence, task, payload_of({} if payload is None else payload), options)
         return self._follow(operations.put(self._operations, wanted))
 
     def get(self, name: str) -> Schedule:
-        """Return a schedule with its next occurrences. Raises NotFound."""
+        """Return a schedule with its next occurrences and its last jobs. Raises NotFound."""
         return self._follow(operations.get(self._operations, name))
 
     def list(self, after: str = "", most: int | None = None) -> Sequence[Schedule]:
-        """Return at most `most` schedules (None: all) after a name, sorted, without payloads."""
+        """Return the schedules whose names sort behind `after`, at most `most` (None: all), sorted by name,
+        without payloads.
+        """
         page = self._follow(operations.page(self._operations, after, most))
         return page.schedules
 
     def remove(self, name: str) -> bool:
-        """Remove a schedule; its jobs stay. Return whether it existed."""
+        """Remove a schedule; its submitted jobs stay. Return whether it existed."""
         return self._follow(operations.remove(self._operations, name))
 
     def pause(self, name: str) -> str:
-        """Stop making jobs until `resume`. Raises NotFound."""
+        """Stop a schedule from submitting jobs until `resume`. Return `paused`. Raises NotFound."""
         return self._follow(operations.pause(self._operations, name))
 
     def resume(self, name: str) -> str:
-        """Resume a schedule; missed occurrences are skipped. Raises NotFound."""
+        """Let a paused schedule submit jobs again; what it missed is skipped. Return `resumed`. Raises
+        NotFound.
+        """
         return self._follow(operations.resume(self._operations, name))
 
     def run(self, name: str, job_id: str | None = None) -> Submitted:
-        """Submit a schedule's job now. Safe to repeat with one `job_id`. Raises NotFound."""
+        """Submit a schedule's job now, besides its occurrences. With the same `job_id` again, no second job
+        is stored. Raises NotFound.
+        """
         return self._follow(operations.run(self._operations, name, job_id))
 
     def sync(self, wanted: Sequence[NewSchedule], source: str, *, remove: bool = False) -> Sequence[Synced]:
-        """Store the schedules of one owner, `source`. Return each outcome. Safe to repeat.
+        """Store the schedules of one owner, `source`; return the outcome of each. A repeated call changes
+        nothing.
 
-        `remove`: delete those that this owner no longer declares. Replaces others of the same names. Raises
-        Invalid or WrongState before any write.
+        Schedules of the same names that have another owner are taken over. With `remove`, those of `source`
+        that are not in `wanted` are deleted. Raises Invalid or WrongState before any change.
         """
         return self._follow(operations.sync(self._operations, wanted, source, remove))
