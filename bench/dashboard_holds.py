@@ -34,7 +34,6 @@ ORDERS = ("promote", "cancel", "retry", "erase")
 
 
 def _orders() -> list[tuple[str, str, Any]]:
-    """Return requests that change 200 jobs each."""
     serial = f"{time.time():.6f}"
     plain = [{"task": "noop", "queue": f"queue-{n}", "payload": {"text": "x" * 150}} for n in range(200)]
     tagged = [{**job, "tags": [f"n{serial}-{n}-{i}" for i in range(TAGS)]} for n, job in enumerate(plain)]

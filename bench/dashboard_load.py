@@ -59,7 +59,6 @@ async def _submit(store: Store, names: Sequence[str], count: int, rules: str = "
 
 
 async def _end(store: Store, names: Sequence[str], state: str) -> None:
-    """Run all jobs."""
     base = store.operations.bases[0]
     for start in range(0, len(names), verbs.QUEUES_MAX):
         some = names[start : start + verbs.QUEUES_MAX]

@@ -273,10 +273,6 @@ async def _measure(
 
 
 async def _rounds(name: str, points: list[Point], rounds: int) -> list[Row]:
-    """Measure all points in turn, there and back, and take each figure's median.
-
-    `relative`: the median of a point's share of its round's CPU time, as a multiple of the series' first point.
-    """
     rows: list[list[dict[str, float]]] = [[] for _ in points]
     _say(f"{name}: {rounds} rounds …")
     for number in range(rounds):

@@ -131,7 +131,6 @@ async def _line(worker: Process) -> float:
 
 @contextlib.asynccontextmanager
 async def _worker(settings: Settings, queues: Sequence[str], jobs: int) -> AsyncIterator[Process]:
-    """A worker process, ended with the block."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, __file__, "--worker", stdin=PIPE, stdout=PIPE
     )
@@ -147,7 +146,6 @@ async def _worker(settings: Settings, queues: Sequence[str], jobs: int) -> Async
 
 
 async def _work(url: str, namespace: str, queues: Sequence[str], jobs: int) -> None:
-    """Work; when this number of jobs has started, print the seconds from the first start to the last."""
     BACKLOG.append(jobs)
     store = Store(Settings(redis_url=url, namespace=namespace))
     worker = Worker(app, store, WorkerConfig(queues=queues))

@@ -113,7 +113,6 @@ def _kind(arena: Arena) -> str:
 
 
 def _fill(arena: Arena, contestant: Contestant, many: int) -> tuple[int, float]:
-    """Return the backlog's number of jobs, and the bytes of memory per job."""
     with meter.Meter(arena.url).counting() as counted:
         trial = min(2_000, many)
         per_second = trial / arena.submit(contestant, "bulk", trial)
@@ -131,7 +130,6 @@ def _hold(contestant: Contestant, url: str, note: str) -> Row:
 
 
 async def _holds(url: str) -> dict[str, list[float]]:
-    """Return the ms of the server's CPU per call with a full batch, by script."""
     settings = Settings(redis_url=url, timeout=10)
     told, library = connect_sync(settings), Store(settings)
     pid, held = int(told.info("server")["process_id"]), dict[str, list[float]]()

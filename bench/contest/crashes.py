@@ -76,7 +76,6 @@ def run(arena: Arena, contestants: Sequence[Contestant], *, cap: float = CAP) ->
 def _scene(
     arena: Arena, contestant: Contestant, succeed: Succeed, alone: threading.Lock, cap: float
 ) -> dict[str, float | None]:
-    """Return the fate of the first worker's jobs."""
     jobs = min(JOBS, EACH * contestant.running)
     with ExitStack() as stack:
         with alone:
@@ -102,7 +101,6 @@ def _restarted(arena: Arena, contestant: Contestant, first: Worker, stack: ExitS
 
 
 def _elsewhere(arena: Arena, contestant: Contestant, first: Worker, stack: ExitStack) -> int:
-    """Start the second worker while the first is stopped; then kill the first."""
     all_of_it = _family(first)
     stopped = time.monotonic_ns()
     _signal(all_of_it, signal.SIGSTOP)
@@ -114,7 +112,6 @@ def _elsewhere(arena: Arena, contestant: Contestant, first: Worker, stack: ExitS
 
 
 def _family(worker: Worker) -> list[int]:
-    """Return a worker, its group, and on Linux also children that have left the group."""
     found = list(dict.fromkeys([worker.process.pid, *members(worker.process.pid)]))
     for pid in found:
         for tasks in Path(f"/proc/{pid}/task").glob("*/children"):
@@ -130,9 +127,6 @@ def _signal(pids: Sequence[int], number: signal.Signals) -> None:
 
 
 def _figures(arena: Arena, jobs: int, killed: int) -> dict[str, float | None]:
-    """Return the seconds from the kill to the first and last new start of an interrupted job; lost jobs;
-    repeated jobs.
-    """
     ended = {n for n, at in arena.finished() if at < killed}
     interrupted = {n for n, at in arena.tally() if at < killed} - ended
     again: dict[int, float] = {}

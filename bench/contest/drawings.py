@@ -77,7 +77,6 @@ def draw(rows: Sequence[Row], names: Names, legend: str, folder: Path) -> list[P
 
 
 def _nothing(figure: "Figure", rows: dict[str, list[Row]], names: Names) -> None:
-    """A note instead of a picture, so that no older picture stays beside the tables."""
     figure.text(0.5, 0.4, "Not measured in this run.", ha="center", va="center")
 
 
@@ -156,7 +155,6 @@ def _sweeps(figure: "Figure", rows: dict[str, list[Row]], names: Names) -> None:
 
 
 def _label(axes: "Axes", x: float, points: Sequence[tuple[float, str]]) -> None:
-    """Label the figures at one x: the highest above its point, others below or beside it."""
     floor = 0.12 * axes.get_ylim()[1]
     for y, colour in points:
         where, how = (0, 6), "center"
@@ -171,7 +169,6 @@ def _styles(names: Iterable[str]) -> dict[str, Any]:
 
 
 def _latency(figure: "Figure", rows: dict[str, list[Row]], names: Names) -> None:
-    """The distribution of all samples of the fastest contestants; p50, p95 and p99 of all."""
     shares = [{row["contestant"]: row["median"] for row in rows[workload]} for workload in LATENCY[1:]]
     order = sorted(
         (name for name in shares[0] if shares[0][name] is not None), key=lambda name: shares[0][name]
@@ -241,7 +238,6 @@ def _columns(figure: "Figure", number: int, left: float) -> list["Axes"]:
 
 
 def _order(first: Sequence[Row], all_rows: Sequence[Row], *, most: bool) -> list[str]:
-    """Return the order from the top: by the first panel, then the contestants that are not in it."""
     placed = sorted(
         (row for row in first if row["median"] is not None), key=lambda row: row["median"], reverse=most
     )

@@ -53,7 +53,6 @@ def make(folder: Path, wanted: Mapping[str, Sequence[str]]) -> dict[str, str]:
 
 
 def _make_all(folder: Path, lacking: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Return the reasons of failures by name. An interruption leaves no incomplete environment."""
     over = threading.Event()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         try:
@@ -91,7 +90,6 @@ def _is_made(folder: Path, packages: Sequence[str]) -> bool:
 
 
 def _key(name: str, packages: Sequence[str]) -> str:
-    """A short name for these packages and this Python; for ours, also the checkout's dependencies."""
     lines = [
         str(ROOT),
         f"{sys.version_info[0]}.{sys.version_info[1]}",
@@ -111,7 +109,6 @@ def _of_node(packages: Sequence[str]) -> list[str]:
 
 
 def _make(folder: Path, packages: Sequence[str], over: threading.Event) -> str:
-    """Return why it failed, or an empty string. An incomplete one is deleted."""
     began = time.monotonic()
     shutil.rmtree(folder, ignore_errors=True)
     try:

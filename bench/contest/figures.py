@@ -30,9 +30,6 @@ class Run:
         return None if row is None or row["median"] is None else float(row["median"])
 
     def _ratio(self, contestant: str) -> float | None:
-        """The drain rate with a million waiting jobs, relative to that with a thousand: the fastest rounds of
-        each.
-        """
         few, many = self.row(contestant, "backlog_1k"), self.row(contestant, "backlog_1m")
         return max(many["values"]) / max(few["values"]) if few and many else None
 

@@ -45,7 +45,6 @@ def _python(name: str, workload: str) -> bool:
 
 
 def _huey(name: str, workload: str) -> bool:
-    """Huey with threads or with processes, as ours: the better of the two."""
     return name in ("huey", "huey processes")
 
 

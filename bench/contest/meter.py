@@ -113,7 +113,6 @@ def _packed(*words: str) -> bytes:
 
 
 def _count_monitored(lines: BinaryIO, end: bytes, counts: CommandCounts) -> None:
-    """Count lines, `+1732231234.5 [0 127.0.0.1:4711] "GET" "key"`, until one contains the end mark."""
     with suppress(OSError):  # a timeout, or the server closed the connection
         for line in lines:
             if end in line:

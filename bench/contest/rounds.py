@@ -100,7 +100,6 @@ def _pilots(plan: Plan, arena: Arena, record: Record, progress: Progress) -> Ite
 
 
 def _figures(phase: str, turn: Turn) -> list[Figure]:
-    """Return the figures; without values, and with the reason, if the program fails."""
     found: list[Figure] = []
     try:
         found.extend(PHASES[phase](turn))
@@ -168,7 +167,6 @@ def _short(row: Row) -> str:
 
 @contextmanager
 def _arena(plan: Plan, persistence: str, programs: Mapping[str, Program]) -> Iterator[Arena]:
-    """Start a new server with a folder; both are deleted afterwards."""
     with (
         tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder,
         servers.serving(Path(folder), plan.server, persistent=persistence == "aof") as url,

@@ -68,7 +68,6 @@ def _slots(arena: Arena, contestant: Contestant, at: int, seconds: float) -> Row
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's, if it is installed, as in the contestants' programs."""
     try:
         import uvloop
     except ImportError:

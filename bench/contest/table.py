@@ -84,7 +84,6 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _beside(run: Run, workload: str, persistence: str) -> tuple[str, str]:
-    """Return the ratio of ours to the best peer, and its name; empty strings without a peer."""
     ours, best = run.value("sublet", workload, persistence), run.best_peer(workload, persistence)
     if ours is None or best is None or not best[1]:
         return "", ""

@@ -238,7 +238,6 @@ def rate_of(tally: Told, *, since: int = 0) -> float | None:
 
 
 def _life(turn: Turn, kind: str, n: int) -> tuple[Counted, Counted, Drain]:
-    """Drain with one worker. Return the load of the server."""
     meter = Meter(turn.arena.url)
     turn.arena.flush()
     with meter.counting() as submitted:
@@ -249,7 +248,6 @@ def _life(turn: Turn, kind: str, n: int) -> tuple[Counted, Counted, Drain]:
 
 
 def _drain(turn: Turn, n: int, workers: int) -> Drain:
-    """Start workers; end them when all jobs have started, or no more do."""
     with ExitStack() as stack:
         started = [stack.enter_context(turn.arena.worker(turn.contestant, i + 1)) for i in range(workers)]
         turn.arena.wait(n, started, START_SECONDS + DRAIN_FACTOR * n / turn.rates.drain)

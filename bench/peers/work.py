@@ -99,7 +99,6 @@ def _version(package: str) -> str:
 
 
 def _commit() -> dict[str, str]:
-    """This checkout's commit, if git has one."""
     command = ["git", "-C", os.path.dirname(os.path.abspath(__file__)), "rev-parse", "--short", "HEAD"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
@@ -114,7 +113,6 @@ def _numbers(rest: Sequence[str]) -> range:
 
 
 def _call(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a plain function, or an async one on an event loop."""
     if not any(inspect.iscoroutinefunction(each) for each in (function, *arguments)):
         return function(*arguments)
     if not inspect.iscoroutinefunction(function):
@@ -166,7 +164,6 @@ async def _submit_async(
 
 
 def _latency(submit: Callable[[int], Any], numbers: range, ready: Any, close: Any) -> list[int]:
-    """Submit one job at a time, each a pause after the last start. Return when each was sent, in ns."""
     if ready:
         ready()
     sent: list[int] = []
@@ -205,7 +202,6 @@ async def _latency_async(submit: Callable[[int], Any], numbers: range, ready: An
 
 
 def _started() -> int:
-    """The size of the tally in bytes."""
     try:
         return os.stat(os.environ["BENCH_TALLY"]).st_size
     except FileNotFoundError:

@@ -163,7 +163,6 @@ def _http_kind(event: Mapping[str, Any]) -> str:
 
 
 def _shortened(event: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Limit the event's `for` to the time left: a tick's last round may begin at its last moment."""
     asked = event.get("for")
     if isinstance(asked, int | float) and asked > max(seconds, 0):
         return event | {"for": max(seconds, 0)}

@@ -205,7 +205,6 @@ class ResponseIterator:
         raise StopIteration
 
     def _start_deadline(self) -> None:
-        """Cut the connection if the client does not take the piece in time."""
         if self._call:
             with contextlib.suppress(LoopUnresponsive):
                 self._call.thread.set_deadline(self, SEND_SECONDS, self._cut)

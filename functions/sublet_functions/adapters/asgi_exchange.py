@@ -227,7 +227,6 @@ def prefix_of(scope: Message) -> str:
 
 
 def _without_prefix(path: str, root: str) -> str:
-    """Remove a decoded prefix from a percent-encoded path that has it."""
     rest = path.encode("utf-8", "surrogateescape")
     for byte in root.rstrip("/").encode("utf-8", "surrogateescape"):
         if rest[:1] == b"%" and rest[1:3].lower() == b"%02x" % byte:

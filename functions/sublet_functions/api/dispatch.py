@@ -200,9 +200,6 @@ class Api:
         return response
 
     def _with_full_id(self, path: Mapping[str, str], error: Exception) -> dict[str, str]:
-        """Return a path's parameters with the full id of a job that was submitted with its own id. Raises `error` if the
-        path has no such id.
-        """
         given = path.get("id", "")
         full = given and self.store.operations.full_id(given)
         if full == given:
@@ -300,7 +297,6 @@ def seen_by(route: AnyRoute, principal: Principal) -> object:
 
 
 def _check_headers(request: Request) -> None:
-    """Raise Problem for another version of the API, and for a precondition of a change: resources have no entity tags."""
     headers = request.headers
     version = headers.get("sublet-version", VERSION)
     if version != VERSION:
@@ -318,8 +314,6 @@ def _check_headers(request: Request) -> None:
 
 
 def _recorded(handler: Handler) -> Handler:
-    """Return a handler whose orders are recorded in the audit."""
-
     async def handle(call: Call[Any, Any]) -> Response:
         with acting_for(call.principal.name):
             return await handler(call)

@@ -60,7 +60,6 @@ def static_files() -> Mapping[str, StaticFile]:
 
 @cache
 def _page(root: str) -> StaticFile:
-    """Return the page with relative URLs: a gateway's prefix is unknown."""
     modules = "\n".join(
         f'<link rel="modulepreload" href="{root}ui/static/{name}">'
         for name in static_files()

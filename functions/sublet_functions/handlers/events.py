@@ -71,7 +71,6 @@ def _matching(events: Iterable[JobEvent], query: EventsQuery) -> list[JobEvent]:
 async def _read(
     event_stream: EventStream, after: Cursor, most: int, call: Call[Empty, EventsQuery]
 ) -> EventPage:
-    """Read a page; for a token limited to queues, with the events of their jobs that are still stored."""
     page, scope = await event_stream.read(after, most), call.principal.scope
     if scope is None or not page.events:
         return page

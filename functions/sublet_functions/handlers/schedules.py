@@ -133,7 +133,6 @@ async def _shown(call: Call[Any, Any]) -> Schedule:
 
 
 async def _page_within(call: Call[Any, Any], scope: Scope, after: str, limit: int) -> SchedulePage:
-    """Return a page of the schedules of a scope's queues. Its cursor names no other."""
     found: list[Schedule] = []
     cursor: str | None = after
     while cursor is not None and len(found) <= limit:
@@ -144,7 +143,6 @@ async def _page_within(call: Call[Any, Any], scope: Scope, after: str, limit: in
 
 
 def _changed(call: Call[Any, Any]) -> tuple[SubmitOperations, str, Callable[[Stored], None]]:
-    """Return the arguments of an operation that changes the path's schedule."""
     return call.store.operations, call.path["name"], partial(_check_stored, call)
 
 
@@ -153,7 +151,6 @@ def _check_stored(call: Call[Any, Any], stored: Stored) -> None:
 
 
 def _check(call: Call[Any, Any], name: str, queue: str) -> None:
-    """Raise NotFound if the queue is outside the token's."""
     if call.principal.scope is not None and queue not in call.principal.scope:
         raise NotFound(f"no schedule {name}")
 

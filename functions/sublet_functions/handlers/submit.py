@@ -226,7 +226,6 @@ async def check_schedule(call: Call[Any, Any], job: NewJob, payload: bytes) -> t
 def _check_task(
     call: Call[Any, Any], job: NewJob, payload: bytes, known: KnownTasks, where: tuple[str | int, ...]
 ) -> str:
-    """Return a warning if no task fits the job; empty if one does. Raises Problem instead if the server refuses."""
     if known.policy == "off":
         return ""
     task, slug, found = known.find(job.task), "invalid", list[Misfit]()
@@ -256,7 +255,6 @@ def _is_limited(call: Call[Any, Any], job: NewJob) -> bool:
 
 
 def _check_attempts(call: Call[Any, Any], job: NewJob, asked: Options, where: tuple[str | int, ...]) -> None:
-    """Raise Problem for a loop of attempts without a delay, which keeps a worker busy."""
     is_loop = asked.max_attempts > FREE_ATTEMPTS and shortest_backoff(asked) < 1
     if is_loop and _is_limited(call, job):
         reason = f"more than {FREE_ATTEMPTS} attempts need a backoff of 1 s or more: ask for fewer, or use a token of the role admin"
@@ -271,7 +269,6 @@ def keyed_id(call: Call[Any, Any], key: str, at: int | None = None) -> str:
 
 
 def _options(job: NewJob, own: Options) -> Options:
-    """Return a request's options, with the task's own where it gives none."""
     given: dict[str, Any] = {name: getattr(job, name) for name in OPTIONS & job.model_fields_set}
     if "backoff" in given:
         given["backoff"] = backoff_of(job.backoff)

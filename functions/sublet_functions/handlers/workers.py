@@ -54,7 +54,6 @@ async def enlist(call: Call[WorkerRegistration, Empty]) -> Response:
 
 
 def _about_within(principal: Principal, about: dict[str, Any]) -> dict[str, Any]:
-    """Return the description of a worker that serves only queues of its token. Raises Problem for others."""
     queues = about.get("queues")
     if "queue_count" in about or not isinstance(queues, list):  # it may serve all that it may claim from
         entries = principal.scope.entries if principal.scope else []
@@ -101,7 +100,6 @@ async def drain(call: Call[Empty, Empty]) -> Response:
 
 
 async def _worker(call: Call[Any, Any], name: str, life: str) -> model.WorkerInfo | None:
-    """Return the worker if it is registered with this life."""
     try:
         worker = await call.store.follow(workers.worker(call.store.operations.bases, name))
     except NotFound:

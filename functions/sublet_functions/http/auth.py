@@ -114,7 +114,6 @@ _PROXY_HEADERS = (
     "x-forwarded-proto",
     "x-real-ip",
 )
-"""Headers of a proxied request."""
 _Known = tuple[tuple[bytes, Principal], ...]
 
 

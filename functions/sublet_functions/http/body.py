@@ -246,7 +246,6 @@ class _Queue:
             loop.call_later(CHECK_SECONDS, self._check, loop, time.thread_time(), left)
 
     def _check(self, loop: asyncio.AbstractEventLoop, since: float, left: float) -> None:
-        """Start the next body if other requests used their CPU time, or were idle since the last check."""
         used = time.thread_time() - since
         if used >= left or used < CHECK_SECONDS / 2:
             self.turn.release()

@@ -184,7 +184,6 @@ _NAME = re.compile(
 
 
 def _name_rule(pattern: re.Match[str]) -> str:
-    """Say the rule of a name's pattern, as the command line does."""
     beside = ", or *" if pattern["star"] else ", or a beginning of a name and *" if pattern["end"] else ""
     return f"use {pattern['least']} to {pattern['most']} of A-Z a-z 0-9 _ . : -{beside}"
 
@@ -213,7 +212,6 @@ def validation_problem(error: ValidationError, *where: str, value: Any = None) -
 
 
 def _faults(found: Sequence[Any], value: Any) -> dict[Path, str]:
-    """Return messages by path. Of a value that fits no type of a union, pydantic has one error for each type."""
     faults: dict[Path, str] = {}
     for one in found:
         loc = one["loc"]

@@ -31,7 +31,6 @@ class Scope:
         return cls(names, tuple(sorted(pattern[:-1] for pattern in patterns)))
 
     def __contains__(self, entry: object) -> bool:
-        """Whether it has a queue, or all queues of a pattern."""
         return isinstance(entry, str) and (
             entry in self.names or entry.removesuffix("*").startswith(self.beginnings)
         )

@@ -118,7 +118,6 @@ class SharedReads:
         self._reads.clear()
 
     def _serves(self, one: _Read, patience: Patience, now: float) -> bool:
-        """Whether its answer is, or will be, new enough."""
         most = patience.seconds
         if one.reads and patience.costly > most:
             expensive = sum(other.reads > READS_A_SECOND for other in self._reads.values())
@@ -153,7 +152,6 @@ class SharedReads:
         task.get_loop().call_later(one.life, self._forget)
 
     def _forget(self) -> None:
-        """Drop the oldest answers, and those that are too old for every client."""
         now, total = self.clock(), sum(one.size for one in self._reads.values())
         for key, one in list(self._reads.items()):
             is_kept = one.began + one.life > now and total <= BYTES_MAX

@@ -44,10 +44,6 @@ class Clock(BaseModel):
 
 
 class _Shapes:
-    """JSON schema of all kinds of events. `trigger` parses each kind by itself: errors of a pydantic union are
-    less clear.
-    """
-
     @staticmethod
     def __get_pydantic_json_schema__(schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         models = (TickEvent, WorkEvent, PoolCall, Clock)

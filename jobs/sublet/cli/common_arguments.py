@@ -15,8 +15,6 @@ SLOTS = types.integer_up_to(10_000, "one process must keep the lease of each job
 
 
 class _StoreOnce(argparse.Action):
-    """Store a value that may be given as an argument or by a flag. Two different ones are an error."""
-
     def __call__(self, parser: Any, args: Any, value: Any, flag: str | None = None) -> None:
         given: dict[str, Any] = vars(args).setdefault("given", {})
         if given.setdefault(self.dest, value) != value:
@@ -25,8 +23,6 @@ class _StoreOnce(argparse.Action):
 
 
 class _Collect(argparse.Action):
-    """Collect values that may be given as arguments and by a flag."""
-
     def __call__(self, parser: Any, args: Any, value: Any, flag: str | None = None) -> None:
         given: list[str] = vars(args).setdefault("given", [])
         given += [value] if isinstance(value, str) else value

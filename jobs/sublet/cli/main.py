@@ -62,7 +62,6 @@ def _interrupted(error: BaseException, as_json: bool, exit_code: int) -> int:
 
 
 def _open_closed_streams() -> None:
-    """Open /dev/null for closed ones: a socket would get their file descriptors."""
     for name in ("stdin", "stdout", "stderr"):  # in the order of their descriptors
         if getattr(sys, name) is None:
             fd = os.open(os.devnull, os.O_WRONLY if name == "stderr" else os.O_RDONLY)
@@ -70,7 +69,6 @@ def _open_closed_streams() -> None:
 
 
 def _flush_or_discard() -> None:
-    """Discard output that cannot be written: Python would exit with code 120."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -30,7 +30,6 @@ LEAST = 20
 
 _MARK = f"\x1b{os.urandom(8).hex()}"
 _PAINTED = re.compile(rf"{_MARK}(\d+);")
-"""A colour, until `put` writes it. Stored text cannot contain it: it is random."""
 
 
 class Cell(NamedTuple):

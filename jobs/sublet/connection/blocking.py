@@ -176,8 +176,6 @@ class WakeupReader:
 
 
 class _PartitionRead:
-    """One partition's blocking read. Never cancelled: a push to its own key ends it."""
-
     def __init__(self, reader: WakeupReader, pipeline: PartitionPipeline, tag: str) -> None:
         self._reader, self._pipeline = reader, pipeline
         self._own = keys.wake(tag, "|" + secrets.token_urlsafe(16))

@@ -215,7 +215,6 @@ _NAMELESS: dict[str, Any] = (
     if importlib.util.find_spec("redis.driver_info")
     else {"lib_name": None, "lib_version": None}
 )
-"""No CLIENT SETINFO: two commands per connection."""
 
 
 def check(settings: Settings) -> None:

@@ -27,8 +27,6 @@ _MINIMUM = r">=\s*([0-9]+(?:\.[0-9]+)*)"
 
 
 class _Stopped(Exception):
-    """The set-up failed. `words`: a program's last output."""
-
     def __init__(self, why: str, words: Sequence[str] = ()) -> None:
         super().__init__(why)
         self.words = words
@@ -143,9 +141,6 @@ def _read_project(root: Path) -> dict[str, Any] | None:
 
 
 def _stamps(venv: Path) -> list[str]:
-    """Return the fingerprints of completed installations; `unfinished` while pip runs; [] for another tool's
-    `.venv`.
-    """
     try:
         return (venv / _STAMP).read_text().split()
     except OSError:

@@ -31,7 +31,7 @@ class TemporaryFolder(NamedTuple):
 
 
 class _Taken(Exception):
-    """The folder cannot be used; the text says why."""
+    pass
 
 
 @contextlib.contextmanager
@@ -76,7 +76,6 @@ def sweep(among: Path) -> None:
 
 
 def _take(folder: Path) -> IO[bytes]:
-    """Create and lock the folder, and remove the files of a killed platform. Raises _Taken."""
     deadline = time.monotonic() + LOCK_SECONDS
     while True:
         with contextlib.suppress(FileExistsError):
@@ -99,7 +98,6 @@ def _take(folder: Path) -> IO[bytes]:
 
 
 def _lock(lock: IO[bytes], folder: Path) -> bool:
-    """Lock the file, and empty its folder; return False if a platform or a server has it, or had it till now."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not os.path.samestat(os.fstat(lock.fileno()), os.stat(folder / LOCKS[0])):

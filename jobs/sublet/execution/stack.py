@@ -15,7 +15,6 @@ DETAIL_MAX = 4096
 SIGNAL = getattr(signal, "SIGRTMAX", signal.SIGUSR2)
 """Makes a child process write its stack."""
 _OWN = (os.path.dirname(__file__) + os.sep, str(PACKAGE / "execution") + os.sep)
-"""This folder, as imported here and by a child process."""
 _FRAME = re.compile(r'  File "(.*)", line (\d+) in (.*)')
 
 

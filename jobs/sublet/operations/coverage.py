@@ -99,8 +99,6 @@ def _waiting(base: str, names: Sequence[str]) -> Call[dict[str, int]]:
 
 
 def _hooks(base: str, names: Sequence[str]) -> Call[set[tuple[str, str]]]:
-    """Read the settings `on_dead`, each with the queue of its jobs ("": any)."""
-
     def read(reply: Sequence[Any]) -> set[tuple[str, str]]:
         found = set()
         for name, text in zip(names, reply, strict=True):

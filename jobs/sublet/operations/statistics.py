@@ -200,7 +200,7 @@ def due(base: str, job_ids: Sequence[str]) -> Call[list[int | None]]:
 
 
 def _moved_to(op: bytes | None, attempt: bytes | None, ops: bytes | None) -> bytes:
-    """Return the moment (ms) of a reschedule if the job has not changed since; else nothing."""
+    """Return when a reschedule moved the job (ms since 1970), if nothing has changed the job since; else empty."""
     verb, _, rest = (op or b"").partition(b" ")
     seen, _, moment = rest.partition(b" scheduled ")
     is_last = number(seen) + 1 == number(attempt) + number(ops)

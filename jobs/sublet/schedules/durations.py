@@ -32,7 +32,6 @@ def _is_moment(value: Any) -> Any:
 
 
 def _whole(value: Any) -> Any:
-    """Accept 3.0 for 3: some languages cannot write whole numbers otherwise."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

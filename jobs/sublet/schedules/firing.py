@@ -207,7 +207,6 @@ def _fire_in(base: str, by: str, admission: Admission | None, unread: Unread) ->
 
 
 def _jobs_of(answer: str) -> int:
-    """Return how many jobs an answer of `fire` counts."""
     found = re.fullmatch(r"(?:fired|skipped|held|later|QUEUE_FULL .*; fired) (\d+)", answer)
     return int(found[1]) if found else 0
 

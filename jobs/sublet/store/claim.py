@@ -252,7 +252,6 @@ class Claims:
     async def _claim_ready(
         self, base: str, request: ClaimRequest, selection: Selection, leases: list[Lease]
     ) -> Claimed:
-        """Claim from the selection's queues that have jobs, and append to `leases`, until there are `n`."""
         most = verbs.QUEUES_MAX - len(selection.patterns)
         while True:
             wanted = min(request.n - len(leases), verbs.CLAIM_MAX)
@@ -268,7 +267,6 @@ class Claims:
                 return claimed
 
     async def _take_wakeups(self, base: str, selection: Selection, most: int) -> None:
-        """Read up to `most` further names from each pattern's list: this claim asks these queues, too."""
         lists = [keys.wake(base, pattern) for pattern in selection.patterns]
         found: list[Any] = await self._run(together([("LPOP", key, most) for key in lists], list))
         names = [shown(name) for own in found for name in own or ()]

@@ -219,7 +219,6 @@ class EventStream:
             await (asyncio.sleep(REST) if failed else self._rest())
 
     async def _rest(self) -> None:
-        """Pause for as long as all subscribers accept, also those that come meanwhile."""
         now = asyncio.get_running_loop().time
         began = now()
         while (left := began + min(self._waiting.values(), default=SPACING) - now()) > 0:

@@ -318,7 +318,6 @@ def read_many(
 
 
 def _woken(pubsub: Any, ids: Mapping[str, str], seconds: float) -> list[str]:
-    """Wait for a job's end; return those that ended, or after `seconds` all."""
     until, woken = time.monotonic() + seconds, dict[str, None]()
     while (left := until - time.monotonic()) > 0:
         try:

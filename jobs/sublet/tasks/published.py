@@ -48,7 +48,6 @@ def find(base: str, name: str) -> Plan[PublishedTask | Unpublished]:
 
 
 def _parse(name: str, text: bytes) -> PublishedTask:
-    """Parse an entry. Malformed parts are left out."""
     try:
         said = json.loads(text.partition(b" ")[2])
     except (ValueError, RecursionError):

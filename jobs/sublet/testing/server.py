@@ -76,7 +76,6 @@ class Server:
         sock.time = lambda: [b"%d" % (self._ms // 1000), b"%d" % (self._ms % 1000 * 1000)]
 
     def _take_expiry(self) -> None:
-        """fakeredis sets a database's time before each command: this property ignores it."""
         try:
             kind = type(self._fake.dbs[0])
             lock = self._fake.lock

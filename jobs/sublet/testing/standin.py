@@ -13,8 +13,6 @@ from sublet.options import Seconds
 
 
 class _NotGiven(Mapping[str, Any]):
-    """Raises Invalid when it is read."""
-
     def __getitem__(self, name: str) -> Any:
         self._refuse()
 

@@ -105,7 +105,6 @@ class Registration:
         return recovered
 
     async def _register(self) -> bool:
-        """Send the registration. If refused, warn once: a worker works without one."""
         try:
             drain = await self._source.enlist(self._card())
         except (OutOfMemory, WorkersFull) as error:

@@ -95,7 +95,6 @@ def _confirm(args: Namespace, queued: int, scheduled: int) -> None:
 async def _purge(
     client: Client, queue: Queue, scheduled: Sequence[JobSummary], bar: ProgressBar
 ) -> list[str]:
-    """Cancel the scheduled jobs, and as many from the head of the queue as were counted; return the outcomes."""
     outcomes: list[str] = []
     total = queue.queued + len(scheduled)
     async with client:

@@ -204,7 +204,6 @@ def _send(client: SyncClient, job: Submission) -> Submitted:
 
 @contextlib.contextmanager
 def _naming_id(job: Submission) -> Iterator[None]:
-    """Add the `--id` to Unavailable and KeyboardInterrupt: repeated with it, the command stores no second job."""
     try:
         yield
     except (Unfit, Forbidden, Unconfirmed):

@@ -62,7 +62,6 @@ def check_task(
 
 
 def _unknown(name: str, others: Sequence[str]) -> tuple[str, bool]:
-    """Return the error of a name, and whether it looks misspelt."""
     if not others:
         return "", False
     longer = sorted(each for each in others if each.endswith(f".{name}"))

@@ -162,8 +162,6 @@ def _checked(bar: ProgressBar, looked: int, size: int, faults: int) -> None:
 
 
 class _Probe:
-    """Reads facts. A forbidden call sets `denied`."""
-
     def __init__(self, client: SyncClient) -> None:
         self.client, self.denied = client, False
 

@@ -99,7 +99,6 @@ def _record(client: SyncClient, order: str) -> None:
 
 
 def _recount_faults(client: SyncClient) -> Iterator[Fault]:
-    """Correct the backlogs. Yield corrected faults, and those that prevent it."""
     for base in client.store.operations.bases:
         try:
             if not client.store.transport.run(reads.layout(base)):

@@ -37,7 +37,6 @@ def _row(info: TaskInfo) -> list[str]:
 
 
 def _arguments(schema: dict[str, Any] | None) -> str:
-    """Return the names of the arguments, `?` after optional ones; `…` if unknown."""
     properties = schema.get("properties", {}) if schema is not None else None
     if schema is None or not isinstance(properties, dict):
         return "…"

@@ -169,7 +169,6 @@ def _check_names(kind: str, *names: str) -> None:
 
 
 def _export_flags(args: Namespace) -> None:
-    """Set the flags that child processes need in the environment: they load the app again."""
     for flag, variable in (
         ("redis_url", "SUBLET_REDIS_URL"),
         ("namespace", "SUBLET_NAMESPACE"),

@@ -292,7 +292,6 @@ async def _delete(context: TrialContext, job_id: str) -> None:
 
 
 def _told(context: TrialContext, job_id: str, token: str, answer: str) -> float | None:
-    """When a heartbeat's reply gave this answer for a job and token, else None."""
     for seen in context.about(job_id, "heartbeat"):
         held, answers = list(zip(seen.args[1::3], seen.args[2::3], strict=False)), seen.reply
         told = (job_id, token) in held and isinstance(answers, list)

@@ -90,7 +90,6 @@ async def wait_until(condition: Callable[[], Awaitable[bool]], seconds: float) -
 
 
 async def _catch(show: Show, at: float) -> tuple[Worker, dict[str, int]] | None:
-    """Freeze a worker whose jobs have all started. Return None at the timeout or the work's end."""
     deadline = math.inf
     while show.share < 1 and time.monotonic() < deadline:
         await asyncio.sleep(POLL_SECONDS)
@@ -107,7 +106,6 @@ async def _catch(show: Show, at: float) -> tuple[Worker, dict[str, int]] | None:
 
 
 async def _held_and_started(show: Show, worker: Worker) -> dict[str, int]:
-    """A frozen worker's jobs (id → attempt) if all have surely started, else {}."""
     held = await show.held_by(worker)
     await asyncio.sleep(SETTLE)
     started = all((worker.pid, job, attempt) in show.ledger.started for job, attempt in held.items())
@@ -115,7 +113,6 @@ async def _held_and_started(show: Show, worker: Worker) -> dict[str, int]:
 
 
 async def _wait_for_takeover(show: Show, worker: Worker, held: dict[str, int]) -> None:
-    """Wait for a later attempt of each job, and report its worker. Raises DemoFailed."""
     since = time.monotonic()
     heirs, codes = set[str](), set[str]()
     waiting = dict(held)

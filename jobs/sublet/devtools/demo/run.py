@@ -82,7 +82,6 @@ class Demo:
         return 128 + (by or signal.SIGINT)
 
     async def _describe(self, settings: Settings) -> AppInfo:
-        """Introduce the demo and choose its queue, once the server runs."""
         screen = self.screen
         screen.fact("data", f"kept in {FOLDER}; to delete them: rm -r {FOLDER}")
         screen.fact("work", f"{self.corpus.words}, one job each")
@@ -116,7 +115,6 @@ class Demo:
 
 
 async def _new_queue(client: Client, screen: Screen) -> str:
-    """Return an unused name: an earlier run may have left jobs."""
     earlier = [queue for queue in await client.queues() if queue.name.startswith("demo-")]
     waiting = sum(queue.queued for queue in earlier)
     if waiting:
@@ -143,7 +141,6 @@ async def _submit(show: Show, corpus: Corpus) -> list[str]:
 
 
 async def _work_off(show: Show, submitted: int, before: int) -> None:
-    """Wait for the end of all jobs and accidents. Raises DemoFailed after a stall."""
     audience, acting = show.audience, asyncio.create_task(_have_accidents(show))
     seen: deque[tuple[float, int]] = deque([(audience.seconds, 0)], maxlen=20)
     last_change = audience.seconds
@@ -175,7 +172,6 @@ async def _have_accidents(show: Show) -> None:
 
 
 async def _ended(client: Client) -> tuple[int, int]:
-    """How many jobs ended so far, earlier demos included, and how many run."""
     stats = await client.stats()
     ended = sum(part.totals[name] for part in stats for name in ("completed", "dead", "cancelled"))
     return ended, sum(part.states[State.RUNNING] for part in stats)

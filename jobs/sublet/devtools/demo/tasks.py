@@ -80,7 +80,6 @@ def _structure(path: str, tree: ast.Module) -> Report:
 
 
 def _is_elif(outer: ast.AST, inner: ast.AST) -> bool:
-    """`elif` is a nested `if` in the tree, but not in the source."""
     return isinstance(outer, ast.If) and isinstance(inner, ast.If) and outer.col_offset == inner.col_offset
 
 

@@ -55,7 +55,6 @@ def _descriptions(app: App) -> dict[str, str]:
 
 
 def _folders() -> Iterator[str]:
-    """The folders of the user's own modules: no standard library, installed packages or this package."""
     paths = [Path(path) for name, path in sysconfig.get_paths().items() if name.endswith(("stdlib", "lib"))]
     foreign = {*paths, *(path.resolve() for path in paths)}
     foreign |= {Path(folder) for folder in import_folders()}

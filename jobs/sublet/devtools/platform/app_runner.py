@@ -74,7 +74,6 @@ class AppRunner:
         await self._publish(self.reload.seen)
 
     async def _publish(self, seen: AppInfo) -> None:
-        """The first worker starts after the first submit, which needs the tasks' options."""
         tasks = [published_as(name, text.encode()) for name, text in seen.descriptions.items()]
         with contextlib.suppress(JobsError):  # workers publish, too
             await self.workers.store.publish(tasks, starting=True)

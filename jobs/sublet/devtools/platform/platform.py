@@ -121,7 +121,6 @@ class Platform:
                 await self._until_over(*loops)
 
     async def _until_over(self, *work: Coroutine[Any, Any, None]) -> None:
-        """Run them until all are done, one fails (raised), or the platform stops."""
         tasks = [asyncio.create_task(each) for each in work]
         over = asyncio.create_task(self._over.wait())
         all_done = asyncio.ensure_future(asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION))
@@ -186,7 +185,6 @@ class Platform:
             self.report("dev", "try", line)
 
     def _tries(self, seen: AppInfo, api: str) -> list[str]:
-        """Return commands that work in any terminal, except if the URL has a password."""
         assert self._app
         call, settings, usual = self.config.call, self._app.settings, Settings()
         where = f" --redis-url {shlex.quote(settings.redis_url)}" if has_no_secret(settings.redis_url) else ""
@@ -239,7 +237,6 @@ class Platform:
         return supervisor
 
     async def _supervise(self, supervisor: Supervisor) -> None:
-        """The workers do not wait for the API's start."""
         if supervisor.service is self._api and self._serving:
             await self._serving
             self._report_ready()

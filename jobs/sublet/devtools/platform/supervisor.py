@@ -95,7 +95,6 @@ class Supervisor:
         self._report(self.service.name, "ready", words, pid=self.service.pid)
 
     async def _wait_for_end(self) -> str:
-        """Kill it when it does not answer. Return the reason of its end."""
         failures, check_at = 0, time.monotonic() + HEALTH_SECONDS
         while self.service.exit is None:
             await asyncio.sleep(POLL_SECONDS)

@@ -91,7 +91,6 @@ class WorkerMonitor:
         return own
 
     def _check_heartbeat(self, pid: int, worker: WorkerInfo | None) -> None:
-        """Time is counted in checks: clock jumps and suspensions do not count."""
         passed = min(time.monotonic() - self._checked_at, 2 * CHECK_SECONDS)
         heartbeat = worker.seen_at if worker else None
         seen, silent = self._silent.get(pid, (None, 0.0))

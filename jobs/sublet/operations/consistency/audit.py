@@ -194,9 +194,6 @@ class Scan:
         yield from self._take([(f"key:{lock}", holder) for lock, holder in zip(locks, holders, strict=True) if holder])  # fmt: skip
 
     def _members(self, structure: str) -> Plan[bool]:
-        """Check the members of a structure. Jobs outside of queues whose hash exists were checked with their
-        keys.
-        """
         cursor, more = 0, True
         try:
             while more:
@@ -220,7 +217,6 @@ class Scan:
         yield from self._flush(CALL - 1)
 
     def _flush(self, left: int) -> Plan[None]:
-        """Check items until `left` remain."""
         while len(self._todo) > left:
             some, self._todo = self._todo[:CALL], self._todo[CALL:]
             self.faults += yield from ask(self.base, "look", some)
@@ -249,7 +245,6 @@ def ask(base: str, how: str, seen: Sequence[tuple[str, str]]) -> Plan[list[Fault
 
 
 def _size(base: str, queues: Sequence[str]) -> Plan[int]:
-    """About how many items a scan checks; 0 if a key has a wrong type."""
     names = [*keys.STRUCTURES, *PAIRS, *(f"queue:{name}" for name in queues)]
     commands = [("ZCARD", keys.structure(base, name)) for name in names]
     try:
@@ -270,8 +265,6 @@ def _has_keys(base: str) -> Plan[bool]:
 
 
 def _page(base: str, cursor: int) -> Call[tuple[int, list[tuple[str, str]]]]:
-    """The next cursor (0 at the end), and some keys as first word after the base and rest."""
-
     def read(reply: Sequence[Any]) -> tuple[int, list[tuple[str, str]]]:
         names = [key.decode("utf-8", "replace").removeprefix(f"{base}:").partition(":") for key in reply[1]]
         return int(reply[0]), [(kind, name) for kind, _, name in names]
@@ -285,7 +278,6 @@ def _types(base: str, found: Sequence[tuple[str, str]]) -> Call[list[str]]:
 
 
 def _holders(base: str, locks: Sequence[str]) -> Call[list[str]]:
-    """The jobs that hold these deduplication keys; empty for a missing key."""
     commands = (("MGET", *(f"{base}:key:{lock}" for lock in locks)),)
     return Call(commands, lambda reply: [(name or b"").decode("utf-8", "replace") for name in reply])
 

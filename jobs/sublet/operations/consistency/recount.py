@@ -113,7 +113,6 @@ def recount(base: str, how: str = "mend") -> Plan[Recounted]:
 def _write(
     base: str, how: str, stamp: str, sums: Sums, settled: set[str], found: dict[str, str]
 ) -> Plan[bool]:
-    """Send the sums of queues not in `settled`. True once all are. Adds to `settled` and `found`."""
     names = sorted(sums.queues.keys() - settled)
     for i in range(0, len(names) or 1, QUEUES):
         some = names[i : i + QUEUES]
@@ -131,7 +130,6 @@ def _write(
 
 
 def _walk(base: str, sums: Sums, changed: ChangedJobs) -> Plan[bool]:
-    """False if it is unknown which jobs changed."""
     names = yield from queue_names.names(base)
     pages = 0
     for structure in ("running", "scheduled", *(f"queue:{name}" for name in names)):
@@ -148,7 +146,6 @@ def _walk(base: str, sums: Sums, changed: ChangedJobs) -> Plan[bool]:
 
 
 def _read(base: str, ids: Sequence[str], sums: Sums) -> Plan[None]:
-    """Removes finished and missing jobs from the sums."""
     for i in range(0, len(ids), PAGE):
         some = ids[i : i + PAGE]
         for job_id, one in zip(some, (yield _jobs(base, some)), strict=True):
@@ -210,7 +207,6 @@ def _last(base: str) -> Call[str]:
 
 
 def _since(base: str, stamp: str) -> Call[tuple[str, set[str], bool] | None]:
-    """The last id, the jobs, and whether there are more; None if events were trimmed."""
     after = reads.events(base, stamp or "0", MOVED)
 
     def read(reply: Sequence[Any]) -> tuple[str, set[str], bool] | None:

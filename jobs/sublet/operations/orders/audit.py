@@ -15,7 +15,6 @@ _MOMENT = re.compile(r"(?<=scheduled )[0-9]{1,14}")
 _CURSOR = re.compile(r"([0-9]{1,16}-[0-9]{1,16})/([0-9]{1,5})")
 
 _Key = tuple[int, int, int]
-"""An entry's time (ms), sequence number and partition: the order of the audit."""
 
 
 class AuditEntry(Frozen):

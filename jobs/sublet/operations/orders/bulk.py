@@ -33,7 +33,7 @@ _CHANGING = tuple(
         r"\d+(\.\d+)?",
     )
 )
-"""As `fingerprint` of the dashboard's `format.js`."""
+"""The same patterns are in the function `fingerprint` of the dashboard's `format.js`."""
 
 
 def fingerprint(message: str) -> str:
@@ -160,7 +160,6 @@ def order_page(
 
 
 def _began(cursor: str | None) -> Plan[tuple[int, str | None]]:
-    """Return when the order began (ms), and the list's cursor."""
     if cursor is None:
         now: datetime = yield server_info.clock()
         return (now - EPOCH) // MS, None
@@ -171,7 +170,6 @@ def _began(cursor: str | None) -> Plan[tuple[int, str | None]]:
 
 
 def _closed_up(cursor: str, moved: Sequence[JobSummary]) -> str:
-    """Return a cursor, with the jobs that have left its structure subtracted from its offset."""
     place, _, offset = cursor.rpartition("/")
     _, structure, *rest = place.split("/")
     if structure.startswith("queue:"):

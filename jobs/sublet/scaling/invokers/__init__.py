@@ -33,7 +33,6 @@ _YES, _NO = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 _FUNCTION = re.compile(
     r"(arn:(aws[a-zA-Z-]*):lambda:)?([a-z]{2}(-[a-z]+)+-\d:)?(\d{12}:)?(function:)?[a-zA-Z0-9_-]{1,140}(:(\$LATEST|[a-zA-Z0-9_-]{1,128}))?"
 )
-"""Name or ARN of a Lambda function, optionally with a version or alias."""
 
 
 class InvocationFailed(JobsError):

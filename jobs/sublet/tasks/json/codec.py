@@ -13,7 +13,6 @@ from sublet.errors import Invalid
 BASE64: Any = {"ser_json_bytes": "base64", "val_json_bytes": "base64"}
 _WITH_CONFIG = ("model", "dataclass", "typed-dict")
 _OPAQUE = ("config", "cls", "default", "expected", "function", "members", "metadata")
-"""Entries of a core schema that are no schemas."""
 _KINDS = dict.fromkeys(("int", "float", "bool"), "number")
 _KINDS |= dict.fromkeys(("list", "tuple", "set", "frozenset"), "array")
 _KINDS |= dict.fromkeys(("dict", *_WITH_CONFIG), "object")
@@ -88,7 +87,6 @@ class _Base64Schema(GenerateJsonSchema):
 
 
 def _with_base64(node: Any) -> Any:
-    """Copy a core schema. A model uses its own settings only, so each one gets them."""
     if isinstance(node, dict):
         is_schema = isinstance(node.get("type"), str)
         copied = {
@@ -105,7 +103,6 @@ def _with_base64(node: Any) -> Any:
 
 
 def _check(schema: Any, subject: str) -> None:
-    """Raise Invalid for a type whose JSON does not tell which value was bytes."""
     named = {node["ref"]: node for node in _nodes(schema) if "ref" in node}
     for node in _nodes(schema):
         if node["type"] == "union" and _is_ambiguous(node, named):
@@ -156,7 +153,6 @@ def _kind(schema: dict[str, Any], named: dict[str, Any]) -> str:
 
 
 def _holds_bytes(schema: Any, named: dict[str, Any], seen: set[str]) -> bool:
-    """Whether a type is, or is a container of, bytes; the fields of a model have names."""
     if isinstance(schema, (list, tuple)):
         return any(_holds_bytes(each, named, seen) for each in schema)
     if not isinstance(schema, dict) or schema["type"] in _WITH_CONFIG:

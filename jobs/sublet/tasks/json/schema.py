@@ -50,7 +50,7 @@ class Misfit(NamedTuple):
 
 
 class _LimitReached(Exception):
-    """The check has taken STEPS steps."""
+    pass
 
 
 def misfits(schema: Any, value: Any) -> list[Misfit]:
@@ -101,7 +101,6 @@ class _Check:
         return found
 
     def _any(self, choices: Sequence[Any], value: Any, path: Path) -> Iterator[Misfit]:
-        """If all choices fail, report those of the one choice that accepts the value's type, or name all."""
         found = [list(self.of(choice, value, path)) for choice in choices]
         lacking = [
             [each.path[-1] for each in own if each.message == MISSING and each.path[:-1] == path]
@@ -143,7 +142,6 @@ class _Check:
 
 
 def _wrong_value(schema: dict[str, Any], value: Any) -> str:
-    """Return what is wrong with a value's type, or its size; empty if nothing."""
     kinds = schema.get("type")
     kinds = [kinds] if isinstance(kinds, str) else _list(kinds)
     if kinds and not any(_TYPES.get(kind, _anything)(value) for kind in kinds if isinstance(kind, str)):
