@@ -15,7 +15,6 @@ Row = dict[str, float | str]
 SHARE = 50
 """Due jobs per job that is drained meanwhile, to measure the slowdown."""
 LONGEST = 600.0
-"""Most seconds of a prune or a tick."""
 
 
 async def due_at_once(site: Site, number: int) -> list[Row]:

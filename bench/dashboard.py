@@ -1,8 +1,7 @@
 """Measure the dashboard under load: `python3 bench/dashboard.py [--json]`, a quarter of an hour.
 
 - paint: each view in Chromium, the best of three new servers; `shown`: until the view has read. `idle`: CPU of the open page;
-- commands a second of Redis (INFO commandstats) for simulated pages (`open_pages.py`), less those without a page, without and
-  with running jobs; the pages' requests; the server's CPU;
+- Redis's commands a second for simulated pages (`open_pages.py`), without and with running jobs; the server's CPU;
 - held: the longest command of each request.
 """
 
@@ -36,7 +35,6 @@ from sublet.store.store import Store
 GOAL_COMMANDS, GOAL_HELD, GOAL_PAINT, GOAL_IDLE = 100.0, 5.0, 1000.0, 0.05
 ROUNDS = 3
 WARM_SECONDS = 20.0
-"""After which pages have read what they read once."""
 Found = dict[str, float]
 
 

@@ -8,7 +8,6 @@ import aiohttp
 
 ROUNDS = 5
 LOG_US = 100
-"""Shorter commands are not logged."""
 READS = (
     "stats",
     "metrics",

@@ -18,12 +18,10 @@ from sublet.tasks import catalogue
 
 CHUNK = 1000
 SHARES = {"completed": 0.2, "dead": 0.05, "cancelled": 0.01}
-"""Shares of the jobs that have ended."""
 SCHEDULED = 20
 """Fewer than a page, so that a list of all states reads the queues, too."""
 TASKS = 100
 FAILS = 10
-"""Of so many jobs one fails for good."""
 FOR_GOOD = "tries=1"
 
 

@@ -12,7 +12,6 @@ SHOWN = """new MutationObserver(() => {
   if (!window.shownAt && document.querySelector("main:not([aria-busy]) h1"))
     requestAnimationFrame(() => { window.shownAt ??= performance.now(); });
 }).observe(document, {subtree: true, childList: true, attributes: true});"""
-"""Notes when the view has been read and painted."""
 PAINTED = "() => performance.getEntriesByName('first-contentful-paint')[0].startTime"
 
 

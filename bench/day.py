@@ -2,10 +2,9 @@
 
     python3 bench/day.py [--rate N] [--kept N] [--hours N] [--step MINUTES] [--seed N] [--fresh]
 
-Starts its own Valkey under libfaketime (Debian's package `faketime`), persistence off, and simulates each
-minute: jobs for a few queues and for many that are used once, with keys, windows, delays and payloads of
-all sizes; workers that start, end and die; all outcomes; schedules, a pool, an operator that retries dead
-jobs, and a tick. Except with `--fresh`, the namespace starts as if it had run for days, without the jobs.
+Starts its own Valkey under libfaketime (Debian's package `faketime`), and simulates each minute: submits of
+all kinds, workers that start, end and die, schedules, a pool, an operator and a tick. Except with `--fresh`,
+the namespace starts as if it had run for days, without the jobs.
 """
 
 import argparse
@@ -63,14 +62,10 @@ class Scale:
     """The amount of traffic of a simulated day."""
 
     rate: int = 1000
-    """Jobs a minute."""
     kept: int = 100_000
-    """Finished jobs kept per state; by default 100,000."""
     hours: int = 24
     step: int = 1
-    """Minutes per step, which has the traffic of one minute."""
     tenants: int = 30
-    """Queues per step that are used for one job each."""
     seed: int = 1
 
 

@@ -2,9 +2,6 @@
 
     python3 bench/durability.py [--json] [--seconds 3] [--server redis|valkey]
 
-Per server (Redis if on the PATH, Valkey from the wheel): a primary with an append-only file, and a replica,
-on this machine. Per mode, one after another, through one client:
-
 - one: a submit at a time, its p50 and p99 in ms;
 - hundred: a hundred callers: jobs a second, p50 in ms, and jobs that shared a wait;
 - bulk: 20,000 jobs in one call: jobs a second.
@@ -40,7 +37,6 @@ from sublet.store.store import Store
 CALLERS = 100
 BULK = 20_000
 PATIENCE = 20.0
-"""Seconds after which a missing replica ends the program."""
 MODES = {"redis": ["none", "replicated"], "valkey": ["none", "replicated", "none always", "fsync always"]}
 
 

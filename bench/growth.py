@@ -2,10 +2,9 @@
 
     python3 bench/growth.py [--json FILE] [--pictures DIR] [--server redis|valkey] [--quick] [--only AXIS …]
 
-Starts its own server (Redis if on the PATH, else Valkey from the wheel), persistence off. Each point of an
-axis is a database with its standing load. All points are measured in turn, in several rounds, with the same
-additional work (submit, claim and complete 10,000 jobs). Compare figures (medians) of one run. It needs 3
-GB of memory and about twenty minutes. The figures of `--quick` (half a minute) mean nothing.
+Each point of an axis is a database with its standing load; all have the same additional work (10,000 jobs),
+in turn, in several rounds. Compare figures (medians) of one run. It needs 3 GB of memory and twenty minutes.
+The figures of `--quick` mean nothing.
 """
 
 import argparse
@@ -44,7 +43,6 @@ class Scale:
     largest: int
     """The largest standing load; others are a tenth, a hundredth … of it."""
     crowd: int
-    """Jobs that are due at the same moment."""
 
     def up_to(self, largest: int, least: int) -> list[int]:
         """Return `least`, ten times as much, and so on, up to `largest`."""

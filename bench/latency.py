@@ -2,15 +2,9 @@
 
     python3 bench/latency.py [--json] [--jobs 600] [--server redis|valkey] [--against FOLDER]
 
-Per server (Redis if on the PATH, Valkey from the wheel; persistence off): an idle `sublet work` process,
-and a process that submits one job at a time, 5 to 30 ms after the last start.
-
-- submit: `await task.submit()`, an async task; sync: `task.submit_sync()`;
-- plain: `await task.submit()`, a plain function, in a running child process;
-- huey: with 8 threads, if it is installed, as a reference for this machine.
-
-They take turns, fifty jobs at a time. `--against` adds another checkout. `after` is the part after submit
-has returned.
+A process submits one job at a time to an idle `sublet work` process: an async task by `submit` or
+`submit_sync`; a plain one; and, as a reference, Huey with 8 threads, if installed. `--against` adds another
+checkout. `after`: the part after submit has returned.
 """
 
 import argparse
@@ -40,12 +34,10 @@ from sublet.devtools.embedded_server import EmbeddedServer
 
 ROOT = Path(__file__).parent.parent
 BLOCK = 50
-"""Jobs that one contestant runs before the next one's turn."""
 WARM_UP = 30
 PAUSES = (0.005, 0.03)
 """The least and the most seconds from one start to the next submit."""
 PATIENCE = 30.0
-"""Seconds after which a missing start fails."""
 TARGETS = {"submit_ms_p50": 1.0, "submit_ms_p99": 3.0}
 CLOCK = struct.Struct(">q")
 

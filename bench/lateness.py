@@ -25,12 +25,9 @@ from sublet.store.store import Store
 
 ROOT = Path(__file__).parent.parent
 EVERY = 20
-"""Number of measured schedules."""
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 PATIENCE = 60.0
-"""Seconds after which a wait fails."""
 SPREAD = 50
-"""Calls sent concurrently."""
 NOTED = 50
 """Threshold of the slow log in µs. A lower one would also log each command within a script."""
 

@@ -15,11 +15,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 PATIENCE = 60.0
-"""Seconds after which a phase fails."""
 CLAIM = 100
-"""Jobs per claim."""
 JOB = {"task": "noop", "queue": "bench", "payload": {"text": "x" * 180}}
-"""The submitted job, some 200 bytes."""
 
 
 class Connection(asyncio.Protocol):

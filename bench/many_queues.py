@@ -2,13 +2,11 @@
 
     python3 bench/many_queues.py [--json] [--queues 10000] [--busy 50] [--jobs 5000] [--submits 200] [--rounds 1]
 
-A Redis server without persistence, one worker process with 100 slots, and a client in another process. All queues
-are known, and those that are not busy are empty. The worker has one of them; or all, by a pattern or by their names. Per kind, the medians of the
-rounds, whose order alternates:
+The worker (100 slots) has one queue; or all, by a pattern or by their names. Medians of the rounds:
 
-- jobs_per_second: a backlog of jobs, spread over the busy queues, from the first start to the last;
-- redis_us: CPU time of the server per job meanwhile, the worker's start included, in microseconds;
-- start_ms: from a submit to the start of the task; one job at a time, in a random busy queue; the worker is idle.
+- jobs_per_second: a backlog spread over the busy queues, from the first start to the last;
+- redis_us: CPU time of the server per job meanwhile, in microseconds;
+- start_ms: from a submit to the start of the task, one job at a time.
 """
 
 import argparse
@@ -40,7 +38,6 @@ from sublet.worker.worker import Worker
 
 KINDS = ("one queue", "pattern", "names")
 SECONDS = 60
-"""Time limit of one kind in one round."""
 
 app = App()
 STARTS: list[float] = []

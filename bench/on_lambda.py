@@ -2,12 +2,10 @@
 
     python3 bench/on_lambda.py [--json] [--rounds 5] [--calls 500] [--server redis|valkey]
 
-Starts its own server (persistence off), and runs the handler as Lambda does: AWS's client, `awslambdaric`,
-in its own process asks a fake of the Runtime API for events, and is stopped between two invocations. An
-invocation is measured from the delivery of its event to its answer; `nothing` is an empty handler, the
-share of the client. `in process` calls the handler directly. `import` is `import sublet_functions.aws` in a
-fresh Python, in wall and CPU time; `cold` is the start of a process up to its request for the first event,
-and its first answer. Medians.
+AWS's client, `awslambdaric`, runs the handler; it asks a fake of the Runtime API for events, and is stopped
+between two of them. An invocation lasts from the delivery of its event to its answer; `nothing` is an empty
+handler. `import` is `import sublet_functions.aws` in a fresh Python; `cold`: from the start of a process to
+its first answer. Medians.
 """
 
 import argparse

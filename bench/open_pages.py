@@ -13,11 +13,9 @@ import aiohttp
 
 SOON, CALM, LATEST, PACE, RECALL, TIMES, MARGIN = 0.25, 3.0, 1.0, 6.0, 20.0, 3, 0.05
 CALM_MOST, RUSH_MOST, COSTLY = 2.0, 5.0, 60.0
-"""Of live.js and sharing.js, in seconds."""
 GATHER = "0.5"
 LISTS = ("stats", "metrics", "queues", "tasks", "workers", "pools", "schedules")
 TABLE, SOONEST, SLOW = 200, 5.0, 20.0
-"""Of failures-view.js."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,6 @@ class View:
     beside: tuple[tuple[str, float], ...] = ()
     """Paths that it reads with the others, if they were read longer ago than so many seconds."""
     most: int = 0
-    """Jobs that it reads, in pages."""
 
 
 VIEWS = {

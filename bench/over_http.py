@@ -2,16 +2,15 @@
 
     python3 bench/over_http.py [--json] [--jobs 20000] [--seconds 5] [--polls 1000] [--server redis|valkey]
 
-Per server (Redis if on the PATH, Valkey from the wheel; persistence off), one process of `sublet serve` on
-a core of its own. Redis and the client (`lean.py`) share the others.
+One process of `sublet serve` has a core of its own. Redis and the client (`lean.py`) share the others.
 
 - submit: one job a request, on 64 connections; `half` at half of that rate, at fixed times;
 - batch: 100 and 1,000 jobs a request, on 4 connections;
 - claim + complete: a hundred at a time on 2 connections, and one `sublet work --source`;
 - waiting: a thousand waiting claims; their cost, and how soon a submit answers one.
 
-`per_cpu_s`: rate per second of the server's CPU time. `kept_waiting`: share of the time in which other
-processes had the core.
+`per_cpu_s`: rate per second of the server's CPU time. `kept_waiting`: share of the time in which others had
+its core.
 """
 
 import argparse
@@ -38,7 +37,6 @@ ROOT = Path(__file__).parent.parent
 CONNECTIONS, BATCH_CONNECTIONS, CLAIM_CONNECTIONS = 64, 4, 2
 WAKES = 200
 PATIENCE = 60.0
-"""Seconds after which a wait fails."""
 CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 """Cores of the machine: the first is for the API, the others are for Redis and the clients."""
 CLIENT = [sys.executable, str(ROOT / "bench" / "lean.py")]

@@ -2,9 +2,9 @@
 
     python3 bench/performance.py FILE [--page docs/measurements/performance.md] [--pictures docs/measurements/pictures]
 
-FILE is the output of `python3 bench/run.py --json FILE`; it is copied beside the page, as performance.json,
-so that a test can compare both. The tables are written between the page's marks, `<!-- begin: NAME -->` and
-`<!-- end: NAME -->`. The pictures need matplotlib (`pip install -e '.[bench]'`).
+FILE is the output of `python3 bench/run.py --json FILE`; it is copied beside the page. The tables go between
+the page's marks, `<!-- begin: NAME -->` and `<!-- end: NAME -->`. Needs matplotlib (`pip install -e
+'.[bench]'`).
 """
 
 import argparse
@@ -226,7 +226,6 @@ PARTS: dict[str, Callable[[Run], str]] = {
     "crash": crash,
     "settings": settings,
 }
-"""The page's parts, by the name of their marks."""
 
 
 def rewrite(page: str, run: Run) -> str:

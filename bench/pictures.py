@@ -10,7 +10,6 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 SCRIPTS = {"submit": "#56B4E9", "claim": "#E69F00", "complete": "#009E73"}
-"""Colours that a colour-blind eye tells apart (Okabe and Ito)."""
 SERIES = (("#000000", "o", "-"), ("#D55E00", "s", "--"), ("#CC79A7", "^", ":"))
 PAPER, INK = "#FCFCFA", "#24292F"
 """Colours of background and lines, readable on a light and on a dark page."""

@@ -3,15 +3,10 @@
     python3 bench/run.py [--quick] [--json FILE] [--only NAME …] [--workloads NAME …] [--rounds 3] [--server redis|valkey]
 
 Needs Python 3.11 with pip, a redis-server on the PATH (else it uses Valkey from a wheel), and node with npm
-for BullMQ. Each contestant has an environment in `.bench` (`--environments FOLDER`), with its latest
-release (delete the folder to update), and is set up as its documentation recommends for throughput. All
-have the same payload, keep results where they can, and reach the same server over TCP. The rounds are
-interleaved: all contestants do a phase before any does the next, without persistence and with a file that
-is synced every second. Figures are medians. `--quick` is one short round without persistence, in two
-minutes; the whole takes half an hour.
-
-Run nothing else meanwhile. A second run with the same environments waits for the first one. Ctrl-C ends the
-run, and prints the figures so far.
+for BullMQ. Each contestant has an environment in `.bench` (`--environments FOLDER`) with its latest release,
+set up as its documentation recommends for throughput. All have the same payload and server. All contestants
+do a phase before any does the next. Figures are medians. `--quick`: two minutes; the whole takes half an
+hour. Run nothing else meanwhile. Ctrl-C prints the figures so far.
 """
 
 import argparse

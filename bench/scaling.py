@@ -2,11 +2,9 @@
 
     python3 bench/scaling.py [--seeds N] [--only LOAD …] [--pictures DIR] [--json FILE]
 
-The real scripts run on fakeredis; callers, ticks and summoned workers are simulated
-(tests/support/simulated_pool.py, tests/support/pool_loads.py): a seed gives the same figures everywhere.
-The ideal fleet starts each job at once, or as soon as the pool's `max` workers can, with workers that start
-and stop at once. Figures are medians over the seeds (5), and in brackets the worst; pictures are of the
-first seed.
+The real scripts run on fakeredis; callers, ticks and workers are simulated. The ideal fleet starts each job
+at once, or as soon as the pool's `max` workers can. Figures are medians over the seeds (5), and in brackets
+the worst.
 """
 
 import argparse
@@ -51,7 +49,6 @@ PICTURES = {
 }
 WORKERS, WAITING = "#0072B2", "#E69F00"
 POINTS = 160
-"""Most moments that a panel of a picture shows."""
 
 
 def table(found: dict[str, list[Trace]]) -> str:

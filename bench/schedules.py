@@ -2,19 +2,13 @@
 
     python3 bench/schedules.py [--json] [--seconds 30] [--server redis|valkey]
 
-Starts its own servers (Valkey from the wheel; Redis if on the PATH), persistence off.
-
-- late_idle, late_busy, late_full, late_ticks: twenty schedules of `every=1`; ms from each occurrence until
-  its job was queued (`fired`) and claimed (`started`): with an idle worker; with one that drains jobs of 20
-  ms in a hundred slots; with one whose slots are all taken; by `sublet tick --every 1` alone. Each occurrence
-  must have exactly one job.
+- late_idle, late_busy, late_full, late_ticks: twenty schedules of `every=1`; ms from each occurrence until its job is queued
+  (`fired`) and claimed (`started`): with an idle worker; one that is half busy; one with all slots taken; `sublet tick` alone.
 - late_new: ten schedules put within a second of their first occurrence, while a worker waits.
-- tick: one with 10,000 schedules of which none is due (ms, the mean of fifty).
-- all_due: 10,000 schedules due at the same moment, fired by one tick.
+- tick: one with 10,000 schedules of which none is due (ms). all_due: all are due, and fired by one tick.
 - ticks: a hundred ticks at once on 5,000 expired leases: each must be reaped once.
 
-`longest` is the longest call in Redis's slow log, in the best of five rounds: other work can only make it
-longer.
+`longest` is the longest call in Redis's slow log, in the best of five rounds.
 """
 
 import argparse

@@ -26,7 +26,6 @@ CHUNK_BYTES = 8 * 1024 * 1024
 KEPT = 10_000
 """Finished jobs that are kept if they are not measured: few, so that the steady state is reached soon."""
 PATIENCE = 60.0
-"""Seconds after which a drain fails."""
 NOTED = 50
 """Threshold of the slow log in µs. A lower one would also log each command within a script."""
 DAY = 86_400_000
@@ -49,7 +48,6 @@ class Load:
     """
     spare: int = 0
     fresh: bool = False
-    """Whether each chunk begins with an empty event stream."""
 
     @property
     def chunk(self) -> int:

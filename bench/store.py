@@ -33,10 +33,8 @@ from sublet.store.store import Store
 from sublet_functions.work import work
 
 PAYLOAD = b'{"text":"' + b"x" * 189 + b'"}'
-"""The jobs' payload: 200 bytes of JSON."""
 BATCH = 100
 CALLS = 2
-"""Calls sent concurrently."""
 
 T = TypeVar("T")
 

@@ -2,13 +2,9 @@
 
     python3 bench/waking.py [--json] [--jobs 30] [--seconds 30] [--workers 1,10,50]
 
-Per server (Valkey from the wheel; Redis if on the PATH; persistence off), with 1, 10 and 50 idle workers of
-one slot, each with its own connections:
-
-- due: jobs with a delay of 3 s, one at a time; from the due time, by the server's clock, to the task's
-start;
+- due: jobs with a delay of 3 s, one at a time; from the due time, by the server's clock, to the task's start;
 - submit: jobs submitted one at a time to an idle queue; from the submit to the task's start;
-- idle: `sublet work` with 1 slot and with 100; all commands that they send, counted with MONITOR.
+- idle: all commands that `sublet work` sends with 1 slot and with 100.
 """
 
 import argparse
@@ -41,7 +37,6 @@ DELAY = 3.0
 SUBMITS = 300
 PROCESSES = 4
 TARGETS = {"due_ms_": 50.0, "idle_commands_": 1.0, "submit_ms_p50": 1.0, "submit_ms_p99": 3.0}
-"""Maximum values, by the prefix of a figure's name."""
 
 app = App()
 STARTED: dict[str, asyncio.Future[float]] = {}

@@ -18,10 +18,8 @@ from contest.contestants import Contestant
 from sublet.tasks.programs.bound_process import spawn_bound
 
 ENTRY = struct.Struct("<qq")
-"""A job's number, and the machine's monotonic clock in ns."""
 SUBMIT_SECONDS = 300.0
 STOP_SECONDS = 10.0
-"""From SIGTERM until it is killed with its child processes."""
 POLL = 0.01
 
 
@@ -74,7 +72,6 @@ class Arena:
     """A server at `url`, and a `folder` for the contestants' files. Belongs to one thread."""
 
     STALL = 15.0
-    """Seconds without another start, after which a drain ends."""
 
     def __init__(self, url: str, folder: Path, programs: Mapping[str, Program]) -> None:
         self.url, self.folder, self.programs = url, folder, programs

@@ -1,10 +1,8 @@
 """Measure a contestant's drain rate with a thousand waiting jobs, and with a million.
 
-Two servers, one with each backlog, are drained in turn, in seven rounds (Sublet and BullMQ; the others
-once). A rate is that of the first 20,000 jobs, or of the first seconds, without the first fifth of the
-starts. The drained jobs are submitted again before the next round. Compare the fastest rounds: other load
-can only slow them down. Slow contestants get as many jobs as they can submit in bulk in twenty seconds; the
-row's note has the number.
+Two servers, one with each backlog, are drained in turn, in seven rounds (Sublet and BullMQ; the others once).
+A rate is without the first fifth of the starts. Compare the fastest rounds. Slow contestants get as many jobs
+as they can submit in twenty seconds; the row's note has the number.
 """
 
 import asyncio
@@ -31,23 +29,16 @@ Row = dict[str, Any]
 
 FEW, MANY = 1_000, 1_000_000
 MOST = 20_000
-"""Maximum number of jobs of a rate."""
 SECONDS = 4.0
 FILL_SECONDS = 20.0
-"""Seconds that a contestant outside ALL_OF_IT may submit."""
 ALL_OF_IT = ("sublet", "bullmq")
 """Contestants with the full million, however long it takes, and ROUNDS rounds instead of one."""
 ROUNDS = 7
 HOLDS = 20
-"""Full batches of each script."""
 
 
 def run(arena: Arena, contestant: Contestant, *, many: int = MANY, seconds: float = SECONDS) -> list[Row]:
-    """Return the rows `backlog_1k`, `backlog_1m` and `memory_pending_1m`; for ours, `hold` too. Raises Failed.
-
-    `arena` is emptied before and afterwards. `many` is the larger backlog, `seconds` the duration of a
-    rate.
-    """
+    """Return the rows `backlog_1k`, `backlog_1m` and `memory_pending_1m`; for ours, `hold` too. Raises Failed."""
     rounds = ROUNDS if contestant.name in ALL_OF_IT else 1
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -78,8 +69,6 @@ def drain(
 ) -> tuple[float, int]:
     """Start a worker, and kill it. Return the rate of the first `most` jobs, or `seconds`, in jobs/s; and how
     many it started.
-
-    The rate excludes the first fifth, the warm-up. Raises Failed if it starts fewer than two.
     """
     arena.clear()
     with arena.worker(contestant, **variables) as worker:

@@ -16,11 +16,8 @@ class Contestant:
     name: str
     program: str
     environment: str
-    """A name in ENVIRONMENTS."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Additional environment variables of its program."""
     running: int = 100
-    """Maximum concurrent jobs of a worker process."""
     ours: bool = False
 
     @property
@@ -61,14 +58,11 @@ CONTESTANTS: tuple[Contestant, ...] = (
     Contestant("huey processes", "with_huey.py", "huey", {"BENCH_VARIANT": "processes"}, running=4),
     Contestant("celery", "with_celery.py", "celery", running=CORES),
 )
-"""Ours first: the order of the tables."""
 
 
 def named(names: list[str]) -> list[Contestant]:
     """Return the contestants with these names, in the order of the tables; without a name, all. Raises
     ValueError for an unknown name.
-
-    A name may have a hyphen for a space: `sublet-plain`.
     """
     wanted, known = {word.replace(" ", "-") for word in names}, {each.word: each for each in CONTESTANTS}
     if unknown := sorted(wanted - set(known)):

@@ -1,11 +1,8 @@
 """Kill a worker, and measure how soon its jobs run again, how many are lost, and how many finish twice.
 
-A worker runs a hundred jobs of a second, and is killed with its child
-processes (SIGKILL). Another one is started at once on the same machine.
-
-Ours would see that its predecessor is dead and run the jobs at once (the row "sublet restarted"). The row
-"sublet" is for a worker on another host, which waits for the leases to expire (30 s): the first worker is
-stopped (SIGSTOP) while the second one starts, and the clock runs from that moment.
+A worker with a hundred jobs of a second is killed with its child processes; another one starts at once on the
+same machine. Ours would see that its predecessor is dead (the row "sublet restarted"). In the row "sublet" it
+must wait for the leases (30 s), as on another host.
 """
 
 import os
@@ -26,14 +23,11 @@ from contest.backlog import Row, row
 from contest.contestants import Contestant
 
 CAP = 75.0
-"""Seconds from the kill to the end of the watch."""
 JOBS = 100
 EACH = 10
 """Jobs per slot of a contestant, if that is fewer than JOBS."""
 START_SECONDS = 30.0
-"""For the first worker to fill its slots."""
 ARRIVE_SECONDS = 6.0
-"""For a second worker to start."""
 SETTLE_SECONDS = 2.0
 """For a job to finish a second time, at the end."""
 POLL = 0.02
@@ -47,8 +41,6 @@ UNITS = {"crash_first": "s", "crash_last": "s", "crash_lost": "jobs", "crash_twi
 def run(arena: Arena, contestants: Sequence[Contestant], *, cap: float = CAP) -> list[Row]:
     """Return the rows `crash_first`, `crash_last` (s), `crash_lost` and `crash_twice` (jobs); none for a cap
     of 0.
-
-    A contestant whose program fails has rows without a figure, and the reason.
     """
     if not cap:
         return []

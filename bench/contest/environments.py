@@ -25,17 +25,12 @@ STAMP = "bench-stamp"
 AT_ONCE = 4
 """Environments made concurrently: most of the time is spent on the network."""
 PATIENCE = 600.0
-"""In seconds."""
 POLL = 0.2
 NO_NODE = "node is not on the PATH"
 
 
 def make(folder: Path, wanted: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Make the wanted environments in `folder`. Return the reasons of those that failed, by name.
-
-    A complete environment is kept, so a second run needs no network; delete the folder to get the latest
-    releases. Safe to interrupt, and to run twice at the same time.
-    """
+    """Make the wanted environments in `folder`. Return the reasons of those that failed, by name."""
     folder.mkdir(parents=True, exist_ok=True)
     left_out = {
         name: NO_NODE for name, packages in wanted.items() if _of_node(packages) and not shutil.which("node")

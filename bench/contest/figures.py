@@ -73,10 +73,7 @@ class Run:
 
 
 def is_peer(name: str, workload: str = "drain_1") -> bool:
-    """Is it compared with `sublet`: not one of ours, and in drains one worker process?
-
-    A contestant that drains with several processes is compared with `sublet plain`.
-    """
+    """Is it compared with `sublet`: not one of ours, and in drains one worker process?"""
     several = name.endswith(" processes") and workload.startswith(("drain_", "backlog_"))
     return not name.startswith("sublet") and not several
 

@@ -8,7 +8,6 @@ from contest.figures import is_peer
 Reached = Callable[[float, float | None], bool]
 """Takes our figure, and how many times better it is than the peer's (None without a peer)."""
 Among = Callable[[str, str], bool]
-"""Takes a contestant and a workload."""
 NOT_PYTHON = ("bullmq",)
 
 

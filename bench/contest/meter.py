@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 
 SCRIPTS = ("eval", "evalsha", "eval_ro", "evalsha_ro", "fcall", "fcall_ro")
 PATIENCE = 30.0
-"""In seconds."""
 
 
 @dataclass
@@ -21,13 +20,9 @@ class Counted:
     redis_us: float = 0.0
     """µs of CPU, user and system, of the thread that runs the commands (else of the whole server)."""
     commands: int = 0
-    """Those within scripts included."""
     scripts: int = 0
-    """Of these, the calls of scripts and functions."""
     bytes_moved: int = 0
-    """Received and sent."""
     memory: int = 0
-    """Growth of `used_memory` in bytes."""
 
 
 @dataclass
@@ -35,9 +30,7 @@ class CommandCounts:
     """Executed commands; 0 until the monitoring has ended."""
 
     sent: int = 0
-    """By clients: a script is one."""
     inside: int = 0
-    """Within scripts."""
 
 
 class Meter:

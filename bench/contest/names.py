@@ -5,7 +5,6 @@ NAMES = {
     "sublet restarted": "Sublet, restarted on the same host", "bullmq": "BullMQ", "saq": "SAQ", "streaq": "streaQ",
     "rq": "RQ", "dramatiq": "Dramatiq", "huey": "Huey", "huey processes": "Huey, processes", "celery": "Celery",
 }  # fmt: skip
-"""Their titles on the page."""
 AGAIN = {
     "sublet": "lease 30 s", "sublet plain": "lease 30 s", "sublet http": "lease 30 s",
     "sublet restarted": "at once: a worker sees that its predecessor on the host is dead",
@@ -25,4 +24,3 @@ GUIDES = {
     "huey processes": "https://huey.readthedocs.io/en/latest/consumer.html",
     "celery": "https://docs.celeryq.dev/en/stable/userguide/optimizing.html",
 }  # fmt: skip
-"""The documentation that each setup follows."""

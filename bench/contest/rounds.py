@@ -15,7 +15,6 @@ from contest.table import number
 from contest.workloads import COSTS, ONLY_ONCE, PHASES, WORKLOADS, Figure, Rates, Turn, pilot
 
 EXTRAS = ("backlog", "crash", "sweeps")
-"""Phases that run once, after the rounds, without persistence."""
 WORDS = ("latency", "memory_pending", "memory_finished", "commands", "commands_inside", "bytes_moved")
 """Figures that are in the table only, not in a step's line."""
 
@@ -29,9 +28,7 @@ class Plan:
     rounds: int = 3
     persistences: Sequence[str] = ("off", "aof")
     seconds: float = 1.2
-    """Approximate seconds of a phase."""
     samples: int = 300
-    """Latency samples per round."""
     server: str = "redis"
     crash_cap: float = crashes.CAP
 

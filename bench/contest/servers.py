@@ -19,12 +19,7 @@ POLL = 0.01
 
 @contextmanager
 def serving(folder: Path, kind: str = "redis", *, persistent: bool = False) -> Iterator[str]:
-    """Run a server on an empty `folder`. Yields its URL. It ends afterwards, and if this process dies.
-
-    `persistent`: every change goes to a file, synced once a second (`appendonly yes`, `appendfsync
-    everysec`), which only `Arena.flush` rewrites. Raises TimeoutError if the server does not answer within
-    20 s, Unavailable if there is no such program.
-    """
+    """Run a server on an empty `folder`. Yields its URL. It ends afterwards, and if this process dies."""
     port = free_port()
     options = {
         "port": str(port),

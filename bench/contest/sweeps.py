@@ -27,10 +27,7 @@ async def noop(n: int, text: str) -> int:
 
 
 def run(arena: Arena, *, seconds: float = SECONDS) -> list[Row]:
-    """Return the rows `sweep_batch` and `sweep_slots` of Sublet and BullMQ. Raises Failed.
-
-    `arena` is emptied before and afterwards; `seconds` is the duration of a figure.
-    """
+    """Return the rows `sweep_batch` and `sweep_slots` of Sublet and BullMQ. Raises Failed."""
     here = [contestant for contestant in named(WHO) if contestant.name in arena.programs]
     rows = [_batch(arena, contestant, at, seconds) for at in BATCHES for contestant in here]
     rows += [_slots(arena, contestant, at, seconds) for at in SLOTS for contestant in here]

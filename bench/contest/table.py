@@ -7,7 +7,6 @@ from contest.figures import Run, times_better
 
 Row = dict[str, Any]
 HIDDEN = ("latency", "sweep_batch", "sweep_slots")
-"""Workloads without a column: samples and curves."""
 BLOCKS = (
     (
         "enqueue_one",
@@ -31,7 +30,6 @@ BLOCKS = (
     ),
     ("crash_first", "crash_last", "crash_lost", "crash_twice", "hold", "memory_pending_1m"),
 )
-"""Groups of columns: speed, costs, and phases that run once."""
 BESIDE = "sublet beside"
 PERSISTENCE = {"off": "persistence off", "aof": "changes to a file, synced every second (AOF everysec)"}
 

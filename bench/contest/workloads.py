@@ -16,15 +16,12 @@ from contest.contestants import Contestant
 from contest.meter import Counted, Meter
 
 LEAST, MOST = 100, 150_000
-"""Minimum and maximum jobs per phase."""
 WARM = 0.2
 """The share of starts before the clock of a drain runs, so that all workers are warm."""
 PILOT_ONE, PILOT_BULK, PILOT_SECONDS = 200, 1_000, 1.0
 WARM_UP, SAMPLES = 20, 300
-"""Jobs of the latency phase."""
 LATENCY_SECONDS = 15.0
 MONITORED = 1_000
-"""Jobs whose commands are counted with MONITOR."""
 SETTLE_SECONDS = 0.3
 """Seconds for a worker to complete the last job after its start."""
 START_SECONDS, DRAIN_FACTOR = 20.0, 8
@@ -42,7 +39,6 @@ class Figure:
     value: float | None
     note: str = ""
     samples: tuple[float, ...] = ()
-    """All samples, if one value is not enough."""
     lost: int = 0
     twice: int = 0
 
@@ -72,7 +68,6 @@ class Turn:
     contestant: Contestant
     rates: Rates
     seconds: float
-    """Approximate seconds of a phase."""
     samples: int = SAMPLES
 
     def jobs(self, rate: float) -> int:
@@ -186,7 +181,6 @@ WORKLOADS = {
     "latency": ("latency_p50", "latency_p95", "latency_p99"),
 }
 ONLY_ONCE = ("ordinary",)
-"""Phases whose figures do not depend on persistence."""
 COSTS = (
     "memory_pending",
     "memory_finished",
@@ -226,8 +220,6 @@ class Drain:
 def rate_of(tally: Told, *, since: int = 0) -> float | None:
     """Return the jobs per second from the end of the warm-up (WARM), or from `since` (ns) if later, to the
     last start.
-
-    A job's second start does not count. Returns None for fewer than two starts.
     """
     first: dict[int, int] = {}
     for n, at in tally:

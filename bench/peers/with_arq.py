@@ -11,7 +11,6 @@ from work import SLOTS, URL, finished, loop_factory, main, tally, text
 POLL = 0.001
 """Seconds between two polls: the drain is as fast with 0.01, but a single job waits longer."""
 CONCURRENT = 20
-"""Submits at a time in bulk: more are no faster."""
 SETTINGS = (
     f"tuned: poll_delay {POLL} s (default 0.5 s), max_jobs {SLOTS} and with it queue_read_limit {5 * SLOTS}, log_results off; "
     f"pickle, keep_result 1 h (defaults); uvloop; no bulk call: {CONCURRENT} submits at a time"

@@ -8,9 +8,7 @@ from streaq import Worker
 from work import URL, finished, main, tally, text
 
 CONCURRENCY = int(os.environ.get("BENCH_SLOTS", "16"))
-"""Its own default of concurrent jobs, faster than a hundred."""
 BATCH = 100
-"""Jobs of a call of `enqueue_many`: faster than a thousand."""
 SETTINGS = (
     f"concurrency {CONCURRENCY} (default: 16, faster than 100), prefetch the same (default); silent tasks; pickle, "
     f"results kept 300 s (defaults); uvloop; bulk = enqueue_many of {BATCH}"

@@ -13,7 +13,6 @@ from sublet import App, Settings
 
 PLAIN = os.environ.get("BENCH_VARIANT") == "plain"
 CHUNK = 10_000
-"""Jobs of one call in bulk."""
 SETTINGS = (
     (
         "plain functions in child processes, as many as cores (default)"

@@ -10,7 +10,6 @@ from taskiq_redis import RedisAsyncResultBackend, RedisStreamBroker
 from work import SLOTS, URL, finished, main, tally, text
 
 CONCURRENT = 20
-"""Submits at a time in bulk: faster than a hundred."""
 CONNECTIONS = SLOTS + CONCURRENT
 KEEP = 3600
 """Seconds that a result is kept: its documentation warns against the default, for ever."""

@@ -16,11 +16,9 @@ from typing import Any
 
 URL = os.environ.get("BENCH_URL", "redis://127.0.0.1:6379/0")
 SLOTS = int(os.environ.get("BENCH_SLOTS", "100"))
-"""Jobs at a time of an asyncio worker."""
 PAYLOAD = 200
 """Bytes of a job's arguments as JSON: `{"n": 7, "text": "xxx…"}`."""
 ENTRY = struct.Struct("<qq")
-"""A job's number, and the machine's monotonic clock in ns."""
 POLL, PAUSE = 0.001, 0.005
 """Seconds between two checks for a start, and from a start to the next submit. With less than a millisecond,
 the timers' resolution in uvloop and Node, a loop would occupy a core."""
@@ -65,12 +63,7 @@ def main(
     ready: Callable[[], Any] | None = None,
     close: Callable[[], Any] | None = None,
 ) -> None:
-    """Run the command line. All callables are plain, or all are async, on uvloop if it is installed.
-
-    `submit_one(n)` and `submit_slow(n)` return when the job is acknowledged, `submit_bulk(numbers)` submits
-    the fastest way. `ready` opens the connection (a PING); its time and that of `close` do not count.
-    `worker` works until SIGTERM.
-    """
+    """Run the command line. All callables are plain, or all are async, on uvloop if it is installed."""
     command, *rest = sys.argv[1:]
     if command == "versions":
         commit = _commit() if "sublet" in packages else {}

@@ -311,7 +311,6 @@ ORDERS = {
     "pools",
     "doctor",
 }
-"""Commands whose orders are recorded in the audit."""
 OTHER_NAMES = {
     "beat": "tick",
     "clear": "purge",

@@ -37,7 +37,8 @@ ERRORS: tuple[tuple[type[BaseException], str, int], ...] = (
     (JobsError, "ERROR", 1),
     (KeyboardInterrupt, "INTERRUPTED", 130),
 )
-"""Exception, value of `error` with --json ("": the exception's own code), exit code. The first match counts.
+"""An exception class, the value of `error` with --json (empty: the exception's own code) and the exit code.
+The first match counts.
 """
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 

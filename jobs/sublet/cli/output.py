@@ -33,7 +33,7 @@ _PAINTED = re.compile(rf"{_MARK}(\d+);")
 
 
 class Cell(NamedTuple):
-    """A text for `table`, and its colour of _CODES ("": none)."""
+    """A text in a table, and the name of its colour (empty: none)."""
 
     text: str
     colour: str = ""
@@ -52,7 +52,7 @@ def paint(text: str, colour: str, stream: TextIO | None = None) -> str:
 
 
 def clean(text: str) -> str:
-    """Return the text with a space for each control character, bidi mark and line end."""
+    """Return the text with a space for each control character, line end, and mark that reorders text."""
     return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
@@ -64,7 +64,7 @@ def escaped(text: str) -> str:
 
 
 def put(*lines: str, stream: TextIO | None = None, end: str = "\n") -> None:
-    """Write `clean` lines, with the colours of `paint`, to stdout or `stream`."""
+    """Write lines to stdout or `stream`, without control characters, in the colours that `paint` gave them."""
     (stream or sys.stdout).write("".join(_shown(line) + end for line in lines))
 
 
@@ -93,7 +93,7 @@ def ask(question: str) -> str:
 
 
 def progress(text: str) -> None:
-    """Replace the last line of stderr, if that is a terminal; "" clears it."""
+    """Replace the last line of stderr by this text, on a terminal; an empty text clears it."""
     if sys.stderr.isatty():
         sys.stderr.write("\r\x1b[K")
         put(text, stream=sys.stderr, end="")
@@ -126,7 +126,7 @@ def is_narrow(columns: int) -> bool:
 
 
 def fit(text: str, used: int = 0) -> str:
-    """Return the text, on a terminal cut ("…") to the columns (at least LEAST) that `used` ones leave."""
+    """Return the text; on a terminal, cut to the columns that remain beside `used` ones."""
     room = max(LEAST, _columns() - used)
     return text if len(text) <= room or not sys.stdout.isatty() else text[: room - 1] + "…"
 

@@ -109,16 +109,14 @@ class Command(NamedTuple):
     usage: str
     summary: str
     handler: str = ""
-    """GROUP.MODULE:FUNCTION below `sublet.cli`, imported when the command runs. GROUP.arguments declares its
-    arguments.
-    """
+    """The function to run, as GROUP.MODULE:FUNCTION in `sublet.cli`. It is imported when the command runs."""
     details: str = ""
     extras: tuple[str, ...] = ()
     """Optional dependency groups of pyproject.toml that the command needs."""
     passes_arguments: bool = False
-    """Whether the arguments go to another program (pytest) unparsed."""
+    """Whether the arguments are for another program (pytest) and not parsed here."""
     verbs: tuple[Any, ...] = ()
-    """Subcommands. The first runs if the user names none."""
+    """Its subcommands; the first one runs if the user names none."""
 
     @property
     def description(self) -> str:
@@ -146,8 +144,8 @@ class Command(NamedTuple):
         return self.parser().format_help()
 
     def resolve(self, words: Sequence[str]) -> tuple[Command, list[str]]:
-        """Return the verb's command and the other words: the first verb for none, this command for --help or
-        without verbs. Raises Invalid for an unknown verb.
+        """Return the subcommand that these words name, and the other words. Without a subcommand: the first
+        one. Raises Invalid for an unknown one.
         """
         known = {verb.verb: verb for verb in self.verbs}
         position = next((i for i, word in enumerate(words) if word in known), None)
@@ -161,7 +159,7 @@ class Command(NamedTuple):
         return self.verbs[0], list(words)
 
     def read(self, words: Sequence[str]) -> argparse.Namespace:
-        """Parse the words after the command's name, a verb included. Raises Invalid."""
+        """Parse the words after the command's name. Raises Invalid."""
         command, rest = self.resolve(words)
         parser = command.parser()
         for word in rest:

@@ -9,7 +9,6 @@ from sublet.cli.output import progress
 
 WIDTH = 24
 INTERVAL = 0.1
-"""Least seconds between two counts."""
 
 
 class ProgressBar:

@@ -42,9 +42,8 @@ def client_of(settings: Settings) -> SyncClient:
 
 
 def read(client: SyncClient, plan: Plan[T], args: Namespace | None = None) -> T:
-    """Run a plan, without creating the namespace; return its result.
-
-    A missing namespace is named in a note of NotFound and, with `args` and without --json, on stderr.
+    """Run a plan that stores no job; return its result. If the namespace does not exist, that is noted on
+    stderr (with `args`, without --json) and in the error NotFound.
     """
     there = client.store.follow_existing(client.store.operations.exists())
     none = (
@@ -77,6 +76,6 @@ def replace_ages(args: Namespace, client: SyncClient) -> None:
 
 
 def process_name(verb: str) -> str:
-    """Return VERB-HOST-PID, the name that Redis stores with this process's maintenance."""
+    """Return VERB-HOST-PID, under which Redis records the maintenance that this process does."""
     host = "".join(c for c in os.uname().nodename if c.isalnum() or c in "_.-")[:64] or "host"
     return f"{verb}-{host}-{os.getpid()}"

@@ -33,13 +33,11 @@ class _Stopped(Exception):
 
 
 def ensure(groups: Sequence[str]) -> None:
-    """Return if the dependencies and those of the optional `groups` are installed; else install them and
-    restart.
+    """Make sure that the dependencies, and those of the optional `groups`, are installed.
 
-    Does nothing in an installed package. In a checkout it checks this interpreter, then `.venv`, which it
-    creates or completes; then it runs the same command there and does not return. It recreates only a
-    `.venv` without bin/python, or its own and unfinished or of another Python version. Concurrent runs are
-    safe, and the next run repairs a killed one. Progress goes to stderr. Raises SystemExit(1 or 130).
+    In an installed package it does nothing. In a checkout without them it installs them into `.venv`, runs
+    the same command there, and does not return. It deletes a `.venv` only if that is unusable, or its own and
+    unfinished. Several runs at once are safe. Progress goes to stderr. Raises SystemExit(1 or 130).
     """
     try:
         _ensure(CHECKOUT, groups)
@@ -74,7 +72,9 @@ def _ensure(root: Path, groups: Sequence[str]) -> None:
 
 
 def requirements(project: dict[str, Any], groups: Sequence[str]) -> list[str]:
-    """Return the requirements of a `[project]` table and of its optional `groups`, nested ones included."""
+    """Return the requirements in the `[project]` table of pyproject.toml and in these optional groups, nested
+    ones included.
+    """
     waiting = [*project.get("dependencies", []), f"{PROJECT}[{','.join(groups)}]"]
     found: dict[str, None] = {}
     opened: set[str] = set()
@@ -100,10 +100,7 @@ def fingerprint(needed: Sequence[str]) -> str:
 
 
 def missing(needed: Sequence[str], path: list[str] | None = None) -> list[str]:
-    """Return the requirements that are not on `path` (default sys.path) in their minimum version.
-
-    Pip handles upper bounds, conditions and extras.
-    """
+    """Return the requirements that are not installed on `path` (default sys.path) in their minimum version."""
     from importlib.metadata import distributions
 
     def is_here(line: str) -> bool:

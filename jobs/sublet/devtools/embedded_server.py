@@ -24,20 +24,16 @@ from sublet.tasks.programs.bound_process import spawn_bound
 
 READY_SECONDS = 30.0
 LOCK_SECONDS = 3.0
-"""How long to wait for the folder of a server that is stopping."""
 STOP_SECONDS = 5.0
-"""How long a stop may take before SIGKILL. Acknowledged data is kept."""
 SOCKET_BYTES = 100
-"""The longest path of a Unix socket on any system (the limit is 104 or 108)."""
 
 _POLL = 0.005
 _BINARIES = ("valkey-server", "redis-server")
 
 
 class EmbeddedServer:
-    """A running server with its data in one folder: a context manager that stops it.
-
-    `version` is such as "valkey 9.1.2".
+    """A running server with its data in one folder; leaving the `with` block stops it. `version` is, for
+    example, "valkey 9.1.2".
     """
 
     def __init__(self, process: "subprocess.Popen[bytes]", url: str, version: str) -> None:

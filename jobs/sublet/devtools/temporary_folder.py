@@ -14,17 +14,14 @@ from typing import IO, NamedTuple
 from sublet.errors import Unavailable
 
 PREFIX, LOCKS = "sublet-dev-", ("platform.lock", "server.lock")
-"""The prefix of temporary folders, and their files, locked while platform and server run."""
 FRESH = 60.0
-"""Seconds for which an unlocked folder is kept: its platform may be starting."""
 LOCK_SECONDS = 1.0
-"""How long to wait for the folder of a platform that is stopping."""
 FOLDERS_MAX = 100
 _POLL = 0.02
 
 
 class TemporaryFolder(NamedTuple):
-    """A locked folder, and why it is not the project's usual one ("" if it is)."""
+    """A locked folder, and the reason if it is not the usual one of the project."""
 
     path: Path
     reason: str
@@ -36,9 +33,8 @@ class _Taken(Exception):
 
 @contextlib.contextmanager
 def temporary(project: Path) -> Iterator[TemporaryFolder]:
-    """Yield the project's folder, locked and empty, removed at the end. If it is taken, its path has a number.
-
-    Removes those of killed platforms first. Raises Unavailable if FOLDERS_MAX paths are taken.
+    """Yield the project's temporary folder, locked and empty; remove it afterwards. If another process has
+    it, the path ends with a number. Raises Unavailable if all numbers are taken.
     """
     among = Path(tempfile.gettempdir())
     sweep(among)
@@ -61,7 +57,7 @@ def temporary(project: Path) -> Iterator[TemporaryFolder]:
 
 
 def sweep(among: Path) -> None:
-    """Remove this user's temporary folders, older than FRESH, without a running platform or server."""
+    """Remove this user's temporary folders that no running process has locked, if they are a minute old."""
     for folder in among.glob(f"{PREFIX}*"):
         # OSError: in use, or being removed
         with contextlib.suppress(OSError), contextlib.ExitStack() as locks:

@@ -22,7 +22,6 @@ from sublet.execution.app_loader import load_app
 from sublet.source_tree import install_command
 
 NEEDED = ("aiohttp>=3.14.1", "prometheus-client>=0.22")
-"""Packages that an installed Sublet may lack."""
 COLOURS = {"died": "red", "failed": "red", "broken": "red", "frozen": "yellow", "killed": "yellow", "stopping": "yellow",
            "warning": "yellow", "error": "red", "ready": "green", "completed": "green", "reloaded": "cyan", "released": "yellow",
            "refused": "yellow", "lost": "yellow", "crashed": "red", "try": "bold", "load": "dim", "started": "dim",

@@ -24,7 +24,6 @@ from sublet.source_tree import data_folder
 APP = "tasks:app"
 README = "README.md"
 OWN = (init_steps.REQUIREMENTS, "Dockerfile", ".dockerignore")
-"""Files that a project keeps if it has them."""
 TOLD = re.compile(r"(?!#|FROM |COPY |WORKDIR |RUN python )\S")
 """Matches template lines that a project's own file must have; a Dockerfile's usual start does not match."""
 OTHERS = {
@@ -34,7 +33,6 @@ OTHERS = {
     "k8s": "kubernetes", "k3s": "kubernetes", "keda": "kubernetes", "eks": "kubernetes", "gke": "kubernetes",
     "cron": "crontab", "linux": "systemd", "service": "systemd", "systemctl": "systemd",
 }  # fmt: skip
-"""Other names that users type → target."""
 TASKS = """from sublet import App
 
 app = App()

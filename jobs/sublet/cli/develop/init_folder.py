@@ -12,7 +12,6 @@ EXAMPLE = re.compile(r"(?:/srv|\$HOME|~)/sublet((?:/[\w.-]+)*)(?![\w-])")
 UNQUOTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff\"'`\\$%]|\s$")
 """Characters that systemd, cron or their shell would interpret."""
 UNSEEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")
-"""Folders that ProtectHome= and PrivateTmp= hide from a unit."""
 
 
 def with_folder(text: str, folder: Path) -> str:

@@ -17,7 +17,6 @@ from sublet.source_tree import CHECKOUT, VERSION, is_checkout
 HELLO = '{"name": "Ada"}'
 REQUIREMENTS = "requirements.txt"
 PACKAGES = ("sublet", "sublet_functions")
-"""Sublet's packages: a project's modules cannot have these names."""
 
 
 class Job(NamedTuple):

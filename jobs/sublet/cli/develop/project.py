@@ -14,9 +14,7 @@ from sublet.errors import Invalid
 from sublet.source_tree import CHECKOUT, VERSION, import_folders, install_command, is_checkout
 
 NEEDED = ("rich>=13", "aiohttp>=3.14.1", "prometheus-client>=0.22")
-"""Packages of the demo that an installed Sublet may lack."""
 KEPT = "SUBLET_TEST_"
-"""Prefix of the SUBLET_ variables that the tests get."""
 SPREAD = ("-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder")
 """Options of pytest-xdist (tests/support/parallel_runs.py). The caller's options win: `-n 0`."""
 

@@ -15,7 +15,7 @@ from sublet.options import waiting_rules
 from sublet.protocol import reads
 
 KEPT = ("completed", "dead", "cancelled", "queues")
-"""Limits on kept finished jobs, which apply to the namespace, not to a queue."""
+"""Names of limits on finished jobs, which hold for the namespace, not for a queue."""
 STATES = {
     "cancel": (State.SCHEDULED, State.QUEUED, State.RUNNING),
     "retry": (State.DEAD, State.CANCELLED),
@@ -23,7 +23,7 @@ STATES = {
     "reschedule": (State.SCHEDULED, State.QUEUED),
     "erase": (State.COMPLETED, State.DEAD, State.CANCELLED),
 }
-"""States of the jobs that the end of an id may name. So it stays unique beside many completed jobs."""
+"""The states of jobs that each command can name by the end of their ids."""
 WORDS = {"requested": "requested: its worker ends it at the next heartbeat"}
 
 
@@ -59,7 +59,7 @@ def erase(args: Namespace) -> int:
 
 
 def pause(args: Namespace) -> int:
-    """Stop handing out jobs of queues."""
+    """Pause queues: their jobs are not claimed any more."""
     return _for_each("pause", args)
 
 
@@ -142,7 +142,7 @@ def _cell(answer: dict[str, Any]) -> Cell:
 
 
 def configure(args: Namespace) -> int:
-    """Set the given limits of a queue, or of the namespace (`*`), and its `on_dead`; print those in force."""
+    """Set limits or `on_dead` of a queue, or limits of the namespace (`*`); print all that hold now."""
     limits = {name: getattr(args, name) for name in ("jobs", "bytes", *KEPT) if hasattr(args, name)}
     everywhere = args.queue == "*"
     for name in limits:

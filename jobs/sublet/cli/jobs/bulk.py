@@ -19,7 +19,7 @@ SHOWN = 20
 
 
 def given(args: Namespace) -> bool:
-    """Whether a command has a filter. Raises Invalid unless it has either that or ids."""
+    """Whether the command selects jobs by a filter. Raises Invalid unless there is either a filter or ids."""
     filters = any(getattr(args, name) is not None for name in FILTERS)
     if filters == bool(args.ids):
         raise Invalid(f"give ids, or a filter ({', '.join(f'--{name}' for name in FILTERS)}): one of them")
@@ -29,7 +29,9 @@ def given(args: Namespace) -> bool:
 
 
 def order(verb: str, args: Namespace) -> int:
-    """Count, ask, order page by page. Return 1 if a job was refused."""
+    """Count the jobs that match the filter, ask for confirmation, and change them page by page. Return 1 if a
+    job was refused.
+    """
     with client_of(settings_of(args)) as client:
         replace_ages(args, client)
         wanted = Selection(**{name: getattr(args, name) for name in FILTERS})

@@ -19,9 +19,7 @@ from sublet.protocol import reads
 from sublet.store.events import Cursor, EventPage, EventStream, JobEvent, cursor_text
 
 PAGE = 500
-"""Events that are read at once."""
 WAIT = 15.0
-"""Seconds after which the stream is read without a wake-up."""
 PAUSE = 0.5
 """Seconds between two looks for a missing namespace, or at a server that does not answer."""
 
@@ -49,7 +47,7 @@ async def _run(args: Namespace, settings: Settings) -> None:
 
 
 class Subscriber:
-    """Prints the events of a namespace that the arguments ask for. Creates no namespace."""
+    """Prints the changes of jobs' states that a command's arguments select."""
 
     def __init__(self, args: Namespace, settings: Settings) -> None:
         self._args, self._settings = args, settings

@@ -1,4 +1,4 @@
-"""Whole ids of jobs, from the ends that a user types."""
+"""Find the whole id of a job from the end of it that a user types."""
 
 import re
 from collections.abc import Collection
@@ -9,7 +9,7 @@ from sublet.model import State
 from sublet.operations.id_search import COMPARED, last_ids, lost_in, own_ids
 
 SHORTEST, SURE = 4, 11
-"""Characters that an end needs; those that it needs if not all ids can be compared (a worker prints as many)."""
+"""How many characters of an id a user must type; how many if not all ids can be compared."""
 NAMED = 3
 _GENERATED = re.compile(r"[0-9]{1,5}-[0-9A-HJKMNP-TV-Z]{26}")
 
@@ -20,15 +20,15 @@ def typed(word: str) -> str:
 
 
 class IdFinder:
-    """Finds jobs in some states by the ends of their ids; reads the ids once. `client` is not closed."""
+    """Finds jobs in some states by the ends of their ids. It reads the ids once, and does not close `client`."""
 
     def __init__(self, client: SyncClient, states: Collection[State] = tuple(State)) -> None:
         self._client, self._states = client, states
         self._read: tuple[set[str], bool] | None = None
 
     def find(self, word: str, missing: NotFound) -> str:
-        """Return the id that is `<partition>-<word>`, else the only one that ends in `word`. Raises Invalid if
-        several do; `missing` if none does; NotFound for an id whose hash is missing.
+        """Return the id `<partition>-<word>`, else the only one that ends with `word`. Raises Invalid if
+        several do, `missing` if none does, NotFound for an id whose job is gone.
         """
         store = self._client.store
         if not store.follow_existing(store.operations.exists()):

@@ -30,12 +30,9 @@ ENDINGS = {
 """An attempt's code → the text to show if the attempt lacks a message."""
 
 LOG_LINES = 10
-"""Shown last lines of an attempt's log, without --detail."""
 SHORT = 120
-"""Maximum characters of a value that are shown, without --detail."""
 VALUES = ("progress", "checkpoint", "arguments", "result")
 WIDE = 110
-"""Columns that a table of attempts needs."""
 
 
 def show_job(job: Job, now: datetime, detail: bool) -> None:

@@ -18,7 +18,6 @@ from sublet.protocol.audit_log import record
 from sublet.protocol.person import acting_for
 
 BATCH = 100
-"""Jobs that are cancelled at the same time: workers' calls wait for a few ms at most."""
 CANCELLED, TAKEN, REFUSED = "cancelled", "taken", "refused"
 """Outcomes. A worker claimed a `taken` job, or another command changed it, since it was read."""
 

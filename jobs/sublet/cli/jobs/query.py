@@ -32,7 +32,7 @@ from sublet.protocol.keys import fits, is_pattern
 from sublet.protocol.plan import Plan
 
 FOREIGN = frozenset({"payload", "progress", "checkpoint", "result", "about"})
-"""Model fields with arbitrary JSON of submitters, tasks and workers."""
+"""Fields with any JSON of submitters, tasks and workers."""
 DEFAULT_QUEUE = "default"
 FILTERS = ("task", "tag", "code", "worker", "since", "until")
 UNREAD = {"payload"}
@@ -51,9 +51,7 @@ def get(args: Namespace) -> int:
 
 
 def as_json(shown: JobSummary | WorkerInfo, without: Collection[str] = ()) -> dict[str, Any]:
-    """Return a model's fields, but those in `without`, for JSON output. Fields in FOREIGN stay as they are:
-    pydantic limits depth.
-    """
+    """Return a model's fields for JSON output, but those in `without`."""
     rest = shown.model_dump(mode="json", exclude={*FOREIGN, *without})
     return {
         name: rest.get(name, getattr(shown, name)) for name in type(shown).model_fields if name not in without
@@ -230,7 +228,7 @@ def stats(args: Namespace) -> int:
 
 
 def total(partitions: list[Stats]) -> Stats:
-    """Return the sums of all partitions' counts, with the latest maintenance."""
+    """Return the sums over all partitions, with the time of the latest maintenance."""
     latest = max(partitions, key=lambda each: each.maintenance_at.timestamp() if each.maintenance_at else 0.0)
     return Stats(
         states={state: sum(each.states.get(state, 0) for each in partitions) for state in State},

@@ -39,7 +39,7 @@ OPTIONS = (
     "tags",
 )
 PATIENCE = 2.0
-"""Seconds of `--wait` after which a terminal shows the job's state."""
+"""After so many seconds of `--wait` the job's state is shown on a terminal."""
 
 
 class Unfinished(TimeoutError):
@@ -178,8 +178,8 @@ def _app(place: str | None) -> "App | None":
 
 
 def checked_task(app: "App", place: str, name: str, payload: bytes) -> "Task[..., Any]":
-    """Return the app's task of this name, which may be shortened (see `naming.resolve`). Raises Invalid, naming
-    `place` (MODULE:APP), for an unknown task or wrong arguments.
+    """Return the app's task that the user means by a name or the end of one. Raises Invalid, with `place`
+    (MODULE:APP), for an unknown task or wrong arguments.
     """
     task = app.tasks[resolve(name, app.tasks, place)]
     try:

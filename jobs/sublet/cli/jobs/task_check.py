@@ -15,20 +15,19 @@ SETTING = "SUBLET_CHECK_TASKS"
 POLICIES = ("refuse", "warn", "off")
 COMMAND = "command"
 SHOWN = 3
-"""Arguments that an error names."""
 
 
 class CheckedTask(NamedTuple):
-    """The task of a job."""
+    """The task of a job to submit: its whole name and options."""
 
     name: str
     options: Options
-    """Its own if it is known."""
+    """The task's own options if it is in the catalogue; else the defaults."""
     warning: str = ""
 
 
 def policy_of(flag: str | None) -> str:
-    """Return the flag's value, or SUBLET_CHECK_TASKS; empty without both. Raises Invalid."""
+    """Return the value of --check-tasks, else of SUBLET_CHECK_TASKS, else an empty text. Raises Invalid."""
     word = flag or os.environ.get(SETTING, "")
     if word and word not in POLICIES:
         raise Invalid(f"{SETTING}={word[:40]!r}: use {', '.join(POLICIES)}")
@@ -38,8 +37,8 @@ def policy_of(flag: str | None) -> str:
 def check_task(
     client: SyncClient, name: str, payload: bytes, policy: str, verb: str = "submit"
 ) -> CheckedTask:
-    """Return the task. Raises Invalid for arguments that do not fit, and for a misspelt name; with `warn` for neither,
-    with `refuse` for any unknown name. `verb`: of the error.
+    """Return the task of a job. Raises Invalid for wrong arguments and for a misspelt name; not with the
+    policy `warn`; with `refuse` also for any unknown name. `verb` is the command, for the message.
     """
     try:
         found = client.store.follow_existing(find(client.store.operations.bases[0], name))

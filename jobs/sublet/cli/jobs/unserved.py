@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from sublet.operations.coverage import Gaps
 
 MOST = 10
-"""Maximum queues and tasks that are named."""
 
 
 def queue_lines(found: Gaps) -> list[str]:

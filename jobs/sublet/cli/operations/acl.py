@@ -59,9 +59,10 @@ PLAIN = {
 names; only repair and drop need it."""
 
 DURABLE = {"none": "", "replicated": "wait", "fsync": "waitaof config|get"}
-"""Durability → commands that wait for it. Redis 7.0 refuses an ACL file that names `waitaof`."""
+"""The command that waits for each durability. Redis 7.0 refuses an ACL file that names `waitaof`."""
 OWNER = "default"
-"""The user of connections without a name. Without a line in the ACL file, it has every right and no password.
+"""The user of connections that give no name. Unless the ACL file limits it, it may do everything, without a
+password.
 """
 OPEN = (
     f"{OWNER}: not in this line. A client that gives no name is this user, and may do everything without a password on a "

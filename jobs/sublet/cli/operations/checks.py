@@ -30,4 +30,3 @@ CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     namespace.scripts, namespace.maintenance, namespace.workers, namespace.queues, namespace.pools, trust,
 )  # fmt: skip
 OF_NODE = frozenset({*server_checks.CHECKS, server_checks.clock, namespace.scripts})
-"""Checks of each server; the others run once."""

@@ -32,7 +32,6 @@ T = TypeVar("T")
 
 COLOURS = {"ok": "green", "warn": "yellow", "bad": "red", "unknown": "dim"}
 QUEUES = 1000
-"""Queues per partition whose keys' types are checked."""
 AUDITED = 5000
 """Stored items per partition that are checked, about."""
 OVERDUE = 5.0

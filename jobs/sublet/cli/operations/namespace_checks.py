@@ -25,7 +25,6 @@ CALLERS = {
     "process": "run sublet dev MODULE:APP: only it starts these, on its own machine",
     "none": "start them: this pool has no invoker",
 }
-"""Invoker of a pool with owed workers → advice."""
 
 
 def layout(facts: Facts) -> Iterator[Finding]:

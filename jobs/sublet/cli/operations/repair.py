@@ -18,7 +18,6 @@ from sublet.operations.consistency.repair import repair
 from sublet.protocol import audit_log, keys, reads
 
 EXAMPLES = 5
-"""Named ids per kind of fault."""
 REPAIRS = {
     "baseless": ("a partition had no metadata", "made anew"),
     "gone": ("a job without its hash (deleted or evicted)", "its name removed, and lost"),
@@ -30,7 +29,6 @@ REPAIRS = {
     "numbered": ("a counter was too low", "raised"),
     "recounted": ("a queue's backlog was wrong", "counted anew"),
 }
-"""A fault's first word → its description, and how it is repaired."""
 UNREPAIRED = {
     "broken": "with fields that Sublet does not write so (the field is named): HGETALL the key, and set the field right or DEL the key; "
     "then repair again. A registered worker repairs its own registration within seconds",
@@ -40,11 +38,10 @@ UNREPAIRED = {
     "uncounted": "whose backlogs cannot be counted, because a key has a wrong type: repair again when that key is restored",
     "busy": "too many changes to count backlogs: try again; a backlog corrects itself when its queue is empty",
 }
-"""The first word of a fault that is only reported → advice."""
 
 
 class Kind(NamedTuple):
-    """All faults of one kind."""
+    """All faults of one kind, and how they are repaired."""
 
     kind: str
     number: int
@@ -120,12 +117,12 @@ def _recount_faults(client: SyncClient) -> Iterator[Fault]:
 
 
 def kinds(fault: Fault) -> list[str]:
-    """Return the kinds of an item's faults."""
+    """Return the kinds of faults that an item has."""
     return [part.partition(" ")[0] for part in fault.found.split(", ")]
 
 
 def shown(fault: Fault, kind: str) -> str:
-    """Return the name to print for a fault of this kind: its key and part, if the reader must act on these."""
+    """Return how to print an item with a fault of this kind: its name or, if the reader must act on it, its key."""
     if kind == "broken":
         return f"{fault.key} ({fault.found.removeprefix('broken ')})"
     return fault.key if kind == "foreign" else fault.name

@@ -16,9 +16,8 @@ POLICIES = {
     "all": "the last {most} run, oldest first",
 }
 WRAPPED = 66
-"""Columns at which the description of the recurrence is wrapped."""
 USUAL = 1.0
-"""Seconds after which a due occurrence is shown as overdue."""
+"""After so many seconds a due occurrence is shown as overdue."""
 OVERLAPS = {
     "allow": "both run",
     "skip": "the new occurrence is skipped",

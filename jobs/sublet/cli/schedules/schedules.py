@@ -25,7 +25,6 @@ JOB_OPTIONS = ("queue", "priority", "max_attempts", "timeout", "stall", "retenti
 HEADS = ("NAME", "STATE", "NEXT", "IN", "LAST FIRED", "WHEN")
 SPARE = ("LAST FIRED", "IN", "WHEN")
 NEEDS = {"late": "skip", "most": "all"}
-"""Option → the misfire policy that it needs."""
 
 
 def list_schedules(args: Namespace) -> int:

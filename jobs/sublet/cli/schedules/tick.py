@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from sublet.scaling.summoner import Summoned
 
 ALWAYS, SOMETIMES = ("reaped", "promoted", "pruned", "fired"), ("summoned", "unreached")
-"""Counters that are always printed; counters that are printed if they are not 0."""
 
 
 def tick(args: Namespace) -> int:
@@ -58,7 +57,9 @@ def tick(args: Namespace) -> int:
 
 
 class LocalWorkers:
-    """Summons for all pools, and starts the workers of those with the invoker `process` on this machine."""
+    """Summons workers of all pools for a tick. Those of pools with the invoker `process` are started on this
+    machine.
+    """
 
     def __init__(self, app: str, settings: Settings) -> None:
         from sublet.scaling.invokers.detached import DetachedInvoker
@@ -67,7 +68,7 @@ class LocalWorkers:
         self._own = DetachedInvoker(app, variables=variables)
 
     def invokers(self) -> "dict[str, Invoker]":
-        """Return all invokers of this process, by kind."""
+        """Return what can start workers here, by kind."""
         from sublet.scaling.invokers import invokers_of
 
         return invokers_of() | {"process": self._own}

@@ -6,12 +6,13 @@ import importlib
 from collections.abc import Callable
 
 YOUNG = 5_000
-"""Allocations between two collections. A hundred jobs at a time are 1,500 live objects: Python's default of
-700 would examine each twice."""
+"""Objects that are made between two runs of the garbage collector; Python's default of 700 is too few for a
+busy worker.
+"""
 
 
 def calm_collector() -> None:
-    """Collect garbage less often (see YOUNG), and never examine the objects that exist now."""
+    """Let the garbage collector run less often, and skip the objects that exist now."""
     gc.freeze()
     gc.set_threshold(YOUNG)
 

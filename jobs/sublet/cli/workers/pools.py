@@ -18,11 +18,8 @@ HEADS = ("POOL", "QUEUES", "INVOKER", "TARGET", "READY", "HERE", "WANTED", "SUMM
 SPARE = ("TARGET", "INVOKER", "SUMMONED")
 OPTIONS = ("queues", "invoker", "target", "min", "max", "wait", "slots", "linger", "arrive")
 QUEUES = 24
-"""Columns of a pool's queues on a narrow terminal."""
 ATTEMPTS = 5
-"""Tries of `pools set` to change a pool while other commands change it."""
 TARGETS = {"http": "the URL of a function that answers POST /work", "lambda": "a function's name, or its ARN"}
-"""Invoker → description of the target that it needs."""
 
 
 def list_pools(args: Namespace) -> int:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 HOST, PORT = "127.0.0.1", 8377
 NEEDED = ("aiohttp>=3.14.1", "prometheus-client>=0.22")
-"""Packages that an installed Sublet may lack. Older ones have vulnerabilities."""
 
 
 def serve(args: Namespace) -> int:

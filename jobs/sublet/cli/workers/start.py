@@ -15,12 +15,13 @@ from sublet.store.store import Store
 from sublet_functions.work import on_signals
 
 UNKNOWN = 5
-"""Unknown queues that a warning names."""
 
 
 @dataclass
 class Start:
-    """The start of one worker. `apps`: by MODULE:APP. `address`: of its job source, without a password."""
+    """What a worker does before it claims. `apps`: by MODULE:APP. `address`: where its jobs come from,
+    without a password.
+    """
 
     apps: Mapping[str, App]
     args: Namespace

@@ -11,7 +11,6 @@ from sublet.tasks.catalogue import TaskInfo
 
 HEADS = ("TASK", "QUEUE", "TRIES", "TIMEOUT", "ARGUMENTS", "SUMMARY")
 SPARE = ("TRIES", "TIMEOUT", "QUEUE")
-"""Columns that a narrow terminal leaves out, in order."""
 ARGUMENTS_MAX = 60
 
 

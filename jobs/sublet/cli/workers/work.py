@@ -199,8 +199,8 @@ def _http_source(url: str, app: App) -> JobSource:
 
 
 def exit_despite_running_tasks(stuck: int, code: int) -> None:
-    """Exit with `code` if `stuck` tasks (more than 0) ignored their cancellation, or threads of tasks do not
-    end in THREAD_GRACE: Python would wait for ever. Else return, and force the exit only after EXIT_GRACE.
+    """Exit with `code` at once if `stuck` tasks (more than 0) ignored their cancellation, or threads of tasks
+    do not end: Python would wait for them. Else return, and force the exit 3 s later.
     """
     until = time.monotonic() + THREAD_GRACE
     threads = [thread for thread in threading.enumerate() if thread.name.startswith(THREADS)]

@@ -137,7 +137,7 @@ class EventPrinter:
 
 
 def short(job_id: str) -> str:
-    """Return 12 columns of a job's id: its end, enough to find the job in a list."""
+    """Return the end of a job's id in 12 columns; it suffices to find the job."""
     return job_id.rjust(12) if len(job_id) <= 12 else f"…{job_id[-11:]}"
 
 

@@ -30,9 +30,7 @@ HEADS = (
     "JOBS",
 )
 SPARE = ("PLATFORM", "PID", "HOST", "LAST JOB", "QUEUES", "SLOTS")
-"""Columns that a narrow terminal leaves out, in order: a default name contains host and pid."""
 LATE = 15.0
-"""Seconds after which a worker is shown as silent; it sends a heartbeat every 5 s at least."""
 JOBS = QUEUES = 3
 NAMED = 10
 
@@ -71,7 +69,7 @@ def _name(name: str) -> str:
 
 
 def last_seen_cell(worker: WorkerInfo, now: datetime) -> Cell:
-    """Return the time since a worker's last heartbeat, after LATE as "silent for …" in yellow."""
+    """Return the time since a worker's last heartbeat; after 15 s as "silent for …", in yellow."""
     silent = (now - worker.seen_at).total_seconds()
     return (
         Cell(f"{duration(silent)} ago")

@@ -17,9 +17,7 @@ from sublet.tasks.programs.bound_process import spawn_bound
 
 SUBMIT_SECONDS = 20.0
 POLL = 0.05
-"""Seconds between two checks of a process."""
 LAST_WORDS = 400
-"""Maximum characters of a process's output in a message."""
 
 
 class Client:

@@ -9,9 +9,7 @@ from sublet.devtools.conformance.rules import LEASE
 from sublet.protocol import keys
 
 ID_LENGTH, ID_CHANGE = 22, 8
-"""The shortest claim id, and the number of characters in which two must differ."""
 DELAY_MAX = 86_400_000
-"""The longest plausible delay in ms, a day: a larger number is a timestamp."""
 
 
 async def check_commands(context: TrialContext) -> None:

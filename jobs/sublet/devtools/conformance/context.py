@@ -20,9 +20,7 @@ from sublet.protocol import keys, reads, verbs
 from sublet.protocol.scripts import Call
 
 PATIENCE = 12.0
-"""Default limit of a wait, in seconds."""
 KEPT = 0.2
-"""Seconds for which a held job must stay running."""
 ENDINGS = ("complete", "fail", "release")
 
 
@@ -35,7 +33,7 @@ class WorkerEnded(RuleBroken):
 
 
 class TrialContext:
-    """One trial: a new namespace, a proxy before the server, the client's processes and the judge."""
+    """One trial: a new namespace, a proxy in front of the server, the client's processes and the judge."""
 
     def __init__(self, client: Client, settings: Settings, judge: Judge) -> None:
         self.settings = replace(settings, namespace=f"conformance-{secrets.token_hex(6)}", partitions=1)
@@ -159,8 +157,8 @@ class TrialContext:
         return (await self.job(job_id)).state in FINISHED
 
     async def completed(self, job_id: str, what: str, seconds: float = 0) -> Job:
-        """Wait until a job is completed, and return it. Raises RuleBroken with `what`, a name of the job for
-        the message. `seconds`: see `until`.
+        """Wait until a job is completed, and return it. Raises RuleBroken with `what`, the job's name for the
+        message, after `seconds` (0: the default).
         """
         job = await self.ended(job_id, what, seconds)
         if job.state is not State.COMPLETED:
@@ -168,8 +166,8 @@ class TrialContext:
         return job
 
     async def ended(self, job_id: str, what: str, seconds: float = 0) -> Job:
-        """Wait until a job is completed, dead or cancelled, and return it. Raises RuleBroken as `completed`
-        does.
+        """Wait until a job is completed, dead or cancelled, and return it. Raises RuleBroken with `what`
+        after `seconds`.
         """
         try:
             await self.until_async(lambda: self.is_over(job_id), f"{what} had not ended", seconds)
@@ -186,8 +184,8 @@ class TrialContext:
         return claim.token() if claim else ""
 
     async def holding(self, job_id: str) -> str:
-        """Wait until the client has claimed this job of the task `sleep`, and see it run KEPT s later. Return the token. Raises
-        RuleBroken.
+        """Wait until the client has claimed a job of the task `sleep` and still runs it a moment later.
+        Return its token. Raises RuleBroken.
         """
         token = await self.running(job_id)
         await asyncio.sleep(KEPT)
@@ -206,8 +204,8 @@ class TrialContext:
                 return
 
     async def until(self, holds: Callable[[], bool], what: str, seconds: float = 0) -> None:
-        """Wait until `holds` returns True. Raises RuleBroken with the text `what` after `seconds` (0:
-        PATIENCE), WorkerEnded if a worker ends.
+        """Wait until `holds` returns True. Raises RuleBroken with the text `what` after `seconds` (0: the
+        default), WorkerEnded if a worker ends.
         """
 
         async def check() -> bool:
@@ -216,7 +214,7 @@ class TrialContext:
         await self.until_async(check, what, seconds)
 
     async def until_async(self, holds: Callable[[], Awaitable[bool]], what: str, seconds: float = 0) -> None:
-        """Wait as `until` does; `holds` is awaited."""
+        """Wait until the coroutine `holds` returns True. Raises RuleBroken with the text `what` after `seconds`."""
         seconds = seconds or PATIENCE
         until = asyncio.get_running_loop().time() + seconds
         while not await holds():
@@ -229,8 +227,8 @@ class TrialContext:
 
     @contextlib.contextmanager
     def rule(self, name: str) -> Iterator[None]:
-        """Record whether the block keeps a rule. Its RuleBroken breaks the rule and ends only the block;
-        WorkerEnded is raised again.
+        """Record whether the `with` block keeps a rule. A RuleBroken in it breaks the rule and ends the
+        block; WorkerEnded passes on.
         """
         try:
             yield

@@ -19,16 +19,11 @@ from sublet.model import State
 from sublet.protocol import keys
 
 OBSERVED = 6.0
-"""Seconds for which an idle worker is observed."""
 SPARE = 1
-"""Commands that an idle worker may send in addition to one per second."""
 PROMPT = 1.0
-"""Seconds within which a submitted job must be claimed; half of it for a job that becomes due."""
 STOP_SECONDS = 15.0
 AWAY = 1.1
-"""Seconds for which the server is out of reach."""
 BUSY, MAX_CALLS = 2.0, 10
-"""Seconds of observation of a worker without available work; its maximum script calls per second."""
 
 
 async def forgotten(context: TrialContext) -> None:

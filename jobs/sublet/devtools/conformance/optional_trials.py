@@ -14,10 +14,8 @@ from sublet.schedules.definition import recurrence
 from sublet.schedules.recurrence import firing as firing_of
 
 RENEWED = 7.0
-"""The longest time in seconds between two calls of enlist; 5 is the rule."""
 OBSERVED = 12.0
 PROMPT = 5.0
-"""Seconds after a job's end in which a waiter must know."""
 EVERY, JITTER = 3600, 1800
 
 
@@ -36,7 +34,7 @@ async def count(context: TrialContext) -> None:
 
 
 async def register(context: TrialContext) -> None:
-    """Watch a worker's registration, start another beside it, then end the first."""
+    """Check that a worker keeps its registration, takes over from a dead one, and leaves at its end."""
     worker = await context.work()
     name = context.seen("claim")[0].args[1]
     with context.rule("enlists"):
@@ -132,7 +130,7 @@ async def schedules(context: TrialContext) -> None:
 
 
 async def waiters(context: TrialContext) -> None:
-    """Wait for jobs that complete and die: the waiter must print the result, or exit with another code."""
+    """Check that a client which waits for a job prints its result, or exits with an error if the job dies."""
     with context.rule("waits"):
         await context.work(slots=2)
         for task, payload, good in (

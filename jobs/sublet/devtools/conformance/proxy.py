@@ -14,7 +14,6 @@ from sublet.errors import Invalid
 from sublet.protocol.scripts import NAMES, script
 
 LIMIT = 16 * 1024 * 1024
-"""The buffer limit of a stream in bytes."""
 NOSCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
 LOADING = b"-LOADING Redis is loading the dataset in memory\r\n"
 REQUEST_LOST, REPLY_LOST, FORGOTTEN, REFUSED = "request lost", "reply lost", "script forgotten", "refused"
@@ -25,21 +24,16 @@ HANDSHAKE = {"HELLO", "AUTH", "SELECT", "CLIENT", "PING", "QUIT", "COMMAND"}
 
 @dataclass
 class Seen:
-    """A recorded command, with its time and outcome."""
+    """A command that passed the proxy, with its time and outcome."""
 
     at: float
     name: str
-    """The Redis command's name in capitals."""
     verb: str
-    """The verb whose script it calls, "" for another command."""
     args: list[str]
-    """The verb's arguments, or the words after the command's name. Invalid UTF-8 is replaced."""
     reply: Any = None
     replied_at: float | None = None
     fate: str = ""
-    """The injected fault, else ""."""
     link: int = 0
-    """The number of the connection on which it arrived."""
 
     @property
     def refused(self) -> str:
@@ -62,7 +56,7 @@ class Seen:
 
 @dataclass
 class Fault:
-    """A fault of the kind `fate`, for the first command of a verb for which `when` is true."""
+    """A fault to inject, of the kind `fate`, into the first command of a verb for which `when` is true."""
 
     verb: str
     fate: str
@@ -76,8 +70,8 @@ def text(value: Any) -> str:
 
 
 class Proxy:
-    """Listens on its own port, and opens one connection to the server for each of the client's. Records all
-    commands in `log`, and injects `faults`.
+    """Listens on a port, and opens a connection to the server for each one of the client. It records all
+    commands in `log` and injects `faults`.
     """
 
     def __init__(self, server_url: str) -> None:
@@ -168,7 +162,7 @@ class Proxy:
         return seen
 
     def forgets(self, seen: Seen, words: list[bytes]) -> bool:
-        """Whether to answer NOSCRIPT: if forgetful, each SCRIPT LOAD allows one EVALSHA."""
+        """Whether to answer NOSCRIPT: a forgetful proxy allows one EVALSHA for each SCRIPT LOAD."""
         if seen.name == "SCRIPT" and len(words) > 2 and words[1].upper() == b"LOAD":
             self._known[hashlib.sha1(words[2], usedforsecurity=False).hexdigest()] += 1
         if seen.name != "EVALSHA" or not self.forgetful:
@@ -181,7 +175,7 @@ class Proxy:
         return True
 
     def strikes(self, seen: Seen, fate: str) -> bool:
-        """Whether an unspent fault of the kind `fate` applies to the command; spends it."""
+        """Whether a fault of the kind `fate` is to be injected into this command; each fault is used once."""
         for fault in self.faults:
             if not fault.spent and fault.verb == seen.verb and fault.fate == fate and fault.when(seen):
                 fault.spent, seen.fate = True, fate

@@ -87,7 +87,6 @@ RULES = (
     Rule("waits", "MUST", "CMD wait ID ends soon after the job; it prints the result and exits 0, or exits with another code",
          "subscribe to base:ended, then watch(id), and again when the id arrives or a second has passed", "waiters"),
 )  # fmt: skip
-"""All rules, in the order of the report."""
 
 BY_NAME = {rule.name: rule for rule in RULES}
 CORE = {rule.name for rule in RULES if not rule.group}
@@ -128,7 +127,7 @@ class Verdict(NamedTuple):
 
 
 class Judge:
-    """Collects observations on the rules in `names`. The first observation against a rule decides."""
+    """Collects what was observed about the rules in `names`. The first observation against a rule decides."""
 
     def __init__(self, names: set[str]) -> None:
         self.names = names

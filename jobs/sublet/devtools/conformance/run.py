@@ -15,16 +15,13 @@ from sublet.errors import JobsError, Refused
 
 AT_ONCE = 6
 TRIAL_SECONDS = 60.0
-"""Seconds that a trial may take. Each wait in it has a shorter limit."""
 FIRST_SLEEP, TASKS_SECONDS = 0.5, 4.0
-"""Seconds of the first `sleep`; seconds in which the first three jobs must end."""
 INTERFACE = (
     "The client is run as `CMD submit TASK JSON` and `CMD work`, with SUBLET_REDIS_URL, SUBLET_NAMESPACE, SUBLET_QUEUES (commas; "
     "submit uses the first), SUBLET_SLOTS, SUBLET_LEASE (seconds) and SUBLET_PARTITIONS=1 in its environment. Give it the three "
     'tasks `echo` (its result is its whole payload), `sleep` {"seconds": N} and `boom` {"message": M}, which fails with message M'
 )
 COMMAND_RULES = ("claim-ids", "own-name", "names-queues", "durations", "scripts-only")
-"""Rules that every trial with a worker checks."""
 
 
 class Trial(NamedTuple):
@@ -60,7 +57,6 @@ TRIALS = (
     Trial(optional_trials.count, ("keeps-checkpoint",)),
     Trial(optional_trials.schedules, ("fires", "leaves-unread")),
 )
-"""All trials, the longest first."""
 
 
 async def examine(

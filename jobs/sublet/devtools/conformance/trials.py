@@ -20,9 +20,7 @@ TRICKY: dict[str, Any] = {
     "nothing": None, "truth": [True, False], "numbers": [0, -1, 1.5, 1000000], "empty": {"a": [], "o": {}, "s": ""},
 }  # fmt: skip
 HOLD_OVER = 0.3
-"""Seconds that an ending may arrive after the next claim: the slot was free before."""
 SECOND_SLOT = 1.0
-"""Seconds in which a client with a second slot takes a second job."""
 BEAT_MAX = LEASE * 2 / 3
 """The maximum number of seconds between heartbeats: a third of the lease, doubled for a busy machine."""
 

@@ -3,4 +3,3 @@
 from pathlib import Path
 
 FOLDER = Path(".sublet", "demo")
-"""The folder of its data, in the current folder."""

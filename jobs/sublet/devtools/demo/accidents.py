@@ -12,16 +12,12 @@ from sublet.errors import JobsError, NotFound
 from sublet.model import Job, State
 
 LEASE = 2.0
-"""In seconds; short, so that recovery is quick."""
+"""Seconds; short, so that jobs of a lost worker run again soon."""
 POLL_SECONDS = 0.05
 CATCH_SECONDS = 10.0
-"""For catching a worker while it holds jobs."""
 TAKEOVER_SECONDS = LEASE + 20.0
-"""For other workers to take over its jobs, lease included."""
 GHOST_SECONDS = 10.0
-"""For the refusal of a resumed worker's reports."""
 SETTLE = 0.03
-"""Seconds for commands sent before the freeze to reach Redis."""
 
 
 class DemoFailed(JobsError):
@@ -29,7 +25,7 @@ class DemoFailed(JobsError):
 
 
 class Show:
-    """The demo's jobs while they are worked off."""
+    """The demo's jobs, workers and screen while the jobs are worked off."""
 
     def __init__(self, client: Client, audience: Audience, queue: str) -> None:
         self.client, self.audience, self.queue = client, audience, queue
@@ -38,14 +34,14 @@ class Show:
         """The share of the work that is done, 0 to 1."""
 
     async def held_by(self, worker: Worker) -> dict[str, int]:
-        """Return a worker's jobs, of the first 100 that run, with their attempts."""
+        """Return the running jobs of a worker (id → attempt), of the first 100 that run."""
         page = await self.client.list_jobs(state=State.RUNNING, queue=self.queue, limit=100)
         return {job.id: job.attempt for job in page.jobs if job.worker == worker.name}
 
 
 async def kill(show: Show, at: float) -> None:
-    """After this share of the work, kill a worker that holds jobs, and wait until others have these.
-    Do nothing if none is caught.
+    """When this share of the work is done (0 to 1), kill a worker that holds jobs; wait until other workers
+    run them.
     """
     caught = await _catch(show, at)
     if caught:
@@ -56,8 +52,8 @@ async def kill(show: Show, at: float) -> None:
 
 
 async def freeze(show: Show, at: float) -> None:
-    """After this share of the work, freeze a worker that holds jobs, resume it when others have these, and
-    wait up to GHOST_SECONDS for the refusal of its reports. Do nothing if none is caught.
+    """When this share of the work is done (0 to 1), freeze a worker that holds jobs, resume it when others
+    run them, and wait until its late reports are refused.
     """
     caught = await _catch(show, at)
     if not caught:

@@ -11,12 +11,9 @@ from sublet.devtools.demo.screen import Screen, WorkerStatus
 from sublet.devtools.platform.reports import PlatformEvent
 
 LOGS = {"worker": FOLDER / "workers.log", "api": FOLDER / "api.log"}
-"""The events of these sources are kept in files."""
 UNSHOWN = ("app", "dev", "pool")
-"""Sources that are not printed after the show."""
 UNSHOWN_EVENTS = ("started", "log", "hint", "info")
 LINES_MAX = 8
-"""Lines printed per call; the rest is counted."""
 
 
 class Audience:

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ENOUGH = 1200
-"""The fewest files without packages (Debian's standard library omits its tests)."""
 AT_MOST = 2000
-"""The largest number of files when packages are added."""
 
 _PACKAGES = ("site-packages", "dist-packages")
 

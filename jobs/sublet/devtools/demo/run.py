@@ -28,15 +28,10 @@ from sublet.options import Options
 
 APP = "sublet.devtools.demo.tasks:app"
 WORKERS, SLOTS, WAIT = 3, 2, 0.5
-"""The most workers, the slots of each, and the longest wait of a job in seconds (short, so that little work
-needs all workers)."""
 KILL_AT, FREEZE_AT = 0.25, 0.4
-"""Shares of the work after which a worker is killed, and another one frozen."""
 POLL_SECONDS = 0.1
 STALL_SECONDS = 30.0
-"""Time without an ended job after which the demo gives up."""
 LAST_LINES = 1.0
-"""Seconds for the workers' last lines."""
 
 
 def run(once: bool, json: bool, call: str, screen: Screen | None = None) -> int:

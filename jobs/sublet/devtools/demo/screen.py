@@ -14,9 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 EVERY = 2.0
-"""Seconds between two progress lines without a terminal."""
 FRAME = 0.1
-"""Seconds between two updates of the bar."""
 
 COLOURS = {
     "✗": "red",
@@ -32,7 +30,7 @@ COLOURS = {
 
 
 class Progress(NamedTuple):
-    """The state of the work."""
+    """How far the demo's work is: numbers for the progress bar."""
 
     submitted: int
     ended: int

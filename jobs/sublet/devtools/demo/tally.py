@@ -11,9 +11,7 @@ from sublet.errors import NotFound
 from sublet.model import Job, State
 
 LOST = ("lease_expired", "crashed")
-"""Codes of attempts whose worker died or was frozen."""
 AT_ONCE = 100
-"""Jobs read at a time."""
 
 
 @dataclass
@@ -30,7 +28,6 @@ class Tally:
     refused: int = 0
     """Heartbeats and outcomes refused because the lease was lost."""
     completed_twice: int = 0
-    """Jobs with more than one accepted completion."""
     seconds: float = 0.0
 
     def words(self) -> list[str]:

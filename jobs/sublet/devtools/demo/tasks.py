@@ -27,7 +27,6 @@ class Report(BaseModel):
     depth: int = 0
     """The deepest nesting of blocks (def, class, if, for, while, with, try, match)."""
     deepest: int = 0
-    """The first line of the innermost block there."""
     problem: str | None = None
 
 

@@ -20,24 +20,19 @@ from sublet.source_tree import import_folders
 from sublet.tasks.programs.bound_process import spawn_bound
 
 FIRST_PORT, PORTS = 8377, 100
-"""The first port to try, and how many before the system chooses one."""
 READY_SECONDS = 30.0
 STOP_SECONDS = 2.0
-"""The time limit of open requests at the stop."""
 ANSWER_SECONDS = 1.5
 TRIES = 3
-"""Tries to start, if another process takes the port first."""
 OURS = ("SUBLET_TOKENS", "SUBLET_TOKENS_FILE", "SUBLET_OPEN", "SUBLET_HOST", "SUBLET_PORT", "PORT")
-"""Settings for the user's own servers."""
 
 OnLine = Callable[[bytes], None]
 """Called from a thread with each line of the log."""
 
 
 class ApiService:
-    """One `sublet serve` on loopback, killed when this process ends.
-
-    `port` 0 takes the first free port from 8377. A restart uses the same port if free.
+    """A `sublet serve` process on this machine. `port` 0: the first free port from 8377. A restart uses the
+    same port if it is free.
     """
 
     name = "api"
@@ -49,7 +44,7 @@ class ApiService:
         self._over = False
 
     def start(self) -> str:
-        """Start it, on the previous port if there was one. Return the URL when ready. Raises JobsError."""
+        """Start the API; return its URL when it answers. Raises JobsError."""
         port = int(self.url.rpartition(":")[2]) if self.url else self._port
         if port and not self.url and not is_free(port):
             raise JobsError(
@@ -69,7 +64,7 @@ class ApiService:
 
     @property
     def exit(self) -> int | None:
-        """Its exit code."""
+        """The exit code of its process; None while it runs."""
         return self._process.poll() if self._process else 0
 
     @property
@@ -110,7 +105,7 @@ class ApiService:
             return False
 
     def stop(self, at_once: bool = False) -> None:
-        """Stop it after open requests are answered (STOP_SECONDS), or `at_once`; wait for its end."""
+        """Stop the API after open requests are answered, or `at_once`; wait for its end."""
         process = self._process
         if process is None:
             return
@@ -132,16 +127,15 @@ class ApiService:
 
 
 def environment(env: Mapping[str, str]) -> dict[str, Any]:
-    """Return this environment without OURS, with this package's folders in PYTHONPATH, and `env`."""
+    """Return a process's environment: this one with `env`, without the user's settings for other servers."""
     kept = {name: value for name, value in os.environ.items() if name not in OURS}
     path = os.pathsep.join(filter(None, [*import_folders(), os.environ.get("PYTHONPATH")]))
     return {**kept, "PYTHONPATH": path, "SUBLET_SOURCE": "", **env}
 
 
 def where(redis_url: str, namespace: str) -> list[str]:
-    """Return the flags for server and namespace, which override the app's settings.
-
-    A URL with a password is only in the environment: other users can read command lines.
+    """Return the flags for server and namespace. A URL with a password is left out: other users can read
+    command lines.
     """
     url = ["--redis-url", redis_url] if has_no_secret(redis_url) else []
     return [*url, "--namespace", namespace]
@@ -176,7 +170,7 @@ def free_port() -> int:
 
 
 def is_free(port: int) -> bool:
-    """Whether the port is free or cannot be tested; then the API reports the reason."""
+    """Whether a port is free, or cannot be tested."""
     try:
         with socket.create_server(("127.0.0.1", port)):
             return True

@@ -15,9 +15,7 @@ from sublet.source_tree import import_folders
 from sublet.tasks import catalogue
 
 MOST_FOLDERS = 200
-"""The largest number of folders to watch."""
 DESCRIPTIONS_MAX = 1 << 18
-"""The largest number of bytes of all descriptions."""
 SAMPLES: tuple[tuple[Any, Any], ...] = (
     (str, "hello"),
     (int, 1),
@@ -27,7 +25,6 @@ SAMPLES: tuple[tuple[Any, Any], ...] = (
     (dict, {}),
     (Any, 1),
 )
-"""An example value of each simple type."""
 
 
 def describe(place: str, app: App) -> AppInfo:

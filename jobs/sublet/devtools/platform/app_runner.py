@@ -24,11 +24,8 @@ if TYPE_CHECKING:
     from sublet.devtools.platform.platform import PlatformConfig
 
 LOAD_INTERVAL = 1.0
-"""The shortest time between two reports of the load."""
 LOAD_SECONDS = 2.0
-"""The time between two reads of the load without events."""
 RETRY_SECONDS = 5.0
-"""The delay before a failed synchronization is retried."""
 
 
 class AppRunner:
@@ -79,7 +76,9 @@ class AppRunner:
             await self.workers.store.publish(tasks, starting=True)
 
     def loops(self, over: asyncio.Event, ready: asyncio.Event) -> list[Coroutine[Any, Any, None]]:
-        """Return the loops to run, and cancel when `over` is set. They report the load after `ready`."""
+        """Return the coroutines to run until `over` is set. After `ready` is set, they report how many jobs
+        wait and run.
+        """
         loops = [*self.workers.loops(), self._sync(), self._report_load(ready), self._output.run()]
         return [*loops, self.reload.run(over)] if self._config.reload else loops
 

@@ -20,13 +20,12 @@ from sublet.tasks.programs.bound_process import spawn_bound
 
 IMPORT_SECONDS = 60.0
 OUTPUT_MAX = 1 << 20
-"""The maximum number of bytes read of a child's output."""
 NEEDED = ("watchfiles>=1",)
 NOT_SOURCE = ("site-packages", "dist-packages", "__pycache__")
 
 
 class AppInfo(BaseModel):
-    """As `sublet dev MODULE:APP --check --json` prints it."""
+    """A description of an app, as `sublet dev MODULE:APP --check --json` prints it."""
 
     app: str
     queues: list[str]
@@ -34,9 +33,9 @@ class AppInfo(BaseModel):
     schedules: list[str] = []
     folders: list[str]
     example: dict[str, Any] | None = None
-    """Task, queue and payload; None if all parameters are complex."""
+    """An example job of the app: task, queue and payload; None if every task has a parameter of a complex type."""
     descriptions: dict[str, str] = {}
-    """Entries of the catalogue, by name, up to a limit of bytes."""
+    """Catalogue entries (JSON) by task name."""
 
 
 class AppBroken(JobsError):

@@ -21,17 +21,16 @@ from sublet_functions.tick import TickSummary, one_round
 
 TICK_SECONDS = 2.0
 LISTEN_SECONDS = 30.0
-"""The longest wait for an event."""
 WORKER_SECONDS = 86_400.0
-"""The maximum life of a worker: no platform limits it here."""
 
 
 class LocalWorkers:
-    """Summons and monitors the workers of an app, on one event loop. Closes its store.
+    """Starts and watches the workers of one app on this machine, on one event loop.
 
-    `on_line` gets each line that a worker prints, `on_end` its process id and exit code; `on_event` is
-    called after changes of jobs, and ends of workers. No worker starts while `may_start` returns False. If this
-    process is killed, its workers finish or release their jobs; they inherit the descriptors `keep`.
+    `on_line` gets each line that a worker prints, `on_end` its process id and exit code; `on_event` is called
+    after changes of jobs, and ends of workers. No worker starts while `may_start` returns False. If this
+    process is killed, its workers finish or release their jobs; they inherit the descriptors `keep`. It
+    closes its store.
     """
 
     def __init__(
@@ -53,11 +52,11 @@ class LocalWorkers:
         self._on_end, self._may_start, self._on_event = on_end, may_start, on_event
 
     def loops(self) -> list[Coroutine[Any, Any, None]]:
-        """Return the loops to run: event listener, tick, monitor."""
+        """Return the coroutines to run: they listen to events, tick, and watch the workers."""
         return [self._listen(), self._tick(), self.monitor.run()]
 
     def summon(self) -> None:
-        """Call `on_event`, and begin to summon the owed workers (see `may_start`)."""
+        """Begin to summon the owed workers, if they may start."""
         self._on_event()
         if self._may_start():
             self._summoner.nudge(self.pool.queues)

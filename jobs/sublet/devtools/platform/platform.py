@@ -27,7 +27,6 @@ from sublet.devtools.temporary_folder import temporary
 from sublet.errors import Invalid
 
 STOPPED_AT_ONCE = 130
-"""After a second Ctrl-C."""
 
 Companion = Callable[[Settings], Coroutine[Any, Any, None]]
 """Runs beside the platform from the start of its workers to the stop, with the settings of its clients."""
@@ -39,12 +38,12 @@ class PlatformConfig:
 
     app: str
     settings: Settings
-    """With `embedded`, the embedded server's URL replaces this one."""
+    """Settings of the namespace. With `embedded`, its URL is replaced by that of the embedded server."""
     embedded: bool = True
     data: Path | None = None
-    """None for a temporary folder, whose path depends on the current folder."""
+    """The folder of the server's data; None for a temporary folder."""
     port: int | None = 0
-    """0 takes the first free port from 8377. None: no API, and no report that all is ready."""
+    """The API's port; 0 takes the first free one from 8377. None: no API."""
     workers: int = 4
     slots: int = 10
     wait: float = 5.0
@@ -53,13 +52,11 @@ class PlatformConfig:
     lease: float = 30.0
     reload: bool = True
     describe: Callable[[Settings], Awaitable[AppInfo]] | None = None
-    """Returns the app's queues, once the server runs. None: import the app in a child process, and make the
-    schedules those of the app.
-    """
+    """Returns a description of the app once the server runs. None: the app is imported in a child process."""
     lines_max: float = LINES_MAX
-    """Events of jobs and workers reported per half a second; the rest is counted."""
+    """Most events reported in half a second; the others are counted."""
     call: str = "sublet"
-    """This program's command line, for the commands to try."""
+    """The command line of this program, shown in commands to try."""
 
 
 class Platform:

@@ -12,7 +12,6 @@ from sublet.store.store import Store
 
 PREFIX = "dev:"
 APP_MAX = 100
-"""The largest number of characters of the app in the pool's name."""
 
 
 def pool_name(app: str, folder: Path) -> str:
@@ -23,7 +22,7 @@ def pool_name(app: str, folder: Path) -> str:
 
 @dataclass(frozen=True)
 class PoolLoad:
-    """A pool's waiting and running jobs, its workers and those on the way."""
+    """How many jobs of a pool wait and run, and how many workers it has and will get."""
 
     waiting: int
     running: int
@@ -42,15 +41,13 @@ class PoolLoad:
 
 
 class LocalPool:
-    """The platform's pool, and its record in Redis."""
+    """The pool of one `sublet dev`, as stored in Redis."""
 
     def __init__(self, store: Store, pool: Pool) -> None:
         self._store, self._pool = store, pool
 
     def is_served(self, pool: Pool) -> bool:
-        """Whether this platform starts its workers: of its own pool, or of any without the prefix
-        `dev:`.
-        """
+        """Whether this process starts the workers of a pool: its own, or one that no `sublet dev` has made."""
         return pool.name == self._pool.name or not pool.name.startswith(PREFIX)
 
     @property
@@ -59,20 +56,22 @@ class LocalPool:
         return self._pool.queues
 
     async def put(self, queues: Sequence[str]) -> None:
-        """Store it with the first 32 of these queues. Raises JobsError."""
+        """Store the pool with the first 32 of these queues. Raises JobsError."""
         self._pool = self._pool.model_copy(update={"queues": tuple(queues[:QUEUES_MAX])})
         await self.restore()
 
     async def restore(self) -> None:
-        """Store it again if it was changed or lost. Raises JobsError."""
+        """Store the pool again if it was changed or removed. Raises JobsError."""
         await self._store.follow(pools.put(self._store.operations.bases, self._pool))
 
     async def remove(self) -> None:
-        """Remove it. Raises JobsError."""
+        """Remove the pool. Raises JobsError."""
         await self._store.follow(pools.remove(self._store.operations.bases, self._pool.name))
 
     async def load(self, broken: bool) -> PoolLoad:
-        """Return its load. Raises NotFound or Unavailable."""
+        """Return the numbers of jobs and workers; `broken`: the app cannot be imported. Raises NotFound or
+        Unavailable.
+        """
         found = (await self._store.follow(pools.look(self._store.operations.bases, self._pool))).sum
         assert isinstance(found, Sum)
         return PoolLoad(found.ready, found.running, found.crew, found.summoned, broken)

@@ -14,12 +14,11 @@ from sublet.protocol import server_info
 ANSWER_SECONDS = 1.5
 ORPHAN_SECONDS = 15.0
 START_SECONDS, HURRY_SECONDS = 60.0, 1.0
-"""How long `stop` waits for a start in progress; the same with `at_once`."""
 
 
 class RedisService:
-    """The embedded server. A restart keeps the URL and all acknowledged data. If this process is killed, it lives
-    as long as the writers of the pipe `others`, for some seconds.
+    """The embedded server of one `sublet dev`. A restart keeps the URL and all acknowledged data. If this
+    process is killed, it lives some seconds longer, or as long as the writers of the pipe `others`.
     """
 
     name = "server"
@@ -33,7 +32,7 @@ class RedisService:
         self._transport: Transport | None = None
 
     def start(self) -> str:
-        """Start it on its data. Return a description. Raises Unavailable."""
+        """Start the server on its data; return a description. Raises Unavailable."""
         began = time.monotonic()
         with self._lock:
             if self._over:
@@ -45,7 +44,7 @@ class RedisService:
 
     @property
     def exit(self) -> int | None:
-        """Its exit code."""
+        """The exit code of its process; None while it runs."""
         return self._server.exit if self._server else 0
 
     @property
@@ -54,7 +53,7 @@ class RedisService:
         return self._server.pid if self._server else 0
 
     async def is_healthy(self) -> bool:
-        """Whether it answers TIME."""
+        """Whether the server answers a command."""
         if self._transport is None:
             settings = replace(
                 Settings(redis_url=self.url), timeout=ANSWER_SECONDS, patience=ANSWER_SECONDS / 2
@@ -72,9 +71,7 @@ class RedisService:
             await self._transport.aclose()
 
     def stop(self, at_once: bool = False) -> None:
-        """Stop it, `at_once` with SIGKILL. Waits for a start under way, START_SECONDS at most (`at_once`:
-        HURRY_SECONDS); a server still starting then ends with this process.
-        """
+        """Stop the server, `at_once` with SIGKILL. If a start is under way, wait some seconds for it."""
         if self._lock.acquire(timeout=HURRY_SECONDS if at_once else START_SECONDS):
             try:
                 if self._server:

@@ -11,7 +11,6 @@ from sublet.devtools.platform.reports import Reporter
 from sublet.source_tree import install_command
 
 NAMES_MAX = 3
-"""The largest number of file names in a report."""
 
 
 class Reload:

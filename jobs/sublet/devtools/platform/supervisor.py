@@ -11,12 +11,12 @@ from sublet.errors import JobsError
 POLL_SECONDS = 0.1
 HEALTH_SECONDS = 1.0
 FAILURES_MAX = 3
-"""Consecutive failed health checks of a frozen service: a count, because a suspended machine is not frozen.
+"""After so many failed health checks in a row a service is killed. Not a time: a suspended machine is not
+frozen.
 """
 STABLE_SECONDS = 10.0
-"""After this time a start is successful. An earlier end delays the next restart."""
+"""A service that ran so long has started well. One that ended earlier is restarted after a delay."""
 DELAY, DELAY_MAX = 0.2, 5.0
-"""The delay of the second consecutive restart, doubled with each further one; and the maximum."""
 
 
 class Service(Protocol):
@@ -52,7 +52,7 @@ class Service(Protocol):
 
 
 class Supervisor:
-    """Keeps one service running, after `start`, while `run` runs."""
+    """Keeps one service running: kills it when it does not answer, and restarts it when it has ended."""
 
     def __init__(self, service: Service, report: Reporter) -> None:
         self.service, self._report = service, report
@@ -62,11 +62,11 @@ class Supervisor:
         self._began = 0.0
 
     async def start(self) -> None:
-        """Start it for the first time. Raises JobsError."""
+        """Start the service for the first time. Raises JobsError."""
         self._started(await asyncio.to_thread(self.service.start))
 
     async def run(self) -> None:
-        """Supervise it until cancelled."""
+        """Watch the service, and restart it, until cancelled."""
         while True:
             why = await self._wait_for_end()
             self.up.clear()
@@ -108,14 +108,14 @@ class Supervisor:
         return f"died ({exit_reason(self.service.exit)})"
 
     async def stop(self, at_once: bool = False) -> None:
-        """Stop it for good."""
+        """Stop the service; it is not restarted."""
         self.up.clear()
         self.service.close()
         await asyncio.to_thread(self.service.stop, at_once)
 
 
 def exit_reason(code: int) -> str:
-    """Return `exit 3` or `SIGKILL`."""
+    """Return an exit code as text: `exit 3`, or a signal's name such as `SIGKILL`."""
     try:
         return f"exit {code}" if code >= 0 else signal.Signals(-code).name
     except ValueError:

@@ -14,15 +14,12 @@ from sublet.store.store import Store
 from sublet.worker import host_identity
 
 CHECK_SECONDS = 2.0
-"""The time between two checks without events."""
 START_SECONDS = 60.0
-"""Seconds until the first heartbeat: the import of the app takes time."""
 FROZEN_SECONDS = 12.0
-"""Seconds without a heartbeat (one every 5 s) after which a worker is frozen."""
 
 
 class WorkerMonitor:
-    """Monitors this machine's workers by their registrations and processes."""
+    """Watches this machine's workers by their registrations and processes."""
 
     def __init__(
         self,
@@ -40,7 +37,7 @@ class WorkerMonitor:
         self._changed = asyncio.Event()
 
     def check_soon(self) -> None:
-        """Trigger a check."""
+        """Let the next check run now."""
         self._changed.set()
 
     async def run(self) -> None:
@@ -56,7 +53,9 @@ class WorkerMonitor:
                 self._silent.clear()
 
     async def check(self) -> None:
-        """Recover the jobs of this machine's dead workers; kill own frozen ones. Raises Unavailable."""
+        """End the leases of this machine's dead workers; kill own workers that send no heartbeats. Raises
+        Unavailable.
+        """
         known = await self._store.workers()
         dead = {worker.name: worker.life for worker in known if host_identity.is_gone(worker.about, self._me)}
         if dead:
@@ -76,9 +75,8 @@ class WorkerMonitor:
         self._checked_at = time.monotonic()
 
     async def retire(self) -> set[int]:
-        """Send SIGTERM to all workers: they finish or release their jobs and exit. Return their process ids.
-
-        Their registrations go at once, so that others may be summoned.
+        """Send SIGTERM to all workers, so that they finish or release their jobs and end; return their
+        process ids. They are unregistered at once, so that others can be summoned.
         """
         own = set(self._own())
         with contextlib.suppress(JobsError):

@@ -10,18 +10,14 @@ from sublet.devtools.platform.reports import Reporter
 from sublet.scaling.invokers.process import Spawned
 
 LINES_MAX = 12
-"""Per interval."""
 INTERVAL = 0.5
-"""In seconds."""
 STARTS_MAX = 1000
-"""Attempts with a known start time."""
 ENDS = ("completed", "failed", "released", "refused", "lost", "crashed")
 OMITTED = ("summary", "stopping", "draining", "leaving", "reconciled")
-"""Not passed on."""
 
 
 class WorkerOutput:
-    """Turns workers' lines into events of the platform."""
+    """Turns the lines that workers print into events of `sublet dev`."""
 
     def __init__(self, report: Reporter, call: str = "sublet", lines_max: float = LINES_MAX) -> None:
         self._report, self._call, self._lines_max = report, call, lines_max
@@ -30,7 +26,7 @@ class WorkerOutput:
         self._began: dict[tuple[str, int], float] = {}
 
     async def run(self) -> None:
-        """Report the number of omitted lines once per interval."""
+        """Report regularly how many lines were left out."""
         while True:
             await asyncio.sleep(INTERVAL)
             if self._omitted:
