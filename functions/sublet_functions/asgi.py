@@ -33,13 +33,13 @@ from sublet_functions.http.response import DISCARD_SECONDS, SECURITY_HEADERS, St
 log = logging.getLogger(__name__)
 
 FREEZES = ("VERCEL", "AWS_LAMBDA_FUNCTION_NAME", "SUBLET_SUMMON_FIRST")
-"""Variables that show a platform which freezes processes between requests; the last is a setting of ours."""
+"""Environment variables of platforms that freeze processes between requests; the last is a setting of Sublet."""
 CONTINUE_SECONDS = 1.0
-"""Seconds after which a client with `Expect: 100-continue` gets 100 although its body is not read."""
+"""After so many seconds, a client that waits with `Expect: 100-continue` is told to send its body."""
 
 
 class LoopState:
-    """The API on one event loop."""
+    """The API on one event loop, and its end."""
 
     def __init__(self, hosted: Hosted) -> None:
         self.loop = asyncio.get_running_loop()
@@ -54,7 +54,7 @@ class LoopState:
         self._finishing = self._finishing or asyncio.create_task(self.hosted.finish())
 
     async def aclose(self) -> None:
-        """Do as `end`, wait for the workers, then close all connections."""
+        """Answer waiting requests and end streams now; wait for the workers, then close all connections."""
         self.end()
         if self._finishing:
             await self._finishing
@@ -62,9 +62,9 @@ class LoopState:
 
 
 class StopSignals:
-    """Ends the LoopStates of a process at SIGTERM or SIGINT, then calls the server's own handler.
+    """Ends the API of all event loops at SIGTERM or SIGINT, then calls the server's own handler.
 
-    Servers wait for all requests before they report their shutdown; long polls and streams would delay it.
+    Servers wait for all requests before they stop; long polls and streams would delay that.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class StopSignals:
         self._hooks: dict[int, partial[None]] = {}
 
     def add(self, state: LoopState) -> None:
-        """Add a state, which the next signal ends."""
+        """End this state, too, at the next signal."""
         self._forget_closed()
         self._states.add(state)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -84,7 +84,7 @@ class StopSignals:
                     self._hooks[number] = hook
 
     def remove(self, state: LoopState) -> None:
-        """Remove a state; after the last one, restore the servers' handlers."""
+        """Leave this state alone; after the last one, restore the server's handlers."""
         self._states.discard(state)
         self._forget_closed()
         if not self._states:
@@ -108,7 +108,7 @@ class StopSignals:
 
 
 SIGNALS = StopSignals()
-"""One per process: a hook per event loop would keep each previous hook, and its connections, alive."""
+"""The one object of this process that handles its stop signals."""
 
 
 class Asgi:
@@ -121,7 +121,7 @@ class Asgi:
         self._states: dict[asyncio.AbstractEventLoop, LoopState] = {}
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Serve one HTTP request, or the lifespan; a WebSocket is refused."""
+        """Answer one HTTP request, or the server's start and stop (lifespan). A WebSocket is refused."""
         if scope["type"] == "http":
             await self._http(scope, receive, send)
         elif scope["type"] == "lifespan":
@@ -135,7 +135,9 @@ class Asgi:
 
     @contextlib.asynccontextmanager
     async def lifespan(self, outer: Any = None) -> AsyncIterator[None]:
-        """Start and end with an outer application, as its `lifespan`. Raises Invalid for invalid settings."""
+        """Start and end with another application, `outer`: use this as that one's `lifespan`. Raises Invalid
+        for invalid settings.
+        """
         state = self._state()
         try:
             await state.hosted.start()

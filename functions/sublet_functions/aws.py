@@ -22,24 +22,23 @@ from sublet_functions.http.request import Request, fold_headers
 from sublet_functions.http.response import Response
 
 RESERVE = 1.0
-"""Seconds before the invocation's end by which workers have ended and a response exists: time to release the
-leases of a request that was cut short."""
+"""So many seconds before the invocation's end, workers have ended and there is a response."""
 TEXT_MAX = 1_000_000
-"""Most bytes of a response's body returned as text, which JSON may expand sixfold; larger ones become base64."""
+"""Most bytes of a response's body that are returned as text; a larger one becomes base64."""
 BODY_MAX = 4_700_000
-"""Most bytes of a response's body: in base64 they fit into Lambda's 6 MB."""
+"""Most bytes of a response's body: as base64 it fits into the 6 MB of Lambda."""
 ADAPTER_HEADER = "x-amzn-request-context"
-"""Header of the Lambda Web Adapter, which this handler does not use."""
+"""A header of the Lambda Web Adapter, which clients may not send to this handler."""
 HTTP_KEYS = ("requestContext", "httpMethod", "rawPath", "routeKey", "multiValueHeaders")
 """Each event of an HTTP request has at least one of these keys."""
 
 
 class EventFailed(Exception):
-    """Raised to AWS: the invocation failed. AWS shows the message."""
+    """Raised to AWS when an invocation has failed; AWS shows its message."""
 
 
 class Context(Protocol):
-    """The part of Lambda's context that the handler uses."""
+    """The method of Lambda's context that the handler calls."""
 
     def get_remaining_time_in_millis(self) -> int:
         """Return the ms until Lambda ends the invocation."""

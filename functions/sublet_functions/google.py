@@ -1,4 +1,5 @@
-"""Google's functions-framework: `from sublet_functions.google import http, event` is a complete `main.py`.
+"""Entry points for Google's functions-framework: `from sublet_functions.google import http, event` is a whole
+`main.py`.
 
 `event` is for triggers without an HTTP request (Eventarc, Pub/Sub).
 """
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class TickFailed(Exception):
-    """The tick failed. The platform repeats the event if configured to."""
+    """The tick failed. The platform sends the event again if it is configured to."""
 
 
 def http(request: Any) -> Response:

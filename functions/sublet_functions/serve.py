@@ -26,19 +26,18 @@ log = logging.getLogger(__name__)
 GRACE = 8.0
 """Seconds that running requests have when the server stops."""
 CLOSE_SECONDS = 3.0
-"""Seconds for closing connections to Redis."""
 READY = Request("GET", "/readyz", headers={"host": "localhost"})
 
 
 class Stop:
-    """Request to stop a server: the first lets running requests finish, the second ends them."""
+    """A request to stop a server: the first lets running requests finish, the second ends them."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         self.hurried = asyncio.Event()
 
     def ask(self) -> None:
-        """Request the stop; the second time, at once."""
+        """Request the stop; the second time, end running requests."""
         (self.hurried if self.asked.is_set() else self.asked).set()
 
 

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from sublet.scaling.summoner import Summoned
 
 CALLS_MAX = 1000
-"""Most calls of `reap`, and of `prune`, in one round."""
+"""Most calls of `reap`, and as many of `prune`, in one round."""
 
 
 @dataclass
 class TickSummary:
-    """Totals of a tick's rounds. `unreached`: workers that could not be invoked."""
+    """What a tick did in all its rounds. `unreached`: workers that could not be invoked."""
 
     reaped: int = 0
     promoted: int = 0
@@ -40,7 +40,7 @@ class TickSummary:
 
 
 Report = Callable[[TickSummary, bool], None]
-"""Called after each round with the totals so far, and whether there are pools."""
+"""Called after each round with what the tick did so far, and whether there are pools."""
 Summon = Callable[["SyncClient"], "Summoned"]
 
 
@@ -81,8 +81,8 @@ def _summon(client: SyncClient) -> Summoned:
 
 
 def pause_until_next_round(start: float, every: float, seconds: float) -> float | None:
-    """Return the seconds until the next round, a multiple of `every` after `start`; None if it is after
-    `seconds`.
+    """Return in how many seconds the next round begins (every `every` seconds from `start`); None if that is
+    after `seconds`.
     """
     passed = time.monotonic() - start
     at = (passed // every + 1) * every
@@ -90,16 +90,16 @@ def pause_until_next_round(start: float, every: float, seconds: float) -> float 
 
 
 class RoundResult(NamedTuple):
-    """Result of `one_round`."""
+    """The result of one round: whether there are pools, and the error of the schedules."""
 
     pools: bool
     """Whether there are pools, to which workers may be owed."""
     error: JobsError | None
-    """Why schedules could not be fired; raised after workers were summoned."""
+    """Why schedules could not be fired; it is raised after workers were summoned. None: they were."""
 
 
 def one_round(operations: Operations, by: str, summary: TickSummary) -> Plan[RoundResult]:
-    """Run one round without summoning, and add to `summary`. It does not create a missing namespace."""
+    """Do maintenance and fire schedules once; add to `summary`. A missing namespace is not created."""
     summary.rounds += 1
     try:
         return (yield from _maintain(operations, by, summary))

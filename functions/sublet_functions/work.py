@@ -22,7 +22,7 @@ from sublet.worker.summary import Summary
 from sublet.worker.worker import Report, Worker
 
 SUMMON_SECONDS = 0.5
-"""Seconds for summoning other workers after the worker's own time."""
+"""Seconds for summoning other workers at the worker's end, beyond its own time."""
 
 
 async def work(
@@ -150,7 +150,7 @@ def _obey_signals(worker: Worker) -> None:
 
 
 def on_signals(stop: Callable[[], None]) -> None:
-    """Call `stop` at each SIGTERM, SIGINT and SIGHUP; replaces the function of an earlier call."""
+    """Call `stop` at each SIGTERM, SIGINT and SIGHUP. It replaces the function of an earlier call."""
     loop = asyncio.get_running_loop()
     # not the main thread
     with contextlib.suppress(NotImplementedError, RuntimeError):

@@ -1,13 +1,10 @@
 """The API as a WSGI application (PEP 3333): `sublet_functions.wsgi:app`, for gunicorn and other WSGI servers.
 
-Each process has an event loop in a thread, started at the first request. The server's thread reads the body
-and sends the response.
+Each process has an event loop in a thread, started at the first request. If a client disconnects while its
+request waits, or its response cannot be sent, a claim releases its jobs.
 
-A disconnected client is noticed while its request waits, if the server shows the connection; else when its
-response cannot be sent. Then a claim releases its leases.
-
-Not `a2wsgi` (1.10.10) over the ASGI application: under `gunicorn --preload` it hung, because its thread is
-lost in a fork; a claim whose client has gone takes jobs; it lacks time limits, and reads no chunked body.
+Not `a2wsgi` (1.10.10) over the ASGI application: under `gunicorn --preload` it hung, a claim whose client has
+gone takes jobs, and it lacks time limits.
 """
 
 from __future__ import annotations
@@ -51,21 +48,22 @@ from sublet_functions.http.response import DISCARD_SECONDS, Response
 log = logging.getLogger(__name__)
 
 PIECE_SECONDS = 60.0
-"""Seconds for the next piece of a stream: all of ours send every 15 s."""
+"""Most seconds until the next piece of a stream is there."""
 BODY_SECONDS = Limits().body_seconds
 SEND_SECONDS = Limits().send_seconds
-"""Seconds for the client to take one piece, if the server shows the connection."""
+"""Most seconds until the client has taken one piece, where the server gives the socket."""
 PHRASES = {status.value: status.phrase for status in HTTPStatus}
 BODILESS = (204, 304)
-"""Statuses without body and Content-Length."""
 
 
 class ResponseAborted(Exception):
-    """Raised to the server, so that it breaks off a response that cannot be continued."""
+    """Raised to the server so that it breaks off a response that cannot be continued."""
 
 
 class Wsgi:
-    """The WSGI application. `make` makes the API, on the event loop; by default from the environment."""
+    """The WSGI application. `make` makes the API, on the event loop; by default it is configured by the
+    environment.
+    """
 
     def __init__(self, make: Callable[[], Application] | None = None) -> None:
         self._make = make or partial(Hosted, freezes=True)
@@ -154,9 +152,7 @@ class Wsgi:
 
 
 class ResponseIterator:
-    """The pieces of a response's body. A response is undelivered if the server closes the iterator before its
-    end.
-    """
+    """The pieces of a response's body. If the server closes it before its end, the response was not delivered."""
 
     def __init__(
         self, call: LoopCall | None, response: Response, *, is_head: bool, cut: Callable[[], None]
@@ -210,7 +206,9 @@ class ResponseIterator:
                 self._call.thread.set_deadline(self, SEND_SECONDS, self._cut)
 
     def close(self) -> None:
-        """At the end of a request: discard a response that was not delivered, or let its stream clean up."""
+        """End the request: if the response was not delivered, undo it (a claim releases its jobs); else clean
+        up its stream.
+        """
         if self._call:
             self._call.thread.clear_deadline(self)
         over, self._over = self._over, True

@@ -11,7 +11,6 @@ from sublet.errors import Invalid
 from sublet.protocol.keys import is_name, stored_key
 
 PAYLOAD_MAX = 256 * 1024
-"""Maximum bytes of a payload or a result."""
 _LATEST = 10**14 - 1
 TRIES_MAX = 999_999_999
 TAGS_MAX = 5

@@ -19,19 +19,19 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 ROUNDS = 8
-"""Rounds of the event loop within which a server may report a disconnect."""
+"""A server may report that a client has disconnected within so many rounds of the event loop."""
 SMALL = 64 * 1024
-"""Bytes of a claim's response above which the connection is checked again before its end."""
+"""A claim's response of more bytes is checked again, before its end, for a disconnected client."""
 AHEAD = 64 * 1024
-"""Most bytes that are received before they are read."""
+"""Most bytes of a body that are received before the application reads them."""
 
 
 class RequestStream:
-    """The body of a request as it arrives, a little ahead of its reader; and whether the client has
-    disconnected.
+    """The body of a request, received a little ahead of its reader; it also notices when the client
+    disconnects.
 
-    A server reports a disconnected client only after the body. So an unread body is received, too, and
-    discarded when it is unwanted, or after `seconds` without space.
+    A server reports that only after the body. So an unread body is received, too, and discarded when it is
+    unwanted, or after `seconds` without space.
     """
 
     def __init__(self, receive: Receive, seconds: float) -> None:
@@ -51,7 +51,7 @@ class RequestStream:
         """
 
     def start(self) -> None:
-        """Start to receive; the server then sends 100 for `Expect: 100-continue`."""
+        """Begin to receive the body."""
         self._receiving = self._receiving or asyncio.create_task(self._receive_all())
 
     async def _receive_all(self) -> None:
@@ -96,7 +96,7 @@ class RequestStream:
         return piece
 
     async def readany(self) -> bytes:
-        """Wait for bytes and return them; empty at the end. Raises OSError if the body was discarded."""
+        """Wait for the next bytes and return them; empty at the end. Raises OSError if the body was discarded."""
         while not self._held and not self._complete and not self._unwanted:
             self._arrived.clear()
             await self._arrived.wait()
@@ -196,7 +196,9 @@ class ResponseSender:
 
 
 async def dismiss(send: Send) -> None:
-    """Send an empty 503 to a disconnected client: middleware reports a missing response as a defect."""
+    """Send an empty 503 for a client that has disconnected; some middleware reports a missing response as an
+    error.
+    """
     with contextlib.suppress(Exception):  # the server's own
         async with asyncio.timeout(DISCARD_SECONDS):
             await send({"type": "http.response.start", "status": 503, "headers": [(b"content-length", b"0")]})
@@ -204,7 +206,7 @@ async def dismiss(send: Send) -> None:
 
 
 def target_of(scope: Message) -> tuple[str, str] | None:
-    """Return path and query as sent, without a mount's prefix; None for an invalid target."""
+    """Return path and query as the client sent them, without the path of a mount; None if they are invalid."""
     raw = scope.get("raw_path")
     if raw is None:
         raw = quote_path(scope["path"].encode("utf-8", "replace")).encode()
@@ -222,7 +224,7 @@ def target_of(scope: Message) -> tuple[str, str] | None:
 
 
 def prefix_of(scope: Message) -> str:
-    """Return the percent-encoded path below which the application is mounted."""
+    """Return the percent-encoded path at which the application is mounted."""
     return quote_path(str(scope.get("root_path", "")).rstrip("/").encode("utf-8", "surrogateescape"))
 
 

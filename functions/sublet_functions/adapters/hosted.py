@@ -1,8 +1,4 @@
-"""The API inside another server: the common part of all adapters.
-
-An adapter turns a platform's request into a `Request`, calls `Hosted.answer`, and turns the `Response`
-back.
-"""
+"""The API inside of another server: the common part of the adapters for ASGI, WSGI and platforms."""
 
 from __future__ import annotations
 
@@ -33,21 +29,21 @@ log = logging.getLogger(__name__)
 APP = "SUBLET_APP"
 """Variable with the app whose jobs `POST /work` runs here, as MODULE:APP."""
 IDLE = 60.0
-"""Seconds without a request after which connections are reopened: gateways drop those of a frozen process."""
+"""After so many seconds without a request, connections are opened again: gateways drop those of a frozen
+process.
+"""
 REST_SECONDS = 0.8
-"""Longest delay of a response by releases of abandoned claims."""
+"""Most seconds by which a response waits for the release of abandoned claims."""
 CLOSE_SECONDS = 3.0
-"""Seconds for closing connections to a Redis that may not answer."""
 NO_TOKENS = "no tokens are set, so every request is refused: set SUBLET_TOKENS (NAME:ROLES:SECRET) or SUBLET_TOKENS_FILE"
 
 
 class Hosted:
-    """The API, set up from the environment at its first request. It belongs to one event loop.
+    """The API for one event loop, set up from the environment at its first request. Secrets are removed from
+    `os.environ` then.
 
-    Secrets then leave `os.environ`.
-
-    `freezes`: the process may be frozen between requests. Then workers are summoned before a response is
-    sent, and connections idle for a minute are reopened.
+    `freezes`: the platform may freeze the process between requests. So workers are summoned before a response
+    is sent, and connections that were idle for a minute are opened again.
     """
 
     def __init__(self, *, freezes: bool = False) -> None:
@@ -66,8 +62,8 @@ class Hosted:
     async def answer(self, request: Request, principal: Principal | None = None) -> Response:
         """Answer one request. Raises only CancelledError.
 
-        `principal`: the client, if the platform has authenticated it. Others need a token; without tokens
-        every request is refused.
+        `principal`: the client, if the platform has authenticated it. Others need a token; if none are
+        configured, every request is refused.
         """
         self._running += 1
         try:
@@ -114,18 +110,20 @@ class Hosted:
             raise
 
     def limit_work(self, seconds: float) -> None:
-        """Limit the seconds of workers that start later."""
+        """Limit how many seconds workers that start later may run."""
         self._work_seconds = max(1.0, seconds)
         if self._api and self._api.worker_host:
             self._api.worker_host.seconds = self._work_seconds
 
     def hurry(self) -> None:
-        """End the waits of all requests: they are answered now."""
+        """Answer all waiting requests now."""
         if self._api:
             self._api.store.hurry()
 
     async def finish(self, hurried: asyncio.Event | None = None) -> None:
-        """Start no more workers; running ones finish or release their jobs, within 5 s."""
+        """Start no more workers; give running ones 5 s to finish or release their jobs. They are not waited
+        for after `hurried` is set.
+        """
         if self._api and self._api.worker_host:
             await self._api.worker_host.finish(GRACE, hurried or asyncio.Event())
 

@@ -23,34 +23,31 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 START_SECONDS = 10.0
-"""Seconds for starting the loop."""
 CHECK_SECONDS = 0.5
-"""Seconds between two checks of a waiting thread."""
+"""Seconds between two looks of a waiting thread at the loop and the client."""
 STUCK_SECONDS = 30.0
-"""Seconds without a round of the loop after which a task is assumed to block it."""
+"""After so many seconds without a sign of the loop, a task is assumed to block it."""
 DEADLINE_CHECK_SECONDS = 1.0
-"""Seconds between two checks of the deadlines."""
 CLOSE_SECONDS = 10.0
-"""Seconds for an orderly end of the application."""
 
 
 class Application(Protocol):
-    """The application on the loop: `Hosted`, or a stand-in in tests."""
+    """The application that runs on the loop: the API."""
 
     async def answer(self, request: Request, principal: Principal | None = None) -> Response:
         """Answer one request; raises only CancelledError."""
         ...
 
     def hurry(self) -> None:
-        """As `Hosted.hurry`."""
+        """Answer all waiting requests now."""
         ...
 
     async def finish(self) -> None:
-        """As `Hosted.finish`."""
+        """Start no more workers; let running ones finish or release their jobs."""
         ...
 
     async def aclose(self) -> None:
-        """As `Hosted.aclose`."""
+        """End all workers, and close all connections."""
         ...
 
 
@@ -63,10 +60,9 @@ class ClientDisconnected(Exception):
 
 
 class LoopThread:
-    """A process's event loop in a thread, and the application on it. Started by `start`, closed at exit.
+    """A process's event loop, in its own thread, and the application on it. Closed when the process exits.
 
-    `make` makes the application, on the loop. `is_ending` returns whether the server stops while requests
-    wait.
+    `make` makes the application, on the loop. `is_ending` returns whether the server is stopping.
     """
 
     def __init__(
@@ -90,7 +86,7 @@ class LoopThread:
         """Rounds of the loop that `ping` has counted."""
 
     def start(self) -> None:
-        """Start thread and loop unless they run. Raises LoopUnresponsive after START_SECONDS."""
+        """Start the thread and the loop unless they run. Raises LoopUnresponsive after 10 s."""
         with self._starting:
             if self._thread is None or not self._thread.is_alive():
                 self._up.clear()
@@ -143,12 +139,12 @@ class LoopThread:
             raise LoopUnresponsive("this process is about to end, and its event loop has ended") from None
 
     def ping(self) -> None:
-        """Count a round of the loop: waiting threads see that it is not blocked."""
+        """Record that the loop is not blocked; waiting threads look at this."""
         self.rounds += 1
 
     def check_ending(self) -> bool:
-        """Whether the server is stopping; if so, waiting requests are answered and workers ended.
-        Raises LoopUnresponsive.
+        """Return whether the server is stopping; if so, answer waiting requests and end workers. Raises
+        LoopUnresponsive.
         """
         ending = self._is_ending()
         if ending:
@@ -162,8 +158,8 @@ class LoopThread:
         return self._finishing
 
     def set_deadline(self, key: object, seconds: float, otherwise: Callable[[], object]) -> None:
-        """Call `otherwise` on the loop unless the deadline `key` is cleared within `seconds`. Raises
-        LoopUnresponsive.
+        """Call `otherwise` on the loop after `seconds`, unless `clear_deadline` is called with this key
+        before. Raises LoopUnresponsive.
         """
         with self._deadlines_lock:
             self._deadlines[key] = time.monotonic() + seconds, otherwise
@@ -173,7 +169,7 @@ class LoopThread:
             self.soon(self._check_deadlines)
 
     def clear_deadline(self, key: object) -> None:
-        """Clear the deadline `key`, if any: its function is not called."""
+        """Remove the deadline with this key, if there is one."""
         with self._deadlines_lock:
             self._deadlines.pop(key, None)
 
@@ -188,7 +184,7 @@ class LoopThread:
                 self._loop.call_later(DEADLINE_CHECK_SECONDS, self._check_deadlines)
 
     def begin(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Start a task on the loop, on which this must be called."""
+        """Start a coroutine as a task on the loop. To be called on the loop."""
         task = self._loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -196,8 +192,8 @@ class LoopThread:
 
 
 class LoopCall:
-    """A server thread's call into the loop. While the thread waits, it runs functions that the loop passes
-    back.
+    """A call from a server's thread to the loop. While the thread waits, it runs functions that the loop
+    gives it.
 
     `has_left` returns whether the client has disconnected: then the thread stops waiting.
     """
@@ -213,10 +209,10 @@ class LoopCall:
         seconds: float | None = None,
         undo: Callable[[T], Coroutine[Any, Any, None]] | None = None,
     ) -> T:
-        """Run a coroutine on the loop, wait, and return its result.
+        """Run a coroutine on the loop; wait for its result and return it.
 
-        Raises the coroutine's exceptions, ClientDisconnected, and LoopUnresponsive, also after `seconds`.
-        If the wait ends early, the coroutine is cancelled; `undo` is called with a late result.
+        Raises the coroutine's exceptions, ClientDisconnected, and LoopUnresponsive, also after `seconds`. If
+        the wait ends early, the coroutine is cancelled; `undo` is called if it has a result all the same.
         """
         begun: list[asyncio.Task[T]] = []
 
@@ -286,7 +282,7 @@ class LoopCall:
             over.wait(2 * DISCARD_SECONDS)
 
     async def in_thread(self, function: Callable[[], T]) -> T:
-        """Run a function in the waiting thread; return its result to the loop."""
+        """Run a function in the waiting thread, from the loop; return its result."""
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         def run() -> None:

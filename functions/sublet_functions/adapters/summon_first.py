@@ -1,4 +1,4 @@
-"""For processes that may be frozen between requests: workers are summoned before the response."""
+"""Summon workers before a response is sent, for processes that may be frozen afterwards."""
 
 import asyncio
 import logging
@@ -12,7 +12,7 @@ from sublet_functions.http.response import Response
 log = logging.getLogger(__name__)
 
 SUMMON_SECONDS = 8.0
-"""Longest delay of a response by the summoning of workers."""
+"""Most seconds by which a response waits for the summoning of workers."""
 
 
 class Application(Protocol):
@@ -24,7 +24,7 @@ class Application(Protocol):
 
 
 class SummonFirst:
-    """An application whose responses, but not streams, wait for summoning."""
+    """An application whose responses wait until workers are summoned; streams do not."""
 
     def __init__(self, application: Application, summoner: PoolSummoner) -> None:
         self._application = application
@@ -37,7 +37,9 @@ class SummonFirst:
 
 
 async def summon_first(summoner: PoolSummoner | None, answering: Awaitable[Response]) -> Response:
-    """Await a response and then, for at most SUMMON_SECONDS, the summoning of workers that its request caused."""
+    """Await a response and then, for at most 8 s, the summoning of workers that its request caused; return
+    the response.
+    """
     if summoner is None:
         return await answering
     before = summoner.nudged

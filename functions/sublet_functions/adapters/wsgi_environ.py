@@ -21,20 +21,18 @@ log = logging.getLogger(__name__)
 Environ = dict[str, Any]
 
 CHUNK = 64 * 1024
-"""Most bytes of one read."""
 RAW = ("RAW_URI", "REQUEST_URI")
-"""Keys of the URL as sent: of gunicorn and werkzeug, and of uWSGI and mod_wsgi."""
+"""Keys of the environ in which servers give the URL as the client sent it."""
 SOCKETS = ("gunicorn.socket", "werkzeug.socket")
-"""Keys of the client's socket, for servers that show it."""
+"""Keys of the environ in which some servers give the client's socket."""
 _BYTE = re.compile(r"%[0-9A-Fa-f]{2}|.", re.DOTALL)
 _CLOSED = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
 
 
 def path_of(environ: Environ) -> str:
-    """Return the percent-encoded path below the mount point, as sent if the server shows that.
+    """Return the percent-encoded path below the mount point, as the client sent it if the server gives that.
 
-    Middleware may have changed `PATH_INFO`: the URL is only used if it decodes to the same path. Otherwise
-    the path is encoded again, and a `%2F` becomes a slash.
+    Else it is encoded from `PATH_INFO`, and a `%2F` has become a slash.
     """
     script, info = str(environ.get("SCRIPT_NAME", "")), str(environ.get("PATH_INFO", ""))
     for name in RAW:
@@ -45,7 +43,7 @@ def path_of(environ: Environ) -> str:
 
 
 def prefix_of(environ: Environ) -> str:
-    """Return the percent-encoded path below which the application is mounted."""
+    """Return the percent-encoded path at which the application is mounted."""
     return quote_path(str(environ.get("SCRIPT_NAME", "")).rstrip("/").encode("latin-1", "replace"))
 
 
@@ -127,7 +125,7 @@ def _read(environ: Environ, size: int) -> bytes:
 
 
 def has_disconnected(environ: Environ) -> bool:
-    """Whether the client has closed its end; False if the server hides the connection."""
+    """Whether the client has closed the connection; False if the server does not give the socket."""
     for name in SOCKETS:
         if name in environ:
             return _is_closed(environ[name])
@@ -145,9 +143,8 @@ def _is_closed(one: Any) -> bool:
 
 
 def cut(environ: Environ, how: int = socket.SHUT_RDWR) -> None:
-    """Shut the client's connection down, in one or both directions, to free a blocked thread.
-
-    A duplicate of the socket makes this safe in any thread: the server's own object is not closed.
+    """Shut down the client's connection, in one or both directions, so that a blocked thread can continue.
+    Safe in any thread.
     """
     for name in SOCKETS:
         if name in environ:
@@ -159,6 +156,6 @@ def cut(environ: Environ, how: int = socket.SHUT_RDWR) -> None:
 
 
 def is_ending() -> bool:
-    """Whether the server is stopping; only gunicorn shows it, by an attribute of its worker."""
+    """Whether the server is stopping; only gunicorn lets that be seen."""
     worker = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
     return getattr(worker, "alive", True) is False

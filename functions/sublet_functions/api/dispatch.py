@@ -1,4 +1,4 @@
-"""Answers requests: finds the route, authenticates, parses, calls the handler."""
+"""Answer requests: find the route, authenticate, parse, call the handler."""
 
 import logging
 import os
@@ -57,11 +57,10 @@ log = logging.getLogger(__name__)
 BASE_PATH = "SUBLET_BASE_PATH"
 _PATH = re.compile(r"(/[A-Za-z0-9._~!$&'()*+,;=:@%-]+)*")
 HEARTBEATS = frozenset({heartbeat, heartbeat_batch})
-"""Handlers whose large bodies have a queue of their own: a late heartbeat loses the lease."""
+"""Handlers whose large bodies do not wait behind those of others: a late heartbeat loses the lease."""
 CONDITIONS = ("if-match", "if-none-match", "if-unmodified-since")
-"""Headers of preconditions (RFC 9110, 13.1)."""
+"""Headers with preconditions (RFC 9110, 13.1), which are refused."""
 PUBLIC = Principal("", frozenset())
-"""Client of a route that needs no token."""
 
 AnyRoute = Route[Any, Any]
 Handler = Callable[[Call[Any, Any]], Awaitable[Response]]
@@ -69,20 +68,22 @@ Handler = Callable[[Call[Any, Any]], Awaitable[Response]]
 
 @dataclass
 class Api:
-    """Answers requests. It keeps no state but connections to Redis: any number may run."""
+    """The HTTP API: answers requests. It keeps nothing but connections and cached answers, so that any number
+    of servers may run.
+    """
 
     store: Store
     tokens: Tokens
     routes: tuple[AnyRoute, ...] = ROUTES
     worker_host: WorkerHost | None = None
     secrets: Secrets = field(default_factory=Secrets)
-    """Secrets that may sign `POST /work`, instead of a token."""
+    """Secrets for signatures, with which `POST /work` needs no token."""
     app: "App | None" = None
     """The app whose tasks this server knows."""
     check_tasks: str = ""
-    """What it does with jobs that do not fit (see `KnownTasks`)."""
+    """`refuse`, `warn` or `off`: what happens to a job whose task or arguments are wrong."""
     base_path: str = field(default_factory=lambda: os.environ.get(BASE_PATH, ""))
-    """The path below which a gateway serves the API: links begin with it, and paths may. Raises Invalid if malformed."""
+    """The path below which a gateway serves the API; links begin with it. Raises Invalid if it is malformed."""
     _outage: OutageLog = field(default_factory=OutageLog, init=False)
     _failed_at: float = field(default=0.0, init=False)
     """When Redis was last unavailable (monotonic clock), until the outage's end is logged."""
@@ -223,7 +224,9 @@ class Api:
             return await _parse(replace(request, read=read), route)
 
     def authorize(self, request: Request, route: AnyRoute, principal: Principal | None = None) -> Principal:
-        """Return the client: `principal`, or the token's. Raises Problem if it may not call the route."""
+        """Return the client: `principal` or, without one, the token's. Raises Problem if it may not use the
+        route.
+        """
         untrusted = self.tokens.untrusted_reason(request.headers) if principal is None else ""
         if untrusted:
             raise Problem("forbidden", untrusted)
@@ -290,7 +293,7 @@ class Api:
 
 
 def seen_by(route: AnyRoute, principal: Principal) -> object:
-    """Return what decides which part of a route's answer a client sees: equal for clients that may share it."""
+    """Return a value that is equal for clients that see the same in a route's answer."""
     if principal.scope is not None or route.handler in BY_TOKEN:
         return principal
     return principal.roles

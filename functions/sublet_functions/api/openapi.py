@@ -59,17 +59,16 @@ ALWAYS = (
 OF_BODIES = ("not-json", "timeout", "too-large", "unsupported-media-type")
 OF_TOKENS = ("unauthorized",)
 OF_PROBLEMS = ("ProblemDocument", "SubmittedItem", "BatchItem")
-"""Models with the type of a problem."""
 OF_REDIS = ("no-namespace", "wrong-layout", "unavailable", "oom")
 
 
 class Header(NamedTuple):
-    """A header that only some routes have."""
+    """A header that only some routes have, for the document."""
 
     description: str
     schema: Schema
     always: bool = False
-    """Whether every response with one of `statuses` has the header."""
+    """Whether every response with one of these `statuses` has it."""
     statuses: tuple[int, ...] = (200, 201, 202, 204)
 
 
@@ -127,7 +126,6 @@ RESPONSE_HEADERS = {
     ),
     "WWW-Authenticate": Header("The authentication scheme.", {"type": "string"}, True, (401,)),
 }
-"""Headers of responses; the last two are those of problems."""
 PROBLEM_HEADERS = ("Retry-After", "WWW-Authenticate")
 
 TAGS = {

@@ -44,17 +44,17 @@ IDS = {
     "readyz": "getReadiness",
     "openapi": "getDocument",
 }
-"""Handler → operation id, where the handler's name is not a verb and a noun."""
+"""Operation ids of handlers whose names are not a verb and a noun."""
 SECOND_IDS = {
     ("POST", "/jobs/{id}/done"): "finishJob",
     ("GET", "/tick"): "runTickByGet",
     ("GET", "/ui/{view}"): "getPageView",
 }
-"""Ids of operations whose handler has another route."""
+"""Operation ids of the second route of a handler."""
 
 
 def operation_id(route: Route[Any, Any], path: str) -> str:
-    """Return the id of a route's operation, at its path or its alias."""
+    """Return the operation id of a route at one of its paths."""
     handler = route.handler.__name__
     verb, *words = handler.split("_")
     return SECOND_IDS.get((route.method, path)) or IDS.get(handler) or verb + "".join(map(str.title, words))

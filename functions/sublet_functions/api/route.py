@@ -17,25 +17,27 @@ Q = TypeVar("Q", bound=BaseModel)
 
 @dataclass(frozen=True)
 class Route(Generic[B, Q]):
-    """One route of the API. The handler's docstring is its description."""
+    """One route of the API: method, path, handler and what the handler needs. The handler's docstring
+    describes it.
+    """
 
     method: str
     path: str
     roles: frozenset[Role]
-    """Roles of which one suffices; `admin` always does. Empty for public routes."""
+    """Roles that may use it: one of them, or `admin`, is enough. Empty: no token is needed."""
     handler: Callable[[Call[B, Q]], Awaitable[Response]]
     body: type[B]
     query: type[Q]
     responses: Mapping[int, Any]
-    """Status → the body's model or other media type; a tuple for alternatives; None for no body."""
+    """What the body is for each status: a model, a media type, a tuple of these, or None."""
     problems: tuple[str, ...] = ()
-    """Slugs of problems besides those of all routes."""
+    """Names of problems that it may answer with, besides those of all routes."""
     alias: str = ""
-    """Another path of the same route, if any."""
+    """A second path for it; empty: none."""
     most: int = BODY_MAX
     """Most bytes of the body."""
     headers: tuple[str, ...] = ()
-    """Headers of this route, described in `sublet_functions.api.openapi`."""
+    """Names of its headers, which `sublet_functions.api.openapi` describes."""
     signed: bool = False
     """Whether a signature is accepted instead of a token."""
     events: bool = False

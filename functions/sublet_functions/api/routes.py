@@ -65,7 +65,6 @@ from sublet_functions.schemas.summons import Summons
 from sublet_functions.schemas.triggers import Trigger
 
 ALL: frozenset[Role] = frozenset()
-"""Roles of public routes."""
 SUBMIT, WORK, READ, TICK, ADMIN, METRICS = (
     frozenset({role}) for role in (Role.SUBMIT, Role.WORK, Role.READ, Role.TICK, Role.ADMIN, Role.METRICS)
 )
@@ -189,17 +188,17 @@ SHARED = frozenset(
         ),
     }
 )
-"""Handlers that only read: clients may share their answers (`Sublet-Shared`)."""
+"""Handlers that only read: clients that accept an older answer may share one."""
 WITH_PAYLOADS = frozenset({list_jobs, get_job, get_schedule})
-"""Those whose answers have payloads: they are kept for a few seconds only."""
+"""Handlers whose answers have payloads: shared ones are kept for 5 s only."""
 ERASING = frozenset({erase, erase_many})
-"""Handlers after which no shared answer is kept."""
+"""Handlers after which all shared answers are dropped."""
 ROUTES = tuple(
     replace(route, headers=(*route.headers, *SHAREABLE)) if route.handler in SHARED else route
     for route in ROUTES
 )
 BY_TOKEN = frozenset({list_workers})
-"""Handlers whose answer depends on the token's name."""
+"""Handlers whose answer differs with the token's name."""
 WITHIN_QUEUES = frozenset(
     {
         *(submit, submit_batch, list_jobs, get_job, claim, claim_next, cancel, retry, promote, erase),
@@ -212,4 +211,4 @@ WITHIN_QUEUES = frozenset(
         *(list_workers, enlist, leave, retire, reconcile, list_pools, get_pool, whoami, list_audit),
     }
 )
-"""Handlers that keep a token limited to queues within them. All others refuse it."""
+"""Handlers that a token limited to some queues may use: they show and change nothing of others."""

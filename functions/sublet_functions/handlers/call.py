@@ -19,7 +19,7 @@ Q = TypeVar("Q")
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[B, Q]):
-    """One HTTP request for a handler, authenticated, with its body and query parsed."""
+    """One authenticated HTTP request, as a handler gets it: `body` and `query` are parsed."""
 
     store: Store
     principal: Principal
@@ -27,9 +27,9 @@ class Call(Generic[B, Q]):
     body: B = field(repr=False)
     query: Q
     path: Mapping[str, str]
-    """The path's parameters, by the names in the route."""
+    """The parameters in the path, by their names in the route."""
     worker_host: WorkerHost | None = None
     known: KnownTasks | None = None
-    """The tasks that this server knows; None in calls that submit nothing."""
+    """The tasks that this server knows; None where no job is submitted."""
     sharing: Sharing | None = None
-    """For a client that accepts an older answer."""
+    """How old the answer may be, if the client accepts an older one; else None."""

@@ -1,5 +1,4 @@
-"""`POST /jobs/claim`, `GET /jobs/next`. If the client disconnects before the response, the claimed jobs are
-released."""
+"""`POST /jobs/claim`, `GET /jobs/next`. If the client disconnects before the response, its jobs are released."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +12,7 @@ from sublet_functions.schemas.query import ClaimNextQuery, Empty
 from sublet_functions.schemas.requests import Claim
 
 DEAD_MAX = 16
-"""Most jobs in the header `Sublet-Dead`."""
+"""Most jobs in the header `Sublet-Dead`, which lists jobs that the claim made dead."""
 
 
 async def claim(call: Call[Claim, Empty]) -> Response:

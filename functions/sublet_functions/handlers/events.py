@@ -22,19 +22,17 @@ from sublet_functions.schemas.query import Empty, EventsQuery
 
 EVENT_STREAM = "text/event-stream"
 STREAMS_MAX = 1000
-"""Most open streams of one process."""
+"""Most open event streams of one process."""
 STREAM_PAGE = 100
-"""Events that a stream reads at once, and so the most held for a slow client."""
+"""Most events that a stream reads at once, and keeps for a slow client."""
 STREAM_SECONDS = 300.0
-"""Seconds after which a stream ends. The client then reconnects and continues."""
+"""After so many seconds a stream ends; the client connects again and continues."""
 KEEP_ALIVE = 15.0
-"""Seconds without an event after which a stream sends its position."""
+"""After so many seconds without an event, a stream sends its position."""
 RETRY_MS = 2000
-"""Milliseconds after which clients reconnect."""
 RETRY_SECONDS = 1.0
-"""Seconds between a stream's reads while Redis is unavailable."""
 READS_MAX = 1000
-"""Most reads for one page: each may find only events that the filters exclude."""
+"""Most reads of Redis for one page, if filters exclude most events."""
 
 
 async def events(call: Call[Empty, EventsQuery]) -> Response:

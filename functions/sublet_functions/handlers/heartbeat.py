@@ -12,7 +12,6 @@ from sublet_functions.schemas.query import Empty
 from sublet_functions.schemas.requests import Heartbeat, HeartbeatBatch
 
 PROGRESS_MAX = 1024
-"""Most bytes of an attempt's progress as JSON."""
 
 
 async def heartbeat(call: Call[Heartbeat, Empty]) -> Response:

@@ -1,5 +1,5 @@
-"""The tasks that a server knows, of its app and the catalogue: they check jobs, and give options left out
-of requests.
+"""The tasks that a server knows, of its app and of the catalogue: jobs are checked against them, and get
+their options.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ log = logging.getLogger(__name__)
 
 SETTING = "SUBLET_CHECK_TASKS"
 AGE = 10.0
-"""Seconds after which the catalogue is read again."""
+"""Seconds after which the catalogue of tasks is read again."""
 AGE_UNKNOWN = 1.0
-"""Seconds after which it is read again for a name that it lacks."""
+"""Seconds after which it is read again if a name is unknown."""
 FREE_ATTEMPTS = 100
-"""Most attempts, of a token without the role admin, that may follow each other within a second."""
+"""Most attempts within a second that a job may ask for, unless its token has the role admin."""
 
 Policy = Literal["refuse", "warn", "off"]
 
 
 @dataclass(frozen=True, slots=True)
 class KnownTask:
-    """A task that a server knows."""
+    """What a server knows of a task: its options, and how to check arguments."""
 
     options: Options
     rules: str
-    """The options in the form of the protocol."""
+    """Its options as text, in the form of the protocol: `priority=5 tries=1`."""
     misfits: Callable[[bytes, Any], Sequence[Misfit]]
-    """Returns the arguments that do not fit, of a payload as JSON and parsed."""
+    """Takes a payload, as JSON and parsed; returns the arguments that are wrong."""
 
     @classmethod
     def of_app(cls, task: Task[..., Any]) -> KnownTask:
-        """Make it from the app's declaration."""
+        """Make one from a task of the server's app."""
         arguments = task.arguments
         return cls(task.defaults, task.defaults.rules(), lambda payload, _: arguments.misfits(payload))
 
     @classmethod
     def of_catalogue(cls, info: TaskInfo) -> KnownTask | None:
-        """Make it from a description; None if its options are not valid."""
+        """Make one from an entry of the catalogue; None if its options are invalid."""
         try:
             options = info.options.options()
         except (Invalid, TypeError, ValueError):
@@ -62,8 +62,9 @@ class KnownTask:
 
 
 class KnownTasks:
-    """The tasks of an app and of the catalogue. `policy`: "" for SUBLET_CHECK_TASKS or, by default, `refuse`
-    with an app and `warn` without. Raises Invalid for another word.
+    """The tasks of an app and of the catalogue. `policy` says what happens to a job whose task or arguments
+    are wrong: `refuse`, `warn` or `off`; empty: SUBLET_CHECK_TASKS, else `refuse` with an app and `warn`
+    without. Raises Invalid.
     """
 
     def __init__(self, store: Store, app: App | None = None, policy: str = "") -> None:
@@ -80,8 +81,8 @@ class KnownTasks:
         self._lock = asyncio.Lock()
 
     async def refresh(self, names: Iterable[str]) -> None:
-        """Read the catalogue if it is old and the app lacks one of these names. Without Redis the last one
-        stays.
+        """Read the catalogue again if it is old, and the app lacks one of these names. If Redis is
+        unavailable, the old one is used.
         """
         others = [name for name in names if name not in self._app]
         if self.policy == "off" or self._is_recent(others):
@@ -124,7 +125,7 @@ class KnownTasks:
         return self._known[name]
 
     def unknown(self, name: str) -> str:
-        """Return what is wrong with a name; empty for a known one, or if no task is known."""
+        """Return why a name is unknown; empty if it is known, or if this server knows no task at all."""
         if name in self._app or name in self._catalogue or not (self._app or self._catalogue):
             return ""
         near = did_you_mean(name, {*self._app, *self._catalogue})
@@ -132,13 +133,13 @@ class KnownTasks:
         return f"task {name!r}: {where}no worker has published it{near or ': check the name'}"
 
     def infos(self, published: dict[str, TaskInfo]) -> dict[str, TaskInfo]:
-        """Return the descriptions of the app's tasks and of other published ones, by name."""
+        """Return the descriptions of the app's tasks and of the published ones, by name."""
         own = {name: catalogue.describe(name, task) for name, task in self._app.items()}
         return dict(sorted((published | own).items()))
 
 
 def exceeded(own: Options, asked: Options, given: Set[str]) -> Iterator[tuple[str, str]]:
-    """Yield the fields of `given` that exceed a task's own options, each with a message."""
+    """Yield those fields of `given` that go beyond the task's own options, each with a message."""
     if "max_attempts" in given and asked.max_attempts > own.max_attempts:
         yield "max_attempts", f"the task allows at most {own.max_attempts}"
     limit = _timeout(own)

@@ -1,4 +1,4 @@
-"""Parts of the handlers of heartbeat, complete, fail, release and note."""
+"""What the handlers of heartbeat, complete, fail, release and note share."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from sublet_functions.http.response import Response, json_response, timestamp
 
 
 def lease(job_id: str, token: str) -> Lease:
-    """Return a Lease with a job's id and token, all that a client sends; other fields are empty."""
+    """Make a Lease that has only a job's id and token, since a client sends no more."""
     return Lease(job_id, token, 0, 0, "", "", None, b"", "")
 
 
@@ -30,7 +30,9 @@ async def settle_all(call: Call[Any, Any], endings: Sequence[Ending]) -> Respons
 
 
 def job_state(job_id: str, word: str) -> dict[str, Any]:
-    """Turn a script's reply (state, due time in ms) into a response's body. Raises Problem for a refusal."""
+    """Make a response's body from a script's reply: a state, and when the job is due (ms). Raises Problem for
+    a refusal.
+    """
     state, _, due = word.partition(" ")
     if state in REFUSALS:
         raise lease_problem(job_id, state)
@@ -47,7 +49,9 @@ def lease_problem(job_id: str, code: str) -> Problem:
 def batch_response(
     ids: Sequence[str], words: Sequence[Any], item: Callable[[str, Any], dict[str, Any]]
 ) -> Response:
-    """Return a batch's response: for each job `item(id, word)` with status 200, or the problem that it raises."""
+    """Make the response for several jobs: of each, `item(id, word)` with status 200, or the problem that it
+    raises.
+    """
     items = []
     for job_id, word in zip(ids, words, strict=True):
         try:

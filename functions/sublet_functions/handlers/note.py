@@ -10,7 +10,6 @@ from sublet_functions.schemas.query import Empty
 from sublet_functions.schemas.requests import Note, NoteBatch
 
 CHECKPOINT_MAX = 64 * 1024
-"""Most bytes of a checkpoint as JSON."""
 
 
 async def note(call: Call[Note, Empty]) -> Response:

@@ -15,23 +15,24 @@ from sublet_functions.handlers.call import Call
 from sublet_functions.http.scope import Scope
 
 CHUNK = 50
-"""Queues read in one round trip. One command reads 44 counts of each."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceStatistics:
-    """Statistics of a namespace, summed over its partitions."""
+    """The numbers of a namespace: sums over its partitions, and of each queue."""
 
     sizes: dict[str, int]
     totals: dict[str, int]
     queues: tuple[QueueNumbers, ...]
-    """By name. The last may be `*`: the sum of queues that are not counted one by one."""
+    """Numbers by queue, sorted by name. The last one may be `*`: the sum of queues that are not counted one
+    by one.
+    """
     oldest: dict[str, float]
-    """Queue → seconds since the job at its head was due."""
+    """For how many seconds the first job of each queue has been due."""
     left_out: int
-    """Number of queues whose statistics were not read."""
+    """How many queues were not read."""
     unserved: dict[str, int]
-    """Queue that no worker serves → queued jobs, the most first."""
+    """Queues that no worker serves → number of queued jobs, the most first."""
     workers: int
     maintenance_age: float | None
     """Seconds since the last maintenance; None before the first."""
@@ -39,12 +40,12 @@ class NamespaceStatistics:
 
     @property
     def reads(self) -> int:
-        """About how many commands of Redis the statistics took."""
+        """About how many Redis commands it took to read this."""
         return 3 * len(self.queues) + self.workers
 
 
 async def names_within(store: Store, scope: Scope) -> tuple[tuple[str, ...], int]:
-    """Return the names of a scope's queues, a thousand at most, and how many more there are."""
+    """Return at most a thousand names of the queues in a scope, and how many more there are."""
     found = set(scope.names)
     if scope.beginnings:
         known = await asyncio.gather(
@@ -55,8 +56,8 @@ async def names_within(store: Store, scope: Scope) -> tuple[tuple[str, ...], int
 
 
 async def shared_statistics(call: Call[Any, Any]) -> tuple[NamespaceStatistics, float]:
-    """Return statistics of all queues, for `/stats` and `/metrics` the same if the client accepts older ones, and when they
-    were read: inf for now. Raises Unavailable.
+    """Return the statistics of all queues, shared with other clients if this one accepts older ones, and when
+    they were read (inf: now). Raises Unavailable.
     """
     if call.sharing is None:
         return await read_statistics(call.store), math.inf

@@ -38,7 +38,9 @@ async def stats(call: Call[Empty, StatsQuery]) -> Response:
 
 
 def stats_of(found: NamespaceStatistics, whole: bool) -> Stats:
-    """Return sums over the queues in `found`. `whole`: they are all queues, so totals of the namespace apply."""
+    """Return the sums over some queues. `whole`: they are all queues of the namespace, so its totals can be
+    used.
+    """
     queues = found.queues
     sizes = found.sizes if whole else {}
     totals = found.totals if whole else {}

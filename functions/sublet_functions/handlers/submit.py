@@ -42,11 +42,10 @@ from sublet_functions.schemas.requests import ExponentialBackoff, NewJob, NewJob
 _KEY = re.compile(r'"([ !#-\[\]-~]{1,255})"|([!#-~]{1,255})')
 """A quoted string (draft-ietf-httpapi-idempotency-key-header), or the bare word that many clients send."""
 PLAIN = frozenset({"task", "payload", "queue", "id", "durability"})
-"""Fields of NewJob that need no `Options`: a job with only these has its task's rules."""
+"""Fields of a request for a job that leave the task's options as they are."""
 OPTIONS = frozenset(Options.__slots__) & NewJob.model_fields.keys() - {"durability"}
-"""Fields of NewJob that are `Options`."""
 LIMITED = frozenset({"max_attempts", "timeout", "backoff"})
-"""Fields whose bounds are the task's own values, except for the role admin."""
+"""Options that may not exceed the task's own ones, unless the token has the role admin."""
 DEFAULTS = Options()
 
 
@@ -177,8 +176,9 @@ def submission(
     at: int | None = None,
     event_id: str | None = None,
 ) -> tuple[Submission, str]:
-    """Check a request's job and turn it into a Submission, with a warning if its arguments may not fit. The id is made
-    from the Idempotency-Key `key`, the job's own, or `event_id`. `at`: position in a batch. Raises Problem.
+    """Check a request for a job; return the job to store, and a warning if its arguments may be wrong. Its id
+    is made from the Idempotency-Key `key`, else is its own, or `event_id`. `at`: its position in a batch.
+    Raises Problem.
     """
     where: tuple[str | int, ...] = ("body",) if at is None else ("body", "jobs", at)
     if key is not None and job.id is not None:
@@ -213,7 +213,9 @@ def submission(
 
 
 async def check_schedule(call: Call[Any, Any], job: NewJob, payload: bytes) -> tuple[Options, str]:
-    """Return the options of a schedule's jobs, and a warning if they may not fit. Raises Problem."""
+    """Check the jobs that a schedule will submit; return their options, and a warning if their arguments may
+    be wrong. Raises Problem.
+    """
     known = await _known(call, [job])
     task = known.find(job.task)
     own = replace(task.options, delay=0, run_at=None, key=None, window=None) if task else DEFAULTS
@@ -264,7 +266,9 @@ def _check_attempts(call: Call[Any, Any], job: NewJob, asked: Options, where: tu
 
 
 def keyed_id(call: Call[Any, Any], key: str, at: int | None = None) -> str:
-    """Return the id of a job with an Idempotency-Key: a hash of token name, key, and position in the batch."""
+    """Return the id for a job with an Idempotency-Key: a hash of the token's name, the key, and the position
+    in a batch.
+    """
     return "i." + hashlib.sha256(json.dumps([call.principal.name, key, at]).encode()).hexdigest()[:40]
 
 
@@ -278,7 +282,7 @@ def _options(job: NewJob, own: Options) -> Options:
 
 
 def backoff_of(backoff: float | ExponentialBackoff) -> float | Backoff:
-    """Return a request's backoff as `Options` takes it."""
+    """Convert a backoff in a request to that of `Options`."""
     if isinstance(backoff, ExponentialBackoff):
         return Backoff(backoff.first, backoff.factor, backoff.cap)
     return backoff
@@ -290,7 +294,9 @@ def _digest(job: NewJob) -> str:
 
 
 async def check_same_body(call: Call[Any, Any], job: Submission) -> bool:
-    """Return True if the stored job was made from the same body. Raises Problem if not, or if it was deleted."""
+    """Return True if the job that is stored under this id was made from the same body. Raises Problem if not,
+    or if it was deleted.
+    """
     digest = await call.store.run(reads.digest(call.store.operations.base_of_job(job.id), job.id))
     if digest is None:
         raise Problem("not-found", f"job {job.id} was deleted a moment ago: send the request again")

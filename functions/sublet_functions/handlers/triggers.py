@@ -1,7 +1,4 @@
-"""`POST /events`: run a tick or worker for a platform's event that is not an HTTP request.
-
-Adapters (AWS Lambda) pass events on as JSON, with the principal PLATFORM. All other clients need a token.
-"""
+"""`POST /events`: run a tick or a worker for an event that a platform passes on."""
 
 from __future__ import annotations
 
@@ -24,26 +21,24 @@ from sublet_functions.schemas.summons import Summons
 from sublet_functions.schemas.triggers import CLOCKS, Clock, PoolCall, TickEvent, Trigger, WorkEvent
 
 PLATFORM = Principal("platform", frozenset({Role.TICK, Role.WORK}))
-"""Client of a passed-on event: the platform authorized its sender."""
+"""The client that stands for a platform which has authorized an event's sender."""
 PASS_THROUGH = "AWS_LWA_PASS_THROUGH_PATH"
-"""Variable with the path to which the Lambda Web Adapter sends invocations without an HTTP request."""
+"""The environment variable with the path to which the Lambda Web Adapter sends events that are no HTTP requests."""
 FUNCTION = "AWS_LAMBDA_FUNCTION_NAME"
-"""Variable that Lambda sets. Without it the adapter's header is not trusted."""
+"""An environment variable that Lambda sets. Without it the adapter's header is not trusted."""
 SUPPORTED = (
     'supported are {"sublet": "tick"} and {"sublet": "work"} with their options, the call of a pool\'s invoker (pool, queues, '
     "slots, linger, summons), and the scheduled events of EventBridge"
 )
 KEYS_SHOWN = 12
-"""Keys of an unsupported event that the problem names."""
 
 M = TypeVar("M", bound=BaseModel)
 
 
 def is_passed_on(request: Request) -> bool:
-    """Whether the Lambda Web Adapter sent this request for an invocation without an HTTP request.
+    """Whether the Lambda Web Adapter sent this request for an event that is no HTTP request.
 
-    The adapter overwrites `x-amzn-request-context` in each request, with `null` for such an invocation. All
-    requests to a Lambda function come through it.
+    It sets the header `x-amzn-request-context`, which is `null` then; clients cannot set it.
     """
     if FUNCTION not in os.environ or request.path != os.environ.get(PASS_THROUGH):
         return False

@@ -1,4 +1,4 @@
-"""Keep calls of tokens limited to queues within them. For other tokens nothing is read."""
+"""Keep a token that is limited to some queues within them."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ W = TypeVar("W")
 
 
 async def queues_of(store: Store, job_ids: Iterable[str]) -> dict[str, str]:
-    """Return the queues of jobs, by id; none for a job that does not exist."""
+    """Return the queue of each job by id, without jobs that do not exist."""
     by_base: dict[str, list[str]] = {}
     for job_id in dict.fromkeys(job_ids):
         by_base.setdefault(store.operations.base_of_job(job_id), []).append(job_id)
@@ -24,7 +24,7 @@ async def queues_of(store: Store, job_ids: Iterable[str]) -> dict[str, str]:
 
 
 async def outside(call: Call[Any, Any], job_ids: Sequence[str]) -> set[str]:
-    """Return the ids that are not of a job within the token's queues."""
+    """Return those of the ids that are not of a job in the token's queues."""
     scope = call.principal.scope
     if scope is None or not job_ids:
         return set()
@@ -33,14 +33,14 @@ async def outside(call: Call[Any, Any], job_ids: Sequence[str]) -> set[str]:
 
 
 async def check_job(call: Call[Any, Any]) -> None:
-    """Raise NotFound, for the path's job, unless it is within the token's queues."""
+    """Raise NotFound for the job in the path unless it is in the token's queues."""
     job_id = call.path["id"]
     if await outside(call, [job_id]):
         raise NotFound(f"no job {job_id}: it never existed, or its retention has passed")
 
 
 async def taken(call: Call[Any, Any], job_ids: Sequence[str]) -> dict[str, Problem]:
-    """Return a problem for each of these ids, found in use by a submit, whose job is outside."""
+    """Return a problem for each id that a submit found in use by a job outside of the token's queues."""
     return {
         job_id: Problem(
             "key-taken", f"id {job_id}: a job outside the queues of this token has it: choose another"
@@ -50,7 +50,7 @@ async def taken(call: Call[Any, Any], job_ids: Sequence[str]) -> dict[str, Probl
 
 
 async def check_taken(call: Call[Any, Any], job_id: str) -> None:
-    """Raise Problem if this id, found in use by a submit, is that of a job outside the token's queues."""
+    """Raise Problem if this id, which a submit found in use, is of a job outside of the token's queues."""
     for problem in (await taken(call, [job_id])).values():
         raise problem
 
@@ -58,7 +58,7 @@ async def check_taken(call: Call[Any, Any], job_id: str) -> None:
 async def lease_answers(
     call: Call[Any, Any], job_ids: Sequence[str], words: Sequence[W]
 ) -> Sequence[W | str]:
-    """Return the answers to calls with leases; NOT_FOUND for a lost lease of a job outside the token's queues."""
+    """Return the answers for leases; a lost lease of a job outside of the token's queues becomes NOT_FOUND."""
     if call.principal.scope is None:
         return words
     lost = [job_id for job_id, word in zip(job_ids, words, strict=True) if word == "LEASE_LOST"]

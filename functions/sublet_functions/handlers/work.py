@@ -16,9 +16,8 @@ from sublet_functions.schemas.query import WorkQuery
 from sublet_functions.schemas.summons import Summons
 
 SIGNED_BODY_MAX = 16 * 1024
-"""Bytes of a signed body, which is read before authentication."""
+"""Most bytes of a signed body, which is read before the client is known."""
 SUMMONER = Principal("summons", frozenset({Role.WORK}))
-"""Client of a signed request."""
 
 
 async def work(call: Call[Summons, WorkQuery]) -> Response:
@@ -38,8 +37,8 @@ async def work(call: Call[Summons, WorkQuery]) -> Response:
 
 
 async def verify_signature(request: Request, tokens: Tokens, secrets: Secrets) -> tuple[Request, Principal]:
-    """Authenticate a signed request. Returns the request, its body read, and SUMMONER. Raises Problem if no secret
-    matches.
+    """Check the signature of a request; return the request with its body, and the client. Raises Problem if
+    no secret matches.
     """
     untrusted = tokens.untrusted_reason(request.headers)
     if untrusted:

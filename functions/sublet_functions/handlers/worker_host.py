@@ -25,19 +25,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SECONDS = 55.0
-"""Default of SUBLET_WORK_SECONDS: gateways cut requests at 60 s."""
+"""How long a worker may run by default (SUBLET_WORK_SECONDS): gateways cut requests at 60 s."""
 GRACE = 5.0
-"""Seconds for running jobs when the server stops; then they are released."""
+"""How many seconds running jobs have when the server stops; then they are released."""
 RELEASE_SECONDS = 1.0
-"""The end of `finish`'s time, in which jobs that still run are released."""
+"""How many seconds before the end of `finish` the jobs that still run are released."""
 KEEP_ALIVE = 15.0
-"""Seconds between two line breaks of a response."""
+"""Seconds between two line breaks in a response, which keep it open while the worker runs."""
 ABORT_SECONDS = 4.0
-"""Seconds for workers to release their jobs, without `finish`."""
+"""How many seconds workers have to release their jobs if `finish` was not called."""
 CANCEL_SECONDS = 1.0
-"""Seconds for cancelled workers to end."""
 LOG_INTERVAL = 60.0
-"""Least seconds between two log lines about refused requests."""
 
 _logged_at: dict[int, float] = {}
 """Status → when (monotonic clock) such a refusal was last logged."""
@@ -61,18 +59,20 @@ class WorkerRun:
         self._stopping = False
 
     def attach(self, worker: Worker) -> None:
-        """Set the run's worker; stop it at once if `stop` was called before."""
+        """Set the worker of this run. If `stop` was called before, stop it."""
         self._worker = worker
         if self._stopping:
             worker.stop()
 
     def on_event(self, event: str, lease: Lease | None, detail: str) -> None:
-        """Receive the worker's reports; `ready` ends the wait of `started`."""
+        """Receive an event of the worker; `ready` ends the wait in `started`."""
         if event == "ready":
             self.ready.set()
 
     def stop(self) -> None:
-        """Let the worker claim no more, and release running jobs after GRACE; a second call: at once."""
+        """Make the worker claim no more, and release jobs that run after 5 s; a second call releases them at
+        once.
+        """
         self._stopping = True
         if self._worker:
             self._worker.stop()
@@ -88,7 +88,9 @@ class WorkerRun:
             self.task.result()
 
     async def response_body(self) -> AsyncIterator[bytes]:
-        """Yield line breaks, which JSON allows, while the worker runs, for gateways; then its summary."""
+        """Yield line breaks while the worker runs, so that gateways keep the connection; then its summary as
+        JSON.
+        """
         while not self.task.done():
             await asyncio.wait([self.task], timeout=KEEP_ALIVE)
             if not self.task.done():
@@ -98,11 +100,7 @@ class WorkerRun:
 
 
 class WorkerHost:
-    """Runs workers of an app in this process: `most` at a time, each for at most `seconds`.
-
-    The default is one: each worker starts a child process per core, and a task that blocks the event loop
-    blocks them all.
-    """
+    """Runs workers of an app in this process: `most` at a time (default: one), each for at most `seconds`."""
 
     def __init__(self, app: App, *, most: int = 1, seconds: float = SECONDS) -> None:
         self.app = app
@@ -121,7 +119,9 @@ class WorkerHost:
 
     @staticmethod
     def seconds_of(environment: dict[str, str] | None = None) -> float:
-        """Return SUBLET_WORK_SECONDS, or 55. Raises Invalid unless 1 to 86,400."""
+        """Return how many seconds a worker may run: SUBLET_WORK_SECONDS, else 55. Raises Invalid unless it is
+        1 to 86,400.
+        """
         text = (os.environ if environment is None else environment).get("SUBLET_WORK_SECONDS", "")
         try:
             seconds = float(text or SECONDS)
@@ -132,7 +132,7 @@ class WorkerHost:
         return seconds
 
     async def start(self, summons: Summons, seconds: float | None) -> WorkerRun:
-        """Start a worker; return its run when it is ready. Raises Problem if `most` run or the server stops,
+        """Start a worker; return its run when it can claim. Raises Problem if `most` run or the server stops,
         and the error of a failed start.
         """
         if self._stopped:
@@ -183,8 +183,8 @@ class WorkerHost:
             log.error("a worker%s failed: %s%s", whose, type(error).__name__, words)
 
     async def finish(self, seconds: float, hurried: asyncio.Event) -> None:
-        """Start no more workers; let running ones finish their jobs, and in the last second release them, until
-        `seconds` are over or `hurried` is set.
+        """Start no more workers. Running ones have `seconds` to finish their jobs, of which the last is for
+        releasing them; less if `hurried` is set.
         """
         self._stopped = True
         self._ends = time.monotonic() + seconds
@@ -205,9 +205,7 @@ class WorkerHost:
             idle.cancel()
 
     async def aclose(self) -> None:
-        """End all workers: they release their jobs in the time that `finish` was given, at most 4 s; then they are
-        cancelled.
-        """
+        """End all workers: they release their jobs in at most 4 s, then they are cancelled."""
         self._stopped = True
         if self._runs:
             self._stop()

@@ -14,7 +14,6 @@ from sublet_functions.schemas.query import Empty, LifeQuery, WorkersQuery
 from sublet_functions.schemas.requests import ReconcileRequest, RetireRequest, WorkerRegistration
 
 ABOUT_MAX = 4096
-"""Most bytes of a worker's `about` as JSON."""
 
 
 async def list_workers(call: Call[Empty, WorkersQuery]) -> Response:

@@ -25,7 +25,6 @@ log = logging.getLogger(__name__)
 
 HINT = "openssl rand -hex 24"
 FILE_MAX = 1024 * 1024
-"""Most bytes of the token file."""
 
 _SHAPE = "NAME:ROLES:SECRET or NAME:ROLES@QUEUES:SECRET, e.g. ci:submit,read:<secret>"
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -37,19 +36,19 @@ class Role(StrEnum):
     """Roles that a token may have."""
 
     SUBMIT = "submit"
-    """Submit jobs."""
+    """May submit jobs."""
     WORK = "work"
-    """Everything that a worker needs."""
+    """May do all that a worker does."""
     READ = "read"
-    """Read everything except the tokens of leases, and payloads, results and checkpoints."""
+    """May read everything but payloads, results, checkpoints, and the tokens of leases."""
     PAYLOADS = "payloads"
-    """Read these, too."""
+    """May read payloads, results and checkpoints, too."""
     METRICS = "metrics"
-    """Read the numbers of queues: no jobs."""
+    """May read the numbers of queues, no jobs."""
     ADMIN = "admin"
-    """Everything."""
+    """May do everything."""
     TICK = "tick"
-    """Run ticks."""
+    """May run ticks."""
 
 
 SEE_PAYLOADS = frozenset({Role.PAYLOADS, Role.SUBMIT, Role.WORK, Role.ADMIN})
@@ -57,14 +56,14 @@ SEE_PAYLOADS = frozenset({Role.PAYLOADS, Role.SUBMIT, Role.WORK, Role.ADMIN})
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """An authenticated client: its token's name, which several tokens may share, and roles."""
+    """An authenticated client: the name of its token and its roles."""
 
     name: str
     roles: frozenset[Role]
     scope: Scope | None = None
-    """The queues that it may use; None for all, and for what belongs to no queue."""
+    """The queues that it may use; None: all of them, and what belongs to no queue."""
     prefix: str = field(init=False, compare=False)
-    """What the stored names of its workers begin with. Token names contain no colon, so no two tokens share a worker."""
+    """The beginning of the stored names of its workers, so that no two tokens have the same worker."""
 
     def __post_init__(self) -> None:
         is_free = Role.ADMIN in self.roles and self.scope is None
@@ -85,7 +84,7 @@ class Principal:
             )
 
     def stored(self, name: str) -> str:
-        """Return a name of its worker as it is stored. Raises Problem for a name that gets too long."""
+        """Return how a name of its worker is stored. Raises Problem if that is too long."""
         made = name if name == self.name or name.startswith(self.prefix) else self.prefix + name
         if len(made) > NAME_MAX:
             raise Problem(
@@ -95,16 +94,14 @@ class Principal:
         return made
 
     def own(self, name: str) -> str:
-        """Return a stored name of its worker as it named it."""
+        """Return the name that it gave to a worker with this stored name."""
         return name.removeprefix(self.prefix)
 
 
 LOCAL = Principal("anyone", frozenset({Role.ADMIN}))
 NAME_MAX = 128
-"""Most characters of a worker's name."""
 OPENABLE = (Role.TICK, Role.SUBMIT)
-"""Roles that SUBLET_OPEN may name. Without a token they apply only where a CloudEvent is accepted: `POST
-/tick`, `POST /jobs`."""
+"""Roles that SUBLET_OPEN may give to clients without a token, for CloudEvents at `POST /tick` and `POST /jobs`."""
 
 _PROXY_HEADERS = (
     "forwarded",
@@ -118,11 +115,11 @@ _Known = tuple[tuple[bytes, Principal], ...]
 
 
 class Tokens:
-    """The valid tokens. Without tokens, every local client has all roles.
+    """The valid tokens. If there are none, every client on this machine has all roles.
 
-    `open_for`: roles that need no token where a CloudEvent is accepted, for servers that only a platform's
-    network can reach. A changed token file is read again; while it is missing or invalid, the tokens read
-    before stay valid.
+    `open_for`: roles of clients without a token that send CloudEvents, for servers that only a platform's
+    network can reach. A changed token file is read again; while it is missing or invalid, the last tokens
+    stay valid.
     """
 
     def __init__(self, words: str = "", file: str | Path | None = None, open_for: str = "") -> None:
@@ -154,14 +151,12 @@ class Tokens:
 
     @property
     def needed(self) -> bool:
-        """Whether clients need a token. A changed file cannot turn this off."""
+        """Whether clients need a token. A changed token file cannot end this."""
         return bool(self._known or self.open_roles)
 
     def principal(self, authorization: str | None) -> Principal | None:
-        """Return the client of an Authorization header: LOCAL if tokens are not needed, None for a missing or
-        unknown one.
-
-        All known tokens are compared in constant time, which reveals nothing about them.
+        """Return the client for an Authorization header; None for a missing or unknown token. If no tokens
+        are needed: a client with all roles.
         """
         if not self.needed:
             return LOCAL
@@ -175,14 +170,14 @@ class Tokens:
         return found if bearer else None
 
     def open_principal(self, roles: frozenset[Role]) -> Principal | None:
-        """Return the client for a request without a token, if one of `roles` is open."""
+        """Return the client for a request without a token; None unless one of these roles needs none."""
         return Principal("open", self.open_roles) if self.open_roles & roles else None
 
     def untrusted_reason(self, headers: Mapping[str, str]) -> str:
-        """Return the message with which a server without tokens must refuse a request; empty if it may answer.
+        """Return why a server without tokens must refuse a request, as text; empty if it may answer.
 
-        Any web page in a browser on this machine can send requests here. Browsers mark them with headers
-        that pages cannot forge. `Host` shows a name that an attacker resolved to 127.0.0.1 (DNS rebinding).
+        A web page in a browser on this machine can send requests here: their headers show it. `Host` shows a
+        name that an attacker let resolve to 127.0.0.1 (DNS rebinding).
         """
         if self.needed:
             return ""
@@ -214,7 +209,7 @@ class Tokens:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address, or `localhost`, is of this machine and unreachable from others."""
+    """Whether an address, or `localhost`, is only reachable from this machine."""
     try:
         address = ipaddress.ip_address(host.split("%")[0])
     except ValueError:

@@ -21,24 +21,18 @@ from sublet_functions.http.request import Count, Read, Request
 log = logging.getLogger(__name__)
 
 BODY_MAX = 1024 * 1024
-"""Most bytes of an ordinary body."""
 BATCH_BODY_MAX = 8 * 1024 * 1024
-"""Most bytes of a body with many items."""
 LARGE = 8 * 1024
-"""Bytes from which a body waits in a queue; smaller ones are parsed within a millisecond."""
+"""A body of so many bytes waits in a queue to be parsed; smaller ones take less than a millisecond."""
 QUEUE_SECONDS = 10.0
-"""Most seconds that a body waits in a queue."""
 SHORT = 0.001
-"""CPU seconds of parsing below which the queue's next body starts at once."""
+"""If parsing took less CPU time (seconds), the queue's next body starts at once."""
 LONG = 0.01
-"""CPU seconds of parsing from which other requests get the CPU for as long; below, for one round of the event
-loop."""
+"""If parsing took more CPU time (seconds), other requests have as much before the next body."""
 CHECK_SECONDS = 0.002
-"""Seconds between checks of whether other requests use the CPU."""
 
 EVENT_MEDIA_TYPE = "application/cloudevents"
 EVENT_ATTRIBUTES = ("specversion", "id", "source", "type")
-"""Required attributes of a CloudEvent."""
 _EVENT_HEADERS = tuple(f"ce-{name}" for name in EVENT_ATTRIBUTES)
 _JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False)
 
@@ -62,7 +56,7 @@ class BodyStream(Protocol):
 
 
 class BodyReader:
-    """Reads the bodies of a process's requests, within its limits."""
+    """Reads the bodies of a process's requests, within limits of size and time."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -136,15 +130,14 @@ def _too_large(most: int) -> Problem:
 
 
 class BodyQueues:
-    """Queues of large bodies. Parsing one blocks the event loop for up to 0.5 s.
+    """Queues of large bodies to parse, because parsing one blocks the event loop for up to 0.5 s.
 
-    A queue belongs to a token's name, or to one kind of request of it; requests without a token share one.
-    Its bodies are parsed one by one. After a long one, other requests get the CPU for up to the same time,
-    so a flood from one token delays those of others by one body, or by two if Redis is slow.
+    There is a queue for each token's name, and one for requests without a token. Between two bodies of a
+    queue, other requests get CPU time.
     """
 
     def __init__(self, most: int = 0, share: int = 0) -> None:
-        """`most`, `share`: bytes of all bodies, and of those of one name; 0: by the memory."""
+        """`most`: bytes of all waiting bodies; `share`: of those of one name. 0: derived from the memory."""
         self._most = most or body_budget()
         self._share = share or share_of(self._most)
         self._queues: WeakValueDictionary[str, _Queue] = WeakValueDictionary()
@@ -152,11 +145,11 @@ class BodyQueues:
         self._waiting = 0
 
     def enter(self, name: str, read: Read) -> QueuedBody:
-        """Return a context whose `read` waits in the queue `name` if the body is large."""
+        """Return a context manager for one body, which waits in the queue `name` if it is large."""
         return QueuedBody(self, name, read)
 
     def count(self, name: str, size: int) -> None:
-        """Count bytes of unfinished bodies of this name. Raises Problem if these are too many."""
+        """Add `size` bytes to the unfinished bodies of a name. Raises Problem if they are too many."""
         total = self._arriving.get(name, 0) + size
         self._arriving[name] = total
         if not total:
@@ -165,10 +158,9 @@ class BodyQueues:
             raise Problem("busy", "too many large bodies of this token are arriving: send fewer at a time")
 
     async def wait(self, name: str, size: int) -> _Queue:
-        """Wait in the queue `name` until a body of `size` bytes may be parsed; return the queue, to be left
-        afterwards.
+        """Wait in the queue `name` until a body of `size` bytes may be parsed; return the queue.
 
-        Raises Problem if too many bytes wait, or after QUEUE_SECONDS.
+        Raises Problem if too many bytes wait, or after 10 s.
         """
         queue = self._queues.get(name) or self._queues.setdefault(name, _Queue())
         if queue.waiting and queue.waiting + size > self._share:
@@ -194,7 +186,7 @@ class BodyQueues:
 
 
 class QueuedBody:
-    """Context in which one body is read and parsed; its end starts the queue's next body."""
+    """A context manager in which one body is read and parsed; its end lets the queue's next body begin."""
 
     __slots__ = ("_began", "_name", "_queue", "_queues", "_read")
 
@@ -259,7 +251,7 @@ def media_type(headers: Mapping[str, str]) -> str:
 
 
 def is_event(headers: Mapping[str, str]) -> bool:
-    """Whether a request's headers announce a CloudEvent, valid or not."""
+    """Whether a request has the headers of a CloudEvent, valid or not."""
     return media_type(headers).startswith(EVENT_MEDIA_TYPE) or any(map(headers.__contains__, _EVENT_HEADERS))
 
 
@@ -300,8 +292,8 @@ def _check_media_type(header: str) -> None:
 
 
 def stored_json(value: Any, most: int, *where: str | int) -> bytes:
-    """Encode a value as the JSON that is stored in Redis. Raises Problem (location: `where`) if it is too
-    large, NaN or infinite.
+    """Encode a value as JSON, to be stored. Raises Problem if it has over `most` bytes, or is NaN or
+    infinite; `where`: its place in the request, for the message.
     """
     try:
         text = _JSON.encode(value).encode()

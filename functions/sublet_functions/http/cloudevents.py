@@ -1,4 +1,4 @@
-"""CloudEvents 1.0 over HTTP: both modes become the JSON format. Problems contain no value."""
+"""Read CloudEvents 1.0 from HTTP requests, in both modes. Messages have no values."""
 
 import base64
 import binascii
@@ -18,13 +18,10 @@ from sublet_functions.http.request import Request
 from sublet_functions.http.response import JSON
 
 STRUCTURED = "application/cloudevents+json"
-"""Media type of structured mode."""
 ACCEPTED = 202
-"""Status for an accepted event, with no body: Knative's contract reserves other statuses, and bodies, for
-replies."""
+"""The status for an accepted event. Others, and bodies, mean replies in Knative."""
 VERSION = "1.0"
 VALUE_MAX = 2048
-"""Most characters of an attribute."""
 ATTRIBUTES_MAX = 64
 MEDIA_TYPE = r"^([A-Za-z0-9!#$%&'*+.^_`|~-]+/[A-Za-z0-9!#$%&'*+.^_`|~-]+)( *;[ -~]*)?$"
 
@@ -51,7 +48,6 @@ SCHEMA: dict[str, Any] = {
         "maximum": 2**31 - 1,
     },
 }
-"""JSON schema of an event."""
 EXAMPLE = {
     "specversion": VERSION,
     "id": "A234-1234-1234",
@@ -72,12 +68,12 @@ Attribute = str | int | bool
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A valid CloudEvent; `form`: its attributes and data by name."""
+    """A valid CloudEvent. `form` has its attributes and data by name."""
 
     form: Mapping[str, Any] = field(repr=False)
 
     def key(self, *more: str) -> str:
-        """Hash the event's identity (by the standard, source and id) and `more`."""
+        """Return a hash of the event's identity (source and id) and of `more`."""
         identity = json.dumps([self.form["source"], self.form["id"], *more])
         return hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
@@ -96,7 +92,7 @@ class Event:
 
 
 async def read_event(request: Request, most: int) -> Event:
-    """Read a request's CloudEvent, in either mode. Raises Problem for an invalid event, or a batch."""
+    """Read a request's CloudEvent, in structured or binary mode. Raises Problem if it is invalid, or a batch."""
     kind = media_type(request.headers)
     if kind.startswith(EVENT_MEDIA_TYPE) and kind != STRUCTURED:
         raise Problem(

@@ -1,4 +1,4 @@
-"""Budgets that depend on memory."""
+"""Limits that depend on the memory of the machine or container."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 
 MIB = 1024 * 1024
 CGROUP = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
-"""A container's memory limit: cgroup v2, v1."""
 
 
 def available_memory(files: Iterable[Path] = CGROUP) -> int:
@@ -25,15 +24,15 @@ def available_memory(files: Iterable[Path] = CGROUP) -> int:
 
 @cache
 def body_budget() -> int:
-    """Return the most bytes of arriving, and of waiting bodies."""
+    """Return how many bytes of bodies may be arriving, and as many waiting, for this machine's memory."""
     return budget_of(available_memory())
 
 
 def budget_of(memory: int) -> int:
-    """Return 1/8 of the memory, 16 to 256 MiB."""
+    """Return an eighth of the memory (bytes), but 16 to 256 MiB."""
     return min(256 * MIB, max(16 * MIB, memory // 8))
 
 
 def share_of(budget: int) -> int:
-    """Return one token's part of a budget: a quarter, or 16 MiB if that is more."""
+    """Return how much of a budget (bytes) one token may use: a quarter, or 16 MiB if that is more."""
     return max(16 * MIB, budget // 4)

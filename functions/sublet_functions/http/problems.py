@@ -1,4 +1,6 @@
-"""Problem documents (RFC 9457). Only this module maps errors to HTTP statuses."""
+"""Problem documents (RFC 9457): the bodies of error responses. Only this module knows which error has which
+status.
+"""
 
 from __future__ import annotations
 
@@ -29,17 +31,14 @@ from sublet.tasks.json.schema import Path
 from sublet_functions.http.response import SECURITY_HEADERS, Response, encode
 
 PREFIX = "urn:sublet:problem:"
-"""Start of each problem's stable type."""
 PROBLEM_JSON = "application/problem+json"
 ERRORS_SHOWN = 20
-"""Most validation errors that a problem lists."""
 ERRORS_MAX = 1000
-"""Validation errors beyond which only their number is reported: formatting them all would block other
-requests."""
+"""With more validation errors than this, only their number is reported."""
 
 
 class ProblemType(NamedTuple):
-    """HTTP status and title of a problem, and seconds for Retry-After."""
+    """A problem's HTTP status and title, and the seconds for Retry-After."""
 
     status: int
     title: str
@@ -81,7 +80,7 @@ PROBLEMS: dict[str, ProblemType] = {
     "out-of-time": ProblemType(503, "The time for this request is over", 1),
     "oom": ProblemType(507, "Redis is out of memory", 30),
 }
-"""Slug (the last part of a problem's type) → type. Codes of scripts' refusals are slugs in lower case."""
+"""All problems by slug, the end of their `type`. Refusals of scripts have their code, in lower case, as slug."""
 
 
 class Problem(Exception):
@@ -118,13 +117,13 @@ class Problem(Exception):
         return document
 
     def as_item(self, job_id: str) -> dict[str, Any]:
-        """Return the problem as a job's item in a batch's response."""
+        """Return the problem as the entry of one job in a response for several."""
         document = self.document()
         return {"id": job_id} | {name: document[name] for name in ("status", "type", "detail")}
 
 
 class MayBeStored(Unavailable):
-    """It is unknown whether jobs without ids or keys were stored. `resend`: how to send them again safely."""
+    """Jobs without ids or keys may or may not have been stored. `resend` says how to send them safely again."""
 
     def __init__(self, message: str, resend: str) -> None:
         super().__init__(message)
@@ -132,7 +131,7 @@ class MayBeStored(Unavailable):
 
 
 def internal_error() -> Problem:
-    """Return the problem of an unexpected exception, without its text, which may contain user data."""
+    """Return the problem for an unexpected exception, without its text, which may have private data."""
     return Problem("internal", "unexpected error in the server: its log names the place")
 
 
@@ -145,7 +144,7 @@ def cut_off_body() -> Problem:
 
 
 def slug_of(error: JobsError) -> str:
-    """Return the slug for an error of the library."""
+    """Return the slug of the problem for an error of `sublet.errors`."""
     if isinstance(error, Busy):
         return "busy"
     if isinstance(error, Unconfirmed):
@@ -160,7 +159,9 @@ def slug_of(error: JobsError) -> str:
 
 
 def problem_of(error: JobsError, is_read: bool = False) -> Problem:
-    """Turn an error of the library into a problem. The address and messages of Redis are only logged."""
+    """Return the problem for an error of `sublet.errors`, without the address and messages of Redis.
+    `is_read`: the request changes nothing.
+    """
     if isinstance(error, Busy):
         return Problem("busy", "this process has too many calls to Redis in flight: send the request again")
     if isinstance(error, Unfit) and not isinstance(error, Moved | NotDurable):
@@ -189,8 +190,8 @@ def _name_rule(pattern: re.Match[str]) -> str:
 
 
 def validation_problem(error: ValidationError, *where: str, value: Any = None) -> Problem:
-    """Return a problem that lists invalid fields (locations start with `where`) without values, which may be
-    secrets. `value`: the whole validated value, or its JSON.
+    """Return a problem that lists invalid fields without their values, which may be secrets. `where`: the
+    beginning of their places. `value`: the whole value.
     """
     if error.error_count() > ERRORS_MAX:
         return Problem(
@@ -224,8 +225,8 @@ def _faults(found: Sequence[Any], value: Any) -> dict[Path, str]:
 
 
 def invalid_value(message: str, *where: str | int) -> dict[str, Any]:
-    """Return one entry of a problem's `errors`. `where`: `body` (or `event`, in structured form) and the path in it;
-    `query` or `path`, and the parameter; `header` and its name.
+    """Return one entry of a problem's `errors`. `where` is the place: `body`, `query`, `path` or `header`,
+    then the path in it or a name.
     """
     kind, *path = where
     if kind in ("body", "event"):
@@ -235,13 +236,13 @@ def invalid_value(message: str, *where: str | int) -> dict[str, Any]:
 
 
 def invalid_problem(error: Invalid, *where: str | int) -> Problem:
-    """Turn Invalid into a problem with the location `where`."""
+    """Return the problem for an Invalid; `where`: the place in the request."""
     return Problem("invalid", str(error), errors=[invalid_value(str(error), *where)])
 
 
 @contextlib.contextmanager
 def invalid_at(*where: str | int) -> Iterator[None]:
-    """Raise each Invalid of the block as a problem with the location `where`."""
+    """In the `with` block, raise each Invalid as a problem with the place `where`."""
     try:
         yield
     except Invalid as error:

@@ -10,13 +10,12 @@ from sublet_functions.http.problems import Problem, validation_problem
 from sublet_functions.schemas.query import PathParams
 
 FIELDS_MAX = 64
-"""Most fields of a query."""
 
 M = TypeVar("M", bound=BaseModel)
 
 
 def parse_query(query: str, model: type[M]) -> M:
-    """Parse a request's query string as `model`. Raises Problem for unknown fields and invalid values."""
+    """Parse a request's query as `model`. Raises Problem for unknown fields and invalid values."""
     found: dict[str, Any] = {}
     try:
         given = parse_qs(query, keep_blank_values=True, max_num_fields=FIELDS_MAX, errors="strict")

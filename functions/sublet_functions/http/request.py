@@ -10,14 +10,14 @@ from urllib.parse import quote
 VERSION = "1"
 """Version of the API; it changes when clients must change."""
 Count = Callable[[int], None]
-"""Gets the size of each piece of a body, and the negative sum in the end. May raise Problem."""
+"""Called with the size of each piece of a body, and at the end with minus their sum. May raise Problem."""
 
 
 class Read(Protocol):
-    """Reads a body of at most `most` bytes. Raises Problem if it is longer, too slow or cut off."""
+    """A function that reads the body of one request."""
 
     def __call__(self, most: int, count: Count | None = None, /) -> Awaitable[bytes]:
-        """Return the whole body."""
+        """Return the whole body, of at most `most` bytes. Raises Problem if it is longer, too slow or cut off."""
         ...
 
 
@@ -33,11 +33,11 @@ class Request:
     """The headers by lower-case name."""
     body: bytes = field(default=b"", repr=False)
     read: Read | None = field(default=None, repr=False)
-    """Set by adapters that can leave the body on the socket."""
+    """Reads the body after authentication, if the adapter has left it on the socket; None: it is in `body`."""
     streams: bool = True
-    """Whether the adapter can send a response in pieces. If not, a stream must end soon."""
+    """Whether the response can be sent in pieces. If not, a stream must end soon."""
     prefix: str = ""
-    """The percent-encoded path below which the client finds the API: links begin with it."""
+    """The percent-encoded path at which the client finds the API; links begin with it."""
 
 
 def quote_path(path: bytes) -> str:
@@ -46,7 +46,7 @@ def quote_path(path: bytes) -> str:
 
 
 def decode_header(value: str) -> str:
-    """Decode as UTF-8 a header that a server decoded as Latin-1; return other headers unchanged."""
+    """Decode a header as UTF-8 if the server has decoded it as Latin-1; else return it unchanged."""
     try:
         return value.encode("latin-1").decode()
     except UnicodeError:

@@ -25,11 +25,10 @@ SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "Referrer-Policy": "no-referrer",
 }
-"""Headers of every response."""
 DISCARD_SECONDS = 2.0
-"""Seconds for cleaning up after an undelivered response."""
+"""Most seconds to clean up after a response that was not delivered."""
 DEPTH_MAX = 200
-"""Levels of nesting below which a response shows three dots."""
+"""JSON nested deeper than so many levels is sent as three dots."""
 
 
 @dataclass(slots=True)
@@ -40,11 +39,11 @@ class Response:
     body: bytes | AsyncIterator[bytes] = field(default=b"", repr=False)
     headers: dict[str, str] = field(default_factory=dict)
     on_unsent: Callable[[], Awaitable[None]] | None = None
-    """Called if the client has disconnected before the response: a claim then releases its leases."""
+    """Called if the response was not delivered; a claim then releases its jobs."""
     reads: int = 0
-    """About how many commands of Redis it took, if that grows with the data: `Sublet-Shared` spares them."""
+    """About how many Redis commands it took, if that grows with the data; else 0."""
     read_at: float = math.inf
-    """When it was read (monotonic clock), if before the request."""
+    """When it was read (monotonic clock), if it is older than the request; else infinite."""
     finite: bool = False
     """Whether a streamed body ends by itself soon after the server begins to stop."""
 
@@ -71,21 +70,21 @@ class Response:
 
 
 class StreamShutdown:
-    """A server's open streams, to end them when it stops."""
+    """The open streams of a server, to be ended when it stops."""
 
     def __init__(self) -> None:
         self.open: set[asyncio.Timeout] = set()
         self.stopped = False
 
     def stop(self) -> None:
-        """End all open streams, and later ones at their start."""
+        """End all open streams; later ones end at once."""
         self.stopped = True
         for timeout in self.open:
             timeout.reschedule(asyncio.get_running_loop().time())
 
 
 def encode(value: Any) -> bytes:
-    """Encode as JSON, even invalid Unicode and too deep nesting, which other Redis clients may store."""
+    """Encode a value as JSON, also with invalid Unicode or too deep nesting."""
     try:
         return to_json(value, inf_nan_mode="null")
     except (PydanticSerializationError, ValueError):

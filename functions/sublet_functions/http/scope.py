@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass
 
 ENTRIES_MAX = 100
-"""Most queues and patterns of one token."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 _PATTERN = re.compile(r"[A-Za-z0-9_.:-]{0,127}\*")
@@ -14,15 +13,15 @@ _PATTERN = re.compile(r"[A-Za-z0-9_.:-]{0,127}\*")
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Names of queues, and patterns (`tenant-*`)."""
+    """The queues that a token may use: names, and patterns such as `tenant-*`."""
 
     names: frozenset[str]
     beginnings: tuple[str, ...]
-    """The patterns, without the star."""
+    """Its patterns without the star."""
 
     @classmethod
     def parse(cls, text: str) -> Scope | None:
-        """Parse names and patterns with commas between; None if one is invalid, or for more than ENTRIES_MAX."""
+        """Parse names and patterns, separated by commas; None if one is invalid, or there are over 100."""
         entries = set(text.split(","))
         names = frozenset(filter(_NAME.fullmatch, entries))
         patterns = set(filter(_PATTERN.fullmatch, entries))

@@ -1,6 +1,6 @@
-"""Answers that clients share: one read of Redis for all who ask the same at about the same time.
+"""Answers that clients share: one read of Redis for all that ask the same at about the same time.
 
-A client asks for it with the header `Sublet-Shared`; all others get an answer that was read for them.
+A client allows it with the header `Sublet-Shared`; for all others, Redis is read anew.
 """
 
 from __future__ import annotations
@@ -18,17 +18,15 @@ from sublet_functions.http.response import Response
 
 HEADER = "Sublet-Shared"
 SECONDS_MAX = 60.0
-"""Oldest answer that a client can ask for, in seconds. Then it is forgotten."""
+"""How old (seconds) an answer may get that a client can ask for; then it is dropped."""
 PAYLOAD_SECONDS = 5.0
-"""The same for answers with payloads, which may be erased."""
+"""How old (seconds) an answer with payloads may get, since these may be erased."""
 READS_A_SECOND = 30
-"""For clients that accept it, expensive answers are shared for so long that all together cost Redis at most so many commands a
-second. An answer is expensive if it takes more commands than that.
+"""Answers that take more Redis commands than this are shared for longer: so that all of them take at most so
+many a second.
 """
 BODY_MAX = 4 * 1024 * 1024
-"""Most bytes of an answer that is kept."""
 BYTES_MAX = 4 * BODY_MAX
-"""Most bytes of all answers that are kept."""
 ANSWERS_MAX = 500
 
 T = TypeVar("T")
@@ -42,15 +40,15 @@ _RULE = (
 
 
 class Patience(NamedTuple):
-    """How old an answer may be, in seconds."""
+    """How old an answer a client accepts, in seconds."""
 
     seconds: float
     costly: float
-    """The same for one that took many reads."""
+    """How old an answer it accepts, in seconds, if reading a new one takes many commands."""
 
     @classmethod
     def parse(cls, text: str) -> Patience:
-        """Parse the header. Raises Problem if it is malformed."""
+        """Parse the header `Sublet-Shared`. Raises Problem if it is malformed."""
         found = _VALUE.fullmatch(text.strip())
         seconds = float(found[1]) if found else -1.0
         costly = float(found[2]) if found and found[2] else seconds
@@ -71,7 +69,7 @@ class _Read:
 
 @dataclass
 class SharedReads:
-    """The answers of the last seconds, bounded in number and bytes."""
+    """The answers of the last seconds; their number and bytes are limited."""
 
     clock: Callable[[], float] = time.monotonic
     _reads: dict[Hashable, _Read] = field(default_factory=dict, init=False)
@@ -84,11 +82,11 @@ class SharedReads:
         read: Callable[[], Awaitable[Response]],
         life: float = SECONDS_MAX,
     ) -> Response:
-        """Return the answer to `key`, with its age: one that is new enough, or that `read` gives, which is kept for at most
-        `life` seconds.
+        """Return the answer to `key` with its age: one that is new enough for the client or, by calling
+        `read`, a new one, which is kept for `life` seconds.
 
-        Raises what `read` raises, in all clients that wait for it; an error is not kept. A client that leaves
-        does not end the read of the others.
+        Raises what `read` raises, for all clients that wait for it; an error is not kept. If a client
+        disconnects, the read continues for the others.
         """
         now = self.clock()
         response, read_at = await self.share(key, patience, read, life)
@@ -102,7 +100,9 @@ class SharedReads:
         read: Callable[[], Awaitable[T]],
         life: float = SECONDS_MAX,
     ) -> tuple[T, float]:
-        """Return, as `answer` does, what a read gives that is new enough, else `read`, and when it began (monotonic clock)."""
+        """Return what a read of `key` gave if it is new enough, else what `read` gives now; and when it began
+        (monotonic clock).
+        """
         now = self.clock()
         while True:
             one = self._reads.get(key)
@@ -114,7 +114,7 @@ class SharedReads:
                 return found, one.began
 
     def clear(self) -> None:
-        """Forget all answers, also those that are being read."""
+        """Drop all answers, also those that are being read."""
         self._reads.clear()
 
     def _serves(self, one: _Read, patience: Patience, now: float) -> bool:
@@ -161,7 +161,7 @@ class SharedReads:
 
 
 class Sharing(NamedTuple):
-    """What a handler shares below its response."""
+    """The shared answers, and how old ones this client accepts: for handlers that share parts of their answers."""
 
     reads: SharedReads
     patience: Patience

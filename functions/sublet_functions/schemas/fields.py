@@ -30,7 +30,7 @@ QueueName = Annotated[str, Field(pattern=r"^(\*|[A-Za-z0-9_.:-]{1,128})$")]
 QueueEntry = Annotated[str, Field(pattern=r"^([A-Za-z0-9_.:-]{1,128}|[A-Za-z0-9_.:-]{0,127}\*)$")]
 """A queue's name, or a pattern such as `tenant-*`."""
 OnDead = Annotated[str, Field(pattern=r"^([A-Za-z0-9_.:-]{1,128}/)?[A-Za-z0-9_.:-]{1,128}$")]
-"""TASK or QUEUE/TASK, to report dead jobs."""
+"""A task to submit for each dead job: TASK or QUEUE/TASK."""
 Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,64}$")]
 _MADE = r"^(\d+-)?[ei]\.[0-9a-f]{40}$"
 """Ids that the server makes for CloudEvents and Idempotency-Keys: a client may not choose one."""

@@ -24,13 +24,13 @@ from sublet_functions.schemas.fields import (
 
 
 class Query(BaseModel):
-    """Base of queries: unknown fields are refused."""
+    """The base of models for queries: unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Empty(Query):
-    """The model of routes without a body, or without a query."""
+    """The model for a body or query that must be empty."""
 
 
 class AnyQuery(BaseModel):

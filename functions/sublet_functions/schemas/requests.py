@@ -39,7 +39,6 @@ from sublet_functions.schemas.fields import (
 )
 
 BATCH_MAX = 1000
-"""Most items of one request."""
 
 _GIVEN: dict[str, Any] = {"not": {"type": "null"}}
 _NOT_EMPTY: dict[str, Any] = {"minLength": 1}

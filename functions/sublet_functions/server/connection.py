@@ -1,17 +1,15 @@
-"""One client's connection: a request handler of aiohttp's low-level server, with our limits and problem documents.
+"""One client's connection: a request handler of aiohttp's low-level server, with our limits and problem
+documents.
 
-`web.Application` was measured and not used: with one catch-all route it adds 7 to 20 µs of CPU to a request, with aiohttp's
-`Response` about 50 µs (`POST /jobs`: about 330 µs in total), and it lacks the defences below. Each override and its attack
-(tests in tests/http/test_http_bad_input.py and test_serve_callers.py):
+`web.Application` was measured and not used: it adds 7 to 20 µs of CPU to a request, with aiohttp's `Response`
+about 50 µs (`POST /jobs`: about 330 µs in total), and it lacks these defences (tests in
+tests/http/test_http_bad_input.py):
 
-- `connection_made`: more connections than the limit (test_connections_beyond_the_limit_are_answered_503);
-- `data_received`, `head_at`: headers that arrive byte by byte (test_headers_that_arrive_slowly_time_out), or that are
-  large together (test_security_heads.py);
-- `has_begun`: a second request that starts and stops (test_an_incomplete_second_request_times_out);
-- `handle_error`, `leave`: malformed requests get a problem document, which the client can read while it still sends
-  (test_a_client_that_sends_too_much_can_read_the_problem);
-- `ResponseWriter`: a client that does not read its response (test_a_client_that_does_not_read_is_disconnected), or
-  disconnects before it has received its leases (test_a_partly_delivered_response_is_discarded).
+- `connection_made`: more connections than the limit;
+- `data_received`, `head_at`: headers that arrive byte by byte, or that are large together;
+- `has_begun`: a second request that starts and stops;
+- `handle_error`, `leave`: malformed requests get a problem document, which the client can read while it still sends;
+- `ResponseWriter`: a client that does not read its response, or disconnects before it has received its leases.
 """
 
 from __future__ import annotations
@@ -43,11 +41,11 @@ from sublet_functions.server.writer import CONTINUE, ResponseWriter, encode_head
 log = logging.getLogger(__name__)
 
 REFUSING_MAX = 64
-"""Connections beyond the limit that are answered 503 at a time; further ones are dropped."""
+"""Beyond the limit of connections, so many at a time are answered 503; others are dropped."""
 
 
 class Application(Protocol):
-    """The application: `Api`, or a stand-in in tests."""
+    """The application that answers requests: the API."""
 
     async def answer(self, request: Request) -> Response:
         """Answer one request; raises only CancelledError."""
@@ -56,7 +54,7 @@ class Application(Protocol):
 
 @dataclass
 class ServerState:
-    """What the connections of a server share."""
+    """What all connections of a server share: its application, limits and counters."""
 
     application: Application
     limits: Limits
@@ -133,7 +131,7 @@ class Connection(web.RequestHandler):
         asyncio.get_running_loop().call_later(state.limits.linger_seconds, end)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Called by asyncio: forget the connection; aiohttp cancels its task."""
+        """Forget a closed connection. asyncio calls this."""
         self._head.clear()
         if not self.refused:
             self.state.open.discard(self)
@@ -191,7 +189,7 @@ class Connection(web.RequestHandler):
         return LastResponse(malformed(exc, self.state.limits))
 
     def has_begun(self) -> bool:
-        """Whether an incomplete request has begun. Makes the connection unusable."""
+        """Whether a part of a request has arrived. The connection cannot be used afterwards."""
         try:
             return self._parser is not None and self._parser.feed_eof() is not None
         except Exception as error:  # noqa: BLE001  incomplete headers
@@ -199,8 +197,8 @@ class Connection(web.RequestHandler):
             return True
 
     def leave(self, response: Response) -> None:
-        """Send a last response, once, and close this end. Later data is discarded until the client has read
-        it.
+        """Send a last response and close this end; discard what the client still sends until it has read the
+        response.
         """
         self.head_at = 0.0
         self._head.clear()
@@ -319,7 +317,7 @@ class Connection(web.RequestHandler):
 
 
 async def handle(request: web.BaseRequest) -> web.StreamResponse:
-    """Called by aiohttp for each request: answer it on its connection."""
+    """Answer one request on its connection. aiohttp calls this."""
     return await cast(Connection, request.protocol).handle(request)
 
 
@@ -334,7 +332,7 @@ def _absolute_target(target: str) -> tuple[str, str]:
 
 
 class SentResponse(web.StreamResponse):
-    """Reports to aiohttp that the response was sent, and whether the connection stays open."""
+    """Tells aiohttp that a response was sent, and whether the connection stays open."""
 
     def __init__(self, keep: bool) -> None:
         super().__init__()

@@ -1,4 +1,6 @@
-"""Bounds the bytes of unfinished request heads: aiohttp bounds each line and the number of lines, not their sum."""
+"""Limit the bytes of request lines and headers that have not arrived completely: aiohttp limits each line,
+but not their sum.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,11 @@ from sublet_functions.http.limits import Limits
 from sublet_functions.http.problems import Problem
 
 PIECE = 16 * 1024
-"""Bytes counted at a time."""
 
 
 @dataclass(slots=True)
 class HeadBudget:
-    """Bytes of the unfinished heads of all connections."""
+    """Counts these bytes for all connections."""
 
     limits: Limits
     held: int = 0
@@ -21,13 +22,13 @@ class HeadBudget:
 
 @dataclass(slots=True)
 class HeadMeter:
-    """Counts the bytes of one connection's unfinished head."""
+    """Counts these bytes for one connection."""
 
     budget: HeadBudget
     held: int = 0
 
     def add(self, size: int) -> Problem | None:
-        """Count bytes. Returns a problem above a limit."""
+        """Add `size` bytes. Returns a problem if a limit is exceeded, else None."""
         self.held += size
         self.budget.held += size
         limits = self.budget.limits

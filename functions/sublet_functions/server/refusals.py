@@ -1,4 +1,4 @@
-"""The last responses of a connection: problems of requests that do not reach the application."""
+"""Last responses of a connection: for requests that do not reach the application."""
 
 from typing import Any
 
@@ -11,25 +11,25 @@ from sublet_functions.server.writer import encode_response
 
 
 def encode_last(response: Response) -> bytes:
-    """Encode a connection's last response."""
+    """Encode the last response of a connection as bytes."""
     assert isinstance(response.body, bytes)
     return encode_response(response, response.body, keep=False)
 
 
 def close(problem: Problem) -> Response:
-    """Return a problem as a response that closes its connection."""
+    """Return a problem as a response after which the connection is closed."""
     response = problem.response()
     response.headers["Connection"] = "close"
     return response
 
 
 def refusal(slug: str, detail: str) -> Response:
-    """Return a new problem as a connection's last response."""
+    """Return a response with the problem `slug`, after which the connection is closed."""
     return close(Problem(slug, detail))
 
 
 def malformed(error: BaseException | None, limits: Limits) -> Response:
-    """Return the last response to malformed or oversized HTTP."""
+    """Return the last response for malformed or too large HTTP."""
     if isinstance(error, Problem):
         return close(error)
     args: tuple[Any, ...] = error.args if error else ()

@@ -11,9 +11,8 @@ from sublet_functions.http.auth import HINT, is_loopback
 BACKLOG = 1024
 """Most connections that wait to be accepted."""
 CONNECTIONS = 4096
-"""Most open connections."""
 SPARE_FILES = 128
-"""File descriptors reserved for Redis, and for connections beyond the limit."""
+"""File descriptors that are kept for Redis and for connections beyond the limit."""
 FREE_PORT_TRIES = 16
 NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
@@ -107,7 +106,7 @@ def url_of(host: str, one: socket.socket) -> str:
 
 
 def make_room(connections: int = CONNECTIONS) -> int:
-    """Raise the limit of file descriptors; return how many of the connections it allows."""
+    """Raise this process's limit of file descriptors; return for how many of the connections it suffices."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + SPARE_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:

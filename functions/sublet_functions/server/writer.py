@@ -14,15 +14,15 @@ from sublet_functions.http.response import Response, StreamShutdown
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 BUFFER_MAX = 64 * 1024
-"""Bytes that may wait before the next piece is made."""
+"""A stream waits while so many bytes are unsent."""
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 _CLOSED = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
 """poll's events of a closed connection: macOS POLLHUP, Linux POLLRDHUP."""
 
 
 def encode_head(response: Response, *, keep: bool, length: int | None = None, chunked: bool = False) -> bytes:
-    """Encode status line and headers. `length`: bytes of the body, if known. Raises ValueError for a line
-    break.
+    """Encode status line and headers as bytes. `length`: bytes of the body, if known. Raises ValueError for a
+    line break in them.
     """
     lines = [
         f"HTTP/1.1 {response.status} {_PHRASES.get(response.status, '')}",
@@ -64,7 +64,7 @@ def has_disconnected(transport: asyncio.Transport) -> bool:
 
 
 class ResponseWriter:
-    """Writes responses to one connection. `drain` waits until it takes more data."""
+    """Writes responses to one connection, and waits when the client does not take them."""
 
     def __init__(
         self, transport: asyncio.Transport | None, drain: Callable[[], Awaitable[None]], seconds: float
@@ -74,10 +74,8 @@ class ResponseWriter:
         self._seconds = seconds
 
     async def write(self, data: bytes, *, confirm: bool = False) -> None:
-        """Send bytes. Raises OSError if the client has disconnected, or takes nothing for `seconds`.
-
-        `confirm`: check the connection, and wait until the kernel has all bytes, for responses that must
-        not be lost.
+        """Send bytes. Raises OSError if the client has disconnected, or takes nothing for `seconds`. With
+        `confirm`, it waits until the kernel has all of them.
         """
         transport = self._transport
         if transport is None or transport.is_closing():
@@ -122,6 +120,6 @@ class ResponseWriter:
                 await self.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
 
     def abort(self) -> None:
-        """Drop the connection: the client must not take a part of a response for the whole."""
+        """Close the connection at once, so that the client does not take a part of a response for the whole."""
         if self._transport is not None:
             self._transport.abort()

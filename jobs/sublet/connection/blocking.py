@@ -1,5 +1,4 @@
-"""Blocking reads of wake-up lists, across several servers. A failed read is repeated on the partition's new
-server."""
+"""Blocking reads of the wake-up lists of several partitions, which may be on several servers."""
 
 import asyncio
 import contextlib
@@ -18,20 +17,21 @@ from sublet.protocol import keys
 from sublet.protocol.scripts import Call
 
 RETRY_SECONDS = 0.5
-"""Seconds before a failed read is repeated."""
 HOLD_SECONDS = 0.05
-"""Seconds for which a wake-up between two reads is kept. Then it is pushed back to Redis."""
+"""How many seconds a wake-up that arrives between two reads is kept. Then it is pushed back to Redis."""
 
 Run = Callable[[Call[Any]], Awaitable[Any]]
 
 
 def blocking_pipeline(settings: Settings, client: Any, given: Any) -> ClientPipeline | Pipeline:
-    """Return a pipeline for blocking reads: a raw one, unless the client was `given` or made by a factory."""
+    """Return a pipeline for blocking reads of the server of `client`. It uses redis-py if the client was
+    `given` or made by a factory.
+    """
     return ClientPipeline(client) if given or settings.client_factory else Pipeline(client.connection_pool)
 
 
 class PartitionPipeline:
-    """A pipeline to a partition's server, which is looked up at the first send and after each error."""
+    """A pipeline to the server of one partition, which is looked up at the first send and after each error."""
 
     def __init__(self, routes: RoutingTransport, tag: str) -> None:
         self._routes, self._tag = routes, tag
@@ -44,7 +44,7 @@ class PartitionPipeline:
         routes.listeners.add(self)
 
     def send(self, requests: Sequence[Request]) -> None:
-        """Send commands in one write; each callback gets a reply or exception."""
+        """Send commands in one write. Each one's callback gets its reply or an exception."""
         if self._pipeline is None:
             self._unsent += requests
             self._connecting = self._connecting or asyncio.get_running_loop().create_task(self._connect())
@@ -76,9 +76,7 @@ class PartitionPipeline:
         on_reply(reply)
 
     def moved(self) -> None:
-        """End the reads in flight if the topology names another server for the partition: the old one may
-        hang.
-        """
+        """End the reads in flight if the partition is now on another server: the old one may never answer."""
         if self._pipeline and self._routes.known_url(self._tag) not in ("", self._url):
             self._drop(self._pipeline)
 
@@ -100,8 +98,8 @@ class PartitionPipeline:
 
 
 class WakeupReader:
-    """Reads the wake-ups of many partitions, with the methods of one `Pipeline`: one BLPOP becomes one per
-    partition.
+    """Reads the wake-ups of many partitions as if they were on one connection: it makes one BLPOP into one
+    for each partition.
     """
 
     def __init__(self, routes: RoutingTransport, run: Run) -> None:
@@ -112,7 +110,7 @@ class WakeupReader:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def send(self, requests: Sequence[Request]) -> None:
-        """Read wake-ups (BLPOP), or push one back (LPUSH)."""
+        """Send a BLPOP, which reads wake-ups, or an LPUSH, which gives one back."""
         for command, on_reply in requests:
             if command[0] == "BLPOP":
                 self._read(command[1:-1], on_reply)
@@ -132,7 +130,7 @@ class WakeupReader:
             self._reads[tag].want(own)
 
     def reply(self, found: Any) -> bool:
-        """Answer the pending read with `found`; return whether there was one."""
+        """Answer the pending read with `found`; return False if there is none."""
         on_reply, self._on_reply = self._on_reply, None
         if on_reply is None:
             return False
@@ -142,7 +140,7 @@ class WakeupReader:
         return True
 
     def received(self, key: str, element: str) -> None:
-        """Answer the pending read with a wake-up, or hold it for the next read."""
+        """Answer the pending read with a wake-up; without one, keep the wake-up for the next read."""
         if not self.reply([key, element]):
             self._held.append((key, element))
             asyncio.get_running_loop().call_later(HOLD_SECONDS, self._push_held_back)

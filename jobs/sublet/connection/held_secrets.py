@@ -6,14 +6,14 @@ import sys
 from collections.abc import Mapping
 
 SECRETS = ("SUBLET_TOKENS", "SUBLET_SIGNING_SECRETS", "SUBLET_TOKEN")
-"""SUBLET_REDIS_URL stays: tasks submit jobs with it."""
+"""Environment variables that are hidden. SUBLET_REDIS_URL stays: tasks submit jobs with it."""
 PR_SET_DUMPABLE = 4
 _held: dict[str, str] = {}
 
 
 def hold_secrets() -> None:
-    """Take SECRETS out of `os.environ`. On Linux, other processes without CAP_SYS_PTRACE cannot read a
-    holder's memory and first environment.
+    """Remove SECRETS from `os.environ`, and keep their values in this process. On Linux, its memory becomes
+    unreadable for other processes without CAP_SYS_PTRACE.
     """
     for name in SECRETS:
         if name in os.environ:
@@ -24,5 +24,5 @@ def hold_secrets() -> None:
 
 
 def environment() -> Mapping[str, str]:
-    """Return `os.environ` with the held secrets."""
+    """Return `os.environ` together with the removed secrets."""
     return {**_held, **os.environ}

@@ -1,4 +1,6 @@
-"""Raw pipelined connections to Redis, which redis-py only opens: its asyncio client is slower."""
+"""Connections to Redis that send many commands without waiting for replies; faster than redis-py's asyncio
+client.
+"""
 
 import asyncio
 import os
@@ -12,25 +14,24 @@ from redis.exceptions import ConnectionError, InvalidResponse, ResponseError, Ti
 
 Commands = Sequence[tuple[Any, ...]]
 OnReply = Callable[[Any], None]
-"""Called once, with a command's reply or an exception."""
+"""Called once with a command's reply, or with an exception."""
 Request = tuple[tuple[Any, ...], OnReply]
 
 COMMANDS_MAX = 64
-"""Maximum commands per round trip of a redis-py client."""
 POOL_EMPTY = "No connection available"
 """redis-py's message if no connection was free in time."""
 
 
 def is_error_reply(reply: Any) -> bool:
-    """Whether the server answered with an error. Any other exception is a failed connection."""
+    """Whether an exception is the server's reply. Any other one means that the connection failed."""
     return isinstance(reply, ResponseError)
 
 
 class Pipeline(asyncio.Protocol):
-    """One connection on an event loop. It connects at the first command, and again after a failure.
+    """One connection, on an event loop. It connects at its first command, and again after a failure.
 
-    A failure, or silence for the pool's `socket_timeout` plus `extra` seconds, gives an error to every
-    pending command; nothing is sent again.
+    When the connection fails, or is silent for the pool's `socket_timeout` plus `extra` seconds, every
+    pending command gets an error. Nothing is sent again.
     """
 
     def __init__(self, pool: Any, extra: float = 0.0) -> None:
@@ -46,7 +47,9 @@ class Pipeline(asyncio.Protocol):
         self._received_at = 0.0
 
     def send_if_idle(self, command: tuple[Any, ...], on_reply: OnReply) -> bool:
-        """Send a command if connected while no reply is pending. Raises for an argument that cannot be encoded."""
+        """Send a command if the connection is open and no reply is pending; return whether it was sent.
+        Raises for an argument that cannot be encoded.
+        """
         if self._transport is None or self._pending:
             return False
         packed, loop = hiredis.pack_command(command), asyncio.get_running_loop()
@@ -58,7 +61,7 @@ class Pipeline(asyncio.Protocol):
         return True
 
     def send(self, requests: Sequence[Request]) -> None:
-        """Send commands in one write; each callback gets a reply or exception."""
+        """Send commands in one write. Each one's callback gets its reply or an exception."""
         loop = asyncio.get_running_loop()
         if self._transport is None:
             self._unsent += requests
@@ -145,7 +148,9 @@ class Pipeline(asyncio.Protocol):
 
 
 class ClientPipeline:
-    """The methods of `Pipeline` over a given redis-py client. One batch of commands runs at a time."""
+    """Sends commands through a given redis-py client, with the methods of `Pipeline`. One batch of commands
+    runs at a time.
+    """
 
     def __init__(self, client: Any, commands_max: int = COMMANDS_MAX) -> None:
         self._client, self._commands_max = client, commands_max
@@ -153,7 +158,7 @@ class ClientPipeline:
         self._in_flight: set[asyncio.Task[None]] = set()
 
     def send_if_idle(self, _command: tuple[Any, ...], _on_reply: OnReply) -> bool:
-        """Send nothing: commands go in batches."""
+        """Return False: this class sends commands only in batches."""
         return False
 
     def send(self, requests: Sequence[Request]) -> None:
@@ -195,7 +200,9 @@ def resolve(future: "asyncio.Future[Any]", reply: Any) -> None:
 
 
 class SyncPipeline:
-    """Connections without an event loop: one per waiting thread, at most the pool's `max_connections`."""
+    """Connections for code without an event loop: one for each waiting thread, at most the pool's
+    `max_connections`.
+    """
 
     def __init__(self, pool: Any) -> None:
         self._pool = pool
@@ -225,7 +232,9 @@ class SyncPipeline:
             _release(connection, answered, permits, idle)
 
     def execute_all(self, commands: Commands, extra: float = 0.0) -> list[Any]:
-        """Return replies, error replies too, in order. Each may take `extra` seconds beyond the timeout."""
+        """Send commands; return their replies in order, error replies too. Each may take `extra` seconds
+        beyond the timeout.
+        """
         packed = [hiredis.pack_command(command) for command in commands]
         permits, idle = self._acquire()
         connection, answered = None, False
@@ -282,20 +291,20 @@ def _drop_if_stale(connection: Any) -> None:
 
 
 class SyncClientPipeline:
-    """The methods of `SyncPipeline` over a given redis-py client."""
+    """Sends commands through a given redis-py client, with the methods of `SyncPipeline`."""
 
     def __init__(self, client: Any) -> None:
         self._pool = client.connection_pool
 
     def execute(self, command: tuple[Any, ...]) -> Any:
-        """See `SyncPipeline.execute`."""
+        """Send a command and return its reply. Raises redis-py's errors."""
         (reply,) = self.execute_all((command,))
         if isinstance(reply, ResponseError):
             raise reply
         return reply
 
     def execute_all(self, commands: Commands, extra: float = 0.0) -> list[Any]:
-        """See `SyncPipeline.execute_all`."""
+        """Send commands; return their replies in order, error replies too."""
         connection, answered = self._pool.get_connection(), False
         try:
             for command in commands:

@@ -22,7 +22,6 @@ from sublet.protocol.scripts import Call
 T = TypeVar("T")
 
 PAUSES = (0.02, 0.05, 0.1, 0.2)
-"""Seconds before each retry of a call; the last value repeats."""
 
 
 def transport_for(settings: Settings, client: Any = None) -> Transport:
@@ -85,8 +84,8 @@ def _no_topology(settings: Settings) -> Unavailable:
 
 
 class RoutingTransport(Transport):
-    """Sends calls on an event loop, each to the server of its partition; one without a partition to that of
-    partition 0.
+    """Sends each call to the server of its partition, on an event loop. A call without a partition goes to
+    that of partition 0.
     """
 
     def __init__(self, settings: Settings, many: MultiServerUrl) -> None:
@@ -121,20 +120,20 @@ class RoutingTransport(Transport):
             found = self._newer(found)
 
     async def find(self, tag: str, seen: Topology | None = None) -> tuple[Topology, str]:
-        """Return the topology and a partition's URL. Reads the topology anew if `seen` is the latest. Raises
-        Unavailable.
+        """Return the topology and the URL of a partition's server. If `seen` is the topology known here, it
+        is read again. Raises Unavailable.
         """
         found = self._newer(seen) or await self._read_topology(tag, _RetryWindow(self.settings).left)
         return found, found.of(tag)
 
     def blocking_client(self, url: str) -> Any:
-        """Return the client for blocking reads of the server at this URL."""
+        """Return the redis-py client for blocking reads of the server at this URL."""
         if url not in self._blocking_clients:
             self._blocking_clients[url] = connect(self._map.node(url), blocking=True)
         return self._blocking_clients[url]
 
     def known_url(self, tag: str) -> str:
-        """Return the URL of a partition's server by the last topology; empty if unknown."""
+        """Return the URL of a partition's server, as far as known here; empty if unknown."""
         try:
             return self._map.found.of(tag) if self._map.found else ""
         except Demoted:
@@ -197,7 +196,7 @@ class RoutingTransport(Transport):
 
 
 class SyncRoutingTransport(SyncTransport):
-    """Sends calls without an event loop, each to its partition's server. Threads may share it."""
+    """Sends each call to the server of its partition, without an event loop. Threads may share it."""
 
     def __init__(self, settings: Settings, many: MultiServerUrl) -> None:
         self.settings = settings
@@ -206,7 +205,7 @@ class SyncRoutingTransport(SyncTransport):
         self._transports: dict[str, SyncTransport] = {}
 
     def run(self, call: Call[T]) -> T:
-        """As `RoutingTransport.run`."""
+        """Send a call; return its parsed reply. Raises Refused, or Unavailable if no server replied in time."""
         patience, found, url = _RetryWindow(self.settings), self._map.found, ""
         tag = call.tag or self._map.home
         while True:
@@ -229,7 +228,7 @@ class SyncRoutingTransport(SyncTransport):
         return connect_sync(self._map.node(self._url_of(tag)))
 
     def address(self, tag: str) -> str:
-        """Return host:port of a partition's server by the last topology. Raises Unavailable."""
+        """Return host:port of a partition's server. Raises Unavailable."""
         return urlsplit(self._url_of(tag)).netloc.rpartition("@")[2]
 
     def _url_of(self, tag: str) -> str:

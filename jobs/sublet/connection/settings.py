@@ -1,5 +1,4 @@
-"""`Settings` (flag > environment > default), and the redis-py clients made from them, without redis-py's own
-retries."""
+"""`Settings`, read from arguments and the environment, and the redis-py clients made from them."""
 
 import contextlib
 import importlib.util
@@ -22,20 +21,19 @@ from sublet.options import PAYLOAD_MAX
 from sublet.protocol.keys import is_name
 
 BLOCK_SECONDS = 10
-"""Maximum seconds of one blocking read; its socket timeout is 5 s longer."""
 
 TIMEOUT_MIN = 0.01
 """Minimum of `Settings.timeout` in seconds: a wait of 0 ms would never end."""
 QUICK_TIMEOUT = 0.8
 """Seconds per call to Redis in an HTTP server."""
 QUICK_PATIENCE = 0.1
-"""Seconds for which an HTTP server retries a call."""
+"""For how many seconds an HTTP server repeats a call without a reply."""
 
 DURABILITIES = ("none", "replicated", "fsync")
 
 
 class ClientFactory(Protocol):
-    """Makes redis-py clients in place of a URL (see `sublet.testing`)."""
+    """Makes redis-py clients; tests use it instead of a URL."""
 
     def client(self) -> "redis.asyncio.Redis":
         """Return a new asyncio client."""
@@ -48,35 +46,37 @@ class ClientFactory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a process reaches and uses its namespace."""
+    """The address of a namespace, and how a process uses it."""
 
     redis_url: str = "redis://127.0.0.1:6379"
     namespace: str = "sublet"
     partitions: int = 1
     timeout: float = 2.0
-    """Maximum seconds until a reply of Redis: well under a third of a lease."""
+    """Most seconds to wait for a reply of Redis. Must be well under a third of a lease."""
     patience: float = 8.0
-    """Seconds within which a call without a reply is sent again. Redis remembers a claim for 10 s."""
+    """For how many seconds a call without a reply is sent again."""
     allow_eviction: bool = False
-    """Allow a server that evicts keys, and so may lose jobs."""
+    """Accept a server that evicts keys when its memory is full, and so may lose jobs."""
     allow_unverified_tls: bool = False
-    """Allow TLS without verification of the certificate or host name."""
+    """Accept TLS that does not verify the server's certificate or name."""
     durability: str = "none"
-    """The default durability of submits."""
+    """The confirmation that a submit waits for by default: `none`, `replicated` or `fsync`."""
     replicas: int = 1
     memory: float = 0.9
-    """The share of maxmemory above which new jobs are refused; 1 for no guard."""
+    """New jobs are refused when more than this share of the server's maxmemory is used (0 to 1); 1: no such
+    limit.
+    """
     summon: bool = False
-    """Summon workers of pools after a submit."""
+    """Whether a submit starts workers of the pools that serve its queue."""
     large_payloads: LargePayloads | None = field(default=None, repr=False)
-    """Stores payloads and results above `large_above` bytes outside Redis."""
+    """Where payloads and results of more than `large_above` bytes are kept, outside of Redis."""
     large_above: int = PAYLOAD_MAX
     client_factory: ClientFactory | None = field(default=None, repr=False)
 
     @classmethod
     def read(cls, redis_url: str | None = None, namespace: str | None = None) -> "Settings":
-        """Return the settings: arguments, else SUBLET_<NAME>, else (the URL) REDIS_URL, else defaults. Raises
-        Invalid.
+        """Return the settings. Each one is the argument, else the variable SUBLET_<NAME> (the URL: also
+        REDIS_URL), else the default. Raises Invalid.
         """
         env, usual = os.environ, cls()
         found = cls(
@@ -105,7 +105,7 @@ class Settings:
         return found
 
     def check_url(self) -> None:
-        """Raise Invalid for an invalid URL, or unverified TLS that is not allowed."""
+        """Raise Invalid for an invalid URL, or for unverified TLS unless that is allowed."""
         wrong = flaw(self.redis_url)
         if wrong:
             raise Invalid(f"{self.named_url}: {wrong}")
@@ -118,14 +118,14 @@ class Settings:
 
     @property
     def storage(self) -> Storage | None:
-        """The backend as this namespace uses it, or None."""
+        """The storage for large payloads of this namespace; None without `large_payloads`."""
         if self.large_payloads is None:
             return None
         return Storage(self.large_payloads, self.namespace, self.large_above)
 
     @property
     def named_url(self) -> str:
-        """The URL for error messages, without secrets, after the name of the variable that has it, if any."""
+        """The URL for error messages, without secrets, and the variable that it comes from."""
         names = ("SUBLET_REDIS_URL", "REDIS_URL")
         source = next(
             (name for name in names if plain(os.environ.get(name, "")) == self.redis_url), "Redis URL"
@@ -142,7 +142,7 @@ class Settings:
 
 
 def quick(settings: Settings) -> Settings:
-    """Return settings by which a call ends within a second, unless SUBLET_TIMEOUT is set."""
+    """Return settings with which a call takes at most a second, unless SUBLET_TIMEOUT is set."""
     if os.environ.get("SUBLET_TIMEOUT"):
         return settings
     return replace(settings, timeout=min(settings.timeout, QUICK_TIMEOUT), patience=QUICK_PATIENCE)
@@ -183,7 +183,7 @@ def _number(name: str, default: Number, kind: type[Number]) -> Number:
 
 
 def connect(settings: Settings, *, blocking: bool = False) -> "redis.asyncio.Redis":
-    """Make an asyncio redis-py client; `blocking` for reads that wait on the server."""
+    """Make an asyncio redis-py client; `blocking`: for commands that wait on the server."""
     if settings.client_factory:
         return settings.client_factory.client()
     pool = redis.asyncio.BlockingConnectionPool.from_url(
@@ -218,7 +218,7 @@ _NAMELESS: dict[str, Any] = (
 
 
 def check(settings: Settings) -> None:
-    """Raise Invalid if redis-py refuses a part of the URL. Does not connect."""
+    """Raise Invalid if redis-py does not accept the URL. Does not connect."""
     try:
         for url in servers(settings.redis_url):
             connect_sync(replace(settings, redis_url=url)).connection_pool.make_connection()

@@ -1,4 +1,4 @@
-"""Which server has which partition: queries to cluster nodes or sentinels, and their replies. No I/O."""
+"""Which server has which partition: questions to cluster nodes or sentinels, and their answers. No I/O."""
 
 from binascii import crc_hqx
 from collections.abc import Generator, Sequence
@@ -16,7 +16,7 @@ SLOTS = 16384
 
 
 class Query(NamedTuple):
-    """A call for the server with this URL."""
+    """A call to send to the server with this URL."""
 
     url: str
     call: Call[Any]
@@ -24,14 +24,14 @@ class Query(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Topology:
-    """The server of each hash slot: ranges (first, last, server's URL)."""
+    """The servers of a cluster by hash slot, as ranges: first slot, last slot, the server's URL."""
 
     ranges: tuple[tuple[int, int, str], ...]
     _known: dict[str, str] = field(default_factory=dict)
 
     def of(self, tag: str) -> str:
-        """Return the URL of the server of a hash tag such as `{sublet:0}`. Raises Demoted if none serves it
-        now.
+        """Return the URL of the server that has a partition, given as hash tag: `{sublet:0}`. Raises Demoted
+        if none has it now.
         """
         if tag not in self._known:
             slot = slot_of(tag)
@@ -50,7 +50,7 @@ class Topology:
 
 
 TopologyPlan = Generator[Query, Any, Topology]
-"""As `Plan`, of queries; returns the topology."""
+"""A generator that yields queries, receives their replies, and returns the topology."""
 
 
 def slot_of(tag: str) -> int:
@@ -59,16 +59,14 @@ def slot_of(tag: str) -> int:
 
 
 def discover(many: MultiServerUrl, tag: str, known: Sequence[str]) -> TopologyPlan:
-    """Return the plan that queries a cluster's nodes (known ones first) or the sentinels for this tag's
-    server.
-
-    It raises Unavailable.
+    """Return the plan that finds the server of this partition (hash tag): it asks a cluster's nodes, known
+    ones first, or the sentinels. It raises Unavailable.
     """
     return _query_sentinels(many) if many.kind == "sentinel" else _query_nodes(many, tag, known)
 
 
 class TopologyMap:
-    """A client's last known topology, and the servers to query first."""
+    """The topology that a client last read, and the servers to ask next."""
 
     def __init__(self, settings: Settings, many: MultiServerUrl) -> None:
         self.settings, self.many = settings, many
@@ -77,31 +75,31 @@ class TopologyMap:
         self._known: list[str] = []
 
     def plan(self, tag: str) -> TopologyPlan:
-        """Return the plan that reads the topology."""
+        """Return the plan that reads the topology again."""
         return discover(self.many, tag, self._known)
 
     def take(self, found: Topology) -> None:
-        """Use this topology."""
+        """Replace the topology by a newer one."""
         self.found, self._known = found, found.urls
 
     def doubt(self, url: str, error: Exception) -> None:
-        """After an error of a server, query it first next time if it redirected the call, else last."""
+        """Record an error of a server: it will be asked first if the error names another server, else last."""
         known = self._known  # threads replace this list, never change it
         if url in known:
             others = [each for each in known if each != url]
             self._known = [url, *others] if isinstance(error, Moved) else [*others, url]
 
     def kept(self, found: Topology) -> set[str]:
-        """Return the URLs whose connections are kept, sentinels included."""
+        """Return the URLs of servers and sentinels whose connections stay open with this topology."""
         return {*found.urls, *map(self.many.sentinel, self.many.hosts)}
 
     def node(self, url: str) -> Settings:
-        """Return the settings of one server; the routing transport retries."""
+        """Return settings for one server of the cluster."""
         return replace(self.settings, redis_url=url, patience=0.0)
 
 
 def node_of(many: MultiServerUrl, tag: str) -> Call[str]:
-    """Make the call that reads host:port of a partition's node; empty if no node has it."""
+    """Make the call that reads host:port of the server of a partition; empty if none has it."""
 
     def read(slots: Sequence[Any]) -> str:
         ranges = _ranges(many, many.node(many.hosts[0]), slots)

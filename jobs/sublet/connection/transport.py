@@ -1,6 +1,6 @@
-"""Send calls and plans to Redis, retry them, and raise the errors of `sublet.errors`: one async, one sync.
+"""Send calls and plans to Redis, repeat those without a reply, and raise the errors of `sublet.errors`.
 
-A call without a reply is sent again, byte for byte: scripts give a repeated request its first answer.
+A call is repeated byte for byte: a script gives a repeated request its first answer.
 """
 
 import asyncio
@@ -47,10 +47,9 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 PAUSES = (0.05, 0.2)
-"""Seconds before a call without a reply is sent again."""
 
 SHARED = (("INFO", "memory"), ("CONFIG", "GET", "append[of]*"), ("COMMAND INFO", "waitaof"))
-"""Commands that read a server's state: concurrent callers share a reply."""
+"""Commands that read a server's state. Callers at the same time share one reply."""
 
 _NO_ANSWER = (ConnectionError, TimeoutError, InvalidResponse, OSError)
 _STRIPPED = {
@@ -63,8 +62,8 @@ _STRIPPED = {
 class Transport:
     """Sends calls to one server, on an event loop.
 
-    Scripts of one turn of the loop share a round trip. Scripts and durable submits have a `Pipeline` each;
-    redis-py's client sends other commands. A given `client` sends everything, and `aclose` closes it.
+    Scripts sent in one turn of the loop share a round trip. A given `client` sends everything instead, and is
+    closed by `aclose`.
     """
 
     def __init__(self, settings: Settings, client: "redis.asyncio.Redis | None" = None) -> None:
@@ -81,8 +80,8 @@ class Transport:
         self._shared_reads: dict[Commands, asyncio.Future[Any]] = {}
 
     async def run(self, call: Call[T]) -> T:
-        """Send a call, up to three times without a reply. Raises Refused, Invalid, or Unavailable if no reply
-        came in time.
+        """Send a call, up to three times without a reply; return its parsed reply. Raises Refused, Invalid,
+        or Unavailable if no reply came in time.
         """
         until = time.monotonic() + self.settings.patience
         for pause in (*PAUSES, None):
@@ -184,12 +183,12 @@ class Transport:
 
 
 def waiting(call: Call[Any]) -> float:
-    """Return the seconds that a call's WAIT and WAITAOF may take."""
+    """Return for how many seconds a call's WAIT or WAITAOF may block."""
     return sum(wait[-1] / 1000 for wait in call.waits if isinstance(wait[-1], int))
 
 
 def with_texts(call: Call[Any]) -> Commands:
-    """Return a call's commands as EVAL with the script's text."""
+    """Return a call's commands as EVAL with the scripts' text, for a server that does not have the scripts."""
     return [("EVAL", call.text, *rest) for _, _, *rest in call.commands]
 
 
@@ -206,7 +205,9 @@ class SyncTransport:
         )
 
     def run(self, call: Call[T]) -> T:
-        """As `Transport.run`."""
+        """Send a call, up to three times without a reply; return its parsed reply. Raises Refused, Invalid,
+        or Unavailable if no reply came in time.
+        """
         until = time.monotonic() + self.settings.patience
         for pause in (*PAUSES, None):
             try:
@@ -259,17 +260,19 @@ class SyncTransport:
 
 
 def refused(error: ResponseError) -> Exception:
-    """Return our exception for an error reply; `error` itself for an unknown code, a defect of Sublet."""
+    """Return the exception for an error reply. A reply with an unknown code is returned unchanged: it is a
+    bug of Sublet.
+    """
     return refusal(_STRIPPED.get(type(error), "") + str(error)) or error
 
 
 def denied(error: Exception) -> bool:
-    """Whether Redis refused the password: then redis-py's asyncio client raises a ConnectionError."""
+    """Whether Redis refused the user or password."""
     return isinstance(error, AuthenticationError) or isinstance(error.__cause__, AuthenticationError)
 
 
 def unavailable(settings: Settings, error: Exception) -> Unavailable:
-    """Return our exception, with hints at the cause, for a call without a reply."""
+    """Return Unavailable for a call without a reply, with a hint at the cause."""
     if isinstance(error, InvalidResponse):
         return Unfit(
             f"the server at {settings.shown_url} does not speak Redis's protocol: check SUBLET_REDIS_URL"
@@ -295,8 +298,8 @@ def unavailable(settings: Settings, error: Exception) -> Unavailable:
 
 
 async def follow(run: Callable[[R], Awaitable[Any]], plan: Generator[R, Any, T]) -> T:
-    """Run a plan to its end and return its result. `run` sends each request; its JobsError is raised inside
-    the plan.
+    """Run a plan: send each call that it yields by `run`, and return its result. An error of `run` is raised
+    inside of the plan.
     """
     answer, failure = None, None
     while True:
@@ -311,7 +314,7 @@ async def follow(run: Callable[[R], Awaitable[Any]], plan: Generator[R, Any, T])
 
 
 def follow_sync(run: Callable[[R], Any], plan: Generator[R, Any, T]) -> T:
-    """Run a plan without an event loop, as `follow` does."""
+    """Run a plan without an event loop: send each call that it yields by `run`, and return its result."""
     answer, failure = None, None
     while True:
         try:

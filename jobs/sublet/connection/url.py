@@ -1,4 +1,4 @@
-"""Redis URLs of one server, a cluster, or sentinels."""
+"""Redis URLs of one server, a cluster, or a server behind sentinels."""
 
 import re
 from collections.abc import Iterator
@@ -20,12 +20,12 @@ _YES = ("1", "true", "yes", "on", "t", "y")
 
 
 class Misplaced(ValueError):
-    """A URL's service or database is wrong; the message contains nothing of the URL."""
+    """The sentinels' service or the database in a URL is wrong. The message has nothing of the URL."""
 
 
 @dataclass(frozen=True, slots=True)
 class MultiServerUrl:
-    """A URL of several servers; `kind` is `cluster` or `sentinel`, `user` has the password."""
+    """A parsed URL of a cluster or of sentinels (`kind`). `user` is the user and password in it."""
 
     kind: str
     scheme: str
@@ -37,7 +37,7 @@ class MultiServerUrl:
 
     @classmethod
     def read(cls, url: str) -> "MultiServerUrl | None":
-        """Parse a URL of several servers; None if it names one. Raises ValueError."""
+        """Parse the URL of a cluster or of sentinels; return None for one of a single server. Raises ValueError."""
         if not re.match(r"rediss?\+", url):
             return None
         found = _MANY.fullmatch(url)
@@ -56,13 +56,11 @@ class MultiServerUrl:
         return cls(kind, scheme, f"{user}@" if user else "", addresses, place[1], place[2] or "", options)
 
     def node(self, address: str) -> str:
-        """Return the URL of the server at host:port."""
+        """Return the URL of the server at host:port, with the user and options of this one."""
         return f"{self.scheme}://{self.user}{address}/{self.database}{self._query()}"
 
     def sentinel(self, address: str) -> str:
-        """Return the URL of the sentinel at host:port, with the query's `sentinel_username` and
-        `sentinel_password`.
-        """
+        """Return the URL of the sentinel at host:port, with the user and password for sentinels."""
         said = dict(self.options)
         user, password = (
             quote(said.get(f"sentinel_{name}", ""), safe="") for name in ("username", "password")
@@ -93,7 +91,7 @@ def plain(url: str) -> str:
 
 
 def servers(url: str) -> Iterator[str]:
-    """Return the URL of each server in a URL. Raises ValueError."""
+    """Yield the URL of each server named in a URL. Raises ValueError."""
     many = MultiServerUrl.read(url)
     if many is None:
         yield url
@@ -102,7 +100,7 @@ def servers(url: str) -> Iterator[str]:
 
 
 def flaw(text: str) -> str:
-    """Return why a URL is not valid, without secrets; empty if it is valid."""
+    """Return why a URL is invalid, without secrets; empty if it is valid."""
     try:
         wrong = [words for url in servers(text) for words in (_flaw(url),) if words]
     except Misplaced as error:
@@ -129,7 +127,7 @@ def _flaw(text: str) -> str:
 
 
 def unknown(error: TypeError, url: str) -> str:
-    """Explain redis-py's error about a URL, without secrets."""
+    """Return the message for an option in the URL that redis-py does not know, without secrets."""
     if "@" in urlsplit(url).query:
         return FORMS
     found = re.search(r"unexpected keyword argument '([a-z_]{1,40})'", str(error))
@@ -161,7 +159,9 @@ def _is_server(text: str) -> bool:
 
 
 def unverified(url: str) -> str:
-    """Return the option that switches off TLS verification, e.g. `ssl_cert_reqs=none`; else empty."""
+    """Return the option of a URL that switches off the verification of TLS, e.g. `ssl_cert_reqs=none`; empty
+    without one.
+    """
     for name, value in parse_qsl(urlsplit(url).query):
         lax = value.lower() not in _YES if name == "ssl_check_hostname" else value.lower() != "required"
         if name in ("ssl_cert_reqs", "ssl_check_hostname") and lax:

@@ -1,7 +1,7 @@
-"""Durable submits: scripts with one WAIT or WAITAOF behind them.
+"""Submits that wait for replicas or the disk: scripts, then one WAIT or WAITAOF for all of them.
 
-Both wait for the last write of their connection. A repeated submit may write nothing; from Redis 7.2 on, a
-wait behind it would prove nothing. So a barrier stands between, a write that changes nothing.
+WAIT covers the last write of its connection. A repeated submit may write nothing, and a WAIT behind it would
+prove nothing: so a barrier precedes it, a write that changes no data.
 """
 
 import asyncio
@@ -16,13 +16,12 @@ from sublet.connection.pipeline import ClientPipeline, Commands, Pipeline, Reque
 BARRIER = """if redis.call('HEXISTS', KEYS[1], 'seq') == 0 then return 0 end
 redis.call('DEL', KEYS[1] .. ':')
 return redis.call('HINCRBY', KEYS[1], 'seq', 0)"""
-"""Script of a write that changes nothing. A full server accepts it, and it creates no partition."""
+"""A script that writes and changes no data. A full server accepts it, and it creates no partition."""
 
 
 class WaitBatcher:
-    """Sends scripts with one wait behind them, over an own connection.
-
-    Scripts that come during a wait share the next.
+    """Sends scripts with one wait for all of them, on its own connection. Scripts that come during a wait
+    share the next one.
     """
 
     def __init__(self, pipeline: Pipeline | ClientPipeline, waits: Sequence[tuple[Any, ...]]) -> None:
@@ -31,7 +30,9 @@ class WaitBatcher:
         self._in_flight: list[asyncio.Future[Any]] = []
 
     def send(self, scripts: Commands) -> "asyncio.Future[Any]":
-        """Send scripts, now or with the next wait. The future gets the result of `outcome`."""
+        """Send scripts now, or with the next wait. The future gets the replies of scripts and waits, or an
+        error.
+        """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         self._queued.append((scripts, future))
@@ -72,14 +73,14 @@ class WaitBatcher:
 
 
 def barriers(scripts: Commands) -> Commands:
-    """Return a barrier per partition of the scripts, as one of these may not exist."""
+    """Return a barrier for each partition of the scripts."""
     return [("EVAL", BARRIER, 1, base) for base in dict.fromkeys(command[3] for command in scripts)]
 
 
 def outcome(scripts: Sequence[Any], behind: Sequence[Any], waits: int) -> Any:
-    """Return the replies of scripts and waits, the last of `behind`; or the first error, not raised.
+    """Return the replies of the scripts and of the last `waits` commands; or the first error.
 
-    Of several scripts, one that a full server refused does not count: the others may be stored.
+    If there are several scripts, those that a full server refused are ignored: the others may be stored.
     """
     for reply in scripts:
         if isinstance(reply, BaseException) and not (

@@ -16,8 +16,8 @@ from sublet.tasks.user_modules import import_by_name, is_module_name
 
 
 def load_app(target: str) -> App:
-    """Import the app at MODULE:APP, or the only app of MODULE, and the modules that it includes; the current folder
-    comes first. Raises Invalid.
+    """Import the app MODULE:APP, or the only app of MODULE, and the modules of its `include`; modules in the
+    current folder come first. Raises Invalid.
     """
     # A command's own output must be readable by machines
     with contextlib.redirect_stdout(sys.stderr):
@@ -25,7 +25,7 @@ def load_app(target: str) -> App:
 
 
 def load_apps(targets: Sequence[str]) -> dict[str, App]:
-    """Load the apps of a worker, as `load_app` does; return each once, by the first name given for it."""
+    """Import the apps of one worker; return them by the first name (MODULE:APP) given for each. Raises Invalid."""
     apps: dict[str, App] = {}
     for target in targets:
         if (app := load_app(target)) not in apps.values():
@@ -34,8 +34,8 @@ def load_apps(targets: Sequence[str]) -> dict[str, App]:
 
 
 def merged(apps: Mapping[str, App]) -> App:
-    """Return an app with the tasks of all; a single app itself. Tasks keep their apps, and so their middleware; the
-    settings are the first app's. Raises Invalid if a task or schedule is in two apps.
+    """Return one app with the tasks of all, or the only app itself. Settings are those of the first. Raises
+    Invalid if two apps have a task or schedule of one name.
     """
     places = list(apps)
     if len(places) == 1:
@@ -57,7 +57,9 @@ def merged(apps: Mapping[str, App]) -> App:
 
 
 def check_same_namespace(apps: Mapping[str, App]) -> None:
-    """Raise Invalid if apps are to share a worker, and have jobs in different places."""
+    """Raise Invalid unless these apps, which share a worker, have the same namespace, server and partition
+    count.
+    """
     (place, app), *others = apps.items()
     for other_place, other in others:
         for field in ("redis_url", "namespace", "partitions"):
@@ -103,7 +105,7 @@ def _module_advice(name: str, attribute: str) -> str:
 
 
 def target_of(target: str) -> str:
-    """Return MODULE:APP of an app that `load_app` has loaded: the source of its schedules."""
+    """Return MODULE:APP of an imported app. Its schedules are stored with this text as their source."""
     name, _, attribute = target.partition(":")
     if attribute:
         return target

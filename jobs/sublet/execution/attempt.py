@@ -17,32 +17,32 @@ STARVED = "every place of the worker waits for the result of another job; see th
 
 
 class Why(StrEnum):
-    """Why a worker cancels the task of an attempt."""
+    """Why a worker ends an attempt before its task has ended."""
 
     TIMED_OUT = "timed_out"
     STALLED = "stalled"
     CANCELLED = "cancelled"
     LOST = "lost"
-    """The lease has expired, or the job has ended: this attempt is not settled."""
+    """The lease has expired, or the job has ended: no outcome is reported."""
     STOPPING = "stopping"
 
 
 class UnknownTask(JobsError):
-    """This worker lacks the task, or the payload is of another version: the job is released."""
+    """This worker lacks the task, or the task does not take the arguments: the job is released."""
 
 
 def unfit(error: Invalid) -> UnknownTask:
-    """Make the exception for a payload that does not match the task's signature."""
+    """Make the error for a payload that does not match the task's parameters."""
     return UnknownTask(f"the payload does not match this worker's version of the task: {error}")
 
 
 class Crashed(JobsError):
-    """The task's child process died, or none could start: the attempt fails."""
+    """The child process died during the task, or none could be started: the attempt fails."""
 
 
 class Ended(Exception):
-    """Carries an ending without a result: from a child process or thread, or of an exception that must not
-    pass the event loop.
+    """Carries the outcome of an attempt without a result: from a child process or thread, or of an exception
+    that asyncio must not see.
     """
 
     def __init__(self, ending: Ending) -> None:
@@ -51,9 +51,10 @@ class Ended(Exception):
 
 
 class Reports:
-    """What a task reports: the latest unsent report of each kind, and whether it waits for the result of another job.
+    """What the task of an attempt reports: of each kind, the last report that is not sent yet; and whether
+    the task waits for another job's result.
 
-    `notify` is called for each report to send, `waits` after each change of `waiting`; both from any thread.
+    `notify` is called when there is a report to send, `waits` when `waiting` changes; both from any thread.
     """
 
     progress = checkpoint = log = detail = b""
@@ -64,7 +65,7 @@ class Reports:
         self._notify, self._waits = notify, waits
 
     def add(self, news: News, body: bytes) -> None:
-        """Take a report, instead of an unsent one of its kind. Safe from any thread."""
+        """Keep a report; it replaces an unsent one of its kind. Safe from any thread."""
         if news is News.WAITING:
             self.waiting = body == b"1"
             self._waits()
@@ -84,7 +85,9 @@ class Reports:
 
 
 class Attempt:
-    """One lease and the run of its task. `notify` and `waits`: see `Reports`."""
+    """One leased job and the run of its task. `notify` is called when there is a report to send, `waits` when
+    the task begins or ends a wait for another job.
+    """
 
     why: Why | None = None
     error_rules: ErrorRules | None = None
@@ -94,7 +97,7 @@ class Attempt:
     cancels_ignored = 0
     running: "asyncio.Future[Completion] | None" = None
     sending: asyncio.Task[None] | None = None
-    """The sending of its latest note; the attempt is settled after that."""
+    """The task that sends the last checkpoint and log. The outcome is reported after it."""
 
     def __init__(
         self,
@@ -107,7 +110,7 @@ class Attempt:
         self.context = Context(lease, self.reports.add, notify)
 
     def note(self) -> Note | None:
-        """Take the checkpoint and log that are not sent yet; None without them."""
+        """Take the checkpoint and log lines that are not sent yet; None without them."""
         unsent = self.reports
         if not (unsent.checkpoint or unsent.log):
             return None
@@ -116,13 +119,13 @@ class Attempt:
         return note
 
     def put_back(self, note: Note) -> None:
-        """Keep a note that could not be sent, except parts that have been replaced since."""
+        """Keep a checkpoint and log that could not be sent, unless newer ones replace them."""
         unsent = self.reports
         unsent.checkpoint = unsent.checkpoint or note.checkpoint
         unsent.log = unsent.log or note.log
 
     def end(self, why: Why) -> None:
-        """Cancel the running task, if this is the first call; `why` determines the ending."""
+        """Cancel the running task. The first call's reason, `why`, determines the outcome."""
         if self.why is None and self.running and not self.running.done():
             self.why, self.cancelled_at = why, time.monotonic()
             self.context.ending = why.value
@@ -136,7 +139,7 @@ class Attempt:
             self.running.cancel()
 
     def ending(self) -> Ending | None:
-        """Return the outcome of a task that has ended; None for a lost lease."""
+        """Return the outcome of a task that has ended; None after a lost lease."""
         assert self.running is not None
         if self.why is Why.LOST:
             return None
@@ -154,8 +157,8 @@ class Attempt:
 
 
 def ending_of_stop(lease: Lease, why: Why | None, detail: str = "", again: bool = True) -> Ending:
-    """Return the outcome of a task that was cancelled; `why` None: by itself. `again`: whether a failure may be
-    tried again.
+    """Return the outcome of a cancelled task. `why` is None if the task cancelled itself. `again`: whether a
+    failure may be tried again.
     """
     if why is Why.TIMED_OUT:
         return Failure(lease, "timed_out", f"ran longer than {(lease.timeout_ms or 0) / 1000:g} s", detail)
@@ -173,8 +176,8 @@ def _again(rules: ErrorRules | None, kind: type[BaseException]) -> bool:
 
 
 def ending_of(lease: Lease, error: BaseException, rules: ErrorRules | None = None) -> Ending:
-    """Return the outcome of a task that raised `error`, whose own code (`__str__`) may raise, too. `rules`: of
-    the task.
+    """Return the outcome of a task that raised `error`: a failure, release, or death of the job. `rules`: the
+    task's `retry_on` and `discard_on`.
     """
     again = _again(rules, type(error))
     try:
@@ -215,6 +218,6 @@ def _words(error: BaseException) -> tuple[str, str]:
 
 
 def put_back(notes: Sequence[tuple[Attempt, Note]]) -> None:
-    """Keep notes that could not be sent (`Attempt.put_back`)."""
+    """Keep the checkpoints and logs of these attempts, which could not be sent."""
     for attempt, note in notes:
         attempt.put_back(note)

@@ -145,7 +145,7 @@ class JobRunner:
         self._flushed = True
 
     def serve(self) -> None:
-        """Import the tasks, then run jobs until the pipe closes, or memory ran out."""
+        """Import the tasks, then run jobs until the pipe closes or memory runs out."""
         if self._memory:
             _limit_memory(self._memory)
         keep_logs()
@@ -164,7 +164,7 @@ class JobRunner:
                     self._write(self._outcome(*frames.lease(self._pending.popleft(), self._names)))
 
     def give_back(self) -> None:
-        """Drop the jobs that have not begun, and send their number to the parent."""
+        """Drop the jobs that have not begun; report their number to the parent."""
         given = 0
         with contextlib.suppress(IndexError):
             while True:
@@ -173,7 +173,7 @@ class JobRunner:
         self._write(frames.frame(frames.BACK, given.to_bytes(4, "big")))
 
     def log_starved(self) -> None:
-        """Warn in the running job's log."""
+        """Write a warning to the running job's log: all processes wait for the results of other jobs."""
         context = self._context
         if context:
             context.log(f"warning {STARVED}")

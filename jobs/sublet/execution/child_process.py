@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
 BOOT = "import json, sys; sys.path[:0] = [sys.argv[4]]; from sublet.execution.child_main import main; sys.path[:] = json.loads(sys.argv[3]); main()"
-"""The child's program. Arguments: parent's pid, life pipe, the parent's `sys.path`, this package's folder, pipe for
-stacks."""
+"""The Python code that a child runs. Its arguments: the parent's pid, the pipe that closes when the parent
+dies, the parent's `sys.path`, this package's folder, the pipe for stacks.
+"""
 HOME = str(PACKAGE.parent)
 GARBAGE = "the child process wrote an invalid frame to its pipe: does the task write to file descriptors that it did not open?"
 START_SECONDS = 120.0
@@ -32,13 +33,13 @@ LEAVE_SECONDS = 2.0
 CLOSED_SECONDS = 0.1
 DEAD_SECONDS = 10.0
 STACK_SECONDS, STACK_QUIET = 0.2, 0.02
-"""Seconds to write a stack, and of silence that end it."""
+"""How many seconds a child has to write its stack, and after how many without output it is complete."""
 STACK_MAX = 1 << 16
 STACK_AFTER = (Why.TIMED_OUT, Why.STALLED)
 
 
 class ChildRun(asyncio.Future[Completion]):
-    """The run of a job in a child process."""
+    """One job in a child process, as a future of its outcome."""
 
     def __init__(self, attempt: Attempt, number: int, loop: "AbstractEventLoop") -> None:
         super().__init__(loop=loop)
@@ -46,8 +47,8 @@ class ChildRun(asyncio.Future[Completion]):
         self.child: ChildProcess | None = None
 
     def cancel(self, msg: object = None) -> bool:
-        """Cancel the run; a task that has begun ends at once, by the kill of its child. At a timeout or stall, its
-        stack is read first.
+        """Cancel the job. If its task has begun, the child is killed; at a timeout or stall, after its stack
+        was read.
         """
         if msg in STACK_AFTER and self.child and self.child.ask_stack(self):
             return True
@@ -55,16 +56,16 @@ class ChildRun(asyncio.Future[Completion]):
 
     @property
     def begun(self) -> bool:
-        """Whether its task has begun."""
+        """Whether the child has begun the task."""
         return self.child is not None and bool(self.child.jobs) and self.child.jobs[0] is self
 
     def log_starved(self) -> None:
-        """Warn in the job's log that all processes wait for the results of other jobs."""
+        """Write a warning to the job's log: all processes wait for the results of other jobs."""
         if self.child:
             self.child.log_starved()
 
     def end(self, msg: object = None) -> bool:
-        """Cancel the run, without its stack."""
+        """Cancel the job without reading its stack."""
         cancelled = super().cancel(msg)
         if cancelled and self.child:
             self.child.abandon(self)
@@ -72,10 +73,10 @@ class ChildRun(asyncio.Future[Completion]):
 
 
 class Pool(Protocol):
-    """Calls from a child process to its pool."""
+    """The methods of a process pool that its child processes call."""
 
     def came_free(self, child: "ChildProcess") -> None:
-        """The child is ready for its next jobs."""
+        """The child has no job: send it the next ones."""
         ...
 
     def went(self, child: "ChildProcess") -> None:
@@ -83,7 +84,7 @@ class Pool(Protocol):
         ...
 
     def given_back(self, jobs: "Sequence[ChildRun]") -> None:
-        """Run these jobs in another child."""
+        """The child has not begun these jobs: run them in another one."""
         ...
 
     def died(self, child: "ChildProcess", words: str) -> None:
@@ -92,8 +93,8 @@ class Pool(Protocol):
 
 
 class ChildProcess:
-    """One child process. `pid` is also its process group and session: processes that a task starts in the
-    group die with it.
+    """One child process. It leads its own process group and session, so that processes started by its task
+    die with it.
     """
 
     def __init__(self, pool: Pool, hello: bytes, loop: "AbstractEventLoop") -> None:
@@ -125,7 +126,7 @@ class ChildProcess:
         self._send(hello)
 
     def take(self, jobs: Sequence[ChildRun]) -> None:
-        """Send jobs to the child, which must be up and without jobs."""
+        """Send jobs to the child, which must be ready and have none."""
         for job in jobs:
             job.child = self
         self.jobs.extend(jobs)
@@ -137,7 +138,7 @@ class ChildProcess:
         self._never_read = not self._send(data)
 
     def abandon(self, job: ChildRun) -> None:
-        """End a cancelled job: kill the child if the job runs, else ask for the job back."""
+        """End a cancelled job: kill the child if it runs the job, else ask it to give the job back."""
         self._read()
         if self.jobs and self.jobs[0] is job:
             self.kill()
@@ -145,7 +146,9 @@ class ChildProcess:
             self.ask_back()
 
     def ask_stack(self, job: ChildRun) -> bool:
-        """Ask for the stack of a job that runs; it is killed within STACK_SECONDS. False: it does not run."""
+        """Make the child write the stack of a running job; the child is killed 0.2 s later at most. Returns
+        False if the job does not run.
+        """
         self._read()
         if not (self._open and self.jobs and self.jobs[0] is job) or self._asked or job.done():
             return False
@@ -188,7 +191,7 @@ class ChildProcess:
         self._request(frames.ASK_BACK)
 
     def log_starved(self) -> None:
-        """As `ChildRun.log_starved`."""
+        """Write a warning to the running job's log: all processes wait for the results of other jobs."""
         self._request(frames.STARVED)
 
     def _request(self, request: bytes) -> None:
@@ -286,7 +289,7 @@ class ChildProcess:
         self.kill()
 
     def retire(self, seconds: float = LEAVE_SECONDS) -> None:
-        """Send the child no further jobs; it may exit within `seconds`, then it is killed."""
+        """Send the child no more jobs. It is killed if it has not exited after `seconds`."""
         self._leave(seconds, retired=True)
 
     def kill(self) -> None:

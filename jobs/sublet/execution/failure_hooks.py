@@ -15,15 +15,15 @@ from sublet.tasks.failures import AttemptFailure, FailureHook
 log = logging.getLogger(__name__)
 
 SECONDS = 5.0
-"""Most seconds of one call, and of the last calls at the worker's end."""
+"""Most seconds of one hook's call, and of all calls under way when the worker ends."""
 TOGETHER = 8
-"""Most failures that are handled at a time."""
+"""Most failures whose hooks run at the same time."""
 WAITING = 1000
-"""Most failures that wait; further ones are left out."""
+"""Most failures that wait for their hooks; more are dropped."""
 
 
 class FailureHooks:
-    """The hooks of a worker's tasks. Each failed attempt is passed to the hooks of its task's app, at most once."""
+    """Calls the functions under `@app.on_failure` of each failed attempt's app, at most once per attempt."""
 
     def __init__(self, tasks: Mapping[str, Task[..., Any]]) -> None:
         self._tasks = tasks
@@ -32,7 +32,7 @@ class FailureHooks:
         self._threads = 0
 
     def settled(self, ending: Ending, answer: str) -> None:
-        """Pass on an outcome that was settled, if the attempt failed. `answer`: the job's new state."""
+        """Call the hooks for a reported outcome if it is a failure. `answer`: the job's new state."""
         lease, state = ending.lease, answer.partition(" ")[0]
         if state in ("LEASE_LOST", "NOT_FOUND"):
             return  # the lease was lost: the next worker reports it
@@ -49,12 +49,12 @@ class FailureHooks:
         )
 
     def taken_over(self, lease: Lease) -> None:
-        """Pass on the previous attempt of a claimed job, whose lease ended without an outcome."""
+        """Call the hooks for the previous attempt of a claimed job if its lease ended without an outcome."""
         message = "its worker reported no outcome; the job is tried again"
         self._report(lease._replace(attempt=lease.attempt - 1), State.RUNNING, lease.recovered, message)
 
     def lost(self, job: LostJob) -> None:
-        """Pass on the last attempt of a job that is dead because its lease expired."""
+        """Call the hooks for the last attempt of a job that is dead because its lease expired."""
         message = "its worker reported no outcome; no tries were left"
         self._put(AttemptFailure(job.id, job.task, job.queue, job.attempt, job.code, State.DEAD, message))
 
@@ -115,7 +115,7 @@ class FailureHooks:
         return future
 
     async def aclose(self, seconds: float) -> None:
-        """Wait up to `seconds` for the calls under way, then cancel them."""
+        """Wait up to `seconds` for the hooks' calls under way, then cancel them."""
         if self._calls:
             _, late = await asyncio.wait(self._calls, timeout=min(seconds, SECONDS))
             for call in late:

@@ -31,7 +31,7 @@ RELEASE: Final = b"S"
 BACK: Final = b"B"
 ASK_BACK: Final = b"?"
 STARVED: Final = b"!"
-"""Both are written to the life pipe, the one that closes at the parent's death."""
+"""Kinds of frames that a child gets on the pipe that closes when its parent dies."""
 ENDS: Final = (RESULT, FAILURE, SPENT, RELEASE)
 NEWS: Final = {news.value.encode(): news for news in News}
 
@@ -40,14 +40,14 @@ _JOB = struct.Struct(">HIQqqqqHHHHHI")
 """Head of a JOB: task number, attempt, fence, timeout and occurrence in ms (-1: none), tries at most and left,
 lengths of the fields before the payload."""
 BODY_MAX = 1 << 20
-"""Most bytes of a body. A longer one comes from another writer."""
+"""Most bytes of a frame's body. A longer one was not written by Sublet."""
 CHUNK = 1 << 16
 MAIN = "__sublet_main__"
 """The name under which a child imports the parent's `__main__`."""
 
 
 class Address(NamedTuple):
-    """Module and qualified name of a task, and the file if that is the parent's main program."""
+    """Where a child imports a task: module and name, and the file if it is the parent's main program."""
 
     module: str
     name: str
@@ -66,8 +66,9 @@ def hello(
     large: dict[str, Any] | None = None,
     first: Sequence[str] = (),
 ) -> bytes:
-    """Build the HELLO; a JOB has an index into these lists. `limits`: bytes of memory, seconds of CPU time.
-    `large`: see `large.described`. `first`: modules to import before the tasks.
+    """Build the first frame for a child. `names` and `addresses` of the tasks: a job refers to them by index.
+    `limits`: bytes of memory, seconds of CPU time. `large`: how to reach large payloads. `first`: modules to
+    import first.
     """
     memory, cpu = limits
     said = {
@@ -82,7 +83,7 @@ def hello(
 
 
 def job(number: int, lease: Lease) -> bytes:
-    """Build the frame JOB of a leased job; `number`: its task's index in HELLO."""
+    """Build the frame that sends a leased job to a child; `number`: its task's index in the first frame."""
     job_id, queue, recovered, trace, tags = (
         lease.id.encode(),
         lease.queue.encode(),
@@ -102,14 +103,14 @@ def job(number: int, lease: Lease) -> bytes:
 
 
 def size(lease: Lease) -> int:
-    """Return an upper bound of the bytes of a lease's JOB."""
+    """Return the most bytes that the frame for a leased job can have."""
     return (
         _JOB.size + 640 + len(lease.recovered) + len(lease.trace) + len(lease.checkpoint) + len(lease.payload)
     )
 
 
 def lease(body: bytes, names: Sequence[str]) -> tuple[int, Lease]:
-    """Parse a JOB: the task's number, and the lease without its token, which a child never gets."""
+    """Parse the frame of a job: its task's index, and its lease without the token, which children do not get."""
     number, attempt, fence, timeout, occurrence, tries, tries_left, *sizes = _JOB.unpack_from(body)
     at, parts = _JOB.size, []
     for size in sizes:
@@ -156,12 +157,12 @@ def address(task: "Task[..., Any]") -> Address:
 
 
 def ending(kind: bytes, body: bytes, lease: Lease) -> Ending:
-    """Parse the body of a FAILURE, SPENT or RELEASE."""
+    """Parse the frame of an outcome without a result: a failure or a release."""
     said = json.loads(body)
     return Release(lease, *said) if kind == RELEASE else Failure(lease, *said)
 
 
 def ending_frame(ending: Ending, spent: bool = False) -> bytes:
-    """Build the frame of a release (RELEASE) or failure (FAILURE; `spent`: SPENT, the child must be replaced)."""
+    """Build the frame of a failure or release. `spent`: the child must be replaced."""
     kind = (SPENT if spent else FAILURE) if isinstance(ending, Failure) else RELEASE
     return frame(kind, json.dumps(ending[1:]).encode())

@@ -9,8 +9,8 @@ from sublet.model import Failure, Lease
 
 
 def read_payload(storage: Storage | None, lease: Lease) -> bytes:
-    """Return the payload that a lease's reference stands for. Raises UnknownTask without a backend, Ended if the
-    payload is lost, Unavailable.
+    """Fetch the payload of a job whose lease has only a reference to it. Raises Unavailable; UnknownTask
+    without a backend; Ended if the payload is lost.
     """
     if storage is None:
         raise UnknownTask("the payload is stored outside Redis, and this worker has no large_payloads")
@@ -21,7 +21,9 @@ def read_payload(storage: Storage | None, lease: Lease) -> bytes:
 
 
 def described(storage: Storage | None, apps: Any) -> dict[str, Any] | None:
-    """Return what a child process needs to make the same storage: its app's backend, or one by address."""
+    """Return as JSON values how a child process reaches large payloads: through its app's backend, or a
+    backend with this address. None without a backend.
+    """
     if storage is None:
         return None
     own = all(app.large_payloads is storage.backend for app in apps)
@@ -30,7 +32,9 @@ def described(storage: Storage | None, apps: Any) -> dict[str, Any] | None:
 
 
 def storage_from(described: dict[str, Any] | None, app: Any) -> Storage | None:
-    """Make the storage that `described` describes, in a child process that has imported the app."""
+    """Make the storage in a child process from what `described` returned in its parent; `app` is already
+    imported.
+    """
     if described is None:
         return None
     backend = backend_at(described["address"]) if described["address"] else app.large_payloads

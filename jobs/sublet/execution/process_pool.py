@@ -32,27 +32,31 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MEMORY_MIN = 64 << 20
-"""Least memory limit (bytes): a child that has imported only this library needs about half."""
+"""The smallest allowed memory limit in bytes: a child without tasks needs about half of it."""
 CPU_MAX = 10**9
 AHEAD, AHEAD_SECONDS = 100, 0.02
-"""Most jobs that may wait for a child, and their seconds by the recent pace."""
+"""Most jobs that may wait for a free child, and most seconds of work that they may be, by the recent duration
+of jobs.
+"""
 BATCH, BATCH_SECONDS, BATCH_BYTES = 16, 0.004, 4096
-"""Of one batch: most jobs, their seconds by the recent pace, and their bytes (one write to a pipe)."""
+"""Limits of the jobs sent to a child at once: their number, seconds by the recent duration of jobs, and bytes."""
 RECALL = 0.02
-"""Seconds that a job of a batch may take until the child must give back those behind it."""
+"""A child whose job takes longer than these seconds gives back the jobs behind it."""
 PATIENCE = 0.5
-"""Seconds without the end of any job until waiting jobs are released."""
+"""After so many seconds in which no job ends, jobs that wait for a child are released."""
 TRIES = 3
-"""Failed starts in a row until the waiting jobs fail."""
+"""After so many failed starts of a child in a row, waiting jobs fail."""
 SPARE_SECONDS = 10.0
-"""Seconds until an idle child is retired that only a lent place has needed."""
+"""Seconds after which an idle child beyond `processes` is ended."""
 PAUSE, PAUSE_MAX = 0.1, 10.0
-"""Seconds from a failed start to the next, first and at most; doubled each time."""
+"""Seconds between a failed start of a child and the next: the first pause, and the longest; it doubles each
+time.
+"""
 
 
 class Limits(NamedTuple):
-    """Limits of each child process: bytes of memory (Linux), jobs until it is replaced, and seconds of CPU time that a
-    job may use. None: no limit.
+    """Limits of each child process: bytes of memory (Linux only), jobs until it is replaced, seconds of CPU
+    time of one job. None: no limit.
     """
 
     memory: int | None = None
@@ -60,7 +64,7 @@ class Limits(NamedTuple):
     cpu: float | None = None
 
     def check(self) -> None:
-        """Raise Invalid for limits out of range, or that this platform cannot enforce."""
+        """Raise Invalid for a limit that is out of range, or that this platform cannot enforce."""
         if self.memory is not None and not sys.platform.startswith("linux"):
             raise Invalid(
                 f"memory limit: child processes can be limited on Linux only, and this is {sys.platform}: leave it out"
@@ -79,7 +83,9 @@ NO_LIMITS = Limits()
 
 
 class ProcessPool:
-    """Up to `processes` child processes that run plain functions, started on demand; `lend` allows more."""
+    """Up to `processes` child processes, started when needed, that run plain functions. `lend` allows more of
+    them.
+    """
 
     def __init__(
         self,
@@ -118,21 +124,21 @@ class ProcessPool:
 
     @property
     def pids(self) -> list[int]:
-        """Of the children."""
+        """The process ids of the children."""
         return [child.pid for child in (*self._children, *self._leaving)]
 
     @property
     def waiting(self) -> int:
-        """Jobs that wait for a child."""
+        """How many jobs wait for a free child."""
         return len(self._waiting)
 
     @property
     def ahead(self) -> int:
-        """How many jobs may be claimed beyond the free children: 0 unless jobs are short."""
+        """How many jobs may be claimed while no child is free for them; above 0 only while jobs are short."""
         return min(AHEAD, int(AHEAD_SECONDS * self._processes / self._pace))
 
     def lend(self, places: int) -> None:
-        """Let so many more children run jobs: as many wait for other jobs."""
+        """Allow `places` more children, because as many running tasks wait for other jobs."""
         self._lent = places
         for child in self._children:
             if len(child.jobs) > 1 and child.jobs[0].attempt.reports.waiting:
@@ -149,10 +155,11 @@ class ProcessPool:
         return len(self._children) - len(self._idle) < self._most
 
     def start(self, attempt: Attempt) -> "asyncio.Future[Completion]":
-        """Run a task in the next free child process. Cancelling the future of a task that has begun kills
-        the child.
+        """Run an attempt's task in the next free child. Cancelling the returned future kills the child if the
+        task has begun.
 
-        The future raises Crashed if the child dies or none can start, else Ended for an end without a result.
+        The future raises Crashed if the child dies or none can start; Ended if there is another outcome than
+        a result.
         """
         running = ChildRun(attempt, self._numbers[attempt.lease.task], asyncio.get_running_loop())
         if self._idle and self._has_place:
@@ -163,7 +170,7 @@ class ProcessPool:
         return running
 
     def came_free(self, child: ChildProcess) -> None:
-        """Send a free child its next jobs, or retire it after its last (`Limits.jobs`)."""
+        """Send a free child its next jobs, or end it if it has run `Limits.jobs` jobs."""
         self._failures = 0
         if child.batch:
             self._finished += child.batch
@@ -208,7 +215,7 @@ class ProcessPool:
         return batch
 
     def given_back(self, jobs: Sequence[ChildRun]) -> None:
-        """Queue jobs again, as the next ones, that a child has not begun."""
+        """Queue these jobs, which a child has not begun, again in front."""
         if self._closed or not jobs:
             for job in jobs:
                 job.cancel()
@@ -281,7 +288,7 @@ class ProcessPool:
             self._dispatch()
 
     def died(self, child: ChildProcess, words: str) -> None:
-        """Forget an ended child. If it never came up, count a failed start (`words`: the reason)."""
+        """Remove a child that has ended. If it was never ready, count a failed start; `words` is the reason."""
         self._leaving.discard(child)
         if self._guard:
             self._guard.forget(child.pid)
@@ -310,7 +317,7 @@ class ProcessPool:
         self._recruit()
 
     async def aclose(self, patience: float = LEAVE_SECONDS) -> None:
-        """End all children: idle ones may exit within `patience` seconds, the others are killed."""
+        """End all children: idle ones may take `patience` seconds to exit, the others are killed."""
         self._closed = True
         for timer in (self._pause, self._minder, self._recaller, self._shedder):
             if timer:

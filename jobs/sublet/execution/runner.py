@@ -26,7 +26,7 @@ __all__ = ["NO_LIMITS", "Limits", "Runner"]
 
 
 class Runner:
-    """Runs the tasks of attempts.
+    """Runs tasks: async functions on the event loop, plain ones in child processes or threads.
 
     Raises Invalid for a plain function that a child process cannot import, and for limits that cannot be
     enforced.
@@ -49,42 +49,46 @@ class Runner:
 
     @property
     def stuck(self) -> int:
-        """Number of threads that still run the task of an ended attempt."""
+        """How many threads still run a task whose attempt has ended."""
         return self._threads.stuck
 
     @property
     def pids(self) -> list[int]:
-        """Of the child processes."""
+        """The process ids of the children."""
         return self._children.pids
 
     @property
     def waiting(self) -> int:
-        """Number of jobs that wait for a child process."""
+        """How many jobs wait for a free child process."""
         return self._children.waiting
 
     @property
     def ahead(self) -> int:
-        """As `ProcessPool.ahead`."""
+        """How many jobs may be claimed while no child process is free for them; above 0 only while jobs are
+        short.
+        """
         return self._children.ahead
 
     def lend(self, slots: int, processes: int) -> None:
-        """Run so many more jobs: as many tasks wait for the results of other jobs."""
+        """Allow so many more running jobs, and children, because as many tasks wait for other jobs."""
         self._threads.lent = slots
         self._children.lend(processes)
 
     @staticmethod
     def log_starved(attempt: Attempt) -> None:
-        """Warn in the log of a waiting attempt that all places wait for the results of other jobs."""
+        """Write a warning to an attempt's log: it waits, like all others of this worker, for the results of
+        other jobs.
+        """
         if isinstance(attempt.running, ChildRun):
             attempt.running.log_starved()
         else:
             attempt.context.log(f"warning {STARVED}")
 
     def start(self, attempt: Attempt) -> "asyncio.Future[Completion]":
-        """Start a task. Cancelling the future kills the child of a task that has begun, but cannot end a thread.
+        """Start an attempt's task. Cancelling the returned future ends the task, but not one in a thread.
 
-        The future raises the task's own exception, Ended, Crashed, or UnknownTask (also for a payload that
-        does not match).
+        The future raises the task's own exception, Crashed, Ended (another outcome than a result), or
+        UnknownTask, also if the task does not take the arguments.
         """
         loop = asyncio.get_running_loop()
         task = self._tasks.get(attempt.lease.task)
@@ -107,7 +111,7 @@ class Runner:
         return loop.create_task(_perform_and_store(task, attempt, storage))
 
     async def aclose(self, patience: float = LEAVE_SECONDS) -> None:
-        """End the child processes within `patience` seconds, the free threads, and programs that tasks
+        """End the child processes within `patience` seconds, the free threads, and programs that tasks have
         started.
         """
         self._threads.close()

@@ -11,20 +11,20 @@ import traceback
 from sublet.source_tree import PACKAGE
 
 DETAIL_MAX = 4096
-"""Characters kept of a traceback or stack: its end."""
+"""How many characters of a traceback or stack are kept, from its end."""
 SIGNAL = getattr(signal, "SIGRTMAX", signal.SIGUSR2)
-"""Makes a child process write its stack."""
+"""The signal at which a child process writes its stack."""
 _OWN = (os.path.dirname(__file__) + os.sep, str(PACKAGE / "execution") + os.sep)
 _FRAME = re.compile(r'  File "(.*)", line (\d+) in (.*)')
 
 
 def write_at_signal(pipe: int) -> None:
-    """Write the stacks of all threads to a pipe, which must not block, at each SIGNAL."""
+    """From now on write the stacks of all threads to a non-blocking pipe whenever this process gets SIGNAL."""
     faulthandler.register(SIGNAL, pipe, all_threads=True)
 
 
 def from_child(written: bytes) -> str:
-    """Return the stack that a child process wrote, without Sublet's frames; the task's thread first."""
+    """Format the stacks that a child process wrote: the task's thread first, without Sublet's own frames."""
     task, others = "", []
     for block in written.decode("utf-8", "replace").split("\n\n"):
         head, *lines = block.splitlines() or [""]
@@ -65,7 +65,7 @@ def of_error(error: BaseException) -> str:
 
 
 def of_frames(error: BaseException) -> str:
-    """Return the frames of an exception whose own code must not be called."""
+    """Format the frames of an exception without its message, whose code must not be called."""
     return "".join(traceback.format_list(_task_part(traceback.extract_tb(error.__traceback__))))[-DETAIL_MAX:]
 
 

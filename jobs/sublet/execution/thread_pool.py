@@ -1,4 +1,5 @@
-"""Threads for tasks with `run="thread"`. A thread cannot be killed: a cancelled task runs on, and is counted.
+"""Threads for tasks with `run="thread"`. A thread cannot be killed: a cancelled task continues, and its
+thread counts as stuck.
 
 Not `concurrent.futures`: the interpreter waits for its threads at exit, even for a stuck task.
 """
@@ -18,7 +19,9 @@ log = logging.getLogger(__name__)
 
 
 class ThreadRun(asyncio.Future[Completion]):
-    """The run of a job in a thread. Cancelled before its begin, it never starts; later, its result is ignored."""
+    """One job in a thread, as a future of its outcome. Cancelled before it begins, it never runs; later, its
+    result is ignored.
+    """
 
     def __init__(self, threads: "ThreadPool", attempt: Attempt, run: Callable[[], Completion]) -> None:
         super().__init__(loop=asyncio.get_running_loop())
@@ -27,7 +30,7 @@ class ThreadRun(asyncio.Future[Completion]):
         self.thread = 0
 
     def cancel(self, msg: object = None) -> bool:
-        """Cancel the run. A task that has begun keeps its thread: log it, and count it as stuck."""
+        """Cancel the job. If its task has begun, log that, and count its thread as stuck."""
         if msg in (Why.TIMED_OUT, Why.STALLED) and self.begun:
             self.attempt.stack = stack.of_thread(self.thread)
         cancelled = super().cancel(msg)
@@ -45,7 +48,7 @@ class ThreadRun(asyncio.Future[Completion]):
 
 
 class ThreadPool:
-    """Up to `most` daemon threads, started on demand; stuck ones are replaced, and `lent` allows more."""
+    """Up to `most` daemon threads, started when needed. Stuck ones are replaced; `lent` allows more."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -62,8 +65,8 @@ class ThreadPool:
         return call
 
     def grow(self) -> None:
-        """Start a thread for a waiting job, up to `most`, and one more for each stuck one (up to twice
-        `most`).
+        """Start a thread if a job waits for one and there are fewer than allowed; one more is allowed for
+        each stuck one, up to twice `most`.
         """
         if self._wanted > self._alive and self._alive < self.most + self.lent + min(self.stuck, self.most):
             self._alive += 1

@@ -1,4 +1,4 @@
-"""Store large payloads and results outside Redis (`docs/guides/large-payloads.md`)."""
+"""Keep large payloads and results outside of Redis: in files, S3, or a backend of your own."""
 
 from sublet.large_payloads.backend import LargePayloads
 from sublet.large_payloads.files import Files

@@ -5,10 +5,11 @@ from typing import Protocol
 
 
 class LargePayloads(Protocol):
-    """Stores bytes under names `NAMESPACE/SHA256.JOB_ID`, of ASCII letters, digits and `_ . : - /`.
+    """Where large payloads and results are kept: bytes under names `NAMESPACE/SHA256.JOB_ID`, of ASCII
+    letters, digits and `_ . : - /`.
 
-    Several threads and processes call it at the same time. Any exception means that the backend is not
-    available, except KeyError in `get`.
+    Several threads and processes call it at the same time. Any exception means that it is not available,
+    except KeyError in `get`.
     """
 
     def put(self, name: str, data: bytes) -> None:

@@ -12,9 +12,9 @@ from sublet.errors import Invalid
 
 NAME = re.compile(r"([A-Za-z0-9_.:-]{1,128})/([A-Za-z0-9_.:-]{2,200})")
 TEMPORARY = ".new-"
-"""Start of the name of a file that is being written."""
+"""The beginning of the name of a file that is being written."""
 UNFINISHED_SECONDS = 86_400.0
-"""Age after which `scan` deletes such a file: its writer has died."""
+"""The age at which `scan` deletes such a file: its writer has died."""
 
 
 class Files:
@@ -34,7 +34,7 @@ class Files:
         return f"Files({self.address!r})"
 
     def put(self, name: str, data: bytes) -> None:
-        """Write a new file, sync it to disk, and rename it. Raises OSError."""
+        """Write an object to a new file, sync it to disk, and rename it. Raises OSError."""
         path = self._path(name)
         for folder in reversed((path.parent, *path.parents[1:])):
             with contextlib.suppress(FileExistsError):
@@ -53,7 +53,7 @@ class Files:
         _sync(path.parent)
 
     def get(self, name: str) -> bytes:
-        """As `LargePayloads.get`. Raises OSError."""
+        """Return an object's bytes. Raises KeyError if it does not exist, OSError."""
         try:
             return self._path(name).read_bytes()
         except FileNotFoundError:
@@ -62,12 +62,14 @@ class Files:
             raise KeyError(name) from None
 
     def delete(self, names: Sequence[str]) -> None:
-        """As `LargePayloads.delete`. Raises OSError."""
+        """Delete objects, those that exist. Raises OSError."""
         for name in names:
             self._path(name).unlink(missing_ok=True)
 
     def scan(self, prefix: str, after: str, limit: int) -> Sequence[tuple[str, float]]:
-        """As `LargePayloads.scan`. Raises OSError."""
+        """Return up to `limit` names that begin with `prefix` and sort behind `after`, each with its age in
+        seconds. Raises OSError.
+        """
         found: list[tuple[str, float]] = []
         root, last = self.directory / prefix.rstrip("/"), after.removeprefix(prefix)
         for folder in sorted(_names(root)):

@@ -10,7 +10,7 @@ from sublet.errors import Invalid
 from sublet.source_tree import install_command
 
 CONNECT, READ = 5.0, 30.0
-"""Time limits in seconds for connecting, and for each answer. boto3 tries a call up to three times."""
+"""Time limits in seconds: to connect, and for each answer. boto3 tries a call up to three times."""
 
 
 class S3:
@@ -36,11 +36,11 @@ class S3:
         return f"S3({self.bucket!r}, {self.prefix!r})"
 
     def put(self, name: str, data: bytes) -> None:
-        """As `LargePayloads.put`."""
+        """Store an object; it replaces one of this name."""
         self._made().put_object(Bucket=self.bucket, Key=self.prefix + name, Body=data)
 
     def get(self, name: str) -> bytes:
-        """As `LargePayloads.get`."""
+        """Return an object's bytes. Raises KeyError if it does not exist."""
         client = self._made()
         try:
             body: bytes = client.get_object(Bucket=self.bucket, Key=self.prefix + name)["Body"].read()
@@ -49,14 +49,16 @@ class S3:
         return body
 
     def delete(self, names: Sequence[str]) -> None:
-        """As `LargePayloads.delete`. Raises OSError if S3 keeps one of them."""
+        """Delete objects, those that exist. Raises OSError if S3 keeps one of them."""
         keys = [{"Key": self.prefix + name} for name in names]
         done = self._made().delete_objects(Bucket=self.bucket, Delete={"Objects": keys, "Quiet": True})
         if errors := done.get("Errors"):
             raise OSError(f"S3 did not delete {len(errors)} objects: {errors[0].get('Code')}")
 
     def scan(self, prefix: str, after: str, limit: int) -> Sequence[tuple[str, float]]:
-        """Return names, each with its age in seconds (see `LargePayloads.scan`)."""
+        """Return up to `limit` names that begin with `prefix` and sort behind `after`, each with its age in
+        seconds.
+        """
         found: list[tuple[str, float]] = []
         start = self.prefix + after
         while len(found) < limit:

@@ -1,4 +1,6 @@
-"""Large payloads and results in a backend. Redis has a reference instead: `{"sublet:large": …}`."""
+"""Keep large payloads and results outside of Redis, which has a reference to each instead: `{"sublet:large":
+…}`.
+"""
 
 import contextlib
 import json
@@ -18,23 +20,23 @@ from sublet.protocol.keys import is_id
 T = TypeVar("T")
 
 MARK = b'{"sublet:large":'
-"""Start of a reference. No Python parameter has this name."""
+"""How a reference begins. No Python parameter can have this name."""
 ORPHAN_SECONDS = 3600.0
-"""Age from which an object without a job is deleted: its submit or attempt has ended, or died."""
+"""An object without a job is deleted at this age: its submit or attempt is over."""
 PAGE = 1000
-"""Objects that one sweep examines."""
+"""How many objects are looked at in one search for those without a job."""
 WAYS_OUT = (
     "store the data elsewhere and pass a path or a URL, or set large_payloads (docs/guides/large-payloads.md)"
 )
 
 
 def is_reference(text: bytes) -> bool:
-    """Whether a stored payload or result is a reference to a large one."""
+    """Whether a payload or result in Redis is a reference to one that is kept outside."""
     return text.startswith(MARK)
 
 
 def backend_at(address: str) -> LargePayloads:
-    """Return the backend at `s3://BUCKET/PREFIX`, or an absolute directory. Raises Invalid."""
+    """Return the backend for `s3://BUCKET/PREFIX` or for an absolute path of a directory. Raises Invalid."""
     if address.startswith("s3://"):
         bucket, _, prefix = address.removeprefix("s3://").partition("/")
         return S3(bucket, prefix)
@@ -42,14 +44,14 @@ def backend_at(address: str) -> LargePayloads:
 
 
 def check_above(name: str, value: int) -> int:
-    """Return a threshold. Raises Invalid unless it is 1 to PAYLOAD_MAX bytes."""
+    """Return a limit in bytes. Raises Invalid unless it is 1 to 262,144; `name` is for the message."""
     if type(value) is not int or not 1 <= value <= PAYLOAD_MAX:
         raise Invalid(f"{name} {value!r}: use a whole number of bytes from 1 to {PAYLOAD_MAX:,}")
     return value
 
 
 def large_settings(backend: LargePayloads | None, above: int | None) -> dict[str, Any]:
-    """Return the settings that an app's arguments change. Raises Invalid."""
+    """Return, by name, the settings that an app's two arguments for large payloads set. Raises Invalid."""
     missing = [name for name in ("put", "get", "delete", "scan") if not hasattr(backend, name)]
     if backend is not None and missing:
         raise Invalid(
@@ -64,14 +66,14 @@ def large_settings(backend: LargePayloads | None, above: int | None) -> dict[str
 
 
 class Storage(NamedTuple):
-    """A backend, as one namespace uses it: payloads and results above `above` bytes go there."""
+    """A backend for one namespace. It gets payloads and results of more than `above` bytes."""
 
     backend: LargePayloads
     namespace: str
     above: int = PAYLOAD_MAX
 
     def takes(self, text: bytes) -> bool:
-        """Whether a payload or result goes to the backend. One that looks like a reference does, too."""
+        """Whether a payload or result is kept in the backend: it is too large, or looks like a reference."""
         return len(text) > self.above or is_reference(text)
 
     def put(self, job_id: str, text: bytes) -> bytes:
@@ -82,7 +84,7 @@ class Storage(NamedTuple):
         return MARK + json.dumps(said, separators=(",", ":")).encode() + b"}"
 
     def get(self, job_id: str, reference: bytes) -> bytes:
-        """Return what a job's reference stands for. Raises PayloadLost, Unavailable."""
+        """Return the payload or result for a job's reference. Raises PayloadLost, Unavailable."""
         try:
             said = json.loads(reference)["sublet:large"]
             size, digest = int(said["bytes"]), bytes.fromhex(said["sha256"]).hex()
@@ -102,15 +104,15 @@ class Storage(NamedTuple):
         return text
 
     def put_payloads(self, jobs: Sequence[Submission]) -> list[Submission]:
-        """Store the large payloads of jobs; return the jobs with references. Raises Unavailable."""
+        """Store the large payloads of these jobs; return the jobs with references instead. Raises Unavailable."""
         return [
             job._replace(payload=self.put(job.id, job.payload)) if self.takes(job.payload) else job
             for job in jobs
         ]
 
     def delete_unused(self, jobs: Sequence[Submission], answers: Sequence[object]) -> None:
-        """Delete the payloads of jobs not stored, as another job holds their key. If it fails, a sweep does
-        it.
+        """Delete the large payloads of jobs that were not stored, because another job has their key. Errors
+        are ignored.
         """
         names = [
             f"{self.namespace}/{json.loads(job.payload)['sublet:large']['sha256']}.{job.id}"
@@ -121,7 +123,7 @@ class Storage(NamedTuple):
             self.delete(names)
 
     def erase(self, references: Mapping[str, Sequence[bytes]]) -> None:
-        """Delete the objects of erased jobs, by id. Raises Unavailable."""
+        """Delete the objects for these references (job id → references). Raises Unavailable."""
         said = (
             (job_id, json.loads(text)["sublet:large"])
             for job_id, texts in references.items()
@@ -134,7 +136,9 @@ class Storage(NamedTuple):
             raise
 
     def old_names(self) -> dict[str, list[str]]:
-        """Return names of old objects by job id, from a random place on: about `PAGE` of them. Raises Unavailable."""
+        """Return the names of about 1,000 objects that are over an hour old, by job id, from a random place
+        on. Raises Unavailable.
+        """
         prefix = f"{self.namespace}/"
         start = prefix + secrets.token_hex(32)
         found = list(self._call("listed", "", self.backend.scan, prefix, start, PAGE))
@@ -170,16 +174,16 @@ class Storage(NamedTuple):
 
 
 class HasStorage(Protocol):
-    """Settings with a storage, or None."""
+    """Settings that may have a storage for large payloads."""
 
     @property
     def storage(self) -> Storage | None:
-        """The backend as a namespace uses it."""
+        """The storage for large payloads; None without one."""
         ...
 
 
 def storage_of(settings: HasStorage, job_id: str) -> Storage:
-    """Return the storage of settings. Raises Invalid, naming the job, without one."""
+    """Return the settings' storage. Raises Invalid, naming the job, if they have none."""
     if settings.storage is None:
         raise Invalid(
             f"job {job_id}: its result is stored outside Redis: give the app or the client the large_payloads of its workers"

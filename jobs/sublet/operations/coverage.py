@@ -13,26 +13,26 @@ from sublet.protocol.reads import json_of, shown, together
 from sublet.protocol.scripts import Call
 
 WORKERS = 1000
-"""Maximum registrations that are read, the latest seen first."""
 CHUNK = 250
-"""Queues read in one round trip."""
 SAMPLE = 100
-"""Scheduled jobs, the next due first, whose last errors are read."""
+"""How many scheduled jobs, those due first, have their last errors read."""
 
 
 class Gaps(NamedTuple):
-    """Waiting jobs that no worker runs, the most first."""
+    """Waiting jobs that no worker will run, and why."""
 
     queues: dict[str, int]
-    """Queue without a worker → queued jobs."""
+    """Queues that no worker serves → number of their queued jobs."""
     tasks: dict[str, int]
-    """Task → waiting jobs that a worker released for lack of it or for their arguments, in the sample."""
+    """Tasks that workers do not have, or whose arguments are wrong → number of waiting jobs, of those that
+    were looked at.
+    """
     hooks: Mapping[str, str] = MappingProxyType({})
-    """Setting `on_dead` that no worker runs → "queue" or "task", which is missing."""
+    """Values of `on_dead` that no worker can run → what is missing, "queue" or "task"."""
 
 
 def gaps(bases: Sequence[str]) -> Plan[Gaps]:
-    """Return the gaps of a namespace: of its thousand busiest queues, and of a sample of jobs."""
+    """Return the waiting jobs that no worker will run, for the thousand queues with the most jobs."""
     waiting: dict[str, int] = {}
     tasks: Counter[str] = Counter()
     surveys: dict[str, statistics.Survey] = {}
@@ -51,10 +51,10 @@ def gaps(bases: Sequence[str]) -> Plan[Gaps]:
 
 
 def unserved(bases: Sequence[str], waiting: Mapping[str, int]) -> Plan[dict[str, int]]:
-    """Return those of the queues `waiting` (queue → queued jobs) that neither a live worker nor a pool with an
-    invoker serves, the most jobs first. Reads nothing if `waiting` is empty.
+    """Return those of the queues `waiting` (queue → queued jobs) that no worker and no pool serves, the most
+    jobs first.
 
-    Empty if a live worker registered without `queues`, or with only some of many: it may serve any.
+    The result is empty if a live worker registered without naming all its queues, since it may serve any.
     """
     if not waiting:
         return {}
@@ -76,8 +76,8 @@ def unserved(bases: Sequence[str], waiting: Mapping[str, int]) -> Plan[dict[str,
 
 
 def waits_unclaimed(queues: Iterable[statistics.QueueNumbers]) -> dict[str, int]:
-    """Return the queues with queued jobs, not paused and without a running job, each with the number of its
-    queued jobs.
+    """Return the queues, with the number of queued jobs, that have such jobs but no running one, and are not
+    paused.
     """
     return {each.name: each.queued for each in queues if each.queued and not each.running and not each.paused}
 

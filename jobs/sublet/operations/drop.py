@@ -17,14 +17,14 @@ from sublet.protocol.scripts import Call
 
 PAGE = 1000
 PARTITIONS = 64
-"""At least so many partitions are looked for in a cluster, where SCAN does not cover all nodes."""
+"""In a cluster, at least so many partitions are looked for: there is no list of them."""
 PASSES = 5
-"""Most scans of all keys: one may miss keys that are written meanwhile."""
+"""Most searches through all keys: one may miss keys that are written meanwhile."""
 ALIVE = 15.0
 
 
 class Content(NamedTuple):
-    """The content of a namespace, shown before it is deleted."""
+    """What is in a namespace, to be shown before it is deleted."""
 
     keys: dict[str, int]
     """Number of keys by partition (`{sublet:0}`)."""
@@ -33,13 +33,12 @@ class Content(NamedTuple):
     live: list[str]
     """Names of workers seen in the last 15 s."""
     unread: int
-    """Partitions that cannot be read: `jobs` and `live` omit theirs."""
+    """How many partitions cannot be read: `jobs` and `live` lack theirs."""
 
 
 def contents(namespace: str, spread: int = 0) -> Plan[Content]:
-    """Read the content of a namespace. Raises Invalid for an invalid name.
-
-    `spread`: in a cluster, how many partitions to check (from `widest`); otherwise 0, for all.
+    """Return what is in a namespace. `spread`: in a cluster, how many partitions to look for; else 0. Raises
+    Invalid.
     """
     found: Counter[str] = Counter()
     yield from _each(namespace, spread, lambda names: found.update(_base(name) for name in names))
@@ -59,8 +58,8 @@ def contents(namespace: str, spread: int = 0) -> Plan[Content]:
 
 
 def drop(namespace: str, spread: int = 0, report: Callable[[int], None] = lambda deleted: None) -> Plan[int]:
-    """Delete a namespace. Returns the number of deleted keys; `report` gets the number so far after each step. Raises
-    Changed if a partition was created again, WrongLayout if another version wrote it.
+    """Delete a namespace; return the number of deleted keys. `report` gets the number so far after each step.
+    Raises Changed if a partition was created again meanwhile, WrongLayout if another version wrote it.
     """
     bases: set[str] = set()
     yield from _each(namespace, spread, lambda names: bases.update(_base(name) for name in names))

@@ -24,10 +24,10 @@ Value = float | None
 
 
 class History(Frozen):
-    """The course of a namespace. Each list has a value per `step_seconds` from `start` on, the present one last; None
-    where no sample was taken.
+    """Numbers of a namespace over time. Each list has a value for every `step_seconds` from `start` on, the
+    present one last; None: no worker or tick ran.
 
-    Rates are averages since the sample before. They are None where a total has decreased, as after a failover.
+    Rates are averages since the sample before; None where a total has decreased, as after a failover.
     """
 
     span: Span
@@ -39,12 +39,12 @@ class History(Frozen):
     dead_per_minute: tuple[Value, ...]
     cancelled_per_minute: tuple[Value, ...]
     expired_per_minute: tuple[Value, ...]
-    """Leases lost per minute."""
+    """Leases per minute that expired."""
     scheduled: tuple[int | None, ...]
     queued: tuple[int | None, ...]
     running: tuple[int | None, ...]
     oldest_queued_seconds: tuple[int | None, ...]
-    """Seconds since the job at the head of a queue was due; the longest of all queues."""
+    """For how many seconds the first job of a queue has been due; of all queues, the longest."""
 
 
 class _Resolution(NamedTuple):
@@ -63,7 +63,7 @@ RESOLUTIONS = {
 
 
 class Sample(NamedTuple):
-    """What one sample has: its moment (ms), the totals, and the sizes."""
+    """Numbers of a partition at one moment (ms since 1970): its totals, and how many jobs are in each state."""
 
     at: int
     totals: tuple[int, ...]
@@ -71,7 +71,9 @@ class Sample(NamedTuple):
 
 
 def sample(bases: Sequence[str]) -> Plan[float]:
-    """Take a sample of each partition whose present minute has none. Returns the seconds until the next minute."""
+    """Record a sample in each partition that has none for this minute. Returns the seconds until the next
+    minute.
+    """
     seconds = 60.0
     for base in bases:
         answer, seconds = yield verbs.sample(base)
@@ -100,7 +102,7 @@ def _first(reply: Sequence[Any]) -> list[str]:
 
 
 def history(bases: Sequence[str], span: Span) -> Plan[History]:
-    """Return the history of a span. Raises Invalid for another one."""
+    """Return the numbers of the last hour, day or month (`span`). Raises Invalid for another span."""
     if span not in RESOLUTIONS:
         raise Invalid(f"span {str(span)[:40]!r}: use {', '.join(get_args(Span))}")
     how, end = RESOLUTIONS[span], 0

@@ -1,4 +1,4 @@
-"""Find a job by its own id without the partition, or by the end of its id."""
+"""Find a job by its own id, without the partition in front, or by the end of its id."""
 
 from collections.abc import Collection, Sequence
 
@@ -9,15 +9,12 @@ from sublet.protocol.reads import together
 from sublet.protocol.scripts import Call
 
 COMPARED = 1000
-"""Ids that are read of each state and queue."""
 STRUCTURES = 1000
-"""Most states and queues that are read, of all partitions together."""
 AT_ONCE = 10
-"""States and queues in one call."""
 
 
 def own_ids(bases: Sequence[str], own: str) -> Plan[list[str]]:
-    """Return the ids of the jobs that are `<partition>-<own>`, in any state."""
+    """Return the ids `<partition>-<own>` of the jobs that exist."""
     found: list[str] = []
     for partition, base in enumerate(bases):
         job_id = f"{partition}-{own}"
@@ -27,8 +24,8 @@ def own_ids(bases: Sequence[str], own: str) -> Plan[list[str]]:
 
 
 def lost_in(base: str, job_id: str) -> Plan[str]:
-    """Return the state or `queue:<name>` that contains this id although its hash is missing; empty if none of the
-    first STRUCTURES does.
+    """Return the state or `queue:<name>` whose sorted set has this id although the job is gone; empty if none
+    has.
     """
     if (yield _exists(base, job_id)):
         return ""
@@ -47,9 +44,7 @@ def _exists(base: str, job_id: str) -> Call[bool]:
 
 
 def last_ids(bases: Sequence[str], states: Collection[State]) -> Plan[tuple[set[str], bool]]:
-    """Return the ids of jobs in these states, the last COMPARED of each state and queue, and whether these are
-    all.
-    """
+    """Return the last 1,000 ids of each state and queue, of these states; and whether these are all."""
     found: set[str] = set()
     complete, left = True, STRUCTURES
     for base in bases:

@@ -13,16 +13,16 @@ from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
 
 EXAMINED = 1000
-"""Maximum jobs that a page examines."""
 SOME = 100
-"""Jobs read in one round trip."""
 QUEUED = State.QUEUED.value
 TAG = "tag:"
 
 _NUMBER = re.compile(r"[0-9]{1,20}")
 
 Sections = Sequence[tuple[str, str]]
-"""Partitions (bases), each with a structure, `queued` for all queues, or `tag:<tag>`, in the order of the list."""
+"""What a list reads, in order: partitions (key prefixes), each with a state, `queued` for all queues, or
+`tag:<tag>`.
+"""
 
 
 class _Place(NamedTuple):
@@ -45,22 +45,22 @@ class _Chunk(NamedTuple):
 
 
 class Filter(NamedTuple):
-    """Which jobs are listed: those that match every value but None."""
+    """Which jobs are listed: those that match every value that is not None."""
 
     queue: str | None = None
     task: str | None = None
     within: Container[str] | None = None
     code: str | None = None
-    """Of the last error: `ValueError`, `lease_expired`, …"""
+    """The code of the job's last error: `ValueError`, `lease_expired`, …."""
     worker: str | None = None
-    """Of the running, else of the last attempt."""
+    """The worker that runs the job, or ran its last attempt."""
     since: datetime | None = None
-    """Submitted then or later."""
+    """The job was submitted then or later."""
     until: datetime | None = None
-    """Submitted earlier."""
+    """The job was submitted earlier."""
     tag: str | None = None
     states: Container[State] | None = None
-    """For lists of a tag; others read the structures of their states."""
+    """Used for lists of a tag only: the job has one of these states."""
 
     def check(self) -> None:
         """Raise Invalid for a malformed value, a time without zone, or an `until` that is not after `since`."""
@@ -78,7 +78,7 @@ class Filter(NamedTuple):
             raise Invalid(f"since {self.since}, until {self.until}: until must be later than since")
 
     def takes(self, job: JobSummary, last_worker: str | None = None) -> bool:
-        """Whether a job is listed. `take` has its `last_worker`."""
+        """Whether the filter matches a job. `last_worker`: the worker of its last attempt."""
         return (
             self.queue in (None, job.queue)
             and self.task in (None, job.task)
@@ -92,13 +92,13 @@ class Filter(NamedTuple):
         )
 
     def up_to(self, last_ms: int) -> Self:
-        """Return this filter for jobs that were submitted until then."""
+        """Return this filter for jobs submitted until this time (ms since 1970)."""
         end = datetime.fromtimestamp((last_ms + 1) / 1000, UTC)
         return self._replace(until=min(self.until or end, end))
 
 
 def filter_of(values: Mapping[str, Any]) -> Filter:
-    """Return a filter of these values. Raises Invalid for an unknown name."""
+    """Make a filter of values by name. Raises Invalid for an unknown name."""
     for name in values:
         if name not in Filter._fields:
             known = ("state", "limit", "cursor", *Filter._fields)
@@ -109,7 +109,7 @@ def filter_of(values: Mapping[str, Any]) -> Filter:
 def take(
     base: str, job_ids: Sequence[str], wanted: Filter, *, results: bool = False
 ) -> Plan[dict[str, JobSummary]]:
-    """Return those of at most 100 jobs that the filter takes."""
+    """Return those of at most 100 jobs that the filter matches, by id."""
     found: list[JobSummary] = yield reads.summaries(base, job_ids, results=results)
     last: dict[str, str] = {}
     if wanted.worker is not None:
@@ -120,8 +120,8 @@ def take(
 
 
 def with_index(sections: Sections, tag: str) -> Plan[tuple[Sections, dict[str, int]]]:
-    """Put the tag's indexes first. Sections remain of partitions whose index may lack jobs: they are returned with the
-    last ms of submission of these.
+    """Return what to read for a list of a tag: its indexes first. The dict has the partitions whose index may
+    lack jobs, with the time (ms) up to which they are submitted.
     """
     older: dict[str, int] = {}
     bases = list(dict.fromkeys(base for base, _ in sections))
@@ -133,8 +133,8 @@ def with_index(sections: Sections, tag: str) -> Plan[tuple[Sections, dict[str, i
 def list_jobs(
     sections: Sections, wanted: Filter, limit: int, cursor: str | None, older: Mapping[str, int] | None = None
 ) -> Plan[Page]:
-    """Return one page of the jobs of these sections, filtered. `older` is from `with_index`. Raises Invalid for another
-    list's cursor.
+    """Return a page of the jobs in these sections that the filter matches. `older`: the dict that
+    `with_index` returned. Raises Invalid for a cursor of another list.
     """
     at, place = _position(sections, cursor)
     found: list[JobSummary] = []

@@ -1,4 +1,4 @@
-"""Maintenance over all partitions."""
+"""Maintenance over all partitions: end expired leases, queue due jobs, fire schedules, delete old jobs."""
 
 import contextlib
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ from sublet.submission.admission import Admission
 
 
 def reap(bases: Sequence[str], by: str, limit: int = verbs.SETTLE_MAX) -> Plan[Reaped]:
-    """End expired leases and queue due jobs, `limit` per partition; due schedules are only reported. Raises
-    Unfit for another partition count.
+    """End expired leases and queue due jobs, up to `limit` per partition. Raises Unfit for another partition
+    count.
     """
     ended = queued = pools = 0
     more = come = False
@@ -32,7 +32,7 @@ def fire(
     admission: Admission | None = None,
     unread: dict[str, dict[str, str]] | None = None,
 ) -> Plan[int]:
-    """Submit the jobs of due occurrences; returns their number. Concurrent calls are safe.
+    """Submit the jobs of schedules' due occurrences; return their number. Several callers may do so at once.
 
     Raises OutOfMemory if a server is full: the occurrences wait.
     """
@@ -43,8 +43,8 @@ def fire(
 
 
 def maintain(bases: Sequence[str], by: str, admission: Admission | None = None) -> Plan[None]:
-    """Reap each partition that has an expired lease, a due job or a due occurrence; then fire due occurrences,
-    unless a server is full. If nothing is due, write nothing.
+    """Reap the partitions that have something due, then fire due occurrences, unless a server is full. If
+    nothing is due, nothing is written.
     """
     come = False
     for base in bases:
@@ -57,8 +57,8 @@ def maintain(bases: Sequence[str], by: str, admission: Admission | None = None) 
 
 
 def prune(bases: Sequence[str], limit: int = verbs.BATCH) -> Plan[tuple[int, bool]]:
-    """Delete jobs past their retention or above the number kept, up to `limit` per partition. Returns their
-    number, and whether more may remain.
+    """Delete finished jobs past their retention or too many, up to `limit` per partition. Returns how many,
+    and whether more may remain.
     """
     gone, more = 0, False
     for base in bases:

@@ -30,10 +30,10 @@ _CURSOR = re.compile(r"([^/]+)/([0-9]{1,20})/([A-Za-z0-9_.:-]{0,128})")
 
 
 class Operations(SubmitOperations):
-    """All operations on jobs, queues and workers. Each method returns a plan (a generator of calls), which
-    a client runs.
+    """All operations on jobs, queues and workers. Each method returns a plan, which a client runs: a
+    generator that yields calls to Redis.
 
-    Without a `revision`, a method uses the job's present one.
+    Without `revision`, a method accepts whichever the job has.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -44,7 +44,7 @@ class Operations(SubmitOperations):
         """When the next sample is due, by the monotonic clock."""
 
     def check_queue(self, name: str, *others: str) -> None:
-        """Raise Invalid unless `name` is valid for a queue, or one of `others`."""
+        """Raise Invalid unless `name` is a valid name of a queue, or one of `others`."""
         if keys.is_pattern(name) and name not in others:
             raise Invalid(
                 f"queue {name!r}: this takes no pattern: name each queue; `sublet queues` lists them"
@@ -59,9 +59,8 @@ class Operations(SubmitOperations):
         return self.bases[keys.partition_of_id(job_id) % len(self.bases)]
 
     def full_id(self, job_id: str) -> str:
-        """Return the id of the job that was submitted with the own id `job_id`: `0-order-7` for `order-7`.
-
-        With several partitions, the queue decides. Raises NotFound then, which says so.
+        """Return the whole id of a job that was submitted with its own id: `0-order-7` for `order-7`. Raises
+        NotFound with several partitions, since the queue's name decides then.
         """
         if len(self.bases) == 1:
             full = job_id if job_id.startswith("0-") else f"0-{job_id}"
@@ -78,19 +77,19 @@ class Operations(SubmitOperations):
         return job
 
     def cancel(self, job_id: str, revision: int | None = None) -> Plan[str]:
-        """Cancel a job: `cancelled`, or `requested` if it runs. Raises WrongState, NotFound; Changed if not at
-        `revision`.
+        """Cancel a job; the result is `cancelled`, or `requested` if it runs. Raises WrongState, NotFound,
+        Changed.
         """
         return self._order(verbs.cancel, job_id, revision)
 
     def retry(self, job_id: str, revision: int | None = None) -> Plan[str]:
-        """Queue a dead or cancelled job again: `queued`. Raises WrongState, KeyTaken, NotFound; Changed if not
-        at `revision`.
+        """Queue a dead or cancelled job again with all its tries; the result is `queued`. Raises WrongState,
+        KeyTaken, NotFound, Changed.
         """
         return self._order(verbs.retry, job_id, revision)
 
     def promote(self, job_id: str, revision: int | None = None) -> Plan[str]:
-        """Queue a scheduled job now: `queued`. Raises WrongState, NotFound; Changed if not at `revision`."""
+        """Queue a scheduled job now; the result is `queued`. Raises WrongState, NotFound, Changed."""
         return self._order(verbs.promote, job_id, revision)
 
     def reschedule(
@@ -102,8 +101,8 @@ class Operations(SubmitOperations):
         delay: Seconds | None = None,
         priority: int | None = None,
     ) -> Plan[str]:
-        """Move a waiting job, change its priority, or both: `queued` or `scheduled <ms>`. Raises Invalid, WrongState,
-        NotFound; Changed if not at `revision`.
+        """Give a waiting job another time, priority, or both; the result is `queued` or `scheduled <ms>`.
+        Raises Invalid, WrongState, NotFound, Changed.
         """
         rules = waiting_rules(run_at, delay, priority)
         return self._order(
@@ -111,7 +110,9 @@ class Operations(SubmitOperations):
         )
 
     def erase(self, job_id: str, revision: int | None = None) -> "Plan[Erased]":
-        """Erase a finished job; `Store.erase` does the rest. Raises WrongState, NotFound, Changed."""
+        """Delete a finished job; the result has references to its large payloads, which the caller deletes.
+        Raises WrongState, NotFound, Changed.
+        """
         from sublet.operations.orders.erase import erase  # like history and audit, slow to load for a submit
 
         return erase(self.settings, self.base_of_job(job_id), job_id, revision, person())
@@ -125,7 +126,9 @@ class Operations(SubmitOperations):
         dry_run: bool = False,
         cursor: str | None = None,
     ) -> "Plan[OrderPage]":
-        """Order a page of jobs. Raises Changed if `expected` is off; Invalid."""
+        """Carry out one order (`retry`, `cancel`, `promote` or `erase`) for a page of the jobs that match
+        `wanted`. Raises Invalid; Changed if their number differs from `expected` by over a tenth.
+        """
         from sublet.operations.orders import bulk
         from sublet.operations.orders.erase import erase
 
@@ -144,7 +147,9 @@ class Operations(SubmitOperations):
     def audit(
         self, limit: int = 50, cursor: str | None = None, within: Container[str] | None = None
     ) -> "Plan[AuditPage]":
-        """Return one page of the orders that people gave, for the queues in `within`. Raises Invalid."""
+        """Return a page of the commands that people gave, for the queues in `within` (None: all). Raises
+        Invalid.
+        """
         from sublet.operations.orders import audit
 
         return audit.page(self.bases, limit, cursor, within)
@@ -172,8 +177,9 @@ class Operations(SubmitOperations):
         return self._change(queue, lambda base, seen: verbs.resume(base, queue, seen.revision, person()))
 
     def configure(self, queue: str, **settings: int | str | None) -> Plan[str]:
-        """Limit a queue's unfinished jobs (`jobs`, `bytes`) or, for the queue `*`, the finished jobs that each
-        partition keeps (`completed`, `dead`, `cancelled`) and its queues (`queues`). `on_dead`: see `Client.configure`.
+        """Set limits of a queue (`jobs`, `bytes`), or of `*`: the finished jobs that each partition keeps
+        (`completed`, `dead`, `cancelled`) and its `queues`. `on_dead` names the task to submit for each dead
+        job.
 
         None removes a setting; others stay. Returns all as text (`jobs=5 bytes=9`). Raises Invalid.
         """
@@ -226,15 +232,15 @@ class Operations(SubmitOperations):
         return maintenance.fire(self.bases, by, self.admission, self.unread)
 
     def maintain(self, by: str) -> Plan[None]:
-        """Reap and fire where something is due, else write nothing."""
+        """Reap, and fire schedules, where something is due; else write nothing."""
         return maintenance.maintain(self.bases, by, self.admission)
 
     def prune(self) -> Plan[tuple[int, bool]]:
-        """Delete jobs past their retention or above the number kept: how many, and whether more may remain."""
+        """Delete finished jobs past their retention or too many. Returns how many, and whether more may remain."""
         return maintenance.prune(self.bases)
 
     def workers(self) -> Plan[list[WorkerInfo]]:
-        """Return up to 1,000 registered workers, the latest seen first, with the number and first ids of their leases."""
+        """Return up to 1,000 registered workers with their leases, the one with the latest heartbeat first."""
         return workers.workers(self.bases)
 
     def drain(self, worker: str) -> Plan[str]:
@@ -242,15 +248,15 @@ class Operations(SubmitOperations):
         return workers.drain(self.bases, worker)
 
     def queue(self, name: str) -> Plan[Queue]:
-        """Return a queue's backlog and limits, known or not; `*`: the limits of finished jobs. Raises Invalid."""
+        """Return a queue's number of jobs, limits and settings, also of an unknown one; `*`: the limits of
+        finished jobs. Raises Invalid.
+        """
         self.check_queue(name, "*")
         found: list[Queue] = yield reads.describe(self.base_of_queue(name), [name])
         return found[0]
 
     def queues(self) -> Plan[list[Queue]]:
-        """Return all known queues, sorted. Beyond 10,000 per partition, empty ones without settings are
-        forgotten.
-        """
+        """Return all known queues, sorted by name."""
         found: list[Queue] = []
         for base in self.bases:
             names = yield from queue_names.names(base)
@@ -261,8 +267,8 @@ class Operations(SubmitOperations):
     def queue_page(
         self, limit: int, cursor: str | None = None, within: Container[str] | None = None
     ) -> Plan[tuple[list[Queue], str | None]]:
-        """Return up to `limit` known queues, of those in `within`, and the cursor of the next page, or None. Sorted
-        in each partition of up to about 1,000 queues. Raises Invalid for another list's cursor.
+        """Return up to `limit` known queues, of those in `within` (None: all), and the cursor of the next
+        page or None. Raises Invalid for a cursor of another list.
         """
         at, scan, after = _queue_position(self.bases, cursor)
         found: list[Queue] = []
@@ -278,14 +284,14 @@ class Operations(SubmitOperations):
         return found, f"{self.bases[at]}/{scan}/{after}" if at < len(self.bases) else None
 
     def stats(self) -> Plan[list[Stats]]:
-        """Return the statistics of each partition."""
+        """Return per partition the number of jobs by state, and totals since it was created."""
         found: list[Stats] = []
         for base in self.bases:
             found.append((yield from queue_names.stats(base)))
         return found
 
     def sample(self) -> Plan[None]:
-        """Take a sample for the history, once a minute of Redis's clock."""
+        """Record the numbers of jobs for the history, if this minute has none."""
         if time.monotonic() >= self.sample_at:
             from sublet.operations import history
 
@@ -294,7 +300,9 @@ class Operations(SubmitOperations):
             self.sample_at = time.monotonic() + seconds
 
     def history(self, span: "Span" = "hour") -> "Plan[History]":
-        """Return the history. Raises Invalid for another span."""
+        """Return rates and numbers of jobs over the last hour, day or month (`span`). Raises Invalid for
+        another span.
+        """
         from sublet.operations import history
 
         return history.history(self.bases, span)
@@ -307,8 +315,8 @@ class Operations(SubmitOperations):
         cursor: str | None = None,
         **filters: Any,
     ) -> Plan[Page]:
-        """List the jobs in these states that match the `filters` (see `job_list.Filter`). A page examines up to 1,000 jobs,
-        and about 1,000 names of queues, so it may be empty, with a cursor. Raises Invalid.
+        """Return a page of the jobs in these states that match the `filters` (queue, task, tag, code, worker,
+        since, until). A page may be empty and have a cursor. Raises Invalid.
         """
         wanted = job_list.filter_of(filters)
         if wanted.queue is not None:
@@ -324,7 +332,7 @@ class Operations(SubmitOperations):
         return page
 
     def keyed(self, queue: str, key: str) -> Plan[list[JobSummary]]:
-        """Return the job that holds a deduplication key of a queue; empty if none does. Raises Invalid."""
+        """Return the job that has this deduplication key in a queue; an empty list if none has. Raises Invalid."""
         self.check_queue(queue)
         base = self.base_of_queue(queue)
         holder: bytes | None = yield Call(

@@ -14,7 +14,7 @@ from sublet.protocol.keys import is_name
 
 Kind = Literal["process", "http", "lambda", "none"]
 KINDS: tuple[Kind, ...] = ("process", "http", "lambda", "none")
-"""Workers are started as local processes, by a POST to a URL, by AWS Lambda, or not by Sublet."""
+"""How workers are started: as processes of this machine, by a POST to a URL, by AWS Lambda, or not by Sublet."""
 QUEUES_MAX, WORKERS_MAX, SLOTS_MAX, SECONDS_MAX, TARGET_MAX = 32, 1000, 10_000, 86_400.0, 1024
 HIDDEN = "…"
 
@@ -33,19 +33,19 @@ class Sum(_Frozen):
     """Jobs that a worker could take now."""
     running: int
     rate: float
-    """Jobs that fell due per second, averaged over 10 s or twice `wait`; less after a pause."""
+    """Jobs per second that fell due, a recent average."""
     run: InSeconds
-    """Seconds of an attempt, averaged over about 20 attempts; 1 before the first has ended."""
+    """How many seconds an attempt takes, averaged over about 20 attempts; 1 before the first has ended."""
     need: float
-    """Jobs to run at a time so that none waits longer than `wait`."""
+    """How many jobs must run at a time so that none waits longer than the pool's `wait`."""
     wanted: int
-    """Workers that run `need` jobs at a time, between `min` and `max`."""
+    """How many workers that takes, between the pool's `min` and `max`."""
     crew: int
-    """Workers seen in the last 12 s that count."""
+    """How many workers of the pool have sent a heartbeat in the last 12 s."""
     summoned: int
-    """Workers summoned and not registered yet."""
+    """How many workers are summoned and not registered yet."""
     owed: int
-    """Workers to summon now."""
+    """How many workers are to be summoned now."""
 
 
 class Pool(_Frozen):
@@ -57,43 +57,41 @@ class Pool(_Frozen):
     target: str = ""
     """The URL (`http`) or function (`lambda`) that starts a worker; else empty."""
     min: int = 0
-    """Workers to keep even without jobs."""
+    """How many workers to keep even without jobs."""
     max: int = 10
     wait: InSeconds = 5.0
-    """Seconds that a job should wait at most."""
+    """How many seconds a job should wait at most."""
     slots: int = 10
     linger: InSeconds = 5.0
-    """Seconds that a worker without jobs stays before it asks to leave."""
+    """How many seconds a worker without jobs waits before it asks to leave."""
     arrive: InSeconds = 15.0
-    """Seconds within which a summoned worker must register; then another is summoned."""
+    """How many seconds an invoked worker has to register; then another is summoned."""
     revision: int = 0
     summoned: int = 0
     arrived: int = 0
     lost: int = 0
-    """Summoned workers that did not register in time."""
+    """How many summoned workers did not register in time."""
     failures: int = 0
-    """Summoned workers that could not be invoked."""
+    """How many summoned workers could not be invoked."""
     failed_at: Timestamp | None = None
     failure: str = ""
     sum: Sum | None = None
 
     @property
     def settings(self) -> str:
-        """The settings as the `pool` script takes them: `queues=a,b invoker=http min=0 …`, durations in ms."""
+        """The settings as text for the script `pool`: `queues=a,b invoker=http min=0 …`, durations in ms."""
         whole = [f"{name}={getattr(self, name)}" for name in _WHOLE]
         durations = [f"{name}={round(getattr(self, name) * 1000)}" for name in _DURATIONS]
         return " ".join([f"queues={','.join(self.queues)}", f"invoker={self.invoker}", *whole, *durations])
 
     @property
     def shown(self) -> "Pool":
-        """A copy whose target is masked by `shown`."""
+        """A copy whose target has no secrets."""
         return self.model_copy(update={"target": shown(self.target)})
 
 
 def check(pool: Pool) -> None:
-    """Raise Invalid for an invalid setting. `sublet.scaling.pool_check.check_pool` also checks that the
-    target fits.
-    """
+    """Raise Invalid for an invalid setting of a pool. The target is not checked."""
     if not is_name(pool.name):
         raise Invalid(f"pool {pool.name[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     invalid = next((queue for queue in pool.queues if not is_name(queue)), None)
@@ -119,7 +117,7 @@ def check(pool: Pool) -> None:
 
 
 def shown(target: str) -> str:
-    """Return a URL with user, password, query and fragment masked; any other target as it is."""
+    """Return a target with user, password, query and fragment of a URL replaced."""
     try:
         parts = urlsplit(target)
     except ValueError:
@@ -132,8 +130,8 @@ def shown(target: str) -> str:
 
 
 def pool_from(name: str, stored: str, counted: Mapping[str, str]) -> Pool:
-    """Parse a stored pool (`<revision> <settings>`, a line with the target) and its counters. Raises
-    ValueError, KeyError or OSError.
+    """Parse a stored pool: `<revision> <settings>`, a line with the target, and its counters. Raises
+    ValueError, KeyError, OSError.
     """
     found = _STORED.fullmatch(stored)
     if not found:
@@ -158,7 +156,7 @@ def pool_from(name: str, stored: str, counted: Mapping[str, str]) -> Pool:
 
 
 def sum_from(numbers: Mapping[str, int]) -> Sum:
-    """Make a `Sum` from the reply of `summon`, where `rate`, `run` and `need` are thousandths."""
+    """Make a `Sum` of the numbers in the reply of the script `summon`."""
     parts = {name: numbers[name] / 1000 for name in ("rate", "run", "need")}
     whole = {name: numbers[name] for name in ("ready", "running", "wanted", "crew", "summoned", "owed")}
     return Sum.model_validate(parts | whole)

@@ -19,21 +19,21 @@ COUNTED = ("summoned", "arrived", "lost", "failed", "failed_at", "reason")
 
 
 class Summoning(NamedTuple):
-    """The reply of `summon`. `settings` and `target` are the pool's."""
+    """The reply of the script `summon`, with the pool's settings and target."""
 
     given: int
-    """Number of workers to invoke now; their ids are `<summons>.1`, `<summons>.2` …"""
+    """How many workers to invoke now; their summonses have the ids `<summons>.1`, `<summons>.2`, …."""
     word: str
-    """`leave` or `stay`, for the worker `leaver`; else empty."""
+    """`leave` or `stay`: whether the worker `leaver` may leave; empty if none was named."""
     settings: str
     target: str
     sum: Mapping[str, int]
-    """The figures of `Sum`, as whole numbers: `rate`, `run` and `need` in thousandths."""
+    """The numbers from which the pool's size follows; `rate`, `run` and `need` in thousandths."""
 
 
 class Elsewhere(NamedTuple):
-    """A queue in another partition: its jobs now; since its first use, jobs finished, attempts ended, and
-    their ms.
+    """Numbers of a pool's queue that is in another partition: its jobs now; since its first use, finished
+    jobs, ended attempts, and their ms.
     """
 
     queue: str
@@ -45,8 +45,8 @@ class Elsewhere(NamedTuple):
 
 
 def pool(base: str, name: str, revision: int, settings: str, target: str, by: str = "") -> Call[str]:
-    """Store a pool (`created`, `changed`), or remove it without settings (`removed`). Raises Changed if its
-    revision is another one.
+    """Store a pool (`created` or `changed`) or, without settings, remove it (`removed`). Raises Changed if it
+    has another revision.
     """
     return script("pool").call(
         base, bytes.decode, pool=name, revision=revision, settings=settings, target=target, by=by
@@ -56,8 +56,8 @@ def pool(base: str, name: str, revision: int, settings: str, target: str, by: st
 def summon(
     base: str, name: str, *, summons: str, n: int, leaver: str = "", elsewhere: Sequence[Elsewhere] = ()
 ) -> Call[Summoning]:
-    """Record summonses of up to `n` (≤ 100) owed workers, for the caller to invoke; let `leaver` leave if the
-    pool can spare it. With neither, only read the sum. Raises NotFound without `leaver`.
+    """Record summonses for up to `n` (≤ 100) owed workers, which the caller invokes; let the worker `leaver`
+    leave if the pool can spare it. With neither, only read. Raises NotFound.
     """
 
     def read(reply: list[Any]) -> Summoning:
@@ -70,12 +70,12 @@ def summon(
 
 
 def complain(base: str, name: str, *, summons: str, n: int, reason: str) -> Call[str]:
-    """Count `n` summoned workers that could not be invoked, and store the reason: `noted`. Raises NotFound."""
+    """Record that `n` summoned workers could not be invoked, and why; the reply is `noted`. Raises NotFound."""
     return script("complain").call(base, bytes.decode, pool=name, summons=summons, n=n, reason=reason)
 
 
 def known(bases: Sequence[str]) -> Plan[list[Pool]]:
-    """Return all valid pools, sorted by name, with counters, without sums."""
+    """Return all valid pools, sorted by name, without their `sum`."""
     stored: dict[str, str] = yield _stored(bases[0])
     counted: list[dict[str, str]] = (yield _counted(bases[0], list(stored))) if stored else []
     found = [
@@ -93,9 +93,8 @@ def get(bases: Sequence[str], name: str) -> Plan[Pool]:
 
 
 def put(bases: Sequence[str], wanted: Pool, revision: int | None = None) -> Plan[str]:
-    """Store a pool: `created`, `changed` or `unchanged`. Raises Invalid; Changed if it is not at `revision`.
-
-    The caller checks the target first (`sublet.scaling.pool_check`).
+    """Store a pool; the result is `created`, `changed` or `unchanged`. Raises Invalid; Changed if it has
+    another revision than `revision`. The caller has checked the target.
     """
     check(wanted)
     for looks in range(1 if revision is not None else LOOKS, 0, -1):
@@ -116,7 +115,9 @@ def put(bases: Sequence[str], wanted: Pool, revision: int | None = None) -> Plan
 
 
 def remove(bases: Sequence[str], name: str, revision: int | None = None) -> Plan[str]:
-    """Remove a pool. Returns `removed`, also without one. Raises Invalid; Changed if it is not at `revision`."""
+    """Remove a pool; the result is `removed`, also if there is none. Raises Invalid; Changed if it has
+    another revision.
+    """
     if not is_name(name):
         raise Invalid(f"pool {name[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     for looks in range(1 if revision is not None else LOOKS, 0, -1):
@@ -135,13 +136,13 @@ def remove(bases: Sequence[str], name: str, revision: int | None = None) -> Plan
 
 
 def look(bases: Sequence[str], pool: Pool) -> Plan[Pool]:
-    """Return a copy of the pool with its present sum. Writes nothing. Raises NotFound."""
+    """Return a pool with its present `sum`: how many workers it has and needs. Raises NotFound."""
     found = yield from ask(bases, pool.name, pool.queues, summons=new_summons(), n=0)
     return pool.model_copy(update={"sum": sum_from(found.sum)})
 
 
 def look_at_all(bases: Sequence[str], name: str = "") -> Plan[list[Pool]]:
-    """Return all pools, or the one of this name; the first hundred have sums. Writes nothing. Raises NotFound."""
+    """Return all pools, or the one of this name; the first hundred with their `sum`. Raises NotFound."""
     found = [(yield from get(bases, name))] if name else (yield from known(bases))
     looked: list[Pool] = []
     for one in found:
@@ -156,7 +157,7 @@ def look_at_all(bases: Sequence[str], name: str = "") -> Plan[list[Pool]]:
 def ask(
     bases: Sequence[str], name: str, queues: Sequence[str], *, summons: str, n: int, leaver: str = ""
 ) -> Plan[Summoning]:
-    """Call `summon` with the figures of those of the pool's queues that are in other partitions."""
+    """Call the script `summon` with the numbers of those queues of the pool that are in other partitions."""
     elsewhere: list[Elsewhere] = []
     for base in bases[1:]:
         own = [queue for queue in queues if bases[partition_of_queue(queue, len(bases))] == base]
@@ -167,15 +168,15 @@ def ask(
 
 
 def sample(bases: Sequence[str], name: str, queues: Sequence[str]) -> Plan[None]:
-    """Update the stored averages of a pool whose workers another system starts, if it exists."""
+    """Update the averages of a pool whose workers another system starts."""
     yield from ask(
         bases, name, queues, summons=new_summons(), n=0, leaver=new_summons()
     )  # a worker that does not exist
 
 
 def may_leave(bases: Sequence[str], name: str, worker: str) -> Plan[bool]:
-    """Whether an idle worker may leave its pool, which then no longer counts it. True for an unknown
-    pool.
+    """Ask whether an idle worker may leave its pool. If so, or if the pool is unknown, the result is True,
+    and the pool no longer counts it.
     """
     stored: dict[str, str] = yield _stored(bases[0])
     there = _pool(name, stored.get(name, ""), {})

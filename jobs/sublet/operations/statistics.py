@@ -9,12 +9,12 @@ from sublet.protocol.reads import TOTALS, number, pairs, shown, together
 from sublet.protocol.scripts import Call
 
 BOUNDS = (5, 20, 100, 500, 1000, 2000, 5000, 15_000, 60_000, 300_000, 900_000, 3_600_000)
-"""Upper bounds (ms) of a histogram's classes, as in the scripts; the last class is unbounded."""
+"""Upper limits in ms of the classes in which durations are counted; the last class has none."""
 MOST = 1000
 SEEN = 60_000
-"""A worker counts if it was seen within so many ms."""
+"""A worker counts if its last heartbeat is at most so many ms old."""
 OTHERS = "*"
-"""Name under which further queues are counted together, when there are very many."""
+"""The name for all further queues together, when there are very many."""
 
 _FINISHED = ("completed", "dead", "cancelled")
 _CLASSES = (*map(str, BOUNDS), "inf")
@@ -28,7 +28,7 @@ _FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Durations: how many are in each class of `BOUNDS` (not cumulative), and their total in ms."""
+    """How many durations are in each class of `BOUNDS`, and their sum in ms."""
 
     classes: tuple[int, ...] = (0,) * len(_CLASSES)
     total_ms: int = 0
@@ -46,9 +46,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class QueueNumbers:
-    """Of one queue: the jobs that are scheduled, queued and running now; all else, also `dead` and `cancelled`, since
-    its first use.
-    """
+    """The numbers of one queue: jobs that are scheduled, queued and running now; the others since its first use."""
 
     name: str
     scheduled: int
@@ -58,34 +56,34 @@ class QueueNumbers:
     head: str | None
     """Id of the first queued job."""
     wait: Times
-    """Times from when a job was first due to its first claim."""
+    """How long jobs waited from when they were due to their first claim."""
     completed: Times
-    """Run times of attempts that returned a result."""
+    """How long attempts ran that had a result."""
     failed: Times
-    """Run times of attempts whose worker reported a failure."""
+    """How long attempts ran that failed."""
     dead: int
     cancelled: int
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The figures of one partition, and names of its queues."""
+    """The numbers of one partition, and the names of its queues."""
 
     now: int
     sizes: dict[str, int]
     totals: dict[str, int]
     maintenance_at: int | None
     maintenance_by: str
-    """The worker or tick that last did maintenance; empty before the first."""
+    """The worker or tick that did maintenance last; empty: none yet."""
     known: int
     busy: dict[str, int]
-    """Unfinished jobs by queue: of all queues, if they are few, else of some."""
+    """Number of unfinished jobs by queue; if there are very many queues, of some."""
     others: frozenset[str]
-    """Known queues: all, if they are few, else some."""
+    """Names of the known queues; if there are very many, of some."""
 
 
 def survey(base: str) -> Call[Survey]:
-    """Read a partition's figures, and about a thousand of its queues' names, in one round trip."""
+    """Read the numbers of a partition, and the names of about a thousand of its queues."""
 
     def read(reply: Sequence[Any]) -> Survey:
         time, fields, lines, known, backlog, queues, *sizes = reply
@@ -115,7 +113,7 @@ def survey(base: str) -> Call[Survey]:
 
 
 def busiest(found: Mapping[str, Survey]) -> dict[str, list[str]]:
-    """Choose up to `MOST` queues, the busiest first, then by name. Returns the names by partition (base)."""
+    """Return the queues with the most jobs, by partition (key prefix)."""
     places = [
         (-survey.busy.get(name, 0), name, base)
         for base, survey in found.items()
@@ -128,7 +126,7 @@ def busiest(found: Mapping[str, Survey]) -> dict[str, list[str]]:
 
 
 def queues(base: str, names: Sequence[str]) -> Call[list[QueueNumbers]]:
-    """Read the figures of these queues, known or not; `*`: of those that are counted together."""
+    """Read the numbers of these queues, known or not; `*`: of those that are counted together."""
 
     def read(reply: Sequence[Any]) -> list[QueueNumbers]:
         settings, backlog, counted, *rest = reply
@@ -188,7 +186,7 @@ def _whole(value: bytes | None) -> int:
 
 
 def due(base: str, job_ids: Sequence[str]) -> Call[list[int | None]]:
-    """Read since when (ms since 1970) each job has been due; None for a missing or malformed job."""
+    """Read since when (ms since 1970) each job has been due; None for a missing or malformed one."""
 
     def read(reply: Sequence[Any]) -> list[int | None]:
         return [
@@ -222,5 +220,5 @@ def _due(spec: bytes, ended: bytes, moved_to: bytes) -> int | None:
 
 
 def here(base: str, now: int) -> Call[int]:
-    """Count the workers seen in the minute before `now` (ms)."""
+    """Count the workers with a heartbeat in the minute before `now` (ms since 1970)."""
     return Call((("ZCOUNT", keys.workers(base), now - SEEN, "+inf"),), int)

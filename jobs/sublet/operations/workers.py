@@ -17,21 +17,22 @@ from sublet.protocol.scripts import Call
 
 MOST = 1000
 ALL = 100_000
-"""Most workers that `everyone` returns."""
 SHOWN = 100
 PAGE = 500
 YEAR = 31_622_400
 
 
 def workers(bases: Sequence[str], *, jobs: bool = True) -> Plan[list[WorkerInfo]]:
-    """Return up to 1,000 registered workers, the latest seen first; with `jobs`, with their leases."""
+    """Return up to 1,000 registered workers, the one with the latest heartbeat first; with `jobs`, also their
+    leases.
+    """
     seen = yield _seen(bases[0])
     found: list[WorkerInfo] = (yield _cards(bases[0], seen)) if seen else []
     return (yield from with_leases(bases, found)) if jobs and found else found
 
 
 def with_leases(bases: Sequence[str], found: Sequence[WorkerInfo]) -> Plan[list[WorkerInfo]]:
-    """Return these workers with their leases."""
+    """Return these workers with the ids of their running jobs."""
     held = yield from _held(bases, {worker.name for worker in found})
     return [
         worker.model_copy(
@@ -45,7 +46,7 @@ def with_leases(bases: Sequence[str], found: Sequence[WorkerInfo]) -> Plan[list[
 
 
 def everyone(bases: Sequence[str]) -> Plan[list[WorkerInfo]]:
-    """Return all registered workers, the latest seen first, without their leases."""
+    """Return all registered workers without their leases, the one with the latest heartbeat first."""
     cursor, first = yield _scan(bases[0], 0)
     seen = dict(first)
     while cursor and len(seen) < ALL:
@@ -58,16 +59,14 @@ def everyone(bases: Sequence[str]) -> Plan[list[WorkerInfo]]:
 
 
 def drain(bases: Sequence[str], name: str) -> Plan[str]:
-    """Ask a worker to drain. Returns `drain`. Raises Invalid or NotFound."""
+    """Ask a worker to finish its jobs and end; the result is `drain`. Raises Invalid or NotFound."""
     found = yield from worker(bases, name)
     answer: str = yield verbs.drain(bases[0], name, found.life, person())
     return answer
 
 
 def worker(bases: Sequence[str], name: str) -> Plan[WorkerInfo]:
-    """Return a registered worker, without its leases and the time when it was seen. Raises Invalid or
-    NotFound.
-    """
+    """Return a registered worker, without its leases and its last heartbeat. Raises Invalid or NotFound."""
     if not keys.is_name(name):
         raise Invalid(f"worker {name[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     found: list[WorkerInfo] = yield _cards(bases[0], [(name, datetime.now(UTC))])
@@ -77,8 +76,8 @@ def worker(bases: Sequence[str], name: str) -> Plan[WorkerInfo]:
 
 
 def reconcile(bases: Sequence[str], gone: Mapping[str, str]) -> Plan[int]:
-    """End the leases of workers (name → life) that are certainly gone, and remove them. Returns the leases'
-    number.
+    """End the leases of workers (name → life) that are certainly gone, and delete their registrations.
+    Returns the number of leases.
     """
     if not gone:
         return 0

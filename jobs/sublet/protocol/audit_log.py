@@ -1,4 +1,4 @@
-"""The audit: a capped stream of the orders that people gave."""
+"""The audit: a capped Redis stream of the commands that people gave."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,13 +11,17 @@ from sublet.protocol.scripts import Call
 
 
 def record(base: str, verb: str, what: str, queue: str, outcome: str, order: str = "") -> Plan[None]:
-    """Record an order of several calls, before the first; a program's is not recorded, nor the same `order` again."""
+    """Write a command of several calls to the audit, before the first call. One that a program gave is not
+    written, nor the same `order` again.
+    """
     if person():
         yield verbs.audit(base, order or keys.new_claim_id(), person(), verb, what, queue, outcome)
 
 
 def entries(base: str, end: str, count: int) -> Call[list[tuple[str, dict[str, str]]]]:
-    """Read up to `count` entries, newest first, from the id `end` (`+`: the newest) on, with id and fields."""
+    """Read up to `count` entries of the audit, newest first, from the id `end` (`+`: the newest) on: id and
+    fields.
+    """
 
     def read(reply: Sequence[Any]) -> list[tuple[str, dict[str, str]]]:
         return [

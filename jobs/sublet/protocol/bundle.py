@@ -1,4 +1,4 @@
-"""All scripts as one document for clients in other languages, with golden exchanges as bytes."""
+"""All scripts in one document, for clients in other languages, with recorded requests and replies to test them."""
 
 import json
 import re
@@ -9,12 +9,12 @@ from sublet.protocol.scripts import NAMES, script
 from sublet.source_tree import data_folder
 
 KINDS = {"error": "-", "integer": ":", "status": "+"}
-"""RESP2's first byte of replies that are not strings or lists."""
+"""The first byte, in Redis's protocol RESP2, of replies that are not strings or lists."""
 
 
 def bundle() -> dict[str, Any]:
-    """Return `layout`, `verbs` (name → `sha` and `text`) and `golden`, the exchanges of `lua/golden.json` as
-    bytes of RESP2 in text; `docs/reference/protocol/reference.md` describes them.
+    """Return the document: `layout`, `verbs` (each name's script and its SHA-1) and `golden` (requests and
+    replies as bytes of RESP2, written as text).
     """
     layout = re.findall(r"^local LAYOUT = '(\d+)'", script("init").text, re.MULTILINE)[0]
     stored = json.loads((data_folder("lua") / "golden.json").read_text("utf-8"))

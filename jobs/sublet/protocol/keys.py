@@ -1,7 +1,7 @@
-"""The keys of a partition, and the rules for names. `docs/reference/protocol/` describes each key's
-contents.
+"""The Redis keys of a partition, and the rules for names.
 
-A *base*, `{sublet:0}`, is a partition's hash tag and its metadata's key; all keys begin with it.
+A *base*, `{sublet:0}`, is the beginning of all keys of a partition, and the key of the hash that describes
+it.
 """
 
 import hashlib
@@ -16,24 +16,24 @@ STRUCTURES = ("scheduled", "running", "completed", "dead", "cancelled")
 
 _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 ID_MAX = 64
-"""Characters of a job id, its partition's number included."""
+"""Most characters of a job id, its partition's number included."""
 _ID = re.compile(rf"[A-Za-z0-9_.:-]{{1,{ID_MAX}}}")
 HASHED = "sha256:"
-"""Prefix of a hashed deduplication key."""
+"""The beginning of a deduplication key that is stored as a hash."""
 _KEY = re.compile(rf"(?!{HASHED})[!-~]{{1,128}}")
 
 
 is_name: Callable[[str], re.Match[str] | None] = _NAME.fullmatch
-"""Whether a text may name a queue, task, worker or namespace (a truth value)."""
+"""Whether a text is a valid name of a queue, task, worker or namespace; a match or None."""
 
 
 _PATTERN = re.compile(r"[A-Za-z0-9_.:-]{0,127}\*")
 is_pattern: Callable[[str], re.Match[str] | None] = _PATTERN.fullmatch
-"""Whether a text is a pattern of queue names, `tenant-*` or `*` (a truth value)."""
+"""Whether a text is a valid pattern of queue names, such as `tenant-*` or `*`; a match or None."""
 
 
 def fits(queue: str, entry: str) -> bool:
-    """Whether an entry, a queue's name or a pattern, stands for this queue."""
+    """Whether `entry`, a queue's name or a pattern, includes this queue."""
     return queue.startswith(entry[:-1]) if entry.endswith("*") else queue == entry
 
 
@@ -43,15 +43,12 @@ def is_id(text: str) -> bool:
 
 
 def is_key(text: str) -> bool:
-    """Whether a text is stored unchanged as a deduplication key: 1 to 128 visible ASCII characters."""
+    """Whether a deduplication key is stored unchanged: it is if it has 1 to 128 visible ASCII characters."""
     return _KEY.fullmatch(text) is not None
 
 
 def stored_key(text: str) -> str:
-    """Return the deduplication key to store for a text: itself if `is_key`, else its SHA-256 with a prefix.
-
-    Texts with this prefix are hashed too, so no two texts share a key.
-    """
+    """Return how a deduplication key is stored: unchanged or, if it is long or not ASCII, as its SHA-256 hash."""
     if is_key(text):
         return text
     return HASHED + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
@@ -64,12 +61,12 @@ def base(namespace: str, partition: int = 0) -> str:
 
 @lru_cache(1024)
 def partition_of_queue(queue: str, partitions: int) -> int:
-    """Return the number of a queue's partition."""
+    """Return the number of the partition that has a queue, from 0."""
     return zlib.crc32(queue.encode()) % partitions if partitions > 1 else 0
 
 
 def partition_of_id(job_id: str) -> int:
-    """Return the partition number that begins an id, `<partition>-…`; 0 without one."""
+    """Return the partition number with which a job id begins (`<partition>-…`); 0 without one."""
     head, dash, _ = job_id.partition("-")
     return int(head) if dash and head.isascii() and head.isdigit() and len(head) < 6 else 0
 
@@ -85,7 +82,9 @@ def queue(base: str, name: str) -> str:
 
 
 def structure(base: str, state: str) -> str:
-    """Key of the sorted set of the jobs in another state, by the moment at which they leave it (ms)."""
+    """Key of the sorted set of the jobs in a state other than queued. The score is when they leave it, in ms
+    since 1970.
+    """
     return f"{base}:{state}"
 
 
@@ -120,7 +119,9 @@ def lock(base: str, queue: str, key: str) -> str:
 
 
 def new_claim_id(life: str = "") -> str:
-    """Return a random claim id; `life` of the claiming worker, if it has an exclusive identity."""
+    """Return a random claim id. `life`: the random name of the worker's run if the worker has an exclusive
+    identity.
+    """
     return f"{life}.{secrets.token_urlsafe(16)}" if life else secrets.token_urlsafe(16)
 
 
@@ -137,7 +138,7 @@ def wake(base: str, queue: str) -> str:
 
 
 def alarm(base: str) -> str:
-    """Key of the string with the next due moment, and the worker that claims then."""
+    """Key of the string with the next due moment (ms), and the one worker that claims then."""
     return f"{base}:alarm"
 
 
@@ -187,7 +188,7 @@ def crew(base: str, pool: str) -> str:
 
 
 def owner(base: str, name: str) -> str:
-    """Key of the sorted set of an owner's live workers, by last heartbeat (ms)."""
+    """Key of the sorted set of the live workers that one API token has registered, by last heartbeat (ms)."""
     return f"{base}:owner:{name}"
 
 
@@ -197,12 +198,12 @@ def summons(base: str, pool: str) -> str:
 
 
 def minutes(base: str) -> str:
-    """Key of the string with the samples of the last 1,440 minutes."""
+    """Key of the string with the numbers of jobs in each of the last 1,440 minutes, for the history."""
     return f"{base}:minutes"
 
 
 def hours(base: str) -> str:
-    """Key of the string with the samples of the last 720 hours."""
+    """Key of the string with the numbers of jobs in each of the last 720 hours, for the history."""
     return f"{base}:hours"
 
 
@@ -212,10 +213,10 @@ def events(base: str) -> str:
 
 
 def audit(base: str) -> str:
-    """Key of the capped stream of orders that people gave."""
+    """Key of the capped stream of the commands that people gave."""
     return f"{base}:audit"
 
 
 def ended(base: str) -> str:
-    """Name of the channel on which the ids of watched jobs are published when they end."""
+    """Name of the pub/sub channel on which the ids of jobs that are waited for are published when they end."""
     return f"{base}:ended"

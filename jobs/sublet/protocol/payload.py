@@ -10,8 +10,8 @@ EXAMPLE = """use one JSON object, such as '{"to": "a@example.com"}'"""
 
 
 def payload_of(value: Any) -> bytes:
-    """Encode a payload, a dict or the JSON text of an object, as JSON; bytes in a dict as base64. Raises Invalid
-    for anything else.
+    """Encode a job's arguments, a dict or the JSON text of an object, as JSON; bytes become base64. Raises
+    Invalid for anything else.
     """
     if isinstance(value, (bytes, str)):
         try:

@@ -1,4 +1,4 @@
-"""The person for whom this thread or task gives orders. The audit records it."""
+"""The person for whom this thread or asyncio task gives commands. The audit records it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,13 +8,13 @@ _person: ContextVar[str] = ContextVar("person", default="")
 
 
 def person() -> str:
-    """Return for whom orders are given; empty for a program, whose orders are not recorded."""
+    """Return the person's name; empty for a program, whose commands are not recorded."""
     return _person.get()
 
 
 @contextmanager
 def acting_for(name: str) -> Iterator[None]:
-    """Record the orders of this block as those of a person."""
+    """In the `with` block, record commands in the audit as those of this person."""
     token = _person.set(name)
     try:
         yield

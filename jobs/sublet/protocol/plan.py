@@ -8,6 +8,4 @@ from sublet.protocol.scripts import Call
 T = TypeVar("T")
 
 Plan = Generator[Call[Any], Any, T]
-"""A generator that yields calls, receives their replies, and returns the operation's result. `follow` of
-`sublet.connection.transport` runs it.
-"""
+"""An operation of several calls: a generator that yields calls, receives their replies, and returns the result."""

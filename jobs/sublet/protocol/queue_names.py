@@ -10,14 +10,16 @@ from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
 
 PAGE = 1000
-"""Names in a page, about; all names, if there are fewer."""
+"""Names of queues that one call reads, about; all of them, if there are fewer."""
 FIRST, GROWTH = 8, 16
-"""Lengths that are read at first, where a few may be enough; then so many times more."""
+"""How many queue lengths the first call reads, as these may suffice, and by which factor each further call
+reads more.
+"""
 _STEPS = 10
 
 
 def page(base: str, cursor: int = 0) -> Plan[tuple[list[str], int]]:
-    """Return some names of known queues, sorted, and the cursor of the next page; 0 at the end."""
+    """Return some names of known queues, sorted, and the cursor for the next page; 0 at the end."""
     found: set[str] = set()
     for _ in range(_STEPS):
         names, cursor = yield _scan(base, cursor)
@@ -37,8 +39,8 @@ def names(base: str) -> Plan[list[str]]:
 
 
 def lengths(base: str, queues: Sequence[str], room: float = math.inf) -> Plan[list[int]]:
-    """Return how many jobs are queued in each of these queues, up to one by which there are `room` jobs, about. If all
-    are empty, that is one command.
+    """Return the number of queued jobs of these queues. It may stop when the sum reaches `room`: the list is
+    then shorter.
     """
     if not queues or not (yield Call((("EXISTS", *(keys.queue(base, name) for name in queues)),), int)):
         return [0] * len(queues)
@@ -56,7 +58,7 @@ def _numbers(reply: Sequence[Any]) -> list[int]:
 
 
 def stats(base: str) -> Plan[Stats]:
-    """Return a partition's jobs by state, and its totals."""
+    """Return the number of a partition's jobs by state, and its totals."""
     queues, cursor = yield from page(base)
     found: Stats = yield reads.stats(base, queues)
     queued = found.states[State.QUEUED]

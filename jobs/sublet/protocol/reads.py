@@ -15,7 +15,6 @@ from sublet.protocol.scripts import Call
 T = TypeVar("T")
 
 DIGITS = 14
-"""Maximum digits of a stored number, or of a moment in ms."""
 LAST = 10**DIGITS - 1
 PARTITIONS = re.compile(rb"[1-9][0-9]{0,3}")
 _NUMBER = re.compile(rb"-?[0-9]{1,14}")
@@ -23,7 +22,7 @@ _LIMIT = re.compile(rb" ([a-z]+)=([0-9]{1,14})(?= |\Z)")
 _ON_DEAD = re.compile(rb" on_dead=([^ ]+)")
 _REVISION = re.compile(rb"([0-9]{1,14}) [^ ]")
 MALFORMED = (ValueError, KeyError, OverflowError)
-"""Errors of parsing a missing job, or fields that no Sublet script would write."""
+"""Errors of parsing stored fields that are missing, or that no Sublet script would write."""
 
 TOTALS = (
     "submitted",
@@ -53,7 +52,7 @@ def moment(milliseconds: bytes | str | float | None) -> datetime | None:
 
 
 def together(commands: Sequence[tuple[Any, ...]], read: Callable[[Sequence[Any]], T]) -> Call[T]:
-    """Make one call of several reads. `read` gets a list of replies, also for one."""
+    """Make one call of several read commands. `read` gets the list of their replies."""
     return Call(tuple(commands), read if len(commands) > 1 else lambda reply: read([reply]))
 
 
@@ -82,7 +81,7 @@ def get(base: str, job_id: str) -> Call[Job]:
 
 
 def digest(base: str, job_id: str) -> Call[str | None]:
-    """Read the digest of the HTTP request that submitted a job, or None."""
+    """Read the hash of the HTTP request that submitted a job; None without one."""
 
     def read(reply: bytes | None) -> str | None:
         words = shown((reply or b"").partition(b"\n")[0]).split(" ")[3:]
@@ -92,14 +91,14 @@ def digest(base: str, job_id: str) -> Call[str | None]:
 
 
 def pairs(reply: Any) -> dict[str, bytes]:
-    """Return the reply of HGETALL as a dictionary, also from a flat list."""
+    """Return a reply of HGETALL, which may be a flat list, as a dict."""
     if isinstance(reply, dict):
         return {shown(name): value for name, value in reply.items()}
     return {shown(reply[i]): reply[i + 1] for i in range(0, len(reply), 2)}
 
 
 def shown(raw: bytes) -> str:
-    """Decode stored text, with U+FFFD for invalid UTF-8."""
+    """Decode stored text; invalid UTF-8 becomes U+FFFD."""
     return raw.decode("utf-8", "replace")
 
 
@@ -109,7 +108,9 @@ def number(raw: bytes | None) -> int:
 
 
 def job_from(job_id: str, fields: dict[str, bytes], lease_end: Any = None, due: Any = None) -> Job:
-    """Parse a job from its hash, and its scores (ms) in `running` and `scheduled`. Raises MALFORMED."""
+    """Parse a job from the fields of its hash, the end of its lease and the time at which it is due (ms).
+    Raises one of MALFORMED.
+    """
     result = fields.get("result")
     common = _common(job_id, fields, lease_end, due, len(result) if result else 0)
     return Job(
@@ -164,7 +165,7 @@ def _last_error(raw: bytes | None) -> LastError | None:
 
 
 def json_of(raw: bytes | None) -> Any:
-    """Parse JSON text; return the text itself if invalid, None if empty."""
+    """Parse JSON; return the text itself if it is invalid, None if it is empty."""
     if not raw:
         return None
     try:
@@ -185,7 +186,7 @@ def _log(fields: dict[str, bytes], number: int) -> tuple[str, ...]:
 
 
 def attempt_from(number: int, text: str, log: tuple[str, ...] = ()) -> Attempt:
-    """Parse a stored attempt: `claimed_at worker ended_at code`, a line of message, then detail."""
+    """Parse an ended attempt from its stored text."""
     line, _, rest = text.partition("\n")
     claimed_at, worker, ended_at, code = line.split(" ", 3)
     message, _, detail = rest.partition("\n")
@@ -208,8 +209,8 @@ SUMMARY = (
 
 
 def summaries(base: str, job_ids: Sequence[str], *, results: bool = False) -> Call[list[JobSummary]]:
-    """Read several jobs for a list, with `results` also the sizes of results. Missing and malformed ones are
-    omitted.
+    """Read several jobs for a list; with `results`, also the sizes of their results. Missing and malformed
+    ones are left out.
     """
     hashes, number_of = [keys.job(base, job_id) for job_id in job_ids], len(job_ids)
     commands: list[tuple[Any, ...]] = [("HMGET", hash_, *SUMMARY) for hash_ in hashes]
@@ -229,7 +230,7 @@ def summaries(base: str, job_ids: Sequence[str], *, results: bool = False) -> Ca
 
 
 def attempt_workers(base: str, attempts: Sequence[tuple[str, int]]) -> Call[dict[str, str]]:
-    """Read the workers of ended attempts; missing ones are omitted."""
+    """Read which worker ran each of these (job id, attempt number); missing ones are left out."""
 
     def read(reply: Sequence[Any]) -> dict[str, str]:
         stories = [
@@ -242,16 +243,14 @@ def attempt_workers(base: str, attempts: Sequence[tuple[str, int]]) -> Call[dict
 
 
 def ids(base: str, structure: str, start: int, count: int) -> Call[list[str]]:
-    """Read up to `count` ids of a structure (a state, or `queue:<name>`) from index `start`; finished jobs:
-    those kept longest first.
-    """
+    """Read up to `count` job ids of a structure (a state, or `queue:<name>`) from index `start` on."""
     order = ("REV",) if structure in FINISHED else ()
     command = ("ZRANGE", keys.structure(base, structure), start, start + count - 1, *order)
     return Call((command,), lambda reply: [shown(i) for i in reply])
 
 
 def queues_of(base: str, job_ids: Sequence[str]) -> Call[dict[str, str]]:
-    """Read the queues of these jobs; missing jobs are omitted."""
+    """Read the queue of each of these jobs; missing jobs are left out."""
 
     def read(reply: Sequence[Any]) -> dict[str, str]:
         found = zip(job_ids, reply, strict=True)
@@ -267,7 +266,9 @@ def last_ids(base: str, structures: Sequence[str], count: int) -> Call[list[list
 
 
 def describe(base: str, names: Sequence[str]) -> Call[list[Queue]]:
-    """Read the numbers and settings of these queues, known or not. `*`: settings of the partition."""
+    """Read the number of jobs, limits and settings of these queues. `*` stands for the settings of the
+    partition.
+    """
 
     def read(reply: Sequence[Any]) -> list[Queue]:
         settings, backlog, *lengths = reply
@@ -302,7 +303,7 @@ def _settings(text: bytes) -> dict[str, Any]:
 
 
 def stats(base: str, names: Sequence[str]) -> Call[Stats]:
-    """Read a partition's jobs by state now (queued ones of the queues `names`), and its totals."""
+    """Read the number of a partition's jobs by state, queued ones of the queues `names`, and its totals."""
 
     def read(reply: Sequence[Any]) -> Stats:
         fields, *sizes = reply
@@ -325,7 +326,7 @@ def stats(base: str, names: Sequence[str]) -> Call[Stats]:
 
 
 def events(base: str, after: str, count: int) -> Call[list[tuple[str, dict[str, str]]]]:
-    """Read up to `count` events after the id `after` (`0`: from the oldest), each with id and fields."""
+    """Read up to `count` state changes after the stream's id `after` (`0`: from the oldest): id and fields."""
 
     def read(reply: Sequence[Any]) -> list[tuple[str, dict[str, str]]]:
         return [
@@ -351,9 +352,7 @@ def overdue(base: str, until_ms: int) -> Call[tuple[int, datetime | None]]:
 
 
 def foreign(base: str, names: Sequence[str]) -> Call[list[str]]:
-    """Find keys of a wrong type, written by another program, among those that a partition has once and those
-    of these queues.
-    """
+    """Return those keys, of the partition and of these queues, whose type shows that another program wrote them."""
     wanted = {base: "hash", keys.queues(base): "hash", keys.backlog(base): "hash", keys.alarm(base): "string"}
     wanted |= {
         keys.counts(base): "hash",
@@ -375,12 +374,12 @@ def foreign(base: str, names: Sequence[str]) -> Call[list[str]]:
 
 
 def layout(base: str) -> Call[str]:
-    """Read a partition's layout; empty if the partition does not exist."""
+    """Read the version of a partition's data; empty if the partition does not exist."""
     return Call((("HGET", base, "layout"),), lambda reply: shown(reply) if reply else "")
 
 
 def uncounted(base: str) -> Call[int]:
-    """Read how many unfinished jobs were found missing since the last recount of all queues."""
+    """Read how many unfinished jobs were found missing since the backlogs were last counted anew."""
     return Call(
         (("HMGET", base, "missing", "recounted"),), lambda reply: max(0, number(reply[0]) - number(reply[1]))
     )

@@ -37,7 +37,6 @@ LIBRARIES = (
     "lib/integrity",
     "lib/audit",
 )
-"""Files of `lua/`, in the order in which they precede a script."""
 
 NAMES = (
     "init", "submit", "claim", "heartbeat", "complete", "fail", "release",
@@ -67,12 +66,10 @@ _TOO_LARGE = "Protocol error: unauthenticated "
 
 
 class Call(NamedTuple, Generic[T]):
-    """An unsent request to Redis: commands, and the function that reads their reply. Sending it twice has one
-    effect.
+    """An unsent request to Redis: commands, and `read`, which parses their reply. It is safe to send twice.
 
-    Without `text` (a script's), the commands are plain ones, sent in one round trip, not in a MULTI. With
-    `waits`, all commands are scripts; the waits follow on the same connection, and `read` gets the replies
-    of both as two lists.
+    With `text` it is one script; without, plain commands, sent in one round trip. With `waits`, all commands
+    are scripts, the waits follow on the same connection, and `read` gets the replies of both as two lists.
     """
 
     commands: tuple[tuple[Any, ...], ...]
@@ -80,23 +77,27 @@ class Call(NamedTuple, Generic[T]):
     text: str = ""
     waits: tuple[tuple[Any, ...], ...] = ()
     raw: bool = False
-    """Whether `read` takes replies as Redis sends them, a list: faster than through redis-py's client."""
+    """Whether `read` takes the reply as Redis sends it, instead of as redis-py converts it."""
 
     @property
     def tag(self) -> str:
-        """The hash tag of the call's partition, `{sublet:0}`; empty for calls to the server itself."""
+        """The hash tag of the partition that the call is for: `{sublet:0}`; empty if it is for the server
+        itself.
+        """
         key = next((word for word in self.commands[0] if isinstance(word, str) and word.startswith("{")), "")
         return key[: key.find("}") + 1]
 
     def with_text(self) -> tuple[Any, ...]:
-        """Return the command as EVAL with the script's text, for a server without the script."""
+        """Return the command as EVAL with the script's text, for a server that does not have the script."""
         _, _, *rest = self.commands[0]
         return ("EVAL", self.text, *rest)
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """The script of one verb, with the arguments (single ones are `fixed`) and refusal codes of its header."""
+    """The script of one verb. Its header gives the arguments (`fixed`: those that are not repeated) and the
+    refusal codes.
+    """
 
     name: str
     text: str
@@ -107,7 +108,9 @@ class Script:
     codes: tuple[str, ...]
 
     def call(self, base: str, read: Callable[[Any], T], rest: Sequence[Any] = (), **fixed: Any) -> Call[T]:
-        """Make a call of the script. Arguments: single ones by keyword, repeated groups flat in `rest`."""
+        """Make a call of the script: `fixed` are the arguments by name, `rest` the repeated groups in one
+        flat list.
+        """
         if len(fixed) != len(self.fixed) or (len(rest) % len(self.repeated) if self.repeated else rest):
             raise TypeError(
                 f"the script {self.name} takes {self.fixed} and groups of {self.repeated}, not {tuple(fixed)} and {len(rest)} more"
@@ -117,13 +120,13 @@ class Script:
 
 
 def source(name: str) -> str:
-    """Return the text of a file of `lua/`, by its path without suffix."""
+    """Return the text of the file lua/<name>.lua."""
     return (data_folder("lua") / f"{name}.lua").read_text("utf-8")
 
 
 @cache
 def script(name: str) -> Script:
-    """Load the script of a verb, after the libraries in its header (`-- LIBS  lib/base.lua lib/queue.lua`)."""
+    """Load the script of a verb, with the libraries that its header names in front."""
     own = source(name)
     named = _LIBRARIES.search(own)
     libraries = tuple(file.removesuffix(".lua") for file in named[1].split()) if named else ()
@@ -141,7 +144,7 @@ def script(name: str) -> Script:
 
 
 def refusal(message: str) -> JobsError | None:
-    """Return the exception for Redis's error reply; None if its code is unknown, which is a bug."""
+    """Return the exception for an error reply of a script; None if the code is unknown, which is a bug."""
     message = _PLACE.sub("", _QUOTED.sub(r"\1\3", _NOISE.sub(r"\1", message)))
     code, _, words = message.partition(" ")
     if code == "OOM":

@@ -8,9 +8,8 @@ from sublet.protocol.scripts import Call
 
 
 class Memory(NamedTuple):
-    """A server's memory: `maxmemory-policy` (empty if unknown), bytes in use, and `maxmemory` (0: no limit).
-
-    `used` is without the buffers of replicas and append-only file, as the server's limit is.
+    """A server's `maxmemory-policy` (empty if unknown), bytes of memory in use, and `maxmemory` in bytes (0:
+    no limit).
     """
 
     policy: str
@@ -24,7 +23,7 @@ def clock() -> Call[datetime]:
 
 
 def known(shas: Sequence[str]) -> Call[list[bool]]:
-    """Read whether the server has each of these scripts."""
+    """Read which of these scripts (SHA-1) the server has."""
     return Call((("SCRIPT", "EXISTS", *shas),), lambda reply: [bool(word) for word in reply])
 
 
@@ -34,7 +33,9 @@ def config(name: str) -> Call[str]:
 
 
 def settings(base: str, pattern: str) -> Call[dict[str, str]]:
-    """Read the server's settings whose names match. Also reads a key: a cluster client routes the call by it."""
+    """Read the server's settings whose names match a pattern. `base` only makes a cluster client choose the
+    server.
+    """
 
     def read(reply: Any) -> dict[str, str]:
         words = [word.decode() for word in reply[1]]
@@ -44,7 +45,9 @@ def settings(base: str, pattern: str) -> Call[dict[str, str]]:
 
 
 def configs(base: str, names: Sequence[str]) -> Call[dict[str, str]]:
-    """Read those of these settings that are known, and a key (see `settings`)."""
+    """Read these settings of the server, without unknown ones. `base` only makes a cluster client choose the
+    server.
+    """
 
     def read(reply: Any) -> dict[str, str]:
         return {one[0].decode(): one[1].decode() for one in reply[1:] if one}
@@ -53,7 +56,7 @@ def configs(base: str, names: Sequence[str]) -> Call[dict[str, str]]:
 
 
 def state(base: str) -> Call[tuple[datetime, dict[str, Any]]]:
-    """Read the server's time and INFO, and a key (see `settings`)."""
+    """Read the server's time, and its INFO as a dict. `base` only makes a cluster client choose the server."""
 
     def read(reply: Any) -> tuple[datetime, dict[str, Any]]:
         seconds, microseconds = reply[1]
@@ -63,7 +66,7 @@ def state(base: str) -> Call[tuple[datetime, dict[str, Any]]]:
 
 
 def has_command(base: str, name: str) -> Call[bool]:
-    """Read whether the server has a command. One word, because redis-py would parse the reply of two."""
+    """Read whether the server has a command. `base` only makes a cluster client choose the server."""
     return Call((("HGET", base, "layout"), ("COMMAND INFO", name)), lambda reply: reply[1][0] is not None)
 
 
@@ -73,7 +76,7 @@ def server() -> Call[dict[str, Any]]:
 
 
 def memory(base: str) -> Call[Memory]:
-    """Read the server's memory, and a key (see `settings`)."""
+    """Read the server's memory in use and its limit. `base` only makes a cluster client choose the server."""
 
     def read(reply: Any) -> Memory:
         fields = info(reply[1])
@@ -93,7 +96,7 @@ def _whole(value: Any) -> int:
 
 
 def info(reply: Any) -> dict[str, Any]:
-    """Parse the reply of INFO, which redis-py may have parsed already."""
+    """Return the reply of INFO as a dict."""
     if isinstance(reply, dict):
         return reply
     lines = (line.partition(":") for line in reply.decode().splitlines() if ":" in line)

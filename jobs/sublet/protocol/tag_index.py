@@ -1,4 +1,4 @@
-"""Reads of the index of a tag."""
+"""Read the jobs that have a tag, from the tag's index."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,14 +8,16 @@ from sublet.protocol.reads import shown, together
 from sublet.protocol.scripts import Call
 
 OLDER = "*"
-"""Member of an index, and of the tags: its score is the ms up to which the index, or an absent one, may lack jobs."""
+"""A member of an index whose score (ms since 1970) is a limit: jobs submitted until then may be missing in
+the index.
+"""
 
 
 def newest(
     base: str, tag: str, after_ms: int, latest_ms: int, start: int, count: int
 ) -> Call[list[tuple[str, int]]]:
-    """Read up to `count` jobs, newest first, each with its ms of submission: from `start` on of those after `after_ms`
-    up to `latest_ms`.
+    """Read jobs that have a tag, newest first: `count` of them from the offset `start` on, submitted after
+    `after_ms` and up to `latest_ms`. Returns id and ms of submission.
     """
     command = (
         "ZRANGE",
@@ -40,7 +42,7 @@ def newest(
 
 
 def lacking(base: str, tag: str) -> Call[int]:
-    """Read up to which ms of submission a tag's index may lack jobs; 0 if it lacks none."""
+    """Read up to which time of submission (ms since 1970) jobs may be missing in a tag's index; 0: none are."""
     index = keys.tag(base, tag)
     commands = [
         ("ZSCORE", keys.tags(base), tag),

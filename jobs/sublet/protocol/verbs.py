@@ -28,17 +28,17 @@ from sublet.model import (
 from sublet.protocol.scripts import Call, script
 
 BATCH = 200
-"""Maximum items in one call."""
+"""Most items in one call."""
 BYTES = 512 * 1024
-"""Maximum bytes of payloads, results or details in a call of several items."""
+"""Most bytes of payloads, results or details in a call of several items."""
 CLAIM_MAX = 100
 QUEUES_MAX = 32
-"""Maximum queues and patterns that one claim names."""
+"""Most queues and patterns that one claim names."""
 PATTERNS_MAX = 16
-"""Maximum patterns of one worker."""
+"""Most patterns among one worker's queues."""
 PUBLISH_MAX = 100
 SETTLE_MAX = 100
-"""Maximum leases that one release, note, reap or reconcile takes."""
+"""Most leases in one release, note, reap or reconcile."""
 COMPLETE_MAX = 64
 FAIL_MAX = 50
 
@@ -47,7 +47,7 @@ _only: Callable[[list[bytes]], bytes] = itemgetter(0)
 
 
 def batches(items: Sequence[Item], weigh: Callable[[Item], int], most: int = BATCH) -> Iterator[list[Item]]:
-    """Split items into lists of up to `most` items and 512 KiB, in order. A larger item gets its own list."""
+    """Split items, in order, into lists of up to `most` items and 512 KiB. A larger item gets its own list."""
     batch: list[Item] = []
     size = 0
     for item in items:
@@ -62,7 +62,7 @@ def batches(items: Sequence[Item], weigh: Callable[[Item], int], most: int = BAT
 
 
 def weight(item: Beat | Ending | Note) -> int:
-    """Return about how many bytes an item has; 0 for a Beat or Release."""
+    """Return the approximate bytes of an item; 0 for a heartbeat or a release."""
     if isinstance(item, Completion):
         return len(item.result)
     if isinstance(item, Note):
@@ -92,7 +92,7 @@ def submit(base: str, jobs: Sequence[Submission]) -> Call[list[Submitted | str]]
 
 
 def submit_one(base: str, job: Submission) -> Call[bytes]:
-    """As `submit` of one job. Returns the word that `submitted` takes."""
+    """Store one job. The reply is a word, which `submitted` parses."""
     own = script("submit")
     return Call((("EVALSHA", own.sha, 1, base, *job[:5]),), _only, own.text)
 
@@ -105,7 +105,7 @@ def known(base: str, jobs: Sequence[Submission]) -> Call[list[bool]]:
 
 
 def submitted(job: Submission, word: bytes) -> Submitted | str:
-    """Return a job's answer from the reply's word."""
+    """Parse the reply to `submit_one`: the answer, or the refusal as text."""
     if word == b"created":
         return Submitted(job.id, True)
     if word.startswith(b"exists "):
@@ -116,10 +116,10 @@ def submitted(job: Submission, word: bytes) -> Submitted | str:
 def claim(
     base: str, *, claim_id: str, worker: str, lease: float, n: int, queues: Sequence[str]
 ) -> Call[Claimed]:
-    """Do some maintenance; claim up to `n` (≤ 100) jobs of up to 32 queues, in their order. Patterns among them
-    keep their wake-up lists live.
+    """Do some maintenance; lease up to `n` (≤ 100) jobs of up to 32 queues, asked in this order, to `worker`
+    for `lease` seconds.
 
-    For 10 s the same claim id gives those leases that are still held.
+    For 10 s, a claim with the same id returns those of its leases that are still held.
     """
     return script("claim").call(
         base, _claimed, queues, claim_id=claim_id, worker=worker, lease=ms(lease), n=n
@@ -127,9 +127,7 @@ def claim(
 
 
 def is_wide(entries: Sequence[str]) -> bool:
-    """Whether entries are too many for one claim, or contain patterns: a `Store` then claims from those queues that
-    have jobs.
-    """
+    """Whether a worker's queues need more than one claim: there are over 32 of them, or patterns."""
     return len(entries) > QUEUES_MAX or any(entry.endswith("*") for entry in entries)
 
 
@@ -227,7 +225,9 @@ def fail(base: str, endings: Sequence[Failure]) -> Call[list[str]]:
 
 
 def release(base: str, endings: Sequence[Release]) -> Call[list[str]]:
-    """Give up to 100 jobs back, with their tries. Returns per lease as `fail` does, or `queued`."""
+    """Give up to 100 jobs back without using a try. Returns per lease `queued`, `scheduled <ms>`, `dead`,
+    `cancelled`, LEASE_LOST or NOT_FOUND.
+    """
     rest = [
         f for e in endings for f in (e.lease.id, e.lease.token, ms(e.delay), e.code, _cut(e.reason, 1024))
     ]
@@ -255,13 +255,13 @@ def enlist(base: str, card: Card) -> Call[str]:
 
 
 def drain(base: str, worker: str, life: str, by: str = "") -> Call[str]:
-    """Ask this life of a worker to finish its jobs and exit. Returns `drain`."""
+    """Ask a worker in this run (`life`) to finish its jobs and exit. Returns `drain`."""
     return script("drain").call(base, bytes.decode, worker=worker, life=life, by=by)
 
 
 def reconcile(base: str, worker: str, life: str, leases: Sequence[tuple[str, int]]) -> Call[list[str]]:
-    """End up to 100 leases (job, attempt) of a worker that is gone, as if expired. With none, delete its
-    registration.
+    """End up to 100 leases, (job, attempt) each, of a worker that is gone, as if they had expired. Without
+    leases, delete its registration.
     """
     return script("reconcile").call(
         base, _words, [f for lease in leases for f in lease], worker=worker, life=life
@@ -269,14 +269,15 @@ def reconcile(base: str, worker: str, life: str, leases: Sequence[tuple[str, int
 
 
 def publish(base: str, tasks: Sequence[Description], *, starting: bool) -> Call[list[str]]:
-    """Put up to 100 tasks into the catalogue, or renew them. Returns per task `written`, `kept` or `full`."""
+    """Write up to 100 tasks to the catalogue, or renew them there. Returns per task `written`, `kept` or `full`."""
     rest = [field for task in tasks for field in task]
     return script("publish").call(base, _words, rest, starting="yes" if starting else "no")
 
 
 def sample(base: str, queued: int | str = "", due: int | str = "") -> Call[tuple[str, float]]:
-    """Record totals and sizes, once a minute, with the number of queued jobs and when (ms) the first was due. Returns
-    `sampled`, `kept` (this minute has a sample) or `count` (it needs the number), and the seconds until the next minute.
+    """Once a minute, record numbers for the history: `queued` jobs, and when the first became `due` (ms).
+    Returns `sampled`, `kept` (this minute has one) or `count` (the number is needed); and the seconds until
+    the next minute.
     """
 
     def read(reply: list[Any]) -> tuple[str, float]:
@@ -322,7 +323,7 @@ def resume(base: str, queue: str, revision: int, by: str = "") -> Call[str]:
 
 def configure(base: str, queue: str, revision: int, settings: str, by: str = "") -> Call[str]:
     """Replace all limits of a queue (`jobs=N bytes=N`), or of `*`, the partition (`completed=N dead=N
-    cancelled=N queues=N`); those not given are removed. Returns them as stored.
+    cancelled=N queues=N`); those not given are removed. Returns the stored limits.
     """
     return script("configure").call(
         base, bytes.decode, queue=queue, revision=revision, settings=settings, by=by
@@ -330,7 +331,7 @@ def configure(base: str, queue: str, revision: int, settings: str, by: str = "")
 
 
 def audit(base: str, order: str, by: str, verb: str, what: str, queue: str, outcome: str) -> Call[str]:
-    """Record an order that takes several calls, once. Returns `recorded`."""
+    """Write a command of several calls to the audit, once. Returns `recorded`."""
     return script("audit").call(
         base, bytes.decode, order=order, by=by, verb=verb, what=what, queue=queue, outcome=outcome
     )
@@ -347,20 +348,22 @@ def reap(base: str, *, limit: int, by: str) -> Call[Reaped]:
 
 
 def prune(base: str, *, limit: int) -> Call[tuple[int, bool]]:
-    """Delete up to `limit` (≤ 200) finished jobs past their retention or too many, and queues. Returns how many jobs, and whether more may
-    remain.
+    """Delete up to `limit` (≤ 200) finished jobs that are past their retention or too many, and empty queues
+    that are too many. Returns how many jobs, and whether more may remain.
     """
     return script("prune").call(base, lambda reply: (int(reply[0]), bool(reply[1])), limit=limit)
 
 
 def repair(base: str, how: str, seen: Sequence[tuple[str, str]]) -> Call[list[str]]:
-    """Check up to 100 things (where seen, id or name), to `look` or `mend`. Returns `sound` or faults of each."""
+    """Check up to 100 things, each as (where it was found, id or name); `how` is `look` or `mend`. Returns
+    `sound` or the faults of each.
+    """
     return script("repair").call(base, _words, [field for each in seen for field in each], how=how)
 
 
 def recount(base: str, how: str, stamp: str, queues: Sequence[tuple[str, int, int, int]]) -> Call[list[str]]:
-    """Compare the backlogs of up to 100 queues with these counts (queue, jobs, bytes, running); `mend` sets
-    them, and `finish` says that no other queue is left.
+    """Compare the stored backlogs of up to 100 queues with these counts (queue, jobs, bytes, running). `how`:
+    `look`; `mend` corrects them; `finish`: no other queue is left.
 
     `stamp` is the id of the last event before the count. Returns per queue `sound`, or `recounted` and the
     old numbers. Raises Changed if a job has moved since.
@@ -372,16 +375,16 @@ def recount(base: str, how: str, stamp: str, queues: Sequence[tuple[str, int, in
 
 def drop(base: str, submitted: int, names: Sequence[str | bytes] = ()) -> Call[str]:
     """Make every verb refuse in this partition; returns `dropped`. With `names`, delete up to 1,000 keys
-    instead: `deleted <n>`.
+    instead; returns `deleted <n>`.
 
-    Raises Changed, without effect, if the partition was created again: its counter is below `submitted`.
+    Raises Changed if the partition was created again: it counts fewer than `submitted` jobs.
     """
     return script("drop").call(base, bytes.decode, names, submitted=submitted)
 
 
 def watch(base: str, job_ids: Sequence[str]) -> Call[list[Standing]]:
-    """Publish the ids of up to 200 jobs on `keys.ended(base)` when they end; subscribe first. Returns their
-    present states.
+    """Return how up to 200 jobs stand, and have their ids published on the channel `keys.ended(base)` when
+    they end.
     """
 
     def read(reply: list[bytes]) -> list[Standing]:

@@ -1,4 +1,4 @@
-"""`check_pool`, apart from the invokers: they must not import pydantic at a submit's start."""
+"""`check_pool`. It is not in the invokers' package, which a submit must not wait for pydantic to import."""
 
 from sublet.operations.pool import Pool, check
 from sublet.scaling.invokers import check_target

@@ -7,13 +7,14 @@ from pathlib import Path
 from sublet.errors import Invalid
 
 CHECK_EVERY = 1.0
-"""Seconds between two looks at the file."""
 
 _Stamp = tuple[int, int, int]
 
 
 class SecretsFile:
-    """A file of secrets. `what` names the secrets in messages; `most` is the largest size in characters."""
+    """A file with secrets, which may change. `what` names the secrets in messages; `most`: the largest size
+    in characters.
+    """
 
     def __init__(self, path: str | Path, what: str, most: int) -> None:
         self.path, self._what, self._most = Path(path), what, most
@@ -21,7 +22,7 @@ class SecretsFile:
         self._checked_at = time.monotonic()
 
     def text(self) -> str:
-        """Return the file's text. Raises Invalid; no part of the text is in the message."""
+        """Return the file's text. Raises Invalid, without any of the text in the message."""
         try:
             # Opening a pipe or a device could block without end.
             if not stat.S_ISREG(self.path.stat().st_mode):
@@ -39,7 +40,9 @@ class SecretsFile:
         return text
 
     def has_changed(self) -> bool:
-        """Whether the file has changed since the last check. Checks once a second at most; else False."""
+        """Whether the file has changed since the last look at it. It looks at most once a second, and else
+        returns False.
+        """
         now = time.monotonic()
         if now - self._checked_at < CHECK_EVERY:
             return False

@@ -24,7 +24,7 @@ from sublet.scaling.secrets_file import SecretsFile
 log = logging.getLogger(__name__)
 
 TOLERANCE = 300
-"""Seconds that a timestamp and the clock may differ; a recorded request cannot be replayed after that."""
+"""How many seconds a request's timestamp may differ from the clock. A recorded request is useless after that."""
 SECRETS_MAX = 8
 FILE_MAX = 64 * 1024
 HINT = 'echo "whsec_$(openssl rand -base64 32)"'
@@ -38,13 +38,13 @@ _SIGNATURES_MAX = 32
 
 
 class Unsigned(JobsError):
-    """A request lacks a valid signature or a timestamp near the clock; the message has the reason."""
+    """A request has no valid signature, or its timestamp is too far from the clock."""
 
 
 class Secrets:
-    """The secrets that sign and verify requests: those in `words` and in `file`, separated by blanks.
+    """Secrets that sign and verify requests: those in `words` (separated by blanks) and in `file`.
 
-    A changed file is read again. If it is missing or invalid, the previous secrets stay valid.
+    A changed file is read again. While it is missing or invalid, the previous secrets stay valid.
     """
 
     def __init__(self, words: str = "", file: str | Path | None = None) -> None:

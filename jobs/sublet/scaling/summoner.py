@@ -23,28 +23,27 @@ from sublet.store.store import Store
 log = logging.getLogger(__name__)
 
 PAUSE = 0.05
-"""Least seconds between two `summon` calls for one pool."""
+"""Least seconds between two summons of one pool."""
 KNOWN = 2.0
-"""Seconds for which the list of pools is cached."""
 SUMMONS_MAX = 100
 BATCH = 10
 AT_ONCE = 4
-"""Invocations of one pool under way at once."""
+"""Most invocations of one pool at the same time."""
 PATIENCE = 8.0
 """Seconds after which an invocation is given up."""
 CLOSING = 8.0
-"""Seconds that `aclose` waits for invocations."""
 AGAIN = 60.0
-"""Seconds between two warnings about one pool."""
 REASON_MAX = 300
 
 
 @dataclass
 class Summoned:
-    """Counts of one pass over all pools: workers that were invoked (`summoned`), or could not be (`failed`)."""
+    """What one pass over all pools did: how many workers were invoked (`summoned`), and how many could not be
+    (`failed`).
+    """
 
     pools: int = 0
-    """Pools whose invoker this process has."""
+    """How many pools this process can start workers for."""
     summoned: int = 0
     failed: int = 0
 
@@ -57,7 +56,7 @@ class InvocationBatch(NamedTuple):
 
 
 Invoking = tuple[int, "asyncio.Task[int]"]
-"""How many workers a task invokes, and the task; it returns how many could not be."""
+"""How many workers are being invoked, and the task that does it; its result is how many could not be."""
 
 
 async def _outcome(invoking: Sequence[Invoking]) -> Summoned:
@@ -66,7 +65,9 @@ async def _outcome(invoking: Sequence[Invoking]) -> Summoned:
 
 
 class PoolErrors:
-    """Logs the errors of single pools; keeps the first until all other pools are done."""
+    """Collects and logs the errors of single pools, so that the other pools are handled before the first
+    error is raised.
+    """
 
     def __init__(self) -> None:
         self.stop = False
@@ -75,7 +76,7 @@ class PoolErrors:
 
     @contextlib.contextmanager
     def catch(self, pool: str) -> Iterator[None]:
-        """Catch and log a JobsError of this pool; keep the first for `throw`."""
+        """In the `with` block, catch and log the errors of this pool, and keep the first."""
         try:
             yield
         except JobsError as error:
@@ -84,13 +85,15 @@ class PoolErrors:
             self._first = self._first or error
 
     def throw(self) -> None:
-        """Raise the first error, if any."""
+        """Raise the first error that was caught, if there is one."""
         if self._first:
             raise self._first
 
 
 def take_owed(bases: Sequence[str], pool: Pool) -> Plan[list[InvocationBatch]]:
-    """Record a summons for each owed worker of a pool, at most 100; the caller must invoke these workers. Raises NotFound."""
+    """Record a summons for each worker that a pool is owed, at most 100. The caller must invoke these
+    workers. Raises NotFound.
+    """
     summons = pools.new_summons()
     found = yield from pools.ask(bases, pool.name, pool.queues, summons=summons, n=SUMMONS_MAX)
     if not found.given:
@@ -102,11 +105,10 @@ def take_owed(bases: Sequence[str], pool: Pool) -> Plan[list[InvocationBatch]]:
 
 
 class Summoner:
-    """Summons and invokes the workers that pools are owed. Belongs to its store's event loop; closes its
-    invokers.
+    """Records summonses for the workers that pools are owed, and invokes the workers. For one event loop.
 
-    It handles the pools that `ours` accepts and whose invoker's kind is in `invokers`; of pools with the
-    invoker `none` it only updates the averages.
+    It handles those pools that `ours` accepts and whose invoker is in `invokers`. Of pools with the invoker
+    `none`, it only updates the averages.
     """
 
     def __init__(
@@ -133,7 +135,7 @@ class Summoner:
         self._closing = asyncio.Event()
 
     def nudge(self, queues: Iterable[str]) -> None:
-        """Start to summon workers for these queues, which have new jobs. Returns at once."""
+        """Begin to summon workers of the pools that serve these queues, which have new jobs. Returns at once."""
         self.nudged += 1
         if self._closing.is_set() or not self._invokers:
             return
@@ -146,9 +148,8 @@ class Summoner:
             self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
 
     async def summon(self) -> Summoned:
-        """Summon and invoke owed workers once, up to 100 per pool. Returns when the invocations have ended.
-
-        Raises the first error, such as Unavailable, after that.
+        """Summon and invoke the owed workers of all pools once, up to 100 per pool; wait for the invocations,
+        then raise the first error, such as Unavailable.
         """
         await self._know()
         invoking: list[Invoking] = []
@@ -170,22 +171,22 @@ class Summoner:
         return done
 
     async def invoke(self, batches: Sequence[InvocationBatch]) -> Summoned:
-        """Invoke the workers of these batches; return how many were invoked, and how many could not be."""
+        """Invoke the workers of these batches; return how many could, and could not, be invoked."""
         return await _outcome([self._start(batch) for batch in batches])
 
     async def may_leave(self, pool: str, worker: str) -> bool:
-        """Whether an idle worker may leave its pool. True: the pool is unknown, or counts it no more. Raises
+        """Ask Redis whether an idle worker may leave its pool. True if so, or if the pool is unknown. Raises
         Unavailable.
         """
         return await self._store.follow(pools.may_leave(self._store.operations.bases, pool, worker))
 
     async def finish(self) -> None:
-        """Wait until all nudges are handled and all invocations have ended."""
+        """Wait until all begun summoning and all invocations have ended."""
         while under_way := self._tasks():
             await asyncio.wait(under_way)
 
     async def aclose(self, patience: float = CLOSING) -> None:
-        """Wait for nudges and invocations for `patience` seconds at most, cancel the rest, close the
+        """Wait up to `patience` seconds for summoning and invocations under way, cancel the rest, close the
         invokers.
         """
         self._closing.set()
@@ -331,7 +332,7 @@ class Summoner:
 
 
 def attach(store: Store) -> Summoner:
-    """Summon workers after each submit of a store. Return the summoner, which the caller closes."""
+    """Make a store summon workers after each submit. Return the summoner, which the caller closes."""
     summoner = Summoner(store, invokers_of())
     store.nudge = summoner.nudge
     return summoner

@@ -1,4 +1,4 @@
-"""Summoning for code without an event loop: `summon_once` in a tick, `SyncSummoner` after submits."""
+"""Summoning without an event loop: `summon_once` for a tick, `SyncSummoner` after submits."""
 
 import asyncio
 import contextlib
@@ -26,9 +26,9 @@ log = logging.getLogger(__name__)
 
 Invokers = Callable[[], Mapping[str, Invoker]]
 PAUSE = 0.05
-"""Seconds that the thread waits for more nudges before it ends."""
+"""How many seconds the thread waits for further submits before it ends."""
 SECONDS = 20.0
-"""Time limit in seconds for one set of nudges; invocations time out before."""
+"""Most seconds for summoning and invoking the workers of some submits."""
 
 
 class Uninvoked(NamedTuple):
@@ -47,7 +47,9 @@ class Uninvoked(NamedTuple):
 def uninvoked(
     settings: Settings, transport: SyncTransport, invokers: Invokers = invokers_of
 ) -> list[Uninvoked]:
-    """Return the pools with owed workers whose invoker this process lacks. Only reads. Raises Unavailable."""
+    """Return the pools with owed workers that this process cannot invoke, with the reasons. Changes nothing.
+    Raises Unavailable.
+    """
     bases, here, found = Operations(settings).bases, invokers(), list[Uninvoked]()
     for pool in follow_sync(transport.run, pools.known(bases)):
         if pool.invoker not in here:
@@ -107,9 +109,8 @@ async def _invoke(
 
 
 class SyncSummoner:
-    """Summons workers after submits without an event loop, in a thread that ends when nothing is left to do.
-
-    At its end the process waits for that thread, some seconds at most.
+    """Summons workers after submits, in a thread that ends when it has nothing to do. When the process ends,
+    it waits some seconds for the thread.
     """
 
     def __init__(self, settings: Settings, invokers: Invokers = invokers_of) -> None:
@@ -121,7 +122,9 @@ class SyncSummoner:
         self._said_at = float("-inf")
 
     def nudge(self, queues: Iterable[str]) -> None:
-        """Let the thread summon workers for these queues, which have new jobs. Safe from any thread."""
+        """Begin to summon workers of the pools that serve these queues, which have new jobs. Safe from any
+        thread.
+        """
         self._reset_after_fork()
         with self._lock:
             self._queues.update(queues)
@@ -136,7 +139,7 @@ class SyncSummoner:
                     self._thread = thread
 
     def close(self) -> None:
-        """Wait until the thread has handled all nudges."""
+        """Wait until the workers for all submits so far are summoned."""
         self._reset_after_fork()
         thread = self._thread
         if thread is not None:
@@ -187,7 +190,9 @@ class SyncSummoner:
 
 
 def attach(store: SyncStore) -> SyncSummoner:
-    """As `summoner.attach`, without an event loop."""
+    """Make a store without an event loop summon workers after each submit. Return the summoner, which the
+    caller closes.
+    """
     summoner = SyncSummoner(store.settings)
     store.nudge = summoner.nudge
     return summoner

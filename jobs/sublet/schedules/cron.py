@@ -122,7 +122,7 @@ def zones() -> frozenset[str]:
 
 
 def zone(name: str) -> ZoneInfo:
-    """Return a time zone by its IANA name. Raises ValueError for an unknown one."""
+    """Return a time zone by its IANA name, e.g. `Europe/Berlin`. Raises ValueError for an unknown one."""
     if name in zones():
         return ZoneInfo(name)
     if len(name) > 64:

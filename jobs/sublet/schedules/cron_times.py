@@ -52,7 +52,9 @@ class CronLine:
         return self._sim.explain()
 
     def after(self, moment: int, zone: ZoneInfo) -> int | None:
-        """Return the first occurrence strictly after `moment` (s); None if it is over fifty years off."""
+        """Return the first occurrence strictly after `moment` (seconds since 1970); None if it is over fifty
+        years later.
+        """
         for begin, end, at in self._runs(moment, zone, 1):
             i = bisect_right(self._times, max(moment, begin - 1), key=at)
             if i < len(self._times) and at(i) < end:
@@ -60,7 +62,9 @@ class CronLine:
         return None
 
     def until(self, moment: int, zone: ZoneInfo) -> int | None:
-        """Return the last occurrence at or before `moment` (s); None before 1970 or over fifty years back."""
+        """Return the last occurrence at or before `moment` (seconds since 1970); None if it is before 1970 or
+        over fifty years earlier.
+        """
         for begin, end, at in self._runs(moment, zone, -1):
             i = bisect_left(self._times, min(moment + 1, end), key=at) - 1
             if i >= 0 and at(i) >= max(begin, 0):
@@ -121,7 +125,7 @@ class CronLine:
 
 @lru_cache(maxsize=4096)
 def cron_line(text: str) -> CronLine:
-    """Return the `CronLine` of a text, from a cache."""
+    """Parse a cron line, or return it from a cache. Raises ValueError."""
     return CronLine(text)
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ScheduledTask(Protocol):
-    """The attributes of a task that its schedules use."""
+    """The attributes of a task that its declared schedules use."""
 
     name: str
     function: Callable[..., Any]
@@ -29,7 +29,7 @@ class DeclaresSchedules(Protocol):
 
 
 class Declaration(NamedTuple):
-    """The arguments of one `@app.schedule`; an empty `name` stands for the task's."""
+    """The arguments of one `@app.schedule`; an empty `name` means the task's name."""
 
     name: str
     recurrence: "Recurrence"
@@ -37,7 +37,9 @@ class Declaration(NamedTuple):
 
 
 def declaration(name: str, payload: Mapping[str, Any] | None, **when: Any) -> Declaration:
-    """Check the arguments of `@app.schedule`; `when`: the fields of `Recurrence`. Raises Invalid."""
+    """Check the arguments of one `@app.schedule` and return them; `when` has the fields of `Recurrence`.
+    Raises Invalid.
+    """
     # an app without schedules does not load the calendar
     from sublet.schedules.definition import check_name, recurrence
 
@@ -58,9 +60,7 @@ def declaration(name: str, payload: Mapping[str, Any] | None, **when: Any) -> De
 
 
 class DeclaredSchedules:
-    """The schedules declared in one app, also those of functions that are not tasks yet. `load` imports the modules
-    that declare more.
-    """
+    """The schedules declared in one app. `load` imports the app's modules, which may declare more."""
 
     def __init__(self, load: Callable[[], object] = lambda: None) -> None:
         self._load = load
@@ -71,7 +71,9 @@ class DeclaredSchedules:
         return bool(self._schedules or self._pending)
 
     def all(self) -> "list[NewSchedule]":
-        """Load the app; return all declared schedules. Raises Invalid if a function never became a task of this app."""
+        """Import the app's modules; return all declared schedules. Raises Invalid if a scheduled function is
+        not a task.
+        """
         self._load()
         for function, declared in self._pending:
             called = _name_of(function)
@@ -82,7 +84,9 @@ class DeclaredSchedules:
         return list(self._schedules.values())
 
     def add(self, task: ScheduledTask, declared: Declaration) -> None:
-        """Add a schedule of a task. Raises Invalid for a name in use, and arguments that do not fit the task."""
+        """Add a schedule of a task. Raises Invalid for a name in use, and for a payload that does not match
+        the task's parameters.
+        """
         from sublet.schedules.definition import NAME_MAX, new_schedule
 
         name = declared.name or task.name
@@ -103,11 +107,11 @@ class DeclaredSchedules:
         self._schedules[name] = new_schedule(name, declared.recurrence, task.name, payload, task.defaults)
 
     def defer(self, function: Callable[..., Any], declared: Declaration) -> None:
-        """Keep a declaration until its function becomes a task (`attach`)."""
+        """Keep the schedule of a function until the function becomes a task."""
         self._pending.append((function, declared))
 
     def attach(self, task: ScheduledTask) -> None:
-        """Add the schedules declared for this task's function before it became a task."""
+        """Add the schedules that were declared for this task's function before it became a task."""
         own = [declared for function, declared in self._pending if function is task.function]
         self._pending = [each for each in self._pending if each[0] is not task.function]
         for declared in own:

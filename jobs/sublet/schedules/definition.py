@@ -18,7 +18,7 @@ from sublet.schedules.durations import EPOCH, MS
 from sublet.schedules.recurrence import Recurrence, describe, upcoming
 
 NAME_MAX = 40
-"""Most characters of a schedule's name: the ids of its jobs contain it, a partition and a time."""
+"""Most characters of a schedule's name, which is part of the ids of its jobs."""
 PLAN_MAX = 4096
 SHOWN = 5
 RUNS = 10
@@ -26,12 +26,15 @@ _RUN = re.compile(r"[A-Za-z0-9_.:-]{1,50}:([0-9]{1,14})")
 """The id of an occurrence's job, and the occurrence (ms)."""
 
 ScheduleState = Literal["active", "held", "paused", "ended", "broken"]
-"""Active: fires. Held: its next job waits. Paused by an operator. Ended: no further occurrence. Broken: this
-version cannot read its recurrence."""
+"""Active: it fires. Held: its next job waits for the previous one. Paused: by an operator. Ended: no
+occurrence is left. Broken: this version cannot read its recurrence.
+"""
 
 
 class NewSchedule(NamedTuple):
-    """A schedule to store. `rules`: the job options that differ from the defaults: `priority=3 tries=5`."""
+    """A schedule to store. `rules` has the job options that differ from the defaults, as text: `priority=3
+    tries=5`.
+    """
 
     name: str
     queue: str
@@ -43,7 +46,7 @@ class NewSchedule(NamedTuple):
 
     @property
     def plan(self) -> bytes:
-        """The recurrence and the source as JSON; the scripts do not read it."""
+        """Its recurrence and source as JSON, which the scripts store and do not read."""
         said: dict[str, Any] = {"when": self.recurrence.model_dump(mode="json", exclude_defaults=True)}
         said |= {"from": self.source} if self.source else {}
         return json.dumps(said, separators=(",", ":"), ensure_ascii=False).encode()
@@ -52,7 +55,9 @@ class NewSchedule(NamedTuple):
 def new_schedule(
     name: str, when: Recurrence, task: str, payload: bytes, options: Options, source: str = ""
 ) -> NewSchedule:
-    """Make a schedule to store. Raises Invalid for an invalid name, too large data and single jobs' options."""
+    """Make a schedule to store. Raises Invalid for an invalid name, too large data, and options that only a
+    single job can have.
+    """
     check_name(name)
     if not keys.is_name(task):
         raise Invalid(f"task {task[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
@@ -76,7 +81,9 @@ def new_schedule(
 
 
 class Stored(NamedTuple):
-    """A schedule read from the partition `base`: its hash's fields, and when it is due (`score`, ms)."""
+    """A schedule as a partition has it: the partition's key prefix (`base`), the fields of its hash, and when
+    it is due (`score`, ms since 1970).
+    """
 
     base: str
     name: str
@@ -84,23 +91,23 @@ class Stored(NamedTuple):
     score: bytes | float | None
 
     def text(self, field: str) -> str:
-        """Return a field as text; empty if missing."""
+        """Return a field as text; empty if it is missing."""
         return self.fields.get(field, b"").decode("utf-8", "replace")
 
     @property
     def revision(self) -> int:
-        """Grows with each change, pause and resume."""
+        """The schedule's version number, which grows with each change, pause and resume."""
         return int(self.text("revision") or 0)
 
     @property
     def plan(self) -> dict[str, Any]:
-        """The stored recurrence (`when`) and source (`from`); empty if not JSON."""
+        """The stored JSON: the recurrence (`when`) and the source (`from`); empty if it is not JSON."""
         said = json_of(self.fields.get("plan"))
         return said if isinstance(said, dict) else {}
 
     @property
     def source(self) -> str:
-        """The app that declares the schedule (MODULE:APP); empty if it was put by hand."""
+        """The app that declares the schedule (MODULE:APP); empty if it was stored by a call."""
         return str(self.plan.get("from", ""))
 
     @property
@@ -115,7 +122,7 @@ class Stored(NamedTuple):
 
 
 class PastRun(BaseModel):
-    """The job of a past occurrence. `state`: None if the job is no longer kept."""
+    """A past occurrence and its job. `state` is None if the job has been deleted."""
 
     model_config = ConfigDict(frozen=True, json_schema_serialization_defaults_required=True)
 
@@ -125,7 +132,7 @@ class PastRun(BaseModel):
 
 
 class Schedule(BaseModel):
-    """A schedule as the client, the API and the commands show it."""
+    """A schedule as `client.schedules`, the HTTP API and the commands show it."""
 
     model_config = ConfigDict(frozen=True, json_schema_serialization_defaults_required=True)
 
@@ -133,10 +140,10 @@ class Schedule(BaseModel):
     task: str
     queue: str
     payload: Any = None
-    """Arguments of its jobs by name; None in a list."""
+    """The arguments of its jobs by name; None in a list."""
     state: ScheduleState
     description: str
-    """The recurrence in English; of a broken schedule, the error."""
+    """The recurrence in English; if this version cannot read it, the error."""
     cron: str | None = None
     every: InSeconds | None = None
     tz: str = "UTC"
@@ -156,35 +163,37 @@ class Schedule(BaseModel):
     tags: tuple[str, ...] = ()
     keep_payload: bool = False
     source: str = ""
-    """The app that declares the schedule (MODULE:APP), or empty."""
+    """The app that declares the schedule (MODULE:APP); empty if it was stored by a call."""
     next_at: Timestamp | None = None
     """The next occurrence; None if the schedule is paused or has ended."""
     due_at: Timestamp | None = None
-    """When the next occurrence is fired: with jitter, or when a held one is tried again."""
+    """When the next occurrence's job will be submitted: with jitter later than `next_at`; while it is held,
+    the next try.
+    """
     upcoming: tuple[Timestamp, ...] = ()
-    """The next five occurrences in its time zone, even if it is paused; empty in a list."""
+    """The next five occurrences in the schedule's time zone, even while it is paused; empty in a list."""
     last_at: Timestamp | None = None
     last_job: str | None = None
     last_runs: tuple[PastRun, ...] = ()
-    """The last ten occurrences with a job, the newest first; empty in a list."""
+    """The last ten occurrences that submitted a job, the newest first; empty in a list."""
     fired_at: Timestamp | None = None
-    """When the schedule last fired, and the worker or tick that fired it (`fired_by`)."""
+    """When the schedule last submitted a job; `fired_by` is the worker or tick that did."""
     fired_by: str | None = None
     fired: int = 0
     occurrences_missed: int = 0
-    """Occurrences dropped by the misfire policy (`missed`)."""
+    """How many occurrences the misfire policy (`missed`) has dropped."""
     occurrences_skipped: int = 0
-    """Occurrences dropped because the job before was unfinished (`overlap`)."""
+    """How many occurrences the overlap policy (`overlap`) has dropped, since the job before was unfinished."""
     held: str | None = None
-    """Why the next job waits (the job before is unfinished, or the queue is full), or None."""
+    """Why the next job waits: the job before is unfinished, or the queue is full. None if it does not wait."""
     made_at: Timestamp | None = None
     changed_at: Timestamp | None = None
     revision: int = 0
-    """Grows with each change, pause and resume."""
+    """The schedule's version number, which grows with each change, pause and resume."""
 
 
 def recurrence(said: Any) -> Recurrence:
-    """Make a recurrence from its fields. Raises Invalid with the field and the reason."""
+    """Make a recurrence from a dict of its fields. Raises Invalid with the field and the reason."""
     try:
         return Recurrence.model_validate(said)
     except ValidationError as error:
@@ -192,7 +201,7 @@ def recurrence(said: Any) -> Recurrence:
 
 
 def reason(error: ValidationError) -> str:
-    """Return the first error, with its field, as text."""
+    """Return the first error of a failed validation as text: the field and what is wrong."""
     fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
     where = ".".join(map(str, fault["loc"]))
     return f"{where}: {fault['msg']}" if where and not fault["msg"].startswith(where) else fault["msg"]
@@ -212,7 +221,7 @@ SUMMARY = (
 
 
 def stored(base: str, names: Sequence[str]) -> Call[list[Stored]]:
-    """Read those of the named schedules that are in this partition, with payloads."""
+    """Read those of the named schedules that this partition has, with payloads."""
 
     def read(reply: Sequence[Any]) -> list[Stored]:
         found = [(pairs(reply[i]) if reply[i] else {}, reply[i + 1]) for i in range(0, len(reply), 2)]
@@ -226,7 +235,7 @@ def stored(base: str, names: Sequence[str]) -> Call[list[Stored]]:
 
 
 def summaries(base: str, names: Sequence[str]) -> Call[list[Stored]]:
-    """Read those of the named schedules that are in this partition, without payloads."""
+    """Read those of the named schedules that this partition has, without payloads."""
 
     def read(reply: Sequence[Any]) -> list[Stored]:
         found = []
@@ -245,7 +254,7 @@ def _score(base: str, name: str) -> tuple[Any, ...]:
 
 
 def at_now(one: Stored) -> Call[tuple[int, tuple[PastRun, ...]]]:
-    """Read the server's time (ms), and a schedule's last jobs."""
+    """Read the server's time (ms since 1970) and the last ten jobs of a schedule."""
     found = [match for word in one.text("runs").split()[:RUNS] if (match := _RUN.fullmatch(word))]
 
     def read(reply: Sequence[Any]) -> tuple[int, tuple[PastRun, ...]]:
@@ -263,7 +272,7 @@ def _past_run(found: re.Match[str], state: bytes | None) -> PastRun:
 
 
 def names(base: str) -> Call[list[str]]:
-    """Read the valid names of a partition's schedules, sorted."""
+    """Read the names of a partition's schedules, sorted, without invalid ones."""
     return Call(
         (("ZRANGE", keys.schedules(base), 0, -1),),
         lambda reply: sorted(n for n in map(shown, reply) if keys.is_name(n)),
@@ -271,8 +280,8 @@ def names(base: str) -> Call[list[str]]:
 
 
 def schedule_from(one: Stored, now_ms: int | None = None) -> Schedule:
-    """Make the shown form; with `now_ms`, also the next occurrences. An unreadable recurrence gives the state
-    `broken`.
+    """Make the shown form of a stored schedule; with the time `now_ms`, also its next occurrences. An
+    unreadable recurrence gives the state `broken`.
     """
     occurrence, held, last = one.text("occurrence"), one.text("held"), one.text("last_id")
     last_occurrence = last.rpartition(":")[2]
@@ -342,5 +351,5 @@ def _rules(text: str) -> dict[str, Any]:
 
 
 def in_ms(at: datetime) -> int:
-    """Return whole ms since 1970, rounded."""
+    """Convert a datetime to whole ms since 1970, rounded."""
     return round(at.astimezone(UTC).timestamp() * 1000)

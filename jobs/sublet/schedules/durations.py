@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MS = timedelta(milliseconds=1)
 LATEST_MS = 10**14
-"""The scripts accept only earlier moments (ms): in the year 5138."""
+"""All moments (ms since 1970) must be earlier: it is in the year 5138."""
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _UNITS = ((86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 
@@ -37,17 +37,17 @@ def _whole(value: Any) -> Any:
 
 Whole = Annotated[int, BeforeValidator(_whole)]
 Duration = Annotated[float, Field(strict=True, allow_inf_nan=False), BeforeValidator(_seconds)]
-"""Seconds; a program may give a timedelta."""
+"""A number of seconds; code may also give a timedelta."""
 Moment = Annotated[Annotated[AwareDatetime, Field(strict=False)] | None, BeforeValidator(_is_moment)]
 
 
 def floor_ms(moment: datetime) -> int:
-    """Round down to whole ms since 1970."""
+    """Convert a datetime to whole ms since 1970, rounded down."""
     return (moment - EPOCH) // MS
 
 
 def ceil_ms(moment: datetime) -> int:
-    """Round up to whole ms since 1970."""
+    """Convert a datetime to whole ms since 1970, rounded up."""
     return -((EPOCH - moment) // MS)
 
 

@@ -18,14 +18,14 @@ log = logging.getLogger(__name__)
 PICKED = 50
 OCCURRENCES = 100
 ROUNDS = 200
-"""Most rounds of pick and fire; the next claim or tick continues."""
+"""Most rounds of reserving and firing schedules in one claim or tick; the next one continues."""
 
 
 UNREAD = 100
 AGAIN = 60.0
 
 Unread = dict[str, dict[str, str]]
-"""By key prefix: name and revision of schedules whose plan this version cannot read."""
+"""Per partition (key prefix): name and revision of the schedules whose recurrence this version cannot read."""
 
 _warned_at: dict[str, float] = {}
 
@@ -41,7 +41,7 @@ def _warn_skipped(name: str, why: str) -> None:
 
 
 class Pick(NamedTuple):
-    """A schedule with a due occurrence (ms)."""
+    """A reserved schedule, with its due occurrence in ms since 1970."""
 
     name: str
     revision: str
@@ -51,7 +51,7 @@ class Pick(NamedTuple):
 
 
 class Picked(NamedTuple):
-    """The server's time (ms), whether more schedules may be due, and the picked ones."""
+    """The reply to a pick: the server's time (ms), whether more schedules may be due, and the reserved ones."""
 
     now: int
     more: bool
@@ -59,21 +59,21 @@ class Picked(NamedTuple):
 
 
 class FireRequest(NamedTuple):
-    """A picked schedule for `fire`: the occurrences that get a job, and the next one."""
+    """For a reserved schedule: the occurrences to submit jobs for, and the next one."""
 
     pick: Pick
     occurrences: Sequence[int]
-    """Oldest first (ms)."""
+    """The moments to submit a job for, in ms since 1970, the oldest first."""
     missed: int
     """Number of due occurrences that get no job."""
     next: int | None
-    """The occurrence after `occurrences` (ms), or None; `due`: when it is due."""
+    """The occurrence after these in ms since 1970, or None. `due` is when its job is to be submitted."""
     due: int | None
 
 
 class Fired(NamedTuple):
-    """Number of jobs submitted, and of schedules whose occurrence waits: for
-    an earlier job, a full queue, or a repair.
+    """How many jobs were submitted, and how many schedules have an occurrence that must wait: for an earlier
+    job, for a full queue, or for a repair.
     """
 
     jobs: int
@@ -84,8 +84,8 @@ def schedule(
     base: str, name: str, revision: int, *, was: str = "", plan: bytes, queue: str, task: str, rules: str,
     overlap: str, paused: bool, occurrence: int | None, due: int | None, payload: bytes, by: str = "",
 ) -> Call[str]:  # fmt: skip
-    """Store a schedule: `created` or `changed`. Raises Changed if its revision, or its next occurrence
-    `was` (ms; empty: any), is another one.
+    """Store a schedule; the reply is `created` or `changed`. Raises Changed if the stored one has another
+    revision, or another next occurrence than `was` (ms; empty: any).
     """
     return script("schedule").call(
         base, bytes.decode, name=name, revision=revision, was=was, plan=plan, queue=queue, task=task, rules=rules,
@@ -94,8 +94,9 @@ def schedule(
 
 
 def unschedule(base: str, name: str, revision: int, occurrence: str = "", by: str = "") -> Call[str]:
-    """Remove a schedule as it was read (`occurrence`: `was` of `schedule`): `removed`, also if it is gone.
-    Raises Changed as `schedule` does; NotFound at revision 0 (read as missing) if there is none.
+    """Remove a schedule at this revision; the reply is `removed`, also if it is gone. Raises Changed if it
+    has another revision, or another next occurrence than `occurrence` (ms; empty: any); NotFound at revision
+    0 if there is none.
     """
     return script("schedule").call(
         base, bytes.decode, name=name, revision=revision, was=occurrence, plan="", queue="", task="", rules="", overlap="", paused="",
@@ -104,9 +105,8 @@ def unschedule(base: str, name: str, revision: int, occurrence: str = "", by: st
 
 
 def pick(base: str, limit: int = PICKED, unread: Sequence[tuple[str, str]] = ()) -> Call[Picked]:
-    """Take up to `limit` (≤ 50) schedules with a due occurrence; other callers do not get them for 2 s.
-
-    `unread`: names and revisions of up to 100 schedules that are left to other callers.
+    """Reserve up to `limit` (≤ 50) schedules that are due: other callers do not get them for 2 s. `unread`:
+    up to 100 (name, revision) to leave to other callers.
     """
 
     def read(reply: list[Any]) -> Picked:
@@ -158,8 +158,8 @@ def _ms(moment: int | None) -> str:
 def fire_due(
     bases: Sequence[str], by: str, admission: Admission | None = None, unread: Unread | None = None
 ) -> Plan[Fired]:
-    """Fire the due occurrences of all partitions. Several callers may do so at once. Schedules that this
-    version cannot read are added to `unread`, and left to other callers from then on.
+    """Submit the jobs of all due occurrences in these partitions; several processes may do so at once.
+    Schedules that this version cannot read are added to `unread` and left to other processes.
 
     Raises OutOfMemory at the end if a server is full: its occurrences are tried again in 2 s.
     """

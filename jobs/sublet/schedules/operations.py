@@ -1,8 +1,7 @@
 """Operations on schedules, as plans without I/O.
 
 A schedule stays in the partition of its queue; by name it is searched in all. Times count by the server's
-clock. Each operation may be repeated.
-"""
+clock. Each operation may be repeated."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,41 +36,40 @@ PAGE = 200
 ATTEMPTS = 5
 
 Decide = Callable[[Stored | None, int], Call[str] | None]
-"""Takes the stored schedule (or None) and the server's time (ms); returns the call that changes it, or None to
-leave it."""
+"""Takes the stored schedule (None: missing) and the server's time (ms); returns the call that changes it, or
+None."""
 Guard = Callable[[Stored], None]
 """Raises if the caller may not change this schedule."""
 
 
 def permit(seen: Stored) -> None:
-    """Let every schedule be changed."""
+    """A guard that lets every schedule be changed."""
 
 
 class SchedulePage(NamedTuple):
-    """Some schedules in order of names, and the name after which the list continues; None at its end."""
+    """Some schedules, sorted by name, and the name after which the list continues; None at its end."""
 
     schedules: list[Schedule]
     cursor: str | None
 
 
 class Synced(NamedTuple):
-    """The outcome of `sync` for one schedule. `answer`: `created`, `changed`, `unchanged` or `removed`."""
+    """What `sync` did with one schedule: `answer` is `created`, `changed`, `unchanged` or `removed`."""
 
     name: str
     answer: str
     before: str | None = None
-    """The schedule's source before (empty: put by hand), if it was another one; else None."""
+    """The schedule's previous owner if that was another one (empty: it was stored by a call); else None."""
 
     @property
     def is_taken(self) -> bool:
-        """Whether the schedule belonged to another source and was changed."""
+        """Whether another owner had the schedule, and this call took it over."""
         return self.before is not None and self.answer != "unchanged"
 
 
 def get(operations: SubmitOperations, name: str) -> Plan[Schedule]:
-    """Return one schedule with its next occurrences. Raises Invalid, NotFound, or Unfit for invalid stored
-    data.
-    """
+    """Return one schedule with its next occurrences and last jobs. Raises Invalid, NotFound; Unfit for
+    malformed data."""
     one = yield from find(operations, name)
     now, runs = yield at_now(one)
     try:
@@ -92,7 +90,7 @@ def find(operations: SubmitOperations, name: str) -> Plan[Stored]:
 
 
 def known(operations: SubmitOperations) -> Plan[list[tuple[str, str]]]:
-    """Return each schedule's name and its partition's key prefix, sorted by name."""
+    """Return the name of each schedule and its partition's key prefix, sorted by name."""
     found: list[tuple[str, str]] = []
     for base in operations.bases:
         found += [(name, base) for name in (yield names(base))]
@@ -100,7 +98,7 @@ def known(operations: SubmitOperations) -> Plan[list[tuple[str, str]]]:
 
 
 def page(operations: SubmitOperations, after: str = "", most: int | None = None) -> Plan[SchedulePage]:
-    """List up to `most` schedules after the name `after`, without payloads and without invalid ones."""
+    """Return up to `most` schedules whose names sort behind `after`, without payloads and without invalid ones."""
     left = [one for one in (yield from known(operations)) if one[0] > after]
     found = left[:most]
     read: dict[str, Stored] = {}
@@ -120,12 +118,11 @@ def _readable(found: Iterable[Stored]) -> Iterator[Schedule]:
 
 
 def put(operations: SubmitOperations, wanted: NewSchedule, guard: Guard = permit) -> Plan[str]:
-    """Store a schedule: `created`, `changed` or `unchanged`.
+    """Store a schedule; the result is `created`, `changed` or `unchanged`.
 
-    A new recurrence counts from now; the same one keeps its next occurrence. A paused schedule stays
-    paused. Raises Invalid, also without an occurrence before its end; WrongState if it exists in another
-    partition than its queue's.
-    """
+    With a new recurrence, occurrences count from now; with the same one, the next occurrence stays. A paused
+    schedule stays paused. Raises Invalid, also if no occurrence is before its end; WrongState if it exists in
+    another partition than that of its queue."""
     if wanted.recurrence.end is not None:
         yield from _check_end(operations, wanted, wanted.recurrence.end)
     return (yield from _put(operations, wanted, guard))
@@ -225,8 +222,7 @@ def pause(operations: SubmitOperations, name: str, guard: Guard = permit) -> Pla
 
 def resume(operations: SubmitOperations, name: str, guard: Guard = permit) -> Plan[str]:
     """Resume a schedule, without the occurrences since its pause. Returns `resumed`. Raises Invalid or
-    NotFound.
-    """
+    NotFound."""
     yield from _set_paused(operations, name, guard, paused=False)
     return "resumed"
 
@@ -259,9 +255,8 @@ def _with_paused(one: Stored, now: int | None) -> Call[str]:
 def run(
     operations: SubmitOperations, name: str, job_id: str | None = None, rules: str = ""
 ) -> Plan[Submitted]:
-    """Submit one job of a schedule now. The same `job_id` again is the same job. `rules`: further job options.
-    Raises Invalid or NotFound.
-    """
+    """Submit one job of a schedule now. With the same `job_id` again, no second job is stored. `rules`:
+    further job options as text. Raises Invalid or NotFound."""
     one = yield from find(operations, name)
     job = job_of(operations, one, job_id, rules)
     yield from record_run(one, job)
@@ -270,12 +265,12 @@ def run(
 
 
 def record_run(one: Stored, job: Submission) -> Plan[None]:
-    """Record that a person has a schedule's job submitted."""
+    """Write to the audit that a person runs this schedule now."""
     return audit_log.record(one.base, "schedule-run", one.name, job.queue, job.id, order=job.id)
 
 
 def job_of(operations: SubmitOperations, one: Stored, job_id: str | None, rules: str = "") -> Submission:
-    """Make the job that `run` submits."""
+    """Make the job that a schedule submits now, without storing it."""
     words = " ".join(filter(None, [one.text("rules"), f"schedule={one.name}", rules]))
     return operations.submission(
         one.text("task"), one.fields.get("payload", b""), one.text("queue"), words, job_id
@@ -285,11 +280,11 @@ def job_of(operations: SubmitOperations, one: Stored, job_id: str | None, rules:
 def sync(
     operations: SubmitOperations, wanted: Sequence[NewSchedule], source: str = "", remove: bool = False
 ) -> Plan[list[Synced]]:
-    """Store the schedules that code declares; return the outcome for each. The same call again writes nothing.
+    """Store the schedules that code declares, with `source` as their owner; return the outcome of each. The
+    same call again writes nothing.
 
-    They belong to `source` afterwards. With `remove`, other schedules of `source` are removed. Before any
-    write, raises Invalid, and WrongState for a schedule in another partition than its queue's.
-    """
+    With `remove`, other schedules of this owner are removed. Raises Invalid, and WrongState for a schedule in
+    another partition than that of its queue, before any write."""
     if remove and not source:
         raise Invalid(
             "remove: give source, too: the schedules of this source that are not wanted are removed"

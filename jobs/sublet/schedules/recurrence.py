@@ -18,29 +18,28 @@ from sublet.schedules.cron_times import cron_line
 from sublet.schedules.durations import EPOCH, LATEST_MS, MS, Duration, Moment, Whole, ceil_ms, floor_ms, spell
 
 COUNTED = 100
-"""Most missed occurrences of a cron line that are counted; such a count is a lower bound."""
+"""Missed occurrences of a cron line are counted up to this number."""
 UPCOMING_MAX = 1000
 _OVERLAP = {"allow": "", "skip": ", skipped while the previous job runs", "queue": ", one after the other"}
 _YEARS_10 = 315_576_000.0
 
 
 class Occurrence(NamedTuple):
-    """An occurrence, and when its job is due (with jitter), in ms."""
+    """One occurrence, and when its job is due (with jitter), both in ms since 1970."""
 
     occurrence: int
     due: int
 
 
 class Firing(NamedTuple):
-    """The occurrences to fire now, the number of missed ones, and the next one."""
+    """What to do with due occurrences: those to fire now, how many are dropped, and the next one."""
 
     occurrences: tuple[int, ...]
-    """Oldest first (ms)."""
+    """The occurrences to fire in ms since 1970, the oldest first."""
     missed: int
-    """Number of due occurrences that are not fired. For a cron line, from `COUNTED` on it is a lower bound.
-    """
+    """How many due occurrences are dropped. Of a cron line, 100 means 100 or more."""
     next: Occurrence | None
-    """The next occurrence, which may be due already; None at the end."""
+    """The occurrence after these, which may be due already; None if the recurrence has ended."""
 
 
 def _wrong(why: str) -> PydanticCustomError:
@@ -48,7 +47,9 @@ def _wrong(why: str) -> PydanticCustomError:
 
 
 class Recurrence(BaseModel):
-    """The rule for a schedule's occurrences, and the policies for missed and overlapping ones."""
+    """When a schedule submits jobs: a cron line or an interval, and the policies for missed and overlapping
+    occurrences.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -151,7 +152,9 @@ class Recurrence(BaseModel):
 
 
 def first(recurrence: Recurrence, name: str, after_ms: int) -> Occurrence | None:
-    """Return the first occurrence strictly after a moment (ms), or None. `name` determines its jitter."""
+    """Return the first occurrence strictly after a moment (ms since 1970), or None. The jitter is computed
+    from `name`.
+    """
     occurrence = _next(recurrence, after_ms)
     return None if occurrence is None else Occurrence(occurrence, _due(recurrence, name, occurrence))
 
@@ -179,7 +182,9 @@ def firing(recurrence: Recurrence, name: str, occurrence_ms: int, now_ms: int) -
 
 
 def upcoming(recurrence: Recurrence, after_ms: int, n: int = 5) -> list[datetime]:
-    """Return the next `n` (≤ 1,000) occurrences in the schedule's time zone, without jitter."""
+    """Return the next `n` (≤ 1,000) occurrences after a moment (ms since 1970) in the schedule's time zone,
+    without jitter.
+    """
     found: list[datetime] = []
     occurrence = _next(recurrence, after_ms)
     while occurrence is not None and len(found) < min(n, UPCOMING_MAX):

@@ -1,4 +1,6 @@
-"""`Claims`: the claims of one process, with waiting, due schedules and abandoned claims."""
+"""`Claims`: the claims of one process. They wait for jobs, fire due schedules, and give back jobs that no
+caller takes.
+"""
 
 import asyncio
 import logging
@@ -26,11 +28,11 @@ from sublet.store.waiting.wakeups import WakeUps
 log = logging.getLogger(__name__)
 
 STALE = 2 * POLL_SECONDS
-"""Seconds after which the queues with jobs are searched before a claim."""
+"""After so many seconds without a search for queues with jobs, a claim waits for one."""
 SOON = 0.1
-"""Seconds after which a worker that got jobs should claim again, while due occurrences are fired."""
+"""After so many seconds a worker that got jobs should claim again while schedules are due."""
 MEMO_SECONDS = 10.0
-"""Seconds for which the leases of an unanswered claim can be read."""
+"""For so many seconds Redis remembers which leases a claim got."""
 
 Run = Callable[[Call[Any]], Awaitable[Any]]
 
@@ -47,20 +49,20 @@ class ClaimRequest:
     strict: bool = False
     life: str = ""
     selection: Selection | None = None
-    """For patterns or more than 32 queues: it takes from those that have jobs."""
+    """The queues of a claim with patterns or over 32 queues; it asks those that have jobs."""
     woken: bool = False
-    """Whether a wake-up named a queue for it."""
+    """Whether a wake-up ended its wait."""
     spent: bool = False
-    """Whether a call with this `claim_id` has taken jobs. Then no other call with it takes any."""
+    """Whether a call with this claim id has got jobs. Then no other call with it gets any."""
     dead: tuple[LostJob, ...] = ()
-    """Those of all replies."""
+    """Jobs that its calls made dead, because their leases had expired."""
     ahead: bool = False
-    """Whether to send claims ahead: the caller seldom leaves before the wait is over."""
+    """Whether a call may be sent to Redis before there is a job, behind the blocking read."""
     answered: ClaimAhead | None = None
-    """Such a claim with its reply, in place of the next one."""
+    """Such a call that has its reply."""
 
     def observe(self, call: Call[Claimed]) -> Call[Claimed]:
-        """Return the call; reading its reply sets `spent` if jobs were taken."""
+        """Return the call changed so that `spent` is set if its reply has jobs."""
 
         def read(reply: Any) -> Claimed:
             self.spent = self.spent or reply[0] != b""  # a token, also if its jobs are held no more
@@ -72,7 +74,7 @@ class ClaimRequest:
 
 
 class Claims:
-    """Makes the claims of a `Store`, by the store's own methods. Once `hurried` is set, no claim waits."""
+    """Makes the claims of a `Store`. Once `hurried` is set, no claim waits."""
 
     def __init__(
         self,
@@ -104,8 +106,8 @@ class Claims:
         self._closing = False
 
     async def claim(self, request: ClaimRequest, wait: float) -> Claimed:
-        """Claim; without jobs wait up to `wait` seconds for a wake-up or poll and claim again. See
-        `Store.claim`.
+        """Claim jobs; if there are none, wait up to `wait` seconds for a wake-up or the next poll, and claim
+        again.
         """
         claim = self._claim_wide if verbs.is_wide(request.queues) else self._claim
         claimed = await claim(request, wait)
@@ -320,7 +322,7 @@ class Claims:
         await self._release_claim(sent.repeat, ())
 
     async def give_back(self, leases: Sequence[Lease], reason: str) -> None:
-        """Release claimed jobs that no worker will receive. See `Store.give_back`."""
+        """Release claimed jobs that no worker will run; `reason` is stored with the attempts."""
         await asyncio.shield(self._in_background(self._release(leases, reason)))
 
     async def _release(self, leases: Sequence[Lease], reason: str) -> None:
@@ -333,7 +335,7 @@ class Claims:
         return task
 
     def hurry(self) -> None:
-        """Make all waiting claims return now."""
+        """Make all waiting claims return now, without jobs."""
         if self._wakeups:
             self._wakeups.hurry()
 

@@ -1,7 +1,7 @@
-"""The event stream of a namespace, for any number of subscribers in this process.
+"""The event stream of a namespace, for all its subscribers in this process.
 
-One blocking read wakes all; each reads its own pages, so a slow one delays no other. A page is read from
-the last entry of the previous one on: if the stream has dropped it, events were missed.
+One blocking read notices new events for all; each subscriber reads its own pages, so that a slow one delays
+no other.
 """
 
 import asyncio
@@ -23,19 +23,16 @@ from sublet.protocol.reads import pairs, together
 from sublet.protocol.scripts import Call
 
 PAGE = 500
-"""Most events in one page."""
 SPACING = 0.02
-"""Seconds between two blocking reads, so that the events of that time make one page; more, if all subscribers accept it."""
+"""Least seconds between two blocking reads, so that events of that time make one page."""
 TURNS = 4
-"""Subscribers that render a page at the same time."""
+"""Most subscribers whose pages are written at the same time."""
 KEPT_SECONDS = 1.0
-"""Seconds for which a full page is cached."""
 KEPT_PAGES = 64
 REST = 0.5
-"""Seconds to pause after a failed blocking read."""
 
 EntryId = tuple[int, int]
-"""Id of a stream entry: ms and sequence number."""
+"""The id of an entry in a Redis stream: ms since 1970, and a sequence number."""
 Cursor = tuple[EntryId | None, ...]
 """A position in the stream: per partition the last entry read, or None for the beginning."""
 
@@ -47,7 +44,7 @@ _ENTRY_ID = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
 
 
 class JobEvent(NamedTuple):
-    """One state change of up to ten jobs. `id` is the cursor after it."""
+    """One change of state, of up to ten jobs. `id` is the cursor to read on from."""
 
     id: str
     at_ms: int
@@ -62,18 +59,18 @@ class EventPage:
 
     events: list[JobEvent]
     begin: Cursor
-    """The requested cursor; if events were missed, the one before this page."""
+    """The cursor that the caller gave; if events were missed, the one before this page."""
     cursor: Cursor
     missed: bool
-    """Whether events after the requested cursor were trimmed, or it belongs to another stream."""
+    """Whether events after the caller's cursor were deleted, or the cursor is of another stream."""
     more: bool
     """Whether more events may be stored: read again at once."""
     version: int
-    """The stream's version before the read, for `EventStream.wait`."""
+    """The number of events noticed before the read, for `EventStream.wait`."""
     rendered: bytes | None = None
-    """The page as sent to subscribers, once rendered."""
+    """The page as bytes to send; None until a subscriber has made them."""
     queues: dict[str, str] | None = None
-    """The queues of its jobs, once read."""
+    """Queue by job id of the page's jobs; None until a subscriber has read them."""
 
 
 Entry = tuple[EntryId, dict[str, bytes]]
@@ -81,7 +78,9 @@ Entry = tuple[EntryId, dict[str, bytes]]
 
 
 class Entries(NamedTuple):
-    """Entries of a partition after `begin`. `missed`: others, not read yet, were trimmed."""
+    """Entries of a partition's stream after `begin`. `missed`: earlier ones, which were not read, have been
+    deleted.
+    """
 
     begin: EntryId | None
     entries: list[Entry]
@@ -89,7 +88,7 @@ class Entries(NamedTuple):
 
 
 class EventStream:
-    """Reads the event stream for all subscribers in this process. Belongs to one event loop."""
+    """Reads the state changes of a namespace for all subscribers in this process. For one event loop."""
 
     def __init__(
         self, settings: Settings, run: Run, client: Any = None, routes: RoutingTransport | None = None
@@ -116,7 +115,7 @@ class EventStream:
         self.closed = False
 
     def cursor(self, text: str) -> Cursor:
-        """Parse a cursor; `0` is before the oldest event. Raises Invalid."""
+        """Parse the text of a cursor; `0` is before the oldest event. Raises Invalid."""
         words = text.split(",") if text != "0" else ["0"] * len(self._bases)
         if len(words) != len(self._bases) or not all(map(_is_entry_id, words)):
             raise Invalid(
@@ -130,7 +129,9 @@ class EventStream:
         return tuple(newest)
 
     async def read(self, after: Cursor, count: int = PAGE) -> EventPage:
-        """Read up to `count` events after a cursor. Subscribers at one cursor share a read. Raises Unavailable."""
+        """Read up to `count` events after a cursor. Subscribers at the same cursor share one read. Raises
+        Unavailable.
+        """
         kept = self._kept.get((after, count))
         if kept:
             return kept
@@ -179,8 +180,8 @@ class EventStream:
         return found
 
     async def wait(self, version: int, seconds: float, spacing: float = SPACING) -> bool:
-        """Wait up to `seconds` until the stream is newer than `version`. True: read again. `spacing`: later events may come
-        together, so many seconds after the first.
+        """Wait up to `seconds` for events that are newer than `version` of the last page. True: read again.
+        `spacing`: seconds to wait for more after the first one.
         """
         if self.version != version or self.closed:
             return True
@@ -265,12 +266,12 @@ class EventStream:
 
 
 def cursor_text(cursor: Iterable[EntryId | None]) -> str:
-    """Format a cursor, as `EventStream.cursor` parses it."""
+    """Return the text of a cursor."""
     return ",".join("0" if entry is None else f"{entry[0]}-{entry[1]}" for entry in cursor)
 
 
 def entries_following(base: str, after: EntryId, count: int) -> Call[list[Entry] | None]:
-    """Make the call that reads up to `count` entries after one that is still stored; None if it is not."""
+    """Make the call that reads up to `count` entries after this one, or None if this one was deleted."""
 
     def read(reply: Sequence[Any]) -> list[Entry] | None:
         entries = [(_entry_id(entry[0]), pairs(entry[1])) for entry in reply or ()]
@@ -280,7 +281,9 @@ def entries_following(base: str, after: EntryId, count: int) -> Call[list[Entry]
 
 
 def entries_after(base: str, after: EntryId | None, count: int) -> Call[Entries]:
-    """Make the call that reads up to `count` entries after an id, and whether others after it were trimmed."""
+    """Make the call that reads up to `count` entries after an id, and whether earlier ones after it were
+    deleted.
+    """
     key = keys.events(base)
 
     def read(reply: Sequence[Any]) -> Entries:

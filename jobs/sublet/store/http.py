@@ -1,6 +1,6 @@
-"""`HttpSource`: the `JobSource` over the HTTP API.
+"""`HttpSource`: reach jobs over the HTTP API.
 
-A request without an answer is sent again, unchanged: every route is safe to repeat.
+A request without an answer is sent again unchanged: every request is safe to repeat.
 """
 
 import asyncio
@@ -25,13 +25,10 @@ Item = TypeVar("Item")
 log = logging.getLogger(__name__)
 
 PAUSES = (0.05, 0.2)
-"""Seconds before each retry of a request without an answer."""
 PATIENCE = 8.0
-"""Seconds, besides its wait, after which a request is not retried: Redis remembers a claim for 10 s."""
+"""So many seconds after its first try, a request is not sent again (besides the time that it waits for jobs)."""
 WAIT_MAX = 20.0
-"""Longest wait of one request, in seconds."""
 ANSWER_MAX = 64 * 1024 * 1024
-"""Largest accepted answer, in bytes."""
 CONNECTIONS = 32
 HEADERS = {
     "Accept": "application/json",
@@ -40,18 +37,17 @@ HEADERS = {
     "Sublet-Version": "1",
 }
 GATEWAY = (502, 504)
-"""Statuses of a gateway that got no answer from the API."""
 MALFORMED = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
-"""Errors of decoding another program's answer."""
 _WORKERS = TypeAdapter(list[model.WorkerInfo])
 
 
 class HttpSource:
-    """The `JobSource` at an API's URL. Belongs to one event loop; connects on first use.
+    """Reaches a namespace's jobs through the HTTP API at a URL. For one event loop; connects at its first
+    request.
 
-    `token`: the token, or the `Path` of its file, which is read again when the token is refused. `timeout`:
-    seconds for each try, besides a call's own wait. Raises Invalid for an invalid URL or token. Methods raise
-    Unavailable without an answer in time, and Denied if the token is refused.
+    `token`: the token, or the `Path` of a file with it, which is read again when the API refuses the token.
+    `timeout`: seconds for each try, besides the time that a claim waits. Raises Invalid for an invalid URL or
+    token. Methods raise Unavailable without an answer in time, Denied if the token is refused.
     """
 
     def __init__(self, url: str, token: str | Path | None = None, timeout: float = 2.0) -> None:
@@ -66,11 +62,13 @@ class HttpSource:
 
     @classmethod
     def read(cls, url: str | None = None, timeout: float = 2.0) -> "HttpSource":
-        """Make a source for `url`, else SUBLET_SOURCE, with SUBLET_TOKEN or the token in SUBLET_TOKEN_FILE."""
+        """Make a source for `url`, by default SUBLET_SOURCE, with the token in SUBLET_TOKEN or the file
+        SUBLET_TOKEN_FILE.
+        """
         return cls(*address(url), timeout)
 
     async def submit(self, jobs: Sequence[model.Submission]) -> list[model.Submitted]:
-        """As `JobSource.submit`. Raises Invalid, Refused or Unavailable."""
+        """Store any number of jobs; return the answers in order. Raises Invalid, Refused or Unavailable."""
         answers: list[model.Submitted] = []
         for batch in verbs.batches(jobs, lambda job: len(job.payload), http_codec.BATCH):
             for line in await self._lines("/jobs/batch", batch, http_codec.new_job, http_codec.submitted):
@@ -90,7 +88,9 @@ class HttpSource:
         strict: bool = False,
         life: str = "",
     ) -> model.Claimed:
-        """As `JobSource.claim`, up to 100 jobs of up to 1,000 queues."""
+        """Lease up to `n` (≤ 100) jobs of up to 1,000 queues for `lease` seconds; wait up to `wait` seconds
+        for the first.
+        """
         request = {"worker": worker, "queues": list(queues), "n": min(n, verbs.CLAIM_MAX), "lease": lease}
         if strict:
             request["strict"] = True
@@ -132,7 +132,9 @@ class HttpSource:
             )
 
     async def heartbeat(self, beats: Sequence[model.Beat], *, lease: float) -> list[int | str]:
-        """Extend leases; answers as `JobSource.heartbeat`."""
+        """Extend leases to `lease` seconds from now. Returns per lease its new end (ms since 1970),
+        CANCEL_REQUESTED, LEASE_LOST or NOT_FOUND.
+        """
 
         async def send(some: Sequence[model.Beat]) -> list[int | str]:
             return await self._lines("/jobs/heartbeat", some, http_codec.beat, http_codec.beaten, lease=lease)
@@ -140,7 +142,7 @@ class HttpSource:
         return await _side_by_side(beats, send)
 
     async def settle(self, endings: Sequence[model.Ending]) -> list[str]:
-        """Report outcomes; answers as `JobSource.settle`."""
+        """Report outcomes. Returns per attempt the job's new state, LEASE_LOST or NOT_FOUND."""
         answers: dict[int, str] = {}
 
         async def send(kind: type) -> None:
@@ -169,7 +171,7 @@ class HttpSource:
             )
 
     async def note(self, notes: Sequence[model.Note]) -> list[str]:
-        """As `JobSource.note`."""
+        """Store checkpoints and logs. Returns per lease `noted`, LEASE_LOST or NOT_FOUND."""
         return await _side_by_side(notes, self._note)
 
     async def _note(self, notes: Sequence[model.Note]) -> list[str]:
@@ -184,7 +186,7 @@ class HttpSource:
             return await self._note([notes[0]._replace(checkpoint=b"")])
 
     async def enlist(self, card: model.Card) -> bool:
-        """As `JobSource.enlist`."""
+        """Register a worker, or renew its registration. Returns True if it should drain."""
         return await self._ask(
             "PUT",
             f"/workers/{http_codec.part(card.worker)}",
@@ -193,13 +195,13 @@ class HttpSource:
         )
 
     async def publish(self, tasks: Sequence[model.Description], starting: bool) -> None:
-        """As `JobSource.publish`."""
+        """Write a worker's tasks to the catalogue if it is `starting`; else renew them there."""
         for batch in verbs.batches(tasks, lambda task: len(task.text), verbs.PUBLISH_MAX):
             body = {"starting": starting, "tasks": [http_codec.task(each) for each in batch]}
             await self._ask("PUT", "/tasks", lambda answer: None, body)
 
     async def workers(self) -> list[model.WorkerInfo]:
-        """As `JobSource.workers`."""
+        """Return the registered workers, the one with the latest heartbeat first."""
         return await self._ask(
             "GET",
             "/workers?jobs=false&own=true",
@@ -207,7 +209,9 @@ class HttpSource:
         )
 
     async def reconcile(self, gone: Mapping[str, str]) -> int:
-        """As `JobSource.reconcile`, for workers of the same token."""
+        """End the leases of workers (name → life) that are gone and registered by the same token; return the
+        number of leases.
+        """
         ended = 0
         for name, life in gone.items():
             path = f"/workers/{http_codec.part(name)}/reconcile"
@@ -215,17 +219,17 @@ class HttpSource:
         return ended
 
     async def retire(self, card: model.Card) -> bool:
-        """As `JobSource.retire`."""
+        """Ask whether an idle worker may leave its pool. If it returns True, the worker may not claim again."""
         path, body = f"/workers/{http_codec.part(card.worker)}/retire", {"life": card.life, "pool": card.pool}
         return await self._ask("POST", path, lambda answer: bool(answer.json()["leave"]), body)
 
     async def leave(self, card: model.Card) -> None:
-        """As `JobSource.leave`."""
+        """Delete the registration of a worker without leases."""
         path = f"/workers/{http_codec.part(card.worker)}?life={http_codec.part(card.life)}"
         await self._ask("DELETE", path, lambda answer: None)
 
     async def watch(self, job_id: str, wait: float) -> model.Standing:
-        """As `JobSource.watch`."""
+        """Wait up to `wait` seconds for a job's end; return how the job stands."""
         path, until = f"/jobs/{http_codec.part(job_id)}", time.monotonic() + wait
         while True:
             piece = min(max(until - time.monotonic(), 0.0), WAIT_MAX)
@@ -241,7 +245,7 @@ class HttpSource:
             await asyncio.sleep(min(left, PAUSES[0]))
 
     async def aclose(self) -> None:
-        """As `JobSource.aclose`."""
+        """Close all connections."""
         if self._unclaimed:
             await asyncio.wait(self._unclaimed)
         if self._session:

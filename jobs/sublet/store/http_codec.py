@@ -36,10 +36,9 @@ from sublet.protocol.keys import is_name
 log = logging.getLogger(__name__)
 
 BATCH = 1000
-"""Most items in one request."""
 ROUTES: dict[type, str] = {Completion: "/jobs/complete", Failure: "/jobs/fail", Release: "/jobs/release"}
 ABOUT_MAX = 3800
-"""Most bytes of a registration's `about`: the server adds to it, and stores 4,096."""
+"""Most bytes of a worker's description in a registration."""
 DEFAULTS: dict[str, Any] = {
     "priority": 0,
     "delay": 0,
@@ -53,9 +52,9 @@ DEFAULTS: dict[str, Any] = {
     "tags": [],
     "keep_payload": False,
 }
-"""Options that a submission does not name. They are sent: the server would take the task's own."""
+"""The options that are sent for a job without own ones. Otherwise the server would use the task's."""
 ANSWERS = {404: "NOT_FOUND", 409: "LEASE_LOST"}
-"""Status of an item in an answer → the code for it."""
+"""The code for an item's status in the answer to several heartbeats or outcomes."""
 
 
 class Answer(NamedTuple):
@@ -99,7 +98,7 @@ def _text(text: str, most: int) -> str:
 
 
 def part(name: str) -> str:
-    """Check a name or id, and return it as a part of a path. Raises Invalid."""
+    """Return a name or id for use in the path of a URL. Raises Invalid."""
     if not is_name(name) or name in (".", ".."):
         raise Invalid(f"name or id {name[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -, but not . or .. alone")
     return name
@@ -116,7 +115,9 @@ def task(description: Description) -> dict[str, Any]:
 
 
 def new_job(job: Submission) -> dict[str, Any]:
-    """Encode a submission; its rules (`priority=5`) become fields. Raises Invalid for malformed JSON or rules."""
+    """Encode a job to submit; its options in `rules` (`priority=5`) become fields. Raises Invalid for
+    malformed JSON or rules.
+    """
     payload = _value_of(job.payload or b"{}", "payload", job)
     fields = {"id": job.id, "task": job.task, "queue": job.queue, "payload": payload, **DEFAULTS}
     fields |= {"durability": job.durability} if job.durability else {}
@@ -155,7 +156,7 @@ def _rule(name: str, value: str) -> tuple[str, Any]:
 
 
 class Rejected(NamedTuple):
-    """The type and detail of the problem for which a job of a batch was refused."""
+    """Why the API refused one job of several: the problem's type and detail."""
 
     type: str
     detail: str
@@ -169,7 +170,7 @@ def submitted(line: Any) -> Submitted | Rejected:
 
 
 def claimed(answer: Answer) -> Claimed:
-    """Decode a claim's leases, and the seconds until the next claim."""
+    """Decode the answer to a claim: leases, and the seconds until the next claim."""
     ends: dict[str, int] = {}
     leases = []
     for job in answer.json()["jobs"] if answer.status != 204 else ():
@@ -193,7 +194,9 @@ def claimed(answer: Answer) -> Claimed:
 
 
 def beat(beat: Beat) -> dict[str, Any]:
-    """Encode a heartbeat for one lease. Progress that is not JSON is logged and left out."""
+    """Encode a heartbeat for one lease. If its progress is not JSON, that is logged, and the progress is left
+    out.
+    """
     fields = _held(beat.lease)
     if beat.progress:
         try:
@@ -233,14 +236,18 @@ def _held(lease: Lease) -> dict[str, Any]:
 
 
 def beaten(line: Any) -> int | str:
-    """Decode a lease's new end in ms, or CANCEL_REQUESTED, LEASE_LOST or NOT_FOUND."""
+    """Decode the answer for one lease: its new end (ms since 1970), or CANCEL_REQUESTED, LEASE_LOST or
+    NOT_FOUND.
+    """
     if line["status"] != 200:
         return ANSWERS[line["status"]]
     return "CANCEL_REQUESTED" if line["cancel_requested"] else moment_ms(line["lease_expires_at"])
 
 
 def settled(line: Any) -> str:
-    """Decode a settled job's new state (`scheduled <due, ms>`), or LEASE_LOST or NOT_FOUND."""
+    """Decode the answer for one outcome: the job's new state (`scheduled <ms>`: when it is due), LEASE_LOST
+    or NOT_FOUND.
+    """
     if line["status"] != 200:
         return ANSWERS[line["status"]]
     due = line.get("due_at")
@@ -248,12 +255,12 @@ def settled(line: Any) -> str:
 
 
 def noted(line: Any) -> str:
-    """Decode `noted`, LEASE_LOST or NOT_FOUND."""
+    """Decode the answer for one checkpoint or log: `noted`, LEASE_LOST or NOT_FOUND."""
     return "noted" if line["status"] == 200 else ANSWERS[line["status"]]
 
 
 def card(card: Card) -> dict[str, Any]:
-    """Encode a worker's registration, without its queues if `about` is too long."""
+    """Encode a worker's registration. If it would be too long, its queues are left out."""
     about = json.loads(card.about or b"{}")
     if len(card.about) > ABOUT_MAX:
         about.pop("queues", None)
@@ -262,7 +269,7 @@ def card(card: Card) -> dict[str, Any]:
 
 
 def standing(job: Any) -> Standing:
-    """Decode a job's state and, once finished, its result and last attempt."""
+    """Decode how a job stands: its state and, if it is finished, its result and last attempt."""
     state = State(job["state"])
     if state not in FINISHED:
         return Standing(state, b"", "")

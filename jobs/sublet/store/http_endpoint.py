@@ -12,14 +12,13 @@ from sublet.errors import REFUSALS, Denied, Invalid, JobsError, Unavailable, Unc
 from sublet.store.http_codec import Answer
 
 PROBLEM = "urn:sublet:problem:"
-"""Prefix of the `type` of the API's problem documents."""
 SAID = 500
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,1024}")
 
 
 def address(url: str | None = None) -> tuple[str, str | Path | None]:
-    """Return the API's URL (`url` or SUBLET_SOURCE) and token (SUBLET_TOKEN, or the path in
+    """Return the API's URL (`url`, else SUBLET_SOURCE) and its token (SUBLET_TOKEN, or the path in
     SUBLET_TOKEN_FILE).
     """
     env = environment()
@@ -28,7 +27,9 @@ def address(url: str | None = None) -> tuple[str, str | Path | None]:
 
 
 class Endpoint:
-    """The API's URL, and its token or the token's file. Raises Invalid. No message or repr contains the token."""
+    """The API's URL and token, or the token's file. Raises Invalid for an invalid one. No message contains
+    the token.
+    """
 
     def __init__(self, url: str, token: str | Path | None = None) -> None:
         self.url = _checked(url)
@@ -41,8 +42,8 @@ class Endpoint:
         return {"Authorization": f"Bearer {self._token}"} if self._token else {}
 
     def renew(self, sent: Mapping[str, str]) -> bool:
-        """Read the token's file again after the headers `sent` were refused. True: the token is another one:
-        try again.
+        """Read the token's file again, after a request with the headers `sent` was refused. True: there is
+        another token, so try again.
         """
         if self._file:
             with contextlib.suppress(Invalid):  # the file may be being replaced; the refusal is reported
@@ -51,7 +52,7 @@ class Endpoint:
 
     @property
     def is_overheard(self) -> bool:
-        """Whether a token is sent unencrypted to another machine."""
+        """Whether the token is sent over plain HTTP to another machine."""
         parts = urlsplit(self.url)
         return bool(self._token) and parts.scheme == "http" and not _is_loopback(parts.hostname or "")
 
@@ -100,14 +101,14 @@ class Endpoint:
         return Denied(f"{what} refuses this token for this request{reason}: {needed}check {variable}")
 
     def foreign(self, what: str, lasting: bool = True) -> Unavailable:
-        """Make the error for an answer that the API would not give. `what` describes the answer."""
+        """Make the error for an answer that is not the API's; `what` describes it."""
         return Unavailable(
             f"the server at {self.url} did not answer as the API of Sublet ({what}): is the API up, and is SUBLET_SOURCE right?",
             lasting=lasting,
         )
 
     def away(self, why: str) -> Unavailable:
-        """Make the error for a request without an answer. `why`: the cause."""
+        """Make the error for a request without an answer; `why` is the cause."""
         return Unavailable(
             f"no answer from the API at {self.url} ({why}): is it up, and is SUBLET_SOURCE right?",
             lasting="WRONG_VERSION_NUMBER" in why,

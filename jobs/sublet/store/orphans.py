@@ -1,4 +1,4 @@
-"""Delete large payloads and results of jobs that do not exist any more (or never did: a submit died)."""
+"""Delete large payloads and results, stored outside of Redis, whose job does not exist."""
 
 import asyncio
 import logging
@@ -20,11 +20,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 60.0
-"""Seconds between two sweeps of a worker, about."""
 
 
 def unowned(operations: "Operations", names: Mapping[str, Sequence[str]]) -> Plan[list[str]]:
-    """Return the names whose job (the key) does not exist, in partitions that exist."""
+    """Return the names of the objects (job id → names) whose job does not exist."""
     by_base: dict[str, list[str]] = {}
     for job_id in names:
         by_base.setdefault(operations.base_of_job(job_id), []).append(job_id)
@@ -38,8 +37,8 @@ def unowned(operations: "Operations", names: Mapping[str, Sequence[str]]) -> Pla
 
 
 def sweep_once(store: "SyncStore") -> int:
-    """Examine about 1,000 objects that are older than an hour; delete those without a job, and return their number. Errors
-    are logged.
+    """Look at about 1,000 objects that are older than an hour; delete those without a job, and return their
+    number. Errors are logged.
     """
     storage = store.settings.storage
     if storage is None:
@@ -54,7 +53,7 @@ def sweep_once(store: "SyncStore") -> int:
 
 
 async def sweep(store: "Store", storage: Storage) -> int:
-    """Sweep as `sweep_once`, without blocking the event loop."""
+    """Delete objects without a job as `sweep_once` does, in a thread."""
     try:
         names = await asyncio.to_thread(storage.old_names)
         gone = await store.follow_existing(unowned(store.operations, names))

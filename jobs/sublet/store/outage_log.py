@@ -8,13 +8,12 @@ from sublet.errors import Forbidden
 log = logging.getLogger("sublet.worker.worker")
 
 AGAIN = 60.0
-"""Seconds between two warnings about an outage."""
 QUIET = 1.0
-"""Seconds without a failure after which an answer ends the outage."""
+"""An outage is over with an answer after so many seconds without a failure."""
 
 
 class OutageLog:
-    """Logs the outages that a worker's loops report."""
+    """Logs outages of Redis or the API for one worker."""
 
     def __init__(self) -> None:
         self._since: float | None = None
@@ -25,7 +24,7 @@ class OutageLog:
         self._unlogged = 0
 
     def failed(self, what: str, error: Exception) -> None:
-        """Record a failed call. `what` completes "cannot …"."""
+        """Record that a call got no answer. `what` completes the log line "cannot …"."""
         now = self._failed_at = time.monotonic()
         self._answered = isinstance(error, Forbidden)
         if self._since is None:
@@ -44,7 +43,7 @@ class OutageLog:
             self._unlogged += 1
 
     def hindered(self, what: str, error: Exception) -> None:
-        """Log an error that is not an outage, at most once a minute. `what` completes "cannot …"."""
+        """Log an error other than an outage, at most once a minute. `what` completes the log line "cannot …"."""
         now = time.monotonic()
         if self._hindered_at is None or now - self._hindered_at >= AGAIN:
             self._hindered_at = now
@@ -56,7 +55,7 @@ class OutageLog:
         return not self._answered
 
     def over(self) -> None:
-        """Record an answered call, which may end the outage (QUIET)."""
+        """Record an answer; it ends the outage if no call has failed for a second."""
         now = time.monotonic()
         self._answered = True
         if self._since is not None and now - self._failed_at >= QUIET:

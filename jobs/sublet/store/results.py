@@ -1,6 +1,5 @@
-"""Wait for results by pub/sub: a channel per partition names the watched jobs that end.
-
-Watched jobs are also read at intervals: a lost message only delays a result.
+"""Wait for jobs to end. Redis publishes their ids; besides, each job is read at intervals, so that a lost
+message only delays its result.
 """
 
 import asyncio
@@ -27,17 +26,15 @@ from sublet.protocol.scripts import Call
 REREAD = 1.0
 """Seconds between two reads of a watched job without a message."""
 MANY = 200
-"""Up to so many watched jobs are read every second; more every other second."""
+"""Up to so many jobs are read every second, more every other second."""
 BATCH = 50
-"""Jobs that one call reads: the reply may contain all results."""
 REST = 0.5
-"""Seconds to pause after a failed read."""
 
 Run = Callable[[Call[Any]], Awaitable[Any]]
 
 
 class ResultWatcher:
-    """Waits for jobs to end, over one subscription for all `watch` calls of a store."""
+    """Waits for the ends of any number of jobs, over one connection."""
 
     def __init__(
         self, settings: Settings, run: Run, client: Any = None, routes: RoutingTransport | None = None
@@ -57,7 +54,7 @@ class ResultWatcher:
         self._hurried = False
 
     async def watch(self, base: str, job_id: str, wait: float) -> Standing:
-        """As `Store.watch`, for a job of partition `base`."""
+        """Wait up to `wait` seconds for the end of a job in the partition `base`; return how the job stands."""
         until = time.monotonic() + wait
         await self._listen_to(base)
         with self._expecting(base, job_id) as watch:  # before the read: the job may end right after it
@@ -75,7 +72,7 @@ class ResultWatcher:
                     return watch.found
 
     async def watch_many(self, jobs: Mapping[str, str], wait: float) -> AsyncIterator[dict[str, Standing]]:
-        """Yield the jobs (id → partition) that have ended, in batches as they end, for `wait` seconds at most."""
+        """Wait up to `wait` seconds for jobs (id → partition); yield those that have ended, in batches."""
         until, woken, called = time.monotonic() + wait, asyncio.Event(), deque["_Watch"]()
         for base in dict.fromkeys(jobs.values()):
             await self._listen_to(base)
@@ -122,7 +119,7 @@ class ResultWatcher:
         return over.items()
 
     def hurry(self) -> None:
-        """Make all `watch` calls read their job once more and return; later ones do not wait."""
+        """End all waits after one more read of each job. Later calls do not wait."""
         self._hurried = True
         for watches in self._expected.values():
             for watch in watches:
@@ -262,7 +259,7 @@ def _is_over(standing: Standing) -> bool:
 
 
 def watch_sync(transport: SyncTransport, base: str, job_id: str, wait: float) -> Standing:
-    """As `ResultWatcher.watch`, without an event loop."""
+    """Wait up to `wait` seconds for the end of a job in the partition `base`; return how the job stands."""
     until = time.monotonic() + wait
     with _reader(transport, base) as client, client.pubsub(ignore_subscribe_messages=True) as pubsub:
         with contextlib.suppress(RedisError, OSError):  # the call below raises the error
@@ -281,7 +278,7 @@ def watch_sync(transport: SyncTransport, base: str, job_id: str, wait: float) ->
 def watch_many_sync(
     transport: SyncTransport, jobs: Mapping[str, str], wait: float
 ) -> Iterator[dict[str, Standing]]:
-    """As `ResultWatcher.watch_many`, without an event loop."""
+    """Wait up to `wait` seconds for jobs (id → partition); yield those that have ended, in batches."""
     until, left = time.monotonic() + wait, dict(jobs)
     bases = list(dict.fromkeys(jobs.values()))
     with _reader(transport, bases[0]) as client, client.pubsub(ignore_subscribe_messages=True) as pubsub:
@@ -306,7 +303,7 @@ def watch_many_sync(
 def read_many(
     transport: SyncTransport, bases: Mapping[str, str], ids: Sequence[str]
 ) -> Iterator[tuple[str, Standing]]:
-    """Read jobs (id → partition), BATCH a call; yield each with its state and result."""
+    """Read how these jobs (id → partition) stand, 50 in a call; yield id and state for each."""
     by_base: dict[str, list[str]] = {}
     for job_id in ids:
         by_base.setdefault(bases[job_id], []).append(job_id)

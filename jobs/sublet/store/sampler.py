@@ -1,4 +1,4 @@
-"""Samples for the history, taken in the background."""
+"""Record numbers for the history of jobs, in the background."""
 
 import asyncio
 import time
@@ -11,18 +11,18 @@ from sublet.operations.operations import Operations
 from sublet.protocol.plan import Plan
 
 PATIENCE = 1.0
-"""Most seconds by which an unfinished sample delays the end."""
+"""How many seconds the end waits for a sample under way."""
 
 
 class Sampler:
-    """Takes a sample when one is due."""
+    """Records a sample of the numbers of jobs when one is due, about once a minute."""
 
     def __init__(self, follow: Callable[[Plan[None]], Awaitable[None]], operations: Operations) -> None:
         self._follow, self._operations = follow, operations
         self._sampling: asyncio.Task[Any] | None = None
 
     def start(self) -> None:
-        """Take a sample if it is due."""
+        """Record a sample in the background if one is due."""
         if self._sampling is None and time.monotonic() >= self._operations.sample_at:
             self._sampling = asyncio.create_task(self._take())
 
@@ -32,7 +32,7 @@ class Sampler:
         self._sampling = None
 
     async def aclose(self) -> None:
-        """Let an unfinished sample end, for at most a second."""
+        """Wait for a sample under way, for at most a second."""
         if self._sampling:
             sampling = self._sampling
             await asyncio.wait([sampling], timeout=PATIENCE)

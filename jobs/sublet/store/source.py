@@ -1,4 +1,6 @@
-"""`JobSource`: how workers and producers reach jobs: in Redis (`Store`) or over HTTP (`HttpSource`)."""
+"""`JobSource`: the interface by which workers reach jobs. `Store` implements it in Redis, `HttpSource` over
+HTTP.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -38,25 +40,26 @@ class JobSource(Protocol):
         strict: bool = False,
         life: str = "",
     ) -> Claimed:
-        """Lease up to `n` jobs (0: only do maintenance); wait up to `wait` seconds for the first. Patterns or more
-        than 32 queues are served in turns, with `strict` in their order.
+        """Lease up to `n` jobs for `lease` seconds (0 jobs: only do maintenance); wait up to `wait` seconds
+        for the first. Patterns or over 32 queues are asked in turns, with `strict` in the given order.
 
-        `life` of a worker with an exclusive identity: raises Changed after another worker took over.
+        `life` is given for a worker with an exclusive identity: raises Changed after another worker took
+        over.
         """
         ...
 
     async def heartbeat(self, beats: Sequence[Beat], *, lease: float) -> list[int | str]:
-        """Extend leases to `lease` seconds from now, at most to 5 s after the attempt's timeout; store
-        progress (not above 1 KiB).
+        """Extend leases to `lease` seconds from now, at most to 5 s after the attempt's timeout; store the
+        progress (up to 1 KiB).
 
-        Returns per lease its new end (ms since 1970), CANCEL_REQUESTED (also extended), LEASE_LOST or
+        Returns per lease its new end (ms since 1970), CANCEL_REQUESTED (it is extended, too), LEASE_LOST or
         NOT_FOUND.
         """
         ...
 
     async def settle(self, endings: Sequence[Ending]) -> list[str]:
-        """Report outcomes. Returns per attempt the job's new state (`scheduled <due, ms>`), LEASE_LOST or
-        NOT_FOUND.
+        """Report outcomes. Returns per attempt the job's new state (`scheduled <ms>`: when it is due),
+        LEASE_LOST or NOT_FOUND.
         """
         ...
 
@@ -67,25 +70,25 @@ class JobSource(Protocol):
         ...
 
     async def enlist(self, card: Card) -> bool:
-        """Register a worker, or renew its registration. True: it should drain."""
+        """Register a worker, or renew its registration. Returns True if it should drain."""
         ...
 
     async def publish(self, tasks: Sequence[Description], starting: bool) -> None:
-        """Put a worker's tasks into the catalogue when it is `starting`; else renew them there."""
+        """Write a worker's tasks to the catalogue if it is `starting`; else renew them there."""
         ...
 
     async def workers(self) -> list[WorkerInfo]:
-        """Return all registered workers, the latest seen first, without their leases."""
+        """Return the registered workers without their leases, the one with the latest heartbeat first."""
         ...
 
     async def reconcile(self, gone: Mapping[str, str]) -> int:
-        """End the leases of workers (name → life) that are gone, and remove the workers; skip those with
-        another life. Returns the number of leases.
+        """End the leases of workers (name → life) that are gone, and delete their registrations, unless they
+        have another life. Returns the number of leases.
         """
         ...
 
     async def retire(self, card: Card) -> bool:
-        """Ask whether an idle worker may leave its pool. True: the pool is unknown or counts it no more;
+        """Ask whether an idle worker may leave its pool. If it returns True (also if the pool is unknown),
         the worker may not claim again.
         """
         ...
@@ -95,7 +98,7 @@ class JobSource(Protocol):
         ...
 
     async def watch(self, job_id: str, wait: float) -> Standing:
-        """Wait up to `wait` seconds for a job's end; return its state (None: unknown job) and result."""
+        """Wait up to `wait` seconds for a job's end; return how the job stands."""
         ...
 
     async def aclose(self) -> None:
@@ -104,19 +107,19 @@ class JobSource(Protocol):
 
 
 class PoolSummoner(Protocol):
-    """Starts the workers that pools are owed (`sublet.scaling.summoner.Summoner`)."""
+    """Starts the workers that pools are owed."""
 
     prompt: bool
     nudged: int
 
     async def summon(self) -> Any:
-        """Summon and invoke owed workers once. Returns the counts (`Summoned`)."""
+        """Summon and invoke owed workers once; return how many were, and could not be, invoked."""
         ...
 
     async def finish(self) -> None:
-        """Wait until the invocations for all nudges have ended."""
+        """Wait until all invocations have ended."""
         ...
 
     async def aclose(self, patience: float = ...) -> None:
-        """Wait up to `patience` seconds for the invocations of all nudges; cancel the rest; close."""
+        """Wait up to `patience` seconds for invocations under way, and cancel the rest."""
         ...

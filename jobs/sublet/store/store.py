@@ -1,4 +1,4 @@
-"""`Store`: the `JobSource` in Redis, for asyncio."""
+"""`Store`: reach jobs in Redis, on an event loop."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -46,9 +46,11 @@ T = TypeVar("T")
 
 
 class Store:
-    """The `JobSource` in Redis. Belongs to one event loop; connects on first use; creates the namespace.
+    """Reaches a namespace's jobs in Redis. For one event loop; connects at its first call; creates a missing
+    namespace.
 
-    `client` and `blocking` (for blocking reads) replace the Redis clients of the settings.
+    `client` and `blocking` (for blocking reads) are redis-py clients to use instead of those made from the
+    settings.
     """
 
     def __init__(
@@ -99,7 +101,7 @@ class Store:
         self._ready = not preparing.cancelled() and preparing.exception() is None
 
     async def run(self, call: Call[T]) -> T:
-        """Send one call, after `prepare`; return its parsed reply."""
+        """Send one call, after creating a missing namespace; return its parsed reply."""
         if not self._ready:
             await self.prepare()
         return await self._transport.run(call)
@@ -109,17 +111,17 @@ class Store:
         return await self.run(call)
 
     async def follow(self, plan: Plan[T]) -> T:
-        """Run a plan of `self.operations`, after `prepare`; return its result."""
+        """Run a plan, after creating a missing namespace; return its result."""
         if not self._ready:
             await self.prepare()
         return await follow(self._transport.run, plan)
 
     async def follow_existing(self, plan: Plan[T]) -> T:
-        """Run a plan that submits nothing, without creating the namespace; return its result."""
+        """Run a plan that stores no job, without creating the namespace; return its result."""
         return await follow(self._transport.run, plan)
 
     async def bases_by_server(self) -> list[str]:
-        """Return the key prefix of one partition of each server. Raises Unavailable."""
+        """Return one partition's key prefix for each server. Raises Unavailable."""
         if not self._routes:
             return self.operations.bases[:1]
         found: dict[str, str] = {}
@@ -128,7 +130,9 @@ class Store:
         return list(found.values())
 
     async def submit(self, jobs: Sequence[Submission]) -> list[Submitted]:
-        """Store any number of jobs. Raises Invalid, Refused or Unavailable; the same call again is safe."""
+        """Store any number of jobs; return the answers in order. Raises Invalid, Refused or Unavailable; the
+        same call again is safe.
+        """
         if self._storage is not None:
             jobs = await self._put_payloads(jobs)
         stored = await self.follow(self.operations.submit(jobs))
@@ -138,7 +142,9 @@ class Store:
         return stored
 
     async def submit_one(self, job: Submission) -> Submitted:
-        """As `submit` of one job, usually in one call."""
+        """Store one job, usually in one call. Raises Invalid, Refused or Unavailable; the same call again is
+        safe.
+        """
         try:
             answer = await self._straight(job)
         except Unavailable as error:
@@ -163,20 +169,24 @@ class Store:
             self.operations.end(size)
 
     async def fetch(self, job_id: str, reference: bytes) -> bytes:
-        """Return the large result that a reference stands for. Raises PayloadLost, Unavailable, and Invalid without
-        `large_payloads`.
+        """Return a large result for the reference that Redis has. Raises PayloadLost, Unavailable; Invalid
+        without `large_payloads`.
         """
         return await asyncio.to_thread(storage_of(self.settings, job_id).get, job_id, reference)
 
     async def erase(self, job_id: str, revision: int | None = None) -> str:
-        """Erase a finished job and its large payloads: `erased`. Raises as `Operations.erase`."""
+        """Delete a finished job and its large payloads; return `erased`. Raises WrongState if it is
+        unfinished, NotFound if it is gone.
+        """
         erased = await self.follow_existing(self.operations.erase(job_id, revision))
         if erased.references:
             await asyncio.to_thread(storage_of(self.settings, job_id).erase, dict([erased]))
         return "erased"
 
     async def order_page(self, order: str, wanted: "Selection", **how: Any) -> "OrderPage":
-        """As `Operations.order_page`; large payloads are erased, too."""
+        """Give one order (`retry`, `erase`, …) for a page of the jobs that match `wanted`; erasing deletes
+        large payloads, too.
+        """
         page = await self.follow_existing(self.operations.order_page(order, wanted, **how))
         if page.references:
             await asyncio.to_thread(storage_of(self.settings, "").erase, page.references)
@@ -195,7 +205,9 @@ class Store:
             await asyncio.to_thread(self._storage.delete_unused, jobs, answers)
 
     async def submit_each(self, jobs: Sequence[Submission]) -> list[Submitted | JobsError]:
-        """Store jobs independently; return per job `Submitted` or its refusal. Raises Unavailable."""
+        """Store each job, whatever happens to the others; return per job `Submitted` or the error. Raises
+        Unavailable.
+        """
         if len(jobs) == 1 and (answer := await self._straight(jobs[0])) is not None:
             self.nudge([jobs[0].queue])
             return [answer]
@@ -220,31 +232,33 @@ class Store:
         claim_id: str | None = None,
         ahead: bool = False,
     ) -> Claimed:
-        """As `JobSource.claim`, at most 100 jobs per partition, from its earlier queues first. Raises
-        Invalid.
+        """Lease up to `n` jobs (at most 100 per partition) for `lease` seconds, from earlier queues first;
+        wait up to `wait` seconds. Raises Invalid.
 
-        `claim_id` (22 to 64 of A-Z a-z 0-9 _ . : -) is an idempotency key: within 10 s a claim with the
-        same id returns those jobs of the first that are still held, and no others. A cancelled call
-        releases its jobs; a caller that cannot use an answer calls `give_back`. With `ahead`, a claim may be
-        sent before there is a job, behind the blocking read.
+        With the same `claim_id` (22 to 64 of A-Z a-z 0-9 _ . : -) within 10 s, a claim returns those jobs of
+        the first that are still held, and no others. A cancelled call releases its jobs; a caller that cannot
+        use an answer calls `give_back`. `ahead`: the claim may be sent before there is a job, behind the
+        blocking read.
         """
         request = ClaimRequest(worker, queues, n, lease, claim_id, strict, life, ahead=ahead and not claim_id)
         return await self._claims.claim(request, wait)
 
     async def give_back(self, leases: Sequence[Lease], reason: str) -> None:
-        """Release claimed jobs that no worker will receive, even if the calling task is cancelled.
+        """Release claimed jobs that no worker will run, even if the calling asyncio task is cancelled.
 
-        Raises Unavailable; their leases then expire.
+        Raises Unavailable: the leases then expire.
         """
         await self._claims.give_back(leases, reason)
 
     async def heartbeat(self, beats: Sequence[Beat], *, lease: float) -> list[int | str]:
-        """Extend leases; answers as `JobSource.heartbeat`."""
+        """Extend leases to `lease` seconds from now. Returns per lease its new end (ms since 1970),
+        CANCEL_REQUESTED, LEASE_LOST or NOT_FOUND.
+        """
         ids = [beat.lease.id for beat in beats]
         return await self._spread(beats, ids, lambda base, some: verbs.heartbeat(base, some, lease=lease))
 
     async def settle(self, endings: Sequence[Ending]) -> list[str]:
-        """Report outcomes; answers as `JobSource.settle`."""
+        """Report outcomes. Returns per attempt the job's new state, LEASE_LOST or NOT_FOUND."""
         answers: dict[int, str] = {}
 
         async def send(kind: type, verb: Any, most: int) -> None:
@@ -263,11 +277,11 @@ class Store:
         return [answers[i] for i in range(len(endings))]
 
     async def note(self, notes: Sequence[Note]) -> list[str]:
-        """As `JobSource.note`."""
+        """Store checkpoints and logs. Returns per lease `noted`, LEASE_LOST or NOT_FOUND."""
         return await self._spread(notes, [note.lease.id for note in notes], verbs.note, verbs.SETTLE_MAX)
 
     async def enlist(self, card: Card) -> bool:
-        """As `JobSource.enlist`."""
+        """Register a worker, or renew its registration. Returns True if it should drain."""
         call = verbs.enlist(self.operations.bases[0], card)
         try:
             answer = await self.run(call)
@@ -277,25 +291,25 @@ class Store:
         return answer == "drain"
 
     async def publish(self, tasks: Sequence[Description], starting: bool) -> None:
-        """As `JobSource.publish`."""
+        """Write a worker's tasks to the catalogue if it is `starting`; else renew them there."""
         await self.follow(catalogue.publish(self.operations.bases[0], tasks, starting=starting))
 
     async def workers(self) -> list[WorkerInfo]:
-        """As `JobSource.workers`."""
+        """Return the registered workers without their leases, the one with the latest heartbeat first."""
         return await self.follow(roster.everyone(self.operations.bases))
 
     async def reconcile(self, gone: Mapping[str, str]) -> int:
-        """As `JobSource.reconcile`."""
+        """End the leases of workers (name → life) that are gone; return the number of leases."""
         return await self.follow(roster.reconcile(self.operations.bases, gone))
 
     async def retire(self, card: Card) -> bool:
-        """As `JobSource.retire`."""
+        """Ask whether an idle worker may leave its pool. If it returns True, the worker may not claim again."""
         from sublet.operations.pools import may_leave
 
         return await self.follow(may_leave(self.operations.bases, card.pool, card.worker))
 
     async def leave(self, card: Card) -> None:
-        """As `JobSource.leave`."""
+        """Delete the registration of a worker without leases."""
         await self.run(verbs.reconcile(self.operations.bases[0], card.worker, card.life, []))
 
     async def _spread(
@@ -317,17 +331,17 @@ class Store:
         return answers
 
     async def watch(self, job_id: str, wait: float) -> Standing:
-        """As `JobSource.watch`."""
+        """Wait up to `wait` seconds for a job's end; return how the job stands."""
         return await self._watcher().watch(
             self.operations.base_of_job(job_id), job_id, 0 if self.hurried.is_set() else wait
         )
 
     async def standings(self, job_ids: Sequence[str]) -> list[Standing]:
-        """Return the present state and result of each job, 50 a call. Raises Invalid for an invalid id."""
+        """Return how each job stands now, in order, 50 in a call. Raises Invalid for a malformed id."""
         return await self._spread(job_ids, job_ids, verbs.watch, results.BATCH)
 
     async def watch_many(self, job_ids: Sequence[str], wait: float) -> AsyncIterator[dict[str, Standing]]:
-        """Yield the jobs that have ended, in batches as they end, for `wait` seconds at most."""
+        """Wait up to `wait` seconds for jobs; yield those that have ended, in batches."""
         jobs = {job_id: self.operations.base_of_job(job_id) for job_id in job_ids}
         async for ended in self._watcher().watch_many(jobs, 0 if self.hurried.is_set() else wait):
             yield ended
@@ -337,7 +351,7 @@ class Store:
         return self._results
 
     def hurry(self) -> None:
-        """Make all waiting claims, watches and event subscribers return now; later calls do not wait."""
+        """Make all waiting claims, waits for results and event subscribers return now. Later calls do not wait."""
         self.hurried.set()
         self._claims.hurry()
         if self._results:
@@ -346,7 +360,9 @@ class Store:
             self._event_stream.close()
 
     async def rest(self) -> None:
-        """Finish the claims' background work and close their blocking connection: the process may be frozen."""
+        """Finish background work of claims and close their blocking connection, before a platform freezes the
+        process.
+        """
         await self._sampler.aclose()
         await self._claims.aclose()
 

@@ -1,4 +1,4 @@
-"""`SyncStore`: a namespace in Redis, without an event loop."""
+"""`SyncStore`: submit jobs and operate a namespace in Redis, without an event loop."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,10 +21,10 @@ T = TypeVar("T")
 
 
 class SyncStore:
-    """The part of `Store` for producers and operators, without an event loop: submits, plans and `watch`.
+    """Submits jobs, waits for results and runs plans, without an event loop.
 
-    Threads may share it. Connects on first use; creates the namespace. `transport` replaces that of the
-    settings.
+    Threads may share it. It connects at its first call, and creates a missing namespace. `transport`: to use
+    instead of that of the settings.
     """
 
     def __init__(
@@ -41,23 +41,25 @@ class SyncStore:
         """As `Store.nudge`."""
 
     def prepare(self) -> None:
-        """As `Store.prepare`."""
+        """Create a missing namespace. Raises Unfit for a server that evicts jobs, or another partition count."""
         if not self._ready:
             follow_sync(self.transport.run, self.operations.prepare())
             self._ready = True
 
     def follow(self, plan: Plan[T]) -> T:
-        """As `Store.follow`."""
+        """Run a plan, after creating a missing namespace; return its result."""
         if not self._ready:
             self.prepare()
         return follow_sync(self.transport.run, plan)
 
     def follow_existing(self, plan: Plan[T]) -> T:
-        """As `Store.follow_existing`."""
+        """Run a plan that stores no job, without creating the namespace; return its result."""
         return follow_sync(self.transport.run, plan)
 
     def submit(self, jobs: Sequence[Submission]) -> list[Submitted]:
-        """As `Store.submit`."""
+        """Store any number of jobs; return the answers in order. Raises Invalid, Refused or Unavailable; the
+        same call again is safe.
+        """
         storage = self._storage
         if storage is not None:
             jobs = storage.put_payloads(jobs)
@@ -68,7 +70,7 @@ class SyncStore:
         return stored
 
     def submit_one(self, job: Submission) -> Submitted:
-        """As `Store.submit_one`."""
+        """Store one job, usually in one call. Raises Invalid, Refused or Unavailable."""
         try:
             answer = self._straight(job)
         except Unavailable as error:
@@ -93,37 +95,37 @@ class SyncStore:
             self.operations.end(size)
 
     def fetch(self, job_id: str, reference: bytes) -> bytes:
-        """As `Store.fetch`."""
+        """Return a large result for the reference that Redis has. Raises PayloadLost, Unavailable."""
         return storage_of(self.settings, job_id).get(job_id, reference)
 
     def erase(self, job_id: str, revision: int | None = None) -> str:
-        """As `Store.erase`."""
+        """Delete a finished job and its large payloads; return `erased`. Raises WrongState or NotFound."""
         erased = self.follow_existing(self.operations.erase(job_id, revision))
         if erased.references:
             storage_of(self.settings, job_id).erase(dict([erased]))
         return "erased"
 
     def order_page(self, order: str, wanted: "Selection", **how: Any) -> "OrderPage":
-        """As `Store.order_page`."""
+        """Give one order (`retry`, `erase`, …) for a page of the jobs that match `wanted`."""
         page = self.follow_existing(self.operations.order_page(order, wanted, **how))
         if page.references:
             storage_of(self.settings, "").erase(page.references)
         return page
 
     def watch(self, job_id: str, wait: float) -> Standing:
-        """As `JobSource.watch`."""
+        """Wait up to `wait` seconds for a job's end; return how the job stands."""
         self.prepare()  # with another partition count, the job would not be found
         return watch_sync(self.transport, self.operations.base_of_job(job_id), job_id, wait)
 
     def standings(self, job_ids: Sequence[str]) -> list[Standing]:
-        """As `Store.standings`."""
+        """Return how each job stands now, in order. Raises Invalid for a malformed id."""
         jobs = {job_id: self.operations.base_of_job(job_id) for job_id in job_ids}
         self.prepare()
         found = dict(read_many(self.transport, jobs, [*jobs]))
         return [found[job_id] for job_id in job_ids]
 
     def watch_many(self, job_ids: Sequence[str], wait: float) -> Iterator[dict[str, Standing]]:
-        """As `Store.watch_many`."""
+        """Wait up to `wait` seconds for jobs; yield those that have ended, in batches."""
         jobs = {job_id: self.operations.base_of_job(job_id) for job_id in job_ids}
         self.prepare()
         if jobs:

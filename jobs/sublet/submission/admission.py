@@ -1,6 +1,5 @@
-"""Admission control: refuse new jobs before a Redis server's memory is full.
-
-The rest is for claims, heartbeats and results.
+"""Admission control: refuse new jobs before a Redis server's memory is full, so that claims, heartbeats and
+results still have memory.
 """
 
 import math
@@ -16,11 +15,11 @@ from sublet.protocol.server_info import Memory
 
 REPORT_SECONDS = 1.0
 SILENT_SECONDS = 60.0
-"""Seconds until a server that denies this user its memory report is asked again."""
+"""How long a server that does not let this user read its memory is not asked again."""
 PART = 16
-"""A process asks again after submitting a 16th of the reported free memory, as others submit, too."""
+"""After submitting a 16th of the free memory that the server reported, a process asks it again."""
 JOB_BYTES = 1024
-"""A job's estimated bytes beside its payload, rounded up."""
+"""Estimated bytes of memory of a job, besides its payload."""
 FIRING_BYTES = 1 << 20
 """Most payload bytes that one firing of schedules stores."""
 SCRIPT_BYTES = 1 << 20
@@ -33,7 +32,9 @@ def estimated_bytes(jobs: Sequence[Submission]) -> int:
 
 
 class Admission:
-    """The free memory of each partition's server, as far as known here. `share`: the part that may be used."""
+    """What this process knows of the free memory of each partition's server. `share`: how much of the
+    maxmemory may be used (0 to 1).
+    """
 
     def __init__(self, share: float, partitions: int = 1) -> None:
         self._share, self._partitions = share, partitions
@@ -42,16 +43,16 @@ class Admission:
         self._in_flight: dict[int, int] = {}  # by thread: no thread writes to another's entry
 
     def begin(self, size: int) -> None:
-        """Count `size` bytes of this thread's jobs as in flight, until `end`."""
+        """Count `size` bytes of this thread's jobs as being submitted, until `end`."""
         thread = threading.get_ident()
         self._in_flight[thread] = self._in_flight.get(thread, 0) + size
 
     def end(self, size: int) -> None:
-        """Stop counting `size` bytes of this thread: the jobs are stored, or lost."""
+        """Stop counting these `size` bytes: the jobs are stored, or lost."""
         self._in_flight[threading.get_ident()] -= size
 
     def admit(self, base: str, size: int) -> bool:
-        """Whether `size` bytes fit by the last valid report. If so, subtract them and `begin` to count them."""
+        """Whether `size` bytes fit into the memory that the server last reported as free. If so, subtract them."""
         free = self._free.get(base, 0) if time.monotonic() < self._valid_until.get(base, -math.inf) else 0
         if size > free:
             return False
@@ -61,7 +62,7 @@ class Admission:
         return True
 
     def check(self, base: str, size: int) -> Plan[OutOfMemory | None]:
-        """Ask the server for a new report. Return the error with which `size` bytes are refused, or None."""
+        """Ask the server for its free memory. Return OutOfMemory if `size` bytes do not fit, else None."""
         now = time.monotonic()
         self._valid_until[base] = now + REPORT_SECONDS  # until the reply, others use the last report
         seen = yield from read_memory(base)
@@ -81,7 +82,7 @@ class Admission:
 
 
 def read_memory(base: str) -> Plan[Memory | None]:
-    """Return the memory report of a partition's server; None if the server refuses it."""
+    """Return the memory in use and the limit of a partition's server; None if the user may not read them."""
     try:
         seen: Memory | None = yield server_info.memory(base)
     except (

@@ -6,12 +6,12 @@ from sublet.model import Submission
 from sublet.protocol.verbs import BATCH, BYTES
 
 QUEUE, TAG = 3.5, 0.5
-"""How long Redis takes for each further queue of a call, and for a tag: as long as for so many jobs."""
+"""What a further queue, or a tag, in one call costs Redis, as a number of jobs that take as long."""
 
 
 def batches(jobs: Sequence[Submission]) -> Iterator[list[Submission]]:
-    """Yield lists of up to 200 jobs and 512 KiB, in order; fewer jobs of several queues, or with tags. A larger job gets
-    its own list.
+    """Split jobs, in order, into lists for one call each: up to 200 jobs and 512 KiB, fewer with several
+    queues or with tags. A larger job gets its own list.
     """
     batch: list[Submission] = []
     queues: set[str] = set()

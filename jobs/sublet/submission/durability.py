@@ -16,26 +16,26 @@ from sublet.protocol.scripts import Call
 from sublet.submission.batches import batches
 
 Waits = tuple[tuple[Any, ...], ...]
-"""The commands that wait for a durability: none, WAIT, WAITAOF (after its check), or all."""
+"""The commands that wait for a durability: none, WAIT, WAITAOF (after a check), or all of them."""
 Stored = Sequence[tuple[str, str]]
-"""Per job its id as sent and as stored; they differ if another job holds the deduplication key."""
+"""Of each job its id as sent and as stored: they differ if another job holds the deduplication key."""
 
 NONE = {"none"}
 WAIT_SHARE = 0.75
-"""The share of a call's timeout for the server's wait."""
+"""How much of a call's timeout the server may spend waiting for replicas or the disk (0 to 1)."""
 NEEDS = "durability fsync needs "
 TOO_OLD = "durability fsync needs Redis 7.2 or Valkey (WAITAOF): on this server use appendfsync always, and durability none"
 FSYNC_SETTINGS = {"appendonly": "yes", "appendfsync": "always"}
 APPENDFSYNC = ("CONFIG", "GET", "appendfsync")
-"""Checked first: in Redis from 7.4 and in Valkey, WAITAOF may answer before the fsync of `everysec`."""
+"""Sent before WAITAOF, which Redis from 7.4 and Valkey may answer before the disk has the data, with `everysec`."""
 REPORT_SECONDS = 10.0
-"""Seconds until a server that supports `fsync` is asked again. Each wait also checks `appendfsync`."""
+"""For how many seconds the answer that a server supports `fsync` is cached."""
 SCRIPTS_MAX = 32
-"""Scripts that share one wait: 6,400 jobs, 16 MiB."""
+"""Most scripts that share one wait: up to 6,400 jobs."""
 
 
 def waits(settings: Settings, asked: set[str]) -> Waits:
-    """Return the commands that wait for all durabilities in `asked`. Raises Invalid."""
+    """Return the commands that wait for each durability in `asked` (`replicated`, `fsync`). Raises Invalid."""
     if asked <= NONE or settings.client_factory:  # a sandbox has neither replicas nor a disk
         return ()
     for word in asked:
@@ -53,7 +53,9 @@ def waits(settings: Settings, asked: set[str]) -> Waits:
 
 
 def submit(base: str, jobs: Sequence[Submission], waits: Waits) -> Call[list[Submitted | str]]:
-    """Store up to SCRIPTS_MAX scripts of jobs, and wait. `read` raises Unconfirmed, NotDurable."""
+    """Store jobs, in up to 32 scripts, and wait for their durability. The returned call's reader raises
+    Unconfirmed or NotDurable.
+    """
     scripts = [*batches(jobs)]
     calls = [verbs.submit(base, batch) for batch in scripts]
 
@@ -70,7 +72,7 @@ def submit(base: str, jobs: Sequence[Submission], waits: Waits) -> Call[list[Sub
 
 
 def raise_with_ids(error: Unavailable, jobs: Sequence[Submission]) -> NoReturn:
-    """Raise the error with the jobs' ids for a repetition; unchanged if it has them or nothing is stored."""
+    """Raise the error with the ids of these jobs in its message, so that the submit can be repeated."""
     if isinstance(error, Unconfirmed | Forbidden | Unfit):
         raise error
     words = str(error)
@@ -154,20 +156,20 @@ def _unable(wait: tuple[Any, ...], error: Any, taken: Stored) -> Exception:
 
 
 class FsyncSupport:
-    """Checks, before jobs are stored, that servers support `fsync`; caches each yes for 10 s."""
+    """Checks, before jobs are stored, that the servers can confirm `fsync`; caches a yes for 10 s."""
 
     def __init__(self) -> None:
         self._until: dict[str, float] = {}
 
     def check(self, bases: Iterable[str], waits: Waits) -> Plan[None]:
-        """Raise NotDurable for a server without `fsync`, if `waits` needs it."""
+        """Raise NotDurable if `waits` needs `fsync` and a partition's server cannot confirm it."""
         for base in bases if APPENDFSYNC in waits else ():
             if time.monotonic() >= self._until.get(base, -math.inf):
                 yield from _check_server(base)
                 self._until[base] = time.monotonic() + REPORT_SECONDS
 
     def forget(self, base: str) -> None:
-        """Drop the cached yes of this partition's server."""
+        """Drop the cached answer of this partition's server."""
         self._until.pop(base, None)
 
 

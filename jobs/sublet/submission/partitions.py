@@ -8,7 +8,9 @@ from sublet.protocol.plan import Plan
 
 
 def check_count(bases: Sequence[str], count: int) -> None:
-    """Raise Unfit if `count` (0: unknown) is not the number of bases, which is SUBLET_PARTITIONS."""
+    """Raise Unfit if the stored partition count (0: unknown) differs from SUBLET_PARTITIONS, the number of
+    `bases`.
+    """
     if count and count != len(bases):
         raise Unfit(
             f"namespace {bases[0][1:-1].rpartition(':')[0]} has {count} partitions, but SUBLET_PARTITIONS is {len(bases)}: "
@@ -17,7 +19,7 @@ def check_count(bases: Sequence[str], count: int) -> None:
 
 
 def read_count(bases: Iterable[str]) -> Plan[int]:
-    """Read the partition count from the first partition that exists; 0 without one."""
+    """Read the partition count from the first partition that exists; 0 if none does."""
     for base in bases:
         count: int = yield reads.partitions(base)
         if count:

@@ -27,7 +27,7 @@ _LETTERS = _ALPHABET.encode() * 8
 
 
 def new_id(partition: int) -> str:
-    """Make a job's id, `<partition>-<ULID>`: 48 bits of time and 80 random bits. Nothing relies on its order."""
+    """Make a random job id, `<partition>-<ULID>`. It begins with the time, but nothing relies on its order."""
     return f"{partition}-{_time_part(int(time.time() * 1000))}{os.urandom(16).translate(_LETTERS).decode()}"
 
 
@@ -37,16 +37,16 @@ def _time_part(ms: int) -> str:
 
 
 def too_large(task: str, payload: bytes) -> Invalid:
-    """Return the error for a payload above the limit."""
+    """Return the error for a payload above 256 KiB."""
     return Invalid(
         f"task {task}: arguments of {len(payload):,} bytes (JSON): at most {PAYLOAD_MAX:,} are allowed: {WAYS_OUT}"
     )
 
 
 class SubmitOperations:
-    """The operations that store new jobs, as plans (`sublet.protocol.plan`).
+    """The operations that store new jobs, as plans: generators that yield calls to Redis.
 
-    Without a memory guard (SUBLET_MEMORY=1, `admission` None) a full server refuses jobs itself.
+    If `admission` is None (SUBLET_MEMORY=1), only a full server refuses jobs.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -69,8 +69,8 @@ class SubmitOperations:
         job_id: str | None = None,
         durability: str | None = None,
     ) -> Submission:
-        """Make a job, without storing it. Its id is new, or `job_id` after its partition's number. Raises
-        Invalid.
+        """Make a job, without storing it. Its id is random, or `job_id` with its partition's number in front.
+        Raises Invalid.
         """
         if not keys.is_name(task):
             raise Invalid(f"task {task[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
@@ -108,13 +108,15 @@ class SubmitOperations:
             )
 
     def exists(self) -> Plan[bool]:
-        """Whether the namespace exists; reads only until it does. Raises Unfit for another partition count."""
+        """Whether the namespace exists; a yes is remembered. Raises Unfit for another partition count."""
         if not self._exists:
             self._exists = yield from partitions.exists(self.bases)
         return self._exists
 
     def straight(self, job: Submission) -> tuple[Call[bytes], int] | None:
-        """Return the one call that stores a job, and the bytes to `end` after it. None if a submit takes more calls."""
+        """Return the only call that stores this job, and its estimated bytes, for `end`. None if the submit
+        needs several calls.
+        """
         if (job.durability or self.settings.durability) != "none":
             return None
         base, size = self.base_of_queue(job.queue), 0
@@ -125,19 +127,18 @@ class SubmitOperations:
         return verbs.submit_one(base, job), size
 
     def end(self, size: int) -> None:
-        """As `Admission.end`."""
+        """Stop counting `size` bytes of jobs as being submitted."""
         if self.admission is not None:
             self.admission.end(size)
 
     def answer(self, job: Submission, word: bytes) -> Submitted | JobsError:
-        """Return a straight call's answer."""
+        """Make the answer to a submit from the reply to the call that `straight` returned."""
         answer = verbs.submitted(job, word)
         return _refusal(job, answer) if isinstance(answer, str) else answer
 
     def submit(self, jobs: Sequence[Submission]) -> Plan[list[Submitted]]:
-        """Store any number of jobs. Raises Invalid, Refused, Unavailable or Unconfirmed.
-
-        Some may be stored then. Submitting the same again is safe.
+        """Store any number of jobs; return the answers in order. Raises Invalid, Refused, Unavailable or
+        Unconfirmed: some may be stored then, and the same call again is safe.
         """
         try:
             answers = yield from self.submit_each(jobs)
@@ -149,7 +150,7 @@ class SubmitOperations:
         return cast(list[Submitted], answers)
 
     def submit_each(self, jobs: Sequence[Submission]) -> Plan[list[Submitted | JobsError]]:
-        """Store jobs independently; return per job, in order, `Submitted` or its refusal.
+        """Store each job, whatever happens to the others; return per job, in order, `Submitted` or the error.
 
         If one asks for durability, all wait for it. Raises Unavailable, or Unconfirmed if the wait fails.
         """

@@ -18,7 +18,7 @@ from sublet.tasks.json.codec import JsonCodec
 from sublet.tasks.json.schema import Misfit, Path
 
 PLAIN = (int, str, bool, float, bytes)
-"""Types written without pydantic's check of the type, which takes ten times as long as writing."""
+"""Types that are written as JSON without pydantic, which takes ten times as long."""
 
 UNTYPED = (Any, object)
 BYTES = frozenset((bytes, bytearray, memoryview))
@@ -77,9 +77,7 @@ class Arguments:
             raise
 
     def schemas(self) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-        """Return the JSON Schemas of the payload, with default values, and of the result; None for a type that
-        has none.
-        """
+        """Return the JSON Schemas of the task's arguments and of its result; None for a type that has none."""
         payload = self._codec.json_schema("validation")
         properties = (payload or {}).get("properties", {})
         for name, default in self._defaults.items() if payload else ():
@@ -88,7 +86,7 @@ class Arguments:
         return payload and payload | self._more, self._result.json_schema("serialization")
 
     def dump(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-        """Serialize the arguments of a call as a payload. Raises Invalid if they do not match the signature."""
+        """Write the arguments of a call as JSON. Raises Invalid if they do not match the function's parameters."""
         try:
             bound = self._bind(args, kwargs)
             if self._untyped and not BYTES.isdisjoint(map(type, bound.values())):
@@ -128,7 +126,7 @@ class Arguments:
         return self._signature.bind(*args, **kwargs).arguments
 
     def load(self, payload: bytes) -> dict[str, Any]:
-        """Parse a payload to arguments by name. Raises Invalid if they do not match the signature."""
+        """Read arguments, by name, from JSON. Raises Invalid if they do not match the function's parameters."""
         try:
             arguments: dict[str, Any] = self._codec.load(payload or b"{}")
         except ValidationError as error:
@@ -136,7 +134,9 @@ class Arguments:
         return arguments
 
     def misfits(self, payload: bytes) -> list[Misfit]:
-        """Return the arguments of a payload that do not fit; empty if a type's own validator raises another error."""
+        """Return the arguments in a payload whose types or names are wrong; empty if a type's own validator
+        fails otherwise.
+        """
         try:
             self._codec.load(payload or b"{}")
         except ValidationError as error:
@@ -151,7 +151,9 @@ class Arguments:
         return []
 
     def dump_result(self, value: Any, most: float = PAYLOAD_MAX) -> bytes:
-        """Serialize a result. Raises InvalidResult if it does not match the annotation, or has more than `most` bytes."""
+        """Write a task's result as JSON. Raises InvalidResult if it does not match the annotation, or has
+        over `most` bytes.
+        """
         # pydantic writes None for any type without a warning.
         if value is None and not self._may_be_none:
             raise InvalidResult(
@@ -184,7 +186,7 @@ class Arguments:
         return self._result.dump(bytes(value), warnings="error")
 
     def load_result(self, result: bytes) -> Any:
-        """Parse a stored result. Raises Invalid if it does not match the annotation."""
+        """Read a result from JSON. Raises Invalid if it does not match the annotation."""
         try:
             return self._result.load(result or b"null")
         except ValidationError as error:
@@ -233,7 +235,7 @@ def _fits(adapter: TypeAdapter[Any], value: Any) -> bool:
 
 
 def path_in(value: Any, parts: tuple[str | int, ...], *, is_missing: bool) -> Path:
-    """Return the path of an error in a value: pydantic's `loc`, without its names of types."""
+    """Convert the place of a pydantic error to the names and positions that lead to it in the value."""
     path: list[str | int] = []
     for part in parts:
         fits = part in value if isinstance(value, dict) else isinstance(value, list) and isinstance(part, int)

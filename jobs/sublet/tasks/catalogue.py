@@ -27,18 +27,17 @@ from sublet.tasks.published import options_of
 log = logging.getLogger(__name__)
 
 TEXT_MAX = 8192
-"""Most bytes of a description. Beyond it, the schema of the result is left out, then that of the arguments."""
+"""Most bytes of a task's description. A longer one loses the result's schema, then that of the arguments."""
 SUMMARY_MAX = 200
-"""Most characters of a summary."""
 RENEWAL = 3600.0
-"""Seconds until a worker renews its tasks, 10 % more or less."""
+"""Seconds after which a worker publishes its tasks again, 10 % more or less."""
 RETRY = 60.0
 PATIENCE = 1.0
-"""Most seconds by which an unfinished publication delays a worker's end."""
+"""How many seconds a worker's end waits for a publication under way."""
 
 
 class TaskOptions(BaseModel):
-    """A task's own options, as a request of `POST /jobs` writes them."""
+    """A task's default options, in the form of `POST /jobs`."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -47,7 +46,7 @@ class TaskOptions(BaseModel):
     delay: InSeconds = 0.0
     max_attempts: int = 3
     timeout: InSeconds | None = 300.0
-    """None for no limit."""
+    """Most seconds of an attempt; None: no limit."""
     stall: InSeconds | None = None
     retention: InSeconds = 86_400.0
     backoff: dict[str, float] = {"first": 1.0, "factor": 2.0, "cap": 300.0}
@@ -58,7 +57,7 @@ class TaskOptions(BaseModel):
     keep_payload: bool = False
 
     def options(self) -> Options:
-        """Return them as `Options`. Raises Invalid or TypeError for options that another program wrote."""
+        """Convert to `Options`. Raises Invalid or TypeError for options that another program wrote."""
         return options_of(self.model_dump())
 
 
@@ -69,7 +68,7 @@ class TaskInfo(BaseModel):
 
     name: str
     summary: str = ""
-    """First line of the function's docstring."""
+    """The first line of the function's docstring."""
     options: TaskOptions = TaskOptions()
     arguments: dict[str, Any] | None = None
     """JSON Schema of the payload; None if unknown."""
@@ -78,7 +77,7 @@ class TaskInfo(BaseModel):
 
 
 class DescribedTask(Protocol):
-    """The part of `Task` that is described."""
+    """The attributes of a task that its description uses."""
 
     function: Callable[..., Any]
     defaults: Options
@@ -86,7 +85,7 @@ class DescribedTask(Protocol):
 
 
 def describe(name: str, task: DescribedTask) -> TaskInfo:
-    """Describe a task."""
+    """Describe a task: its queue, options, and schemas of its arguments and result."""
     summary = (inspect.getdoc(task.function) or "").strip().partition("\n")[0][:SUMMARY_MAX]
     arguments, result = task.arguments.schemas()
     return TaskInfo(
@@ -95,7 +94,7 @@ def describe(name: str, task: DescribedTask) -> TaskInfo:
 
 
 def description(info: TaskInfo) -> Description:
-    """Return a task as it is published, without schemas that make it too long."""
+    """Encode a task for the catalogue, without the schemas that would make it longer than 8 KiB."""
     shorter: tuple[dict[str, None], ...] = ({}, {"result": None}, {"result": None, "arguments": None})
     texts = (to_json(info.model_copy(update=less).model_dump(exclude={"name"})) for less in shorter)
     text = next((text for text in texts if len(text) <= TEXT_MAX), b"{}")
@@ -103,7 +102,7 @@ def description(info: TaskInfo) -> Description:
 
 
 def published_as(name: str, text: bytes) -> Description:
-    """Return a task with the text of its description, which is JSON."""
+    """Make the catalogue's entry for a task from the JSON text of its description."""
     return Description(name, hashlib.sha256(text).hexdigest()[:32], text)
 
 
@@ -133,8 +132,8 @@ def seconds(value: float | timedelta) -> float:
 
 
 def publish(base: str, tasks: Sequence[Description], *, starting: bool) -> Plan[list[str]]:
-    """Put tasks into the catalogue, or renew them. Returns per task `written`, `kept` or `full`. `base` is
-    partition 0's.
+    """Write tasks to the catalogue, or renew them there. The result has per task `written`, `kept` or `full`.
+    `base`: key prefix of partition 0, which has the catalogue.
     """
     answers: list[str] = []
     for batch in verbs.batches(tasks, lambda task: len(task.text), verbs.PUBLISH_MAX):
@@ -143,12 +142,14 @@ def publish(base: str, tasks: Sequence[Description], *, starting: bool) -> Plan[
 
 
 def revision(base: str) -> Call[int]:
-    """Return the number of changes of the catalogue."""
+    """Read how often the catalogue has changed."""
     return Call((("HGET", base, "published"),), lambda number: int(number or 0))
 
 
 def published(base: str) -> Plan[dict[str, TaskInfo]]:
-    """Return the catalogue by name, sorted, without entries that cannot be parsed. `base` is partition 0's."""
+    """Read the tasks in the catalogue, sorted by name, without unreadable ones. `base`: key prefix of
+    partition 0, which has the catalogue.
+    """
     found: dict[str, bytes] = yield Call((("HGETALL", keys.tasks(base)),), pairs)
     infos = ((name, _parse(name, text)) for name, text in sorted(found.items()))
     return {name: info for name, info in infos if info}
@@ -162,7 +163,7 @@ def _parse(name: str, text: bytes) -> TaskInfo | None:
 
 
 class Publication:
-    """Publishes a worker's tasks at its start, and renews them about once an hour, in the background."""
+    """Publishes a worker's tasks in the background: at its start, and about once an hour."""
 
     def __init__(
         self,
@@ -175,7 +176,7 @@ class Publication:
         self._sending: asyncio.Task[None] | None = None
 
     def renew(self) -> None:
-        """Publish or renew the tasks if this is due."""
+        """Publish the tasks in the background if that is due."""
         if self._tasks and time.monotonic() >= self._due and self._sending is None:
             self._due = time.monotonic() + RENEWAL * random.uniform(0.9, 1.1)
             self._sending = asyncio.create_task(self._publish())
@@ -198,7 +199,7 @@ class Publication:
             self._sending = None
 
     async def aclose(self) -> None:
-        """Let an unfinished publication end, for at most a second."""
+        """Wait for a publication under way, for at most a second."""
         if self._sending:
             sending = self._sending
             await asyncio.wait([sending], timeout=PATIENCE)

@@ -10,7 +10,7 @@ ErrorClasses = type[BaseException] | tuple[type[BaseException], ...]
 
 
 class ErrorRules:
-    """The exceptions after which a task is tried again, and those that make its job dead at once."""
+    """Decides by an exception's class whether the job is tried again or dead (`retry_on`, `discard_on`)."""
 
     def __init__(self, retry_on: ErrorClasses | None, discard_on: ErrorClasses) -> None:
         self._again = {kind: False for kind in _classes("discard_on", discard_on)}
@@ -21,14 +21,16 @@ class ErrorRules:
         self._otherwise = retry_on is None
 
     def again(self, kind: type[BaseException]) -> bool:
-        """Whether to try again after an exception of this class: its nearest base class in the rules decides;
-        without one, only if there is no `retry_on`.
+        """Whether to try again after an exception of this class. The rule for its nearest base class decides;
+        without one, True unless `retry_on` was given.
         """
         return next((self._again[base] for base in kind.__mro__ if base in self._again), self._otherwise)
 
 
 def error_rules(task: str, retry_on: ErrorClasses | None, discard_on: ErrorClasses) -> ErrorRules | None:
-    """Check the options of a task. Returns None for the defaults. Raises Invalid."""
+    """Check a task's `retry_on` and `discard_on`; return their rules, or None if neither was given. Raises
+    Invalid.
+    """
     if retry_on is None and discard_on == ():
         return None
     try:

@@ -9,16 +9,16 @@ from sublet.model import State
 
 
 class AttemptFailure(NamedTuple):
-    """An attempt that failed, timed out, crashed, or lost its lease. It has no arguments of the job."""
+    """An attempt that failed, timed out, crashed or lost its lease, without the job's arguments."""
 
     id: str
     task: str
     queue: str
     attempt: int
     code: str
-    """The exception's name, `timed_out`, `crashed`, `lease_expired`, … as in `Job.attempts`."""
+    """The exception's name, or `timed_out`, `crashed`, `lease_expired`, …."""
     state: State
-    """The job's state after the attempt: `scheduled` (for a retry), `running` (already, under a new lease),
+    """The job's state afterwards: `scheduled` if it is tried again, `running` if another attempt has begun,
     `dead` or `cancelled`.
     """
     message: str = ""

@@ -11,7 +11,9 @@ Hook = Callable[[Context], AbstractContextManager[Any] | AbstractAsyncContextMan
 
 
 def entered(hooks: Sequence[Hook], context: Context) -> ExitStack:
-    """Enter the plain middleware, the first one outermost; skip async middleware. Returns the stack to exit."""
+    """Enter the plain context managers of the middleware, the first hook's outermost; skip async ones.
+    Returns the stack that leaves them.
+    """
     with ExitStack() as stack:
         for hook in hooks:
             manager: Any = hook(context)
@@ -21,7 +23,9 @@ def entered(hooks: Sequence[Hook], context: Context) -> ExitStack:
 
 
 async def entered_on_loop(hooks: Sequence[Hook], context: Context) -> AsyncExitStack:
-    """Enter all middleware, the first one outermost. Returns the stack to exit."""
+    """Enter the context managers of the middleware, the first hook's outermost. Returns the stack that leaves
+    them.
+    """
     async with AsyncExitStack() as stack:
         for hook in hooks:
             manager: Any = hook(context)

@@ -18,12 +18,14 @@ class NamedTask(Protocol):
 
 
 def default_name(function: Function, qualified: bool) -> str:
-    """Return the function's name, if `qualified` after its module's: `shop.mail.send`."""
+    """Return the function's name; if `qualified`, with its module in front: `shop.mail.send`."""
     return f"{_module_of(function)}.{function.__name__}" if qualified else function.__name__
 
 
 def check_name(name: str, function: Function, tasks: Mapping[str, NamedTask]) -> None:
-    """Raise Invalid for a task's name that is malformed, or in use: the error has both places."""
+    """Raise Invalid if a task's name is malformed, or in use for another function; the message says where
+    both are.
+    """
     if not is_name(name):
         raise Invalid(f"task {name!r}: use 1 to 128 of A-Z a-z 0-9 _ . : - as name")
     if name in tasks:
@@ -36,8 +38,8 @@ def check_name(name: str, function: Function, tasks: Mapping[str, NamedTask]) ->
 
 
 def resolve(name: str, tasks: Collection[str], place: str) -> str:
-    """Return the full name of a task given by name or, if only one name fits, by the last parts of it. Raises
-    Invalid, naming `place` (MODULE:APP).
+    """Return the full name of the task that a user means: `name`, or the only name that ends with it. Raises
+    Invalid; `place` (MODULE:APP) is for the message.
     """
     if name in tasks:
         return name

@@ -1,4 +1,4 @@
-"""Read one task of the catalogue, without models of pydantic, which are slow to load."""
+"""Read one task of the catalogue without pydantic, which is slow to load."""
 
 import json
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from sublet.protocol.scripts import Call
 
 
 class PublishedTask(NamedTuple):
-    """A task of the catalogue."""
+    """A task of the catalogue: its name, queue, options and schema."""
 
     name: str
     options: Options
@@ -22,14 +22,16 @@ class PublishedTask(NamedTuple):
 
 
 class Unpublished(NamedTuple):
-    """The catalogue lacks the name."""
+    """The answer if the catalogue has no such task."""
 
     others: Sequence[str]
-    """Its names."""
+    """Names of the tasks in the catalogue."""
 
 
 def find(base: str, name: str) -> Plan[PublishedTask | Unpublished]:
-    """Return a task by name, or by the last parts if that is unique. `base` is partition 0's."""
+    """Find a task of the catalogue by its name, or by the end of its name if only one fits. `base`: key
+    prefix of partition 0, which has the catalogue.
+    """
     text, revision = yield together(
         [("HGET", keys.tasks(base), name), ("HGET", base, "published")], lambda reply: reply
     )
@@ -61,7 +63,7 @@ def _parse(name: str, text: bytes) -> PublishedTask:
 
 
 def options_of(own: dict[str, Any]) -> Options:
-    """Return options from their JSON. Raises Invalid, TypeError, ValueError."""
+    """Make a task's options from their JSON form. Raises Invalid, TypeError or ValueError."""
     given = dict(own)
     if "backoff" in given:
         given["backoff"] = Backoff(**given["backoff"])

@@ -21,7 +21,9 @@ def is_module_name(name: object) -> bool:
 
 
 def import_by_name(name: str, hint: str = "") -> ModuleType:
-    """Import a module. Raises Invalid with the error's place in the user's files, and for an existing module `hint`."""
+    """Import a module. Raises Invalid: the message says where in the user's files the import failed; `hint`
+    is its end if the module exists.
+    """
     try:
         return importlib.import_module(name)
     except KeyboardInterrupt:
@@ -36,7 +38,9 @@ def import_by_name(name: str, hint: str = "") -> ModuleType:
 
 
 def include_module(app: object, name: str) -> None:
-    """Import a module that declares tasks of an app. Raises Invalid, also if its tasks are of another App object."""
+    """Import a module that declares tasks of an app. Raises Invalid if that fails, or if its tasks belong to
+    another App.
+    """
     try:
         names: Iterable[Any] = vars(import_by_name(name)).values()
     except Invalid as error:

@@ -1,4 +1,4 @@
-"""Test tasks without a server and without sleeping. See docs/guides/testing.md.
+"""Test tasks without a server and without waiting for real time.
 
 Needs fakeredis: `pip install 'PATH/TO/THE/CHECKOUT[testing]'`.
 """

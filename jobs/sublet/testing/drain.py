@@ -1,4 +1,4 @@
-"""A drain: run workers in turn until no queue has a job, and add up their summaries."""
+"""Run workers until no queue has a job, and add up what they did."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -14,33 +14,31 @@ from sublet.worker.summary import Summary
 from sublet.worker.worker import Worker
 
 ROUNDS = 10_000
-"""Maximum repetitions of each loop in `sublet.testing`."""
 QUEUES = 32
-"""Maximum queues of a claim."""
 
 
 class Endless(JobsError):
-    """A drain reached its limit of attempts before the queues were empty."""
+    """The limit of attempts was reached before the queues were empty."""
 
 
 @dataclass
 class Drained(Summary):
-    """A drain's result. Counts such as `failed` are attempts, not jobs."""
+    """What a drain did. Numbers such as `failed` count attempts, not jobs."""
 
     died: int = 0
-    """Attempts whose worker died (see `WorkerDied`)."""
+    """Attempts whose worker died, because their task raised `WorkerDied`."""
     scheduled: int = 0
-    """Jobs that wait for a delay or backoff at the end."""
+    """Jobs that wait for a delay or a backoff at the end."""
     queued: int = 0
-    """Queued jobs left in paused queues."""
+    """Jobs that are left in paused queues."""
     running: int = 0
-    """Jobs still under a lease: their worker died, or is not the sandbox's."""
+    """Jobs whose lease has not ended: their worker died, or is not the sandbox's."""
     next_at: datetime | None = None
-    """When the next job is due or lease ends; None without either."""
+    """When the next job is due, or a lease ends; None if nothing will."""
 
 
 class Drain:
-    """A drain in progress."""
+    """A drain under way."""
 
     def __init__(self, recorder: Recorder, client: SyncClient, raising: bool, limit: int) -> None:
         self._recorder, self._client, self._raising, self._limit = recorder, client, raising, limit
@@ -49,9 +47,7 @@ class Drain:
         self._worker: Worker | None = None
 
     def queues(self) -> list[str]:
-        """Return up to 32 queues for the next worker; [] when no queue has a job to run. Raises Endless
-        beyond the limit.
-        """
+        """Return up to 32 queues that have a job to run now; empty if none has. Raises Endless beyond the limit."""
         names = [queue.name for queue in self._client.queues() if queue.queued and queue.paused_at is None]
         if names and self._started > self._limit:
             raise Endless(
@@ -61,7 +57,7 @@ class Drain:
         return names[:QUEUES]
 
     async def run(self, worker: Worker) -> bool:
-        """Run a worker until its queues are empty. Return whether it started a job. With `raising`, raise the
+        """Run a worker until its queues are empty; return whether it started a job. With `raising`, raise the
         exception of the first failed attempt.
         """
         self._worker, before = worker, self._started
@@ -74,7 +70,7 @@ class Drain:
         return self._started > before
 
     def on_report(self, event: str, lease: Lease | None, detail: str) -> None:
-        """Count started attempts, and stop the worker at the limit or at a failure."""
+        """Count an attempt when it starts; stop the worker at the limit or at a failure."""
         self._started += event == "started"
         worker = self._worker
         if worker and (self._started > self._limit or self._failure()):
@@ -89,7 +85,7 @@ class Drain:
         )
 
     def next_at(self) -> datetime | None:
-        """Return `Drained.next_at`."""
+        """Return when the next job is due, or a lease ends; None if nothing will."""
         store, heads = self._client.store, list[float]()
         raw = store.transport.client
         for base in store.operations.bases:

@@ -12,10 +12,11 @@ from sublet.testing.work import Plain
 def fixture(
     app: App, *, autouse: bool = False, plain: Plain = "thread", slots: int = 1, now: datetime | None = None
 ) -> Any:
-    """Return a pytest fixture, a sandbox per test: `sandbox = sublet.testing.fixture(app)` in a conftest.py.
+    """Return a pytest fixture that gives each test a sandbox: `sandbox = sublet.testing.fixture(app)` in a
+    conftest.py.
 
-    Works for async and sync tests, without an event loop. With `autouse`, no test reaches the real Redis
-    through this app, but for submits of tasks with `plain="process"`. The other arguments are those of `Sandbox`.
+    Works for async and sync tests, without an event loop. With `autouse`, tests that do not ask for it have
+    one, too. `plain`, `slots` and `now` are those of `Sandbox`.
     """
     import pytest
 

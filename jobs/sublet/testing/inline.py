@@ -23,7 +23,7 @@ def _off_loop() -> Iterator[None]:
 
 
 def as_coroutine(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a coroutine function that runs a plain one here."""
+    """Return a coroutine function that calls a plain function on the thread of the test."""
 
     async def run_here(*args: Any, **kwargs: Any) -> Any:
         with _off_loop():
@@ -33,7 +33,9 @@ def as_coroutine(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def plain_hooks(hooks: list[Hook]) -> list[Hook]:
-    """Return middleware that enters the plain ones of `hooks` only, as child processes and threads do."""
+    """Return the middleware without async context managers, which tasks in child processes and threads do not
+    enter.
+    """
     return [_plain_hook(hook) for hook in hooks]
 
 

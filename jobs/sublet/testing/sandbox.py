@@ -23,7 +23,7 @@ from sublet.worker.worker import Worker
 
 
 class HasId(Protocol):
-    """Any value with a job's id: a handle, a job or a submit's result."""
+    """A value with a job's id: a handle, a job or the answer to a submit."""
 
     @property
     def id(self) -> str:
@@ -32,11 +32,11 @@ class HasId(Protocol):
 
 
 class Sandbox:
-    """In the `with` or `async with` block, `app`, which is loaded, uses only an in-process Redis.
+    """In the `with` or `async with` block, `app` uses a Redis inside of this process, and no other.
 
-    The clock stands at `now` (default: the present); only `travel` and `drain(through=…)` move it. `slots`
-    jobs run at a time. `plain` decides where plain functions run: see `Plain`. Entering raises Unfit without
-    a usable fakeredis.
+    The clock starts at `now` (default: the present); only `travel` and `drain(through=…)` move it. `slots`
+    jobs run at a time. `plain`: where plain functions run, "thread", "inline" (on the test's thread) or
+    "process". Entering raises Unfit without a usable fakeredis.
     """
 
     def __init__(
@@ -84,11 +84,10 @@ class Sandbox:
         return self._entered().now
 
     def travel(self, by: Seconds = 0, *, to: datetime | None = None) -> datetime:
-        """Advance the clock by a duration or to a moment, and process due events. Return the new time.
+        """Move the clock forward by a duration or to a moment; return the new time.
 
-        Leases end, jobs past their retention are deleted, and schedules fire as after an outage. Due jobs are
-        queued: the next drain runs them. Raises Invalid for a moment in the past,
-        or without a time zone.
+        Leases expire, jobs past their retention are deleted, schedules fire as after an outage, and due jobs
+        are queued: the next drain runs them. Raises Invalid for a moment in the past or without a time zone.
         """
         server = self._entered()
         goal = to if to is not None else server.now + _duration(by)
@@ -110,9 +109,9 @@ class Sandbox:
     async def drain(self, *, through: Seconds = 0, raising: bool = False, limit: int = 1000) -> Drained:
         """Run a worker until no job is queued, and no job, lease or schedule is due.
 
-        With `through`, then advance to each moment within that duration at which a job is due or a lease ends
-        (schedules do not count: `travel` to them), and run again. With `raising`, raise the first failed
-        attempt's exception (see `FailedAttempt.error`). Raises Endless beyond `limit` attempts.
+        With `through`, then move the clock to each moment within that duration at which a job is due or a
+        lease ends, and run again; schedules do not count: `travel` to them. With `raising`, raise the
+        exception of the first failed attempt. Raises Endless beyond `limit` attempts.
         """
         server = self._entered()
         drain, until = Drain(self._recorder, self._client(), raising, limit), server.now + _duration(through)
@@ -125,7 +124,9 @@ class Sandbox:
         return drain.report()
 
     def drain_sync(self, *, through: Seconds = 0, raising: bool = False, limit: int = 1000) -> Drained:
-        """Like `drain`, without an event loop: each call runs its own. Raises Invalid inside one."""
+        """Run a worker as `drain` does, with the same `through`, `raising` and `limit`, from code without an
+        event loop. Raises Invalid on a running loop.
+        """
         with contextlib.suppress(RuntimeError):
             asyncio.get_running_loop()
             raise Invalid("drain_sync inside an event loop: use `await sandbox.drain()`")
@@ -134,7 +135,7 @@ class Sandbox:
 
     @contextlib.asynccontextmanager
     async def working(self) -> AsyncIterator[Worker]:
-        """In the block, run a worker, for code that waits for results. The clock does not move."""
+        """In the `async with` block, run a worker, for code that waits for results. The clock stands still."""
         async with self._worker(None) as worker:
             running = asyncio.create_task(worker.run())
             try:
@@ -163,7 +164,7 @@ class Sandbox:
             yield worker
 
     def job(self, job: HasId | str) -> Job:
-        """Return one job with its attempts, by handle or id. Raises NotFound."""
+        """Return a job with its attempts, given by handle or id. Raises NotFound."""
         return self._client().get(job if isinstance(job, str) else job.id)
 
     def jobs(

@@ -22,7 +22,7 @@ return {time[1], time[2], scored[2]}
 
 
 class Server:
-    """An empty fake server with its own clock. Raises Unfit without a usable fakeredis."""
+    """An empty fake Redis with a clock of its own. Raises Unfit without a usable fakeredis."""
 
     def __init__(self, now: datetime) -> None:
         self._ms = round(now.timestamp() * 1000)

@@ -30,10 +30,12 @@ class _NotGiven(Mapping[str, Any]):
 
 
 class StandIn(Context):
-    """A Context for `task(StandIn(), …)`, without Redis. It records progress, checkpoints and logs.
+    """A Context for a direct call of a task, `task(StandIn(), …)`, without a job. It records progress,
+    checkpoints and logs.
 
-    `recovered` is the previous attempt's outcome, `restored` its checkpoint. `timeout` (seconds; None for no
-    limit) sets `remaining` and `deadline`, in real time. Without `arguments`, reading them raises Invalid.
+    `recovered`: how the previous attempt ended; `restored`: its checkpoint. `timeout` (seconds; None: no
+    limit) sets `remaining` and `deadline`, by the real clock. Reading `arguments` raises Invalid if none were
+    given.
     """
 
     def __init__(
@@ -73,17 +75,17 @@ class StandIn(Context):
         super().__init__(lease, self._keep)
 
     def progress(self, fraction: float, *, stage: str = "", message: str = "") -> None:
-        """Report progress, and record it in `progresses`."""
+        """Report progress; it is appended to the list `progresses`."""
         super().progress(fraction, stage=stage, message=message)
         self.progresses.append((fraction, stage, message))
 
     def log(self, text: str) -> None:
-        """Log a text, and record it in `lines`."""
+        """Log a text; it is appended to the list `lines`."""
         super().log(text)
         self.lines.append(text)
 
     def end(self, reason: str = "cancelled") -> None:
-        """Make `cancelled` true, as when the attempt is being ended for this reason."""
+        """Set `ending` to this reason, so that `cancelled` is True, as when the attempt must end."""
         self.ending = reason
 
     def _keep(self, news: News, body: bytes) -> None:

@@ -25,17 +25,17 @@ PLAIN: tuple[str, ...] = get_args(Plain)
 
 
 class WorkerDied(BaseException):
-    """Raise it in a task (e.g. by a monkeypatch) to fake the worker's death: the attempt reports nothing, its
+    """A task of a test raises it to pretend that its worker dies: nothing is reported, and the attempt's
     lease expires. Other attempts continue.
 
-    `except Exception` does not catch it; `finally` blocks still run. Works only in a sandbox's own process;
-    in a child process use `os.kill(os.getpid(), signal.SIGKILL)`.
+    `except Exception` does not catch it; `finally` blocks run. It does nothing in a child process: there, use
+    `os.kill(os.getpid(), signal.SIGKILL)`.
     """
 
 
 @dataclass
 class FailedAttempt:
-    """A failed attempt, with the task's exception if it ran in this process."""
+    """A failed attempt, with its exception if the task ran in this process."""
 
     lease: Lease
     code: str
@@ -45,9 +45,7 @@ class FailedAttempt:
 
     @property
     def error(self) -> Exception:
-        """The task's exception, with a note on the attempt; JobFailed without one (another process, timeout,
-        `Discard`, unknown task).
-        """
+        """The task's exception; JobFailed if there is none (another process, timeout, `Discard`, unknown task)."""
         if not isinstance(self.raised, Exception):
             return JobFailed(self.lease.id, self.code, self.message, self.detail)
         self.raised.add_note(
@@ -57,7 +55,7 @@ class FailedAttempt:
 
 
 class Recorder:
-    """Records exceptions of tasks (as a middleware), failed attempts and worker deaths."""
+    """Records the exceptions of tasks, failed attempts and pretended deaths of workers."""
 
     def __init__(self) -> None:
         self.failures: list[FailedAttempt] = []
@@ -76,8 +74,8 @@ class Recorder:
             raise
 
     def record(self, ending: Ending) -> bool:
-        """Record a failure (also an unknown task), or a worker's death. Return False for the latter: the
-        outcome must not be sent.
+        """Record a failure, or a worker's pretended death. Return False for the latter: its outcome must not
+        be sent.
         """
         lease = ending.lease
         raised = self._raised.pop((lease.id, lease.attempt), None)
@@ -97,14 +95,14 @@ class Recorder:
 
 
 class SandboxStore(Store):
-    """A store that drops the outcomes of dead workers."""
+    """A store that does not send the outcomes of workers that pretended to die."""
 
     def __init__(self, settings: Settings, recorder: Recorder) -> None:
         super().__init__(settings)
         self._recorder = recorder
 
     async def settle(self, endings: Sequence[Ending]) -> list[str]:
-        """Settle all outcomes but those of dead workers, whose leases expire. Return an answer for each."""
+        """Report outcomes, but those of workers that pretended to die; return an answer for each."""
         sent = [i for i, ending in enumerate(endings) if self._recorder.record(ending)]
         answers = await super().settle([endings[i] for i in sent])
         by_index = dict(zip(sent, answers, strict=True))
@@ -112,8 +110,8 @@ class SandboxStore(Store):
 
 
 def sandboxed_app(app: App, plain: Plain, recorder: Recorder) -> App:
-    """Return a copy of the app that runs plain functions according to `plain`, with the recorder as innermost
-    middleware.
+    """Return a copy of the app for a test: plain functions run where `plain` says, and the recorder is its
+    innermost middleware.
     """
     copied = copy.copy(app)
     copied.hooks = [*app.hooks, recorder.middleware]

@@ -17,9 +17,8 @@ from sublet.execution.attempt import Attempt
 from sublet.protocol import verbs
 
 WEIGHT_MAX = 1000
-"""The largest weight of a queue."""
 STARVED_SECONDS = 2.0
-"""Seconds until `starved` is called."""
+"""After so many seconds in which all places wait for other jobs, a warning is logged."""
 ADVICE = (
     "if these jobs wait in a queue of this worker, none can run until one of the waits ends: submit them with a higher "
     "priority, give them a queue and a worker of their own, allow more --processes or --slots, or do not wait for them"
@@ -27,7 +26,7 @@ ADVICE = (
 
 
 class QueueSet:
-    """Queues that are claimed together, and whether some or all of their jobs may need a child process."""
+    """Queues that one claim asks, and whether some, or all, of their jobs need a child process."""
 
     def __init__(self, queues: Sequence[str], may_need_child: bool, all_need_child: bool = False) -> None:
         self.queues = list(queues)
@@ -36,7 +35,9 @@ class QueueSet:
 
 
 def queue_sets(queues: Sequence[str], tasks: Iterable[Task[..., Any]]) -> list[QueueSet]:
-    """Divide queues into those whose jobs may need a child process, and the others. Omits an empty set."""
+    """Divide a worker's queues into those whose jobs may need a child process and the others; without empty
+    sets.
+    """
     kinds: dict[str, set[bool]] = {}
     for task in tasks:
         kinds.setdefault(task.defaults.queue, set()).add(task.takes_process)
@@ -50,7 +51,8 @@ def queue_sets(queues: Sequence[str], tasks: Iterable[Task[..., Any]]) -> list[Q
 
 
 class Capacity:
-    """Slots and child processes of a worker, in use or reserved by open claims. Freeing some sets `changed`.
+    """A worker's slots and child processes: how many are in use, or reserved by open claims. `changed` is set
+    when some become free.
 
     `ahead` returns how many short jobs may wait for a child process.
     """
@@ -67,8 +69,8 @@ class Capacity:
         self.changed = asyncio.Event()
 
     def free(self, queue_set: QueueSet) -> int:
-        """Return how many more jobs to claim (none below 1): those that can start at once and, if all need
-        a child, `ahead`; 0 until half of `ahead` is free.
+        """Return how many more jobs of these queues may be claimed now: those that can start at once and, if
+        all need a child process, some that wait for one.
         """
         children = self.running_in_children + self.reserved_children
         others = self.running + self.reserved - children
@@ -83,28 +85,30 @@ class Capacity:
         return free if self.max_jobs is None else min(free, self.max_jobs - self.started - self.reserved)
 
     def claim_size(self, queue_set: QueueSet) -> int:
-        """Return the size of the next claim: at most half of the slots, for a second claim, or `ahead` if more."""
+        """Return for how many jobs the next claim asks: what is free, but at most half of the slots, so that
+        a second claim can run beside it.
+        """
         half = -(-self.slots // 2)
         return min(self.free(queue_set), max(half, self.ahead() if queue_set.all_need_child else 0))
 
     @property
     def has_free_child(self) -> bool:
-        """Whether a child process is free."""
+        """Whether a child process is free for another job."""
         return self.processes + self.lent_children > self.running_in_children + self.reserved_children
 
     @property
     def lent(self) -> int:
-        """Slots lent by waiting jobs."""
+        """How many more jobs may run because as many running ones wait for other jobs."""
         return min(self.waiting, self.slots)
 
     @property
     def lent_children(self) -> int:
-        """Child processes lent by waiting jobs."""
+        """How many more child processes may run because as many wait for other jobs."""
         return min(self.waiting_in_children, self.processes)
 
     @property
     def starved(self) -> str:
-        """The places, if all wait for other jobs; else empty."""
+        """Names the places for jobs if every one is taken by a job that waits for others; else empty."""
         if self.waiting_in_children >= 2 * self.processes:
             return f"{2 * self.processes} child processes ({self.processes} of them lent)"
         if self.waiting >= 2 * self.slots:
@@ -113,7 +117,7 @@ class Capacity:
 
     @contextlib.contextmanager
     def reserve(self, n: int, may_need_child: bool) -> Iterator[None]:
-        """Reserve capacity for the jobs of a claim, until the claim has ended."""
+        """In the `with` block, reserve capacity for the `n` jobs of an open claim."""
         self.reserved += n
         self.reserved_children += n * may_need_child
         try:
@@ -125,7 +129,7 @@ class Capacity:
 
     @property
     def exhausted(self) -> bool:
-        """Whether the worker has started its `max_jobs`."""
+        """Whether the worker has started as many jobs as it may (`max_jobs`)."""
         return self.max_jobs is not None and self.started >= self.max_jobs
 
     def job_started(self, in_child: bool) -> None:
@@ -150,7 +154,7 @@ class Capacity:
         return True
 
     async def wait_for_change(self, seconds: float | None) -> None:
-        """Wait for a change of the capacity, for `seconds` at most."""
+        """Wait until capacity becomes free, for `seconds` at most (None: no limit)."""
         self.changed.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(None if seconds == float("inf") else seconds):
@@ -158,8 +162,8 @@ class Capacity:
 
 
 class Lending:
-    """Counts waiting attempts in `capacity`. `lend` gets the lent slots and child processes, `starved` a text when all
-    places wait.
+    """Counts the running attempts that wait for other jobs. It calls `lend` with the slots and child
+    processes that may be used in addition, and `starved` with a text when every place waits.
     """
 
     def __init__(
@@ -177,22 +181,22 @@ class Lending:
         self._notified = False
 
     def start(self) -> None:
-        """Count from now on."""
+        """Begin to count, on the running event loop."""
         self._loop = asyncio.get_running_loop()
 
     def stop(self) -> None:
-        """Warn no more."""
+        """Cancel the pending warning."""
         if self._timer:
             self._timer.cancel()
 
     def notify(self) -> None:
-        """Count the waiting attempts soon. Safe from any thread."""
+        """Let the waiting attempts be counted on the event loop. Safe from any thread."""
         if self._loop and not self._notified:
             self._notified = True
             self._loop.call_soon_threadsafe(self.count)
 
     def count(self) -> None:
-        """Count the waiting attempts now."""
+        """Count the waiting attempts now, on the event loop."""
         self._notified = False
         capacity = self._capacity
         waiting = [attempt for attempt in self._attempts if attempt.reports.waiting and attempt.running]
@@ -213,10 +217,11 @@ class Lending:
 
 
 class QueueTurns:
-    """A worker's queues. A claim asks first the queue with the fewest claimed jobs per weight (1 by default).
+    """Which of a worker's queues the next claim asks first: the one with the fewest claimed jobs in relation
+    to its weight (default 1).
 
-    An empty queue saves up no turns. With `strict`, each claim asks the queues in the given order. Patterns
-    or more than 32 queues of one claim get their turns from the job source. Raises Invalid.
+    A queue that was empty has no advantage later. With `strict`, the given order always holds. Raises
+    Invalid.
     """
 
     def __init__(self, queues: Sequence[str] | Mapping[str, int], strict: bool = False) -> None:
@@ -235,7 +240,9 @@ class QueueTurns:
         return sorted(queues, key=lambda queue: (self._taken[queue], self._place[queue]))
 
     def record(self, asked: Sequence[str], claimed: Iterable[str]) -> None:
-        """Count the jobs of a claim from the queues `asked`, in this order; `claimed` has the queue of each job."""
+        """Count the jobs that a claim got. `asked`: the queues in the order of the claim; `claimed`: the
+        queue of each job.
+        """
         taken = Counter(() if self._strict or verbs.is_wide(asked) else claimed)
         if not taken:
             return

@@ -1,4 +1,4 @@
-"""Claim jobs: two loops per set of queues; one claims while the jobs of the other run."""
+"""Claim jobs: two loops for each set of queues, of which one claims while the other's jobs run."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,7 +16,7 @@ from sublet.worker.state import WorkerState
 
 LOOPS = 2
 AWAITED_SECONDS = 1.0
-"""Seconds to the next claim of a draining worker, while a task waits for another job."""
+"""Most seconds between two claims of a draining worker while a task of it waits for another job."""
 
 
 @dataclass(frozen=True)
@@ -30,16 +30,16 @@ class ClaimConfig:
     lease: float
     strict: bool = False
     life: str = ""
-    """The worker's, if it has an exclusive identity."""
+    """The name of this run of the worker if it has an exclusive identity; else empty."""
     drain: bool = False
-    """Whether to end when the queues are empty and the linger is over."""
+    """Whether the worker ends when its queues are empty."""
     ahead: bool = False
-    """Whether the source can send a claim ahead of the jobs."""
+    """Whether the source can send a claim to Redis before there is a job, behind the blocking read."""
 
 
 class ClaimLoops:
-    """The loops that claim jobs for one worker, and pass each to `start`; `lost` gets jobs that expired leases
-    made dead. `replaced` is called when another worker has its identity: it must stop the claims.
+    """The loops that claim a worker's jobs, and call `start` with each. They call `lost` with jobs that a
+    claim made dead, and `replaced` when another worker has taken over this one's identity.
     """
 
     def __init__(
@@ -60,7 +60,9 @@ class ClaimLoops:
         self._was_answered = False
 
     def start(self) -> list["asyncio.Task[None]"]:
-        """Start the loops. One ends when it may claim no more, or raises Unfit, or Forbidden at the first claim."""
+        """Start the loops, as tasks. A task ends when it may claim no more. It raises Unfit, or Forbidden at
+        its first claim.
+        """
         return [
             asyncio.create_task(self._run(queue_set))
             for queue_set in self._config.queue_sets
@@ -68,7 +70,9 @@ class ClaimLoops:
         ]
 
     def stop(self) -> list["asyncio.Task[None]"]:
-        """Stop the maintenance timer. Returns its claim, if there is one, which the caller cancels."""
+        """Stop the timer for maintenance. Returns the claim that it has under way, if any, for the caller to
+        cancel.
+        """
         return self._maintenance.stop()
 
     async def _run(self, queue_set: QueueSet) -> None:
@@ -212,7 +216,7 @@ class ClaimLoops:
 
 
 class MaintenanceTimer:
-    """Does the maintenance (`claim_nothing`) when the next job falls due, unless an open claim does it."""
+    """Calls `claim_nothing`, which does maintenance, when the next job falls due, unless an open claim does it."""
 
     def __init__(self, claim_nothing: Callable[[], Awaitable[object]], state: WorkerState) -> None:
         self._claim_nothing, self._state = claim_nothing, state
@@ -220,13 +224,13 @@ class MaintenanceTimer:
         self._claim: asyncio.Task[None] | None = None
 
     def set(self, seconds: float) -> None:
-        """Do the maintenance in so many seconds, instead of the time set before."""
+        """Do the maintenance in so many seconds. Replaces the time that was set before."""
         if self._timer:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(seconds, self._start)
 
     def stop(self) -> list["asyncio.Task[None]"]:
-        """Cancel the timer. Returns its claim, if there is one."""
+        """Stop the timer. Returns the claim that it has under way, if any."""
         if self._timer:
             self._timer.cancel()
         return [self._claim] if self._claim else []

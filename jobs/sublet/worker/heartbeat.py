@@ -16,14 +16,14 @@ from sublet.store.source import JobSource
 log = logging.getLogger("sublet.worker.worker")
 
 NEWS_EVERY = 0.25
-"""Seconds between two sends of reports (progress, checkpoints, logs)."""
+"""Seconds between two sends of tasks' reports (progress, checkpoints, logs)."""
 RENEW_EVERY = 5.0
 """Seconds between two renewals of the registration."""
 CANCEL_AGAIN_AFTER = 5.0
 
 
 class Heartbeat:
-    """The loop of one worker that sends its heartbeats."""
+    """Sends one worker's heartbeats, the reports of its tasks, and the renewals of its registration."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Heartbeat:
         self._notified = False
 
     def notify(self) -> None:
-        """Wake the loop to send a report. Safe from any thread."""
+        """Send a report soon. Safe from any thread."""
         if not self._notified and self._loop:
             self._notified = True
             self._loop.call_soon_threadsafe(self._news.set)

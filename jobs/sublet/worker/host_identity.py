@@ -24,7 +24,7 @@ _PLATFORMS = (
 
 
 def identity() -> dict[str, Any]:
-    """Return the part of a registration (`about`) that identifies this process: host, pid, boot id, start, …"""
+    """Return what identifies this process in a registration: host, pid, boot id, start time, …."""
     where = next((name for variable, name in _PLATFORMS if os.environ.get(variable)), "process")
     # Clones of a snapshot, as on Lambda, have the same boot id and pid namespace.
     boot, pidns = ("", "") if where == "lambda" else (_boot(), _pid_namespace())
@@ -41,7 +41,7 @@ def identity() -> dict[str, Any]:
 
 
 def started(pid: int) -> int | None:
-    """Return the start of a process in ticks since the boot; None if it is gone, hidden, or a zombie."""
+    """Return when a process started, in kernel ticks since boot; None if it is gone, hidden, or a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
     except OSError:
@@ -66,14 +66,16 @@ def _resident(pid: int) -> int | None:
 
 
 def is_here(about: dict[str, Any], me: dict[str, Any]) -> bool:
-    """Whether the worker registered as `about` ran on this machine, in the pid namespace of `me`."""
+    """Whether a registered worker (`about`) ran on the machine, and in the pid namespace, of this process
+    (`me`).
+    """
     if not (me["boot"] and me["pidns"]):
         return False
     return all(about.get(word) == me[word] for word in ("host", "boot", "pidns"))
 
 
 def is_gone(about: dict[str, Any], me: dict[str, Any]) -> bool:
-    """Whether the worker registered as `about` is certainly gone, seen from this process (`me`)."""
+    """Whether a registered worker (`about`) is certainly gone, as far as this process (`me`) can see."""
     pid, began = about.get("pid"), about.get("started")
     if not is_here(about, me) or not isinstance(pid, int) or not isinstance(began, int):
         return False

@@ -13,9 +13,9 @@ ASK_EVERY = 1.0
 
 
 class Linger:
-    """A draining worker waits `seconds` for more jobs; then it leaves if `may_leave` allows it.
+    """How long a draining worker waits for more jobs: `seconds`; then it leaves if `may_leave` returns True.
 
-    Each job restarts the time, but not in a pool: in one far too large, every worker gets a job now and
+    A job restarts the wait, but not in a pool: if a pool is far too large, each worker gets a job now and
     then.
     """
 
@@ -36,21 +36,21 @@ class Linger:
 
     @property
     def left(self) -> float:
-        """Seconds until the worker may ask to leave."""
+        """Seconds until the worker asks whether it may leave."""
         return self.since + self.seconds - time.monotonic()
 
     def job_ended(self) -> None:
-        """Restart the wait after a job, unless in a pool."""
+        """Restart the wait, unless in a pool."""
         if not self.in_pool:
             self.since = time.monotonic()
 
     def wait_seconds(self, has_work: bool) -> float:
-        """Return for how many seconds the next claim waits for a job."""
+        """Return for how many seconds the next claim waits for a job. `has_work`: whether jobs run."""
         return min(IDLE, max(self.seconds, ASK_EVERY) if has_work else max(0.0, self.left))
 
     async def ask_to_leave(self) -> None:
-        """Ask to leave, and set `dismissed` if allowed; no claim starts meanwhile. Without an answer the
-        worker stays.
+        """Ask whether the worker may leave; set `dismissed` if so. No claim starts meanwhile. Without an
+        answer it stays.
         """
         self.not_asking.clear()
         try:

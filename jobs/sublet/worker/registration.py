@@ -29,16 +29,15 @@ def worker_name() -> str:
 
 
 def named_queues(queues: Sequence[str]) -> dict[str, Any]:
-    """Return the queues of a registration: all, or of many the first 32 and the number of all."""
+    """Return the queues for a registration as JSON values; of more than 32, the first 32 and their number."""
     if len(queues) <= QUEUES_MAX:
         return {"queues": queues}
     return {"queues": queues[:QUEUES_MAX], "queue_count": len(queues)}
 
 
 class Registration:
-    """One worker's registration. `about` returns its description. `named`: its name is exclusive, too.
-
-    It publishes the worker's `tasks` in the background.
+    """One worker's registration in Redis. `about` returns the description to store. `named`: the user chose
+    the name, which must not be used twice. The worker's `tasks` are published in the background.
     """
 
     def __init__(
@@ -76,14 +75,14 @@ class Registration:
 
     @property
     def life(self) -> str:
-        """The life that claims name; empty without an exclusive identity."""
+        """The random name of this run, for claims; empty without an exclusive identity."""
         return self._life if self._worker_id else ""
 
     async def enlist(self) -> int:
-        """Register, and end the leases of predecessors. Returns the number of leases.
+        """Register the worker, and end the leases of its predecessors; return their number.
 
-        Predecessors are workers of this machine whose process is gone, and the previous holder of this
-        worker identity. Raises Invalid if a live worker of this machine has this name.
+        Predecessors are workers of this machine whose process is gone, and the previous holder of this worker
+        identity. Raises Invalid if a live worker of this machine has this name.
         """
         known = await self._source.workers() if self._host["boot"] or self._worker_id else []
         for other in known:
@@ -121,8 +120,8 @@ class Registration:
         )
 
     async def renew(self) -> bool:
-        """Renew the registration. True if the worker must drain: Redis asks for it, or another worker
-        has its identity, or its given name.
+        """Renew the registration. Returns True if the worker must drain: an operator asked for it, or another
+        worker has taken over its identity or name.
         """
         try:
             if self._exclusive and await self._is_superseded():
@@ -137,7 +136,7 @@ class Registration:
             return False
 
     def warn_replaced(self) -> None:
-        """Log, once, that another worker has this one's identity or name."""
+        """Log, once, that another worker has taken over this one's identity or name."""
         if not self._is_replaced:
             self._is_replaced = True
             log.warning(
@@ -146,7 +145,7 @@ class Registration:
             )
 
     async def retire(self) -> bool:
-        """Whether this idle worker may leave. If True, its pool no longer counts it."""
+        """Ask whether this idle worker may leave. If it returns True, its pool no longer counts it."""
         # A later renewal would count the worker again.
         async with self._lock:
             if not self._pool:
@@ -157,7 +156,7 @@ class Registration:
             return may_leave
 
     def leave_pool(self) -> None:
-        """Leave the pool, from the next renewal on."""
+        """Stop being counted by the pool, from the next renewal on."""
         self._pool = self._summons = ""
 
     async def _is_superseded(self) -> bool:

@@ -1,4 +1,4 @@
-"""Settle attempts in batches, again after an outage."""
+"""Report the outcomes of attempts, many at a time, and again after an outage."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,14 +11,16 @@ from sublet.store.source import JobSource
 
 RETRY_AFTER = 0.5
 FULL_BATCH = 50
-"""Outcomes that are sent even while another batch is under way; fewer wait for its end."""
+"""So many outcomes are sent even while others are under way; fewer wait for their answer."""
 
 Settled = Callable[[Attempt, Ending, str], None]
-"""Called with each settled attempt, its outcome, and the answer (the job's new state, or a refusal)."""
+"""Called with each attempt whose outcome was sent, the outcome, and the answer: the job's new state, or a
+refusal.
+"""
 
 
 class SettleLoop:
-    """The outcomes of a worker that are not settled yet."""
+    """The outcomes of a worker that have not been accepted yet."""
 
     def __init__(self, source: JobSource, settled: Settled, outage: OutageLog) -> None:
         self._source, self._settled, self._outage = source, settled, outage
@@ -27,13 +29,13 @@ class SettleLoop:
         self._waiting = asyncio.Event()
 
     def put(self, attempt: Attempt, ending: Ending) -> None:
-        """Add an outcome to settle."""
+        """Add an outcome to report."""
         self._endings.append((attempt, ending))
         if not self._under_way or len(self._endings) >= FULL_BATCH:
             self._waiting.set()
 
     async def run(self) -> None:
-        """Settle outcomes until cancelled. Several tasks may run this at once."""
+        """Report outcomes until cancelled. Several tasks may run this at once."""
         while True:
             await self._waiting.wait()
             self._waiting.clear()

@@ -22,5 +22,5 @@ class WorkerState:
 
     @property
     def has_work(self) -> bool:
-        """Whether an attempt runs or waits to be settled, or an open claim may bring one."""
+        """Whether an attempt runs or has an unreported outcome, or an open claim may bring a job."""
         return bool(self.attempts or self.capacity.reserved)

@@ -10,7 +10,9 @@ _LOST = ("LEASE_LOST", "NOT_FOUND")
 
 @dataclass
 class Summary:
-    """Accepted outcomes by kind, `refused` ones (lease lost, or job deleted), and the seconds of the run."""
+    """What a worker did in one run: accepted outcomes by kind, `refused` ones (lease lost, or job deleted),
+    and the seconds.
+    """
 
     completed: int = 0
     failed: int = 0
@@ -18,21 +20,27 @@ class Summary:
     refused: int = 0
     seconds: float = 0.0
     dismissed: bool = False
-    """Whether the worker left because its linger was over. If False, jobs may remain: summon other workers."""
+    """Whether the worker left because it had waited long enough for a job. If False, jobs may remain: start
+    other workers.
+    """
     stalled: bool = False
-    """Whether no job ended for too long, or as many threads as slots are stuck: replace the worker."""
+    """Whether the worker ended because no job ended for too long, or as many threads as slots were stuck:
+    replace it.
+    """
     stuck: int = 0
-    """Number of tasks that ignored their cancellation: an orderly exit would wait for them without end."""
+    """How many tasks ignored their cancellation. The process must be killed: an orderly exit would wait for
+    them.
+    """
 
     def count(self, ending: Ending, answer: str) -> str:
-        """Count an outcome, with its answer from the source. Returns the name of the counter and event."""
+        """Count an outcome by the answer to it. Returns the counter's name, which is also the event's."""
         event = "refused" if answer in _LOST else _EVENTS[type(ending)]
         setattr(self, event, getattr(self, event) + 1)
         return event
 
 
 def outcome_text(ending: Ending, answer: str) -> str:
-    """Return the source's answer, after the reason of a failure or release."""
+    """Return an outcome as text: the reason of a failure or release, then the answer to it."""
     if isinstance(ending, Completion):
         return answer
     why = f"{ending.code} {ending.message}".strip() if isinstance(ending, Failure) else ending.reason

@@ -40,7 +40,9 @@ CLEAN_UP = 1.0
 LAST_SETTLE = 3.0
 
 Report = Callable[[str, Lease | None, str], None]
-"""Called with each event: its name (`started`, `completed`, …), the job's lease, and details."""
+"""A function that is called with each event: its name (`started`, `completed`, …), the job's lease or None,
+and details.
+"""
 Loops = list["asyncio.Task[None]"]
 
 
@@ -120,7 +122,9 @@ class Worker:
         )
 
     def stop(self) -> None:
-        """Claim no more; release running jobs after `grace` seconds. A second call releases them at once."""
+        """Claim no more jobs; release those that still run after `grace` seconds. A second call releases them
+        at once.
+        """
         hurry = self._state.stopping.is_set() and not self._draining
         self._draining = False
         self.report(
@@ -131,7 +135,7 @@ class Worker:
         self._stop_claiming(0.0 if hurry else self.config.grace)
 
     def drain(self) -> None:
-        """Claim no more, and end when the running jobs have ended, or the run's `seconds` are over."""
+        """Claim no more jobs; end when the running ones have ended, or the run's `seconds` are over."""
         if not self._state.stopping.is_set():
             self._draining = True
             self.report("draining", None, f"running jobs: {self._capacity.running}")
@@ -151,12 +155,12 @@ class Worker:
         max_jobs: int | None = None,
         linger: float = 0.0,
     ) -> Summary:
-        """Work until stopped; with `drain` until the queues are empty; with `max_jobs` until so many jobs were
-        started.
+        """Work until stopped; with `drain`, until the queues are empty; with `max_jobs`, until so many jobs
+        have started.
 
-        With `seconds` the worker ends within that time: it skips jobs that could not finish, and releases
-        unfinished ones. A draining worker waits `linger` seconds for more jobs; in a pool it leaves only
-        when the pool can spare it. Raises Invalid for a name in use, Unfit, and Forbidden.
+        With `seconds`, the worker ends within that time: it starts no job that could not end in time, and
+        releases unfinished ones. With `drain`, it waits `linger` seconds for more jobs, and in a pool leaves
+        only when the pool can spare it. Raises Invalid for a name in use, Unfit, and Forbidden.
         """
         started = self._prepare(seconds, max_jobs, linger)
         await self._enlist()

@@ -1,6 +1,6 @@
-"""Check whether the stored data of a namespace agrees, while workers go on.
+"""Check whether the stored data of a namespace agrees, while workers continue.
 
-A scan reads all keys and all members of sorted sets of a partition; the script `repair` checks each item.
+It reads all keys and all members of the sorted sets of a partition; the script `repair` checks each.
 """
 
 import re
@@ -15,11 +15,9 @@ from sublet.protocol.reads import PARTITIONS, pairs, together
 from sublet.protocol.scripts import Call
 
 PAGE = 500
-"""Keys of one scan step, about."""
 CALL = 25
-"""Items in one call."""
 FOUND = 100_000
-"""Faults after which a scan ends early, or repairs before it goes on."""
+"""After so many faults a check ends, or they are repaired before it continues."""
 TYPES = {
     "job": "hash", "queue": "zset", "wake": "list", "key": "string", "claim": "string",
     "worker": "hash", "schedule": "hash", "pool": "hash", "crew": "zset", "summons": "zset",
@@ -33,18 +31,17 @@ KINDS = {
     "crew": "pool",
     "summons": "pool",
 }
-"""The first word of a key after the base → the kind of its item."""
+"""First word of a key (behind the base) → what the key is about."""
 PAIRS = {"workers": "worker", "schedules": "schedule"}
-"""Sorted sets whose members are not jobs → the kind of their members."""
+"""Sorted set whose members are not jobs → what they are."""
 BESIDE = (*PAIRS.values(), "pool")
 QUEUES = 1000
-"""Most queues that are counted before a scan."""
 NO_TEXT = "\ufffd"
-"""Replaces bytes that are not UTF-8. Such members cannot be sent; they are reported with their key."""
+"""Stands for bytes that are not UTF-8. Names with it are only reported."""
 REPORTED = ("foreign", "broken", "waits")
-"""First words of faults that are only reported: `foreign` for a key of a wrong type or an invalid name,
-`broken` for fields that no script writes so, `waits` for an item that cannot be checked because a related key
-has a wrong type."""
+"""Faults that are reported and not repaired: a key of a wrong type or an invalid name, fields that no script
+writes, an item that cannot be checked because of another key's type.
+"""
 _KNOWN = (
     rb"(?:jobs|bytes|completed|dead|cancelled|queues|paused)="  # a later version may have further settings
 )
@@ -52,55 +49,57 @@ _SETTINGS = re.compile(rb"(?:[0-9]{1,14} [a-z]+(?: (?!%b(?![0-9]{1,14}(?: |\Z)))
 
 
 class Fault(NamedTuple):
-    """One item of a partition that does not agree with the rest."""
+    """An item of a partition (a job, worker, …) that does not agree with the rest."""
 
     base: str
     seen_in: str
-    """`job`, a structure, `key:<queue>|<key>`, or a kind of `BESIDE`; `key` or `base`: that key is the fault."""
+    """Where the item was found: `job`, a sorted set, `key:<queue>|<key>`; `key` or `base` if the key itself
+    is wrong.
+    """
     name: str
-    """A job's id, the name of a worker, schedule or pool, or a full key."""
+    """The job's id, the name of a worker, schedule or pool, or a whole key."""
     found: str
-    """Its faults as the script `repair` names them, separated by commas."""
+    """What is wrong, as words of the script `repair`, separated by commas."""
 
     @property
     def key(self) -> str:
-        """The item's full key."""
+        """The Redis key of the item."""
         if self.seen_in in ("key", "base"):
             return self.name
         return f"{self.base}:{self.seen_in if self.seen_in in BESIDE else 'job'}:{self.name}"
 
     @property
     def is_lost(self) -> bool:
-        """Whether an unfinished job is missing, so that it will not run."""
+        """Whether it is an unfinished job that is in no sorted set, and so will not run."""
         return "gone" in self.found.split(", ")
 
     @property
     def is_repairable(self) -> bool:
-        """Whether a repair changes the item."""
+        """Whether `doctor --repair` changes the item."""
         return not all(part.startswith(REPORTED) for part in self.found.split(", "))
 
     @property
     def order(self) -> tuple[int, int, str]:
-        """Sort key of repairs: first names to remove, then jobs to put back, by submit and id."""
+        """Sort key for repairs: names to remove come before jobs to put back."""
         _, _, rest = self.found.partition("placed ")
         moment = rest.partition(",")[0].rpartition(" ")[2]
         return (1, int(moment), self.name) if moment.isdigit() else (0, 0, "")
 
 
 class Audit(NamedTuple):
-    """The result of a scan."""
+    """The result of a check: the faults, and how much was checked."""
 
     looked: int
-    """Items that were checked."""
+    """How many items were checked."""
     whole: bool
     """Whether every item was checked."""
     faults: list[Fault]
 
 
 Report = Callable[[int, int, int], None]
-"""Called with the numbers of checked items, of all items (about), and of faults."""
+"""Called with three numbers: items checked, all items (about), faults."""
 Mend = Callable[[str, Sequence[Fault]], Plan[None]]
-"""A plan that repairs faults of the partition with this base."""
+"""Makes the plan that repairs these faults of the partition with this key prefix."""
 
 
 def audit(
@@ -109,9 +108,8 @@ def audit(
     report: Report = lambda looked, size, faults: None,
     mend: Mend | None = None,
 ) -> Plan[Audit]:
-    """Check these partitions, or about `most` items in each. Write nothing, but for what `mend` does.
-
-    Faults that `mend` got are not among the returned ones.
+    """Check these partitions, or about `most` items of each. It writes nothing itself; `mend` is called with
+    faults, which are then left out of the result.
     """
     looked, left, whole, faults = 0, len(bases), True, list[Fault]()
 
@@ -130,7 +128,7 @@ def audit(
 
 
 class Scan:
-    """One pass over a partition. `faults`: what it found and has not passed to `mend`."""
+    """The check of one partition. `faults` are those that were not passed to `mend`."""
 
     def __init__(self, base: str, most: int | None, report: Report, mend: Mend | None) -> None:
         self.base, self.most, self.report, self.mend = base, most, report, mend
@@ -140,11 +138,11 @@ class Scan:
 
     @property
     def enough(self) -> bool:
-        """Whether a limit is reached."""
+        """Whether the limit of items or faults is reached."""
         return len(self.faults) >= FOUND or (self.most is not None and self.looked >= self.most)
 
     def run(self) -> Plan[bool]:
-        """Check everything. Return False if it ended early."""
+        """Check the partition. The result is False if that ended early."""
         wrong = yield reads.foreign(self.base, [])
         self._add_foreign(wrong)
         if wrong:
@@ -160,7 +158,7 @@ class Scan:
         return ended
 
     def hand_over(self) -> Plan[None]:
-        """Give all repairable faults to `mend`."""
+        """Pass all repairable faults to `mend`."""
         if self.mend is None:
             return
         todo = [fault for fault in self.faults if fault.is_repairable]
@@ -229,9 +227,7 @@ class Scan:
 
 
 def ask(base: str, how: str, seen: Sequence[tuple[str, str]]) -> Plan[list[Fault]]:
-    """Return the faults that the script `repair` finds in these items; with `how="mend"`, it repairs them. A
-    refused call is repeated for each item alone.
-    """
+    """Check these items by the script `repair`; return the faults. With `how="mend"`, repair them."""
     try:
         answers = yield verbs.repair(base, how, seen)
     except (Unfit, Invalid) as error:
@@ -289,8 +285,8 @@ def _exist(base: str, ids: Sequence[str]) -> Call[list[bool]]:
 
 
 def invalid_metadata(base: str) -> Call[list[str]]:
-    """Find metadata that no script writes: queue names, queue settings, partition counts. Returns their fields:
-    `<key> <field>`.
+    """Read the metadata of a partition; return its invalid fields (queue names, settings, partition counts),
+    each as `<key> <field>`.
     """
 
     def read(reply: Any) -> list[str]:

@@ -1,8 +1,8 @@
-"""Count the backlog of each queue again, while workers and producers go on.
+"""Count the backlog of each queue (its unfinished jobs, their bytes, running ones) again, while workers
+continue.
 
-All unfinished jobs are read, then those that changed by the event stream, until none changes before the
-call that writes the counts; else the script refuses. The stream keeps 10,000 events: it is read during the
-scan, too.
+All unfinished jobs are read, then those that the event stream says have changed, until none changes before
+the script writes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,18 +15,17 @@ from sublet.protocol.reads import together
 from sublet.protocol.scripts import Call
 
 PAGE = 500
-"""Jobs read in one round trip, about."""
 WALKS, ROUNDS = 3, 50
-"""Scans of all jobs, and per scan reads of the changed jobs."""
+"""Most readings of all jobs, and most readings of changed jobs for each."""
 MOVED, PAGES = 1000, 20
-"""Events in one round trip, and round trips after which the stream counts as too busy."""
+"""Events read in one call, and after how many calls the stream is too busy."""
 FOLLOW = 5
-"""Pages of the scan between two reads of the events."""
+"""After so many pages of jobs the events are read, too: the stream keeps only the last 10,000."""
 QUEUES = 100
 
 
 class Held(NamedTuple):
-    """An unfinished job's part of its queue's backlog."""
+    """What one unfinished job adds to the backlog of its queue."""
 
     queue: str
     bytes: int
@@ -34,25 +33,25 @@ class Held(NamedTuple):
 
 
 class Recounted(NamedTuple):
-    """The outcome for a partition."""
+    """The result of counting a partition's backlogs."""
 
     jobs: int
-    """Unfinished ones."""
+    """The number of unfinished jobs."""
     found: list[tuple[str, str]]
-    """Queues with wrong counts, and `recounted <jobs> <bytes> <running>`: the wrong ones."""
+    """Queues whose stored backlog was wrong, each with `recounted <jobs> <bytes> <running>`, the wrong numbers."""
     busy: bool
-    """Too many jobs changed for an exact count."""
+    """True if too many jobs changed meanwhile for an exact count."""
 
 
 class Sums:
-    """The unfinished jobs, and their sums per queue."""
+    """The unfinished jobs that were read, and their sums for each queue."""
 
     def __init__(self, queues: set[str]) -> None:
         self.held: dict[str, Held] = {}
         self.queues = {name: [0, 0, 0] for name in queues}
 
     def note(self, job_id: str, one: Held | None) -> None:
-        """Replace what a job adds to the sums; None: nothing."""
+        """Replace what a job adds to its queue's sums; None: it adds nothing."""
         before = self.held.pop(job_id, None)
         if before:
             self._add(before, -1)
@@ -67,14 +66,14 @@ class Sums:
 
 
 class ChangedJobs:
-    """The jobs that changed since a moment, by the event stream."""
+    """The jobs that have changed since a moment, from the event stream."""
 
     def __init__(self, base: str, stamp: str) -> None:
         self.base, self.stamp = base, stamp
         self._ids: set[str] = set()
 
     def follow(self) -> Plan[bool]:
-        """Read to the last event. False if unread events were trimmed, or for too many."""
+        """Read the stream to its end. The result is False if events were deleted unread, or there are too many."""
         for _ in range(PAGES):
             found = yield _since(self.base, self.stamp)
             if found is None:
@@ -86,13 +85,13 @@ class ChangedJobs:
         return False
 
     def take(self) -> list[str]:
-        """Return and forget the jobs that changed."""
+        """Return the jobs that changed since the last call."""
         ids, self._ids = sorted(self._ids), set()
         return ids
 
 
 def recount(base: str, how: str = "mend") -> Plan[Recounted]:
-    """Compare the backlogs of a partition with its jobs; with `how="mend"`, correct them."""
+    """Compare the stored backlogs of a partition with its jobs; with `how="mend"`, correct them."""
     sums = Sums(set())
     found: dict[str, str] = {}
     settled: set[str] = set()
@@ -153,7 +152,7 @@ def _read(base: str, ids: Sequence[str], sums: Sums) -> Plan[None]:
 
 
 def members(base: str, structure: str, cursor: int) -> Call[tuple[int, list[str]]]:
-    """Some members of a sorted set, and the next cursor (0 at the end). No member that stays is missed."""
+    """Read some members of a sorted set, and the cursor for the next ones (0: the end)."""
 
     def read(reply: Sequence[Any]) -> tuple[int, list[str]]:
         flat = (

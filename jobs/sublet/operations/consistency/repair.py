@@ -1,8 +1,4 @@
-"""Put jobs where their states say, while workers go on.
-
-A scan reports faults; the script `repair` gets them again, and repairs them by the current data. Jobs return
-to a queue by ms of the submit and id, within a batch of `FOUND`.
-"""
+"""Put stored data in order, while workers continue: jobs go back to where their states say."""
 
 from collections.abc import Sequence
 
@@ -11,13 +7,13 @@ from sublet.protocol import verbs
 from sublet.protocol.plan import Plan
 
 ROUNDS = 3
-"""Scans that repair, at most: a repair may reveal another fault."""
+"""Most checks of a partition, because a repair may reveal another fault."""
 
 
 def repair(
     bases: Sequence[str], report: Report = lambda looked, size, faults: None
 ) -> Plan[tuple[Audit, list[Fault]]]:
-    """Repair these partitions. Return what an audit then finds, and the repaired faults."""
+    """Repair these partitions. The result is what a check finds afterwards, and the repaired faults."""
     done: list[Fault] = []
 
     def mend_some(base: str, faults: Sequence[Fault]) -> Plan[None]:
@@ -32,7 +28,9 @@ def repair(
 
 
 def mend(base: str, faults: Sequence[Fault], partitions: int) -> Plan[list[Fault]]:
-    """Repair faults of one partition of a namespace with `partitions`, in this order. Return the repaired ones."""
+    """Repair these faults of one partition, in this order; return the repaired ones. `partitions`: the
+    partition count.
+    """
     done = [fault for fault in faults if fault.seen_in == "base"]
     if done:
         yield verbs.init(base, partitions)

@@ -24,7 +24,7 @@ class Node(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """Facts of a namespace and one of its servers; None, or empty, for an unread fact."""
+    """What was read of a namespace and one of its servers; None or empty: unread."""
 
     settings: Settings
     now: datetime
@@ -38,7 +38,7 @@ class Facts(NamedTuple):
     loaded: list[bool] | None = None
     last_maintenance: tuple[datetime, str] | None = None
     overdue: tuple[int, float] | None = None
-    """Number of overdue jobs, leases and occurrences, and the longest delay in seconds."""
+    """How many jobs, leases and occurrences are overdue, and the longest delay in seconds."""
     wrong_type_keys: list[str] | None = None
     workers: list[tuple[str, datetime]] | None = None
     """Names of workers, and their last heartbeats."""
@@ -51,22 +51,22 @@ class Facts(NamedTuple):
     """Dead and cancelled jobs deleted before their retention passed: there were too many."""
     results_deleted_early: int | None = 0
     missing: int = 0
-    """Unfinished jobs found missing since the last recount."""
+    """How many unfinished jobs were found missing since the backlogs were last counted."""
     denied: bool = False
-    """Whether this user may not read some facts."""
+    """Whether this Redis user may not read some of the facts."""
     starved: tuple[str, ...] = ()
-    """Workers whose places all wait for other jobs."""
+    """Names of workers all of whose running jobs wait for other jobs."""
     node: str = ""
     """host:port of the server, if the namespace has several."""
     nodes: tuple[Node, ...] = ()
-    """All servers, if the namespace has several."""
+    """All servers of the namespace, if it has several; else empty."""
     url: str = ""
-    """Shown, unless it is empty."""
+    """The URL to print; empty: none."""
     program: str = "sublet"
 
     @property
     def suggested_user(self) -> str:
-        """Names of Redis users to run the doctor as; "" if this user lacks no right, or is an admin."""
+        """Return which Redis users can run the doctor, as text; empty if this user has all rights."""
         user, name = urlsplit(self.settings.redis_url).username or "", self.settings.namespace
         if not self.denied or user.endswith(("-admin", "+admin")):
             return ""
@@ -78,19 +78,17 @@ class Facts(NamedTuple):
 
     @property
     def advice(self) -> str:
-        """Advice to run the doctor as another user if this one lacks rights, else ""."""
+        """Return the advice to run the doctor as another user; empty if this user has all rights."""
         return f"run the doctor as {self.suggested_user}" if self.suggested_user else ""
 
     @property
     def other_partition_counts(self) -> set[int]:
-        """Stored partition counts other than the configured one. With any, most of the namespace was not
-        checked.
-        """
+        """Return stored partition counts that differ from the configured one."""
         return {number for number in self.partition_counts if number} - {len(self.layouts)}
 
     @property
     def lost(self) -> list[str]:
-        """Key prefixes of partitions that have keys and lost their metadata."""
+        """Return the key prefixes of partitions that have keys, but not the hash that describes them."""
         return [fault.base for fault in self.audit.faults if fault.seen_in == "base"] if self.audit else []
 
 
@@ -105,5 +103,5 @@ class Finding(NamedTuple):
 
 
 def unknown(facts: Facts, subject: str, found: str, advice: str = "") -> Finding:
-    """Return a finding of level `unknown`. If the user lacks rights, its advice is to use another user."""
+    """Return a finding for a fact that could not be read. `found` says what is missing."""
     return Finding("unknown", subject, found, facts.advice or advice)

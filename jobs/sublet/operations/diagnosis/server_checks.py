@@ -12,7 +12,9 @@ Lines = dict[tuple[int, int], int]
 
 
 class Vulnerability(NamedTuple):
-    """A vulnerability of Redis: the first affected release line, and each line's first patched release."""
+    """A vulnerability of Redis: the first release line that has it, and the first release without it in each
+    line.
+    """
 
     name: str
     since: tuple[int, int]
@@ -40,7 +42,7 @@ CVE-2026-23631 (Lua) and CVE-2026-25243 (RESTORE).
 
 
 def server(facts: Facts) -> Iterator[Finding]:
-    """Is the server a primary of a supported version, and does the URL suit a cluster?"""
+    """Check that the server is a primary of a supported version, and that the URL suits a cluster."""
     name, version = product(facts.info)
     if not version:
         yield unknown(
@@ -79,7 +81,7 @@ def text(version: tuple[int, ...]) -> str:
 
 
 def security(facts: Facts) -> Iterator[Finding]:
-    """Do VULNERABILITIES affect this release?"""
+    """Check whether known vulnerabilities affect the server's release."""
     name, version = product(facts.info)
     if not version:
         return
@@ -113,7 +115,7 @@ def first_fixed(
 
 
 def eviction(facts: Facts) -> Iterator[Finding]:
-    """May the server evict jobs when memory is short?"""
+    """Check whether the server may evict jobs when its memory is full."""
     policy = str(facts.info.get("maxmemory_policy", ""))
     advice = "CONFIG SET maxmemory-policy noeviction, and keep it with CONFIG REWRITE"
     if not policy:
@@ -139,7 +141,7 @@ def eviction(facts: Facts) -> Iterator[Finding]:
 
 
 def memory(facts: Facts) -> Iterator[Finding]:
-    """Is there enough memory, also for new jobs (SUBLET_MEMORY)?"""
+    """Check whether there is enough memory, also for new jobs."""
     used, most = used_memory(facts.info), int(facts.info.get("maxmemory", 0))
     if used is None:
         yield unknown(facts, "memory", "INFO does not report used_memory")
@@ -182,7 +184,7 @@ def persistence_kind(facts: Facts) -> Literal["aof", "snapshots", "none"] | None
 
 
 def persistence(facts: Facts) -> Iterator[Finding]:
-    """How much does a crash of the server lose?"""
+    """Check how much data a crash of the server would lose."""
     info, kind = facts.info, persistence_kind(facts)
     failed = [
         name for name in ("rdb_last_bgsave_status", "aof_last_write_status") if info.get(name, "ok") != "ok"
@@ -218,7 +220,7 @@ def persistence(facts: Facts) -> Iterator[Finding]:
 
 
 def durability(facts: Facts) -> Iterator[Finding]:
-    """Can the server provide the durability that submits ask for?"""
+    """Check whether the server can confirm the durability that submits ask for."""
     asked, info = facts.settings.durability, facts.info
     found = f"submits wait for {asked} (SUBLET_DURABILITY)"
     if asked == "none":
@@ -270,7 +272,7 @@ def _durability_obstacle(facts: Facts) -> tuple[str, str] | None:
 
 
 def connections(facts: Facts) -> Iterator[Finding]:
-    """Are over 80 % of the possible clients connected?"""
+    """Check whether over 80 % of the server's possible clients are connected."""
     most, now = (
         facts.info.get("maxclients") or facts.config["maxclients"],
         facts.info.get("connected_clients"),
@@ -289,7 +291,7 @@ def connections(facts: Facts) -> Iterator[Finding]:
 
 
 def clock(facts: Facts) -> Iterator[Finding]:
-    """Do Redis's clock, which decides, and this machine's agree within 5 s?"""
+    """Check whether the clocks of Redis and of this machine differ by over 5 s."""
     found = f"Redis's is {duration(abs(facts.skew))} {'ahead of' if facts.skew > 0 else 'behind'} ours; Redis's decides"
     if abs(facts.skew) > 5:
         yield Finding(
@@ -305,4 +307,4 @@ def clock(facts: Facts) -> Iterator[Finding]:
 CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     server, security, eviction, memory, persistence, durability, connections,
 )  # fmt: skip
-"""Those that need INFO and CONFIG only."""
+"""The checks that only need the replies to INFO and CONFIG."""

@@ -1,4 +1,4 @@
-"""The state of a namespace's Redis servers, without names of hosts."""
+"""The state of a namespace's Redis servers, without their addresses."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -15,9 +15,7 @@ from sublet.protocol.plan import Plan
 
 CONFIG = ("save", "appendfsync", "maxclients")
 COMMANDS = 6
-"""Commands for one server."""
 LEVELS: tuple[Level, ...] = ("bad", "warn", "unknown", "ok")
-"""The worst first."""
 
 
 class _Frozen(BaseModel):
@@ -34,7 +32,7 @@ class Check(_Frozen):
 
 
 class ServerState(_Frozen):
-    """One Redis server. None: unknown."""
+    """The state of one Redis server. None: unknown."""
 
     product: server_checks.Product | None
     version: str | None
@@ -43,11 +41,11 @@ class ServerState(_Frozen):
     uptime_seconds: int | None
     is_replica: bool | None
     replicas: int | None
-    """Online."""
+    """How many replicas are online."""
     used_memory_bytes: int | None
-    """Those that count for `maxmemory`."""
+    """Bytes of memory that count for `maxmemory`."""
     maxmemory_bytes: int | None
-    """0: no limit."""
+    """The memory limit in bytes; 0: none."""
     eviction_policy: str | None
     persistence: Literal["aof", "snapshots", "none"] | None
     appendfsync: str | None
@@ -55,7 +53,7 @@ class ServerState(_Frozen):
 
 
 class ServerReport(_Frozen):
-    """All servers. `level`: the worst of their checks."""
+    """All servers of the namespace. `level` is the worst level of their checks."""
 
     level: Level
     servers: tuple[ServerState, ...]

@@ -10,7 +10,6 @@ from sublet.protocol import audit_log, reads
 from sublet.protocol.plan import Plan
 
 LIMIT = 1000
-"""Most entries of one page."""
 _MOMENT = re.compile(r"(?<=scheduled )[0-9]{1,14}")
 _CURSOR = re.compile(r"([0-9]{1,16}-[0-9]{1,16})/([0-9]{1,5})")
 
@@ -18,23 +17,23 @@ _Key = tuple[int, int, int]
 
 
 class AuditEntry(Frozen):
-    """An order that a person gave."""
+    """A command that a person gave."""
 
     at: Timestamp
     by: str
-    """Name of the token, or `user@host` of a command."""
+    """Who gave it: a token's name, or `user@host`."""
     verb: str
-    """`cancel`, `pause`, `schedule-put`, …"""
+    """The command: `cancel`, `pause`, `schedule-put`, …."""
     what: str
-    """Id of the job, name of the queue, worker or schedule, or the filter."""
+    """What it was for: a job's id, a queue's, worker's or schedule's name, or a filter of jobs."""
     queue: str = ""
-    """Its queue; empty for a worker, or for several queues."""
+    """The queue of what it was for; empty for a worker, or for several queues."""
     outcome: str
-    """The answer; of a filter, how many jobs were found."""
+    """Its answer; for a filter, how many jobs matched."""
 
 
 class AuditPage(Frozen):
-    """A page of the audit, newest first. While `cursor` is set another follows."""
+    """Some commands that people gave, newest first. If `cursor` is set, more follow."""
 
     entries: tuple[AuditEntry, ...]
     cursor: str | None = None
@@ -43,7 +42,7 @@ class AuditPage(Frozen):
 def page(
     bases: Sequence[str], limit: int, cursor: str | None, within: Container[str] | None = None
 ) -> Plan[AuditPage]:
-    """Return a page. Raises Invalid."""
+    """Return a page of the audit, for the queues in `within` (None: all). Raises Invalid."""
     if not 1 <= limit <= LIMIT:
         raise Invalid(f"limit {limit}: use 1 to {LIMIT:,}")
     seen = _CURSOR.fullmatch(cursor) if cursor is not None and not cursor.startswith("0-0/") else None

@@ -1,4 +1,6 @@
-"""Orders for all jobs of a filter, in pages. Each job is ordered at the revision that the page read."""
+"""Cancel, retry, promote or erase all jobs that match a filter, a page at a time. A job that has changed
+since the page was read is refused.
+"""
 
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -14,16 +16,16 @@ from sublet.protocol.plan import Plan
 from sublet.schedules.durations import EPOCH, MS
 
 PAGE = 200
-"""Most jobs of one page. It examines up to 1,000."""
+"""Most jobs that one page changes."""
 STATES = {
     "retry": (State.DEAD, State.CANCELLED),
     "cancel": (State.SCHEDULED, State.QUEUED, State.RUNNING),
     "promote": (State.SCHEDULED,),
     "erase": (State.COMPLETED, State.DEAD, State.CANCELLED),
 }
-"""Order → the states that it takes."""
+"""Order → the states of jobs that it can change."""
 USUAL = STATES | {"retry": (State.DEAD,), "cancel": (State.SCHEDULED, State.QUEUED)}
-"""Order → the states of a selection that names none."""
+"""Order → the states of jobs that it changes if the filter names none."""
 _CURSOR = re.compile(r"([0-9]{1,14})@(.+)")
 _CHANGING = tuple(
     re.compile(pattern, re.ASCII | re.IGNORECASE)
@@ -44,7 +46,7 @@ def fingerprint(message: str) -> str:
 
 
 class Selection(NamedTuple):
-    """The jobs of an order: each given value must fit."""
+    """A filter of jobs: they match every value that is not None."""
 
     state: State | None = None
     queue: str | None = None
@@ -52,32 +54,32 @@ class Selection(NamedTuple):
     code: str | None = None
     """The code of a job's last error."""
     message: str | None = None
-    """The last error's message; numbers and quoted text in it may be others."""
+    """The message of the job's last error; quoted text and numbers in it may differ."""
     tag: str | None = None
-    """One of its tags."""
+    """A tag that the job has."""
     worker: str | None = None
-    """Of the running, else of the last attempt."""
+    """The worker that runs the job, or ran its last attempt."""
     since: datetime | None = None
-    """Submitted then or later."""
+    """The job was submitted then or later."""
     until: datetime | None = None
-    """Submitted earlier."""
+    """The job was submitted earlier."""
     within: Container[str] | None = None
 
     def listed(self) -> job_list.Filter:
-        """Return the filter of a list, without the message. Raises Invalid."""
+        """Return this filter, without the message, for a list of jobs. Raises Invalid."""
         names = set(self._fields) & set(job_list.Filter._fields)
         found = job_list.Filter(**{name: getattr(self, name) for name in names})
         found.check()
         return found
 
     def states(self, order: str) -> Sequence[State]:
-        """Return the states to search. Raises Invalid for one that the order does not take."""
+        """Return the states of jobs that an order looks for. Raises Invalid for a state that it cannot change."""
         if self.state is not None and self.state not in STATES[order]:
             raise Invalid(f"state {self.state}: {order} takes {' or '.join(STATES[order])}")
         return USUAL[order] if self.state is None else (self.state,)
 
     def words(self) -> str:
-        """Return the filter as text, without the message, which may have data of jobs."""
+        """Return the filter as text for the audit, without the message, which may have private data."""
         given = self._replace(message="…" if self.message else None, within=None)._asdict()
         words = {
             name: value.isoformat() if isinstance(value, datetime) else value for name, value in given.items()
@@ -85,7 +87,7 @@ class Selection(NamedTuple):
         return " ".join(f"{name}={value}" for name, value in words.items() if value is not None) or "all"
 
     def takes(self, job: JobSummary, began: datetime) -> bool:
-        """Whether a job is ordered; not if it was submitted or ended since the order began."""
+        """Whether a job matches; one that was submitted, or has ended, since the order began does not."""
         if job.submitted_at > began or (job.finished_at is not None and job.finished_at > began):
             return False
         error = job.last_error
@@ -95,7 +97,7 @@ class Selection(NamedTuple):
 
 
 class OrderOutcome(NamedTuple):
-    """One job's answer, or refusal, at the revision that was seen."""
+    """What an order did with one job: the answer, or why it was refused. `revision`: the job's when it was read."""
 
     id: str
     revision: int
@@ -104,17 +106,17 @@ class OrderOutcome(NamedTuple):
 
 
 class OrderPage(NamedTuple):
-    """One page of an order. While `cursor` is set, another page follows."""
+    """What an order did with one page of jobs. If `cursor` is set, another page follows."""
 
     found: int
     outcomes: Sequence[OrderOutcome] = ()
     cursor: str | None = None
     references: Mapping[str, tuple[bytes, ...]] = MappingProxyType({})
-    """Erased jobs with references to large payloads."""
+    """Erased job → references to its large payloads, which are to be deleted."""
 
 
 Order = Callable[[JobSummary], Plan[tuple[str, tuple[bytes, ...]]]]
-"""Carries the order out for one job. Returns the answer, and references that are left."""
+"""Changes one job; the result is the answer, and references to large payloads that are to be deleted."""
 
 
 def is_off(found: int, expected: int) -> bool:
@@ -130,8 +132,8 @@ def order_page(
     expected: int | None,
     cursor: str | None,
 ) -> Plan[OrderPage]:
-    """Give the order `name` to one page of jobs, one entry of the audit; without `order`, count them. Raises Changed,
-    without effect, if the number is off by more than a tenth.
+    """Change a page of jobs by the order `name`, with one entry in the audit; without `order`, only count
+    them. Raises Changed, before any change, if their number differs from `expected` by over a tenth.
     """
     began, place = yield from _began(cursor)
     page: Page = yield from job_list.list_jobs(sections, wanted.listed(), PAGE, place)

@@ -13,7 +13,7 @@ LOOKS = 5
 
 
 class Erased(NamedTuple):
-    """An erased job, with references to its large payload and result."""
+    """The id of an erased job, and references to its large payload and result."""
 
     id: str
     references: tuple[bytes, ...] = ()
@@ -41,8 +41,8 @@ def _look(base: str, job_id: str) -> Call[_Seen]:
 
 
 def erase(settings: HasStorage, base: str, job_id: str, revision: int | None, by: str = "") -> Plan[Erased]:
-    """Erase one finished job. Raises WrongState, NotFound; Changed if not at `revision`; Invalid if its payload or
-    result is in a backend that these settings lack.
+    """Delete one finished job. Raises WrongState, NotFound, Changed; Invalid if its payload or result is kept
+    outside of Redis, where these settings cannot reach it.
     """
     for looks in range(LOOKS, 0, -1):
         seen: _Seen = yield _look(base, job_id)

@@ -25,9 +25,11 @@ KINDS = ("http", "lambda", "process", "none")
 SECONDS = 5.0
 """Time limit of one `invoke`, for any number of workers."""
 AT_ONCE = 16
-"""Calls of one invoker under way at once; others wait, within its time limit."""
+"""Most calls of one invoker at the same time; others wait, within its time limit."""
 PRIVATE = "SUBLET_INVOKE_PRIVATE"
-"""The variable that allows private addresses, and HTTP without TLS; `local`: this machine, too."""
+"""The environment variable that allows targets in private networks and without TLS; `local`: on this machine,
+too.
+"""
 _YES, _NO = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
 _FUNCTION = re.compile(
@@ -36,7 +38,9 @@ _FUNCTION = re.compile(
 
 
 class InvocationFailed(JobsError):
-    """Workers could not be invoked: those of `summons`, or all if empty. `detail` is for the log only."""
+    """Workers could not be invoked: those with the ids `summons`, or all if that is empty. `detail` is only
+    for the log.
+    """
 
     def __init__(self, words: str, summons: tuple[str, ...] = (), detail: str = "") -> None:
         super().__init__(words)
@@ -45,19 +49,19 @@ class InvocationFailed(JobsError):
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """Workers to start for a pool, one per summons."""
+    """Workers of a pool to start: one for each id in `summons`."""
 
     pool: str
     target: str
-    """A URL or a function's name; empty for `process` and `none`."""
+    """What is called: a URL or the name of a function; empty for the invokers `process` and `none`."""
     queues: tuple[str, ...]
     slots: int
     linger: float
-    """Seconds that an idle worker waits for jobs before it ends."""
+    """How many seconds a worker without a job waits for more before it ends."""
     summons: tuple[str, ...]
 
     def body(self, summons: str) -> bytes:
-        """Return the options of the worker for one summons, as JSON."""
+        """Return the options of the worker for one summons as JSON."""
         options = {
             "pool": self.pool,
             "queues": self.queues,
@@ -69,19 +73,19 @@ class Invocation:
 
 
 class Invoker(Protocol):
-    """Starts workers through one kind of platform. Belongs to one event loop."""
+    """Starts workers through one kind of platform. For one event loop."""
 
     @property
     def kind(self) -> str:
-        """The kind that pools name in `invoker`."""
+        """Its name in a pool's settings: `http`, `lambda`, `process` or `none`."""
         ...
 
     async def invoke(self, request: Invocation) -> None:
-        """Invoke one worker per summons, within 5 s. Raises InvocationFailed with the failed summonses."""
+        """Start one worker for each summons, within 5 s. Raises InvocationFailed with the summonses that failed."""
         ...
 
     async def aclose(self) -> None:
-        """Close all connections. Workers on other machines may go on."""
+        """Close all connections. Workers on other machines continue."""
         ...
 
 
@@ -91,7 +95,7 @@ class NoInvoker:
     kind = "none"
 
     async def invoke(self, request: Invocation) -> None:
-        """Do nothing."""
+        """Do nothing: another system starts the workers."""
 
     async def aclose(self) -> None:
         """Do nothing."""
@@ -110,9 +114,8 @@ def allowed_reach(environment: Mapping[str, str] | None = None) -> Reach:
 
 
 def check_target(kind: str, target: str, *, reach: Reach | None = None) -> None:
-    """Check that the invoker `kind` exists and that `target` fits it. Raises Invalid.
-
-    `reach`: the addresses that may be called; None: as the environment allows.
+    """Raise Invalid unless the invoker `kind` exists and can call `target`. `reach`: the addresses that it
+    may call; None: those that the environment allows.
     """
     if kind not in KINDS:
         raise Invalid(f"invoker {kind[:40]!r}: use one of {', '.join(KINDS)}")
@@ -167,7 +170,7 @@ def invokers_of(
 
 
 def why_missing(kind: str, environment: Mapping[str, str] | None = None) -> str:
-    """Return the reason for which `invokers_of` lacks this kind of invoker."""
+    """Return why this process cannot use this kind of invoker, as text."""
     found = held_secrets.environment() if environment is None else environment
     if kind == "http":
         return "SUBLET_SIGNING_SECRETS is not set"
@@ -184,9 +187,8 @@ def why_missing(kind: str, environment: Mapping[str, str] | None = None) -> str:
 async def call_each(
     request: Invocation, call: Callable[[str], Awaitable[None]], *turns: asyncio.Semaphore
 ) -> None:
-    """Await `call` for each summons, concurrently, within 5 s. Raises InvocationFailed with the failed ones.
-
-    Each call first acquires the semaphores `turns`, in order.
+    """Await `call` for each summons, concurrently, within 5 s. Each call first acquires the semaphores
+    `turns`, in order. Raises InvocationFailed with the summonses that failed.
     """
     failed: dict[str, str] = {}
 

@@ -84,14 +84,14 @@ Resolve = Callable[[str, int, int], Awaitable[list[AddressInfo]]]
 
 
 class Reach(IntEnum):
-    """Which addresses may be called; each includes those before it."""
+    """Which addresses an invoker may call; each value includes those before it."""
 
     PUBLIC = 0
-    """Only with TLS."""
+    """Public addresses, only with TLS."""
     PRIVATE = 1
-    """Private networks."""
+    """Private networks too, also without TLS."""
     LOCAL = 2
-    """Loopback, link-local and all other addresses."""
+    """All addresses, also of this machine."""
 
 
 _SETTING = {Reach.PRIVATE: "1", Reach.LOCAL: "local"}
@@ -102,7 +102,7 @@ _KIND = {
 
 
 def how_to_allow(reach: Reach) -> str:
-    """Return the setting that allows such addresses."""
+    """Return the setting that allows such addresses, for a message."""
     return f"SUBLET_INVOKE_PRIVATE={_SETTING[reach]} allows it"
 
 
@@ -130,7 +130,9 @@ def is_public(text: str) -> bool:
 
 
 def reach_of(text: str) -> Reach | None:
-    """Return the reach that an address needs. None: never; a metadata service, or not canonical."""
+    """Return the reach that allows an IP address. None: it is never allowed, as a cloud's metadata service,
+    or not in canonical form.
+    """
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -161,7 +163,9 @@ def _embedded(
 
 
 def check_url(text: str, *, reach: Reach) -> None:
-    """Check a target URL, without resolving names. HTTP needs more than `Reach.PUBLIC`. Raises Invalid."""
+    """Raise Invalid unless this reach allows a target URL. Names are not resolved. HTTP without TLS needs
+    more than `Reach.PUBLIC`.
+    """
     if not 1 <= len(text) <= TARGET_MAX or not re.fullmatch(r"[!-\[\]-~]+", text):
         raise Invalid(
             f"the target must be a URL of 1 to {TARGET_MAX:,} visible ASCII characters, without a backslash"
@@ -214,7 +218,7 @@ def _check_host(host: str, netloc: str, reach: Reach) -> None:
 
 
 def refusal_of(address: str, reach: Reach) -> str:
-    """Return why an address must not be called; "" if it may be."""
+    """Return why this reach does not allow an address; empty if it does."""
     needed = reach_of(address)
     if needed is None:
         return "is never called: it is a cloud's metadata service, or not in canonical form"
@@ -222,7 +226,7 @@ def refusal_of(address: str, reach: Reach) -> str:
 
 
 class AddressGuard:
-    """aiohttp's resolver and socket factory; refuses addresses beyond its reach."""
+    """Resolves names and makes sockets for aiohttp, and refuses addresses beyond its reach."""
 
     def __init__(self, reach: Reach, resolve: Resolve | None = None) -> None:
         self._reach, self._lookups = reach, Lookups()
@@ -243,16 +247,16 @@ class AddressGuard:
         ]  # fmt: skip
 
     def is_inside(self, url: str) -> bool:
-        """Whether a URL's host is not public, by its address or its last lookup."""
+        """Whether the host in a URL is not public, by its address or the last lookup of its name."""
         host = urlsplit(url).hostname or ""
         return host in self._inside or reach_of(host) in (Reach.PRIVATE, Reach.LOCAL)
 
     async def close(self) -> None:
-        """Cancel the lookups under way."""
+        """Stop waiting for lookups under way."""
         await self._lookups.close()
 
     def open(self, info: AddressInfo) -> socket.socket:
-        """Make the socket for exactly this address, after the last and decisive check. Raises NotAllowed."""
+        """Make the socket for this address, after a last check. Raises NotAllowed."""
         family, kind, proto, _, address = info
         self.check(address)
         return socket.socket(family, kind, proto)

@@ -10,7 +10,7 @@ from sublet.scaling.invokers.thread_call import run_in_thread
 from sublet.source_tree import install_command
 
 CONNECT, READ = 2.0, 3.0
-"""Time limits in seconds for connecting, and for the answer: together that of a call."""
+"""Time limits of a call in seconds: to connect, and to get the answer."""
 
 
 class LambdaInvoker:

@@ -11,10 +11,11 @@ from sublet.scaling.invokers.process import SECONDS, worker_command, worker_envi
 
 
 class DetachedInvoker:
-    """Starts `sublet work APP --drain --quiet …` for each summons.
+    """Starts workers as processes of this machine (`sublet work APP --drain --quiet …`), one for each
+    summons; they outlive this process.
 
-    A worker ends by itself: when it is idle and its pool can spare it, when the pool is gone, and after
-    `seconds`. Its errors go to this process's stderr. `variables` are added to the environment.
+    A worker ends when it is idle and its pool can spare it, when the pool is gone, and after `seconds`. Its
+    errors go to this process's stderr. `variables` are added to the environment.
     """
 
     kind = "process"
@@ -40,7 +41,7 @@ class DetachedInvoker:
                 raise InvocationFailed(why, request.summons[i:]) from None
 
     async def aclose(self) -> None:
-        """Do nothing: the workers go on."""
+        """Do nothing: the workers continue."""
 
 
 def _spawn(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 AT_ONE_TARGET = 8
-"""Calls to one target under way at once: a slow target must not block the others."""
+"""Most calls to one target at the same time, so that a slow target does not block the others."""
 HOLD = 900.0
-"""Seconds from the status until the connection is closed: no major platform runs a request for longer."""
+"""How many seconds a connection stays open after the target has answered: platforms run no request for longer."""
 HELD_MAX = 256
-"""Connections that stay open; a further one is closed after its status."""
+"""Most connections that stay open after their answer; further ones are closed at once."""
 ANSWER_MAX = 64 * 1024
 """Bytes of an answer that are read and discarded before the connection is closed."""
 UNSEEN = "the call of a private address failed: the log of the process that made it has the reason"
@@ -39,7 +39,9 @@ HINTS = {401: ": does it have the same SUBLET_SIGNING_SECRETS as this process?"}
 
 
 class HttpInvoker:
-    """Starts workers by signed POSTs to a function's URL. Connects only to the address that was checked."""
+    """Starts workers by signed POST requests to the URL of a function. It connects only to addresses that it
+    has checked.
+    """
 
     kind = "http"
 
@@ -59,7 +61,9 @@ class HttpInvoker:
         self._held: set[asyncio.Task[None]] = set()
 
     async def invoke(self, request: Invocation) -> None:
-        """Post to the pool's URL, once per summons. Raises InvocationFailed for those without a 2xx in 5 s."""
+        """Post to the pool's URL once for each summons. Raises InvocationFailed for those without a status
+        2xx within 5 s.
+        """
         try:
             check_url(request.target, reach=self._reach)
         except Invalid as error:  # it was written to Redis without the check

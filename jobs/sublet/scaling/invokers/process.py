@@ -23,13 +23,12 @@ log = logging.getLogger(__name__)
 
 MOST = 32
 SECONDS = 900.0
-"""Seconds that a worker may live. The worker gets the limit as `--for`."""
+"""Most seconds that a worker may live."""
 KILL_AFTER = 5.0
-"""Seconds from the end of a worker's time until it is killed."""
+"""A worker is killed if it still runs so many seconds after its time."""
 PATIENCE = 13.0
-"""Seconds that `aclose` gives workers to end: their grace, clean-up and last settle calls."""
+"""How many seconds `aclose` waits for the workers' end, by default."""
 LINE_MAX = 8192
-"""Bytes of a line of output; a longer one is cut."""
 
 
 class Spawned(NamedTuple):
@@ -42,7 +41,7 @@ class Spawned(NamedTuple):
 
 
 Ended = Callable[[str, int, int], None]
-"""Called when a worker has ended: its summons, pid and exit code (negative: the signal)."""
+"""Called when a worker process has ended, with its summons, pid and exit code (negative: the signal)."""
 Hear = Callable[[Spawned, str], None]
 
 
@@ -65,7 +64,7 @@ class _Worker:
 def worker_command(
     app: str, request: Invocation, summons: str, seconds: float, arguments: Sequence[str]
 ) -> list[str]:
-    """Return the command of the worker for one summons, with further `arguments`; it ends within `seconds`."""
+    """Return the command line of the worker for one summons: it ends within `seconds`; `arguments` come last."""
     words = [
         f"--pool={request.pool}",
         f"--summons={summons}",
@@ -78,18 +77,21 @@ def worker_command(
 
 
 def worker_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a worker: it can import Sublet, and works on Redis."""
+    """Return `environment` with what a worker needs: the path to import Sublet, and Redis instead of an API
+    as its source.
+    """
     path = os.pathsep.join(filter(None, [*import_folders(), environment.get("PYTHONPATH")]))
     return {**environment, "PYTHONPATH": path, "SUBLET_SOURCE": ""}
 
 
 class ProcessInvoker:
-    """Starts `sublet work APP --drain …` for each summons. The workers end with this process, even if it is
-    killed: then they have `grace` seconds. They inherit the file descriptors `keep`.
+    """Starts workers as processes of this machine (`sublet work APP --drain …`), one for each summons; they
+    end with this process. If it is killed, they have `grace` seconds. They inherit the file descriptors
+    `keep`.
 
-    At most `most` workers live at once, each for at most `seconds`. `arguments` are further arguments of
-    `sublet work`; `environment` defaults to this process's own. Output goes to `output` (None: this
-    process's own), or line by line to `hear`. Callbacks run on the event loop and must not raise.
+    At most `most` workers live at once, each for at most `seconds`. `arguments` are added to the command.
+    Their output goes to `output` (None: to this process's own), or each line to the function `hear`.
+    Callbacks must not raise.
     """
 
     kind = "process"
@@ -258,7 +260,9 @@ class ProcessInvoker:
             self._hear(worker.shown, line[:LINE_MAX].decode("utf-8", "replace").rstrip("\r"))
 
     async def aclose(self, patience: float = PATIENCE) -> None:
-        """Stop all workers, which release their jobs; kill the rest after `patience` seconds. No more start."""
+        """Stop all workers, which release their jobs; kill those that still run after `patience` seconds. No
+        more are started.
+        """
         self._closed = True
         self._signal(signal.SIGTERM)
         try:

@@ -10,9 +10,8 @@ T = TypeVar("T")
 
 
 async def run_in_thread(function: Callable[[], T]) -> T:
-    """Run a function in its own daemon thread. Returns its result, or raises its exception.
-
-    If the caller is cancelled, the thread runs on.
+    """Run a function in a new daemon thread; return its result, or raise its exception. If the caller is
+    cancelled, the function continues.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()

@@ -9,22 +9,22 @@ from sublet.protocol import keys, verbs
 from sublet.protocol.scripts import Call
 
 WITHDRAWN_MS = 60_000
-"""How long a withdrawn claim takes no job: longer than its connection lasts."""
+"""For so many ms a withdrawn claim gets no job: longer than its connection lasts."""
 
 
 @dataclass(slots=True, eq=False)
 class ClaimAhead:
-    """One such claim, of one job at most."""
+    """A claim of one job that Redis runs when the blocking read before it, on the same connection, ends."""
 
     call: Call[Claimed]
     repeat: Call[Claimed]
-    """Returns its leases, within 10 s."""
+    """The same claim again: its reply has the same lease, within 10 s."""
     withdrawal: Call[bool]
-    """Makes it take nothing; False if it has taken a job."""
+    """The call that stops the claim from getting a job. Its reply is False if the claim has one."""
     ends_at: float = 0.0
-    """The event loop's time when the read ends."""
+    """When the blocking read ends, by the event loop's clock."""
     read: Any = None
-    """The reply to the read."""
+    """The reply to the blocking read."""
     reply: Any = None
 
     @property
@@ -34,7 +34,7 @@ class ClaimAhead:
 
 
 def claim_ahead(base: str, worker: str, lease: float, queues: Sequence[str], life: str) -> ClaimAhead:
-    """Prepare a claim of one job."""
+    """Prepare a claim of one job, to be sent behind a blocking read."""
     claim_id = keys.new_claim_id(life)
     call = verbs.claim(base, claim_id=claim_id, worker=worker, lease=lease, n=1, queues=queues)
     repeat = verbs.claim(base, claim_id=claim_id, worker=worker, lease=lease, n=0, queues=queues)

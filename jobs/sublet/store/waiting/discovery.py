@@ -1,4 +1,6 @@
-"""Find queues with jobs, whatever wake-up was lost: read the backlogs at least every 2 s while a claim is open."""
+"""Find queues that have jobs even if their wake-ups were lost: while a claim waits, look at all its queues
+every 2 s.
+"""
 
 import asyncio
 import contextlib
@@ -14,15 +16,13 @@ from sublet.protocol.scripts import Call
 from sublet.store.waiting.ready_queues import ReadyQueues, Selection
 
 POLL_SECONDS = 2.0
-"""Seconds between two searches, and between claims without a wake-up."""
+"""Seconds between two looks at all queues, and between two claims without a wake-up."""
 POLLED = 500
-"""Queues that one read checks for jobs."""
+"""How many queues one call checks for jobs."""
 PAGE = 1000
-"""Fields of a backlog that one read scans, about."""
 REST = 0.5
-"""Seconds to pause after a failed call."""
 SHARE = 0.1
-"""Share of the time that searches take, if they rest for no more than 2 s in between."""
+"""Most of the time that these looks may take (0 to 1), unless they are 2 s apart."""
 
 Run = Callable[[Call[Any]], Awaitable[Any]]
 
@@ -47,7 +47,9 @@ def _page(base: str, cursor: int) -> Call[tuple[int, list[str]]]:
 
 
 class Discovery:
-    """Searches for the queues of open claims. `on_found` gets a base and the queues with jobs."""
+    """Looks for queues with jobs, for open claims with patterns or over 32 queues. Calls `on_found` with a
+    partition and its queues that have jobs.
+    """
 
     def __init__(self, run: Run, ready: ReadyQueues, on_found: Callable[[str, Sequence[str]], None]) -> None:
         self._run, self._ready, self._on_found = run, ready, on_found
@@ -58,7 +60,7 @@ class Discovery:
 
     @contextlib.contextmanager
     def serving(self, selection: Selection) -> Iterator[None]:
-        """Search for the selection's queues, until the block ends."""
+        """In the `with` block, look for jobs in these queues."""
         self._open[selection] += 1
         if self._loop is None or self._loop.done():
             self._loop = asyncio.get_running_loop().create_task(self._repeat())
@@ -70,8 +72,8 @@ class Discovery:
                 del self._open[selection]
 
     async def refresh(self, selection: Selection, moment: float) -> None:
-        """Search if the last search began before `moment`. It goes on in the background if queues with jobs are known,
-        or if searches rest. Raises JobsError.
+        """Look for jobs unless that was done since `moment` (`time.monotonic`). If queues with jobs are known
+        already, it continues in the background. Raises JobsError.
         """
         if selection.searched_at < moment:
             self._start()
@@ -79,7 +81,7 @@ class Discovery:
                 await self.since(selection, moment)
 
     async def since(self, selection: Selection, moment: float) -> None:
-        """Return when a search that began at `moment` (`time.monotonic`) or later has ended. Raises JobsError."""
+        """Wait until a look at these queues that began at `moment` or later has ended. Raises JobsError."""
         while selection.searched_at < moment:
             await asyncio.shield(self._start())
 
@@ -123,7 +125,7 @@ class Discovery:
             self._on_found(base, found)
 
     async def aclose(self) -> None:
-        """End the search."""
+        """Stop looking."""
         tasks = [task for task in (self._loop, self._search) if task and not task.done()]
         for task in tasks:
             task.cancel()

@@ -10,17 +10,17 @@ from sublet.model import Lease
 from sublet.protocol import keys, verbs
 
 READY_MAX = 10_000
-"""Queues of a partition that are known to have jobs."""
+"""Most queues of a partition that are remembered as having jobs."""
 LISTS_MAX = 1000
-"""Names of one selection whose wake-ups are read: those that had jobs last. The search finds the others."""
+"""Most queues of one claim whose wake-ups are read: those that had jobs last."""
 SELECTIONS = 64
-"""Selections whose turns are kept."""
+"""For so many sets of queues it is remembered which queue is next."""
 
 
 class Selection:
-    """The names and patterns of a claim, with the jobs claimed from each queue.
+    """A claim's queues and patterns, and how many jobs were claimed from each queue, so that they take turns.
 
-    `bases`: the partitions of its queues. Raises Invalid.
+    `bases`: the partitions of the queues. Raises Invalid.
     """
 
     def __init__(self, entries: Sequence[str], bases: Sequence[str], base_of: Callable[[str], str]) -> None:
@@ -45,12 +45,12 @@ class Selection:
 
     @property
     def lists(self) -> dict[str, tuple[str, str]]:
-        """Keys of the wake-up lists to read → base, and queue or pattern."""
+        """The wake-up lists to read: key → partition, and queue or pattern."""
         own = {keys.wake(base, pattern): (base, pattern) for base in self.bases for pattern in self.patterns}
         return own | self._lists
 
     def prefer(self, base: str, queue: str) -> None:
-        """Read this queue's wake-ups from now on, instead of those of the queue without jobs for longest."""
+        """From now on read this queue's wake-ups. It replaces the queue that has had no jobs for longest."""
         if self._is_long and queue in self._ranks:
             key = keys.wake(base, queue)
             self.has_new_lists = self.has_new_lists or key not in self._lists
@@ -58,7 +58,7 @@ class Selection:
             self._lists[key] = (base, queue)
 
     def turn(self, queue: str, strict: bool) -> tuple[int, float]:
-        """Return a sort key: the queue with the smallest is next."""
+        """Return a sort key for a queue: that with the smallest is asked next."""
         return (self._rank(queue) if strict else 0), max(self._taken.get(queue, 0.0), self._level)
 
     def _rank(self, queue: str) -> int:
@@ -66,7 +66,7 @@ class Selection:
         return min([own, *(self._ranks[entry] for entry in self.patterns if keys.fits(queue, entry))])
 
     def count(self, taken: Mapping[str, int]) -> None:
-        """Count claimed jobs (by queue). An empty queue saves up no turns."""
+        """Count claimed jobs, given as queue → number. A queue that was empty has no advantage later."""
         if taken:
             before = {queue: self.turn(queue, False)[1] for queue in taken}
             self._level = max(self._level, min(before.values()))
@@ -92,7 +92,7 @@ def check_entries(entries: Sequence[str]) -> list[str]:
 
 
 class ReadyQueues:
-    """Queues that probably have jobs: found by a search, named by a wake-up, or left with jobs by a claim."""
+    """The queues that probably have jobs: found by a look at all, named by a wake-up, or not emptied by a claim."""
 
     def __init__(self, bases: Sequence[str], base_of: Callable[[str], str]) -> None:
         self._bases, self._base_of = bases, base_of
@@ -101,7 +101,7 @@ class ReadyQueues:
         self._selections: dict[tuple[str, ...], Selection] = {}
 
     def selection(self, entries: Sequence[str]) -> Selection:
-        """Return the selection of these entries; its turns go on while it is among the last 64. Raises Invalid."""
+        """Return the selection for a claim's queues and patterns; the last 64 are remembered. Raises Invalid."""
         key = tuple(entries)
         selection = self._selections.pop(key, None) or Selection(key, self._bases, self._base_of)
         self._selections[key] = selection
@@ -119,15 +119,15 @@ class ReadyQueues:
                 selection.prefer(base, queue)
 
     def has(self, base: str, queue: str) -> bool:
-        """Whether the queue is known to have jobs."""
+        """Whether the queue probably has jobs."""
         return queue in self._named.get(base, ())
 
     def any(self, selection: Selection) -> bool:
-        """Whether a queue of the selection is known to have jobs."""
+        """Whether a queue of the selection probably has jobs."""
         return any(queue in selection for base in selection.bases for queue in self._named.get(base, ()))
 
     def bases(self, selection: Selection, strict: bool) -> list[str]:
-        """Return the partitions in the order for the next claim."""
+        """Return the partitions in the order in which the next claim asks them."""
         if len(selection.bases) == 1:
             return selection.bases
         turns: dict[str, tuple[float, float]] = {}
@@ -137,7 +137,7 @@ class ReadyQueues:
         return sorted(selection.bases, key=turns.__getitem__)
 
     def pick(self, base: str, selection: Selection, most: int, strict: bool) -> dict[str, int]:
-        """Return up to `most` queues for the next claim in a partition, in order, for `claimed`."""
+        """Return up to `most` queues of a partition for the next claim, in order."""
         known = self._named.get(base, {})
         own = [queue for queue in known if queue in selection]
         first = heapq.nsmallest(most, own, key=lambda queue: selection.turn(queue, strict))
@@ -146,7 +146,9 @@ class ReadyQueues:
     def claimed(
         self, base: str, selection: Selection, asked: Mapping[str, int], leases: Sequence[Lease], wanted: int
     ) -> None:
-        """Record a claim of up to `wanted` jobs from the queues `asked`, of which some are empty now."""
+        """Record that a claim of up to `wanted` jobs asked these queues and got these leases: some queues are
+        empty now.
+        """
         selection.count(Counter(lease.queue for lease in leases))
         known, empty = self._named.get(base, {}), list(asked)
         last = leases[-1].queue if leases else ""

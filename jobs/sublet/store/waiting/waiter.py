@@ -1,4 +1,4 @@
-"""The claims that wait for wake-ups in one process."""
+"""Claims of one process that wait for jobs."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -11,9 +11,7 @@ from sublet.store.waiting.ready_queues import Selection
 
 
 class Waiter:
-    """A claim that waits. `call` ends the wait, and its owner then claims: for a wake-up, or as the poll for all
-    waiters of its partitions.
-    """
+    """One waiting claim. `call` ends its wait, and it claims: for a wake-up, or as the one that polls for all."""
 
     def __init__(
         self,
@@ -40,12 +38,12 @@ class Waiter:
 
     @property
     def idle(self) -> bool:
-        """Whether it waits and was not called yet."""
+        """Whether it waits and nothing has ended its wait."""
         return self.called is not None and not self.called.done()
 
     @property
     def named(self) -> tuple[str, str] | None:
-        """Base and name of the queue whose wake-up it got; None for a poll."""
+        """Partition and name of the queue whose wake-up it got; None if it polls."""
         if not self.wakeup:
             return None
         base, queue = self.queues.get(self.wakeup.key, ("", ""))
@@ -53,29 +51,29 @@ class Waiter:
         return (base, named) if keys.is_name(named) else None
 
     def call(self, wakeup: "WakeUp | None" = None) -> None:
-        """End the wait, so that the claim runs: for a wake-up, or without one to poll."""
+        """End the wait: for a wake-up or, without one, to poll."""
         assert self.called, "it is idle"
         self.wakeup = wakeup
         self.polls = not wakeup
         self.called.set_result(None)
 
     def take_answered(self) -> ClaimAhead | None:
-        """Take the claim that was sent ahead and has its reply, if there is one."""
+        """Return, once, the claim that was sent ahead for it and has its reply; None without one."""
         answered, self.answered = self.answered, None
         return answered
 
     def claimed(self) -> None:
-        """Record that it has claimed: its wake-up is used."""
+        """Record that it has claimed, which uses its wake-up."""
         self.wakeup = None
         self.polls = False
 
 
 class WakeUp(NamedTuple):
-    """One element of a wake-up list."""
+    """An element of a wake-up list, read from Redis."""
 
     key: str
     element: str
-    """A queue's name in a pattern's list."""
+    """In the list of a pattern: the queue's name."""
 
 
 @dataclass(slots=True)
@@ -92,5 +90,5 @@ class QueueWaiters:
 
     @property
     def is_searched(self) -> bool:
-        """Whether `Discovery` finds its jobs for all its waiters."""
+        """Whether all its claims also look at their queues regularly, so that it needs no poll."""
         return all(waiter.selection for waiter in self.waiters)

@@ -30,14 +30,14 @@ from sublet.store.waiting.ready_queues import Selection
 from sublet.store.waiting.waiter import QueueWaiters, Waiter, WakeUp
 
 BLPOP_MAX = 1000
-"""Most queues in the BLPOP: each costs the server about 1 µs per wake-up. Others are polled."""
+"""Most queues in the blocking read: each costs the server about 1 µs per wake-up. The others are polled."""
 
 Run = Callable[[Call[Any]], Awaitable[Any]]
 
 
 class WakeUps:
-    """The waiting claims of one process. `line` replaces `client`, and may read from several servers. `withdraw`
-    gets claims sent ahead that nobody reads.
+    """The waiting claims of one process. `line` is a connection to use instead of `client`. `withdraw` is
+    called with claims that were sent ahead and whose replies are not needed.
     """
 
     def __init__(
@@ -75,8 +75,8 @@ class WakeUps:
         selection: Selection | None = None,
         prepare: Callable[[], ClaimAhead] | None = None,
     ) -> Iterator[Waiter]:
-        """Register a waiter for these queues, (base, name) each, or a selection, until the block ends.
-        `next_in`: seconds until it should claim. `prepare` makes claims to send ahead.
+        """In the `with` block, let a claim wait for these queues (partition, name) or this selection.
+        `next_in`: in how many seconds it should claim in any case. `prepare` makes a claim to send ahead.
         """
         waiter, rest = Waiter(queues, selection, prepare), 0.0
         self._waiters[waiter] = None
@@ -110,7 +110,7 @@ class WakeUps:
             self.poll_within(rest)
 
     async def wait(self, waiter: Waiter, seconds: float) -> bool:
-        """Wait up to `seconds`. True: the waiter was called and must claim. `hurry` ends the wait with False."""
+        """Wait up to `seconds`. Returns True if the claim must run now, False at the timeout or after `hurry`."""
         loop = asyncio.get_running_loop()
         if waiter.answered or (waiter.prepare and seconds <= 0):
             return waiter.answered is not None
@@ -259,14 +259,14 @@ class WakeUps:
             self._interrupt()
 
     def poll_within(self, seconds: float) -> None:
-        """Poll within so many seconds, if a claim waits."""
+        """Let one of the waiting claims run within so many seconds."""
         at = asyncio.get_running_loop().time() + seconds
         if self._waiters and at < self._poll_at:
             self._plan_poll(at)
 
     @property
     def next_in(self) -> float:
-        """Return the seconds until the next poll."""
+        """Return in how many seconds the next poll is due."""
         return max(0.0, self._poll_at - asyncio.get_running_loop().time())
 
     def _plan_poll(self, at: float) -> None:
@@ -317,7 +317,7 @@ class WakeUps:
                             first.call(WakeUp(keys.wake(base, name), "1"))
 
     def found(self, base: str, queues: Sequence[str]) -> None:
-        """Call an idle waiter for each of these queues, of those that wait for a selection."""
+        """End the wait of one claim for each of these queues, which have jobs."""
         idle: dict[Selection, list[Waiter]] = {}
         for waiter in self._waiters:
             if waiter.idle and waiter.selection and base in waiter.bases:

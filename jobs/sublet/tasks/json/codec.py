@@ -1,4 +1,4 @@
-"""JSON of one type: pydantic's, with `bytes` as base64 at any depth."""
+"""JSON of one type as pydantic writes it, but with `bytes` as base64."""
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
@@ -20,9 +20,8 @@ _INSIDE = ("schema", "json_schema", "lax_schema", "items_schema", "keys_schema",
 
 
 class JsonCodec:
-    """Checks values of a type, writes them as JSON and reads them back.
-
-    Raises Invalid, with `subject` in front, for a type that has no JSON form.
+    """Checks values of one type, writes them as JSON and reads them. Raises Invalid, with `subject` in the
+    message, for a type that cannot be JSON.
     """
 
     def __init__(self, hint: Any, subject: str) -> None:
@@ -37,17 +36,17 @@ class JsonCodec:
     # Not TypeAdapter's methods, which cost as much as the work itself. Made at first use, for later classes.
     @cached_property
     def check(self) -> Callable[[Any], Any]:
-        """Convert a value to the type. Raises pydantic's ValidationError."""
+        """A function that converts a value to the type. It raises pydantic's ValidationError."""
         return self._ready().validator.validate_python
 
     @cached_property
     def load(self) -> Callable[[bytes], Any]:
-        """Parse JSON. Raises pydantic's ValidationError."""
+        """A function that reads a value from JSON. It raises pydantic's ValidationError."""
         return SchemaValidator(self._schema, BASE64, _use_prebuilt=False).validate_json
 
     @cached_property
     def dump(self) -> Callable[..., bytes]:
-        """Write a value as JSON. Raises PydanticSerializationError."""
+        """A function that writes a value as JSON. It raises PydanticSerializationError."""
         return SchemaSerializer(self._schema, BASE64, _use_prebuilt=False).to_json
 
     @cached_property
@@ -57,7 +56,9 @@ class JsonCodec:
         return _with_base64(schema)
 
     def json_schema(self, mode: JsonSchemaMode) -> dict[str, Any] | None:
-        """Return the type's JSON Schema, for values to read (`validation`) or written ones; None if it has none."""
+        """Return the type's JSON Schema: of the values that it reads (`validation`) or writes; None if it has
+        none.
+        """
         try:
             return _Base64Schema().generate(self._schema, mode)
         except (PydanticUserError, Invalid):

@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 STEPS = 5_000
-"""Steps after which the rest of a value is not checked: a few milliseconds."""
+"""After this many steps (a few milliseconds) the rest of a value is not checked."""
 MISSING = "is missing"
 SHOWN = 12
-"""Names or values that an error lists."""
 
 Path = tuple[str | int, ...]
 _TYPES: dict[str, Callable[[Any], bool]] = {
@@ -45,7 +44,7 @@ class Misfit(NamedTuple):
     """A part of a value that does not fit."""
 
     path: Path
-    """Names and positions from the value to the part; a missing part is included."""
+    """Names and positions that lead from the value to the part, or to where a missing part should be."""
     message: str
 
 

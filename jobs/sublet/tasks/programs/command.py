@@ -27,20 +27,21 @@ from sublet.tasks.programs.shell_quoting import QuoteScanner
 NAME = "command"
 CONTEXT = "_context"
 PATIENCE_BY_REASON = {"lost": 0.0, "stopping": PATIENCE / 2}
-"""Seconds from SIGTERM to SIGKILL, by `Context.ending`: none after a lost lease, as another worker has the
-job; at a worker's stop, less than the second that it waits for its tasks."""
+"""Seconds from SIGTERM to SIGKILL, by why the attempt must end: none after a lost lease, since another worker
+may run the job.
+"""
 
 Word = list[tuple[str, str | None]]
-"""Pieces of text, each with the name of the field after it, if any."""
+"""A word of a template: its pieces of text, each with the name of the field that follows it, or None."""
 
 
 def function(
     template: str, *, shell: bool = False, cwd: str | Path | None = None, env: Mapping[str, str] | None = None
 ) -> Callable[..., Awaitable[Output]]:
-    """Make the function of a task that runs this template (if `shell`, by /bin/sh), with its fields (`{path}`)
-    as parameters.
+    """Make the function of a task that runs the program of this template; with `shell`, by /bin/sh. Its
+    parameters are the template's fields (`{path}`).
 
-    Raises Invalid for a template that cannot be split, lacks a program, or has fields that are not plain
+    Raises Invalid for a template that cannot be split, has no program, or has fields that are not plain
     names.
     """
     words = [_pieces(template, template)] if shell else _words(template)
@@ -78,7 +79,9 @@ def _program_call(
 
 
 def environment(context: Context, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the worker's environment without SUBLET_* and REDIS_URL, with `given` and the job's ids."""
+    """Return the variables for a program: the worker's, without SUBLET_* and REDIS_URL, those `given`, and
+    the job's ids.
+    """
     inherited = {
         name: value
         for name, value in os.environ.items()
@@ -130,8 +133,8 @@ async def any_program(
     env: dict[Variable, Text] | None = None,
     input: Text = "",
 ) -> Output:
-    """The built-in task `command`: run `argv`, or the script `shell`, with `input` as stdin. Only with
-    `WorkerConfig(commands=True)`, for trusted submitters.
+    """Run the program `argv`, or the shell script `shell`, with `input` as standard input. Workers offer this
+    task, `command`, only if they are configured with `commands=True`: whoever may submit it can run anything.
     """
     if bool(argv) is bool(shell):
         raise Discard('the payload must have either "argv", a list of words, or "shell", a script')

@@ -23,11 +23,11 @@ log = logging.getLogger(__name__)
 BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from sublet.tasks.programs.process_guard_main import main; main(int(sys.argv[2]))"
 HOME = str(PACKAGE.parent)
 PATIENCE = 5.0
-"""Seconds that the guard has to exit after its pipe is closed; then it is killed."""
+"""Seconds until a guard process that does not end is killed."""
 
 
 class ProcessGuard:
-    """Controls a worker's guard process, which starts with the first group. Not thread-safe."""
+    """Controls a worker's guard process, which starts when the first process group is watched. Not thread-safe."""
 
     def __init__(self) -> None:
         self._groups: dict[int, str] = {}
@@ -40,7 +40,9 @@ class ProcessGuard:
         return self._process.pid if self._process else None
 
     def watch(self, group: int) -> None:
-        """Have this group killed if this process dies before `forget`. Its leader must be an unreaped child."""
+        """Have this process group killed when this process dies. Its leader must be a child that was not
+        waited for.
+        """
         self._groups[group] = start_of(group)
         self._send(f"+{group} {self._groups[group]}\n")
 
@@ -50,12 +52,12 @@ class ProcessGuard:
             self._send(f"-{group}\n")
 
     def check(self) -> None:
-        """Replace the guard process if it has died. Cheap: call it with every heartbeat."""
+        """Start a new guard process if the old one has died. Cheap: to be called with every heartbeat."""
         if self._process and self._process.poll() is not None:
             self._replace("it has died")
 
     async def aclose(self) -> None:
-        """Close the guard's pipe: it kills the watched groups and exits."""
+        """End the guard process; it kills the groups that are still watched."""
         process = self._detach()
         self._groups.clear()
         if process:
@@ -126,5 +128,4 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 current: ContextVar[ProcessGuard | None] = ContextVar("sublet_process_guard", default=None)
-"""The guard of the worker that runs this task; None outside of a worker, where each program starts its own.
-"""
+"""The guard of the worker that runs the current task; None outside of a worker."""

@@ -29,10 +29,8 @@ def main(parent: int) -> None:
 
 
 def end(group: int, start: str) -> bool:
-    """Kill a process group, unless another process (whose start is not `start`) has its number by now. Returns
-    whether there was a process to kill.
-
-    If only the leader is gone, the kernel does not reuse the group's number.
+    """Kill a process group, unless its number now belongs to another process, whose start time is not
+    `start`. Returns whether there was a process to kill.
     """
     now = start_of(group)
     if start and now and now != start:
@@ -46,7 +44,9 @@ def end(group: int, start: str) -> bool:
 
 
 def start_of(pid: int) -> str:
-    """Return a process's start in kernel ticks since boot; empty if it does not exist, or without /proc."""
+    """Return when a process started, in kernel ticks since boot, as text; empty if it does not exist, or
+    without /proc.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[19].decode()

@@ -24,12 +24,13 @@ log = logging.getLogger(__name__)
 
 SHELL = "/bin/sh"
 KEPT = 64 * 1024
-"""Bytes kept of stdout and of stderr each: the first half and the last half."""
+"""How many bytes of stdout and of stderr are kept: the first half and the last half of them."""
 WRITTEN = 120 * 1024
-"""Most bytes of stdout and of stderr each as JSON, where a control character takes six: both must fit into a
-result."""
+"""Most bytes of stdout and of stderr as JSON, where a control character takes six, so that both fit into a
+result.
+"""
 LINGER = 0.5
-"""Seconds to wait after a program's exit while its children hold its output open."""
+"""How many seconds to wait, after a program's exit, for its children to close its output."""
 PATIENCE = 1.0
 """Seconds between SIGTERM and SIGKILL."""
 DETAIL_MAX = 4096
@@ -37,7 +38,7 @@ LAST_OUTPUT = 0.2
 
 
 class Output(BaseModel):
-    """Result of a program: exit code, output (shortened in the middle), duration."""
+    """The result of a program: exit code, output (without its middle if it is long), duration in seconds."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -67,14 +68,14 @@ class ProgramCall(NamedTuple):
     patience: Callable[[], float] = lambda: PATIENCE
     """Returns the seconds from SIGTERM to SIGKILL when the attempt ends early; 0: only SIGKILL."""
     ended_early: Callable[[str], None] = lambda output: None
-    """Gets the ends of the output when the attempt ends early."""
+    """Called with the beginning and end of the output when the attempt must end early."""
 
 
 async def run(call: ProgramCall) -> Output:
-    """Run a program to its end. Raises ProgramFailed unless it exits with 0.
+    """Run a program to its end and return its output. Raises ProgramFailed unless its exit code is 0.
 
-    Its process group ends with it, or at the caller's cancellation: with SIGTERM and, after the patience or
-    a second cancellation, with SIGKILL. If this process is killed, the process guard kills the group.
+    If the caller is cancelled, the program's process group gets SIGTERM and, after `call.patience()` seconds
+    or a second cancellation, SIGKILL.
     """
     guard = current.get()
     if guard:
@@ -110,7 +111,7 @@ async def _run(guard: ProcessGuard, call: ProgramCall) -> Output:
 
 
 class Program(asyncio.SubprocessProtocol):
-    """Collects a program's output (asyncio's protocol)."""
+    """Collects the output of one program, as asyncio calls it."""
 
     def __init__(self) -> None:
         self.kept = {1: OutputBuffer(), 2: OutputBuffer()}
@@ -118,7 +119,7 @@ class Program(asyncio.SubprocessProtocol):
         self._open = set(self.kept)
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        """Keep a piece of output."""
+        """Keep a piece of the program's output."""
         self.kept[fd].add(data)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
@@ -132,7 +133,9 @@ class Program(asyncio.SubprocessProtocol):
         self.exited.set()
 
     def ends(self) -> str:
-        """Return the ends of stdout and stderr, each under its name, in DETAIL_MAX bytes; "" without output."""
+        """Return the beginning and end of stdout and stderr, each under its name, at most 4 KiB in all; empty
+        without output.
+        """
         texts = {name: self.kept[fd].text().strip() for name, fd in (("stdout", 1), ("stderr", 2))}
         found = {name: f"{name}:\n{text}\n".encode() for name, text in texts.items() if text}
         left = DETAIL_MAX
@@ -158,8 +161,8 @@ class OutputBuffer:
             del self._tail[: -KEPT // 2]
 
     def text(self) -> str:
-        """Return the kept text, with the number of missing bytes in its middle. Replaces invalid UTF-8; cuts
-        more if JSON must escape much.
+        """Return the kept bytes as text, with the number of dropped bytes in the middle. Invalid UTF-8 is
+        replaced.
         """
         text = ""
         for kept in (KEPT, KEPT // 2, KEPT // 4):

@@ -1,7 +1,7 @@
-"""Follow the quotes of a shell script, to know whether a field is outside of them.
+"""Follow the quotes of a shell script, to know whether a template's field is inside of quotes.
 
-It follows comments, backslashes, quotes, `$(…)` and `${…}`. What it cannot follow, a template with fields may not have:
-a field that is taken to be outside of quotes, and is not, would be split into words.
+It follows comments, backslashes, quotes, `$(…)` and `${…}`, and refuses a script with fields that has
+anything else: a field outside of quotes would be split into words.
 """
 
 import re
@@ -21,7 +21,7 @@ _SIMPLE = re.compile(
 
 
 class QuoteScanner:
-    """The state after the text so far. Raises ValueError, with what it cannot follow."""
+    """Follows the quotes of a script that is read in pieces. Raises ValueError for syntax that it cannot follow."""
 
     def __init__(self) -> None:
         self._quote = ""
@@ -30,17 +30,17 @@ class QuoteScanner:
 
     @property
     def quoted(self) -> bool:
-        """Whether the text ends in quotes or after a backslash."""
+        """Whether the text so far ends inside of quotes or after a backslash."""
         return bool(self._quote)
 
     def read(self, text: str) -> None:
-        """Follow a piece of the script."""
+        """Follow the next piece of the script."""
         at = 0
         while at < len(text):
             at += self._step(text, at)
 
     def field(self) -> None:
-        """Follow a field, which becomes a quoted variable."""
+        """Follow a field of the template, which stands for a quoted variable."""
         self._at_start = False
 
     def _step(self, text: str, at: int) -> int:

@@ -11,9 +11,11 @@ from sublet.protocol import keys
 
 
 class TimeBudget:
-    """A worker's time: `seconds` from now, or no limit. The grace (at most a fifth) is kept for running jobs.
+    """A worker's time: `seconds` from now, or no limit. The `grace`, at most a fifth of it, is left for
+    running jobs to end.
 
-    A job is started only if its `timeout` is left. A timeout over `seconds` less the grace is ignored.
+    A job starts only if the rest is at least its `timeout`. A timeout that is longer than the whole time is
+    ignored.
     """
 
     def __init__(self, seconds: float | None, grace: float, tasks: Mapping[str, Task[..., Any]]) -> None:
@@ -39,11 +41,11 @@ class TimeBudget:
 
     @property
     def to_claim(self) -> float | None:
-        """Seconds during which jobs may be claimed; None: no limit."""
+        """Seconds for which jobs may still be claimed; None: no limit."""
         return None if self.seconds is None else max(0.0, self.left - self._reserve)
 
     def open(self, queues: Sequence[str]) -> Sequence[str]:
-        """Return those of the queues and patterns that may still be claimed from."""
+        """Return those of the queues and patterns that jobs may still be claimed from."""
         if self._ends is None:
             return queues
         return [
@@ -58,7 +60,7 @@ class TimeBudget:
         )
 
     def suffices(self, lease: Lease) -> bool:
-        """Whether the job may start. If not, its queue is closed for this worker."""
+        """Whether there is time for the job. If not, no more is claimed from its queue."""
         if self._ends is None or lease.timeout_ms is None:
             return True
         if self._needed(lease.timeout_ms / 1000) < self.left:

@@ -17,7 +17,9 @@ BEGIN_SECONDS = 0.25
 
 
 class Timeouts(Generic[T]):
-    """Calls `on_timeout` with each item that was not removed in time. One queue and one timer per duration."""
+    """Calls `on_timeout` with each item that was not removed in time. One timer for each duration, not for
+    each item.
+    """
 
     def __init__(self, on_timeout: Callable[[T], None]) -> None:
         self._on_timeout = on_timeout
@@ -25,7 +27,7 @@ class Timeouts(Generic[T]):
         self._timers: dict[int | None, asyncio.TimerHandle] = {}
 
     def add(self, item: T, ms: int | None) -> None:
-        """Start the timeout of an item, in ms (None: never)."""
+        """Start the timeout of an item, in ms; None: it has none."""
         if ms is None:
             return
         queue = self._by_duration.get(ms)
@@ -35,7 +37,7 @@ class Timeouts(Generic[T]):
         queue[item] = time.monotonic() + ms / 1000
 
     def remove(self, item: T, ms: int | None) -> None:
-        """Remove an item that has ended; `ms` as in `add`."""
+        """Remove an item that has ended; `ms` is the value that was given to `add`."""
         queue = self._by_duration.get(ms)
         if queue is None:
             return
@@ -69,24 +71,24 @@ class Timeouts(Generic[T]):
 
 
 class Stalls:
-    """Ends attempts that report no progress (`stall`). One timer for each: they are long."""
+    """Ends attempts that report no progress for the `stall` of their jobs."""
 
     def __init__(self) -> None:
         self._timers: dict[Attempt, asyncio.TimerHandle] = {}
 
     def add(self, attempt: Attempt) -> None:
-        """Watch an attempt that starts."""
+        """Begin to watch an attempt."""
         attempt.reports.progressed_at = time.monotonic()
         self._check_in(_limit(attempt), attempt)
 
     def remove(self, attempt: Attempt) -> None:
-        """Watch it no more."""
+        """Stop watching an attempt."""
         timer = self._timers.pop(attempt, None)
         if timer:
             timer.cancel()
 
     def clear(self) -> None:
-        """Watch none."""
+        """Stop watching all attempts."""
         for attempt in list(self._timers):
             self.remove(attempt)
 

@@ -1,4 +1,4 @@
-"""A thread that detects a blocked event loop, which sends no heartbeats, and logs the task that blocks it."""
+"""A thread that notices a blocked event loop, which cannot send heartbeats, and logs the task that blocks it."""
 
 import asyncio
 import logging
@@ -14,13 +14,13 @@ log = logging.getLogger("sublet.worker.worker")
 
 CHECK_EVERY = 0.25
 BLOCKED_AFTER = 1.0
-"""Seconds without a turn of the event loop until a warning."""
+"""After so many seconds in which the event loop does nothing, a warning is logged."""
 
 Name = Callable[["asyncio.Task[Any] | None"], str]
 
 
 class Watchdog:
-    """Logs when the running event loop is blocked, and ends the process after `stall` seconds of that."""
+    """Logs when the event loop is blocked, and ends the process when it has been for `stall` seconds."""
 
     def __init__(self, name: Name, stall: float | None = None) -> None:
         self._name, self._stall = name, stall
