@@ -34,14 +34,17 @@ class WorkerConfig:
     blocked: float | None = None
     """Without `stall`: the process exits with code 1 if a task blocks the event loop for so many seconds."""
     limits: Limits = NO_LIMITS
+    """Memory, CPU time and number of jobs of each child process."""
     commands: bool = False
     """Whether to offer the task `command`, which runs any program that a submitter names."""
     name: str | None = None
+    """The name that `sublet workers` shows. None: `<host>-<pid>-<6 hex digits>`."""
     worker_id: str = ""
     """The worker identity, an exclusive name: this worker takes over the leases of its previous holder."""
     pool: str = ""
     """The pool that the worker belongs to. The pool counts it if it serves all the pool's queues."""
     summons: str = ""
+    """The id of the invocation that started this worker for its pool; "" if none did."""
 
 
 DEFAULTS = WorkerConfig()
