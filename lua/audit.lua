@@ -16,7 +16,7 @@ local refused_because = refused(1, 1)
 if refused_because then return refused_because end
 if not is_name(verb) or not is_name(order) or #order > 64 or by == '' or not outcome
     or queue ~= '' and not is_name(queue) then
-  return refusal('INVALID', 'order and verb: A-Z a-z 0-9 _ . : -; by: 1 to 128 bytes; queue: a name, or ""')
+  return refusal('INVALID', 'order and verb: ' .. NAME .. '; by: 1 to 128 bytes; queue: a name, or ""')
 end
 for _, entry in ipairs(call('XREVRANGE', key('audit'), '+', '-', 'COUNT', 100)) do
   local fields = entry[2]

@@ -28,7 +28,7 @@ if refused_because then return refused_because end
 local names, follows, valid = names_and_patterns(5)
 if not (valid and lease and is_name(worker) and is_name(claim_id) and #claim_id >= 22 and #claim_id <= 64) then
   return refusal('INVALID',
-    'claim_id: use 22 to 64 of A-Z a-z 0-9 _ . : -; worker and queues: 1 to 128 of these, a pattern * after 0 to 127; '
+    'claim_id: use 22 to 64 of ' .. NAME .. '; worker and queues: 1 to 128 of these, a pattern * after 0 to 127; '
     .. 'lease: ms, up to 14 digits')
 end
 

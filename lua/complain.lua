@@ -13,7 +13,7 @@ local name, summons, n, reason = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local refused_because = refused(n, 100)
 if refused_because then return refused_because end
 if not reason or #reason > 300 or not (is_name(name) and is_name(summons)) then
-  return refusal('INVALID', 'pool and summons: use 1 to 128 of A-Z a-z 0-9 _ . : -; reason: at most 300 bytes')
+  return refusal('INVALID', 'pool and summons: use 1 to 128 of ' .. NAME .. '; reason: at most 300 bytes')
 end
 if call('HEXISTS', key('pools'), name) == 0 then return refusal('NOT_FOUND', 'no pool ' .. name) end
 local memory = key('pool:' .. name)

@@ -18,7 +18,7 @@ local name, revision, settings, by = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local refused_because = refused(1, 1)
 if refused_because then return refused_because end
 if not settings or name ~= '*' and not is_name(name) then
-  return refusal('INVALID', 'name a queue with 1 to 128 of A-Z a-z 0-9 _ . : -, or the partition with *')
+  return refusal('INVALID', 'name a queue with 1 to 128 of ' .. NAME .. ', or the partition with *')
 end
 
 local words, given = '', {}

@@ -34,7 +34,7 @@ local named = is_name(worker) and is_name(life) and (worker_id == '' or is_name(
   and (pool == '' or is_name(pool)) and (summons == '' or pool ~= '' and is_name(summons))
   and (owner == '' or is_name(owner))
 if not named or #about > ABOUT_MAX then
-  return refusal('INVALID', 'worker, life, worker_id, pool, summons and owner: use names of 1 to 128 of A-Z a-z 0-9 _ . : -; '
+  return refusal('INVALID', 'worker, life, worker_id, pool, summons and owner: use names of 1 to 128 of ' .. NAME .. '; '
     .. 'a summons needs a pool; the description `about` may have ' .. ABOUT_MAX .. ' bytes')
 end
 -- The takeover compares it with /proc: text would count as no start at all

@@ -26,7 +26,7 @@ if refused_because then return refused_because end
 for i = 2, #ARGV, 7 do
   for _ in string.gmatch(ARGV[i + 3], '%S+') do total = total + 1 end
 end
-if not is_name(by) then return refusal('INVALID', 'by: use 1 to 128 of A-Z a-z 0-9 _ . : -') end
+if not is_name(by) then return refusal('INVALID', 'by: use 1 to 128 of ' .. NAME) end
 if total > OCCURRENCES then
   return refusal('INVALID', total .. ' occurrences: use at most ' .. OCCURRENCES .. ' in a call')
 end

@@ -15,7 +15,7 @@ local refused_because = refused(limit, 50) or too_many((#ARGV - 1) / 2, 100)
 if refused_because then return refused_because end
 local left = {}
 for i = 2, #ARGV, 2 do
-  if not is_name(ARGV[i]) then return refusal('INVALID', 'name: use 1 to 128 of A-Z a-z 0-9 _ . : -') end
+  if not is_name(ARGV[i]) then return refusal('INVALID', 'name: use 1 to 128 of ' .. NAME) end
   left[ARGV[i]] = ARGV[i + 1]
 end
 local due = call('ZRANGE', key('schedules'), '-inf', stamp, 'BYSCORE', 'LIMIT', 0, limit + (#ARGV - 1) / 2)

@@ -21,7 +21,7 @@ local refused_because = refused(1, 1)
 if refused_because then return refused_because end
 if not is_name(name) or not target or #target > 1024 or string.find(target, '%c') then
   return refusal('INVALID',
-    'name a pool with 1 to 128 of A-Z a-z 0-9 _ . : -; target: one line of at most 1024 bytes')
+    'name a pool with 1 to 128 of ' .. NAME .. '; target: one line of at most 1024 bytes')
 end
 
 -- Are these at most 32 names of queues, each once?

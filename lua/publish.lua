@@ -22,7 +22,7 @@ if starting ~= 'yes' and starting ~= 'no' then return refusal('INVALID', 'starti
 for i = 2, #ARGV, 3 do
   local digest = string.find(ARGV[i + 1], '^%x+$') and #ARGV[i + 1] >= 16 and #ARGV[i + 1] <= 128
   if not is_name(ARGV[i]) or not digest or #ARGV[i + 2] > DESCRIPTION_MAX then
-    return refusal('INVALID', 'task: use 1 to 128 of A-Z a-z 0-9 _ . : -; digest: 16 to 128 hexadecimal digits; '
+    return refusal('INVALID', 'task: use 1 to 128 of ' .. NAME .. '; digest: 16 to 128 hexadecimal digits; '
       .. 'description: at most ' .. DESCRIPTION_MAX .. ' bytes')
   end
 end

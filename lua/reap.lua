@@ -12,7 +12,7 @@
 local limit, by = tonumber(ARGV[1]), ARGV[2]
 local refused_because = refused(limit, 100)
 if refused_because then return refused_because end
-if not is_name(by) then return refusal('INVALID', 'by: use 1 to 128 of A-Z a-z 0-9 _ . : -') end
+if not is_name(by) then return refusal('INVALID', 'by: use 1 to 128 of ' .. NAME) end
 local lost, due = maintain(limit, by)
 begin()
 call('HSET', base, 'maintenance', stamp .. ' ' .. by)

@@ -16,7 +16,7 @@ local worker, life = ARGV[1], ARGV[2]
 local refused_because = refused((#ARGV - 2) / 2, 100)
 if refused_because then return refused_because end
 if not is_name(worker) or not is_name(life) then
-  return refusal('INVALID', 'worker and life: use 1 to 128 of A-Z a-z 0-9 _ . : -')
+  return refusal('INVALID', 'worker and life: use 1 to 128 of ' .. NAME)
 end
 call('ZCARD', key('workers'))
 local known, crew, worker_id, owner = unpack(call('HMGET', key('worker:' .. worker), 'life', 'pool', 'worker_id', 'owner'))

@@ -11,7 +11,7 @@
 local name, revision, by = ARGV[1], ARGV[2], ARGV[3]
 local refused_because = refused(1, 1)
 if refused_because then return refused_because end
-if not is_name(name) then return refusal('INVALID', 'name a queue with 1 to 128 of A-Z a-z 0-9 _ . : -') end
+if not is_name(name) then return refusal('INVALID', 'name a queue with 1 to 128 of ' .. NAME) end
 local queue = get_queue(name)
 local at_once = settings_answer(queue, 'resume', revision, 'resumed')
 if at_once then return at_once end

@@ -27,7 +27,7 @@ local rules, overlap, paused, occurrence, due, payload, by = unpack(ARGV, 7, 13)
 local refused_because = refused(1, 1)
 if refused_because then return refused_because end
 if not is_name(name) or #name > 40 then
-  return refusal('INVALID', 'name a schedule with 1 to 40 of A-Z a-z 0-9 _ . : -')
+  return refusal('INVALID', 'name a schedule with 1 to 40 of ' .. NAME)
 end
 local hash = key('schedule:' .. name)
 needs('HSETNX', hash, 'made_at', stamp)
@@ -60,7 +60,7 @@ if not moments or #plan > 4096 or #payload > 262144 or not OVERLAPS[overlap]
     .. 'overlap: allow, skip or queue; paused: 0 or 1; occurrence and due: ms')
 end
 if not (is_name(queue) and is_name(task)) then
-  return refusal('INVALID', 'name queue and task with 1 to 128 of A-Z a-z 0-9 _ . : -')
+  return refusal('INVALID', 'name queue and task with 1 to 128 of ' .. NAME)
 end
 local unfit, advice = invalid_rule(rules, KNOWN)
 if unfit then return refusal('INVALID', 'rule ' .. unfit .. advice) end

@@ -24,7 +24,7 @@ local turned_away = 0                       -- jobs that their queue's limits re
 -- Check one job before anything is written. Returns the answer; a new job is added to `jobs`.
 local function examine(id, queue, task, rules, payload)
   if #id > 64 or not (is_name(id) and is_name(queue) and is_name(task)) then
-    return 'INVALID names must be 1 to 128 (ids: to 64) of A-Z a-z 0-9 _ . : -'
+    return 'INVALID names must be 1 to 128 (ids: to 64) of ' .. NAME
   end
   local unfit, advice = invalid_rule(rules)
   if unfit then return 'INVALID rule ' .. unfit .. advice end

@@ -33,7 +33,7 @@ for i = 5, #ARGV, 6 do
 end
 if not valid then
   return refusal('INVALID',
-    'pool and leaver: use 1 to 128 of A-Z a-z 0-9 _ . : -; summons: 22 to 64 of these; numbers: up to 14 digits')
+    'pool and leaver: use 1 to 128 of ' .. NAME .. '; summons: 22 to 64 of these; numbers: up to 14 digits')
 end
 local settings, target = string.match(call('HGET', key('pools'), pool) or '', '^%d+( [^\n]*)\n(.*)$')
 local names = string.match(settings or '', ' queues=(%S+)')

@@ -30,7 +30,8 @@
 A task raises `Snooze` and `Discard` (`sublet.context`) to end its attempt: they are not errors.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 
 class JobsError(Exception):
@@ -227,3 +228,39 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
     matches = get_close_matches(word, list(known), n=1)
     return f", did you mean {matches[0]}?" if matches else ""
+
+
+_WORDS = {
+    "missing": "missing: add it",
+    "extra_forbidden": "unknown: leave it out",
+    "bool": "use true or false",
+    "int": "use a whole number",
+    "float": "use a number",
+    "finite_number": "use a finite number",
+    "string": "use text",
+    "string_unicode": "use valid Unicode",
+    "dict": "use an object",
+    "model": "use an object",
+    "list": "use a list",
+    "tuple": "use a list",
+    "literal_error": "use {expected}",
+    "enum": "use {expected}",
+    "greater_than": "use a number above {gt:,.12g}",
+    "greater_than_equal": "use {ge:,.12g} or more",
+    "less_than": "use a number below {lt:,.12g}",
+    "less_than_equal": "use {le:,.12g} or less",
+    "string_too_short": "use {min_length:,} or more characters",
+    "string_too_long": "use at most {max_length:,} characters",
+    "too_short": "give {min_length:,} or more",
+    "too_long": "give at most {max_length:,}",
+    "string_pattern_mismatch": "use text that matches {pattern}",
+}
+"""Type of a pydantic error, or its first word → our words."""
+
+
+def fault_words(fault: Mapping[str, Any]) -> str:
+    """Return an error of a pydantic ValidationError in our words; with its own words if it has a custom type."""
+    kind: str = fault["type"]
+    short = kind.removesuffix("_type").removesuffix("_parsing").removesuffix("_from_float")
+    words = _WORDS.get(short.removesuffix("_attributes"))
+    return words.format(**fault.get("ctx", {})) if words else fault["msg"].removeprefix("Value error, ")

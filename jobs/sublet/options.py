@@ -1,20 +1,19 @@
 """`Options` of a job, and their form in the protocol."""
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal, get_args
 
 from sublet.errors import Invalid
-from sublet.protocol.keys import is_name, stored_key
+from sublet.protocol.keys import check_name, stored_key
 
 PAYLOAD_MAX = 256 * 1024
 _LATEST = 10**14 - 1
 TRIES_MAX = 999_999_999
 TAGS_MAX = 5
-_TAG = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+TAG_MAX = 64
 RETENTION_MIN = 60.0
 LONGEST = 31_622_400.0
 """Most seconds of a retention or a window: 366 days."""
@@ -119,8 +118,7 @@ class Options:
         return " ".join(words)
 
     def _check(self) -> None:
-        if not is_name(self.queue):
-            raise Invalid(f"queue {self.queue[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
+        check_name("queue", self.queue)
         if not (type(self.priority) is int and -100 <= self.priority <= 100):  # True is an int, too
             raise Invalid(f"priority {self.priority!r}: use a whole number from -100 to 100")
         if self.key is not None and not (isinstance(self.key, str) and self.key):
@@ -164,8 +162,7 @@ def check_tags(tags: Sequence[str]) -> None:
     if not isinstance(tags, list | tuple):
         raise Invalid(f"tags {str(tags)[:80]!r}: use a tuple of texts, as in tags=('tenant:acme',)")
     for tag in tags:
-        if not (isinstance(tag, str) and _TAG.fullmatch(tag)):
-            raise Invalid(f"tag {str(tag)[:80]!r}: use 1 to 64 of A-Z a-z 0-9 _ . : -")
+        check_name("tag", tag, TAG_MAX)
     if len(set(tags)) < len(tags) or len(tags) > TAGS_MAX:
         raise Invalid(f"tags {', '.join(tags)[:400]}: use at most {TAGS_MAX} different ones")
 

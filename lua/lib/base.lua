@@ -36,8 +36,11 @@ end
 
 local function refusal(code, words) return redis.error_reply(string.sub(code .. ' ' .. words, 1, 300)) end
 
--- Is this a valid name of a queue, task or worker?
-local function is_name(text) return text and #text <= 128 and string.find(text, '^[%w_.:-]+$') end
+-- Is this a valid name of a queue, task or worker? HTTP clients remove . and .. from paths.
+local NAME = 'A-Z a-z 0-9 _ . : -, but not . or .. alone'
+local function is_name(text)
+  return text and #text <= 128 and string.find(text, '^[%w_.:-]+$') and text ~= '.' and text ~= '..'
+end
 
 -- A number of ms as the protocol writes it, up to 14 digits; nil for anything else.
 local function ms(text) return text and #text <= 14 and string.find(text, '^%d+$') and tonumber(text) end
@@ -158,7 +161,7 @@ local function invalid_rule(rules, known)
         window = 'ms from 1, at most 14 digits',
         stall = 'ms from 1, at most 14 digits', timeout = 'ms or none', backoff = 'first ms:factor:cap ms',
         key = '1 to 128 of ! to ~',
-        tags = '1 to 5 different ones, each 1 to 64 of A-Z a-z 0-9 _ . : -, with commas in between',
+        tags = '1 to 5 different ones, each 1 to 64 of ' .. NAME .. ', with commas in between',
         trace = 'a traceparent', digest = '16 to 128 hexadecimal digits',
         schedule = 'a name', death = 'an id', keep = '1', known = '1'}
       local is_known = name and string.find(names, ' ' .. name .. ' ', 1, true)

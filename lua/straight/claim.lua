@@ -10,7 +10,7 @@ if #ARGV >= 5 and #ARGV <= 8 then
   local backlog, counts = base .. ':backlog', base .. ':counts'
   local plain = n and n >= 1 and n <= 100 and n % 1 == 0 and #lease <= 14 and find(lease, '^%d+$') and tonumber(lease) >= 2000
     and #claim_id >= 22 and #claim_id <= 64 and find(claim_id, '^[%w_.:-]+$')
-    and #worker <= 128 and find(worker, '^[%w_.:-]+$')
+    and #worker <= 128 and find(worker, '^[%w_.:-]+$') and worker ~= '.' and worker ~= '..'
   local time = call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
   local soon = now + 2000
@@ -32,7 +32,8 @@ if #ARGV >= 5 and #ARGV <= 8 then
   for i = 5, plain and #ARGV or 0 do
     local queue = {name = ARGV[i], ids = {}, ranks = {}, waits = {}, waited = 0}
     local members = base .. ':queue:' .. queue.name
-    local settings = #queue.name <= 128 and find(queue.name, '^[%w_.:-]+$') and (call('HGET', known, queue.name) or '')
+    local settings = #queue.name <= 128 and find(queue.name, '^[%w_.:-]+$') and queue.name ~= '.' and queue.name ~= '..'
+      and (call('HGET', known, queue.name) or '')
     queue.woken = call('LLEN', base .. ':wake:' .. queue.name)
     local room = n - #taken
     local found = room > 0 and call('ZRANGE', members, '0', tostring(room - 1), 'WITHSCORES')

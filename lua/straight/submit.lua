@@ -6,6 +6,7 @@ if #ARGV == 5 and ARGV[4] == '' then
   local base, id, queue, task, payload = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[5]
   local names_valid = #id <= 64 and #queue <= 128 and #task <= 128 and find(id, '^[%w_.:-]+$')
     and find(queue, '^[%w_.:-]+$') and find(task, '^[%w_.:-]+$')
+    and id ~= '.' and id ~= '..' and queue ~= '.' and queue ~= '..' and task ~= '.' and task ~= '..'
   local job, members, wakeups = base .. ':job:' .. id, base .. ':queue:' .. queue, base .. ':wake:' .. queue
   local events, backlog = base .. ':events', base .. ':backlog'
   local namespace = call('HMGET', base, 'layout', 'patterns')

@@ -254,7 +254,7 @@ def test_no_worker_is_drained_if_a_name_is_ambiguous(shell, register):
     [
         ("drane web", "workers has no verb 'drane', did you mean drain? See sublet workers --help"),
         ("drain", "NAME is missing; see sublet workers drain --help"),
-        ("drain a/b", "worker 'a/b': use 1 to 128 of A-Z a-z 0-9 _ . : -"),
+        ("drain a/b", "worker 'a/b': use 1 to 128 of A-Z a-z 0-9 _ . : -, but not . or .. alone"),
         ("drain w --now", "there is no option --now; see sublet workers drain --help"),
     ],
 )

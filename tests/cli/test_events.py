@@ -109,7 +109,7 @@ def test_without_a_server_it_does_not_start(shell):
     ("words", "line"),
     [
         ("--after x", "event id 'x': use the id of an event, the cursor of a page, or 0 for the oldest kept"),
-        ("--queue a/b", "queue 'a/b': use 1 to 128 of A-Z a-z 0-9 _ . : -"),
+        ("--queue a/b", "queue 'a/b': use 1 to 128 of A-Z a-z 0-9 _ . : -, but not . or .. alone"),
         ("--state deed", "--state: there is no state 'deed', did you mean dead? See sublet events --help"),
         ("--for 0", "--for: '0': use a duration of 1ms or more, such as 30s; see sublet events --help"),
     ],

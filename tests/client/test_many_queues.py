@@ -306,7 +306,10 @@ async def test_a_repeated_claim_returns_the_same_jobs(open_store, submit):
 @pytest.mark.parametrize(
     ("entries", "words"),
     [
-        (["a*b*"], r"queue 'a\*b\*': use 1 to 128 of A-Z a-z 0-9 _ \. : -, or their beginning and a \*"),
+        (
+            ["a*b*"],
+            r"queue 'a\*b\*': use 1 to 128 of A-Z a-z 0-9 _ \. : -, but not \. or \.\. alone, or a beginning of a name and \*",
+        ),
         ([f"p{i}*" for i in range(17)], "17 patterns: a worker has up to 16: use a shorter beginning"),
         ([*FORTY, "a b"], "queue 'a b'"),
     ],

@@ -65,7 +65,7 @@ def test_other_options_become_rules(options, rules):
         ({"key": "k", "window": 1e9}, "s: use 0.001 s or more, at most 31622400 s"),
         ({"backoff": -1}, "backoff -1 s"),
         ({"tags": "import"}, "tags 'import': use a tuple of texts, as in tags=('tenant:acme',)"),
-        ({"tags": ("a b",)}, "tag 'a b': use 1 to 64 of A-Z a-z 0-9 _ . : -"),
+        ({"tags": ("a b",)}, "tag 'a b': use 1 to 64 of A-Z a-z 0-9 _ . : -, but not . or .. alone"),
         ({"tags": ("",)}, "tag '': use 1 to 64 of"),
         ({"tags": (7,)}, "tag '7': use 1 to 64 of"),
         ({"tags": ("t" * 65,)}, "use 1 to 64 of"),

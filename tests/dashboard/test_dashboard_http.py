@@ -18,6 +18,11 @@ PATHS = {
     "/ui/jobs": "../",
     "/ui/jobs?state=dead&queue=a": "../",
     "/ui/jobs/0-a:b.c": "../../",
+    "/ui/nothing": "../",
+    "/ui/Jobs?%FF&a=1&a=2": "../",
+    "/ui/schedules/a%20b": "../../",
+    "/ui/schedules/daily/": "../../../",
+    "/ui/a/b/c": "../../../",
 }
 """Paths of the page, and the relative URL of the API's root from there."""
 
@@ -31,6 +36,20 @@ async def test_the_page_is_served_for_each_view_with_a_strict_policy(asked):
         text = answer.body.decode()
         assert f'<meta name="sublet-root" content="{root}">' in text
         assert f'src="{root}ui/static/main.js"' in text
+
+
+async def test_a_slash_at_the_end_leads_to_the_page(asked):
+    answer = await asked("GET", "/ui/", token="")
+    assert (answer.status, answer.headers["location"]) == (307, "../ui")
+
+
+async def test_a_name_with_a_slash_is_a_page_too(core):
+    answer = await core("GET", "/ui/schedules/a%2Fb")
+    assert (answer.status, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert '<meta name="sublet-root" content="../../">' in answer.body.decode()
+    posted = await core("POST", "/ui/schedules/a%2Fb")
+    assert (posted.status, posted.headers["allow"]) == (405, "GET, HEAD")
+    assert (await core("HEAD", "/ui/nothing")).status == 200
 
 
 async def test_a_file_has_its_type_and_an_entity_tag(asked):
@@ -57,7 +76,7 @@ async def test_a_file_that_the_dashboard_does_not_have_is_404(asked):
 
 
 async def test_a_file_name_with_a_path_is_refused(core):
-    for path in ("/ui/static/%2e%2e", "/ui/static/..%2Ffiles.py", "/ui/static/a.b.js", "/ui/Jobs"):
+    for path in ("/ui/static/%2e%2e", "/ui/static/..%2Ffiles.py", "/ui/static/a.b.js"):
         assert (await core("GET", path)).problem == "invalid", path
 
 

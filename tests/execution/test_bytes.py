@@ -158,7 +158,7 @@ def test_a_result_of_another_type_is_named_without_its_value(app):
             Invalid, match=r"task h returned a value that does not match .*: str is expected, not "
         ):
             h.arguments.dump_result(kind(DATA))
-    with pytest.raises(Invalid, match="task h: a: Input should be a valid string"):
+    with pytest.raises(Invalid, match="task h: a: use valid Unicode"):
         h.job(memoryview(DATA))
 
 

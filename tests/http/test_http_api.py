@@ -155,8 +155,8 @@ async def test_a_waiting_job_is_rescheduled(asked):
         ({"revision": 0, "delay": None}, b"give run_at, delay or priority"),
         ({"delay": 1, "run_at": "2030-01-31T09:00:00Z"}, b"run_at and delay: use one of them"),
         ({"run_at": "2030-01-31T09:00:00"}, b"with a time zone"),
-        ({"delay": -1}, b"greater than or equal to 0"),
-        ({"priority": 101}, b"less than or equal to 100"),
+        ({"delay": -1}, b"use 0 or more"),
+        ({"priority": 101}, b"use 100 or less"),
         ({"at": 5}, b"at"),
     ],
 )
@@ -194,7 +194,7 @@ async def test_an_unsupported_method_is_405_with_the_allowed_methods(core, path)
         "NONSENSE",
         "get",
     } - known:
-        answer = await core(method, path.format(id="0-a", queue="q", name="w", view="jobs", file="main.js"))
+        answer = await core(method, path.format(id="0-a", queue="q", name="w", schedule="s", file="main.js"))
         assert answer.status == 405
         assert set(answer.headers["allow"].split(", ")) == known
         assert answer.problem == "method-not-allowed"

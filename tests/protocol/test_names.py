@@ -31,18 +31,20 @@ pytest_plugins = ["tests.support.http_settings", "tests.support.command_line"]
 FEW = examples(
     max_examples=few(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
+DOTS = (".", "..")
+"""A browser removes these from a path, percent-encoded too."""
 ALLOWED = string.ascii_letters + string.digits + "_.:-"
 HOSTILE = (
     "'", '"', "]]", "--[[", "\0", "a\0b", "\r\n", "a\r\nDEL x", "\n", " ", "a b", "{}", "{a}", "}{", "a}:0{b", "*", "?",
     "[a-z]", "a*", "\\", "..\\", "a/b", "../x", "|", "q|k", "é", "日本", "\u202e", "\x7f", "\x1b[2J", "%s", "%n", "$(id)",
-    "`id`", "<b>", "x" * 129, "a" * 5000, "x" * (1 << 20), "\ud800", "a\udcff",
+    "`id`", "<b>", ".", "..", "x" * 129, "a" * 5000, "x" * (1 << 20), "\ud800", "a\udcff",
 )  # fmt: skip
 """The last two are not valid text: Python's decoding of bytes that are not UTF-8, and a value that JSON
 allows."""
 BAD = st.one_of(st.sampled_from(HOSTILE), st.text(min_size=1, max_size=40)).filter(
-    lambda name: not set(name) <= set(ALLOWED) or len(name) > 128
+    lambda name: not set(name) <= set(ALLOWED) or len(name) > 128 or name in DOTS
 )
-GOOD = st.text(ALLOWED, min_size=1, max_size=20)
+GOOD = st.text(ALLOWED, min_size=1, max_size=20).filter(lambda name: name not in DOTS)
 NAMED = {
     "id",
     "queue",
@@ -183,6 +185,26 @@ async def test_a_script_refuses_an_invalid_name(verb, desk, data):
     text = answer if isinstance(answer, str) else " ".join(map(str, answer))
     assert any(word in text for word in ("INVALID", "NOT_FOUND", "CHANGED", "sound")), (words, answer)
     assert desk.everything() == before
+
+
+@pytest.mark.parametrize("dots", DOTS)
+async def test_a_script_refuses_dots_as_a_name(desk, dots):
+    for verb, *words in (
+        ("submit", dots, "q", "t", "", "{}"),
+        ("submit", "a", dots, "t", "tries=1", "{}"),
+        ("submit", "a", "q", dots, "tries=1", "{}"),
+        ("submit", "a", "q", "t", f"tags={dots}", "{}"),
+        ("pause", dots, "0"),
+        ("configure", dots, "0", "jobs=1"),
+        ("claim", "c" * 22, "w", "30000", "1", "q", dots),
+    ):
+        before = desk.everything()
+        try:
+            (answer,) = desk.raw.execute_command("EVAL", script(verb).text, 1, desk.base, *words)
+        except ResponseError as error:
+            answer = str(error)
+        assert answer.startswith("INVALID"), (verb, words)
+        assert desk.everything() == before
 
 
 async def test_a_script_refuses_an_invalid_key(desk):

@@ -141,6 +141,7 @@ def test_plain_jobs_take_the_straight_path(twins: Twins) -> None:
     assert len(twins.raw.keys(f"{twins.bases[0]}:job:*")) == 16 - 4 + 2
 
 
+DOTS = (".", "..")
 SUBMITS: dict[str, Any] = {
     "two jobs": lambda t: t.submit(2),
     "rules": lambda t: t.submit(rules="tries=1"),
@@ -154,6 +155,17 @@ SUBMITS: dict[str, Any] = {
     "a long queue": lambda t: (t.both("HSET", ":queues", "a" * 129, ""), t.submit(queue="a" * 129))[1],
     "an invalid task": lambda t: t.call("submit", "x", "q", "a b", "", "{}")[1],
     "a long task": lambda t: t.call("submit", "x", "q", "a" * 129, "", "{}")[1],
+    **{f"the id {dots}": lambda t, dots=dots: t.call("submit", dots, "q", "t", "", "{}")[1] for dots in DOTS},
+    **{
+        f"the queue {dots}": lambda t, dots=dots: (t.both("HSET", ":queues", dots, ""), t.submit(queue=dots))[
+            1
+        ]
+        for dots in DOTS
+    },
+    **{
+        f"the task {dots}": lambda t, dots=dots: t.call("submit", "x", "q", dots, "", "{}")[1]
+        for dots in DOTS
+    },
     "another layout": lambda t: (t.both("HSET", "", "layout", "2"), t.submit())[1],
     "a worker that waits for a pattern": lambda t: (t.claim(1, "q*"), t.submit())[1],
     "a broken number in order of queueing": lambda t: (t.both("HSET", "", "seq", "x"), t.submit())[1],
@@ -180,6 +192,8 @@ CLAIMS: dict[str, Any] = {
     "a repeated claim": lambda t: (t.claim(claim_id="a" * 22), t.claim(claim_id="a" * 22))[1],
     "an invalid worker": lambda t: t.claim(worker="a b"),
     "a long worker": lambda t: t.claim(worker="a" * 129),
+    **{f"the queue {dots}": lambda t, dots=dots: t.claim(1, dots) for dots in DOTS},
+    **{f"the worker {dots}": lambda t, dots=dots: t.claim(worker=dots) for dots in DOTS},
     "another layout": lambda t: (t.both("HSET", "", "layout", "2"), t.claim())[1],
     "a lease that ends soon": lambda t: (t.claim(lease=3000), t.elapse(1001), t.claim())[2],
     "a job that is due soon": lambda t: (t.submit(rules="delay=1999"), t.claim())[1],

@@ -186,7 +186,7 @@ async def test_an_invalid_rule_is_refused(desk, rules):
         ("key=" + "k" * 129, "use 1 to 128 of ! to ~"),
         (
             "tags=a,a",
-            "use 1 to 5 different ones, each 1 to 64 of A-Z a-z 0-9 _ . : -, with commas in between",
+            "use 1 to 5 different ones, each 1 to 64 of A-Z a-z 0-9 _ . : -, but not . or .. alone, with commas in between",
         ),
     ],
 )

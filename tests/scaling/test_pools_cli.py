@@ -166,7 +166,10 @@ def test_the_computation_of_a_size_is_shown_as_text(shell, client, run):
             "--target is missing: give a function's name, or its ARN",
         ),
         ("pools set a", "--queues is missing: name the queues of the new pool a"),
-        ("pools set a/b --queues q", "pool 'a/b': use 1 to 128 of A-Z a-z 0-9 _ . : -"),
+        (
+            "pools set a/b --queues q",
+            "pool 'a/b': use 1 to 128 of A-Z a-z 0-9 _ . : -, but not . or .. alone",
+        ),
         ("pools set a --queues q,q", "queues: give 1 to 32 names, each once"),
         ("pools set a --queues q --max 1001", "min=0 max=1001: use 0 ≤ min ≤ max ≤ 1,000"),
         ("pools set a --queues q --invoker ftp", "invoker 'ftp': use one of process, http, lambda, none"),
@@ -177,7 +180,10 @@ def test_the_computation_of_a_size_is_shown_as_text(shell, client, run):
             "work tasks:app --linger 5s",
             "--linger needs --drain",
         ),
-        ("work tasks:app --pool a/b", "name 'a/b': use 1 to 128 of A-Z a-z 0-9 _ . : -"),
+        (
+            "work tasks:app --pool a/b",
+            "name 'a/b': use 1 to 128 of A-Z a-z 0-9 _ . : -, but not . or .. alone",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(shell, words, line):

@@ -172,7 +172,7 @@ async def test_an_unknown_schedule_is_404(core, verb):
         True,
     )
     long = await core("POST" if verb else "GET", f"/schedules/{'x' * 41}{verb}")
-    assert (long.status, long.places[0]) == (422, "name")
+    assert (long.status, long.places[0]) == (422, "schedule")
 
 
 @pytest.mark.parametrize(
@@ -180,24 +180,24 @@ async def test_an_unknown_schedule_is_404(core, verb):
     [
         ({"cron": "61 * * * *"}, "cron", "minute 61"),
         ({"cron": "0 0 30 2 *"}, "cron", "30"),
-        ({"cron": 5}, "cron", "string"),
+        ({"cron": 5}, "cron", "use text"),
         ({"tz": "Europe/Berlim"}, "tz", "Europe/Berlim"),
         ({"every": 60}, "every", "not both"),
         ({"cron": None}, "every", "use cron"),
-        ({"cron": None, "every": 0.5}, "every", "greater than or equal to 1"),
+        ({"cron": None, "every": 0.5}, "every", "use 1 or more"),
         ({"start": "2030-01-02T00:00:00Z", "end": "2030-01-01T00:00:00Z"}, "end", "before start"),
         ({"cron": None, "every": 5, "end": "2020-01-01T00:00:00Z"}, "end", "no occurrence before its end"),
         ({"start": 7}, "start", "RFC 3339"),
-        ({"jitter": -1}, "jitter", "greater"),
+        ({"jitter": -1}, "jitter", "use 0 or more"),
         ({"missed": "never"}, "missed", "'latest', 'skip' or 'all'"),
         ({"most": 101}, "most", "100"),
         ({"overlap": "x"}, "overlap", "'allow', 'skip' or 'queue'"),
         ({"queue": "no blanks"}, "queue", "use 1 to 128 of"),
         ({"payload": [1]}, "payload", "object"),
         ({"payload": {"x": "x" * 262_144}}, "payload", "262,144"),
-        ({"max_attempts": 0}, "max_attempts", "greater"),
-        ({"delay": 5}, "delay", "not permitted"),
-        ({"task": None}, "task", "string"),
+        ({"max_attempts": 0}, "max_attempts", "use 1 or more"),
+        ({"delay": 5}, "delay", "unknown: leave it out"),
+        ({"task": None}, "task", "use text"),
     ],
 )
 async def test_an_invalid_schedule_is_422_with_the_field_and_the_reason(core, change, where, why):

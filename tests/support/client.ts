@@ -55,8 +55,8 @@ console.log("read", read.data?.attempts.length, read.data ? secondsHeld(read.dat
 const page = await api.GET("/jobs", { params: { query: { state: ["queued"] } } });
 console.log("listed", page.data?.jobs.length, page.data?.cursor);
 
-const schedule = await api.PUT("/schedules/{name}", {
-  params: { path: { name: "daily" } },
+const schedule = await api.PUT("/schedules/{schedule}", {
+  params: { path: { schedule: "daily" } },
   body: { task: "resize", cron: "0 9 * * *" },
 });
 console.log("schedule", schedule.data?.state);

@@ -4,7 +4,7 @@ from dataclasses import fields
 
 from sublet import Options, Recurrence, Schedule
 
-NAME = "1 to 128 of `A-Z a-z 0-9 _ . : -`."
+NAME = "1 to 128 of `A-Z a-z 0-9 _ . : -`, but not `.` or `..` alone."
 
 MEANINGS = {
     "App.task.run": "Default: `loop` for an async function, `process` for a plain one.",

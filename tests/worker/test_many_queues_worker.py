@@ -86,7 +86,7 @@ def test_turns_beyond_one_claim_are_left_to_the_source():
     [
         (dict.fromkeys(TWO_THOUSAND, 1) | {"q3": 2}, "weights need at most 32 queues and no pattern: leave out"),
         ({"a-*": 3, "b": 1}, "weights need at most 32 queues and no pattern: leave out the weights"),
-        (["a*b"], r"queue 'a\*b': use 1 to 128 of .*, or their beginning and a \* for all queues"),
+        (["a*b"], r"queue 'a\*b': use 1 to 128 of .*, or a beginning of a name and \* for all queues"),
         (["no good"], "queue 'no good'"),
         ([f"p{i}-*" for i in range(17)], "17 patterns: a worker has up to 16"),
     ],
@@ -211,7 +211,7 @@ def test_the_command_serves_a_pattern_over_http(shell, tmp_path):
         ),
         (
             "a*b",
-            "queue 'a*b': use 1 to 128 of A-Z a-z 0-9 _ . : -, or their beginning and a * for all queues",
+            "queue 'a*b': use 1 to 128 of A-Z a-z 0-9 _ . : -, but not . or .. alone, or a beginning of a name and * for all queues",
         ),
     ],
 )

@@ -241,7 +241,7 @@ async def test_an_invalid_payload_is_released_for_newer_code(client, hire, task)
     (first,) = await until(released)
     assert first.code == "unknown_task"
     assert first.message.startswith(
-        "the payload does not match this worker's version of the task: a: Input should be a valid integer"
+        "the payload does not match this worker's version of the task: a: use a whole number"
     )
     assert "words" not in first.message
 

@@ -47,7 +47,7 @@ from sublet_functions.http.shared_reads import (
     SharedReads,
     Sharing,
 )
-from sublet_functions.schemas.query import Empty
+from sublet_functions.schemas.query import AnyQuery, Empty
 
 if TYPE_CHECKING:
     from sublet.app import App
@@ -56,6 +56,7 @@ log = logging.getLogger(__name__)
 
 BASE_PATH = "SUBLET_BASE_PATH"
 _PATH = re.compile(r"(/[A-Za-z0-9._~!$&'()*+,;=:@%-]+)*")
+PAGES, FILES = "/ui/", "/ui/static/"
 HEARTBEATS = frozenset({heartbeat, heartbeat_batch})
 """Handlers whose large bodies do not wait behind those of others: a late heartbeat loses the lease."""
 CONDITIONS = ("if-match", "if-none-match", "if-unmodified-since")
@@ -151,7 +152,8 @@ class Api:
         _check_headers(request)
         if path:
             check_path(path)
-        query = self._no_query.get(route.query) if not request.query else None
+        ignored = not request.query or route.query is AnyQuery
+        query = self._no_query.get(route.query) if ignored else None
         if query is None:
             query = parse_query(request.query, route.query)
         body = await self._body(request, route, principal)
@@ -271,6 +273,11 @@ class Api:
                 if route.method == request.method:
                     pairs = zip(shape, parts, strict=True)
                     return route, {a[1:-1]: _decode(b) for a, b in pairs if a[:1] == "{"}
+        if not found and request.path.startswith(PAGES) and not request.path.startswith(FILES):
+            found = self._by_path[PAGES.rstrip("/")]
+            route = found.get(request.method)
+            if route:
+                return route, {}
         return self._find_head(request, found)
 
     def _find_head(self, request: Request, found: dict[str, AnyRoute]) -> tuple[AnyRoute, dict[str, str]]:

@@ -48,7 +48,6 @@ IDS = {
 SECOND_IDS = {
     ("POST", "/jobs/{id}/done"): "finishJob",
     ("GET", "/tick"): "runTickByGet",
-    ("GET", "/ui/{view}"): "getPageView",
 }
 """Operation ids of the second route of a handler."""
 

@@ -12,7 +12,7 @@ from sublet.schedules.definition import Schedule
 from sublet.tasks.catalogue import TaskInfo
 from sublet_functions.api.openapi import document
 from sublet_functions.api.route import Route
-from sublet_functions.dashboard.files import get_file, get_page, get_view
+from sublet_functions.dashboard.files import get_file, get_page
 from sublet_functions.handlers.audit import list_audit
 from sublet_functions.handlers.call import Call
 from sublet_functions.handlers.cancel import cancel
@@ -77,7 +77,7 @@ NEXT_IN = ("Sublet-Next-In", "Sublet-Dead")
 PAGED = ("Link",)
 CACHED = ("ETag",)
 SHAREABLE = ("Sublet-Shared", "Age")
-PAGE = {200: "text/html", 304: None}
+PAGE = {200: "text/html", 304: None, 307: None}
 FILE = {200: ("text/javascript", "text/css", "image/svg+xml"), 304: None}
 MANY = BATCH_BODY_MAX
 NO = q.Empty
@@ -128,13 +128,13 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     Route("GET", "/queues/{queue}", READ | METRICS, get_queue, NO, NO, {200: Queue}),
     Route("PATCH", "/queues/{queue}", ADMIN, change_queue, b.QueuePatch, NO, {200: Queue}, ("changed",)),
     Route("GET", "/schedules", READ, list_schedules, NO, q.PageQuery, {200: SchedulesPage}, headers=PAGED),
-    Route("GET", "/schedules/{name}", READ, get_schedule, NO, NO, {200: Schedule}, NOT_FOUND),
-    Route("PUT", "/schedules/{name}", ADMIN, put_schedule, NewSchedule, NO, {200: StoredSchedule, 201: StoredSchedule},
+    Route("GET", "/schedules/{schedule}", READ, get_schedule, NO, NO, {200: Schedule}, NOT_FOUND),
+    Route("PUT", "/schedules/{schedule}", ADMIN, put_schedule, NewSchedule, NO, {200: StoredSchedule, 201: StoredSchedule},
           (*ACTION_PROBLEMS, "unknown-task")),
-    Route("DELETE", "/schedules/{name}", ADMIN, remove_schedule, NO, NO, {204: NONE}, ("changed",)),
-    Route("POST", "/schedules/{name}/pause", ADMIN, pause_schedule, NO, NO, {200: Schedule}, (*NOT_FOUND, "changed")),
-    Route("POST", "/schedules/{name}/resume", ADMIN, resume_schedule, NO, NO, {200: Schedule}, (*NOT_FOUND, "changed")),
-    Route("POST", "/schedules/{name}/run", ADMIN, run_schedule, ScheduleRun, NO, {201: a.SubmittedJob, 200: a.SubmittedJob},
+    Route("DELETE", "/schedules/{schedule}", ADMIN, remove_schedule, NO, NO, {204: NONE}, ("changed",)),
+    Route("POST", "/schedules/{schedule}/pause", ADMIN, pause_schedule, NO, NO, {200: Schedule}, (*NOT_FOUND, "changed")),
+    Route("POST", "/schedules/{schedule}/resume", ADMIN, resume_schedule, NO, NO, {200: Schedule}, (*NOT_FOUND, "changed")),
+    Route("POST", "/schedules/{schedule}/run", ADMIN, run_schedule, ScheduleRun, NO, {201: a.SubmittedJob, 200: a.SubmittedJob},
           (*NOT_FOUND, *NEW_PROBLEMS, "queue-full"), headers=IDEMPOTENT),
     Route("GET", "/tasks", READ | SUBMIT | WORK, list_tasks, NO, q.PageQuery, {200: a.TasksPage}, headers=PAGED),
     Route("GET", "/tasks/{name}", READ | SUBMIT | WORK, get_task, NO, NO, {200: TaskInfo}, NOT_FOUND),
@@ -163,9 +163,8 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     Route("GET", "/metrics", READ | METRICS, metrics, NO, NO, {200: "text/plain"}),
     Route("GET", "/whoami", frozenset(Role), whoami, NO, NO, {200: a.Identity}),
     Route("GET", "/", ALL, index, NO, NO, {200: (a.Links, "text/html")}, headers=("Vary",)),
-    Route("GET", "/ui", ALL, get_page, NO, q.AnyQuery, PAGE, alias="/ui/{view}", headers=CACHED),
+    Route("GET", "/ui", ALL, get_page, NO, q.AnyQuery, PAGE, headers=CACHED),
     Route("GET", "/ui/static/{file}", ALL, get_file, NO, NO, FILE, NOT_FOUND, headers=CACHED),
-    Route("GET", "/ui/{view}/{name}", ALL, get_view, NO, q.AnyQuery, PAGE, headers=CACHED),
     Route("GET", "/healthz", ALL, healthz, NO, NO, {200: a.Health}),
     Route("GET", "/readyz", ALL, readyz, NO, NO, {200: a.Health}, ("wrong-layout", "unavailable")),
     Route("GET", "/openapi.json", ALL, openapi, NO, NO, {200: "application/json"}),

@@ -70,14 +70,11 @@ def _page(root: str) -> StaticFile:
 
 
 async def get_page(call: Call[Empty, AnyQuery]) -> Response:
-    """Return the dashboard, one HTML page for all views."""
+    """Return the dashboard: one HTML page for all paths below `/ui`, where it shows the view, or that there is none."""
+    if call.request.path == "/ui/":
+        return Response(307, headers={"Location": "../ui"})  # relative: a gateway's prefix is unknown
     depth = call.request.path.count("/") - 1
     return _response(call, _page("../" * depth or "./"))
-
-
-async def get_view(call: Call[Empty, AnyQuery]) -> Response:
-    """Return the dashboard at one job or schedule."""
-    return await get_page(call)
 
 
 async def get_file(call: Call[Empty, Empty]) -> Response:

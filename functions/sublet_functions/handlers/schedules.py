@@ -61,8 +61,8 @@ async def put_schedule(call: Call[NewSchedule, Empty]) -> Response:
     options, warning = await check_schedule(call, job, payload)
     # the fields were validated with the body
     when = Recurrence.model_construct(**{name: getattr(body, name) for name in Recurrence.model_fields})
-    with invalid_at("path", "name"):
-        wanted = new_schedule(call.path["name"], when, body.task, payload, options)
+    with invalid_at("path", "schedule"):
+        wanted = new_schedule(call.path["schedule"], when, body.task, payload, options)
     with invalid_at("body", "end"):
         put = operations.put(call.store.operations, wanted, partial(_check_replaced, call))
         answer = await call.store.follow(put)
@@ -73,7 +73,7 @@ async def put_schedule(call: Call[NewSchedule, Empty]) -> Response:
 async def remove_schedule(call: Call[Empty, Empty]) -> Response:
     """Delete a schedule, if it exists. Its jobs stay."""
     with (
-        invalid_at("path", "name"),
+        invalid_at("path", "schedule"),
         suppress(NotFound),
     ):  # one outside the token's queues: as if there were none
         await call.store.follow(operations.remove(*_changed(call)))
@@ -82,21 +82,21 @@ async def remove_schedule(call: Call[Empty, Empty]) -> Response:
 
 async def pause_schedule(call: Call[Empty, Empty]) -> Response:
     """Pause a schedule: it makes no jobs until it is resumed."""
-    with invalid_at("path", "name"):
+    with invalid_at("path", "schedule"):
         await call.store.follow(operations.pause(*_changed(call)))
     return await _current(call)
 
 
 async def resume_schedule(call: Call[Empty, Empty]) -> Response:
     """Resume a paused schedule. Occurrences during the pause get no job."""
-    with invalid_at("path", "name"):
+    with invalid_at("path", "schedule"):
         await call.store.follow(operations.resume(*_changed(call)))
     return await _current(call)
 
 
 async def run_schedule(call: Call[ScheduleRun, Empty]) -> Response:
     """Submit one extra job of a schedule now. 200 with the existing job of the same id or Idempotency-Key."""
-    name, own, key = call.path["name"], call.body.id, idempotency_key(call)
+    name, own, key = call.path["schedule"], call.body.id, idempotency_key(call)
     if key is not None and own is not None:
         raise Problem(
             "invalid",
@@ -104,7 +104,7 @@ async def run_schedule(call: Call[ScheduleRun, Empty]) -> Response:
             errors=[invalid_value("not together with an Idempotency-Key", "body", "id")],
         )
     digest = f"digest={hashlib.sha256(f'run {name}'.encode()).hexdigest()[:32]}" if key is not None else ""
-    with invalid_at("path", "name"):
+    with invalid_at("path", "schedule"):
         found = await call.store.follow(operations.find(call.store.operations, name))
     _check_stored(call, found)
     with invalid_at("body", "id"):
@@ -126,8 +126,8 @@ async def _current(call: Call[Any, Any]) -> Response:
 
 
 async def _shown(call: Call[Any, Any]) -> Schedule:
-    with invalid_at("path", "name"):
-        found = await call.store.follow(operations.get(call.store.operations, call.path["name"]))
+    with invalid_at("path", "schedule"):
+        found = await call.store.follow(operations.get(call.store.operations, call.path["schedule"]))
     _check(call, found.name, found.queue)
     return found
 
@@ -143,7 +143,7 @@ async def _page_within(call: Call[Any, Any], scope: Scope, after: str, limit: in
 
 
 def _changed(call: Call[Any, Any]) -> tuple[SubmitOperations, str, Callable[[Stored], None]]:
-    return call.store.operations, call.path["name"], partial(_check_stored, call)
+    return call.store.operations, call.path["schedule"], partial(_check_stored, call)
 
 
 def _check_stored(call: Call[Any, Any], stored: Stored) -> None:

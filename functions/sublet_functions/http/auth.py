@@ -27,7 +27,7 @@ HINT = "openssl rand -hex 24"
 FILE_MAX = 1024 * 1024
 
 _SHAPE = "NAME:ROLES:SECRET or NAME:ROLES@QUEUES:SECRET, e.g. ci:submit,read:<secret>"
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_NAME = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9_.-]{1,64}")
 _SECRET = re.compile(r"[A-Za-z0-9._~+/=-]{16,512}")
 _BEARER = re.compile(r"[Bb][Ee][Aa][Rr][Ee][Rr] +(\S+) *")
 
@@ -250,7 +250,9 @@ def _parse(
         if not colon:
             raise Invalid(f"{where} {at} is not {_SHAPE}")
         if not _NAME.fullmatch(name):
-            raise Invalid(f"{where} {at}: name: use 1 to 64 of A-Z a-z 0-9 _ . - in {_SHAPE}")
+            raise Invalid(
+                f"{where} {at}: name: use 1 to 64 of A-Z a-z 0-9 _ . -, but not . or .. alone, in {_SHAPE}"
+            )
         roles, limited, queues = rights.partition("@")
         if not set(roles.split(",")) <= set(Role):
             raise Invalid(f"{where} {at}: roles: use one or more of {', '.join(Role)}, with commas between")

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -25,6 +24,7 @@ from sublet.errors import (
     Unavailable,
     Unconfirmed,
     Unfit,
+    fault_words,
 )
 from sublet.tasks.arguments import path_in
 from sublet.tasks.json.schema import Path
@@ -179,16 +179,6 @@ def problem_of(error: JobsError, is_read: bool = False) -> Problem:
     return Problem(slug_of(error), str(error))
 
 
-_NAME = re.compile(
-    r"String should match pattern '\^(\((?P<star>\\\*\|)?)?\[A-Za-z0-9_\.:-\]\{(?P<least>\d+),(?P<most>\d+)\}(\|(?P<end>.*))?\)?\$'"
-)
-
-
-def _name_rule(pattern: re.Match[str]) -> str:
-    beside = ", or *" if pattern["star"] else ", or a beginning of a name and *" if pattern["end"] else ""
-    return f"use {pattern['least']} to {pattern['most']} of A-Z a-z 0-9 _ . : -{beside}"
-
-
 def validation_problem(error: ValidationError, *where: str, value: Any = None) -> Problem:
     """Return a problem that lists invalid fields without their values, which may be secrets. `where`: the
     beginning of their places. `value`: the whole value.
@@ -198,7 +188,7 @@ def validation_problem(error: ValidationError, *where: str, value: Any = None) -
             "invalid",
             f"the {where[0]} has {error.error_count():,} validation errors, too many to list: check one item first",
         )
-    found = error.errors(include_url=False, include_context=False, include_input=False)
+    found = error.errors(include_url=False, include_input=False)
     # pydantic's order differs between releases
     found.sort(key=lambda one: [str(part) for part in one["loc"]])
     if found[0]["type"] == "json_invalid":
@@ -218,7 +208,7 @@ def _faults(found: Sequence[Any], value: Any) -> dict[Path, str]:
         loc = one["loc"]
         is_left_out = len(loc) == 1 and isinstance(value, Mapping) and loc[0] not in value
         place = path_in(value, loc, is_missing=one["type"] == "missing" or is_left_out)
-        text = _NAME.sub(_name_rule, one["msg"].removeprefix("Value error, "))
+        text = fault_words(one)
         faults[place] = f"{faults[place]}; or: {text}" if place in faults else text
     parents = {place[:end] for place in faults for end in range(len(place))}
     return {place: text for place, text in faults.items() if place not in parents}

@@ -6,7 +6,7 @@ from urllib.parse import parse_qs
 
 from pydantic import BaseModel, ValidationError
 
-from sublet_functions.http.problems import Problem, validation_problem
+from sublet_functions.http.problems import Problem, invalid_value, validation_problem
 from sublet_functions.schemas.query import PathParams
 
 FIELDS_MAX = 64
@@ -30,9 +30,15 @@ def parse_query(query: str, model: type[M]) -> M:
 
 
 def _value(model: type[BaseModel], name: str, values: list[str]) -> Any:
-    field = model.model_fields.get(name)
+    field = next((one for known, one in model.model_fields.items() if name == (one.alias or known)), None)
     is_list = field is not None and getattr(field.annotation, "__origin__", None) is list
-    return values[0] if len(values) == 1 and not is_list else values
+    if field is not None and len(values) > 1 and not is_list:
+        raise Problem(
+            "invalid",
+            f"query.{name}: given twice: give it once",
+            errors=[invalid_value("give it once", "query", name)],
+        )
+    return values if is_list else values[0]
 
 
 def check_path(params: Mapping[str, str]) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
-ENTRIES_MAX = 100
+from sublet.protocol.keys import is_name, is_pattern
 
-_NAME = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
-_PATTERN = re.compile(r"[A-Za-z0-9_.:-]{0,127}\*")
+ENTRIES_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +21,8 @@ class Scope:
     def parse(cls, text: str) -> Scope | None:
         """Parse names and patterns, separated by commas; None if one is invalid, or there are over 100."""
         entries = set(text.split(","))
-        names = frozenset(filter(_NAME.fullmatch, entries))
-        patterns = set(filter(_PATTERN.fullmatch, entries))
+        names = frozenset(filter(is_name, entries))
+        patterns = set(filter(is_pattern, entries))
         if len(entries) > ENTRIES_MAX or entries != names | patterns:
             return None
         return cls(names, tuple(sorted(pattern[:-1] for pattern in patterns)))

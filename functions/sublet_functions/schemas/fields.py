@@ -5,18 +5,22 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field
 
-from sublet.options import LONGEST, TAGS_MAX
+from sublet.errors import Invalid
+from sublet.options import LONGEST, TAG_MAX, TAGS_MAX
+from sublet.protocol.keys import ID_MAX, entry_rule, name_rule
+from sublet.schedules.definition import NAME_MAX as SCHEDULE_MAX
+from sublet.schedules.durations import read_moment
+from sublet_functions.schemas.names import CHARACTER, DOTS, Checked, pattern_of
 
 WAIT_MAX = 20
 """Most seconds that one request may wait: gateways cut requests at about 30 s."""
 
-_RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
-
-def _is_rfc3339(value: Any) -> Any:
-    if not (isinstance(value, str) and _RFC_3339.fullmatch(value)):
-        raise ValueError("use an RFC 3339 time with a time zone, e.g. 2026-01-31T12:00:00Z")
-    return value
+def _read_moment(value: Any) -> Any:
+    try:
+        return read_moment(value)
+    except Invalid as error:
+        raise ValueError(str(error)) from None
 
 
 def _whole(value: Any) -> Any:
@@ -24,19 +28,40 @@ def _whole(value: Any) -> Any:
 
 
 WHOLE = BeforeValidator(_whole)
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,128}$")]
-Place = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{0,128}$")]
-QueueName = Annotated[str, Field(pattern=r"^(\*|[A-Za-z0-9_.:-]{1,128})$")]
-QueueEntry = Annotated[str, Field(pattern=r"^([A-Za-z0-9_.:-]{1,128}|[A-Za-z0-9_.:-]{0,127}\*)$")]
+_NAME = pattern_of()
+Name = Annotated[str, Checked(_NAME, name_rule(), f"{CHARACTER}{{1,128}}")]
+ScheduleName = Annotated[
+    str, Checked(pattern_of(SCHEDULE_MAX), name_rule(SCHEDULE_MAX), f"{CHARACTER}{{1,{SCHEDULE_MAX}}}")
+]
+Place = Annotated[str, Checked(f"({_NAME})?", f"{name_rule()}, or nothing", f"{CHARACTER}{{0,128}}")]
+QueueName = Annotated[str, Checked(rf"\*|{_NAME}", f"{name_rule()}, or *", rf"(\*|{CHARACTER}{{1,128}})")]
+QueueEntry = Annotated[
+    str,
+    Checked(
+        rf"{_NAME}|{CHARACTER}{{0,127}}\*",
+        entry_rule(),
+        rf"({CHARACTER}{{1,128}}|{CHARACTER}{{0,127}}\*)",
+    ),
+]
 """A queue's name, or a pattern such as `tenant-*`."""
-OnDead = Annotated[str, Field(pattern=r"^([A-Za-z0-9_.:-]{1,128}/)?[A-Za-z0-9_.:-]{1,128}$")]
+OnDead = Annotated[
+    str,
+    Checked(
+        f"(({_NAME})/)?({_NAME})",
+        f"TASK or QUEUE/TASK: for each name, {name_rule()}",
+        f"({CHARACTER}{{1,128}}/)?{CHARACTER}{{1,128}}",
+    ),
+]
 """A task to submit for each dead job: TASK or QUEUE/TASK."""
-Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,64}$")]
+Id = Annotated[str, Checked(pattern_of(ID_MAX), name_rule(ID_MAX), f"{CHARACTER}{{1,{ID_MAX}}}")]
 _MADE = r"^(\d+-)?[ei]\.[0-9a-f]{40}$"
 """Ids that the server makes for CloudEvents and Idempotency-Keys: a client may not choose one."""
 _OCCURRENCE = r":\d{13,14}$"
 """End of the id of a schedule's job: its occurrence in ms. If a client chose such an id, that occurrence would
 never fire."""
+
+
+_OWN_MAX = ID_MAX - len("99999-")
 
 
 def _is_own(value: str) -> str:
@@ -53,28 +78,30 @@ def _is_own(value: str) -> str:
 
 OwnId = Annotated[
     str,
-    Field(
-        pattern=r"^[A-Za-z0-9_.:-]{1,58}$", json_schema_extra={"not": {"pattern": f"{_MADE}|{_OCCURRENCE}"}}
+    Checked(
+        pattern_of(_OWN_MAX),
+        name_rule(_OWN_MAX),
+        f"{CHARACTER}{{1,{_OWN_MAX}}}",
+        excluded=f"{_MADE}|{_OCCURRENCE}|{DOTS}",
     ),
     AfterValidator(_is_own),
 ]
 ClaimId = Annotated[
     str,
+    Checked(f"{CHARACTER}{{22,64}}", "use 22 to 64 of A-Z a-z 0-9 _ . : -, at random"),
     Field(
-        pattern=r"^[A-Za-z0-9_.:-]{22,64}$",
         description="Idempotency key of the claim, 22 to 64 random characters. Repeating it within 10 s returns the leases of "
         "the first claim that are still held.",
     ),
 ]
 Claimer = Annotated[
-    str,
+    Name,
     Field(
-        pattern=r"^[A-Za-z0-9_.:-]{1,128}$",
         description="Name of the worker. Default: the token's name, or `http` on a server without tokens.",
     ),
 ]
 Token = Annotated[str, Field(min_length=1, max_length=128, description="The lease's token, from the claim.")]
-Moment = Annotated[AwareDatetime, Field(strict=False), BeforeValidator(_is_rfc3339)]
+Moment = Annotated[AwareDatetime, Field(strict=False), BeforeValidator(_read_moment)]
 Delay = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False, description="Seconds.")]
 
 
@@ -142,7 +169,7 @@ def _different(values: list[str]) -> list[str]:
     return values
 
 
-Tag = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,64}$")]
+Tag = Annotated[str, Checked(pattern_of(TAG_MAX), name_rule(TAG_MAX), f"{CHARACTER}{{1,{TAG_MAX}}}")]
 Tags = Annotated[
     list[Tag],
     Field(

@@ -18,6 +18,7 @@ from sublet_functions.schemas.fields import (
     Name,
     QueueEntry,
     QueueName,
+    ScheduleName,
     Tag,
     Wait,
 )
@@ -44,13 +45,8 @@ class PathParams(Query):
 
     id: Id | None = Field(None, description="The job's id.")
     queue: QueueName | None = Field(None, description="The queue's name; `*` is the whole namespace.")
-    name: Name | None = Field(
-        None,
-        description="The name of the worker, the pool, the task, or the schedule (at most 40 characters).",
-    )
-    view: Annotated[str, Field(pattern=r"^[a-z]{1,32}$")] | None = Field(
-        None, description="A view of the dashboard, such as `jobs`."
-    )
+    name: Name | None = Field(None, description="The name of the worker, the pool, or the task.")
+    schedule: ScheduleName | None = Field(None, description="The schedule's name.")
     file: Annotated[str, Field(pattern=r"^[a-z-]{1,64}\.[a-z]{1,8}$")] | None = Field(
         None, description="A file of the dashboard."
     )

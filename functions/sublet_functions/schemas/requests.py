@@ -325,7 +325,7 @@ class WorkerRegistration(PoolMember):
     """Registration of a worker."""
 
     life: Name = Field(description="Id of this start of the worker: a new one each time it starts.")
-    worker_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{0,128}$")] = Field(
+    worker_id: Place = Field(
         "",
         description="Worker identity (`SUBLET_WORKER_ID`): an exclusive name. The next worker with it takes over the leases.",
     )

@@ -7,7 +7,7 @@ from argparse import SUPPRESS, ArgumentTypeError
 from collections.abc import Callable
 from datetime import datetime
 
-from sublet.errors import did_you_mean
+from sublet.errors import Invalid, did_you_mean
 
 _DURATION = r"(\d+(?:\.\d*)?|\.\d+)(ms|s|m|h|d)?"
 _UNITS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -68,16 +68,13 @@ def optional_duration(text: str) -> float | None:
 
 
 def timestamp(text: str) -> datetime:
-    """Parse an ISO 8601 time that has a time zone."""
+    """Parse an RFC 3339 time."""
+    from sublet.schedules.durations import read_moment  # slow to load, for a few commands
+
     try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
-        raise ArgumentTypeError(
-            f"{text[:40]!r} is not a time with a zone; write 2030-01-31T09:00:00Z, or +02:00 in place of the Z"
-        )
-    return found
+        return read_moment(text)
+    except Invalid as error:
+        raise ArgumentTypeError(f"{text[:40]!r}: {error}") from None
 
 
 def integer(text: str) -> int:
@@ -178,10 +175,8 @@ def moment_or_age(text: str) -> datetime | float:
     """Parse a time with a zone, or an age into seconds."""
     try:
         return duration(text) if is_duration(text) else timestamp(text)
-    except ArgumentTypeError:
-        raise ArgumentTypeError(
-            f"{text[:40]!r} is not a time: write 2030-01-31T09:00:00Z, or 90s, 5m, 2h, 1d for so long ago"
-        ) from None
+    except ArgumentTypeError as error:
+        raise ArgumentTypeError(f"{error}; or 90s, 5m, 2h, 1d for so long ago") from None
 
 
 def weighted_names(text: str) -> dict[str, int]:

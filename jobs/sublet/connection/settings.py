@@ -18,7 +18,7 @@ from sublet.errors import Invalid
 from sublet.large_payloads.backend import LargePayloads
 from sublet.large_payloads.storage import Storage, backend_at, check_above
 from sublet.options import PAYLOAD_MAX
-from sublet.protocol.keys import is_name
+from sublet.protocol.keys import check_name
 
 BLOCK_SECONDS = 10
 
@@ -97,8 +97,7 @@ class Settings:
                 "SUBLET_LARGE_ABOVE", _number("SUBLET_LARGE_ABOVE", usual.large_above, int)
             ),
         )
-        if not is_name(found.namespace):
-            raise Invalid(f"namespace {found.namespace[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
+        check_name("namespace", found.namespace)
         if found.durability not in DURABILITIES:
             raise Invalid(f"SUBLET_DURABILITY={found.durability!r}: use {', '.join(DURABILITIES)}")
         found.check_url()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sublet.errors import Invalid, OutOfMemory, Unfit
+from sublet.errors import OutOfMemory, Unfit
 from sublet.protocol import keys, queue_names, reads, server_info, verbs
 from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
@@ -128,8 +128,7 @@ def _submitted(base: str) -> Call[int]:
 
 
 def _each(namespace: str, spread: int, visit: Callable[[list[str]], Plan[None] | None]) -> Plan[None]:
-    if not keys.is_name(namespace):
-        raise Invalid(f"namespace {namespace[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
+    keys.check_name("namespace", namespace)
     patterns = [] if spread else [f"{{{namespace}:*"]
     for i in range(max(spread, PARTITIONS) if spread else 0):
         base = keys.base(namespace, i)

@@ -66,8 +66,8 @@ class Filter(NamedTuple):
         """Raise Invalid for a malformed value, a time without zone, or an `until` that is not after `since`."""
         for name in ("queue", "task", "code", "worker"):
             value = getattr(self, name)
-            if value is not None and not (isinstance(value, str) and keys.is_name(value)):
-                raise Invalid(f"{name} {str(value)[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
+            if value is not None:
+                keys.check_name(name, value)
         if self.tag is not None:
             check_tags([self.tag])
         for name in ("since", "until"):

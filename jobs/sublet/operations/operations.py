@@ -49,13 +49,12 @@ class Operations(SubmitOperations):
             raise Invalid(
                 f"queue {name!r}: this takes no pattern: name each queue; `sublet queues` lists them"
             )
-        if not keys.is_name(name) and name not in others:
-            raise Invalid(f"queue {name[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
+        if name not in others:
+            keys.check_name("queue", name)
 
     def base_of_job(self, job_id: str) -> str:
         """Return the key prefix of a job's partition. Raises Invalid for an invalid id."""
-        if not keys.is_id(job_id):
-            raise Invalid(f"id {job_id[:80]!r}: use 1 to 64 of A-Z a-z 0-9 _ . : -")
+        keys.check_name("id", job_id, keys.ID_MAX)
         return self.bases[keys.partition_of_id(job_id) % len(self.bases)]
 
     def full_id(self, job_id: str) -> str:
@@ -199,9 +198,7 @@ class Operations(SubmitOperations):
     def _check_hook(self, queue: str, on_dead: str) -> None:
         *others, task = on_dead.split("/")
         if len(others) > 1 or not all(map(keys.is_name, (*others, task))):
-            raise Invalid(
-                f"on_dead {on_dead[:80]!r}: use TASK or QUEUE/TASK, each 1 to 128 of A-Z a-z 0-9 _ . : -"
-            )
+            raise Invalid(f"on_dead {on_dead[:80]!r}: TASK or QUEUE/TASK: for each name, {keys.name_rule()}")
         bases = set(self.bases) if queue == "*" else {self.base_of_queue(queue)}
         if others and bases != {self.base_of_queue(others[0])}:
             raise Invalid(

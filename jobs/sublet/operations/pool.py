@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from sublet.errors import Invalid
 from sublet.model import InSeconds, Timestamp
-from sublet.protocol.keys import is_name
+from sublet.protocol.keys import check_name, is_name
 
 Kind = Literal["process", "http", "lambda", "none"]
 KINDS: tuple[Kind, ...] = ("process", "http", "lambda", "none")
@@ -92,11 +92,9 @@ class Pool(_Frozen):
 
 def check(pool: Pool) -> None:
     """Raise Invalid for an invalid setting of a pool. The target is not checked."""
-    if not is_name(pool.name):
-        raise Invalid(f"pool {pool.name[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
-    invalid = next((queue for queue in pool.queues if not is_name(queue)), None)
-    if invalid is not None:
-        raise Invalid(f"queue {invalid[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
+    check_name("pool", pool.name)
+    for queue in pool.queues:
+        check_name("queue", queue)
     if not 1 <= len(pool.queues) <= QUEUES_MAX or len(set(pool.queues)) < len(pool.queues):
         raise Invalid(f"queues: give 1 to {QUEUES_MAX} names, each once")
     if pool.invoker not in KINDS:

@@ -4,11 +4,11 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sublet.errors import Changed, Invalid, NotFound
+from sublet.errors import Changed, NotFound
 from sublet.operations import statistics
 from sublet.operations.pool import Pool, check, pool_from, sum_from
 from sublet.protocol import keys, reads
-from sublet.protocol.keys import is_name, partition_of_queue
+from sublet.protocol.keys import check_name, partition_of_queue
 from sublet.protocol.person import person
 from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call, script
@@ -118,8 +118,7 @@ def remove(bases: Sequence[str], name: str, revision: int | None = None) -> Plan
     """Remove a pool; the result is `removed`, also if there is none. Raises Invalid; Changed if it has
     another revision.
     """
-    if not is_name(name):
-        raise Invalid(f"pool {name[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
+    check_name("pool", name)
     for looks in range(1 if revision is not None else LOOKS, 0, -1):
         there: dict[str, str] = yield _stored(bases[0])
         if name not in there:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sublet.errors import Invalid, NotFound
+from sublet.errors import NotFound
 from sublet.model import WorkerInfo
 from sublet.protocol import keys, verbs
 from sublet.protocol.person import person
@@ -67,8 +67,7 @@ def drain(bases: Sequence[str], name: str) -> Plan[str]:
 
 def worker(bases: Sequence[str], name: str) -> Plan[WorkerInfo]:
     """Return a registered worker, without its leases and its last heartbeat. Raises Invalid or NotFound."""
-    if not keys.is_name(name):
-        raise Invalid(f"worker {name[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
+    keys.check_name("worker", name)
     found: list[WorkerInfo] = yield _cards(bases[0], [(name, datetime.now(UTC))])
     if not found:
         raise NotFound(f"no worker {name}; sublet workers lists them")

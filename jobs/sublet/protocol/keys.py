@@ -11,20 +11,41 @@ import zlib
 from collections.abc import Callable
 from functools import lru_cache
 
+from sublet.errors import Invalid
+
 STRUCTURES = ("scheduled", "running", "completed", "dead", "cancelled")
 """Sorted sets named after the state of their jobs."""
 
-_NAME = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+NAME_MAX = 128
+_NAME = re.compile(rf"(?!\.\.?\Z)[A-Za-z0-9_.:-]{{1,{NAME_MAX}}}")
 ID_MAX = 64
 """Most characters of a job id, its partition's number included."""
-_ID = re.compile(rf"[A-Za-z0-9_.:-]{{1,{ID_MAX}}}")
 HASHED = "sha256:"
 """The beginning of a deduplication key that is stored as a hash."""
 _KEY = re.compile(rf"(?!{HASHED})[!-~]{{1,128}}")
 
 
 is_name: Callable[[str], re.Match[str] | None] = _NAME.fullmatch
-"""Whether a text is a valid name of a queue, task, worker or namespace; a match or None."""
+"""Whether a text is a valid name of a queue, task, worker or namespace; a match or None. `.` and `..` are not
+valid: HTTP clients remove them from paths.
+"""
+
+
+def name_rule(most: int = NAME_MAX) -> str:
+    """Return the rule for names of up to `most` characters, for an error."""
+    return f"use 1 to {most} of A-Z a-z 0-9 _ . : -, but not . or .. alone"
+
+
+def entry_rule() -> str:
+    """Return the rule for an entry of a worker's queues."""
+    return f"{name_rule()}, or a beginning of a name and * for all queues that begin so"
+
+
+def check_name(kind: str, name: object, most: int = NAME_MAX) -> str:
+    """Return a valid name. Raises Invalid, which says what it names (`kind`)."""
+    if not isinstance(name, str) or len(name) > most or not is_name(name):
+        raise Invalid(f"{kind} {str(name)[:80]!r}: {name_rule(most)}")
+    return name
 
 
 _PATTERN = re.compile(r"[A-Za-z0-9_.:-]{0,127}\*")
@@ -39,7 +60,7 @@ def fits(queue: str, entry: str) -> bool:
 
 def is_id(text: str) -> bool:
     """Whether a text is a valid job id."""
-    return _ID.fullmatch(text) is not None
+    return len(text) <= ID_MAX and is_name(text) is not None
 
 
 def is_key(text: str) -> bool:

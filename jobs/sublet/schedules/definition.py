@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from sublet.errors import Invalid
+from sublet.errors import Invalid, fault_words
 from sublet.model import InSeconds, State, Timestamp
 from sublet.options import PAYLOAD_MAX, Options
 from sublet.protocol import keys
@@ -59,8 +59,7 @@ def new_schedule(
     single job can have.
     """
     check_name(name)
-    if not keys.is_name(task):
-        raise Invalid(f"task {task[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
+    keys.check_name("task", task)
     for option in ("delay", "run_at", "key", "window"):
         if getattr(options, option):
             raise Invalid(
@@ -202,16 +201,14 @@ def recurrence(said: Any) -> Recurrence:
 
 def reason(error: ValidationError) -> str:
     """Return the first error of a failed validation as text: the field and what is wrong."""
-    fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    where = ".".join(map(str, fault["loc"]))
-    return f"{where}: {fault['msg']}" if where and not fault["msg"].startswith(where) else fault["msg"]
+    fault = error.errors(include_url=False, include_input=False)[0]
+    where, words = ".".join(map(str, fault["loc"])), fault_words(fault)
+    return f"{where}: {words}" if where and not words.startswith(where) else words
 
 
 def check_name(name: str) -> str:
     """Return a schedule's name if it is valid. Raises Invalid."""
-    if not keys.is_name(name) or len(name) > NAME_MAX:
-        raise Invalid(f"name {name[:80]!r}: use 1 to {NAME_MAX} of A-Z a-z 0-9 _ . : -")
-    return name
+    return keys.check_name("schedule", name, NAME_MAX)
 
 
 SUMMARY = (

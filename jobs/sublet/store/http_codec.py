@@ -31,7 +31,7 @@ from sublet.model import (
     Submission,
     Submitted,
 )
-from sublet.protocol.keys import is_name
+from sublet.protocol.keys import check_name, is_name
 
 log = logging.getLogger(__name__)
 
@@ -99,9 +99,7 @@ def _text(text: str, most: int) -> str:
 
 def part(name: str) -> str:
     """Return a name or id for use in the path of a URL. Raises Invalid."""
-    if not is_name(name) or name in (".", ".."):
-        raise Invalid(f"name or id {name[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -, but not . or .. alone")
-    return name
+    return check_name("name or id", name)
 
 
 def moment_ms(text: str) -> int:

@@ -73,16 +73,15 @@ class SubmitOperations:
         Raises Invalid.
         """
         if not keys.is_name(task):
-            raise Invalid(f"task {task[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
+            raise Invalid(f"task {task[:80]!r}: {keys.name_rule()}")
         if len(payload) > PAYLOAD_MAX and self.settings.large_payloads is None:
             raise too_large(task, payload)
         partition = keys.partition_of_queue(queue, len(self.bases))
         if job_id is None:
             return Submission(new_id(partition), queue, task, rules, payload, durability or "")
         own = job_id if job_id.startswith(f"{partition}-") else f"{partition}-{job_id}"
-        if not keys.is_id(own) or own == f"{partition}-":
-            most = keys.ID_MAX - len(f"{partition}-")
-            raise Invalid(f"id {job_id[:80]!r}: use 1 to {most} of A-Z a-z 0-9 _ . : -")
+        if not keys.is_id(own) or own.removeprefix(f"{partition}-") in ("", ".", ".."):
+            raise Invalid(f"id {job_id[:80]!r}: {keys.name_rule(keys.ID_MAX - len(f'{partition}-'))}")
         return Submission(own, queue, task, rules, payload, durability or "")
 
     def prepare(self) -> Plan[None]:

@@ -11,7 +11,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_jsonable_pyt
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
 from sublet.context import Context
-from sublet.errors import Invalid
+from sublet.errors import Invalid, fault_words
 from sublet.large_payloads.storage import WAYS_OUT
 from sublet.options import PAYLOAD_MAX
 from sublet.tasks.json.codec import JsonCodec
@@ -140,10 +140,10 @@ class Arguments:
         try:
             self._codec.load(payload or b"{}")
         except ValidationError as error:
-            found = error.errors(include_url=False, include_input=False, include_context=False)
+            found = error.errors(include_url=False, include_input=False)
             value = from_json(payload or b"{}")
             return [
-                Misfit(path_in(value, each["loc"], is_missing=each["type"] == "missing"), each["msg"])
+                Misfit(path_in(value, each["loc"], is_missing=each["type"] == "missing"), fault_words(each))
                 for each in found
             ]
         except Exception:  # noqa: BLE001  # a type's own validator may raise anything
@@ -246,9 +246,9 @@ def path_in(value: Any, parts: tuple[str | int, ...], *, is_missing: bool) -> Pa
 
 
 def _errors(error: ValidationError) -> str:
-    found = error.errors(include_url=False, include_input=False, include_context=False)
+    found = error.errors(include_url=False, include_input=False)
     words = [
-        ": ".join(filter(None, (".".join(map(str, each["loc"])), each["msg"])))
+        ": ".join(filter(None, (".".join(map(str, each["loc"])), fault_words(each))))
         for each in found[:SHOWN_ERRORS]
     ]
     return "; ".join(words) + (

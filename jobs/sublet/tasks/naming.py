@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sublet.errors import Invalid, did_you_mean
-from sublet.protocol.keys import is_name
+from sublet.protocol import keys
 
 Function = Callable[..., Any]
 
@@ -26,8 +26,7 @@ def check_name(name: str, function: Function, tasks: Mapping[str, NamedTask]) ->
     """Raise Invalid if a task's name is malformed, or in use for another function; the message says where
     both are.
     """
-    if not is_name(name):
-        raise Invalid(f"task {name!r}: use 1 to 128 of A-Z a-z 0-9 _ . : - as name")
+    keys.check_name("task", name)
     if name in tasks:
         here, there = _module_of(function), place_of(tasks[name])
         example = f"'{here.rpartition('.')[2]}.{function.__name__}' for {here}.{function.__name__}"

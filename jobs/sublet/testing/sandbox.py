@@ -45,7 +45,7 @@ class Sandbox:
         if plain not in PLAIN:
             raise Invalid(f"plain {plain!r}: use {', '.join(PLAIN)}")
         if now is not None and now.tzinfo is None:
-            raise Invalid(f"now {now}: use a moment with a time zone")
+            raise Invalid(f"now {now}: use a time with a time zone")
         self.app, self.plain, self.slots = app, plain, slots
         self._now = now
         self._server: Server | None = None
@@ -92,7 +92,7 @@ class Sandbox:
         server = self._entered()
         goal = to if to is not None else server.now + _duration(by)
         if goal.tzinfo is None or goal < server.now:
-            raise Invalid(f"travel to {goal}: use a moment with a time zone, not before {server.now}")
+            raise Invalid(f"travel to {goal}: use a time with a time zone, not before {server.now}")
         server.advance(goal)
         store = self._client().store
         for _ in range(ROUNDS):

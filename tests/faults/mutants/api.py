@@ -7,6 +7,46 @@ CONVENTIONS = "http/test_http_conventions.py::"
 
 MUTANTS = (
     Mutant(
+        "a parameter of the query that is given twice has a value of its own",
+        "functions/sublet_functions/http/query.py",
+        "len(values) > 1 and not is_list",
+        "len(values) > 99",
+        "a client reads that it should use a number, which it does",
+        "http/test_plain_words.py::test_a_parameter_that_is_given_twice_is_refused",
+    ),
+    Mutant(
+        "a day that does not exist lacks a time zone",
+        "jobs/sublet/schedules/durations.py",
+        "date.fromisoformat(given[:10])",
+        "pass",
+        "a person adds a zone to 31 February",
+        "http/test_plain_words.py::test_a_moment_that_does_not_exist_is_refused_as_such",
+    ),
+    Mutant(
+        "a name may be two dots",
+        "jobs/sublet/protocol/keys.py",
+        "(?!\\.\\.?\\Z)",
+        "",
+        "a browser asks for another path than that of the queue",
+        "http/test_plain_words.py::test_names_that_clients_remove_from_paths_are_refused",
+    ),
+    Mutant(
+        "a script takes two dots as a name",
+        "lua/lib/base.lua",
+        " and text ~= '.' and text ~= '..'",
+        "",
+        "another client makes a queue that no browser can show",
+        "protocol/test_names.py::test_a_script_refuses_dots_as_a_name[valkey]",
+    ),
+    Mutant(
+        "the name of a schedule in a path may be longer than that of a schedule",
+        "functions/sublet_functions/schemas/query.py",
+        "schedule: ScheduleName | None",
+        "schedule: Name | None",
+        "the error names 128 characters, and a schedule may have 40",
+        "http/test_plain_words.py::test_a_name_is_described_in_words",
+    ),
+    Mutant(
         "a precondition is ignored",
         DISPATCH,
         '    if given and request.method not in ("GET", "HEAD"):',
@@ -52,7 +92,7 @@ MUTANTS = (
         '    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")',
         '    return moment.isoformat().replace("+00:00", "Z")',
         "a client that compares times as text sorts jobs wrongly",
-        f"{CONVENTIONS}test_all_times_are_rfc_3339_with_milliseconds[GET /schedules/{{name}}]",
+        f"{CONVENTIONS}test_all_times_are_rfc_3339_with_milliseconds[GET /schedules/{{schedule}}]",
     ),
     Mutant(
         "schemas of bodies have defaults",

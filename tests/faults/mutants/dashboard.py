@@ -36,6 +36,22 @@ MUTANTS = (
         f"{HTTP}test_the_page_and_its_links_work_below_a_base_path",
     ),
     Mutant(
+        "an odd address below /ui is answered with a problem",
+        DISPATCH,
+        "if not found and request.path.startswith(PAGES)",
+        "if request.path == PAGES",
+        "a person who mistypes an address reads JSON",
+        f"{HTTP}test_the_page_is_served_for_each_view_with_a_strict_policy[core]",
+    ),
+    Mutant(
+        "a file that the dashboard lacks is its page",
+        DISPATCH,
+        " and not request.path.startswith(FILES)",
+        "",
+        "the browser runs HTML as a module and shows a blank page",
+        f"{HTTP}test_a_file_that_the_dashboard_does_not_have_is_404[core]",
+    ),
+    Mutant(
         "an unchanged file of the dashboard is sent again",
         FILES,
         "    if any(tag.strip()",

@@ -137,6 +137,11 @@ MUTANTS = (
     _mutant("submit", "an invalid queue", "find(queue, '^[%w_.:-]+$')", "queue"),
     _mutant("submit", "a long task", "#task <= 128", "task"),
     _mutant("submit", "an invalid task", "find(task, '^[%w_.:-]+$')", "task"),
+    *(
+        _mutant("submit", f"the {what} {dots}", f" and {what} ~= '{dots}'", "")
+        for what in ("id", "queue", "task")
+        for dots in (".", "..")
+    ),
     _mutant("submit", "another layout", "namespace[1] == '1'", "namespace[1]"),
     _mutant("submit", "a worker that waits for a pattern", "not namespace[2]", "namespace"),
     _mutant(
@@ -165,6 +170,11 @@ MUTANTS = (
     _mutant("claim", "an invalid claim", "find(claim_id, '^[%w_.:-]+$')", "claim_id"),
     _mutant("claim", "an invalid worker", "find(worker, '^[%w_.:-]+$')", "worker"),
     _mutant("claim", "a long worker", "#worker <= 128", "worker"),
+    *(
+        _mutant("claim", f"the {what.removesuffix('.name')} {dots}", f" and {what} ~= '{dots}'", "")
+        for what in ("queue.name", "worker")
+        for dots in (".", "..")
+    ),
     _mutant("claim", "another layout", "namespace[1] == '1'", "namespace[1]"),
     _mutant("claim", "a repeated claim", "not call('GET', memo)", "memo"),
     _mutant("claim", "a lease that ends soon", "tonumber(first_end) < soon", "tonumber(first_end) < now"),

@@ -76,7 +76,7 @@ function orders(schedule, page) {
     await perform(() => call("POST", `${path}/${isPaused ? "resume" : "pause"}`), isPaused ? "The schedule is resumed." : "The schedule is paused.");
     page.reload();
   };
-  const may = (/** @type {string} */ verb) => can("POST", `/schedules/{name}/${verb}`);
+  const may = (/** @type {string} */ verb) => can("POST", `/schedules/{schedule}/${verb}`);
   return [
     may("run") ? button("Run now", () => void run(), { "aria-label": `Run now: ${schedule.name}` }) : null,
     may("pause") && schedule.state !== "ended" ? button(isPaused ? "Resume" : "Pause", () => void pause(), { "aria-label": `${isPaused ? "Resume" : "Pause"} ${schedule.name}` }) : null,

@@ -7,10 +7,10 @@ from dataclasses import replace
 from sublet.cli.output import ask, document, note, progress, write
 from sublet.cli.parser import program
 from sublet.cli.session import client_of, settings_of
-from sublet.errors import Changed, Invalid, JobsError
+from sublet.errors import Changed, JobsError
 from sublet.operations.drop import Content, contents, widest
 from sublet.operations.drop import drop as forget
-from sublet.protocol.keys import is_name
+from sublet.protocol.keys import check_name
 
 NAMED = 3
 
@@ -19,9 +19,7 @@ def drop(args: Namespace) -> int:
     """Delete a namespace. Raises JobsError if it does not exist, has live workers (without --force), or the
     user does not confirm; Invalid.
     """
-    if not is_name(args.name):
-        raise Invalid(f"namespace {args.name[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
-    settings = replace(settings_of(args), namespace=args.name)
+    settings = replace(settings_of(args), namespace=check_name("namespace", args.name))
     with client_of(settings) as client:
         follow, many = client.store.follow_existing, "+cluster://" in settings.redis_url
         spread = follow(widest(args.name, settings.partitions)) if many else 0

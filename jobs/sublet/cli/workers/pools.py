@@ -163,8 +163,7 @@ def _answer(answer: dict[str, Any]) -> Cell:
 
 
 def _find(client: SyncClient, name: str) -> Pool | None:
-    if not keys.is_name(name):
-        raise Invalid(f"pool {name[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
+    keys.check_name("pool", name)
     return next(
         (pool for pool in read(client, pools.known(client.store.operations.bases)) if pool.name == name), None
     )

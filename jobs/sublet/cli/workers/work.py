@@ -24,7 +24,7 @@ from sublet.errors import Invalid
 from sublet.execution.app_loader import check_same_namespace, load_apps, merged
 from sublet.execution.runner import Limits
 from sublet.model import Lease
-from sublet.protocol.keys import is_name
+from sublet.protocol.keys import check_name
 from sublet.source_tree import install_command
 from sublet.store.source import JobSource
 from sublet.store.waiting.ready_queues import check_entries
@@ -164,8 +164,7 @@ def _check_arguments(args: Namespace) -> None:
 
 def _check_names(kind: str, *names: str) -> None:
     for name in names:
-        if not is_name(name):
-            raise Invalid(f"{kind} {name[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
+        check_name(kind, name)
 
 
 def _export_flags(args: Namespace) -> None:

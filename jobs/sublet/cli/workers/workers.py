@@ -112,8 +112,7 @@ def _end(text: str, most: int) -> str:
 
 
 def _full_name(word: str, known: list[WorkerInfo]) -> str:
-    if not keys.is_name(word):
-        raise Invalid(f"worker {word[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
+    keys.check_name("worker", word)
     names = [worker.name for worker in known]
     ways: tuple[Callable[[str], bool], ...] = (
         word.__eq__,

@@ -79,10 +79,7 @@ def check_entries(entries: Sequence[str]) -> list[str]:
     """Return the patterns among a worker's queues. Raises Invalid."""
     for entry in entries:
         if not keys.is_name(entry) and not keys.is_pattern(entry):
-            raise Invalid(
-                f"queue {entry[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -, or their beginning and a * for all queues that "
-                "begin so"
-            )
+            raise Invalid(f"queue {entry[:80]!r}: {keys.entry_rule()}")
     patterns = list(dict.fromkeys(entry for entry in entries if entry.endswith("*")))
     if len(patterns) > verbs.PATTERNS_MAX:
         raise Invalid(
