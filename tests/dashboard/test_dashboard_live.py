@@ -143,6 +143,44 @@ def test_a_server_that_cannot_stream_is_polled(visit, site):
     page.wait_for_selector("tr[data-key=polled]")
 
 
+def test_a_stream_that_was_refused_once_is_tried_again(visit, site):
+    page = visit(site.url, "/nonsense", ready=False)
+    page.goto("about:blank")
+    page.clock.install()
+    problem = {"type": "urn:sublet:problem:busy", "detail": "the server is overloaded"}
+    page.route("**/events", lambda route: route.fulfill(status=503, json=problem), times=1)
+    page.goto(f"{site.url}/ui/queues")
+    page.wait_for_selector(".mark.polling")
+    for _ in range(40):
+        page.clock.run_for(1000)
+        if page.locator(".mark.live").count():
+            break
+    page.wait_for_selector(".mark.live")
+
+
+def test_a_page_is_live_again_after_one_lost_answer(visit, site):
+    """The stream itself goes on: no end of it starts another."""
+    page = visit(site.url, "/queues")
+    page.wait_for_selector(".mark.live")
+    page.route("**/queues?*", lambda route: route.abort(), times=1)
+    site.stock.submit("t", "lost-answer")
+    page.wait_for_selector(".mark.stale")
+    page.wait_for_selector(".mark.live")
+    page.wait_for_selector("tr[data-key=lost-answer]")
+
+
+def test_a_page_that_is_hidden_and_shown_again_and_again_stays_live(visit, site):
+    page = visit(site.url, "/queues")
+    hide = "Object.defineProperty(document, 'hidden', {get: () => true, configurable: true});"
+    changed = "document.dispatchEvent(new Event('visibilitychange'))"
+    for _ in range(4):  # a stream that the page itself ends was not refused
+        page.wait_for_selector(".mark.live")
+        page.evaluate(hide + changed)
+        page.wait_for_selector(".mark.paused")
+        page.evaluate("delete document.hidden;" + changed)
+    page.wait_for_selector(".mark.live")
+
+
 def test_a_failed_read_is_repeated(visit, site):
     page = visit(site.url, "/jobs?queue=failing")
     page.wait_for_selector(".mark.live")

@@ -10,6 +10,8 @@ const RETRY_MOST = 8000;
 const POLL = 5000;
 /** A stream that ends sooner was not a stream: the platform sends whole responses only. */
 const SHORTEST = 3000;
+/** Milliseconds after which a stream that was refused is tried again: the server may only have been busy. */
+const AGAIN = 30_000;
 /** Seconds after an event for which the server may gather later ones. */
 const GATHER = "0.5";
 /** Milliseconds for which events are told again with later ones: a read in a rush may not have shown them. */
@@ -38,6 +40,9 @@ export class Live {
     this.position = "";
     /** How many streams in a row ended at once. */
     this.shortStreams = 0;
+    /** When a stream may be tried. */
+    this.streamAt = 0;
+    this.isOpen = false;
     /** @type {{at: number, event: JobEvent}[]} */
     this.recent = [];
     /** When events were told, in RECALL. @type {number[]} */
@@ -62,12 +67,12 @@ export class Live {
       }
       this.aborter = new AbortController();
       try {
-        if (this.shortStreams < 2) await this.stream(this.aborter.signal);
+        if (this.shortStreams < 2 && Date.now() >= this.streamAt) await this.stream(this.aborter.signal);
         else await this.poll(this.aborter.signal);
         wait = RETRY_FIRST;
       } catch (error) {
         if (document.hidden) continue;
-        if (error instanceof ApiError && error.status) this.shortStreams = 2; // refused: views read at intervals
+        if (error instanceof ApiError && error.status) this.streamAt = Date.now() + AGAIN; // refused: views read at intervals
         await Promise.race([pause(wait), new Promise((done) => (this.wake = () => done(undefined)))]);
         wait = Math.min(wait * 2, RETRY_MOST);
       }
@@ -86,10 +91,12 @@ export class Live {
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     let text = "";
     let isFirst = true;
+    this.isOpen = true;
     for (;;) {
       const { done, value } = await reader.read().catch(() => ({ done: true, value: "" }));
       if (done) {
-        this.shortStreams = Date.now() - begun < SHORTEST ? this.shortStreams + 1 : 0;
+        this.isOpen = false;
+        if (!signal.aborted) this.shortStreams = Date.now() - begun < SHORTEST ? this.shortStreams + 1 : 0;
         return;
       }
       this.heardAt = Date.now();
@@ -198,7 +205,7 @@ export class Live {
 
   /** Connect again, for example with another token. */
   restart() {
-    this.shortStreams = 0;
+    this.shortStreams = this.streamAt = 0;
     this.aborter?.abort();
     this.wake();
   }
@@ -208,6 +215,7 @@ export class Live {
     this.heardAt = Date.now();
     if (!recovers) return;
     this.setMark("connecting");
+    if (this.isOpen) this.aborter?.abort(); // it may have died unseen
     this.wake();
     this.everything();
   }
