@@ -38,6 +38,7 @@ DIALOGS = (
     ("/failures", "Cancel waiting"),
     ("/queues", "Pause images"),
     ("/queues", "Configure images"),
+    ("/queues", "Purge 5: mail"),
     ("/schedules", "Run now: crm"),
     ("/workers", "Drain mill-7"),
 )
@@ -87,7 +88,7 @@ def test_axe_finds_nothing_in_a_dialog_and_it_fits_the_window(visit, site, axe, 
     else:
         page.get_by_role("button", name=label).first.click()
     box = page.get_by_role("dialog")
-    if label.startswith(("Retry", "Erase 3", "Cancel w")):
+    if label.startswith(("Retry", "Erase 3", "Cancel w", "Purge")):
         box.get_by_text("found").or_(box.get_by_text("No job is left")).wait_for()
     assert violations(page, axe) == []
     assert box.evaluate("(one) => one.scrollWidth <= one.clientWidth")
@@ -114,6 +115,11 @@ def test_axe_finds_nothing_in_dialogs_messages_and_a_stale_page(visit, site, axe
     assert violations(page, axe) == []
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Edit and submit again").click()
+    assert violations(page, axe) == []
+    page.locator("[name=queue]").fill("no such name")
+    page.locator("[name=payload]").fill("{not json")
+    page.get_by_role("button", name="Submit", exact=True).click()
+    page.get_by_role("dialog").get_by_role("alert").wait_for()
     assert violations(page, axe) == []
     page.keyboard.press("Escape")
     page.context.set_offline(True)

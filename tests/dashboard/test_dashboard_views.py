@@ -230,45 +230,6 @@ def test_a_queue_is_paused_resumed_and_limited(visit, site):
     assert site.stock.ask("GET", "/queues/limited")["on_dead"] is None
 
 
-def test_a_queue_has_the_rates_of_the_last_minutes(visit, site):
-    site.stock.submit("t", "rated")
-    page = visit(site.url, ready=False)
-    page.goto("about:blank")  # the overview reads them too
-    page.clock.install()
-    sent = []
-
-    def metrics(route):
-        done, ended = (100, 110) if not sent else (400, 510)
-        sent.append(done)
-        lines = f"""sublet_jobs_finished_total{{outcome="completed",queue="rated"}} {done}.0
-sublet_job_run_seconds_count{{queue="rated"}} {ended}.0
-"""
-        route.fulfill(body=lines)
-
-    page.route("**/metrics", metrics)
-    with page.expect_response("**/metrics"):
-        page.goto(f"{site.url}/ui/queues")
-    row = page.locator("tr[data-key=rated]")
-    row.wait_for()
-    heads = page.locator("[aria-label=Queues] thead th").all_inner_texts()
-    at = heads.index("Completed a minute")
-    assert heads[at + 1] == "Failed a minute"
-
-    def rates():
-        return [cell.inner_text() for cell in row.locator("th, td").all()[at : at + 2]]
-
-    assert rates() == ["–", "–"]
-    with page.expect_response("**/metrics"):
-        page.clock.run_for(40_000)
-    for _ in range(20):
-        page.clock.run_for(500)
-        if rates() != ["–", "–"]:
-            break
-    completed, failed = (float(text) for text in rates())
-    assert 200 < completed <= 600, "300 in half a minute or more"
-    assert completed == pytest.approx(3 * failed, abs=1)
-
-
 def test_a_schedule_is_read_paused_resumed_and_run(visit, site):
     page = visit(site.url, "/schedules")
     row = page.locator("tr[data-key=nightly-report]")

@@ -16,11 +16,13 @@ export class ApiError extends Error {
    * @param {number} status 0: the server did not answer
    * @param {string} kind last part of the problem's type
    * @param {string} detail
+   * @param {{pointer?: string, detail: string}[]} [errors] what is wrong with which field of the body
    */
-  constructor(status, kind, detail) {
+  constructor(status, kind, detail, errors = []) {
     super(detail);
     this.status = status;
     this.kind = kind;
+    this.errors = errors;
   }
 }
 
@@ -86,7 +88,7 @@ export async function problemOf(response) {
   /** @type {any} */
   const body = await response.json().catch(() => ({}));
   const kind = String(body?.type ?? "").replace(/^urn:sublet:problem:/, "");
-  return new ApiError(response.status, kind, String(body?.detail ?? `The server answered ${response.status}.`));
+  return new ApiError(response.status, kind, String(body?.detail ?? `The server answered ${response.status}.`), Array.isArray(body?.errors) ? body.errors : []);
 }
 
 /**

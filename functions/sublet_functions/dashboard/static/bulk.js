@@ -7,59 +7,75 @@ import { button, dialog } from "./widgets.js";
 /** @typedef {{state?: string, queue?: string, task?: string, code?: string, message?: string}} JobFilter */
 
 const VERBS = {
-  retry: { label: "Retry", done: "queued again", text: "Each gets all of its attempts again.", class: "primary" },
-  cancel: { label: "Cancel", done: "cancelled", text: "These jobs failed with this error and wait for another attempt. They will not run; you can retry them later.", class: "danger" },
-  erase: { label: "Erase", done: "erased", text: "Payload, result, log and attempts are deleted for good.", class: "danger" },
+  retry: { verb: "retry", label: "Retry", done: "queued again", text: "Each gets all of its attempts again.", class: "primary" },
+  cancel: { verb: "cancel", label: "Cancel", done: "cancelled", text: "These jobs failed with this error and wait for another attempt. They will not run; you can retry them later.", class: "danger" },
+  erase: { verb: "erase", label: "Erase", done: "erased", text: "Payload, result, log and attempts are deleted for good.", class: "danger" },
+  purge: { verb: "cancel", label: "Purge", done: "cancelled", text: "Running and scheduled jobs stay, and those that are submitted from now on. You can retry the cancelled ones later.", class: "danger" },
 };
+/** Most jobs of one page of an order. */
+const PAGE = 200;
 
 /**
  * Count the jobs, ask once, and give the order, unless the number has changed by more than a tenth. Closing the dialog stops it after the page that is under way.
- * @param {keyof typeof VERBS} verb
+ * @param {keyof typeof VERBS} name
  * @param {JobFilter} filter
  * @param {import("./dom.js").Child} about what the jobs have in common
  * @param {import("./main.js").Page} page
+ * @param {() => Promise<number>} [counted] the number of these jobs, where one read gives it
  */
-export async function orderAll(verb, filter, about, page) {
-  const words = VERBS[verb];
-  await dialog(`${words.label} these jobs?`, (close) => {
+export async function orderAll(name, filter, about, page, counted) {
+  const words = VERBS[name];
+  await dialog(name === "purge" ? `Purge queue ${filter.queue}?` : `${words.label} these jobs?`, (close) => {
     const bar = h("progress", { value: 0, max: 1, "aria-label": `Jobs ${words.done}`, class: "full", hidden: true });
     const status = h("p", { role: "status" }, "Counting…");
     const problem = h("p", { class: "note error", role: "alert", hidden: true });
     const leave = button("Keep as it is", () => close(null), { class: "quiet" });
     const begin = /** @type {HTMLButtonElement} */ (button(words.label, () => void order().catch(failed), { class: words.class, disabled: true }));
+    const again = /** @type {HTMLButtonElement} */ (button("Count again", () => void measure().catch(failed), { hidden: true }));
     const total = { found: 0, first: 0 };
-    const send = (/** @type {Record<string, any>} */ more) => call("POST", `jobs/${verb}`, { body: { filter, ...more } });
-    const outcome = { done: 0, refused: 0 };
+    const send = (/** @type {Record<string, any>} */ more) => call("POST", `jobs/${words.verb}`, { body: { filter, ...more } });
+    const outcome = { done: 0, changed: 0, refused: 0 };
+    const sum = () => outcome.done + outcome.changed + outcome.refused;
     const show = () => {
-      bar.setAttribute("value", String(outcome.done + outcome.refused));
-      status.textContent = `${plural(outcome.done, "job")} ${words.done}${outcome.refused ? `, ${count(outcome.refused)} refused` : ""}.`;
+      bar.setAttribute("value", String(sum()));
+      const { done, changed, refused } = outcome;
+      status.textContent = [`${plural(done, "job")} ${words.done}`, changed ? `${count(changed)} claimed or changed meanwhile` : "", refused ? `${count(refused)} refused` : ""].filter(Boolean).join(", ") + ".";
     };
-    const failed = (/** @type {unknown} */ error) => {
+    /** Show why nothing goes on, and offer to count again. @param {unknown} error */
+    const failed = (error) => {
       if (!(error instanceof ApiError)) throw error;
       problem.textContent = error.message;
       problem.hidden = false;
+      begin.hidden = true;
+      again.hidden = false;
+      again.focus();
     };
     const measure = async () => {
+      problem.hidden = again.hidden = begin.disabled = true;
       let cursor = null;
       total.found = 0;
-      do {
-        const answer = await send({ dry_run: true, cursor });
-        if (cursor === null) total.first = answer.found;
-        total.found += answer.found;
-        cursor = answer.cursor;
-      } while (cursor && begin.isConnected);
+      if (counted) {
+        total.found = await counted();
+        total.first = Math.min(PAGE, total.found);
+      } else {
+        do {
+          const answer = await send({ dry_run: true, cursor });
+          if (cursor === null) total.first = answer.found;
+          total.found += answer.found;
+          cursor = answer.cursor;
+        } while (cursor && begin.isConnected);
+      }
       status.textContent = total.found ? `${plural(total.found, "job")} found.` : "No job is left to order.";
       begin.textContent = `${words.label} ${count(total.found)}`;
       begin.hidden = !total.found;
       begin.disabled = false;
-      begin.focus();
+      (total.found ? begin : leave).focus();
     };
     const hasChanged = async () => {
       const before = total.found;
-      begin.disabled = true;
       await measure();
       const isOff = Math.abs(total.found - before) * 10 > before;
-      if (isOff) status.textContent = `${plural(before, "job")} were found before, ${count(total.found)} now: nothing was done.`;
+      if (isOff) status.textContent = `${plural(before, "job")} ${before === 1 ? "was" : "were"} found before, ${count(total.found)} now: nothing was done.`;
       return isOff;
     };
     const run = async () => {
@@ -71,21 +87,23 @@ export async function orderAll(verb, filter, about, page) {
       try {
         do {
           const answer = await send({ cursor, ...(cursor ? {} : { expected: total.first }) });
-          for (const { status: code } of answer.jobs) outcome[code < 300 ? "done" : "refused"] += 1;
+          for (const { status: code, type = "" } of answer.jobs) outcome[code < 300 ? "done" : type.endsWith(":changed") ? "changed" : "refused"] += 1;
           cursor = answer.cursor;
           show();
-        } while (cursor && begin.isConnected && outcome.done + outcome.refused <= 1.1 * total.found);
+        } while (cursor && begin.isConnected && sum() <= 1.1 * total.found);
       } catch (error) {
         failed(error);
+        again.hidden = sum() > 0; // an order is given once
+        bar.hidden = sum() === 0;
       }
       leave.textContent = "Close";
-      leave.focus();
+      (again.hidden ? leave : again).focus();
       page.reload(true);
     };
     const order = async () => {
       if (!(await hasChanged()) && begin.isConnected) await run();
     };
     void measure().catch(failed);
-    return [h("p", null, about), h("p", { class: "faint" }, words.text), bar, status, problem, h("div", { class: "row end" }, leave, begin)];
+    return [h("p", null, about), h("p", { class: "faint" }, words.text), bar, status, problem, h("div", { class: "row end" }, leave, again, begin)];
   });
 }

@@ -34,6 +34,16 @@ export function parse(body) {
 export const readHistory = (span) =>
   call("GET", "history", { query: { span } }).then(parse, (error) => (error instanceof ApiError && [403, 404].includes(error.status) ? null : undefined));
 
+/** Minutes after which a sample is too old for a present rate. */
+const RECENT = 5;
+
+/**
+ * Jobs completed a minute, by the latest of the last minutes that has a sample.
+ * @param {History | null | undefined} history of minutes
+ * @returns {number | null}
+ */
+export const latest = (history) => history?.points.slice(-RECENT).findLast((one) => one.completed_per_minute !== null)?.completed_per_minute ?? null;
+
 /**
  * @param {string} span
  * @param {History | null} history null until it is read

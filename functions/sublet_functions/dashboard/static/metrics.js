@@ -49,6 +49,9 @@ function add(all, queue, part, le, value) {
   all.set(queue, one);
 }
 
+/** Whether there are two readings, which make a rate. */
+export const hasRates = () => readings.length > 1;
+
 /**
  * An upper bound of a percentile: the bound of its class; Infinity beyond the last one.
  * @param {Histogram} one

@@ -3,7 +3,7 @@ import { call, readAt } from "./api.js";
 import { chart } from "./chart.js";
 import { h } from "./dom.js";
 import { coarse, count, duration, plural } from "./format.js";
-import { historyPanel, readHistory, spanOf } from "./history.js";
+import { historyPanel, latest, readHistory, spanOf } from "./history.js";
 import { percentile, readFigures } from "./metrics.js";
 import { link } from "./router.js";
 import { readServer, serverLine } from "./server.js";
@@ -21,6 +21,8 @@ const KEPT = 360;
 const FIGURES_EVERY = 30_000;
 const HISTORY_EVERY = 60_000;
 const SERVER_EVERY = 30_000;
+/** Milliseconds for which the first paint waits for the history. */
+const PATIENCE = 1000;
 /** Queues of the table of times. */
 const QUEUES = 20;
 /** Seconds after which waiting jobs without a worker have waited too long for a tick. */
@@ -55,6 +57,8 @@ export function open(place, page) {
   /** @type {import("./history.js").History | null} */
   let history = null;
   let historyAt = 0;
+  /** Jobs completed a minute, by the history. @type {number | null} */
+  let rate = null;
   /** @type {Stats} */
   let stats = null;
   /** @type {import("./metrics.js").Figures | null} */
@@ -63,20 +67,25 @@ export function open(place, page) {
   /** @type {import("./server.js").Report | null} */
   let server = null;
   let serverAt = 0;
+
+  async function readCourse() {
+    historyAt = Date.now();
+    const [found, hour] = await Promise.all([readHistory(span), span === "month" ? readHistory("hour") : undefined]);
+    isWithoutHistory = found === null;
+    history = found ?? history;
+    rate = latest(span === "month" ? hour : found);
+    if (found === undefined) historyAt = 0;
+    if (stats) page.paint();
+  }
+
   return {
     title: "Overview",
     load: async () => {
+      const reading = Date.now() - historyAt >= HISTORY_EVERY ? readCourse() : null;
+      const isFirst = !stats;
       stats = await call("GET", "stats");
       sample(stats);
-      if (Date.now() - historyAt >= HISTORY_EVERY) {
-        historyAt = Date.now();
-        void readHistory(span).then((found) => {
-          isWithoutHistory = found === null;
-          history = found ?? history;
-          if (found === undefined) historyAt = 0;
-          page.paint();
-        });
-      }
+      if (isFirst) await Promise.race([reading, new Promise((done) => setTimeout(done, PATIENCE))]); // the first paint has its rate
       if (Date.now() - serverAt >= SERVER_EVERY) {
         serverAt = Date.now();
         void readServer().then((found) => {
@@ -92,7 +101,7 @@ export function open(place, page) {
         page.paint();
       });
     },
-    render: () => [h("h1", { id: "title" }, "Overview"), h("div", { class: "tiles" }, tiles(stats)), health(stats, server), isWithoutHistory ? charts() : historyPanel(span, history), figures && times(figures)],
+    render: () => [h("h1", { id: "title" }, "Overview"), h("div", { class: "tiles" }, tiles(stats, rate)), health(stats, server), isWithoutHistory ? charts() : historyPanel(span, history), figures && times(figures)],
     every: EVERY,
     get everyLive() {
       return samples.length < 3 ? EVERY : IDLE;
@@ -113,10 +122,13 @@ function tile(label, value, kind, note, href) {
   return h("a", { class: `tile ${kind}${isQuiet ? " quiet" : ""}`, href }, h("span", { class: "label" }, icon(kind), label), h("b", null, typeof value === "number" ? count(value) : (value ?? "–")), h("small", null, note));
 }
 
-/** @param {Stats} stats */
-function tiles(stats) {
-  const last = samples.at(-1);
-  const perMinute = last && last.completed !== null ? (last.completed < 10 ? Math.round(last.completed * 10) / 10 : Math.round(last.completed)) : null;
+/**
+ * @param {Stats} stats
+ * @param {number | null} rate of the history, until this page has two readings
+ */
+function tiles(stats, rate) {
+  const completed = samples.at(-1)?.completed ?? rate;
+  const perMinute = completed === null ? null : completed < 10 ? Math.round(completed * 10) / 10 : Math.round(completed);
   const jobs = (/** @type {string} */ state) => link("jobs", "", { state });
   return [
     tile("ready", stats.ready, "queued", stats.queued > stats.ready ? `and ${count(stats.queued - stats.ready)} in paused queues` : stats.ready ? `the oldest waits ${coarse(stats.oldest_queued_seconds)}` : "no job waits", jobs("queued")),

@@ -1,15 +1,20 @@
-/** Queues: depth, age, rates, settings; pause, resume, configure. */
+/** Queues: depth, age, rates, settings; pause, resume, configure, purge. */
 import { call, can, enc } from "./api.js";
+import { orderAll } from "./bulk.js";
 import { h } from "./dom.js";
-import { bytes, coarse, count } from "./format.js";
-import { rates, readFigures } from "./metrics.js";
+import { form } from "./forms.js";
+import { bytes, coarse, count, plural } from "./format.js";
+import { hasRates, rates, readFigures } from "./metrics.js";
 import { link } from "./router.js";
-import { badge, button, confirm, dialog, empty, field, moment, perform, table } from "./widgets.js";
+import { changed } from "./sharing.js";
+import { badge, button, confirm, empty, field, moment, perform, table, toast } from "./widgets.js";
 
 /** @typedef {any} Queue */
 
 const LIMIT = 200;
 const FIGURES_EVERY = 15_000;
+/** The same until there are rates: the server keeps totals of a queue, and two readings make a rate. */
+const FIGURES_FIRST = 8500;
 
 /**
  * @param {import("./router.js").Place} place
@@ -23,19 +28,23 @@ export function open(place, page) {
   /** @type {import("./metrics.js").Figures | null} */
   let figures = null;
   let figuresAt = 0;
+
+  function readRates() {
+    figuresAt = Date.now();
+    void readFigures().then((found) => {
+      figures = found ?? figures;
+      page.paint();
+      if (found && !hasRates()) setTimeout(() => document.hidden || readRates(), FIGURES_FIRST);
+    });
+  }
+
   return {
     title: "Queues",
     load: async () => {
       const answer = await call("GET", "queues", { query: { limit: LIMIT, cursor: place.query.get("cursor") } });
       queues = answer.queues;
       cursor = answer.cursor ?? "";
-      if (Date.now() - figuresAt > FIGURES_EVERY) {
-        figuresAt = Date.now();
-        void readFigures().then((found) => {
-          figures = found ?? figures;
-          page.paint();
-        });
-      }
+      if (Date.now() - figuresAt > FIGURES_EVERY) readRates();
     },
     render: () => [
       h("h1", { id: "title" }, "Queues"),
@@ -55,13 +64,13 @@ export function open(place, page) {
  */
 function list(queues, figures, page) {
   const most = Math.max(1, ...queues.map(({ jobs }) => jobs));
-  const may = can("PATCH", "/queues/{queue}");
+  const may = can("PATCH", "/queues/{queue}") || can("POST", "/jobs/cancel");
   const number = (/** @type {string} */ label) => ({ label, class: "number" });
   const rows = queues.map((queue) => {
     const oldest = figures?.oldest.get(queue.name);
-    const share = { width: `${(100 * queue.jobs) / most}%` };
+    const share = { width: `calc(${queue.jobs / most} * (100% - 24px))` };
     return h("tr", { key: queue.name },
-      h("th", { scope: "row" }, h("a", { class: "open", href: link("jobs", "", { queue: queue.name }) }, queue.name)),
+      h("th", { scope: "row" }, h("a", { class: "open clamp", href: link("jobs", "", { queue: queue.name }), title: queue.name }, queue.name)),
       h("td", null, queue.paused_at ? [badge("paused"), h("small", { class: "faint block" }, moment(queue.paused_at))] : badge("active")),
       h("td", { class: "number" }, count(queue.queued)),
       h("td", { class: "number depth" }, count(queue.jobs), h("span", { class: "share", "aria-hidden": "true", style: share })),
@@ -69,8 +78,8 @@ function list(queues, figures, page) {
       rate(queue.name, "completed"),
       rate(queue.name, "failed"),
       h("td", { class: "number" }, bytes(queue.bytes)),
-      h("td", null, settings(queue)),
-      may ? h("td", { class: "actions" }, button(queue.paused_at ? "Resume" : "Pause", () => void pause(queue, page), { "aria-label": `${queue.paused_at ? "Resume" : "Pause"} ${queue.name}` }), button("Configure", () => void configure(queue, page), { "aria-label": `Configure ${queue.name}` })) : null);
+      h("td", { class: "wrap" }, settings(queue)),
+      may ? h("td", { class: "actions" }, orders(queue, page)) : null);
   });
   return table("Queues", ["Queue", "State", number("Queued"), number("Unfinished"), number("Oldest waits"), number("Completed a minute"), number("Failed a minute"), number("Payloads"), "Settings", ...(may ? [{ label: "Orders", class: "actions" }] : [])], rows);
 }
@@ -88,7 +97,35 @@ function rate(queue, what) {
 function settings(queue) {
   const found = Object.entries(queue.limits).map(([kind, value]) => `${kind} ${kind === "bytes" ? bytes(Number(value)) : count(Number(value))}`);
   if (queue.on_dead) found.push(`dead → ${queue.on_dead}`);
-  return found.length ? found.map((text) => h("span", { class: "tag" }, text)) : h("span", { class: "faint" }, "none");
+  return found.length ? found.map((text) => h("span", { class: "tag", title: text }, text)) : h("span", { class: "faint" }, "none");
+}
+
+/**
+ * @param {Queue} queue
+ * @param {import("./main.js").Page} page
+ */
+function orders(queue, page) {
+  const { name, queued } = queue;
+  const verb = queue.paused_at ? "Resume" : "Pause";
+  const mayChange = can("PATCH", "/queues/{queue}");
+  return [
+    queued && can("POST", "/jobs/cancel") ? button(`Purge ${count(queued)}`, () => void purge(name, page), { class: "quiet", "aria-label": `Purge ${count(queued)}: ${name}`, title: `Cancel the ${plural(queued, "job")} that wait in this queue` }) : null,
+    mayChange ? button(verb, () => void pause(queue, page), { "aria-label": `${verb} ${name}` }) : null,
+    mayChange ? button("Configure", () => void configure(queue, page), { "aria-label": `Configure ${name}` }) : null,
+  ];
+}
+
+/**
+ * Cancel the jobs that wait in a queue.
+ * @param {string} name
+ * @param {import("./main.js").Page} page
+ */
+function purge(name, page) {
+  const waiting = async () => {
+    changed(); // no answer from before
+    return (await call("GET", `queues/${enc(name)}`)).queued;
+  };
+  return orderAll("purge", { queue: name, state: "queued" }, ["The jobs that wait in queue ", h("b", null, name), " will not run."], page, waiting);
 }
 
 /**
@@ -108,18 +145,13 @@ async function pause(queue, page) {
  * @param {import("./main.js").Page} page
  */
 async function configure(queue, page) {
-  const changed = await dialog(`Configure ${queue.name}`, (close) => {
-    const submit = (/** @type {Event} */ event) => {
-      event.preventDefault();
-      const data = new FormData(/** @type {HTMLFormElement} */ (event.currentTarget));
-      const limits = Object.fromEntries(["jobs", "bytes"].map((kind) => [kind, data.get(kind) === "" ? null : Number(data.get(kind))]));
-      close({ limits, on_dead: data.get("on_dead") || null });
-    };
-    const one = (/** @type {string} */ kind, /** @type {string} */ label, /** @type {string} */ hint) => field(label, kind, { type: "number", min: 0, value: queue.limits[kind] ?? "", autofocus: kind === "jobs" }, hint);
-    const hook = field("Task for each dead job", "on_dead", { value: queue.on_dead ?? "", pattern: "[A-Za-z0-9_.:\\-]{1,128}(/[A-Za-z0-9_.:\\-]{1,128})?" }, "TASK, or QUEUE/TASK: a job of it is submitted for each job that becomes dead");
-    return h("form", { onSubmit: submit }, h("p", null, "A submit beyond a limit is refused. An empty field removes the setting."), one("jobs", "Unfinished jobs", `Now ${count(queue.jobs)}`), one("bytes", "Bytes of their payloads", `Now ${bytes(queue.bytes)}`), hook, h("div", { class: "row end" }, button("Keep as it is", () => close(null), { class: "quiet" }), h("button", { class: "primary" }, "Configure")));
-  });
-  if (!changed) return;
-  await perform(() => call("PATCH", `queues/${enc(queue.name)}`, { body: changed }), "The queue is configured.");
-  page.reload();
+  const give = async (/** @type {FormData} */ data) => {
+    const limits = Object.fromEntries(["jobs", "bytes"].map((kind) => [kind, data.get(kind) === "" ? null : Number(data.get(kind))]));
+    await call("PATCH", `queues/${enc(queue.name)}`, { body: { limits, on_dead: data.get("on_dead") || null } });
+    toast("The queue is configured.");
+    page.reload();
+  };
+  const one = (/** @type {string} */ kind, /** @type {string} */ label, /** @type {string} */ hint) => field(label, kind, { type: "number", min: 0, value: queue.limits[kind] ?? "", autofocus: kind === "jobs" }, hint);
+  const hook = field("Task for each dead job", "on_dead", { value: queue.on_dead ?? "", pattern: "[A-Za-z0-9_.:\\-]{1,128}(/[A-Za-z0-9_.:\\-]{1,128})?" }, "TASK, or QUEUE/TASK: a job of it is submitted for each job that becomes dead");
+  await form(`Configure ${queue.name}`, "Configure", give, h("p", null, "A submit beyond a limit is refused. An empty field removes the setting."), one("jobs", "Unfinished jobs", `Now ${count(queue.jobs)}`), one("bytes", "Bytes of their payloads", `Now ${bytes(queue.bytes)}`), hook);
 }

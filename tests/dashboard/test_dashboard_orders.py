@@ -1,0 +1,196 @@
+"""Orders that concern many jobs or take a form: counted first, refused in words, and what was typed is kept."""
+
+import re
+
+import pytest
+
+from tests.support.http_server import serve_process
+
+pytest_plugins = ["tests.support.browser"]
+
+READ, ADMIN = "a-secret-of-the-reader-01", "a-secret-of-the-boss-0123"
+TOKENS = f"ada:read:{READ} boss:admin:{ADMIN}"
+
+
+def waiting(site, queue, n):
+    site.stock.ask("POST", "/jobs/batch", {"jobs": [{"task": "t", "queue": queue} for _ in range(n)]})
+
+
+def states(site, queue):
+    jobs = site.stock.ask("GET", f"/jobs?queue={queue}&limit=200")["jobs"]
+    return sorted(job["state"] for job in jobs)
+
+
+def row_of(page, queue):
+    row = page.locator(f"tr[data-key='{queue}']")
+    row.wait_for()
+    return row
+
+
+def test_a_queue_is_purged_by_the_keyboard_in_pages_and_the_audit_has_it(visit, site):
+    waiting(site, "emptied", 230)
+    site.stock.submit("t", "emptied", delay=3600)
+    page = visit(site.url, "/queues")
+    button = row_of(page, "emptied").get_by_role("button", name="Purge 230: emptied")
+    button.focus()
+    page.keyboard.press("Enter")
+    box = page.get_by_role("dialog", name="Purge queue emptied?")
+    box.get_by_text("230 jobs found.").wait_for()
+    page.keyboard.press("Enter")  # the focus is on the button
+    box.get_by_text("230 jobs cancelled.").wait_for()
+    bar = box.get_by_role("progressbar")
+    assert (bar.get_attribute("value"), bar.get_attribute("max")) == ("230", "230")
+    page.keyboard.press("Enter")
+    box.wait_for(state="detached")
+    row_of(page, "emptied").get_by_role("button", name="Purge").wait_for(state="detached")
+    numbers = site.stock.ask("GET", "/queues/emptied")
+    assert (numbers["queued"], numbers["jobs"]) == (0, 1), "the scheduled one stays"
+    entries = site.stock.ask("GET", "/audit?limit=2")["entries"]
+    assert [(one["verb"], one["queue"]) for one in entries] == [("cancel", "emptied")] * 2
+    assert [one["outcome"] for one in entries] == ["30 jobs found", "200 jobs found"]
+
+
+def test_jobs_that_a_worker_claims_meanwhile_are_counted_as_such(visit, site):
+    waiting(site, "contested", 3)
+    page = visit(site.url, "/queues")
+    row_of(page, "contested").get_by_role("button", name="Purge 3: contested").click()
+    box = page.get_by_role("dialog")
+    box.get_by_text("3 jobs found.").wait_for()
+
+    def answer(route):
+        changed = {"status": 409, "type": "urn:sublet:problem:changed", "detail": "it has changed"}
+        jobs = [{"id": "0-a", "status": 200}, {"id": "0-b", "status": 200}, {"id": "0-c", **changed}]
+        route.fulfill(json={"found": 3, "jobs": jobs, "cursor": None})
+
+    page.route("**/jobs/cancel", answer)
+    box.get_by_role("button", name="Purge 3").click()
+    box.get_by_text("2 jobs cancelled, 1 claimed or changed meanwhile.").wait_for()
+
+
+def test_a_purge_of_far_more_jobs_than_were_shown_is_refused_and_can_be_given_again(visit, site):
+    waiting(site, "grown", 10)
+    page = visit(site.url, "/queues")
+    row_of(page, "grown").get_by_role("button", name="Purge 10: grown").click()
+    box = page.get_by_role("dialog")
+    box.get_by_text("10 jobs found.").wait_for()
+    waiting(site, "grown", 2)
+    box.get_by_role("button", name="Purge 10").click()
+    box.get_by_text("10 jobs were found before, 12 now: nothing was done.").wait_for()
+    assert states(site, "grown") == ["queued"] * 12
+    box.get_by_role("button", name="Purge 12").click()
+    box.get_by_text("12 jobs cancelled.").wait_for()
+    assert states(site, "grown") == ["cancelled"] * 12
+
+
+def test_a_purge_that_the_server_refuses_says_why_and_can_count_again(visit, site):
+    """The number changes between the last count and the order."""
+    waiting(site, "raced", 4)
+    page = visit(site.url, "/queues")
+    row_of(page, "raced").get_by_role("button", name="Purge 4: raced").click()
+    box = page.get_by_role("dialog")
+    box.get_by_text("4 jobs found.").wait_for()
+
+    def overtake(route):
+        waiting(site, "raced", 3)
+        route.continue_()
+
+    page.route("**/jobs/cancel", overtake, times=1)
+    box.get_by_role("button", name="Purge 4").click()
+    box.get_by_role("alert").get_by_text("7 jobs were found, and 4 expected: nothing was done").wait_for()
+    assert states(site, "raced") == ["queued"] * 7
+    box.get_by_role("button", name="Count again").click()
+    box.get_by_text("7 jobs found.").wait_for()
+    assert not box.get_by_role("alert").is_visible()
+    box.get_by_role("button", name="Purge 7").click()
+    box.get_by_text("7 jobs cancelled.").wait_for()
+    assert not box.get_by_role("button", name="Count again").is_visible()
+
+
+@pytest.mark.parametrize(("token", "n"), [(READ, 0), (ADMIN, 1)])
+def test_a_purge_is_offered_where_jobs_wait_to_tokens_that_may_cancel(visit, site, token, n):
+    queue = f"offered-{n}"
+    waiting(site, queue, 2)
+    site.stock.ask("PATCH", "/queues/vacant", {"limits": {"jobs": 5}})
+    with serve_process(site.settings, tokens=TOKENS) as server:
+        page = visit(server.url, "/queues", token=token)
+        row_of(page, queue)
+        if n:
+            page.get_by_role("button", name="Configure vacant").wait_for()
+        assert page.get_by_role("button", name=f"Purge 2: {queue}").count() == n
+        assert row_of(page, "vacant").get_by_role("button", name="Purge").count() == 0
+
+
+# forms that are refused
+
+
+def test_a_refused_reschedule_keeps_its_form_and_what_was_typed(visit, site):
+    job = site.stock.submit("t", "moved", delay=3600)
+    page = visit(site.url, f"/jobs/{job}")
+    page.get_by_role("button", name="Reschedule").click()
+    box = page.get_by_role("dialog")
+    box.get_by_role("button", name="Reschedule").click()
+    box.get_by_role("alert").get_by_text("Change the time or the priority.").wait_for()
+    box.get_by_label("Time").fill("9000-01-01T00:00")
+    box.get_by_label("Priority").fill("7")
+    box.get_by_role("button", name="Reschedule").click()
+    field = box.locator("label", has=page.locator("[name=run_at]"))
+    field.get_by_role("alert").wait_for()
+    assert box.get_by_label("Time").get_attribute("aria-invalid") == "true"
+    assert box.get_by_label("Time").input_value().startswith("9000-01-01T00:00")
+    assert box.get_by_label("Priority").input_value() == "7"
+    box.get_by_label("Time").fill("2090-01-01T00:00")
+    box.get_by_role("button", name="Reschedule").click()
+    box.wait_for(state="detached")
+    assert site.stock.ask("GET", f"/jobs/{job}")["priority"] == 7
+
+
+def test_a_reschedule_of_a_job_that_has_changed_stays_open_and_says_so(visit, site):
+    job = site.stock.submit("t", "left", delay=3600)
+    page = visit(site.url, f"/jobs/{job}")
+    page.get_by_role("button", name="Reschedule").click()
+    box = page.get_by_role("dialog")
+    box.get_by_label("Priority").fill("7")
+    site.stock.ask("POST", f"/jobs/{job}/cancel")
+    box.get_by_role("button", name="Reschedule").click()
+    box.get_by_role("alert").wait_for()
+    assert box.get_by_label("Priority").input_value() == "7"
+    box.get_by_role("button", name="Keep as it is").click()
+    page.locator(".title .badge.cancelled").wait_for()
+
+
+def test_a_refused_submit_is_explained_beside_each_field(visit, site):
+    page = visit(site.url, f"/jobs/{site.stock.ids['dead']}")
+    page.get_by_role("button", name="Edit and submit again").click()
+    box = page.get_by_role("dialog")
+    box.get_by_label("Payload").fill("{not json")
+    box.get_by_role("button", name="Submit").click()
+    payload = box.locator("label", has=page.locator("[name=payload]"))
+    payload.get_by_role("alert").get_by_text("not valid JSON").wait_for()
+    box.locator("[name=payload]").fill('{"typed": 1}')
+    box.locator("[name=queue]").fill("no such name")
+    box.get_by_role("button", name="Submit").click()
+    queue = box.locator("label", has=page.locator("[name=queue]"))
+    queue.get_by_role("alert").wait_for()
+    assert payload.get_by_role("alert").count() == 0
+    assert box.locator("[name=payload]").input_value() == '{"typed": 1}'
+    assert page.evaluate("document.activeElement.name") == "queue"
+
+
+def test_a_refused_configuration_keeps_its_form_and_what_was_typed(visit, site):
+    site.stock.submit("t", "settled")
+    page = visit(site.url, "/queues")
+    row_of(page, "settled").get_by_role("button", name="Configure settled").click()
+    box = page.get_by_role("dialog")
+    box.get_by_label("Unfinished jobs").fill("999999999999999")
+    box.get_by_label("Task for each dead job").fill("report_death")
+    box.get_by_role("button", name="Configure").click()
+    box.locator("label", has=page.locator("[name=jobs]")).get_by_role("alert").wait_for()
+    assert box.get_by_label("Unfinished jobs").input_value() == "999999999999999"
+    page.route(re.compile("/queues/settled$"), lambda route: route.abort(), times=1)
+    box.get_by_label("Unfinished jobs").fill("9")
+    box.get_by_role("button", name="Configure").click()
+    box.locator(".note").get_by_text("The server did not answer.").wait_for()
+    box.get_by_role("button", name="Configure").click()
+    box.wait_for(state="detached")
+    found = site.stock.ask("GET", "/queues/settled")
+    assert (found["limits"], found["on_dead"]) == ({"jobs": 9}, "report_death")

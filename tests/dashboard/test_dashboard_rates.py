@@ -1,0 +1,74 @@
+"""Rates are there with the first paint wherever the server knows one, else after a second reading."""
+
+import pytest
+import redis
+
+from sublet.protocol import keys
+from tests.support.dashboard_jobs import Stock
+from tests.support.history_samples import month
+from tests.support.http_server import serve_process
+
+pytest_plugins = ["tests.support.browser", "tests.support.http_settings"]
+
+
+@pytest.mark.parametrize("span", ["hour", "day", "month"])
+def test_the_first_paint_has_the_rate_of_the_history(visit, settings, span):
+    with serve_process(settings) as server:  # which has no answer from before to share
+        stock = Stock(server.url)
+        stock.submit("t", "q")
+        with redis.Redis.from_url(settings.redis_url) as raw:
+            month(raw, keys.base(settings.namespace), raw.time()[0] * 1000)
+        sample = stock.ask("GET", "/history?span=hour")["completed_per_minute"]
+        expected = next(rate for rate in reversed(sample) if rate is not None)
+        page = visit(server.url, "/nonsense", ready=False)
+        page.clock.install()  # no second reading
+        page.goto(f"{server.url}/ui?span={span}")
+        tile = page.locator(".tile.completed b")
+        tile.wait_for()
+        assert tile.inner_text() == f"{expected:,.0f}"
+
+
+def test_a_slow_history_does_not_keep_the_numbers_back(visit, site):
+    page = visit(site.url, ready=False)
+    page.route("**/history?*", lambda route: None)
+    page.reload()
+    page.locator(".tile.completed b", has_text="–").wait_for()
+
+
+def test_a_queue_has_the_rates_of_the_last_minutes(visit, site):
+    site.stock.submit("t", "rated")
+    page = visit(site.url, ready=False)
+    page.goto("about:blank")  # the overview reads them too
+    page.clock.install()
+    sent = []
+
+    def metrics(route):
+        done, ended = (100, 110) if not sent else (400, 510)
+        sent.append(done)
+        lines = f"""sublet_jobs_finished_total{{outcome="completed",queue="rated"}} {done}.0
+sublet_job_run_seconds_count{{queue="rated"}} {ended}.0
+"""
+        route.fulfill(body=lines)
+
+    page.route("**/metrics", metrics)
+    with page.expect_response("**/metrics"):
+        page.goto(f"{site.url}/ui/queues")
+    row = page.locator("tr[data-key=rated]")
+    row.wait_for()
+    heads = page.locator("[aria-label=Queues] thead th").all_inner_texts()
+    at = heads.index("Completed a minute")
+    assert heads[at + 1] == "Failed a minute"
+
+    def rates():
+        return [cell.inner_text() for cell in row.locator("th, td").all()[at : at + 2]]
+
+    assert rates() == ["–", "–"]
+    with page.expect_response("**/metrics"):  # the server knows totals: a second reading follows soon
+        page.clock.run_for(10_000)
+    for _ in range(20):
+        page.clock.run_for(500)
+        if rates() != ["–", "–"]:
+            break
+    completed, failed = (float(text.replace(",", "")) for text in rates())
+    assert 900 < completed <= 2250, "300 in 8 s or more"
+    assert completed == pytest.approx(3 * failed, abs=1)
