@@ -202,3 +202,28 @@ def test_hostile_queries_of_the_page_do_nothing(visit, site):
     page = visit(site.url, "/queues?cursor=javascript:alert(1)")
     read(page)
     assert page.evaluate(NO_EFFECT)
+
+
+HOLDS, COMPLETED = 2, 5
+
+
+@pytest.mark.parametrize(
+    "value", ["NaN", "Infinity", "-5", "1e300", "1" * 40, '"many"', '{"a": {"b": 1}}', "[1]", "true", "null"]
+)
+def test_a_workers_wrong_description_is_shown_safely(visit, site, value):
+    """Another program stored it."""
+    names = ("host", "pid", "platform", "slots", "completed", "failed", "memory", "last_job")
+    about = "{" + ", ".join(f'"{name}": {value}' for name in names) + f', "queues": [{value}]}}'
+    site.stock.ask("PUT", "/workers/wrong", {"life": "1", "about": {}})
+    with redis.Redis.from_url(site.settings.redis_url) as raw:
+        raw.hset(keys.worker(keys.base(site.settings.namespace), "wrong"), "about", about)
+    page = visit(site.url, "/workers")
+    row = page.locator("tr[data-key=wrong]")
+    row.wait_for()
+    cells = row.locator("th, td").all_inner_texts()
+    assert cells[HOLDS] == "0"
+    assert cells[COMPLETED : COMPLETED + 3] == ["–"] * 3
+    text = row.inner_text()
+    for wrong in ("NaN", "Infinity", "[object", "undefined", "of –"):
+        assert wrong not in text
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1280

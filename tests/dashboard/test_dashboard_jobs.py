@@ -294,3 +294,14 @@ def test_a_change_appears_without_a_reload_and_not_under_the_pointer(visit, site
     assert columns(page, "#jobs", 2) == ["queued"]
     page.mouse.move(0, 0)
     page.wait_for_selector(f"#jobs tr[data-key='{second}']")
+
+
+def test_an_ended_job_has_the_worker_of_its_last_attempt(visit, site):
+    lease = site.stock.held("t", "worked", worker="mill-9")
+    job = site.stock.settle(lease, "complete", result=None)
+    page = visit(site.url, f"/jobs/{job}")
+    page.locator(".facts").get_by_role("link", name="mill-9").click()
+    page.wait_for_url("**/ui/jobs?worker=mill-9")
+    row = page.locator(f"#jobs tr[data-key='{job}']")
+    row.wait_for()
+    assert columns(page, "#jobs", 5) == ["mill-9"]

@@ -236,8 +236,15 @@ def test_a_schedule_is_read_paused_resumed_and_run(visit, site):
     assert "At 02:30 every day (Europe/Berlin)" in row.inner_text()
     row.get_by_role("button", name="Pause nightly-report").click()
     row.locator(".badge.paused").wait_for()
+    away = page.locator("[aria-label='Schedules'] tr[data-key=nightly-report] td.when").first
+    assert away.inner_text() == "paused"
+    row.get_by_role("link", name="nightly-report").click()
+    page.get_by_role("heading", level=1, name="nightly-report").wait_for()
+    assert columns(page, "[aria-label='Next occurrences']", 2) == ["paused"] * 5
+    page.go_back()
     row.get_by_role("button", name="Resume nightly-report").click()
     row.locator(".badge.active").wait_for()
+    assert away.inner_text().startswith("in ")
     row.get_by_role("link", name="nightly-report").click()
     page.get_by_role("heading", level=1, name="nightly-report").wait_for()
     read(page)

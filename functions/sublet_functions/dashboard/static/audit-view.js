@@ -41,8 +41,8 @@ export function open(place) {
 function list(entries) {
   const rows = entries.map((one, i) =>
     h("tr", { key: `${one.at} ${one.verb} ${one.what} ${i}` },
-      h("td", { class: "when" }, moment(one.at)), h("th", { scope: "row" }, one.by), h("td", null, one.verb), h("td", null, subject(one)),
-      h("td", null, one.queue ? queueLink(one.queue) : null), h("td", null, one.outcome)));
+      h("td", { class: "when" }, moment(one.at)), h("th", { scope: "row" }, one.by), h("td", { class: "when" }, one.verb), h("td", { class: "wrap" }, subject(one)),
+      h("td", null, one.queue ? queueLink(one.queue) : null), h("td", { class: "wrap" }, one.outcome)));
   return table("Audit", ["When", "By", "Order", "What", "Queue", "Outcome"], rows);
 }
 

@@ -76,6 +76,27 @@ export function clock(ms) {
 /** @param {number} ms */
 export const whole = (ms) => WHOLE.format(new Date(ms));
 
+/**
+ * A value that any program may have stored, as a number: "–" unless it is one that is worth reading.
+ * @param {unknown} value
+ * @param {(n: number) => string} [write]
+ */
+export function figure(value, write = count) {
+  const n = typeof value === "string" && /^\d{1,16}$/.test(value) ? Number(value) : value;
+  return typeof n === "number" && n >= 0 && n <= Number.MAX_SAFE_INTEGER ? write(n) : "–";
+}
+
+const SHORT = 200;
+
+/**
+ * A value that any program may have stored, as a short text: JSON unless it is text.
+ * @param {unknown} value
+ */
+export function plain(value) {
+  const text = typeof value === "string" ? value : (JSON.stringify(value) ?? "");
+  return text.length > SHORT ? `${text.slice(0, SHORT)}…` : text;
+}
+
 /** @param {unknown} value */
 export const pretty = (value) => JSON.stringify(value, null, 2) ?? "null";
 

@@ -63,6 +63,13 @@ function render(job, page, seen) {
 }
 
 /**
+ * The worker that has the job, or had it last.
+ * @param {Job} job
+ * @returns {string | null}
+ */
+const lastWorker = (job) => job.worker ?? job.attempts.at(-1)?.worker ?? null;
+
+/**
  * @param {Job} job
  * @param {number} seen
  */
@@ -73,7 +80,7 @@ function about(job, seen) {
     ["Submitted", moment(job.submitted_at, { exact: true })],
     ["Due", job.due_at && moment(job.due_at, { exact: true })],
     ["Ended", job.finished_at && moment(job.finished_at, { exact: true })],
-    ["Worker", job.worker && h("a", { href: link("workers") }, job.worker)],
+    ["Worker", lastWorker(job) && h("a", { href: job.worker ? link("workers") : link("jobs", "", { worker: lastWorker(job) }) }, lastWorker(job))],
     ["Lease", job.lease_expires_at && countdown(job.lease_expires_at, seen)],
     ["Heartbeat", job.heartbeat_at && moment(job.heartbeat_at)],
     ["Progress", job.progress !== null && progress(job.progress)],

@@ -210,13 +210,23 @@ function rows(jobs, query, seen) {
 function row(job, query, seen) {
   const state = job.left ? null : job.state;
   return h("tr", { key: job.id, class: job.left ? "left" : null },
-    h("th", { scope: "row" }, h("a", { class: "open", href: link("jobs", job.id) }, job.task), h("span", { class: "tags" }, h("code", { class: "id" }, job.id), tagLinks(job.tags))),
+    h("th", { scope: "row" }, h("a", { class: "open clamp", href: link("jobs", job.id), title: job.task }, job.task), h("span", { class: "tags" }, h("code", { class: "id" }, job.id), tagLinks(job.tags))),
     h("td", null, queueLink(job.queue)),
     h("td", null, state ? badge(state) : h("span", { class: "badge" }, "moved on"), job.cancel_requested_at && state === "running" ? h("small", { class: "faint" }, "cancel asked") : null),
     h("td", { class: "number" }, job.attempt ? `${job.attempt} of ${job.max_attempts}` : h("span", { class: "faint" }, `– of ${job.max_attempts}`)),
     h("td", { class: "when" }, whenOf(job, seen)),
-    h("td", { class: "cut", title: job.worker }, job.worker ? h("a", { href: moved(query, { worker: job.worker }) }, job.worker) : h("span", { class: "faint" }, "–")),
+    workerOf(job, query),
     h("td", { class: "cut wide" }, noteOf(job, query)));
+}
+
+/**
+ * The worker that has the job, or had it last: a list has the latter only as its filter.
+ * @param {Job} job
+ * @param {URLSearchParams} query
+ */
+function workerOf(job, query) {
+  const worker = job.worker ?? query.get("worker");
+  return h("td", { class: "cut", title: worker }, worker ? h("a", { href: moved(query, { worker }) }, worker) : h("span", { class: "faint" }, "–"));
 }
 
 /**

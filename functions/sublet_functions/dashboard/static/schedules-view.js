@@ -48,15 +48,22 @@ function all(place, page) {
  */
 function list(schedules, page) {
   const rows = schedules.map((schedule) => h("tr", { key: schedule.name },
-    h("th", { scope: "row" }, h("a", { class: "open", href: link("schedules", schedule.name) }, schedule.name)),
+    h("th", { scope: "row" }, h("a", { class: "open clamp", href: link("schedules", schedule.name), title: schedule.name }, schedule.name)),
     h("td", null, badge(schedule.state), schedule.held ? h("small", { class: "faint block" }, schedule.held) : null),
     h("td", null, schedule.description, schedule.cron ? h("small", { class: "faint block" }, h("code", null, schedule.cron), ` ${schedule.tz}`) : null),
-    h("td", null, schedule.task, h("small", { class: "block" }, queueLink(schedule.queue))),
-    h("td", { class: "when" }, moment(schedule.next_at)),
+    h("td", { class: "wrap" }, schedule.task, h("small", { class: "block" }, queueLink(schedule.queue))),
+    h("td", { class: "when" }, next(schedule, schedule.next_at)),
     h("td", { class: "when" }, schedule.last_job ? h("a", { href: link("jobs", schedule.last_job) }, moment(schedule.last_at)) : h("span", { class: "faint" }, "never")),
     h("td", { class: "actions" }, orders(schedule, page))));
   return table("Schedules", ["Schedule", "State", "When", "Task and queue", "Next", "Last", { label: "Orders", class: "actions" }], rows);
 }
+
+/**
+ * How soon an occurrence is: of a paused schedule, none comes.
+ * @param {Schedule} schedule
+ * @param {string | null} iso
+ */
+const next = ({ state }, iso) => (state === "paused" ? h("span", { class: "faint" }, "paused") : moment(iso));
 
 /**
  * @param {Schedule} schedule
@@ -148,7 +155,7 @@ const inZone = (iso) => iso.slice(0, 19).replace("T", " ");
 function upcoming(schedule) {
   const rows = schedule.upcoming.map((/** @type {string} */ iso, /** @type {number} */ i) => {
     const changes = i > 0 && offset(iso) !== offset(schedule.upcoming[i - 1]);
-    return h("tr", { key: iso }, h("th", { scope: "row" }, h("time", { datetime: iso }, inZone(iso)), h("small", { class: "faint" }, ` ${offset(iso)}`)), h("td", null, whole(ms(iso))), h("td", { class: "when" }, moment(iso)), h("td", null, changes ? h("span", { class: "badge warning" }, icon("warning"), "clocks change before it") : null));
+    return h("tr", { key: iso }, h("th", { scope: "row" }, h("time", { datetime: iso }, inZone(iso)), h("small", { class: "faint" }, ` ${offset(iso)}`)), h("td", null, whole(ms(iso))), h("td", { class: "when" }, next(schedule, iso)), h("td", null, changes ? h("span", { class: "badge warning" }, icon("warning"), "clocks change before it") : null));
   });
   return table("Next occurrences", [`In ${schedule.tz}`, "Local time", "Away", "Note"], rows);
 }

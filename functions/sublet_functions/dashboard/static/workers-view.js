@@ -1,7 +1,7 @@
 /** Workers and pools: last heard of, jobs held, how many are wanted and why. */
 import { call, can, enc, now, readAt } from "./api.js";
 import { h } from "./dom.js";
-import { bytes, count, duration, plural } from "./format.js";
+import { bytes, count, duration, figure, plain, plural } from "./format.js";
 import { link } from "./router.js";
 import { badge, button, confirm, empty, icon, moment, ms, panel, perform, queueLink, table } from "./widgets.js";
 
@@ -54,18 +54,19 @@ function list(workers, at, page) {
     const { about } = worker;
     const silent = (at - ms(worker.seen_at)) / 1000;
     const state = silent > SILENT ? badge("warning", "silent") : worker.draining ? badge("draining") : badge("active", "alive");
-    const host = [about.host, about.pid && `pid ${about.pid}`, about.platform].filter(Boolean).join(" · ");
+    const host = [about.host, about.pid && `pid ${plain(about.pid)}`, about.platform].filter(Boolean).map(plain).join(" · ");
+    const slots = figure(about.slots);
     const queues = Array.isArray(about.queues) ? about.queues : [];
     const shown = queues.slice(0, 3);
     return h("tr", { key: worker.name },
-      h("th", { scope: "row" }, worker.name, h("small", { class: "faint block" }, host)),
+      h("th", { scope: "row" }, h("span", { class: "clamp", title: worker.name }, worker.name), h("small", { class: "faint clamp", title: host }, host)),
       h("td", null, state, h("small", { class: "faint block" }, moment(worker.seen_at))),
-      h("td", { class: "number" }, about.slots ? `${count(worker.leases)} of ${count(Number(about.slots))}` : count(worker.leases)),
+      h("td", { class: "number" }, slots === "–" || slots === "0" ? count(worker.leases) : `${count(worker.leases)} of ${slots}`),
       h("td", { class: "jobs" }, held(worker)),
-      h("td", null, shown.map((/** @type {unknown} */ queue) => h("span", { class: "tag" }, String(queue))), queues.length > 3 ? h("span", { class: "faint" }, `and ${queues.length - 3} more`) : null, queues.length ? null : h("span", { class: "faint" }, "not said")),
-      h("td", { class: "number" }, about.completed === undefined ? "–" : count(Number(about.completed))),
-      h("td", { class: "number" }, about.failed === undefined ? "–" : count(Number(about.failed))),
-      h("td", { class: "number" }, typeof about.memory === "number" ? bytes(about.memory) : "–"),
+      h("td", { class: "wrap" }, shown.map((/** @type {unknown} */ queue) => h("span", { class: "tag", title: plain(queue) }, plain(queue))), queues.length > 3 ? h("small", null, `and ${count(queues.length - 3)} more`) : null, queues.length ? null : h("span", { class: "faint" }, "not said")),
+      h("td", { class: "number" }, figure(about.completed)),
+      h("td", { class: "number" }, figure(about.failed)),
+      h("td", { class: "number" }, figure(about.memory, bytes)),
       h("td", { class: "when" }, duration((now() - ms(worker.enlisted_at)) / 1000)),
       may ? h("td", { class: "actions" }, worker.draining ? null : button("Drain", () => void drain(worker, page), { "aria-label": `Drain ${worker.name}` })) : null);
   });
@@ -75,7 +76,7 @@ function list(workers, at, page) {
 /** @param {Worker} worker */
 function held(worker) {
   if (!worker.jobs.length) return h("span", { class: "faint" }, "none", worker.last_job_at ? h("small", { class: "block" }, "the last ended ", moment(worker.last_job_at)) : null);
-  const shown = worker.jobs.slice(0, 3).map((/** @type {string} */ id) => h("a", { class: "id block", href: link("jobs", id), key: id }, id));
+  const shown = worker.jobs.slice(0, 3).map((/** @type {string} */ id) => h("a", { class: "id block", href: link("jobs", id), key: id, title: id }, id));
   return [shown, worker.leases > 3 ? h("small", { class: "faint" }, `and ${count(worker.leases - 3)} more`) : null];
 }
 
