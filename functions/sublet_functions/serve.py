@@ -1,4 +1,4 @@
-"""The API as a server of its own (`sublet serve`)."""
+"""Run the HTTP API as a server of its own, for `sublet serve`."""
 
 import asyncio
 import contextlib

@@ -229,8 +229,8 @@ class Description(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """How a job stands: its state (None: no such job) and, if it has ended, its result (JSON) and its last
-    attempt, encoded as Redis stores it.
+    """A job's state (None: no such job) and, if it has ended, its result (JSON) and its last attempt, encoded
+    as Redis stores it.
     """
 
     state: State | None

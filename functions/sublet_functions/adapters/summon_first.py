@@ -16,7 +16,7 @@ SUMMON_SECONDS = 8.0
 
 
 class Application(Protocol):
-    """The API: answers requests."""
+    """The application that answers requests: the API."""
 
     async def answer(self, request: Request) -> Response:
         """Answer one request."""

@@ -24,7 +24,6 @@ CHUNK = 64 * 1024
 RAW = ("RAW_URI", "REQUEST_URI")
 """Keys of the environ in which servers give the URL as the client sent it."""
 SOCKETS = ("gunicorn.socket", "werkzeug.socket")
-"""Keys of the environ in which some servers give the client's socket."""
 _BYTE = re.compile(r"%[0-9A-Fa-f]{2}|.", re.DOTALL)
 _CLOSED = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
 

@@ -93,10 +93,8 @@ class Api:
     _shared_statistics: SharedReads = field(default_factory=SharedReads, init=False)
     _by_path: dict[str, dict[str, AnyRoute]] = field(default_factory=dict, init=False)
     _by_length: dict[int, list[tuple[tuple[str, ...], AnyRoute]]] = field(default_factory=dict, init=False)
-    """Routes with path parameters, by their number of parts."""
     _known: KnownTasks = field(init=False)
     _no_query: dict[type, Any] = field(default_factory=dict, init=False)
-    """Query model → its value for an empty query, if valid."""
 
     def __post_init__(self) -> None:
         self.base_path = self.base_path.rstrip("/")

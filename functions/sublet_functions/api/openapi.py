@@ -211,9 +211,6 @@ class _ModelSchemas:
 
 
 def _clear(name: str, schema: Schema) -> Schema:
-    """Return a model's schema with all types of problems, and without defaults: generated TypeScript clients require
-    each field that has one, also in requests.
-    """
     is_request = schema.get("additionalProperties") is False
     fields = {key: _field(field, is_request) for key, field in schema.get("properties", {}).items()}
     if name in OF_PROBLEMS:
@@ -223,7 +220,6 @@ def _clear(name: str, schema: Schema) -> Schema:
 
 
 def _field(field: Schema, is_request: bool) -> Schema:
-    """Return a field's schema without its default, which its description has instead."""
     rest = {key: value for key, value in field.items() if key != "default"}
     default, text = field.get("default"), rest.get("description", "")
     if default is None or not is_request or "Default" in text:

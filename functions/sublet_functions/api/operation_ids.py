@@ -49,7 +49,6 @@ SECOND_IDS = {
     ("POST", "/jobs/{id}/done"): "finishJob",
     ("GET", "/tick"): "runTickByGet",
 }
-"""Operation ids of the second route of a handler."""
 
 
 def operation_id(route: Route[Any, Any], path: str) -> str:

@@ -1,4 +1,4 @@
-"""`POST /jobs/{id}/fail`, `POST /jobs/fail`."""
+"""The routes `POST /jobs/{id}/fail` and `POST /jobs/fail`: report failed attempts."""
 
 from sublet import model
 from sublet_functions.handlers.call import Call

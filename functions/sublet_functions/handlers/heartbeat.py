@@ -1,4 +1,4 @@
-"""`POST /jobs/{id}/heartbeat`, `POST /jobs/heartbeat`."""
+"""The routes `POST /jobs/{id}/heartbeat` and `POST /jobs/heartbeat`: extend leases."""
 
 from typing import Any
 

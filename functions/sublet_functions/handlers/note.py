@@ -1,4 +1,4 @@
-"""`POST /jobs/{id}/note`, `POST /jobs/note`."""
+"""The routes `POST /jobs/{id}/note` and `POST /jobs/note`: store checkpoints and logs."""
 
 from sublet import model
 from sublet_functions.handlers.call import Call

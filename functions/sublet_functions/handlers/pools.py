@@ -1,4 +1,4 @@
-"""`/pools`."""
+"""The routes of `/pools`: list, change and delete pools."""
 
 from typing import Any
 

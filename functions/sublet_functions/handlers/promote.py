@@ -1,4 +1,4 @@
-"""`POST /jobs/{id}/promote`."""
+"""The route `POST /jobs/{id}/promote`: queue a scheduled job now."""
 
 from sublet_functions.handlers.call import Call
 from sublet_functions.handlers.within import check_job

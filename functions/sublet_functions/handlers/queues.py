@@ -1,4 +1,4 @@
-"""`GET /queues`, `GET|PATCH /queues/{queue}`."""
+"""The routes of `/queues`: list and change queues."""
 
 from typing import Any
 
@@ -11,8 +11,8 @@ from sublet_functions.schemas.requests import QueuePatch
 
 
 async def list_queues(call: Call[Empty, PageQuery]) -> Response:
-    """List the queues that ever had a job or a setting: up to about 1,000 of a partition ordered by name, more
-    in pages of no order.
+    """List the queues that ever had a job or a setting. If a partition has up to about 1,000, they are sorted
+    by name; of more, the pages have no order.
     """
     asked, operations = call.query, call.store.operations
     with invalid_at("query", "cursor"):

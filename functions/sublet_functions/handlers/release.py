@@ -1,4 +1,4 @@
-"""`POST /jobs/{id}/release`, `POST /jobs/release`."""
+"""The routes `POST /jobs/{id}/release` and `POST /jobs/release`: give jobs back."""
 
 from sublet import model
 from sublet_functions.handlers.call import Call

@@ -1,4 +1,4 @@
-"""`POST /jobs/{id}/reschedule`."""
+"""The route `POST /jobs/{id}/reschedule`."""
 
 from sublet_functions.handlers.call import Call
 from sublet_functions.handlers.leases import job_state

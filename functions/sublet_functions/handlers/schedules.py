@@ -1,4 +1,4 @@
-"""`/schedules`."""
+"""The routes of `/schedules`: list and change schedules."""
 
 import hashlib
 from collections.abc import Callable

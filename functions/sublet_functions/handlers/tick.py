@@ -1,4 +1,4 @@
-"""`POST /tick`, `GET /tick`."""
+"""The routes `POST /tick` and `GET /tick`."""
 
 import asyncio
 import contextlib

@@ -38,7 +38,6 @@ CANCEL_SECONDS = 1.0
 LOG_INTERVAL = 60.0
 
 _logged_at: dict[int, float] = {}
-"""Status → when (monotonic clock) such a refusal was last logged."""
 
 
 def log_refusal(status: int, reason: str) -> None:

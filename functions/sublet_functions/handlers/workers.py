@@ -1,4 +1,4 @@
-"""`/workers`."""
+"""The routes of `/workers`: list, register and drain workers."""
 
 from typing import Any
 

@@ -71,11 +71,11 @@ class Principal:
 
     @property
     def sees_payloads(self) -> bool:
-        """Whether it may read payloads, results and checkpoints."""
+        """Whether this client may read payloads, results and checkpoints."""
         return bool(self.roles & SEE_PAYLOADS)
 
     def check(self, *entries: str) -> None:
-        """Raise Problem unless it may use all of these queues and patterns."""
+        """Raise Problem unless this client may use all of these queues and patterns."""
         outside = [entry for entry in entries if self.scope is not None and entry not in self.scope]
         if outside:
             raise Problem(

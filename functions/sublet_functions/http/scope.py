@@ -34,7 +34,7 @@ class Scope:
 
     @property
     def entries(self) -> list[str]:
-        """Names and patterns, sorted."""
+        """The names and patterns, sorted."""
         return sorted([*self.names, *(f"{beginning}*" for beginning in self.beginnings)])
 
     def __str__(self) -> str:

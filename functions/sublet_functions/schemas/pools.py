@@ -1,4 +1,4 @@
-"""Request body of pools."""
+"""Body of `PUT /pools/{pool}`: a pool's settings."""
 
 from typing import Annotated
 

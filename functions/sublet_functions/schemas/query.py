@@ -41,7 +41,7 @@ class AnyQuery(BaseModel):
 
 
 class PathParams(Query):
-    """Parameters of all paths, by the name in the route's braces."""
+    """The parameters in the paths of all routes, by the name in braces, such as `/jobs/{id}`."""
 
     id: Id | None = Field(None, description="The job's id.")
     queue: QueueName | None = Field(None, description="The queue's name; `*` is the whole namespace.")
@@ -91,7 +91,7 @@ class LifeQuery(Query):
 
 
 class WorkersQuery(Query):
-    """Query of `GET /workers`."""
+    """Query of `GET /workers`: whether to list the workers with their jobs."""
 
     jobs: bool = Field(
         True,
@@ -105,7 +105,7 @@ class WorkersQuery(Query):
 
 
 class WaitQuery(Query):
-    """Query of `GET /jobs/{id}`."""
+    """Query of `GET /jobs/{id}`: how long to wait for the job's end."""
 
     wait: Wait = Field(0.0, description="Seconds to wait for the job's end.")
 

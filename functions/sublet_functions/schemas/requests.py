@@ -53,7 +53,7 @@ _WITH_POOL: dict[str, Any] = {"required": ["pool"], "properties": {"pool": _NOT_
 
 
 class RequestModel(BaseModel):
-    """Base of request bodies."""
+    """Base of the models of request bodies: unknown fields are refused."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
@@ -170,7 +170,7 @@ class HeartbeatBatch(RequestModel):
 
 
 class Completion(RequestModel):
-    """The job's result."""
+    """An attempt's result, for `POST /jobs/{id}/complete`."""
 
     token: Token
     result: Any = Field(None, description="Any JSON, at most 256 KiB.")

@@ -12,7 +12,7 @@ from sublet.tasks.catalogue import TaskInfo
 
 
 class ResponseModel(BaseModel):
-    """Base of response bodies."""
+    """Base of the models of response bodies."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -76,7 +76,7 @@ class Leased(ResponseModel):
 
 
 class LeasedBatch(ResponseModel):
-    """The claimed jobs."""
+    """The answer to a claim: the claimed jobs with their leases."""
 
     jobs: list[Leased]
 
@@ -339,7 +339,7 @@ class InvalidValue(ResponseModel):
 
 
 class ProblemDocument(ResponseModel):
-    """Problem document (RFC 9457)."""
+    """The body of every error response: a problem document (RFC 9457)."""
 
     type: str
     title: str

@@ -54,7 +54,7 @@ class NewSchedule(Recurrence):
 
 
 class StoredSchedule(Schedule):
-    """The stored schedule."""
+    """A schedule as it is stored, with its next occurrences and last jobs."""
 
     warning: str | None = Field(None, description=WARNING)
 

@@ -1,4 +1,4 @@
-"""Body of `POST /work`."""
+"""Body of `POST /work`: the options of a worker."""
 
 from typing import Annotated
 

@@ -45,6 +45,6 @@ class HeadMeter:
         return None
 
     def clear(self) -> None:
-        """Count from 0 again."""
+        """Begin to count the next request: its bytes from 0."""
         self.budget.held -= self.held
         self.held = 0

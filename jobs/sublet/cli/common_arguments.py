@@ -53,7 +53,7 @@ def apps(parser: CommandParser) -> None:
 
 
 def seconds(parser: CommandParser, example: str, about: str) -> None:
-    """Add --for, a time above 0, as `seconds`; None by default."""
+    """Add the option --for, a duration above 0, whose value is `seconds` (default: None)."""
     parser.option(
         "--for",
         metavar=example,

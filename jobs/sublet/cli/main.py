@@ -23,8 +23,8 @@ from sublet.protocol.person import acting_for
 
 
 def run(argv: list[str], started: Callable[[], object] = int) -> int:
-    """Run a command line without the program's name; return its exit code (see EXIT_CODES). Prints errors
-    instead of raising them, except SystemExit of `ensure`. `started` is called once Ctrl-C is handled.
+    """Run a command line, given without the program's name; return its exit code. Errors are printed.
+    `started` is called when Ctrl-C is handled.
     """
     _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):

@@ -127,7 +127,7 @@ class Command(NamedTuple):
 
     @property
     def verb(self) -> str:
-        """The last word of the name, such as `add`."""
+        """The last word of the command's name, such as `add`."""
         return self.name.rpartition(" ")[2]
 
     def parser(self) -> CommandParser:
@@ -140,7 +140,7 @@ class Command(NamedTuple):
         return parser
 
     def help(self) -> str:
-        """Return the help page."""
+        """Return the command's help page."""
         return self.parser().format_help()
 
     def resolve(self, words: Sequence[str]) -> tuple[Command, list[str]]:

@@ -19,7 +19,6 @@ Request = tuple[tuple[Any, ...], OnReply]
 
 COMMANDS_MAX = 64
 POOL_EMPTY = "No connection available"
-"""redis-py's message if no connection was free in time."""
 
 
 def is_error_reply(reply: Any) -> bool:

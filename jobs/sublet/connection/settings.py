@@ -25,7 +25,6 @@ BLOCK_SECONDS = 10
 TIMEOUT_MIN = 0.01
 """Minimum of `Settings.timeout` in seconds: a wait of 0 ms would never end."""
 QUICK_TIMEOUT = 0.8
-"""Seconds per call to Redis in an HTTP server."""
 QUICK_PATIENCE = 0.1
 """For how many seconds an HTTP server repeats a call without a reply."""
 

@@ -56,7 +56,6 @@ _STRIPPED = {
     OutOfMemoryError: "OOM ", ReadOnlyError: "READONLY ", NoPermissionError: "NOPERM ", MovedError: "MOVED ", AskError: "ASK ",
     TryAgainError: "TRYAGAIN ", ClusterDownError: "CLUSTERDOWN ", MasterDownError: "MASTERDOWN ",
 }  # fmt: skip
-"""Codes that redis-py strips from messages."""
 
 
 class Transport:

@@ -50,14 +50,13 @@ class EmbeddedServer:
         others: int = -1,
         grace: float = 0.0,
     ) -> "EmbeddedServer":
-        """Start a server on `folder` and return when it answers, after about 0.1 s. Blocks.
+        """Start a server with its data in `folder`; return it when it answers, after about 0.1 s. Blocks.
 
-        If `persistent`, its acknowledged data survives its death by any signal (the machine's death may
-        lose up to 1 s). Only this user can read its files, and Ctrl-C does not reach it. It ends with this
-        process and, within `grace` seconds, the writers of the pipe `others` (see `spawn_bound`).
-
-        `binary`: see `find_binary`. Raises Unavailable: no binary, a live server on the folder, an unusable
-        folder, or a failed start, with the end of its log.
+        If `persistent`, acknowledged data survives the server's death (the machine's death may lose up to 1
+        s). Only this user can read its files; Ctrl-C does not reach it. It ends with this process and,
+        `grace` seconds later at most, with the last writer of the pipe `others`. `binary`: the server
+        program. Raises Unavailable with the end of the log: no program, another server on the folder, or a
+        failed start.
         """
         command = find_binary(binary)
         try:

@@ -1,1 +1,1 @@
-"""Run attempts of jobs."""
+"""Run attempts of jobs: on the event loop, in child processes, in threads."""

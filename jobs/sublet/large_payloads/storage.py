@@ -90,7 +90,7 @@ class Storage(NamedTuple):
             size, digest = int(said["bytes"]), bytes.fromhex(said["sha256"]).hex()
         except (ValueError, KeyError, TypeError, RecursionError):
             raise PayloadLost(
-                f"job {job_id}: what is stored in place of its large payload or result is no reference: submit it again"
+                f"job {job_id}: its reference to a large payload or result is malformed: submit it again"
             ) from None
         name = f"{self.namespace}/{digest}.{job_id}"
         try:
@@ -99,7 +99,7 @@ class Storage(NamedTuple):
             raise PayloadLost(f"job {job_id}: {self.backend} has no object {name[:250]}") from None
         if len(text) != size or sha256(text).hexdigest() != digest:
             raise PayloadLost(
-                f"job {job_id}: object {name} is damaged: it has {len(text):,} of {size:,} bytes, or others"
+                f"job {job_id}: object {name} is damaged: it has {len(text):,} bytes, stored were {size:,}, or its content has changed"
             )
         return text
 

@@ -30,7 +30,7 @@ class Sum(_Frozen):
     """How many workers a pool needs now, and the figures that this follows from."""
 
     ready: int
-    """Jobs that a worker could take now."""
+    """How many jobs a worker could claim now."""
     running: int
     rate: float
     """Jobs per second that fell due, a recent average."""

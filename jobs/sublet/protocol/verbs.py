@@ -383,8 +383,8 @@ def drop(base: str, submitted: int, names: Sequence[str | bytes] = ()) -> Call[s
 
 
 def watch(base: str, job_ids: Sequence[str]) -> Call[list[Standing]]:
-    """Return how up to 200 jobs stand, and have their ids published on the channel `keys.ended(base)` when
-    they end.
+    """Return the states, and results, of up to 200 jobs; have their ids published on the channel
+    `keys.ended(base)` when they end.
     """
 
     def read(reply: list[bytes]) -> list[Standing]:

@@ -129,11 +129,12 @@ def _row(row: Sequence[Any]) -> Pick | None:
 
 
 def fire(base: str, by: str, requests: Sequence[FireRequest]) -> Call[list[str]]:
-    """Submit the jobs of up to 50 schedules and 100 occurrences. Returns an answer per schedule.
+    """Submit the jobs of up to 50 schedules and 100 occurrences. Returns one answer per schedule; `n` is how
+    many jobs were submitted.
 
-    `fired <n>` (n jobs submitted), `skipped <n>` (n submitted; the overlap policy left out others), or why an
-    occurrence must wait (n before it are submitted): `held <n>` (that policy), `later <n>` (this call's 1 MiB
-    of payloads is full), `QUEUE_FULL …; fired <n>`; or `INVALID …`, `CHANGED`, `NOT_FOUND`.
+    `fired <n>`; `skipped <n>` (the overlap policy dropped the others); if the other occurrences wait: `held
+    <n>` (for the previous job), `later <n>` (for the next call, as this one has 1 MiB of payloads),
+    `QUEUE_FULL …; fired <n>`. Or none was fired: `INVALID …`, `CHANGED`, `NOT_FOUND`.
     """
     rest: list[Any] = []
     for (name, revision, occurrence, _, _), occurrences, missed, after, due in requests:

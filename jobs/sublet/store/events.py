@@ -66,7 +66,7 @@ class EventPage:
     more: bool
     """Whether more events may be stored: read again at once."""
     version: int
-    """The number of events noticed before the read, for `EventStream.wait`."""
+    """A number that grows when new events arrive: `EventStream.wait` waits for a greater one."""
     rendered: bytes | None = None
     """The page as bytes to send; None until a subscriber has made them."""
     queues: dict[str, str] | None = None

@@ -229,7 +229,7 @@ class HttpSource:
         await self._ask("DELETE", path, lambda answer: None)
 
     async def watch(self, job_id: str, wait: float) -> model.Standing:
-        """Wait up to `wait` seconds for a job's end; return how the job stands."""
+        """Wait up to `wait` seconds for a job's end; return its state and result."""
         path, until = f"/jobs/{http_codec.part(job_id)}", time.monotonic() + wait
         while True:
             piece = min(max(until - time.monotonic(), 0.0), WAIT_MAX)

@@ -38,7 +38,6 @@ log = logging.getLogger(__name__)
 BATCH = 1000
 ROUTES: dict[type, str] = {Completion: "/jobs/complete", Failure: "/jobs/fail", Release: "/jobs/release"}
 ABOUT_MAX = 3800
-"""Most bytes of a worker's description in a registration."""
 DEFAULTS: dict[str, Any] = {
     "priority": 0,
     "delay": 0,
@@ -267,7 +266,7 @@ def card(card: Card) -> dict[str, Any]:
 
 
 def standing(job: Any) -> Standing:
-    """Decode how a job stands: its state and, if it is finished, its result and last attempt."""
+    """Decode a job's state and, if it is finished, its result and last attempt."""
     state = State(job["state"])
     if state not in FINISHED:
         return Standing(state, b"", "")

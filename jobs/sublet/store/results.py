@@ -54,7 +54,7 @@ class ResultWatcher:
         self._hurried = False
 
     async def watch(self, base: str, job_id: str, wait: float) -> Standing:
-        """Wait up to `wait` seconds for the end of a job in the partition `base`; return how the job stands."""
+        """Wait up to `wait` seconds for the end of a job in the partition `base`; return its state and result."""
         until = time.monotonic() + wait
         await self._listen_to(base)
         with self._expecting(base, job_id) as watch:  # before the read: the job may end right after it
@@ -259,7 +259,7 @@ def _is_over(standing: Standing) -> bool:
 
 
 def watch_sync(transport: SyncTransport, base: str, job_id: str, wait: float) -> Standing:
-    """Wait up to `wait` seconds for the end of a job in the partition `base`; return how the job stands."""
+    """Wait up to `wait` seconds for the end of a job in the partition `base`; return its state and result."""
     until = time.monotonic() + wait
     with _reader(transport, base) as client, client.pubsub(ignore_subscribe_messages=True) as pubsub:
         with contextlib.suppress(RedisError, OSError):  # the call below raises the error
@@ -303,7 +303,7 @@ def watch_many_sync(
 def read_many(
     transport: SyncTransport, bases: Mapping[str, str], ids: Sequence[str]
 ) -> Iterator[tuple[str, Standing]]:
-    """Read how these jobs (id → partition) stand, 50 in a call; yield id and state for each."""
+    """Read these jobs (id → partition), 50 in a call; yield each id with its state and result."""
     by_base: dict[str, list[str]] = {}
     for job_id in ids:
         by_base.setdefault(bases[job_id], []).append(job_id)

@@ -11,7 +11,7 @@ from sublet.operations.operations import Operations
 from sublet.protocol.plan import Plan
 
 PATIENCE = 1.0
-"""How many seconds the end waits for a sample under way."""
+"""For how many seconds `aclose` waits for a sample that is being recorded."""
 
 
 class Sampler:

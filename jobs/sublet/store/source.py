@@ -98,7 +98,7 @@ class JobSource(Protocol):
         ...
 
     async def watch(self, job_id: str, wait: float) -> Standing:
-        """Wait up to `wait` seconds for a job's end; return how the job stands."""
+        """Wait up to `wait` seconds for a job's end; return its state and result."""
         ...
 
     async def aclose(self) -> None:

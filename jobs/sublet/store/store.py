@@ -331,13 +331,13 @@ class Store:
         return answers
 
     async def watch(self, job_id: str, wait: float) -> Standing:
-        """Wait up to `wait` seconds for a job's end; return how the job stands."""
+        """Wait up to `wait` seconds for a job's end; return its state and result."""
         return await self._watcher().watch(
             self.operations.base_of_job(job_id), job_id, 0 if self.hurried.is_set() else wait
         )
 
     async def standings(self, job_ids: Sequence[str]) -> list[Standing]:
-        """Return how each job stands now, in order, 50 in a call. Raises Invalid for a malformed id."""
+        """Return each job's state and result, in order, 50 in a call. Raises Invalid for a malformed id."""
         return await self._spread(job_ids, job_ids, verbs.watch, results.BATCH)
 
     async def watch_many(self, job_ids: Sequence[str], wait: float) -> AsyncIterator[dict[str, Standing]]:

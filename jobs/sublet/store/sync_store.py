@@ -113,12 +113,12 @@ class SyncStore:
         return page
 
     def watch(self, job_id: str, wait: float) -> Standing:
-        """Wait up to `wait` seconds for a job's end; return how the job stands."""
+        """Wait up to `wait` seconds for a job's end; return its state and result."""
         self.prepare()  # with another partition count, the job would not be found
         return watch_sync(self.transport, self.operations.base_of_job(job_id), job_id, wait)
 
     def standings(self, job_ids: Sequence[str]) -> list[Standing]:
-        """Return how each job stands now, in order. Raises Invalid for a malformed id."""
+        """Return each job's state and result, in order. Raises Invalid for a malformed id."""
         jobs = {job_id: self.operations.base_of_job(job_id) for job_id in job_ids}
         self.prepare()
         found = dict(read_many(self.transport, jobs, [*jobs]))

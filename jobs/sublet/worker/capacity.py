@@ -185,7 +185,7 @@ class Lending:
         self._loop = asyncio.get_running_loop()
 
     def stop(self) -> None:
-        """Cancel the pending warning."""
+        """Cancel the warning that is to be logged when all places wait."""
         if self._timer:
             self._timer.cancel()
 

@@ -45,7 +45,7 @@ async def hello(name: str) -> str:
 
 
 class File(NamedTuple):
-    """A file to write."""
+    """A file that `init` writes: its path and content."""
 
     path: Path
     text: str

@@ -10,7 +10,6 @@ from sublet.errors import Invalid
 EXAMPLE = re.compile(r"(?:/srv|\$HOME|~)/sublet((?:/[\w.-]+)*)(?![\w-])")
 """The folder of a project in a template, with the path of a file in it."""
 UNQUOTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff\"'`\\$%]|\s$")
-"""Characters that systemd, cron or their shell would interpret."""
 UNSEEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")
 
 

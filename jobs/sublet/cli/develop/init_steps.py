@@ -51,7 +51,7 @@ def job_of(app: str, folder: Path) -> Job:
 
 
 def with_job(command: str, job: Job) -> str:
-    """Return a template's command with this job and queue."""
+    """Return a command of a template, with this job and queue in place of the template's example."""
     queue = {} if job.queue == "default" else {"queue": job.queue}
     flags = "".join(f" --queue {shlex.quote(name)}" for name in queue.values())
     body = json.dumps({"task": job.task, **queue, "payload": job.payload})
@@ -62,10 +62,8 @@ def with_job(command: str, job: Job) -> str:
 
 
 def wheel(folder: Path, ours: str) -> tuple[list[str], list[str]]:
-    """Return advice and commands to build Sublet's wheel; both empty if the project's requirements.txt names
-    one, or is missing.
-
-    `ours` is the template's requirements.txt.
+    """Return advice and commands to build Sublet's wheel; both are empty unless the project's
+    requirements.txt lacks a wheel. `ours`: the template's requirements.txt.
     """
     try:
         there = (folder / REQUIREMENTS).read_text("utf-8", errors="replace")

@@ -1,4 +1,4 @@
-"""`demo`, `test` and `version`."""
+"""The commands `demo`, `test` and `version`."""
 
 import os
 import platform
@@ -16,7 +16,6 @@ from sublet.source_tree import CHECKOUT, VERSION, import_folders, install_comman
 NEEDED = ("rich>=13", "aiohttp>=3.14.1", "prometheus-client>=0.22")
 KEPT = "SUBLET_TEST_"
 SPREAD = ("-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder")
-"""Options of pytest-xdist (tests/support/parallel_runs.py). The caller's options win: `-n 0`."""
 
 
 def demo(args: Namespace) -> int:

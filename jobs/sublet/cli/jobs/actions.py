@@ -28,17 +28,17 @@ WORDS = {"requested": "requested: its worker ends it at the next heartbeat"}
 
 
 def cancel(args: Namespace) -> int:
-    """Cancel jobs."""
+    """Cancel jobs by their ids. Return 1 if one was refused."""
     return _for_each("cancel", args)
 
 
 def retry(args: Namespace) -> int:
-    """Queue dead or cancelled jobs again."""
+    """Queue dead or cancelled jobs again. Return 1 if one was refused."""
     return _for_each("retry", args)
 
 
 def promote(args: Namespace) -> int:
-    """Queue scheduled jobs now."""
+    """Queue scheduled jobs now. Return 1 if one was refused."""
     return _for_each("promote", args)
 
 
@@ -64,7 +64,7 @@ def pause(args: Namespace) -> int:
 
 
 def resume(args: Namespace) -> int:
-    """Resume paused queues."""
+    """Let paused queues be claimed from again. Return 1 if one was refused."""
     return _for_each("resume", args)
 
 

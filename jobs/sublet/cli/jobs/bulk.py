@@ -63,13 +63,13 @@ def _confirm(verb: str, args: Namespace, found: int) -> None:
     if not sys.stdin.isatty():
         raise JobsError(f"{jobs}, but there is no terminal to confirm on: add --yes to {program()} {verb}")
     if ask(f"{jobs}. Type {found} to confirm: ").replace(",", "") != str(found):
-        raise JobsError("the typed number is another: nothing was done")
+        raise JobsError(f"the typed number is not {found}: nothing was done")
 
 
 def _give(client: SyncClient, verb: str, wanted: Selection, found: int) -> list[OrderOutcome]:
     now = _count(client, verb, wanted)
     if is_off(now, found):
-        raise Changed(f"{now:,} jobs fit now, and {found:,} before: nothing was done: count them again")
+        raise Changed(f"{now:,} jobs match now, and {found:,} did before: nothing was done: count them again")
     outcomes, cursor, more = list[OrderOutcome](), None, True
     with ProgressBar() as bar:
         while more and not is_off(max(found, len(outcomes)), found):  # promoted jobs may be scheduled again

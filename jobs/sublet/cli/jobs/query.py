@@ -32,7 +32,6 @@ from sublet.protocol.keys import fits, is_pattern
 from sublet.protocol.plan import Plan
 
 FOREIGN = frozenset({"payload", "progress", "checkpoint", "result", "about"})
-"""Fields with any JSON of submitters, tasks and workers."""
 DEFAULT_QUEUE = "default"
 FILTERS = ("task", "tag", "code", "worker", "since", "until")
 UNREAD = {"payload"}

@@ -1,4 +1,4 @@
-"""`submit`: submit one job."""
+"""The command `submit`: submit one job."""
 
 import contextlib
 import shlex

@@ -14,9 +14,7 @@ from sublet.operations.pool import Pool
 from sublet.protocol.scripts import source
 
 SILENT = 60.0
-"""Seconds without a heartbeat after which a worker is reported."""
 LONG_AGO = 3600.0
-"""Seconds for which a failed invocation is reported."""
 ELSEWHERE = "set SUBLET_PARTITIONS as everywhere else, or jobs are not found"
 UNSEEN = "not checked, because the partition count differs"
 CALLERS = {

@@ -17,7 +17,6 @@ POLICIES = {
 }
 WRAPPED = 66
 USUAL = 1.0
-"""After so many seconds a due occurrence is shown as overdue."""
 OVERLAPS = {
     "allow": "both run",
     "skip": "the new occurrence is skipped",

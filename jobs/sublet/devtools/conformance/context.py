@@ -1,4 +1,4 @@
-"""A trial's context."""
+"""`TrialContext`: what one trial of the conformance run needs."""
 
 import asyncio
 import contextlib

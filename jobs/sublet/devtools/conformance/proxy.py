@@ -37,7 +37,7 @@ class Seen:
 
     @property
     def refused(self) -> str:
-        """The message of an error reply, else ""."""
+        """The message of an error reply to the command; empty if the reply was none."""
         return self.reply if isinstance(self.reply, ErrorReply) else ""
 
     def given(self) -> list[str]:

@@ -14,7 +14,7 @@ class Rule(NamedTuple):
     sentence: str
     advice: str
     group: str = ""
-    """The optional group that it belongs to; empty: every client is examined."""
+    """The optional group of rules that has this rule; empty: every client is examined for it."""
 
 
 RULES = (

@@ -21,7 +21,7 @@ SETTLE = 0.03
 
 
 class DemoFailed(JobsError):
-    """The demo cannot continue."""
+    """The demo cannot continue; the message says why."""
 
 
 class Show:

@@ -31,18 +31,18 @@ class Worker:
         return self._accident or ended
 
     def freeze(self) -> None:
-        """Stop it (SIGSTOP) and return when it has stopped. Its child processes continue."""
+        """Stop the worker's process (SIGSTOP); return when it has stopped. Its child processes continue."""
         self._accident = "frozen"
         self._signal(signal.SIGSTOP)
         self._await("WSTOPPED")
 
     def resume(self) -> None:
-        """Let it continue (SIGCONT)."""
+        """Let the worker's process continue after `freeze` (SIGCONT)."""
         self._accident = ""
         self._signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """Kill it (SIGKILL) and return when it has ended."""
+        """Kill the worker's process (SIGKILL); return when it has ended."""
         self._accident = "killed"
         self._signal(signal.SIGKILL)
         self._await("WEXITED")

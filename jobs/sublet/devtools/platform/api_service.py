@@ -69,7 +69,7 @@ class ApiService:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id of the API's server."""
         return self._process.pid if self._process else 0
 
     def _start(self, port: int) -> str | None:
@@ -122,7 +122,7 @@ class ApiService:
                 process.stdin.close()
 
     def close(self) -> None:
-        """Refuse further starts."""
+        """From now on, let `start` fail."""
         self._over = True
 
 

@@ -29,7 +29,7 @@ class PoolLoad:
     workers: int
     summoned: int
     broken: bool
-    """The app cannot be imported, so no worker starts."""
+    """Whether the app cannot be imported, so that no worker starts."""
 
     @property
     def words(self) -> str:
@@ -52,7 +52,7 @@ class LocalPool:
 
     @property
     def queues(self) -> tuple[str, ...]:
-        """Its queues."""
+        """The names of the pool's queues."""
         return self._pool.queues
 
     async def put(self, queues: Sequence[str]) -> None:

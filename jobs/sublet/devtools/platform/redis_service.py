@@ -49,7 +49,7 @@ class RedisService:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id of the server."""
         return self._server.pid if self._server else 0
 
     async def is_healthy(self) -> bool:
@@ -80,7 +80,7 @@ class RedisService:
                 self._lock.release()
 
     def close(self) -> None:
-        """Refuse further starts."""
+        """From now on, let `start` fail."""
         self._over = True
 
 

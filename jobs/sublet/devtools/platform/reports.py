@@ -26,7 +26,7 @@ class Reporter:
         self._report = report
 
     def __call__(self, source: str, event: str, detail: str = "", /, **more: Any) -> None:
-        """Report an event."""
+        """Report an event: who reports it (`source`), its name, a text, and fields for programs."""
         self._report(PlatformEvent(source, event, detail, more))
 
 

@@ -20,22 +20,24 @@ DELAY, DELAY_MAX = 0.2, 5.0
 
 
 class Service(Protocol):
-    """A process to supervise."""
+    """A process that a `Supervisor` keeps running."""
 
     name: str
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id of the service."""
         ...
 
     def start(self) -> str:
-        """Start it at its previous address; return a description when it answers. Blocks. Raises JobsError."""
+        """Start the service at its previous address; return a description when it answers. Blocks. Raises
+        JobsError.
+        """
         ...
 
     @property
     def exit(self) -> int | None:
-        """Its exit code, negative for a signal; None while it runs."""
+        """The exit code of the service's process, negative for a signal; None while it runs."""
         ...
 
     async def is_healthy(self) -> bool:
@@ -43,11 +45,11 @@ class Service(Protocol):
         ...
 
     def stop(self, at_once: bool = False) -> None:
-        """Stop it and wait for its end; `at_once` with SIGKILL instead of SIGTERM. Blocks."""
+        """Stop the service and wait for its end; `at_once` with SIGKILL instead of SIGTERM. Blocks."""
         ...
 
     def close(self) -> None:
-        """Refuse further starts; a start in progress may fail."""
+        """From now on, let `start` fail; a start under way may fail, too."""
         ...
 
 

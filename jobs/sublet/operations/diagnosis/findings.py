@@ -1,4 +1,4 @@
-"""The doctor's facts and findings."""
+"""What `sublet doctor` has read (`Facts`), and what it reports (`Finding`)."""
 
 from collections.abc import Sequence
 from datetime import datetime

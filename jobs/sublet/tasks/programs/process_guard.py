@@ -128,4 +128,4 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 current: ContextVar[ProcessGuard | None] = ContextVar("sublet_process_guard", default=None)
-"""The guard of the worker that runs the current task; None outside of a worker."""
+"""The `ProcessGuard` of the worker that runs the current task; None outside of a worker."""

@@ -40,7 +40,7 @@ class QuoteScanner:
             at += self._step(text, at)
 
     def field(self) -> None:
-        """Follow a field of the template, which stands for a quoted variable."""
+        """Continue behind a field of the template. It becomes a variable in quotes."""
         self._at_start = False
 
     def _step(self, text: str, at: int) -> int:

@@ -32,11 +32,11 @@ class Watchdog:
         self._thread = threading.Thread(target=self._watch, name="sublet-watchdog", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the watching thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread."""
+        """End the watching thread."""
         self._over.set()
 
     def _turn(self) -> None:
