@@ -258,7 +258,8 @@ class Attempt(Frozen):
     message: str = ""
     detail: str = ""
     log: tuple[str, ...] = ()
-    """Its last log lines, each preceded by the seconds since its start. Kept for a job's last five attempts.
+    """The attempt's last log lines, each behind the seconds since its start. Kept for a job's last five
+    attempts.
     """
 
 

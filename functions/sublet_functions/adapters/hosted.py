@@ -121,8 +121,8 @@ class Hosted:
             self._api.store.hurry()
 
     async def finish(self, hurried: asyncio.Event | None = None) -> None:
-        """Start no more workers; give running ones 5 s to finish or release their jobs. They are not waited
-        for after `hurried` is set.
+        """Start no more workers; running ones have 5 s, less if `hurried` is set, to finish or release their
+        jobs.
         """
         if self._api and self._api.worker_host:
             await self._api.worker_host.finish(GRACE, hurried or asyncio.Event())

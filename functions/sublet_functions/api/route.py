@@ -35,7 +35,7 @@ class Route(Generic[B, Q]):
     alias: str = ""
     """A second path for it; empty: none."""
     most: int = BODY_MAX
-    """Most bytes of the body."""
+    """Most bytes of a request's body."""
     headers: tuple[str, ...] = ()
     """Names of its headers, which `sublet_functions.api.openapi` describes."""
     signed: bool = False

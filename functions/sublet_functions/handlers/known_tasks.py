@@ -41,7 +41,7 @@ class KnownTask:
 
     options: Options
     rules: str
-    """Its options as text, in the form of the protocol: `priority=5 tries=1`."""
+    """The task's options as text, in the form of the protocol: `priority=5 tries=1`."""
     misfits: Callable[[bytes, Any], Sequence[Misfit]]
     """Takes a payload, as JSON and parsed; returns the arguments that are wrong."""
 

@@ -36,9 +36,9 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def is_passed_on(request: Request) -> bool:
-    """Whether the Lambda Web Adapter sent this request for an event that is no HTTP request.
+    """Whether the Lambda Web Adapter sent this request for an event that is not an HTTP request.
 
-    It sets the header `x-amzn-request-context`, which is `null` then; clients cannot set it.
+    The adapter sets the header `x-amzn-request-context`, which is `null` then; clients cannot set it.
     """
     if FUNCTION not in os.environ or request.path != os.environ.get(PASS_THROUGH):
         return False

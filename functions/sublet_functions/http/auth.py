@@ -61,7 +61,7 @@ class Principal:
     name: str
     roles: frozenset[Role]
     scope: Scope | None = None
-    """The queues that it may use; None: all of them, and what belongs to no queue."""
+    """The queues that this client may use; None: all of them, and what belongs to no queue."""
     prefix: str = field(init=False, compare=False)
     """The beginning of the stored names of its workers, so that no two tokens have the same worker."""
 

@@ -43,7 +43,7 @@ class Response:
     reads: int = 0
     """About how many Redis commands it took, if that grows with the data; else 0."""
     read_at: float = math.inf
-    """When it was read (monotonic clock), if it is older than the request; else infinite."""
+    """When the data was read (monotonic clock), if before the request; else infinite."""
     finite: bool = False
     """Whether a streamed body ends by itself soon after the server begins to stop."""
 

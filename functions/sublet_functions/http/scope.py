@@ -15,7 +15,7 @@ class Scope:
 
     names: frozenset[str]
     beginnings: tuple[str, ...]
-    """Its patterns without the star."""
+    """The patterns without the star."""
 
     @classmethod
     def parse(cls, text: str) -> Scope | None:

@@ -116,7 +116,7 @@ class Command(NamedTuple):
     passes_arguments: bool = False
     """Whether the arguments are for another program (pytest) and not parsed here."""
     verbs: tuple[Any, ...] = ()
-    """Its subcommands; the first one runs if the user names none."""
+    """The command's subcommands; the first one runs if the user names none."""
 
     @property
     def description(self) -> str:

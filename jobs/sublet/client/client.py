@@ -1,4 +1,4 @@
-"""`Client`: submit jobs, wait for results, and operate a namespace, on an event loop."""
+"""`Client`: submit jobs, wait for results, and operate a namespace."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
@@ -30,7 +30,7 @@ DEFAULT = Options()
 
 
 class Client:
-    """The client for code on one event loop. It connects at its first call; `async with` closes it."""
+    """The client for one event loop. It connects at its first call; `async with` closes it."""
 
     def __init__(
         self,
@@ -284,7 +284,7 @@ class Client:
         return await self.store.follow(self.store.operations.stats())
 
     async def history(self, span: "Span" = "hour") -> "History":
-        """Return jobs per second and backlogs over time: for the last `hour` or `day` by minutes, for the
+        """Return rates (per minute) and backlogs over time: for the last `hour` or `day` by minutes, for the
         last `month` (30 days) by hours; None where no worker or tick ran. Raises Invalid for another span.
         """
         return await self.store.follow(self.store.operations.history(span))

@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 @dataclass(slots=True, eq=False)
 class Handle(Generic[R]):
-    """A submitted job, for code on one event loop: wait for its result, read, cancel or reschedule it."""
+    """A submitted job, for one event loop: wait for its result, read, cancel or reschedule it."""
 
     id: str
     created: bool

@@ -16,7 +16,7 @@ DEFAULT = Options()
 
 
 class Schedules:
-    """Store, list, pause and remove the schedules of a namespace, for code on one event loop."""
+    """The schedules of a namespace: store, list, pause and remove them, for one event loop."""
 
     def __init__(self, store: Store) -> None:
         self._operations, self._follow = store.operations, store.follow

@@ -1,5 +1,5 @@
 # Generated from client.py by `.venv/bin/python -m tests.support.sync_twins --write`: do not edit.
-"""`SyncClient`: submit jobs, wait for results, and operate a namespace, on an event loop."""
+"""`SyncClient`: submit jobs, wait for results, and operate a namespace."""
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
@@ -31,7 +31,7 @@ DEFAULT = Options()
 
 
 class SyncClient:
-    """The client for code on one event loop. It connects at its first call; `with` closes it."""
+    """The client without an event loop; threads may share it. It connects at its first call; `with` closes it."""
 
     def __init__(
         self,
@@ -281,7 +281,7 @@ class SyncClient:
         return self.store.follow(self.store.operations.stats())
 
     def history(self, span: "Span" = "hour") -> "History":
-        """Return jobs per second and backlogs over time: for the last `hour` or `day` by minutes, for the
+        """Return rates (per minute) and backlogs over time: for the last `hour` or `day` by minutes, for the
         last `month` (30 days) by hours; None where no worker or tick ran. Raises Invalid for another span.
         """
         return self.store.follow(self.store.operations.history(span))

@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 @dataclass(slots=True, eq=False)
 class SyncHandle(Generic[R]):
-    """A submitted job, for code on one event loop: wait for its result, read, cancel or reschedule it."""
+    """A submitted job, without an event loop; threads may share it: wait for its result, read, cancel or reschedule it."""
 
     id: str
     created: bool

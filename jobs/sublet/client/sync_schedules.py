@@ -17,7 +17,7 @@ DEFAULT = Options()
 
 
 class SyncSchedules:
-    """SyncStore, list, pause and remove the schedules of a namespace, for code on one event loop."""
+    """The schedules of a namespace: store, list, pause and remove them, without an event loop; threads may share it."""
 
     def __init__(self, store: SyncStore) -> None:
         self._operations, self._follow = store.operations, store.follow

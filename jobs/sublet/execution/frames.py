@@ -31,7 +31,7 @@ RELEASE: Final = b"S"
 BACK: Final = b"B"
 ASK_BACK: Final = b"?"
 STARVED: Final = b"!"
-"""Kinds of frames that a child gets on the pipe that closes when its parent dies."""
+"""The kinds of frames on the pipe that closes at the parent's death."""
 ENDS: Final = (RESULT, FAILURE, SPENT, RELEASE)
 NEWS: Final = {news.value.encode(): news for news in News}
 

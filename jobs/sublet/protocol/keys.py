@@ -189,7 +189,7 @@ def schedules(base: str) -> str:
 
 
 def schedule(base: str, name: str) -> str:
-    """Key of a schedule's hash."""
+    """Key of the hash that describes a schedule."""
     return f"{base}:schedule:{name}"
 
 

@@ -46,7 +46,7 @@ class NewSchedule(NamedTuple):
 
     @property
     def plan(self) -> bytes:
-        """Its recurrence and source as JSON, which the scripts store and do not read."""
+        """The schedule's recurrence and source as JSON, which the scripts store and do not read."""
         said: dict[str, Any] = {"when": self.recurrence.model_dump(mode="json", exclude_defaults=True)}
         said |= {"from": self.source} if self.source else {}
         return json.dumps(said, separators=(",", ":"), ensure_ascii=False).encode()

@@ -9,7 +9,7 @@ log = logging.getLogger("sublet.worker.worker")
 
 AGAIN = 60.0
 QUIET = 1.0
-"""An outage is over with an answer after so many seconds without a failure."""
+"""An answer ends an outage if no call has failed for so many seconds."""
 
 
 class OutageLog:

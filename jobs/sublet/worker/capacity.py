@@ -85,8 +85,8 @@ class Capacity:
         return free if self.max_jobs is None else min(free, self.max_jobs - self.started - self.reserved)
 
     def claim_size(self, queue_set: QueueSet) -> int:
-        """Return for how many jobs the next claim asks: what is free, but at most half of the slots, so that
-        a second claim can run beside it.
+        """Return for how many jobs the next claim asks: what is free, but at most half of the slots (or
+        `ahead`, if more), so that a second claim can run beside it.
         """
         half = -(-self.slots // 2)
         return min(self.free(queue_set), max(half, self.ahead() if queue_set.all_need_child else 0))

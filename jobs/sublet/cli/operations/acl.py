@@ -43,7 +43,7 @@ VERBS = {
     "admin": NAMES,
     "tick": MAINTENANCE,
 }
-"""Role → verbs of its user. Submitting, working and ticking also summon workers for pools."""
+"""Role → the scripts that its Redis user may run. Submitting, working and ticking also summon workers for pools."""
 
 LOOK = "get getrange hget hstrlen hgetall hmget zscore zmscore hlen hexists exists hscan zrange zcard zcount zscan xrange xrevrange xread xinfo|stream type time"
 PREPARE = "hget info|memory"

@@ -34,7 +34,9 @@ async def count(context: TrialContext) -> None:
 
 
 async def register(context: TrialContext) -> None:
-    """Check that a worker keeps its registration, takes over from a dead one, and leaves at its end."""
+    """Check that a worker registers before it claims, renews that, spares live workers' leases, and
+    unregisters at its end.
+    """
     worker = await context.work()
     name = context.seen("claim")[0].args[1]
     with context.rule("enlists"):

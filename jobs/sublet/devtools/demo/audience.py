@@ -79,7 +79,7 @@ class Audience:
         self._lines = []
 
     def print_lines(self) -> None:
-        """Print the events since the last call: LINES_MAX, and the number of others."""
+        """Print the first events since the last call, and how many others there were."""
         lines, self._lines = self._lines or [], []
         for line in lines[:LINES_MAX]:
             self.screen.print(escape(line))

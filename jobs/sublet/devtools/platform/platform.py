@@ -29,7 +29,7 @@ from sublet.errors import Invalid
 STOPPED_AT_ONCE = 130
 
 Companion = Callable[[Settings], Coroutine[Any, Any, None]]
-"""Runs beside the platform from the start of its workers to the stop, with the settings of its clients."""
+"""A function that runs beside `sublet dev` (as the demo does) until the stop; it gets the settings for clients."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ START_SECONDS, HURRY_SECONDS = 60.0, 1.0
 
 class RedisService:
     """The embedded server of one `sublet dev`. A restart keeps the URL and all acknowledged data. If this
-    process is killed, it lives some seconds longer, or as long as the writers of the pipe `others`.
+    process is killed, the server ends when the pipe `others` has no writer any more, some seconds later at
+    most.
     """
 
     name = "server"

@@ -70,7 +70,7 @@ class Fault(NamedTuple):
 
     @property
     def is_lost(self) -> bool:
-        """Whether it is an unfinished job that is in no sorted set, and so will not run."""
+        """Whether the item is an unfinished job that is in no sorted set, and so will not run."""
         return "gone" in self.found.split(", ")
 
     @property

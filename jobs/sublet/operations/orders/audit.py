@@ -25,11 +25,11 @@ class AuditEntry(Frozen):
     verb: str
     """The command: `cancel`, `pause`, `schedule-put`, …."""
     what: str
-    """What it was for: a job's id, a queue's, worker's or schedule's name, or a filter of jobs."""
+    """What the command was for: the id or name of a job, queue, worker or schedule, or a filter of jobs."""
     queue: str = ""
     """The queue of what it was for; empty for a worker, or for several queues."""
     outcome: str
-    """Its answer; for a filter, how many jobs matched."""
+    """The answer to the command; for a filter, how many jobs matched."""
 
 
 class AuditPage(Frozen):

@@ -77,7 +77,7 @@ class Invoker(Protocol):
 
     @property
     def kind(self) -> str:
-        """Its name in a pool's settings: `http`, `lambda`, `process` or `none`."""
+        """The invoker's name in a pool's settings: `http`, `lambda`, `process` or `none`."""
         ...
 
     async def invoke(self, request: Invocation) -> None:

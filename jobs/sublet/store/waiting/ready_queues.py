@@ -14,7 +14,6 @@ READY_MAX = 10_000
 LISTS_MAX = 1000
 """Most queues of one claim whose wake-ups are read: those that had jobs last."""
 SELECTIONS = 64
-"""For so many sets of queues it is remembered which queue is next."""
 
 
 class Selection:
@@ -76,7 +75,7 @@ class Selection:
 
 
 def check_entries(entries: Sequence[str]) -> list[str]:
-    """Return the patterns among a worker's queues. Raises Invalid."""
+    """Return the patterns among a worker's queues. Raises Invalid for an invalid name, or too many patterns."""
     for entry in entries:
         if not keys.is_name(entry) and not keys.is_pattern(entry):
             raise Invalid(f"queue {entry[:80]!r}: {keys.entry_rule()}")
@@ -134,7 +133,7 @@ class ReadyQueues:
         return sorted(selection.bases, key=turns.__getitem__)
 
     def pick(self, base: str, selection: Selection, most: int, strict: bool) -> dict[str, int]:
-        """Return up to `most` queues of a partition for the next claim, in order."""
+        """Return the next `most` queues of a partition for a claim, in order, to be passed to `claimed`."""
         known = self._named.get(base, {})
         own = [queue for queue in known if queue in selection]
         first = heapq.nsmallest(most, own, key=lambda queue: selection.turn(queue, strict))

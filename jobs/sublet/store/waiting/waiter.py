@@ -38,7 +38,7 @@ class Waiter:
 
     @property
     def idle(self) -> bool:
-        """Whether it waits and nothing has ended its wait."""
+        """Whether this claim still waits: nothing has ended its wait."""
         return self.called is not None and not self.called.done()
 
     @property
