@@ -18,5 +18,5 @@ if current ~= life then return refusal('CHANGED', 'worker ' .. worker .. ' was r
 check_audit(by)
 
 begin()
-if call('HSETNX', card, 'drain', stamp) == 1 then audit(by, 'drain', worker, '', 'drain') end
+if call('HSETNX', card, 'drain', stamp) == 1 then audit(by, 'drain', worker, '', 'requested') end
 return 'drain'

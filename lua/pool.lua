@@ -92,4 +92,5 @@ if more then
 end
 for _, id in ipairs(later) do call('ZADD', summons, latest, id) end
 call('HSET', key('pools'), name, string.format('%.0f', seen + 1) .. words .. '\n' .. target)
-return audit(by, 'pool-put', name, '', answer)
+audit(by, 'pool-put', name, '', answer .. ': queues=' .. given.queues .. ' max=' .. (given.max or '10'))
+return answer

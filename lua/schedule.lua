@@ -83,6 +83,11 @@ call('HSETNX', hash, 'made_at', stamp)
 call('ZADD', key('schedules'), (paused == '1' or occurrence == '') and NEVER or due, name)
 -- Idle workers wait for a later moment
 if call('ZRANGE', key('schedules'), 0, 0)[1] == name then wake(queue) end
-local flips = known[7] and known[7] ~= paused
-return audit(by, flips and (paused == '1' and 'schedule-pause' or 'schedule-resume') or 'schedule-put', name,
-  queue, seen == '0' and 'created' or 'changed')
+local answer = seen == '0' and 'created' or 'changed'
+if known[7] and known[7] ~= paused then
+  local is_paused = paused == '1'
+  audit(by, is_paused and 'schedule-pause' or 'schedule-resume', name, queue, is_paused and 'paused' or 'resumed')
+else
+  audit(by, 'schedule-put', name, queue, answer .. ': task ' .. task)
+end
+return answer

@@ -324,9 +324,11 @@ def test_an_operator_reschedules_waiting_jobs(shell):
     assert moved == [{"id": one, **due}, {"id": two, **due}]
     assert shell.ok("reschedule", one, "--priority", "-7").splitlines()[1].split("  ") == [
         one,
-        "scheduled for 2030-01-31T09:00:00Z",
+        "scheduled for 2030-01-31T09:00:00Z, priority -7",
     ]
-    assert shell.json("reschedule", one, "--in", "0", "--priority", "5") == [{"id": one, "answer": "queued"}]
+    assert shell.json("reschedule", one, "--in", "0", "--priority", "5") == [
+        {"id": one, "answer": "queued", "priority": 5}
+    ]
     assert (shell.json("get", one)["priority"], shell.json("get", one)["revision"]) == (5, 3)
     assert "reschedule  0-one" in (said := shell.ok("audit")), said
     assert "scheduled 2030-01-31T09:00:00Z priority=-7" in said

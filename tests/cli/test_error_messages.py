@@ -75,7 +75,7 @@ pytest_plugins = ["tests.support.command_line"]
         ),
         (
             "work tasks:app --queues a,,b",
-            "--queues: 'a,,b': use one name, or several separated by single commas; see",
+            "--queues: 'a,,b': a name is empty: use one name, or several separated by single commas; see",
         ),
         (
             "work tasks:app --queues a:2.5",
@@ -121,6 +121,12 @@ pytest_plugins = ["tests.support.command_line"]
         ("work tasks:app --grace -1s", "--grace: a duration cannot be negative; write"),
         ("work tasks:app --max-jobs 0", "--max-jobs: '0': use a whole number from 1 to 999,999,999; see"),
         ("work tasks:app --jobs-per-child many", "--jobs-per-child: 'many' is not a whole number; see"),
+        ("tick --app nope:app", "there is no module nope in "),
+        ("tick --app ./tasks.py", "'./tasks.py' is not a module name: write MODULE:APP, e.g. tasks:app"),
+        (
+            "submit add --priority 5 --priority=6",
+            "--priority is given twice: give it once; see sublet submit",
+        ),
         (
             "tick --every 5s",
             "--every needs --for: say how long to repeat, e.g. --for 55s --every 5s",
@@ -178,6 +184,27 @@ def test_a_payload_that_is_too_large_is_refused_before_it_is_sent(shell):
     line = shell.no(2, "submit", "add", "-", stdin=json.dumps({"a": "x" * 256 * 1024}))
     assert line.startswith(
         "task add: arguments of 262,152 bytes (JSON): at most 262,144 are allowed: store the data"
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--priority", "5", "--priority=6"], ["--namespace", "a", "--priority", "5", "--namespace", "b"]],
+)
+def test_an_option_is_given_once(shell, words):
+    flag = words[-1].partition("=")[0] if "=" in words[-1] else words[0]
+    assert shell.no(2, "submit", "add", *words).startswith(f"{flag} is given twice: give it once; see ")
+
+
+def test_options_that_collect_are_given_often(shell):
+    job = shell.ok("submit", "add", "--tag", "a", "--tag", "b")
+    assert shell.json("get", job)["tags"] == ["a", "b"]
+
+
+def test_a_tick_finds_the_module_of_its_app(shell):
+    assert shell.no(2, "tick", "--app", "nope:app").startswith("there is no module nope in ")
+    assert shell.no(2, "tick", "--app", "./tasks.py").startswith(
+        "'./tasks.py' is not a module name: write MODULE"
     )
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sublet import Client, Invalid
+from sublet import Client, Invalid, Options, State
 from sublet.operations.orders.bulk import Selection
 from sublet.protocol.person import acting_for
 from sublet_functions.api.dispatch import Api
@@ -61,16 +61,16 @@ async def test_orders_over_http_have_the_name_of_the_token(client, core):
         ("boss", *rest)
         for rest in (
             ("pool-remove", "p", "", "removed"),
-            ("pool-put", "p", "", "created"),
+            ("pool-put", "p", "", "created: queues=default max=2"),
             ("schedule-remove", "s", "default", "removed"),
-            ("schedule-pause", "s", "default", "changed"),
-            ("schedule-run", "s", "default", ran),
-            ("schedule-put", "s", "default", "created"),
+            ("schedule-pause", "s", "default", "paused"),
+            ("schedule-run", "s", "default", f"submitted {ran}"),
+            ("schedule-put", "s", "default", "created: task t"),
             ("pause", "default", "default", "paused"),
             ("configure", "default", "default", "jobs=5"),
             ("reschedule", "0-0", "default", "scheduled 2030-01-31T09:00:00Z priority=5"),
             ("retry", "0-0", "default", "queued"),
-            ("cancel", "task=t", "", "2 jobs found"),
+            ("cancel", "task=t", "", "cancelled 2 of 2"),
             ("cancel", "0-0", "default", "cancelled"),
         )
     ]
@@ -121,8 +121,19 @@ async def test_a_program_leaves_no_entry_and_a_page_of_orders_one(client):
         "anna",
         "queue=default",
         "default",
-        "2 jobs found",
+        "cancelled 2 of 2",
     )
+
+
+async def test_the_audit_says_how_many_of_a_page_were_refused(client):
+    for n in range(3):
+        await client.submit("t", {}, Options(key=f"k{n}"), job_id=f"0-{n}")
+        await client.cancel(f"0-{n}")
+    await client.submit("t", {}, Options(key="k1"), job_id="0-other")  # it holds the key of one of them
+    with acting_for("anna"):
+        await client.order_page("retry", Selection(state=State.CANCELLED))
+    (entry,) = (await client.audit()).entries
+    assert (entry.verb, entry.outcome) == ("retry", "queued 2 of 3; refused 1")
 
 
 @pytest.mark.parametrize("wrong", [{"limit": 0}, {"limit": 1001}, {"cursor": "x"}, {"cursor": "0-0/0"}])
@@ -141,7 +152,7 @@ def test_commands_have_the_name_of_user_and_host(shell):
     found = shell.json("audit")["entries"]
     assert [(one["verb"], one["what"], one["outcome"]) for one in found] == [
         ("pause", "default", "paused"),
-        ("purge", "default", "2 waiting jobs found"),
+        ("purge", "default", "cancelled 2 of 2"),
         ("cancel", "0-0", "cancelled"),
     ]
     assert all("@" in one["by"] for one in found)
@@ -154,8 +165,8 @@ def test_commands_have_the_name_of_user_and_host(shell):
     assert named == [
         ("repair", shell.env["SUBLET_NAMESPACE"], "started"),
         ("pool-remove", "p", "removed"),
-        ("pool-put", "p", "changed"),
-        ("pool-put", "p", "created"),
+        ("pool-put", "p", "changed: queues=default max=3"),
+        ("pool-put", "p", "created: queues=default max=10"),
     ]
     shown = shell.ok("audit", "--limit", "1", said="more: .* --cursor .*\n").splitlines()
     assert shown[0].split() == ["TIME", "BY", "ORDER", "WHAT", "OUTCOME"]

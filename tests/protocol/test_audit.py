@@ -63,13 +63,13 @@ async def test_each_order_of_a_person_is_recorded_once(desk):
             ("resume", "q", "q", "resumed"),
             ("configure", "q", "q", "jobs=5"),
             ("configure", "*", "", "no limits"),
-            ("drain", "w", "", "drain"),
-            ("schedule-put", "s", "s", "created"),
-            ("schedule-pause", "s", "s", "changed"),
-            ("schedule-resume", "s", "s", "changed"),
+            ("drain", "w", "", "requested"),
+            ("schedule-put", "s", "s", "created: task t"),
+            ("schedule-pause", "s", "s", "paused"),
+            ("schedule-resume", "s", "s", "resumed"),
             ("schedule-remove", "s", "s", "removed"),
-            ("pool-put", "p", "", "created"),
-            ("pool-put", "p", "", "changed"),
+            ("pool-put", "p", "", "created: queues=q max=10"),
+            ("pool-put", "p", "", "changed: queues=q max=5"),
             ("pool-remove", "p", "", "removed"),
             ("erase", "c", "r", "erased"),
         )
@@ -101,6 +101,16 @@ async def test_an_order_of_several_calls_is_recorded_once(desk):
         call = verbs.audit(desk.base, order, "anna", "retry", "task=t", "q", "5 jobs found")
         assert await desk.run(call) == "recorded"
     assert recorded(desk) == [("anna", "retry", "task=t", "q", "5 jobs found")] * 2
+
+
+async def test_what_came_of_an_order_replaces_what_was_found(desk):
+    for order, outcome in (("a" * 22, "5 found"), ("b" * 22, "1 found"), ("a" * 22, "queued 4 of 5")):
+        for _ in range(2):  # repeated, it is one entry
+            await desk.run(verbs.audit(desk.base, order, "anna", "retry", "task=t", "q", outcome))
+    assert recorded(desk) == [
+        ("anna", "retry", "task=t", "q", "1 found"),
+        ("anna", "retry", "task=t", "q", "queued 4 of 5"),
+    ]
 
 
 @pytest.mark.parametrize("wrong", [{"by": ""}, {"verb": "a b"}, {"order": ""}, {"queue": "a b"}])

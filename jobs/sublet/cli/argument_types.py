@@ -208,5 +208,7 @@ def names(text: str) -> list[str]:
     """Split the text at commas. The names are not checked, but that none is empty."""
     found = text.split(",")
     if not all(found):
-        raise ArgumentTypeError(f"{text[:130]!r}: use one name, or several separated by single commas")
+        raise ArgumentTypeError(
+            f"{text[:130]!r}: a name is empty: use one name, or several separated by single commas"
+        )
     return found

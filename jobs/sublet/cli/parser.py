@@ -31,6 +31,17 @@ def with_help_hint(message: str, command: str = "") -> str:
     return f"{message}{' See' if message.endswith('?') else '; see'} {page}"
 
 
+class _Once(argparse.Action):
+    """Store an option's value. The second one is an error: which was meant is unknown."""
+
+    def __call__(self, parser: Any, args: Any, value: Any, flag: str | None = None) -> None:
+        given: set[str] = parser.given
+        if flag in given:
+            parser.error(f"{flag} is given twice: give it once")
+        given |= {flag} if flag else set()
+        setattr(args, self.dest, value)
+
+
 class CommandParser(argparse.ArgumentParser):
     """A command's parser. Options may stand anywhere, unabbreviated; an absent one without default sets no
     attribute.
@@ -47,6 +58,8 @@ class CommandParser(argparse.ArgumentParser):
             add_help=False,
             allow_abbrev=False,
         )
+        self.given: set[str] = set()
+        self.register("action", None, _Once)
         for flag in SHARED_WITH_VALUE:
             self.add_argument(flag, default=None, help=argparse.SUPPRESS)
         for flag in ("--json", "--debug"):

@@ -11,8 +11,8 @@ from sublet.protocol.scripts import Call
 
 
 def record(base: str, verb: str, what: str, queue: str, outcome: str, order: str = "") -> Plan[None]:
-    """Write a command of several calls to the audit, before the first call. One that a program gave is not
-    written, nor the same `order` again.
+    """Write a command of several calls to the audit: before the first call, then with the same `order` its
+    outcome. One that a program gave is not written.
     """
     if person():
         yield verbs.audit(base, order or keys.new_claim_id(), person(), verb, what, queue, outcome)

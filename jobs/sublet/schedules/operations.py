@@ -266,7 +266,7 @@ def run(
 
 def record_run(one: Stored, job: Submission) -> Plan[None]:
     """Write to the audit that a person runs this schedule now."""
-    return audit_log.record(one.base, "schedule-run", one.name, job.queue, job.id, order=job.id)
+    return audit_log.record(one.base, "schedule-run", one.name, job.queue, f"submitted {job.id}", job.id)
 
 
 def job_of(operations: SubmitOperations, one: Stored, job_id: str | None, rules: str = "") -> Submission:

@@ -1,6 +1,7 @@
 """Import modules of a user's program. Errors are one line."""
 
 import importlib
+import importlib.machinery
 import os
 import pkgutil
 import sys
@@ -20,6 +21,18 @@ def is_module_name(name: object) -> bool:
     return isinstance(name, str) and all(part.isidentifier() for part in name.split("."))
 
 
+def check_module(name: str) -> None:
+    """Raise Invalid unless there is a module of this name in the current folder or on Python's path. Of one in a
+    package, the package is looked for: to find the module would import it.
+    """
+    package = name.partition(".")[0]
+    finder = importlib.machinery.PathFinder.find_spec
+    if is_module_name(name) and not finder(package) and not finder(package, [os.getcwd()]):
+        raise _missing(name)
+    if not is_module_name(name):
+        raise Invalid(f"{name[:80]!r} is not a module name: write MODULE:APP, e.g. tasks:app")
+
+
 def import_by_name(name: str, hint: str = "") -> ModuleType:
     """Import a module. Raises Invalid: the message says where in the user's files the import failed; `hint`
     is its end if the module exists.
@@ -30,8 +43,7 @@ def import_by_name(name: str, hint: str = "") -> ModuleType:
         raise
     except ModuleNotFoundError as error:
         if error.name and f"{name}.".startswith(f"{error.name}."):
-            near = did_you_mean(name, _siblings(name))
-            raise Invalid(f"there is no module {name} in {os.getcwd()} or on Python's path{near}") from error
+            raise _missing(name) from error
         raise Invalid(_why(name, error) + hint) from error
     except BaseException as error:  # a module may raise anything on import, and may exit
         raise Invalid(_why(name, error) + hint) from error
@@ -53,6 +65,11 @@ def include_module(app: object, name: str) -> None:
             f"module {name} declares its tasks with another App object: import the app that includes it (a file "
             "that is run as a script is another copy of its module)"
         )
+
+
+def _missing(name: str) -> Invalid:
+    near = did_you_mean(name, _siblings(name))
+    return Invalid(f"there is no module {name} in {os.getcwd()} or on Python's path{near}")
 
 
 def _siblings(name: str) -> list[str]:

@@ -4,6 +4,38 @@ from tests.faults.mutants.mutant import Mutant
 
 MUTANTS = (
     Mutant(
+        "an option that is given twice has its last value",
+        "jobs/sublet/cli/parser.py",
+        "        if flag in given:\n",
+        "        if False:\n",
+        "a job gets another priority than the one that its user reads in the command",
+        "cli/test_error_messages.py::test_an_option_is_given_once",
+    ),
+    Mutant(
+        "a tick does not look for the module of its app",
+        "jobs/sublet/cli/schedules/tick.py",
+        'check_module(app.partition(":")[0])',
+        "pass",
+        "a cron line with a wrong module ticks for months, and starts no worker",
+        "cli/test_error_messages.py::test_a_tick_finds_the_module_of_its_app",
+    ),
+    Mutant(
+        "the audit keeps the number that was found beside what came of the order",
+        "lua/audit.lua",
+        "if before then call('XDEL', key('audit'), before) end",
+        "",
+        "a person reads one order twice",
+        "protocol/test_audit.py::test_what_came_of_an_order_replaces_what_was_found[valkey]",
+    ),
+    Mutant(
+        "a page of an order does not record what came of it",
+        "jobs/sublet/operations/orders/bulk.py",
+        "_came(outcomes)",
+        'f"{len(jobs):,} found"',
+        "the audit does not say how many jobs were refused",
+        "http/test_audit_http.py::test_the_audit_says_how_many_of_a_page_were_refused",
+    ),
+    Mutant(
         "purge does not look at a job's state",
         "jobs/sublet/cli/jobs/purge.py",
         "    if job.state is not state:\n",

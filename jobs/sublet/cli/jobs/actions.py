@@ -123,7 +123,8 @@ def _change_job(
         return _refusal("id", job_id, error)
     state, _, due = answer.partition(" ")
     due_at = {"due_at": f"{reads.moment(due):%Y-%m-%dT%H:%M:%SZ}"} if due else {}
-    return {"id": job_id, "answer": state, **due_at}
+    priority = {"priority": changes["priority"]} if "priority" in changes else {}
+    return {"id": job_id, "answer": state, **due_at, **priority}
 
 
 def _refusal(kind: str, name: str, error: Refused | Invalid) -> dict[str, Any]:
@@ -136,9 +137,10 @@ def _cell(answer: dict[str, Any]) -> Cell:
         return Cell(f"refused: {answer['message']}", "red")
     if answer.get("new"):
         return Cell(f"{answer['answer']}; this queue never had a job{answer['near']}", "yellow")
-    if "due_at" in answer:
-        return Cell(f"{answer['answer']} for {answer['due_at']}", "green")
-    return Cell(WORDS.get(answer["answer"], answer["answer"]), "green")
+    words = WORDS.get(answer["answer"], answer["answer"])
+    due = f" for {answer['due_at']}" if "due_at" in answer else ""
+    priority = f", priority {answer['priority']}" if "priority" in answer else ""
+    return Cell(words + due + priority, "green")
 
 
 def configure(args: Namespace) -> int:

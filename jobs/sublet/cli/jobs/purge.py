@@ -15,6 +15,7 @@ from sublet.errors import Changed, JobsError, NotFound, Refused, did_you_mean
 from sublet.model import JobSummary, Queue, State
 from sublet.protocol import reads
 from sublet.protocol.audit_log import record
+from sublet.protocol.keys import new_claim_id
 from sublet.protocol.person import acting_for
 
 BATCH = 100
@@ -38,10 +39,13 @@ def purge(args: Namespace) -> int:
         _confirm(args, found.queued, len(scheduled))
         with client_of(settings) as client:
             base = client.store.operations.base_of_queue(found.name)
-            words = f"{waiting:,} waiting jobs found"
-            client.store.follow_existing(record(base, "purge", found.name, found.name, words))
+            entry, order = (base, "purge", found.name, found.name), new_claim_id()
+            client.store.follow_existing(record(*entry, f"{waiting:,} found", order))
         with ProgressBar() as bar, acting_for(""):  # one entry, not one for each job
             outcomes = asyncio.run(_purge(Client(settings), found, scheduled, bar))
+        with client_of(settings) as client:
+            words = f"cancelled {outcomes.count(CANCELLED):,} of {waiting:,}"
+            client.store.follow_existing(record(*entry, words, order))
     cancelled, taken = outcomes.count(CANCELLED), outcomes.count(TAKEN)
     if args.json:
         document({"queue": args.queue, "waiting": waiting, "cancelled": cancelled, "taken": taken})

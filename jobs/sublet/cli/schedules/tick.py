@@ -63,7 +63,9 @@ class LocalWorkers:
 
     def __init__(self, app: str, settings: Settings) -> None:
         from sublet.scaling.invokers.detached import DetachedInvoker
+        from sublet.tasks.user_modules import check_module
 
+        check_module(app.partition(":")[0])
         variables = {"SUBLET_REDIS_URL": settings.redis_url, "SUBLET_NAMESPACE": settings.namespace}
         self._own = DetachedInvoker(app, variables=variables)
 

@@ -3,6 +3,7 @@ since the page was read is refused.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
@@ -11,7 +12,7 @@ from typing import NamedTuple
 from sublet.errors import Changed, Invalid, Refused
 from sublet.model import JobSummary, Page, State
 from sublet.operations import job_list
-from sublet.protocol import audit_log, server_info, verbs
+from sublet.protocol import audit_log, keys, server_info, verbs
 from sublet.protocol.plan import Plan
 from sublet.schedules.durations import EPOCH, MS
 
@@ -132,8 +133,9 @@ def order_page(
     expected: int | None,
     cursor: str | None,
 ) -> Plan[OrderPage]:
-    """Change a page of jobs by the order `name`, with one entry in the audit; without `order`, only count
-    them. Raises Changed, before any change, if their number differs from `expected` by over a tenth.
+    """Change a page of jobs by the order `name`, with one entry in the audit that ends with the outcome;
+    without `order`, only count them. Raises Changed, before any change, if their number differs from
+    `expected` by over a tenth.
     """
     began, place = yield from _began(cursor)
     page: Page = yield from job_list.list_jobs(sections, wanted.listed(), PAGE, place)
@@ -144,9 +146,10 @@ def order_page(
         )
     if order is None:
         return OrderPage(len(jobs), cursor=page.cursor and f"{began}@{page.cursor}")
+    entry = (sections[0][0], name, wanted.words(), wanted.queue or "")
+    recorded = keys.new_claim_id()
     if jobs:
-        found = f"{len(jobs):,} jobs found" if len(jobs) != 1 else "1 job found"
-        yield from audit_log.record(sections[0][0], name, wanted.words(), wanted.queue or "", found)
+        yield from audit_log.record(*entry, f"{len(jobs):,} found", recorded)
     outcomes, moved, references = list[OrderOutcome](), list[JobSummary](), dict[str, tuple[bytes, ...]]()
     for job in jobs:
         try:
@@ -157,8 +160,18 @@ def order_page(
         outcomes.append(OrderOutcome(job.id, job.revision, answer))
         moved += [job] if answer != "requested" else []
         references |= {job.id: left} if left else {}
+    if jobs:
+        yield from audit_log.record(*entry, _came(outcomes), recorded)
     following = page.cursor and f"{began}@{_closed_up(page.cursor, moved)}"
     return OrderPage(len(jobs), outcomes, following, references)
+
+
+def _came(outcomes: Sequence[OrderOutcome]) -> str:
+    """Return what came of an order, for the audit: `cancelled 2 of 3`."""
+    answers = Counter("refused" if one.refusal else one.answer for one in outcomes)
+    refused = answers.pop("refused", 0)
+    words = [f"{answer} {n:,}" for answer, n in sorted(answers.items())] or ["done 0"]
+    return f"{', '.join(words)} of {len(outcomes):,}" + (f"; refused {refused:,}" if refused else "")
 
 
 def _began(cursor: str | None) -> Plan[tuple[int, str | None]]:
