@@ -226,5 +226,6 @@ def test_a_server_without_redis_makes_the_page_stale(visit, site):
     page.route("**/queues?*", lambda route: route.fulfill(status=503, body=problem))
     page.get_by_role("navigation", name="Views").get_by_role("link", name="Queues").click()
     page.locator(".mark.stale", has_text="Stale since").wait_for()
+    page.locator("main.stale").wait_for()  # what was read last is grey
     page.unroute("**/queues?*")
     page.locator(".mark.live").wait_for()
