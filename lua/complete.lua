@@ -35,7 +35,10 @@ local done = {}                             -- ids of the completed jobs
 local retained = {}                         -- scores and ids for `completed`
 local left = {}                             -- by queue: jobs and bytes that left its backlog, and durations
 local late = 0                              -- leases that were lost
-for i = 1, #ARGV, 3 do load(ARGV[i]) end
+for i = 1, #ARGV, 3 do
+  local rules = load(ARGV[i]).rules
+  if rules and rules.key then get_queue(rules.queue) end      -- the end of a job with a key may wake a worker
+end
 for i = 1, #ARGV, 3 do
   local job = load(ARGV[i])
   local answer = lease_answer(job, ARGV[i + 1], 'complete')

@@ -1,6 +1,6 @@
 -- schedule: put a schedule: a job is submitted at each occurrence of its plan. Without a plan: remove it.
 --
--- LIBS  lib/base.lua lib/queue.lua lib/audit.lua
+-- LIBS  lib/base.lua lib/rules.lua lib/queue.lua lib/audit.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  name         the schedule's name, at most 40 characters
 -- ARGV  revision     the one that the caller saw: how often this schedule was put, 0 if it does not exist

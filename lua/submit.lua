@@ -1,6 +1,6 @@
 -- submit: store jobs, queued or scheduled. If the id or key is in use, the answer is the job that exists.
 --
--- LIBS  straight/submit.lua lib/base.lua lib/queue.lua lib/tags.lua
+-- LIBS  straight/submit.lua lib/base.lua lib/rules.lua lib/queue.lua lib/tags.lua lib/conflict.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  id queue task rules payload …   the jobs, in fives; rules are words, "" when all is default:
 --                    priority=-100…100  delay=ms or at=ms since 1970  key=K [window=ms]  tries=N
@@ -8,7 +8,10 @@
 --                    tags=T[,T…], up to 5  keep=1 (keep the payload after completion)
 --                    trace=traceparent  digest=hexadecimal
 --                    schedule=name  known=1 (store nothing: "NOT_FOUND" unless the id or key is in use)
--- REPLY array        one per job: "created", "exists <id>", "QUEUE_FULL …", "INVALID …" or "NOT_FOUND"
+--                    debounce=ms [at_most=ms] or on_conflict=replace|cancel_running, with a key
+--                    onto=id (replace no other waiting job than this one)
+-- REPLY array        one per job: "created", "exists <id>", "replaced <id>" (this waiting job has got the arguments),
+--                    "holder <id>" (this job waits, and is not that of onto), "QUEUE_FULL …", "INVALID …" or "NOT_FOUND"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
 
 needs('SET', key('key:'), '')
@@ -32,16 +35,25 @@ local function examine(id, queue, task, rules, payload)
   local header = read_header(queue .. ' ' .. task .. ' ' .. stamp .. (rules == '' and '' or ' ' .. rules))
   local due = tonumber(header.at or header.delay and now + header.delay or 0)
   local job = {id = id, rules = header, payload = payload, due = due}
+  local grows, old, ruled, wrong, lock = #payload
+  if rules ~= '' then ruled, wrong = conflict_rule(header) end
+  if wrong then return wrong end
   if header.key then
-    job.lock = key('key:' .. queue .. '|', header.key)
+    lock = key('key:' .. queue .. '|', header.key)
+    job.lock = lock
     local holder = seen[job.lock] or call('GET', job.lock)
     local stands = holder and (seen[holder] or call('EXISTS', key('job:', holder)) == 1 or call('PTTL', job.lock) > 0)
-    if stands then return 'exists ' .. holder end
+    if stands and not ruled then return 'exists ' .. holder end
+    if ruled then
+      local answer = meet(job, holder)
+      if answer then return answer end
+      id, old, grows = job.id, job.old, job.grows or grows
+    end
   end
   if header.known then return 'NOT_FOUND' end
   local where = get_queue(queue)
-  local no_room = full(where, #payload)
-  if not no_room and not where.settings and where.jobs == 0 then
+  local no_room = full(where, grows, old)
+  if not no_room and not where.settings and where.jobs == 0 and not old then
     local most = tonumber(setting(call('HGET', key('queues'), '*'), 'queues') or QUEUES)
     if call('HLEN', key('queues')) + named < most then
       named = named + 1
@@ -53,10 +65,10 @@ local function examine(id, queue, task, rules, payload)
     turned_away = turned_away + 1
     return no_room
   end
-  where.jobs, where.bytes = where.jobs + 1, where.bytes + #payload
-  seen[id], seen[job.lock or id] = id, id
-  jobs[#jobs + 1] = job
-  return 'created'
+  where.jobs, where.bytes = old and where.jobs or where.jobs + 1, where.bytes + grows
+  seen[id], seen[lock or id] = id, id
+  if lock then add_pending(job, jobs) else jobs[#jobs + 1] = job end
+  return old and 'replaced ' .. id or 'created'
 end
 for i = 1, #ARGV, 5 do answers[#answers + 1] = examine(unpack(ARGV, i, i + 4)) end
 if #jobs == 0 and turned_away > 0 then begin() end      -- count them when memory is full, too
@@ -69,20 +81,25 @@ local wanted = {}                           -- queue → has it work now?
 local seq = next_seq(#jobs) - #jobs
 for i, job in ipairs(jobs) do
   local rules = job.rules
-  local state = job.due > now and 'scheduled' or 'queued'
+  local state, turn, is_new = job.due > now and 'scheduled' or 'queued', seq + i, true
+  if job.ruled then state, turn, is_new = take_place(job, state, turn) end
   local structure = state == 'queued' and 'queue:' .. rules.queue or state
   call('HSET', key('job:', job.id), 'state', state, as_spec(rules.header, job.payload))
   if rules.tags then note_tags(job) end
   if job.lock then call('SET', job.lock, job.id, unpack(rules.window and {'PX', rules.window} or {})) end
   local members, ids = places[structure] or {}, moved[state] or {}
-  ids[#ids + 1], moved[state] = job.id, ids
+  if is_new then ids[#ids + 1], moved[state] = job.id, ids end
   places[structure] = members
   wanted[rules.queue] = wanted[rules.queue] or state == 'queued'
   members[#members + 1], members[#members + 2] =
-    state == 'queued' and rank(rules.priority, seq + i) or job.due, job.id
+    state == 'queued' and rank(rules.priority, turn) or job.due, job.id
 end
 for structure, members in pairs(places) do call('ZADD', key(structure), unpack(members)) end
-for state, ids in pairs(moved) do event(ids, state, 'submitted') end
+local created = 0
+for state, ids in pairs(moved) do
+  event(ids, state, 'submitted')
+  created = created + #ids
+end
 local head = places.scheduled and call('ZRANGE', key('scheduled'), 0, 0)[1]
 for _, job in ipairs(jobs) do
   if job.id == head then wanted[job.rules.queue] = true end
@@ -94,5 +111,5 @@ for name, now_or_soon in pairs(wanted) do
   if now_or_soon then wake(name) end
 end
 index_tags()
-count('submitted', #jobs)
+count('submitted', created)
 return answers

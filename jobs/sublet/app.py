@@ -76,7 +76,7 @@ class Task(Generic[P, R]):
         self.app, self.name, self.function, self.run = app, name, function, run
         self.defaults, self.error_rules = options, rules
         self.arguments = Arguments(name, function)
-        self._rules = options.rules()
+        self._rules = options.rules(declared=True)
 
     @property
     def takes_process(self) -> bool:
@@ -102,7 +102,7 @@ class Task(Generic[P, R]):
         other = cast("Task[P, R]", object.__new__(Task))
         other.__dict__.update(self.__dict__)
         other.defaults = self.defaults.but(**changes)
-        other._rules = other.defaults.rules()
+        other._rules = other.defaults.rules(declared=True)
         return other
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> Submission:
@@ -124,7 +124,9 @@ class Task(Generic[P, R]):
         else:
             with around(job, "send") as job:
                 submitted = await client.store.submit_one(job)
-        return Handle(submitted.id, submitted.id == job.id, client, self.arguments.load_result)
+        return Handle(
+            submitted.id, submitted.id == job.id, client, self.arguments.load_result, None, submitted.replaced
+        )
 
     def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> "SyncHandle[R]":
         """Submit a job with these arguments from code without an event loop. Returns and raises what `submit`
@@ -136,7 +138,9 @@ class Task(Generic[P, R]):
         else:
             with around(job, "send") as job:
                 submitted = client.store.submit_one(job)
-        return SyncHandle(submitted.id, submitted.id == job.id, client, self.arguments.load_result)
+        return SyncHandle(
+            submitted.id, submitted.id == job.id, client, self.arguments.load_result, None, submitted.replaced
+        )
 
     def handle(self, job_id: str) -> "Handle[R]":
         """Return the handle of a job of this task that was submitted before, without asking Redis. Raises

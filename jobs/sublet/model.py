@@ -67,6 +67,8 @@ class Submitted(NamedTuple):
 
     id: str
     created: bool
+    replaced: bool = False
+    """Whether that job, which waits, got these arguments."""
 
 
 class Lease(NamedTuple):
@@ -299,6 +301,11 @@ class JobSummary(Frozen):
     progress: Any = None
     trace: str | None = None
     schedule: str | None = None
+    replaced: int = 0
+    """How often later submits replaced its arguments."""
+    replaced_at: Timestamp | None = None
+    after: str | None = None
+    """The running job of its key, for whose end it waits."""
     run_at: Timestamp | None = None
     """The moment for which a schedule submitted the job; else its option `run_at`, or the time of the last
     reschedule.

@@ -23,6 +23,12 @@ Durability = Literal["none", "replicated", "fsync"]
 """Whose confirmation a submit waits for: of Redis alone (`none`), of replicas, or of the disk (`fsync`)."""
 
 
+OnConflict = Literal["replace", "cancel_running"]
+"""`replace`: a waiting job of the key gets the new arguments; beside a running one, a new job waits for its end.
+`cancel_running`: also cancel the running one.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Backoff:
     """The wait before a failed job is tried again. It is at most `first` seconds after the first failure,
@@ -51,6 +57,12 @@ class Options:
     """
     window: Seconds | None = None
     """How long after the submit the deduplication key is taken, in seconds; None: until the job has ended."""
+    debounce: Seconds | None = None
+    """With a key: the job runs so many seconds after the last of several submits, with the last arguments."""
+    at_most: Seconds | None = None
+    """With `debounce`: the most seconds from the first submit to the run. None: no limit."""
+    on_conflict: OnConflict | None = None
+    """What a submit does to the unfinished jobs of its key. None: it stores nothing and returns the job."""
     max_attempts: int = 3
     """Number of tries: the job is dead when they are used up. Releases use none."""
     timeout: Seconds | None = 300.0
@@ -83,14 +95,16 @@ class Options:
             raise Invalid(f"unknown option {', '.join(unknown)}: use {', '.join(self.__slots__)}")
         return replace(self, **changes)
 
-    def rules(self) -> str:
+    def rules(self, *, declared: bool = False) -> str:
         """Return the options that differ from the defaults as text, in the protocol's form: `priority=5
-        tries=1`. Raises Invalid.
+        tries=1`. With `declared`, for the options of a task, a debounce may lack its key. Raises Invalid.
         """
         self._check()
         words = []
         if self.priority:
             words.append(f"priority={self.priority}")
+        if self.debounce is not None or self.at_most is not None or self.on_conflict is not None:
+            words += self._conflict_rules(declared)
         if self.run_at is not None:
             words.append(_at(self.run_at))
         elif self.delay:
@@ -117,6 +131,30 @@ class Options:
             words.append("keep=1")
         return " ".join(words)
 
+    def _conflict_rules(self, declared: bool) -> list[str]:
+        name = "on_conflict" if self.on_conflict is not None else "debounce"
+        if self.debounce is None and self.at_most is not None:
+            raise Invalid("at_most without debounce: it ends the delays of a debounce: give both, or neither")
+        if self.key is None and not declared:
+            raise Invalid(f"{name} without a key: give the deduplication key that it is for")
+        if self.window is not None:
+            raise Invalid(f"{name} and window: use one of them")
+        if self.on_conflict is not None:
+            if self.on_conflict not in get_args(OnConflict):
+                raise Invalid(f"on_conflict {self.on_conflict!r}: use replace or cancel_running, or None")
+            if self.debounce is not None:
+                raise Invalid("debounce and on_conflict: use one of them: debounce replaces what waits")
+            return [f"on_conflict={self.on_conflict}"]
+        if self.delay or self.run_at is not None:
+            raise Invalid("debounce sets the time of the first try: use no delay and no run_at with it")
+        wait = _ms("debounce", 0 if self.debounce is None else self.debounce, least=0.001, most=LONGEST)
+        if self.at_most is None:
+            return [f"debounce={wait}"]
+        most = _ms("at_most", self.at_most, least=0.001, most=LONGEST)
+        if most < wait:
+            raise Invalid(f"at_most {most / 1000:g} s: use at least the debounce, {wait / 1000:g} s")
+        return [f"debounce={wait}", f"at_most={most}"]
+
     def _check(self) -> None:
         check_name("queue", self.queue)
         if not (type(self.priority) is int and -100 <= self.priority <= 100):  # True is an int, too
@@ -138,6 +176,10 @@ class Options:
             raise Invalid(f"run_at {self.run_at}: use a time with a time zone, and no delay")
         if self.run_at is not None and round(self.run_at.timestamp() * 1000) > _LATEST:
             raise Invalid(f"run_at {self.run_at}: use a time until 5138-11-16T09:46:39Z")
+
+
+OF_SINGLE_JOBS: dict[str, Any] = dict.fromkeys(("key", "window", "debounce", "at_most", "on_conflict"))
+"""Options that the jobs of a schedule do not have."""
 
 
 def waiting_rules(run_at: datetime | None, delay: Seconds | None, priority: int | None) -> str:

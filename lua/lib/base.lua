@@ -1,6 +1,6 @@
 -- lib/base: the clock, the keys, refusals, input checks, and a job as it is stored. Every script needs it.
--- The libraries stand in front of a script in this order: base, queue, tags, deaths, lifecycle, prune, due,
--- patterns, leases, occurrence, integrity, audit.
+-- The libraries stand in front of a script in this order: base, rules, queue, tags, conflict, deaths, lifecycle, prune,
+-- due, patterns, leases, occurrence, integrity, audit.
 -- luacheck: push ignore 211 231
 local LAYOUT = '1'
 local GRACE = 5000                          -- ms after a timeout in which the worker may still report it
@@ -15,8 +15,8 @@ local COUNTS = 20000                        -- fields of the counts by queue, ab
 local RULES = {__index = {priority = 0, tries = 3, timeout = 300000, retention = 86400000,
   backoff = '1000:2:300000'}}
 -- What a rule's value must match to be used; rules that are not listed here are digits.
-local PLAIN = {key = '', tags = '', trace = '', digest = '', schedule = '', death = '', priority = '^%-?%d+$',
-  backoff = '^%d+:%d+%.?%d*:%d+$'}
+local PLAIN = {key = '', tags = '', trace = '', digest = '', schedule = '', death = '', on_conflict = '', onto = '',
+  after = '', replaced = '^%d+:%d+$', priority = '^%-?%d+$', backoff = '^%d+:%d+%.?%d*:%d+$'}
 
 local call = redis.call
 -- Returns an error instead of raising it, so a key of a wrong type counts as missing
@@ -117,60 +117,10 @@ local function read_header(spec)
   local job = setmetatable({header = header, queue = queue, task = task, submitted_at = at}, RULES)
   headers[header] = job
   if not queue or rules == '' then return job end
-  for name, value in string.gmatch(rules, '(%w+)=(%S+)') do
+  for name, value in string.gmatch(rules, '([%w_]+)=(%S+)') do
     if string.find(value, PLAIN[name] or '^%d+$') or value == 'none' and name == 'timeout' then job[name] = value end
   end
   return job
-end
-
--- Is this a valid value of `tags`? It may be longer than 128 characters.
-local function are_tags(value)
-  local seen, n = {}, 0
-  for tag in string.gmatch(value .. ',', '([^,]*),') do
-    n = n + 1
-    if n > 5 or seen[tag] or #tag > 64 or not is_name(tag) then return false end
-    seen[tag] = true
-  end
-  return true
-end
-
--- The first rule that is not in `known`, occurs twice, or has an invalid value, and what to do about it; nil if
--- all rules are valid.
-local shapes
-local function invalid_rule(rules, known)
-  if rules == '' then return nil end
-  if not shapes then
-    -- 14 digits in all reach the year 5138; a short digest's digits
-    local more, hex = string.rep('%d?', 13), string.rep('%x', 16)
-    local number, some = '^%d' .. more .. '$', '^[1-9]' .. more .. '$'
-    shapes = {priority = '^%-?%d%d?%d?$', delay = number, at = number, window = some, tries = some,
-      timeout = number, stall = some, retention = number, backoff = '^%d' .. more .. ':%d+%.?%d*:%d' .. more .. '$',
-      key = '^[!-~]+$', tags = '^[%w_.:,-]+$', trace = '^%x[%x-]+$',
-      digest = '^' .. hex .. '%x*$', schedule = '^[%w_.:-]+$', death = '^[%w_.:-]+$', keep = '^1$', known = '^1$'}
-  end
-  local given = {}
-  for word in string.gmatch(rules .. ' ', '([^ ]*) ') do
-    local name, value = string.match(word, '^(%w+)=(.+)$')
-    local allowed = name and not given[name] and (#value <= 128 or name == 'tags')
-      and (not known or string.find(known, ' ' .. name .. ' ', 1, true))
-    local fits = allowed and (string.find(value, shapes[name] or '^$') or word == 'timeout=none')
-    if not fits or name == 'priority' and math.abs(value) > 100 or name == 'tags' and not are_tags(value) then
-      local names = known
-        or ' priority delay at key window tries timeout stall retention backoff tags keep trace digest schedule death known '
-      local values = {priority = '-100 to 100', tries = 'a number from 1, at most 14 digits',
-        window = 'ms from 1, at most 14 digits',
-        stall = 'ms from 1, at most 14 digits', timeout = 'ms or none', backoff = 'first ms:factor:cap ms',
-        key = '1 to 128 of ! to ~',
-        tags = '1 to 5 different ones, each 1 to 64 of ' .. NAME .. ', with commas in between',
-        trace = 'a traceparent', digest = '16 to 128 hexadecimal digits',
-        schedule = 'a name', death = 'an id', keep = '1', known = '1'}
-      local is_known = name and string.find(names, ' ' .. name .. ' ', 1, true)
-      local advice = not is_known and 'use name=value, the name one of' .. string.sub(names, 1, -2)
-        or given[name] and 'give it once' or 'use ' .. (values[name] or 'ms, at most 14 digits')
-      return string.sub(word, 1, 80), ': ' .. advice
-    end
-    given[name] = true
-  end
 end
 
 -- A job by its id: its stored fields, and its header as `rules`. Read once per script; the same table is

@@ -9,6 +9,8 @@ local function expiry(job)
   return 'timed_out', 'ran longer than ' .. limit / 1000 .. ' s; its worker sent heartbeats and no outcome'
 end
 
+-- ms until a job that waits behind a running one is looked at again, if the end of that one does not cause it
+local BEHIND = 60000
 -- Maintenance, at most `limit` moves: jobs with an expired lease go back (the first time in a row to their
 -- old place, later after a backoff), due jobs are queued. Returns how many of each.
 local function maintain(limit, by)
@@ -16,7 +18,10 @@ local function maintain(limit, by)
   local due = overdue('scheduled', limit - #lost)
   if #lost + #due == 0 then return 0, 0 end
   for _, id in ipairs(lost) do load_movable(id) end
-  for _, id in ipairs(due) do load_movable(id) end
+  for _, id in ipairs(due) do
+    local job = load_movable(id)
+    if job.rules then load(job.rules.after) end
+  end
   begin()
   call('HSET', base, 'maintenance', stamp .. ' ' .. by)
   local missing = 0                         -- jobs that do not exist: the numbers of their queues stay too high
@@ -34,9 +39,13 @@ local function maintain(limit, by)
   end
   for _, id in ipairs(due) do
     local job = load(id)
-    call('ZREM', key('scheduled'), id)
-    if not job.state then missing = missing + 1 end
-    if job.state == 'scheduled' then place(job, 'queued', rank(job.rules.priority, next_seq(1)), 'due') end
+    if job.state == 'scheduled' and load(job.rules.after).state == 'running' then
+      call('ZADD', key('scheduled'), now + BEHIND, id)
+    else
+      call('ZREM', key('scheduled'), id)
+      if not job.state then missing = missing + 1 end
+      if job.state == 'scheduled' then place(job, 'queued', rank(job.rules.priority, next_seq(1)), 'due') end
+    end
   end
   sum_up()
   count('expired', #lost)

@@ -13,13 +13,27 @@ local function backoff(job, n)
   return math.floor(delay / 2 + delay / 2 * dice / 65536)
 end
 
--- A job has ended: publish its id if it is watched, release its key, and make its schedule due if that waits
--- for this job. A lock or schedule of a wrong type does not name this job.
+-- The newer job of the key that was stored while this one ran, until it has ended; nil if there is none.
+local function successor(job)
+  local holder = job.rules.key and peek('GET', key('key:' .. job.rules.queue .. '|' .. job.rules.key))
+  local newer = type(holder) == 'string' and load(holder) or {}
+  return newer.state and newer.rules.after == job.id and newer or nil
+end
+
+-- A job has ended: publish its id if it is watched, release its key, or return it to the older job that still runs. Make the
+-- newer job of its key due, and its schedule if that waits for this job. A lock or schedule of a wrong type does not name this job.
 local function on_end(job)
   local rules = job.rules
   if job.watched then call('PUBLISH', key('ended'), job.id) end
-  local lock = rules.key and not rules.window and key('key:' .. rules.queue .. '|' .. rules.key)
-  if lock and peek('GET', lock) == job.id then call('DEL', lock) end
+  local lock, older = rules.key and key('key:' .. rules.queue .. '|' .. rules.key), load(rules.after)
+  local newer = lock and successor(job)
+  if newer then
+    call('ZADD', key('scheduled'), 'XX', math.max(now, newer.rules.at or 0), newer.id)
+    wake(rules.queue)
+  elseif lock and not rules.window and peek('GET', lock) == job.id then
+    call('DEL', lock)
+    if older.state == 'running' and not older.rules.window then call('SET', lock, older.id) end
+  end
   local waits = rules.schedule and peek('HGET', key('schedule:' .. rules.schedule), 'held') == job.id
   if waits then peek('ZADD', key('schedules'), 'XX', stamp, rules.schedule) end
 end
@@ -163,11 +177,12 @@ end
 -- Until when a dead or cancelled job is kept: 14 days, or its retention if that is longer.
 local function kept_until(job) return now + math.max(KEEP_DEAD, job.rules.retention) end
 
--- An attempt failed: try again after a delay, or end the job when no tries are left or a cancel was
--- requested.
+-- An attempt failed: try again after a delay, or end the job when a cancel was requested, no tries are left, or a newer
+-- job of its key waits behind it.
 local function try_again(job, ending, delay)
   if job.cancel_requested_at then return conclude(job, ending, 'cancelled', kept_until(job)) end
   if tonumber(job.tries_left) <= 0 then return conclude(job, ending, 'dead', kept_until(job)) end
+  if successor(job) then return conclude(job, ending, 'cancelled', kept_until(job)) end
   if delay == 0 then
     return conclude(job, ending, 'queued', job.rank or rank(job.rules.priority, next_seq(1)))
   end

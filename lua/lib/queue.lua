@@ -147,13 +147,14 @@ local function backlog(name, jobs, bytes)
   end
 end
 
--- The refusal if a queue's limits do not allow one more job with so many bytes of payload; else nil.
-local function full(queue, bytes)
-  for name, more in pairs({jobs = 1, bytes = bytes}) do
+-- The refusal if a queue's limits do not allow one more job with so many bytes of payload, or a job that is there to
+-- grow by so many; else nil.
+local function full(queue, bytes, is_there)
+  for name, more in pairs({jobs = is_there and 0 or 1, bytes = bytes}) do
     local limit = setting(queue.settings, name)
     local has = limit
       and queue[name] + (tonumber(call('HGET', key('backlog'), queue.name .. ' ' .. name) or 0) or 0)
-    if limit and has + more > tonumber(limit) then
+    if limit and has + more > tonumber(limit) and not (is_there and more <= 0) then
       local never = name == 'bytes' and more > tonumber(limit) and ', so that one of ' .. more
         .. ' can never fit' or ''
       return 'QUEUE_FULL queue ' .. queue.name .. ' may hold ' .. limit .. ' ' .. name .. ' and has ' .. has

@@ -11,10 +11,10 @@ from dataclasses import replace
 import pytest
 import redis
 
-from sublet import App, Invalid, JobFailed, Settings, SyncClient
+from sublet import App, Invalid, JobFailed, Options, Settings, SyncClient
 from sublet.errors import PayloadLost, Unavailable
 from sublet.large_payloads import Files
-from sublet.large_payloads.storage import ORPHAN_SECONDS, is_reference
+from sublet.large_payloads.storage import HOLDERS, ORPHAN_SECONDS, Storage, is_reference
 from sublet.model import State
 from sublet.protocol import keys
 from sublet.store import orphans
@@ -442,6 +442,62 @@ async def test_the_payload_of_a_job_whose_key_is_held_is_deleted_at_once(large, 
         assert [path.name.partition(".")[2] for path in objects(files)] == [first.id]
         assert tasks.counts.options(key="k").submit_sync(BIG).id == first.id
         assert len(objects(files)) == 1
+
+
+@pytest.mark.parametrize("options", [{"debounce": 0.001}, {"on_conflict": "replace"}], ids=str)
+async def test_a_large_payload_replaces_that_of_the_waiting_job(large, files, options):
+    async with app_in(large):
+        task = tasks.counts.options(key="k", **options)
+        first = await task.submit(BIG)
+        for text in (BIG + "2", "small", BIG + "33"):
+            again = await task.submit(text)
+            assert (again.id, again.created, again.replaced) == (first.id, False, True)
+        assert {path.name.partition(".")[2] for path in objects(files)} == {first.id}
+        last = task.submit_sync(BIG + "444")
+        assert (last.id, last.replaced) == (first.id, True)
+        await drain(large)
+        assert await first.result() == len(BIG) + 3
+
+
+async def test_a_large_payload_is_never_lost_while_the_holder_of_its_key_changes(large, files, monkeypatch):
+    """Between the answer that another job waits and the second try, that job is claimed and ends."""
+    async with app_in(large):
+        task = tasks.counts.options(key="k", on_conflict="replace")
+        first = await task.submit(BIG)
+        put, ended = Storage.put, []
+
+        def put_late(storage, job_id, text):
+            if job_id == first.id and not ended:
+                ended.append(job_id)
+                with SyncClient(large) as client:
+                    client.cancel(first.id)
+            return put(storage, job_id, text)
+
+        monkeypatch.setattr(Storage, "put", put_late)
+        again = await task.submit(BIG + "2")
+        assert (ended, again.created) == ([first.id], True)
+        await drain(large)
+        assert await again.result() == len(BIG) + 1
+
+
+async def test_a_submit_gives_up_when_the_holder_of_its_key_changes_each_time(large, monkeypatch):
+    async with app_in(large):
+        task = tasks.counts.options(key="k", on_conflict="replace")
+        holders = [await task.submit("1")]
+        put = Storage.put
+
+        def put_late(storage, job_id, text):
+            if job_id == holders[-1].id:
+                with SyncClient(replace(large, large_payloads=None)) as client:
+                    client.cancel(job_id)
+                    options = Options(key="k", on_conflict="replace")
+                    holders.append(client.submit(task.name, {"text": "1"}, options))
+            return put(storage, job_id, text)
+
+        monkeypatch.setattr(Storage, "put", put_late)
+        with pytest.raises(Unavailable, match="jobs of its key came and went"):
+            await task.submit(BIG)
+        assert len(holders) == HOLDERS + 1
 
 
 # ── settings ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from sublet import Backoff, Invalid, Options, Settings, SyncClient
+from sublet import App, Backoff, Invalid, Options, Settings, SyncClient
 
 
 def test_default_options_add_no_rules():
@@ -22,6 +22,15 @@ def test_default_options_add_no_rules():
         (Options(run_at=datetime(1, 1, 1, tzinfo=UTC)), "at=0"),
         (Options(key="a b".replace(" ", "_")), "key=a_b"),
         (Options(key="k", window=60), "key=k window=60000"),
+        (
+            Options(key="k", debounce=30, at_most=timedelta(minutes=5)),
+            "debounce=30000 at_most=300000 key=k",
+        ),
+        (Options(key="k", debounce=0.5), "debounce=500 key=k"),
+        (
+            Options(key="k", on_conflict="cancel_running", delay=1),
+            "on_conflict=cancel_running delay=1000 key=k",
+        ),
         (Options(max_attempts=1), "tries=1"),
         (Options(timeout=0.25), "timeout=250"),
         (Options(timeout=None), "timeout=none"),
@@ -56,6 +65,25 @@ def test_other_options_become_rules(options, rules):
         ({"key": 7}, "key 7: use text of 1 character or more"),
         ({"window": 60}, "window without a key"),
         ({"key": "k", "window": 0}, "window 0 s: use 0.001 s or more"),
+        ({"debounce": 30}, "debounce without a key: give the deduplication key that it is for"),
+        ({"on_conflict": "replace"}, "on_conflict without a key: give the deduplication key that it is for"),
+        ({"key": "k", "at_most": 30}, "at_most without debounce: it ends the delays of a debounce"),
+        ({"key": "k", "debounce": 30, "at_most": 29.9}, "at_most 29.9 s: use at least the debounce, 30 s"),
+        ({"key": "k", "debounce": 0}, "debounce 0 s: use 0.001 s or more"),
+        ({"key": "k", "debounce": -1}, "debounce -1 s: use 0.001 s or more"),
+        ({"key": "k", "debounce": "30"}, "debounce '30': use a number of seconds, or a timedelta"),
+        ({"key": "k", "debounce": False}, "debounce False: use a number of seconds"),
+        ({"key": "k", "debounce": 1, "at_most": "soon"}, "at_most 'soon': use a number of seconds"),
+        ({"key": "k", "debounce": 1, "at_most": -1}, "at_most -1 s: use 0.001 s or more"),
+        ({"key": "k", "debounce": 1, "on_conflict": "replace"}, "debounce and on_conflict: use one of them"),
+        ({"key": "k", "debounce": 1, "window": 1}, "debounce and window: use one of them"),
+        ({"key": "k", "debounce": 1, "delay": 1}, "debounce sets the time of the first try: use no delay"),
+        ({"key": "k", "on_conflict": "replace", "window": 1}, "on_conflict and window: use one of them"),
+        (
+            {"key": "k", "on_conflict": "ignore"},
+            "on_conflict 'ignore': use replace or cancel_running, or None",
+        ),
+        ({"key": "k", "on_conflict": ["replace"]}, "on_conflict ['replace']: use replace or cancel_running"),
         ({"max_attempts": 0}, "max_attempts 0: use a whole number from 1 to 999,999,999"),
         ({"max_attempts": True}, "max_attempts True: use a whole number from 1"),
         ({"max_attempts": 10**15}, "max_attempts 1000000000000000: use a whole number from 1"),
@@ -104,3 +132,31 @@ def test_a_switch_that_is_neither_1_nor_0_is_refused(monkeypatch, name):
         monkeypatch.setenv(name, text)
         with pytest.raises(Invalid, match=f"{name}='{text}': use 1 \\(yes\\) or 0 \\(no\\)"):
             Settings.read()
+
+
+def test_a_task_may_declare_a_debounce_and_each_submit_gives_the_key():
+    own = App()
+    task = own.task(name="t", debounce=30)(lambda: None)
+    assert task.options(key="k")._rules == "debounce=30000 key=k"
+    assert task._rules == "debounce=30000"
+    with pytest.raises(Invalid, match="at_most 1 s: use at least the debounce, 30 s"):
+        task.options(at_most=1)
+
+
+async def test_a_submit_of_such_a_task_without_a_key_is_refused(app):
+    @app.task(debounce=30)
+    async def reindex() -> None: ...
+
+    with pytest.raises(
+        Invalid, match=r"rule debounce=30000: give the key that it is for; refused: job .* of task reindex"
+    ):
+        await reindex.submit()
+    first = await reindex.options(key="k").submit()
+    again = await reindex.options(key="k").submit()
+    assert (first.created, first.replaced, again.id, again.created, again.replaced) == (
+        True,
+        False,
+        first.id,
+        False,
+        True,
+    )

@@ -35,9 +35,9 @@ def stale(lease):
 
 async def test_a_repeated_submit_returns_the_existing_job(source, store):
     first, second = job(store, rules="key=k"), job(store, rules="key=k")
-    assert await source.submit([first]) == [(first.id, True)]
+    assert await source.submit([first]) == [(first.id, True, False)]
     assert await source.submit([first, second, job(store)])  # all three are answered
-    assert (await source.submit([first, second])) == [(first.id, False)] * 2
+    assert (await source.submit([first, second])) == [(first.id, False, False)] * 2
     assert await source.submit([]) == []
 
 
@@ -63,6 +63,23 @@ async def test_all_options_of_a_submit_are_stored(source, store, raw, base):
         _, _, _, *words = raw.hget(keys.job(base, one.id), "spec").partition("\n")[0].split(" ")
         assert sorted(words) == sorted(one.rules.split())
     assert [raw.zscore(keys.structure(base, "scheduled"), jobs[2].id)] == [1925089445678]
+
+
+@pytest.mark.parametrize("rules", ["key=k debounce=30000 at_most=60000", "key=k on_conflict=replace"])
+async def test_a_submit_that_replaces_the_arguments_of_a_waiting_job_says_so(source, store, rules):
+    first, second = job(store, rules=rules), job(store, rules=rules)
+    assert await source.submit([first]) == [(first.id, True, False)]
+    assert await source.submit([second, first]) == [(first.id, False, True), (first.id, False, False)]
+    assert await source.submit([second]) == [(first.id, False, True)]
+
+
+async def test_cancel_running_is_sent_by_either_source(source, store):
+    first, second = (job(store, rules="key=k on_conflict=cancel_running") for _ in range(2))
+    await source.submit([first])
+    (lease,) = (await source.claim(worker="w", queues=["q"], n=1, lease=30)).leases
+    assert await source.submit([second]) == [(second.id, True, False)]
+    assert (await store.follow(store.operations.get(lease.id))).cancel_requested_at is not None
+    assert (await store.follow(store.operations.get(second.id))).after == first.id
 
 
 async def test_a_full_queue_has_the_same_message(source, store):

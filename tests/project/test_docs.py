@@ -92,6 +92,22 @@ def test_the_page_of_hangs_works_as_written(home, env, raw):
 
 
 @pytest.mark.real_server
+def test_the_page_of_debounce_works_as_written(home, env, raw):
+    page = (ROOT / "docs" / "guides" / "debounce.md").read_text()
+    python = env | {"PYTHONPATH": str(ROOT / "jobs")}
+    for name, text in blocks("python", page):
+        (home / name).write_text(text)
+        assert (
+            subprocess.run([sys.executable, name], cwd=home, env=python, check=False, timeout=60).returncode
+            == 0
+        )
+    commands = [*steps(*(text for _, text in blocks("console", page)))]
+    assert commands
+    for step, answer in zip(commands, run(commands, home, env), strict=True):
+        check(step, *answer)
+
+
+@pytest.mark.real_server
 def test_the_page_of_large_payloads_works_as_written(home, env, raw):
     page = (ROOT / "docs" / "guides" / "large-payloads.md").read_text()
     for name, text in blocks("python", page):

@@ -75,7 +75,8 @@ def _options(key, value):
     kind, name = key.split(".")
     if kind == "Backoff":
         return Options(backoff=Backoff(**{"cap": 1e9, name: value}))
-    return Options(**({"key": "k"} if name == "window" else {}), **{name: value})
+    needed = {"window": {"key": "k"}, "debounce": {"key": "k"}, "at_most": {"key": "k", "debounce": 0.001}}
+    return Options(**needed.get(name, {}), **{name: value})
 
 
 @pytest.mark.parametrize("key", RANGES)

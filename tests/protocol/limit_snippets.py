@@ -10,6 +10,8 @@ SNIPPETS = {
     "a number in a rule or setting": "string.rep('%d?', 13)",
     "a lease": "#text <= 14",
     "jobs in one `submit`": "refused(#ARGV / 5, 200, 'scheduled')",
+    "submits that a job knows, of those that replaced its arguments": "REMEMBERED = 50",
+    "how long until a job that waits for the end of another is looked at, if that end does not cause it": "BEHIND = 60000",
     "jobs that one `claim` takes, summonses of a `summon` or a `complain`": "refused(n, 100)",
     "queues and patterns that one `claim` names": "too_many(#ARGV - 4, 32)",
     "a pattern": "#text <= 128 and string.find(text, '^[%w_.:-]*%*$')",

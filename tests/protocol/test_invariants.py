@@ -164,18 +164,25 @@ class Verbs(RuleBasedStateMachine):
 
     def moved(self, lost, due, limit):
         """Apply maintenance of at most `limit` moves to the model. Return how many leases and jobs."""
-        hashes = self.look()[1]
+        shelves, hashes = self.look()[:2]
         gone = {job_id for job_id in lost if hashes[job_id]["state"] != "running"}
         come = {job_id for job_id in due if hashes[job_id]["state"] != "scheduled"}
-        assert (len(gone), len(come)) == (min(limit, len(lost)), min(limit - len(gone), len(due)))
+        now = self.raw.time()[0] * 1000
+        held = {job_id for job_id in due - come if shelves["scheduled"][job_id] > now + 2000}
+        taken = len(come) + len(held)
+        assert (len(gone), taken) == (min(limit, len(lost)), min(limit - len(gone), len(due)))
         for job_id in gone:
             rank = self.model.jobs[job_id].rank
             self.model.expire(job_id)
             if self.model.jobs[job_id].state == "queued":
                 assert self.raw.zscore(keys.queue(self.base, self.model.jobs[job_id].queue), job_id) == rank
         for job_id in come:
+            assert not self.model.behind(self.model.jobs[job_id])
             self.model.jobs[job_id].state = "queued"
-        return len(gone), len(come)
+        for job_id in held:
+            assert self.model.behind(self.model.jobs[job_id])
+            self.model.jobs[job_id].due = self.model.now + 60
+        return len(gone), taken
 
     # the rules
 
@@ -189,8 +196,13 @@ class Verbs(RuleBasedStateMachine):
         delay=st.sampled_from([0, 0, 0, 10, 50]),
         tries=st.integers(1, 3),
         timeout=st.sampled_from([300, 25]),
+        mode=st.sampled_from(["", "", "debounce", "replace", "cancel_running"]),
     )
-    def submit(self, n, known, queue, priority, key, window, delay, tries, timeout):
+    def submit(self, n, known, queue, priority, key, window, delay, tries, timeout, mode):
+        if key and mode:
+            window, delay = None, 0 if mode == "debounce" else delay
+        else:
+            mode = ""
         ids = [
             *[i for i in IDS if i not in self.model.jobs][:n],
             *[i for i in IDS if known and i in self.model.jobs][:1],
@@ -204,20 +216,33 @@ class Verbs(RuleBasedStateMachine):
             "tries": tries,
         }
         words |= {"timeout": timeout * 1000, "backoff": "20000:1:20000", "retention": 1000}
+        if mode == "debounce":
+            words |= {"delay": None, "debounce": 30000, "at_most": 50000}
+        elif mode:
+            words["on_conflict"] = mode
         rules = " ".join(f"{name}={value}" for name, value in words.items() if value is not None)
-        jobs = [Submission(job_id, queue, "t", rules, json.dumps(job_id).encode()) for job_id in ids]
+        jobs = [
+            Submission(job_id, queue, "t", rules, json.dumps(f"{job_id}.{next(self.marks)}").encode())
+            for job_id in ids
+        ]
         made = [
             Job(queue, tries, priority, key, window if key else None, timeout, len(job.payload))
             for job in jobs
         ]
+        for job, sent in zip(made, jobs, strict=True):
+            job.payload, job.mode = sent.payload, mode
         there = [self.model.submit(i, job, delay) for i, job in zip(ids, made, strict=True)]
         expected = [
-            other if other is FULL else Submitted(other or i, other is None)
+            other
+            if other is FULL
+            else Submitted(other[1], False, True)
+            if isinstance(other, tuple)
+            else Submitted(other or i, other is None)
             for i, other in zip(ids, there, strict=True)
         ]
         assert self.submitted(jobs) == expected
         self.observe()
-        again = [word if word is FULL else Submitted(word.id, False) for word in expected]
+        again = [word if word is FULL else Submitted(word.id, False, word.replaced) for word in expected]
         self.model.totals["queue_full"] = self.model.totals.get("queue_full", 0) + again.count(FULL)
         assert self.submitted(jobs) == again
 
@@ -320,6 +345,9 @@ class Verbs(RuleBasedStateMachine):
             model.expire(job_id)
         for place, job_id in enumerate(job_id for job_id in scheduled if job_id in due):
             job = model.jobs[job_id]
+            if model.behind(job):
+                job.due = model.now + 60
+                continue
             job.state, job.rank = "queued", (100 - job.priority) * 2**44 + 2**43 + place
         wanted = [
             i
@@ -353,7 +381,7 @@ class Verbs(RuleBasedStateMachine):
         job.due = self.model.now + min(seconds, job.timeout + 5)
         assert (lease.attempt, lease.payload) == (
             job.attempt,
-            b"123" if ":" in lease.id else json.dumps(lease.id).encode(),
+            b"123" if ":" in lease.id else job.payload,
         )
         assert (lease.id, lease.token) not in self.tokens
         self.tokens.add((lease.id, lease.token))

@@ -23,6 +23,13 @@ for _, key in ipairs(redis.call('KEYS', base .. ':*')) do
   if ttl > ms then redis.call('PEXPIRE', key, ttl - ms) end
   local kind = string.sub(key, #base + 1)
   if string.find(kind, '^:job:') or string.find(kind, '^:worker:') or string.find(kind, '^:schedule:') or string.find(kind, '^:pool:') then
+    local spec = string.find(kind, '^:job:') and redis.pcall('HGET', key, 'spec')
+    local header, rest = string.match(type(spec) == 'string' and spec or '', '^([^\n]*)(.*)$')
+    if string.find(header, ' debounce=', 1, true) or string.find(header, ' on_conflict=', 1, true) then
+      header = string.gsub(string.gsub(header, '^(%S+ %S+ )(%d+)', function(words, at) return words .. earlier(at) end),
+        ' at=(%d+)', function(at) return ' at=' .. earlier(math.max(at, ms)) end)
+      redis.call('HSET', key, 'spec', header .. rest)
+    end
     for _, field in ipairs({'claimed_at', 'heartbeat_at', 'finished_at', 'cancel_requested_at', 'enlisted_at', 'drain', 'occurrence', 'at',
       'came_at', 'fired_at', 'failed_at', 'changed_at', 'made_at'}) do
       local at = tonumber(redis.call('HGET', key, field) or nil)

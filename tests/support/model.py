@@ -49,6 +49,16 @@ class Job:
     worker: str = ""
     checkpoint: str | None = None
     logs: dict[int, str] = field(default_factory=dict)
+    payload: bytes = b""
+    mode: str = ""
+    """What the submit does to the jobs of its key: `debounce`, `replace`, `cancel_running`, or nothing."""
+    first: float = 0
+    """The moment of its first submit since it last ran."""
+    at: float = 0
+    """The moment of its rules."""
+    after: str | None = None
+    joined: list[str] = field(default_factory=list)
+    """Ids of the submits that replaced its arguments."""
 
 
 @dataclass
@@ -124,7 +134,10 @@ class Model:
         """The id of the existing job, FULL, or None when the job is stored."""
         if job_id in self.jobs:
             return job_id
+        job.at = self.now + delay if delay else 0
         holder, until = self.lock(job.queue, job.key)
+        if job.key and job.mode:
+            return self.submit_ruled(job_id, job, delay, holder)
         if job.key and holder and (holder in self.jobs or until is not None):
             return holder
         if self.full(job):
@@ -136,6 +149,56 @@ class Model:
         self.jobs[job_id] = job
         self.count("submitted")
         return None
+
+    def submit_ruled(self, job_id, job, delay, holder):
+        """As `submit`, for a key with a mode. The reply is ("replaced", id) if a waiting job got the arguments."""
+        there = self.jobs.get(holder)
+        running = (
+            there if there and there.state == "running" else self.jobs.get(there.after) if there else None
+        )
+        running = running if running and running.state == "running" else None
+        if there and any(job_id in one.joined for one in (there, running) if one):
+            return ("replaced", holder)
+        waiting = there if there and there.state in ("scheduled", "queued") else None
+        jobs, size, _ = self.backlog(job.queue)
+        limits, grows = self.queue(job.queue).limits, job.size - (waiting.size if waiting else 0)
+        if (not waiting and jobs + 1 > limits.get("jobs", jobs + 1)) or (
+            (not waiting or grows > 0) and size + grows > limits.get("bytes", size + grows)
+        ):
+            self.count("queue_full")
+            return FULL
+        if job.mode == "cancel_running" and running and not running.flagged:
+            revision = running.attempt + running.ops
+            running.flagged, running.ops = True, running.ops + 1
+            running.op = ("cancel", "", revision, "requested")
+        # The moments in the header of a job without a mode do not elapse
+        job.first = waiting.first if waiting and not waiting.attempt and waiting.mode else self.now
+        job.at = (
+            min(self.now + 30, job.first + 50) if job.mode == "debounce" else self.now + delay if delay else 0
+        )
+        job.after = next((i for i, one in self.jobs.items() if one is running), None)
+        job.state, job.due = ("scheduled", job.at) if job.at > self.now or job.after else ("queued", 0)
+        if job.state == "scheduled":
+            job.due = max(job.at, self.now)
+        if waiting:
+            job.attempt, job.logs, job.ops = waiting.attempt, waiting.logs, waiting.ops + 1
+            job.joined, job.heard, job.worker = [job_id, *waiting.joined], waiting.heard, waiting.worker
+        else:
+            self.count("submitted")
+        own = holder if waiting else job_id
+        self.jobs[own], self.locks[job.queue, job.key] = job, (own, None)
+        return ("replaced", holder) if waiting else None
+
+    def newer(self, job_id):
+        """The job of the key that waits behind this one."""
+        job = self.jobs[job_id]
+        other = self.jobs.get(self.lock(job.queue, job.key)[0]) if job.key else None
+        return other if other and other.after == job_id else None
+
+    def behind(self, job):
+        """Whether the job waits for the end of another."""
+        older = self.jobs.get(job.after)
+        return older is not None and older.state == "running"
 
     def fire(self, name, by, revision, occurrence, occurrences, then):
         """The reply to firing occurrences of a schedule: each gets one job, in order, as overlap policy and
@@ -170,8 +233,13 @@ class Model:
         job.state, job.due = state, self.now + keep
         self.count(state)
         self.counts[job.queue, state] += 1
-        if job.key and not job.window and self.locks.get((job.queue, job.key), ("",))[0] == job_id:
+        newer, older = self.newer(job_id), self.jobs.get(job.after)
+        if newer:
+            newer.due = max(self.now, newer.at) if newer.state == "scheduled" else newer.due
+        elif job.key and not job.window and self.locks.get((job.queue, job.key), ("",))[0] == job_id:
             del self.locks[job.queue, job.key]
+            if older and older.state == "running" and not older.window:
+                self.locks[job.queue, job.key] = (job.after, None)
 
     def over(self, job_id, verb, delay, streak=("", 0)):
         """End an attempt without a result."""
@@ -179,6 +247,8 @@ class Model:
         job.logs = {n: log for n, log in job.logs.items() if n > job.attempt - 5}
         if job.flagged or job.left <= 0:
             self.finish(job_id, "cancelled" if job.flagged else "dead", FORTNIGHT)
+        elif self.newer(job_id):
+            self.finish(job_id, "cancelled", FORTNIGHT)
         elif delay == 0:
             job.state = "queued"
         else:
@@ -305,6 +375,8 @@ class Model:
     def rescheduled(self, job, words):
         """Change what the words name. Returns the job's new state."""
         job.priority = int(words.get("priority", job.priority))
+        if "delay" in words or "at" in words:
+            job.at = self.now + int(words["delay"]) / 1000 if "delay" in words else 0
         if "delay" in words:
             job.due = self.now + int(words["delay"]) / 1000
         elif "at" in words or job.state == "queued":

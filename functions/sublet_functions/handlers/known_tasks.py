@@ -49,7 +49,9 @@ class KnownTask:
     def of_app(cls, task: Task[..., Any]) -> KnownTask:
         """Make one from a task of the server's app."""
         arguments = task.arguments
-        return cls(task.defaults, task.defaults.rules(), lambda payload, _: arguments.misfits(payload))
+        return cls(
+            task.defaults, task.defaults.rules(declared=True), lambda payload, _: arguments.misfits(payload)
+        )
 
     @classmethod
     def of_catalogue(cls, info: TaskInfo) -> KnownTask | None:
@@ -58,7 +60,7 @@ class KnownTask:
             options = info.options.options()
         except (Invalid, TypeError, ValueError):
             return None
-        return cls(options, options.rules(), lambda _, value: misfits(info.arguments, value))
+        return cls(options, options.rules(declared=True), lambda _, value: misfits(info.arguments, value))
 
 
 class KnownTasks:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from sublet.errors import Busy, Invalid, JobsError, NotDurable, Unavailable, Unconfirmed
 from sublet.model import Submission, Submitted
-from sublet.options import PAYLOAD_MAX, Backoff, Options
+from sublet.options import OF_SINGLE_JOBS, PAYLOAD_MAX, Backoff, Options
 from sublet.protocol import reads
 from sublet.tasks.json.schema import Misfit
 from sublet_functions.handlers.call import Call
@@ -51,7 +51,7 @@ DEFAULTS = Options()
 
 async def submit(call: Call[NewJob | Event, EventQuery]) -> Response:
     """Store a job and return its id. 201 if it is new; 200 with the existing job's of the same id, key or
-    Idempotency-Key.
+    Idempotency-Key, and `replaced` if that has got the arguments.
 
     The body may also be a CloudEvent, answered with 202: its data is the job. With the query parameter
     `task`, it becomes a job of that task, with the payload `{"event": …}`: the whole event in structured
@@ -80,7 +80,7 @@ async def submit(call: Call[NewJob | Event, EventQuery]) -> Response:
         headers["Idempotent-Replayed"] = "true"
     if isinstance(body, Event):
         return Response(ACCEPTED, b"", headers)
-    content = {"id": answer.id, "warning": warning} if warning else {"id": answer.id}
+    content = _content(answer) | ({"warning": warning} if warning else {})
     return json_response(content, 201 if answer.created else 200, headers)
 
 
@@ -151,7 +151,11 @@ async def submit_batch(call: Call[NewJobBatch, Empty]) -> Response:
 def _item(job: Submission, answer: Submitted | JobsError) -> dict[str, Any]:
     if isinstance(answer, JobsError):
         return problem_of(answer).as_item(job.id)
-    return {"id": answer.id, "status": 201 if answer.created else 200}
+    return _content(answer) | {"status": 201 if answer.created else 200}
+
+
+def _content(answer: Submitted) -> dict[str, Any]:
+    return {"id": answer.id, "replaced": True} if answer.replaced else {"id": answer.id}
 
 
 def idempotency_key(call: Call[Any, Any]) -> str | None:
@@ -218,7 +222,7 @@ async def check_schedule(call: Call[Any, Any], job: NewJob, payload: bytes) -> t
     """
     known = await _known(call, [job])
     task = known.find(job.task)
-    own = replace(task.options, delay=0, run_at=None, key=None, window=None) if task else DEFAULTS
+    own = replace(task.options, delay=0, run_at=None, **OF_SINGLE_JOBS) if task else DEFAULTS
     asked = _options(job, own)
     call.principal.check(asked.queue)
     _check_attempts(call, job, asked, ("body",))

@@ -1,7 +1,7 @@
 """Types of the models' fields, with their limits."""
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field
 
@@ -148,6 +148,32 @@ Window = Annotated[
         le=LONGEST,
         allow_inf_nan=False,
         description="Seconds for which the key is held, instead of until the job ends.",
+    ),
+]
+Debounce = Annotated[
+    float,
+    Field(
+        ge=0.001,
+        le=LONGEST,
+        allow_inf_nan=False,
+        description="Seconds from a submit of the key to the job's first attempt; each further submit begins them anew, with its "
+        "arguments.",
+    ),
+]
+AtMost = Annotated[
+    float,
+    Field(
+        ge=0.001,
+        le=LONGEST,
+        allow_inf_nan=False,
+        description="Most seconds of a `debounce`, from the first submit on; not less than `debounce`.",
+    ),
+]
+OnConflict = Annotated[
+    Literal["replace", "cancel_running"],
+    Field(
+        description="If jobs of the key are unfinished, the waiting one gets the arguments; beside a running one, a new job "
+        "waits for its end. `cancel_running` also cancels the running one."
     ),
 ]
 LeaseTime = Annotated[

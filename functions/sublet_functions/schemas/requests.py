@@ -14,14 +14,17 @@ from sublet.store.source import HTTP_QUEUES
 from sublet.tasks.catalogue import SUMMARY_MAX
 from sublet_functions.schemas.fields import (
     WHOLE,
+    AtMost,
     Claimer,
     ClaimId,
+    Debounce,
     Delay,
     Id,
     Key,
     LeaseTime,
     Moment,
     Name,
+    OnConflict,
     OnDead,
     OwnId,
     Place,
@@ -37,17 +40,12 @@ from sublet_functions.schemas.fields import (
     Wait,
     Window,
 )
+from sublet_functions.schemas.options_together import OPTIONS_TOGETHER
 
 BATCH_MAX = 1000
 
 _GIVEN: dict[str, Any] = {"not": {"type": "null"}}
 _NOT_EMPTY: dict[str, Any] = {"minLength": 1}
-_WITH_KEY: dict[str, Any] = {"required": ["key"], "properties": {"key": _GIVEN}}
-_DELAY_AND_RUN_AT: dict[str, Any] = {
-    "required": ["delay", "run_at"],
-    "properties": {"delay": {"exclusiveMinimum": 0}, "run_at": _GIVEN},
-}
-_WINDOW: dict[str, Any] = {"required": ["window"], "properties": {"window": _GIVEN}}
 _SUMMONS: dict[str, Any] = {"required": ["summons"], "properties": {"summons": _NOT_EMPTY}}
 _WITH_POOL: dict[str, Any] = {"required": ["pool"], "properties": {"pool": _NOT_EMPTY}}
 
@@ -79,10 +77,7 @@ class NewJob(RequestModel):
     /tasks`); else these defaults.
     """
 
-    # two checks of `sublet.options`
-    model_config = ConfigDict(
-        json_schema_extra={"allOf": [{"not": _DELAY_AND_RUN_AT}, {"if": _WINDOW, "then": _WITH_KEY}]}
-    )
+    model_config = ConfigDict(json_schema_extra=OPTIONS_TOGETHER)
 
     task: Name
     payload: dict[str, Any] = Field({}, description="The task's arguments, by name; at most 256 KiB.")
@@ -97,6 +92,9 @@ class NewJob(RequestModel):
         "and 64 hex digits, the SHA-256 of its UTF-8.",
     )
     window: Window | None = None
+    debounce: Debounce | None = None
+    at_most: AtMost | None = None
+    on_conflict: OnConflict | None = None
     max_attempts: Tries = 3
     timeout: Timeout = 300.0
     stall: Stall | None = None
@@ -346,6 +344,9 @@ class OwnOptions(RequestModel):
     durability: Durability | None = None
     key: Key | None = None
     window: Window | None = None
+    debounce: Debounce | None = None
+    at_most: AtMost | None = None
+    on_conflict: OnConflict | None = None
     tags: Tags = Field(default_factory=list)
     keep_payload: bool = False
 

@@ -19,11 +19,14 @@ class ResponseModel(BaseModel):
 
 WARNING = "What the worker will probably refuse. Only with `SUBLET_CHECK_TASKS=warn`, the default of a server without an app."
 
+REPLACED = "Whether this job, which waits, has got the arguments of the request (`debounce`, `on_conflict`)."
+
 
 class SubmittedJob(ResponseModel):
     """Id of the stored job, or of the one that was there: the status tells which."""
 
     id: str
+    replaced: bool | None = Field(None, description=REPLACED)
     warning: str | None = Field(None, description=WARNING)
 
 
@@ -34,6 +37,7 @@ class SubmittedItem(ResponseModel):
     status: int
     type: str | None = None
     detail: str | None = None
+    replaced: bool | None = Field(None, description=REPLACED)
     warning: str | None = Field(None, description=WARNING)
 
 

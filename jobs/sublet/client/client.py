@@ -61,7 +61,7 @@ class Client:
         )
         submitted = await self.store.submit_one(job)
         created = submitted.created or (job_id is None and submitted.id == job.id)
-        return Handle(submitted.id, created, self, load_json)
+        return Handle(submitted.id, created, self, load_json, replaced=submitted.replaced)
 
     async def submit_all(self, jobs: Sequence[Submission]) -> list[Submitted]:
         """Submit jobs made by `Task.job(…)`; return each one's stored id, in order. After an error some may

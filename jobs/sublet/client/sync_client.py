@@ -62,7 +62,7 @@ class SyncClient:
         )
         submitted = self.store.submit_one(job)
         created = submitted.created or (job_id is None and submitted.id == job.id)
-        return SyncHandle(submitted.id, created, self, load_json)
+        return SyncHandle(submitted.id, created, self, load_json, replaced=submitted.replaced)
 
     def submit_all(self, jobs: Sequence[Submission]) -> list[Submitted]:
         """Submit jobs made by `Task.job(…)`; return each one's stored id, in order. After an error some may

@@ -28,6 +28,8 @@ class SyncHandle(Generic[R]):
     _client: "SyncClient" = field(repr=False)
     _decode: Callable[[bytes], R] = field(repr=False)
     _ended: Standing | None = field(default=None, repr=False)
+    replaced: bool = False
+    """Whether the submit gave its arguments to a waiting job of the same key."""
 
     def result(self, timeout: float = 30.0) -> R:
         """Wait for the job's end and return its result. Raises JobFailed, JobCancelled, NotFound;

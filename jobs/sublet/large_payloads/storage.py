@@ -23,6 +23,8 @@ MARK = b'{"sublet:large":'
 """How a reference begins. No Python parameter can have this name."""
 ORPHAN_SECONDS = 3600.0
 """An object without a job is deleted at this age: its submit or attempt is over."""
+HOLDERS = 10
+"""To how many jobs of one key, one after the other, a submit tries to give its payload."""
 PAGE = 1000
 """How many objects are looked at in one search for those without a job."""
 WAYS_OUT = (
@@ -105,10 +107,27 @@ class Storage(NamedTuple):
 
     def put_payloads(self, jobs: Sequence[Submission]) -> list[Submission]:
         """Store the large payloads of these jobs; return the jobs with references instead. Raises Unavailable."""
-        return [
-            job._replace(payload=self.put(job.id, job.payload)) if self.takes(job.payload) else job
-            for job in jobs
-        ]
+        return [self._put_for(job.id, job) if self.takes(job.payload) else job for job in jobs]
+
+    def put_for_holders(
+        self, jobs: Sequence[Submission], answers: Sequence[object], tries: int
+    ) -> dict[int, Submission]:
+        """Store payloads that may replace those of waiting jobs under the ids of these. Return, by place, the jobs to send
+        again. Raises Unavailable for more than `HOLDERS` tries.
+        """
+        again = {}
+        for place, (job, answer) in enumerate(zip(jobs, answers, strict=True)):
+            if self.takes(job.payload) and isinstance(answer, Submitted) and _is_held(job, answer):
+                if tries >= HOLDERS:
+                    raise Unavailable(
+                        f"job {job.id}: jobs of its key came and went while its payload was stored: submit it again"
+                    )
+                again[place] = self._put_for(answer.id, job)
+        return again
+
+    def _put_for(self, owner: str, job: Submission) -> Submission:
+        rules = f"{job.rules} onto={owner}" if _replaces(job) else job.rules
+        return job._replace(payload=self.put(owner, job.payload), rules=rules)
 
     def delete_unused(self, jobs: Sequence[Submission], answers: Sequence[object]) -> None:
         """Delete the large payloads of jobs that were not stored, because another job has their key. Errors
@@ -171,6 +190,14 @@ class Storage(NamedTuple):
             raise Unavailable(
                 f"{whose} could not be {verb} in {self.backend}: {type(error).__name__}: {error}{todo}"
             ) from error
+
+
+def _replaces(job: Submission) -> bool:
+    return any(word.startswith(("debounce=", "on_conflict=")) for word in job.rules.split(" "))
+
+
+def _is_held(job: Submission, answer: Submitted) -> bool:
+    return _replaces(job) and not answer.created and not answer.replaced and answer.id != job.id
 
 
 class HasStorage(Protocol):

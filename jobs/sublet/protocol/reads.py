@@ -128,6 +128,7 @@ def _common(
     header, _, inline = fields["spec"].partition(b"\n")
     queue, task, submitted_at, *words = header.decode().split(" ")
     rules = dict(word.split("=", 1) for word in words)
+    replaced, _, replaced_at = rules.get("replaced", "0").partition(":")
     attempt, ops = int(fields.get("attempt", 0)), int(fields.get("ops", 0))
     return {
         "id": job_id,
@@ -151,6 +152,9 @@ def _common(
         "progress": json_of(fields.get("progress")),
         "trace": rules.get("trace"),
         "schedule": rules.get("schedule"),
+        "replaced": int(replaced),
+        "replaced_at": moment(replaced_at or None),
+        "after": rules.get("after"),
         "run_at": moment(rules.get("at")),
         "cancel_requested_at": moment(fields.get("cancel_requested_at")),
         "last_error": _last_error(fields.get("error")),

@@ -25,8 +25,10 @@ T = TypeVar("T")
 
 LIBRARIES = (
     "lib/base",
+    "lib/rules",
     "lib/queue",
     "lib/tags",
+    "lib/conflict",
     "lib/deaths",
     "lib/lifecycle",
     "lib/prune",

@@ -108,8 +108,10 @@ def submitted(job: Submission, word: bytes) -> Submitted | str:
     """Parse the reply to `submit_one`: the answer, or the refusal as text."""
     if word == b"created":
         return Submitted(job.id, True)
-    if word.startswith(b"exists "):
+    if word.startswith((b"exists ", b"holder ")):
         return Submitted(word[7:].decode(), False)
+    if word.startswith(b"replaced "):
+        return Submitted(word[9:].decode(), False, True)
     return word.decode()
 
 

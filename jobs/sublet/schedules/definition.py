@@ -60,7 +60,7 @@ def new_schedule(
     """
     check_name(name)
     keys.check_name("task", task)
-    for option in ("delay", "run_at", "key", "window"):
+    for option in ("delay", "run_at", "key", "window", "debounce", "at_most", "on_conflict"):
         if getattr(options, option):
             raise Invalid(
                 f"schedule {name}: {option} is for single jobs only; the jobs of a schedule get their ids and times from its occurrences"

@@ -48,6 +48,9 @@ DEFAULTS: dict[str, Any] = {
     "backoff": {"first": 1, "factor": 2, "cap": 300},
     "key": None,
     "window": None,
+    "debounce": None,
+    "at_most": None,
+    "on_conflict": None,
     "tags": [],
     "keep_payload": False,
 }
@@ -125,14 +128,14 @@ def new_job(job: Submission) -> dict[str, Any]:
         except (KeyError, ValueError, OverflowError):
             raise Invalid(
                 f"job {job.id}: the option {word[:80]!r} cannot be sent over HTTP: use key, window, trace, priority, tries, at, "
-                "delay, timeout, stall, retention, backoff, tags or keep, with a valid value"
+                "delay, debounce, at_most, on_conflict, timeout, stall, retention, backoff, tags or keep, with a valid value"
             ) from None
         fields[field] = decoded
     return fields
 
 
 def _rule(name: str, value: str) -> tuple[str, Any]:
-    if name in ("key", "trace"):
+    if name in ("key", "trace", "on_conflict"):
         return name, value
     if name == "tags":
         return name, value.split(",")
@@ -147,7 +150,7 @@ def _rule(name: str, value: str) -> tuple[str, Any]:
         return name, None
     if (name, value) == ("keep", "1"):
         return "keep_payload", True
-    if name not in ("delay", "window", "timeout", "stall", "retention"):
+    if name not in ("delay", "window", "debounce", "at_most", "timeout", "stall", "retention"):
         raise KeyError(name)
     return name, int(value) / 1000
 
@@ -162,7 +165,7 @@ class Rejected(NamedTuple):
 def submitted(line: Any) -> Submitted | Rejected:
     """Decode the answer for one job of a batch."""
     if line["status"] in (200, 201):
-        return Submitted(line["id"], line["status"] == 201)
+        return Submitted(line["id"], line["status"] == 201, line.get("replaced") is True)
     return Rejected(line["type"], line["detail"])
 
 

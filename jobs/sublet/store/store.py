@@ -134,10 +134,8 @@ class Store:
         same call again is safe.
         """
         if self._storage is not None:
-            jobs = await self._put_payloads(jobs)
+            return await self._submit_large(jobs, self.operations.submit)
         stored = await self.follow(self.operations.submit(jobs))
-        if self._storage is not None:
-            await self._delete_unused(jobs, stored)
         self.nudge([job.queue for job in jobs])
         return stored
 
@@ -192,15 +190,28 @@ class Store:
             await asyncio.to_thread(storage_of(self.settings, "").erase, page.references)
         return page
 
+    async def _submit_large(
+        self, jobs: Sequence[Submission], submit: Callable[[Sequence[Submission]], Plan[list[T]]]
+    ) -> list[T]:
+        sent = await self._put_payloads(jobs)
+        answers = await self.follow(submit(sent))
+        if self._storage is not None and sent is not jobs:
+            tries = 0
+            while again := await asyncio.to_thread(self._storage.put_for_holders, jobs, answers, tries):
+                tries += 1
+                for place, answer in zip(again, await self.follow(submit([*again.values()])), strict=True):
+                    answers[place] = answer
+            await self._delete_unused(sent, answers)
+        self.nudge([job.queue for job in jobs])
+        return answers
+
     async def _put_payloads(self, jobs: Sequence[Submission]) -> Sequence[Submission]:
         storage = self._storage
         if storage is None or not any(storage.takes(job.payload) for job in jobs):
             return jobs
         return await asyncio.to_thread(storage.put_payloads, jobs)
 
-    async def _delete_unused(
-        self, jobs: Sequence[Submission], answers: Sequence[Submitted | JobsError]
-    ) -> None:
+    async def _delete_unused(self, jobs: Sequence[Submission], answers: Sequence[object]) -> None:
         if self._storage and any(is_reference(job.payload) for job in jobs):
             await asyncio.to_thread(self._storage.delete_unused, jobs, answers)
 
@@ -212,10 +223,8 @@ class Store:
             self.nudge([jobs[0].queue])
             return [answer]
         if self._storage is not None:
-            jobs = await self._put_payloads(jobs)
+            return await self._submit_large(jobs, self.operations.submit_each)
         answers = await self.follow(self.operations.submit_each(jobs))
-        if self._storage is not None:
-            await self._delete_unused(jobs, answers)
         self.nudge([job.queue for job in jobs])
         return answers
 

@@ -61,11 +61,16 @@ class SyncStore:
         same call again is safe.
         """
         storage = self._storage
+        sent = jobs if storage is None else storage.put_payloads(jobs)
+        stored = self.follow(self.operations.submit(sent))
         if storage is not None:
-            jobs = storage.put_payloads(jobs)
-        stored = self.follow(self.operations.submit(jobs))
-        if storage is not None:
-            storage.delete_unused(jobs, stored)
+            tries = 0
+            while again := storage.put_for_holders(jobs, stored, tries):
+                tries += 1
+                answers = self.follow(self.operations.submit([*again.values()]))
+                for place, answer in zip(again, answers, strict=True):
+                    stored[place] = answer
+            storage.delete_unused(sent, stored)
         self.nudge([job.queue for job in jobs])
         return stored
 

@@ -53,6 +53,9 @@ class TaskOptions(BaseModel):
     durability: str | None = None
     key: str | None = None
     window: InSeconds | None = None
+    debounce: InSeconds | None = None
+    at_most: InSeconds | None = None
+    on_conflict: str | None = None
     tags: tuple[str, ...] = ()
     keep_payload: bool = False
 
@@ -121,6 +124,9 @@ def _options(options: Options) -> TaskOptions:
         durability=options.durability,
         key=options.key,
         window=None if options.window is None else seconds(options.window),
+        debounce=None if options.debounce is None else seconds(options.debounce),
+        at_most=None if options.at_most is None else seconds(options.at_most),
+        on_conflict=options.on_conflict,
         tags=tuple(options.tags),
         keep_payload=options.keep_payload,
     )

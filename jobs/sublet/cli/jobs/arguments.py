@@ -45,24 +45,46 @@ def _deduplication(parser: CommandParser) -> None:
         type=types.positive_duration,
         help="keep the key this long, instead of until the job ends",
     )
+    option(
+        "--debounce",
+        metavar="30s",
+        type=types.positive_duration,
+        help="run this long after the last submit; --at-most 5m in all",
+    )
+    option(
+        "--at-most",
+        metavar="5m",
+        type=types.positive_duration,
+        help=types.HIDDEN,
+    )
+    option(
+        "--on-conflict",
+        metavar="HOW",
+        help="replace the key's waiting job; or cancel_running, too",
+    )
 
 
 def _start_time(parser: CommandParser) -> None:
     option = parser.option
-    option("--delay", metavar="10s", type=types.duration, help="wait before the first attempt")
+    option(
+        "--delay",
+        metavar="10s",
+        type=types.duration,
+        help="wait before the first attempt; --at 2030-01-31T09:00:00Z",
+    )
     option(
         "--at",
         metavar="TIME",
         type=types.timestamp,
         dest="run_at",
-        help="time of the first attempt, e.g. 2030-01-31T09:00:00Z",
+        help=types.HIDDEN,
     )
 
 
 def _job_options(parser: CommandParser) -> None:
     option = parser.option
-    option("--queue", metavar="NAME", help="the queue (the task's own, or default)")
-    option("--priority", metavar="N", type=types.integer, help="-100 to 100, higher runs first (0)")
+    option("--queue", metavar="NAME", help="the queue (default); --priority N: -100 to 100, high first")
+    option("--priority", metavar="N", type=types.integer, help=types.HIDDEN)
     common_arguments.attempts(parser)
     common_arguments.tags(parser, "a label of the job, up to 5 times")
     option("--durability", metavar="HOW", help="wait for: none, replicated, fsync (none)")

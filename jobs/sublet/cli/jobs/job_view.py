@@ -79,6 +79,11 @@ def _submission(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
         yield "schedule", job.schedule + (f"   for {moment(job.run_at)}" if job.run_at else "   run by hand")
     if job.key:
         yield "key", job.key
+    if job.replaced and job.replaced_at:
+        times = f"{job.replaced} times" if job.replaced > 1 else "once"
+        yield "replaced", f"{times}, last {_ago(job.replaced_at, now)}"
+    if job.after and job.state is State.SCHEDULED:
+        yield "after", f"{job.after}   which has its key and runs"
     if job.tags:
         yield "tags", ", ".join(job.tags)
     if job.due_at:

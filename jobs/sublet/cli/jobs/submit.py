@@ -30,6 +30,9 @@ OPTIONS = (
     "run_at",
     "key",
     "window",
+    "debounce",
+    "at_most",
+    "on_conflict",
     "max_attempts",
     "timeout",
     "stall",
@@ -91,10 +94,12 @@ def submit(args: Namespace) -> int:
         submitted = _send(client, job)
         created = submitted.created or (own_id is None and submitted.id == job.id)
         if not created:
-            note(f"there already: {_match(job, submitted.id)}")
+            note(f"{'replaced' if submitted.replaced else 'there already'}: {_match(job, submitted.id)}")
         else:
             note_unserved(client, job.queue)
         answer: dict[str, Any] = {"id": submitted.id, "created": created}
+        if submitted.replaced:
+            answer["replaced"] = True
         if task.warning and args.json:
             answer["warning"] = task.warning
         elif task.warning:

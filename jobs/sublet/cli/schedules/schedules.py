@@ -14,7 +14,7 @@ from sublet.cli.schedules.schedule_view import row, show_schedule
 from sublet.cli.session import client_of, read, server_time, settings_for, settings_of
 from sublet.client.sync_client import SyncClient
 from sublet.errors import Invalid, NotFound, Refused, did_you_mean
-from sublet.options import Options
+from sublet.options import OF_SINGLE_JOBS, Options
 from sublet.protocol.payload import payload_of
 from sublet.schedules import operations
 from sublet.schedules.definition import NewSchedule, Schedule, check_name, new_schedule, recurrence
@@ -95,7 +95,7 @@ def add(args: Namespace) -> int:
     with client_of(settings_for(args, app)) as client:
         if not place and policy != "off":
             task = check_task(client, args.task, payload, policy, "add")
-            own = task.options.but(delay=0, key=None, window=None)  # they are for single jobs
+            own = task.options.but(delay=0, **OF_SINGLE_JOBS)
             wanted = _schedule(args, task._replace(options=own), payload)
         answer = client.store.follow(operations.put(client.store.operations, wanted))
         found, now = _find(client, name), server_time(client)
