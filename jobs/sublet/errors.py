@@ -39,7 +39,7 @@ class JobsError(Exception):
 
 
 class Refused(JobsError):
-    """Redis rejected the call, and changed nothing. The same call would be rejected again."""
+    """Redis rejected the call, and changed nothing. Repeating it alone is useless."""
 
     code = "REFUSED"
 

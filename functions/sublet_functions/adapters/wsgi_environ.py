@@ -22,7 +22,6 @@ Environ = dict[str, Any]
 
 CHUNK = 64 * 1024
 RAW = ("RAW_URI", "REQUEST_URI")
-"""Keys of the environ in which servers give the URL as the client sent it."""
 SOCKETS = ("gunicorn.socket", "werkzeug.socket")
 _BYTE = re.compile(r"%[0-9A-Fa-f]{2}|.", re.DOTALL)
 _CLOSED = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR

@@ -42,7 +42,7 @@ class Role(StrEnum):
     READ = "read"
     """May read everything but payloads, results, checkpoints, and the tokens of leases."""
     PAYLOADS = "payloads"
-    """May read payloads, results and checkpoints, too."""
+    """May read payloads, results and checkpoints, besides what `read` allows."""
     METRICS = "metrics"
     """May read the numbers of queues, no jobs."""
     ADMIN = "admin"

@@ -1,4 +1,4 @@
-"""Bodies of orders by filter."""
+"""Bodies of `POST /jobs/retry`, `/jobs/cancel`, `/jobs/promote` and `/jobs/erase`: filters of jobs."""
 
 from typing import Annotated, Literal
 

@@ -210,7 +210,7 @@ class HasStorage(Protocol):
 
 
 def storage_of(settings: HasStorage, job_id: str) -> Storage:
-    """Return the settings' storage. Raises Invalid, naming the job, if they have none."""
+    """Return the storage for large payloads of these settings. Raises Invalid, naming the job, without one."""
     if settings.storage is None:
         raise Invalid(
             f"job {job_id}: its result is stored outside Redis: give the app or the client the large_payloads of its workers"

@@ -26,7 +26,6 @@ PAGE = 500
 SPACING = 0.02
 """Least seconds between two blocking reads, so that events of that time make one page."""
 TURNS = 4
-"""Most subscribers whose pages are written at the same time."""
 KEPT_SECONDS = 1.0
 KEPT_PAGES = 64
 REST = 0.5

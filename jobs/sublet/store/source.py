@@ -19,7 +19,6 @@ from sublet.model import (
 )
 
 HTTP_QUEUES = 1000
-"""Most queues and patterns that a claim over HTTP names."""
 
 
 class JobSource(Protocol):

@@ -83,7 +83,7 @@ def wheel(folder: Path, ours: str) -> tuple[list[str], list[str]]:
 
 
 def hidden(folder: Path, module: str) -> list[str]:
-    """Return a warning for each of PACKAGES that the project, or the app's `module`, uses as a name."""
+    """Return a warning for each module of the project that has the name of a package of Sublet."""
     return [
         f"rename {' and '.join(map(str, found))}: Sublet's package has the same name, and one of them hides the other"
         for name in PACKAGES

@@ -42,7 +42,6 @@ OPTIONS = (
     "tags",
 )
 PATIENCE = 2.0
-"""After so many seconds of `--wait` the job's state is shown on a terminal."""
 
 
 class Unfinished(TimeoutError):

@@ -33,7 +33,6 @@ T = TypeVar("T")
 COLOURS = {"ok": "green", "warn": "yellow", "bad": "red", "unknown": "dim"}
 QUEUES = 1000
 AUDITED = 5000
-"""Stored items per partition that are checked, about."""
 OVERDUE = 5.0
 """Seconds after which due work counts as overdue: idle workers check every 2 s."""
 

@@ -1,4 +1,4 @@
-"""Trials of the optional groups: checkpoints, the register, schedules and waiters."""
+"""Trials of the optional groups of rules: checkpoints, registrations, schedules, and waiting for results."""
 
 import json
 import secrets

@@ -65,12 +65,13 @@ async def examine(
     names: set[str] | None = None,
     report: Callable[[int, int], None] = lambda done, of: None,
 ) -> list[Verdict]:
-    """Run the trials of these rules (default: CORE) against a client. Return a verdict per rule; broken TIMED
-    ones get a second try.
+    """Run the trials of these rules (None: all that are not optional) against a client; return a verdict per
+    rule.
 
-    Takes less than a minute for a conforming client. `report` gets the numbers of finished and of all
-    trials. No process of the client remains. Raises Invalid if the command does not exist, JobsError if it
-    sends no claim or lacks a task, Unavailable if the server does not answer.
+    Rules that a busy machine may break are tried a second time. It takes less than a minute for a conforming
+    client, and leaves no process of it. `report` gets the numbers of finished and of all trials. Raises
+    Invalid if the command does not exist, JobsError if the client sends no claim or lacks a task, Unavailable
+    if the server does not answer.
     """
     client, judge = Client(command), Judge(names or CORE)
     chosen = [trial for trial in TRIALS if judge.wants(*trial.rules)]

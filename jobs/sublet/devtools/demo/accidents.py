@@ -34,7 +34,7 @@ class Show:
         """The share of the work that is done, 0 to 1."""
 
     async def held_by(self, worker: Worker) -> dict[str, int]:
-        """Return the running jobs of a worker (id → attempt), of the first 100 that run."""
+        """Return which jobs a worker runs (id → attempt), among the first 100 running ones."""
         page = await self.client.list_jobs(state=State.RUNNING, queue=self.queue, limit=100)
         return {job.id: job.attempt for job in page.jobs if job.worker == worker.name}
 

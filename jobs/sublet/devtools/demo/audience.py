@@ -75,7 +75,7 @@ class Audience:
                 log.write(f"{time.strftime('%F %T')}  {event.event}  {event.detail}\n")
 
     def end_show(self) -> None:
-        """From now on, keep the events for `print_lines`."""
+        """From now on, keep events for `print_lines` instead of showing them."""
         self._lines = []
 
     def print_lines(self) -> None:

@@ -31,7 +31,7 @@ class Reload:
         self._folders = set(seen.folders)
 
     async def run(self, over: asyncio.Event) -> None:
-        """Watch until `over` is set."""
+        """Watch the app's source files, and replace its workers, until `over` is set."""
         if not can_watch():
             turn_on = f"{install_command('dev')} turns it on"
             self._report("app", "warning", f"reload is off because watchfiles is not installed: {turn_on}")

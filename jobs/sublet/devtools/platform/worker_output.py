@@ -34,7 +34,7 @@ class WorkerOutput:
             self._left, self._omitted = self._lines_max, 0
 
     def read_line(self, worker: Spawned, line: str) -> None:
-        """Process one line of a worker."""
+        """Report one line of a worker's output as an event."""
         if not line.startswith('{"event":"'):
             self._pass_on("worker", "log", f"{worker.pid} │ {line}", pid=worker.pid)
         elif self._left <= 0 and line.startswith(('{"event":"completed"', '{"event":"started"')):

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 STEPS = 5_000
-"""After this many steps (a few milliseconds) the rest of a value is not checked."""
 MISSING = "is missing"
 SHOWN = 12
 
