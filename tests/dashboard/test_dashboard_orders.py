@@ -106,6 +106,19 @@ def test_a_purge_that_the_server_refuses_says_why_and_can_count_again(visit, sit
     assert not box.get_by_role("button", name="Count again").is_visible()
 
 
+def test_a_count_that_fails_can_be_repeated(visit, site):
+    waiting(site, "uncounted", 3)
+    page = visit(site.url, "/queues")
+    page.route(re.compile("/queues/uncounted$"), lambda route: route.abort(), times=1)
+    row_of(page, "uncounted").get_by_role("button", name="Purge 3: uncounted").click()
+    box = page.get_by_role("dialog")
+    box.get_by_role("alert").get_by_text("The server did not answer.").wait_for()
+    box.get_by_role("button", name="Count again").click()
+    box.get_by_text("3 jobs found.").wait_for()
+    box.get_by_role("button", name="Purge 3").click()
+    box.get_by_text("3 jobs cancelled.").wait_for()
+
+
 @pytest.mark.parametrize(("token", "n"), [(READ, 0), (ADMIN, 1)])
 def test_a_purge_is_offered_where_jobs_wait_to_tokens_that_may_cancel(visit, site, token, n):
     queue = f"offered-{n}"
