@@ -149,8 +149,7 @@ class Task(Generic[P, R]):
         return Handle(job_id, False, self.app.client, self.arguments.load_result)
 
     def handle_sync(self, job_id: str) -> "SyncHandle[R]":
-        """Return the handle of a job that was submitted before, for code without an event loop. Raises
-        Invalid for a malformed id."""
+        """Return the handle of an earlier job, for code without an event loop. Raises Invalid."""
         self.app.operations.base_of_job(job_id)
         return SyncHandle(job_id, False, self.app.sync, self.arguments.load_result)
 
@@ -366,8 +365,7 @@ class App(Connections):
         return runs
 
     def queues(self) -> list[str]:
-        """Import the app's modules; return the default queues of its tasks, sorted, or `["default"]` without
-        tasks."""
+        """Import the app's modules; return its tasks' default queues, sorted; without tasks `["default"]`."""
         self.load()
         return sorted({task.defaults.queue for task in self.tasks.values()} or {"default"})
 

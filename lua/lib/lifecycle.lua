@@ -30,9 +30,9 @@ local function on_end(job)
   if newer then
     call('ZADD', key('scheduled'), 'XX', math.max(now, newer.rules.at or 0), newer.id)
     wake(rules.queue)
-  elseif lock and not rules.window and peek('GET', lock) == job.id then
+  elseif lock and peek('GET', lock) == job.id and (not rules.window or peek('PTTL', lock) == -1) then
     call('DEL', lock)
-    if older.state == 'running' and not older.rules.window then call('SET', lock, older.id) end
+    if older.state == 'running' then call('SET', lock, older.id) end
   end
   local waits = rules.schedule and peek('HGET', key('schedule:' .. rules.schedule), 'held') == job.id
   if waits then peek('ZADD', key('schedules'), 'XX', stamp, rules.schedule) end

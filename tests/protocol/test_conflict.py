@@ -250,6 +250,16 @@ async def test_the_running_job_holds_the_key_again_when_the_one_behind_it_ends(d
     assert await submit(desk, "c", "key=k") == created("c")
 
 
+async def test_a_running_job_with_a_window_holds_the_key_again_until_its_end(desk):
+    running = await desk.running("a", "key=k window=1000")
+    await submit(desk, "b", REPLACE)
+    await desk.operate("cancel", "b")
+    desk.elapse(10)
+    assert await submit(desk, "c", "key=k") == [Submitted("a", False)]
+    await desk.complete(running)
+    assert await submit(desk, "c", "key=k") == created("c")
+
+
 # a job that was tried
 
 

@@ -195,6 +195,12 @@ class Model:
         other = self.jobs.get(self.lock(job.queue, job.key)[0]) if job.key else None
         return other if other and other.after == job_id else None
 
+    def holds(self, job_id):
+        """Whether the job holds its key until its end."""
+        job = self.jobs[job_id]
+        holder, until = self.lock(job.queue, job.key) if job.key else (None, None)
+        return holder == job_id and until is None
+
     def behind(self, job):
         """Whether the job waits for the end of another."""
         older = self.jobs.get(job.after)
@@ -236,9 +242,9 @@ class Model:
         newer, older = self.newer(job_id), self.jobs.get(job.after)
         if newer:
             newer.due = max(self.now, newer.at) if newer.state == "scheduled" else newer.due
-        elif job.key and not job.window and self.locks.get((job.queue, job.key), ("",))[0] == job_id:
+        elif self.holds(job_id):
             del self.locks[job.queue, job.key]
-            if older and older.state == "running" and not older.window:
+            if older and older.state == "running":
                 self.locks[job.queue, job.key] = (job.after, None)
 
     def over(self, job_id, verb, delay, streak=("", 0)):

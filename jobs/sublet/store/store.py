@@ -167,9 +167,7 @@ class Store:
             self.operations.end(size)
 
     async def fetch(self, job_id: str, reference: bytes) -> bytes:
-        """Return a large result for the reference that Redis has. Raises PayloadLost, Unavailable; Invalid
-        without `large_payloads`.
-        """
+        """Return the large result that a reference stands for. Raises PayloadLost, Unavailable, Invalid."""
         return await asyncio.to_thread(storage_of(self.settings, job_id).get, job_id, reference)
 
     async def erase(self, job_id: str, revision: int | None = None) -> str:

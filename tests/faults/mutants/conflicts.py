@@ -183,10 +183,18 @@ MUTANTS = (
     Mutant(
         "the running job does not get its key back",
         "lua/lib/lifecycle.lua",
-        "if older.state == 'running' and not older.rules.window then call('SET', lock, older.id) end",
+        "if older.state == 'running' then call('SET', lock, older.id) end",
         "",
         "after the cancel of the waiting job, a second job of the key runs beside the first",
         f"{KILLER}the_running_job_holds_the_key_again_when_the_one_behind_it_ends[fakeredis]",
+    ),
+    Mutant(
+        "a job with a window keeps a key that was returned to it",
+        "lua/lib/lifecycle.lua",
+        "(not rules.window or peek('PTTL', lock) == -1)",
+        "not rules.window",
+        "no job can be submitted with this key any more",
+        f"{KILLER}a_running_job_with_a_window_holds_the_key_again_until_its_end[fakeredis]",
     ),
     Mutant(
         "replace cancels the running job",

@@ -30,7 +30,8 @@ BASE = LAYOUT.bases[0]
 QUEUES = ("a", "b")
 
 RULES = ("", "delay=1500", "delay=20000", "tries=1", "tries=5", "timeout=8000", "priority=50", "key=K", "key=K",
-         "key=K window=5000", "key=L delay=3000", "backoff=200:1:200", "backoff=200:1:200 tries=5")  # fmt: skip
+         "key=K window=5000", "key=L delay=3000", "key=K debounce=2000 at_most=5000", "key=K on_conflict=replace",
+         "key=L on_conflict=cancel_running", "key=L debounce=9000", "backoff=200:1:200", "backoff=200:1:200 tries=5")  # fmt: skip
 
 CHANGES: tuple[dict[str, Any], ...] = ({"priority": 80}, {"delay": 4}, {"delay": 0}, {"priority": -20, "delay": 9},
                                        {"run_at": EPOCH}, {"priority": 0})  # fmt: skip

@@ -12,6 +12,7 @@ LEGAL = {
     "due": {"scheduled": {"queued"}},
     "promote": {"scheduled": {"queued"}},
     "reschedule": {"scheduled": {"scheduled", "queued"}, "queued": {"scheduled", "queued"}},
+    "replace": {"scheduled": {"scheduled", "queued"}, "queued": {"scheduled", "queued"}},
     "claim": {"queued": {"running"}},
     "complete": {"running": {"completed"}},
     "fail": {"running": {"scheduled", "dead", "cancelled"}},
@@ -65,6 +66,12 @@ class Life:
     worker: str = ""
     """The worker with the last lease."""
     checkpoint: str = ""
+    joined: tuple[str, ...] = ()
+    """The submits that replaced its arguments."""
+    superseded: bool = False
+    """Whether a newer job of its key waits for its end."""
+    overtaken: bool = False
+    """Whether an operator's verb let that newer job run first."""
 
 
 def follow(job: Life, move: Move) -> str:
@@ -75,14 +82,16 @@ def follow(job: Life, move: Move) -> str:
         return f"{move.cause} with a token of another lease"
     if move.cause == "claim" and move.token in job.tokens:
         return "a token was granted twice"
-    if move.cause in ("submit", "fire", "on_dead", "retry"):
+    if move.cause in ("submit", "fire", "on_dead", "retry", "replace"):
         job.left, job.token, job.ended = job.tries, "", ("", "")
+        job.checkpoint = "" if move.cause == "replace" else job.checkpoint
     elif move.cause == "claim":
         job.attempt, job.left, job.token = job.attempt + 1, job.left - 1, move.token
         job.tokens += (move.token,)
     elif move.cause in LEASE_OVER and move.to != "completed":
         job.left = 0 if move.last else job.left + (move.cause == "release")
-        ends = "cancelled" if job.flagged else "dead" if job.left <= 0 else "queued scheduled"
+        again = "cancelled" if job.superseded else "queued scheduled"
+        ends = "cancelled" if job.flagged else "dead" if job.left <= 0 else again
         if move.to not in ends.split():
             return f"{move.cause} led to {move.to}, with {job.left} tries left{' and a requested cancel' * job.flagged}"
     if move.cause in LEASE_OVER:

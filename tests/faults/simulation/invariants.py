@@ -28,6 +28,7 @@ from tests.faults.simulation.request import Request, Violation, must, rules_of
 from tests.faults.simulation.server import Look, Redis
 
 FINISHED = ("completed", "dead", "cancelled")
+WAITING = ("scheduled", "queued")
 ORDERS = ("cancel", "retry", "promote", "reschedule")
 ARRANGEMENTS = ("pause", "resume", "configure")
 BY_TIME = {"due": "due", "lease_expired": "expire", "timed_out": "expire"}
@@ -298,6 +299,7 @@ class Checker:
         if request.verb != "submit":
             return
         new: Counter[str] = Counter()
+        taken = set[str]()
         for (i, queue, _, words, payload), answer in zip(request.groups, reply, strict=True):
             rules, (word, _, there) = rules_of(f"{queue} t 0 {words}"), answer.decode().partition(" ")
             life = self.lives.get(i)
@@ -318,17 +320,54 @@ class Checker:
                     f"{i} was refused ({answer.decode()}), but the queue is not full",
                 )
                 self.totals["queue_full"] += 1
+            elif word == "replaced":
+                self.replaced(i, there, rules, lock, before)
             elif word == "created":
                 must(self.has_room(queue, new[queue]), f"{i} was added to a full queue")
-                must(
-                    not (lock in before.locks and self.stands(before.locks[lock])),
-                    f"{i} was created, but its key is held",
-                )
+                if "debounce" in rules or "on_conflict" in rules:
+                    holder = self.lives.get(before.locks.get(lock, ("",))[0])
+                    waits = holder is not None and holder.state in WAITING
+                    must(not waits and lock not in taken, f"{i} was created, but a job of its key waits")
+                    self.cancels(rules, lock, before)
+                else:
+                    must(
+                        not (lock in before.locks and self.stands(before.locks[lock])),
+                        f"{i} was created, but its key is held",
+                    )
+                taken.add(lock)
                 window = int(rules.get("window", 0))
                 self.lives[i] = Life(
                     i, queue, int(rules.get("tries", 3)), lock, window, len(payload.encode())
                 )
                 new[queue] += 1
+
+    def replaced(self, i: str, there: str, rules: dict[str, str], lock: str, before: Look) -> None:
+        """The waiting job of a key got the arguments of a submit, unless it or the running one had them before."""
+        life, running = self.lives[there], self.running(lock, before)
+        must("debounce" in rules or "on_conflict" in rules, f"{i} has no rule to replace {there}")
+        must(
+            self.look.locks.get(lock, ("",))[0] == there, f"{i} replaced {there}, which does not hold its key"
+        )
+        if i in life.joined or (running is not None and i in running.joined):
+            return
+        must(life.state in (*WAITING, None), f"{i} replaced {there}, which is {life.state}")
+        self.cancels(rules, lock, before)
+        life.tries, life.window, life.joined = int(rules.get("tries", 3)), 0, (i, *life.joined)
+        life.ops, life.op = life.ops + 1, ("", "", "", "")
+
+    def running(self, lock: str, before: Look) -> Life | None:
+        """The running job of a key: its holder, or the one whose end its holder waits for."""
+        holder = before.locks.get(lock, ("",))[0]
+        older = rules_of(before.jobs[holder]["spec"]).get("after", "") if holder in before.jobs else ""
+        lives = [self.lives.get(i) for i in (holder, older)]
+        return next((life for life in lives if life is not None and life.state == "running"), None)
+
+    def cancels(self, rules: dict[str, str], lock: str, before: Look) -> None:
+        """Record the cancel of the running job of a key."""
+        life = self.running(lock, before)
+        if rules.get("on_conflict") == "cancel_running" and life is not None and not life.flagged:
+            revision = str(life.attempt + life.ops)
+            life.flagged, life.ops, life.op = True, life.ops + 1, ("cancel", revision, "", "requested")
 
     def fired(self, reply: Any, before: Look) -> None:
         """Begin the histories of occurrences' jobs. Each occurrence has one, also if it is fired repeatedly."""
@@ -439,14 +478,22 @@ class Checker:
         life = self.lives[i]
         by_time = request.verb in ("claim", "reap")
         cause = BY_TIME.get(code, request.verb) if by_time else request.verb
-        cause = "on_dead" if code == "on_dead" else cause
+        cause = code.replace("replaced", "replace") if code in ("on_dead", "replaced") else cause
         own = [
             group for group in request.groups if group[0] == i
         ]  # two, if a caller has an old and a new lease of the job
         group = next(
             (group for group in own if life.token and group[1:2] == (life.token,)), own[0] if own else ()
         )
+        newer = before.locks.get(life.key, ("",))[0]
+        life.superseded = newer in before.jobs and rules_of(before.jobs[newer]["spec"]).get("after") == i
         if cause == "claim":
+            older = self.lives.get(rules_of(self.look.jobs[i]["spec"]).get("after", ""))
+            if older is not None and older.state == "running":
+                must(
+                    life.op[0] in ("promote", "reschedule"), f"{i} runs beside {older.id}, which has its key"
+                )
+                older.overtaken = True
             life.worker = request.one["worker"]
             token = self.look.jobs.get(i, {}).get("token", "")
         elif cause in BY_LEASE:
@@ -570,16 +617,22 @@ class Checker:
     def keys(self, alive: dict[str, Life]) -> None:
         """Check that unfinished jobs hold their keys without a window, and that finished jobs hold no key."""
         held = {
-            life.key: i
+            (life.key, i)
             for i, life in alive.items()
             if life.key and not life.window and life.state not in FINISHED
         }
-        for life in alive.values():
-            if life.key and not life.window and life.state not in FINISHED:
-                holder = self.look.locks.get(life.key, ("no job",))[0]
-                must(holder == life.id, f"{life.id} is {life.state}, but {holder} holds its key")
+        for lock, i in held:
+            life, holder = alive[i], self.look.locks.get(lock, ("no job",))[0]
+            newer = self.look.jobs.get(holder, {"spec": ""})["spec"]
+            follows = life.state == "running" and rules_of(newer or "q t 0").get("after") == i
+            must(
+                holder == i or follows or life.overtaken,
+                f"{i} is {life.state}, but {holder} holds its key",
+            )
         for lock, (holder, ends) in self.look.locks.items():
-            must(ends is not None or held.get(lock) == holder, f"{holder} holds {lock} without end")
+            life = alive.get(holder)
+            is_over = life is None or life.state in FINISHED or life.key != lock
+            must(ends is not None or not is_over, f"{holder} holds {lock} without end")
 
     # wake-ups
 
