@@ -306,7 +306,7 @@ def test_the_page_lists_exactly_the_settings_of_a_pool_with_defaults():
 
 
 def test_the_page_lists_exactly_the_rules_with_defaults():
-    shapes = re.search(r"shapes = \{(.*?)\}", LUA["lib/base"], re.DOTALL)[1]
+    shapes = re.search(r"shapes = \{(.*?)\}", LUA["lib/rules"], re.DOTALL)[1]
     known = dict.fromkeys(re.findall(r"(\w+) = ", shapes), "")
     unsaid = re.search(r"RULES = \{__index = \{(.*?)\}\}", LUA["lib/base"], re.DOTALL)[1]
     known |= {name: value.strip("'") for name, value in re.findall(r"(\w+) = ([\w:']+)", unsaid)}
