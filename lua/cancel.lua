@@ -1,6 +1,6 @@
 -- cancel: end a waiting job, or request the end of a running one; the next heartbeat informs its worker.
 --
--- LIBS  lib/base.lua lib/queue.lua lib/deaths.lua lib/lifecycle.lua lib/audit.lua
+-- LIBS  lib/base.lua lib/queue.lua lib/flow.lua lib/deaths.lua lib/lifecycle.lua lib/audit.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  id           the job
 -- ARGV  revision     the one that the caller saw: attempts plus operators' verbs accepted
@@ -21,7 +21,7 @@ if job.state == 'running' then
   call('HSET', key('job:', id), 'cancel_requested_at', stamp)
   return audit(by, 'cancel', id, job.rules.queue, record_order(job, 'cancel', revision, 'requested'))
 end
-call('ZREM', key(job.state == 'queued' and 'queue:' .. job.rules.queue or 'scheduled'), id)
+if job.state == 'queued' then leave_queue(job) else call('ZREM', key('scheduled'), id) end
 place(job, 'cancelled', kept_until(job), 'cancel')
 sum_up()
 return audit(by, 'cancel', id, job.rules.queue, record_order(job, 'cancel', revision, 'cancelled'))

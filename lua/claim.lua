@@ -1,6 +1,6 @@
 -- claim: do a share of the maintenance, then take up to n jobs from the queues in order, under new leases.
 --
--- LIBS  straight/claim.lua lib/base.lua lib/queue.lua lib/deaths.lua lib/lifecycle.lua lib/due.lua lib/patterns.lua lib/leases.lua
+-- LIBS  straight/claim.lua lib/base.lua lib/queue.lua lib/flow.lua lib/turns.lua lib/deaths.lua lib/lifecycle.lua lib/due.lua lib/claim.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  claim_id     22 to 64 random characters, the idempotency key: repeating it within 10 s returns the
 --                    leases of the first call that are still held. A repeat with n > 0 also flags the memo
@@ -37,18 +37,8 @@ local reply = {'', CAP, 0}
 local taken = {}                            -- ids of the jobs claimed
 local leases = {}                           -- scores and ids for `running`
 local waits = {}                            -- waiting times of a queue's jobs
-local left = false                          -- was something taken from a queue?
-local lost = 0                              -- ids in a queue whose job does not exist
+local left, lost = false, 0                 -- was something taken from a queue? ids in one whose job does not exist
 local bytes = 0                             -- of the jobs in the reply
--- Append one job to the reply.
-local function answer(id, attempt, expires, spec, tries_left)
-  local payload = not string.find(spec, '\n', 1, true) and call('HGET', key('job:', id), 'payload') or ''
-  local before = attempt > 1 and history(id, attempt - 1, tries_left) or ''
-  local i = #reply
-  reply[i + 1], reply[i + 2], reply[i + 3] = id, attempt, expires
-  reply[i + 4], reply[i + 5], reply[i + 6] = spec, payload, before
-  bytes = bytes + #spec + #payload + #before
-end
 
 local memo = call('GET', key('claim:' .. claim_id))
 if memo then                                -- a repeated call: the jobs that still have its token
@@ -57,7 +47,7 @@ if memo then                                -- a repeated call: the jobs that st
   for id in words do
     local job = load(id)
     if not lease_answer(job, reply[1], 'claim') then
-      answer(id, tonumber(job.attempt), tonumber(call('ZSCORE', key('running'), id)), job.spec,
+      add_lease(reply, id, tonumber(job.attempt), tonumber(call('ZSCORE', key('running'), id)), job.spec,
         job.tries_left)
     end
   end
@@ -69,23 +59,29 @@ if memo then                                -- a repeated call: the jobs that st
 end
 needs('SET', key('alarm'), '')
 local alarm = call('GET', key('alarm'))
-for _, name in ipairs(names) do get_queue(name) end
+for _, name in ipairs(names) do
+  get_queue(name)
+  if flow(name) then call('ZCARD', flow(name).all) end
+end
 if #follows > 0 then renew_patterns(follows) end
 maintain(10 + math.floor(n / 2), worker)
 
--- Claim one job. Returns true if the reply is full. Only four fields are read: `load` reads 15.
-local function take(id, score)
+-- Claim one job, if `admit` allows it: "taken", "held" (it does not), "gone" (no queued job) or "full" (the reply is).
+-- Only four fields are read: `load` reads 16.
+local function take(id, score, admit)
   local hash = key('job:', id)
   local state, spec, attempts, tries_left = unpack(
     peek('HMGET', hash, 'state', 'spec', 'attempt', 'tries_left'))
   local rules, attempt = spec and read_header(spec) or {}, whole_number(attempts, 0) + 1
   if state ~= 'queued' or not rules.queue then
     if not state then lost = lost + 1 end
-    return
+    return 'gone'
   end
+  if admit and not admit(rules) then return 'held' end
   if bytes > 0 and not string.find(spec, '\n', 1, true)
       and bytes + call('HSTRLEN', hash, 'payload') > BYTES then
-    return true
+    n = 0                                   -- the other queues neither
+    return 'full'
   end
   local expires, left_after = lease_end(lease, now, rules.timeout), digits(whole_number(tries_left, rules.tries) - 1)
   if reply[1] == '' then reply[1] = new_fence() .. '.' .. claim_id end
@@ -93,22 +89,23 @@ local function take(id, score)
     'tries_left', left_after, 'worker', worker, 'claimed_at', stamp, 'rank', score)
   leases[#leases + 1], leases[#leases + 2], taken[#taken + 1] = digits(expires), id, id
   if attempt == 1 then observe(waits, waiting_time(rules)) end
-  answer(id, attempt, expires, spec, left_after)
+  bytes = bytes + add_lease(reply, id, attempt, expires, spec, left_after)
+  return 'taken'
 end
-for _, name in ipairs(names) do
-  local head, gone, before = first_jobs(name, n - #taken), {}, #taken
+local function take_first(name)
+  local head, gone = first_jobs(name, n - #taken), {}
   for j = 1, #head, 2 do
-    if take(head[j], head[j + 1]) then
-      n = 0
-      break
-    end
+    if take(head[j], head[j + 1]) == 'full' then break end
     gone[#gone + 1] = head[j]
   end
-  if #gone > 0 then
-    left = true
-    call('ZREM', key('queue:' .. name), unpack(gone))
-    add_running(name, #taken - before)
-  end
+  if #gone == 0 then return end
+  left = true
+  call('ZREM', key('queue:' .. name), unpack(gone))
+end
+for _, name in ipairs(names) do
+  local line, before = by_turns(name), #taken
+  if line then line:serve(n - before, take) else take_first(name) end
+  if #taken > before then add_running(name, #taken - before) end
   if waits.ms then
     tally(name, 'wait', waits)
     waits = {}
@@ -124,7 +121,10 @@ if #taken > 0 then
   event(taken, 'running', worker)
   call('SET', key('claim:' .. claim_id), reply[1] .. ' ' .. table.concat(taken, ' '), 'PX', MEMO)
 end
-if left then wake_next(names) end
+for _, name in ipairs(names) do wake_next(name, left) end
 reply[2], reply[3] = appointment(worker, CAP, alarm)
+for _, name in ipairs(names) do
+  if by_turns(name) then reply[2] = by_turns(name):appoint(worker, reply[2]) end
+end
 if #buried > 0 then reply[3] = reply[3] .. '\n' .. table.concat(buried, '\n') end
 return reply

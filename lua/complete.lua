@@ -1,6 +1,6 @@
 -- complete: attempts succeeded. Store the results, delete checkpoints and payloads (but with keep=1), prune.
 --
--- LIBS  straight/complete.lua lib/base.lua lib/queue.lua lib/deaths.lua lib/lifecycle.lua lib/prune.lua
+-- LIBS  straight/complete.lua lib/base.lua lib/queue.lua lib/flow.lua lib/deaths.lua lib/lifecycle.lua lib/prune.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  id token result …   the leases, in threes, at most 64; a result is opaque
 -- REPLY array        one per lease: "completed", "LEASE_LOST" or "NOT_FOUND"
@@ -36,8 +36,9 @@ local retained = {}                         -- scores and ids for `completed`
 local left = {}                             -- by queue: jobs and bytes that left its backlog, and durations
 local late = 0                              -- leases that were lost
 for i = 1, #ARGV, 3 do
-  local rules = load(ARGV[i]).rules
-  if rules and rules.key then get_queue(rules.queue) end      -- the end of a job with a key may wake a worker
+  local job = load(ARGV[i])
+  if job.rules and job.rules.key then get_queue(job.rules.queue) end      -- the end of a job with a key may wake a worker
+  if job.held then check_flow(job) end
 end
 for i = 1, #ARGV, 3 do
   local job = load(ARGV[i])
@@ -57,6 +58,7 @@ for i = 1, #ARGV, 3 do
       'ended', job.ended, 'finished_at', stamp, 'result', ARGV[i + 2],
       'attempt:' .. job.attempt, story(job, answer), unpack(kept))
     on_end(job)
+    return_place(job)
     done[#done + 1] = job.id
     retained[#retained + 1] = digits(now + math.max(60000, job.rules.retention))
     retained[#retained + 1] = job.id

@@ -1,14 +1,15 @@
 -- repair: check whether the keys of a job agree, and put it where its state says, e.g. after an eviction.
 --
--- LIBS  lib/base.lua lib/rules.lua lib/queue.lua lib/integrity.lua
+-- LIBS  lib/base.lua lib/rules.lua lib/queue.lua lib/flow.lua lib/integrity.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  how          "mend", or "look": the same answers, and nothing is written
 -- ARGV  seen_in id …  what to check, in twos, at most 100, each with where it was seen, after the base: job,
---                    one of the structures, queue:<queue> or key:<queue>|<key> with a job's id; worker,
+--                    one of the structures, queue:<queue>, grouped:<queue> or key:<queue>|<key> with a job's id; worker,
 --                    schedule or pool with its name
 -- REPLY array        one per two: "sound", or its faults, separated by commas. Repaired: "placed <structure>
 --                    <ms>" (it was in no structure, or had an invalid score; the moment of its submit),
---                    "stray" (it was in a wrong structure), "gone" (an entry of an unfinished job that does
+--                    "stray" (it was in a wrong structure), "grouped" (its
+--                    group's set), "held" (its place), "gone" (an entry of an unfinished job that does
 --                    not exist), "locked" and "unlocked" (its key), "listed" (its queue), "numbered" (seq or
 --                    fence was below its own). Only reported: "broken <field>" (no script writes it so;
 --                    of a job, lease means the fields of its lease), "foreign" (a hash of a wrong type)
@@ -23,7 +24,7 @@ if refused_because then return refused_because end
 local fit = how == 'look' or how == 'mend'
 for i = 2, #ARGV, 2 do
   local seen_in, id = ARGV[i], ARGV[i + 1]
-  local queue, beside = string.match(seen_in, '^queue:(.+)$'), BESIDE[seen_in]
+  local queue, beside = string.match(seen_in, '^queue:(.+)$') or string.match(seen_in, '^grouped:(.+)$'), BESIDE[seen_in]
   fit = fit and (beside or queue or seen_in == 'job' or sizes[seen_in] or string.find(seen_in, '^key:.'))
   if queue then get_queue(queue) end
   if string.find(seen_in, '^key:') then call('GET', key(seen_in)) end

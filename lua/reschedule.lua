@@ -1,6 +1,6 @@
 -- reschedule: move a waiting job to another moment, change its priority, or both.
 --
--- LIBS  lib/base.lua lib/rules.lua lib/queue.lua lib/deaths.lua lib/lifecycle.lua lib/audit.lua
+-- LIBS  lib/base.lua lib/rules.lua lib/queue.lua lib/flow.lua lib/deaths.lua lib/lifecycle.lua lib/audit.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  id           the job
 -- ARGV  revision     the one that the caller saw: attempts plus operators' verbs accepted
@@ -26,7 +26,7 @@ local at_once = order_answer(job, order, revision, 'scheduled', 'queued')
 if at_once then return at_once end
 check_audit(by)
 local waits = job.state == 'scheduled'
-local structure = key(waits and 'scheduled' or 'queue:' .. job.rules.queue)
+local structure = key(waits and 'scheduled' or (job.rules.group and 'grouped:' or 'queue:') .. job.rules.queue)
 local score = tonumber(call('ZSCORE', structure, id) or nil)
 local wanted = at or delay and math.min(now + delay, 1e14 - 1)
 local moment = wanted or waits and score or 0
@@ -56,7 +56,7 @@ local payload = string.sub(job.spec, #job.rules.header + 1)
 job.rules = read_header(new_header())
 job.spec = job.rules.header .. payload
 call('HSET', job.hash, 'spec', job.spec)
-if state ~= job.state then call('ZREM', structure, id) end
+if waits and state ~= 'scheduled' then call('ZREM', structure, id) elseif not waits and state ~= 'queued' then leave_queue(job) end
 local answer = state == 'queued' and state or state .. ' ' .. digits(moment)
 place(job, state, state == 'queued' and new_rank() or moment, 'reschedule')
 audit(by, 'reschedule', id, job.rules.queue, answer .. (priority and ' priority=' .. priority or ''))

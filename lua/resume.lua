@@ -1,6 +1,6 @@
 -- resume: hand out the jobs of a paused queue again.
 --
--- LIBS  lib/base.lua lib/queue.lua lib/audit.lua
+-- LIBS  lib/base.lua lib/queue.lua lib/flow.lua lib/audit.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  queue        the queue
 -- ARGV  revision     the one that the caller saw: operators' verbs on this queue so far, 0 if there were none
@@ -19,5 +19,6 @@ check_audit(by)
 
 begin()
 save_settings(queue, 'resume', revision, limits(queue))
-if queue.length > 0 then wake(name) end
+local line = flow(name)
+if line then line:call_worker() elseif queue.length > 0 then wake(name) end
 return audit(by, 'resume', name, name, 'resumed')

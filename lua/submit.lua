@@ -1,12 +1,12 @@
 -- submit: store jobs, queued or scheduled. If the id or key is in use, the answer is the job that exists.
 --
--- LIBS  straight/submit.lua lib/base.lua lib/rules.lua lib/queue.lua lib/tags.lua lib/conflict.lua
+-- LIBS  straight/submit.lua lib/base.lua lib/rules.lua lib/queue.lua lib/flow.lua lib/tags.lua lib/conflict.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  id queue task rules payload …   the jobs, in fives; rules are words, "" when all is default:
 --                    priority=-100…100  delay=ms or at=ms since 1970  key=K [window=ms]  tries=N
 --                    timeout=ms|none  stall=ms  retention=ms  backoff=first ms:factor:cap ms
 --                    tags=T[,T…], up to 5  keep=1 (keep the payload after completion)
---                    trace=traceparent  digest=hexadecimal
+--                    group=G  cost=N (see configure)  trace=traceparent  digest=hexadecimal
 --                    schedule=name  known=1 (store nothing: "NOT_FOUND" unless the id or key is in use)
 --                    debounce=ms [at_most=ms] or on_conflict=replace|cancel_running, with a key
 --                    onto=id (replace no other waiting job than this one)
@@ -52,6 +52,8 @@ local function examine(id, queue, task, rules, payload)
   end
   if header.known then return 'NOT_FOUND' end
   local where = get_queue(queue)
+  check_flow(job)
+  if old then check_flow(old) end
   local no_room = full(where, grows, old)
   if not no_room and not where.settings and where.jobs == 0 and not old then
     local most = tonumber(setting(call('HGET', key('queues'), '*'), 'queues') or QUEUES)
@@ -78,21 +80,34 @@ if #jobs == 0 then return answers end
 local places = {}                           -- structure → its new members
 local moved = {}                            -- state → ids
 local wanted = {}                           -- queue → has it work now?
+local grouped = {}                          -- queue with groups or limits → the groups of new jobs
 local seq = next_seq(#jobs) - #jobs
+local function add_member(structure, score, id)
+  local members = places[structure] or {}
+  places[structure], members[#members + 1], members[#members + 2] = members, score, id
+end
 for i, job in ipairs(jobs) do
   local rules = job.rules
   local state, turn, is_new = job.due > now and 'scheduled' or 'queued', seq + i, true
   if job.ruled then state, turn, is_new = take_place(job, state, turn) end
-  local structure = state == 'queued' and 'queue:' .. rules.queue or state
+  local queue, group = rules.queue, rules.group
   call('HSET', key('job:', job.id), 'state', state, as_spec(rules.header, job.payload))
   if rules.tags then note_tags(job) end
   if job.lock then call('SET', job.lock, job.id, unpack(rules.window and {'PX', rules.window} or {})) end
-  local members, ids = places[structure] or {}, moved[state] or {}
+  local ids = moved[state] or {}
   if is_new then ids[#ids + 1], moved[state] = job.id, ids end
-  places[structure] = members
-  wanted[rules.queue] = wanted[rules.queue] or state == 'queued'
-  members[#members + 1], members[#members + 2] =
-    state == 'queued' and rank(rules.priority, turn) or job.due, job.id
+  wanted[queue] = wanted[queue] or state == 'queued'
+  if state == 'scheduled' then
+    add_member(state, job.due, job.id)
+  else
+    local score = rank(rules.priority, turn)
+    add_member(group and 'waiting:' .. queue .. '|' .. group or 'queue:' .. queue, score, job.id)
+    if group then add_member('grouped:' .. queue, score, job.id) end
+    if flow(queue, group) then
+      grouped[queue] = grouped[queue] or {}
+      grouped[queue][group or ''] = true
+    end
+  end
 end
 for structure, members in pairs(places) do call('ZADD', key(structure), unpack(members)) end
 local created = 0
@@ -101,15 +116,13 @@ for state, ids in pairs(moved) do
   created = created + #ids
 end
 local head = places.scheduled and call('ZRANGE', key('scheduled'), 0, 0)[1]
-for _, job in ipairs(jobs) do
-  if job.id == head then wanted[job.rules.queue] = true end
-end
 for name, now_or_soon in pairs(wanted) do
   local queue = get_queue(name)
   if not queue.settings then call('HSET', key('queues'), name, '') end
   backlog(name, queue.jobs, queue.bytes)
-  if now_or_soon then wake(name) end
+  if grouped[name] then flow(name, true):arrived(grouped[name]) elseif now_or_soon then wake(name) end
 end
+for _, job in ipairs(jobs) do if job.id == head then wake(job.rules.queue) end end
 index_tags()
 count('submitted', created)
 return answers

@@ -1,6 +1,6 @@
 -- summon: compute how many workers a pool is owed, and return one summons per worker to invoke.
 --
--- LIBS  lib/base.lua lib/queue.lua
+-- LIBS  lib/base.lua lib/queue.lua lib/flow.lua lib/turns.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  pool         its name
 -- ARGV  summons      22 to 64 random characters; the summonses are <summons>.1, <summons>.2 and so on
@@ -51,7 +51,8 @@ for name in string.gmatch(names, '[^,]+') do
   if elsewhere[name] then
     include(unpack(ARGV, elsewhere[name] + 1, elsewhere[name] + 5))
   else
-    include(setting(queue.settings, 'paused') and 0 or queue.length, runs, totals_of(name))
+    local line = by_turns(name)
+    include(line and line:startable() or setting(queue.settings, 'paused') and 0 or queue.length, runs, totals_of(name))
   end
 end
 

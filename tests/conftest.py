@@ -42,7 +42,7 @@ from sublet.model import (
     Submitted,
 )
 from sublet.operations import pools
-from sublet.protocol import keys, verbs
+from sublet.protocol import flow, keys, verbs
 from sublet.protocol.scripts import Call
 from sublet.schedules import firing
 from sublet.schedules.firing import FireRequest, Pick, Picked
@@ -327,8 +327,9 @@ class Desk:
         """Run an operator's verb on a queue, with its current revision unless one is given."""
         text = self.raw.hget(keys.queues(self.base), queue)
         seen = int(text.split()[0]) if text else 0
+        own = flow if verb == "group" else verbs
         return await self.run(
-            getattr(verbs, verb)(self.base, queue, seen if revision is None else revision, *settings)
+            getattr(own, verb)(self.base, queue, seen if revision is None else revision, *settings)
         )
 
     def backlog(self, queue: str = "q") -> tuple[int, int]:
@@ -422,7 +423,8 @@ class Desk:
 
     def places(self, job_id: str) -> list[str]:
         """All structures that hold a job."""
-        names = [*keys.STRUCTURES, *(f"queue:{name}" for name in self.raw.hkeys(keys.queues(self.base)))]
+        queues = self.raw.hkeys(keys.queues(self.base))
+        names = [*keys.STRUCTURES, *(f"{kind}:{name}" for name in queues for kind in ("queue", "grouped"))]
         return [
             name for name in names if self.raw.zscore(keys.structure(self.base, name), job_id) is not None
         ]
@@ -430,7 +432,9 @@ class Desk:
     def state(self, job_id: str) -> str | None:
         """A job's state; fails unless the job is in that state's structure and no other."""
         state, spec = self.raw.hmget(keys.job(self.base, job_id), "state", "spec")
-        shelf = f"queue:{spec.split()[0]}" if state == "queued" else state
+        header = (spec or "").split("\n")[0]
+        kind = "grouped" if " group=" in header else "queue"
+        shelf = f"{kind}:{header.split()[0]}" if state == "queued" else state
         assert self.places(job_id) == ([shelf] if state else [])
         return state
 
@@ -457,6 +461,7 @@ class Desk:
         reads: dict[str, Callable[[str], Any]] = {
             "string": self.raw.get,
             "hash": self.raw.hgetall,
+            "set": self.raw.smembers,
             "zset": lambda key: self.raw.zrange(key, 0, -1, withscores=True),
             "list": lambda key: self.raw.lrange(key, 0, -1),
             "stream": self.raw.xrange,
@@ -501,6 +506,8 @@ def each_verb() -> Callable[[str, Lease | None], dict[str, Call[Any]]]:
             "pause": verbs.pause(base, "q", 0),
             "resume": verbs.resume(base, "q", 0),
             "configure": verbs.configure(base, "q", 0, "jobs=5"),
+            "group": flow.group(base, "q", 0, "acme", "concurrency=5"),
+            "spend": flow.spend(base, [(held, 2)]),
             "audit": verbs.audit(base, "o" * 22, "anna", "retry", "task=t", "q", "5 jobs found"),
             "note": verbs.note(base, [Note(held, b"1", b"a line")]),
             "enlist": verbs.enlist(base, Card("w", "1", "", b"{}")),

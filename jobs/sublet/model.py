@@ -284,6 +284,10 @@ class JobSummary(Frozen):
     priority: int = 0
     key: str | None = None
     tags: tuple[str, ...] = ()
+    group: str | None = None
+    """The group of the queue whose limits apply to it, too; None: no group."""
+    cost: int = 1
+    """How many tokens of the queue's and the group's rate it takes when it starts."""
     payload: Any = None
     """The job's arguments by name. None after completion (unless it has `keep_payload`), and in a list if
     above 1 KiB.
@@ -342,8 +346,8 @@ class Queue(Frozen):
     """Unfinished jobs: scheduled, queued and running."""
     bytes: int = 0
     limits: dict[str, int] = {}
-    """The most `jobs` and `bytes` that submits may fill it with; of the queue `*`: the most finished jobs
-    kept.
+    """The most `jobs` and `bytes` that submits may fill it with, and the limits of its running jobs; of the
+    queue `*`: the most finished jobs kept.
     """
     on_dead: str | None = None
     """The task, TASK or QUEUE/TASK, that is submitted for each dead job of the queue; None: no task."""

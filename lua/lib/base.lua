@@ -1,6 +1,6 @@
 -- lib/base: the clock, the keys, refusals, input checks, and a job as it is stored. Every script needs it.
--- The libraries stand in front of a script in this order: base, rules, queue, tags, conflict, deaths, lifecycle, prune,
--- due, patterns, leases, occurrence, integrity, audit.
+-- The libraries stand in front of a script in this order: base, rules, queue, flow, turns, tags, conflict, deaths,
+-- lifecycle, prune, due, claim, occurrence, integrity, audit.
 -- luacheck: push ignore 211 231
 local LAYOUT = '1'
 local GRACE = 5000                          -- ms after a timeout in which the worker may still report it
@@ -15,8 +15,8 @@ local COUNTS = 20000                        -- fields of the counts by queue, ab
 local RULES = {__index = {priority = 0, tries = 3, timeout = 300000, retention = 86400000,
   backoff = '1000:2:300000'}}
 -- What a rule's value must match to be used; rules that are not listed here are digits.
-local PLAIN = {key = '', tags = '', trace = '', digest = '', schedule = '', death = '', on_conflict = '', onto = '',
-  after = '', replaced = '^%d+:%d+$', priority = '^%-?%d+$', backoff = '^%d+:%d+%.?%d*:%d+$'}
+local PLAIN = {key = '', tags = '', group = '', trace = '', digest = '', schedule = '', death = '', on_conflict = '',
+  onto = '', after = '', replaced = '^%d+:%d+$', priority = '^%-?%d+$', backoff = '^%d+:%d+%.?%d*:%d+$'}
 
 local call = redis.call
 -- Returns an error instead of raising it, so a key of a wrong type counts as missing
@@ -132,13 +132,13 @@ local function load(id)
   if not id or loaded[id] then return loaded[id] or {} end
   local hash = key('job:', id)
   local v = peek('HMGET', hash, 'state', 'spec', 'token', 'attempt', 'tries_left', 'worker', 'claimed_at',
-    'rank', 'streak', 'ended', 'ops', 'op', 'watched', 'cancel_requested_at', 'logged')
+    'rank', 'streak', 'ended', 'ops', 'op', 'watched', 'cancel_requested_at', 'logged', 'held')
   local rules, runs = v[1] and v[2] and read_header(v[2]), v[1] == 'running'
   loaded[id] = rules and rules.queue and {id = id, hash = hash, state = v[1], spec = v[2], token = v[3],
     attempt = whole_number(v[4], runs and '1'), tries_left = runs and whole_number(v[5], rules.tries - 1),
     worker = v[6] or '?', claimed_at = whole_number(v[7], stamp), rank = whole_number(v[8]),
     streak = v[9], ended = v[10], ops = v[11], op = v[12],
-    watched = v[13], cancel_requested_at = v[14], logged = v[15], rules = rules} or {id = id}
+    watched = v[13], cancel_requested_at = v[14], logged = v[15], held = whole_number(v[16]), rules = rules} or {id = id}
   return loaded[id]
 end
 

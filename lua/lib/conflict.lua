@@ -1,5 +1,5 @@
 -- lib/conflict: a key with debounce or on_conflict. Its submit gives the waiting job of the key new arguments, or stores
--- a job that waits behind the running one: a key has at most one job that waits and one that runs. It needs base and queue.
+-- a job that waits behind the running one: a key has at most one job that waits and one that runs. It needs base, queue and flow.
 -- luacheck: push ignore 211
 local REMEMBERED = 50                       -- ids of earlier submits that a waiting job knows
 local ON_CONFLICT = {replace = true, cancel_running = true}
@@ -63,9 +63,9 @@ local function meet(job, holder)
       if #ids < REMEMBERED then ids[#ids + 1] = id end
     end
     job.joined = table.concat(ids, ' ')
-    local structure = old.state == 'queued' and 'queue:' .. old.rules.queue or 'scheduled'
+    local structure = old.state == 'queued' and (old.rules.group and 'grouped:' or 'queue:') .. old.rules.queue or 'scheduled'
     local score = old.state == 'queued' and tonumber(call('ZSCORE', key(structure), holder) or nil)
-    job.held = score and score >= 0 and score < 9e15 and score % 17592186044416
+    job.turn = score and score >= 0 and score < 9e15 and score % 17592186044416
   end
   job.cancels = rules.on_conflict == 'cancel_running' and runs.state == 'running' and runs or old.cancels
   renew(job, waits and old, runs.state == 'running' and runs.id or nil)
@@ -74,7 +74,7 @@ end
 -- Put a job among those that this call stores, in the place of one with its id.
 local function add_pending(job, jobs)
   local before = pending[job.id]
-  if before then job.old, job.held = before.old, before.held end
+  if before then job.old, job.turn = before.old, before.turn end
   job.place = before and before.place or #jobs + 1
   jobs[job.place], pending[job.id] = job, job
 end
@@ -91,14 +91,16 @@ local function take_place(job, state, turn)
     record_order(running, 'cancel', revision, 'requested')
   end
   if old then
-    if old.state ~= state then
-      call('ZREM', key(old.state == 'queued' and 'queue:' .. old.rules.queue or 'scheduled'), job.id)
+    if old.state == 'queued' and (state ~= 'queued' or old.rules.group ~= job.rules.group) then
+      leave_queue(old)
+    elseif old.state == 'scheduled' and state ~= 'scheduled' then
+      call('ZREM', key('scheduled'), job.id)
     end
     call('HDEL', hash, 'payload', 'checkpoint', 'streak', 'tries_left', 'ended', 'token', 'error', 'op')
     local ids = {job.id}
     event(ids, state, 'replaced')
   end
   if job.ops then call('HSET', hash, 'ops', job.ops, 'joined', job.joined) end
-  return state, job.held or turn, not old
+  return state, job.turn or turn, not old
 end
 -- luacheck: pop

@@ -1,4 +1,4 @@
--- lib/deaths: the reports of dead jobs (on_dead). It needs base and queue.
+-- lib/deaths: the reports of dead jobs (on_dead). It needs base, queue and flow.
 -- luacheck: push ignore 211
 -- The queue and the task of the jobs that report deaths in a queue (on_dead); nil without the setting. The queue's
 -- own setting is used before the partition's. A setting that names no queue means the queue itself.
@@ -14,6 +14,7 @@ local function load_movable(id)
   local job = load(id)
   local reports = job.state and death_hook(get_queue(job.rules.queue))
   if reports then get_queue(reports) end
+  if job.state then check_flow(job) end
   return job
 end
 

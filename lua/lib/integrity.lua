@@ -1,4 +1,5 @@
--- lib/integrity: check whether the keys of a job agree, and put it where its state says. It needs base and queue.
+-- lib/integrity: check whether the keys of a job agree, and put it where its state says. It needs base, queue and
+-- flow.
 -- luacheck: push ignore 211
 -- ms after the last heartbeat: the new lease end of a running job that lost its lease
 local UNHEARD = 30000
@@ -54,6 +55,7 @@ local function inspect(id)
   end
   if job.state ~= 'queued' and not sizes[job.state or ''] then return nil, 'broken state' end
   get_queue(rules.queue)
+  check_flow(job)
   if rules.key then call('GET', key('key:' .. rules.queue .. '|' .. rules.key)) end
   return job
 end
@@ -86,10 +88,10 @@ end
 -- Make a job a member of only the structure that its state names, of those that may contain it: the five of
 -- the partition, its queue, and the one in which it was seen. Returns its earlier score there.
 local function check_structure(job, seen_in, seq)
-  local queue = 'queue:' .. job.rules.queue
+  local queue = (job.rules.group and 'grouped:' or 'queue:') .. job.rules.queue
   local home = job.state == 'queued' and queue or job.state
   local found = {'scheduled', 'running', 'completed', 'dead', 'cancelled', queue}
-  if string.find(seen_in, '^queue:') and seen_in ~= queue then found[#found + 1] = seen_in end
+  if (string.find(seen_in, '^queue:') or string.find(seen_in, '^grouped:')) and seen_in ~= queue then found[#found + 1] = seen_in end
   local score
   for _, structure in ipairs(found) do
     local stands = call('ZSCORE', key(structure), job.id)
@@ -108,6 +110,29 @@ local function check_structure(job, seen_in, seq)
   local ids, state = {job.id}, job.state
   event(ids, state, 'repaired')
   if state == 'queued' then wake(job.rules.queue) end
+end
+
+-- A queued job stands in the set of its group, with the score of its queue, and a running one that took a place has it.
+local function check_flow_of(job)
+  local queue, group = job.rules.queue, job.rules.group
+  local places, waiting = key('places:' .. queue), group and key('waiting:' .. queue .. '|' .. group)
+  local score = job.state == 'queued' and call('ZSCORE', key('grouped:' .. queue), job.id) or false
+  if waiting and call('ZSCORE', waiting, job.id) ~= score then
+    if score then fix('grouped', 'ZADD', waiting, score, job.id) else fix('grouped', 'ZREM', waiting, job.id) end
+    if not only_looks then flow(queue, true):arrived({[group] = true}) end
+  end
+  local holds = job.state == 'running' and job.held ~= nil
+  if holds ~= (call('HGET', places, job.id) == (group or '')) then
+    fix('held')
+    if only_looks then return end
+    begin_once()
+    if not holds then
+      call('HDEL', job.hash, 'held')
+      return flow(queue, true):give_back(job.id, group or '')
+    end
+    call('HSET', places, job.id, group or '')
+    if group then call('SADD', places .. '|' .. group, job.id) end
+  end
 end
 
 -- Make an unfinished job hold its lock if no other job does, and a finished or missing job (nil) hold none.
@@ -145,7 +170,7 @@ end
 
 -- A structure or lock names a job that does not exist: remove the name. `gone`: the job was not finished.
 local function check_missing(id, seen_in)
-  local queue = string.find(seen_in, '^queue:')
+  local queue = string.find(seen_in, '^queue:') or string.find(seen_in, '^grouped:')
   if (queue or sizes[seen_in]) and call('ZSCORE', key(seen_in), id) then
     fix((queue or UNFINISHED[seen_in]) and 'gone' or 'stray', 'ZREM', key(seen_in), id)
   end
@@ -159,6 +184,7 @@ local function check_job(id, seen_in)
   if not job then return check_missing(id, seen_in) end
   local seq = tonumber(call('HGET', base, 'seq') or nil)     -- the item before may have raised it
   local score = check_structure(job, seen_in, seq)
+  check_flow_of(job)
   check_lock(id, job, seen_in)
   local queue = get_queue(job.rules.queue)
   if UNFINISHED[job.state] and not queue.settings then

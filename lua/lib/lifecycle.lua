@@ -1,4 +1,5 @@
--- lib/lifecycle: how a job moves from one state to the next, up to its deletion. It needs base, queue and deaths.
+-- lib/lifecycle: how a job moves from one state to the next, up to its deletion. It needs base, queue, flow and
+-- deaths.
 -- luacheck: push ignore 211
 needs('PUBLISH', key('ended'), '')
 
@@ -126,8 +127,10 @@ local function place(job, state, score, code, ...)
   if WENT_WRONG[state] then make_room(state) end
   job.state = state
   call('HSET', hash, 'state', state, ...)
-  call('ZADD', key(state == 'queued' and 'queue:' .. queue or state), score, job.id)
+  local line = state == 'queued' and flow(queue, job.rules.group)
+  if not line then call('ZADD', key(state == 'queued' and 'queue:' .. queue or state), score, job.id) end
   event({job.id}, state, code)
+  if line then return line:enter(job, score) end
   if state == 'queued' then return wake(queue) end
   if state == 'scheduled' then
     if score < first_due then
@@ -164,7 +167,8 @@ local function conclude(job, ending, state, score)
   local answer = state == 'scheduled' and state .. ' ' .. string.format('%.0f', score) or state
   call('ZREM', key('running'), job.id)
   add_change(job.rules.queue, 'running', -1)
-  call('HDEL', hash, 'worker', 'claimed_at', 'heartbeat_at', 'rank', 'progress', 'cancel_requested_at')
+  return_place(job)
+  call('HDEL', hash, 'worker', 'claimed_at', 'heartbeat_at', 'rank', 'progress', 'cancel_requested_at', 'held')
   if n - 5 > 5 then call('HDEL', hash, 'attempt:' .. n - 5) end
   if job.logged then call('HDEL', hash, 'log:' .. n - 5) end
   if ending.code ~= 'released' or state == 'dead' then call('HSET', hash, 'error', last_error(ending)) end

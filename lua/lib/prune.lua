@@ -22,8 +22,9 @@ local function forget_queues(limit)
   local cursor, found = page[1] or '0', page[2] or {}      -- an invalid cursor starts again
   for i = 1, #found, 2 do
     local name = found[i]
-    local idle = found[i + 1] == '' and call('HEXISTS', key('backlog'), name .. ' jobs') == 0
-    if idle and peek('ZCARD', key('queue:' .. name)) == 0 then
+    local plain = found[i + 1] == '' or found[i + 1] == '0 submit flow=1'
+    local idle = plain and call('HEXISTS', key('backlog'), name .. ' jobs') == 0
+    if idle and peek('ZCARD', key('queue:' .. name)) == 0 and peek('ZCARD', key('grouped:' .. name)) == 0 then
       local counted = call('HEXISTS', counts, name .. ' wait ms')
       if counted + call('HEXISTS', counts, name .. ' cancelled jobs') > 0 then
         local fields, there = {}, {}
@@ -35,7 +36,7 @@ local function forget_queues(limit)
         end
         call('HDEL', counts, unpack(there))
       end
-      call('DEL', key('wake:' .. name))
+      call('DEL', key('wake:' .. name), key('flow:' .. name), key('turns:' .. name), key('full:' .. name), key('tokens:' .. name))
       gone = gone + call('HDEL', known, name)
     end
   end

@@ -27,7 +27,7 @@ local function as_spec(header, payload)
 end
 
 -- Settings are "<revision> <verb> [name=value …]": jobs= and bytes= are limits, on_dead= is the task that
--- reports deaths, paused= is the moment (ms) of the pause.
+-- reports deaths, paused= is the moment (ms) of the pause, flow=1 says that lib/flow serves it.
 local function setting(settings, name) return string.match(settings or '', ' ' .. name .. '=(%d+)') end
 local function limits(queue)
   return (string.gsub(string.match(queue.settings or '', '^%d+ %S+(.*)$') or '', ' paused=%d+', ''))
@@ -68,19 +68,6 @@ local function wake(name)
   if queue.wakeups > 0 or setting(queue.settings, 'paused') then return end
   call('LPUSH', key('wake:' .. name), '1')
   queue.wakeups = 1
-end
-
--- Wake the next worker for each queue in which a claim left jobs. Where no job is left, delete the wake-ups:
--- they would wake workers for nothing.
-local function wake_next(names)
-  for _, name in ipairs(names) do
-    if call('ZCARD', key('queue:' .. name)) > 0 then
-      wake(name)
-    else
-      if get_queue(name).wakeups > 0 then call('DEL', key('wake:' .. name)) end
-      if patterns then for_patterns(name, function(list) peek('LREM', list, 0, name) end) end
-    end
-  end
 end
 
 -- Add to the number of a queue's running jobs. It is never below 0, which would hide jobs that run.

@@ -23,7 +23,7 @@ local function invalid_rule(rules, known)
     local number, some = '^%d' .. more .. '$', '^[1-9]' .. more .. '$'
     shapes = {priority = '^%-?%d%d?%d?$', delay = number, at = number, window = some, tries = some,
       timeout = number, stall = some, retention = number, backoff = '^%d' .. more .. ':%d+%.?%d*:%d' .. more .. '$',
-      key = '^[!-~]+$', tags = '^[%w_.:,-]+$', trace = '^%x[%x-]+$',
+      key = '^[!-~]+$', group = '^[!-~]+$', cost = some, tags = '^[%w_.:,-]+$', trace = '^%x[%x-]+$',
       digest = '^' .. hex .. '%x*$', schedule = '^[%w_.:-]+$', death = '^[%w_.:-]+$', keep = '^1$', known = '^1$',
       debounce = some, at_most = some, on_conflict = '^[%l_]+$', onto = '^[%w_.:-]+$', after = '^[%w_.:-]+$',
       replaced = '^%d+:%d+$'}
@@ -36,10 +36,10 @@ local function invalid_rule(rules, known)
     local fits = allowed and (string.find(value, shapes[name] or '^$') or word == 'timeout=none')
     if not fits or name == 'priority' and math.abs(value) > 100 or name == 'tags' and not are_tags(value) then
       local names = known
-        or ' priority delay at key window tries timeout stall retention backoff tags keep trace digest schedule death debounce '
+        or ' priority delay at key window tries timeout stall retention backoff tags group cost keep trace digest schedule death debounce '
         .. 'at_most on_conflict onto known '
-      local values = {priority = '-100 to 100', tries = 'a number from 1, at most 14 digits',
-        timeout = 'ms or none', backoff = 'first ms:factor:cap ms', key = '1 to 128 of ! to ~',
+      local values = {priority = '-100 to 100', tries = 'a number from 1, at most 14 digits', cost = 'a number from 1, at most 14 digits',
+        timeout = 'ms or none', backoff = 'first ms:factor:cap ms', key = '1 to 128 of ! to ~', group = '1 to 128 of ! to ~',
         tags = '1 to 5 different ones, each 1 to 64 of ' .. NAME .. ', with commas in between',
         trace = 'a traceparent', digest = '16 to 128 hexadecimal digits',
         schedule = 'a name', death = 'an id', onto = 'an id', keep = '1', known = '1',

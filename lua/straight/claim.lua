@@ -1,6 +1,6 @@
--- straight/claim: jobs without rules, for a first attempt, from up to four different queues that are not paused, while nothing
--- falls due within 2 s, no worker waits for a pattern and none was replaced. Anything else goes on to the rest of the script, with nothing
--- written.
+-- straight/claim: jobs without rules, for a first attempt, from up to four different queues without a pause, groups or limits of what
+-- runs, while nothing falls due within 2 s, no worker waits for a pattern and none was replaced. Anything else goes on to the rest of
+-- the script, with nothing written.
 -- luacheck: push ignore 211 231
 if #ARGV >= 5 and #ARGV <= 8 then
   local call, peek, find, match = redis.call, redis.pcall, string.find, string.match
@@ -38,7 +38,8 @@ if #ARGV >= 5 and #ARGV <= 8 then
     local room = n - #taken
     local found = room > 0 and call('ZRANGE', members, '0', tostring(room - 1), 'WITHSCORES')
       or call('ZCARD', members) and {}
-    plain = settings and not find(settings, ' paused=', 1, true) and not queues[queue.name]
+    plain = settings and (settings == '' or not (find(settings, ' paused=', 1, true) or find(settings, ' flow=1', 1, true)))
+      and not queues[queue.name]
     for j = 1, plain and #found or 0, 2 do
       local id = found[j]
       local state, spec, attempt, tries_left = unpack(peek('HMGET', jobs .. id, 'state', 'spec', 'attempt', 'tries_left'))

@@ -1,5 +1,5 @@
--- straight/complete: first attempts of jobs without rules, which nobody watches or logs, while no finished job is to be
--- deleted but completed ones past their retention. Anything else goes on to the rest of the script, with nothing written.
+-- straight/complete: first attempts of jobs without rules, which nobody watches or logs and which hold no place, while no finished job
+-- is to be deleted but completed ones past their retention. Anything else goes on to the rest of the script, with nothing written.
 -- luacheck: push ignore 211 231
 if #ARGV >= 3 and #ARGV <= 192 and #ARGV % 3 == 0 then
   local call, peek, find = redis.call, redis.pcall, string.find
@@ -25,10 +25,10 @@ if #ARGV >= 3 and #ARGV <= 192 and #ARGV % 3 == 0 then
   local headers, stories, done, left = {}, {}, {}, {}
   for i = 1, plain and n or 0 do
     local id, token = ARGV[3 * i - 2], ARGV[3 * i - 1]
-    local state, spec, holder, attempt, claimed_at, worker, ops, watched, logged = unpack(peek('HMGET', jobs .. id,
-      'state', 'spec', 'token', 'attempt', 'claimed_at', 'worker', 'ops', 'watched', 'logged'))
+    local state, spec, holder, attempt, claimed_at, worker, ops, watched, logged, held = unpack(peek('HMGET', jobs .. id,
+      'state', 'spec', 'token', 'attempt', 'claimed_at', 'worker', 'ops', 'watched', 'logged', 'held'))
     plain = state == 'running' and spec and holder == token and attempt == '1' and worker and not done[id]
-      and not (ops or watched or logged) and claimed_at and #claimed_at <= 15 and find(claimed_at, '^%d+$')
+      and not (ops or watched or logged or held) and claimed_at and #claimed_at <= 15 and find(claimed_at, '^%d+$')
     local _, header_end, queue = find(plain and spec or '', '^(%S+) %S+ %d+\n')
     plain = plain and header_end
     if not plain then break end

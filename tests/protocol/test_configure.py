@@ -4,7 +4,7 @@ import pytest
 
 from sublet import QueueFull
 from sublet.errors import Changed, Invalid
-from sublet.model import Submission
+from sublet.model import Submission, Submitted
 from sublet.protocol import verbs
 
 
@@ -39,8 +39,8 @@ async def test_the_byte_limit_counts_payloads(desk):
 async def test_an_existing_job_is_not_limited(desk):
     await limit(desk, "jobs=1")
     await desk.submit("a", rules="key=k")
-    assert await desk.submit("a") == [("a", False)]
-    assert await desk.submit("b", rules="key=k") == [("a", False)]
+    assert await desk.submit("a") == [Submitted("a", False)]
+    assert await desk.submit("b", rules="key=k") == [Submitted("a", False)]
 
 
 async def test_scheduled_and_running_jobs_count_and_finished_ones_do_not(desk):
@@ -129,7 +129,7 @@ WRONG = [
 
 @pytest.mark.parametrize("settings", WRONG)
 async def test_an_invalid_setting_is_refused_with_the_reason(desk, settings):
-    with pytest.raises(Invalid, match=r"setting \S+: a queue takes jobs=N and bytes=N"):
+    with pytest.raises(Invalid, match=r"setting \S+: a queue takes jobs=N bytes=N"):
         await limit(desk, settings)
     assert desk.everything() == {desk.base: {"layout": "1", "partitions": "1"}}
 

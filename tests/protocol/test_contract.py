@@ -13,14 +13,14 @@ from sublet import errors
 from sublet.model import Beat, Card, Completion, Description, Failure, Lease, Note, Release, Submission
 from sublet.operations import pools, statistics
 from sublet.operations.pools import Elsewhere
-from sublet.protocol import keys, scripts, verbs
+from sublet.protocol import flow, keys, scripts, verbs
 from sublet.protocol.scripts import LIBRARIES, NAMES, script, source
 from sublet.schedules import firing
 from sublet.schedules.firing import FireRequest, Pick
 from tests.support.paths import ROOT
 
 LUA = ROOT / "lua"
-CALLS = (verbs, firing, pools)
+CALLS = (verbs, flow, firing, pools)
 """The modules that make calls of scripts."""
 WORDS = {"CANCEL_REQUESTED", "INVALID"}
 """Words of a reply that are not refusals: one is information, the other never reaches a Python caller as a
@@ -66,6 +66,11 @@ SAMPLES = {
         verbs.configure("B", "QUEUE", 5, "jobs=9", "WHO"),
         {"queue": "QUEUE", "revision": 5, "settings": "jobs=9", "by": "WHO"},
     ),
+    "group": (
+        flow.group("B", "QUEUE", 5, "GROUP", "share=2", "WHO"),
+        {"queue": "QUEUE", "revision": 5, "group": "GROUP", "settings": "share=2", "by": "WHO"},
+    ),
+    "spend": (flow.spend("B", [(LEASE, 7)]), {"id": "ID", "token": "TOKEN", "cost": 7}),
     "audit": (
         verbs.audit("B", "ORDER", "WHO", "VERB", "WHAT", "QUEUE", "OUTCOME"),
         {"order": "ORDER", "by": "WHO", "verb": "VERB", "what": "WHAT", "queue": "QUEUE", "outcome": "OUTCOME"},
@@ -340,6 +345,9 @@ def test_lua_and_python_spell_every_key_alike():
         keys.worker("B", "X"), keys.counts("B"), keys.schedules("B"), keys.schedule("B", "X"), keys.pools("B"),
         keys.pool("B", "X"), keys.crew("B", "X"), keys.summons("B", "X"), keys.owner("B", "X"), keys.catalogue("B"), keys.tasks("B"),
         keys.minutes("B"), keys.hours("B"), keys.tags("B"), keys.tag("B", "X"),
+        keys.grouped("B", "X"), keys.waiting("B", "X", "Y"), keys.turns("B", "X"), keys.full("B", "X"), keys.tokens("B", "X"),
+        keys.places("B", "X"), keys.group_places("B", "X", "Y"), keys.bucket("B", "X"), keys.flow("B", "X"),
+        keys.groups("B", "X"),
     }  # fmt: skip
     assert all(key.startswith("B:") for key in ours)
     assert {word.strip("'. ") for word in spelled} == {re.sub(r"X(\|Y)?$", "", key[2:]) for key in ours}

@@ -148,7 +148,7 @@ async def test_the_death_of_a_report_is_not_reported(desk, setting):
     (lease,) = await desk.claim(queues=["q", "alerts"])
     assert lease.id == job_id
     assert await desk.fail(lease, again=False) == "dead"
-    assert (desk.members("dead"), list(reports(desk))) == (["a", job_id], ["a"])
+    assert (sorted(desk.members("dead")), list(reports(desk))) == (sorted(["a", job_id]), ["a"])
 
 
 async def test_a_report_is_stored_above_the_limits_of_its_queue(desk):

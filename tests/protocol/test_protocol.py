@@ -194,7 +194,10 @@ def test_every_state_is_in_the_table_and_in_the_drawing():
     drawing = re.search(r"```\n(.*?)```", section("Words"), re.DOTALL)[1]
     assert [state for state in model.State if not re.search(rf"\b{state}\b", drawing)] == []
     for state, structure, _ in table(life, "state"):
-        assert words(structure) == [":queue:<name>" if words(state) == ["queued"] else f":{words(state)[0]}"]
+        shown = (
+            [":queue:<name>", ":grouped:<name>"] if words(state) == ["queued"] else [f":{words(state)[0]}"]
+        )
+        assert words(structure) == shown
 
 
 def test_the_catalogue_lists_exactly_the_existing_keys():
@@ -205,6 +208,9 @@ def test_the_catalogue_lists_exactly_the_existing_keys():
         keys.counts(""), keys.schedules(""), keys.schedule("", "<name>"), keys.pools(""), keys.pool("", "<name>"),
         keys.crew("", "<pool>"), keys.summons("", "<pool>"), keys.owner("", "<owner>"), keys.catalogue(""), keys.tasks(""),
         keys.minutes(""), keys.hours(""), keys.tags(""), keys.tag("", "<tag>"),
+        keys.grouped("", "<queue>"), keys.waiting("", "<queue>", "<group>"), keys.turns("", "<queue>"), keys.full("", "<queue>"),
+        keys.tokens("", "<queue>"), keys.places("", "<queue>"), keys.group_places("", "<queue>", "<group>"), keys.bucket("", "<queue>"),
+        keys.flow("", "<queue>"), keys.groups("", "<queue>"),
     }  # fmt: skip
     rows = table(section("Keys"), "key", "type")
     shown = [word.replace("\\|", "|") for word in first_words(rows)] + [

@@ -20,7 +20,10 @@ from tests.support.draws import few
 STRAIGHT = ("submit", "claim", "complete")
 TAKEN: Counter[str] = Counter()
 """Calls per verb, and of these the ones that took the straight path."""
-QUEUES, RULES = ("q", "r"), ("delay=1000", "tries=1", "timeout=2000", "keep=1", "key=k", "retention=1")
+QUEUES, RULES = (
+    ("q", "r"),
+    ("delay=1000", "tries=1", "timeout=2000", "keep=1", "key=k", "retention=1", "group=g"),
+)
 
 
 class Twins:
@@ -65,6 +68,7 @@ class Twins:
             reads = {
                 "string": pipe.get,
                 "hash": pipe.hgetall,
+                "set": pipe.smembers,
                 "zset": lambda key: pipe.zrange(key, 0, -1, withscores=True),
                 "list": lambda key: pipe.lrange(key, 0, -1),
                 "stream": pipe.xrange,
@@ -206,6 +210,9 @@ CLAIMS: dict[str, Any] = {
         t.claim(),
     )[1],
     "a paused queue": lambda t: (t.call("pause", "q", 0), t.claim())[1],
+    "a queue with limits of what runs": lambda t: (t.call("configure", "q", 0, "concurrency=2"), t.claim())[
+        1
+    ],
     "a job with rules": lambda t: (t.submit(rules="priority=1"), t.claim())[1],
     "a released job": lambda t: (t.claim(), t.call("release", *t.leases[-1], 0, "released", ""), t.claim())[
         -1
@@ -239,6 +246,7 @@ COMPLETIONS: dict[str, Any] = {
     "a second attempt": lambda t: (
         t.call("release", *t.leases.pop(), 0, "released", ""), t.claim(2), t.complete(*t.leases))[2],
     "a job that is watched": lambda t: (t.call("watch", t.leases[-1][0]), t.complete())[1],
+    "a job that holds a place": lambda t: (t.call("configure", "q", 0, "concurrency=2"), t.complete())[1],
     "a job with a log": lambda t: (t.call("note", *t.leases[-1], "", "log"), t.complete())[1],
     "a job with an operator's order": lambda t: (t.both("HSET", f":job:{t.leases[-1][0]}", "ops", 1), t.complete())[1],
     "a job with rules": lambda t: (t.submit(rules="retention=1"), t.claim(2), t.complete())[2],

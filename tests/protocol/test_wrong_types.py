@@ -9,7 +9,7 @@ from sublet.connection.transport import follow
 from sublet.model import Beat, Card, Completion, Description, Failure, Note, Release, Submission
 from sublet.operations import pools
 from sublet.operations.consistency.audit import invalid_metadata
-from sublet.protocol import keys, queue_names, reads, verbs
+from sublet.protocol import flow, keys, queue_names, reads, server_info, verbs
 from sublet.protocol.scripts import NAMES, Call
 from sublet.schedules import firing
 from sublet.schedules.firing import FireRequest
@@ -19,7 +19,9 @@ from tests.support.draws import one_in
 VERBS = [*(name for name in NAMES if name not in ("init", "drop")), "strike", "unschedule", "unpool"]
 """`reconcile` without leases counts as `strike`, because it touches other keys. A removal counts separately,
 too."""
-EVERYWHERE = ":(job|key|claim|worker:silent|schedule:|tags$|tag:)"
+EVERYWHERE = (
+    ":(job|key|claim|worker:silent|schedule:|tags$|tag:|(flow|turns|full|tokens|tat|places|groups|waiting):)"
+)
 UNNOTICED = {"reap": ":(schedules|pools)", "fire": ":(queue|wake):", "strike": ":crew", "unpool": ":(pool|crew|summons):",
              "repair": ":(worker|schedule|pool|crew|summons):"}  # fmt: skip
 """Keys of a wrong type that are passed over: by every verb, and by some."""
@@ -43,7 +45,16 @@ async def scene(desk):
     (one,) = (await desk.pick()).picks
     assert await desk.fire(one, 2000, then=3000) == "held 0"
     desk.raw.zadd(keys.schedules(desk.base), {"one": 1, "two": 1})
-    await desk.pool("p", 0, "queues=q,r invoker=none slots=1")
+    await desk.operate_queue(
+        "configure",
+        "f",
+        None,
+        "group_concurrency=1 rate=9 per=9000000 burst=9 group_rate=9 group_per=9000000",
+    )
+    await desk.submit("grouped", "behind", queue="f", rules="group=g")
+    await desk.submit("plain", queue="f")
+    held += await desk.claim(2, queues=("f",), lease=1000)
+    await desk.pool("p", 0, "queues=q,r,f invoker=none slots=1")
     desk.raw.zadd(keys.summons(desk.base, "p"), {"s" * 22 + ".9": desk.now() + 10**6, "old": 1})
     await desk.submit("late", rules="delay=1900")
     await desk.ask(0, queues=("none",), worker="other", claim_id="m" * 22)
@@ -59,6 +70,8 @@ async def scene(desk):
     seen = [
         ("job", "waiting"),
         ("queue:r", "held"),
+        ("job", "grouped"),
+        ("grouped:f", "behind"),
         ("key:q|dead", "dead"),
         ("worker", "w"),
         ("schedule", "one"),
@@ -70,7 +83,7 @@ async def scene(desk):
     ]
     return {
         "submit": verbs.submit(desk.base, submissions),
-        "claim": verbs.claim(desk.base, claim_id="c" * 22, worker="w", lease=1, n=5, queues=["q", "r"]),
+        "claim": verbs.claim(desk.base, claim_id="c" * 22, worker="w", lease=1, n=5, queues=["q", "r", "f"]),
         "heartbeat": verbs.heartbeat(desk.base, [Beat(lease, b"1") for lease in held], lease=30),
         "complete": verbs.complete(desk.base, [Completion(lease, b"1") for lease in held]),
         "fail": verbs.fail(
@@ -89,6 +102,8 @@ async def scene(desk):
         "pause": verbs.pause(desk.base, "q", 0, "anna"),
         "resume": verbs.resume(desk.base, "q", 0, "anna"),
         "configure": verbs.configure(desk.base, "q", 0, "jobs=5", "anna"),
+        "group": flow.group(desk.base, "q", 0, "g", "concurrency=5", "anna"),
+        "spend": flow.spend(desk.base, [(lease, 5) for lease in held]),
         "audit": verbs.audit(desk.base, "o" * 22, "anna", "retry", "task=t", "q", "5 jobs found"),
         "note": verbs.note(desk.base, [Note(lease, b"1", b"a line") for lease in held]),
         "enlist": verbs.enlist(desk.base, Card("w", "2", "worker_id", b"{}", "p", "s" * 22 + ".9")),
@@ -406,7 +421,7 @@ async def test_readers_skip_malformed_data(desk):
 
 async def test_the_doctor_names_the_key(desk):
     await desk.submit("a")
-    calls = reads.foreign(desk.base, ["q"])
+    calls = server_info.foreign(desk.base, ["q"])
     assert await desk.run(calls) == []
     for name in (
         ":queues",

@@ -15,6 +15,17 @@ for _, key in ipairs(redis.call('KEYS', base .. ':*')) do
     end
   end
   local ttl = redis.call('PTTL', key)
+  local kind_of = string.match(key, '^' .. string.gsub(base, '%p', '%%%0') .. ':(%a+):')
+  if kind_of == 'tokens' then
+    for _, group in ipairs(redis.call('ZRANGE', key, 0, -1)) do redis.call('ZINCRBY', key, -ms, group) end
+  elseif kind_of == 'tat' then
+    redis.call('SET', key, string.format('%.17g', redis.call('GET', key) - ms), 'KEEPTTL')
+  elseif kind_of == 'flow' then
+    for _, field in ipairs({'alarm', 'cursors'}) do
+      local text = redis.call('HGET', key, field)
+      if text then redis.call('HSET', key, field, (string.gsub(text, '^%d+', earlier))) end
+    end
+  end
   if key == base .. ':alarm' then
     local at, rest = string.match(redis.call('GET', key), '^(%d+)( .*)$')
     redis.call('SET', key, earlier(at) .. rest, 'KEEPTTL')

@@ -29,7 +29,7 @@ from sublet.model import (
 )
 from sublet.operations import pools
 from sublet.operations.pools import Summoning
-from sublet.protocol import keys, verbs
+from sublet.protocol import flow, keys, verbs
 from sublet.protocol.scripts import Call
 from sublet.schedules import firing
 from sublet.schedules.firing import FireRequest, Picked
@@ -223,6 +223,24 @@ async def configure(desk: Any) -> Stage:
     return Stage(call, None, lambda _: desk.run(verbs.configure(desk.base, "q", 1, "jobs=3")), Changed)
 
 
+async def group(desk: Any) -> Stage:
+    await desk.submit("a", "b", rules="group=g")
+    await desk.operate_queue("configure", "q", None, "group_concurrency=1")
+    await take(desk, "a")
+    call = flow.group(desk.base, "q", 1, "g", "concurrency=2 share=3")
+    return Stage(call, None, lambda _: desk.run(flow.group(desk.base, "q", 2, "g", "")), Changed)
+
+
+async def spend(desk: Any) -> Stage:
+    await desk.operate_queue("configure", "q", None, "group_rate=1 group_per=6000000")
+    lease = await running(desk, "a", "group=g cost=2")
+
+    async def moves(_: Any) -> None:
+        await desk.complete(lease)
+
+    return Stage(flow.spend(desk.base, [(lease, 9)]), None, moves, ["LEASE_LOST"])
+
+
 async def audit(desk: Any) -> Stage:
     def call(order: str) -> Call[str]:
         return verbs.audit(desk.base, order * 22, "anna", "retry", "task=t", "q", "5 jobs found")
@@ -401,7 +419,7 @@ STAGES: dict[str, Callable[[Any], Awaitable[Stage]]] = {
     stage.__name__: stage
     for stage in (
         init, submit, claim, heartbeat, complete, fail, release, cancel, retry, promote, reschedule, erase, reap, prune, watch,
-        pause, resume, configure, audit, note, enlist, drain, reconcile, publish, sample, schedule, pick, fire, pool, summon, complain,
+        pause, resume, configure, group, spend, audit, note, enlist, drain, reconcile, publish, sample, schedule, pick, fire, pool, summon, complain,
         repair, recount, drop,
     )
 }  # fmt: skip

@@ -48,7 +48,7 @@ OnDead = Annotated[
     str,
     Checked(
         f"(({_NAME})/)?({_NAME})",
-        f"TASK or QUEUE/TASK: for each name, {name_rule()}",
+        f"use TASK or QUEUE/TASK, for each name {name_rule()}",
         f"({CHARACTER}{{1,128}}/)?{CHARACTER}{{1,128}}",
     ),
 ]

@@ -86,16 +86,16 @@ def _waiting(base: str, names: Sequence[str]) -> Call[dict[str, int]]:
 
     def read(reply: Sequence[Any]) -> dict[str, int]:
         settings, running, *queued = reply
-        rows = zip(names, settings, running, map(int, queued), strict=True)
+        rows = zip(names, settings, running, map(int, queued[::2]), map(int, queued[1::2]), strict=True)
         return {
-            name: jobs
-            for name, text, held, jobs in rows
-            if jobs and int(held or 0) <= 0 and b" paused=" not in (text or b"")
+            name: plain + grouped
+            for name, text, held, plain, grouped in rows
+            if plain + grouped and int(held or 0) <= 0 and b" paused=" not in (text or b"")
         }
 
     commands: list[tuple[Any, ...]] = [("HMGET", keys.queues(base), *names)]
     commands.append(("HMGET", keys.backlog(base), *(f"{name} running" for name in names)))
-    return together([*commands, *(("ZCARD", keys.queue(base, name)) for name in names)], read)
+    return together([*commands, *(("ZCARD", key) for name in names for key in keys.queued(base, name))], read)
 
 
 def _hooks(base: str, names: Sequence[str]) -> Call[set[tuple[str, str]]]:

@@ -87,11 +87,13 @@ def _waiting(base: str) -> Plan[tuple[int, int | str]]:
     queued, due, cursor, more = 0, list[int](), 0, True
     while more:
         names, cursor = yield from queue_names.page(base, cursor)
-        lengths = yield from queue_names.lengths(base, names)
-        busy = [name for name, length in zip(names, lengths, strict=True) if length]
-        queued, more = queued + sum(lengths), cursor != 0
+        more, busy = cursor != 0, list[str]()
+        for kind in ("queue", "grouped"):
+            lengths = yield from queue_names.lengths(base, kind, names)
+            busy += [f"{base}:{kind}:{name}" for name, length in zip(names, lengths, strict=True) if length]
+            queued += sum(lengths)
         if busy:
-            heads = yield together([("ZRANGE", keys.queue(base, name), 0, 0) for name in busy], _first)
+            heads = yield together([("ZRANGE", key, 0, 0) for key in busy], _first)
             found = (yield statistics.due(base, heads)) if heads else []
             due += [at for at in found if at is not None]
     return queued, min(due, default="")

@@ -24,12 +24,13 @@ def own_ids(bases: Sequence[str], own: str) -> Plan[list[str]]:
 
 
 def lost_in(base: str, job_id: str) -> Plan[str]:
-    """Return the state or `queue:<name>` whose sorted set has this id although the job is gone; empty if none
-    has.
+    """Return the state, `queue:<name>` or `grouped:<name>` whose sorted set has this id although the job is
+    gone; empty if none has.
     """
     if (yield _exists(base, job_id)):
         return ""
-    names = [*keys.STRUCTURES, *(f"queue:{name}" for name in (yield from queue_names.names(base)))][
+    known = yield from queue_names.names(base)
+    names = [*keys.STRUCTURES, *(f"{kind}:{name}" for name in known for kind in ("queue", "grouped"))][
         :STRUCTURES
     ]
     found: list[str] = yield together(
@@ -52,7 +53,7 @@ def last_ids(bases: Sequence[str], states: Collection[State]) -> Plan[tuple[set[
         if State.QUEUED in states and left:
             known, more = yield from queue_names.page(base)
             complete &= not more
-            names += [f"queue:{name}" for name in known]
+            names += [f"{kind}:{name}" for name in known for kind in ("queue", "grouped")]
         complete &= len(names) <= left
         names = names[:left]
         left -= len(names)

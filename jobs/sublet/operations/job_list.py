@@ -14,13 +14,15 @@ from sublet.protocol.scripts import Call
 
 EXAMINED = 1000
 SOME = 100
-QUEUED = State.QUEUED.value
+QUEUED, GROUPED = State.QUEUED.value, "grouped"
+ALL_QUEUES = {QUEUED: "queue", GROUPED: "grouped"}
+"""The queued jobs of all queues, without and with a group → how the sorted set of each queue is named."""
 TAG = "tag:"
 
 _NUMBER = re.compile(r"[0-9]{1,20}")
 
 Sections = Sequence[tuple[str, str]]
-"""What a list reads, in order: partitions (key prefixes), each with a state, `queued` for all queues, or
+"""What a list reads, in order: partitions (key prefixes), each with a state, one of ALL_QUEUES, or
 `tag:<tag>`.
 """
 
@@ -147,7 +149,7 @@ def list_jobs(
         if is_index:
             chunk = yield from _tagged(base, structure, place, room, bound)
         else:
-            chunk = yield from (_all_queues if structure == QUEUED else _structure)(
+            chunk = yield from (_all_queues if structure in ALL_QUEUES else _structure)(
                 base, structure, place, room
             )
         taken = wanted.up_to(bound) if bound and not is_index else wanted
@@ -189,11 +191,12 @@ def _tagged(base: str, structure: str, place: _Place, room: int, after: int) -> 
     return _Chunk(jobs, place if found else None)
 
 
-def _all_queues(base: str, _: str, place: _Place, room: int) -> Plan[_Chunk]:
+def _all_queues(base: str, structure: str, place: _Place, room: int) -> Plan[_Chunk]:
     """The first jobs of one page of queues, in a few round trips."""
     names, scan = yield from queue_names.page(base, place.scan)
     names = [name for name in names if name >= place.queue]
-    lengths = yield from queue_names.lengths(base, names, room + place.offset)
+    kind = ALL_QUEUES[structure]
+    lengths = yield from queue_names.lengths(base, kind, names, room + place.offset)
     parts: list[tuple[str, int, int]] = []
     for name, length in zip(names, lengths, strict=False):
         start = place.offset if name == place.queue else 0
@@ -201,14 +204,14 @@ def _all_queues(base: str, _: str, place: _Place, room: int) -> Plan[_Chunk]:
         if count > 0:
             parts.append((name, start, count))
             room -= count
-    jobs = list(_entries(place.scan, parts, (yield _ids(base, parts)))) if parts else []
+    jobs = list(_entries(place.scan, parts, (yield _ids(base, kind, parts)))) if parts else []
     if room == 0:
         return _Chunk(jobs, jobs[-1][1], len(names))
     return _Chunk(jobs, _Place(scan=scan) if scan else None, len(names))
 
 
-def _ids(base: str, parts: Sequence[tuple[str, int, int]]) -> Call[list[list[str]]]:
-    commands = [("ZRANGE", keys.queue(base, name), start, start + count - 1) for name, start, count in parts]
+def _ids(base: str, kind: str, parts: Sequence[tuple[str, int, int]]) -> Call[list[list[str]]]:
+    commands = [("ZRANGE", f"{base}:{kind}:{name}", start, start + count - 1) for name, start, count in parts]
     return reads.together(commands, lambda reply: [[reads.shown(one) for one in ids] for ids in reply])
 
 
@@ -221,7 +224,7 @@ def _entries(
 
 
 def _cursor(base: str, structure: str, place: _Place) -> str:
-    where = f"{place.scan}/{place.queue}/" if structure == QUEUED else ""
+    where = f"{place.scan}/{place.queue}/" if structure in ALL_QUEUES else ""
     if structure.startswith(TAG):
         where = f"{place.scan}/"
     return f"{base}/{structure}/{where}{place.offset}"
@@ -233,7 +236,7 @@ def _position(sections: Sections, cursor: str | None) -> tuple[int, _Place]:
     base, _, rest = cursor.partition("/")
     structure, _, position = rest.partition("/")
     scan, queue, offset = "0", "", position
-    if structure == QUEUED:
+    if structure in ALL_QUEUES:
         scan, queue, offset = [*position.split("/", 2), "", ""][:3]
     elif structure.startswith(TAG):
         scan, _, offset = position.partition("/")

@@ -198,7 +198,9 @@ class Operations(SubmitOperations):
     def _check_hook(self, queue: str, on_dead: str) -> None:
         *others, task = on_dead.split("/")
         if len(others) > 1 or not all(map(keys.is_name, (*others, task))):
-            raise Invalid(f"on_dead {on_dead[:80]!r}: TASK or QUEUE/TASK: for each name, {keys.name_rule()}")
+            raise Invalid(
+                f"on_dead {on_dead[:80]!r}: use TASK or QUEUE/TASK, for each name {keys.name_rule()}"
+            )
         bases = set(self.bases) if queue == "*" else {self.base_of_queue(queue)}
         if others and bases != {self.base_of_queue(others[0])}:
             raise Invalid(
@@ -340,10 +342,13 @@ class Operations(SubmitOperations):
 
     def _sections(self, states: Sequence[State], wanted: job_list.Filter) -> list[tuple[str, str]]:
         bases = self.bases if wanted.queue is None else [self.base_of_queue(wanted.queue)]
-        queued = job_list.QUEUED if wanted.queue is None else f"queue:{wanted.queue}"
+        names = {State.QUEUED: list(job_list.ALL_QUEUES)}
+        if wanted.queue is not None:
+            names[State.QUEUED] = [f"{kind}:{wanted.queue}" for kind in job_list.ALL_QUEUES.values()]
         if wanted.code is not None:  # a completed job has no last error
             states = [each for each in states if each is not State.COMPLETED]
-        return [(base, queued if each is State.QUEUED else each.value) for each in states for base in bases]
+        found = [name for each in states for name in names.get(each, [each.value])]
+        return [(base, name) for name in found for base in bases]
 
 
 def _states(asked: State | str | Iterable[State] | None) -> list[State]:

@@ -136,9 +136,10 @@ def queues(base: str, names: Sequence[str]) -> Call[list[QueueNumbers]]:
                 settings[i],
                 backlog[2 * i : 2 * i + 2],
                 counted[i * len(_FIELDS) : (i + 1) * len(_FIELDS)],
-                *pair,
+                int(rest[4 * i]) + int(rest[4 * i + 2]),
+                rest[4 * i + 1] or rest[4 * i + 3],
             )
-            for i, (name, pair) in enumerate(zip(names, zip(rest[::2], rest[1::2], strict=True), strict=True))
+            for i, name in enumerate(names)
         ]
 
     commands: list[tuple[Any, ...]] = [("HMGET", keys.queues(base), *names)]
@@ -147,7 +148,8 @@ def queues(base: str, names: Sequence[str]) -> Call[list[QueueNumbers]]:
     )
     commands.append(("HMGET", keys.counts(base), *(f"{name} {field}" for name in names for field in _FIELDS)))
     for name in names:
-        commands += [("ZCARD", keys.queue(base, name)), ("ZRANGE", keys.queue(base, name), 0, 0)]
+        for key in keys.queued(base, name):
+            commands += [("ZCARD", key), ("ZRANGE", key, 0, 0)]
     return together(commands, read)
 
 

@@ -102,6 +102,61 @@ def queue(base: str, name: str) -> str:
     return f"{base}:queue:{name}"
 
 
+def grouped(base: str, queue: str) -> str:
+    """Key of the sorted set of queued jobs that have a group, as in `queue`."""
+    return f"{base}:grouped:{queue}"
+
+
+def queued(base: str, queue: str) -> tuple[str, str]:
+    """Keys of the sorted sets of a queue's queued jobs: without a group, and with one."""
+    return f"{base}:queue:{queue}", f"{base}:grouped:{queue}"
+
+
+def waiting(base: str, queue: str, group: str) -> str:
+    """Key of the sorted set of a group's queued jobs, as in `queue`."""
+    return f"{base}:waiting:{queue}|{group}"
+
+
+def turns(base: str, queue: str) -> str:
+    """Key of the sorted set of groups that may have a turn, by priority, then fair order."""
+    return f"{base}:turns:{queue}"
+
+
+def full(base: str, queue: str) -> str:
+    """Key of the sorted set of groups that a limit of their own holds back, as in `turns`."""
+    return f"{base}:full:{queue}"
+
+
+def tokens(base: str, queue: str) -> str:
+    """Key of the sorted set of groups that wait for a token, by when it comes (ms)."""
+    return f"{base}:tokens:{queue}"
+
+
+def places(base: str, queue: str) -> str:
+    """Key of the hash of running jobs that hold a place in a queue, each with its group."""
+    return f"{base}:places:{queue}"
+
+
+def group_places(base: str, queue: str, group: str) -> str:
+    """Key of the set of a group's running jobs."""
+    return f"{base}:places:{queue}|{group}"
+
+
+def bucket(base: str, queue: str) -> str:
+    """Key of the moment (ms) at which a queue has all its tokens again; `<queue>|<group>` for a group."""
+    return f"{base}:tat:{queue}"
+
+
+def flow(base: str, queue: str) -> str:
+    """Key of the hash of the moving parts of a queue's flow control."""
+    return f"{base}:flow:{queue}"
+
+
+def groups(base: str, queue: str) -> str:
+    """Key of the hash of groups that have settings of their own."""
+    return f"{base}:groups:{queue}"
+
+
 def structure(base: str, state: str) -> str:
     """Key of the sorted set of the jobs in a state other than queued. The score is when they leave it, in ms
     since 1970.

@@ -38,17 +38,17 @@ def names(base: str) -> Plan[list[str]]:
     return sorted(set(found))
 
 
-def lengths(base: str, queues: Sequence[str], room: float = math.inf) -> Plan[list[int]]:
-    """Return the number of queued jobs of these queues. It may stop when the sum reaches `room`: the list is
-    then shorter.
+def lengths(base: str, kind: str, queues: Sequence[str], room: float = math.inf) -> Plan[list[int]]:
+    """Return the number of queued jobs of these queues, without a group (`kind` is `queue`) or with one
+    (`grouped`). It may stop when the sum reaches `room`: the list is then shorter.
     """
-    if not queues or not (yield Call((("EXISTS", *(keys.queue(base, name) for name in queues)),), int)):
+    if not queues or not (yield Call((("EXISTS", *(f"{base}:{kind}:{name}" for name in queues)),), int)):
         return [0] * len(queues)
     found: list[int] = []
     step = len(queues) if room == math.inf else FIRST
     while len(found) < len(queues) and sum(found) < room:
         some = queues[len(found) : len(found) + step]
-        found += yield reads.together([("ZCARD", keys.queue(base, name)) for name in some], _numbers)
+        found += yield reads.together([("ZCARD", f"{base}:{kind}:{name}") for name in some], _numbers)
         step *= GROWTH
     return found
 
@@ -64,7 +64,8 @@ def stats(base: str) -> Plan[Stats]:
     queued = found.states[State.QUEUED]
     while cursor:
         queues, cursor = yield from page(base, cursor)
-        queued += sum((yield from lengths(base, queues)))
+        for kind in ("queue", "grouped"):
+            queued += sum((yield from lengths(base, kind, queues)))
     return found.model_copy(update={"states": {**found.states, State.QUEUED: queued}})
 
 

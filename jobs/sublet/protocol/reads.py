@@ -18,7 +18,7 @@ DIGITS = 14
 LAST = 10**DIGITS - 1
 PARTITIONS = re.compile(rb"[1-9][0-9]{0,3}")
 _NUMBER = re.compile(rb"-?[0-9]{1,14}")
-_LIMIT = re.compile(rb" ([a-z]+)=([0-9]{1,14})(?= |\Z)")
+_LIMIT = re.compile(rb" ([a-z_]+)=([0-9]{1,14})(?= |\Z)")
 _ON_DEAD = re.compile(rb" on_dead=([^ ]+)")
 _REVISION = re.compile(rb"([0-9]{1,14}) [^ ]")
 MALFORMED = (ValueError, KeyError, OverflowError)
@@ -138,6 +138,8 @@ def _common(
         "priority": int(rules.get("priority", 0)),
         "key": rules.get("key"),
         "tags": tuple(rules["tags"].split(",")) if "tags" in rules else (),
+        "group": rules.get("group"),
+        "cost": int(rules.get("cost", 1)),
         "payload": json_of(inline or fields.get("payload")),
         "submitted_at": datetime.fromtimestamp(int(submitted_at) / 1000, UTC),
         "due_at": moment(due),
@@ -247,7 +249,9 @@ def attempt_workers(base: str, attempts: Sequence[tuple[str, int]]) -> Call[dict
 
 
 def ids(base: str, structure: str, start: int, count: int) -> Call[list[str]]:
-    """Read up to `count` job ids of a structure (a state, or `queue:<name>`) from index `start` on."""
+    """Read up to `count` job ids of a structure (a state, `queue:<name>` or `grouped:<name>`) from index
+    `start` on.
+    """
     order = ("REV",) if structure in FINISHED else ()
     command = ("ZRANGE", keys.structure(base, structure), start, start + count - 1, *order)
     return Call((command,), lambda reply: [shown(i) for i in reply])
@@ -280,15 +284,19 @@ def describe(base: str, names: Sequence[str]) -> Call[list[Queue]]:
             (max(0, number(backlog[i])), max(0, number(backlog[i + 1]))) for i in range(0, len(backlog), 2)
         ]
         return [
-            Queue(name=name, queued=int(length), jobs=size[0], bytes=size[1], **_settings(text or b""))
-            for name, text, size, length in zip(names, settings, sizes, lengths, strict=True)
+            Queue(
+                name=name, queued=sum(map(int, pair)), jobs=size[0], bytes=size[1], **_settings(text or b"")
+            )
+            for name, text, size, *pair in zip(
+                names, settings, sizes, lengths[::2], lengths[1::2], strict=True
+            )
         ]
 
     commands: list[tuple[Any, ...]] = [("HMGET", keys.queues(base), *names)]
     commands.append(
         ("HMGET", keys.backlog(base), *(f"{name} {what}" for name in names for what in ("jobs", "bytes")))
     )
-    return together([*commands, *(("ZCARD", keys.queue(base, name)) for name in names)], read)
+    return together([*commands, *(("ZCARD", key) for name in names for key in keys.queued(base, name))], read)
 
 
 def _settings(text: bytes) -> dict[str, Any]:
@@ -297,6 +305,7 @@ def _settings(text: bytes) -> dict[str, Any]:
         {name.decode(): int(value) for name, value in _LIMIT.findall(text)},
     )
     paused_at = moment(values.pop("paused", None))
+    values.pop("flow", None)
     on_dead = _ON_DEAD.search(text)
     return {
         "revision": int(revision[1]) if revision else 0,
@@ -325,7 +334,7 @@ def stats(base: str, names: Sequence[str]) -> Call[Stats]:
 
     commands: list[tuple[Any, ...]] = [("HGETALL", base)]
     commands += [("ZCARD", keys.structure(base, name)) for name in keys.STRUCTURES]
-    commands += [("ZCARD", keys.queue(base, name)) for name in names]
+    commands += [("ZCARD", key) for name in names for key in keys.queued(base, name)]
     return together(commands, read)
 
 
@@ -353,28 +362,6 @@ def overdue(base: str, until_ms: int) -> Call[tuple[int, datetime | None]]:
     for key in (keys.structure(base, "running"), keys.structure(base, "scheduled"), keys.schedules(base)):
         commands += [("ZCOUNT", key, "-inf", until_ms), ("ZRANGE", key, 0, 0, "WITHSCORES")]
     return together(commands, read)
-
-
-def foreign(base: str, names: Sequence[str]) -> Call[list[str]]:
-    """Return those keys, of the partition and of these queues, whose type shows that another program wrote them."""
-    wanted = {base: "hash", keys.queues(base): "hash", keys.backlog(base): "hash", keys.alarm(base): "string"}
-    wanted |= {
-        keys.counts(base): "hash",
-        keys.workers(base): "zset",
-        keys.events(base): "stream",
-        keys.audit(base): "stream",
-    }
-    wanted |= {keys.schedules(base): "zset", keys.tags(base): "zset", keys.pools(base): "hash"}
-    wanted |= {keys.minutes(base): "string", keys.hours(base): "string"}
-    wanted |= {keys.structure(base, name): "zset" for name in keys.STRUCTURES}
-    for name in names:
-        wanted |= {keys.queue(base, name): "zset", keys.wake(base, name): "list"}
-
-    def read(reply: Sequence[Any]) -> list[str]:
-        there = zip(wanted.items(), reply, strict=True)
-        return [key for (key, kind), found in there if found.decode() not in (kind, "none")]
-
-    return together([("TYPE", key) for key in wanted], read)
 
 
 def layout(base: str) -> Call[str]:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from sublet.protocol import keys
+from sublet.protocol.reads import together
 from sublet.protocol.scripts import Call
 
 
@@ -101,3 +103,38 @@ def info(reply: Any) -> dict[str, Any]:
         return reply
     lines = (line.partition(":") for line in reply.decode().splitlines() if ":" in line)
     return {name: value for name, _, value in lines}
+
+
+def foreign(base: str, names: Sequence[str]) -> Call[list[str]]:
+    """Find keys of a wrong type, written by another program, among those that a partition has once and those
+    of these queues.
+    """
+    wanted = {base: "hash", keys.queues(base): "hash", keys.backlog(base): "hash", keys.alarm(base): "string"}
+    wanted |= {
+        keys.counts(base): "hash",
+        keys.workers(base): "zset",
+        keys.events(base): "stream",
+        keys.audit(base): "stream",
+    }
+    wanted |= {keys.schedules(base): "zset", keys.tags(base): "zset", keys.pools(base): "hash"}
+    wanted |= {keys.minutes(base): "string", keys.hours(base): "string"}
+    wanted |= {keys.structure(base, name): "zset" for name in keys.STRUCTURES}
+    for name in names:
+        wanted |= {
+            keys.wake(base, name): "list",
+            keys.flow(base, name): "hash",
+            keys.places(base, name): "hash",
+        }
+        sets = (
+            *keys.queued(base, name),
+            keys.turns(base, name),
+            keys.full(base, name),
+            keys.tokens(base, name),
+        )
+        wanted |= dict.fromkeys(sets, "zset")
+
+    def read(reply: Sequence[Any]) -> list[str]:
+        there = zip(wanted.items(), reply, strict=True)
+        return [key for (key, kind), found in there if found.decode() not in (kind, "none")]
+
+    return together([("TYPE", key) for key in wanted], read)

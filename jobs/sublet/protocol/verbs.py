@@ -324,8 +324,8 @@ def resume(base: str, queue: str, revision: int, by: str = "") -> Call[str]:
 
 
 def configure(base: str, queue: str, revision: int, settings: str, by: str = "") -> Call[str]:
-    """Replace all limits of a queue (`jobs=N bytes=N`), or of `*`, the partition (`completed=N dead=N
-    cancelled=N queues=N`); those not given are removed. Returns the stored limits.
+    """Replace all settings of a queue (`jobs=N concurrency=N` …), or of `*`, the partition (`completed=N
+    dead=N cancelled=N queues=N`); those not given are removed. Returns them as stored.
     """
     return script("configure").call(
         base, bytes.decode, queue=queue, revision=revision, settings=settings, by=by

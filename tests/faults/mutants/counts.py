@@ -62,7 +62,7 @@ MUTANTS = (
     Mutant(
         "a claim does not count running jobs",
         "lua/claim.lua",
-        "    add_running(name, #taken - before)\n",
+        "if #taken > before then add_running(name, #taken - before) end",
         "",
         "the load of a queue is unknown, and an autoscaler removes its workers",
         "protocol/test_straight_paths.py::test_plain_jobs_take_the_straight_path[fakeredis]",
@@ -70,8 +70,8 @@ MUTANTS = (
     Mutant(
         "a claim counts missing jobs as running",
         "lua/claim.lua",
-        "add_running(name, #taken - before)",
-        "add_running(name, #gone)",
+        "  if #taken > before then add_running(name, #taken - before) end",
+        "  add_running(name, #taken - before + lost)",
         "a queue shows endless running jobs that do not exist",
         "client/test_statistics.py::test_a_repeated_claim_and_an_empty_one_count_nothing[fakeredis]",
     ),

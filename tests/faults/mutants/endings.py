@@ -126,8 +126,8 @@ MUTANTS = (
     Mutant(
         "a cancel is kept after its attempt",
         "lua/lib/lifecycle.lua",
-        "'rank', 'progress', 'cancel_requested_at')",
-        "'rank', 'progress')",
+        "'rank', 'progress', 'cancel_requested_at', 'held')",
+        "'rank', 'progress', 'held')",
         "a retried job is cancelled at its first failure",
         "protocol/test_retry.py::test_a_job_cancelled_while_it_ran_is_revived_without_its_cancel[fakeredis]",
     ),

@@ -61,7 +61,7 @@ MUTANTS = (
     ),
     Mutant(
         "the fence is a counter independent of time",
-        "lua/lib/leases.lua",
+        "lua/lib/claim.lua",
         "math.max((tonumber(call('HGET', base, 'fence') or 0) or 0) + 1, time[1] * 1000000 + time[2])",
         "(tonumber(call('HGET', base, 'fence') or 0) or 0) + 1",
         "after a loss of writes an earlier lease has a higher fence than a later one",
@@ -77,7 +77,7 @@ MUTANTS = (
     ),
     Mutant(
         "the fence is rounded to 14 digits",
-        "lua/lib/leases.lua",
+        "lua/lib/claim.lua",
         "return string.format('%.0f', fence)",
         "return tostring(fence)",
         "leases of the same tenth of a second have the same fence, which is not an integer",
@@ -174,8 +174,8 @@ MUTANTS = (
     Mutant(
         "an empty claim has a memo",
         "lua/claim.lua",
-        "if left then wake_next(names) end",
-        "if left then wake_next(names) end if #taken == 0 then call('SET', key('claim:' .. claim_id), '0', 'PX', MEMO) end",
+        "for _, name in ipairs(names) do wake_next(name, left) end",
+        "for _, name in ipairs(names) do wake_next(name, left) end if #taken == 0 then call('SET', key('claim:' .. claim_id), '0', 'PX', MEMO) end",
         "idle workers write all the time, also on a full server",
         "protocol/test_straight_paths.py::test_plain_jobs_take_the_straight_path[fakeredis]",
     ),
@@ -190,8 +190,8 @@ MUTANTS = (
     Mutant(
         "claim leaves the job in its queue",
         "lua/claim.lua",
-        "    call('ZREM', key('queue:' .. name), unpack(gone))\n",
-        "left = true",
+        "  call('ZREM', key('queue:' .. name), unpack(gone))\n",
+        "",
         "running jobs stay at the head of the queue and hide waiting ones",
         "protocol/test_straight_paths.py::test_plain_jobs_take_the_straight_path[fakeredis]",
     ),

@@ -61,7 +61,7 @@ MUTANTS = (
     ),
     Mutant(
         "a life that was reconciled may claim",
-        "lua/lib/leases.lua",
+        "lua/lib/claim.lua",
         "string.sub(claim_id, 1, #life + 1) == life .. '.'",
         "claim_id == life",
         "a worker whose identity another one took over claims its own job back",

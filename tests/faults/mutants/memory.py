@@ -86,8 +86,8 @@ MUTANTS = (
     Mutant(
         "queues with settings are deleted",
         "lua/lib/prune.lua",
-        "found[i + 1] == '' and ",
-        "",
+        "local idle = plain and call(",
+        "local idle = call(",
         "a paused queue runs again, and a limit is lost",
         "protocol/test_prune.py::test_of_very_many_queues_empty_ones_are_deleted[redis]",
     ),

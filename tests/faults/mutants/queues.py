@@ -270,15 +270,15 @@ MUTANTS = (
     Mutant(
         "a submit wakes no worker",
         "lua/submit.lua",
-        "if now_or_soon then wake(name) end",
-        "",
+        "elseif now_or_soon then",
+        "elseif false then",
         "idle workers start each job up to 2 s late",
         "protocol/test_submit.py::test_each_queue_gets_its_own_wake_up[fakeredis]",
     ),
     Mutant(
         "a submit of the next due job wakes no worker",
         "lua/submit.lua",
-        "  if job.id == head then wanted[job.rules.queue] = true end\n",
+        "for _, job in ipairs(jobs) do if job.id == head then wake(job.rules.queue) end end\n",
         "",
         "a job that is due in a second starts up to a second late",
         "protocol/test_submit.py::test_a_scheduled_job_wakes_a_worker_only_if_it_is_the_next_one_due[fakeredis]",
@@ -286,7 +286,7 @@ MUTANTS = (
     Mutant(
         "a claim does not pass the wake-up on",
         "lua/claim.lua",
-        "if left then wake_next(names) end",
+        "for _, name in ipairs(names) do wake_next(name, left) end",
         "",
         "fifty submits wake one worker, which runs the jobs one after another",
         "protocol/test_straight_paths.py::test_plain_jobs_take_the_straight_path[fakeredis]",
@@ -485,7 +485,7 @@ MUTANTS = (
     ),
     Mutant(
         "a live pattern is not renewed",
-        "lua/lib/patterns.lua",
+        "lua/lib/claim.lua",
         "if ends[pattern] and tonumber(ends[pattern]) < now + RENEW then",
         "if ends[pattern] == '0' then",
         "the worker of a pattern is woken for 15 s, and then finds its jobs up to 2 s late",
@@ -493,7 +493,7 @@ MUTANTS = (
     ),
     Mutant(
         "each claim renews its patterns",
-        "lua/lib/patterns.lua",
+        "lua/lib/claim.lua",
         "if ends[pattern] and tonumber(ends[pattern]) < now + RENEW then",
         "if ends[pattern] then",
         "idle workers of patterns cause a write to disk and to the replicas at each poll",
@@ -525,7 +525,7 @@ MUTANTS = (
     ),
     Mutant(
         "a claim that leaves no jobs leaves the name of the queue",
-        "lua/lib/queue.lua",
+        "lua/lib/claim.lua",
         "      if patterns then for_patterns(name, function(list) peek('LREM', list, 0, name) end) end\n",
         "",
         "a worker of the pattern wakes in vain for each job that another one has taken",
@@ -541,7 +541,7 @@ MUTANTS = (
     ),
     Mutant(
         "any number of patterns is live",
-        "lua/lib/patterns.lua",
+        "lua/lib/claim.lua",
         "if not ends[pattern] and #live < PATTERNS then",
         "if not ends[pattern] then",
         "each submit compares its queue with the patterns of all workers, and may push to thousands of lists",
@@ -549,7 +549,7 @@ MUTANTS = (
     ),
     Mutant(
         "a pattern is live until its stored moment, however late",
-        "lua/lib/patterns.lua",
+        "lua/lib/claim.lua",
         "    if left > 0 and left <= LISTENS and #live < PATTERNS then",
         "    if left > 0 and #live < PATTERNS then",
         "after the clock was set back, patterns without workers keep out those of new ones",

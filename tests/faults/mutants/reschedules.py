@@ -8,7 +8,7 @@ MUTANTS = (
     Mutant(
         "a rescheduled job stays in its old structure",
         "lua/reschedule.lua",
-        "if state ~= job.state then call('ZREM', structure, id) end",
+        "if waits and state ~= 'scheduled' then call('ZREM', structure, id) elseif not waits and state ~= 'queued' then leave_queue(job) end",
         "",
         "a job is queued and scheduled at once",
         f"{KILLER}a_queued_job_is_scheduled[fakeredis]",

@@ -37,7 +37,7 @@ MUTANTS = (
     ),
     Mutant(
         "a claim returns no checkpoint",
-        "lua/lib/leases.lua",
+        "lua/lib/claim.lua",
         "(kept and '\\n' .. kept or '')",
         "''",
         "every attempt begins from the start",
@@ -45,9 +45,9 @@ MUTANTS = (
     ),
     Mutant(
         "checkpoints do not count in a claim's reply",
-        "lua/claim.lua",
-        "bytes + #spec + #payload + #before",
-        "bytes + #spec + #payload",
+        "lua/lib/claim.lua",
+        "return #spec + #payload + #before",
+        "return #spec + #payload",
         "a claim returns 6 MiB at once, and all other calls wait",
         "protocol/test_note.py::test_checkpoints_count_towards_the_size_limit_of_a_claim[fakeredis]",
     ),

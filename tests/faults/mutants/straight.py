@@ -183,7 +183,9 @@ MUTANTS = (
         "claim", "an occurrence that is due soon", "tonumber(occurrence) < soon", "tonumber(occurrence) < now"
     ),
     _mutant("claim", "very many counts", "call('HLEN', counts) < 20000", "call('HLEN', counts) < 30000"),
-    _mutant("claim", "a paused queue", "not find(settings, ' paused=', 1, true)", "settings"),
+    _mutant("claim", "a paused queue", "find(settings, ' paused=', 1, true) or ", ""),
+    _mutant("claim", "a queue with limits of what runs", " or find(settings, ' flow=1', 1, true)", ""),
+    _mutant("complete", "a job that holds a place", "logged or held)", "logged)"),
     _mutant("claim", "a job with rules", "'^%S+ %S+ (%d+)\\n'", "'^%S+ %S+ (%d+)'"),
     _mutant("claim", "a second attempt", "not attempt and not tries_left", "not tries_left"),
     _mutant("claim", "a retried job", "not attempt and not tries_left", "not attempt"),
@@ -203,10 +205,15 @@ MUTANTS = (
     ),
     _mutant("complete", "a cancelled job past its retention", "plain and 2 or 0", "plain and 1 or 0"),
     _mutant("complete", "a second attempt", "attempt == '1'", "attempt"),
-    _mutant("complete", "a job that is watched", "(ops or watched or logged)", "(ops or logged)"),
-    _mutant("complete", "a job with a log", "(ops or watched or logged)", "(ops or watched)"),
     _mutant(
-        "complete", "a job with an operator's order", "(ops or watched or logged)", "(watched or logged)"
+        "complete", "a job that is watched", "(ops or watched or logged or held)", "(ops or logged or held)"
+    ),
+    _mutant("complete", "a job with a log", "(ops or watched or logged or held)", "(ops or watched or held)"),
+    _mutant(
+        "complete",
+        "a job with an operator's order",
+        "(ops or watched or logged or held)",
+        "(watched or logged or held)",
     ),
     _mutant("complete", "a job with rules", "'^(%S+) %S+ %d+\\n'", "'^(%S+) %S+ %d+[^\\n]*\\n'"),
     _mutant("complete", "a broken moment", "find(claimed_at, '^%d+$')", "claimed_at"),

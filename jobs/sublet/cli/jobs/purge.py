@@ -104,18 +104,27 @@ async def _purge(
         for i in range(0, len(scheduled), BATCH):
             outcomes += await _cancel_all(client, scheduled[i : i + BATCH], State.SCHEDULED)
             bar.count(len(outcomes), total, "jobs cancelled")
-        base, left, passed = client.store.operations.base_of_queue(queue.name), queue.queued, 0
-        while left > 0:
-            ids = await client.store.run(reads.ids(base, f"queue:{queue.name}", passed, min(BATCH, left)))
-            if not ids:
-                break
-            jobs = await client.store.run(reads.summaries(base, ids))
-            answers = await _cancel_all(client, jobs, State.QUEUED)
-            outcomes += answers
-            bar.count(len(outcomes), total, "jobs cancelled")
-            left -= len(ids)
-            passed += len(ids) - len(jobs) + answers.count(REFUSED)  # malformed jobs stay at the head
+        for kind in ("queue", "grouped"):
+            await _cancel_queued(client, queue, kind, total, outcomes, bar)
     return outcomes
+
+
+async def _cancel_queued(
+    client: Client, queue: Queue, kind: str, total: int, outcomes: list[str], bar: ProgressBar
+) -> None:
+    """Cancel jobs without a group (`queue`) or with one (`grouped`) until there are `total` outcomes."""
+    base, passed = client.store.operations.base_of_queue(queue.name), 0
+    while len(outcomes) < total:
+        wanted = min(BATCH, total - len(outcomes))
+        ids = await client.store.run(reads.ids(base, f"{kind}:{queue.name}", passed, wanted))
+        if not ids:
+            return
+        jobs = await client.store.run(reads.summaries(base, ids))
+        answers = await _cancel_all(client, jobs, State.QUEUED)
+        outcomes += answers
+        total -= len(ids) - len(jobs)
+        bar.count(len(outcomes), total, "jobs cancelled")
+        passed += len(ids) - len(jobs) + answers.count(REFUSED)  # malformed jobs stay at the head
 
 
 async def _cancel_all(client: Client, jobs: Sequence[JobSummary], state: State) -> list[str]:

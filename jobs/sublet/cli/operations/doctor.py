@@ -224,7 +224,8 @@ def _routed_to(base: str, call: Call[T]) -> Call[T]:
 def _wrong_type_keys(probe: _Probe, names: list[list[str] | None]) -> list[str] | None:
     bases = probe.client.store.operations.bases
     found = [
-        probe.ask(reads.foreign(base, (some or [])[:QUEUES])) for base, some in zip(bases, names, strict=True)
+        probe.ask(server_info.foreign(base, (some or [])[:QUEUES]))
+        for base, some in zip(bases, names, strict=True)
     ]
     return None if None in found else [key for each in found for key in each or ()]
 

@@ -15,7 +15,7 @@ from sublet.errors import JobsError, Unfit
 from sublet.operations.consistency.audit import Fault
 from sublet.operations.consistency.recount import recount
 from sublet.operations.consistency.repair import repair
-from sublet.protocol import audit_log, keys, reads
+from sublet.protocol import audit_log, keys, reads, server_info
 
 EXAMPLES = 5
 REPAIRS = {
@@ -103,7 +103,7 @@ def _recount_faults(client: SyncClient) -> Iterator[Fault]:
             found = read(client, recount(base))
         except Unfit as error:
             of_type = "type" in str(error)
-            wrong = client.store.transport.run(reads.foreign(base, [])) if of_type else []
+            wrong = client.store.transport.run(server_info.foreign(base, [])) if of_type else []
             yield from (Fault(base, "key", name, "foreign") for name in wrong)
             yield (
                 Fault(base, "base", base, "uncounted")

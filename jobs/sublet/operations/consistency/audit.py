@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from sublet.errors import Invalid, Unfit
 from sublet.operations.consistency.recount import members
-from sublet.protocol import keys, queue_names, reads, verbs
+from sublet.protocol import keys, queue_names, reads, server_info, verbs
 from sublet.protocol.plan import Plan
 from sublet.protocol.reads import PARTITIONS, pairs, together
 from sublet.protocol.scripts import Call
@@ -21,7 +21,8 @@ FOUND = 100_000
 TYPES = {
     "job": "hash", "queue": "zset", "wake": "list", "key": "string", "claim": "string",
     "worker": "hash", "schedule": "hash", "pool": "hash", "crew": "zset", "summons": "zset",
-    "owner": "zset",
+    "owner": "zset", "grouped": "zset", "waiting": "zset", "turns": "zset", "full": "zset", "tokens": "zset",
+    "tat": "string", "flow": "hash", "groups": "hash",
 }  # fmt: skip
 KINDS = {
     "job": "job",
@@ -42,8 +43,8 @@ REPORTED = ("foreign", "broken", "waits")
 """Faults that are reported and not repaired: a key of a wrong type or an invalid name, fields that no script
 writes, an item that cannot be checked because of another key's type.
 """
-_KNOWN = (
-    rb"(?:jobs|bytes|completed|dead|cancelled|queues|paused)="  # a later version may have further settings
+_KNOWN = (  # a later version may have further settings
+    rb"(?:jobs|bytes|(?:group_)?(?:concurrency|rate|per|burst)|completed|dead|cancelled|queues|paused|flow)="
 )
 _SETTINGS = re.compile(rb"(?:[0-9]{1,14} [a-z]+(?: (?!%b(?![0-9]{1,14}(?: |\Z)))[^ =]+=[^ ]+)*)?" % _KNOWN)
 
@@ -143,7 +144,7 @@ class Scan:
 
     def run(self) -> Plan[bool]:
         """Check the partition. The result is False if that ended early."""
-        wrong = yield reads.foreign(self.base, [])
+        wrong = yield server_info.foreign(self.base, [])
         self._add_foreign(wrong)
         if wrong:
             return False
@@ -151,7 +152,7 @@ class Scan:
         self._queues.update((yield from queue_names.names(self.base)))
         self.size = yield from _size(self.base, sorted(self._queues)[:QUEUES])
         ended = yield from self._keys()
-        for structure in (*keys.STRUCTURES, *PAIRS, *sorted(f"queue:{name}" for name in self._queues)):
+        for structure in (*keys.STRUCTURES, *PAIRS, *_queued(sorted(self._queues))):
             ended = (yield from self._members(structure)) and ended
         yield from self._flush(0)
         yield from self.hand_over()
@@ -186,7 +187,9 @@ class Scan:
         self._add_foreign([f"{self.base}:{kind}:{name}" for (kind, name), it in zip(found, types, strict=True) if it not in (TYPES[kind], "none")])  # fmt: skip
         right = [each for each, it in zip(found, types, strict=True) if it == TYPES[each[0]]]
         yield from self._take([(KINDS[kind], name) for kind, name in right if kind in KINDS])
-        self._queues.update(name for kind, name in right if kind == "queue" and keys.is_name(name))
+        self._queues.update(
+            name for kind, name in right if kind in ("queue", "grouped") and keys.is_name(name)
+        )
         locks = [name for kind, name in right if kind == "key"]
         holders = (yield _holders(self.base, locks)) if locks else []
         yield from self._take([(f"key:{lock}", holder) for lock, holder in zip(locks, holders, strict=True) if holder])  # fmt: skip
@@ -240,8 +243,13 @@ def ask(base: str, how: str, seen: Sequence[tuple[str, str]]) -> Plan[list[Fault
     return [Fault(base, *one, found) for one, found in zip(seen, answers, strict=True) if found != "sound"]
 
 
+def _queued(queues: Sequence[str]) -> list[str]:
+    """The structures of queued jobs of these queues."""
+    return [f"{kind}:{name}" for name in queues for kind in ("queue", "grouped")]
+
+
 def _size(base: str, queues: Sequence[str]) -> Plan[int]:
-    names = [*keys.STRUCTURES, *PAIRS, *(f"queue:{name}" for name in queues)]
+    names = [*keys.STRUCTURES, *PAIRS, *_queued(queues)]
     commands = [("ZCARD", keys.structure(base, name)) for name in names]
     try:
         size: int = yield together(commands, lambda reply: 2 * sum(map(int, reply)))

@@ -130,8 +130,11 @@ def _write(
 
 def _walk(base: str, sums: Sums, changed: ChangedJobs) -> Plan[bool]:
     names = yield from queue_names.names(base)
+    grouped = yield from queue_names.lengths(base, "grouped", names)
+    queued = [f"queue:{name}" for name in names]
+    queued += [f"grouped:{name}" for name, size in zip(names, grouped, strict=True) if size]
     pages = 0
-    for structure in ("running", "scheduled", *(f"queue:{name}" for name in names)):
+    for structure in ("running", "scheduled", *queued):
         cursor, more = 0, True
         while more:
             cursor, ids = yield members(base, structure, cursor)

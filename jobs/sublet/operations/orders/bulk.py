@@ -187,8 +187,11 @@ def _began(cursor: str | None) -> Plan[tuple[int, str | None]]:
 def _closed_up(cursor: str, moved: Sequence[JobSummary]) -> str:
     place, _, offset = cursor.rpartition("/")
     _, structure, *rest = place.split("/")
-    if structure.startswith("queue:"):
-        structure, rest = State.QUEUED.value, [structure.removeprefix("queue:")]
+    kind, _, queue = structure.partition(":")
+    if kind in ("queue", "grouped", State.QUEUED):
+        grouped = kind == "grouped"
+        moved = [job for job in moved if job.state == State.QUEUED and (job.group is not None) == grouped]
+        structure, rest = State.QUEUED.value, [queue] if queue else rest
     left = sum(job.state == structure and (not rest or job.queue == rest[-1]) for job in moved)
     return f"{place}/{max(0, int(offset) - left)}"
 

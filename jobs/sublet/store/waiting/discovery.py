@@ -31,11 +31,11 @@ async def with_jobs(run: Run, base: str, queues: Sequence[str]) -> list[str]:
     """Return those of up to 500 queues that have queued jobs and are not paused."""
     settings = await run(Call((("HMGET", keys.queues(base), *queues),), list))
     queues = [queue for queue, text in zip(queues, settings, strict=True) if b" paused=" not in (text or b"")]
-    structures = [keys.queue(base, queue) for queue in queues]
+    structures = [key for queue in queues for key in keys.queued(base, queue)]
     if not structures or not await run(Call((("EXISTS", *structures),), int)):
         return []
     found = await run(together([("EXISTS", key) for key in structures], list))
-    return [queue for queue, exists in zip(queues, found, strict=True) if exists]
+    return [queue for queue, *exist in zip(queues, found[::2], found[1::2], strict=True) if any(exist)]
 
 
 def _page(base: str, cursor: int) -> Call[tuple[int, list[str]]]:

@@ -1,0 +1,212 @@
+-- lib/turns: flow control, for the scripts that take jobs by turns or change limits. It needs base, queue and flow. Its
+-- functions, too, are made at the first use.
+-- luacheck: push ignore 211
+local LOOKED = 100                          -- groups that a claim looks at beyond those from which it takes a job
+local AUDITED = 1000                        -- ms between two parts of a queue's audit
+local PART, PARTS = 1000, 30                -- entries of a part at most; parts of a whole audit, if that is enough
+local function add_turns(F)
+  local size_of, list, head, held_back, allowed_at, BAND = F.size_of, F.list, F.head, F.held_back, F.allowed_at, F.BAND
+
+  -- A job starts: it takes its place and its tokens. The place bears its id.
+  local function hold(f, g, id, cost)
+    peek('HSET', f.places, id, g.name)
+    if g.name ~= '' then peek('SADD', g.places, id) end
+    F.charge(f, cost)
+    F.charge(g, cost)
+    call('HSET', key('job:', id), 'held', digits(cost))
+  end
+
+  -- Take up to n jobs in the order of the turns. All limits are looked at before `take` takes a job.
+  function F.serve(f, n, take)
+    if setting(get_queue(f.name).settings, 'paused') then return end
+    local left, g, cost, why, at = n + LOOKED, nil, 1, nil, nil
+    begin()
+    f:look_over()
+    if f.sweep then f:recheck(f.sweep, LOOKED) end
+    for _, name in ipairs(list(peek('ZRANGE', f.tokens, '-inf', stamp, 'BYSCORE', 'LIMIT', 0, left))) do f:settle(f:group(name)) end
+    local function admit(rules)
+      cost = tonumber(rules.cost or 1)
+      why, at = held_back(g, cost)
+      if not why and allowed_at(f, cost) > now then why = 'queue' end
+      return not why
+    end
+    while n > 0 and left > 0 and not (f.concurrency and size_of(peek('HLEN', f.places)) >= f.concurrency) do
+      left = left - 1
+      local name, turn = unpack(list(peek('ZRANGE', f.turns, 0, 0, 'WITHSCORES')))
+      if not name then break end
+      g = f:group(name)
+      local id, score = head(g)
+      if not id or math.floor(score / BAND) ~= math.floor(turn / BAND) then
+        f:settle(g)
+      else
+        local word = take(id, score, admit)
+        if word == 'full' or word == 'held' and why == 'queue' then break end
+        if word == 'held' then
+          F.rest(f, g, turn, at)
+        else
+          call('ZREM', g.home, id)
+          if name ~= '' then call('ZREM', f.all, id) end
+          if word == 'taken' then
+            hold(f, g, id, cost)
+            n, f.clock = n - 1, math.max(f.clock, turn % BAND)
+            peek('ZADD', f.turns, turn + g.step, name)
+          end
+          f:settle(g)
+        end
+      end
+    end
+    peek('HSET', f.memory, 'clock', digits(f.clock))
+  end
+
+  -- The ms that a worker may wait: at most `cap`, and until the moment of a token if no other worker waits for it.
+  function F.appoint(f, worker, cap)
+    local at = f:next_at()
+    if not at or at <= now or at >= now + cap or f:is_kept(at, worker) then return cap end
+    f.alarm = digits(math.ceil(at)) .. ' ' .. worker
+    peek('HSET', f.memory, 'alarm', f.alarm)
+    return math.ceil(at - now)
+  end
+
+  -- From an index on, give those groups a turn that no limit holds back now; remember where to go on.
+  function F.recheck(f, from, n)
+    local found, gone = list(peek('ZRANGE', f.full, from, from + n - 1)), 0
+    for _, name in ipairs(found) do
+      f:settle(f:group(name))
+      if not peek('ZSCORE', f.full, name) then gone = gone + 1 end
+    end
+    f.sweep = #found == n and from + n - gone or nil
+    if f.sweep then peek('HSET', f.memory, 'sweep', f.sweep) else peek('HDEL', f.memory, 'sweep') end
+  end
+
+  -- A queue gets its first limits: its running jobs hold places.
+  function F.start(f)
+    f:mark()
+    f:adopt(list(peek('ZRANGE', key('running'), 0, PART - 1)))
+  end
+  -- It has none any more, and neither groups nor places.
+  function F.stop(f)
+    peek('DEL', f.memory, f.turns, f.full, f.tokens, f.bucket)
+  end
+
+  -- Limits have changed: lower ones hold for the next claim; higher ones let groups, and a worker, go on now.
+  function F.changed(f)
+    f:read_limits()
+    f:recheck(0, PART)
+    f:call_worker()
+  end
+
+  -- What is wrong with limits by their names; nil if nothing is.
+  function F.fault(given)
+    for name, value in pairs(given) do
+      if tonumber(value) < 1 then
+        local advice = string.find(name, 'concurrency') and '; to start no jobs, pause the queue' or ''
+        return name .. '=' .. value .. ': use 1 or more' .. advice
+      end
+    end
+    for _, kind in ipairs({'', 'group_'}) do
+      local rate, per = given[kind .. 'rate'], given[kind .. 'per']
+      if rate and not per then return kind .. 'rate=' .. rate .. ': say for how many ms, with ' .. kind .. 'per=60000 for a minute' end
+      local alone = not rate and (per and 'per' or given[kind .. 'burst'] and 'burst')
+      if alone then return kind .. alone .. '=' .. given[kind .. alone] .. ': it belongs to a ' .. kind .. 'rate: give that too' end
+    end
+  end
+
+  -- The cost of a running job is another one than it took tokens for.
+  function F.spend(f, job, cost)
+    local g = f:group(job.rules.group or '')
+    F.charge(f, cost - job.held)
+    F.charge(g, cost - job.held)
+    job.held = digits(cost)
+    call('HSET', job.hash, 'held', job.held)
+    if peek('ZSCORE', f.full, g.name) then f:settle(g) end
+    f:call_worker()
+  end
+
+  -- How many of a queue's jobs could start now, under all limits. Of many groups, as many as the first of them show.
+  function F.startable(f)
+    if not f:next_at() then return 0 end
+    local function allowed(owner, cost)
+      local rate = owner.rate
+      if not rate then return math.huge end
+      local free = math.min(rate.burst, rate.burst - (allowed_at(owner, rate.burst) - now) / rate.ms)
+      return cost > rate.burst and math.floor(free / rate.burst) or math.max(0, math.floor(free / cost))
+    end
+    local names, sum, groups, cost = list(peek('ZRANGE', f.turns, 0, LOOKED - 1)), 0, size_of(peek('ZCARD', f.turns)), 1
+    for _, name in ipairs(list(peek('ZRANGE', f.tokens, '-inf', stamp, 'BYSCORE', 'LIMIT', 0, LOOKED))) do names[#names + 1] = name end
+    for _, name in ipairs(names) do
+      local g = f:group(name)
+      local room = g.concurrency and g.concurrency - size_of(peek('SCARD', g.places)) or math.huge
+      cost = (f.rate or g.rate) and F.cost_of(head(g)) or 1
+      sum = sum + math.max(0, math.min(size_of(peek('ZCARD', g.home)), room, allowed(g, cost)))
+    end
+    sum = #names > 0 and math.floor(sum * math.max(1, groups / #names)) or 0
+    return math.max(0, math.min(sum, allowed(f, cost), f.concurrency and f.concurrency - size_of(peek('HLEN', f.places)) or math.huge))
+  end
+
+  -- A running job without a place (it was taken before the queue had limits, or somebody deleted the place) gets one.
+  function F.adopt(f, ids)
+    for _, id in ipairs(ids) do
+      local job = load(id)
+      if job.state == 'running' and job.rules.queue == f.name and not peek('HGET', f.places, id) then
+        local g = f:group(job.rules.group or '')
+        peek('HSET', f.places, id, g.name)
+        if g.name ~= '' then peek('SADD', g.places, id) end
+        if not job.held then call('HSET', job.hash, 'held', job.rules.cost or '1') end
+      end
+    end
+  end
+  local function runs(f, id)
+    local state, spec = unpack(list(peek('HMGET', key('job:', id), 'state', 'spec')))
+    return state == 'running' and spec and read_header(spec).queue == f.name
+  end
+
+  -- A part of the queue's audit, once a second: places whose job does not run go back, jobs without a place or groups
+  -- without a turn get one. What somebody deleted by hand is found within a minute.
+  function F.look_over(f)
+    local moment, hash, running_at, waiting_at, resting_at = string.match(f.cursors or '', '^(%d+) (%d+) (%d+) (%d+) (%d+)$')
+    if moment and now - moment >= 0 and now - moment < AUDITED then return end
+    local function part(all) return math.min(PART, math.max(100, math.ceil(all / PARTS))) end
+    local function walk(set, from)
+      local n = part(size_of(peek('ZCARD', set)))
+      local found = list(peek('ZRANGE', set, tonumber(from or 0), tonumber(from or 0) + n - 1))
+      return found, #found == n and digits((from or 0) + n) or '0'
+    end
+    local page = list(peek('HSCAN', f.places, hash or '0', 'COUNT', part(size_of(peek('HLEN', f.places)))))
+    local held = page[2] or {}
+    for i = 1, #held, 2 do
+      if not runs(f, held[i]) then f:give_back(held[i], held[i + 1]) end
+    end
+    local running, queued, resting
+    running, running_at = walk(key('running'), running_at)
+    f:adopt(running)
+    queued, waiting_at = walk(f.all, waiting_at)
+    local seen = {['']= true}
+    f:settle(f:group(''))
+    for _, id in ipairs(queued) do
+      local group = load(id).state == 'queued' and load(id).rules.group
+      if group and not seen[group] then
+        seen[group] = true
+        if not peek('ZSCORE', f.turns, group) and not peek('ZSCORE', f.full, group) then f:settle(f:group(group)) end
+      end
+    end
+    resting, resting_at = walk(f.full, resting_at)
+    for _, name in ipairs(resting) do
+      local g = f:group(name)
+      local places = peek('ZSCORE', f.tokens, name) and {} or list(peek('SSCAN', g.places, '0', 'COUNT', 10))[2] or {}
+      for _, id in ipairs(places) do
+        if not runs(f, id) then f:give_back(id, name) end
+      end
+      if #places == 0 then f:settle(g) end
+    end
+    f.cursors = table.concat({stamp, page[1] or '0', running_at, waiting_at, resting_at}, ' ')
+    peek('HSET', f.memory, 'cursors', f.cursors)
+  end
+end
+
+-- The flow control of a queue with these functions; nil if it has none.
+local function by_turns(name, group)
+  local line = flow(name, group)
+  if line and not line.serve then add_turns(line.all_of) end
+  return line
+end
+-- luacheck: pop
