@@ -52,7 +52,7 @@ begin()
 local paused, flows = setting(queue.settings, 'paused'), flow(name) ~= nil
 save_settings(queue, 'configure', revision, words .. (paused and ' paused=' .. paused or '')
   .. (flows and (limited or in_use) and ' flow=1' or ''))
-if limited and not flows then line:start() end
+if limited then line:start() end
 if limited or in_use then line:changed() elseif flows then line:stop() end
 audit(by, 'configure', name, name == '*' and '' or name, answer == '' and 'no limits' or answer)
 return answer

@@ -46,6 +46,7 @@ local paused = setting(queue.settings, 'paused')
 save_settings(queue, 'group', revision, limits(queue) .. (paused and ' paused=' .. paused or ''))
 if answer == '' then call('HDEL', key('groups:', name), group) else call('HSET', key('groups:', name), group, answer) end
 line:read_limits()
+if answer ~= '' then line:start() end
 line:settle(line:group(group))
 line:call_worker()
 audit(by, 'group', group, name, answer == '' and 'no settings' or answer)
