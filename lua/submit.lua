@@ -52,7 +52,7 @@ local function examine(id, queue, task, rules, payload)
   end
   if header.known then return 'NOT_FOUND' end
   local where = get_queue(queue)
-  check_flow(job)
+  if header.group or where.by_turns or old then check_flow(job) end
   if old then check_flow(old) end
   local no_room = full(where, grows, old)
   if not no_room and not where.settings and where.jobs == 0 and not old then
@@ -103,7 +103,7 @@ for i, job in ipairs(jobs) do
     local score = rank(rules.priority, turn)
     add_member(group and 'waiting:' .. queue .. '|' .. group or 'queue:' .. queue, score, job.id)
     if group then add_member('grouped:' .. queue, score, job.id) end
-    if flow(queue, group) then
+    if group or get_queue(queue).by_turns then
       grouped[queue] = grouped[queue] or {}
       grouped[queue][group or ''] = true
     end

@@ -76,7 +76,7 @@ class Task(Generic[P, R]):
         self.app, self.name, self.function, self.run = app, name, function, run
         self.defaults, self.error_rules = options, rules
         self.arguments = Arguments(name, function)
-        self._rules = options.rules(declared=True)
+        self._rules = options.declared_rules()
 
     @property
     def takes_process(self) -> bool:
@@ -102,7 +102,7 @@ class Task(Generic[P, R]):
         other = cast("Task[P, R]", object.__new__(Task))
         other.__dict__.update(self.__dict__)
         other.defaults = self.defaults.but(**changes)
-        other._rules = other.defaults.rules(declared=True)
+        other._rules = other.defaults.declared_rules()
         return other
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> Submission:
@@ -129,8 +129,7 @@ class Task(Generic[P, R]):
         )
 
     def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> "SyncHandle[R]":
-        """Submit a job with these arguments from code without an event loop. Returns and raises what `submit`
-        does."""
+        """Submit a job as `submit` does, for code without an event loop."""
         client = self.app.sync
         job, around = self._job(args, kwargs), self.app.submit_middleware
         if around is None:
@@ -143,8 +142,7 @@ class Task(Generic[P, R]):
         )
 
     def handle(self, job_id: str) -> "Handle[R]":
-        """Return the handle of a job of this task that was submitted before, without asking Redis. Raises
-        Invalid for a malformed id."""
+        """Return the handle of an earlier job of this task, without asking Redis. Raises Invalid."""
         self.app.operations.base_of_job(job_id)
         return Handle(job_id, False, self.app.client, self.arguments.load_result)
 
@@ -154,9 +152,11 @@ class Task(Generic[P, R]):
         return SyncHandle(job_id, False, self.app.sync, self.arguments.load_result)
 
     def _job(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submission:
-        payload, options = self.arguments.dump(args, kwargs), self.defaults
+        payload, options, rules = self.arguments.dump(args, kwargs), self.defaults, self._rules
+        if rules is None:  # they depend on the arguments
+            rules = options.of(self.arguments.named(args, kwargs)).rules()
         return self.app.operations.submission(
-            self.name, payload, options.queue, self._rules, None, options.durability
+            self.name, payload, options.queue, rules, None, options.durability
         )
 
 

@@ -199,6 +199,14 @@ class Context:
             )
         self._send(News.CHECKPOINT, encoded)
 
+    def spent(self, cost: int) -> None:
+        """Say what the job really costs in all, in place of its option `cost`: tokens, bytes. The difference is charged to
+        the rates of its queue and group. Sent within 0.5 s. Raises Invalid.
+        """
+        if type(cost) is not int or not 0 <= cost < 10**14:
+            raise Invalid(f"spent {str(cost)[:40]}: use a whole number from 0, of up to 14 digits")
+        self._send(News.COST, b"%d" % cost)
+
     @property
     def restored(self) -> Any:
         """The last checkpoint that an earlier attempt stored; None without one."""

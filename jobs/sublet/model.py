@@ -163,16 +163,19 @@ class News(StrEnum):
     """Text to keep as the failure's detail if the attempt is ended early."""
     WAITING = "W"
     """1 when the task begins to wait for another job's result, 0 when the wait ends."""
+    COST = "C"
+    """What the job costs, as digits."""
 
 
 class Note(NamedTuple):
-    """A checkpoint (JSON) and the last log lines of a running attempt, to store. An empty value leaves the
-    stored one.
+    """A checkpoint (JSON), the last log lines and the cost (digits) of a running attempt, to store. An empty
+    value leaves the stored one.
     """
 
     lease: Lease
     checkpoint: bytes = b""
     log: bytes = b""
+    cost: bytes = b""
 
 
 class Card(NamedTuple):
@@ -328,6 +331,8 @@ class JobSummary(Frozen):
 class Job(JobSummary):
     """A job with everything that Redis keeps of it."""
 
+    waits_for: str | None = None
+    """What holds a queued job back: a limit, or a pause of its queue; None if it waits for its turn or a worker."""
     checkpoint: Any = None
     """The JSON value that an attempt stored for later ones. Completion deletes it."""
     log: tuple[str, ...] = ()
@@ -345,9 +350,9 @@ class Queue(Frozen):
     jobs: int = 0
     """Unfinished jobs: scheduled, queued and running."""
     bytes: int = 0
-    limits: dict[str, int] = {}
-    """The most `jobs` and `bytes` that submits may fill it with, and the limits of its running jobs; of the
-    queue `*`: the most finished jobs kept.
+    limits: dict[str, int | float] = {}
+    """The most `jobs` and `bytes` that submits may fill it with, and the limits of its running jobs (`per` in
+    seconds); of the queue `*`: the most finished jobs kept.
     """
     on_dead: str | None = None
     """The task, TASK or QUEUE/TASK, that is submitted for each dead job of the queue; None: no task."""

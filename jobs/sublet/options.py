@@ -1,13 +1,14 @@
 """`Options` of a job, and their form in the protocol."""
 
+import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal, get_args
 
 from sublet.errors import Invalid
-from sublet.protocol.keys import check_name, stored_key
+from sublet.protocol.keys import check_name, is_key, stored_key
 
 PAYLOAD_MAX = 256 * 1024
 _LATEST = 10**14 - 1
@@ -87,6 +88,12 @@ class Options:
     """
     tags: Sequence[str] = ()
     """Up to 5 labels by which jobs can be found: `("tenant:acme", "import")`."""
+    group: str | Callable[..., str] | None = None
+    """The group of the job within its queue, such as a tenant's name; or a function that returns it from some
+    of the task's arguments, by their names: `lambda tenant: tenant`.
+    """
+    cost: int | Callable[..., int] = 1
+    """How many tokens of the queue's and the group's rate the job takes when it starts; or a function."""
 
     def but(self, **changes: Any) -> "Options":
         """Return a copy with these options changed. Raises Invalid for an unknown name."""
@@ -95,9 +102,32 @@ class Options:
             raise Invalid(f"unknown option {', '.join(unknown)}: use {', '.join(self.__slots__)}")
         return replace(self, **changes)
 
+    @property
+    def by_arguments(self) -> bool:
+        """Whether the group or the cost is a function of the arguments."""
+        return callable(self.group) or callable(self.cost)
+
+    def of(self, arguments: Any) -> "Options":
+        """Return these options for a job with these arguments, by name. Raises Invalid."""
+        found: dict[str, Any] = {"group": self.group, "cost": self.cost}
+        for name, value in found.items():
+            if callable(value):
+                found[name] = _computed(name, value, arguments)
+                if found[name] is None:
+                    raise Invalid(
+                        f"{name}: the task's function for it returned None: return a value for each job"
+                    )
+        return self.but(**found) if self.by_arguments else self
+
+    def declared_rules(self) -> str | None:
+        """Return the `rules` of a task's jobs; None if they depend on the arguments. Raises Invalid."""
+        rules = self.rules(declared=True)
+        return None if self.by_arguments else rules
+
     def rules(self, *, declared: bool = False) -> str:
         """Return the options that differ from the defaults as text, in the protocol's form: `priority=5
-        tries=1`. With `declared`, for the options of a task, a debounce may lack its key. Raises Invalid.
+        tries=1`; without functions of arguments. With `declared`, for the options of a task, a debounce may
+        lack its key. Raises Invalid.
         """
         self._check()
         words = []
@@ -127,6 +157,10 @@ class Options:
             words.append(f"backoff={_backoff(self.backoff)}")
         if self.tags:
             words.append(f"tags={','.join(self.tags)}")
+        if self.group is not None and not callable(self.group):
+            words.append(f"group={self.group}")
+        if self.cost != 1 and not callable(self.cost):
+            words.append(f"cost={self.cost}")
         if self.keep_payload:
             words.append("keep=1")
         return " ".join(words)
@@ -167,6 +201,14 @@ class Options:
             raise Invalid(
                 f"max_attempts {str(self.max_attempts)[:40]}: use a whole number from 1 to {TRIES_MAX:,}"
             )
+        if not (
+            self.group is None or callable(self.group) or (isinstance(self.group, str) and is_key(self.group))
+        ):
+            raise Invalid(
+                f"group {str(self.group)[:80]!r}: use 1 to 128 visible ASCII characters, without blanks"
+            )
+        if not callable(self.cost) and not (type(self.cost) is int and 1 <= self.cost <= _LATEST):
+            raise Invalid(f"cost {str(self.cost)[:40]}: use a whole number from 1, of up to 14 digits")
         if type(self.keep_payload) is not bool:
             raise Invalid(f"keep_payload {self.keep_payload!r}: use True or False")
         check_durability(self.durability or "none")
@@ -180,6 +222,17 @@ class Options:
 
 OF_SINGLE_JOBS: dict[str, Any] = dict.fromkeys(("key", "window", "debounce", "at_most", "on_conflict"))
 """Options that the jobs of a schedule do not have."""
+
+
+def _computed(name: str, function: Callable[..., Any], arguments: Any) -> Any:
+    given = arguments if isinstance(arguments, Mapping) else {}
+    asked = inspect.signature(function).parameters
+    missing = [each for each, it in asked.items() if it.default is it.empty and each not in given]
+    if missing:
+        raise Invalid(
+            f"{name}: the task's function for it needs {', '.join(missing)}: give that argument, or {name}"
+        )
+    return function(**{each: given[each] for each in asked if each in given})
 
 
 def waiting_rules(run_at: datetime | None, delay: Seconds | None, priority: int | None) -> str:

@@ -108,12 +108,13 @@ local function make_flow()
     local group, at = list(peek('ZRANGE', f.turns, 0, 0))[1], nil
     if group then at = allowed_at(f, f.rate and cost_of(head(f:group(group))) or 1) end
     local token = tonumber(list(peek('ZRANGE', f.tokens, 0, 0, 'WITHSCORES'))[2] or nil)
-    return token and math.min(at or math.huge, token) or at
+    return token and math.min(at or math.huge, token) or at and math.ceil(at)
   end
-  -- Does a worker (but this one) wait for this moment, or an earlier one? One that is late by 50 ms is gone.
+  -- Does a worker (but this one) wait for this moment, or an earlier one? One that is late by 50 ms is gone; a worker that
+  -- claims after the other's moment does its work, and keeps the next one itself.
   function F.is_kept(f, at, this)
     local moment, worker = string.match(f.alarm or '', '^(%d+) (.+)$')
-    return moment and worker ~= this and tonumber(moment) <= at and tonumber(moment) + 50 >= now
+    return moment and worker ~= this and tonumber(moment) <= at and tonumber(moment) + (this and -1 or 50) >= now
   end
   -- Wake one worker if a job may start, or if one may later and no worker waits for that moment.
   function F.call_worker(f)
@@ -135,7 +136,8 @@ local function make_flow()
   -- The queue has groups or limits from now on. Its jobs without a group get their turn.
   function F.mark(f)
     local queue = get_queue(f.name)
-    if string.find(queue.settings or '', ' flow=1', 1, true) then return end
+    if queue.by_turns then return end
+    queue.by_turns = true
     queue.settings = (queue.settings or '') == '' and '0 submit flow=1' or queue.settings .. ' flow=1'
     call('HSET', key('queues'), f.name, queue.settings)
     f:settle(f:group(''))
@@ -168,7 +170,7 @@ end
 -- The flow control of a queue; nil if it has none, and the job no group.
 local flow_of
 local function flow(name, group)
-  if not group and not string.find(get_queue(name).settings or '', ' flow=1', 1, true) then return nil end
+  if not group and not get_queue(name).by_turns then return nil end
   flow_of = flow_of or make_flow()
   return flow_of.of(name)
 end

@@ -11,6 +11,7 @@ local function get_queue(name)
     queue = {name = name, length = call('ZCARD', key('queue:' .. name)),
       wakeups = call('LLEN', key('wake:' .. name)),
       settings = call('HGET', key('queues'), name), jobs = 0, bytes = 0}
+    queue.by_turns = queue.settings and string.find(queue.settings, ' flow=1', 1, true)
     queues[name] = queue
   end
   return queue
@@ -191,6 +192,7 @@ end
 -- Store a queue's settings under the next revision.
 local function save_settings(queue, verb, revision, words)
   queue.settings = string.format('%.0f ', revision + 1) .. verb .. words
+  queue.by_turns = string.find(words, ' flow=1', 1, true)
   call('HSET', key('queues'), queue.name, queue.settings)
 end
 -- luacheck: pop

@@ -59,6 +59,8 @@ PRINTS = {
     "pause": [["pause", "mail"]],
     "resume": [["resume", "mail"]],
     "configure": [["configure", "mail", "--max-jobs", "1000"]],
+    "groups list": [["groups", "list", "mail"]],
+    "groups set": [["groups", "set", "mail", "acme", "--share", "2"]],
     "schedules list": [["schedules"]],
     "schedules show": [["schedules", "show", "s"]],
     "schedules add": [["schedules", "add", "s2", "echo", json.dumps({"words": EVIL}), "--every", "1h"]],
@@ -86,7 +88,7 @@ SHOWS = {"submit", "get", "list", "stats", "schedules show", "work", "workers li
          "pools show", "doctor"}  # fmt: skip
 """Those whose output contains the stored text."""
 NO_STORED_TEXT = {"serve", "acl", "scripts", "drop", "dev", "init", "conformance", "demo", "test", "simulate", "chaos", "version",
-                  "schedules", "workers", "pools"}  # fmt: skip
+                  "schedules", "workers", "pools", "groups"}  # fmt: skip
 
 
 @pytest.fixture

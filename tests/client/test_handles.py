@@ -205,8 +205,8 @@ async def test_handles_of_ids_and_reprs_show_no_payload_and_no_password():
 
     assert repr(app) == "<App: 1 tasks>"
     assert repr(send) == "<Task send: queue=mail, run=loop>"
-    assert repr(send.handle("0-abc")) == "Handle(id='0-abc', created=False)"
-    assert repr(send.handle_sync("0-abc")) == "SyncHandle(id='0-abc', created=False)"
+    assert repr(send.handle("0-abc")) == "Handle(id='0-abc', created=False, replaced=False)"
+    assert repr(send.handle_sync("0-abc")) == "SyncHandle(id='0-abc', created=False, replaced=False)"
     assert "hidden" not in repr(app)
     assert "namespace sublet at redis://" in repr(app)
     for handle in (send.handle, send.handle_sync):

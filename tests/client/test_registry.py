@@ -160,7 +160,7 @@ def _context_second(a: int, ctx: Context) -> None: ...
         (lambda app: app.task(name="f", run="proces")(lambda a: None), "run='proces' does not fit"),
         (
             lambda app: app.task(name="f", color="red")(lambda a: None),
-            "unknown option color: use queue, .*, tags, name, run, retry_on, discard_on",
+            "unknown option color: use queue, .*, tags, group, cost, name, run, retry_on, discard_on",
         ),
         (
             lambda app: app.task(_context_second),

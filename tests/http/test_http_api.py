@@ -194,7 +194,10 @@ async def test_an_unsupported_method_is_405_with_the_allowed_methods(core, path)
         "NONSENSE",
         "get",
     } - known:
-        answer = await core(method, path.format(id="0-a", queue="q", name="w", schedule="s", file="main.js"))
+        answer = await core(
+            method,
+            path.format(id="0-a", queue="q", group="g", name="w", schedule="s", view="jobs", file="main.js"),
+        )
         assert answer.status == 405
         assert set(answer.headers["allow"].split(", ")) == known
         assert answer.problem == "method-not-allowed"

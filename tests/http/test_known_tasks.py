@@ -341,7 +341,7 @@ async def test_tasks_are_listed_with_options_and_schemas(store, published):
         "queue": "images", "priority": 7, "delay": 0.0, "max_attempts": 5, "timeout": 30.0, "stall": None, "retention": 7200.0,
         "backoff": {"first": 2.0, "factor": 2.0, "cap": 60.0}, "durability": None,
         "key": None, "window": None, "debounce": None, "at_most": None, "on_conflict": None, "tags": ["image"],
-        "keep_payload": True,
+        "group": None, "cost": 1, "keep_payload": True,
     }  # fmt: skip
     assert resize_info["arguments"]["required"] == ["path"]
     assert resize_info["arguments"]["properties"]["width"]["default"] == 100

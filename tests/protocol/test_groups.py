@@ -514,3 +514,14 @@ async def test_a_claim_of_a_hundred_jobs_from_a_hundred_groups_is_short(desk):
         assert len(await desk.claim(100)) == 100
     spent = desk.raw.info("commandstats")["cmdstat_evalsha"]
     assert spent["usec_per_call"] < 20_000  # 5 ms on an idle machine; tests share theirs
+
+
+async def test_a_worker_that_claims_after_anothers_moment_keeps_the_next_one(desk):
+    """Else nobody would: the other has no reason to claim again."""
+    await limit(desk, "group_rate=1 group_per=1000")
+    await fill(desk, a=3)
+    await ids(desk, worker="late")
+    assert (await desk.ask(worker="late")).next_in <= 1
+    desk.elapse(1)
+    assert await ids(desk, worker="other") == ["a1"]
+    assert (await desk.ask(worker="other")).next_in <= 1

@@ -45,6 +45,8 @@ MEANINGS = {
     "Handle.reschedule.run_at": "The new time, with a time zone; one that has passed means now.",
     "Handle.reschedule.delay": "From now, instead of a time.",
     "Handle.reschedule.priority": "-100 to 100; higher goes first.",
+    "Client.change_group.queue": "The queue's name.",
+    "Client.change_group.settings": "Settings by name; `per` in seconds.",
     "Client.erase.revision": "The `revision` that the caller has read.",
     "Client.order_page.order": "`retry`, `cancel`, `promote` or `erase`.",
     "Client.order_page.wanted": "A `Selection` of jobs.",

@@ -6,11 +6,18 @@ from sublet import Recurrence
 PAGES = {
     "python-tasks.md": (
         "Python: declare tasks",
-        "Apps, tasks, their options, and the objects that a running task uses.",
+        "Apps, tasks, and their options.",
         {
             "App": ("sublet:App",),
             "Tasks": ("sublet:Task", "sublet:Options", "sublet:Backoff"),
-            "Inside a task": ("sublet:Context", "sublet:Snooze", "sublet:Discard", "sublet:AttemptFailure"),
+        },
+    ),
+    "python-context.md": (
+        "Python: inside a task",
+        "The objects that a running task and its failure hooks use.",
+        {
+            "Inside a task": ("sublet:Context", "sublet:Snooze", "sublet:Discard"),
+            "Failure hooks": ("sublet:AttemptFailure",),
         },
     ),
     "python-jobs.md": (
@@ -72,18 +79,26 @@ PAGES = {
             ),
         },
     ),
-    "python-extras.md": (
-        "Python: jobs, queues, workers, audit, programs, large payloads, tracing",
-        "What a client returns about jobs, queues, workers and orders, the results of `command` tasks, the backends of large payloads, and OpenTelemetry.",
+    "python-records.md": (
+        "Python: jobs, queues, workers, statistics",
+        "What a client returns about jobs, queues and workers.",
         {
             "Jobs": ("sublet:Job", "sublet:State", "sublet:Attempt", "sublet.model:LastError"),
             "Lists": ("sublet:Page", "sublet.model:JobSummary"),
             "Queues, workers and statistics": (
                 "sublet:Queue",
+                "sublet.operations.groups:Groups",
+                "sublet.operations.groups:Group",
                 "sublet.model:WorkerInfo",
                 "sublet:Stats",
                 "sublet.operations.history:History",
             ),
+        },
+    ),
+    "python-extras.md": (
+        "Python: orders, programs, large payloads, tracing",
+        "What a client returns about orders, the results of `command` tasks, the backends of large payloads, and OpenTelemetry.",
+        {
             "Orders": (
                 "sublet.operations.orders.bulk:Selection",
                 "sublet.operations.orders.bulk:OrderPage",
@@ -134,7 +149,7 @@ TWINS = {"SyncClient": "Client", "SyncHandle": "Handle", "SyncSchedules": "Sched
 """Classes without an event loop: their methods are those of the async class, without `await`."""
 
 INTERNAL = {
-    "App.operations", "App.storage", "Client.store", "Context.flush", "Context.waits", "Drained.count", "Limits.check", "Options.rules",
+    "App.operations", "App.storage", "Client.store", "Context.flush", "Context.waits", "Drained.count", "Limits.check", "Options.declared_rules", "Options.rules",
     "Settings.check_url", "Settings.client_factory", "Settings.storage", "StandIn.flush", "StandIn.waits", "Summary.count",
     "Task.takes_process", "asgi.LoopState", "aws.Context", "asgi.StopSignals", "tick.RoundResult", "tick.one_round",
     "tick.pause_until_next_round", "work.on_signals", "wsgi.ResponseIterator",
@@ -161,7 +176,7 @@ GROUPS = {
         "Wait for results": ("result", "results", "gather", "as_completed"),
         "Look at jobs": ("get", "list_jobs"),
         "Change jobs": ("cancel", "retry", "promote", "reschedule", "erase", "order_page", "audit"),
-        "Queues": ("queues", "queue", "pause", "resume", "configure"),
+        "Queues": ("queues", "queue", "pause", "resume", "configure", "groups", "change_group"),
         "Workers and statistics": ("workers", "drain", "stats", "history"),
         "Schedules and end": ("sync", "aclose"),
     },

@@ -82,6 +82,11 @@ SAMPLES: dict[tuple[str, str], Sample] = {
     ("GET", "/queues"): Sample("/queues"),
     ("GET", "/queues/{queue}"): Sample("/queues/ready"),
     ("PATCH", "/queues/{queue}"): Sample("/queues/ready", {"paused": True, "limits": {"jobs": 5}}),
+    ("GET", "/queues/{queue}/groups"): Sample("/queues/ready/groups"),
+    ("PUT", "/queues/{queue}/groups/{group}"): Sample(
+        "/queues/ready/groups/acme", {"concurrency": 5, "share": 3}
+    ),
+    ("DELETE", "/queues/{queue}/groups/{group}"): Sample("/queues/ready/groups/acme", None, 204, 204),
     ("GET", "/schedules"): Sample("/schedules"),
     ("GET", "/schedules/{schedule}"): Sample("/schedules/yearly"),
     ("PUT", "/schedules/{schedule}"): Sample("/schedules/fresh", {"task": "t", "cron": "0 0 1 1 *"}, 201),

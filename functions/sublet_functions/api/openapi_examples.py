@@ -10,6 +10,7 @@ from sublet_functions.schemas import requests as b
 from sublet_functions.schemas import schedules as t
 from sublet_functions.schemas.orders import BulkOrder
 from sublet_functions.schemas.pools import PoolSettings
+from sublet_functions.schemas.queues import GroupSettings, QueuePatch
 from sublet_functions.schemas.summons import Summons
 from sublet_functions.schemas.triggers import Trigger
 
@@ -41,7 +42,8 @@ EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
     b.JobAction: {"revision": 3},
     b.Reschedule: {"run_at": "2030-01-31T09:00:00.000Z", "priority": 10, "revision": 3},
     BulkOrder: {"filter": {"task": "resize", "code": "TimeoutError"}, "expected": 187},
-    b.QueuePatch: {"paused": False, "limits": {"jobs": 10_000, "bytes": None}},
+    GroupSettings: {"concurrency": 50, "share": 3},
+    QueuePatch: {"paused": False, "limits": {"jobs": 10_000, "bytes": None}},
     b.WorkerRegistration: {"life": "9f2c", "about": {"host": "mill", "pid": 4711, "slots": 4}},
     b.TaskPublication: {
         "starting": True,

@@ -6,6 +6,7 @@ from typing import Any
 
 from sublet.model import Job, Queue
 from sublet.operations.diagnosis.server_report import ServerReport
+from sublet.operations.groups import Groups
 from sublet.operations.history import History
 from sublet.operations.pool import Pool
 from sublet.schedules.definition import Schedule
@@ -30,7 +31,14 @@ from sublet_functions.handlers.note import note, note_batch
 from sublet_functions.handlers.orders import cancel_many, erase_many, promote_many, retry_many
 from sublet_functions.handlers.pools import delete_pool, get_pool, list_pools, put_pool
 from sublet_functions.handlers.promote import promote
-from sublet_functions.handlers.queues import change_queue, get_queue, list_queues
+from sublet_functions.handlers.queues import (
+    change_queue,
+    delete_group,
+    get_queue,
+    list_groups,
+    list_queues,
+    put_group,
+)
 from sublet_functions.handlers.release import release, release_batch
 from sublet_functions.handlers.reschedule import reschedule
 from sublet_functions.handlers.retry import retry
@@ -60,6 +68,7 @@ from sublet_functions.schemas import requests as b
 from sublet_functions.schemas import responses as a
 from sublet_functions.schemas.orders import BulkOrder, OrderResult
 from sublet_functions.schemas.pools import PoolSettings
+from sublet_functions.schemas.queues import GroupSettings, GroupsQuery, QueuePatch
 from sublet_functions.schemas.schedules import NewSchedule, ScheduleRun, SchedulesPage, StoredSchedule
 from sublet_functions.schemas.summons import Summons
 from sublet_functions.schemas.triggers import Trigger
@@ -126,7 +135,10 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     Route("POST", "/jobs/erase", ADMIN, erase_many, BulkOrder, NO, {200: OrderResult}, ("changed",)),
     Route("GET", "/queues", READ | METRICS, list_queues, NO, q.PageQuery, {200: a.QueuesPage}, headers=PAGED),
     Route("GET", "/queues/{queue}", READ | METRICS, get_queue, NO, NO, {200: Queue}),
-    Route("PATCH", "/queues/{queue}", ADMIN, change_queue, b.QueuePatch, NO, {200: Queue}, ("changed",)),
+    Route("PATCH", "/queues/{queue}", ADMIN, change_queue, QueuePatch, NO, {200: Queue}, ("changed",)),
+    Route("GET", "/queues/{queue}/groups", READ, list_groups, NO, GroupsQuery, {200: Groups}),
+    Route("PUT", "/queues/{queue}/groups/{group}", ADMIN, put_group, GroupSettings, NO, {200: a.GroupStored}, ("changed",)),
+    Route("DELETE", "/queues/{queue}/groups/{group}", ADMIN, delete_group, NO, NO, {204: NONE}, ("changed",)),
     Route("GET", "/schedules", READ, list_schedules, NO, q.PageQuery, {200: SchedulesPage}, headers=PAGED),
     Route("GET", "/schedules/{schedule}", READ, get_schedule, NO, NO, {200: Schedule}, NOT_FOUND),
     Route("PUT", "/schedules/{schedule}", ADMIN, put_schedule, NewSchedule, NO, {200: StoredSchedule, 201: StoredSchedule},
@@ -174,7 +186,7 @@ UNSAFE_GETS = frozenset({claim_next, tick})
 """Handlers of GET that change something: HEAD is not allowed."""
 SHARED = frozenset(
     {
-        *(list_jobs, get_job, list_queues, get_queue, stats, metrics, list_tasks, get_task),
+        *(list_jobs, get_job, list_queues, get_queue, list_groups, stats, metrics, list_tasks, get_task),
         *(
             list_schedules,
             get_schedule,
@@ -204,7 +216,18 @@ WITHIN_QUEUES = frozenset(
         *(reschedule, retry_many, cancel_many, promote_many, erase_many),
         *(heartbeat, complete, fail, release, note),
         *(heartbeat_batch, complete_batch, fail_batch, release_batch, note_batch),
-        *(list_queues, get_queue, change_queue, stats, events, list_tasks, get_task),
+        *(
+            list_queues,
+            get_queue,
+            change_queue,
+            list_groups,
+            put_group,
+            delete_group,
+            stats,
+            events,
+            list_tasks,
+            get_task,
+        ),
         *(list_schedules, get_schedule, put_schedule, remove_schedule),
         *(pause_schedule, resume_schedule, run_schedule),
         *(list_workers, enlist, leave, retire, reconcile, list_pools, get_pool, whoami, list_audit),

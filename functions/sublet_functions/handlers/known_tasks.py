@@ -44,13 +44,18 @@ class KnownTask:
     """The task's options as text, in the form of the protocol: `priority=5 tries=1`."""
     misfits: Callable[[bytes, Any], Sequence[Misfit]]
     """Takes a payload, as JSON and parsed; returns the arguments that are wrong."""
+    by_arguments: bool = False
+    """Whether its group or cost is a function of the arguments."""
 
     @classmethod
     def of_app(cls, task: Task[..., Any]) -> KnownTask:
         """Make one from a task of the server's app."""
         arguments = task.arguments
         return cls(
-            task.defaults, task.defaults.rules(declared=True), lambda payload, _: arguments.misfits(payload)
+            task.defaults,
+            task.defaults.rules(declared=True),
+            lambda payload, _: arguments.misfits(payload),
+            task.defaults.by_arguments,
         )
 
     @classmethod

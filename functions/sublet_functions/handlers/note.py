@@ -13,7 +13,7 @@ CHECKPOINT_MAX = 64 * 1024
 
 
 async def note(call: Call[Note, Empty]) -> Response:
-    """Store a running attempt's checkpoint, last log lines, or both, in place of those stored before."""
+    """Store a running attempt's checkpoint, last log lines and cost, in place of those stored before."""
     job_id = call.path["id"]
     words = await call.store.note([_note(job_id, call.body, "body")])
     (word,) = await lease_answers(call, [job_id], words)
@@ -30,7 +30,8 @@ async def note_batch(call: Call[NoteBatch, Empty]) -> Response:
 def _note(job_id: str, note: Note, *where: str | int) -> model.Note:
     given = "checkpoint" in note.model_fields_set  # null deletes the checkpoint
     checkpoint = stored_json(note.checkpoint, CHECKPOINT_MAX, *where, "checkpoint") if given else b""
-    return model.Note(lease(job_id, note.token), checkpoint, note.log.encode("utf-8", "replace"))
+    cost = b"" if note.cost is None else b"%d" % note.cost
+    return model.Note(lease(job_id, note.token), checkpoint, note.log.encode("utf-8", "replace"), cost)
 
 
 def _state(job_id: str, word: str) -> dict[str, object]:

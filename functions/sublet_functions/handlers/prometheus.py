@@ -53,8 +53,12 @@ def _jobs(found: NamespaceStatistics) -> Iterator[Metric]:
         "Seconds since the job at the head of the queue was due; 0 for an empty queue.",
         labels=("queue",),
     )
+    held = GaugeMetricFamily(
+        "sublet_jobs_held", "Queued jobs that limits of what runs hold back, by queue.", labels=("queue",)
+    )
     for queue in found.queues:
         if queue.name != OTHERS:
+            held.add_metric((queue.name,), queue.held)
             for state, count in (
                 ("scheduled", queue.scheduled),
                 ("queued", queue.queued),
@@ -67,7 +71,7 @@ def _jobs(found: NamespaceStatistics) -> Iterator[Metric]:
     )
     for state in ("completed", "dead", "cancelled"):
         kept.add_metric((state,), found.sizes[state])
-    yield from (jobs, kept, oldest)
+    yield from (jobs, kept, oldest, held)
 
 
 def _outcomes(found: NamespaceStatistics) -> Iterator[Metric]:

@@ -1,4 +1,4 @@
-"""The routes of `/queues`: list and change queues."""
+"""The routes of `/queues`: list and change queues, and the limits of their groups."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from sublet_functions.http.cursor import decode_cursor, encode_cursor
 from sublet_functions.http.problems import Problem, invalid_at, invalid_value
 from sublet_functions.http.response import Response, json_response
 from sublet_functions.schemas.query import Empty, PageQuery
-from sublet_functions.schemas.requests import QueuePatch
+from sublet_functions.schemas.queues import GroupSettings, GroupsQuery, QueuePatch
 
 
 async def list_queues(call: Call[Empty, PageQuery]) -> Response:
@@ -56,6 +56,36 @@ async def change_queue(call: Call[QueuePatch, Empty]) -> Response:
     if patch.paused not in (None, seen.paused_at is not None):
         await store.follow(store.operations.pause(name) if patch.paused else store.operations.resume(name))
     return json_response(await store.follow(store.operations.queue(name)))
+
+
+async def list_groups(call: Call[Empty, GroupsQuery]) -> Response:
+    """List groups of a queue: first those that a limit of their own holds back, then others that wait, run or have
+    settings.
+    """
+    _check(call)
+    found = await call.store.follow(call.store.operations.groups(call.path["queue"], call.query.limit))
+    return json_response(found, reads=len(found.groups))
+
+
+async def put_group(call: Call[GroupSettings, Empty]) -> Response:
+    """Replace the own settings of a group, which need not have had a job yet. Repeating the request changes nothing."""
+    _check(call)
+    with invalid_at("body"):
+        return json_response({"settings": await _set(call, call.body.model_dump())})
+
+
+async def delete_group(call: Call[Empty, Empty]) -> Response:
+    """Remove the own settings of a group; its jobs stay."""
+    _check(call)
+    await _set(call, dict.fromkeys(GroupSettings.model_fields))
+    return Response(204)
+
+
+async def _set(call: Call[Any, Any], settings: dict[str, Any]) -> str:
+    queue, group = call.path["queue"], call.path["group"]
+    plan = call.store.operations.change_group(queue, group, **settings)
+    answer: str = await call.store.follow(plan)
+    return answer
 
 
 def _check(call: Call[Any, Any]) -> None:

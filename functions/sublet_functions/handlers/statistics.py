@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sublet.operations import statistics
+from sublet.operations import groups, statistics
 from sublet.operations.coverage import unserved, waits_unclaimed
 from sublet.operations.statistics import QueueNumbers, Times
 from sublet.protocol import queue_names
@@ -125,7 +125,8 @@ async def _read_queues(
     found: list[QueueNumbers] = []
     ages: dict[str, float] = {}
     for start in range(0, len(names), CHUNK):
-        part = await store.run(statistics.queues(base, names[start : start + CHUNK]))
+        numbers = await store.run(statistics.queues(base, names[start : start + CHUNK]))
+        part = await store.follow(groups.with_held(base, numbers))
         found += part
         heads = [(queue.name, queue.head) for queue in part if queue.head]
         due = await store.run(statistics.due(base, [head for _, head in heads])) if heads else []

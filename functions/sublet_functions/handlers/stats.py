@@ -49,7 +49,7 @@ def stats_of(found: NamespaceStatistics, whole: bool) -> Stats:
     running = sizes.get("running", sum(queue.running for queue in queues))
     return Stats(
         scheduled=scheduled,
-        ready=sum(queue.queued for queue in queues if not queue.paused),
+        ready=sum(queue.ready for queue in queues),
         queued=queued,
         running=running,
         backlog=scheduled + queued + running,

@@ -199,10 +199,10 @@ def submission(
         call.principal.check(queue)
     job_id = job.id or event_id
     try:
-        if job.model_fields_set <= PLAIN:
+        if job.model_fields_set <= PLAIN and not (task and task.by_arguments):
             rules = task.rules if task else ""
         else:
-            asked = _options(job, options)
+            asked = _options(job, options).of(job.payload)
             _check_attempts(call, job, asked, where)
             rules = asked.rules() + (f" trace={job.trace}" if job.trace else "")
         warning = _check_task(call, job, payload, known, where)
@@ -224,6 +224,10 @@ async def check_schedule(call: Call[Any, Any], job: NewJob, payload: bytes) -> t
     task = known.find(job.task)
     own = replace(task.options, delay=0, run_at=None, **OF_SINGLE_JOBS) if task else DEFAULTS
     asked = _options(job, own)
+    try:
+        asked = asked.of(job.payload)
+    except Invalid as error:
+        raise invalid_problem(error, "body") from None
     call.principal.check(asked.queue)
     _check_attempts(call, job, asked, ("body",))
     return asked, _check_task(call, job, payload, known, ("body",))

@@ -141,6 +141,8 @@ Tries = Annotated[
     WHOLE,
 ]
 Key = Annotated[str, Field(min_length=1)]
+Group = Annotated[str, Field(pattern=r"^[!-~]{1,128}$")]
+Cost = Annotated[int, Field(ge=1, lt=10**14), WHOLE]
 Window = Annotated[
     float,
     Field(

@@ -45,6 +45,9 @@ class PathParams(Query):
 
     id: Id | None = Field(None, description="The job's id.")
     queue: QueueName | None = Field(None, description="The queue's name; `*` is the whole namespace.")
+    group: Annotated[str, Field(pattern=r"^[!-~]{1,128}$")] | None = Field(
+        None, description="The group: 1 to 128 visible ASCII characters."
+    )
     name: Name | None = Field(None, description="The name of the worker, the pool, or the task.")
     schedule: ScheduleName | None = Field(None, description="The schedule's name.")
     file: Annotated[str, Field(pattern=r"^[a-z-]{1,64}\.[a-z]{1,8}$")] | None = Field(

@@ -17,15 +17,16 @@ from sublet_functions.schemas.fields import (
     AtMost,
     Claimer,
     ClaimId,
+    Cost,
     Debounce,
     Delay,
+    Group,
     Id,
     Key,
     LeaseTime,
     Moment,
     Name,
     OnConflict,
-    OnDead,
     OwnId,
     Place,
     Priority,
@@ -101,6 +102,13 @@ class NewJob(RequestModel):
     retention: Retention = 86_400.0
     backoff: AnyBackoff = Field(default_factory=ExponentialBackoff)
     tags: Tags = Field(default_factory=list)
+    group: Group | None = Field(
+        None,
+        description="Whose turns and limits in the queue apply, e.g. a tenant's: 1 to 128 visible ASCII characters.",
+    )
+    cost: Cost = Field(
+        1, description="Tokens of the queue's and the group's rate that it takes when it starts."
+    )
     keep_payload: bool = Field(False, description="Keep the payload of the job after completion.")
     trace: Annotated[str, Field(pattern=r"^[0-9a-f][0-9a-f-]{1,127}$")] | None = Field(
         None, description="A W3C traceparent."
@@ -233,7 +241,7 @@ class ReleaseBatch(RequestModel):
 
 
 class Note(RequestModel):
-    """Checkpoint and log of a running attempt."""
+    """Checkpoint, log and cost of a running attempt."""
 
     token: Token
     checkpoint: Any = Field(
@@ -241,6 +249,9 @@ class Note(RequestModel):
     )
     log: Annotated[str, Field(max_length=8192)] = Field(
         "", description="The last lines of the attempt's log."
+    )
+    cost: Annotated[int, Field(ge=0, lt=10**14), WHOLE] | None = Field(
+        None, description="What the job really costs in all, in place of its `cost`."
     )
 
 
@@ -279,25 +290,6 @@ class Reschedule(JobAction):
     run_at: Moment | None = Field(None, description="Its new time. One that has passed means now.")
     delay: Delay | None = Field(None, description="Seconds from now, instead of a time.")
     priority: Priority | None = None
-
-
-class QueuePatch(RequestModel):
-    """Changes to a queue (RFC 7396): fields that are left out stay as they are."""
-
-    paused: bool | None = Field(None, description="true: no job of the queue can be claimed.")
-    limits: dict[
-        Literal["jobs", "bytes", "completed", "dead", "cancelled", "queues"],
-        Annotated[int, Field(ge=0, lt=10**14), WHOLE] | None,
-    ] = Field(
-        {},
-        description="Maximum of each kind; null removes a limit. `completed`, `dead`, `cancelled` and `queues` are limits of the "
-        "namespace, queue `*`.",
-    )
-    on_dead: OnDead | None = Field(
-        None,
-        description="TASK, or QUEUE/TASK: a job of this task reports each dead job of the queue; of `*`, of the queues without "
-        "an own one. null removes it.",
-    )
 
 
 class PoolMember(RequestModel):
@@ -348,6 +340,8 @@ class OwnOptions(RequestModel):
     at_most: AtMost | None = None
     on_conflict: OnConflict | None = None
     tags: Tags = Field(default_factory=list)
+    group: Group | None = None
+    cost: Cost = 1
     keep_payload: bool = False
 
 

@@ -150,6 +150,12 @@ class QueuesPage(ResponseModel):
     cursor: str | None
 
 
+class GroupStored(ResponseModel):
+    """A group's own settings, as they are stored; empty for none."""
+
+    settings: str
+
+
 class Event(ResponseModel):
     """One change of state, which up to ten jobs made together."""
 

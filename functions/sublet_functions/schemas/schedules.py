@@ -8,6 +8,8 @@ from sublet.schedules.definition import Schedule
 from sublet.schedules.recurrence import Recurrence
 from sublet_functions.schemas.fields import (
     WHOLE,
+    Cost,
+    Group,
     Name,
     OwnId,
     Priority,
@@ -50,6 +52,8 @@ class NewSchedule(Recurrence):
     retention: Retention = 86_400.0
     backoff: AnyBackoff = Field(default_factory=ExponentialBackoff)
     tags: Tags = Field(default_factory=list)
+    group: Group | None = None
+    cost: Cost = 1
     keep_payload: bool = Field(False, description="Keep the payload of its jobs after completion.")
 
 

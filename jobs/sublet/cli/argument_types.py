@@ -122,6 +122,16 @@ def integer_up_to(largest: int, reason: str) -> Callable[[str], int]:
     return parse
 
 
+def optional_rate(text: str) -> tuple[int, float] | None:
+    """Parse 60/1m, tokens in a duration; None for `none`, no rate."""
+    if text == "none":
+        return None
+    number, slash, span = text.partition("/")
+    if not slash or not re.fullmatch(r"[1-9]\d{0,13}", number):
+        raise ArgumentTypeError(f"{text[:40]!r} is not a rate; write 60/1m, 10/1s, or none")
+    return int(number), duration(span)
+
+
 def optional_count(text: str) -> int | None:
     """Parse a whole number from 0; None for `none`, no limit."""
     if text == "none":

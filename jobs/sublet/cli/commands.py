@@ -86,6 +86,25 @@ GROUPS = {
             "Set limits of a queue or the namespace; others keep their values.\nPrints the limits in force.",
             "jobs.actions:configure",
         ),
+        Command(
+            "groups",
+            "VERB QUEUE [options]",
+            "Manage the groups of a queue: tenants, users, hosts.",
+            verbs=(
+                Command(
+                    "groups list",
+                    "QUEUE",
+                    "List them: what waits, runs, is blocked.",
+                    "jobs.groups:list_groups",
+                ),
+                Command(
+                    "groups set",
+                    "QUEUE GROUP",
+                    "Change the given settings of a group.",
+                    "jobs.groups:set_group",
+                ),
+            ),
+        ),
     ),
     "Schedules": (
         Command(
@@ -306,6 +325,7 @@ ORDERS = {
     "resume",
     "purge",
     "configure",
+    "groups",
     "schedules",
     "workers",
     "pools",

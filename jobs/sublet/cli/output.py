@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from sublet.operations.text import duration as duration
@@ -30,6 +30,9 @@ LEAST = 20
 
 _MARK = f"\x1b{os.urandom(8).hex()}"
 _PAINTED = re.compile(rf"{_MARK}(\d+);")
+
+
+_FLOW = ("concurrency", "rate", "per", "burst")
 
 
 class Cell(NamedTuple):
@@ -166,4 +169,24 @@ def _row(row: Sequence[Cell], widths: Sequence[int], right: Sequence[bool]) -> s
 
 def limits_of(queue: "Queue") -> str:
     """Return a queue's limits as text, such as "100 jobs, 500 bytes"; "" without limits."""
-    return ", ".join(f"{limit:,} {name}" for name, limit in queue.limits.items())
+    return limit_text(queue.limits)
+
+
+def limit_text(limits: Mapping[str, float]) -> str:
+    """Return limits as text: "100 jobs, 5 at once, 60 per 60 s, each group: 2 at once"."""
+    plain = [f"{limit:,} {name}" for name, limit in limits.items() if not name.endswith(_FLOW)]
+    own, each = (
+        _flow_text(
+            {n.removeprefix(kind): v for n, v in limits.items() if n.startswith("group_") == bool(kind)}
+        )
+        for kind in ("", "group_")
+    )
+    return ", ".join([*plain, *own, *(["each group: " + ", ".join(each)] if each else [])])
+
+
+def _flow_text(limits: Mapping[str, float]) -> list[str]:
+    found = [f"{limits['concurrency']:,} at once"] if "concurrency" in limits else []
+    if "rate" in limits and "per" in limits:
+        burst = f" (burst {limits['burst']:,})" if "burst" in limits else ""
+        found.append(f"{limits['rate']:,} per {limits['per']:g} s{burst}")
+    return found

@@ -23,7 +23,7 @@ _OVERVIEW = """usage: {program} COMMAND …   ({program} COMMAND --help says mor
   cancel  reschedule   cancel jobs; move those that wait;  erase  finished ones
   retry    promote     queue dead or cancelled jobs again; scheduled ones now
   pause    QUEUE…      hand out no more jobs of a queue, until resume QUEUE…
-  configure  purge     limit the jobs of a queue; cancel those that wait
+  configure  groups    limit a queue, and its groups;  purge  cancel what waits
   schedules            submit jobs at given times: list show add run sync …
 
   work MODULE:APP      run a worker: until a signal, empty queues, or for a time

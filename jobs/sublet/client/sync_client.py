@@ -11,6 +11,7 @@ from sublet.connection.settings import Settings
 from sublet.errors import Invalid, JobsError
 from sublet.large_payloads.storage import is_reference
 from sublet.model import Job, Page, Queue, Standing, Stats, Submission, Submitted, WorkerInfo
+from sublet.operations.groups import Groups
 from sublet.operations.operations import Operations
 from sublet.options import Options, Seconds
 from sublet.protocol.payload import payload_of
@@ -238,12 +239,22 @@ class SyncClient:
         """Let workers claim jobs of a paused queue again. Return `resumed`."""
         return self.store.follow(self.store.operations.resume(queue))
 
-    def configure(self, queue: str, **settings: int | str | None) -> str:
-        """Set settings of a queue, or remove them (None): `jobs` and `bytes` limit its unfinished jobs;
-        `on_dead`, TASK or QUEUE/TASK, names the task to submit for each dead job. Of the queue `*`:
-        `completed`, `dead`, `cancelled` limit the finished jobs kept per partition, `queues` the queues.
+    def configure(self, queue: str, **settings: float | str | None) -> str:
+        """Set settings of a queue, or remove them (None). `jobs` and `bytes` limit its unfinished jobs;
+        `concurrency`, and `rate` in `per` seconds with `burst`, limit what runs, and with `group_` in front
+        what runs of each group. `on_dead`, TASK or QUEUE/TASK, names the task to submit for each dead job. Of
+        the queue `*`: `completed`, `dead`, `cancelled` limit the finished jobs kept per partition, `queues`
+        the queues.
         """
         return self.store.follow(self.store.operations.configure(queue, **settings))
+
+    def groups(self, queue: str, limit: int = 100) -> Groups:
+        """Return up to `limit` (≤ 1,000) groups of a queue."""
+        return self.store.follow(self.store.operations.groups(queue, limit))
+
+    def change_group(self, queue: str, group: str, **settings: float | None) -> str:
+        """Set or remove (None) a group's own `concurrency`, `rate`, `per`, `burst` and `share`. Returns all as text."""
+        return self.store.follow(self.store.operations.change_group(queue, group, **settings))
 
     def queue(self, name: str) -> Queue:
         """Return a queue: its number of jobs, limits and settings. Of `*`: the limits of finished jobs."""

@@ -57,7 +57,7 @@ class Reports:
     `notify` is called when there is a report to send, `waits` when `waiting` changes; both from any thread.
     """
 
-    progress = checkpoint = log = detail = b""
+    progress = checkpoint = log = detail = cost = b""
     waiting = False
     progressed_at = 0.0
 
@@ -73,12 +73,14 @@ class Reports:
         if news is News.DETAIL:
             self.detail = body
             return
-        if news is not News.LOG:
+        if news not in (News.LOG, News.COST):
             self.progressed_at = time.monotonic()
         if news is News.PROGRESS:
             self.progress = body
         elif news is News.CHECKPOINT:
             self.checkpoint = body
+        elif news is News.COST:
+            self.cost = body
         else:
             self.log = body
         self._notify()
@@ -110,12 +112,12 @@ class Attempt:
         self.context = Context(lease, self.reports.add, notify)
 
     def note(self) -> Note | None:
-        """Take the checkpoint and log lines that are not sent yet; None without them."""
+        """Take the checkpoint, log lines and cost that are not sent yet; None without them."""
         unsent = self.reports
-        if not (unsent.checkpoint or unsent.log):
+        if not (unsent.checkpoint or unsent.log or unsent.cost):
             return None
-        note = Note(self.lease, unsent.checkpoint, unsent.log)
-        unsent.checkpoint = unsent.log = b""
+        note = Note(self.lease, unsent.checkpoint, unsent.log, unsent.cost)
+        unsent.checkpoint = unsent.log = unsent.cost = b""
         return note
 
     def put_back(self, note: Note) -> None:
@@ -123,6 +125,7 @@ class Attempt:
         unsent = self.reports
         unsent.checkpoint = unsent.checkpoint or note.checkpoint
         unsent.log = unsent.log or note.log
+        unsent.cost = unsent.cost or note.cost
 
     def end(self, why: Why) -> None:
         """Cancel the running task. The first call's reason, `why`, determines the outcome."""

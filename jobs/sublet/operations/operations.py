@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from sublet.connection.settings import Settings
 from sublet.errors import Changed, Invalid, NotFound
 from sublet.model import Job, JobSummary, Page, Queue, Reaped, State, Stats, WorkerInfo
-from sublet.operations import job_list, maintenance, workers
+from sublet.operations import groups, job_list, maintenance, workers
+from sublet.operations.groups import Groups
 from sublet.options import Seconds, waiting_rules
-from sublet.protocol import keys, queue_names, reads, verbs
+from sublet.protocol import flow, keys, queue_names, reads, verbs
 from sublet.protocol.person import person
 from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
@@ -72,8 +73,12 @@ class Operations(SubmitOperations):
 
     def get(self, job_id: str) -> Plan[Job]:
         """Return a job with its attempts. Raises Invalid, NotFound, or Unfit for malformed data."""
-        job: Job = yield reads.get(self.base_of_job(job_id), job_id)
-        return job
+        base = self.base_of_job(job_id)
+        job: Job = yield reads.get(base, job_id)
+        if job.state is not State.QUEUED:
+            return job
+        reason = yield from groups.waits_for(base, job.queue, job.group, job.cost)
+        return job.model_copy(update={"waits_for": reason}) if reason else job
 
     def cancel(self, job_id: str, revision: int | None = None) -> Plan[str]:
         """Cancel a job; the result is `cancelled`, or `requested` if it runs. Raises WrongState, NotFound,
@@ -175,25 +180,45 @@ class Operations(SubmitOperations):
         """Allow claims of a queue's jobs again. Returns `resumed`. Raises Invalid."""
         return self._change(queue, lambda base, seen: verbs.resume(base, queue, seen.revision, person()))
 
-    def configure(self, queue: str, **settings: int | str | None) -> Plan[str]:
-        """Set limits of a queue (`jobs`, `bytes`), or of `*`: the finished jobs that each partition keeps
-        (`completed`, `dead`, `cancelled`) and its `queues`. `on_dead` names the task to submit for each dead
-        job.
+    def configure(self, queue: str, **settings: float | str | None) -> Plan[str]:
+        """Set limits of a queue (`jobs`, `bytes`, and those of running jobs), or of `*`: the finished jobs
+        that each partition keeps (`completed`, `dead`, `cancelled`) and its `queues`. `on_dead` names the
+        task to submit for each dead job.
 
         None removes a setting; others stay. Returns all as text (`jobs=5 bytes=9`). Raises Invalid.
         """
         for name, value in settings.items():
-            if isinstance(value, int) and not 0 <= value < 10**14:
+            if isinstance(value, int | float) and not 0 <= value < 10**14:
                 raise Invalid(f"{name}={value}: a limit is 0 to {10**14 - 1:,}")
             if isinstance(value, str):
                 self._check_hook(queue, value)
 
         def change(base: str, seen: Queue) -> Call[str]:
-            held = {**seen.limits, "on_dead": seen.on_dead, **settings}
-            words = " ".join(f"{name}={value}" for name, value in held.items() if value is not None)
+            words = flow.words({**seen.limits, "on_dead": seen.on_dead, **settings})
             return verbs.configure(base, queue, seen.revision, words, person())
 
         return self._change(queue, change)
+
+    def groups(self, queue: str, limit: int = 100) -> Plan[Groups]:
+        """Return up to `limit` (≤ 1,000) groups of a queue. Raises Invalid."""
+        self.check_queue(queue)
+        found: Groups = yield from groups.groups(self.base_of_queue(queue), queue, limit)
+        return found
+
+    def change_group(self, queue: str, group: str, **settings: float | None) -> Plan[str]:
+        """Set a group's own `concurrency`, `rate`, `per`, `burst` and `share`; None removes one. Returns all as text.
+        Raises Invalid.
+        """
+        self.check_queue(queue)
+        base = self.base_of_queue(queue)
+        for looks in range(LOOKS, 0, -1):
+            (seen,) = yield reads.describe(base, [queue])
+            try:
+                return (yield from groups.change(base, queue, seen.revision, group, settings, person()))
+            except Changed:
+                if looks == 1:
+                    raise
+        raise AssertionError("unreachable")
 
     def _check_hook(self, queue: str, on_dead: str) -> None:
         *others, task = on_dead.split("/")

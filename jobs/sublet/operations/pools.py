@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sublet.errors import Changed, NotFound
-from sublet.operations import statistics
+from sublet.operations import groups, statistics
 from sublet.operations.pool import Pool, check, pool_from, sum_from
 from sublet.protocol import keys, reads
 from sublet.protocol.keys import check_name, partition_of_queue
@@ -161,7 +161,7 @@ def ask(
     for base in bases[1:]:
         own = [queue for queue in queues if bases[partition_of_queue(queue, len(bases))] == base]
         numbers: list[statistics.QueueNumbers] = (yield statistics.queues(base, own)) if own else []
-        elsewhere += [_elsewhere(each) for each in numbers]
+        elsewhere += [_elsewhere(each) for each in (yield from groups.with_held(base, numbers))]
     found: Summoning = yield summon(bases[0], name, summons=summons, n=n, leaver=leaver, elsewhere=elsewhere)
     return found
 
@@ -194,7 +194,7 @@ def _elsewhere(queue: statistics.QueueNumbers) -> Elsewhere:
     ended = queue.completed.count + queue.failed.count
     finished = queue.completed.count + queue.dead + queue.cancelled
     took = queue.completed.total_ms + queue.failed.total_ms
-    return Elsewhere(queue.name, 0 if queue.paused else queue.queued, queue.running, finished, ended, took)
+    return Elsewhere(queue.name, queue.ready, queue.running, finished, ended, took)
 
 
 def _pool(name: str, stored: str, counted: Mapping[str, str]) -> Pool | None:

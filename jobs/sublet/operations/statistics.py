@@ -63,6 +63,15 @@ class QueueNumbers:
     """How long attempts ran that failed."""
     dead: int
     cancelled: int
+    by_turns: bool = False
+    """Whether it has groups or limits of what runs."""
+    held: int = 0
+    """Queued jobs that a limit holds back (see `groups.with_held`)."""
+
+    @property
+    def ready(self) -> int:
+        """Queued jobs that may start now."""
+        return 0 if self.paused else self.queued - self.held
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +181,7 @@ def _queue(
         failed=failed,
         dead=numbers["dead jobs"],
         cancelled=numbers["cancelled jobs"],
+        by_turns=b" flow=1" in (settings or b""),
     )
 
 

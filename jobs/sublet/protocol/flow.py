@@ -1,9 +1,26 @@
 """Flow control: the calls that set a group's limits and correct a cost."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from sublet.errors import Invalid
 from sublet.model import Lease
+from sublet.protocol.reads import SECONDS
 from sublet.protocol.scripts import Call, script
+
+
+def words(settings: Mapping[str, float | str | None]) -> str:
+    """Return settings as a script takes them (`per` in ms); without those that are None. Raises Invalid."""
+    found = []
+    for name, value in settings.items():
+        text = value
+        if isinstance(value, int | float) and name in SECONDS:
+            text = round(value * 1000)
+        elif isinstance(value, float):
+            if value != int(value):
+                raise Invalid(f"{name}={value}: use a whole number")
+            text = int(value)
+        found += [f"{name}={text}"] if text is not None else []
+    return " ".join(found)
 
 
 def group(base: str, queue: str, revision: int, name: str, settings: str, by: str = "") -> Call[str]:

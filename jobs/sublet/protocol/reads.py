@@ -21,6 +21,8 @@ _NUMBER = re.compile(rb"-?[0-9]{1,14}")
 _LIMIT = re.compile(rb" ([a-z_]+)=([0-9]{1,14})(?= |\Z)")
 _ON_DEAD = re.compile(rb" on_dead=([^ ]+)")
 _REVISION = re.compile(rb"([0-9]{1,14}) [^ ]")
+SECONDS = {"per", "group_per"}
+"""Limits that are stored in ms."""
 MALFORMED = (ValueError, KeyError, OverflowError)
 """Errors of parsing stored fields that are missing, or that no Sublet script would write."""
 
@@ -302,10 +304,12 @@ def describe(base: str, names: Sequence[str]) -> Call[list[Queue]]:
 def _settings(text: bytes) -> dict[str, Any]:
     revision, values = (
         _REVISION.match(text),
-        {name.decode(): int(value) for name, value in _LIMIT.findall(text)},
+        dict[str, int | float]((name.decode(), int(value)) for name, value in _LIMIT.findall(text)),
     )
     paused_at = moment(values.pop("paused", None))
     values.pop("flow", None)
+    for name in SECONDS & values.keys():
+        values[name] = values[name] // 1000 if values[name] % 1000 == 0 else values[name] / 1000
     on_dead = _ON_DEAD.search(text)
     return {
         "revision": int(revision[1]) if revision else 0,

@@ -70,6 +70,8 @@ def new_schedule(
             f"schedule {name} of task {task}: arguments of {len(payload):,} bytes (JSON): at most {PAYLOAD_MAX:,} are "
             "allowed: store the data elsewhere and pass a path or a URL (large_payloads is for single jobs)"
         )
+    if options.by_arguments:
+        options = options.of(json.loads(payload))
     made = NewSchedule(name, options.queue, task, options.rules(), payload, when, source)
     if len(made.plan) > PLAN_MAX:
         raise Invalid(
@@ -160,6 +162,8 @@ class Schedule(BaseModel):
     retention: InSeconds = 86_400.0
     backoff: dict[str, float] | None = None
     tags: tuple[str, ...] = ()
+    group: str | None = None
+    cost: int = 1
     keep_payload: bool = False
     source: str = ""
     """The app that declares the schedule (MODULE:APP); empty if it was stored by a call."""
@@ -337,6 +341,10 @@ def _rules(text: str) -> dict[str, Any]:
             said["max_attempts"] = int(value)
         elif name in ("timeout", "stall", "retention"):
             said[name] = None if value == "none" else int(value) / 1000
+        elif name == "group":
+            said[name] = value
+        elif name == "cost":
+            said[name] = int(value)
         elif name == "tags":
             said[name] = tuple(value.split(","))
         elif name == "backoff":

@@ -52,6 +52,8 @@ DEFAULTS: dict[str, Any] = {
     "at_most": None,
     "on_conflict": None,
     "tags": [],
+    "group": None,
+    "cost": 1,
     "keep_payload": False,
 }
 """The options that are sent for a job without own ones. Otherwise the server would use the task's."""
@@ -128,19 +130,19 @@ def new_job(job: Submission) -> dict[str, Any]:
         except (KeyError, ValueError, OverflowError):
             raise Invalid(
                 f"job {job.id}: the option {word[:80]!r} cannot be sent over HTTP: use key, window, trace, priority, tries, at, "
-                "delay, debounce, at_most, on_conflict, timeout, stall, retention, backoff, tags or keep, with a valid value"
+                "delay, debounce, at_most, on_conflict, timeout, stall, retention, backoff, tags, group, cost or keep, with a valid value"
             ) from None
         fields[field] = decoded
     return fields
 
 
 def _rule(name: str, value: str) -> tuple[str, Any]:
-    if name in ("key", "trace", "on_conflict"):
+    if name in ("key", "group", "trace", "on_conflict"):
         return name, value
     if name == "tags":
         return name, value.split(",")
-    if name in ("priority", "tries"):
-        return {"priority": "priority", "tries": "max_attempts"}[name], int(value)
+    if name in ("priority", "cost", "tries"):
+        return {"tries": "max_attempts"}.get(name, name), int(value)
     if name == "at":
         return "run_at", datetime.fromtimestamp(int(value) / 1000, UTC).isoformat(timespec="milliseconds")
     if name == "backoff":
@@ -228,6 +230,8 @@ def note(note: Note) -> dict[str, Any]:
         fields["checkpoint"] = _value_of(note.checkpoint, "checkpoint", note.lease)
     if note.log:
         fields["log"] = note.log.decode("utf-8", "replace")[-8192:]
+    if note.cost:
+        fields["cost"] = int(note.cost)
     return fields
 
 

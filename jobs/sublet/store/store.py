@@ -27,7 +27,7 @@ from sublet.model import (
 )
 from sublet.operations import workers as roster
 from sublet.operations.operations import Operations
-from sublet.protocol import verbs
+from sublet.protocol import flow, verbs
 from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
 from sublet.store import results
@@ -251,10 +251,7 @@ class Store:
         return await self._claims.claim(request, wait)
 
     async def give_back(self, leases: Sequence[Lease], reason: str) -> None:
-        """Release claimed jobs that no worker will run, even if the calling asyncio task is cancelled.
-
-        Raises Unavailable: the leases then expire.
-        """
+        """Release claimed jobs that no worker will run, even if the asyncio task is cancelled. Raises Unavailable."""
         await self._claims.give_back(leases, reason)
 
     async def heartbeat(self, beats: Sequence[Beat], *, lease: float) -> list[int | str]:
@@ -284,8 +281,12 @@ class Store:
         return [answers[i] for i in range(len(endings))]
 
     async def note(self, notes: Sequence[Note]) -> list[str]:
-        """Store checkpoints and logs. Returns per lease `noted`, LEASE_LOST or NOT_FOUND."""
-        return await self._spread(notes, [note.lease.id for note in notes], verbs.note, verbs.SETTLE_MAX)
+        """Store checkpoints, logs and costs. Returns per lease `noted`, LEASE_LOST or NOT_FOUND."""
+        words = await self._spread(notes, [note.lease.id for note in notes], verbs.note, verbs.SETTLE_MAX)
+        spent = [(note.lease, int(note.cost)) for note in notes if note.cost]
+        if spent:
+            await self._spread(spent, [lease.id for lease, _ in spent], flow.spend, verbs.SETTLE_MAX)
+        return words
 
     async def enlist(self, card: Card) -> bool:
         """Register a worker, or renew its registration. Returns True if it should drain."""
@@ -339,9 +340,8 @@ class Store:
 
     async def watch(self, job_id: str, wait: float) -> Standing:
         """Wait up to `wait` seconds for a job's end; return its state and result."""
-        return await self._watcher().watch(
-            self.operations.base_of_job(job_id), job_id, 0 if self.hurried.is_set() else wait
-        )
+        base, wait = self.operations.base_of_job(job_id), 0 if self.hurried.is_set() else wait
+        return await self._watcher().watch(base, job_id, wait)
 
     async def standings(self, job_ids: Sequence[str]) -> list[Standing]:
         """Return each job's state and result, in order, 50 in a call. Raises Invalid for a malformed id."""

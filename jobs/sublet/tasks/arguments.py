@@ -125,6 +125,15 @@ class Arguments:
             return bound
         return self._signature.bind(*args, **kwargs).arguments
 
+    def named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a call by name, with defaults. Raises Invalid if they do not match."""
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise Invalid(f"task {self.name}: {error}") from None
+        bound.apply_defaults()
+        return dict(bound.arguments)
+
     def load(self, payload: bytes) -> dict[str, Any]:
         """Read arguments, by name, from JSON. Raises Invalid if they do not match the function's parameters."""
         try:

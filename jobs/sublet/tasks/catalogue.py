@@ -57,6 +57,9 @@ class TaskOptions(BaseModel):
     at_most: InSeconds | None = None
     on_conflict: str | None = None
     tags: tuple[str, ...] = ()
+    group: str | None = None
+    """None also for a function of the arguments."""
+    cost: int = 1
     keep_payload: bool = False
 
     def options(self) -> Options:
@@ -128,6 +131,8 @@ def _options(options: Options) -> TaskOptions:
         at_most=None if options.at_most is None else seconds(options.at_most),
         on_conflict=options.on_conflict,
         tags=tuple(options.tags),
+        group=None if callable(options.group) else options.group,
+        cost=1 if callable(options.cost) else options.cost,
         keep_payload=options.keep_payload,
     )
 

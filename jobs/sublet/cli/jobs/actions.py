@@ -4,6 +4,7 @@ from argparse import Namespace
 from typing import Any
 
 from sublet.cli.jobs import bulk
+from sublet.cli.jobs.groups import rates
 from sublet.cli.jobs.ids import IdFinder, typed
 from sublet.cli.output import Cell, document, limits_of, table, write
 from sublet.cli.parser import program
@@ -16,6 +17,8 @@ from sublet.protocol import reads
 
 KEPT = ("completed", "dead", "cancelled", "queues")
 """Names of limits on finished jobs, which hold for the namespace, not for a queue."""
+FLOW = ("concurrency", "rate", "burst", "group_concurrency", "group_rate", "group_burst")
+"""Names of limits on running jobs."""
 STATES = {
     "cancel": (State.SCHEDULED, State.QUEUED, State.RUNNING),
     "retry": (State.DEAD, State.CANCELLED),
@@ -145,20 +148,20 @@ def _cell(answer: dict[str, Any]) -> Cell:
 
 def configure(args: Namespace) -> int:
     """Set limits or `on_dead` of a queue, or limits of the namespace (`*`); print all that hold now."""
-    limits = {name: getattr(args, name) for name in ("jobs", "bytes", *KEPT) if hasattr(args, name)}
+    limits = {name: getattr(args, name) for name in ("jobs", "bytes", *FLOW, *KEPT) if hasattr(args, name)}
     everywhere = args.queue == "*"
     for name in limits:
         if everywhere != (name in KEPT):
             whose = "a queue: name the queue" if everywhere else "the namespace: leave QUEUE out"
             raise Invalid(
-                f"--{name} is a limit of {whose}, as in {program()} configure {'QUEUE ' if everywhere else ''}--{name} 1000"
+                f"--{name.replace('_', '-')} is a limit of {whose}, as in {program()} configure {'QUEUE ' if everywhere else ''}--{name} 1000"
             )
     reports = (
         {"on_dead": None if args.on_dead == "none" else args.on_dead} if hasattr(args, "on_dead") else {}
     )
     with client_of(settings_of(args)) as client:
         if limits or reports:
-            client.configure(args.queue, **limits, **reports)
+            client.configure(args.queue, **rates(limits), **reports)
         held = read(client, client.store.operations.queue(args.queue))
     if args.json:
         document({"queue": held.name, "limits": held.limits, "on_dead": held.on_dead})

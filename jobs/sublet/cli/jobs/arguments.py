@@ -86,7 +86,9 @@ def _job_options(parser: CommandParser) -> None:
     option("--queue", metavar="NAME", help="the queue (default); --priority N: -100 to 100, high first")
     option("--priority", metavar="N", type=types.integer, help=types.HIDDEN)
     common_arguments.attempts(parser)
-    common_arguments.tags(parser, "a label of the job, up to 5 times")
+    common_arguments.tags(parser, "a label, up to 5 times; --group G: its tenant, --cost N")
+    option("--group", metavar="GROUP", help=types.HIDDEN)
+    option("--cost", metavar="N", type=types.positive_integer, help=types.HIDDEN)
     option("--durability", metavar="HOW", help="wait for: none, replicated, fsync (none)")
 
 
@@ -204,6 +206,8 @@ def _configure(parser: CommandParser) -> None:
     option(
         "--bytes", metavar="10MiB", type=types.optional_bytes, help="bytes of their payloads; none: no limit"
     )
+    _flow(parser, "", "of the queue")
+    _flow(parser, "group-", "of each group")
     option(
         "--on-dead",
         metavar="TASK",
@@ -215,7 +219,41 @@ def _configure(parser: CommandParser) -> None:
     option("--queues", metavar="N", type=count, help="queues per partition at most (100,000)")
 
 
+def _flow(parser: CommandParser, kind: str, of: str) -> None:
+    option = parser.option
+    option(f"--{kind}concurrency", metavar="N", type=types.optional_count, help=f"jobs {of} that run at once")
+    option(
+        f"--{kind}rate", metavar="60/1m", type=types.optional_rate, help=f"tokens {of}; a job takes its cost"
+    )
+    option(f"--{kind}burst", metavar="N", type=types.optional_count, help="tokens that may be saved up")
+
+
+def _groups(parser: CommandParser) -> None:
+    parser.positional("queue", metavar="QUEUE", help="the queue")
+    parser.option(
+        "--limit",
+        metavar="N",
+        type=types.positive_integer,
+        default=100,
+        help="groups at most (100, up to 1,000)",
+    )
+
+
+def _set_group(parser: CommandParser) -> None:
+    parser.positional("queue", metavar="QUEUE", help="the queue")
+    parser.positional("group", metavar="GROUP", help="the group; it need not have had a job yet")
+    _flow(parser, "", "of the group")
+    parser.option(
+        "--share",
+        metavar="N",
+        type=types.optional_count,
+        help="turns for each one of another group, 1 to 100",
+    )
+
+
 ARGUMENTS = {
+    "groups list": _groups,
+    "groups set": _set_group,
     "submit": _submit,
     "get": _get,
     "list": _list,

@@ -84,6 +84,10 @@ def _submission(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
         yield "replaced", f"{times}, last {_ago(job.replaced_at, now)}"
     if job.after and job.state is State.SCHEDULED:
         yield "after", f"{job.after}   which has its key and runs"
+    if job.group:
+        yield "group", job.group + (f"   cost {job.cost:,}" if job.cost != 1 else "")
+    if job.waits_for:
+        yield "waits for", job.waits_for
     if job.tags:
         yield "tags", ", ".join(job.tags)
     if job.due_at:

@@ -1,6 +1,7 @@
 """The command `submit`: submit one job."""
 
 import contextlib
+import json
 import shlex
 import signal
 import sys
@@ -40,6 +41,8 @@ OPTIONS = (
     "keep_payload",
     "durability",
     "tags",
+    "group",
+    "cost",
 )
 PATIENCE = 2.0
 
@@ -87,6 +90,8 @@ def submit(args: Namespace) -> int:
     with client_of(settings) as client:
         task = _task(args, app, client, payload)
         options = task.options.but(**given)
+        if options.by_arguments:
+            options = options.of(json.loads(payload))
         job = client.store.operations.submission(
             task.name, payload, options.queue, options.rules(), own_id, options.durability
         )

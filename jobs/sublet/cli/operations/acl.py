@@ -34,6 +34,7 @@ VERBS = {
         "fail",
         "release",
         "note",
+        "spend",
         "enlist",
         "reconcile",
         "publish",
@@ -45,7 +46,7 @@ VERBS = {
 }
 """Role → the scripts that its Redis user may run. Submitting, working and ticking also summon workers for pools."""
 
-LOOK = "get getrange hget hstrlen hgetall hmget zscore zmscore hlen hexists exists hscan zrange zcard zcount zscan xrange xrevrange xread xinfo|stream type time"
+LOOK = "get getrange hget hstrlen hgetall hmget zscore zmscore hlen hexists exists hscan zrange zcard scard zcount zscan xrange xrevrange xread xinfo|stream type time"
 PREPARE = "hget info|memory"
 CALENDAR = "hgetall hmget zscore time zrange"
 PLAIN = {

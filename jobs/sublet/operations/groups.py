@@ -1,0 +1,240 @@
+"""The groups of a queue: what waits and runs of each, and which limit holds it back."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Literal, NamedTuple
+
+from pydantic import Field
+
+from sublet.errors import Invalid
+from sublet.model import Frozen, Timestamp
+from sublet.operations.statistics import QueueNumbers
+from sublet.protocol import flow, keys
+from sublet.protocol.plan import Plan
+from sublet.protocol.reads import SECONDS, moment, number, pairs, shown, together
+from sublet.protocol.scripts import Call
+
+LOOKED = 100
+LISTED = 1000
+"""Most groups in one answer."""
+OWN = ("concurrency", "rate", "per", "burst")
+_WORD = re.compile(rb"(?:^| )(group_)?(concurrency|rate|per|burst|share)=([0-9]{1,14})(?= |\Z)")
+
+
+class Group(Frozen):
+    """A group of a queue: how many jobs it has, and its limits."""
+
+    name: str
+    """The group's name, as its jobs have it."""
+    waiting: int = 0
+    """How many jobs are queued."""
+    running: int = 0
+    """How many jobs run."""
+    share: int = 1
+    """How many turns it gets for each turn of a group with share 1."""
+    limits: dict[str, int | float] = Field(default={})
+    """`concurrency`, and `rate` in `per` seconds with `burst`: its own settings, or those that the queue has
+    for each group.
+    """
+    own: tuple[str, ...] = ()
+    """The names of its own settings."""
+    blocked: Literal["concurrency", "rate"] | None = None
+    """Which limit of the group holds its next job back; None: none does."""
+    next_at: Timestamp | None = None
+    """When the token for its next job comes; None if it does not wait for one."""
+
+
+class Groups(Frozen):
+    """Some groups of a queue: first those that a limit holds back, then others that wait, run or have settings."""
+
+    groups: tuple[Group, ...] = ()
+    """At most as many as were asked for."""
+    waiting: int = 0
+    """How many groups have queued jobs; jobs without a group count as one."""
+    more: bool = False
+    """Whether the queue has groups that are not listed here."""
+
+
+class _Settings(NamedTuple):
+    text: bytes
+    queue: dict[str, float]
+    each: dict[str, float]
+
+    @property
+    def by_turns(self) -> bool:
+        return b" flow=1" in self.text
+
+
+def groups(base: str, queue: str, limit: int = 100) -> Plan[Groups]:
+    """Return up to `limit` groups of a queue that wait, run or have settings: first those that a limit holds back. Raises
+    Invalid for a limit that is not 1 to LISTED.
+    """
+    if not 1 <= limit <= LISTED:
+        raise Invalid(f"limit {limit}: use 1 to {LISTED:,}")
+    settings = _parsed((yield Call((("HGET", keys.queues(base), queue),), lambda text: text or b"")))
+    waiting, names = yield _names(base, queue, limit)
+    found = (yield _details(base, queue, names[:limit], settings)) if names else []
+    return Groups(groups=tuple(found), waiting=waiting, more=len(names) > limit)
+
+
+def waits_for(base: str, queue: str, group: str | None, cost: int) -> Plan[str | None]:
+    """Return what holds a queued job back: the pause of its queue, or a limit; None if it waits for its turn or a worker."""
+    settings = _parsed((yield Call((("HGET", keys.queues(base), queue),), lambda text: text or b"")))
+    if b" paused=" in settings.text:
+        return f"queue {queue} is paused"
+    if not settings.by_turns:
+        return None
+    held, full_at, now = yield together(
+        [("HLEN", keys.places(base, queue)), ("GET", keys.bucket(base, queue)), ("TIME",)],
+        lambda reply: reply,
+    )
+    found: list[Group] = (yield _details(base, queue, [group], settings)) if group else []
+    for one in found:
+        if one.blocked == "concurrency":
+            return f"group {group}: {one.running} of {one.limits['concurrency']} running"
+        if one.blocked == "rate":
+            return f"group {group}: the next token comes at {one.next_at:%H:%M:%S}Z"
+    most = settings.queue.get("concurrency")
+    if most is not None and held >= most:
+        return f"queue {queue}: {held} of {most} running"
+    at = _allowed_at(float(full_at or 0), settings.queue, cost)
+    if at > int(now[0]) * 1000 + int(now[1]) // 1000:
+        return f"queue {queue}: the next token comes at {datetime.fromtimestamp(at / 1000, UTC):%H:%M:%S}Z"
+    return None
+
+
+def with_held(base: str, queues: Sequence[QueueNumbers]) -> Plan[list[QueueNumbers]]:
+    """Return these numbers; of queues with groups or limits, with how many jobs these hold back."""
+    found = []
+    for queue in queues:
+        ready = queue.queued if queue.paused or not queue.by_turns else (yield from _startable(base, queue))
+        found.append(replace(queue, held=max(0, queue.queued - ready)))
+    return found
+
+
+def _startable(base: str, queue: QueueNumbers) -> Plan[int]:
+    """About how many jobs may start now under all limits: of many groups, as many as the first LOOKED show."""
+    name = queue.name
+    settings = _parsed((yield Call((("HGET", keys.queues(base), name),), lambda text: text or b"")))
+    commands: tuple[tuple[Any, ...], ...] = (
+        ("ZRANGE", keys.turns(base, name), 0, LOOKED - 1),
+        ("ZCARD", keys.turns(base, name)),
+    )
+    commands += (
+        ("ZCARD", keys.queue(base, name)),
+        ("HLEN", keys.places(base, name)),
+        ("GET", keys.bucket(base, name)),
+    )
+    turns, groups_waiting, plain, places, full_at, at = yield together(
+        [*commands, ("TIME",)], lambda reply: reply
+    )
+    names = [shown(one) for one in turns]
+    found: list[Group] = (
+        (yield _details(base, name, [one for one in names if one], settings)) if any(names) else []
+    )
+    now = int(at[0]) * 1000 + int(at[1]) / 1000
+    sums = int(plain) if "" in names else 0
+    for group in found:
+        room = group.limits.get("concurrency", math.inf) - group.running
+        sums += int(max(0, min(group.waiting, room, 0 if group.blocked else group.waiting)))
+    sums = int(sums * max(1, int(groups_waiting) / len(names))) if names else 0
+    room = settings.queue.get("concurrency", math.inf) - int(places)
+    return int(max(0, min(sums, room, _tokens(float(full_at or 0), settings.queue, now))))
+
+
+def _tokens(full_at: float, limits: dict[str, float], now: float) -> float:
+    if "rate" not in limits or "per" not in limits:
+        return math.inf
+    burst = limits.get("burst") or max(1, limits["rate"] * 100 // limits["per"])
+    return math.floor(max(0, min(burst, burst - (full_at - now) * limits["rate"] / limits["per"])))
+
+
+def _allowed_at(full_at: float, limits: dict[str, float], cost: int) -> float:
+    if "rate" not in limits or "per" not in limits:
+        return 0
+    burst = limits.get("burst") or max(1, limits["rate"] * 100 // limits["per"])
+    return full_at - max(0, burst - cost) * limits["per"] / limits["rate"]
+
+
+def _parsed(text: bytes) -> _Settings:
+    """Parse a queue's settings; `per` in ms."""
+    queue, each = dict[str, float](), dict[str, float]()
+    for prefix, name, value in _WORD.findall(text):
+        (each if prefix else queue)[name.decode()] = int(value)
+    return _Settings(text, queue, each)
+
+
+def _names(base: str, queue: str, limit: int) -> Call[tuple[int, list[str]]]:
+    """Read how many groups have waiting jobs, and the names of about `limit` groups and one more."""
+
+    def read(reply: Sequence[Any]) -> tuple[int, list[str]]:
+        full, turns, more_full, more_turns, places, own = reply
+        found = [*full, *turns, *pairs(places[1]).values(), *(name.encode() for name in pairs(own[1]))]
+        return int(more_full) + int(more_turns), [name for name in dict.fromkeys(map(shown, found)) if name]
+
+    sets = (keys.full(base, queue), keys.turns(base, queue))
+    commands: list[tuple[Any, ...]] = [("ZRANGE", key, 0, limit) for key in sets]
+    commands += [("ZCARD", key) for key in sets]
+    commands += [
+        ("HSCAN", key, 0, "COUNT", limit + 1) for key in (keys.places(base, queue), keys.groups(base, queue))
+    ]
+    return together(commands, read)
+
+
+def _details(base: str, queue: str, names: Sequence[str], settings: _Settings) -> Call[list[Group]]:
+    commands: list[tuple[Any, ...]] = [("HMGET", keys.groups(base, queue), *names)]
+    for name in names:
+        commands += [
+            ("ZCARD", keys.waiting(base, queue, name)),
+            ("SCARD", keys.group_places(base, queue, name)),
+            ("ZSCORE", keys.full(base, queue), name),
+            ("ZSCORE", keys.tokens(base, queue), name),
+        ]
+
+    def read(reply: Sequence[Any]) -> list[Group]:
+        own, rest = reply[0], reply[1:]
+        return [
+            _group(name, own[i] or b"", settings.each, rest[4 * i : 4 * i + 4])
+            for i, name in enumerate(names)
+        ]
+
+    return together(commands, read)
+
+
+def _group(name: str, own: bytes, each: dict[str, float], facts: Sequence[Any]) -> Group:
+    waiting, running, full, token = facts
+    given = {word.decode(): int(value) for _, word, value in _WORD.findall(own)}
+    usual = {word: value for word, value in each.items() if word == "concurrency" or "rate" not in given}
+    limits = {word: value for word, value in {**usual, **given}.items() if word in OWN}
+    blocked: Literal["concurrency", "rate"] | None = None
+    if full is not None or (int(waiting) and int(running) >= limits.get("concurrency", math.inf)):
+        blocked = "concurrency" if token is None else "rate"
+    return Group(
+        name=name,
+        waiting=int(waiting),
+        running=int(running),
+        share=given.get("share", 1),
+        limits={word: value / 1000 if word in SECONDS else value for word, value in limits.items()},
+        own=tuple(given),
+        blocked=blocked,
+        next_at=moment(token),
+    )
+
+
+def change(
+    base: str, queue: str, revision: int, name: str, settings: dict[str, float | None], by: str
+) -> Plan[str]:
+    """Change settings of a group; those that are not named stay, and None removes one. Raises Invalid, Changed."""
+    unknown = sorted(set(settings) - {*OWN, "share"})
+    if unknown:
+        raise Invalid(f"{', '.join(unknown)}: the settings of a group are {', '.join(OWN)} and share")
+    text: bytes = yield Call((("HGET", keys.groups(base, queue), name),), lambda reply: reply or b"")
+    stored = {word.decode(): number(value) for _, word, value in _WORD.findall(text)}
+    held: dict[str, float | None] = {
+        word: value / 1000 if word in SECONDS else value for word, value in stored.items()
+    }
+    answer: str = yield flow.group(base, queue, revision, name, flow.words({**held, **settings}), by)
+    return answer
