@@ -66,8 +66,7 @@ end
 if #follows > 0 then renew_patterns(follows) end
 maintain(10 + math.floor(n / 2), worker)
 
--- Claim one job, if `admit` allows it: "taken", "held" (it does not), "gone" (no queued job) or "full" (the reply is).
--- Only four fields are read: `load` reads 16.
+-- Claim one job, if `admit` allows it: "taken", "held" (it does not), "gone" (no queued job) or "full" (the reply is). It reads 4 fields.
 local function take(id, score, admit)
   local hash = key('job:', id)
   local state, spec, attempts, tries_left = unpack(
@@ -77,7 +76,8 @@ local function take(id, score, admit)
     if not state then lost = lost + 1 end
     return 'gone'
   end
-  if admit and not admit(rules) then return 'held' end
+  local cost = admit and admit(rules)
+  if cost == false then return 'held' end
   if bytes > 0 and not string.find(spec, '\n', 1, true)
       and bytes + call('HSTRLEN', hash, 'payload') > BYTES then
     n = 0                                   -- the other queues neither
@@ -86,7 +86,7 @@ local function take(id, score, admit)
   local expires, left_after = lease_end(lease, now, rules.timeout), digits(whole_number(tries_left, rules.tries) - 1)
   if reply[1] == '' then reply[1] = new_fence() .. '.' .. claim_id end
   call('HSET', hash, 'state', 'running', 'token', reply[1], 'attempt', digits(attempt),
-    'tries_left', left_after, 'worker', worker, 'claimed_at', stamp, 'rank', score)
+    'tries_left', left_after, 'worker', worker, 'claimed_at', stamp, 'rank', score, unpack(cost and {'held', cost} or {}))
   leases[#leases + 1], leases[#leases + 2], taken[#taken + 1] = digits(expires), id, id
   if attempt == 1 then observe(waits, waiting_time(rules)) end
   bytes = bytes + add_lease(reply, id, attempt, expires, spec, left_after)

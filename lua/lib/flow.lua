@@ -54,15 +54,19 @@ local function make_flow()
   end
 
   -- When a rate allows a cost, by the moment at which its bucket is full again. One above the burst needs a full bucket.
+  local function full_at(owner)
+    owner.full_at = owner.full_at or number(peek('GET', owner.bucket)) or 0
+    return owner.full_at
+  end
   local function allowed_at(owner, cost)
     local rate = owner.rate
-    return rate and (number(peek('GET', owner.bucket)) or 0) - math.max(0, rate.burst - cost) * rate.ms or 0
+    return rate and full_at(owner) - math.max(0, rate.burst - cost) * rate.ms or 0
   end
   local function charge(owner, cost)
     if not owner.rate then return end
-    local full_at = math.min(math.max(number(peek('GET', owner.bucket)) or 0, now) + cost * owner.rate.ms, now + 1e12)
-    if full_at <= now then return peek('DEL', owner.bucket) end
-    peek('SET', owner.bucket, string.format('%.17g', full_at), 'PX', math.ceil(full_at - now))
+    owner.full_at = math.min(math.max(full_at(owner), now) + cost * owner.rate.ms, now + 1e12)
+    if owner.full_at <= now then return peek('DEL', owner.bucket) end
+    peek('SET', owner.bucket, string.format('%.17g', owner.full_at), 'PX', math.ceil(owner.full_at - now))
   end
   local function cost_of(id)
     local spec = id and peek('HGET', key('job:', id), 'spec')
@@ -82,6 +86,9 @@ local function make_flow()
     if at then peek('ZADD', f.tokens, math.ceil(at), g.name) else peek('ZREM', f.tokens, g.name) end
   end
 
+  -- The score of a turn: the priority of the group's first job before the tag.
+  function F.score_of_turn(score, tag) return math.floor(score / BAND) * BAND + math.min(tag, BAND - 1) end
+
   -- Put a group where its waiting jobs say: into the turns, or among those that a limit holds back.
   function F.settle(f, g)
     local id, score = head(g)
@@ -91,7 +98,7 @@ local function make_flow()
     end
     local turn, rests = number(peek('ZSCORE', f.turns, g.name)), number(peek('ZSCORE', f.full, g.name))
     local tag = turn and turn % BAND or rests and math.max(rests % BAND, f.clock) or f.clock + g.step
-    local wanted, why, at = math.floor(score / BAND) * BAND + math.min(tag, BAND - 1), nil, nil
+    local wanted, why, at = F.score_of_turn(score, tag), nil, nil
     if rests then why, at = held_back(g, g.rate and cost_of(id) or 1) end
     if why then return rest(f, g, wanted, at) end
     if rests then

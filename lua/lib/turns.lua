@@ -3,17 +3,17 @@
 -- luacheck: push ignore 211
 local LOOKED = 100                          -- groups that a claim looks at beyond those from which it takes a job
 local AUDITED = 1000                        -- ms between two parts of a queue's audit
-local PART, PARTS = 1000, 30                -- entries of a part at most; parts of a whole audit, if that is enough
+local FIRST = 1000                          -- running jobs, or groups, looked at when limits change
+local PART, PARTS = 200, 30                 -- entries of a part at most; parts of a whole audit, if that is enough
 local function add_turns(F)
   local size_of, list, head, held_back, allowed_at, BAND = F.size_of, F.list, F.head, F.held_back, F.allowed_at, F.BAND
 
-  -- A job starts: it takes its place and its tokens. The place bears its id.
+  -- A job starts: it takes its place, which bears its id, and its tokens.
   local function hold(f, g, id, cost)
     peek('HSET', f.places, id, g.name)
     if g.name ~= '' then peek('SADD', g.places, id) end
     F.charge(f, cost)
     F.charge(g, cost)
-    call('HSET', key('job:', id), 'held', digits(cost))
   end
 
   -- Take up to n jobs in the order of the turns. All limits are looked at before `take` takes a job.
@@ -28,9 +28,10 @@ local function add_turns(F)
       cost = tonumber(rules.cost or 1)
       why, at = held_back(g, cost)
       if not why and allowed_at(f, cost) > now then why = 'queue' end
-      return not why
+      return not why and digits(cost)
     end
-    while n > 0 and left > 0 and not (f.concurrency and size_of(peek('HLEN', f.places)) >= f.concurrency) do
+    local room = f.concurrency and f.concurrency - size_of(peek('HLEN', f.places)) or math.huge
+    while n > 0 and left > 0 and room > 0 do
       left = left - 1
       local name, turn = unpack(list(peek('ZRANGE', f.turns, 0, 0, 'WITHSCORES')))
       if not name then break end
@@ -48,10 +49,11 @@ local function add_turns(F)
           if name ~= '' then call('ZREM', f.all, id) end
           if word == 'taken' then
             hold(f, g, id, cost)
-            n, f.clock = n - 1, math.max(f.clock, turn % BAND)
-            peek('ZADD', f.turns, turn + g.step, name)
+            n, room, f.clock = n - 1, room - 1, math.max(f.clock, turn % BAND)
+            turn = turn + g.step
           end
-          f:settle(g)
+          local _, after = head(g)
+          if after then peek('ZADD', f.turns, F.score_of_turn(after, turn % BAND), name) else peek('ZREM', f.turns, name) end
         end
       end
     end
@@ -81,7 +83,7 @@ local function add_turns(F)
   -- A queue gets its first limits: its running jobs hold places.
   function F.start(f)
     f:mark()
-    f:adopt(list(peek('ZRANGE', key('running'), 0, PART - 1)))
+    f:adopt(list(peek('ZRANGE', key('running'), 0, FIRST - 1)))
   end
   -- It has none any more, and neither groups nor places.
   function F.stop(f)
@@ -91,7 +93,7 @@ local function add_turns(F)
   -- Limits have changed: lower ones hold for the next claim; higher ones let groups, and a worker, go on now.
   function F.changed(f)
     f:read_limits()
-    f:recheck(0, PART)
+    f:recheck(0, FIRST)
     f:call_worker()
   end
 
@@ -143,21 +145,21 @@ local function add_turns(F)
     return math.max(0, math.min(sum, allowed(f, cost), f.concurrency and f.concurrency - size_of(peek('HLEN', f.places)) or math.huge))
   end
 
+  local function runs(f, id)
+    local state, spec = unpack(list(peek('HMGET', key('job:', id), 'state', 'spec')))
+    return state == 'running' and spec and read_header(spec).queue == f.name
+  end
   -- A running job without a place (it was taken before the queue had limits, or somebody deleted the place) gets one.
   function F.adopt(f, ids)
     for _, id in ipairs(ids) do
-      local job = load(id)
-      if job.state == 'running' and job.rules.queue == f.name and not peek('HGET', f.places, id) then
+      local job = not peek('HGET', f.places, id) and runs(f, id) and load(id)
+      if job then
         local g = f:group(job.rules.group or '')
         peek('HSET', f.places, id, g.name)
         if g.name ~= '' then peek('SADD', g.places, id) end
         if not job.held then call('HSET', job.hash, 'held', job.rules.cost or '1') end
       end
     end
-  end
-  local function runs(f, id)
-    local state, spec = unpack(list(peek('HMGET', key('job:', id), 'state', 'spec')))
-    return state == 'running' and spec and read_header(spec).queue == f.name
   end
 
   -- A part of the queue's audit, once a second: places whose job does not run go back, jobs without a place or groups
@@ -183,7 +185,8 @@ local function add_turns(F)
     local seen = {['']= true}
     f:settle(f:group(''))
     for _, id in ipairs(queued) do
-      local group = load(id).state == 'queued' and load(id).rules.group
+      local spec = peek('HGET', key('job:', id), 'spec')
+      local group = type(spec) == 'string' and read_header(spec).group
       if group and not seen[group] then
         seen[group] = true
         if not peek('ZSCORE', f.turns, group) and not peek('ZSCORE', f.full, group) then f:settle(f:group(group)) end

@@ -525,3 +525,12 @@ async def test_a_worker_that_claims_after_anothers_moment_keeps_the_next_one(des
     desk.elapse(1)
     assert await ids(desk, worker="other") == ["a1"]
     assert (await desk.ask(worker="other")).next_in <= 1
+
+
+async def test_a_job_that_may_not_start_takes_no_token(desk):
+    await limit(desk, "group_concurrency=1 rate=10 per=1000000 burst=10")
+    await fill(desk, a=3)
+    await ids(desk)
+    full_at = desk.raw.get(keys.bucket(desk.base, "q"))
+    assert await ids(desk, 9) == []
+    assert desk.raw.get(keys.bucket(desk.base, "q")) == full_at

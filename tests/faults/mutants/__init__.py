@@ -12,6 +12,7 @@ from tests.faults.mutants import (
     dashboard,
     durability,
     endings,
+    groups,
     hooks,
     leases,
     maintenance,
@@ -32,6 +33,7 @@ from tests.faults.mutants import (
 
 MUTANTS = (
     *ahead.MUTANTS,
+    *groups.MUTANTS,
     *leases.MUTANTS,
     *endings.MUTANTS,
     *memory.MUTANTS,

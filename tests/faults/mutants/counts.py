@@ -325,9 +325,9 @@ MUTANTS = (
     ),
     Mutant(
         "the jobs of a paused queue are ready",
-        "functions/sublet_functions/handlers/stats.py",
-        "sum(queue.queued for queue in queues if not queue.paused)",
-        "sum(queue.queued for queue in queues)",
+        "jobs/sublet/operations/statistics.py",
+        "return 0 if self.paused else self.queued - self.held",
+        "return self.queued - self.held",
         "an autoscaler starts workers for jobs that cannot be claimed",
         "http/test_stats_http.py::test_jobs_of_a_paused_queue_are_queued_and_not_ready[fakeredis]",
     ),

@@ -86,8 +86,8 @@ MUTANTS = (
     Mutant(
         "a change of a limit removes the report",
         "jobs/sublet/operations/operations.py",
-        'held = {**seen.limits, "on_dead": seen.on_dead, **settings}',
-        "held = {**seen.limits, **settings}",
+        '{**seen.limits, "on_dead": seen.on_dead, **settings}',
+        "{**seen.limits, **settings}",
         "alerts end without notice",
         "protocol/test_on_dead.py::test_a_client_sets_and_removes_the_setting_and_keeps_limits[fakeredis]",
     ),
