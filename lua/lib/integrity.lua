@@ -106,10 +106,15 @@ local function check_structure(job, seen_in, seq)
   fix('placed ' .. job.state .. ' ' .. job.rules.submitted_at)
   if only_looks then return end
   begin_once()
-  call('ZADD', key(home), score_of(job, seq), job.id)
-  local ids, state = {job.id}, job.state
+  local ids, state, group, at = {job.id}, job.state, job.rules.group, score_of(job, seq)
+  call('ZADD', key(home), at, job.id)
   event(ids, state, 'repaired')
-  if state == 'queued' then wake(job.rules.queue) end
+  if state == 'queued' and group then
+    call('ZADD', key('waiting:', job.rules.queue .. '|' .. group), at, job.id)
+    flow(job.rules.queue, true):arrived({[group] = true})
+  elseif state == 'queued' then
+    wake(job.rules.queue)
+  end
 end
 
 -- A queued job stands in the set of its group, with the score of its queue, and a running one that took a place has it.
@@ -117,7 +122,8 @@ local function check_flow_of(job)
   local queue, group = job.rules.queue, job.rules.group
   local places, waiting = key('places:' .. queue), group and key('waiting:' .. queue .. '|' .. group)
   local score = job.state == 'queued' and call('ZSCORE', key('grouped:' .. queue), job.id) or false
-  if waiting and call('ZSCORE', waiting, job.id) ~= score then
+  local lacks_place = job.state == 'queued' and not score        -- which check_structure has reported
+  if waiting and not lacks_place and call('ZSCORE', waiting, job.id) ~= score then
     if score then fix('grouped', 'ZADD', waiting, score, job.id) else fix('grouped', 'ZREM', waiting, job.id) end
     if not only_looks then flow(queue, true):arrived({[group] = true}) end
   end

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import urllib.request
 from datetime import UTC, datetime, timedelta
 
@@ -11,7 +12,7 @@ import redis
 from sublet.cli.operations.checks import CHECKS, OF_NODE, trust
 from sublet.cli.operations.doctor import diagnose
 from sublet.cli.operations.namespace_checks import consistency
-from sublet.cli.operations.repair import REPAIRS
+from sublet.cli.operations.repair import REPAIRS, UNREPAIRED
 from sublet.connection.settings import Settings
 from sublet.operations.consistency.audit import Audit, Fault
 from sublet.operations.coverage import Gaps
@@ -19,6 +20,7 @@ from sublet.operations.diagnosis.findings import Facts, Node
 from sublet.operations.diagnosis.server_checks import eviction, first_fixed, persistence, server
 from sublet.operations.pool import Pool, Sum
 from sublet.protocol import keys
+from sublet.protocol.scripts import script
 from tests.support.http_server import serve_process
 
 pytest_plugins = ["tests.support.command_line"]
@@ -643,3 +645,10 @@ def test_an_irreparable_fault_is_reported_with_exit_code_1(own, shell):
     assert shell.run("doctor", "--repair", "--json").returncode == 1
     own.hset(base, "layout", "0")
     assert "layout 0" in shell.no(1, "doctor", "--repair")
+
+
+def test_every_fault_that_the_script_names_has_words():
+    """Else a repair that has found one ends with a bug in Sublet."""
+    (reply,) = re.findall(r"^-- REPLY.*?(?=^-- CODE)", script("repair").text, re.MULTILINE | re.DOTALL)
+    found = {word.split(" ")[0] for word in re.findall(r'"([^"]+)"', reply)} - {"sound"}
+    assert found <= {*REPAIRS, *UNREPAIRED}

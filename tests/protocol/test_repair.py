@@ -686,3 +686,43 @@ async def test_a_key_with_a_window_is_held_after_its_job_ended(desk):
     await desk.complete(await desk.running("a", "key=k window=60000"))
     assert await put_right(desk, ("job", "a"), ("key:q|k", "a")) == ["sound"] * 2
     assert desk.raw.get(keys.lock(desk.base, "q", "k")) == "a"
+
+
+# groups
+
+
+async def test_a_job_of_a_group_returns_to_its_queue_and_its_group(desk):
+    await desk.submit("a", "b", rules="group=g")
+    desk.raw.delete(
+        keys.grouped(desk.base, "q"), keys.waiting(desk.base, "q", "g"), keys.turns(desk.base, "q")
+    )
+    found = await put_right(desk, ("job", "a"), ("job", "b"))
+    assert [words.split(" ")[:2] for words in found] == [["placed", "queued"]] * 2
+    assert [lease.id for lease in await desk.claim(5)] == ["a", "b"]
+
+
+async def test_a_job_that_left_its_group_is_put_back_and_one_that_does_not_wait_is_taken_out(desk):
+    await desk.submit("a", "b", rules="group=g")
+    await desk.take("a")
+    desk.raw.zrem(keys.waiting(desk.base, "q", "g"), "b")
+    desk.raw.zadd(keys.waiting(desk.base, "q", "g"), {"a": 1})
+    assert await put_right(desk, ("job", "a"), ("job", "b")) == ["grouped", "grouped"]
+    assert desk.members("waiting:q|g") == ["b"]
+
+
+async def test_a_running_job_gets_its_place_back_and_a_waiting_one_loses_it(desk):
+    await desk.operate_queue("configure", "q", None, "concurrency=2")
+    await desk.submit("a", "b", rules="group=g")
+    await desk.take("a")
+    desk.raw.delete(keys.places(desk.base, "q"), keys.group_places(desk.base, "q", "g"))
+    desk.raw.hset(keys.places(desk.base, "q"), "b", "g")
+    assert await put_right(desk, ("job", "a"), ("job", "b")) == ["held", "held"]
+    assert desk.raw.hgetall(keys.places(desk.base, "q")) == {"a": "g"}
+    assert desk.raw.smembers(keys.group_places(desk.base, "q", "g")) == {"a"}
+
+
+async def test_an_entry_of_a_group_without_a_job_is_removed(desk):
+    await desk.submit("a", rules="group=g")
+    desk.raw.delete(keys.job(desk.base, "a"))
+    assert await put_right(desk, ("grouped:q", "a")) == ["gone"]
+    assert desk.members("grouped:q") == []

@@ -23,6 +23,8 @@ REPAIRS = {
     "gone": ("a job without its hash (deleted or evicted)", "its name removed, and lost"),
     "placed": ("it was in no structure, or had an invalid score", "put back"),
     "stray": ("it was named where it did not belong", "removed there"),
+    "grouped": ("the set of its group did not agree with its state", "put right"),
+    "held": ("its place in the queue did not agree with its state", "put right"),
     "locked": ("it did not hold its key", "holds its key again"),
     "unlocked": ("its key was held, though the job has ended or is gone", "let go"),
     "listed": ("a job's queue was not in the list of queues", "listed"),
