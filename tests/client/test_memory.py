@@ -36,6 +36,7 @@ async def prepare(desk):
     await desk.submit("waiting", payload=b"x" * 3000)
     desk.elapse(100)
     desk.raw.zadd(keys.structure(desk.base, "dead"), {"unknown": 1})  # for `repair`
+    desk.raw.hset(keys.job(desk.base, held.id), "held", 1)
     return held
 
 
