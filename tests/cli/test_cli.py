@@ -56,6 +56,20 @@ def test_submit_reads_arguments_from_stdin_and_from_a_file(shell):
         assert shell.json("get", shell.ok("submit", "add", *words, stdin=stdin))["payload"] == {"a": 2}
 
 
+def test_a_submit_with_debounce_replaces_the_arguments_of_the_waiting_job(shell):
+    words = ("--key", "k", "--debounce", "30", "--at-most", "300")
+    first = shell.ok("submit", "add", '{"a": 1}', *words)
+    again = shell.run("submit", "add", '{"a": 2}', *words)
+    assert (again.stdout, again.stderr) == (f"{first}\n", f"replaced: {first} holds this key\n")
+    third = shell.run("submit", "add", '{"a": 3}', "--key", "k", "--on-conflict", "replace", "--json")
+    assert json.loads(third.stdout) == {"id": first, "created": False, "replaced": True}
+    job = shell.json("get", first)
+    assert (job["payload"], job["replaced"], job["state"]) == ({"a": 3}, 2, "queued")
+    assert "replaced    2 times, last " in shell.ok("get", first)
+    refused = shell.run("submit", "add", "--key", "k", "--debounce", "30", "--at-most", "10")
+    assert "at_most 10 s: use at least the debounce, 30 s" in refused.stderr
+
+
 def test_the_same_id_or_key_returns_the_existing_job(shell):
     assert shell.json("submit", "add", "--id", "order-7") == {"id": "0-order-7", "created": True}
     again = shell.run("submit", "add", "--id", "order-7", "--json")

@@ -159,6 +159,29 @@ async def test_a_submit_with_a_lost_response_can_be_repeated(settings):
             assert [job["id"] for job in (await other.answer()).json()["jobs"]] == [answer.json()["id"]]
 
 
+# debounce and on_conflict
+
+
+async def test_a_submit_that_replaces_arguments_says_so_and_has_no_second_effect(asked):
+    job = {"task": "t", "payload": {"n": 1}, "key": "k", "debounce": 30, "at_most": 300}
+    first = await asked("POST", "/jobs", job, idempotency_key='"one"')
+    assert (first.status, "replaced" in first.json()) == (201, False)
+    for _ in range(2):
+        second = await asked("POST", "/jobs", job | {"payload": {"n": 2}}, idempotency_key='"two"')
+        assert (second.status, second.json()) == (200, {"id": first.json()["id"], "replaced": True})
+    again = await asked("POST", "/jobs", job, idempotency_key='"one"')
+    assert (again.status, again.headers["idempotent-replayed"]) == (200, "true")
+    stored = (await asked("GET", f"/jobs/{first.json()['id']}")).json()
+    assert (stored["payload"], stored["replaced"], stored["state"]) == ({"n": 2}, 1, "scheduled")
+
+
+async def test_a_batch_of_jobs_with_one_key_is_one_job(asked):
+    jobs = [{"task": "t", "payload": {"n": n}, "key": "k", "on_conflict": "replace"} for n in (1, 2)]
+    first, second = (await asked("POST", "/jobs/batch", {"jobs": jobs})).json()["jobs"]
+    assert (first["status"], second) == (201, {"id": first["id"], "status": 200, "replaced": True})
+    assert (await asked("GET", f"/jobs/{first['id']}")).json()["payload"] == {"n": 2}
+
+
 # Idempotency-Key
 
 

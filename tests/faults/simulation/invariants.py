@@ -311,7 +311,7 @@ class Checker:
                 )
             elif word == "exists":
                 must(
-                    lock in self.look.locks and self.look.locks[lock][0] == there,
+                    there in self.holders(lock, before),
                     f"submit of {i} returned {there}, which does not hold its key",
                 )
             elif word == "QUEUE_FULL":
@@ -345,15 +345,17 @@ class Checker:
         """The waiting job of a key got the arguments of a submit, unless it or the running one had them before."""
         life, running = self.lives[there], self.running(lock, before)
         must("debounce" in rules or "on_conflict" in rules, f"{i} has no rule to replace {there}")
-        must(
-            self.look.locks.get(lock, ("",))[0] == there, f"{i} replaced {there}, which does not hold its key"
-        )
+        must(there in self.holders(lock, before), f"{i} replaced {there}, which does not hold its key")
         if i in life.joined or (running is not None and i in running.joined):
             return
         must(life.state in (*WAITING, None), f"{i} replaced {there}, which is {life.state}")
         self.cancels(rules, lock, before)
         life.tries, life.window, life.joined = int(rules.get("tries", 3)), 0, (i, *life.joined)
         life.ops, life.op = life.ops + 1, ("", "", "", "")
+
+    def holders(self, lock: str, before: Look) -> set[str]:
+        """The jobs that held a key before and after a call: an item of a batch may have taken it."""
+        return {look.locks[lock][0] for look in (before, self.look) if lock in look.locks}
 
     def running(self, lock: str, before: Look) -> Life | None:
         """The running job of a key: its holder, or the one whose end its holder waits for."""
