@@ -34,7 +34,7 @@ local fault = line.fault(given)
 if fault then return refusal('INVALID', 'setting ' .. fault) end
 local own = call('HGET', key('groups:', name), group)
 local at_once = settings_answer(queue, 'group', revision, (own or '') == answer and answer)
-if at_once then return at_once end
+if at_once or (own or '') == answer then return at_once or answer end
 if not own and answer ~= '' and call('HLEN', key('groups:', name)) >= GROUPS then
   return refusal('INVALID', 'queue ' .. name .. ' has ' .. GROUPS .. ' groups with settings, the most: remove those of another')
 end

@@ -12,7 +12,7 @@ from sublet import SyncClient
 from sublet.connection.settings import Settings
 from sublet.connection.transport import follow
 from sublet.errors import Forbidden, Invalid, OutOfMemory, Unavailable
-from sublet.model import Submission
+from sublet.model import Submission, Submitted
 from sublet.protocol import keys, verbs
 from sublet.protocol.server_info import Memory, memory
 from sublet.schedules.firing import fire_due, schedule
@@ -90,7 +90,7 @@ async def test_a_repeated_submit_above_the_limit_gets_its_first_answer(store, re
     await store.submit([first, windowed])
     reports.share = 0.95
     store.operations.admission = admission.Admission(0.9)
-    assert await store.submit([first]) == [("0-a", False)]
+    assert await store.submit([first]) == [Submitted("0-a", False)]
     other, same_key, lasting = job("0-b"), job("0-c", "priority=1 key=k"), job("0-d", "key=w window=60000")
     answers = await store.follow(
         store.operations.submit_each([other, first, same_key, lasting, job("0-e", "key=new")])
@@ -114,7 +114,7 @@ async def test_a_key_with_a_window_outlives_its_deleted_job(store, reports, raw,
     raw.delete(keys.job(base, "0-a"))
     reports.share = 0.95
     store.operations.admission = admission.Admission(0.9)
-    assert await store.submit([job("0-b", "key=k")]) == [("0-a", False)]
+    assert await store.submit([job("0-b", "key=k")]) == [Submitted("0-a", False)]
 
 
 async def test_each_of_many_calls_is_admitted_separately(store, reports, raw, base):

@@ -51,7 +51,7 @@ async def test_a_page_of_jobs_looks_at_a_bounded_number_of_queues(desk, store):
     )
     assert 3 <= len(found) <= 11, "a page looks at about a thousand names, for jobs without and with a group"
     for _, sent in found:
-        assert len(sent) <= 4 + 3, "names, whether any has jobs, ids, jobs; lengths in up to three parts"
+        assert len(sent) <= 4 + 6, "names, whether any has jobs, ids, jobs; lengths in up to six parts"
         assert sum(map(len, sent)) < 2_500
         assert {command[0] for commands in sent for command in commands} <= {
             "HSCAN",

@@ -47,7 +47,7 @@ def test_a_queue_is_purged_by_the_keyboard_in_pages_and_the_audit_has_it(visit, 
     assert (numbers["queued"], numbers["jobs"]) == (0, 1), "the scheduled one stays"
     entries = site.stock.ask("GET", "/audit?limit=2")["entries"]
     assert [(one["verb"], one["queue"]) for one in entries] == [("cancel", "emptied")] * 2
-    assert [one["outcome"] for one in entries] == ["30 jobs found", "200 jobs found"]
+    assert [one["outcome"] for one in entries] == ["cancelled 30 of 30", "cancelled 200 of 200"]
 
 
 def test_jobs_that_a_worker_claims_meanwhile_are_counted_as_such(visit, site):

@@ -154,7 +154,7 @@ async def test_a_repeated_rule_is_refused(desk):
     (answer,) = await desk.submit("a", rules="timeout=none " * 5 + "timeout=none")
     assert answer == "INVALID rule timeout=none: give it once"
     (answer,) = await desk.submit("a", rules="x" * 5000)
-    assert len(answer) < 250
+    assert len(answer) < 300
 
 
 async def test_an_error_message_does_not_contain_a_huge_argument(desk):

@@ -12,6 +12,7 @@ from sublet.cli.workers import start
 from sublet.client.schedules import Schedules
 from sublet.connection.settings import Settings
 from sublet.errors import OutOfMemory, WrongState
+from sublet.model import Submitted
 from sublet.protocol import keys
 from sublet.schedules import operations
 from sublet.schedules.definition import new_schedule
@@ -381,8 +382,8 @@ def test_a_schedule_is_run_by_hand_beside_its_occurrences(client):
         "a", HOURLY, "report", {"region": "eu"}, Options(queue="q", priority=3, timeout=None)
     )
     before = client.schedules.get("a").next_at
-    assert client.schedules.run("a", "mine") == ("0-mine", True)
-    assert client.schedules.run("a", "mine") == ("0-mine", False)
+    assert client.schedules.run("a", "mine") == Submitted("0-mine", True)
+    assert client.schedules.run("a", "mine") == Submitted("0-mine", False)
     job = client.get("0-mine")
     assert (job.task, job.queue, job.priority, job.payload) == ("report", "q", 3, {"region": "eu"})
     assert (job.schedule, job.run_at) == ("a", None)

@@ -131,16 +131,15 @@ def _common(
     queue, task, submitted_at, *words = header.decode().split(" ")
     rules = dict(word.split("=", 1) for word in words)
     replaced, _, replaced_at = rules.get("replaced", "0").partition(":")
-    attempt, ops = int(fields.get("attempt", 0)), int(fields.get("ops", 0))
+    attempt = int(fields.get("attempt", 0))
     return {
         "id": job_id,
         "task": task,
         "queue": queue,
         "state": State(fields["state"].decode()),
         "priority": int(rules.get("priority", 0)),
-        "key": rules.get("key"),
+        **{name: rules.get(name) for name in ("key", "group", "trace", "schedule", "after")},
         "tags": tuple(rules["tags"].split(",")) if "tags" in rules else (),
-        "group": rules.get("group"),
         "cost": int(rules.get("cost", 1)),
         "payload": json_of(inline or fields.get("payload")),
         "submitted_at": datetime.fromtimestamp(int(submitted_at) / 1000, UTC),
@@ -154,16 +153,13 @@ def _common(
         "heartbeat_at": moment(fields.get("heartbeat_at") or fields.get("claimed_at")),
         "lease_expires_at": moment(lease_end),
         "progress": json_of(fields.get("progress")),
-        "trace": rules.get("trace"),
-        "schedule": rules.get("schedule"),
         "replaced": int(replaced),
         "replaced_at": moment(replaced_at or None),
-        "after": rules.get("after"),
         "run_at": moment(rules.get("at")),
         "cancel_requested_at": moment(fields.get("cancel_requested_at")),
         "last_error": _last_error(fields.get("error")),
         "result_bytes": result_bytes or None,
-        "revision": attempt + ops,
+        "revision": attempt + int(fields.get("ops", 0)),
     }
 
 

@@ -87,7 +87,7 @@ MUTANTS = (
     Mutant(
         "a replaced job loses its turn",
         LIB,
-        "return state, job.held or turn, not old",
+        "return state, job.turn or turn, not old",
         "return state, turn, not old",
         "a job that changes often never runs in a busy queue",
         f"{KILLER}a_queued_job_that_is_replaced_keeps_its_turn_among_jobs_of_its_priority[fakeredis]",
@@ -95,8 +95,8 @@ MUTANTS = (
     Mutant(
         "a replaced job stays in its old structure",
         LIB,
-        "if old.state ~= state then",
-        "if false then",
+        "elseif old.state == 'scheduled' and state ~= 'scheduled' then",
+        "elseif false then",
         "a job is queued and scheduled at once",
         f"{KILLER}a_replacement_has_its_own_moment_and_priority[fakeredis]",
     ),
