@@ -1,15 +1,10 @@
 """Measure how soon the jobs of a killed worker run again, and whether each is completed once.
 
-    python3 bench/crash.py [--json] [--quick] [--server redis|valkey]
+The time runs from the kill (SIGKILL) to the start of the last new attempt:
 
-A worker with a hundred jobs is killed (SIGKILL). The time runs from the kill to the start of the last new
-attempt:
-
-- elsewhere: an idle worker claims the jobs when the leases (2, 10 and 30 s) expire;
+- elsewhere: an idle worker claims the jobs when the leases expire;
 - restarted: a new worker on the machine finds its predecessor dead (`from start` includes the start of Python);
 - child: plain functions; all eight child processes are killed.
-
-No job may be lost or completed twice. `--quick`: one lease of each kind.
 """
 
 import argparse
@@ -157,7 +152,7 @@ class Scene:
 
 
 def main() -> None:
-    """Run all measurements, and print a table."""
+    """Run all measurements."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--json", action="store_true", help="print one JSON array instead of a table")
     parser.add_argument("--quick", action="store_true", help="one lease of each kind")

@@ -1,7 +1,7 @@
-"""Measure the dashboard under load: `python3 bench/dashboard.py [--json]`, a quarter of an hour.
+"""Measure the dashboard under load, in a quarter of an hour.
 
-- paint: each view in Chromium, the best of three new servers; `shown`: until the view has read. `idle`: CPU of the open page;
-- Redis's commands a second for simulated pages (`open_pages.py`), without and with running jobs; the server's CPU;
+- paint: each view in Chromium; `shown`: until the view has read. `idle`: CPU of the open page;
+- commands: Redis's commands a second for simulated pages (`open_pages.py`), and the server's CPU;
 - held: the longest command of each request.
 """
 
@@ -157,7 +157,7 @@ def _table(found: dict[str, Any], pages: int) -> str:
 
 
 def main() -> None:
-    """Measure, and print a table or one JSON object."""
+    """Run the measurements."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     sizes = {"jobs": 100_000, "queues": 500, "workers": 200, "schedules": 1000, "pages": 50}

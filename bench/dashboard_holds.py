@@ -46,7 +46,7 @@ def _orders() -> list[tuple[str, str, Any]]:
 
 
 async def longest(raw: Any, url: str) -> dict[str, tuple[float, str]]:
-    """Return each request's longest command, in ms: the least of five rounds, as other programs only add to it."""
+    """Return each request's longest command, in ms: the least of five rounds."""
     before = raw.config_get("slowlog-*")
     raw.config_set("slowlog-log-slower-than", LOG_US)
     raw.config_set("slowlog-max-len", 4096)

@@ -1,6 +1,5 @@
-"""Take the documents' pictures of the dashboard: `python3 bench/dashboard_pictures.py` writes docs/pictures/dashboard-*.webp.
-
-A real server with a lively namespace (tests/support/dashboard_scene.py), in Debian's chromium. Needs the extra `test`.
+"""Take the documents' pictures of the dashboard, docs/pictures/dashboard-*.webp, in Debian's chromium.
+Needs the extra `test`.
 """
 
 import argparse

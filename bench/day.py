@@ -1,10 +1,7 @@
 """A day of traffic at speed, on a server whose clock runs ahead: does its memory stay flat?
 
-    python3 bench/day.py [--rate N] [--kept N] [--hours N] [--step MINUTES] [--seed N] [--fresh]
-
-Starts its own Valkey under libfaketime (Debian's package `faketime`), and simulates each minute: submits of
-all kinds, workers that start, end and die, schedules, a pool, an operator and a tick. Except with `--fresh`,
-the namespace starts as if it had run for days, without the jobs.
+Starts its own Valkey under libfaketime (Debian's package `faketime`). Except with `--fresh`, the namespace
+starts as if it had run for days, without the jobs.
 """
 
 import argparse

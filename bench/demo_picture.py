@@ -1,7 +1,4 @@
-"""Run the demo and draw its final screen as an SVG: `python3 bench/demo_picture.py` writes docs/pictures/demo.svg.
-
-Needs the extra `demo`. Takes as long as `sublet demo --once`.
-"""
+"""Run the demo and draw its final screen as docs/pictures/demo.svg. Needs the extra `demo`."""
 
 import argparse
 import contextlib
@@ -29,7 +26,7 @@ FONTS = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', mono
 
 
 class RecordedScreen(Screen):
-    """Records what a terminal would show at the end. It draws the progress once, when the work is done."""
+    """Records the final screen of a terminal."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -62,7 +59,7 @@ def picture(screen: RecordedScreen) -> str:
 
 
 def main() -> int:
-    """Run the demo in a temporary folder and write the picture. Return the demo's exit code."""
+    """Run the demo and write the picture. Return the demo's exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--to", type=Path, default=PICTURE, help="the file to write")
     target = parser.parse_args().to.resolve()

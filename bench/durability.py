@@ -1,7 +1,5 @@
 """Measure the cost of durability: a submit that waits for Redis alone, for a replica, for the disk.
 
-    python3 bench/durability.py [--json] [--seconds 3] [--server redis|valkey]
-
 - one: a submit at a time, its p50 and p99 in ms;
 - hundred: a hundred callers: jobs a second, p50 in ms, and jobs that shared a wait;
 - bulk: 20,000 jobs in one call: jobs a second.
@@ -118,7 +116,7 @@ def bench(name: str, seconds: float) -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
-    """Measure the modes of each server, and print a table."""
+    """Run the measurements."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--seconds", type=float, default=3.0)

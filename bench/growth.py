@@ -1,10 +1,7 @@
 """Measure the cost of a job as the data grows: waiting jobs, finished jobs, queues, payload.
 
-    python3 bench/growth.py [--json FILE] [--pictures DIR] [--server redis|valkey] [--quick] [--only AXIS …]
-
-Each point of an axis is a database with its standing load; all have the same additional work (10,000 jobs),
-in turn, in several rounds. Compare figures (medians) of one run. It needs 3 GB of memory and twenty minutes.
-The figures of `--quick` mean nothing.
+Each point of an axis is a database with its standing load; all have the same additional work. Compare
+figures of one run. It needs 3 GB of memory and twenty minutes; the figures of `--quick` mean nothing.
 """
 
 import argparse
@@ -180,7 +177,7 @@ TABLES = ("holds", "reading", *crowds)
 
 
 def main() -> None:
-    """Measure, print the tables, and write the requested files."""
+    """Run the measurements."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
     parser.add_argument(

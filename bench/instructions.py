@@ -1,10 +1,9 @@
-"""Count the instructions that redis-server runs for each verb, by valgrind: a figure that other load does not change.
+"""Count the instructions that redis-server runs for each verb, by valgrind: a figure that other load does not
+change.
 
-    python3 bench/instructions.py [TREE …] [--rounds 5] [--json]
-
-Each TREE is a checkout, this one by default; several are counted in turn, with the same calls. Prints thousands
-of instructions for each job, the median of the rounds: one job a call, and 50 or 100 jobs a call. Needs valgrind
-and redis-server on the PATH, and the package redis; takes a minute a tree. Jobs are plain: no options, 200 bytes.
+Several checkouts (TREE) are counted in turn, with the same calls. Prints thousands of instructions for
+each job, the median of the rounds: one job a call, and 50 or 100 jobs a call. Needs valgrind and
+redis-server on the PATH.
 """
 
 import argparse
@@ -126,7 +125,7 @@ def measure(server: CountedServer, calls: int, size: int) -> dict[str, float]:
 
 
 def main() -> int:
-    """Measure, and print a line for each tree."""
+    """Run the measurements."""
     about = (__doc__ or "").partition("\n\n")
     parser = argparse.ArgumentParser(
         description=about[0], epilog=about[2], formatter_class=argparse.RawDescriptionHelpFormatter

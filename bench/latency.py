@@ -1,10 +1,7 @@
 """Measure how soon a job starts on an idle queue: from the call of submit to the first line of its task.
 
-    python3 bench/latency.py [--json] [--jobs 600] [--server redis|valkey] [--against FOLDER]
-
-A process submits one job at a time to an idle `sublet work` process: an async task by `submit` or
-`submit_sync`; a plain one; and, as a reference, Huey with 8 threads, if installed. `--against` adds another
-checkout. `after`: the part after submit has returned.
+`--against` adds another checkout; Huey is a reference, if it is installed. `after`: the part after submit
+has returned.
 """
 
 import argparse
@@ -71,7 +68,7 @@ huey = _peer() if "LATENCY_HUEY" in os.environ else None
 
 
 def main() -> None:
-    """Run all measurements, and print one table per server."""
+    """Run all measurements."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     parser.add_argument("--jobs", type=int, default=600, help="jobs of each kind (600)")

@@ -1,7 +1,5 @@
-"""The client of `over_http.py`, in a process of its own.
-
-It writes prepared bytes to sockets, so that the server is the bottleneck. Its input (what to measure) and
-its output (the figures) are a line of JSON each.
+"""The client of `over_http.py`, in a process of its own: it writes prepared bytes, so that the server is
+the bottleneck.
 """
 
 import asyncio

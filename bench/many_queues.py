@@ -1,8 +1,6 @@
 """Measure one worker of many queues, of which few have jobs, beside one of a single queue.
 
-    python3 bench/many_queues.py [--json] [--queues 10000] [--busy 50] [--jobs 5000] [--submits 200] [--rounds 1]
-
-The worker (100 slots) has one queue; or all, by a pattern or by their names. Medians of the rounds:
+Medians of the rounds:
 
 - jobs_per_second: a backlog spread over the busy queues, from the first start to the last;
 - redis_us: CPU time of the server per job meanwhile, in microseconds;
@@ -46,7 +44,7 @@ BACKLOG: list[int] = []
 
 @app.task
 async def note(at: float) -> None:
-    """The task of the measured jobs: note its start. `at`: when it was submitted, 0 for the backlog."""
+    """Note the start of a measured job. `at`: when it was submitted, 0 for the backlog."""
     STARTS.append(time.time())
     if at:
         print(1000 * (STARTS[-1] - at), flush=True)
@@ -55,7 +53,7 @@ async def note(at: float) -> None:
 
 
 def main() -> None:
-    """Run all measurements, and print a table."""
+    """Run all measurements."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_argument("--queues", type=int, default=10_000, help="queues (10000)")

@@ -1,11 +1,8 @@
 """Measure the API as a function on AWS Lambda: its start, and each invocation.
 
-    python3 bench/on_lambda.py [--json] [--rounds 5] [--calls 500] [--server redis|valkey]
-
-AWS's client, `awslambdaric`, runs the handler; it asks a fake of the Runtime API for events, and is stopped
-between two of them. An invocation lasts from the delivery of its event to its answer; `nothing` is an empty
-handler. `import` is `import sublet_functions.aws` in a fresh Python; `cold`: from the start of a process to
-its first answer. Medians.
+AWS's client, `awslambdaric`, runs the handler; a fake of the Runtime API gives it events. `nothing` is an
+empty handler. `import` is `import sublet_functions.aws` in a fresh Python; `cold`: from the start of a
+process to its first answer. Figures are medians.
 """
 
 import argparse
@@ -53,7 +50,7 @@ class Context:
 
 
 def main() -> None:
-    """Run all measurements, and print a table."""
+    """Run all measurements."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_argument("--rounds", type=int, default=5, help="starts, of which the median is shown (5)")

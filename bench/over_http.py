@@ -1,16 +1,12 @@
 """Measure the API: submits, batches, claims and completions, and waiting, over real sockets.
 
-    python3 bench/over_http.py [--json] [--jobs 20000] [--seconds 5] [--polls 1000] [--server redis|valkey]
-
-One process of `sublet serve` has a core of its own. Redis and the client (`lean.py`) share the others.
-
 - submit: one job a request, on 64 connections; `half` at half of that rate, at fixed times;
 - batch: 100 and 1,000 jobs a request, on 4 connections;
 - claim + complete: a hundred at a time on 2 connections, and one `sublet work --source`;
 - waiting: a thousand waiting claims; their cost, and how soon a submit answers one.
 
-`per_cpu_s`: rate per second of the server's CPU time. `kept_waiting`: share of the time in which others had
-its core.
+The server has a core of its own. `per_cpu_s`: rate per second of the server's CPU time. `kept_waiting`:
+share of the time in which other processes had its core.
 """
 
 import argparse
@@ -54,7 +50,7 @@ async def noop(text: str) -> None:
 
 
 def main() -> None:
-    """Run all measurements, and print one table per server."""
+    """Run all measurements."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     parser.add_argument(
@@ -126,8 +122,8 @@ class Api:
         return found | self.shares(jobs, wall, cpu, waited)
 
     def shares(self, jobs: int, wall: float, cpu: float, waited: float) -> dict[str, float]:
-        """Return the jobs per second of wall time and of the server's CPU time, and the shares of the wall
-        time in which it ran and waited for its core.
+        """Return the jobs per second of wall time and of CPU time, and the shares of the wall time in
+        which the server ran and waited.
         """
         used = max(self.cpu() - cpu, 1 / TICKS)
         return {

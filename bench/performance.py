@@ -1,10 +1,7 @@
-"""Write the tables and pictures of docs/measurements/performance.md from the figures of a run of `run.py`.
+"""Write the tables and pictures of docs/measurements/performance.md from a run of `bench/run.py --json FILE`.
 
-    python3 bench/performance.py FILE [--page docs/measurements/performance.md] [--pictures docs/measurements/pictures]
-
-FILE is the output of `python3 bench/run.py --json FILE`; it is copied beside the page. The tables go between
-the page's marks, `<!-- begin: NAME -->` and `<!-- end: NAME -->`. Needs matplotlib (`pip install -e
-'.[bench]'`).
+The tables go between the page's marks, `<!-- begin: NAME -->` and `<!-- end: NAME -->`. Needs matplotlib
+(`pip install -e '.[bench]'`).
 """
 
 import argparse

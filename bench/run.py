@@ -1,12 +1,9 @@
 """Measure Sublet and its peers on the same work, in one run: jobs per second, latency, and the load of Redis.
 
-    python3 bench/run.py [--quick] [--json FILE] [--only NAME …] [--workloads NAME …] [--rounds 3] [--server redis|valkey]
-
-Needs Python 3.11 with pip, a redis-server on the PATH (else it uses Valkey from a wheel), and node with npm
-for BullMQ. Each contestant has an environment in `.bench` (`--environments FOLDER`) with its latest release,
-set up as its documentation recommends for throughput. All have the same payload and server. All contestants
-do a phase before any does the next. Figures are medians. `--quick`: two minutes; the whole takes half an
-hour. Run nothing else meanwhile. Ctrl-C prints the figures so far.
+Needs Python 3.11 with pip, a redis-server on the PATH (else it uses Valkey from a wheel), and node with
+npm for BullMQ. Each contestant has an environment with its latest release, set up as its documentation
+recommends for throughput. Figures are medians. The whole takes half an hour: run nothing else meanwhile.
+Ctrl-C prints the figures so far.
 """
 
 import argparse

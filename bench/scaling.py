@@ -1,10 +1,7 @@
 """Simulate a pool's workers under loads of all kinds in virtual time, and compare their cost with the ideal.
 
-    python3 bench/scaling.py [--seeds N] [--only LOAD …] [--pictures DIR] [--json FILE]
-
-The real scripts run on fakeredis; callers, ticks and workers are simulated. The ideal fleet starts each job
-at once, or as soon as the pool's `max` workers can. Figures are medians over the seeds (5), and in brackets
-the worst.
+The real scripts run on fakeredis. The ideal fleet starts each job at once, or as soon as the pool's `max`
+workers can. Figures are medians over the seeds, and in brackets the worst.
 """
 
 import argparse
@@ -155,7 +152,7 @@ def _last(trace: Trace) -> float:
 
 
 def main() -> None:
-    """Simulate the loads, print the table, and write the requested files."""
+    """Simulate the loads."""
     names = list(scenarios(1))
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument(

@@ -1,14 +1,12 @@
 """Measure schedules: how late their jobs are, the cost of a tick with nothing due, and of many ticks at once.
 
-    python3 bench/schedules.py [--json] [--seconds 30] [--server redis|valkey]
-
-- late_idle, late_busy, late_full, late_ticks: twenty schedules of `every=1`; ms from each occurrence until its job is queued
-  (`fired`) and claimed (`started`): with an idle worker; one that is half busy; one with all slots taken; `sublet tick` alone.
-- late_new: ten schedules put within a second of their first occurrence, while a worker waits.
+- late_idle, late_busy, late_full, late_ticks: ms from each occurrence until its job is queued (`fired`) and claimed
+  (`started`): with an idle worker; one that is half busy; one with all slots taken; `sublet tick` alone.
+- late_new: schedules put within a second of their first occurrence, while a worker waits.
 - tick: one with 10,000 schedules of which none is due (ms). all_due: all are due, and fired by one tick.
 - ticks: a hundred ticks at once on 5,000 expired leases: each must be reaped once.
 
-`longest` is the longest call in Redis's slow log, in the best of five rounds.
+`longest` is the longest call in Redis's slow log.
 """
 
 import argparse
@@ -50,7 +48,7 @@ TARGETS = {
 
 
 def main() -> None:
-    """Run all measurements, and print a table."""
+    """Run all measurements."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_argument(

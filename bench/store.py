@@ -1,9 +1,6 @@
 """Measure the store: memory per job, jobs per second through the scripts and through one worker, and the
 longest hold of Redis.
 
-    python3 bench/store.py [--json] [--jobs 100000] [--rounds 3]
-
-Starts its own servers (Valkey from the wheel; Redis if on the PATH), persistence off, and prints medians.
 The machine's other load shows in the spread: compare figures of one run.
 """
 
@@ -47,7 +44,7 @@ async def noop() -> None:
 
 
 def main() -> None:
-    """Run all measurements, and print a table."""
+    """Run all measurements."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     parser.add_argument("--jobs", type=int, default=100_000, help="jobs per phase (100,000)")

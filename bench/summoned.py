@@ -1,10 +1,4 @@
-"""Measure the time from a submit to the start of its task if no worker runs and `sublet dev` summons one.
-
-Each round waits until no worker is left, submits one job with a plain call of the script, and reads in the
-job's result when its function began.
-
-    python3 bench/summoned.py [--rounds 20]
-"""
+"""Measure the time from a submit to the start of its task if no worker runs and `sublet dev` summons one."""
 
 import argparse
 import json
@@ -41,7 +35,7 @@ SECONDS = 60.0
 
 
 def main() -> None:
-    """Measure, and print a line per kind of task."""
+    """Run the measurements."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=20)
     rounds = parser.parse_args().rounds

@@ -1,8 +1,6 @@
 """Measure how soon idle workers wake, and the cost of their waiting.
 
-    python3 bench/waking.py [--json] [--jobs 30] [--seconds 30] [--workers 1,10,50]
-
-- due: jobs with a delay of 3 s, one at a time; from the due time, by the server's clock, to the task's start;
+- due: jobs with a delay of 3 s; from the due time, by the server's clock, to the task's start;
 - submit: jobs submitted one at a time to an idle queue; from the submit to the task's start;
 - idle: all commands that `sublet work` sends with 1 slot and with 100.
 """
@@ -49,7 +47,7 @@ async def note(job: str) -> None:
 
 
 def main() -> None:
-    """Run all measurements, and print one table per server."""
+    """Run all measurements."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     parser.add_argument("--jobs", type=int, default=30, help="due jobs per crew (30)")

@@ -33,7 +33,7 @@ def checksum(ctx: Context, path: str) -> str:
 
 
 async def main(folder: Path, files: list[Path]) -> None:
-    """Submit a job per file in bulk, run a worker until the queue is empty, print the results."""
+    """Submit a job per file, run a worker until the queue is empty, print the results."""
     jobs = [
         checksum.options(key=hashlib.md5(bytes(path), usedforsecurity=False).hexdigest()).job(str(path))
         for path in files

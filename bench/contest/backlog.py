@@ -1,8 +1,7 @@
 """Measure a contestant's drain rate with a thousand waiting jobs, and with a million.
 
-Two servers, one with each backlog, are drained in turn, in seven rounds (Sublet and BullMQ; the others once).
-A rate is without the first fifth of the starts. Compare the fastest rounds. Slow contestants get as many jobs
-as they can submit in twenty seconds; the row's note has the number.
+Two servers, one with each backlog, are drained in turn; the fastest rounds are comparable. Slow
+contestants get as many jobs as they can submit in twenty seconds.
 """
 
 import asyncio

@@ -38,8 +38,7 @@ ENVIRONMENTS: dict[str, tuple[str, ...]] = {
     "huey": ("huey>=3.5.4", HIREDIS),
     "celery": ("celery[redis]>=5.7.0", HIREDIS),
 }
-"""Packages, the latest version at the time of writing as the lower bound; `npm:` for Node. `sublet` also has
-this checkout with its extras `fast` and `http`; the bench itself runs there and needs these two packages."""
+"""Packages, the latest version at the time of writing as the lower bound; `npm:` for Node."""
 
 CONTESTANTS: tuple[Contestant, ...] = (
     Contestant("sublet", "with_sublet.py", "sublet", ours=True),

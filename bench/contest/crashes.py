@@ -1,8 +1,7 @@
 """Kill a worker, and measure how soon its jobs run again, how many are lost, and how many finish twice.
 
-A worker with a hundred jobs of a second is killed with its child processes; another one starts at once on the
-same machine. Ours would see that its predecessor is dead (the row "sublet restarted"). In the row "sublet" it
-must wait for the leases (30 s), as on another host.
+Another worker starts at once on the same machine. In the row "sublet" it must wait for the leases (30 s),
+as on another host; in "sublet restarted" it sees that its predecessor is dead.
 """
 
 import os

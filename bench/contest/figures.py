@@ -1,4 +1,4 @@
-"""The figures of a run, by contestant and workload."""
+"""The figures of a run."""
 
 from collections.abc import Callable, Iterable
 from typing import Any

@@ -71,7 +71,7 @@ class Meter:
                 listener.join()
 
     def read(self) -> Counted:
-        """Return the server's counters since its start. The call itself takes about 0.1 ms and 6 kB."""
+        """Return the server's counters since its start."""
         told = _told(ask(self.url, "INFO", "everything"))
         calls = {name[8:]: _calls(value) for name, value in told.items() if name.startswith("cmdstat_")}
         thread = "_main_thread" if "used_cpu_user_main_thread" in told else ""

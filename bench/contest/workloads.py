@@ -1,7 +1,6 @@
 """The phases of a round: submit, drain, start a job on an idle queue.
 
-A phase begins on an empty server. It has as many jobs as the contestant does in so many seconds, as a pilot
-run measures.
+A phase begins on an empty server. A pilot run measures how many jobs it has.
 """
 
 import statistics
@@ -134,7 +133,7 @@ def drain_1(turn: Turn) -> Iterator[Figure]:
 
 
 def drain_2(turn: Turn) -> Iterator[Figure]:
-    """Drain with two worker processes. The clock starts when both work, and not earlier than with one."""
+    """Drain with two worker processes; the clock starts when both work."""
     n = turn.jobs(1.5 * turn.rates.drain)
     turn.arena.flush()
     turn.arena.submit(turn.contestant, "bulk", n)

@@ -20,8 +20,9 @@ PAYLOAD = 200
 """Bytes of a job's arguments as JSON: `{"n": 7, "text": "xxx…"}`."""
 ENTRY = struct.Struct("<qq")
 POLL, PAUSE = 0.001, 0.005
-"""Seconds between two checks for a start, and from a start to the next submit. With less than a millisecond,
-the timers' resolution in uvloop and Node, a loop would occupy a core."""
+"""Seconds between two checks for a start, and from a start to the next submit. Shorter timers would occupy
+a core.
+"""
 PATIENCE = float(os.environ.get("BENCH_PATIENCE", "60"))
 """Maximum seconds of `latency`: jobs not sent by then are left out."""
 

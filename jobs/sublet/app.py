@@ -93,8 +93,8 @@ class Task(Generic[P, R]):
         return self.function(*args, **kwargs)
 
     def options(self, **changes: Any) -> "Task[P, R]":
-        """Return a copy of the task whose jobs have these `Options`. Raises Invalid for an unknown option, an
-        invalid value, and for `retry_on` and `discard_on`, which only `@app.task` takes."""
+        """Return a copy of the task whose jobs have these `Options`. Raises Invalid for an unknown option,
+        an invalid value, and for `retry_on` and `discard_on`, which only `@app.task` takes."""
         if fixed := sorted({"retry_on", "discard_on"} & set(changes)):
             raise Invalid(
                 f"task {self.name}: {' and '.join(fixed)}: exception classes are not stored with a job: give them to @app.task"
@@ -106,8 +106,7 @@ class Task(Generic[P, R]):
         return other
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> Submission:
-        """Make a job, not yet submitted: pass a list of them to `App.client.submit_all`. Raises Invalid if
-        the arguments do not match the function's parameters."""
+        """Make a job with these arguments; `App.client.submit_all` submits a list of them. Raises Invalid."""
         job, around = self._job(args, kwargs), self.app.submit_middleware
         if around is None:
             return job
@@ -115,8 +114,8 @@ class Task(Generic[P, R]):
             return changed
 
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
-        """Submit a job with these arguments and return its handle. Raises Invalid if they do not match the
-        function's parameters, Refused if Redis rejects the job, Unavailable if it does not answer."""
+        """Submit a job and return its handle. Raises Invalid if the arguments do not match the function's
+        parameters, Refused, Unavailable."""
         client = self.app.client
         job, around = self._job(args, kwargs), self.app.submit_middleware
         if around is None:
@@ -237,8 +236,8 @@ class App(Connections):
         return await self.client.gather(handles, timeout, return_exceptions=return_exceptions)
 
     async def results(self, jobs: Sequence[Handle[Any] | str]) -> "list[Outcome]":
-        """Return what is known of each of `jobs` (ids or handles) now, in order, without waiting: its state,
-        and its result or error."""
+        """Return the state of each of `jobs` (ids or handles), in order, and its result or error, without
+        waiting."""
         return await self.client.results(jobs)
 
     def as_completed(self, handles: Sequence[Handle[R]], timeout: float = 30.0) -> AsyncIterator[Handle[R]]:
@@ -302,7 +301,7 @@ class App(Connections):
         """Declare a schedule, which submits a job of the task by a cron line or an interval; the arguments
         are fields of `Recurrence`. Use it above or below `@app.task`.
 
-        `name` is the schedule's name, by default the task's; `payload` has the job's arguments by name.
+        `name` is by default the task's name; `payload` has the job's arguments by name.
         `client.sync(app)`, `sublet schedules sync` or `sublet work` stores the schedule. Raises Invalid."""
         when = {"cron": cron, "every": every, "tz": tz, "start": start, "end": end}
         declared = declaration(
@@ -321,8 +320,8 @@ class App(Connections):
         return declare
 
     def middleware(self, hook: H) -> H:
-        """Register `hook`, which returns a context manager. Workers call it with the `Context` of each
-        attempt, and run the attempt inside of the context manager; that of the first hook is outermost.
+        """Register `hook`: workers call it with the `Context` of each attempt, and run the attempt inside of
+        the context manager that it returns; that of the first hook is outermost.
 
         Async context managers are entered for async tasks only. Raises Invalid for a generator or coroutine
         function."""

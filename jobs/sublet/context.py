@@ -107,7 +107,7 @@ class Context:
 
     @property
     def max_attempts(self) -> int:
-        """The job's number of tries: when they are used up, it is dead."""
+        """The job's number of tries."""
         return self._lease.max_attempts
 
     @property
@@ -150,9 +150,7 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the attempt must end now, for any of the reasons in `ending`. A task that sees True cleans
-        up and returns.
-        """
+        """Whether the attempt must end now (see `ending`): the task should clean up and return."""
         return bool(self.ending)
 
     @property

@@ -1,30 +1,30 @@
-"""The exceptions of this library, with what to do about each.
+"""The exceptions of this library. docs/reference/errors.md explains each.
 
     JobsError
-        Refused               Redis rejected the call; repeating it is useless. `.code` is the reply's first word
-            NotFound          NOT_FOUND      check the id or name
-            LeaseLost         LEASE_LOST     stop working
-            WrongState        WRONG_STATE    look at the job's state
-            Changed           CHANGED        read again, then decide
-            KeyTaken          KEY_TAKEN      wait until the other job has ended
-            QueueFull         QUEUE_FULL     more workers, or a higher limit
-            WorkersFull       WORKERS_FULL   fewer workers, or another token
-            TooMany           TOO_MANY       split the call
-            NoNamespace       NO_NAMESPACE   submit a job: it creates the namespace
-            WrongLayout       WRONG_LAYOUT   use the version that wrote the data
-            OutOfMemory       OOM            more workers, or more memory
-        Unavailable           outcome unknown; every verb is safe to repeat
-            Unconfirmed       repeat the submit
-            Forbidden         change the user's rights
-                Denied        check the token
-            Busy              fewer calls at once
-            Demoted           repeat the call after the failover
-            Unfit             change the server or settings
-                Moved         use redis+cluster://…
-                NotDurable    change its configuration, or ask for less
-        Invalid               correct the argument
-        PayloadLost           restore the object, or submit the job again
-        JobFailed             look at the job's last attempt
+        Refused
+            NotFound          NOT_FOUND
+            LeaseLost         LEASE_LOST
+            WrongState        WRONG_STATE
+            Changed           CHANGED
+            KeyTaken          KEY_TAKEN
+            QueueFull         QUEUE_FULL
+            WorkersFull       WORKERS_FULL
+            TooMany           TOO_MANY
+            NoNamespace       NO_NAMESPACE
+            WrongLayout       WRONG_LAYOUT
+            OutOfMemory       OOM
+        Unavailable
+            Unconfirmed
+            Forbidden
+                Denied
+            Busy
+            Demoted
+            Unfit
+                Moved
+                NotDurable
+        Invalid
+        PayloadLost
+        JobFailed
             JobCancelled
 
 A task raises `Snooze` and `Discard` (`sublet.context`) to end its attempt: they are not errors.
@@ -71,13 +71,15 @@ class Changed(Refused):
 
 
 class KeyTaken(Refused):
-    """The job cannot be retried: another unfinished job has its deduplication key."""
+    """The job cannot be retried: another unfinished job has its deduplication key. Wait for its end."""
 
     code = "KEY_TAKEN"
 
 
 class QueueFull(Refused):
-    """The job was not stored: its queue has reached its limit of jobs or bytes (set by `configure`)."""
+    """The job was not stored: its queue has reached its limit of jobs or bytes (set by `configure`): start more
+    workers, or raise the limit.
+    """
 
     code = "QUEUE_FULL"
 
@@ -95,7 +97,7 @@ class TooMany(Refused):
 
 
 class NoNamespace(Refused):
-    """The namespace was never created, or its data was flushed."""
+    """The namespace was never created, or its data was flushed. A submit creates it."""
 
     code = "NO_NAMESPACE"
 
@@ -182,7 +184,9 @@ class Invalid(JobsError):
 
 
 class PayloadLost(JobsError):
-    """The large payload or result of a job is missing or damaged where it was stored outside of Redis."""
+    """The large payload or result of a job is missing or damaged where it was stored outside of Redis. Restore
+    the object, or submit the job again.
+    """
 
 
 class JobFailed(JobsError):

@@ -1,6 +1,5 @@
-"""Answers that clients share: one read of Redis for all that ask the same at about the same time.
-
-A client allows it with the header `Sublet-Shared`; for all others, Redis is read anew.
+"""Answers that clients share, if their header `Sublet-Shared` allows it: one read of Redis for all that
+ask the same at about the same time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Request bodies, with their limits, also for the OpenAPI document.
-
-Durations are seconds, times are RFC 3339. Parsing is strict: unknown fields are refused, because the client
-expects an effect of them.
+"""Request bodies, with their limits, also for the OpenAPI document. Durations are seconds, times are RFC
+3339. Unknown fields are refused, because the client expects an effect of them.
 """
 
 from typing import Annotated, Any, Literal, Self

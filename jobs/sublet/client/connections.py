@@ -83,7 +83,7 @@ class Connections:
 
     @property
     def settings(self) -> "Settings":
-        """The settings: those given to the app, or read from the environment at first use. Raises Invalid."""
+        """The app's settings, given or read from the environment at first use. Raises Invalid."""
         if self._settings is None:
             from sublet.connection.settings import Settings
 
@@ -103,7 +103,7 @@ class Connections:
 
     @property
     def large_payloads(self) -> LargePayloads | None:
-        """The app's `large_payloads`: where large payloads are kept; None if the app was given none."""
+        """Where the app keeps large payloads; None if it was not given."""
         return self._large.get("large_payloads")
 
     def storage(self, settings: "Settings | None" = None) -> Storage | None:

@@ -204,9 +204,7 @@ class SyncTransport:
         )
 
     def run(self, call: Call[T]) -> T:
-        """Send a call, up to three times without a reply; return its parsed reply. Raises Refused, Invalid,
-        or Unavailable if no reply came in time.
-        """
+        """As `Transport.run`, without an event loop."""
         until = time.monotonic() + self.settings.patience
         for pause in (*PAUSES, None):
             try:
@@ -313,7 +311,7 @@ async def follow(run: Callable[[R], Awaitable[Any]], plan: Generator[R, Any, T])
 
 
 def follow_sync(run: Callable[[R], Any], plan: Generator[R, Any, T]) -> T:
-    """Run a plan without an event loop: send each call that it yields by `run`, and return its result."""
+    """As `follow`, without an event loop."""
     answer, failure = None, None
     while True:
         try:

@@ -50,13 +50,11 @@ class EmbeddedServer:
         others: int = -1,
         grace: float = 0.0,
     ) -> "EmbeddedServer":
-        """Start a server with its data in `folder`; return it when it answers, after about 0.1 s. Blocks.
+        """Start a server with its data in `folder`; return it when it answers.
 
-        If `persistent`, acknowledged data survives the server's death (the machine's death may lose up to 1
-        s). Only this user can read its files; Ctrl-C does not reach it. It ends with this process and,
-        `grace` seconds later at most, with the last writer of the pipe `others`. `binary`: the server
-        program. Raises Unavailable with the end of the log: no program, another server on the folder, or a
-        failed start.
+        If `persistent`, acknowledged data survives the server's death (the machine's death may lose up to
+        1 s). It ends with this process and, `grace` seconds later at most, with the last writer of the
+        pipe `others`. `binary`: the server program. Raises Unavailable with the end of the log.
         """
         command = find_binary(binary)
         try:
@@ -101,9 +99,7 @@ class EmbeddedServer:
         return self._process.poll()
 
     def stop(self, at_once: bool = False) -> None:
-        """Stop the server and wait for its end: SIGTERM, after 5 s SIGKILL; with `at_once` only SIGKILL. May
-        be repeated.
-        """
+        """Stop the server and wait for its end: SIGTERM, after 5 s SIGKILL; with `at_once` only SIGKILL."""
         _end(self._process, at_once=at_once)
 
     def __enter__(self) -> "EmbeddedServer":

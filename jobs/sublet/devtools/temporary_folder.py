@@ -1,4 +1,6 @@
-"""The platform's temporary folder: the same path at each start in one project, so the server's URL is the same."""
+"""The platform's temporary folder: the same path, and so the same server URL, at each start in one
+project.
+"""
 
 import contextlib
 import fcntl

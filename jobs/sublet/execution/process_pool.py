@@ -1,10 +1,10 @@
 """Child processes for plain functions: spawned, spoken to over plain pipes, and killed when a task must end.
 
-Weighed, by their source and by a run of 5,000 no-op calls on 8 processes: `pebble` (20k/s) can kill the worker of one task, but
-looks for dead ones and for time-outs ten times a second, shares one pipe under multiprocessing's semaphores (which need
-/dev/shm: not on Lambda), and does not kill what a task has started. `loky` (9k/s) and `concurrent.futures` (17k/s) cannot end
-one task, and give up every other one when a worker dies. Here each child has its own pipes: its death is noticed at once and
-fails only the job that it ran; a bare child answers 160k/s.
+Measured with 5,000 no-op calls on 8 processes: `pebble` (20k/s) can kill the worker of one task, but needs
+/dev/shm (Lambda has none), and does not kill what a task has started. `loky` (9k/s) and
+`concurrent.futures` (17k/s) cannot end one task, and give up every other one when a worker dies. Here each
+child has its own pipes: its death is noticed at once and fails only the job that it ran; a bare child
+answers 160k/s.
 """
 
 import asyncio

@@ -1,5 +1,6 @@
-"""Tracebacks of failed tasks, and stacks of timed-out ones: a child process writes its own (`faulthandler`)
-at a signal, even while a task holds the interpreter lock."""
+"""Tracebacks of failed tasks, and stacks of timed-out ones: a child process writes its own
+(`faulthandler`) at a signal.
+"""
 
 import faulthandler
 import os

@@ -1,7 +1,5 @@
-"""Delete a namespace in small steps, so that other clients do not wait.
-
-Each partition is marked first, so that all scripts refuse calls there. The marks are deleted last, so a
-drop can be repeated. A delayed one stops where a partition was created again.
+"""Delete a namespace in small steps, so that other clients do not wait. Each partition is marked first, so
+that all scripts refuse calls there. The marks are deleted last, so a drop can be repeated.
 """
 
 import re

@@ -1,7 +1,4 @@
-"""List and drain workers; end the leases of those that are gone.
-
-Registrations are in partition 0, each lease in its job's partition.
-"""
+"""List and drain workers; end the leases of those that are gone."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta

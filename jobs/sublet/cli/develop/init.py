@@ -1,7 +1,7 @@
-"""`init`: write the files by which a platform runs an app. No network, no Redis, no secrets.
+"""`init`: write the files by which a platform runs an app.
 
-A template is a folder of `deploy/` for the app `tasks:app`: only this name, tasks.py and the project's folder
-are replaced. Its README.md becomes TARGET.md.
+A template is a folder of `deploy/` for the app `tasks:app`: only this name, tasks.py and the project's
+folder are replaced. Its README.md becomes TARGET.md.
 """
 
 from __future__ import annotations

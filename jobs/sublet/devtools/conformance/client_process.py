@@ -32,7 +32,7 @@ class Client:
         self.words = [os.path.abspath(program), *command[1:]]
 
     async def start(self, words: Sequence[str], environment: Mapping[str, str]) -> "Process":
-        """Start the client with these arguments; `environment` is added to this process's."""
+        """Start the client with these arguments and additional environment variables."""
         return await asyncio.to_thread(Process, [*self.words, *words], {**os.environ, **environment})
 
 

@@ -66,7 +66,7 @@ class TrialContext:
         await self._transport.aclose()
 
     def environment(self, slots: int = 1) -> dict[str, str]:
-        """Return the environment variables for a process of the client."""
+        """Return the environment variables for the client."""
         return {
             "SUBLET_REDIS_URL": self.proxy.url,
             "SUBLET_SOURCE": "",
@@ -79,8 +79,8 @@ class TrialContext:
         }
 
     async def submit_by_client(self, task: str, payload: str) -> tuple[int, str, str]:
-        """Run `CMD submit TASK JSON`. Return its exit code, the last word on its stdout, and its output for a
-        message. Raises RuleBroken if it does not end.
+        """Run `CMD submit TASK JSON`. Return its exit code, the last word on its stdout, and its output.
+        Raises RuleBroken if it does not end.
         """
         process = await self.start(["submit", task, payload])
         code = await process.wait(SUBMIT_SECONDS)
@@ -137,8 +137,8 @@ class TrialContext:
         return await self.run(Call((words,), lambda reply: reply))
 
     async def submit(self, task: str, payload: Any = None, rules: str = "", queue: str = "first") -> str:
-        """Store a job in the namespace and return its id. `rules` are its options, such as tries=1; a
-        `payload` of bytes is stored unchanged.
+        """Store a job with the options `rules`, such as tries=1, and return its id. A `payload` of bytes
+        is stored unchanged.
         """
         job_id = f"0-{secrets.token_hex(12)}"
         body = (
@@ -157,8 +157,8 @@ class TrialContext:
         return (await self.job(job_id)).state in FINISHED
 
     async def completed(self, job_id: str, what: str, seconds: float = 0) -> Job:
-        """Wait until a job is completed, and return it. Raises RuleBroken with `what`, the job's name for the
-        message, after `seconds` (0: the default).
+        """Wait until a job is completed, and return it. Raises RuleBroken with `what`, the job's name,
+        after `seconds`.
         """
         job = await self.ended(job_id, what, seconds)
         if job.state is not State.COMPLETED:
@@ -166,9 +166,7 @@ class TrialContext:
         return job
 
     async def ended(self, job_id: str, what: str, seconds: float = 0) -> Job:
-        """Wait until a job is completed, dead or cancelled, and return it. Raises RuleBroken with `what`
-        after `seconds`.
-        """
+        """Wait until a job is completed, dead or cancelled, and return it. Raises RuleBroken."""
         try:
             await self.until_async(lambda: self.is_over(job_id), f"{what} had not ended", seconds)
         except WorkerEnded:
@@ -214,7 +212,7 @@ class TrialContext:
         await self.until_async(check, what, seconds)
 
     async def until_async(self, holds: Callable[[], Awaitable[bool]], what: str, seconds: float = 0) -> None:
-        """Wait until the coroutine `holds` returns True. Raises RuleBroken with the text `what` after `seconds`."""
+        """As `until`, with a coroutine function."""
         seconds = seconds or PATIENCE
         until = asyncio.get_running_loop().time() + seconds
         while not await holds():
@@ -227,8 +225,8 @@ class TrialContext:
 
     @contextlib.contextmanager
     def rule(self, name: str) -> Iterator[None]:
-        """Record whether the `with` block keeps a rule. A RuleBroken in it breaks the rule and ends the
-        block; WorkerEnded passes on.
+        """Record whether the `with` block keeps a rule: a RuleBroken in it breaks the rule and ends the
+        block.
         """
         try:
             yield

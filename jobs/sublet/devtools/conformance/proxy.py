@@ -41,7 +41,7 @@ class Seen:
         return self.reply if isinstance(self.reply, ErrorReply) else ""
 
     def given(self) -> list[str]:
-        """Return the ids of the jobs in a claim's reply; [] for another command."""
+        """Return the ids of the jobs in a claim's reply."""
         many = self.verb == "claim" and isinstance(self.reply, list)
         return [text(self.reply[i]) for i in range(3, len(self.reply), 6)] if many else []
 
@@ -50,7 +50,7 @@ class Seen:
         return self.verb == "pick" and isinstance(self.reply, list) and name.encode() in self.reply[2::5]
 
     def token(self) -> str:
-        """Return the token of the first job in a claim's reply, "" without jobs."""
+        """Return the token of the first job in a claim's reply."""
         return text(self.reply[0]) if self.given() else ""
 
 
@@ -146,7 +146,7 @@ class Proxy:
         )
 
     def note(self, words: list[bytes], link: int) -> Seen:
-        """Append a client's command to the log, and return it."""
+        """Log a client's command, and return it."""
         name = text(words[0]).upper() if words else ""
         verb, args = "", [text(word) for word in words[1:]]
         if name in ("EVAL", "EVALSHA") and len(words) > 3:

@@ -127,7 +127,7 @@ class Verdict(NamedTuple):
 
 
 class Judge:
-    """Collects what was observed about the rules in `names`. The first observation against a rule decides."""
+    """Collects the observations about the rules in `names`; the first one against a rule decides."""
 
     def __init__(self, names: set[str]) -> None:
         self.names = names

@@ -68,10 +68,9 @@ async def examine(
     """Run the trials of these rules (None: all that are not optional) against a client; return a verdict per
     rule.
 
-    Rules that a busy machine may break are tried a second time. It takes less than a minute for a conforming
-    client, and leaves no process of it. `report` gets the numbers of finished and of all trials. Raises
-    Invalid if the command does not exist, JobsError if the client sends no claim or lacks a task, Unavailable
-    if the server does not answer.
+    It takes less than a minute for a conforming client, and leaves no process of it. `report` gets the
+    numbers of finished and of all trials. Raises Invalid if the command does not exist, JobsError if the
+    client sends no claim or lacks a task, Unavailable if the server does not answer.
     """
     client, judge = Client(command), Judge(names or CORE)
     chosen = [trial for trial in TRIALS if judge.wants(*trial.rules)]

@@ -40,8 +40,8 @@ class Show:
 
 
 async def kill(show: Show, at: float) -> None:
-    """When this share of the work is done (0 to 1), kill a worker that holds jobs; wait until other workers
-    run them.
+    """When this share of the work is done, kill a worker that holds jobs; wait until other workers run
+    them.
     """
     caught = await _catch(show, at)
     if caught:
@@ -52,8 +52,8 @@ async def kill(show: Show, at: float) -> None:
 
 
 async def freeze(show: Show, at: float) -> None:
-    """When this share of the work is done (0 to 1), freeze a worker that holds jobs, resume it when others
-    run them, and wait until its late reports are refused.
+    """When this share of the work is done, freeze a worker that holds jobs, resume it when others run
+    them, and wait until its late reports are refused.
     """
     caught = await _catch(show, at)
     if not caught:

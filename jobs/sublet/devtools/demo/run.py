@@ -39,8 +39,8 @@ def run(once: bool, json: bool, call: str, screen: Screen | None = None) -> int:
     128 + the signal that ended it.
 
     With `json`, progress goes to stderr and the tally to stdout as one JSON object. Without `once`, all
-    processes keep running until Ctrl-C; `call` is this program's command line. `screen` replaces the
-    output. Raises JobsError when the demo cannot continue. No process remains.
+    processes keep running until Ctrl-C. `call` is this program's command line. Raises JobsError when the
+    demo cannot continue.
     """
     screen = screen or Screen(sys.stderr if json else sys.stdout)
     demo = Demo(screen, once, json, call)

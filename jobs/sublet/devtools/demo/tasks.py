@@ -1,7 +1,4 @@
-"""The demo's task: measure a Python file's size and nesting.
-
-A plain function, run in a child process. `sublet work sublet.devtools.demo.tasks:app` serves it.
-"""
+"""The demo's task: measure a Python file's size and nesting."""
 
 import ast
 import io

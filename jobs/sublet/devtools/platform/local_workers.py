@@ -27,10 +27,9 @@ WORKER_SECONDS = 86_400.0
 class LocalWorkers:
     """Starts and watches the workers of one app on this machine, on one event loop.
 
-    `on_line` gets each line that a worker prints, `on_end` its process id and exit code; `on_event` is called
-    after changes of jobs, and ends of workers. No worker starts while `may_start` returns False. If this
-    process is killed, its workers finish or release their jobs; they inherit the descriptors `keep`. It
-    closes its store.
+    `on_line` gets each line that a worker prints, `on_end` its process id and exit code; `on_event` is
+    called after changes of jobs, and ends of workers. No worker starts while `may_start` returns False.
+    Workers inherit the descriptors `keep`.
     """
 
     def __init__(

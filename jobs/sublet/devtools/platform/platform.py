@@ -91,10 +91,8 @@ class Platform:
         self._over.set()
 
     async def run(self, companion: Companion | None = None) -> int:
-        """Run until SIGINT, SIGTERM, SIGHUP or a call of `stop`. Return 0, or STOPPED_AT_ONCE.
-
-        Raises Unavailable, Invalid or JobsError if a part cannot start, and any exception of `companion`. No
-        process remains.
+        """Run until SIGINT, SIGTERM, SIGHUP or a call of `stop`. Return 0, or STOPPED_AT_ONCE. Raises
+        Unavailable, Invalid or JobsError if a part cannot start, and any exception of `companion`.
         """
         with _signals(self.stop):
             running = asyncio.create_task(self._run(companion))

@@ -17,10 +17,7 @@ START_SECONDS, HURRY_SECONDS = 60.0, 1.0
 
 
 class RedisService:
-    """The embedded server of one `sublet dev`. A restart keeps the URL and all acknowledged data. If this
-    process is killed, the server ends when the pipe `others` has no writer any more, some seconds later at
-    most.
-    """
+    """The embedded server of one `sublet dev`. A restart keeps the URL and all acknowledged data."""
 
     name = "server"
 

@@ -26,14 +26,13 @@ class Reporter:
         self._report = report
 
     def __call__(self, source: str, event: str, detail: str = "", /, **more: Any) -> None:
-        """Report an event: who reports it (`source`), its name, a text, and fields for programs."""
+        """Report an event."""
         self._report(PlatformEvent(source, event, detail, more))
 
 
 def lines_on_loop(on_event: Callable[[dict[str, Any]], None]) -> Callable[[bytes], None]:
-    """Return a function for any thread: the current loop passes each line of a process to `on_event`, parsed.
-
-    A line that is not a JSON object becomes `{"message": line}`.
+    """Return a function for any thread: it passes each line of a process to `on_event`, parsed, on the
+    current loop. A line that is not a JSON object becomes `{"message": line}`.
     """
     loop = asyncio.get_running_loop()
 

@@ -75,8 +75,8 @@ class WorkerMonitor:
         self._checked_at = time.monotonic()
 
     async def retire(self) -> set[int]:
-        """Send SIGTERM to all workers, so that they finish or release their jobs and end; return their
-        process ids. They are unregistered at once, so that others can be summoned.
+        """Send SIGTERM to all workers, and return their process ids. The workers are unregistered at once,
+        so that others can be summoned.
         """
         own = set(self._own())
         with contextlib.suppress(JobsError):

@@ -1,6 +1,4 @@
-"""Cancel, retry, promote or erase all jobs that match a filter, a page at a time. A job that has changed
-since the page was read is refused.
-"""
+"""Cancel, retry, promote or erase all jobs that match a filter, a page at a time."""
 
 import re
 from collections import Counter
