@@ -52,7 +52,8 @@ local function examine(id, queue, task, rules, payload)
   end
   if header.known then return 'NOT_FOUND' end
   local where = get_queue(queue)
-  if header.group or where.by_turns or old then check_flow(job) end
+  job.by_turns = header.group or where.by_turns
+  if job.by_turns then check_flow(job) end
   if old then check_flow(old) end
   local no_room = full(where, grows, old)
   if not no_room and not where.settings and where.jobs == 0 and not old then
@@ -82,32 +83,32 @@ local moved = {}                            -- state → ids
 local wanted = {}                           -- queue → has it work now?
 local grouped = {}                          -- queue with groups or limits → the groups of new jobs
 local seq = next_seq(#jobs) - #jobs
-local function add_member(structure, score, id)
-  local members = places[structure] or {}
-  places[structure], members[#members + 1], members[#members + 2] = members, score, id
+local function add_to_group(job, queue, group, score)
+  if group then
+    local members, name = places['grouped:' .. queue] or {}, 'grouped:' .. queue
+    places[name], members[#members + 1], members[#members + 2] = members, score, job.id
+  end
+  grouped[queue] = grouped[queue] or {}
+  grouped[queue][group or ''] = true
 end
 for i, job in ipairs(jobs) do
   local rules = job.rules
   local state, turn, is_new = job.due > now and 'scheduled' or 'queued', seq + i, true
   if job.ruled then state, turn, is_new = take_place(job, state, turn) end
-  local queue, group = rules.queue, rules.group
+  local is_queued, queue, group = state == 'queued', rules.queue, rules.group
   call('HSET', key('job:', job.id), 'state', state, as_spec(rules.header, job.payload))
   if rules.tags then note_tags(job) end
   if job.lock then call('SET', job.lock, job.id, unpack(rules.window and {'PX', rules.window} or {})) end
-  local ids = moved[state] or {}
-  if is_new then ids[#ids + 1], moved[state] = job.id, ids end
-  wanted[queue] = wanted[queue] or state == 'queued'
-  if state == 'scheduled' then
-    add_member(state, job.due, job.id)
-  else
-    local score = rank(rules.priority, turn)
-    add_member(group and 'waiting:' .. queue .. '|' .. group or 'queue:' .. queue, score, job.id)
-    if group then add_member('grouped:' .. queue, score, job.id) end
-    if group or get_queue(queue).by_turns then
-      grouped[queue] = grouped[queue] or {}
-      grouped[queue][group or ''] = true
-    end
+  local structure, score = state, job.due
+  if is_queued then
+    structure = group and 'waiting:' .. queue .. '|' .. group or 'queue:' .. queue
+    score = rank(rules.priority, turn)
+    if job.by_turns then add_to_group(job, queue, group, score) end
   end
+  local members, ids = places[structure] or {}, moved[state] or {}
+  if is_new then ids[#ids + 1], moved[state] = job.id, ids end
+  wanted[queue] = wanted[queue] or is_queued
+  places[structure], members[#members + 1], members[#members + 2] = members, score, job.id
 end
 for structure, members in pairs(places) do call('ZADD', key(structure), unpack(members)) end
 local created = 0
