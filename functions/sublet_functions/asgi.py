@@ -72,7 +72,7 @@ class StopSignals:
         self._hooks: dict[int, partial[None]] = {}
 
     def add(self, state: LoopState) -> None:
-        """End this state, too, at the next signal."""
+        """End this state at the next signal."""
         self._forget_closed()
         self._states.add(state)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -84,7 +84,7 @@ class StopSignals:
                     self._hooks[number] = hook
 
     def remove(self, state: LoopState) -> None:
-        """Leave this state alone; after the last one, restore the server's handlers."""
+        """Do not end this state at a signal. If it was the last one, restore the server's handlers."""
         self._states.discard(state)
         self._forget_closed()
         if not self._states:

@@ -1,30 +1,30 @@
 """The exceptions of this library. docs/reference/errors.md explains each.
 
     JobsError
-        Refused
-            NotFound          NOT_FOUND
-            LeaseLost         LEASE_LOST
-            WrongState        WRONG_STATE
-            Changed           CHANGED
-            KeyTaken          KEY_TAKEN
-            QueueFull         QUEUE_FULL
-            WorkersFull       WORKERS_FULL
-            TooMany           TOO_MANY
-            NoNamespace       NO_NAMESPACE
-            WrongLayout       WRONG_LAYOUT
-            OutOfMemory       OOM
-        Unavailable
-            Unconfirmed
-            Forbidden
-                Denied
-            Busy
-            Demoted
-            Unfit
-                Moved
-                NotDurable
-        Invalid
-        PayloadLost
-        JobFailed
+        Refused               Redis rejected the call; repeat it after a change. `.code` is the reply's first word
+            NotFound          NOT_FOUND      check the id or name
+            LeaseLost         LEASE_LOST     stop working
+            WrongState        WRONG_STATE    look at the job's state
+            Changed           CHANGED        read again, then decide
+            KeyTaken          KEY_TAKEN      wait until the other job has ended
+            QueueFull         QUEUE_FULL     more workers, or a higher limit
+            WorkersFull       WORKERS_FULL   fewer workers, or another token
+            TooMany           TOO_MANY       split the call
+            NoNamespace       NO_NAMESPACE   submit a job: it creates the namespace
+            WrongLayout       WRONG_LAYOUT   use the version that wrote the data
+            OutOfMemory       OOM            more workers, or more memory
+        Unavailable           outcome unknown; repeat with the same job id or key
+            Unconfirmed       repeat the submit with the same job id
+            Forbidden         change the user's rights
+                Denied        check the token
+            Busy              fewer calls at once
+            Demoted           repeat the call after the failover
+            Unfit             change the server or settings
+                Moved         use redis+cluster://…
+                NotDurable    change its configuration, or ask for less
+        Invalid               correct the argument
+        PayloadLost           restore the object, or submit the job again
+        JobFailed             look at the job's last attempt
             JobCancelled
 
 A task raises `Snooze` and `Discard` (`sublet.context`) to end its attempt: they are not errors.
@@ -39,13 +39,15 @@ class JobsError(Exception):
 
 
 class Refused(JobsError):
-    """Redis rejected the call, and changed nothing. Repeating it alone is useless."""
+    """Redis rejected the call, and changed nothing. Repeating it is useless until something has changed."""
 
     code = "REFUSED"
 
 
 class NotFound(Refused):
-    """The job, worker, schedule or pool does not exist, or the job's retention has passed."""
+    """The job, worker, schedule or pool does not exist, or the job's retention has passed. Check the
+    id or name.
+    """
 
     code = "NOT_FOUND"
 
@@ -85,7 +87,9 @@ class QueueFull(Refused):
 
 
 class WorkersFull(Refused):
-    """The most live workers are registered, in the namespace or by one token. This worker works unregistered."""
+    """The most live workers are registered, in the namespace or by one token. This worker works unregistered.
+    Start fewer workers, or use another token.
+    """
 
     code = "WORKERS_FULL"
 
@@ -97,14 +101,14 @@ class TooMany(Refused):
 
 
 class NoNamespace(Refused):
-    """The namespace was never created, or its data was flushed. A submit creates it."""
+    """The namespace was never created, or its data was flushed. Submit a job: it creates the namespace."""
 
     code = "NO_NAMESPACE"
 
 
 class WrongLayout(Refused):
     """The data in Redis was written by another version or for another partition count, or is being deleted by
-    `sublet drop`.
+    `sublet drop`. Use the version and SUBLET_PARTITIONS that wrote it.
     """
 
     code = "WRONG_LAYOUT"
@@ -112,7 +116,7 @@ class WrongLayout(Refused):
 
 class OutOfMemory(Refused):
     """The job was not stored: Redis is full, or above the share SUBLET_MEMORY. Claims and completions still
-    work.
+    work: add workers, or memory.
     """
 
     code = "OOM"
@@ -120,7 +124,7 @@ class OutOfMemory(Refused):
 
 class Unavailable(JobsError):
     """Redis, or the HTTP API, could not serve the call or did not answer in time. Whether it had an effect is
-    unknown; it is safe to repeat.
+    unknown. Repeat a submit only with the same `Submission`, id or key: `task.submit(…)` makes a second job.
     """
 
     lasting = False
@@ -132,8 +136,8 @@ class Unavailable(JobsError):
 
 
 class Unconfirmed(Unavailable):
-    """The job is stored, but fewer replicas or disks have confirmed it than were asked for. Repeat the same
-    submit.
+    """The job is stored, but fewer replicas or disks have confirmed it than were asked for. Repeat the submit
+    with the id `job_id`, or the same `Submission`.
     """
 
     job_id = ""
@@ -141,7 +145,7 @@ class Unconfirmed(Unavailable):
 
 
 class Forbidden(Unavailable):
-    """The Redis user may not run a command of the call, by Redis's access list (ACL)."""
+    """The Redis user may not run a command of the call, by Redis's access list (ACL). Change its rights."""
 
     lasting = True
 
@@ -151,16 +155,20 @@ class Denied(Forbidden):
 
 
 class Busy(Unavailable):
-    """All connections of this process stayed in use until the timeout. Redis itself may be well."""
+    """All connections of this process stayed in use until the timeout. Redis itself may be well. Make
+    fewer calls at once.
+    """
 
 
 class Demoted(Unavailable):
-    """No server of the partition accepts the call now, for example during a failover."""
+    """No server of the partition accepts the call now, for example during a failover. Repeat it
+    afterwards.
+    """
 
 
 class Unfit(Unavailable):
     """The server cannot be used with these settings: it is not Redis, too old, evicts keys, has malformed
-    data or another partition count.
+    data or another partition count. Change the server or the settings.
     """
 
     lasting = True

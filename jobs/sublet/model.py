@@ -234,8 +234,8 @@ class Description(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """A job's state (None: no such job) and, if it has ended, its result (JSON) and its last attempt, encoded
-    as Redis stores it.
+    """A job's state (None: no such job); its result (JSON) if it is completed; its last attempt if it has
+    ended, encoded as Redis stores it.
     """
 
     state: State | None

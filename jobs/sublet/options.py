@@ -65,7 +65,9 @@ class Options:
     on_conflict: OnConflict | None = None
     """What a submit does to the unfinished jobs of its key. None: it stores nothing and returns the job."""
     max_attempts: int = 3
-    """Number of tries: the job is dead when they are used up. Releases use none."""
+    """Number of tries: the job is dead when they are used up. A release uses none, unless it
+    follows 100 others in a row.
+    """
     timeout: Seconds | None = 300.0
     """Most seconds of an attempt; None: no limit."""
     stall: Seconds | None = None

@@ -143,7 +143,7 @@ def _context_second(a: int, ctx: Context) -> None: ...
         (lambda app: app.task(lambda *args: None), "use 1 to 128 of A-Z a-z 0-9"),
         (
             lambda app: app.task(name="f")(lambda *args: None),
-            "parameter 'args': a job's arguments are passed by name",
+            "parameter 'args': a job's arguments are passed by name: use no `\\*args`",
         ),
         (
             lambda app: app.task(name="f")(lambda a, /: None),

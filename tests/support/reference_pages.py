@@ -233,14 +233,20 @@ def errors_page():
         [
             "# Errors\n",
             NOTICE,
-            "Every exception of the library is a `JobsError`. `Refused`: Redis ran the script and refused; nothing has "
-            "changed, and repeating the call is useless. `Unavailable`: the outcome is unknown; every call is safe to "
-            "repeat. `Invalid`: a value is not valid; nothing has changed.\n",
+            "Every exception of the library is a `JobsError`. `Refused`: the call was rejected; nothing has changed, and "
+            "repeating the call is useless until something has. `Unavailable`: the outcome is unknown, unless the row of "
+            "the subclass says more; while `error.lasting` is true, repeating is useless. `Invalid`: a value is not "
+            "valid; nothing has changed.\n\n"
+            "**Repeat a submit only with the same job.** Each `task.submit(…)`, and `schedules.run` without `job_id`, makes a "
+            "new id: after `Unavailable`, calling it again may store a second job. Give the submit a "
+            "[key](../guides/arguments.md#keys) (`task.options(key=…)`); or make the job once with `task.job(…)`, and pass "
+            "it to `client.submit_all` each time; or call `client.submit` with `job_id`. Other calls are safe to repeat.\n",
             "```text\n" + "\n".join(_tree(errors.JobsError)) + "\n```\n",
             "## Exceptions\n",
             "\n".join(rows) + "\n",
             "## Refusal codes\n",
-            "A script answers a refusal as an error that begins with one of these words; `Refused.code` has it.\n",
+            "A script answers a refusal as an error that begins with one of these words; `Refused.code` has it. `OOM` "
+            "also comes from Redis itself, when its memory is full, and from the client (SUBLET_MEMORY).\n",
             "\n".join(refusals) + "\n",
             "## HTTP problems\n",
             "Every error of the HTTP API is a problem document (RFC 9457). Its `type` is stable.\n",

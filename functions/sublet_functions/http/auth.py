@@ -94,7 +94,7 @@ class Principal:
         return made
 
     def own(self, name: str) -> str:
-        """Return the name that it gave to a worker with this stored name."""
+        """Return a stored worker name as its client wrote it, without the token's prefix."""
         return name.removeprefix(self.prefix)
 
 

@@ -24,7 +24,9 @@ def available_memory(files: Iterable[Path] = CGROUP) -> int:
 
 @cache
 def body_budget() -> int:
-    """Return how many bytes of bodies may be arriving, and as many waiting, for this machine's memory."""
+    """Return the byte limit of bodies being received, and of large bodies waiting to be parsed: each an
+    eighth of the memory, 16 to 256 MiB.
+    """
     return budget_of(available_memory())
 
 

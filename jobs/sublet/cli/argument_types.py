@@ -207,7 +207,7 @@ def weighted_names(text: str) -> dict[str, int]:
 
 
 def log_level(text: str) -> str:
-    """Return the text if it is a log level, such as `debug`."""
+    """Return the text unchanged. Raises ArgumentTypeError if it is not a log level, such as `debug`."""
     if text.upper() not in LOG_LEVELS:
         near = did_you_mean(text.lower(), [level.lower() for level in LOG_LEVELS])
         raise ArgumentTypeError(f"{text[:40]!r}: use {', '.join(LOG_LEVELS).lower()}{near}")

@@ -1,4 +1,4 @@
-"""Calls the hooks of `@app.on_failure`, beside the jobs: a slow or failing hook affects none of them."""
+"""Calls the hooks of `@app.on_failure`. No job waits for them, or is affected by their errors."""
 
 import asyncio
 import contextlib

@@ -107,7 +107,7 @@ def waits_for(base: str, queue: str, group: str | None, cost: int) -> Plan[str |
 
 
 def with_held(base: str, queues: Sequence[QueueNumbers]) -> Plan[list[QueueNumbers]]:
-    """Return these numbers; of queues with groups or limits, with how many jobs these hold back."""
+    """Return these numbers with `held` set: how many queued jobs the limits of a queue and its groups hold back."""
     found = []
     for queue in queues:
         ready = queue.queued if queue.paused or not queue.by_turns else (yield from _startable(base, queue))

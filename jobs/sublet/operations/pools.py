@@ -57,7 +57,8 @@ def summon(
     base: str, name: str, *, summons: str, n: int, leaver: str = "", elsewhere: Sequence[Elsewhere] = ()
 ) -> Call[Summoning]:
     """Record summonses for up to `n` (≤ 100) owed workers, which the caller invokes; let the worker `leaver`
-    leave if the pool can spare it. With neither, only read. Raises NotFound.
+    leave if the pool can spare it. `elsewhere`: the pool's queues in other partitions. With `n=0` and no
+    `leaver`, only read. Raises NotFound.
     """
 
     def read(reply: list[Any]) -> Summoning:

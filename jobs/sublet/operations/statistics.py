@@ -66,7 +66,7 @@ class QueueNumbers:
     by_turns: bool = False
     """Whether it has groups or limits of what runs."""
     held: int = 0
-    """Queued jobs that a limit holds back (see `groups.with_held`)."""
+    """Queued jobs that may not start now, because a limit is reached."""
 
     @property
     def ready(self) -> int:

@@ -56,7 +56,7 @@ DEFAULTS: dict[str, Any] = {
     "cost": 1,
     "keep_payload": False,
 }
-"""The options that are sent for a job without own ones. Otherwise the server would use the task's."""
+"""The options that are sent for a job that does not set them. Otherwise the server would use the task's."""
 ANSWERS = {404: "NOT_FOUND", 409: "LEASE_LOST"}
 """The code for an item's status in the answer to several heartbeats or outcomes."""
 
@@ -273,7 +273,7 @@ def card(card: Card) -> dict[str, Any]:
 
 
 def standing(job: Any) -> Standing:
-    """Decode a job's state and, if it is finished, its result and last attempt."""
+    """Decode a job's state and, if it is finished, its last attempt; its result if it is completed."""
     state = State(job["state"])
     if state not in FINISHED:
         return Standing(state, b"", "")

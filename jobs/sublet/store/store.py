@@ -101,7 +101,7 @@ class Store:
         self._ready = not preparing.cancelled() and preparing.exception() is None
 
     async def run(self, call: Call[T]) -> T:
-        """Send one call, after creating a missing namespace; return its parsed reply."""
+        """Send one call; return its parsed reply. The first call creates a missing namespace."""
         if not self._ready:
             await self.prepare()
         return await self._transport.run(call)
@@ -111,7 +111,7 @@ class Store:
         return await self.run(call)
 
     async def follow(self, plan: Plan[T]) -> T:
-        """Run a plan, after creating a missing namespace; return its result."""
+        """Run a plan; return its result. The first call creates a missing namespace."""
         if not self._ready:
             await self.prepare()
         return await follow(self._transport.run, plan)

@@ -47,7 +47,7 @@ class SyncStore:
             self._ready = True
 
     def follow(self, plan: Plan[T]) -> T:
-        """Run a plan, after creating a missing namespace; return its result."""
+        """Run a plan; return its result. The first call creates a missing namespace."""
         if not self._ready:
             self.prepare()
         return follow_sync(self.transport.run, plan)

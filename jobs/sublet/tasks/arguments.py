@@ -45,7 +45,8 @@ class Arguments:
         for parameter in own:
             if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
                 raise Invalid(
-                    f"task {name}: parameter {parameter.name!r}: a job's arguments are passed by name: use named parameters"
+                    f"task {name}: parameter {parameter.name!r}: a job's arguments are passed by name: "
+                    "use no `*args`, `**kwargs` or parameters before `/`"
                 )
             if hints.get(parameter.name) is Context:
                 raise Invalid(

@@ -27,7 +27,7 @@ TRIES = 3
 OURS = ("SUBLET_TOKENS", "SUBLET_TOKENS_FILE", "SUBLET_OPEN", "SUBLET_HOST", "SUBLET_PORT", "PORT")
 
 OnLine = Callable[[bytes], None]
-"""Called from a thread with each line of the log."""
+"""Called from a thread with each line of the API process's stderr, its newline included."""
 
 
 class ApiService:

@@ -34,7 +34,7 @@ KINDS = {
 }
 """First word of a key (behind the base) → what the key is about."""
 PAIRS = {"workers": "worker", "schedules": "schedule"}
-"""Sorted set whose members are not jobs → what they are."""
+"""Sorted set whose members are not jobs → the kind of its members."""
 BESIDE = (*PAIRS.values(), "pool")
 QUEUES = 1000
 NO_TEXT = "\ufffd"

@@ -1,4 +1,4 @@
-"""What `sublet doctor` has read (`Facts`), and what it reports (`Finding`)."""
+"""The data that `sublet doctor` reads (`Facts`) and its reports (`Finding`)."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -55,7 +55,8 @@ class Facts(NamedTuple):
     denied: bool = False
     """Whether this Redis user may not read some of the facts."""
     starved: tuple[str, ...] = ()
-    """Names of workers all of whose running jobs wait for other jobs."""
+    """Names of workers with a job in every slot or child process, lent ones too, that waits for the results of
+    other jobs."""
     node: str = ""
     """host:port of the server, if the namespace has several."""
     nodes: tuple[Node, ...] = ()

@@ -65,7 +65,7 @@ class Selection(NamedTuple):
     within: Container[str] | None = None
 
     def listed(self) -> job_list.Filter:
-        """Return this filter, without the message, for a list of jobs. Raises Invalid."""
+        """Return the part that a list of jobs can filter by: all but `state` and `message`. Raises Invalid."""
         names = set(self._fields) & set(job_list.Filter._fields)
         found = job_list.Filter(**{name: getattr(self, name) for name in names})
         found.check()
@@ -165,7 +165,7 @@ def order_page(
 
 
 def _came(outcomes: Sequence[OrderOutcome]) -> str:
-    """Return what came of an order, for the audit: `cancelled 2 of 3`."""
+    """Return an order's outcome, for the audit: `cancelled 2 of 3`."""
     answers = Counter("refused" if one.refusal else one.answer for one in outcomes)
     refused = answers.pop("refused", 0)
     words = [f"{answer} {n:,}" for answer, n in sorted(answers.items())] or ["done 0"]
