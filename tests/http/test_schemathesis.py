@@ -11,7 +11,8 @@ import sys
 
 from sublet_functions.handlers.worker_host import WorkerHost
 from tests.support.draws import few
-from tests.support.http_server import ADMIN, ROOT, SECRET, ask, serving
+from tests.support.http_server import ADMIN, SECRET, ask, serving
+from tests.support.paths import ROOT
 from tests.support.tasks import app
 
 pytest_plugins = ["tests.support.http_settings"]

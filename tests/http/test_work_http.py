@@ -29,7 +29,8 @@ from sublet.store.store import Store
 from sublet_functions.handlers import worker_host as module
 from sublet_functions.handlers.worker_host import WorkerHost
 from sublet_functions.serve import Stop
-from tests.support.http_server import ROOT, Wire, ask, refuses, serve_process, serving, spawn, wire
+from tests.support.http_server import Wire, ask, refuses, serve_process, serving, spawn, wire
+from tests.support.paths import ROOT
 from tests.support.processes import is_alive, until
 from tests.support.program_runs import soon
 

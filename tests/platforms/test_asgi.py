@@ -28,7 +28,8 @@ from sublet_functions.handlers.worker_host import SECONDS as STAY
 from sublet_functions.http.limits import Limits
 from tests.support import pages
 from tests.support.command_line import Shell
-from tests.support.http_server import ROOT, SECRET, ask, wire
+from tests.support.http_server import SECRET, ask, wire
+from tests.support.paths import ROOT
 from tests.support.platforms import asgi, asked_at, asking_for, environment, up
 from tests.support.program_runs import soon
 

@@ -21,9 +21,10 @@ import pytest
 import yaml
 
 from sublet_functions.handlers.events import STREAM_SECONDS
-from tests.support.http_server import ROOT, SECONDS, ask
+from tests.support.http_server import SECONDS, ask
 from tests.support.manifests import documents, kind_of
 from tests.support.pages import blocks, check, command_on_path, free_port, need_curl, run, steps
+from tests.support.paths import ROOT
 from tests.support.platforms import spawned, up
 from tests.support.processes import plain_environment, until
 

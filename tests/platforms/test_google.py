@@ -16,7 +16,8 @@ from sublet.connection.settings import Settings
 from sublet.options import Options
 from sublet_functions.google import TickFailed, event
 from sublet_functions.wsgi import app
-from tests.support.http_server import ROOT, SECRET, ask, wire
+from tests.support.http_server import SECRET, ask, wire
+from tests.support.paths import ROOT
 from tests.support.platforms import google
 
 WAIT = 30.0

@@ -22,7 +22,8 @@ from sublet_functions.adapters import loop_thread
 from sublet_functions.api.routes import ROUTES
 from sublet_functions.http.response import Response
 from sublet_functions.wsgi import ResponseAborted, Wsgi
-from tests.support.http_server import ADMIN, ROOT, SECRET, Answer
+from tests.support.http_server import ADMIN, SECRET, Answer
+from tests.support.paths import ROOT
 from tests.support.platforms import environment
 from tests.support.route_samples import named, prepared, sample
 

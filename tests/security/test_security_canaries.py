@@ -16,7 +16,8 @@ from sublet.connection.settings import Settings
 from sublet_functions.api.routes import ROUTES
 from sublet_functions.schemas.query import Empty
 from tests.support.command_server import CLIENT, COMMANDS
-from tests.support.http_server import ROOT, ask, serve_process
+from tests.support.http_server import ask, serve_process
+from tests.support.paths import ROOT
 from tests.support.processes import plain_environment, until
 
 PASSWORD = "c4nary-redis-password"

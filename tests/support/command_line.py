@@ -11,7 +11,7 @@ import uuid
 import pytest
 
 from tests.support.command_server import CLIENT, COMMANDS
-from tests.support.paths import ROOT
+from tests.support.paths import PYTHONPATH
 from tests.support.processes import plain_environment
 
 TASKS = """
@@ -54,7 +54,7 @@ class Shell:
         self.command = [sys.executable, "-m", "sublet"]
         self.env = plain_environment("NO_COLOR")
         self.env |= {
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": PYTHONPATH,
             "SUBLET_REDIS_URL": url,
             "SUBLET_NAMESPACE": f"test-{uuid.uuid4().hex[:12]}",
         }

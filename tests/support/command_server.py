@@ -23,6 +23,8 @@ import time
 import uuid
 from pathlib import Path
 
+from tests.support.paths import PYTHONPATH, ROOT
+
 CLIENT = [sys.executable, "-I", "-S", str(Path(__file__).with_name("command_client.py"))]
 """The command that takes the place of `python -m sublet`."""
 ADDRESS = "TEST_COMMAND_SERVER"
@@ -43,9 +45,9 @@ class CommandServer:
         """Start the server unless it runs; return when it accepts commands."""
         if self.process or sys.platform != "linux":
             return
-        name, root = f"commands-{uuid.uuid4().hex}", str(Path(__file__).parents[2])
+        name, root = f"commands-{uuid.uuid4().hex}", str(ROOT)
         env = {name: value for name, value in os.environ.items() if not name.startswith("SUBLET_")}
-        env["PYTHONPATH"] = os.pathsep.join(filter(None, [root, env.get("PYTHONPATH")]))
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, [PYTHONPATH, env.get("PYTHONPATH")]))
         words = [sys.executable, "-P", "-m", "tests.support.command_server", name]
         self.process = subprocess.Popen(
             words, cwd=root, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE

@@ -11,7 +11,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from tests.support.paths import ROOT
+from tests.support.paths import PYTHONPATH
 from tests.support.processes import SECONDS, is_alive, plain_environment, until
 
 MARK = "DEV_TEST_MARK"
@@ -54,7 +54,7 @@ class Dev:
         self.mark, self.folder = uuid.uuid4().hex, folder
         (folder / "tasks.py").write_text(tasks)
         kept = plain_environment("PYTHON", "NO_COLOR")
-        self.env = {**kept, "PYTHONPATH": str(ROOT), MARK: self.mark}
+        self.env = {**kept, "PYTHONPATH": PYTHONPATH, MARK: self.mark}
         how = ["-c", PATCHED.format(patch=patch)] if patch else ["-m", "sublet"]
         command = [sys.executable, *how, "dev", "tasks:app", "--json", *words]
         pipe = subprocess.PIPE

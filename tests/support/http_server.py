@@ -27,7 +27,7 @@ from sublet_functions.http.response import Response
 from sublet_functions.serve import Stop, serve
 from sublet_functions.server.server import HttpServer
 from sublet_functions.server.sockets import listen, url_of
-from tests.support.paths import ROOT
+from tests.support.paths import PYTHONPATH
 from tests.support.processes import plain_environment, until
 
 SECONDS = 30.0
@@ -170,7 +170,7 @@ def spawn(settings: Settings, folder: Path, *words: str, tokens: str = "", **env
     """The same, without waiting until it listens."""
     clean = plain_environment()
     clean |= {
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": PYTHONPATH,
         "SUBLET_REDIS_URL": settings.redis_url,
         "SUBLET_NAMESPACE": settings.namespace,
     }

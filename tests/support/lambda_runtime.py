@@ -32,7 +32,7 @@ from urllib.parse import urlsplit
 from sublet.connection.settings import Settings
 from sublet.tasks.programs.bound_process import spawn_bound
 from tests.support.http_server import Answer
-from tests.support.paths import ROOT
+from tests.support.paths import PYTHONPATH
 from tests.support.processes import plain_environment
 from tests.support.route_samples import Ask
 
@@ -268,7 +268,7 @@ def runtime(
     with tempfile.TemporaryDirectory() as place:
         root = folder or Path(place)
         clean |= {
-            "PYTHONPATH": f"{root}:{ROOT}",
+            "PYTHONPATH": f"{root}:{PYTHONPATH}",
             "LAMBDA_TASK_ROOT": str(root),
             "NO_PROXY": "127.0.0.1",
             "no_proxy": "127.0.0.1",

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.support.command_server import CLIENT, COMMANDS
-from tests.support.paths import ROOT
+from tests.support.paths import PYTHONPATH
 
 MARK = "\036"
 """A byte that no command prints; it ends the output and the exit code of each command."""
@@ -88,7 +88,7 @@ def page_environment(folder, place):
     return {
         **os.environ,
         "PATH": path,
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": PYTHONPATH,
         "SUBLET_NAMESPACE": place.settings.namespace,
         "SUBLET_REDIS_URL": place.settings.redis_url,
     }

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from sublet.connection.settings import Settings
-from tests.support.http_server import ADMIN, ROOT, SECONDS, SECRET, Served, ask, serve_process
+from tests.support.http_server import ADMIN, SECONDS, SECRET, Served, ask, serve_process
 from tests.support.lambda_runtime import asking, runtime
+from tests.support.paths import PYTHONPATH
 from tests.support.processes import plain_environment, until
 from tests.support.route_samples import Ask
 
@@ -33,7 +34,7 @@ def environment(settings: Settings | None, folder: Path, tokens: str = ADMIN, **
     Sublet.
     """
     clean = plain_environment()
-    clean |= {"PYTHONPATH": f"{ROOT}{os.pathsep}{folder}", "PYTHONUNBUFFERED": "1", "HOME": str(folder)}
+    clean |= {"PYTHONPATH": f"{PYTHONPATH}{os.pathsep}{folder}", "PYTHONUNBUFFERED": "1", "HOME": str(folder)}
     clean |= (
         {"SUBLET_REDIS_URL": settings.redis_url, "SUBLET_NAMESPACE": settings.namespace} if settings else {}
     )

