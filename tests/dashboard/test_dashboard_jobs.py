@@ -305,3 +305,21 @@ def test_an_ended_job_has_the_worker_of_its_last_attempt(visit, site):
     row = page.locator(f"#jobs tr[data-key='{job}']")
     row.wait_for()
     assert columns(page, "#jobs", 5) == ["mill-9"]
+
+
+@pytest.mark.parametrize(
+    ("query", "is_there"),
+    [
+        ("", True),
+        ("?state=running", True),
+        ("?state=dead&state=running", True),
+        ("?state=dead&worker=mill-7", True),
+    ]
+    + [(f"?state={state}", False) for state in STATES if state != "running"],
+)
+def test_a_list_has_the_column_of_workers_where_it_can_name_one(visit, site, query, is_there):
+    page = visit(site.url, f"/jobs{query}")
+    read(page)
+    heads = page.locator("#jobs thead th").all_inner_texts()
+    assert [head.lower() for head in heads].count("worker") == is_there
+    assert page.locator("#jobs tbody tr").first.locator("th, td").count() == len(heads)

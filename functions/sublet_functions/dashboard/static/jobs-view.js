@@ -198,16 +198,18 @@ function rows(jobs, query, seen) {
   const states = query.getAll("state");
   const state = states.length > 1 ? "" : (states[0] ?? "");
   const when = { scheduled: "Due", queued: "Waiting since", running: "Lease" }[state] ?? (state ? "Ended" : "When");
-  const columns = ["Job", "Queue", "State", { label: "Attempt", class: "number" }, when, "Worker", "Last error or progress"];
-  return table("Jobs", columns, jobs.map((job) => row(job, query, seen)), { id: "jobs" });
+  const hasWorkers = query.has("worker") || !states.length || states.includes("running");
+  const columns = ["Job", "Queue", "State", { label: "Attempt", class: "number" }, when, ...(hasWorkers ? ["Worker"] : []), "Last error or progress"];
+  return table("Jobs", columns, jobs.map((job) => row(job, query, seen, hasWorkers)), { id: "jobs" });
 }
 
 /**
  * @param {Job} job
  * @param {URLSearchParams} query
  * @param {number} seen
+ * @param {boolean} hasWorkers
  */
-function row(job, query, seen) {
+function row(job, query, seen, hasWorkers) {
   const state = job.left ? null : job.state;
   return h("tr", { key: job.id, class: job.left ? "left" : null },
     h("th", { scope: "row" }, h("a", { class: "open clamp", href: link("jobs", job.id), title: job.task }, job.task), h("span", { class: "tags" }, h("code", { class: "id" }, job.id), tagLinks(job.tags))),
@@ -215,12 +217,12 @@ function row(job, query, seen) {
     h("td", null, state ? badge(state) : h("span", { class: "badge" }, "moved on"), job.cancel_requested_at && state === "running" ? h("small", { class: "faint" }, "cancel asked") : null),
     h("td", { class: "number" }, job.attempt ? `${job.attempt} of ${job.max_attempts}` : h("span", { class: "faint" }, `– of ${job.max_attempts}`)),
     h("td", { class: "when" }, whenOf(job, seen)),
-    workerOf(job, query),
+    hasWorkers ? workerOf(job, query) : null,
     h("td", { class: "cut wide" }, noteOf(job, query)));
 }
 
 /**
- * The worker that has the job, or had it last: a list has the latter only as its filter.
+ * The worker that has the job; or had it last, which a list knows only from its filter.
  * @param {Job} job
  * @param {URLSearchParams} query
  */
