@@ -143,20 +143,17 @@ def test_a_task_may_declare_a_debounce_and_each_submit_gives_the_key():
         task.options(at_most=1)
 
 
-async def test_a_submit_of_such_a_task_without_a_key_is_refused(app):
-    @app.task(debounce=30)
+async def test_a_submit_of_such_a_task_without_a_key_is_refused(store):
+    own = App()
+
+    @own.task(debounce=30)
     async def reindex() -> None: ...
 
     with pytest.raises(
         Invalid, match=r"rule debounce=30000: give the key that it is for; refused: job .* of task reindex"
     ):
-        await reindex.submit()
-    first = await reindex.options(key="k").submit()
-    again = await reindex.options(key="k").submit()
-    assert (first.created, first.replaced, again.id, again.created, again.replaced) == (
-        True,
-        False,
-        first.id,
-        False,
-        True,
-    )
+        await store.submit([reindex.job()])
+    (first,) = await store.submit([reindex.options(key="k").job()])
+    (again,) = await store.submit([reindex.options(key="k").job()])
+    assert (first.created, first.replaced) == (True, False)
+    assert (again.id, again.created, again.replaced) == (first.id, False, True)

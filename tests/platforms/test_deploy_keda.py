@@ -10,7 +10,7 @@ import yaml
 
 from tests.support.clusters import EVERY, PLAIN, TEMPLATE, ask, options_of, pod_of, triggers
 from tests.support.manifests import kind_of
-from tests.support.pods import ROOT
+from tests.support.paths import ROOT
 from tests.support.processes import until
 
 pytest_plugins = ["tests.support.clusters"]

@@ -15,7 +15,8 @@ from sublet.protocol import keys
 from tests.support.clusters import EVERY, FILES, PLAIN, SHELL, TEMPLATE, ask, options_of, pod_of, uncommented
 from tests.support.manifests import kind_of
 from tests.support.pages import blocks, check, command_on_path, run, steps
-from tests.support.pods import ROOT, SECONDS, secret_of
+from tests.support.paths import ROOT
+from tests.support.pods import SECONDS, secret_of
 from tests.support.processes import on_linux, until
 
 pytest_plugins = ["tests.support.manifests", "tests.support.clusters"]

@@ -9,7 +9,8 @@ import pytest
 from sublet.options import Options
 from tests.support.clusters import PLAIN, SHELL, options_of, pod_of
 from tests.support.manifests import kind_of
-from tests.support.pods import ROOT, SECONDS, secret_of
+from tests.support.paths import ROOT
+from tests.support.pods import SECONDS, secret_of
 
 PAGE = (ROOT / "docs" / "platforms" / "kubernetes.md").read_text()
 WORKLOADS = ("Deployment", "StatefulSet", "CronJob", "ScaledJob")

@@ -23,7 +23,8 @@ from sublet.connection.settings import Settings
 from sublet.protocol import keys
 from tests.support.manifests import documents, kind_of
 from tests.support.pages import free_port
-from tests.support.pods import ROOT, SECONDS, node, secret_of
+from tests.support.paths import ROOT
+from tests.support.pods import SECONDS, node, secret_of
 from tests.support.processes import until
 
 TEMPLATE = ROOT / "deploy" / "kubernetes"

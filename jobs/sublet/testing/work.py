@@ -28,8 +28,8 @@ class WorkerDied(BaseException):
     """A task of a test raises it to pretend that its worker dies: nothing is reported, and the attempt's
     lease expires. Other attempts continue.
 
-    `except Exception` does not catch it; `finally` blocks run. It does nothing in a child process: there, use
-    `os.kill(os.getpid(), signal.SIGKILL)`.
+    `except Exception` does not catch it; `finally` blocks run. In a child process it is an ordinary
+    failure; to let a child die, use `os.kill(os.getpid(), signal.SIGKILL)`.
     """
 
 

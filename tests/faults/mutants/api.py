@@ -28,7 +28,7 @@ MUTANTS = (
         "(?!\\.\\.?\\Z)",
         "",
         "a browser asks for another path than that of the queue",
-        "http/test_plain_words.py::test_names_that_clients_remove_from_paths_are_refused",
+        "http/test_request_names.py::test_a_request_may_contain_the_names_that_the_rest_accepts",
     ),
     Mutant(
         "a script takes two dots as a name",

@@ -1,4 +1,4 @@
-"""`purge`: cancel the waiting jobs of a queue, after confirmation."""
+"""`purge`: cancel the queued jobs of a queue, with --scheduled the scheduled ones, too, after confirmation."""
 
 import asyncio
 import sys
