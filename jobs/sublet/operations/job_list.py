@@ -103,7 +103,8 @@ def filter_of(values: Mapping[str, Any]) -> Filter:
     """Make a filter of values by name. Raises Invalid for an unknown name."""
     for name in values:
         if name not in Filter._fields:
-            known = ("state", "limit", "cursor", *Filter._fields)
+            public = (field for field in Filter._fields if field not in ("within", "states"))
+            known = ("state", "limit", "cursor", *public)
             raise Invalid(f"filter {str(name)[:80]!r}: use {', '.join(known)}{did_you_mean(name, known)}")
     return Filter(**values)
 
