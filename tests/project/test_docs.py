@@ -81,21 +81,11 @@ def test_the_page_of_queues_works_as_written(home, env, raw):
 
 
 @pytest.mark.real_server
-def test_the_page_of_flow_control_works_as_written(home, env, raw):
-    page = (ROOT / "docs" / "guides" / "flow-control.md").read_text()
-    for name, text in blocks("python", page):
-        (home / name).write_text(text)
-    commands = [*steps(*(text for _, text in blocks("console", page)))]
-    assert commands
-    for step, answer in zip(commands, run(commands, home, env), strict=True):
-        check(step, *answer)
-
-
-@pytest.mark.real_server
-def test_the_page_of_hangs_works_as_written(home, env, raw):
-    page = (ROOT / "docs" / "guides" / "hangs.md").read_text()
-    for name, text in blocks("python", page):
-        (home / name).write_text(text)
+@pytest.mark.parametrize("name", ["flow-control.md", "hangs.md"])
+def test_a_page_with_its_own_tasks_works_as_written(home, env, raw, name):
+    page = (ROOT / "docs" / "guides" / name).read_text()
+    for file, text in blocks("python", page):
+        (home / file).write_text(text)
     commands = [*steps(*(text for _, text in blocks("console", page)))]
     assert commands
     for step, answer in zip(commands, run(commands, home, env), strict=True):
