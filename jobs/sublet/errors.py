@@ -45,7 +45,7 @@ class Refused(JobsError):
 
 
 class NotFound(Refused):
-    """The job, worker, schedule or pool does not exist, or the job's retention has passed. Check the
+    """The job, queue, worker, schedule or pool does not exist, or the job's retention has passed. Check the
     id or name.
     """
 
@@ -59,7 +59,9 @@ class LeaseLost(Refused):
 
 
 class WrongState(Refused):
-    """The job's state does not allow this verb, for example cancel of a completed job."""
+    """The job's state does not allow this verb, for example cancel of a completed job: look at its state. Or a schedule
+    of this name is in another partition: remove it, and add it again.
+    """
 
     code = "WRONG_STATE"
 
@@ -73,22 +75,24 @@ class Changed(Refused):
 
 
 class KeyTaken(Refused):
-    """The job cannot be retried: another unfinished job has its deduplication key. Wait for its end."""
+    """The job cannot be retried: another job holds its deduplication key. Wait until that job has ended, or the key's
+    window has.
+    """
 
     code = "KEY_TAKEN"
 
 
 class QueueFull(Refused):
-    """The job was not stored: its queue has reached its limit of jobs or bytes (set by `configure`): start more
-    workers, or raise the limit.
+    """The job was not stored. Its queue has reached its limit of jobs or bytes (set by `configure`): start more
+    workers, or raise the limit. Or the queue is new, and the most queues are known: use fewer, or raise `queues`.
     """
 
     code = "QUEUE_FULL"
 
 
 class WorkersFull(Refused):
-    """The most live workers are registered, in the namespace or by one token. This worker works unregistered.
-    Start fewer workers, or use another token.
+    """The limit of registered live workers is reached, of the namespace or of one token. This worker works
+    unregistered. Start fewer workers, or use another token.
     """
 
     code = "WORKERS_FULL"

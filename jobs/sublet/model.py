@@ -25,7 +25,7 @@ InSeconds = Annotated[float, Field(description="Seconds.")]
 
 class State(StrEnum):
     """A job's state; a job is always in exactly one. Each state has one sorted set in Redis, `queued` one per
-    queue.
+    queue, and one more per group.
     """
 
     SCHEDULED = "scheduled"

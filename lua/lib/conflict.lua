@@ -27,19 +27,21 @@ local function knows(job, id)
   return string.find(' ' .. job.joined .. ' ', ' ' .. id .. ' ', 1, true)
 end
 
--- The header of the new job, or of the one that it replaces. That one keeps the moment of its first submit, unless it
--- was tried in the meantime, and the digest, which belongs to its id.
+-- The header of the new job, or of the one that it replaces. That one keeps the moment of its first submit, and the digest,
+-- which belongs to its id. If it was tried in the meantime (`tried` counts earlier attempts), the moment is now.
 local function renew(job, old, after)
-  local rules, since = job.rules, old and not old.attempt and old.rules.submitted_at or stamp
+  local rules, tried = job.rules, old and old.attempt or '0'
+  local since = old and (old.rules.tried or '0') == tried and old.rules.submitted_at or stamp
   if rules.debounce then job.due = math.min(now + rules.debounce, since + (rules.at_most or 1e14)) end
   job.due = math.min(job.due, 1e14 - 1)
   local words, digest = string.match(rules.header, '^%S+ %S+ %S+(.*)$'), old and old.rules.digest
-  for _, name in ipairs({'onto', 'delay', 'at', 'after', 'replaced', old and 'digest' or nil}) do
+  for _, name in ipairs({'onto', 'delay', 'at', 'after', 'replaced', 'tried', old and 'digest' or nil}) do
     words = string.gsub(words, ' ' .. name .. '=%S+', '')
   end
   if job.due > 0 then words = words .. ' at=' .. digits(job.due) end
   if after then words = words .. ' after=' .. after end
   if digest then words = words .. ' digest=' .. digest end
+  if tried ~= '0' then words = words .. ' tried=' .. tried end
   if old then words = words .. ' replaced=' .. string.match(old.rules.replaced or '0', '^%d+') + 1 .. ':' .. stamp end
   job.after, job.rules = after, read_header(rules.queue .. ' ' .. rules.task .. ' ' .. since .. words)
 end

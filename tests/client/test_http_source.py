@@ -208,7 +208,7 @@ async def test_a_server_without_http_is_reported_as_another_program(peer, answer
     with pytest.raises(Unavailable, match=words) as away:
         await source.workers()
     assert url in str(away.value)
-    assert "is SUBLET_SOURCE right?" in str(away.value)
+    assert "is the address (--source, SUBLET_SOURCE) right?" in str(away.value)
     assert not isinstance(away.value, Unfit)
     await source.aclose()
 

@@ -291,6 +291,16 @@ async def test_the_first_submit_after_a_try_begins_the_time_of_at_most(desk):
     assert due_in(desk, "a") == 30
 
 
+async def test_after_a_try_later_submits_do_not_begin_the_time_of_at_most_again(desk):
+    await submit(desk, "a", "key=k debounce=30000 at_most=50000")
+    desk.elapse(31)
+    await desk.release(await desk.take("a"), delay=1000000)
+    for job_id, left in (("b", 30), ("c", 30), ("d", 10)):
+        assert await submit(desk, job_id, "key=k debounce=30000 at_most=50000") == replaced("a")
+        assert due_in(desk, "a") == left
+        desk.elapse(20)
+
+
 # sent again
 
 

@@ -233,10 +233,11 @@ def errors_page():
         [
             "# Errors\n",
             NOTICE,
-            "Every exception of the library is a `JobsError`. `Refused`: the call was rejected; nothing has changed, and "
+            "Every error of the library is a `JobsError`, but for a wait that is over: `TimeoutError` (code `TIMEOUT`, exit code 1). `Snooze` and `Discard`, which a task raises, are no errors. `Refused`: the call was rejected; nothing has changed, and "
             "repeating the call is useless until something has. `Unavailable`: the outcome is unknown, unless the row of "
             "the subclass says more; while `error.lasting` is true, repeating is useless. `Invalid`: a value is not "
-            "valid; nothing has changed.\n\n"
+            "valid; nothing has changed. A `client.submit_all` that raises may have stored some of its jobs: repeat it with "
+            "the same list.\n\n"
             "**Repeat a submit only with the same job.** Each `task.submit(…)`, and `schedules.run` without `job_id`, makes a "
             "new id: after `Unavailable`, calling it again may store a second job. Give the submit a "
             "[key](../guides/arguments.md#keys) (`task.options(key=…)`); or make the job once with `task.job(…)`, and pass "
@@ -246,7 +247,7 @@ def errors_page():
             "\n".join(rows) + "\n",
             "## Refusal codes\n",
             "A script answers a refusal as an error that begins with one of these words; `Refused.code` has it. `OOM` "
-            "also comes from Redis itself, when its memory is full, and from the client (SUBLET_MEMORY).\n",
+            "of a submit comes from Redis itself, when its memory is full, or from the client (SUBLET_MEMORY).\n",
             "\n".join(refusals) + "\n",
             "## HTTP problems\n",
             "Every error of the HTTP API is a problem document (RFC 9457). Its `type` is stable.\n",

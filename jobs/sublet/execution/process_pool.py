@@ -76,7 +76,7 @@ class Limits(NamedTuple):
         if self.jobs is not None and self.jobs < 1:
             raise Invalid(f"jobs per child {self.jobs}: use 1 or more")
         if self.cpu is not None and not 1 <= self.cpu <= CPU_MAX:
-            raise Invalid(f"limit of {self.cpu:g} s of CPU time for a job: use 1 s to {CPU_MAX:,} s")
+            raise Invalid(f"limit of {self.cpu:g} s of CPU time for a job (--cpu): use 1 s to {CPU_MAX:,} s")
 
 
 NO_LIMITS = Limits()

@@ -16,8 +16,8 @@ CONNECT, READ = 5.0, 30.0
 class S3:
     """Objects in a bucket that exists, under an optional prefix. boto3 finds region and credentials.
 
-    `endpoint_url` names another service than AWS. `client` is a ready boto3 client. Raises Invalid for an
-    invalid name, and without boto3.
+    `endpoint_url` names another service than AWS; it is not used if `client`, a ready boto3 client, is given. Raises
+    Invalid for a bucket that is empty or has a `/` and, without `client`, if boto3 is missing.
     """
 
     def __init__(

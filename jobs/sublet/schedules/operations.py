@@ -98,7 +98,9 @@ def known(operations: SubmitOperations) -> Plan[list[tuple[str, str]]]:
 
 
 def page(operations: SubmitOperations, after: str = "", most: int | None = None) -> Plan[SchedulePage]:
-    """Return up to `most` schedules whose names sort behind `after`, without payloads and without invalid ones."""
+    """Return up to `most` schedules (None: all) whose names sort behind `after`, without payloads. Invalid ones are left
+    out, so a page may have fewer although others follow: `cursor` tells.
+    """
     left = [one for one in (yield from known(operations)) if one[0] > after]
     found = left[:most]
     read: dict[str, Stored] = {}

@@ -103,14 +103,14 @@ class Endpoint:
     def foreign(self, what: str, lasting: bool = True) -> Unavailable:
         """Make the error for an answer that is not the API's; `what` describes it."""
         return Unavailable(
-            f"the server at {self.url} did not answer as the API of Sublet ({what}): is the API up, and is SUBLET_SOURCE right?",
+            f"the server at {self.url} did not answer as the API of Sublet ({what}): is the API up, and is the address (--source, SUBLET_SOURCE) right?",
             lasting=lasting,
         )
 
     def away(self, why: str) -> Unavailable:
         """Make the error for a request without an answer; `why` is the cause."""
         return Unavailable(
-            f"no answer from the API at {self.url} ({why}): is it up, and is SUBLET_SOURCE right?",
+            f"no answer from the API at {self.url} ({why}): is it up, and is the address (--source, SUBLET_SOURCE) right?",
             lasting="WRONG_VERSION_NUMBER" in why,
         )
 

@@ -192,7 +192,7 @@ def _http_source(url: str, app: App) -> JobSource:
         from sublet.store.http import HttpSource
     except ImportError as error:
         raise Invalid(
-            f"--source needs the dependencies of sublet[http] ({error}): {install_command('http')}"
+            f"a worker over HTTP (--source, SUBLET_SOURCE) needs sublet[http] ({error}): {install_command('http')}"
         ) from None
     return HttpSource.read(url, app.settings.timeout)
 

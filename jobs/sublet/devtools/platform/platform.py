@@ -78,8 +78,8 @@ class Platform:
         """When a start has the same URL, as text; "" if that is unknown."""
 
     def stop(self, by: signal.Signals | None = None) -> None:
-        """Stop in order: workers, API, server; `by` is the signal that asks for it. A second call stops at
-        once.
+        """Ask to stop, and return: workers end first, then the API, then the server. `by`, the signal that asked,
+        is kept as `stopped_by`. A second call stops all at once.
         """
         if self._over.is_set():
             self._at_once.set()
