@@ -19,7 +19,9 @@ _STEPS = 10
 
 
 def page(base: str, cursor: int = 0) -> Plan[tuple[list[str], int]]:
-    """Return some names of known queues, sorted, and the cursor for the next page; 0 at the end."""
+    """Return some names of known queues, and the cursor for the next page; 0 at the end. Only the page itself is sorted,
+    and a name may be on two pages.
+    """
     found: set[str] = set()
     for _ in range(_STEPS):
         names, cursor = yield _scan(base, cursor)

@@ -182,7 +182,7 @@ def firing(recurrence: Recurrence, name: str, occurrence_ms: int, now_ms: int) -
 
 
 def upcoming(recurrence: Recurrence, after_ms: int, n: int = 5) -> list[datetime]:
-    """Return the next `n` (≤ 1,000) occurrences after a moment (ms since 1970) in the schedule's time zone,
+    """Return the next `n` occurrences after a moment (ms since 1970), 1,000 at most, in the schedule's time zone,
     without jitter.
     """
     found: list[datetime] = []

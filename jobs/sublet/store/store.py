@@ -180,8 +180,8 @@ class Store:
         return "erased"
 
     async def order_page(self, order: str, wanted: "Selection", **how: Any) -> "OrderPage":
-        """Give one order (`retry`, `erase`, …) for a page of the jobs that match `wanted`; erasing deletes
-        large payloads, too.
+        """Give one order (`retry`, `erase`, …) for a page of the jobs that match `wanted`. `how` is as of
+        `Operations.order_page`; erasing deletes large payloads, too.
         """
         page = await self.follow_existing(self.operations.order_page(order, wanted, **how))
         if page.references:

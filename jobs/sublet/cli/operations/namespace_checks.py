@@ -106,7 +106,7 @@ def key_types(facts: Facts) -> Iterator[Finding]:
             "unknown",
             "keys",
             f"not all were checked: {', '.join(facts.lost)} is gone",
-            "repair, then check again",
+            f"{program()} doctor --repair, then check again",
         )
     elif not any(facts.layouts):
         yield Finding("ok", "keys", "there are none")

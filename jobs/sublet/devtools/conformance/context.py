@@ -79,8 +79,8 @@ class TrialContext:
         }
 
     async def submit_by_client(self, task: str, payload: str) -> tuple[int, str, str]:
-        """Run `CMD submit TASK JSON`. Return its exit code, the last word on its stdout, and its output.
-        Raises RuleBroken if it does not end.
+        """Run `CMD submit TASK JSON`. Return its exit code, the last word on its stdout, and the end of
+        its stderr, or else stdout, as text to append to a message. Raises RuleBroken if it does not end.
         """
         process = await self.start(["submit", task, payload])
         code = await process.wait(SUBMIT_SECONDS)

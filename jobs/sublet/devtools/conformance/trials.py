@@ -33,7 +33,9 @@ async def produce(context: TrialContext) -> None:
     with context.rule("makes-namespace"):
         code, _, words = await context.submit_by_client("echo", json.dumps(payload, ensure_ascii=False))
         if code or not await context.run(reads.layout(context.base)):
-            raise RuleBroken(f"`submit` must create a missing namespace and exit 0; it exits {code}{words}")
+            raise RuleBroken(
+                f"`submit` must create a missing namespace and exit 0; it exits {code}{'' if code else ', without a namespace'}{words}"
+            )
     await context.run(verbs.init(context.base))
     with context.rule("prints-id"):
         code, job_id, words = await context.submit_by_client("echo", json.dumps(payload, ensure_ascii=False))

@@ -91,7 +91,9 @@ class Demo:
         return AppInfo(app=APP, queues=[self._queue], tasks=[analyse.name], folders=[])
 
     async def perform(self, settings: Settings) -> None:
-        """Submit the jobs, have the accidents, and print the results. Raises DemoFailed."""
+        """Submit the jobs, have the accidents, and print the results; then stop the platform, or without `once` keep it
+        running. Raises DemoFailed if it cannot go on.
+        """
         async with Client(settings) as client:
             show = Show(client, self.audience, self._queue)
             before, _ = await _ended(client)
