@@ -2,3 +2,4 @@
 std = "lua51"
 read_globals = {"redis", "KEYS", "ARGV"}
 max_line_length = 140
+max_comment_line_length = 180  -- LIBS is one line

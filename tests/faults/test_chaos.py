@@ -381,14 +381,14 @@ BROKEN = {
         "accepted from a lost lease",
     ),
     "a job is stored twice": (
-        "lua/submit.lua",
+        "lua/lib/intake.lua",
         "or call('EXISTS', key('job:', id)) == 1 then",
         "then",
         "requests-lost-and-doubled",
         "accepted twice",
     ),
     "an acknowledged job is not stored": (
-        "lua/submit.lua",
+        "lua/lib/intake.lua",
         SEEN,
         "  if string.find(id, '7$') then return 'created' end\n" + SEEN,
         "slow-connections",

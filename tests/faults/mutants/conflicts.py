@@ -239,7 +239,7 @@ MUTANTS = (
     ),
     Mutant(
         "a key without a window keeps the one of an earlier submit",
-        "lua/submit.lua",
+        "lua/lib/intake.lua",
         "call('SET', job.lock, job.id, unpack(rules.window and {'PX', rules.window} or {}))",
         "call('SET', job.lock, job.id, unpack(rules.window and {'PX', rules.window} or job.old and {'KEEPTTL'} or {}))",
         "the key is free while its job waits, and the next submit makes another one",

@@ -269,7 +269,7 @@ MUTANTS = (
     ),
     Mutant(
         "a job for a full queue is not counted",
-        "lua/submit.lua",
+        "lua/lib/intake.lua",
         "    turned_away = turned_away + 1\n    return no_room",
         "    return no_room",
         "rejected work cannot be seen",
@@ -278,7 +278,7 @@ MUTANTS = (
     Mutant(
         "a full queue on a full server is reported as a full server",
         "lua/submit.lua",
-        "if #jobs == 0 and turned_away > 0 then begin() end",
+        "if #new_jobs == 0 and turned_away > 0 then begin() end",
         "",
         "the caller waits for memory although the queue's limit is the reason",
         "client/test_statistics.py::test_a_full_queue_on_a_full_server_is_reported_as_a_full_queue[valkey]",

@@ -13,7 +13,7 @@ MUTANTS = (
     ),
     Mutant(
         "a deletion leaves the job's hash",
-        "lua/lib/lifecycle.lua",
+        "lua/lib/surplus.lua",
         "for _, id in ipairs(ids) do call('DEL', key('job:', id)) end",
         "",
         "memory fills with jobs that are in no structure",
@@ -29,7 +29,7 @@ MUTANTS = (
     ),
     Mutant(
         "a completion at the number kept leaves no room",
-        "lua/lib/lifecycle.lua",
+        "lua/lib/surplus.lua",
         "extra = extra + math.min(ahead or 0,",
         "extra = extra + math.min(0,",
         "each completion of a busy day searches for an old job",
@@ -37,7 +37,7 @@ MUTANTS = (
     ),
     Mutant(
         "one queue displaces the results of all others",
-        "lua/lib/lifecycle.lua",
+        "lua/lib/surplus.lua",
         "if 2 * n > drawn then major = queue end",
         "",
         "a queue with many cheap jobs makes everybody else's results disappear",
@@ -45,7 +45,7 @@ MUTANTS = (
     ),
     Mutant(
         "the first jobs are deleted although most are of another queue",
-        "lua/lib/lifecycle.lua",
+        "lua/lib/surplus.lua",
         "and (not major or job.queue == major)",
         "",
         "a queue with many cheap jobs makes everybody else's results disappear",
@@ -53,7 +53,7 @@ MUTANTS = (
     ),
     Mutant(
         "the first jobs are deleted although others are older",
-        "lua/lib/lifecycle.lua",
+        "lua/lib/surplus.lua",
         "all_fit and job.ended <= earliest and",
         "all_fit and",
         "100,000 cheap jobs with a long retention delete the results of everybody else",
@@ -69,7 +69,7 @@ MUTANTS = (
     ),
     Mutant(
         "early deletions are not counted",
-        "lua/lib/lifecycle.lua",
+        "lua/lib/surplus.lua",
         "elseif early then\n    count('forgotten', #ids)\n",
         "",
         "jobs that could have been retried are deleted without a trace",
@@ -173,7 +173,7 @@ MUTANTS = (
     ),
     Mutant(
         "a long retention displaces the jobs of others",
-        "lua/lib/lifecycle.lua",
+        "lua/lib/surplus.lua",
         "if a.ended ~= b.ended then return a.ended < b.ended end",
         "",
         "100,000 cheap jobs with a long retention delete the results of everybody else",
