@@ -2,7 +2,8 @@
 --
 -- LIBS  lib/base.lua lib/audit.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
--- ARGV  order        22 to 64 random characters: among the last 100 entries an order has one, the latest
+-- ARGV  order        22 to 64 random characters: among the last 100 entries an order has one, the latest, unless by, verb,
+--                    what or queue differ
 -- ARGV  by           a person's name, up to 128 bytes
 -- ARGV  verb         the order
 -- ARGV  what         what it is for, up to 200 bytes
@@ -19,10 +20,13 @@ if not is_name(verb) or not is_name(order) or #order > 64 or by == '' or not out
   return refusal('INVALID', 'order and verb: ' .. NAME .. '; by: 1 to 128 bytes; queue: a name, or ""')
 end
 local before                                -- its entry, with another outcome
+local whose = table.concat({string.sub(by, 1, 128), verb, string.sub(what, 1, 200), queue, order}, '\0')
 for _, entry in ipairs(call('XREVRANGE', key('audit'), '+', '-', 'COUNT', 100)) do
-  local fields = entry[2]
-  if fields[#fields] == order and fields[#fields - 2] == outcome then return 'recorded' end
-  if fields[#fields] == order then before = before or entry[1] end
+  local f = entry[2]
+  if table.concat({f[2], f[4], f[6], f[8], f[12]}, '\0') == whose then
+    if f[10] == outcome then return 'recorded' end
+    before = before or entry[1]
+  end
 end
 needs('XDEL', key('audit'), '0-1')
 

@@ -5,10 +5,12 @@ import pty
 import re
 import signal
 import subprocess
+import threading
 
 import pytest
 import redis
 
+from sublet import Options
 from sublet.cli.jobs.purge import cancel_waiting
 from sublet.client.client import Client
 from sublet.client.sync_client import SyncClient
@@ -109,6 +111,41 @@ async def test_a_job_that_a_worker_has_claimed_since_is_not_cancelled(shell, set
             "taken"
         ] * 2
         assert [(await client.get(one.id)).cancel_requested_at for one in handles] == [None, None]
+
+
+@pytest.mark.parametrize(
+    "words", [("purge", "default", "--yes"), ("cancel", "--queue", "default", "--yes")], ids=" ".join
+)
+def test_a_producer_may_submit_meanwhile(shell, settings, words):
+    """What came after the count stays, whatever its priority."""
+    fill(settings, "default", 1000)
+    stop = threading.Event()
+
+    def produce():
+        with SyncClient(settings) as client:
+            while not stop.is_set():
+                for priority in (0, 5):
+                    client.submit("add", {"a": 1}, Options(priority=priority))
+
+    producer = threading.Thread(target=produce)
+    producer.start()
+    try:
+        while states(shell)["queued"] == 1000:
+            pass
+        shell.ok(*words)
+    finally:
+        stop.set()
+        producer.join()
+    with SyncClient(settings) as client:
+        jobs = client.list_jobs(limit=1000)
+        found = [*jobs.jobs]
+        while jobs.cursor:
+            jobs = client.list_jobs(limit=1000, cursor=jobs.cursor)
+            found += jobs.jobs
+    cancelled = [job.submitted_at for job in found if job.state is State.CANCELLED]
+    queued = [job.submitted_at for job in found if job.state is State.QUEUED]
+    assert len(cancelled) > 1000
+    assert max(cancelled) <= min(queued)
 
 
 def test_workers_may_run_meanwhile(shell, settings):

@@ -1,12 +1,15 @@
 """Orders by filter: pages, cursors, outcomes, and the number that was expected."""
 
 import asyncio
+import functools
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from sublet import Changed, Client, Invalid
+from sublet import Changed, Client, Invalid, Options
 from sublet.model import Failure, State
 from sublet.operations.orders.bulk import Selection
+from sublet.protocol import server_info
 from sublet_functions.api.dispatch import Api
 from sublet_functions.http.auth import Tokens
 from tests.support.route_samples import asker
@@ -84,17 +87,124 @@ async def test_queued_jobs_of_all_queues_are_cancelled(client):
 
 
 @pytest.mark.parametrize(
-    ("expected", "refused"), [(10, False), (11, False), (9, True), (12, True), (0, True)]
+    ("expected", "refused"), [(10, False), (11, False), (100, False), (9, True), (0, True)]
 )
-async def test_a_number_that_is_off_by_more_than_a_tenth_is_refused(client, expected, refused):
+async def test_an_order_that_finds_over_a_tenth_more_than_were_counted_is_refused(client, expected, refused):
     await make_dead(client, 10)
     if refused:
-        with pytest.raises(Changed, match="10 jobs were found"):
+        with pytest.raises(Changed, match=f"10 jobs were found, and {expected} expected: nothing was done"):
             await client.order_page("retry", Selection(), expected=expected)
     else:
         await client.order_page("retry", Selection(), expected=expected)
     left = len((await client.list_jobs(state=State.DEAD)).jobs)
     assert left == (10 if refused else 0)
+
+
+async def test_the_pages_of_an_order_together_find_no_more_than_were_counted(client):
+    await make_dead(client, 250)
+    first = await client.order_page("retry", Selection(), expected=220)
+    with pytest.raises(Changed, match="250 jobs were found, and 220 expected: stopped after 200: count"):
+        await client.order_page("retry", Selection(), expected=220, cursor=first.cursor)
+    assert len((await client.list_jobs(state=State.DEAD, limit=100)).jobs) == 50
+
+
+async def later(client, counted):
+    """Wait until Redis's clock is past a count."""
+    while await client.store.run(server_info.clock()) < counted.counted_at + timedelta(milliseconds=1):
+        pass
+
+
+MAKES = {
+    "cancel": lambda client, n: asyncio.gather(*(client.submit("t") for _ in range(n))),
+    "promote": lambda client, n: asyncio.gather(
+        *(client.submit("t", {}, Options(delay=3600)) for _ in range(n))
+    ),
+    "retry": make_dead,
+    "erase": make_dead,
+}
+
+
+@pytest.mark.parametrize("order", MAKES)
+async def test_jobs_that_come_after_the_count_are_neither_counted_nor_changed(client, order):
+    await MAKES[order](client, 4)
+    counted = await client.order_page(order, Selection(), dry_run=True)
+    await later(client, counted)
+    before = {job.id for job in (await client.list_jobs()).jobs}
+    await MAKES[order](client, 9)
+    how = {"expected": counted.found, "counted_at": counted.counted_at}
+    given = await client.order_page(order, Selection(), **how)
+    assert {one.id for one in given.outcomes} == before
+    assert (given.counted_at, len(before)) == (counted.counted_at, 4)
+    assert (await client.order_page(order, Selection(), dry_run=True)).found == 9
+
+
+async def test_a_job_that_dies_after_the_count_stays_dead(client):
+    await client.submit("t")
+    counted = await client.order_page("retry", Selection(), dry_run=True)
+    await later(client, counted)
+    await fail_all(client, 1, "Boom")
+    given = await client.order_page("retry", Selection(), counted_at=counted.counted_at)
+    assert (counted.found, given.found) == (0, 0)
+
+
+async def test_a_count_cannot_be_of_the_future(client):
+    """A retry would order jobs that die during it again and again."""
+    await make_dead(client, 1)
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    page = await client.order_page("retry", Selection(), counted_at=tomorrow)
+    assert (page.found, page.counted_at < tomorrow) == (1, True)
+
+
+async def test_a_count_ends_although_jobs_are_added(client):
+    """Each read finds a few more."""
+    orders, reads = client.store.operations, 0
+    plan = orders.order_page("cancel", Selection(queue="default"), dry_run=True)
+    reply, page = None, None
+    while not page:
+        try:
+            call = plan.send(reply)
+        except StopIteration as end:
+            page = end.value
+            break
+        if call.commands[0][0] == "ZRANGE":
+            reads += 1
+            await client.submit("t")
+        reply = await client.store.run(call)
+    assert (page.cursor, reads < 10) == (None, True)
+
+
+async def produce(client, made):
+    while True:
+        made += [await client.submit("t") for _ in range(5)]
+
+
+@pytest.mark.parametrize("queue", [None, "default"])
+async def test_a_queue_is_emptied_over_http_while_a_producer_submits(client, queue):
+    made, token = [], "secret-of-in-0123456"
+    ask = asker(Api(client.store, Tokens(f"in:admin:{token}")))
+    core = functools.partial(ask, token=token)
+    body = {"filter": {"queue": queue} if queue else {}}
+    await asyncio.gather(*(client.submit("t") for _ in range(450)))
+    producer = asyncio.create_task(produce(client, made))
+    counted = (await core("POST", "/jobs/cancel", body | {"dry_run": True})).json()
+    found, cursor = counted["found"], counted["cursor"]
+    while cursor:
+        page = (await core("POST", "/jobs/cancel", body | {"dry_run": True, "cursor": cursor})).json()
+        found, cursor = found + page["found"], page["cursor"]
+    while len(made) < found:  # more have come than waited
+        await asyncio.sleep(0)
+    body |= {"expected": found, "counted_at": counted["counted_at"]}
+    jobs, answer = [], {}
+    while not jobs or answer["cursor"]:
+        done = await core("POST", "/jobs/cancel", body | {"cursor": answer.get("cursor")})
+        assert done.status == 200, done.json()
+        answer = done.json()
+        jobs += answer["jobs"]
+    producer.cancel()
+    assert {job["status"] for job in jobs} == {200}
+    assert 450 <= len(jobs) == found
+    left = (await client.list_jobs(state=State.QUEUED, limit=100)).jobs
+    assert min(job.submitted_at for job in left) > datetime.fromisoformat(counted["counted_at"])
 
 
 async def test_a_state_that_the_order_does_not_take_is_invalid(client):
@@ -107,7 +217,7 @@ async def test_over_http_each_job_has_its_outcome(client, settings):
     api = Api(client.store, Tokens("in:admin@default:secret-of-in-0123456 out:admin@x:secret-of-out-012345"))
     core, body = asker(api), {"filter": {"task": "t"}, "expected": 3}
     hidden = await core("POST", "/jobs/erase", {"filter": {}}, token="secret-of-out-012345")
-    assert hidden.json() == {"found": 0, "jobs": [], "cursor": None}
+    assert [hidden.json()[name] for name in ("found", "jobs", "cursor")] == [0, [], None]
     token = "secret-of-in-0123456"
     counted = await core("POST", "/jobs/erase", body | {"dry_run": True}, token=token)
     assert counted.json()["found"] == 3
@@ -116,6 +226,9 @@ async def test_over_http_each_job_has_its_outcome(client, settings):
         (200, "erased", 1)
     ] * 3
     again = await core("POST", "/jobs/erase", body, token=token)
-    assert (again.status, again.problem) == (409, "changed")
+    assert (again.status, again.json()["found"]) == (200, 0)
+    await make_dead(client, 4)
+    more = await core("POST", "/jobs/erase", body, token=token)
+    assert (more.status, more.problem) == (409, "changed")
     wrong = await core("POST", "/jobs/retry", {"filter": {"state": "queued"}}, token=token)
     assert (wrong.status, wrong.json()["errors"][0]["pointer"]) == (422, "#/filter/state")

@@ -154,21 +154,27 @@ def test_an_order_for_many_stops_if_it_finds_far_more_than_were_counted(visit, s
     def answer(route):
         body = route.request.post_data_json
         sent.append(body)
-        jobs = [] if body.get("dry_run") else [{"id": "0-x", "status": 200}] * 2
-        cursor = None if body.get("dry_run") else "more"
-        route.fulfill(json={"found": 3, "jobs": jobs, "cursor": cursor})
+        counted, jobs = {"found": 3, "counted_at": "2030-01-31T09:00:00Z"}, [{"id": "0-x", "status": 200}] * 3
+        if body.get("dry_run"):
+            route.fulfill(json=counted | {"jobs": [], "cursor": None})
+        elif not body["cursor"]:
+            route.fulfill(json=counted | {"jobs": jobs, "cursor": "more"})
+        else:
+            problem = {"type": "urn:sublet:problem:changed", "detail": "6 jobs were found, and 3 expected"}
+            route.fulfill(status=409, json=problem)
 
     page.route("**/jobs/retry", answer)
     page.get_by_role("button", name="Retry 3").click()
     box = page.get_by_role("dialog")
     box.get_by_text("3 jobs found.").wait_for()
     box.get_by_role("button", name="Retry 3").click()
-    box.get_by_role("button", name="Close").wait_for()
-    counted, again, first, *others = sent
+    box.get_by_role("alert").get_by_text("6 jobs were found, and 3 expected").wait_for()
+    box.get_by_text("3 jobs queued again.").wait_for()
+    assert not box.get_by_role("button", name="Count again").is_visible()
+    counted, *orders = sent
     assert counted["dry_run"]
-    assert again["dry_run"]
-    assert first["expected"] == 3
-    assert [one.get("expected") for one in others] == [None]
+    same = {"filter": orders[0]["filter"], "expected": 3, "counted_at": "2030-01-31T09:00:00Z"}
+    assert orders == [same | {"cursor": None}, same | {"cursor": "more"}]
 
 
 def test_rows_stay_while_the_keyboards_focus_is_on_one(visit, site):

@@ -1,8 +1,11 @@
 """`GET /audit`, `sublet audit` and `client.audit()`: who ordered what."""
 
+from unittest.mock import Mock
+
 import pytest
 
-from sublet import Client, Invalid, Options, State
+from sublet import Client, Invalid, Options, State, Unavailable
+from sublet.operations.orders import bulk
 from sublet.operations.orders.bulk import Selection
 from sublet.protocol.person import acting_for
 from sublet_functions.api.dispatch import Api
@@ -134,6 +137,43 @@ async def test_the_audit_says_how_many_of_a_page_were_refused(client):
         await client.order_page("retry", Selection(state=State.CANCELLED))
     (entry,) = (await client.audit()).entries
     assert (entry.verb, entry.outcome) == ("retry", "queued 2 of 3; refused 1")
+
+
+async def test_an_order_of_several_pages_is_one_entry(client):
+    for n in range(450):
+        await client.submit("t", {}, Options(key=f"k{n}"), job_id=f"0-{n}")
+    with acting_for("anna"):
+        cursor, outcomes = None, []
+        while not outcomes or cursor:
+            page = await client.order_page("cancel", Selection(queue="default"), cursor=cursor)
+            cursor = page.cursor
+            outcomes += [one.outcome for one in (await client.audit()).entries]
+        await client.submit("t", {}, Options(key="k1"), job_id="0-other")
+        await client.submit("t", {}, Options(key="k449"), job_id="0-another")
+        cursor = None
+        for _ in range(3):
+            cursor = (
+                await client.order_page("retry", Selection(state=State.CANCELLED), cursor=cursor)
+            ).cursor
+    assert outcomes == ["cancelled 200 of 200", "cancelled 400 of 400", "cancelled 450 of 450"]
+    second, first = (await client.audit()).entries
+    assert (first.verb, second.verb, second.outcome) == ("cancel", "retry", "queued 448 of 450; refused 2")
+
+
+async def test_an_order_that_is_cut_off_says_how_far_it_came(client, monkeypatch):
+    for n in range(250):
+        await client.submit("t", job_id=f"0-{n}")
+    with acting_for("anna"):
+        page = await client.order_page("cancel", Selection())
+        monkeypatch.setitem(bulk.VERBS, "cancel", Mock(side_effect=Unavailable("gone")))
+        with pytest.raises(Unavailable):
+            await client.order_page("cancel", Selection(), cursor=page.cursor)
+        (entry,) = (await client.audit()).entries
+        assert entry.outcome == "cancelled 200 of 200; 50 more found"
+        monkeypatch.undo()
+        await client.order_page("cancel", Selection(), cursor=page.cursor)
+    (entry,) = (await client.audit()).entries
+    assert entry.outcome == "cancelled 250 of 250"
 
 
 @pytest.mark.parametrize("wrong", [{"limit": 0}, {"limit": 1001}, {"cursor": "x"}, {"cursor": "0-0/0"}])

@@ -113,6 +113,15 @@ async def test_what_came_of_an_order_replaces_what_was_found(desk):
     ]
 
 
+@pytest.mark.parametrize("other", [{"by": "ben"}, {"verb": "erase"}, {"what": "all"}, {"queue": "r"}])
+async def test_an_entry_of_another_order_is_never_replaced(desk, other):
+    """Whoever continues an order names it: by mistake, or to hide another."""
+    entry = {"by": "anna", "verb": "retry", "what": "task=t", "queue": "q"}
+    for one in (entry, entry | other):
+        await desk.run(verbs.audit(desk.base, "a" * 22, **one, outcome=f"{one['by']} queued 5 of 5"))
+    assert len(recorded(desk)) == 2
+
+
 @pytest.mark.parametrize("wrong", [{"by": ""}, {"verb": "a b"}, {"order": ""}, {"queue": "a b"}])
 async def test_what_cannot_be_an_entry_is_refused(desk, wrong):
     entry = {"order": "a" * 22, "by": "anna", "verb": "retry", "what": "all", "queue": "", "outcome": "1"}

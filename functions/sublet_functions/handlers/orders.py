@@ -45,9 +45,17 @@ async def _order(call: Call[BulkOrder, Empty], order: str) -> Response:
             expected=asked.expected,
             dry_run=asked.dry_run,
             cursor=decode_cursor(asked.cursor),
+            counted_at=asked.counted_at,
         )
     jobs = [_item(outcome) for outcome in page.outcomes]
-    return json_response({"found": page.found, "jobs": jobs, "cursor": encode_cursor(page.cursor)})
+    return json_response(
+        {
+            "found": page.found,
+            "counted_at": page.counted_at,
+            "jobs": jobs,
+            "cursor": encode_cursor(page.cursor),
+        }
+    )
 
 
 def _item(outcome: OrderOutcome) -> dict[str, Any]:

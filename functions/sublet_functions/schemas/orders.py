@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from sublet.model import State
+from sublet.model import State, Timestamp
 from sublet_functions.schemas.fields import WHOLE, Cursor, Moment, Name, Tag
 from sublet_functions.schemas.requests import RequestModel
 from sublet_functions.schemas.responses import BatchItem, ResponseModel
@@ -32,8 +32,13 @@ class BulkOrder(RequestModel):
     """An order for up to 200 jobs of a filter."""
 
     filter: JobFilter = Field(description="`{}` selects all jobs that the order takes.")
-    expected: Annotated[int, Field(ge=0, le=200), WHOLE] | None = Field(
-        None, description="How many jobs this page should find: refused if it is off by more than a tenth."
+    expected: Annotated[int, Field(ge=0, le=10**9), WHOLE] | None = Field(
+        None,
+        description="How many jobs were counted, on all pages: the order stops at a page that finds over a tenth more.",
+    )
+    counted_at: Moment | None = Field(
+        None,
+        description="The `counted_at` of the count. Jobs that were submitted, or have ended, since then are left out. Default: the time of the first page.",
     )
     dry_run: bool = Field(False, description="true: only count.")
     cursor: Cursor | None = None
@@ -50,5 +55,6 @@ class OrderResult(ResponseModel):
     """One page of an order. While `cursor` is set another follows."""
 
     found: int
+    counted_at: Timestamp = Field(description="The moment of the count, or of the order's first page.")
     jobs: list[OrderedJob] = Field(description="Empty after a dry run.")
     cursor: str | None

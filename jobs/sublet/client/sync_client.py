@@ -218,12 +218,15 @@ class SyncClient:
         expected: int | None = None,
         dry_run: bool = False,
         cursor: str | None = None,
+        counted_at: datetime | None = None,
     ) -> "OrderPage":
         """Carry out `order` for the next page of jobs that match `wanted`, at most 200, or with `dry_run`
-        only count them. Pass the page's `cursor` to continue. Raises Changed if the jobs' number differs from
-        `expected` by over a tenth.
+        only count them. Pass the page's `cursor` to continue. Raises Changed if the pages find over a tenth
+        more jobs than `expected`.
         """
-        return self.store.order_page(order, wanted, expected=expected, dry_run=dry_run, cursor=cursor)
+        return self.store.order_page(
+            order, wanted, expected=expected, dry_run=dry_run, cursor=cursor, counted_at=counted_at
+        )
 
     def audit(self, limit: int = 50, cursor: str | None = None) -> "AuditPage":
         """Return a page of the commands that people gave over HTTP or on a command line (cancel, pause, …),

@@ -175,8 +175,10 @@ def list_jobs(
 
 
 def _structure(base: str, structure: str, place: _Place, room: int) -> Plan[_Chunk]:
-    ids: list[str] = yield reads.ids(base, structure, place.offset, min(SOME, room))
-    following = _Place(place.offset + len(ids)) if ids else None
+    asked = min(SOME, room)
+    ids: list[str] = yield reads.ids(base, structure, place.offset, asked)
+    # Fewer: it is the end, also for a list that a producer makes longer meanwhile
+    following = _Place(place.offset + len(ids)) if len(ids) == asked else None
     return _Chunk([(one, _Place(place.offset + i)) for i, one in enumerate(ids, 1)], following)
 
 

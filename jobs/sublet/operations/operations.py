@@ -129,9 +129,10 @@ class Operations(SubmitOperations):
         expected: int | None = None,
         dry_run: bool = False,
         cursor: str | None = None,
+        counted_at: datetime | None = None,
     ) -> "Plan[OrderPage]":
         """Carry out one order (`retry`, `cancel`, `promote` or `erase`) for a page of the jobs that match
-        `wanted`. Raises Invalid; Changed if their number differs from `expected` by over a tenth.
+        `wanted`. Raises Invalid; Changed if there are over a tenth more than `expected`.
         """
         from sublet.operations.orders import bulk
         from sublet.operations.orders.erase import erase
@@ -146,7 +147,9 @@ class Operations(SubmitOperations):
         if wanted.queue is not None:
             self.check_queue(wanted.queue)
         sections = self._sections(wanted.states(order), wanted.listed())
-        return bulk.order_page(sections, wanted, order, None if dry_run else give, expected, cursor)
+        return bulk.order_page(
+            sections, wanted, order, None if dry_run else give, expected, cursor, counted_at
+        )
 
     def audit(
         self, limit: int = 50, cursor: str | None = None, within: Container[str] | None = None

@@ -18,6 +18,16 @@ def record(base: str, verb: str, what: str, queue: str, outcome: str, order: str
         yield verbs.audit(base, order or keys.new_claim_id(), person(), verb, what, queue, outcome)
 
 
+def outcome(base: str, order: str) -> Call[str]:
+    """Read the outcome in the entry of an order of several calls; empty if it is not among the last 100."""
+
+    def read(reply: Sequence[Any]) -> str:
+        found = (pairs(entry[1]) for entry in reply or ())
+        return next((shown(one["outcome"]) for one in found if one.get("order") == order.encode()), "")
+
+    return Call((("XREVRANGE", keys.audit(base), "+", "-", "COUNT", 100),), read)
+
+
 def entries(base: str, end: str, count: int) -> Call[list[tuple[str, dict[str, str]]]]:
     """Read up to `count` entries of the audit, newest first, from the id `end` (`+`: the newest) on: id and
     fields.

@@ -94,10 +94,18 @@ MUTANTS = (
     Mutant(
         "an order for many does not say how many were counted",
         f"{STATIC}bulk.js",
-        "{ expected: total.first }",
-        "{}",
+        " expected: total.found,",
+        "",
         "a person confirms 3 jobs, and 3,000 run again",
         f"{GUARDS}test_an_order_for_many_stops_if_it_finds_far_more_than_were_counted",
+    ),
+    Mutant(
+        "an order for many does not say when they were counted",
+        f"{STATIC}bulk.js",
+        ", counted_at: total.at",
+        "",
+        "a queue into which a producer submits cannot be purged",
+        "dashboard/test_dashboard_orders.py::test_a_queue_is_purged_while_a_producer_submits[10]",
     ),
     Mutant(
         "rows move while the keyboard's focus is on one",

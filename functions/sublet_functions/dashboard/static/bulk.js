@@ -12,11 +12,9 @@ const VERBS = {
   erase: { verb: "erase", label: "Erase", done: "erased", text: "Payload, result, log and attempts are deleted for good.", class: "danger" },
   purge: { verb: "cancel", label: "Purge", done: "cancelled", text: "Running and scheduled jobs stay, and those that are submitted from now on. You can retry the cancelled ones later.", class: "danger" },
 };
-/** Most jobs of one page of an order. */
-const PAGE = 200;
 
 /**
- * Count the jobs, ask once, and give the order, unless the number has changed by more than a tenth. Closing the dialog stops it after the page that is under way.
+ * Count the jobs, ask once, and give the order for those of the count: later ones are left out. Closing the dialog stops it after the page that is under way.
  * @param {keyof typeof VERBS} name
  * @param {JobFilter} filter
  * @param {import("./dom.js").Child} about what the jobs have in common
@@ -30,9 +28,9 @@ export async function orderAll(name, filter, about, page, counted) {
     const status = h("p", { role: "status" }, "Counting…");
     const problem = h("p", { class: "note error", role: "alert", hidden: true });
     const leave = button("Keep as it is", () => close(null), { class: "quiet" });
-    const begin = /** @type {HTMLButtonElement} */ (button(words.label, () => void order().catch(failed), { class: words.class, disabled: true }));
+    const begin = /** @type {HTMLButtonElement} */ (button(words.label, () => void run(), { class: words.class, disabled: true }));
     const again = /** @type {HTMLButtonElement} */ (button("Count again", () => void measure().catch(failed), { hidden: true }));
-    const total = { found: 0, first: 0 };
+    const total = { found: 0, at: "" };
     const send = (/** @type {Record<string, any>} */ more) => call("POST", `jobs/${words.verb}`, { body: { filter, ...more } });
     const outcome = { done: 0, changed: 0, refused: 0 };
     const sum = () => outcome.done + outcome.changed + outcome.refused;
@@ -52,31 +50,22 @@ export async function orderAll(name, filter, about, page, counted) {
     };
     const measure = async () => {
       problem.hidden = again.hidden = begin.disabled = true;
-      let cursor = null;
-      total.found = 0;
-      if (counted) {
+      let answer = await send({ dry_run: true });
+      total.at = answer.counted_at;
+      total.found = answer.found;
+      if (counted && answer.cursor) {
         total.found = await counted();
-        total.first = Math.min(PAGE, total.found);
-      } else {
-        do {
-          const answer = await send({ dry_run: true, cursor });
-          if (cursor === null) total.first = answer.found;
-          total.found += answer.found;
-          cursor = answer.cursor;
-        } while (cursor && begin.isConnected);
+        answer.cursor = null;
+      }
+      while (answer.cursor && begin.isConnected) {
+        answer = await send({ dry_run: true, cursor: answer.cursor });
+        total.found += answer.found;
       }
       status.textContent = total.found ? `${plural(total.found, "job")} found.` : "No job is left to order.";
       begin.textContent = `${words.label} ${count(total.found)}`;
       begin.hidden = !total.found;
       begin.disabled = false;
       (total.found ? begin : leave).focus();
-    };
-    const hasChanged = async () => {
-      const before = total.found;
-      await measure();
-      const isOff = Math.abs(total.found - before) * 10 > before;
-      if (isOff) status.textContent = `${plural(before, "job")} ${before === 1 ? "was" : "were"} found before, ${count(total.found)} now: nothing was done.`;
-      return isOff;
     };
     const run = async () => {
       leave.textContent = "Stop";
@@ -86,11 +75,11 @@ export async function orderAll(name, filter, about, page, counted) {
       let cursor = null;
       try {
         do {
-          const answer = await send({ cursor, ...(cursor ? {} : { expected: total.first }) });
+          const answer = await send({ cursor, expected: total.found, counted_at: total.at });
           for (const { status: code, type = "" } of answer.jobs) outcome[code < 300 ? "done" : type.endsWith(":changed") ? "changed" : "refused"] += 1;
           cursor = answer.cursor;
           show();
-        } while (cursor && begin.isConnected && sum() <= 1.1 * total.found);
+        } while (cursor && begin.isConnected);
       } catch (error) {
         failed(error);
         again.hidden = sum() > 0; // an order is given once
@@ -99,9 +88,6 @@ export async function orderAll(name, filter, about, page, counted) {
       leave.textContent = "Close";
       (again.hidden ? leave : again).focus();
       page.reload(true);
-    };
-    const order = async () => {
-      if (!(await hasChanged()) && begin.isConnected) await run();
     };
     void measure().catch(failed);
     return [h("p", null, about), h("p", { class: "faint" }, words.text), bar, status, problem, h("div", { class: "row end" }, leave, again, begin)];

@@ -3,15 +3,16 @@
 import sys
 from argparse import Namespace
 from collections import Counter
+from datetime import datetime
 
 from sublet.cli.output import Cell, ask, document, table, write
 from sublet.cli.parser import program
 from sublet.cli.progress import ProgressBar
 from sublet.cli.session import client_of, replace_ages, settings_of
 from sublet.client.sync_client import SyncClient
-from sublet.errors import Changed, Invalid, JobsError
+from sublet.errors import Invalid, JobsError
 from sublet.model import State
-from sublet.operations.orders.bulk import OrderOutcome, Selection, is_off
+from sublet.operations.orders.bulk import OrderOutcome, Selection
 
 FILTERS = ("state", "queue", "task", "tag", "code", "worker", "since", "until", "message")
 DONE = {"retry": "queued again", "cancel": "cancelled", "promote": "queued", "erase": "erased for good"}
@@ -39,21 +40,22 @@ def order(verb: str, args: Namespace) -> int:
         client.store.follow_existing(client.store.operations.exists())
         with ProgressBar() as bar:
             bar.step("counting the jobs")
-            found = _count(client, verb, wanted)
+            found, counted_at = _count(client, verb, wanted)
         if args.dry_run or not found:
             document({"found": found}) if args.json else write(f"{found:,} jobs fit")
             return 0
         _confirm(verb, args, found)
-        outcomes = _give(client, verb, wanted, found)
+        outcomes = _give(client, verb, wanted, found, counted_at)
     return _report(args, found, outcomes)
 
 
-def _count(client: SyncClient, verb: str, wanted: Selection) -> int:
-    found, cursor, more = 0, None, True
-    while more:
-        page = client.store.order_page(verb, wanted, dry_run=True, cursor=cursor)
-        found, cursor, more = found + page.found, page.cursor, page.cursor is not None
-    return found
+def _count(client: SyncClient, verb: str, wanted: Selection) -> tuple[int, datetime]:
+    page = client.store.order_page(verb, wanted, dry_run=True)
+    found = page.found
+    while page.cursor:
+        page = client.store.order_page(verb, wanted, dry_run=True, cursor=page.cursor)
+        found += page.found
+    return found, page.counted_at
 
 
 def _confirm(verb: str, args: Namespace, found: int) -> None:
@@ -66,14 +68,13 @@ def _confirm(verb: str, args: Namespace, found: int) -> None:
         raise JobsError(f"the typed number is not {found}: nothing was done")
 
 
-def _give(client: SyncClient, verb: str, wanted: Selection, found: int) -> list[OrderOutcome]:
-    now = _count(client, verb, wanted)
-    if is_off(now, found):
-        raise Changed(f"{now:,} jobs match now, and {found:,} did before: nothing was done: count them again")
+def _give(
+    client: SyncClient, verb: str, wanted: Selection, found: int, counted_at: datetime
+) -> list[OrderOutcome]:
     outcomes, cursor, more = list[OrderOutcome](), None, True
     with ProgressBar() as bar:
-        while more and not is_off(max(found, len(outcomes)), found):  # promoted jobs may be scheduled again
-            page = client.store.order_page(verb, wanted, cursor=cursor)
+        while more:
+            page = client.store.order_page(verb, wanted, expected=found, cursor=cursor, counted_at=counted_at)
             outcomes += page.outcomes
             cursor, more = page.cursor, page.cursor is not None
             bar.count(len(outcomes), found, "jobs")

@@ -3,12 +3,13 @@
 import asyncio
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
 
 from sublet.cli.output import ask, document, note, write
 from sublet.cli.parser import program
 from sublet.cli.progress import ProgressBar
-from sublet.cli.session import client_of, read, settings_of
+from sublet.cli.session import client_of, read, server_time, settings_of
 from sublet.client.client import Client
 from sublet.client.sync_client import SyncClient
 from sublet.errors import Changed, JobsError, NotFound, Refused, did_you_mean
@@ -29,6 +30,7 @@ def purge(args: Namespace) -> int:
     """
     settings = settings_of(args)
     with client_of(settings) as client:
+        counted_at = server_time(client)
         found = _find(client, args.queue)
         with ProgressBar() as bar:
             bar.step("reading the scheduled jobs")
@@ -42,7 +44,7 @@ def purge(args: Namespace) -> int:
             entry, order = (base, "purge", found.name, found.name), new_claim_id()
             client.store.follow_existing(record(*entry, f"{waiting:,} found", order))
         with ProgressBar() as bar, acting_for(""):  # one entry, not one for each job
-            outcomes = asyncio.run(_purge(Client(settings), found, scheduled, bar))
+            outcomes = asyncio.run(_purge(Client(settings), found, scheduled, counted_at, bar))
         with client_of(settings) as client:
             words = f"cancelled {outcomes.count(CANCELLED):,} of {waiting:,}"
             client.store.follow_existing(record(*entry, words, order))
@@ -96,7 +98,7 @@ def _confirm(args: Namespace, queued: int, scheduled: int) -> None:
 
 
 async def _purge(
-    client: Client, queue: Queue, scheduled: Sequence[JobSummary], bar: ProgressBar
+    client: Client, queue: Queue, scheduled: Sequence[JobSummary], counted_at: datetime, bar: ProgressBar
 ) -> list[str]:
     outcomes: list[str] = []
     total = queue.queued + len(scheduled)
@@ -105,26 +107,28 @@ async def _purge(
             outcomes += await _cancel_all(client, scheduled[i : i + BATCH], State.SCHEDULED)
             bar.count(len(outcomes), total, "jobs cancelled")
         for kind in ("queue", "grouped"):
-            await _cancel_queued(client, queue, kind, total, outcomes, bar)
+            async for some in _cancel_queued(client, queue.name, kind, total - len(outcomes), counted_at):
+                outcomes += some
+                bar.count(len(outcomes), total, "jobs cancelled")
     return outcomes
 
 
 async def _cancel_queued(
-    client: Client, queue: Queue, kind: str, total: int, outcomes: list[str], bar: ProgressBar
-) -> None:
-    """Cancel jobs without a group (`queue`) or with one (`grouped`) until there are `total` outcomes."""
-    base, passed = client.store.operations.base_of_queue(queue.name), 0
-    while len(outcomes) < total:
-        wanted = min(BATCH, total - len(outcomes))
-        ids = await client.store.run(reads.ids(base, f"{kind}:{queue.name}", passed, wanted))
-        if not ids:
-            return
-        jobs = await client.store.run(reads.summaries(base, ids))
-        answers = await _cancel_all(client, jobs, State.QUEUED)
-        outcomes += answers
-        total -= len(ids) - len(jobs)
-        bar.count(len(outcomes), total, "jobs cancelled")
-        passed += len(ids) - len(jobs) + answers.count(REFUSED)  # malformed jobs stay at the head
+    client: Client, queue: str, kind: str, most: int, counted_at: datetime
+) -> AsyncIterator[list[str]]:
+    """Cancel up to `most` jobs that were submitted before they were counted, without a group (`queue`) or with
+    one (`grouped`), and yield the outcomes.
+    """
+    base, passed, more = client.store.operations.base_of_queue(queue), 0, True
+    while most > 0 and more:
+        ids = await client.store.run(reads.ids(base, f"{kind}:{queue}", passed, BATCH))
+        more = len(ids) == BATCH
+        jobs = await client.store.run(reads.summaries(base, ids)) if ids else []
+        counted = [job for job in jobs if job.submitted_at <= counted_at][:most]
+        answers = await _cancel_all(client, counted, State.QUEUED)
+        yield answers
+        most -= len(answers)
+        passed += len(ids) - len(answers) + answers.count(REFUSED)  # malformed jobs stay, and later ones
 
 
 async def _cancel_all(client: Client, jobs: Sequence[JobSummary], state: State) -> list[str]:

@@ -11,6 +11,7 @@ from sublet.errors import Changed, Invalid, Refused
 from sublet.model import JobSummary, Page, State
 from sublet.operations import job_list
 from sublet.protocol import audit_log, keys, server_info, verbs
+from sublet.protocol.person import person
 from sublet.protocol.plan import Plan
 from sublet.schedules.durations import EPOCH, MS
 
@@ -25,7 +26,8 @@ STATES = {
 """Order → the states of jobs that it can change."""
 USUAL = STATES | {"retry": (State.DEAD,), "cancel": (State.SCHEDULED, State.QUEUED)}
 """Order → the states of jobs that it changes if the filter names none."""
-_CURSOR = re.compile(r"([0-9]{1,14})@(.+)")
+_CURSOR = re.compile(r"([0-9]{1,14})/([0-9]{1,10})/([A-Za-z0-9_-]{22})@(.+)")
+_COUNTS = re.compile(r"([a-z]+) ([0-9,]+)")
 _CHANGING = tuple(
     re.compile(pattern, re.ASCII | re.IGNORECASE)
     for pattern in (
@@ -108,6 +110,8 @@ class OrderPage(NamedTuple):
     """What an order did with one page of jobs. If `cursor` is set, another page follows."""
 
     found: int
+    counted_at: datetime
+    """Jobs that were submitted, or have ended, after this moment were left out."""
     outcomes: Sequence[OrderOutcome] = ()
     cursor: str | None = None
     references: Mapping[str, tuple[bytes, ...]] = MappingProxyType({})
@@ -118,9 +122,19 @@ Order = Callable[[JobSummary], Plan[tuple[str, tuple[bytes, ...]]]]
 """Changes one job; the result is the answer, and references to large payloads that are to be deleted."""
 
 
-def is_off(found: int, expected: int) -> bool:
-    """Whether a number differs from the expected one by more than a tenth."""
-    return abs(found - expected) * 10 > expected
+class _Course(NamedTuple):
+    """How far an order has come: when it, or its count, began (ms since 1970), the jobs that it has found, its
+    id in the audit, and its place in the list of jobs.
+    """
+
+    began: int
+    found: int
+    order: str
+    place: str | None = None
+
+    def cursor(self) -> str | None:
+        """Return the cursor of the next page; None after the last one."""
+        return f"{self.began}/{self.found}/{self.order}@{self.place}" if self.place else None
 
 
 def order_page(
@@ -130,24 +144,43 @@ def order_page(
     order: Order | None,
     expected: int | None,
     cursor: str | None,
+    counted_at: datetime | None,
 ) -> Plan[OrderPage]:
-    """Change a page of jobs by the order `name`, with one entry in the audit that ends with the outcome;
-    without `order`, only count them. Raises Changed, before any change, if their number differs from
-    `expected` by over a tenth.
+    """Change a page of jobs by the order `name`; without `order`, only count them. The audit has one entry for
+    all pages. Raises Changed, before the page changes a job, if the pages have found over a tenth more jobs than
+    `expected`.
     """
-    began, place = yield from _began(cursor)
-    page: Page = yield from job_list.list_jobs(sections, wanted.listed(), PAGE, place)
-    jobs = [job for job in page.jobs if wanted.takes(job, EPOCH + began * MS)]
-    if expected is not None and is_off(len(jobs), expected):
+    course = yield from _course(cursor, counted_at)
+    began = EPOCH + course.began * MS
+    page: Page = yield from job_list.list_jobs(sections, wanted.listed(), PAGE, course.place)
+    jobs = [job for job in page.jobs if wanted.takes(job, began)]
+    course = course._replace(found=course.found + len(jobs), place=page.cursor)
+    if expected is not None and course.found * 10 > expected * 11:
+        before = course.found - len(jobs)
         raise Changed(
-            f"{len(jobs):,} jobs were found, and {expected:,} expected: nothing was done: count them again"
+            f"{course.found:,} jobs were found, and {expected:,} expected: "
+            f"{f'stopped after {before:,}' if before else 'nothing was done'}: count them again"
         )
     if order is None:
-        return OrderPage(len(jobs), cursor=page.cursor and f"{began}@{page.cursor}")
+        return OrderPage(len(jobs), began, cursor=course.cursor())
     entry = (sections[0][0], name, wanted.words(), wanted.queue or "")
-    recorded = keys.new_claim_id()
+    so_far = yield from _recorded(entry[0], course.order if jobs and cursor else "")
     if jobs:
-        yield from audit_log.record(*entry, f"{len(jobs):,} found", recorded)
+        words = f"{_words(so_far)}; {len(jobs):,} more found" if so_far else f"{len(jobs):,} found"
+        yield from audit_log.record(*entry, words, course.order)
+    outcomes, moved, references = yield from _give(order, jobs)
+    if jobs:
+        so_far.update("refused" if one.refusal else one.answer for one in outcomes)
+        so_far["of"] += len(outcomes)
+        yield from audit_log.record(*entry, _words(so_far), course.order)
+    place = page.cursor and _closed_up(page.cursor, moved)
+    return OrderPage(len(jobs), began, outcomes, course._replace(place=place).cursor(), references)
+
+
+def _give(
+    order: Order, jobs: Sequence[JobSummary]
+) -> Plan[tuple[list[OrderOutcome], list[JobSummary], dict[str, tuple[bytes, ...]]]]:
+    """Change these jobs. Returns the outcomes, the jobs that left their state, and references of erased ones."""
     outcomes, moved, references = list[OrderOutcome](), list[JobSummary](), dict[str, tuple[bytes, ...]]()
     for job in jobs:
         try:
@@ -158,28 +191,34 @@ def order_page(
         outcomes.append(OrderOutcome(job.id, job.revision, answer))
         moved += [job] if answer != "requested" else []
         references |= {job.id: left} if left else {}
-    if jobs:
-        yield from audit_log.record(*entry, _came(outcomes), recorded)
-    following = page.cursor and f"{began}@{_closed_up(page.cursor, moved)}"
-    return OrderPage(len(jobs), outcomes, following, references)
+    return outcomes, moved, references
 
 
-def _came(outcomes: Sequence[OrderOutcome]) -> str:
-    """Return an order's outcome, for the audit: `cancelled 2 of 3`."""
-    answers = Counter("refused" if one.refusal else one.answer for one in outcomes)
-    refused = answers.pop("refused", 0)
-    words = [f"{answer} {n:,}" for answer, n in sorted(answers.items())] or ["done 0"]
-    return f"{', '.join(words)} of {len(outcomes):,}" + (f"; refused {refused:,}" if refused else "")
+def _words(counts: Counter[str]) -> str:
+    """Return an order's outcome, for the audit: `cancelled 2 of 3; refused 1`."""
+    answers = [f"{answer} {n:,}" for answer, n in sorted(counts.items()) if answer not in ("of", "refused")]
+    refused = counts["refused"]
+    return f"{', '.join(answers) or 'done 0'} of {counts['of']:,}" + (
+        f"; refused {refused:,}" if refused else ""
+    )
 
 
-def _began(cursor: str | None) -> Plan[tuple[int, str | None]]:
+def _recorded(base: str, order: str) -> Plan[Counter[str]]:
+    """Return what the audit has of the order's earlier pages. `order`: its id; empty: it has none."""
+    words: str = (yield audit_log.outcome(base, order)) if order and person() else ""
+    numbers = {word: int(number.replace(",", "")) for word, number in _COUNTS.findall(words)}
+    return Counter({word: number for word, number in numbers.items() if number})
+
+
+def _course(cursor: str | None, counted_at: datetime | None) -> Plan[_Course]:
     if cursor is None:
         now: datetime = yield server_info.clock()
-        return (now - EPOCH) // MS, None
+        began = min(now, counted_at) if counted_at else now
+        return _Course((began - EPOCH) // MS, 0, keys.new_claim_id())
     found = _CURSOR.fullmatch(cursor)
     if not found:
         raise Invalid(f"cursor {cursor[:80]!r}: use the cursor of the page before")
-    return int(found[1]), found[2]
+    return _Course(int(found[1]), int(found[2]), found[3], found[4])
 
 
 def _closed_up(cursor: str, moved: Sequence[JobSummary]) -> str:
