@@ -94,6 +94,7 @@ def test_a_queue_is_purged_while_a_producer_submits(visit, site, n):
         begin.click()
         box.get_by_text(re.compile(r"^[\d,]+ jobs cancelled\.$")).wait_for()
         box.get_by_role("button", name="Close").wait_for()
+        assert not box.get_by_role("alert").is_visible()
     finally:
         stop.set()
         producer.join()

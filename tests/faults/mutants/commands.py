@@ -49,7 +49,7 @@ MUTANTS = (
         "{f[2], f[4], f[6], f[8], f[12]}, '\\0') == whose",
         "{f[12]}) == order",
         "a person hides what another one ordered",
-        "protocol/test_audit.py::test_an_entry_of_another_order_is_never_replaced[other0-valkey]",
+        "protocol/test_audit.py::test_an_entry_of_another_order_is_never_replaced[valkey-other0]",
     ),
     Mutant(
         "purge cancels jobs that were submitted after the count",
