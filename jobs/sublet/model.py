@@ -313,6 +313,8 @@ class JobSummary(Frozen):
     replaced_at: Timestamp | None = None
     after: str | None = None
     """The running job of its key, for whose end it waits."""
+    waits_for: str | None = None
+    """What holds a queued job back: a limit, or a pause of its queue; None if it waits for its turn or a worker."""
     run_at: Timestamp | None = None
     """The moment for which a schedule submitted the job; else its option `run_at`, or the time of the last
     reschedule.
@@ -331,8 +333,6 @@ class JobSummary(Frozen):
 class Job(JobSummary):
     """A job with everything that Redis keeps of it."""
 
-    waits_for: str | None = None
-    """What holds a queued job back: a limit, or a pause of its queue; None if it waits for its turn or a worker."""
     checkpoint: Any = None
     """The JSON value that an attempt stored for later ones. Completion deletes it."""
     log: tuple[str, ...] = ()

@@ -203,12 +203,8 @@ class Options:
             raise Invalid(
                 f"max_attempts {str(self.max_attempts)[:40]}: use a whole number from 1 to {TRIES_MAX:,}"
             )
-        if not (
-            self.group is None or callable(self.group) or (isinstance(self.group, str) and is_key(self.group))
-        ):
-            raise Invalid(
-                f"group {str(self.group)[:80]!r}: use 1 to 128 visible ASCII characters, without blanks"
-            )
+        if self.group is not None and not callable(self.group):
+            check_group(self.group)
         if not callable(self.cost) and not (type(self.cost) is int and 1 <= self.cost <= _LATEST):
             raise Invalid(f"cost {str(self.cost)[:40]}: use a whole number from 1, of up to 14 digits")
         if type(self.keep_payload) is not bool:
@@ -262,6 +258,12 @@ def check_tags(tags: Sequence[str]) -> None:
         check_name("tag", tag, TAG_MAX)
     if len(set(tags)) < len(tags) or len(tags) > TAGS_MAX:
         raise Invalid(f"tags {', '.join(tags)[:400]}: use at most {TAGS_MAX} different ones")
+
+
+def check_group(group: object) -> None:
+    """Raise Invalid unless this is a valid group."""
+    if not (isinstance(group, str) and is_key(group)):
+        raise Invalid(f"group {str(group)[:80]!r}: use 1 to 128 visible ASCII characters, without blanks")
 
 
 def check_durability(word: str) -> None:

@@ -159,6 +159,53 @@ async def test_a_job_says_what_it_waits_for(client, desk):
     assert (await client.get("b1")).waits_for == "queue q is paused"
 
 
+async def test_a_list_says_of_each_job_what_it_waits_for(client, desk):
+    await client.configure("q", group_concurrency=1, rate=10, per=3600, burst=6)
+    await desk.submit("a0", "a1", rules="group=a")
+    await desk.submit("dear", rules="group=b cost=6")
+    await desk.submit("c0", rules="group=c")
+    await desk.submit("free", queue="other")
+    await desk.take("a0")
+    found = {job.id: job.waits_for for job in (await client.list_jobs()).jobs}
+    assert found.pop("dear").startswith("queue q: the next token comes at ")
+    assert found == {"a0": None, "a1": "group a: 1 of 1 running", "c0": None, "free": None}
+    await client.pause("other")
+    found = {job.id: job.waits_for for job in (await client.list_jobs(queue="other")).jobs}
+    assert found == {"free": "queue other is paused"}
+
+
+async def test_the_groups_say_what_holds_their_whole_queue_back(client, desk):
+    await desk.submit("p", queue="plain")
+    found = await client.groups("plain")
+    assert (found.running, found.blocked, found.next_at) == (None, None, None)
+    await client.configure("q", concurrency=1)
+    await desk.submit("a0", "a1", rules="group=a")
+    assert ((await client.groups("q")).running, (await client.groups("q")).blocked) == (0, None)
+    lease = await desk.take("a0")
+    found = await client.groups("q")
+    assert (found.running, found.blocked, found.next_at) == (1, "concurrency", None)
+    await desk.complete(lease)
+    await client.configure("q", concurrency=None, rate=1, per=3600)
+    await desk.take("a1")
+    found = await client.groups("q")
+    assert (found.running, found.blocked) == (1, "rate")
+    assert found.next_at is not None
+
+
+async def test_one_group_is_found_by_its_name_and_so_are_its_jobs(client, desk):
+    await desk.submit("a0", "a1", rules="group=a")
+    await desk.submit("b0", rules="group=b")
+    await desk.submit("c0")
+    found = await client.groups("q", group="b")
+    assert ([(one.name, one.waiting) for one in found.groups], found.more) == ([("b", 1)], True)
+    found = await client.groups("q", group="unknown")
+    assert [(one.name, one.waiting, one.running) for one in found.groups] == [("unknown", 0, 0)]
+    assert [job.id for job in (await client.list_jobs(group="a")).jobs] == ["a0", "a1"]
+    for plan in (client.groups("q", group="a b"), client.list_jobs(group="")):
+        with pytest.raises(Invalid, match="use 1 to 128 visible ASCII characters"):
+            await plan
+
+
 def test_a_context_refuses_an_invalid_cost():
     context = Context.__new__(Context)
     for cost in (-1, 1.5, True, 10**14):

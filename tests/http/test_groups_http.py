@@ -39,6 +39,9 @@ async def test_groups_are_listed_set_and_reset(core):
     (group,) = (await ok(core, "GET", "/queues/llm/groups"))["groups"]
     assert (group["name"], group["waiting"], group["share"]) == ("acme", 1, 3)
     assert group["limits"] == {"concurrency": 50, "rate": 5, "per": 0.5}
+    assert (await ok(core, "GET", "/queues/llm/groups?group=acme"))["groups"] == [group]
+    assert len((await ok(core, "GET", "/jobs?group=acme"))["jobs"]) == 1
+    assert (await ok(core, "GET", "/jobs?group=other"))["jobs"] == []
     await ok(core, "DELETE", "/queues/llm/groups/acme", status=204)
     (group,) = (await ok(core, "GET", "/queues/llm/groups?limit=5"))["groups"]
     assert (group["share"], group["limits"], group["own"]) == (1, {"concurrency": 2}, [])
@@ -76,6 +79,8 @@ async def test_autoscalers_count_only_jobs_that_may_start(core):
         ("POST", "/jobs", {"task": "t", "group": "a b"}, "group"),
         ("POST", "/jobs", {"task": "t", "cost": 0}, "cost"),
         ("GET", "/queues/llm/groups?limit=0", None, "limit"),
+        ("GET", "/queues/llm/groups?group=a%20b", None, "group"),
+        ("GET", "/jobs?group=a%20b", None, "group"),
     ],
 )
 async def test_bad_input_names_the_field_and_the_rule(core, method, path, body, words):

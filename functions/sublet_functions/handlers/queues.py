@@ -60,11 +60,13 @@ async def change_queue(call: Call[QueuePatch, Empty]) -> Response:
 
 async def list_groups(call: Call[Empty, GroupsQuery]) -> Response:
     """List groups of a queue: first those that a limit of their own holds back, then others that wait, run or have
-    settings.
+    settings. With them: whether a limit of the queue holds all its jobs back.
     """
     _check(call)
-    found = await call.store.follow(call.store.operations.groups(call.path["queue"], call.query.limit))
-    return json_response(found, reads=len(found.groups))
+    asked = call.query
+    plan = call.store.operations.groups(call.path["queue"], asked.limit, asked.group)
+    found = await call.store.follow(plan)
+    return json_response(found, reads=4 * len(found.groups))
 
 
 async def put_group(call: Call[GroupSettings, Empty]) -> Response:

@@ -11,6 +11,7 @@ from sublet_functions.schemas.fields import (
     Claimer,
     ClaimId,
     Cursor,
+    Group,
     Id,
     LeaseTime,
     Limit,
@@ -45,9 +46,7 @@ class PathParams(Query):
 
     id: Id | None = Field(None, description="The job's id.")
     queue: QueueName | None = Field(None, description="The queue's name; `*` is the whole namespace.")
-    group: Annotated[str, Field(pattern=r"^[!-~]{1,128}$")] | None = Field(
-        None, description="The group: 1 to 128 visible ASCII characters."
-    )
+    group: Group | None = Field(None, description="The group: 1 to 128 visible ASCII characters.")
     name: Name | None = Field(None, description="The name of the worker, the pool, or the task.")
     schedule: ScheduleName | None = Field(None, description="The schedule's name.")
     file: Annotated[str, Field(pattern=r"^[a-z-]{1,64}\.[a-z]{1,8}$")] | None = Field(
@@ -120,6 +119,7 @@ class ListQuery(Query):
     queue: Name | None = Field(None, description="Only jobs of this queue.")
     task: Name | None = Field(None, description="Only jobs of this task.")
     tag: Tag | None = Field(None, description="Only jobs with this tag.")
+    group: Group | None = Field(None, description="Only jobs of this group.")
     code: Name | None = Field(
         None, description="Only jobs whose last error has this code, e.g. `ValueError` or `lease_expired`."
     )

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from sublet_functions.schemas.fields import WHOLE, OnDead
+from sublet_functions.schemas.fields import WHOLE, Group, OnDead
 from sublet_functions.schemas.query import Query
 from sublet_functions.schemas.requests import RequestModel
 
@@ -60,6 +60,9 @@ class GroupSettings(RequestModel):
 
 
 class GroupsQuery(Query):
-    """Query of a queue's groups: how many."""
+    """Query of a queue's groups: how many, or which."""
 
     limit: Annotated[int, Field(ge=1, le=1000, description="Groups at most.")] = 100
+    group: Group | None = Field(
+        None, description="Only the group of this name, also if it has no jobs and no settings."
+    )

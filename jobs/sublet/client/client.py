@@ -166,8 +166,8 @@ class Client:
 
     async def list_jobs(self, **filters: Any) -> Page:
         """Return a page of at most `limit` jobs (50), from `cursor` on. They match all filters: `state` (one
-        or several), `queue`, `task`, `tag`, `code` (of the last error), `worker`, `since` and `until` (of the
-        submit). A page may be empty and still have a cursor: continue with it.
+        or several), `queue`, `task`, `tag`, `group`, `code` (of the last error), `worker`, `since` and `until`
+        (of the submit). A page may be empty and still have a cursor: continue with it.
         """
         return await self.store.follow(self.store.operations.list_jobs(**filters))
 
@@ -254,9 +254,9 @@ class Client:
         """
         return await self.store.follow(self.store.operations.configure(queue, **settings))
 
-    async def groups(self, queue: str, limit: int = 100) -> Groups:
-        """Return up to `limit` (≤ 1,000) groups of a queue."""
-        return await self.store.follow(self.store.operations.groups(queue, limit))
+    async def groups(self, queue: str, limit: int = 100, group: str | None = None) -> Groups:
+        """Return up to `limit` (≤ 1,000) groups of a queue, or only `group`."""
+        return await self.store.follow(self.store.operations.groups(queue, limit, group))
 
     async def change_group(self, queue: str, group: str, **settings: float | None) -> str:
         """Set or remove (None) a group's own `concurrency`, `rate`, `per`, `burst` and `share`. Returns all as text."""

@@ -163,8 +163,8 @@ class SyncClient:
 
     def list_jobs(self, **filters: Any) -> Page:
         """Return a page of at most `limit` jobs (50), from `cursor` on. They match all filters: `state` (one
-        or several), `queue`, `task`, `tag`, `code` (of the last error), `worker`, `since` and `until` (of the
-        submit). A page may be empty and still have a cursor: continue with it.
+        or several), `queue`, `task`, `tag`, `group`, `code` (of the last error), `worker`, `since` and `until`
+        (of the submit). A page may be empty and still have a cursor: continue with it.
         """
         return self.store.follow(self.store.operations.list_jobs(**filters))
 
@@ -251,9 +251,9 @@ class SyncClient:
         """
         return self.store.follow(self.store.operations.configure(queue, **settings))
 
-    def groups(self, queue: str, limit: int = 100) -> Groups:
-        """Return up to `limit` (≤ 1,000) groups of a queue."""
-        return self.store.follow(self.store.operations.groups(queue, limit))
+    def groups(self, queue: str, limit: int = 100, group: str | None = None) -> Groups:
+        """Return up to `limit` (≤ 1,000) groups of a queue, or only `group`."""
+        return self.store.follow(self.store.operations.groups(queue, limit, group))
 
     def change_group(self, queue: str, group: str, **settings: float | None) -> str:
         """Set or remove (None) a group's own `concurrency`, `rate`, `per`, `burst` and `share`. Returns all as text."""

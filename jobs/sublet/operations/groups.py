@@ -2,15 +2,15 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from pydantic import Field
 
 from sublet.errors import Invalid
-from sublet.model import Frozen, Timestamp
+from sublet.model import Frozen, JobSummary, Page, State, Timestamp
 from sublet.operations.statistics import QueueNumbers
 from sublet.protocol import flow, keys
 from sublet.protocol.plan import Plan
@@ -21,6 +21,7 @@ LOOKED = 100
 LISTED = 1000
 """Most groups in one answer."""
 OWN = ("concurrency", "rate", "per", "burst")
+Shown = TypeVar("Shown", bound=JobSummary)
 _WORD = re.compile(rb"(?:^| )(group_)?(concurrency|rate|per|burst|share)=([0-9]{1,14})(?= |\Z)")
 
 
@@ -56,6 +57,12 @@ class Groups(Frozen):
     """How many groups have queued jobs; jobs without a group count as one."""
     more: bool = False
     """Whether the queue has groups that are not listed here."""
+    running: int | None = None
+    """How many jobs of the queue run; None without limits and groups, where they are not counted."""
+    blocked: Literal["concurrency", "rate"] | None = None
+    """Which limit of the queue holds all its jobs back; None: none does."""
+    next_at: Timestamp | None = None
+    """When the queue's next token comes; None if it does not wait for one."""
 
 
 class _Settings(NamedTuple):
@@ -68,41 +75,90 @@ class _Settings(NamedTuple):
         return b" flow=1" in self.text
 
 
-def groups(base: str, queue: str, limit: int = 100) -> Plan[Groups]:
-    """Return up to `limit` groups of a queue that wait, run or have settings: first those that a limit holds back. Raises
-    Invalid for a limit that is not 1 to LISTED.
+def groups(base: str, queue: str, limit: int = 100, group: str | None = None) -> Plan[Groups]:
+    """Return up to `limit` groups of a queue that wait, run or have settings, first those that a limit holds back; or only
+    `group`. Raises Invalid for a limit that is not 1 to LISTED.
     """
     if not 1 <= limit <= LISTED:
         raise Invalid(f"limit {limit}: use 1 to {LISTED:,}")
     settings = _parsed((yield Call((("HGET", keys.queues(base), queue),), lambda text: text or b"")))
     waiting, names = yield _names(base, queue, limit)
-    found = (yield _details(base, queue, names[:limit], settings)) if names else []
-    return Groups(groups=tuple(found), waiting=waiting, more=len(names) > limit)
-
-
-def waits_for(base: str, queue: str, group: str | None, cost: int) -> Plan[str | None]:
-    """Return what holds a queued job back: the pause of its queue, or a limit; None if it waits for its turn or a worker."""
-    settings = _parsed((yield Call((("HGET", keys.queues(base), queue),), lambda text: text or b"")))
-    if b" paused=" in settings.text:
-        return f"queue {queue} is paused"
+    listed = names[:limit] if group is None else [group]
+    found = (yield _details(base, queue, listed, settings)) if listed else []
+    answer = Groups(groups=tuple(found), waiting=waiting, more=bool(set(names) - set(listed)))
     if not settings.by_turns:
-        return None
-    held, full_at, now = yield together(
+        return answer
+    places, full_at, now = yield from _state(base, queue)
+    at = _allowed_at(full_at, settings.queue, 1)
+    is_full = places >= settings.queue.get("concurrency", math.inf)
+    return answer.model_copy(
+        update={
+            "running": places,
+            "blocked": "concurrency" if is_full else "rate" if at > now else None,
+            "next_at": moment(math.ceil(at)) if at > now else None,
+        }
+    )
+
+
+def with_reasons(base: str, jobs: Sequence[Shown]) -> Plan[list[Shown]]:
+    """Return these jobs, the queued ones with what holds them back in `waits_for`."""
+    queued = [job for job in jobs if job.state is State.QUEUED]
+    names = list(dict.fromkeys(job.queue for job in queued))
+    texts = (yield Call((("HMGET", keys.queues(base), *names),), list)) if names else []
+    reasons: dict[str, str] = {}
+    for name, text in zip(names, texts, strict=True):
+        settings, some = _parsed(text or b""), [job for job in queued if job.queue == name]
+        if b" paused=" in settings.text:
+            reasons |= dict.fromkeys((job.id for job in some), f"queue {name} is paused")
+        elif settings.by_turns:
+            reasons |= yield from _reasons(base, name, some, settings)
+    return [job.model_copy(update={"waits_for": reasons.get(job.id)}) for job in jobs]
+
+
+def with_reasons_of_all(base_of: Callable[[str], str], page: Page) -> Plan[Page]:
+    """Return a page of jobs of several partitions, the queued ones with `waits_for`."""
+    found: dict[str, JobSummary] = {}
+    for base in dict.fromkeys(base_of(job.id) for job in page.jobs):
+        some = [job for job in page.jobs if base_of(job.id) == base]
+        found |= {job.id: job for job in (yield from with_reasons(base, some))}
+    return page.model_copy(update={"jobs": tuple(found[job.id] for job in page.jobs)})
+
+
+def _reasons(base: str, queue: str, jobs: Sequence[JobSummary], settings: _Settings) -> Plan[dict[str, str]]:
+    """Return which limit holds each of these queued jobs back, by id; of others, nothing."""
+    places, full_at, now = yield from _state(base, queue)
+    names = list(dict.fromkeys(job.group for job in jobs if job.group))
+    found: list[Group] = (yield _details(base, queue, names, settings)) if names else []
+    reasons = {group.name: f"group {group.name}: {why}" for group in found if (why := _blocked(group))}
+    blocked = {job.id: reasons[job.group] for job in jobs if job.group in reasons}
+    for job in jobs:
+        why = _queue_reason(settings.queue, places, full_at, now, job.cost)
+        if job.id not in blocked and why:
+            blocked[job.id] = f"queue {queue}: {why}"
+    return blocked
+
+
+def _blocked(group: Group) -> str | None:
+    if group.blocked == "concurrency":
+        return f"{group.running} of {group.limits['concurrency']} running"
+    return f"the next token comes at {group.next_at:%H:%M:%S}Z" if group.blocked and group.next_at else None
+
+
+def _state(base: str, queue: str) -> Plan[tuple[int, float, int]]:
+    """Read how many jobs run, when the queue has all its tokens again, and the time, both in ms."""
+    places, full_at, now = yield together(
         [("HLEN", keys.places(base, queue)), ("GET", keys.bucket(base, queue)), ("TIME",)],
         lambda reply: reply,
     )
-    found: list[Group] = (yield _details(base, queue, [group], settings)) if group else []
-    for one in found:
-        if one.blocked == "concurrency":
-            return f"group {group}: {one.running} of {one.limits['concurrency']} running"
-        if one.blocked == "rate":
-            return f"group {group}: the next token comes at {one.next_at:%H:%M:%S}Z"
-    most = settings.queue.get("concurrency")
-    if most is not None and held >= most:
-        return f"queue {queue}: {held} of {most} running"
-    at = _allowed_at(float(full_at or 0), settings.queue, cost)
-    if at > int(now[0]) * 1000 + int(now[1]) // 1000:
-        return f"queue {queue}: the next token comes at {datetime.fromtimestamp(at / 1000, UTC):%H:%M:%S}Z"
+    return int(places), float(full_at or 0), int(now[0]) * 1000 + int(now[1]) // 1000
+
+
+def _queue_reason(limits: dict[str, float], places: int, full_at: float, now: int, cost: int) -> str | None:
+    most, at = limits.get("concurrency"), _allowed_at(full_at, limits, cost)
+    if most is not None and places >= most:
+        return f"{places} of {most} running"
+    if at > now:
+        return f"the next token comes at {datetime.fromtimestamp(at / 1000, UTC):%H:%M:%S}Z"
     return None
 
 

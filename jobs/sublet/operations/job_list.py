@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Self
 
 from sublet.errors import Invalid, did_you_mean
 from sublet.model import JobSummary, Page, State
-from sublet.options import check_tags
+from sublet.options import check_group, check_tags
 from sublet.protocol import keys, queue_names, reads, tag_index
 from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
@@ -61,6 +61,7 @@ class Filter(NamedTuple):
     until: datetime | None = None
     """The job was submitted earlier."""
     tag: str | None = None
+    group: str | None = None
     states: Container[State] | None = None
     """Used for lists of a tag only: the job has one of these states."""
 
@@ -70,6 +71,8 @@ class Filter(NamedTuple):
             value = getattr(self, name)
             if value is not None:
                 keys.check_name(name, value)
+        if self.group is not None:
+            check_group(self.group)
         if self.tag is not None:
             check_tags([self.tag])
         for name in ("since", "until"):
@@ -90,6 +93,7 @@ class Filter(NamedTuple):
             and (self.since is None or job.submitted_at >= self.since)
             and (self.until is None or job.submitted_at < self.until)
             and (self.tag is None or self.tag in job.tags)
+            and self.group in (None, job.group)
             and (self.states is None or job.state in self.states)
         )
 

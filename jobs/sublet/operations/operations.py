@@ -11,7 +11,7 @@ from sublet.errors import Changed, Invalid, NotFound
 from sublet.model import Job, JobSummary, Page, Queue, Reaped, State, Stats, WorkerInfo
 from sublet.operations import groups, job_list, maintenance, workers
 from sublet.operations.groups import Groups
-from sublet.options import Seconds, waiting_rules
+from sublet.options import Seconds, check_group, waiting_rules
 from sublet.protocol import flow, keys, queue_names, reads, verbs
 from sublet.protocol.person import person
 from sublet.protocol.plan import Plan
@@ -75,10 +75,8 @@ class Operations(SubmitOperations):
         """Return a job with its attempts. Raises Invalid, NotFound, or Unfit for malformed data."""
         base = self.base_of_job(job_id)
         job: Job = yield reads.get(base, job_id)
-        if job.state is not State.QUEUED:
-            return job
-        reason = yield from groups.waits_for(base, job.queue, job.group, job.cost)
-        return job.model_copy(update={"waits_for": reason}) if reason else job
+        (found,) = yield from groups.with_reasons(base, [job])
+        return found
 
     def cancel(self, job_id: str, revision: int | None = None) -> Plan[str]:
         """Cancel a job; the result is `cancelled`, or `requested` if it runs. Raises WrongState, NotFound,
@@ -202,10 +200,12 @@ class Operations(SubmitOperations):
 
         return self._change(queue, change)
 
-    def groups(self, queue: str, limit: int = 100) -> Plan[Groups]:
-        """Return up to `limit` (≤ 1,000) groups of a queue. Raises Invalid."""
+    def groups(self, queue: str, limit: int = 100, group: str | None = None) -> Plan[Groups]:
+        """Return up to `limit` (≤ 1,000) groups of a queue, or the one with this name. Raises Invalid."""
         self.check_queue(queue)
-        found: Groups = yield from groups.groups(self.base_of_queue(queue), queue, limit)
+        if group is not None:
+            check_group(group)
+        found: Groups = yield from groups.groups(self.base_of_queue(queue), queue, limit, group)
         return found
 
     def change_group(self, queue: str, group: str, **settings: float | None) -> Plan[str]:
@@ -342,8 +342,8 @@ class Operations(SubmitOperations):
         cursor: str | None = None,
         **filters: Any,
     ) -> Plan[Page]:
-        """Return a page of the jobs in these states that match the `filters` (queue, task, tag, code, worker,
-        since, until). A page may be empty and have a cursor. Raises Invalid.
+        """Return a page of the jobs in these states that match the `filters` (queue, task, tag, group, code,
+        worker, since, until). A page may be empty and have a cursor. Raises Invalid.
         """
         wanted = job_list.filter_of(filters)
         if wanted.queue is not None:
@@ -356,7 +356,7 @@ class Operations(SubmitOperations):
             sections, older = yield from job_list.with_index(sections, wanted.tag)
             wanted = wanted._replace(states=states)
         page: Page = yield from job_list.list_jobs(sections, wanted, limit, cursor, older)
-        return page
+        return (yield from groups.with_reasons_of_all(self.base_of_job, page))
 
     def keyed(self, queue: str, key: str) -> Plan[list[JobSummary]]:
         """Return the job that has this deduplication key in a queue; an empty list if none has. Raises Invalid."""

@@ -116,6 +116,7 @@ def _list(parser: CommandParser) -> None:
     )
     option("--task", metavar="NAME", default=None, help="only this task")
     option("--tag", metavar="TAG", default=None, help="only jobs with this tag")
+    option("--group", metavar="GROUP", default=None, help="only jobs of this group")
     option("--code", metavar="CODE", default=None, help="only those with this last error: ValueError, …")
     option("--worker", metavar="NAME", default=None, help="only those whose last attempt is this worker's")
     option(

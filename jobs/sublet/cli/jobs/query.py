@@ -33,7 +33,7 @@ from sublet.protocol.plan import Plan
 
 FOREIGN = frozenset({"payload", "progress", "checkpoint", "result", "about"})
 DEFAULT_QUEUE = "default"
-FILTERS = ("task", "tag", "code", "worker", "since", "until")
+FILTERS = ("task", "tag", "group", "code", "worker", "since", "until")
 UNREAD = {"payload"}
 """Fields of jobs that a list does not print: small payloads are read, large ones are not."""
 
