@@ -74,13 +74,13 @@ end
 local function story(job, code, message, detail)
   local line = job.claimed_at .. ' ' .. job.worker .. ' ' .. stamp .. ' ' .. code
   if not message then return line end
-  if #detail > 4096 then detail = string.sub(detail, 1, 4096) end
-  return line .. '\n' .. string.gsub(string.sub(message, 1, 1024), '[\r\n]+', ' ') .. '\n' .. detail
+  return line .. '\n' .. string.gsub(string.sub(message, 1, 1024), '[\r\n]+', ' ') .. '\n' .. string.sub(detail, 1, 4096)
 end
 
--- The code and the first words of an attempt's message, which lists show.
+-- The code and the first 200 bytes of an attempt's message, without half a character: lists show them.
 local function last_error(ending)
-  return ending.code .. ' ' .. string.gsub(string.sub(ending.message or '', 1, 200), '[\r\n]+', ' ')
+  local words = string.gsub(string.sub((ending.message or '') .. ' ', 1, 201), '[^\128-\191][\128-\191]*$', '')
+  return ending.code .. ' ' .. string.gsub(words, '[\r\n]+', ' ')
 end
 
 -- An attempt is over: delete its lease, record the attempt (the first and last five are kept), move the job

@@ -165,6 +165,23 @@ async def test_message_and_detail_are_cut_to_1_and_4_kib(desk):
     assert (message, detail) == ("é" * 512, "x" * 4096)
 
 
+@pytest.mark.parametrize("shift", range(4))
+@pytest.mark.parametrize("letter", ["m", "é", "…", "👩"])
+async def test_a_lists_error_has_whole_characters_of_the_first_200_bytes(desk, letter, shift):
+    size = len(letter.encode())
+    text = "x" * shift + letter * 300
+    await desk.fail(await desk.running("a"), message=text)
+    kept = desk.job("a")["error"].split(" ", 1)[1]
+    assert text.startswith(kept)
+    assert 200 - size < len(kept.encode()) <= 200
+
+
+@pytest.mark.parametrize("text", ["", " ", "short é", "é" * 100])
+async def test_a_lists_error_of_up_to_200_bytes_is_whole(desk, text):
+    await desk.fail(await desk.running("a"), message=text)
+    assert desk.job("a")["error"].split(" ", 1)[1] == text
+
+
 async def test_a_script_cuts_long_messages_of_other_clients(desk):
     call = verbs.fail(desk.base, [Failure(await desk.running("a"), "Boom", "M", "D")])
     args = ["m" * 2000 if arg == b"M" else "d" * 9000 if arg == b"D" else arg for arg in call.commands[0]]

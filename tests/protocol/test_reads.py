@@ -261,7 +261,7 @@ async def test_a_list_shows_last_errors_and_sizes_of_results_in_two_round_trips(
     dead = {job.id: job.last_error for job in (await follow("list_jobs", state=State.DEAD, limit=2)).jobs}
     assert (dead["late"], len(trips)) == (LastError(code="timed_out"), 2)
     assert dead["poor"].code == "ValueError"
-    assert 150 < len(dead["poor"].message.encode()) <= 203, "200 bytes, and U+FFFD for half a character"
+    assert 150 < len(dead["poor"].message.encode()) <= 200
     (done,) = (await follow("list_jobs", state=State.COMPLETED, limit=1)).jobs
     assert (done.result_bytes, done.last_error, len(trips)) == (7, None, 4)
     assert not hasattr(done, "result")
