@@ -21,6 +21,7 @@ SHARES = {"completed": 0.2, "dead": 0.05, "cancelled": 0.01}
 SCHEDULED = 20
 """Fewer than a page, so that a list of all states reads the queues, too."""
 TASKS = 100
+GROUPS = 200
 FAILS = 10
 FOR_GOOD = "tries=1"
 
@@ -40,6 +41,7 @@ async def fill(store: Store, url: str, asked: argparse.Namespace) -> None:
         about = json.dumps({"host": "bench", "slots": 10, "queues": own}).encode()
         await store.enlist(Card(f"worker-{worker}", "1", "", about))
         await claim(store, f"worker-{worker}", own[:8] or names[:1], 2)
+    await _group(store)
     base = store.operations.bases[0]
     text = json.dumps({"summary": "do nothing", "arguments": {"type": "object"}}).encode()
     tasks = [catalogue.published_as(f"task-{n}", text) for n in range(TASKS)]
@@ -54,6 +56,14 @@ async def _submit(store: Store, names: Sequence[str], count: int, rules: str = "
             make("noop", payload, names[n % len(names)], f"{rules} tags=tenant:{n % 50}".strip() if n % 4 == 0 else rules)
             for n in range(start, min(count, start + CHUNK))
         ])  # fmt: skip
+
+
+async def _group(store: Store) -> None:
+    """Make a queue with many groups: of half, one job runs and holds the others back."""
+    await store.follow(store.operations.configure("grouped", group_concurrency=1))
+    make = store.operations.submission
+    await store.submit([make("noop", b"{}", "grouped", f"group=g{n % GROUPS}") for n in range(CHUNK)])
+    await claim(store, "bench", ["grouped"], verbs.FAIL_MAX)
 
 
 async def _end(store: Store, names: Sequence[str], state: str) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import math
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import aiohttp
 SOON, CALM, LATEST, PACE, RECALL, TIMES, MARGIN = 0.25, 3.0, 1.0, 6.0, 20.0, 3, 0.05
 CALM_MOST, RUSH_MOST, COSTLY = 2.0, 5.0, 60.0
 GATHER = "0.5"
-LISTS = ("stats", "metrics", "queues", "tasks", "workers", "pools", "schedules")
+LISTS = re.compile(r"stats|metrics|queues|tasks|workers|pools|schedules|queues/[^/]+/groups")
 TABLE, SOONEST, SLOW = 200, 5.0, 20.0
 
 
@@ -43,6 +44,7 @@ VIEWS = {
         most=1000,
     ),
     "queues": View(("queues?limit=200",), 30, 2, beside=(("metrics", 15),)),
+    "queue": View(("queues/grouped", "queues/grouped/groups?limit=100"), 10, 2, beside=(("metrics", 15),)),
     "schedules": View(("schedules?limit=200",), 60, 3, lambda state, code: state == "queued"),
     "workers": View(("workers", "pools"), 15, 3, lambda state, code: state == "running"),
 }
@@ -54,7 +56,7 @@ MIX = (
     "queues",
     "schedules",
     "workers",
-    "jobs",
+    "queue",
     "overview",
     "jobs",
 )
@@ -167,7 +169,7 @@ class Page:
         now = time.monotonic()
         known = max(0.0, now - self.changed_at - MARGIN)
         most = min(known, min(CALM_MOST, now - self.heard_at - MARGIN) if self.is_exact() else RUSH_MOST)
-        costly = max(most, min(COSTLY if path.partition("?")[0] in LISTS else most, known))
+        costly = max(most, min(COSTLY if LISTS.fullmatch(path.partition("?")[0]) else most, known))
         self.read_of[path] = now
         self.asked += 1
         headers = {"Sublet-Shared": f"{most:.3f}, {costly:.3f}"}

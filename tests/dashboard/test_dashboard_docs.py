@@ -11,7 +11,7 @@ from tests.support.command_line import Shell
 from tests.support.paths import ROOT
 
 PAGE = (ROOT / "docs" / "guides" / "dashboard.md").read_text()
-VIEWS = re.findall(r"^\| `/ui(?:/(\w+))?(/ID)?` \|.*\| (.*?) ?\|$", PAGE, re.MULTILINE)
+VIEWS = re.findall(r"^\| `/ui(?:/(\w+))?(/ID|/NAME)?` \|.*\| (.*?) ?\|$", PAGE, re.MULTILINE)
 
 
 def test_the_server_prints_the_address_of_the_page(server_url, tmp_path):
@@ -30,7 +30,7 @@ def test_each_view_of_the_page_is_documented():
 
 @pytest.mark.parametrize(("view", "one", "orders"), [row for row in VIEWS if row[2]])
 def test_each_documented_order_is_a_button(view, one, orders):
-    name = {"jobs": "orders"}.get(view, f"{view}-view") + ".js"
+    name = {"jobs/ID": "orders", "queues/NAME": "queue-view"}.get(view + one, f"{view}-view") + ".js"
     text = static_files()[name].body.decode().lower()
     words = {"cancel waiting": "cancel waiting", "its id": "copy id", "as Python": "copy as python"}
     for order in re.split("[,;] ", orders):

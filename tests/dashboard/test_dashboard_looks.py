@@ -22,6 +22,8 @@ VIEWS = (
     "/jobs/DEAD",
     "/failures",
     "/queues",
+    "/queues/mail",
+    "/queues/nothing",
     "/schedules",
     "/schedules/nightly-report",
     "/workers",
@@ -39,6 +41,9 @@ DIALOGS = (
     ("/queues", "Pause images"),
     ("/queues", "Configure images"),
     ("/queues", "Purge 5: mail"),
+    ("/queues/mail", "Limit a group"),
+    ("/queues/mail", "Change the limits of group acme"),
+    ("/queues/mail", "Remove the limits of group acme"),
     ("/schedules", "Run now: crm"),
     ("/workers", "Drain mill-7"),
 )

@@ -68,6 +68,7 @@ class Stock:
         self._schedules()
         self.ask("PUT", "/pools/images", {"queues": ["images"], "max": 5})
         self.ask("PATCH", "/queues/mail", {"paused": True, "limits": {"jobs": 1000, "bytes": 5_000_000}})
+        self.ask("PUT", "/queues/mail/groups/acme", {"concurrency": 2, "share": 3})
         self.ask("GET", "/tick")
 
     def _workers(self) -> None:

@@ -54,6 +54,14 @@ TIMES = {
     "reports": ((4, 22, 9), (0, 0, 0, 0, 0, 2, 4, 13, 14, 2)),
 }
 """Waits and run times of a queue, by class of duration."""
+GROUPS = (
+    ("acme", 10, 48),
+    ("globex", 5, 17),
+    ("initech", 4, 9),
+    ("umbrella", 2, 0),
+    ("wayne-enterprises", 1, 0),
+)
+"""Groups of the queue llm: running and waiting jobs."""
 IMPORT_TRACE = """Traceback (most recent call last):
   File "/app/shop/imports.py", line 41, in import_orders
     customer = customers[order.customer]
@@ -88,6 +96,7 @@ class Scene:
         self._report()
         self._retries()
         self._schedules()
+        self._groups()
         self.stock.ask("PUT", "/pools/images", {"queues": ["images"], "max": 6})
         self._history()
 
@@ -253,6 +262,19 @@ class Scene:
         }
         for name, schedule in every.items():
             self.stock.ask("PUT", f"/schedules/{name}", schedule)
+
+    def _groups(self) -> None:
+        """A queue whose groups have limits: of one all places are taken, another waits for its tokens."""
+        rate = {"group_rate": 600, "group_per": 60, "group_burst": 100}
+        limits = {"concurrency": 40, "group_concurrency": 5, **rate}
+        self.stock.ask("PATCH", "/queues/llm", {"limits": limits})
+        own = {"acme": {"concurrency": 10, "share": 3}, "initech": {"rate": 4, "per": 3600, "burst": 4}}
+        for group, settings in own.items():
+            self.stock.ask("PUT", f"/queues/llm/groups/{group}", settings)
+        for group, running, waiting in GROUPS:
+            self._submit(running, "answer", "llm", group=group)
+            self.held += self._claim("llm", "desk-1", running)
+            self._submit(waiting, "answer", "llm", group=group)
 
     def _history(self) -> None:
         """An hour of samples that ends with the present totals."""

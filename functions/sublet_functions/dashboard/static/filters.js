@@ -11,6 +11,7 @@ const NAMED = [
   ["queue", "queue", "Only jobs of this queue"],
   ["task", "task", "Only jobs of this task"],
   ["tag", "tag", "Only jobs with this tag"],
+  ["group", "group", "Only jobs of this group"],
   ["code", "error code", "Only jobs whose last error has this code"],
   ["worker", "worker", "Only jobs whose last attempt this worker has or had"],
 ];
@@ -85,7 +86,7 @@ export function filters(query, names) {
     h("label", { key: `filter-${name}-${query.get(name) ?? ""}` }, h("span", null, label), h("input", { name, value: query.get(name) ?? "", autocomplete: "off", spellcheck: "false", placeholder: "any", ...props }));
   const list = (/** @type {string} */ name) => h("datalist", { id: `known-${name}`, key: `known-${name}` }, (names[name] ?? []).map((value) => h("option", { value, key: value })));
   return h("form", { class: "filters", role: "search", "aria-label": "Filter", novalidate: true, onSubmit: submit },
-    NAMED.map(([name, label, title]) => [one(name, label, { title, list: `known-${name}` }), list(name)]),
+    NAMED.filter(([name]) => name !== "group" || query.has(name) || names.group?.length).map(([name, label, title]) => [one(name, label, { title, list: `known-${name}` }), list(name)]),
     TIMES.map(([name, label, title]) => one(name, label, { title, type: "datetime-local", value: localTime(query.get(name)), placeholder: null })),
     others.map(({ name, description }) => one(name, name, { title: description })),
     h("button", null, "Filter"),

@@ -55,6 +55,7 @@ function show({ message, errors }, element, note) {
   const named = { pointer: `#/${/^\w+/.exec(message)?.[0]}`, detail: message }; // a refusal by Redis begins with the field
   for (const { pointer = "", detail } of errors.length ? errors : [named]) {
     const path = pointer.slice(2).split("/");
+    path.push(/^(?:setting )?(\w+)=/.exec(detail)?.[1] ?? "");
     const input = path.map((name) => element.elements.namedItem(name)).find((one) => one instanceof HTMLElement);
     if (!(input instanceof HTMLElement)) {
       others.push(detail);

@@ -1,11 +1,11 @@
 /** One job: its life as a waterfall, each attempt, and its data. */
 import { call, enc, now, seenAt, seesPayloads } from "./api.js";
 import { h } from "./dom.js";
-import { bytes, clock, duration } from "./format.js";
+import { bytes, clock, count, duration } from "./format.js";
 import { progress } from "./jobs-view.js";
 import { jobOrders } from "./orders.js";
 import { link } from "./router.js";
-import { badge, countdown, data, empty, facts, icon, isOutdated, isOver, longText, moment, ms, panel, queueLink, table, tagLinks } from "./widgets.js";
+import { badge, countdown, data, empty, facts, groupLink, icon, isOutdated, isOver, longText, moment, ms, panel, queueLink, table, tagLinks, waitsFor } from "./widgets.js";
 
 /** @typedef {any} Job */
 /** @typedef {{name: string, kind: string, from: number, to: number, worker: string, note: string}} Span */
@@ -32,7 +32,7 @@ export function open(place, page) {
     touched: (events) => events.some(({ jobs }) => !job || jobs.includes(job.id)),
     every: 5,
     get everyLive() {
-      return job?.state === "running" ? 5 : 20; // heartbeats, progress and an erase are not events
+      return job?.state === "running" || job?.waits_for ? 5 : 20; // heartbeats, progress, an erase, and the end of another job of its group are not its events
     },
     ticks: () => job?.state === "running" || job?.state === "scheduled",
     rest: 0.5,
@@ -55,6 +55,7 @@ function render(job, page, seen) {
     h("div", { class: "row orders" }, jobOrders(job, page)),
     job.state === "dead" && job.last_error ? h("div", { class: "note error" }, icon("dead"), h("p", null, h("code", { class: "code" }, job.last_error.code), " ", job.last_error.message)) : null,
     isLost ? h("div", { class: "note" }, icon("warning"), h("p", null, "No heartbeat arrived before the lease ended: the worker has died, or cannot be reached. The next claim of this queue, or a tick, gives the job to another worker.")) : null,
+    job.waits_for ? h("div", { class: "note" }, icon("held"), h("p", null, "It waits: ", waitsFor(job), ".")) : null,
     panel("Facts", about(job, seen)),
     panel("Life", waterfall(job, isLost)),
     panel("Attempts", attempts(job, page)),
@@ -85,6 +86,8 @@ function about(job, seen) {
     ["Heartbeat", job.heartbeat_at && moment(job.heartbeat_at)],
     ["Progress", job.progress !== null && progress(job.progress)],
     ["Priority", job.priority || null],
+    ["Group", groupLink(job.queue, job.group)],
+    ["Cost", job.cost > 1 && count(job.cost)],
     ["Tags", job.tags.length ? tagLinks(job.tags) : null],
     ["Key", job.key && h("code", null, job.key)],
     ["Schedule", job.schedule && h("a", { href: link("schedules", job.schedule) }, job.schedule)],
@@ -118,7 +121,7 @@ export function spans(job, isLost) {
     wait(ms(job.claimed_at), out.length ? "waited again" : "waited");
     out.push({ name: `attempt ${job.attempt}`, kind: isLost ? "late" : "running", from: ms(job.claimed_at), to: end, worker: job.worker ?? "", note: "running" });
   } else if (!job.finished_at) {
-    wait(end, job.state === "scheduled" ? "waits for its time" : "waits for a worker");
+    wait(end, job.state === "scheduled" ? "waits for its time" : job.waits_for ? "waits for a limit" : "waits for a worker");
   } else if (!job.attempts.length) {
     wait(end, job.state);
   }
@@ -147,7 +150,7 @@ function waterfall(job, isLost) {
     const bar = h("span", { class: `bar ${one.kind}`, style: { left: `${(100 * (one.from - begin)) / length}%`, width: `${(100 * (one.to - one.from)) / length}%` } });
     return h("tr", { key: `span-${i}` }, h("th", { scope: "row" }, one.name), h("td", { class: "number" }, duration((one.to - one.from) / 1000)), h("td", { class: "track", "aria-hidden": "true" }, bar), h("td", null, clock(one.from)), h("td", { class: "cut", title: one.worker }, one.worker || null), h("td", null, outcome(one)));
   });
-  return table("Life of the job", ["Span", { label: "Took", class: "number" }, { label: "From submit to now or its end", class: "track" }, "Began", "Worker", "Outcome"], rows);
+  return table("Life of the job", ["Span", { label: "Took", class: "number" }, { label: "From submit to now or its end", class: "track" }, "Began", "Worker", "Outcome"], rows, { class: "scroll" });
 }
 
 /**
@@ -158,7 +161,7 @@ function attempts(job, page) {
   const running = job.state === "running" ? [runningAttempt(job, page)] : [];
   const ended = [...job.attempts].reverse().map((one, i) => attempt(job, one, page, i === 0 && !running.length));
   const skipped = job.attempts.length >= 10 && job.attempt > job.attempts.length;
-  if (!running.length && !ended.length) return empty("No attempt yet.", job.state === "queued" ? "The job waits for a worker of its queue." : "The job has not been claimed.");
+  if (!running.length && !ended.length) return empty("No attempt yet.", job.state === "queued" ? job.waits_for ? "The job is held back." : "The job waits for a worker of its queue." : "The job has not been claimed.");
   return h("div", { class: "attempts" }, running, ended, skipped ? h("p", { class: "faint" }, "The first five and the last five attempts are kept.") : null);
 }
 

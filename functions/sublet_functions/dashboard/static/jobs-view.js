@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 import { filters, isFiltered, moved } from "./filters.js";
 import { count, duration, plural } from "./format.js";
 import { link } from "./router.js";
-import { badge, button, countdown, empty, errorNote, icon, isOutdated, moment, ms, queueLink, table, tagLinks } from "./widgets.js";
+import { badge, button, countdown, empty, errorNote, groupLink, icon, isOutdated, moment, ms, queueLink, table, tagLinks, waitsFor } from "./widgets.js";
 
 /** @typedef {import("./dom.js").Child} Child */
 /** @typedef {any} Job */
@@ -152,12 +152,12 @@ async function readNames() {
 }
 
 /**
- * Tags, error codes and workers of these jobs, for the filter.
+ * Tags, groups, error codes and workers of these jobs, for the filter.
  * @param {Job[]} jobs
  */
 function seen(jobs) {
   const some = (/** @type {(job: Job) => string[]} */ of) => [...new Set(jobs.flatMap(of))].sort();
-  return { tag: some((job) => job.tags), code: some((job) => job.last_error?.code ?? []), worker: some((job) => job.worker ?? []) };
+  return { tag: some((job) => job.tags), group: some((job) => job.group ?? []), code: some((job) => job.last_error?.code ?? []), worker: some((job) => job.worker ?? []) };
 }
 
 /**
@@ -199,7 +199,7 @@ function rows(jobs, query, seen) {
   const state = states.length > 1 ? "" : (states[0] ?? "");
   const when = { scheduled: "Due", queued: "Waiting since", running: "Lease" }[state] ?? (state ? "Ended" : "When");
   const hasWorkers = query.has("worker") || !states.length || states.includes("running");
-  const columns = ["Job", "Queue", "State", { label: "Attempt", class: "number" }, when, ...(hasWorkers ? ["Worker"] : []), "Last error or progress"];
+  const columns = ["Job", "Queue", "State", { label: "Attempt", class: "number" }, when, ...(hasWorkers ? ["Worker"] : []), state === "queued" ? "Waits for, or last error" : "Last error or progress"];
   return table("Jobs", columns, jobs.map((job) => row(job, query, seen, hasWorkers)), { id: "jobs" });
 }
 
@@ -212,7 +212,7 @@ function rows(jobs, query, seen) {
 function row(job, query, seen, hasWorkers) {
   const state = job.left ? null : job.state;
   return h("tr", { key: job.id, class: job.left ? "left" : null },
-    h("th", { scope: "row" }, h("a", { class: "open clamp", href: link("jobs", job.id), title: job.task }, job.task), h("span", { class: "tags" }, h("code", { class: "id" }, job.id), tagLinks(job.tags))),
+    h("th", { scope: "row" }, h("a", { class: "open clamp", href: link("jobs", job.id), title: job.task }, job.task), h("span", { class: "tags" }, h("code", { class: "id" }, job.id), groupLink(job.queue, job.group), tagLinks(job.tags))),
     h("td", null, queueLink(job.queue)),
     h("td", null, state ? badge(state) : h("span", { class: "badge" }, "moved on"), job.cancel_requested_at && state === "running" ? h("small", { class: "faint" }, "cancel asked") : null),
     h("td", { class: "number" }, job.attempt ? `${job.attempt} of ${job.max_attempts}` : h("span", { class: "faint" }, `– of ${job.max_attempts}`)),
@@ -248,6 +248,7 @@ function whenOf(job, seen) {
  */
 function noteOf(job, query) {
   if (job.state === "running" && job.progress !== null) return progress(job.progress);
+  if (job.state === "queued" && job.waits_for && !job.left) return waitsFor(job);
   if (job.last_error) return h("span", { title: job.last_error.message }, h("a", { href: moved(query, { code: job.last_error.code }), title: `Jobs with the error code ${job.last_error.code}` }, h("code", { class: "code" }, job.last_error.code)), " ", job.last_error.message);
   if (job.state === "running") return h("span", { class: "faint" }, `for ${duration((now() - ms(job.claimed_at)) / 1000)}`);
   return h("span", { class: "faint" }, "–");

@@ -9,6 +9,7 @@ import * as jobsView from "./jobs-view.js";
 import { bindKeys, showKeys } from "./keys.js";
 import { Live } from "./live.js";
 import * as overviewView from "./overview-view.js";
+import * as queueView from "./queue-view.js";
 import * as queuesView from "./queues-view.js";
 import { go, here, link, start } from "./router.js";
 import * as schedulesView from "./schedules-view.js";
@@ -141,7 +142,7 @@ function open() {
   const place = here();
   const found = VIEWS.find(({ name }) => name === place.view);
   /** @type {ViewModule | undefined} */
-  const module = place.view === "jobs" && place.name ? jobView : found?.module;
+  const module = (place.name && { jobs: jobView, queues: queueView }[place.view]) || found?.module;
   const isSame = Boolean(view) && document.body.dataset.view === place.view + place.name;
   opening += 1;
   clearTimeout(rereading);

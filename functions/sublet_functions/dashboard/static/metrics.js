@@ -50,7 +50,7 @@ function add(all, queue, part, le, value) {
 }
 
 /** Whether there are two readings, which make a rate. */
-export const hasRates = () => readings.length > 1;
+const hasRates = () => readings.length > 1;
 
 /**
  * An upper bound of a percentile: the bound of its class; Infinity beyond the last one.
@@ -80,6 +80,32 @@ function keep(figures) {
   if (figures.at - (readings.at(-1)?.at ?? 0) >= APART) readings.push(figures);
   while (readings[0] && figures.at - readings[0].at > SPAN) readings.shift();
   return figures;
+}
+
+/** Milliseconds between two readings beside a view; and until there are rates: the server keeps totals, and two readings make a rate. */
+const EVERY = 15_000;
+const FIRST = 8500;
+
+/**
+ * Reads the figures beside a view.
+ * @param {() => void} paint
+ */
+export function follower(paint) {
+  let at = 0;
+  const own = {
+    /** @type {Figures | null} */
+    found: null,
+    follow: () => Date.now() - at > EVERY && read(),
+  };
+  function read() {
+    at = Date.now();
+    void readFigures().then((found) => {
+      own.found = found ?? own.found;
+      paint();
+      if (found && !hasRates()) setTimeout(() => document.hidden || read(), FIRST);
+    });
+  }
+  return own;
 }
 
 /**

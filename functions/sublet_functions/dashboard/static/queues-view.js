@@ -4,7 +4,8 @@ import { orderAll } from "./bulk.js";
 import { h } from "./dom.js";
 import { form } from "./forms.js";
 import { bytes, coarse, count, plural } from "./format.js";
-import { hasRates, rates, readFigures } from "./metrics.js";
+import { eachGroupFields, flowFields, queueNumbers, settingWords } from "./limits.js";
+import { follower, rates } from "./metrics.js";
 import { link } from "./router.js";
 import { changed } from "./sharing.js";
 import { badge, button, confirm, empty, field, moment, perform, table, toast } from "./widgets.js";
@@ -12,10 +13,6 @@ import { badge, button, confirm, empty, field, moment, perform, table, toast } f
 /** @typedef {any} Queue */
 
 const LIMIT = 200;
-const FIGURES_EVERY = 15_000;
-/** The same until there are rates: the server keeps totals of a queue, and two readings make a rate. */
-const FIGURES_FIRST = 8500;
-
 /**
  * @param {import("./router.js").Place} place
  * @param {import("./main.js").Page} page
@@ -25,18 +22,7 @@ export function open(place, page) {
   /** @type {Queue[]} */
   let queues = [];
   let cursor = "";
-  /** @type {import("./metrics.js").Figures | null} */
-  let figures = null;
-  let figuresAt = 0;
-
-  function readRates() {
-    figuresAt = Date.now();
-    void readFigures().then((found) => {
-      figures = found ?? figures;
-      page.paint();
-      if (found && !hasRates()) setTimeout(() => document.hidden || readRates(), FIGURES_FIRST);
-    });
-  }
+  const figures = follower(page.paint);
 
   return {
     title: "Queues",
@@ -44,11 +30,11 @@ export function open(place, page) {
       const answer = await call("GET", "queues", { query: { limit: LIMIT, cursor: place.query.get("cursor") } });
       queues = answer.queues;
       cursor = answer.cursor ?? "";
-      if (Date.now() - figuresAt > FIGURES_EVERY) readRates();
+      figures.follow();
     },
     render: () => [
       h("h1", { id: "title" }, "Queues"),
-      queues.length ? h("div", { class: "panel" }, list(queues, figures, page)) : empty("No queues yet.", "A queue appears with its first job."),
+      queues.length ? h("div", { class: "panel" }, list(queues, figures.found, page)) : empty("No queues yet.", "A queue appears with its first job."),
       cursor && h("nav", { class: "row end", "aria-label": "Pages" }, h("a", { rel: "next", class: "button", href: link("queues", "", { cursor }) }, "Next page")),
     ],
     every: 15,
@@ -68,20 +54,19 @@ function list(queues, figures, page) {
   const number = (/** @type {string} */ label) => ({ label, class: "number" });
   const rows = queues.map((queue) => {
     const oldest = figures?.oldest.get(queue.name);
-    const share = { width: `calc(${queue.jobs / most} * (100% - 24px))` };
+    const share = { width: `calc(${queue.jobs / most} * (100% - 12px))` };
     return h("tr", { key: queue.name },
-      h("th", { scope: "row" }, h("a", { class: "open clamp", href: link("jobs", "", { queue: queue.name }), title: queue.name }, queue.name)),
+      h("th", { scope: "row" }, h("a", { class: "open clamp", href: link("queues", queue.name), title: queue.name }, queue.name)),
       h("td", null, queue.paused_at ? [badge("paused"), h("small", { class: "faint block" }, moment(queue.paused_at))] : badge("active")),
-      h("td", { class: "number" }, count(queue.queued)),
+      h("td", { class: "number" }, h("a", { class: "plain", href: link("jobs", "", { queue: queue.name, state: "queued" }), "aria-label": `${plural(queue.queued, "queued job")} of ${queue.name}` }, count(queue.queued))),
       h("td", { class: "number depth" }, count(queue.jobs), h("span", { class: "share", "aria-hidden": "true", style: share })),
       h("td", { class: "number" }, oldest ? coarse(oldest) : h("span", { class: "faint" }, "–")),
       rate(queue.name, "completed"),
       rate(queue.name, "failed"),
-      h("td", { class: "number" }, bytes(queue.bytes)),
       h("td", { class: "wrap" }, settings(queue)),
       may ? h("td", { class: "actions" }, orders(queue, page)) : null);
   });
-  return table("Queues", ["Queue", "State", number("Queued"), number("Unfinished"), number("Oldest waits"), number("Completed a minute"), number("Failed a minute"), number("Payloads"), "Settings", ...(may ? [{ label: "Orders", class: "actions" }] : [])], rows);
+  return table("Queues", ["Queue", "State", number("Queued"), number("Unfinished"), number("Oldest waits"), number("Completed a minute"), number("Failed a minute"), "Settings", ...(may ? [{ label: "Orders", class: "actions" }] : [])], rows);
 }
 
 /**
@@ -95,8 +80,7 @@ function rate(queue, what) {
 
 /** @param {Queue} queue */
 function settings(queue) {
-  const found = Object.entries(queue.limits).map(([kind, value]) => `${kind} ${kind === "bytes" ? bytes(Number(value)) : count(Number(value))}`);
-  if (queue.on_dead) found.push(`dead → ${queue.on_dead}`);
+  const found = settingWords(queue);
   return found.length ? found.map((text) => h("span", { class: "tag", title: text }, text)) : h("span", { class: "faint" }, "none");
 }
 
@@ -104,7 +88,7 @@ function settings(queue) {
  * @param {Queue} queue
  * @param {import("./main.js").Page} page
  */
-function orders(queue, page) {
+export function orders(queue, page) {
   const { name, queued } = queue;
   const verb = queue.paused_at ? "Resume" : "Pause";
   const mayChange = can("PATCH", "/queues/{queue}");
@@ -146,12 +130,13 @@ async function pause(queue, page) {
  */
 async function configure(queue, page) {
   const give = async (/** @type {FormData} */ data) => {
-    const limits = Object.fromEntries(["jobs", "bytes"].map((kind) => [kind, data.get(kind) === "" ? null : Number(data.get(kind))]));
-    await call("PATCH", `queues/${enc(queue.name)}`, { body: { limits, on_dead: data.get("on_dead") || null } });
+    await call("PATCH", `queues/${enc(queue.name)}`, { body: { limits: queueNumbers(data), on_dead: data.get("on_dead") || null } });
     toast("The queue is configured.");
     page.reload();
   };
   const one = (/** @type {string} */ kind, /** @type {string} */ label, /** @type {string} */ hint) => field(label, kind, { type: "number", min: 0, value: queue.limits[kind] ?? "", autofocus: kind === "jobs" }, hint);
   const hook = field("Task for each dead job", "on_dead", { value: queue.on_dead ?? "", pattern: "[A-Za-z0-9_.:\\-]{1,128}(/[A-Za-z0-9_.:\\-]{1,128})?" }, "TASK, or QUEUE/TASK: a job of it is submitted for each job that becomes dead");
-  await form(`Configure ${queue.name}`, "Configure", give, h("p", null, "A submit beyond a limit is refused. An empty field removes the setting."), one("jobs", "Unfinished jobs", `Now ${count(queue.jobs)}`), one("bytes", "Bytes of their payloads", `Now ${bytes(queue.bytes)}`), hook);
+  await form(`Configure ${queue.name}`, "Configure", give, h("p", null, "An empty field removes the setting."),
+    h("fieldset", null, h("legend", null, "Stored jobs: a submit beyond is refused"), h("div", { class: "row fields" }, one("jobs", "Unfinished jobs", `Now ${count(queue.jobs)}`), one("bytes", "Bytes of their payloads", `Now ${bytes(queue.bytes)}`))),
+    flowFields("Running jobs of the queue", "", queue.limits), eachGroupFields(queue.limits), hook);
 }

@@ -11,7 +11,7 @@ const RUSH_MOST = 5000;
 export const COSTLY = 60;
 /** The same for the state of Redis, which neither events nor orders change. */
 const SERVER = "20, 20";
-const LISTS = /^(stats|metrics|queues|tasks|workers|pools|schedules)$/;
+const LISTS = /^(stats|metrics|queues|tasks|workers|pools|schedules|queues\/[^/]+\/groups)$/;
 /** Milliseconds by which timers may be early. */
 const MARGIN = 50;
 

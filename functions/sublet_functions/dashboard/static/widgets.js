@@ -17,6 +17,7 @@ const ICONS = {
   paused: "M5 3v10M11 3v10",
   active: "M4.5 2.5l8.5 5.5l-8.5 5.5z",
   held: "M8 3v6M8 12v.5",
+  limit: "M5 3v10M11 3v10",
   ended: "M4 4h8v8h-8z",
   broken: "M8 3v6M8 12v.5",
   warning: "M8 2l6.5 11.5h-13zM8 6.5v3M8 11.6v.2",
@@ -86,20 +87,19 @@ export function countdown(iso, seen) {
 export const button = (label, onClick, props = {}) => h("button", { type: "button", onClick, ...props }, label);
 
 /**
- * A table with a caption, in a region that scrolls sideways.
+ * A table with a caption, in a region that scrolls sideways. On a narrow window each row is a block, with the columns' names in it.
  * @param {string} caption
  * @param {(string | {label: string, class?: string})[]} columns
  * @param {(HTMLElement | null)[]} rows
  * @param {Record<string, any>} [props]
  */
 export function table(caption, columns, rows, props = {}) {
-  const heads = columns.map((column) => {
-    const { label, class: kind } = typeof column === "string" ? { label: column, class: undefined } : column;
-    return h("th", { scope: "col", class: kind }, label);
-  });
+  const all = columns.map((column) => (typeof column === "string" ? { label: column, class: undefined } : column));
+  const heads = all.map(({ label, class: kind }) => h("th", { scope: "col", class: kind }, label));
+  for (const row of rows) for (const [i, cell] of Array.from(row?.children ?? []).entries()) cell.setAttribute("data-label", all[i]?.label ?? "");
   return h(
     "div",
-    { class: "scroll", tabindex: "0", role: "region", "aria-label": caption, ...props },
+    { class: "scroll stack", tabindex: "0", role: "region", "aria-label": caption, ...props },
     h("table", null, h("caption", null, caption), h("thead", null, h("tr", null, heads)), h("tbody", null, rows)),
   );
 }
@@ -109,6 +109,19 @@ export const queueLink = (queue) => h("a", { class: "name", href: link("jobs", "
 
 /** @param {string[]} tags */
 export const tagLinks = (tags) => tags.map((tag) => h("a", { class: "tag", href: link("jobs", "", { tag }), title: `Jobs with the tag ${tag}` }, tag));
+
+/**
+ * A job's group, and a list of its jobs.
+ * @param {string} queue
+ * @param {string | null} group
+ */
+export const groupLink = (queue, group) => (group ? h("a", { class: "tag", href: link("jobs", "", { queue, group }), title: `Jobs of the group ${group} in queue ${queue}` }, "group ", group) : null);
+
+/**
+ * What a queued job waits for, and where to look at that.
+ * @param {{queue: string, group: string | null, waits_for: string}} job
+ */
+export const waitsFor = ({ queue, group, waits_for }) => h("a", { href: link("queues", queue, { group: waits_for.startsWith("group ") ? group : null }), title: waits_for }, waits_for);
 
 /**
  * @param {string} title
