@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 from sublet.client.sync_client import SyncClient
 from sublet.connection.settings import Settings
 from sublet.errors import Unavailable
-from sublet.model import FINISHED
+from sublet.model import FINISHED, Job
 from sublet.operations.drop import drop
 from tests.faults.chaos.clock import Offset
 from tests.faults.chaos.final_state import inconsistencies, jobs_of
@@ -90,6 +90,8 @@ class Harness:
         """Numbers of a scenario for the report."""
         self.failures: list[str] = []
         """Failed expectations."""
+        self.judges: list[Callable[[Mapping[str, Job]], None]] = []
+        """Called at the end with all jobs, when no process runs any more."""
         self._servers = [self.server] if self.server else []
 
     @property
@@ -240,6 +242,8 @@ class Harness:
         found = jobs_of(
             self.client, {entry.id for entry in entries if entry.event in OWN_EVENTS and entry.id}
         )
+        for judge in self.judges:
+            judge(found)
         counted = sum(stats.totals["completed"] for stats in self.client.stats()) if exact else None
         return evaluate(entries, found, counted)
 

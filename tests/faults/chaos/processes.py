@@ -105,9 +105,9 @@ class Processes:
         return worker
 
     def start_producer(
-        self, rate: float, seconds: float = 0.05, env: Mapping[str, str] | None = None
+        self, rate: float, seconds: float = 0.05, *more: str, env: Mapping[str, str] | None = None
     ) -> Process:
-        """Start a producer of `rate` jobs per second, each of which takes `seconds`."""
+        """Start a producer of `rate` jobs per second, each of which takes `seconds`. `more`: see its module."""
         name = self._name("producer")
         words = [
             "-m",
@@ -116,6 +116,7 @@ class Processes:
             str(self._ledger.path(name)),
             str(rate),
             str(seconds),
+            *more,
         ]
         self.producers.append(self._start(name, words, env, numbered=True))
         return self.producers[-1]

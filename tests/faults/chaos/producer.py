@@ -1,7 +1,8 @@
 """A producer process: submit jobs and record the replies.
 
-    python -m tests.faults.chaos.producer NAME LEDGER-FILE RATE SECONDS
+    python -m tests.faults.chaos.producer NAME LEDGER-FILE RATE SECONDS [QUEUE TENANTS]
 
+With QUEUE, its jobs are those of so many tenants in turn.
 It repeats a submit without a reply with the same id. After SIGTERM it submits no new jobs, and ends when
 all have a reply.
 """
@@ -17,7 +18,7 @@ from sublet.errors import JobsError, Unavailable
 from sublet.model import Submission
 from sublet.store.source import JobSource
 from tests.faults.chaos.ledger import EntryWriter
-from tests.faults.chaos.tasks import QUEUES, app, sleep_task
+from tests.faults.chaos.tasks import QUEUES, app, sleep_task, tenant_task
 
 REST = 0.05
 """Seconds before a submit is repeated."""
@@ -33,15 +34,17 @@ class Producer:
     """Submits `rate` jobs per second, each of which takes a worker `seconds`."""
 
     def __init__(
-        self, name: str, writer: EntryWriter, source: JobSource, rate: float, seconds: float
+        self,
+        name: str,
+        writer: EntryWriter,
+        source: JobSource,
+        rate: float,
+        seconds: float,
+        queue: str = "",
+        tenants: int = 0,
     ) -> None:
-        self._name, self._writer, self._source, self._rate, self._seconds = (
-            name,
-            writer,
-            source,
-            rate,
-            seconds,
-        )
+        self._name, self._writer, self._source = name, writer, source
+        self._rate, self._seconds, self._queue, self._tenants = rate, seconds, queue, tenants
         self._stop = asyncio.Event()
         self._open: set[asyncio.Task[None]] = set()
 
@@ -67,6 +70,8 @@ class Producer:
                 task.cancel()
 
     def _job(self, n: int) -> Submission:
+        if self._queue:
+            return tenants_job(self._queue, n % self._tenants, self._seconds, f"{self._name}.{n}")
         made = sleep_task.job(seconds=self._seconds, fails=n % FAILING == 0)
         return app.operations.submission(
             made.task, made.payload, QUEUES[n % len(QUEUES)], made.rules, f"{self._name}.{n}"
@@ -93,6 +98,12 @@ class Producer:
                 return
 
 
+def tenants_job(queue: str, tenant: int, seconds: float, name: str) -> Submission:
+    """A job of a tenant, with an id made of this name."""
+    made = tenant_task.job(tenant=f"t{tenant}", seconds=seconds)
+    return app.operations.submission(made.task, made.payload, queue, made.rules, name)
+
+
 def _source() -> JobSource:
     url = os.environ.get("SUBLET_SOURCE")
     if url:
@@ -104,11 +115,12 @@ def _source() -> JobSource:
     return Store(Settings.read())
 
 
-async def main(name: str, path: str, rate: str, seconds: str) -> None:
+async def main(name: str, path: str, rate: str, seconds: str, queue: str = "", tenants: str = "0") -> None:
     """Run the command line."""
     source = _source()
     try:
-        await Producer(name, EntryWriter(Path(path)), source, float(rate), float(seconds)).run()
+        writer = EntryWriter(Path(path))
+        await Producer(name, writer, source, float(rate), float(seconds), queue, int(tenants)).run()
     finally:
         await source.aclose()
 

@@ -1,6 +1,7 @@
 """The app of the suite's workers."""
 
 import asyncio
+import os
 
 from sublet.app import App
 from sublet.context import Context
@@ -8,6 +9,9 @@ from sublet.options import Backoff
 
 QUEUES = ("chaos-0", "chaos-1", "chaos-2", "chaos-3")
 """Several queues, for several partitions."""
+
+OVER = "CHAOS_OVER"
+"""The variable that names a file. While it exists, jobs of tenants end at once."""
 
 app = App()
 
@@ -19,3 +23,20 @@ async def sleep_task(ctx: Context, seconds: float = 0.0, fails: bool = False) ->
     if fails and ctx.attempt == 1:
         raise RuntimeError("the first attempt fails")
     return ctx.attempt
+
+
+@app.task(
+    queue=QUEUES[0],
+    group=lambda tenant: tenant,
+    timeout=60,
+    max_attempts=50,
+    backoff=Backoff(first=0.2, cap=1),
+)
+async def tenant_task(ctx: Context, tenant: str, seconds: float) -> int:
+    """A tenant's job: sleep and return the attempt."""
+    await asyncio.sleep(0 if _is_over() else seconds)
+    return ctx.attempt
+
+
+def _is_over() -> bool:
+    return os.path.exists(os.environ.get(OVER, ""))
