@@ -6,18 +6,17 @@ The tables go between the page's marks, `<!-- begin: NAME -->` and `<!-- end: NA
 
 import argparse
 import importlib.util
-import json
-import re
 import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from contest import drawings
+from contest import drawings, pages
 from contest.figures import Run, number, times_better
 from contest.goals import GOALS, Goal
 from contest.names import AGAIN, GUIDES, NAMES
+from contest.pages import NOTHING, Unusable, about, figure, read, table, where
 
 ROOT = Path(__file__).parent.parent
 PERSISTENCE = {"off": "persistence off", "aof": "AOF, fsync every second"}
@@ -31,20 +30,11 @@ COST = {
 }  # fmt: skip
 NEUTRAL = ("commands_inside",)
 """Workloads that are not judged: the cost of these commands is in the CPU time."""
-ABOUT = ("machine", "server", "began", "seconds", "rounds")
-MACHINE = {"cpu": "{}", "cores": "{} cores", "memory_gb": "{} GB", "system": "{}", "python": "Python {}"}
 CRASH = {"crash_first": "first again, s", "crash_last": "last again, s", "crash_lost": "not finished in 75 s",
          "crash_twice": "finished twice"}  # fmt: skip
 SAME = (("sublet", "sublet plain"), ("huey", "huey processes"))
 """Pairs of contestants that submit with the same code: their difference is noise."""
-BUSY = 0.5
-"""Load of the machine before the run, above which the run's figures are less reliable."""
 NEVER = "not in 75 s"
-NOTHING = "Not measured in this run."
-
-
-class Unusable(Exception):
-    """Raised if the page cannot be written; the message has the reason."""
 
 
 def goals(run: Run) -> str:
@@ -66,7 +56,7 @@ def goals(run: Run) -> str:
                     reached,
                 ]
             )
-    return _table(["", "Sublet", "best peer", "× better", "to reach", "reached"], lines)
+    return table(["", "Sublet", "best peer", "× better", "to reach", "reached"], lines)
 
 
 def _counts(goal: Goal, name: str) -> bool:
@@ -88,7 +78,7 @@ def behind(run: Run) -> str:
                 both = [figure(run, name, workload, persistence) for name in ("sublet", peer[0])]
                 lines.append([head, words, both[0], _name(peer[0]), both[1], number(ratio)])
     nothing = "Nowhere in this run." if compared else NOTHING
-    return _table(["", "server", "Sublet", "ahead of us", "at", "× better"], lines) if lines else nothing
+    return table(["", "server", "Sublet", "ahead of us", "at", "× better"], lines) if lines else nothing
 
 
 def noise(run: Run) -> str:
@@ -105,7 +95,7 @@ def noise(run: Run) -> str:
                 if all(values):
                     shown = [f"{_name(name)} {figure(run, name, workload, persistence)}" for name in pair]
                     lines.append([THROUGHPUT[workload], words, *shown, f"{max(values) / min(values):.2f} ×"])
-    parts = [_table(["", "server", "", "", "apart"], lines, left=4)]
+    parts = [table(["", "server", "", "", "apart"], lines, left=4)]
     if len(rounds) > 1:
         tenths = statistics.quantiles(rounds, n=10, method="inclusive")
         often, seldom = f"{tenths[4]:.2f} ×", f"{tenths[8]:.2f} ×"
@@ -133,7 +123,7 @@ def matrix(run: Run, columns: dict[str, str], persistence: str = "off") -> str:
             value, top = run.value(name, workload, persistence), best.get(workload)
             line.append(f"**{number(value)}**" if top and value == top[1] else number(value))
         lines.append(line)
-    return _table(["", *columns.values()], lines)
+    return table(["", *columns.values()], lines)
 
 
 def crash(run: Run) -> str:
@@ -146,7 +136,7 @@ def crash(run: Run) -> str:
         lines.append(
             [_name(name), *shown, (run.row(name, "crash_first") or {"note": ""})["note"], AGAIN.get(name, "")]
         )
-    return _table(["", *CRASH.values(), "", "runs them again by its defaults"], lines, words=2)
+    return table(["", *CRASH.values(), "", "runs them again by its defaults"], lines, words=2)
 
 
 def backlog(run: Run) -> str:
@@ -160,7 +150,7 @@ def backlog(run: Run) -> str:
         lines.append(
             [_name(name), *values, f"{ratio:.2f}" if ratio else "", memory, (many or {}).get("note", "")]
         )
-    return _table(["", "few behind", "many behind", "ratio", "bytes a pending job", "many"], lines)
+    return table(["", "few behind", "many behind", "ratio", "bytes a pending job", "many"], lines)
 
 
 def sweep(run: Run, workload: str, head: str) -> str:
@@ -169,7 +159,7 @@ def sweep(run: Run, workload: str, head: str) -> str:
     points, names = sorted({row["at"] for row in rows}), dict.fromkeys(row["contestant"] for row in rows)
     medians = {(row["contestant"], row["at"]): row["median"] for row in rows}
     lines = [[_name(name), *(number(medians.get((name, at))) for at in points)] for name in names]
-    return _table([head, *(f"{at:,}" for at in points)], lines)
+    return table([head, *(f"{at:,}" for at in points)], lines)
 
 
 def settings(run: Run) -> str:
@@ -183,27 +173,7 @@ def settings(run: Run) -> str:
         _name(name): " ".join(why.split())[:160] for name, why in run.found.get("left_out", {}).items()
     }
     out = [f"Left out: {name} ({why})." for name, why in reasons.items()]
-    return "\n\n".join([_table(["", "versions", "settings"], lines, left=3), *out])
-
-
-def where(run: Run) -> str:
-    """Return a line: where and when the figures were measured."""
-    found, told = run.found, run.found["machine"]
-    machine = ", ".join(words.format(told[name]) for name, words in MACHINE.items() if name in told)
-    minutes = max(1, round(found["seconds"] / 60))
-    times = f"{found['rounds']} round{'s' * (found['rounds'] != 1)}, {minutes} minute{'s' * (minutes != 1)}"
-    return f"{found['server'].capitalize()}; {machine}; {found['began'][:10]}; {times}."
-
-
-def about(run: Run) -> str:
-    """Return the line of `where`, and how busy the machine was before the run."""
-    load = run.found["machine"].get("load")
-    parts = [where(run), f"Load before: {load:.2f}." if load is not None else ""]
-    if load is not None and load > BUSY:
-        parts.append(
-            "**The machine was busy when this began:** the figures are lower than they could be, and not for all alike."
-        )
-    return " ".join(filter(None, [*parts, *run.found.get("note", "").splitlines()]))
+    return "\n\n".join([table(["", "versions", "settings"], lines, left=3), *out])
 
 
 PARTS: dict[str, Callable[[Run], str]] = {
@@ -227,42 +197,11 @@ PARTS: dict[str, Callable[[Run], str]] = {
 
 def rewrite(page: str, run: Run) -> str:
     """Return the page with this run's figures between its marks. Raises Unusable for an unknown mark."""
-    between = re.compile(r"(<!-- begin: (.+?) -->\n).*?(<!-- end: \2 -->)", re.DOTALL)
-    if unknown := {mark[2] for mark in between.finditer(page)} - set(PARTS):
-        raise Unusable(
-            f"the page has marks of unknown parts: {', '.join(sorted(unknown))}; the known ones are {', '.join(PARTS)}"
-        )
-    return between.sub(lambda mark: f"{mark[1]}\n{PARTS[mark[2]](run)}\n\n{mark[3]}", page)
-
-
-def figure(run: Run, name: str, workload: str, persistence: str = "off") -> str:
-    """Return a contestant's figure, and in brackets the lowest and the highest round."""
-    shown, spread = number(run.value(name, workload, persistence)), run.spread(name, workload, persistence)
-    return f"{shown} ({number(spread[0])}–{number(spread[1])})" if spread else shown
+    return pages.rewrite(page, PARTS, run)
 
 
 def _name(name: str) -> str:
     return NAMES.get(name, name)
-
-
-def _table(heads: Sequence[str], lines: Sequence[Sequence[str]], left: int = 1, words: int = 0) -> str:
-    if not lines:
-        return NOTHING
-    rule = ["---"] * left + ["--:"] * (len(heads) - left - words) + ["---"] * words
-    return "\n".join("| " + " | ".join(line) + " |" for line in (heads, rule, *lines))
-
-
-def read(path: Path) -> Run:
-    """Read a run of run.py. Raises Unusable for another file or one without figures; and OSError."""
-    try:
-        found = json.loads(path.read_text())
-    except ValueError as error:
-        raise Unusable(f"{path} is not JSON: {error}") from None
-    if not isinstance(found, dict) or not {*ABOUT, "results"} <= set(found):
-        raise Unusable(f"{path} is not a file that bench/run.py --json wrote: give such a file")
-    if not found["results"]:
-        raise Unusable(f"{path} has no figures: run bench/run.py --json again, until a contestant has run")
-    return Run(found)
 
 
 def write(figures: Path, page: Path, pictures: Path) -> list[Path]:

@@ -44,9 +44,9 @@ def main(words: Sequence[str] | None = None) -> int:
         environments.say(f"run.py: {error}")
         return 2
     folder = asked.environments.resolve()
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, interrupt)
     try:
-        left_out = _prepare(folder, contestants)
+        left_out = prepare(folder, contestants)
         if "sublet" in left_out:
             environments.say("run.py: without its own environment the bench cannot run.")
             return 1
@@ -83,7 +83,8 @@ def _check(asked: argparse.Namespace) -> None:
         )
 
 
-def _count(word: str) -> int:
+def count(word: str) -> int:
+    """Parse a number of at least 1, as an argument."""
     if not word.isdecimal() or not int(word):
         raise argparse.ArgumentTypeError(f"{word} is not a number of at least 1")
     return int(word)
@@ -114,7 +115,7 @@ def _parser() -> argparse.ArgumentParser:
         "--only", nargs="+", metavar="NAME", default=[], help=f"of {', '.join(c.word for c in CONTESTANTS)}"
     )
     parser.add_argument("--workloads", nargs="+", choices=ALL, metavar="NAME", help=f"of {', '.join(ALL)}")
-    parser.add_argument("--rounds", type=_count, help="how often (3)")
+    parser.add_argument("--rounds", type=count, help="how often (3)")
     parser.add_argument(
         "--persistence", nargs="+", choices=("off", "aof"), help="one of them alone (off aof)"
     )
@@ -135,7 +136,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _prepare(folder: Path, contestants: Sequence[Contestant]) -> dict[str, str]:
+def prepare(folder: Path, contestants: Sequence[Contestant]) -> dict[str, str]:
+    """Make the contestants' environments, and start this program again in Sublet's. Returns why others are missing."""
     ours = folder / "sublet"
     if LEFT_OUT in os.environ:
         left_out: dict[str, str] = json.loads(os.environ.pop(LEFT_OUT))
@@ -235,7 +237,8 @@ def _cpu() -> str:
     )
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """End as Ctrl-C does: a signal handler."""
     raise KeyboardInterrupt
 
 

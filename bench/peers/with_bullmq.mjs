@@ -1,6 +1,6 @@
 // BullMQ: one worker in one process, many jobs at a time on its event loop.
 import { createRequire } from "node:module";
-import { SLOTS, URL_, finished, main, sleep, tally, text } from "./work.mjs";
+import { SLOTS, connection, finished, main, sleep, tally, text } from "./work.mjs";
 
 const { Queue, Worker } = createRequire(process.cwd() + "/")("bullmq"); // installed where this is started
 const BATCH = Number(process.env.BENCH_BATCH ?? 500);
@@ -8,8 +8,6 @@ const AT_A_TIME = process.env.BENCH_BATCH ? 1 : 4; // bulk calls on their way: f
 const settings =
   `one process, concurrency ${SLOTS}; ioredis; every finished job is kept (default); ` +
   `bulk = addBulk of ${BATCH}, ${AT_A_TIME} at a time`;
-const { hostname: host, port, pathname } = new URL(URL_);
-const connection = { host, port: Number(port), db: Number(pathname.slice(1) || "0") };
 let queue;
 
 /** Connect, and wait until that is done. */

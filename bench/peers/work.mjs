@@ -2,6 +2,8 @@
 import { openSync, readFileSync, statSync, writeSync } from "node:fs";
 
 export const URL_ = process.env.BENCH_URL ?? "redis://127.0.0.1:6379/0";
+const { hostname: host, port, pathname } = new URL(URL_);
+export const connection = { host, port: Number(port), db: Number(pathname.slice(1) || "0") };
 export const SLOTS = Number(process.env.BENCH_SLOTS ?? "100");
 const PAYLOAD = 200; // bytes of a job's arguments as JSON: {"n": 7, "text": "xxx…"}
 const ROOM = PAYLOAD - '{"n": , "text": ""}'.length;

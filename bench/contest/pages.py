@@ -1,0 +1,77 @@
+"""What the pages share that a script writes from a run: marks, tables, and where the figures are from."""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from contest.figures import Run, number
+
+ABOUT = ("machine", "server", "began", "seconds", "rounds")
+MACHINE = {"cpu": "{}", "cores": "{} cores", "memory_gb": "{} GB", "system": "{}", "python": "Python {}"}
+BUSY = 0.5
+"""Load of the machine before the run, above which the run's figures are less reliable."""
+NOTHING = "Not measured in this run."
+
+
+class Unusable(Exception):
+    """Raised if the page cannot be written; the message has the reason."""
+
+
+def read(path: Path, program: str = "run.py") -> Run:
+    """Read a run of a bench. Raises Unusable for another file or one without figures; and OSError."""
+    try:
+        found = json.loads(path.read_text())
+    except ValueError as error:
+        raise Unusable(f"{path} is not JSON: {error}") from None
+    if not isinstance(found, dict) or not {*ABOUT, "results"} <= set(found):
+        raise Unusable(f"{path} is not a file that bench/{program} --json wrote: give such a file")
+    if not found["results"]:
+        raise Unusable(f"{path} has no figures: run bench/{program} --json again, until a contestant has run")
+    return Run(found)
+
+
+def rewrite(page: str, parts: Mapping[str, Callable[[Run], str]], run: Run) -> str:
+    """Return the page with this run's figures between its marks, `<!-- begin: NAME -->` and `<!-- end: NAME -->`.
+    Raises Unusable for an unknown mark.
+    """
+    between = re.compile(r"(<!-- begin: (.+?) -->\n).*?(<!-- end: \2 -->)", re.DOTALL)
+    if unknown := {mark[2] for mark in between.finditer(page)} - set(parts):
+        raise Unusable(
+            f"the page has marks of unknown parts: {', '.join(sorted(unknown))}; the known ones are {', '.join(parts)}"
+        )
+    return between.sub(lambda mark: f"{mark[1]}\n{parts[mark[2]](run)}\n\n{mark[3]}", page)
+
+
+def where(run: Run) -> str:
+    """Return a line: where and when the figures were measured."""
+    found, told = run.found, run.found["machine"]
+    machine = ", ".join(words.format(told[name]) for name, words in MACHINE.items() if name in told)
+    minutes = max(1, round(found["seconds"] / 60))
+    times = f"{found['rounds']} round{'s' * (found['rounds'] != 1)}, {minutes} minute{'s' * (minutes != 1)}"
+    return f"{found['server'].capitalize()}; {machine}; {found['began'][:10]}; {times}."
+
+
+def about(run: Run) -> str:
+    """Return the line of `where`, and how busy the machine was before the run."""
+    load = run.found["machine"].get("load")
+    parts = [where(run), f"Load before: {load:.2f}." if load is not None else ""]
+    if load is not None and load > BUSY:
+        parts.append(
+            "**The machine was busy when this began:** the figures are lower than they could be, and not for all alike."
+        )
+    return " ".join(filter(None, [*parts, *run.found.get("note", "").splitlines()]))
+
+
+def figure(run: Run, name: str, workload: str, persistence: str = "off") -> str:
+    """Return a contestant's figure, and in brackets the lowest and the highest round."""
+    shown, spread = number(run.value(name, workload, persistence)), run.spread(name, workload, persistence)
+    return f"{shown} ({number(spread[0])}–{number(spread[1])})" if spread else shown
+
+
+def table(heads: Sequence[str], lines: Sequence[Sequence[str]], left: int = 1, words: int = 0) -> str:
+    """Return a Markdown table. The first `left` columns and the last `words` hold text, the others numbers."""
+    if not lines:
+        return NOTHING
+    rule = ["---"] * left + ["--:"] * (len(heads) - left - words) + ["---"] * words
+    return "\n".join("| " + " | ".join(line) + " |" for line in (heads, rule, *lines))
