@@ -1,6 +1,6 @@
--- promote: queue a scheduled job now, whatever it waits for.
+-- promote: queue a scheduled job now, unless it waits for a signal.
 --
--- LIBS  lib/base.lua lib/queue.lua lib/flow.lua lib/deaths.lua lib/surplus.lua lib/lifecycle.lua lib/audit.lua
+-- LIBS  lib/base.lua lib/queue.lua lib/flow.lua lib/steps.lua lib/deaths.lua lib/surplus.lua lib/lifecycle.lua lib/audit.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  id           the job
 -- ARGV  revision     the one that the caller saw: attempts plus operators' verbs accepted
@@ -14,9 +14,14 @@ if refused_because then return refused_because end
 local job = load_movable(id)
 local at_once = order_answer(job, 'promote', revision, 'scheduled')
 if at_once then return at_once end
+local kind, name = wait_of(job)
+if kind == 'signal' then
+  return refusal('WRONG_STATE', 'job ' .. id .. ' waits for the signal ' .. name
+    .. ': send it, or reschedule the job to end the wait without it')
+end
 check_audit(by)
 
 begin()
 call('ZREM', key('scheduled'), id)
-place(job, 'queued', rank(job.rules.priority, next_seq(1)), 'promote')
+place(job, 'queued', due_rank(job), 'promote')
 return audit(by, 'promote', id, job.rules.queue, record_order(job, 'promote', revision, 'queued'))

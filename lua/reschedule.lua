@@ -1,6 +1,6 @@
 -- reschedule: move a waiting job to another moment, change its priority, or both.
 --
--- LIBS  lib/base.lua lib/rules.lua lib/queue.lua lib/flow.lua lib/deaths.lua lib/surplus.lua lib/lifecycle.lua lib/audit.lua
+-- LIBS  lib/base.lua lib/rules.lua lib/queue.lua lib/flow.lua lib/steps.lua lib/deaths.lua lib/surplus.lua lib/lifecycle.lua lib/audit.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  id           the job
 -- ARGV  revision     the one that the caller saw: attempts plus operators' verbs accepted
@@ -35,7 +35,7 @@ local state = moment > now and 'scheduled' or 'queued'
 -- The job's place in its queue: its old one among those of its priority, if it has one.
 local function new_rank()
   local held = not waits and score and score >= 0 and score < 9e15 and score % 17592186044416
-  return rank(job.rules.priority, held or next_seq(1))
+  return waits and due_rank(job) or rank(job.rules.priority, held or next_seq(1))
 end
 
 -- The header with the new rules. A schedule's job keeps its occurrence, which is in `at`.

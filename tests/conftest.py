@@ -21,6 +21,7 @@ import fakeredis
 import pytest
 import redis
 
+from sublet import steps
 from sublet.app import App
 from sublet.client.client import Client
 from sublet.connection import held_secrets
@@ -40,6 +41,7 @@ from sublet.model import (
     Standing,
     Submission,
     Submitted,
+    Suspension,
 )
 from sublet.operations import pools
 from sublet.protocol import flow, keys, verbs
@@ -302,6 +304,24 @@ class Desk:
         (answer,) = await self.run(verbs.note(self.base, [Note(lease, checkpoint, log)]))
         return answer
 
+    async def step(self, lease: Lease, **values: bytes) -> dict[str, steps.Kept]:
+        """Keep steps; returns those that were there."""
+        return await self.run(steps.step(self.base, lease, values))
+
+    async def steps(self, lease: Lease) -> dict[str, tuple[str, bytes]]:
+        """The kept steps of a running job: kind and value by name."""
+        found = await self.run(steps.steps(self.base, lease))
+        return {name: (kept.kind, kept.value) for name, kept in found.items()}
+
+    async def suspend(
+        self, lease: Lease, name: str = "go", seconds: float | None = None, kind: Any = "signal"
+    ) -> str:
+        (answer,) = await self.run(steps.suspend(self.base, [Suspension(lease, kind, name, seconds)]))
+        return answer
+
+    async def signal(self, job_id: str, name: str = "go", value: bytes = b"true", by: str = "") -> str:
+        return await self.run(steps.signal(self.base, job_id, name, value, by))
+
     async def enlist(
         self, worker: str = "w", life: str = "1", *, worker_id: str = "", about: bytes = b"{}"
     ) -> str:
@@ -510,6 +530,9 @@ def each_verb() -> Callable[[str, Lease | None], dict[str, Call[Any]]]:
             "spend": flow.spend(base, [(held, 5)]),
             "audit": verbs.audit(base, "o" * 22, "anna", "retry", "task=t", "q", "5 jobs found"),
             "note": verbs.note(base, [Note(held, b"1", b"a line")]),
+            "step": steps.step(base, held, {"paid": b"1"}),
+            "suspend": steps.suspend(base, [Suspension(held, "sleep", "cool", 1)]),
+            "signal": steps.signal(base, held.id, "approval", b"1"),
             "enlist": verbs.enlist(base, Card("w", "1", "", b"{}")),
             "drain": verbs.drain(base, "w", "1"),
             "reconcile": verbs.reconcile(base, "w", "1", [(held.id, held.attempt)]),

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         OutOfMemory,
         QueueFull,
         Refused,
+        StepsFull,
         TooMany,
         Unavailable,
         Unfit,
@@ -50,7 +51,7 @@ _HOMES = {
     "sublet.context": ("Context", "Discard", "Snooze"),
     "sublet.errors": (
         "Changed", "Invalid", "JobCancelled", "JobFailed", "JobsError", "KeyTaken", "LeaseLost", "NoNamespace", "NotFound",
-        "OutOfMemory", "QueueFull", "Refused", "TooMany", "Unavailable", "Unfit", "WorkersFull",
+        "OutOfMemory", "QueueFull", "Refused", "StepsFull", "TooMany", "Unavailable", "Unfit", "WorkersFull",
         "WrongLayout", "WrongState",
     ),
     "sublet.client.handle": ("Handle",),
@@ -70,7 +71,7 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names}
 __all__ = [
     "App", "Attempt", "AttemptFailure", "Backoff", "Changed", "Client", "Context", "Discard", "Handle", "Invalid", "Job", "JobCancelled",
     "JobFailed", "JobsError", "KeyTaken", "LeaseLost", "NoNamespace", "NotFound", "Options", "OutOfMemory", "Outcome", "Page", "Queue",
-    "QueueFull", "Recurrence", "Refused", "Schedule", "Settings", "Snooze", "State", "Stats", "Submission", "Submitted",
+    "QueueFull", "Recurrence", "Refused", "Schedule", "Settings", "Snooze", "State", "Stats", "StepsFull", "Submission", "Submitted",
     "SyncClient", "SyncHandle", "Task", "TooMany", "Unavailable", "Unfit", "Worker", "WorkerConfig", "WorkersFull",
     "WrongLayout", "WrongState",
 ]  # fmt: skip

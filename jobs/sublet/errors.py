@@ -9,6 +9,7 @@
             KeyTaken          KEY_TAKEN      wait until the other job has ended
             QueueFull         QUEUE_FULL     more workers, or a higher limit
             WorkersFull       WORKERS_FULL   fewer workers, or another token
+            StepsFull         STEPS_FULL     go on in another job
             TooMany           TOO_MANY       split the call
             NoNamespace       NO_NAMESPACE   submit a job: it creates the namespace
             WrongLayout       WRONG_LAYOUT   use the version that wrote the data
@@ -96,6 +97,12 @@ class WorkersFull(Refused):
     """
 
     code = "WORKERS_FULL"
+
+
+class StepsFull(Refused):
+    """The step was not kept: the job has 1,000 steps, or 1 MiB of them. Go on in another job."""
+
+    code = "STEPS_FULL"
 
 
 class TooMany(Refused):
@@ -227,6 +234,7 @@ REFUSALS: dict[str, type[Refused]] = {
         KeyTaken,
         QueueFull,
         WorkersFull,
+        StepsFull,
         TooMany,
         NoNamespace,
         WrongLayout,

@@ -32,16 +32,11 @@ class State(StrEnum):
     QUEUED = "queued"
     RUNNING = "running"
     COMPLETED = "completed"
-    """The job has a result. It is deleted when its retention ends, or when too many completed jobs are kept.
-    """
+    """The job has a result. It is deleted after its retention, or when too many are kept."""
     DEAD = "dead"
-    """The job is not tried again. It is deleted after 14 days (or its retention, if longer), or when too many
-    are kept.
-    """
+    """The job is not tried again. It is deleted after 14 days (or its longer retention), or when too many are kept."""
     CANCELLED = "cancelled"
-    """The job was cancelled. It is deleted after 14 days (or its retention, if longer), or when too many are
-    kept.
-    """
+    """The job was cancelled. It is deleted likewise."""
 
 
 FINISHED = frozenset({State.COMPLETED, State.DEAD, State.CANCELLED})
@@ -56,14 +51,11 @@ class Submission(NamedTuple):
     rules: str
     payload: bytes
     durability: str = ""
-    """`none`, `replicated` or `fsync`: the confirmation that the submit waits for; empty: as in the settings.
-    """
+    """`none`, `replicated` or `fsync`: the confirmation that the submit waits for; empty: as in the settings."""
 
 
 class Submitted(NamedTuple):
-    """The answer to a submit: a job's id, and whether the submit stored it. If not, `id` is the job that had
-    the id or deduplication key before.
-    """
+    """The answer to a submit: a job's id, and whether it is new; if not, it had the id or key before."""
 
     id: str
     created: bool
@@ -72,9 +64,7 @@ class Submitted(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """The right to run one attempt of a job until `expires_ms` (ms since 1970 by Redis's clock); heartbeats
-    extend it.
-    """
+    """The right to run one attempt of a job until `expires_ms` (by Redis's clock); heartbeats extend it."""
 
     id: str
     token: str
@@ -130,9 +120,7 @@ class Claimed(NamedTuple):
 
 
 class Reaped(NamedTuple):
-    """The reply to a reap: how many leases it `ended`, how many due jobs it `queued`, and whether `more`
-    remain.
-    """
+    """The reply to a reap: how many leases it `ended`, due jobs it `queued`, and whether `more` remain."""
 
     ended: int
     queued: int
@@ -152,9 +140,7 @@ class Beat(NamedTuple):
 
 
 class News(StrEnum):
-    """Kinds of reports of a running task. Each value is the letter that marks it on the pipe from a child
-    process.
-    """
+    """Kinds of reports of a running task. Each value is its letter on the pipe from a child process."""
 
     PROGRESS = "G"
     CHECKPOINT = "K"
@@ -220,6 +206,17 @@ class Release(NamedTuple):
     """`released`; `unknown_task`: the worker lacks the task, or the task does not take the arguments;
     `abandoned`: the claim's caller has disconnected, and may have repeated the claim.
     """
+
+
+class Suspension(NamedTuple):
+    """An attempt whose task waits for a step: its job runs again after `seconds` or, of kind `signal`, when that
+    arrives. None: no limit. It has used no try.
+    """
+
+    lease: Lease
+    kind: Literal["sleep", "signal"]
+    name: str
+    seconds: float | None = None
 
 
 Ending = Completion | Failure | Release

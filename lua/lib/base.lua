@@ -1,5 +1,5 @@
 -- lib/base: the clock, the keys, refusals, input checks, and a job as it is stored. Every script needs it.
--- The libraries stand in front of a script in this order: base, rules, queue, flow, turns, tags, conflict, intake,
+-- The libraries stand in front of a script in this order: base, rules, queue, flow, turns, tags, steps, conflict, intake,
 -- deaths, surplus, lifecycle, prune, due, claim, occurrence, integrity, audit.
 -- luacheck: push ignore 211 231
 local LAYOUT = '1'

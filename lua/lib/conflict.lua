@@ -1,5 +1,6 @@
 -- lib/conflict: a key with debounce or on_conflict. Its submit gives the waiting job of the key new arguments, or stores
--- a job that waits behind the running one: a key has at most one job that waits and one that runs. It needs base, queue and flow.
+-- a job that waits behind the running one: a key has at most one job that waits and one that runs. It needs base, queue,
+-- flow and steps.
 -- luacheck: push ignore 211
 local REMEMBERED = 50                       -- ids of earlier submits that a waiting job knows
 local ON_CONFLICT = {replace = true, cancel_running = true}
@@ -99,6 +100,7 @@ local function take_place(job, state, turn)
       call('ZREM', key('scheduled'), job.id)
     end
     call('HDEL', hash, 'payload', 'checkpoint', 'streak', 'tries_left', 'ended', 'token', 'error', 'op')
+    forget_steps(old)
     local ids = {job.id}
     event(ids, state, 'replaced')
   end

@@ -1,4 +1,4 @@
--- lib/due: expired leases, due jobs, and which worker looks next. It needs base, queue and lifecycle.
+-- lib/due: expired leases, due jobs, and which worker looks next. It needs base, queue, steps and lifecycle.
 -- luacheck: push ignore 211
 local buried = {}                           -- "id attempt queue task code" of jobs that an expired lease made dead
 -- Why a lease ended: its worker sent a heartbeat after the attempt's timeout, so it was alive, or it did not.
@@ -44,7 +44,7 @@ local function maintain(limit, by)
     else
       call('ZREM', key('scheduled'), id)
       if not job.state then missing = missing + 1 end
-      if job.state == 'scheduled' then place(job, 'queued', rank(job.rules.priority, next_seq(1)), 'due') end
+      if job.state == 'scheduled' then place(job, 'queued', due_rank(job), 'due') end
     end
   end
   sum_up()

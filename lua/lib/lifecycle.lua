@@ -94,7 +94,7 @@ local function conclude(job, ending, state, score)
   call('HDEL', hash, 'worker', 'claimed_at', 'heartbeat_at', 'rank', 'progress', 'cancel_requested_at', 'held')
   if n - 5 > 5 then call('HDEL', hash, 'attempt:' .. n - 5) end
   if job.logged then call('HDEL', hash, 'log:' .. n - 5) end
-  if ending.code ~= 'released' or state == 'dead' then call('HSET', hash, 'error', last_error(ending)) end
+  if ending.code ~= 'released' and ending.code ~= 'suspended' or state == 'dead' then call('HSET', hash, 'error', last_error(ending)) end
   place(job, state, score, ending.code, 'ended', ending.verb .. ' ' .. answer, 'tries_left', job.tries_left,
     'streak', ending.streak or '', 'attempt:' .. n, story(job, ending.code, ending.message, ending.detail))
   job.ended = ending.verb .. ' ' .. answer

@@ -11,6 +11,7 @@ LAYERS = """
 sublet.source_tree
 sublet.model  sublet.errors
 sublet.protocol
+sublet.steps
 sublet.options  sublet.context
 sublet.large_payloads
 sublet.connection

@@ -9,8 +9,19 @@ import subprocess
 
 import pytest
 
-from sublet import errors
-from sublet.model import Beat, Card, Completion, Description, Failure, Lease, Note, Release, Submission
+from sublet import errors, steps
+from sublet.model import (
+    Beat,
+    Card,
+    Completion,
+    Description,
+    Failure,
+    Lease,
+    Note,
+    Release,
+    Submission,
+    Suspension,
+)
 from sublet.operations import pools, statistics
 from sublet.operations.pools import Elsewhere
 from sublet.protocol import flow, keys, scripts, verbs
@@ -20,7 +31,7 @@ from sublet.schedules.firing import FireRequest, Pick
 from tests.support.paths import ROOT
 
 LUA = ROOT / "lua"
-CALLS = (verbs, flow, firing, pools)
+CALLS = (verbs, flow, steps, firing, pools)
 """The modules that make calls of scripts."""
 WORDS = {"CANCEL_REQUESTED", "INVALID"}
 """Words of a reply that are not refusals: one is information, the other never reaches a Python caller as a
@@ -50,7 +61,10 @@ SAMPLES = {
         {"id": "ID", "token": "TOKEN", "delay": 250, "code": "unknown_task", "reason": b"REASON"},
     ),
     "cancel": (verbs.cancel("B", "ID", 5, "WHO"), {"id": "ID", "revision": 5, "by": "WHO"}),
-    "retry": (verbs.retry("B", "ID", 5, "WHO"), {"id": "ID", "revision": 5, "by": "WHO"}),
+    "retry": (
+        verbs.retry("B", "ID", 5, "WHO", "HOW"),
+        {"id": "ID", "revision": 5, "by": "WHO", "how": "HOW"},
+    ),
     "promote": (verbs.promote("B", "ID", 5, "WHO"), {"id": "ID", "revision": 5, "by": "WHO"}),
     "reschedule": (
         verbs.reschedule("B", "ID", 5, "RULES", "WHO"),
@@ -78,6 +92,18 @@ SAMPLES = {
     "note": (
         verbs.note("B", [Note(LEASE, b"CHECKPOINT", b"LOG")]),
         {"id": "ID", "token": "TOKEN", "checkpoint": b"CHECKPOINT", "log": b"LOG"},
+    ),
+    "step": (
+        steps.step("B", LEASE, {"NAME": b"VALUE"}),
+        {"id": "ID", "token": "TOKEN", "name": "NAME", "value": b"VALUE"},
+    ),
+    "suspend": (
+        steps.suspend("B", [Suspension(LEASE, "sleep", "NAME", 0.25)]),
+        {"id": "ID", "token": "TOKEN", "kind": "sleep", "name": "NAME", "delay": 250},
+    ),
+    "signal": (
+        steps.signal("B", "ID", "NAME", b"VALUE", "WHO"),
+        {"id": "ID", "name": "NAME", "value": b"VALUE", "by": "WHO"},
     ),
     "enlist": (
         verbs.enlist("B", Card("WORKER", "LIFE", "WORKER_ID", b"ABOUT", "POOL", "SUMMONS", "OWNER")),

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from sublet import NotFound, Unfit
+from sublet import NotFound, Unfit, steps
 from sublet.connection.transport import follow
-from sublet.model import Beat, Card, Completion, Description, Failure, Note, Release, Submission
+from sublet.model import Beat, Card, Completion, Description, Failure, Note, Release, Submission, Suspension
 from sublet.operations import pools
 from sublet.operations.consistency.audit import invalid_metadata
 from sublet.protocol import flow, keys, queue_names, reads, server_info, verbs
@@ -106,6 +106,10 @@ async def scene(desk):
         "spend": flow.spend(desk.base, [(lease, 5) for lease in held]),
         "audit": verbs.audit(desk.base, "o" * 22, "anna", "retry", "task=t", "q", "5 jobs found"),
         "note": verbs.note(desk.base, [Note(lease, b"1", b"a line") for lease in held]),
+        "step": steps.step(desk.base, held[0], {"paid": b"1"}),
+        "steps": steps.steps(desk.base, held[0]),
+        "suspend": steps.suspend(desk.base, [Suspension(lease, "sleep", "nap", 1) for lease in held]),
+        "signal": steps.signal(desk.base, "late", "go", b"1", "anna"),
         "enlist": verbs.enlist(desk.base, Card("w", "2", "worker_id", b"{}", "p", "s" * 22 + ".9")),
         "drain": verbs.drain(desk.base, "w", "1", "anna"),
         "reconcile": verbs.reconcile(desk.base, "w", "1", [(lease.id, lease.attempt) for lease in held]),

@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from sublet.errors import Changed, NotFound
+from sublet import steps
+from sublet.errors import Changed, LeaseLost, NotFound, WrongState
 from sublet.model import (
     Beat,
     Card,
@@ -26,6 +27,7 @@ from sublet.model import (
     State,
     Submission,
     Submitted,
+    Suspension,
 )
 from sublet.operations import pools
 from sublet.operations.pools import Summoning
@@ -258,6 +260,38 @@ async def note(desk: Any) -> Stage:
     return Stage(verbs.note(desk.base, [Note(lease, b"[1]", b"one\ntwo")]), None, moves, ["LEASE_LOST"])
 
 
+async def step(desk: Any) -> Stage:
+    lease = await running(desk, "a")
+    sent = steps.step(desk.base, lease, {"paid": b"1"})
+    call = sent._replace(read=lambda reply: [name for name in sent.read(reply)])
+
+    async def moves(_: Any) -> None:
+        await desk.release(lease)
+        await take(desk, "a")
+
+    return Stage(call, ["paid"], moves, LeaseLost)
+
+
+async def suspend(desk: Any) -> Stage:
+    lease = await running(desk, "a")
+
+    async def moves(_: Any) -> None:
+        await desk.signal("a")
+        await take(desk, "a")
+
+    call = steps.suspend(desk.base, [Suspension(lease, "signal", "go", 16 * MINUTE)])
+    return Stage(call, None, moves, ["LEASE_LOST"])
+
+
+async def signal(desk: Any) -> Stage:
+    await desk.suspend(await running(desk, "a"))
+
+    async def moves(_: Any) -> None:
+        await desk.complete(await take(desk, "a"))
+
+    return Stage(steps.signal(desk.base, "a", "go", b"true"), None, moves, WrongState)
+
+
 async def enlist(desk: Any) -> Stage:
     await desk.enlist("w", "an-earlier-life")
     card = Card("w", "life", "worker_id", b'{"pid":1}')
@@ -419,7 +453,7 @@ STAGES: dict[str, Callable[[Any], Awaitable[Stage]]] = {
     stage.__name__: stage
     for stage in (
         init, submit, claim, heartbeat, complete, fail, release, cancel, retry, promote, reschedule, erase, reap, prune, watch,
-        pause, resume, configure, group, spend, audit, note, enlist, drain, reconcile, publish, sample, schedule, pick, fire, pool, summon, complain,
+        pause, resume, configure, group, spend, audit, note, step, suspend, signal, enlist, drain, reconcile, publish, sample, schedule, pick, fire, pool, summon, complain,
         repair, recount, drop,
     )
 }  # fmt: skip

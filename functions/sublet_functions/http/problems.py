@@ -66,6 +66,7 @@ PROBLEMS: dict[str, ProblemType] = {
     "invalid": ProblemType(422, "The request is invalid"),
     "unknown-task": ProblemType(422, "The task is unknown"),
     "too-many": ProblemType(422, "Too many items in one call"),
+    "steps-full": ProblemType(422, "The job has as many steps as it may have"),
     "idempotency-mismatch": ProblemType(422, "The Idempotency-Key was used with another body"),
     "queue-full": ProblemType(429, "The queue is full", 5),
     "workers-full": ProblemType(429, "The limit of registered workers is reached", 60),

@@ -30,6 +30,7 @@ LIBRARIES = (
     "lib/flow",
     "lib/turns",
     "lib/tags",
+    "lib/steps",
     "lib/conflict",
     "lib/intake",
     "lib/deaths",
@@ -46,7 +47,7 @@ LIBRARIES = (
 NAMES = (
     "init", "submit", "claim", "heartbeat", "complete", "fail", "release",
     "cancel", "retry", "promote", "reschedule", "erase", "reap", "prune", "watch", "pause", "resume", "configure", "group", "spend", "audit",
-    "note", "enlist", "drain", "reconcile", "publish", "sample",
+    "note", "step", "suspend", "signal", "enlist", "drain", "reconcile", "publish", "sample",
     "schedule", "pick", "fire", "pool", "summon", "complain",
     "repair", "recount", "drop",
 )  # fmt: skip

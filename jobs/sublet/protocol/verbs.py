@@ -293,9 +293,9 @@ def cancel(base: str, job_id: str, revision: int, by: str = "") -> Call[str]:
     return script("cancel").call(base, bytes.decode, id=job_id, revision=revision, by=by)
 
 
-def retry(base: str, job_id: str, revision: int, by: str = "") -> Call[str]:
-    """Queue a dead or cancelled job with all its tries. Returns `queued`."""
-    return script("retry").call(base, bytes.decode, id=job_id, revision=revision, by=by)
+def retry(base: str, job_id: str, revision: int, by: str = "", how: str = "") -> Call[str]:
+    """Queue a dead or cancelled job with all its tries (`anew`: without its kept steps). Returns `queued`."""
+    return script("retry").call(base, bytes.decode, id=job_id, revision=revision, by=by, how=how)
 
 
 def promote(base: str, job_id: str, revision: int, by: str = "") -> Call[str]:

@@ -26,7 +26,7 @@ from sublet.scaling.secrets_file import SecretsFile
 SUMMONS = ("summon", "complain")
 MAINTENANCE = ("init", "reap", "prune", "pick", "fire", "sample", *SUMMONS)
 VERBS = {
-    "submit": ("init", "submit", "watch", *SUMMONS),
+    "submit": ("init", "submit", "signal", "watch", *SUMMONS),
     "work": (
         "claim",
         "heartbeat",
@@ -34,6 +34,8 @@ VERBS = {
         "fail",
         "release",
         "note",
+        "step",
+        "suspend",
         "spend",
         "enlist",
         "reconcile",
