@@ -19,7 +19,8 @@ for i = 3, #ARGV, 4 do
   fit = fit and is_name(ARGV[i]) and ms(ARGV[i + 1]) and ms(ARGV[i + 2]) and ms(ARGV[i + 3])
 end
 if not fit then
-  return refusal('INVALID', 'how: use look, mend or finish; queues: names; jobs, bytes and running: numbers of up to 14 digits')
+  return refusal('INVALID', 'how: use look, mend or finish; queue: 1 to 128 of ' .. NAME
+    .. '; jobs, bytes and running: numbers of up to 14 digits')
 end
 local newest = call('XREVRANGE', key('events'), '+', '-', 'COUNT', 1)[1]
 if (newest and newest[1] or '') ~= last then

@@ -20,7 +20,7 @@
 -- REPLY string       "created", "changed" or "removed"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT INVALID NOT_FOUND CHANGED
 
-local KNOWN = ' priority tries timeout stall retention backoff tags keep '
+local KNOWN = ' priority tries timeout stall retention backoff tags group cost keep '
 local OVERLAPS = {allow = true, skip = true, queue = true}
 local name, revision, was, plan, queue, task = unpack(ARGV, 1, 6)
 local rules, overlap, paused, occurrence, due, payload, by = unpack(ARGV, 7, 13)

@@ -11,10 +11,12 @@ local function inconsistent(one)
     return 'INVALID the stored name of its queue or task is not valid: put the schedule again'
   end
   if invalid_rule(one.rules) then return 'INVALID its stored rules are not valid: put the schedule again' end
-  for command, structure in pairs({ZCARD = 'queue:', LLEN = 'wake:'}) do
-    local length = peek(command, key(structure .. one.queue))
-    if type(length) ~= 'number' then
-      return 'INVALID ' .. structure .. one.queue .. ' is a key of a wrong type'
+  local group = string.match(' ' .. one.rules, ' group=(%S+)')
+  local lists = {'queue:' .. one.queue, 'wake:' .. one.queue, group and 'grouped:' .. one.queue,
+    group and 'waiting:' .. one.queue .. '|' .. group}
+  for i, name in ipairs(lists) do
+    if type(peek(i == 2 and 'LLEN' or 'ZCARD', key(name))) ~= 'number' then
+      return 'INVALID ' .. name .. ' is a key of a wrong type'
     end
   end
   get_queue(one.queue)

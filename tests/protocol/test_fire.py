@@ -51,6 +51,24 @@ async def test_the_job_of_an_occurrence_has_the_fields_of_its_schedule(desk):
     assert (lease.task, lease.payload) == ("t", b'{"a":1}')
 
 
+async def test_the_jobs_of_a_schedule_with_a_group_take_its_turns_and_places(desk):
+    await desk.put(rules="group=acme cost=3")
+    await desk.run(verbs.configure(desk.base, "q", 0, "group_concurrency=1"))
+    assert await desk.fire(PICK, 1000, then=2000) == "fired 1"
+    (pick,) = (await desk.pick()).picks
+    assert await desk.fire(pick, 2000, then=3000) == "fired 1"
+    assert desk.raw.zcard(desk.base + ":waiting:q|acme") == 2
+    await desk.take("0-s:1000")
+    assert await desk.claim() == []
+    assert desk.state("0-s:2000") == "queued"
+
+
+async def test_a_group_whose_key_has_a_wrong_type_refuses_its_schedule_alone(desk):
+    await desk.put(rules="group=acme")
+    desk.raw.set(desk.base + ":waiting:q|acme", "x")
+    assert await desk.fire(PICK, 1000, then=2000) == "INVALID waiting:q|acme is a key of a wrong type"
+
+
 async def test_a_large_payload_is_a_field_of_its_own(desk):
     await desk.put(payload=b"x" * 2000)
     await desk.fire(PICK, 1000, then=2000)

@@ -54,7 +54,7 @@ MEANINGS = {
     "Client.order_page.dry_run": "Whether only to count the jobs.",
     "Client.order_page.cursor": "The `cursor` of the last page.",
     "Client.order_page.counted_at": "`counted_at` of the count: later jobs are left out; None: the time of the first page.",
-    "Selection.state": "The job's state; None: any that the order can change.",
+    "Selection.state": "The job's state; None: dead for `retry`, scheduled or queued for `cancel`, else any that the order can change.",
     "Selection.queue": "The job's queue.",
     "Selection.task": "The job's task.",
     "Selection.within": "The queues that a limited token may use; None: all.",

@@ -74,7 +74,7 @@ class Selection(NamedTuple):
         return found
 
     def states(self, order: str) -> Sequence[State]:
-        """Return the states of jobs that an order looks for. Raises Invalid for a state that it cannot change."""
+        """Return the states of jobs that an order looks for: `state`, or without one those that it usually changes. Raises Invalid for a state that it cannot change."""
         if self.state is not None and self.state not in STATES[order]:
             raise Invalid(f"state {self.state}: {order} takes {' or '.join(STATES[order])}")
         return USUAL[order] if self.state is None else (self.state,)
