@@ -60,13 +60,13 @@ local function add_turns(F)
     peek('HSET', f.memory, 'clock', digits(f.clock))
   end
 
-  -- The ms that a worker may wait: at most `cap`, and until the moment of a token if no other worker waits for it.
+  -- The ms that a worker may wait: at most `cap`, and until the moment of a token if no other does. It waits no longer for another.
   function F.appoint(f, worker, cap)
-    local at = f:next_at()
-    if not at or at <= now or at >= now + cap or f:is_kept(at, worker) then return cap end
-    f.alarm = digits(math.ceil(at)) .. ' ' .. worker
-    peek('HSET', f.memory, 'alarm', f.alarm)
-    return math.ceil(at - now)
+    local at, keeper = f:next_at(), string.match(f.alarm or '', '^[1-9]%d* (.+)$')
+    local waits = at and at > now and at < now + cap and not f:is_kept(at, worker)
+    local moment = waits and math.ceil(at) or 0
+    if waits or keeper == worker then peek('HSET', f.memory, 'alarm', digits(moment) .. ' ' .. worker) end
+    return waits and moment - now or cap
   end
 
   -- From an index on, give those groups a turn that no limit holds back now; remember where to go on.

@@ -527,6 +527,19 @@ async def test_a_worker_that_claims_after_anothers_moment_keeps_the_next_one(des
     assert (await desk.ask(worker="other")).next_in <= 1
 
 
+async def test_a_worker_that_came_before_its_moment_does_not_keep_it(desk):
+    """What it waited for was cancelled, so it was told to wait for longer: the next job must wake somebody."""
+    await limit(desk, "rate=1 per=1000")
+    await desk.submit("a0", "a1")
+    await ids(desk, worker="w")
+    assert (await desk.ask(worker="w")).next_in <= 1
+    await desk.operate("cancel", "a1")
+    assert (await desk.ask(worker="w")).next_in == 2
+    desk.raw.delete(keys.wake(desk.base, "q"))
+    await desk.submit("a2")
+    assert desk.wake_ups() == 1
+
+
 async def test_a_job_that_may_not_start_takes_no_token(desk):
     await limit(desk, "group_concurrency=1 rate=10 per=1000000 burst=10")
     await fill(desk, a=3)
