@@ -6,6 +6,7 @@ Whatever ends the wait, no job stays with a claim that nobody reads: it is withd
 import asyncio
 import json
 import signal
+import time
 
 import pytest
 import redis
@@ -313,6 +314,70 @@ async def test_closing_a_store_withdraws_its_claim(idle, raw, base, store):
     assert memo(raw, base, sent) == "-"
     await store.submit([job()])
     assert running(raw, base) == 0
+
+
+@pytest.fixture
+async def awake(place, raw, base):
+    """A store of which a claim just got the two jobs of queue q, of five that it asked for."""
+    store = Idle(place.settings)
+    await store.submit([job(), job()])
+    assert len((await store.claim(worker="w", queues=["q"], n=5, lease=30)).leases) == 2
+    assert not raw.exists(keys.wake(base, "q"))
+    store.claims.clear()
+    yield store
+    await store.aclose()
+
+
+async def test_a_worker_that_got_fewer_jobs_than_it_asked_for_waits_at_once(awake, raw):
+    before, waiting = blocked(raw), asyncio.create_task(awake.claim_ahead(n=5))
+    await until(lambda: awake.ahead and blocked(raw) > before)
+    assert awake.claims == [], "it asks no second time"
+    await awake.submit([job()])
+    assert len((await waiting).leases) == 1
+
+
+async def test_a_job_that_comes_before_the_wait_is_found(awake):
+    await awake.submit([job()])
+    assert len((await awake.claim_ahead(n=5)).leases) == 1
+    assert awake.claims == []
+
+
+async def test_a_worker_that_got_all_that_it_asked_for_asks_again(awake, raw, base):
+    await awake.submit([job(), job(), job()])
+    assert len((await awake.claim(worker="w", queues=["q"], n=2, lease=30)).leases) == 2
+    raw.delete(keys.wake(base, "q"))
+    assert len((await awake.claim_ahead(n=5)).leases) == 1
+    assert len(awake.claims) == 2, "it does not wait for a poll"
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{"worker": "other"}, {"queues": ["q", "r"]}, {"ahead": False}],
+    ids=["worker", "queues", "not ahead"],
+)
+async def test_a_claim_of_another_worker_or_of_other_queues_asks_first(awake, raw, base, how):
+    submit_without_wake_up(raw, base)
+    claim = {"worker": "w", "queues": ["q"], "n": 5, "lease": 30, "wait": 60.0, "ahead": True} | how
+    assert len((await awake.claim(**claim)).leases) == 1
+    assert len(awake.claims) == 1, "it does not wait for a poll"
+
+
+async def test_a_worker_asks_again_at_the_moment_that_its_last_claim_named(awake):
+    await awake.submit([job(), job(rules="delay=1200")])
+    claimed = await awake.claim(worker="w", queues=["q"], n=5, lease=30)
+    assert len(claimed.leases) == 1
+    assert claimed.next_in < 2
+    waiting = asyncio.create_task(awake.claim_ahead(n=5))
+    await until(lambda: awake.ahead)
+    assert awake._claims._wakeups.next_in < 1.9
+    assert len((await waiting).leases) == 1
+
+
+async def test_a_moment_that_has_passed_is_not_waited_for(awake, raw, base):
+    awake._claims._dry = ("w", frozenset(["q"]), time.monotonic())
+    submit_without_wake_up(raw, base)
+    assert len((await awake.claim_ahead(n=5)).leases) == 1
+    assert len(awake.claims) == 1, "it asks at once"
 
 
 class Processes:

@@ -102,6 +102,7 @@ class Claims:
         self._wakeups: WakeUps | None = None
         self._unclaimed: set[asyncio.Future[None]] = set()
         self._firing: asyncio.Task[None] | None = None
+        self._dry: tuple[str, frozenset[str], float] | None = None
         self._outage = OutageLog()
         self._closing = False
 
@@ -125,7 +126,7 @@ class Claims:
 
     async def _claim(self, request: ClaimRequest, wait: float) -> Claimed:
         until = time.monotonic() + wait
-        claimed = await self._claim_and_fire(request)
+        claimed = self._known_to_be_dry(request) or await self._claim_and_fire(request)
         if self._wakeups:
             self._wakeups.poll_within(claimed.next_in)
         if (
@@ -136,6 +137,7 @@ class Claims:
             or wait <= 0
             or self._hurried.is_set()
         ):
+            self._note_if_dry(request, claimed)
             return claimed
         wakeups = self._wakeups = self._wakeups or self._wake_ups()
         names = () if request.selection else request.queues
@@ -158,6 +160,20 @@ class Claims:
                 if claimed.leases or request.dead:
                     return claimed
             return Claimed([], wakeups.next_in)
+
+    def _note_if_dry(self, request: ClaimRequest, claimed: Claimed) -> None:
+        # A claim that gets fewer jobs than it asks for leaves no wake-up; later jobs make one. So the worker's next
+        # claim may wait for it at once.
+        if len(claimed.leases) < min(request.n, verbs.CLAIM_MAX) and not request.selection:
+            until = time.monotonic() + claimed.next_in
+            self._dry = request.worker, frozenset(request.queues), until
+
+    def _known_to_be_dry(self, request: ClaimRequest) -> Claimed | None:
+        dry, self._dry = self._dry, None
+        if not (dry and request.ahead and dry[:2] == (request.worker, frozenset(request.queues))):
+            return None
+        left = dry[2] - time.monotonic()
+        return Claimed([], left) if left > 0 else None
 
     def _wake_ups(self) -> WakeUps:
         reader = WakeupReader(self._routes, self._run) if self._routes else None

@@ -261,7 +261,8 @@ class WakeUps:
     def poll_within(self, seconds: float) -> None:
         """Let one of the waiting claims run within so many seconds."""
         at = asyncio.get_running_loop().time() + seconds
-        if self._waiters and at < self._poll_at:
+        polls_before = self._ahead is not None and self._ahead[1].ends_at <= at
+        if self._waiters and at < self._poll_at and not polls_before:
             self._plan_poll(at)
 
     @property
