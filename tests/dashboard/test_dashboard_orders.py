@@ -38,6 +38,7 @@ def test_a_queue_is_purged_by_the_keyboard_in_pages_and_the_audit_has_it(visit, 
     box = page.get_by_role("dialog", name="Purge queue emptied?")
     box.get_by_text("230 jobs found.").wait_for()
     page.keyboard.press("Enter")  # the focus is on the button
+    box = page.get_by_role("dialog", name="Purge: done")
     box.get_by_text("230 jobs cancelled.").wait_for()
     bar = box.get_by_role("progressbar")
     assert (bar.get_attribute("value"), bar.get_attribute("max")) == ("230", "230")
@@ -185,12 +186,49 @@ def test_a_reschedule_of_a_job_that_has_changed_stays_open_and_says_so(visit, si
     page.get_by_role("button", name="Reschedule").click()
     box = page.get_by_role("dialog")
     box.get_by_label("Priority").fill("7")
+    page.route(f"**/jobs/{job}", lambda route: route.abort())  # the page does not see the change
     site.stock.ask("POST", f"/jobs/{job}/cancel")
     box.get_by_role("button", name="Reschedule").click()
     box.get_by_role("alert").wait_for()
+    page.unroute(f"**/jobs/{job}")
     assert box.get_by_label("Priority").input_value() == "7"
     box.get_by_role("button", name="Keep as it is").click()
     page.locator(".title .badge.cancelled").wait_for()
+
+
+@pytest.mark.parametrize(
+    ("order", "change", "words"),
+    [
+        ("Reschedule", "cancel", "The job is cancelled now"),
+        ("Reschedule", "claim", "The job is running now"),
+        ("Reschedule", "reschedule", "The job has been changed"),
+        ("Cancel", "cancel", "The job is cancelled now"),
+    ],
+)
+def test_a_dialog_says_that_its_job_has_changed_and_gives_no_order(visit, site, order, change, words):
+    queue = f"overtaken-{order}-{change}"
+    job = site.stock.submit("t", queue)
+    page = visit(site.url, f"/jobs/{job}")
+    page.wait_for_selector(".mark.live")
+    page.get_by_role("button", name=order, exact=True).click()
+    box = page.get_by_role("dialog")
+    if order == "Reschedule":
+        box.get_by_label("Priority").fill("7")
+    other = site.stock.submit("t", "elsewhere")
+    site.stock.ask("POST", f"/jobs/{other}/cancel")  # another job changes nothing here
+    page.wait_for_timeout(600)
+    assert box.get_by_role("alert").count() == 0
+    if change == "claim":
+        site.stock.ask("POST", "/jobs/claim", {"queues": [queue], "worker": "w", "lease": 60})
+    else:
+        body = {"priority": 3} if change == "reschedule" else {}
+        site.stock.ask("POST", f"/jobs/{job}/{change}", body)
+    if change == "reschedule":
+        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")  # it is no event: read now
+    box.get_by_role("alert").get_by_text(f"{words}: close this, and look at it again.").wait_for()
+    assert box.get_by_role("button").all_inner_texts() == ["Keep as it is"]
+    if order == "Reschedule":
+        assert box.get_by_label("Priority").input_value() == "7"
 
 
 def test_a_refused_submit_is_explained_beside_each_field(visit, site):

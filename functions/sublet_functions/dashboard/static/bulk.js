@@ -33,6 +33,7 @@ export async function orderAll(name, filter, about, page, counted) {
     const total = { found: 0, at: "" };
     const send = (/** @type {Record<string, any>} */ more) => call("POST", `jobs/${words.verb}`, { body: { filter, ...more } });
     const outcome = { done: 0, changed: 0, refused: 0 };
+    const title = (/** @type {string} */ text) => begin.closest("dialog")?.querySelector("h2")?.replaceChildren(text);
     const sum = () => outcome.done + outcome.changed + outcome.refused;
     const show = () => {
       bar.setAttribute("value", String(sum()));
@@ -69,6 +70,7 @@ export async function orderAll(name, filter, about, page, counted) {
     };
     const run = async () => {
       leave.textContent = "Stop";
+      title(`${words.label}…`);
       begin.hidden = true;
       bar.hidden = false;
       bar.setAttribute("max", String(total.found));
@@ -80,8 +82,10 @@ export async function orderAll(name, filter, about, page, counted) {
           cursor = answer.cursor;
           show();
         } while (cursor && begin.isConnected);
+        title(`${words.label}: ${cursor ? "stopped" : "done"}`);
       } catch (error) {
         failed(error);
+        title(`${words.label}: ${sum() ? "stopped" : "nothing was done"}`);
         again.hidden = sum() > 0; // an order is given once
         bar.hidden = sum() === 0;
       }

@@ -119,7 +119,7 @@ function list(groups, page) {
 function orders(group, page) {
   const { queue, task, code, message } = group;
   const filter = { queue, task, code, message };
-  const about = [h("a", { href: link("jobs", "", { state: "dead", task, queue }) }, task), " in ", h("b", null, queue), " ", badge("dead", code)];
+  const about = [h("a", { href: link("jobs", "", { state: "dead", task, queue }) }, task), " in ", h("b", null, queue), " ", badge("dead", code), message ? h("span", { class: "clamp", title: message }, message) : null, message ? h("small", { class: "faint" }, "Numbers, identifiers and quoted text in it may differ.") : null];
   const n = count(group.jobs.length);
   const one = (/** @type {"retry" | "cancel" | "erase"} */ verb, /** @type {string} */ label) => (can("POST", `/jobs/${verb}`) ? button(label, () => void orderAll(verb, verb === "cancel" ? filter : { ...filter, state: "dead" }, about, page), { class: verb === "retry" ? "" : "quiet" }) : null);
   return [one("retry", `Retry ${n}`), one("erase", `Erase ${n}`), one("cancel", "Cancel waiting")];

@@ -15,6 +15,26 @@ import { button, confirm, copy, field, perform, toast } from "./widgets.js";
  */
 export const order = (verb, job, changes = {}) => call("POST", `jobs/${enc(job.id)}/${verb}`, { body: { revision: job.revision, ...changes } });
 
+/** Is given each reading of the job that an open dialog is about. @type {((job: Job) => void) | null} */
+let watching = null;
+
+/**
+ * Show a dialog about a job. If the job changes meanwhile, the dialog says so, and can no longer give its order.
+ * @template T
+ * @param {Job} job
+ * @param {() => Promise<T>} show
+ */
+async function watched(job, show) {
+  watching = (fresh) => {
+    const box = document.querySelector("dialog[open]");
+    if (!box || box.querySelector(".overtaken") || fresh.id !== job.id || (fresh.revision === job.revision && fresh.state === job.state)) return;
+    const what = fresh.state === job.state ? "has been changed" : `is ${fresh.state} now`;
+    box.querySelector(".end")?.before(h("p", { class: "note overtaken", role: "alert" }, `The job ${what}: close this, and look at it again.`));
+    for (const one of box.querySelectorAll(".primary, .danger")) one.remove();
+  };
+  return show().finally(() => (watching = null));
+}
+
 /** Which orders a state allows. @type {Record<string, string[]>} */
 const ALLOWED = { scheduled: ["promote", "reschedule", "cancel"], queued: ["reschedule", "cancel"], running: ["cancel"], dead: ["retry", "erase"], cancelled: ["retry", "erase"], completed: ["erase"] };
 
@@ -23,6 +43,7 @@ const ALLOWED = { scheduled: ["promote", "reschedule", "cancel"], queued: ["resc
  * @param {import("./main.js").Page} page
  */
 export function jobOrders(job, page) {
+  watching?.(job);
   const allowed = ALLOWED[job.state] ?? [];
   const give = async (/** @type {"retry" | "cancel" | "promote"} */ verb, /** @type {string} */ done) => {
     await perform(() => order(verb, job), done);
@@ -30,10 +51,10 @@ export function jobOrders(job, page) {
   };
   const cancel = async () => {
     const text = job.state === "running" ? "Its worker gets the request with its next heartbeat, and stops the attempt." : "It will not run. You can retry it later.";
-    if (await confirm(`Cancel this job of ${job.task}?`, text, "Cancel the job", { danger: true })) await give("cancel", job.state === "running" ? "The worker is asked to stop." : "The job is cancelled.");
+    if (await watched(job, () => confirm(`Cancel this job of ${job.task}?`, text, "Cancel the job", { danger: true }))) await give("cancel", job.state === "running" ? "The worker is asked to stop." : "The job is cancelled.");
   };
   const erase = async () => {
-    if (!(await confirm(`Erase this job of ${job.task}?`, "Its payload, result, log and attempts are deleted for good.", "Erase the job", { danger: true }))) return;
+    if (!(await watched(job, () => confirm(`Erase this job of ${job.task}?`, "Its payload, result, log and attempts are deleted for good.", "Erase the job", { danger: true })))) return;
     if (await perform(() => order("erase", job), "The job is erased.")) go(link("jobs", "", { state: job.state }));
   };
   const may = (/** @type {string} */ verb) => allowed.includes(verb) && can("POST", `/jobs/{id}/${verb}`);
@@ -70,9 +91,9 @@ function reschedule(job, page) {
     await order("reschedule", job, changes).finally(() => page.reload());
     toast("The job is rescheduled.");
   };
-  return form(`Reschedule this job of ${job.task}`, "Reschedule", give,
+  return watched(job, () => form(`Reschedule this job of ${job.task}`, "Reschedule", give,
     field("Time", "run_at", { type: "datetime-local", step: 1, value: due ? local(due) : "", autofocus: true }, `By the clock of this browser; one that has passed means now. ${due ? "" : "Empty: it stays queued."}`),
-    field("Priority", "priority", { type: "number", min: -100, max: 100, required: true, value: job.priority }, "-100 to 100; higher runs first"));
+    field("Priority", "priority", { type: "number", min: -100, max: 100, required: true, value: job.priority }, "-100 to 100; higher runs first")));
 }
 
 /** @param {Job} job */
