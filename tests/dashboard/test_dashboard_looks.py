@@ -135,6 +135,42 @@ def test_axe_finds_nothing_in_dialogs_messages_and_a_stale_page(visit, site, axe
     assert [one for one in violations(page, axe) if one[0] != "color-contrast"] == []  # it is greyed
 
 
+@pytest.mark.parametrize(
+    ("path", "orders"),
+    [
+        ("/schedules", ["Run now: crm", "Pause crm"]),
+        ("/failures", ["Retry 3", "Erase 3", "Cancel waiting"]),
+        ("/queues", ["Pause mail", "Resume mail", "Configure mail", "Purge 5: mail"]),
+        ("/queues/mail", ["Change the limits of group acme"]),
+        ("/workers", ["Drain mill-7"]),
+    ],
+)
+def test_rows_and_their_orders_are_whole_on_a_narrow_window(visit, site, path, orders):
+    page = visit(site.url, path, width=360)
+    page.get_by_role("button", name=orders[-1]).first.wait_for()
+    for name in orders:
+        for one in page.get_by_role("button", name=name).all():
+            box = one.bounding_box()
+            assert 0 <= box["x"] < box["x"] + box["width"] <= 360, name
+    assert page.evaluate(
+        "[...document.querySelectorAll('.stack')].every((one) => one.scrollWidth <= one.clientWidth)"
+    )
+    labels = page.eval_on_selector_all(
+        ".stack tbody td:not(.actions)",
+        "(all) => all.map((one) => getComputedStyle(one, '::before').content)",
+    )
+    assert labels
+    assert all(len(label) > 2 for label in labels), "each cell has its column's name"
+
+
+def test_a_job_id_in_the_audit_is_on_one_line(visit, site):
+    page = visit(site.url, "/audit")
+    link = page.locator(".wrap .id").first
+    link.wait_for()
+    assert link.bounding_box()["height"] < 24
+    assert link.get_attribute("title") == link.inner_text()
+
+
 def test_keys_alone_open_a_view_a_row_and_a_dialog(visit, site):
     page = visit(site.url)
     keyboard = page.keyboard

@@ -1,13 +1,17 @@
 """Each view has what its subject needs, and its orders work, in a real browser."""
 
+import re
+
 import pytest
 import redis
 
 from sublet.protocol import keys
+from tests.support.dashboard_jobs import Stock
 from tests.support.dashboard_pages import columns, read
 from tests.support.history_samples import month
+from tests.support.http_server import serve_process
 
-pytest_plugins = ["tests.support.browser"]
+pytest_plugins = ["tests.support.browser", "tests.support.http_settings"]
 
 
 @pytest.fixture(scope="module")
@@ -93,12 +97,47 @@ def test_the_overview_has_charts_of_the_history(visit, site, course, span, label
     charts.locator("[aria-current]", has_text=label).wait_for()
 
 
+@pytest.mark.parametrize("width", [360, 1280])
+def test_no_label_of_a_chart_is_on_its_lines_or_another_label(visit, site, course, width):
+    page = visit(site.url, "?span=day", width=width)
+    page.wait_for_selector(".chart")
+    for one in page.locator(".chart").all():
+        top, lines = one.locator(".top").bounding_box(), one.locator(".plot svg").bounding_box()
+        assert top["y"] + top["height"] <= lines["y"] + 1
+        begin, end = (label.bounding_box() for label in one.locator(".axis span").all())
+        assert begin["x"] + begin["width"] <= end["x"] or begin["y"] + begin["height"] <= end["y"]
+
+
+def test_the_charts_end_with_the_numbers_of_the_tiles(visit, site, course):
+    page = visit(site.url)
+    page.wait_for_selector(".chart")
+    for _ in range(3):
+        site.stock.submit("t", "present")
+        queued = site.stock.ask("GET", "/stats")["queued"]
+        legend = page.locator(".chart li.queued", has_text="queued").locator("b")
+        legend.get_by_text(f"{queued:,}", exact=True).wait_for()
+    tile = page.locator(".tile.completed b").inner_text()
+    assert page.locator(".chart li.completed b").inner_text() == tile
+
+
+def test_a_server_without_workers_is_not_alarmed_until_a_job_waits(visit, settings):
+    with serve_process(settings) as server:
+        stock = Stock(server.url)
+        stock.submit("t", "later", delay=3600)
+        page = visit(server.url)
+        line = page.locator(".health li", has_text="Workers")
+        line.get_by_text("none in the last minute").wait_for()
+        assert line.locator(".badge").count() == 0
+        stock.submit("t", "now")
+        line.locator(".badge.warning").wait_for()
+
+
 def test_a_time_without_samples_is_a_gap_in_the_charts(visit, site, course):
     page = visit(site.url, "?span=day")
     page.get_by_text("Grey: no samples").wait_for()
     paths = [path.get_attribute("d") for path in page.locator(".chart path.line").all()]
     assert len(paths) == 7
-    assert all(path.count("M") == 2 for path in paths), "one gap"
+    assert all(re.sub("M[^M]*h0$", "", path).count("M") == 2 for path in paths), "one gap, and now"
     assert page.locator(".chart path.gap").count() == 3
 
 

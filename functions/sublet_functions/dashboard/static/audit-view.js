@@ -63,5 +63,5 @@ function subject({ verb, what, queue }) {
   if (verb === "drain" || verb.startsWith("pool-")) return h("a", { href: link("workers") }, what);
   if (verb.startsWith("schedule-")) return h("a", { href: link("schedules", what) }, what);
   const isJob = JOB.has(verb) && /^[0-9]+-[^= ]+$/.test(what);
-  return isJob ? h("a", { class: "id", href: link("jobs", what) }, what) : what;
+  return isJob ? h("a", { class: "id", href: link("jobs", what), title: what }, what) : what;
 }

@@ -39,16 +39,18 @@ function gapsOf(samples, isGap) {
  * @param {Line[]} lines
  * @param {number} step ms between two samples; longer is a gap
  * @param {(sample: any) => boolean} [isGap] whether a sample only fills a place, which is shaded
+ * @param {{at: number} | null} [present] the numbers of now, with which the lines end
  */
-export function chart(title, samples, lines, step, isGap = () => false) {
+export function chart(title, samples, lines, step, isGap = () => false, present = null) {
   const begin = samples[0]?.at ?? 0;
-  const length = Math.max(1, (samples.at(-1)?.at ?? 0) - begin);
-  const top = ceiling(Math.max(1, ...samples.flatMap((one) => lines.map(({ of }) => of(one) ?? 0))));
+  const all = present && present.at > (samples.at(-1)?.at ?? 0) ? [...samples, present] : samples;
+  const length = Math.max(1, (all.at(-1)?.at ?? 0) - begin);
+  const top = ceiling(Math.max(1, ...all.flatMap((one) => lines.map(({ of }) => of(one) ?? 0))));
   const x = (/** @type {number} */ at) => ((WIDTH * (at - begin)) / length).toFixed(1);
   const drawn = lines.map(({ kind, of }) => {
     let path = "";
     let before = -Infinity;
-    for (const one of samples) {
+    for (const one of all) {
       const value = of(one);
       if (value === null) {
         before = -Infinity;
@@ -65,7 +67,7 @@ export function chart(title, samples, lines, step, isGap = () => false) {
   const grid = [0.5, 1].map((part) => s("path", { d: `M0 ${HEIGHT * (1 - part)}H${WIDTH}`, class: "grid" }));
   const picture = s("svg", { viewBox: `0 -2 ${WIDTH} ${HEIGHT + 4}`, preserveAspectRatio: "none", "aria-hidden": "true" }, gaps, grid, drawn);
   const legend = lines.map(({ name, kind, of }) => {
-    const last = samples.slice(-3).map(of).findLast((value) => value !== null) ?? null;
+    const last = all.slice(-3).map(of).findLast((value) => value !== null) ?? null;
     return h("li", { class: kind }, h("i", { "aria-hidden": "true" }), `${name} `, h("b", null, last === null ? "–" : count(Math.round(last * 10) / 10)));
   });
   const axis = h("p", { class: "axis", "aria-hidden": "true" }, h("span", null, samples.length ? clock(begin) : ""), h("span", null, samples.length ? clock(begin + length) : ""));

@@ -47,22 +47,26 @@ export const latest = (history) => history?.points.slice(-RECENT).findLast((one)
 /**
  * @param {string} span
  * @param {History | null} history null until it is read
+ * @param {Point} present what the page shows as of now: the lines end with it
  */
-export function historyPanel(span, history) {
+export function historyPanel(span, history, present) {
   const items = Object.entries(SPANS).map(([name, [label]]) => h("li", null, h("a", { href: link("", "", { span: name === "hour" ? null : name }), "aria-current": name === span ? "true" : null }, label)));
   const head = h("div", { class: "title" }, h("h2", null, SPANS[span]?.[1]), h("nav", { class: "spans", "aria-label": "Span of the charts" }, h("ul", null, items)));
-  return h("section", { class: "panel", key: "history" }, head, history?.span === span ? charts(history) : h("p", { class: "loading", role: "status" }, "Reading…"));
+  return h("section", { class: "panel", key: "history" }, head, history?.span === span ? charts(history, present) : h("p", { class: "loading", role: "status" }, "Reading…"));
 }
 
-/** @param {History} history */
-function charts({ points, step }) {
+/**
+ * @param {History} history
+ * @param {Point} present
+ */
+function charts({ points, step }, present) {
   if (points.every((one) => one.running === null)) return empty("No samples yet.", "A worker or a tick takes one a minute. Where none runs, there is a gap.");
   const isGap = (/** @type {Point} */ one) => one.running === null;
   const line = (/** @type {string} */ name, /** @type {string} */ kind, /** @type {string} */ of) => ({ name, kind, of: (/** @type {Point} */ one) => one[of] ?? null });
   const drawn = [
-    chart("Throughput a minute", points, [line("submitted", "queued", "submitted_per_minute"), line("completed", "completed", "completed_per_minute")], step, isGap),
-    chart("Failures a minute", points, [line("failed attempts", "warning", "failed_per_minute"), line("dead jobs", "dead", "dead_per_minute")], step, isGap),
-    chart("Backlog", points, [line("queued", "queued", "queued"), line("running", "running", "running"), line("scheduled", "scheduled", "scheduled")], step, isGap),
+    chart("Throughput a minute", points, [line("submitted", "queued", "submitted_per_minute"), line("completed", "completed", "completed_per_minute")], step, isGap, present),
+    chart("Failures a minute", points, [line("failed attempts", "warning", "failed_per_minute"), line("dead jobs", "dead", "dead_per_minute")], step, isGap, present),
+    chart("Backlog", points, [line("queued", "queued", "queued"), line("running", "running", "running"), line("scheduled", "scheduled", "scheduled")], step, isGap, present),
   ];
   return [h("div", { class: "columns three" }, drawn), points.slice(0, -2).some(isGap) ? h("p", { class: "faint" }, "Grey: no samples, as no worker or tick ran.") : null];
 }

@@ -1,5 +1,5 @@
 /** The state of everything at a glance. */
-import { call, readAt } from "./api.js";
+import { call, readAt, seenAt } from "./api.js";
 import { chart } from "./chart.js";
 import { h } from "./dom.js";
 import { coarse, count, duration, plural } from "./format.js";
@@ -11,7 +11,7 @@ import { empty, icon, panel, queueLink, table } from "./widgets.js";
 
 /** @typedef {any} Stats */
 /** @typedef {{at: number, stats: Stats}} Reading */
-/** @typedef {{at: number, ready: number, running: number, scheduled: number, completed: number | null, failed: number | null}} Sample */
+/** @typedef {{at: number, ready: number, running: number, scheduled: number, submitted: number | null, completed: number | null, failed: number | null, dead: number | null}} Sample */
 
 const EVERY = 5;
 /** The same while nothing changes. */
@@ -39,9 +39,9 @@ let isWithoutHistory = false;
 function sample(stats) {
   const at = readAt(stats);
   const isRecent = before && at - before.at < 3 * IDLE * 1000;
-  const rate = (/** @type {string} */ name) => (isRecent && before ? Math.max(0, (60_000 * (stats[name] - before.stats[name])) / Math.max(1, at - before.at)) : null);
+  const rate = (/** @type {string} */ name) => (isRecent && before && stats[name] !== null ? Math.max(0, (60_000 * (stats[name] - before.stats[name])) / Math.max(1, at - before.at)) : null);
   if (!before || at - before.at >= EVERY * 900) {
-    samples.push({ at, ready: stats.ready, running: stats.running, scheduled: stats.scheduled, completed: rate("completed_total"), failed: rate("failed_total") });
+    samples.push({ at, ready: stats.ready, running: stats.running, scheduled: stats.scheduled, submitted: rate("submitted_total"), completed: rate("completed_total"), failed: rate("failed_total"), dead: rate("dead_total") });
     if (samples.length > KEPT) samples.shift();
     before = { at, stats };
   }
@@ -101,13 +101,30 @@ export function open(place, page) {
         page.paint();
       });
     },
-    render: () => [h("h1", { id: "title" }, "Overview"), h("div", { class: "tiles" }, tiles(stats, rate)), health(stats, server), isWithoutHistory ? charts() : historyPanel(span, history), figures && times(figures)],
+    render: () => [h("h1", { id: "title" }, "Overview"), h("div", { class: "tiles" }, tiles(stats, rate)), health(stats, server), isWithoutHistory ? charts() : historyPanel(span, history, present(stats, rate)), figures && times(figures)],
     every: EVERY,
     get everyLive() {
       return samples.length < 3 ? EVERY : IDLE;
     },
     rest: 2,
   };
+}
+
+/**
+ * Jobs completed a minute, by the last two readings.
+ * @param {number | null} rate of the history, until this page has two readings
+ */
+const perMinute = (rate) => samples.at(-1)?.completed ?? rate;
+
+/**
+ * What the tiles show, as the last point of the charts: these would else contradict them for a minute.
+ * @param {Stats} stats
+ * @param {number | null} rate
+ * @returns {import("./history.js").Point}
+ */
+function present(stats, rate) {
+  const { submitted = null, failed = null, dead = null } = samples.at(-1) ?? {};
+  return { at: seenAt(stats), queued: stats.queued, running: stats.running, scheduled: stats.scheduled, submitted_per_minute: submitted, completed_per_minute: perMinute(rate), failed_per_minute: failed, dead_per_minute: dead };
 }
 
 /**
@@ -127,14 +144,14 @@ function tile(label, value, kind, note, href) {
  * @param {number | null} rate of the history, until this page has two readings
  */
 function tiles(stats, rate) {
-  const completed = samples.at(-1)?.completed ?? rate;
-  const perMinute = completed === null ? null : completed < 10 ? Math.round(completed * 10) / 10 : Math.round(completed);
+  const completed = perMinute(rate);
+  const done = completed === null ? null : completed < 10 ? Math.round(completed * 10) / 10 : Math.round(completed);
   const jobs = (/** @type {string} */ state) => link("jobs", "", { state });
   return [
     tile("ready", stats.ready, "queued", stats.queued > stats.ready ? `and ${count(stats.queued - stats.ready)} in paused queues` : stats.ready ? `the oldest waits ${coarse(stats.oldest_queued_seconds)}` : "no job waits", jobs("queued")),
     tile("running", stats.running, "running", plural(stats.workers, "worker"), jobs("running")),
     tile("scheduled", stats.scheduled, "scheduled", "wait for their time", jobs("scheduled")),
-    tile("done a minute", perMinute, "completed", `${count(stats.completed_total)} in all`, jobs("completed")),
+    tile("done a minute", done, "completed", `${count(stats.completed_total)} in all`, jobs("completed")),
     tile("dead", stats.dead, "dead", `${count(stats.failed_total)} failed attempts in all`, link("failures")),
   ];
 }
@@ -150,7 +167,7 @@ function health(stats, server) {
   const lines = [
     ["Oldest ready job", stats.oldest_queued_seconds > 3600, stats.ready ? `waits ${duration(stats.oldest_queued_seconds)}` : "none waits"],
     ["Maintenance", isLate, age === null ? "nothing was due yet" : `last needed ${coarse(age)} ago, done by ${stats.maintenance_by}`],
-    ["Workers", stats.workers === 0 && stats.backlog > 0, h("a", { href: link("workers") }, stats.workers ? `${count(stats.workers)} in the last minute` : "none in the last minute")],
+    ["Workers", stats.workers ? false : stats.ready > 0 || null, h("a", { href: link("workers") }, stats.workers ? `${count(stats.workers)} in the last minute` : "none in the last minute")],
     ["Without a worker", stats.unserved_jobs > 0, stats.unserved_jobs ? [`${plural(stats.unserved_jobs, "job")} in ${plural(stats.unserved_queues, "queue")}, for example `, queueLink(stats.unserved_example)] : "every queue is served"],
   ];
   if (stats.expired_total) lines.push(["Leases expired", null, `${count(stats.expired_total)} in all: their workers had died or lost the network`]);
