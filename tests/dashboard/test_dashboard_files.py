@@ -18,7 +18,7 @@ BYTES = 80_000
 LINES = 400
 MODULES = {name: file.body.decode() for name, file in static_files().items() if name.endswith(".js")}
 FORBIDDEN = re.compile(
-    r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|setAttribute\(\"style|localStorage"
+    r"innerHTML|outerHTML|insertAdjacentHTML|setHTML|createContextualFragment|DOMParser|document\.write|\beval\(|new Function|setAttribute\(\"style|localStorage"
 )
 COMPILER = {
     "checkJs": True,

@@ -219,6 +219,82 @@ def test_a_hidden_page_reads_nothing(visit, site, path, last):
     read(page)
 
 
+HIDE = "Object.defineProperty(document, 'hidden', {get: () => true, configurable: true});"
+CHANGED = "document.dispatchEvent(new Event('visibilitychange'));"
+
+
+def test_a_read_that_was_due_when_the_page_was_hidden_is_not_made(visit, site):
+    page = visit(site.url, "/schedules")
+    page.wait_for_selector(".mark.live")
+    page.wait_for_timeout(500)
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.evaluate(CHANGED + HIDE + CHANGED)  # the first asks for a read
+    page.wait_for_timeout(4000)  # `rest` of this view is 3 s
+    assert asked == []
+    page.evaluate("delete document.hidden;" + CHANGED)
+    page.wait_for_selector(".mark.live")
+    assert any("/schedules" in url for url in asked)
+
+
+def test_a_hidden_page_is_not_painted(visit, site):
+    """The rest of a lease counts down each second."""
+    page = visit(site.url, "/jobs?state=running")
+    page.wait_for_selector(".mark.live")
+    page.wait_for_selector("#jobs .lease")
+    watch = (
+        "window.painted = 0;"
+        "new MutationObserver(() => { window.painted += 1; })"
+        ".observe(document.getElementById('main'), {subtree: true, childList: true, characterData: true});"
+    )
+    page.evaluate(watch)
+    until_true(page, "window.painted > 0")
+    page.evaluate(HIDE + CHANGED)
+    page.wait_for_timeout(600)  # a paint that was under way
+    page.evaluate("window.painted = 0")
+    page.wait_for_timeout(2500)
+    assert page.evaluate("window.painted") == 0
+    page.evaluate("delete document.hidden;" + CHANGED)
+    until_true(page, "window.painted > 0")
+
+
+def test_a_page_that_polls_goes_on_when_it_is_shown_again(visit, site):
+    page = visit(site.url, "/nonsense", ready=False)
+    polled = []
+
+    def answer(route):
+        if "text/event-stream" in route.request.headers["accept"]:
+            return route.fulfill(status=200, content_type="application/json", body="{}")
+        polled.append(route.request.url)
+        return route.continue_()
+
+    page.route("**/events*", answer)
+    page.goto(f"{site.url}/ui/queues")
+    for _ in range(3):
+        page.wait_for_selector(".mark.polling")
+        page.evaluate(HIDE + CHANGED)
+        page.wait_for_selector(".mark.paused")
+        page.wait_for_timeout(300)
+        seen = len(polled)
+        page.evaluate("delete document.hidden;" + CHANGED)
+        page.wait_for_selector(".mark.polling")
+        assert len(polled) > seen
+    site.stock.submit("t", "polled-again")
+    page.wait_for_selector("tr[data-key=polled-again]")
+
+
+def test_a_view_that_the_token_may_not_see_says_so_with_the_servers_words(visit, settings):
+    with serve_process(settings, tokens=TOKENS) as server:
+        page = visit(server.url, "/audit", token=READ, ready=False)
+        alert = page.get_by_role("alert")
+        alert.get_by_text("Not allowed").wait_for()
+        assert "use one with role admin" in alert.inner_text()
+        assert page.locator("main table").count() == 0
+        page.goto(f"{server.url}/ui/queues")
+        page.get_by_text("No queues yet.").wait_for()
+        assert alert.count() == 0
+
+
 def test_a_server_without_redis_makes_the_page_stale(visit, site):
     page = visit(site.url, "/queues")
     page.wait_for_selector(".mark.live")

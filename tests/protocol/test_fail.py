@@ -166,7 +166,7 @@ async def test_message_and_detail_are_cut_to_1_and_4_kib(desk):
 
 
 @pytest.mark.parametrize("shift", range(4))
-@pytest.mark.parametrize("letter", ["m", "é", "…", "👩"])
+@pytest.mark.parametrize("letter", ["m", "é", "…", "👩"], ids=["one", "two", "three", "four"])
 async def test_a_lists_error_has_whole_characters_of_the_first_200_bytes(desk, letter, shift):
     size = len(letter.encode())
     text = "x" * shift + letter * 300

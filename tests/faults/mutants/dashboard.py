@@ -8,6 +8,10 @@ DISPATCH = "functions/sublet_functions/api/dispatch.py"
 READS = "http/test_shared_reads.py::"
 HTTP = "dashboard/test_dashboard_http.py::"
 GUARDS = "dashboard/test_dashboard_guards.py::"
+GROUPS = "dashboard/test_dashboard_groups.py::"
+HOSTILE = "dashboard/test_dashboard_hostile.py::"
+LIVE = "dashboard/test_dashboard_live.py::"
+PAGE_ORDERS = "dashboard/test_dashboard_orders.py::"
 STATIC = "functions/sublet_functions/dashboard/static/"
 
 MUTANTS = (
@@ -122,6 +126,97 @@ MUTANTS = (
         "ms(iso) < now();",
         "a healthy worker seems dead",
         f"{GUARDS}test_a_lease_that_heartbeats_renew_is_not_shown_as_ended",
+    ),
+    Mutant(
+        "a hidden page makes the read that was due",
+        f"{STATIC}main.js",
+        "    if (!document.hidden) void read();",
+        "    void read();",
+        "tabs in the background cost Redis what open ones cost",
+        f"{LIVE}test_a_read_that_was_due_when_the_page_was_hidden_is_not_made",
+    ),
+    Mutant(
+        "a hidden page is painted",
+        f"{STATIC}main.js",
+        "  if (document.hidden || !view) return;",
+        "  if (!view) return;",
+        "tabs in the background use the processor",
+        f"{LIVE}test_a_hidden_page_is_not_painted",
+    ),
+    Mutant(
+        "a page that polls stands still after it was hidden",
+        f"{STATIC}live.js",
+        """      this.setMark("connecting");
+      this.wake();
+""",
+        """      this.setMark("connecting");
+""",
+        "on a platform without streams, a tab that is shown again stays old",
+        f"{LIVE}test_a_page_that_polls_goes_on_when_it_is_shown_again",
+    ),
+    Mutant(
+        "a view does not show why the server refused it",
+        f"{STATIC}main.js",
+        "errorNote(failure), failure instanceof",
+        "failure instanceof",
+        "a token without the role sees an empty page",
+        f"{LIVE}test_a_view_that_the_token_may_not_see_says_so_with_the_servers_words",
+    ),
+    Mutant(
+        "a token that may not cancel is offered a purge",
+        f"{STATIC}queues-view.js",
+        'queued && can("POST", "/jobs/cancel") ?',
+        "queued ?",
+        "a reader is offered an order that the server refuses",
+        f"{GROUPS}test_a_group_has_the_buttons_of_the_tokens_roles[read]",
+    ),
+    Mutant(
+        "limits of a named group replace those that the form does not show",
+        f"{STATIC}queue-view.js",
+        "    if (!group) await check(queue.name, name);\n",
+        "",
+        "a person who limits a group takes away its share",
+        f"{GROUPS}test_a_group_without_jobs_is_limited_by_its_name",
+    ),
+    Mutant(
+        "an open dialog does not notice that its job has changed",
+        f"{STATIC}orders.js",
+        "  watching?.(job);\n",
+        "",
+        "a person moves a job that runs already",
+        f"{PAGE_ORDERS}test_a_dialog_says_that_its_job_has_changed_and_gives_no_order[Cancel-cancel-The job is cancelled now]",
+    ),
+    Mutant(
+        "the dashboard parses texts as markup",
+        f"{STATIC}dom.js",
+        "document.createTextNode(visible(String(child)))",
+        "document.createRange().createContextualFragment(visible(String(child)))",
+        "an error message becomes elements of the page",
+        f"{HOSTILE}test_hostile_texts_are_shown_as_text[/jobs/EVIL]",
+    ),
+    Mutant(
+        "texts of the dashboard keep their control characters",
+        f"{STATIC}dom.js",
+        "document.createTextNode(visible(String(child)))",
+        "document.createTextNode(String(child))",
+        "a name is shown in the wrong direction",
+        f"{HOSTILE}test_hostile_texts_are_shown_as_text[/jobs/EVIL]",
+    ),
+    Mutant(
+        "attributes of the dashboard keep their control characters",
+        f"{STATIC}dom.js",
+        'value === true ? "" : visible(String(value))',
+        'value === true ? "" : String(value)',
+        "a tooltip is shown in the wrong direction",
+        f"{HOSTILE}test_hostile_texts_are_shown_as_text[/jobs?queue=hostile]",
+    ),
+    Mutant(
+        "the error in a list ends in half a character",
+        "lua/lib/lifecycle.lua",
+        r"'[^\128-\191][\128-\191]*$'",
+        "'.$'",
+        "lists show U+FFFD",
+        "protocol/test_fail.py::test_a_lists_error_has_whole_characters_of_the_first_200_bytes[redis-two-1]",
     ),
     Mutant(
         "tokens limited to other queues share an answer",

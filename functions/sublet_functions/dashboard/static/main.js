@@ -104,7 +104,7 @@ function reload(isAsked = false) {
     clearTimeout(rereading);
     rereading = undefined;
   }
-  if (isReading || rereading !== undefined || document.hidden) return;
+  if (isReading || rereading !== undefined) return;
   const wait = isAsked ? 0 : Math.max(0, readAt + (view.rest ?? 1) * 1000 - performance.now());
   rereading = setTimeout(() => {
     rereading = undefined;
