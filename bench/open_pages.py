@@ -44,7 +44,7 @@ VIEWS = {
         most=1000,
     ),
     "queues": View(("queues?limit=200",), 30, 2, beside=(("metrics", 15),)),
-    "queue": View(("queues/grouped", "queues/grouped/groups?limit=100"), 10, 2, beside=(("metrics", 15),)),
+    "queue": View(("queues/grouped", "queues/grouped/groups?limit=100"), 30, 2, beside=(("metrics", 15),)),
     "schedules": View(("schedules?limit=200",), 60, 3, lambda state, code: state == "queued"),
     "workers": View(("workers", "pools"), 15, 3, lambda state, code: state == "running"),
 }

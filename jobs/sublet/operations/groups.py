@@ -241,20 +241,20 @@ def _names(base: str, queue: str, limit: int) -> Call[tuple[int, list[str]]]:
 
 
 def _details(base: str, queue: str, names: Sequence[str], settings: _Settings) -> Call[list[Group]]:
-    commands: list[tuple[Any, ...]] = [("HMGET", keys.groups(base, queue), *names)]
-    for name in names:
-        commands += [
-            ("ZCARD", keys.waiting(base, queue, name)),
-            ("SCARD", keys.group_places(base, queue, name)),
-            ("ZSCORE", keys.full(base, queue), name),
-            ("ZSCORE", keys.tokens(base, queue), name),
-        ]
+    commands: list[tuple[Any, ...]] = [
+        ("HMGET", keys.groups(base, queue), *names),
+        ("ZMSCORE", keys.full(base, queue), *names),
+        ("ZMSCORE", keys.tokens(base, queue), *names),
+    ]
+    commands += [("ZCARD", keys.waiting(base, queue, name)) for name in names]
+    commands += [("SCARD", keys.group_places(base, queue, name)) for name in names]
 
     def read(reply: Sequence[Any]) -> list[Group]:
-        own, rest = reply[0], reply[1:]
+        own, full, token, *sizes = reply
+        facts = zip(sizes[: len(names)], sizes[len(names) :], full, token, strict=True)
         return [
-            _group(name, own[i] or b"", settings.each, rest[4 * i : 4 * i + 4])
-            for i, name in enumerate(names)
+            _group(name, mine or b"", settings.each, some)
+            for name, mine, some in zip(names, own, facts, strict=True)
         ]
 
     return together(commands, read)

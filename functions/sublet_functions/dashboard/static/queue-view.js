@@ -15,6 +15,8 @@ import { badge, button, confirm, empty, facts, field, moment, ms, perform, table
 /** Groups shown at first, and at most: as many as the server lists. */
 const FEW = 100;
 const MOST = 1000;
+/** Up to so many are read often. */
+const SOME = 20;
 const PATH = "/queues/{queue}/groups/{group}";
 /** Browsers remove these from paths. */
 const isAddressable = (/** @type {string} */ name) => name !== "." && name !== "..";
@@ -49,7 +51,9 @@ export function open(place, page) {
     ],
     ticks: () => [flow, ...flow.groups].some(({ next_at }) => next_at),
     every: 10,
-    everyLive: 10, // tokens come without an event
+    get everyLive() {
+      return flow?.groups.length > SOME ? 30 : 10; // tokens come without an event
+    },
     rest: 2,
   };
 }
