@@ -85,6 +85,81 @@ async def test_an_error_has_a_pointer_into_the_body_and_nothing_of_pydantic(core
     assert not re.search("Backoff|float|Value error", answer.body.decode())
 
 
+FIRST, LAST = "2030-01-31T09:00:00Z", "9999-01-31T09:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"run_at": FIRST, "delay": 5}, "run_at"),
+        ({"run_at": LAST}, "run_at"),
+        ({"window": 5}, "window"),
+        ({"debounce": 5}, "debounce"),
+        ({"key": "k", "debounce": 5, "delay": 5}, "debounce"),
+        ({"key": "k", "debounce": 5, "run_at": FIRST}, "debounce"),
+        ({"key": "k", "debounce": 5, "window": 5}, "debounce"),
+        ({"key": "k", "debounce": 5, "on_conflict": "replace"}, "debounce"),
+        ({"key": "k", "debounce": 5, "at_most": 4}, "at_most"),
+        ({"at_most": 5}, "at_most"),
+        ({"on_conflict": "replace"}, "on_conflict"),
+        ({"key": "k", "on_conflict": "replace", "window": 5}, "on_conflict"),
+        ({"tags": ["a", "a"]}, "tags"),
+    ],
+    ids=str,
+)
+async def test_options_that_do_not_go_together_are_an_error_of_one_of_them(core, options, field):
+    job = {"task": "t", **options}
+    for path, body, where in (
+        ("/jobs", job, f"#/{field}"),
+        ("/jobs/batch", {"jobs": [{"task": "t"}, job]}, f"#/jobs/1/{field}"),
+    ):
+        answer = await core("POST", path, body)
+        assert (answer.status, answer.problem, answer.places) == (422, "invalid", [where])
+
+
+@pytest.mark.parametrize(
+    ("changes", "where"),
+    [({}, "#"), ({"run_at": FIRST, "delay": 5}, "#/run_at"), ({"run_at": LAST}, "#/run_at")],
+    ids=str,
+)
+async def test_a_reschedule_that_is_refused_names_its_field(core, changes, where):
+    job = (await core("POST", "/jobs", {"task": "t", "delay": 60})).json()["id"]
+    answer = await core("POST", f"/jobs/{job}/reschedule", changes)
+    assert (answer.status, answer.problem, answer.places) == (422, "invalid", [where])
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "where"),
+    [
+        ("/pools/p", {"queues": ["a"], "min": 5, "max": 2}, "#/min"),
+        ("/pools/p", {"queues": ["a", "a"]}, "#/queues"),
+    ],
+)
+async def test_settings_of_a_pool_that_are_refused_name_their_field(core, path, body, where):
+    answer = await core("PUT", path, body)
+    assert (answer.status, answer.problem, answer.places) == (422, "invalid", [where])
+
+
+@pytest.mark.parametrize("value", ["1" * 6000, "-" + "9" * 4301, "[{}, " + "1" * 6000 + "]"])
+@pytest.mark.parametrize("place", ['"payload": {"n": VALUE}', '"max_attempts": VALUE'])
+async def test_a_number_of_too_many_digits_is_named_and_not_malformed_json(core, place, value):
+    body = ('{"task": "t", ' + place.replace("VALUE", value) + "}").encode()
+    answer = await core("POST", "/jobs", body, content_type="application/json")
+    assert (answer.status, answer.problem, answer.places) == (422, "invalid", ["#"])
+    column = body.index(value.lstrip("-").encode()[-4300:]) if value[0] != "[" else 0
+    said = re.fullmatch(
+        r"body: the number that ends at line 1 column (\d+) has over 4,300 digits: send it as a string",
+        answer.json()["detail"],
+    )
+    assert said
+    assert int(said[1]) > column
+
+
+async def test_a_number_of_4300_digits_is_taken(core):
+    body = ('{"task": "t", "payload": {"n": ' + "9" * 4300 + "}}").encode()
+    assert (await core("POST", "/jobs", body, content_type="application/json")).status == 201
+
+
 def test_a_pointer_follows_the_value_and_not_the_types():
     raw = b'{"task": "t", "backoff": {"ExponentialBackoff": 1}}'
     with pytest.raises(ValueError, match="ExponentialBackoff") as found:

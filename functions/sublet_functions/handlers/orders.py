@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from sublet.model import format_moment
 from sublet.operations.orders.bulk import OrderOutcome, Selection
 from sublet_functions.handlers.call import Call
 from sublet_functions.http.cursor import decode_cursor, encode_cursor
@@ -51,7 +52,7 @@ async def _order(call: Call[BulkOrder, Empty], order: str) -> Response:
     return json_response(
         {
             "found": page.found,
-            "counted_at": page.counted_at,
+            "counted_at": format_moment(page.counted_at),
             "jobs": jobs,
             "cursor": encode_cursor(page.cursor),
         }

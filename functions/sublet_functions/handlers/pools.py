@@ -30,7 +30,7 @@ async def put_pool(call: Call[PoolSettings, Empty]) -> Response:
     """Create or replace a pool. Repeating the request changes nothing."""
     settings = call.body
     pool = Pool(name=call.path["name"], **settings.model_dump(exclude={"revision"}))
-    with invalid_at("body"):
+    with invalid_at("body", model=PoolSettings):
         check_pool(pool)
         answer = await call.store.follow(pools.put(call.store.operations.bases, pool, settings.revision))
     return json_response(await _pool(call), 201 if answer == "created" else 200)

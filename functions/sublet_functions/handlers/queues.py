@@ -72,7 +72,7 @@ async def list_groups(call: Call[Empty, GroupsQuery]) -> Response:
 async def put_group(call: Call[GroupSettings, Empty]) -> Response:
     """Replace the own settings of a group, which need not have had a job yet. Repeating the request changes nothing."""
     _check(call)
-    with invalid_at("body"):
+    with invalid_at("body", model=GroupSettings):
         return json_response({"settings": await _set(call, call.body.model_dump())})
 
 

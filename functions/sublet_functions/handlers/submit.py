@@ -212,7 +212,7 @@ def submission(
         durability = job.durability or options.durability
         made = call.store.operations.submission(job.task, payload, queue, rules.strip(), job_id, durability)
     except Invalid as error:
-        raise invalid_problem(error, *where) from None
+        raise invalid_problem(error, *where, model=NewJob) from None
     return made, warning
 
 
@@ -227,7 +227,7 @@ async def check_schedule(call: Call[Any, Any], job: NewJob, payload: bytes) -> t
     try:
         asked = asked.of(job.payload)
     except Invalid as error:
-        raise invalid_problem(error, "body") from None
+        raise invalid_problem(error, "body", model=NewJob) from None
     call.principal.check(asked.queue)
     _check_attempts(call, job, asked, ("body",))
     return asked, _check_task(call, job, payload, known, ("body",))

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from pydantic_core import from_json
 
 from sublet_functions.http.body import EVENT_ATTRIBUTES, EVENT_MEDIA_TYPE, media_type, read_body
-from sublet_functions.http.problems import Problem, invalid_value
+from sublet_functions.http.problems import Problem, invalid_value, unreadable
 from sublet_functions.http.request import Request
 from sublet_functions.http.response import JSON
 
@@ -201,7 +201,7 @@ def _parsed(raw: bytes, what: str) -> Any:
     try:
         return from_json(raw, allow_inf_nan=False)
     except ValueError as error:
-        raise Problem("not-json", f"{what} is not JSON: {error}") from None
+        raise unreadable(str(error), f"{what} is not JSON: {error}") from None
 
 
 def _is_json(kind: Any) -> bool:

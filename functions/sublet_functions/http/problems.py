@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
 from sublet.errors import (
@@ -33,6 +34,8 @@ from sublet_functions.http.response import SECURITY_HEADERS, Response, encode
 PREFIX = "urn:sublet:problem:"
 PROBLEM_JSON = "application/problem+json"
 ERRORS_SHOWN = 20
+DIGITS_MAX = 4300
+"""Most digits of an integer: the limit of Python, and of pydantic's parser."""
 ERRORS_MAX = 1000
 """With more validation errors than this, only their number is reported."""
 
@@ -193,7 +196,7 @@ def validation_problem(error: ValidationError, *where: str, value: Any = None) -
     # pydantic's order differs between releases
     found.sort(key=lambda one: [str(part) for part in one["loc"]])
     if found[0]["type"] == "json_invalid":
-        return Problem("not-json", f"{found[0]['msg']}: send one JSON object")
+        return unreadable(found[0]["msg"], f"{found[0]['msg']}: send one JSON object")
     faults = _faults(found, from_json(value) if isinstance(value, bytes) else value)
     errors = [
         invalid_value(text, *where, *place) for place, text in itertools.islice(faults.items(), ERRORS_SHOWN)
@@ -201,6 +204,15 @@ def validation_problem(error: ValidationError, *where: str, value: Any = None) -
     place, text = next(iter(faults.items()))
     more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
     return Problem("invalid", f"{'.'.join(map(str, (*where, *place)))}: {text}{more}", errors=errors)
+
+
+def unreadable(reason: str, text: str) -> Problem:
+    """Return the problem of a body that cannot be parsed as JSON; `reason`: the parser's words."""
+    _, is_number, place = reason.partition("number out of range at ")
+    if not is_number:
+        return Problem("not-json", text)
+    words = f"the number that ends at {place} has over {DIGITS_MAX:,} digits: send it as a string"
+    return Problem("invalid", f"body: {words}", errors=[invalid_value(words, "body")])
 
 
 def _faults(found: Sequence[Any], value: Any) -> dict[Path, str]:
@@ -226,15 +238,19 @@ def invalid_value(message: str, *where: str | int) -> dict[str, Any]:
     return {"header" if kind == "header" else "parameter": path[0] if path else "", "detail": message}
 
 
-def invalid_problem(error: Invalid, *where: str | int) -> Problem:
-    """Return the problem for an Invalid; `where`: the place in the request."""
-    return Problem("invalid", str(error), errors=[invalid_value(str(error), *where)])
+def invalid_problem(error: Invalid, *where: str | int, model: type[BaseModel] | None = None) -> Problem:
+    """Return the problem for an Invalid; `where`: the place in the request. `model`: that of the value there; the
+    place is then the field with whose name the error's text begins, if it does.
+    """
+    name = re.split(r"\W", str(error), maxsplit=1)[0]
+    field = (name,) if model and name in model.model_fields else ()
+    return Problem("invalid", str(error), errors=[invalid_value(str(error), *where, *field)])
 
 
 @contextlib.contextmanager
-def invalid_at(*where: str | int) -> Iterator[None]:
-    """In the `with` block, raise each Invalid as a problem with the place `where`."""
+def invalid_at(*where: str | int, model: type[BaseModel] | None = None) -> Iterator[None]:
+    """In the `with` block, raise each Invalid as a problem with this place, as `invalid_problem` does."""
     try:
         yield
     except Invalid as error:
-        raise invalid_problem(error, *where) from None
+        raise invalid_problem(error, *where, model=model) from None
