@@ -136,6 +136,16 @@ def test_short_commands_do_not_import_unused_modules():
     } & set(loaded)
 
 
+def test_a_submit_does_not_import_what_other_commands_need():
+    program = "import sys, sublet.cli.jobs.submit\nprint(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=30
+    )
+    unused = {"operations.groups", "operations.statistics", "operations.history", "protocol.flow"}
+    assert "sublet.client.sync_client" in loaded.stdout.split()
+    assert not {f"sublet.{name}" for name in unused} & set(loaded.stdout.split())
+
+
 def test_options_may_stand_anywhere():
     for words in (
         ["--namespace", "n", "submit", "t", "{}", "--json", "--wait"],

@@ -10,7 +10,6 @@ from sublet.connection.settings import Settings
 from sublet.errors import Invalid, JobsError
 from sublet.large_payloads.storage import is_reference
 from sublet.model import Job, Page, Queue, Standing, Stats, Submission, Submitted, WorkerInfo
-from sublet.operations.groups import Groups
 from sublet.operations.operations import Operations
 from sublet.options import Options, Seconds
 from sublet.protocol.payload import payload_of
@@ -18,6 +17,7 @@ from sublet.store.store import Store
 
 if TYPE_CHECKING:
     from sublet.client.schedules import Schedules
+    from sublet.operations.groups import Groups
     from sublet.operations.history import History, Span
     from sublet.operations.orders.audit import AuditPage
     from sublet.operations.orders.bulk import OrderPage, Selection
@@ -254,7 +254,7 @@ class Client:
         """
         return await self.store.follow(self.store.operations.configure(queue, **settings))
 
-    async def groups(self, queue: str, limit: int = 100, group: str | None = None) -> Groups:
+    async def groups(self, queue: str, limit: int = 100, group: str | None = None) -> "Groups":
         """Return up to `limit` (≤ 1,000) groups of a queue, or only `group`."""
         return await self.store.follow(self.store.operations.groups(queue, limit, group))
 

@@ -11,7 +11,6 @@ from sublet.connection.settings import Settings
 from sublet.errors import Invalid, JobsError
 from sublet.large_payloads.storage import is_reference
 from sublet.model import Job, Page, Queue, Standing, Stats, Submission, Submitted, WorkerInfo
-from sublet.operations.groups import Groups
 from sublet.operations.operations import Operations
 from sublet.options import Options, Seconds
 from sublet.protocol.payload import payload_of
@@ -19,6 +18,7 @@ from sublet.store.sync_store import SyncStore
 
 if TYPE_CHECKING:
     from sublet.client.sync_schedules import SyncSchedules
+    from sublet.operations.groups import Groups
     from sublet.operations.history import History, Span
     from sublet.operations.orders.audit import AuditPage
     from sublet.operations.orders.bulk import OrderPage, Selection
@@ -251,7 +251,7 @@ class SyncClient:
         """
         return self.store.follow(self.store.operations.configure(queue, **settings))
 
-    def groups(self, queue: str, limit: int = 100, group: str | None = None) -> Groups:
+    def groups(self, queue: str, limit: int = 100, group: str | None = None) -> "Groups":
         """Return up to `limit` (≤ 1,000) groups of a queue, or only `group`."""
         return self.store.follow(self.store.operations.groups(queue, limit, group))
 

@@ -1,7 +1,7 @@
 """List jobs in pages. A page examines a bounded number of jobs, and of names of queues."""
 
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, Self
 
@@ -101,6 +101,19 @@ class Filter(NamedTuple):
         """Return this filter for jobs submitted until this time (ms since 1970)."""
         end = datetime.fromtimestamp((last_ms + 1) / 1000, UTC)
         return self._replace(until=min(self.until or end, end))
+
+
+def states_of(asked: State | str | Iterable[State] | None) -> list[State]:
+    """Return the named states, all for None, in the order of a job's life. Raises Invalid."""
+    try:
+        chosen = (
+            set(State)
+            if asked is None
+            else {State(one) for one in ([asked] if isinstance(asked, str) else asked)}
+        )
+    except (ValueError, TypeError):
+        raise Invalid(f"state {str(asked)[:80]!r}: use one or several of {', '.join(State)}") from None
+    return [state for state in State if state in chosen]
 
 
 def filter_of(values: Mapping[str, Any]) -> Filter:

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 from sublet.connection.settings import Settings
 from sublet.errors import Changed, Invalid, NotFound
 from sublet.model import Job, JobSummary, Page, Queue, Reaped, State, Stats, WorkerInfo
-from sublet.operations import groups, job_list, maintenance, workers
-from sublet.operations.groups import Groups
+from sublet.operations import job_list, maintenance, workers
 from sublet.options import Seconds, check_group, waiting_rules
-from sublet.protocol import flow, keys, queue_names, reads, verbs
+from sublet.protocol import keys, queue_names, reads, verbs
 from sublet.protocol.person import person
 from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
 from sublet.submission.submit import SubmitOperations
 
 if TYPE_CHECKING:
+    from sublet.operations.groups import Groups
     from sublet.operations.history import History, Span
     from sublet.operations.orders.audit import AuditPage
     from sublet.operations.orders.bulk import OrderPage, Selection
@@ -75,6 +75,10 @@ class Operations(SubmitOperations):
         """Return a job with its attempts. Raises Invalid, NotFound, or Unfit for malformed data."""
         base = self.base_of_job(job_id)
         job: Job = yield reads.get(base, job_id)
+        if job.state is not State.QUEUED:
+            return job
+        from sublet.operations import groups  # as history and audit: slow to load for a submit
+
         (found,) = yield from groups.with_reasons(base, [job])
         return found
 
@@ -115,7 +119,7 @@ class Operations(SubmitOperations):
         """Delete a finished job; the result has references to its large payloads, which the caller deletes.
         Raises WrongState, NotFound, Changed.
         """
-        from sublet.operations.orders.erase import erase  # like history and audit, slow to load for a submit
+        from sublet.operations.orders.erase import erase
 
         return erase(self.settings, self.base_of_job(job_id), job_id, revision, person())
 
@@ -188,6 +192,8 @@ class Operations(SubmitOperations):
 
         None removes a setting; others stay. Returns all as text (`jobs=5 bytes=9`). Raises Invalid.
         """
+        from sublet.protocol import flow
+
         for name, value in settings.items():
             if isinstance(value, int | float) and not 0 <= value < 10**14:
                 raise Invalid(f"{name}={value}: a limit is 0 to {10**14 - 1:,}")
@@ -200,8 +206,10 @@ class Operations(SubmitOperations):
 
         return self._change(queue, change)
 
-    def groups(self, queue: str, limit: int = 100, group: str | None = None) -> Plan[Groups]:
+    def groups(self, queue: str, limit: int = 100, group: str | None = None) -> "Plan[Groups]":
         """Return up to `limit` (≤ 1,000) groups of a queue, or the one with this name. Raises Invalid."""
+        from sublet.operations import groups
+
         self.check_queue(queue)
         if group is not None:
             check_group(group)
@@ -212,6 +220,8 @@ class Operations(SubmitOperations):
         """Set a group's own `concurrency`, `rate`, `per`, `burst` and `share`; None removes one. Returns all as text.
         Raises Invalid.
         """
+        from sublet.operations import groups
+
         self.check_queue(queue)
         base = self.base_of_queue(queue)
         for looks in range(LOOKS, 0, -1):
@@ -349,14 +359,19 @@ class Operations(SubmitOperations):
         if wanted.queue is not None:
             self.check_queue(wanted.queue)
         wanted.check()
-        states = _states(state)
+        states = job_list.states_of(state)
         sections: job_list.Sections = self._sections(states, wanted)
         older: dict[str, int] = {}
         if wanted.tag is not None:
             sections, older = yield from job_list.with_index(sections, wanted.tag)
             wanted = wanted._replace(states=states)
         page: Page = yield from job_list.list_jobs(sections, wanted, limit, cursor, older)
-        return (yield from groups.with_reasons_of_all(self.base_of_job, page))
+        if not any(job.state is State.QUEUED for job in page.jobs):
+            return page
+        from sublet.operations import groups
+
+        found: Page = yield from groups.with_reasons_of_all(self.base_of_job, page)
+        return found
 
     def keyed(self, queue: str, key: str) -> Plan[list[JobSummary]]:
         """Return the job that has this deduplication key in a queue; an empty list if none has. Raises Invalid."""
@@ -377,18 +392,6 @@ class Operations(SubmitOperations):
             states = [each for each in states if each is not State.COMPLETED]
         found = [name for each in states for name in names.get(each, [each.value])]
         return [(base, name) for name in found for base in bases]
-
-
-def _states(asked: State | str | Iterable[State] | None) -> list[State]:
-    try:
-        chosen = (
-            set(State)
-            if asked is None
-            else {State(one) for one in ([asked] if isinstance(asked, str) else asked)}
-        )
-    except (ValueError, TypeError):
-        raise Invalid(f"state {str(asked)[:80]!r}: use one or several of {', '.join(State)}") from None
-    return [state for state in State if state in chosen]
 
 
 def _queue_position(bases: Sequence[str], cursor: str | None) -> tuple[int, int, str]:

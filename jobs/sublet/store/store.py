@@ -27,7 +27,7 @@ from sublet.model import (
 )
 from sublet.operations import workers as roster
 from sublet.operations.operations import Operations
-from sublet.protocol import flow, verbs
+from sublet.protocol import verbs
 from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
 from sublet.store import results
@@ -285,7 +285,9 @@ class Store:
         words = await self._spread(notes, [note.lease.id for note in notes], verbs.note, verbs.SETTLE_MAX)
         spent = [(note.lease, int(note.cost)) for note in notes if note.cost]
         if spent:
-            await self._spread(spent, [lease.id for lease, _ in spent], flow.spend, verbs.SETTLE_MAX)
+            from sublet.protocol.flow import spend  # few jobs correct their cost
+
+            await self._spread(spent, [lease.id for lease, _ in spent], spend, verbs.SETTLE_MAX)
         return words
 
     async def enlist(self, card: Card) -> bool:
