@@ -10,12 +10,13 @@ local refused_because = refused(#ARGV / 3, 64)
 if refused_because then return refused_because end
 begin()
 
--- The fields that are kept: attempts and logs, those that operators' verbs and watchers need, and with keep=1 a
--- payload that is not in spec.
+-- The fields that are kept: attempts and logs, those that operators' verbs and watchers need, the tries that are left if
+-- not each attempt used one, and with keep=1 a payload that is not in spec.
 local function kept_fields(job)
   local names, kept, last = {}, {}, job.attempt - 1
   local keep = job.rules.keep
   if last == 0 and not (job.ops or job.watched or job.logged or keep) then return kept end
+  if tonumber(job.tries_left) ~= job.rules.tries - job.attempt then kept = {'tries_left', job.tries_left} end
   for n = 1, math.min(5, last) do names[#names + 1] = 'attempt:' .. n end
   for n = math.max(6, last - 3), last do names[#names + 1] = 'attempt:' .. n end
   for n = math.max(1, last - 3), job.logged and last + 1 or 0 do names[#names + 1] = 'log:' .. n end

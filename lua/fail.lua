@@ -28,12 +28,13 @@ for i = 1, #ARGV, 6 do
   local answer = lease_answer(job, token, 'fail')
   if not answer then
     local queue = job.rules.queue
-    failed = failed + 1
-    took[queue] = took[queue] or {}
-    observe(took[queue], now - job.claimed_at)
-    if again == 'no' then job.tries_left = 0 end
+    if not (job.cancel_requested_at and code == 'cancelled') then          -- stopped on request: it did not fail
+      failed = failed + 1
+      took[queue] = took[queue] or {}
+      observe(took[queue], now - job.claimed_at)
+    end
     answer = try_again(job, {verb = 'fail', code = string.match(code, '^[%w_.:-]+$') or 'failed',
-      message = message, detail = detail})
+      message = message, detail = detail, final = again == 'no'})
   end
   if answer == 'LEASE_LOST' then late = late + 1 end
   answers[#answers + 1] = answer

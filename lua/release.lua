@@ -35,7 +35,8 @@ local function give_back(job, delay, code, reason)
   if code == 'unknown_task' then
     count('unknown_task', 1)
     delay = math.min(1000 * 2 ^ (n - 1), 60000)
-    job.tries_left = n < UNKNOWN and job.tries_left + 1 or 0
+    job.tries_left = job.tries_left + 1
+    ending.final = n == UNKNOWN
   elseif n > RELEASES then
     ending.streak, delay = nil, nil
   else

@@ -104,11 +104,11 @@ end
 -- Until when a dead or cancelled job is kept: 14 days, or its retention if that is longer.
 local function kept_until(job) return now + math.max(KEEP_DEAD, job.rules.retention) end
 
--- An attempt failed: try again after a delay, or end the job when a cancel was requested, no tries are left, or a newer
--- job of its key waits behind it.
+-- An attempt failed: try again after a delay, or end the job when a cancel was requested, no tries are left or the ending is
+-- final, or a newer job of its key waits behind it.
 local function try_again(job, ending, delay)
   if job.cancel_requested_at then return conclude(job, ending, 'cancelled', kept_until(job)) end
-  if tonumber(job.tries_left) <= 0 then return conclude(job, ending, 'dead', kept_until(job)) end
+  if ending.final or tonumber(job.tries_left) <= 0 then return conclude(job, ending, 'dead', kept_until(job)) end
   if successor(job) then return conclude(job, ending, 'cancelled', kept_until(job)) end
   if delay == 0 then
     return conclude(job, ending, 'queued', job.rank or rank(job.rules.priority, next_seq(1)))

@@ -165,7 +165,7 @@ def test_get_shows_the_attempts_of_a_job(shell):
     assert re.search(r"  1  \S+ \S+Z  \S+  .+ m?s  ValueError  no  \[31mpaper\n", shown), (
         "control characters are removed"
     )
-    assert "tries       claimed once, 1 try at most" in shown
+    assert "tries       1 of 1 used, claimed once" in shown
     assert "raise ValueError(words)" not in shown
     assert "raise ValueError(words)" in shell.ok("get", job_id, "--detail")
 
@@ -185,7 +185,8 @@ def test_get_shows_the_owner_of_a_job_and_its_last_heartbeat(shell):
         )
         assert "  progress    50%   half\n" in shown
         assert re.search(
-            r"running +forever +default +1 +heartbeat .+ ago, w1$", shell.ok("list", "--state", "running")
+            r"running +forever +default +1 of 3 +heartbeat .+ ago, w1$",
+            shell.ok("list", "--state", "running"),
         )
         assert shell.json("cancel", job_id) == [{"id": job_id, "answer": "requested"}]
     finally:
@@ -235,7 +236,7 @@ def test_list_pages_through_jobs(shell):
     assert "payload" not in page["jobs"][0], "a list does not read all fields, and omits the others"
     shown = shell.run("list", "--limit", "2")
     assert re.search(
-        r"^ID +STATE +TASK +QUEUE +ATTEMPT +WHEN\n(0-\w+ +scheduled +add +default +0 +due in 60 min\n)",
+        r"^ID +STATE +TASK +QUEUE +TRIES +WHEN\n(0-\w+ +scheduled +add +default +0 of 3 +due in 60 min\n)",
         shown.stdout,
     )
     assert f"list --limit 2 --cursor '{page['cursor']}'" in shown.stderr

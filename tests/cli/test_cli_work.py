@@ -55,6 +55,18 @@ def test_a_failure_is_printed_with_the_next_state_of_the_job(shell):
     assert (events[0]["state"], events[0]["due_at"][-1]) == ("scheduled", "Z")
 
 
+def test_a_job_that_was_released_often_has_used_no_try(shell):
+    job_id = shell.ok("submit", "nowhere", "--max-attempts", "3")
+    for n in range(1, 5):
+        shell.work()
+        assert shell.json("get", job_id)["attempt"] == n
+        shell.ok("promote", job_id)
+    job = shell.json("get", job_id)
+    assert (job["attempt"], job["max_attempts"], job["tries_left"]) == (4, 3, 3)
+    assert "tries       0 of 3 used, claimed 4 times" in shell.ok("get", job_id)
+    assert re.search(r" 0 of 3 ", shell.ok("list"))
+
+
 def test_a_job_of_an_unknown_task_is_released_and_not_lost(shell):
     job_id = shell.ok("submit", "of_tomorrow")
     (released,) = [event for event in shell.work() if event["event"] == "released"]

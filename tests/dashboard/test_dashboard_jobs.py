@@ -165,6 +165,17 @@ def test_a_job_shows_its_life_its_attempts_and_its_data(visit, site):
     assert '"width": 640' in page.locator("main").inner_text()
 
 
+def test_a_job_that_was_released_often_has_used_no_try(visit, site):
+    job = site.stock.submit("t", "released", max_attempts=3)
+    for _ in range(4):
+        (lease,) = site.stock.ask("POST", "/jobs/claim", {"queues": ["released"]})["jobs"]
+        site.stock.settle(lease, "release")
+    page = visit(site.url, f"/jobs/{job}")
+    page.get_by_text("0 of 3 used, claimed 4 times").wait_for()
+    page = visit(site.url, "/jobs?queue=released")
+    page.locator(f"#jobs tr[data-key='{job}']").get_by_text("0 of 3").wait_for()
+
+
 @pytest.mark.parametrize("verb", ["Retry", "Run now", "Cancel"])
 def test_an_order_changes_the_job_and_the_page_shows_it(visit, site, verb):
     stock, queue = site.stock, f"orders-{verb[:3]}"

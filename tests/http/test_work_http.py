@@ -105,6 +105,7 @@ async def test_a_worker_runs_all_jobs_and_returns_their_counts(app, url):
     assert counts | {"seconds": 0} == {
         "completed": 5,
         "failed": 0,
+        "cancelled": 0,
         "released": 0,
         "refused": 0,
         "seconds": 0,

@@ -144,8 +144,7 @@ async def test_a_dead_job_is_kept_for_its_retention_if_that_is_longer(desk):
 
 async def test_a_final_failure_makes_the_job_dead(desk):
     assert await desk.fail(await desk.running("a"), "Discard", again=False) == "dead"
-    assert desk.state("a") == "dead"
-    assert desk.job("a")["tries_left"] == "0"
+    assert (desk.state("a"), desk.job("a")["tries_left"]) == ("dead", "2")
 
 
 async def test_a_failure_of_a_cancelled_job_ends_it(desk):
@@ -154,6 +153,37 @@ async def test_a_failure_of_a_cancelled_job_ends_it(desk):
     assert await desk.fail(lease, "cancelled") == "cancelled"
     assert desk.state("a") == "cancelled"
     assert desk.job("a")["attempt:1"].split("\n")[0].endswith(" cancelled")
+
+
+def failures(desk):
+    """Failed attempts: of the partition, and of the queue, by classes of their times."""
+    counts = desk.raw.hgetall(keys.counts(desk.base))
+    return desk.counter("failed"), sum(int(n) for name, n in counts.items() if " failed " in name)
+
+
+async def test_an_attempt_that_was_stopped_on_request_did_not_fail(desk):
+    lease = await desk.running("a")
+    await desk.operate("cancel", "a")
+    assert await desk.fail(lease, "cancelled", again=False) == "cancelled"
+    assert (*failures(desk), desk.counter("cancelled")) == (0, 0, 1)
+
+
+async def test_an_attempt_that_a_newer_submit_stopped_did_not_fail(desk):
+    lease = await desk.running("a", rules="key=k")
+    await desk.submit("b", rules="key=k on_conflict=cancel_running")
+    assert await desk.fail(lease, "cancelled", again=False) == "cancelled"
+    assert (*failures(desk), desk.counter("cancelled")) == (0, 0, 1)
+
+
+@pytest.mark.parametrize(("code", "requested"), [("ValueError", True), ("cancelled", False)])
+async def test_an_attempt_that_ended_by_itself_failed(desk, code, requested):
+    """Also after a request to cancel it; and `cancelled` without one is a code as any other."""
+    lease = await desk.running("a")
+    if requested:
+        await desk.operate("cancel", "a")
+    await desk.fail(lease, code, again=False)
+    failed, timed = failures(desk)
+    assert (failed, timed >= 1) == (1, True)
 
 
 # bounds

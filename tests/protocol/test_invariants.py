@@ -39,6 +39,7 @@ IDS, QUEUES, KEYS, WORKERS = [f"j{i}" for i in range(12)], ("q1", "q2"), ("k1", 
 SCHEDULES, OCCURRENCE_RULES = ("n1", "n2"), "tries=2 backoff=20000:1:20000 retention=1000"
 SETTLE = [
     ("heartbeat", 30), ("heartbeat", 70), ("complete",), ("complete",), ("fail", True), ("fail", True), ("fail", False),
+    ("fail", False, "cancelled"),
     ("release", 0, ""), ("release", 10, ""), ("release", 0, "unknown_task"), ("note",), ("note",),
 ]  # fmt: skip
 CHANGES = ("priority=5", "priority=0", "delay=20000", "priority=-3 delay=50000", "delay=0", "priority=5 at=1")
@@ -149,9 +150,9 @@ class Verbs(RuleBasedStateMachine):
         assert stored.get("checkpoint") == job.checkpoint
         assert {int(name[4:]): log for name, log in stored.items() if name.startswith("log:")} == job.logs
         assert ("finished_at" in stored) == (job.state in ("completed", "dead", "cancelled"))
-        if job.state != "completed":
-            assert stored.get("tries_left") == (None if job.left is None else str(job.left))
-            assert job.left is None or 0 <= job.left <= job.tries
+        left = None if job.state == "completed" and job.left == job.tries - job.attempt else job.left
+        assert stored.get("tries_left") == (None if left is None else str(left))
+        assert job.left is None or 0 <= job.left <= job.tries
 
     def observe(self):
         """Record the order of the jobs in their queues: by priority, then by submission."""
@@ -440,16 +441,16 @@ class Verbs(RuleBasedStateMachine):
         self.tokens = {pair for pair in self.tokens if pair[0] not in gone}
         return len(gone)
 
-    def fail(self, lease, again):
+    def fail(self, lease, again, code="Boom"):
         expected = self.model.held(lease, "fail")
         if expected is None:
             job = self.model.jobs[lease.id]
-            job.left = job.left if again else 0
-            self.model.count("failed")
-            self.model.counts[job.queue, "failed"] += 1
-            expected = self.model.over(lease.id, "fail", 15)
+            if not job.flagged or code != "cancelled":
+                self.model.count("failed")
+                self.model.counts[job.queue, "failed"] += 1
+            expected = self.model.over(lease.id, "fail", 15, final=not again)
         self.model.late(expected, times=2)
-        (answer,) = self.twice(verbs.fail(self.base, [Failure(lease, "Boom", "m", "d", again)]))
+        (answer,) = self.twice(verbs.fail(self.base, [Failure(lease, code, "m", "d", again)]))
         assert answer.split(" ")[0] == expected
 
     def release(self, lease, delay, reason):
@@ -458,11 +459,10 @@ class Verbs(RuleBasedStateMachine):
             job, code = self.model.jobs[lease.id], reason or "released"
             streak = self.model.released(job, code, delay)
             n = streak[-1]
-            job.left = 0 if reason and n == 20 else job.left + 1
+            job.left += 1
             self.model.count("released")
-            expected = self.model.over(
-                lease.id, "release", min(2 ** (n - 1), 60) if reason else delay, streak
-            )
+            delay = min(2 ** (n - 1), 60) if reason else delay
+            expected = self.model.over(lease.id, "release", delay, streak, final=bool(reason) and n == 20)
         self.model.late(expected, times=2)
         (answer,) = self.twice(verbs.release(self.base, [Release(lease, delay, "", reason or "released")]))
         assert answer.split(" ")[0] == expected

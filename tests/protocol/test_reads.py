@@ -44,9 +44,42 @@ async def test_a_queued_job_reads_as_it_was_submitted(desk, follow):
     job = await follow("get", "a")
     assert (job.id, job.task, job.queue, job.state) == ("a", "resize", "q", State.QUEUED)
     assert (job.priority, job.key, job.max_attempts, job.payload) == (7, "k", 5, {"x": [1, "é"]})
-    assert (job.attempt, job.tries_left, job.revision, job.attempts) == (0, None, 0, ())
+    assert (job.attempt, job.tries_left, job.revision, job.attempts) == (0, 5, 0, ())
     assert recent(job.submitted_at)
     assert (job.due_at, job.worker, job.lease_expires_at, job.finished_at, job.result) == (None,) * 5
+
+
+@pytest.mark.parametrize("list_of", [False, True], ids=["get", "list"])
+async def test_releases_use_no_try(desk, follow, list_of):
+    async def read():
+        return (await follow("list_jobs")).jobs[0] if list_of else await follow("get", "a")
+
+    await desk.submit("a", rules="tries=2")
+    for _ in range(5):
+        await desk.release(await desk.take("a"))
+    job = await read()
+    assert (job.attempt, job.max_attempts, job.tries_left) == (5, 2, 2)
+    lease = await desk.take("a")
+    assert ((await read()).attempt, (await read()).tries_left) == (6, 1)
+    await desk.complete(lease)
+    assert ((await read()).attempt, (await read()).tries_left) == (6, 1)
+
+
+async def test_a_completed_job_has_the_tries_that_it_did_not_use(desk, follow):
+    await desk.submit("a", rules="tries=4 backoff=0:1:0")
+    await desk.fail(await desk.take("a"))
+    await desk.complete(await desk.take("a"))
+    assert (await follow("get", "a")).tries_left == 2
+    assert "tries_left" not in desk.job("a")
+
+
+async def test_a_retried_job_has_all_its_tries(desk, follow):
+    await desk.submit("a", rules="tries=1")
+    await desk.fail(await desk.take("a"))
+    assert (await follow("get", "a")).tries_left == 0
+    await desk.operate("retry", "a")
+    job = await follow("get", "a")
+    assert (job.attempt, job.tries_left) == (1, 1)
 
 
 async def test_a_scheduled_job_has_its_due_time(desk, follow):

@@ -247,11 +247,11 @@ class Model:
             if older and older.state == "running":
                 self.locks[job.queue, job.key] = (job.after, None)
 
-    def over(self, job_id, verb, delay, streak=("", 0)):
-        """End an attempt without a result."""
+    def over(self, job_id, verb, delay, streak=("", 0), final=False):
+        """End an attempt without a result; if that is final, whatever tries are left."""
         job = self.jobs[job_id]
         job.logs = {n: log for n, log in job.logs.items() if n > job.attempt - 5}
-        if job.flagged or job.left <= 0:
+        if job.flagged or final or job.left <= 0:
             self.finish(job_id, "cancelled" if job.flagged else "dead", FORTNIGHT)
         elif self.newer(job_id):
             self.finish(job_id, "cancelled", FORTNIGHT)

@@ -256,6 +256,31 @@ async def test_a_running_job_is_cancelled_at_the_next_heartbeat(client, hire):
     assert tasks.RUNNING["cancelled"] is True
 
 
+@pytest.mark.parametrize("by", ["cancel", "cancel_running"])
+async def test_a_cancelled_attempt_is_no_failure_in_any_count(client, hire, by):
+    seen = []
+    worker = hire(lease=0.3, report=lambda event, *_: seen.append(event))
+    options = Options(key="k", on_conflict="cancel_running")
+    job_id = (await client.submit("waits_until_cancelled", {}, options)).id
+    await until(lambda: is_running(client, job_id))
+    if by == "cancel":
+        await client.cancel(job_id)
+    else:
+        newer = (await client.submit("add", {"a": 1, "b": 2}, options)).id
+    with pytest.raises(JobCancelled):
+        await client.result(job_id, 10)
+    if by == "cancel_running":
+        assert await client.result(newer, 10) == 3
+
+    async def settled():
+        return worker.summary.cancelled
+
+    assert await until(settled) == 1
+    assert (worker.summary.failed, seen.count("failed"), seen.count("cancelled")) == (0, 0, 1)
+    (totals,) = [stats.totals for stats in await client.stats()]
+    assert (totals["failed"], totals["cancelled"]) == (0, 1)
+
+
 async def is_running(client, job_id):
     return (await client.get(job_id)).state is State.RUNNING
 

@@ -240,6 +240,7 @@ class WorkSummary(ResponseModel):
 
     completed: int
     failed: int
+    cancelled: int = Field(description="Attempts that were stopped on request.")
     released: int = Field(description="Jobs given back unfinished.")
     refused: int = Field(description="Outcomes that were refused because the lease was lost.")
     seconds: InSeconds
@@ -264,7 +265,9 @@ class Stats(ResponseModel):
     )
     submitted_total: int | None = Field(description="Jobs submitted. Null for queues.")
     completed_total: int = Field(description="Results accepted.")
-    failed_total: int = Field(description="Failures accepted, including those of jobs that were tried again.")
+    failed_total: int = Field(
+        description="Failures accepted, including those of jobs that were tried again, without attempts that were cancelled."
+    )
     dead_total: int = Field(description="Jobs that became dead.")
     cancelled_total: int = Field(description="Jobs that became cancelled.")
     released_total: int | None = Field(description="Jobs released. Null for queues.")

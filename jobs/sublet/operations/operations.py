@@ -75,8 +75,6 @@ class Operations(SubmitOperations):
         """Return a job with its attempts. Raises Invalid, NotFound, or Unfit for malformed data."""
         base = self.base_of_job(job_id)
         job: Job = yield reads.get(base, job_id)
-        if job.state is not State.QUEUED:
-            return job
         from sublet.operations import groups  # as history and audit: slow to load for a submit
 
         (found,) = yield from groups.with_reasons(base, [job])
@@ -366,8 +364,6 @@ class Operations(SubmitOperations):
             sections, older = yield from job_list.with_index(sections, wanted.tag)
             wanted = wanted._replace(states=states)
         page: Page = yield from job_list.list_jobs(sections, wanted, limit, cursor, older)
-        if not any(job.state is State.QUEUED for job in page.jobs):
-            return page
         from sublet.operations import groups
 
         found: Page = yield from groups.with_reasons_of_all(self.base_of_job, page)

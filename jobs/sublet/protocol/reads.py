@@ -131,12 +131,17 @@ def _common(
     queue, task, submitted_at, *words = header.decode().split(" ")
     rules = dict(word.split("=", 1) for word in words)
     replaced, _, replaced_at = rules.get("replaced", "0").partition(":")
-    attempt = int(fields.get("attempt", 0))
+    attempt, tries, state = (
+        int(fields.get("attempt", 0)),
+        int(rules.get("tries", 3)),
+        State(fields["state"].decode()),
+    )
+    left = max(0, tries - attempt) if state is State.COMPLETED else tries
     return {
         "id": job_id,
         "task": task,
         "queue": queue,
-        "state": State(fields["state"].decode()),
+        "state": state,
         "priority": int(rules.get("priority", 0)),
         **{name: rules.get(name) for name in ("key", "group", "trace", "schedule", "after")},
         "tags": tuple(rules["tags"].split(",")) if "tags" in rules else (),
@@ -146,8 +151,8 @@ def _common(
         "due_at": moment(due),
         "finished_at": moment(fields.get("finished_at")),
         "attempt": attempt,
-        "max_attempts": int(rules.get("tries", 3)),
-        "tries_left": int(fields["tries_left"]) if "tries_left" in fields else None,
+        "max_attempts": tries,
+        "tries_left": int(fields.get("tries_left", left)),
         "worker": fields["worker"].decode() if "worker" in fields else None,
         "claimed_at": moment(fields.get("claimed_at")),
         "heartbeat_at": moment(fields.get("heartbeat_at") or fields.get("claimed_at")),

@@ -4,18 +4,21 @@ from dataclasses import dataclass
 
 from sublet.model import Completion, Ending, Failure, Release
 
+COUNTERS = ("completed", "failed", "cancelled", "released", "refused")
+"""Names of counters of outcomes, each also that of an event."""
 _EVENTS: dict[type, str] = {Completion: "completed", Failure: "failed", Release: "released"}
 _LOST = ("LEASE_LOST", "NOT_FOUND")
 
 
 @dataclass
 class Summary:
-    """What a worker did in one run: accepted outcomes by kind, `refused` ones (lease lost, or job deleted),
-    and the seconds.
+    """What a worker did in one run: accepted outcomes by kind (`cancelled`: stopped on request), `refused` ones
+    (lease lost, or job deleted), and the seconds.
     """
 
     completed: int = 0
     failed: int = 0
+    cancelled: int = 0
     released: int = 0
     refused: int = 0
     seconds: float = 0.0
@@ -35,6 +38,8 @@ class Summary:
     def count(self, ending: Ending, answer: str) -> str:
         """Count an outcome by the answer to it. Returns the counter's name, which is also the event's."""
         event = "refused" if answer in _LOST else _EVENTS[type(ending)]
+        if event == "failed" and isinstance(ending, Failure) and ending.code == answer == "cancelled":
+            event = "cancelled"
         setattr(self, event, getattr(self, event) + 1)
         return event
 

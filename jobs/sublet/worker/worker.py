@@ -26,7 +26,7 @@ from sublet.worker.linger import Linger
 from sublet.worker.registration import Registration, named_queues, worker_name
 from sublet.worker.settle_loop import SettleLoop
 from sublet.worker.state import WorkerState
-from sublet.worker.summary import Summary, leaving_text, outcome_text, unwanted_text
+from sublet.worker.summary import COUNTERS, Summary, leaving_text, outcome_text, unwanted_text
 from sublet.worker.time_limits.stall import Progress
 from sublet.worker.time_limits.time_budget import TimeBudget
 from sublet.worker.time_limits.timeouts import Stalls, Timeouts
@@ -309,7 +309,7 @@ class Worker:
             self._outage.hindered("renew the registration", error)
 
     def _about(self) -> dict[str, Any]:
-        done = {name: getattr(self.summary, name) for name in ("completed", "failed", "released", "refused")}
+        done = {name: getattr(self.summary, name) for name in COUNTERS}
         about = {"slots": self.slots, "processes": self.processes, **self._card_queues, **done}
         about["memory"] = host_identity.resident_memory(self._runner.pids)
         if self._progress.ended_at:

@@ -175,8 +175,8 @@ MUTANTS = (
     Mutant(
         "a job without a try left is cancelled because a newer one waits",
         "lua/lib/lifecycle.lua",
-        "if tonumber(job.tries_left) <= 0 then",
-        "if tonumber(job.tries_left) <= 0 and not successor(job) then",
+        "if ending.final or tonumber(job.tries_left) <= 0 then",
+        "if (ending.final or tonumber(job.tries_left) <= 0) and not successor(job) then",
         "a job that failed for good is not reported",
         f"{KILLER}a_running_job_without_a_try_left_is_dead_also_with_a_newer_one_behind_it[fakeredis]",
     ),

@@ -89,9 +89,9 @@ def follow(job: Life, move: Move) -> str:
         job.attempt, job.left, job.token = job.attempt + 1, job.left - 1, move.token
         job.tokens += (move.token,)
     elif move.cause in LEASE_OVER and move.to != "completed":
-        job.left = 0 if move.last else job.left + (move.cause == "release")
+        job.left += move.cause == "release"
         again = "cancelled" if job.superseded else "queued scheduled"
-        ends = "cancelled" if job.flagged else "dead" if job.left <= 0 else again
+        ends = "cancelled" if job.flagged else "dead" if move.last or job.left <= 0 else again
         if move.to not in ends.split():
             return f"{move.cause} led to {move.to}, with {job.left} tries left{' and a requested cancel' * job.flagged}"
     if move.cause in LEASE_OVER:

@@ -504,11 +504,12 @@ class Checker:
             moment = before.shelves.get(life.state or "", {}).get(i, 0)
             must(moment <= self.look.now, f"{i} was moved {moment - self.look.now:g} ms early")
         last = cause == "fail" and group[-1] == "no"
+        was_stopped = life.flagged and cause == "fail" and group[2] == "cancelled"
         wrong = follow(life, Move(cause, state, token, last))
         must(not wrong, f"{i}: {wrong}")
         if cause == "complete":
             life.result = group[2]
-        for name in (COUNTED.get(cause), state if state in FINISHED else None):
+        for name in (None if was_stopped else COUNTED.get(cause), state if state in FINISHED else None):
             if name:
                 self.totals[name] += 1
         if cause == "release" and group[-2] == "unknown_task":
@@ -517,7 +518,7 @@ class Checker:
             self.counts[f"{life.queue} {state} jobs"] += 1
         if cause == "claim" and life.attempt == 1:
             self.timed(life.queue, "wait", self.wanted_at(i))
-        elif cause in ("complete", "fail"):
+        elif cause in ("complete", "fail") and not was_stopped:
             self.timed(life.queue, {"fail": "failed"}.get(cause, state), int(before.jobs[i]["claimed_at"]))
         return state
 
@@ -598,7 +599,11 @@ class Checker:
         }
         if life.state == "completed":
             wanted["result"] = life.result
-        elif "tries_left" in stored:
+            must(
+                "tries_left" in stored or life.left == life.tries - life.attempt,
+                f"{life.id} lacks its tries_left",
+            )
+        if "tries_left" in stored:
             wanted["tries_left"] = str(life.left)
         found = {name: stored.get(name, "" if name == "token" else "0") for name in wanted}
         must(found == wanted, f"{life.id} has {found}, expected {wanted}")

@@ -77,7 +77,7 @@ const lastWorker = (job) => job.worker ?? job.attempts.at(-1)?.worker ?? null;
 function about(job, seen) {
   return facts([
     ["Queue", queueLink(job.queue)],
-    ["Attempt", `${job.attempt} of ${job.max_attempts}`],
+    ["Tries", `${job.max_attempts - job.tries_left} of ${job.max_attempts} used, ${job.attempt ? `claimed ${job.attempt === 1 ? "once" : `${count(job.attempt)} times`}` : "not yet claimed"}`],
     ["Submitted", moment(job.submitted_at, { exact: true })],
     ["Due", job.due_at && moment(job.due_at, { exact: true })],
     ["Ended", job.finished_at && moment(job.finished_at, { exact: true })],

@@ -199,7 +199,7 @@ function rows(jobs, query, seen) {
   const state = states.length > 1 ? "" : (states[0] ?? "");
   const when = { scheduled: "Due", queued: "Waiting since", running: "Lease" }[state] ?? (state ? "Ended" : "When");
   const hasWorkers = query.has("worker") || !states.length || states.includes("running");
-  const columns = ["Job", "Queue", "State", { label: "Attempt", class: "number" }, when, ...(hasWorkers ? ["Worker"] : []), state === "queued" ? "Waits for, or last error" : "Last error or progress"];
+  const columns = ["Job", "Queue", "State", { label: "Tries", class: "number" }, when, ...(hasWorkers ? ["Worker"] : []), state === "queued" ? "Waits for, or last error" : "Last error or progress"];
   return table("Jobs", columns, jobs.map((job) => row(job, query, seen, hasWorkers)), { id: "jobs" });
 }
 
@@ -215,7 +215,7 @@ function row(job, query, seen, hasWorkers) {
     h("th", { scope: "row" }, h("a", { class: "open clamp", href: link("jobs", job.id), title: job.task }, job.task), h("span", { class: "tags" }, h("code", { class: "id" }, job.id), groupLink(job.queue, job.group), tagLinks(job.tags))),
     h("td", null, queueLink(job.queue)),
     h("td", null, state ? badge(state) : h("span", { class: "badge" }, "moved on"), job.cancel_requested_at && state === "running" ? h("small", { class: "faint" }, "cancel asked") : null),
-    h("td", { class: "number" }, job.attempt ? `${job.attempt} of ${job.max_attempts}` : h("span", { class: "faint" }, `– of ${job.max_attempts}`)),
+    h("td", { class: "number" }, job.attempt ? `${job.max_attempts - job.tries_left} of ${job.max_attempts}` : h("span", { class: "faint" }, `– of ${job.max_attempts}`)),
     h("td", { class: "when" }, whenOf(job, seen)),
     hasWorkers ? workerOf(job, query) : null,
     h("td", { class: "cut wide" }, noteOf(job, query)));

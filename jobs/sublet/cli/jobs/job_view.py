@@ -17,7 +17,7 @@ from sublet.cli.output import (
     write,
 )
 from sublet.cli.parser import program
-from sublet.model import Attempt, Job, State
+from sublet.model import Attempt, Job, JobSummary, State
 
 ENDINGS = {
     "completed": "its result was accepted",
@@ -146,18 +146,14 @@ def _short(text: str) -> str:
     return text if len(text) <= SHORT else f"{len(text):,} characters: {text[:SHORT]}…"
 
 
+def tries(job: JobSummary) -> str:
+    """How many of its tries the job has used. Attempts that were released used none."""
+    return f"{max(0, job.max_attempts - job.tries_left)} of {job.max_attempts}"
+
+
 def _tries(job: Job) -> str:
-    left = job.max_attempts if job.tries_left is None else job.tries_left
-    claimed = (
-        "not yet claimed"
-        if not job.attempt
-        else f"claimed {'once' if job.attempt == 1 else f'{job.attempt} times'}"
-    )
-    return (
-        f"{claimed}, {'1 try' if job.max_attempts == 1 else f'{job.max_attempts} tries'} at most"
-        if job.finished_at
-        else f"{left} of {job.max_attempts} left, {claimed}"
-    )
+    claims = "once" if job.attempt == 1 else f"{job.attempt:,} times"
+    return f"{tries(job)} used, {f'claimed {claims}' if job.attempt else 'not yet claimed'}"
 
 
 def _progress(progress: object) -> str:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from sublet.cli.jobs.ids import IdFinder, typed
-from sublet.cli.jobs.job_view import show_job
+from sublet.cli.jobs.job_view import show_job, tries
 from sublet.cli.jobs.unserved import queue_lines, task_lines
 from sublet.cli.output import (
     STATE_COLOURS,
@@ -122,12 +122,12 @@ def _unheld_key(args: Namespace) -> str:
 
 
 def _show_list(jobs: Sequence[JobSummary], now: datetime) -> None:
-    heads = ["ID", "STATE", "TASK", "QUEUE", "ATTEMPT", "WHEN"]
+    heads = ["ID", "STATE", "TASK", "QUEUE", "TRIES", "WHEN"]
     rows = [_row(job, now) for job in jobs]
     if any(job.last_error or job.result_bytes for job in jobs):
         heads.append("OUTCOME")
         rows = [[*row, _outcome(job)] for row, job in zip(rows, jobs, strict=True)]
-    table(heads, rows, ["ATTEMPT", "QUEUE"])
+    table(heads, rows, ["TRIES", "QUEUE"])
 
 
 def _outcome(job: JobSummary) -> str:
@@ -139,7 +139,7 @@ def _outcome(job: JobSummary) -> str:
 
 def _row(job: JobSummary, now: datetime) -> list[Cell | str]:
     state = Cell(job.state.value, STATE_COLOURS[job.state])
-    return [job.id, state, job.task, job.queue, str(job.attempt), _relevant_time(job, now)]
+    return [job.id, state, job.task, job.queue, tries(job), _relevant_time(job, now)]
 
 
 def _relevant_time(job: JobSummary, now: datetime) -> str:

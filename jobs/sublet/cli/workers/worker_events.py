@@ -15,15 +15,15 @@ from pydantic_core import to_json
 
 from sublet.cli.output import clean, duration, escaped, fit, paint, put
 from sublet.model import Lease, format_moment
-from sublet.worker.summary import Summary
+from sublet.worker.summary import COUNTERS, Summary
 
 log = logging.getLogger(__name__)
 
-COLOURS = {"ready": "bold", "started": "dim", "completed": "green", "failed": "red", "released": "yellow", "refused": "yellow",
+COLOURS = {"ready": "bold", "started": "dim", "completed": "green", "failed": "red", "cancelled": "yellow", "released": "yellow", "refused": "yellow",
            "lost": "yellow", "crashed": "red", "stalled": "red", "starved": "yellow", "stuck": "red", "lag": "yellow", "warning": "yellow",
            "draining": "yellow", "stopping": "yellow"}  # fmt: skip
 UNCUT = ("warning", "stalled", "starved")
-ENDS = ("completed", "failed", "released", "refused", "lost")
+ENDS = (*COUNTERS, "lost")
 HEAD = 54
 _ANSWER = re.compile(r"(.*): (?:scheduled (\d+)|(queued|dead|cancelled|LEASE_LOST|NOT_FOUND))", re.DOTALL)
 
@@ -71,7 +71,7 @@ class EventPrinter:
 
     def print_summary(self, summary: Summary) -> None:
         """Print the summary of a run now. Raises OSError."""
-        counts = {name: getattr(summary, name) for name in ("completed", "failed", "released", "refused")}
+        counts = {name: getattr(summary, name) for name in COUNTERS}
         if self._json:
             entry = {
                 "event": "summary",
@@ -130,7 +130,7 @@ class EventPrinter:
         answer = _ANSWER.fullmatch(detail)
         if answer is None:
             return detail, ""
-        why = answer[1].replace(" ", ": ", 1) if event == "failed" else answer[1]
+        why = answer[1].replace(" ", ": ", 1) if event in ("failed", "cancelled") else answer[1]
         return why, f" · again in {duration(int(answer[2]) / 1000 - time.time())}" if answer[
             2
         ] else f" · {answer[3]}"

@@ -8,11 +8,12 @@ from typing import Any
 
 from sublet.devtools.platform.reports import Reporter
 from sublet.scaling.invokers.process import Spawned
+from sublet.worker.summary import COUNTERS
 
 LINES_MAX = 12
 INTERVAL = 0.5
 STARTS_MAX = 1000
-ENDS = ("completed", "failed", "released", "refused", "lost", "crashed")
+ENDS = (*COUNTERS, "lost", "crashed")
 OMITTED = ("summary", "stopping", "draining", "leaving", "reconciled")
 
 
