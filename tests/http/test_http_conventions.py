@@ -120,7 +120,7 @@ async def test_options_that_do_not_go_together_are_an_error_of_one_of_them(core,
 @pytest.mark.parametrize(
     ("changes", "where"),
     [({}, "#"), ({"run_at": FIRST, "delay": 5}, "#/run_at"), ({"run_at": LAST}, "#/run_at")],
-    ids=str,
+    ids=["nothing", "two times", "too late"],
 )
 async def test_a_reschedule_that_is_refused_names_its_field(core, changes, where):
     job = (await core("POST", "/jobs", {"task": "t", "delay": 60})).json()["id"]
@@ -140,8 +140,12 @@ async def test_settings_of_a_pool_that_are_refused_name_their_field(core, path, 
     assert (answer.status, answer.problem, answer.places) == (422, "invalid", [where])
 
 
-@pytest.mark.parametrize("value", ["1" * 6000, "-" + "9" * 4301, "[{}, " + "1" * 6000 + "]"])
-@pytest.mark.parametrize("place", ['"payload": {"n": VALUE}', '"max_attempts": VALUE'])
+@pytest.mark.parametrize(
+    "value", ["1" * 6000, "-" + "9" * 4301, "[{}, " + "1" * 6000 + "]"], ids=["long", "negative", "inside"]
+)
+@pytest.mark.parametrize(
+    "place", ['"payload": {"n": VALUE}', '"max_attempts": VALUE'], ids=["payload", "field"]
+)
 async def test_a_number_of_too_many_digits_is_named_and_not_malformed_json(core, place, value):
     body = ('{"task": "t", ' + place.replace("VALUE", value) + "}").encode()
     answer = await core("POST", "/jobs", body, content_type="application/json")

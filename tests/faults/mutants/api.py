@@ -7,6 +7,22 @@ CONVENTIONS = "http/test_http_conventions.py::"
 
 MUTANTS = (
     Mutant(
+        "an error of several options names none of them",
+        "functions/sublet_functions/http/problems.py",
+        "if model and name in model.model_fields else ()",
+        "if False else ()",
+        "a form cannot show the error beside its field",
+        "http/test_http_conventions.py::test_a_reschedule_that_is_refused_names_its_field[two times]",
+    ),
+    Mutant(
+        "a number of too many digits is malformed JSON",
+        "functions/sublet_functions/http/problems.py",
+        "    if not is_number:",
+        "    if True:",
+        "who sends a long integer searches for an error of syntax",
+        "http/test_http_conventions.py::test_a_number_of_too_many_digits_is_named_and_not_malformed_json[payload-long]",
+    ),
+    Mutant(
         "a parameter of the query that is given twice has a value of its own",
         "functions/sublet_functions/http/query.py",
         "len(values) > 1 and not is_list",

@@ -249,7 +249,7 @@ MUTANTS = (
         '            event = "cancelled"',
         "            pass",
         "the workers' page shows failures where there were none",
-        "worker/test_worker.py::test_a_cancelled_attempt_is_no_failure_in_any_count[cancel-redis]",
+        "worker/test_worker.py::test_a_cancelled_attempt_is_no_failure_in_any_count[redis-valkey-cancel]",
     ),
     Mutant(
         "a final failure is retried",
