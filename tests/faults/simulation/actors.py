@@ -13,12 +13,14 @@ from sublet.connection.settings import Settings
 from sublet.errors import Refused, Unavailable
 from sublet.model import Submission
 from sublet.operations import workers
+from sublet.operations.consistency.recount import recount
 from sublet.operations.consistency.repair import repair
 from sublet.operations.operations import Operations
 from sublet.protocol import verbs
 from sublet.schedules.durations import EPOCH
 from sublet.schedules.firing import fire_due, schedule
 from sublet.worker.settle_loop import RETRY_AFTER
+from tests.faults.simulation.flow.drawn import GROUPS, LIMITS, TENANTS, TUNED
 from tests.faults.simulation.history import answer_to_order
 from tests.faults.simulation.invariants import ORDERS
 from tests.faults.simulation.request import must
@@ -68,6 +70,8 @@ class Producer(Process):
         found = []
         for i in range(1, 1 + self.pick(f"jobs in {n}", (1, 2, 3), 0.3)):
             rules = self.pick(f"rules of {n}.{i}", RULES, 0.6)
+            if self.world.by_turns:
+                rules = f"{rules} {self.pick(f'group of {n}.{i}', GROUPS, 0.6)}".strip()
             found.append(
                 LAYOUT.submission("t", b"{}", queue, rules, f"{self.name[0]}{self.name[-1]}.{n}.{i}")
             )
@@ -166,7 +170,9 @@ class Operator(Process):
             try:
                 if self.pick(f"drains a worker before {n}", (False, True), 0.1):
                     yield from self.drain(n)
-                if self.pick(f"order {n} is for", ("a job", "a queue"), 0.3) == "a job":
+                if self.world.by_turns and self.pick(f"order {n} is a limit", (False, True), 0.5):
+                    yield from self.limit(n)
+                elif self.pick(f"order {n} is for", ("a job", "a queue"), 0.3) == "a job":
                     yield from self.steer(n)
                 else:
                     yield from self.arrange(n)
@@ -197,6 +203,19 @@ class Operator(Process):
         verb, life = fit[self.pick(f"order {n}", range(24)) % len(fit)]
         changes = self.pick(f"changes of order {n}", CHANGES) if verb == "reschedule" else {}
         yield from self.follow(getattr(LAYOUT, verb)(life.id, **changes))
+
+    def limit(self, n: int) -> Strand[None]:
+        """Change the limits of a queue, or of one of its groups."""
+        queue = (
+            QUEUES[n % 2] if self.pick(f"order {n} is for the other queue", (False, True), 0.3) else QUEUES[0]
+        )
+        if self.pick(f"order {n} is for a group", (False, True), 0.4):
+            settings = self.pick(f"settings of order {n}", TUNED)
+            yield from self.follow(
+                LAYOUT.change_group(queue, self.pick(f"group of order {n}", TENANTS), **settings)
+            )
+        else:
+            yield from self.follow(LAYOUT.configure(queue, **self.pick(f"limits of order {n}", LIMITS)))
 
     def arrange(self, n: int) -> Strand[None]:
         """An operator's verb on a queue."""
@@ -267,6 +286,14 @@ class Mender(Process):
                     not (seen.faults or mended),
                     f"{self.name} reported faults in consistent data: {[*seen.faults, *mended][:3]}",
                 )
+            self.count()
+
+    def count(self) -> None:
+        """Count the backlog again. It is done at once: what a recount does when jobs move, it learns from events, and
+        `Redis.events` takes these away.
+        """
+        counted = self.world.at_once(self, recount(BASE))
+        must(not counted.found, f"{self.name} counted another backlog: {counted.found}")
 
 
 class Weather(Process):

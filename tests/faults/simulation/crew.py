@@ -6,9 +6,10 @@ from typing import Any
 from sublet.errors import Unavailable
 from sublet.model import Beat, Card, Completion, Ending, Failure, Lease, Note, Release
 from sublet.operations import workers
-from sublet.protocol import verbs
+from sublet.protocol import flow, verbs
 from sublet.worker.settle_loop import RETRY_AFTER
 from tests.faults.simulation.actors import BASE, QUEUES
+from tests.faults.simulation.flow.drawn import SPENT
 from tests.faults.simulation.request import must
 from tests.faults.simulation.world import Doze, Listen, Process, Sleep, Strand, World
 
@@ -124,8 +125,23 @@ class Worker(Process):
         self.start(self.perform(attempt))
         if self.pick(f"{lease.id}, attempt {lease.attempt}, notes", *MAYBE):
             self.start(self.note(attempt))
+        if self.world.by_turns:
+            cost = self.pick(f"{lease.id}, attempt {lease.attempt}, spends", SPENT, 0.3)
+            if cost is not None:
+                self.start(self.spend(attempt, cost))
         if self.stopping:
             self.end(attempt, "stopping")
+
+    def spend(self, attempt: Attempt, cost: int) -> Strand[None]:
+        """Report the real cost, and then a higher one."""
+        for n in range(2):
+            yield Sleep(0.3)
+            try:
+                (answer,) = yield from self.ask(flow.spend(BASE, [(attempt.lease, cost + n)]))
+            except Unavailable:
+                return
+            if answer != "spent":
+                return self.end(attempt, "lost")
 
     def perform(self, attempt: Attempt) -> Strand[None]:
         """Work for a drawn time, and end with a drawn outcome."""

@@ -146,17 +146,22 @@ class Settings:
     paused: bool = False
 
 
-def arrange(queue: Settings, verb: str, revision: str, limits: str) -> tuple[Settings, str]:
-    """Apply an operator's verb to a queue. Returns the settings after it, and its reply or a refusal's code."""
+def arrange(queue: Settings, verb: str, revision: str, limits: str, own: str = "") -> tuple[Settings, str]:
+    """Apply an operator's verb to a queue. Returns the settings after it, and its reply or a refusal's code.
+
+    The verb `group` has in `limits` the settings of a group, and in `own` those that it had.
+    """
     answer = {"pause": "paused", "resume": "resumed"}.get(verb, limits)
     if (
         queue.verb == verb
         and queue.revision == int(revision) + 1
-        and (verb != "configure" or queue.limits == limits)
+        and (verb not in ("configure", "group") or (own if verb == "group" else queue.limits) == limits)
     ):
         return queue, answer
     if queue.revision != int(revision):
         return queue, "CHANGED"
+    if verb == "group" and own == limits:
+        return queue, answer
     kept = limits if verb == "configure" else queue.limits
     return Settings(
         queue.revision + 1, verb, kept, verb == "pause" or (queue.paused and verb != "resume")

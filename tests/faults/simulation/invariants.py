@@ -12,6 +12,7 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from sublet.operations.statistics import BOUNDS
 from sublet.protocol.reads import TOTALS
+from tests.faults.simulation.flow.promises import Flow
 from tests.faults.simulation.history import (
     BY_LEASE,
     Life,
@@ -30,7 +31,7 @@ from tests.faults.simulation.server import Look, Redis
 FINISHED = ("completed", "dead", "cancelled")
 WAITING = ("scheduled", "queued")
 ORDERS = ("cancel", "retry", "promote", "reschedule")
-ARRANGEMENTS = ("pause", "resume", "configure")
+ARRANGEMENTS = ("pause", "resume", "configure", "group")
 BY_TIME = {"due": "due", "lease_expired": "expire", "timed_out": "expire"}
 COUNTED = {"submit": "submitted", "fire": "submitted", "on_dead": "submitted", "fail": "failed", "release": "released", "expire": "expired",
            "reconcile": "expired"}  # fmt: skip
@@ -57,18 +58,20 @@ class Checker:
         """Worker → its life, and whether it was asked to drain."""
         self.promised: dict[str, str] = {}
         """The job of each occurrence that must be fired in the end → the message if it is not."""
+        self.flow = Flow(self)
 
     def save(self) -> tuple[Any, ...]:
         """A copy of the checker's state, to compare and to restore."""
         lives = tuple(tuple(vars(life).values()) for life in self.lives.values())
         claims, register = tuple((i, *rest) for i, rest in self.claims.items()), tuple(self.register.items())
         counted = tuple(sorted(self.totals.items())), tuple(sorted(self.counts.items()))
-        return lives, counted, self.fence, claims, register
+        return lives, counted, self.fence, claims, register, tuple(self.settings.items()), self.flow.save()
 
     def restore(self, saved: tuple[Any, ...]) -> None:
         """Restore this state. Redis must be restored before."""
-        lives, (totals, counts), self.fence, claims, register = saved
-        self.register = dict(register)
+        lives, (totals, counts), self.fence, claims, register, settings, flow = saved
+        self.register, self.settings = dict(register), dict(settings)
+        self.flow.restore(flow)
         self.lives = {life[0]: Life(*life) for life in lives}
         self.totals, self.counts = Counter(dict(totals)), Counter(dict(counts))
         self.claims = {i: rest for i, *rest in claims}
@@ -97,6 +100,7 @@ class Checker:
         self.stored()
         self.schedules(before)
         self.queues(process, request)
+        self.flow.executed(request, reply, moved, before, self.repeats(request, before) and not moved)
 
     # replies
 
@@ -105,9 +109,10 @@ class Checker:
         if request.verb in ARRANGEMENTS:
             queue, one = request.one["queue"], request.one
             settings = self.settings.get(queue, Settings())
-            self.settings[queue], answer = arrange(
-                settings, request.verb, one["revision"], one.get("settings", "")
-            )
+            words, own = one.get("settings", ""), self.flow.own.get((queue, one.get("group", "")), "")
+            self.settings[queue], answer = arrange(settings, request.verb, one["revision"], words, own)
+            if request.verb == "group" and answer != "CHANGED":
+                self.flow.own[queue, one["group"]] = words
             return [answer]
         if request.verb in ORDERS:
             one = request.one
@@ -117,7 +122,7 @@ class Checker:
             return [self.registered(request.verb, request.one["worker"], request.one["life"])]
         if request.verb == "reconcile":
             return self.reconciled(request, request.one["worker"], request.one["life"])
-        if request.verb in (*BY_LEASE, "heartbeat", "note"):
+        if request.verb in (*BY_LEASE, "heartbeat", "note", "spend"):
             return [
                 answer_to_lease(self.lives.get(group[0]), request.verb, group[1]) for group in request.groups
             ]
@@ -156,7 +161,10 @@ class Checker:
             i = request.one["id"]
             wanted = code if before.locks.get(self.lives[i].key, (i,))[0] != i else ""
         must(code == wanted, f"refused with {error}, expected {wanted or 'no refusal'}")
-        same = (before.jobs, before.shelves) == (self.look.jobs, self.look.shelves)
+        same = all(
+            getattr(before, what) == getattr(self.look, what)
+            for what in ("jobs", "shelves", "flow", "hashes")
+        )
         must(same, f"{request.verb} was refused ({code}) and changed stored data")
 
     def answered(
@@ -174,6 +182,9 @@ class Checker:
                 reply.decode() == wanted[0] and not moved,
                 f"{request} returned {reply.decode()}, expected {wanted[0]}",
             )
+        elif request.verb == "spend":
+            words = [word.decode() for word in reply]
+            must(words == [due or "spent" for due in wanted] and not moved, f"{request} returned {words}")
         elif request.verb == "note":
             self.noted(request, [word.decode() for word in reply], wanted, moved)
         elif request.verb == "heartbeat":
@@ -240,7 +251,7 @@ class Checker:
 
     def rescheduled(self, i: str, wanted: dict[str, str], answer: str, before: Look) -> None:
         """Check a job's moment, its priority, and its place among the queued jobs of that priority."""
-        look, shelf = self.look, f"queue:{self.lives[i].queue}"
+        look, shelf = self.look, self.shelf_of(i)
         old, new = rules_of(before.jobs[i]["spec"]), rules_of(look.jobs[i]["spec"])
         is_moved = "schedule" not in old and ("at" in wanted or "delay" in wanted)
         changed = ("priority", "at", "delay") if is_moved else ("priority",)
@@ -265,8 +276,8 @@ class Checker:
         token, wait, ids = reply[0].decode(), int(reply[1]), {i.decode() for i in reply[3::6]}
         must(0 <= wait <= CAP, f"a claim returned a wait of {wait} ms, expected 0 to {CAP}")
         claim_id, taken = request.one["claim_id"], {i for i, state in moved.items() if state == "running"}
-        at, first, had = self.claims.get(claim_id, (0, "", frozenset()))
-        if had and claim_id in before.claims and self.look.now - at <= MEMO:
+        _, first, had = self.claims.get(claim_id, (0, "", frozenset()))
+        if self.repeats(request, before):
             held = {i for i in had if self.lives[i].state == "running" and self.lives[i].token == first}
             must(
                 not moved and ids == held,
@@ -289,6 +300,11 @@ class Checker:
             must(not self.paused(self.lives[i].queue), f"{i} was taken from a paused queue")
             end = self.lease_end(i, int(request.one["lease"]))
             must(self.look.shelves["running"][i] == end, f"the lease of {i} does not end at {end}")
+
+    def repeats(self, request: Request, before: Look) -> bool:
+        """Whether this is a claim that took jobs before, and whose memo has not expired."""
+        claim_id = request.one.get("claim_id", "")
+        return claim_id in before.claims and self.look.now - self.claims[claim_id][0] <= MEMO
 
     # state changes
 
@@ -565,7 +581,7 @@ class Checker:
             f"entries without a hash, or hashes without an entry: {places.keys() ^ alive.keys()}",
         )
         for i, life in alive.items():
-            shelf = f"queue:{life.queue}" if life.state == "queued" else life.state
+            shelf = self.shelf_of(i) if life.state == "queued" else life.state
             must(places[i] == shelf, f"{i} is {life.state}, but in {places[i]}")
             self.one(life, look.jobs[i])
         counted = Counter({name: int(look.hashes[""].get(name, 0)) for name in TOTALS})
@@ -588,6 +604,10 @@ class Checker:
             cards == self.register and look.register.keys() == cards.keys(),
             f"the registrations are {cards}, expected {self.register}",
         )
+
+    def shelf_of(self, i: str) -> str:
+        """The structure of a queued job."""
+        return f"{'grouped' if 'group' in rules_of(self.look.jobs[i]['spec']) else 'queue'}:{self.lives[i].queue}"
 
     def one(self, life: Life, stored: dict[str, str]) -> None:
         """Check one job's hash."""
@@ -665,12 +685,13 @@ class Checker:
             self.takers.pop(queue, None)
         for queue, settings in self.settings.items():
             revision, verb, *words = look.hashes["queues"][queue].split()
-            limits = " ".join(word for word in words if not word.startswith("paused="))
-            found = Settings(int(revision), verb, limits, len(words) > len(limits.split()))
+            limits = " ".join(word for word in words if not word.startswith(("paused=", "flow=")))
+            found = Settings(int(revision), verb, limits, any(word.startswith("paused=") for word in words))
             must(found == settings, f"queue {queue} has {found}, expected {settings}")
         for shelf, members in look.shelves.items():
             queue = shelf.removeprefix("queue:")
             awake = look.wake_ups.get(queue) or queue in self.takers or self.paused(queue)
+            awake = awake or "flow=1" in look.hashes["queues"].get(queue, "")  # see flow.promises
             if queue != shelf and members and not awake:
                 raise Violation(
                     f"{queue} has {len(members)} jobs, but no wake-up, and no worker is about to claim them"

@@ -1,6 +1,6 @@
 """A request as Redis sees it, parsed by the script's header; and the exception for violations."""
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from sublet.protocol.scripts import NAMES, script
@@ -18,7 +18,12 @@ def must(fine: object, words: str) -> None:
 
 def rules_of(spec: str) -> dict[str, str]:
     """The rules in the first line of a spec."""
-    return dict(word.split("=", 1) for word in spec.split("\n")[0].split(" ")[3:] if word)
+    return _rules(spec.partition("\n")[0])
+
+
+@lru_cache(10_000)
+def _rules(header: str) -> dict[str, str]:
+    return dict(word.split("=", 1) for word in header.split(" ")[3:] if word)
 
 
 class Request(NamedTuple):

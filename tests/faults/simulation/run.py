@@ -4,9 +4,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from sublet.protocol import verbs
+from sublet.protocol.flow import words
 from sublet.protocol.scripts import NAMES, script
 from tests.faults.simulation.actors import (
     BASE,
+    QUEUES,
     Mender,
     Opener,
     Operator,
@@ -18,6 +20,7 @@ from tests.faults.simulation.actors import (
 )
 from tests.faults.simulation.choices import Choices, Deviations
 from tests.faults.simulation.crew import Worker
+from tests.faults.simulation.flow.drawn import LIMITS
 from tests.faults.simulation.history import Settings
 from tests.faults.simulation.invariants import FINISHED
 from tests.faults.simulation.request import Request, Violation, must
@@ -75,6 +78,11 @@ def _live(world: World, outcome: Outcome) -> None:
     if on_dead:
         world.redis.ask(verbs.configure(BASE, "*", 0, f"on_dead={on_dead}"))
         world.checker.settings["*"] = Settings(1, "configure", f"on_dead={on_dead}")
+    world.by_turns = choices.pick("groups and limits", (False, True), 0.5)
+    for queue in QUEUES if world.by_turns else ():
+        limits = words(choices.pick(f"limits of {queue}", LIMITS, 0.8))
+        world.redis.ask(verbs.configure(BASE, queue, 0, limits))
+        world.checker.settings[queue] = Settings(1, "configure", limits)
     world.checker.look = world.redis.look()
     world.fault_rate = choices.pick("faults", RATES, 0.9)
     cast: list[Process] = [
@@ -105,7 +113,7 @@ def _live(world: World, outcome: Outcome) -> None:
         if life.state and life.state not in FINISHED
     ]
     must(not late, f"{PATIENCE:g} s after the last fault {', '.join(late)}")
-    missing = [words for i, words in world.checker.promised.items() if i not in world.checker.lives]
+    missing = [promise for i, promise in world.checker.promised.items() if i not in world.checker.lives]
     must(
         not missing,
         f"{PATIENCE:g} s after the last fault these occurrences were not fired: {', '.join(missing)}",

@@ -15,7 +15,7 @@ import fakeredis
 import redis
 from fakeredis._core._database import Item
 from fakeredis._socket import FakeSocket
-from fakeredis.model import Hash, ZSet
+from fakeredis.model import ExpiringMembersSet, Hash, ZSet
 from redis.exceptions import NoScriptError
 
 from sublet.protocol import keys
@@ -23,6 +23,8 @@ from sublet.protocol.scripts import Call
 
 Saved = tuple[tuple[bytes, str, Any, float | None], ...]
 """What `Redis.save` makes: key, type, content, and when it expires."""
+FLOW = ("waiting", "turns", "full", "tokens", "places", "tat", "flow", "groups")
+"""The kinds of keys that flow control has for itself. (`grouped` is a queue's jobs with groups.)"""
 START = 1_900_000_000_000
 """When every simulation begins, in ms since 1970."""
 
@@ -101,6 +103,8 @@ class Look:
     schedules: dict[str, dict[str, str]] = field(default_factory=dict)
     occurrences: dict[str, float] = field(default_factory=dict)
     """Schedule → when its next occurrence is to be fired."""
+    flow: dict[str, Any] = field(default_factory=dict)
+    """What flow control stores beside the jobs, by its key without the base: sorted sets, hashes, sets and texts."""
     hashes: dict[str, dict[str, str]] = field(default_factory=dict)
     """The partition's own hashes by the rest of their key; the base itself is ``."""
 
@@ -185,10 +189,10 @@ class Redis:
                 look.schedules[rest] = _text(value)
             elif kind == "schedules":
                 look.occurrences = {name.decode(): score for name, score in value.items()}
+            elif kind in FLOW:
+                look.flow[f"{kind}:{rest}"] = _plain(value)
             elif isinstance(value, ZSet):
-                look.shelves[f"{kind}:{rest}" if rest else kind] = {
-                    i.decode(): score for i, score in value.items()
-                }
+                look.shelves[f"{kind}:{rest}" if rest else kind] = _plain(value)
             elif isinstance(value, Hash):
                 look.hashes[kind] = _text(value)
         return look
@@ -198,7 +202,18 @@ def _text(value: Hash) -> dict[str, str]:
     return {name.decode(): text.decode() for name, text in value.items()}
 
 
+def _plain(value: Any) -> Any:
+    """A value as text; a score as a number."""
+    if isinstance(value, ZSet):
+        return {i.decode(): score for i, score in value.items()}
+    if isinstance(value, ExpiringMembersSet):
+        return {i.decode() for i in value}
+    return _text(value) if isinstance(value, Hash) else value.decode()
+
+
 def _frozen(value: Any) -> tuple[str, Any]:
+    if isinstance(value, ExpiringMembersSet):
+        return "set", tuple(sorted(value))
     if isinstance(value, Hash | ZSet):
         return type(value).__name__, tuple(sorted(value.items()))
     return ("bytes", value) if isinstance(value, bytes) else ("list", tuple(value))
@@ -214,4 +229,6 @@ def _thawed(kind: str, value: Any) -> Any:
         for member, score in value:
             made.add(member, score)
         return made
+    if kind == "set":
+        return ExpiringMembersSet(dict.fromkeys(value))
     return list(value) if kind == "list" else value

@@ -37,7 +37,8 @@ def as_text(request: Request) -> str:
     if "id" in one:
         return f"{words} {one['id'][2:]} as of revision {one['revision']}"
     if "queue" in one:
-        return f"{words} queue {one['queue']} as of revision {one['revision']}: {one.get('settings', '')}".rstrip(
+        group = f", group {one['group']}," if "group" in one else ""
+        return f"{words} queue {one['queue']}{group} as of revision {one['revision']}: {one.get('settings', '')}".rstrip(
             ": "
         )
     return f"{words} {', '.join(group[0].rpartition(':')[2].removeprefix('0-') for group in groups)}".rstrip()
@@ -46,6 +47,7 @@ def as_text(request: Request) -> str:
 _ENDINGS: dict[str, Callable[..., str]] = {
     "complete": lambda result: f" with {result}",
     "fail": lambda code, message, detail, again: f" with {code}{', final' * (again == 'no')}",
+    "spend": lambda cost: f" for a cost of {cost}",
     "note": lambda checkpoint, log: f": {checkpoint}",
     "release": lambda delay, code, reason: f" for {_s(delay)}: {code} {reason}",
 }

@@ -144,6 +144,8 @@ class World:
         self.checker = Checker(self.redis)
         self.faults: Counter[str] = Counter()
         self.fault_rate = 0.0
+        self.by_turns = False
+        """Whether jobs have groups, and queues have limits."""
         self.dead: set[str] = set()
         """The names of dead processes."""
         self.calls = self.steps = self.under_way = 0
@@ -278,6 +280,16 @@ class World:
             self.at(0.001, lambda: receive(reply))
 
         self.at(seconds, arrive)
+
+    def at_once(self, process: Process, plan: Plan[T]) -> T:
+        """Carry out a plan, without faults and before anything else happens."""
+        answer = None
+        while True:
+            try:
+                call = plan.send(answer)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]  # the plan's own answer
+            answer = call.read(self.execute(process, (call.with_text(),) if call.text else call.commands))
 
     def execute(self, process: Process, commands: tuple[tuple[Any, ...], ...], words: str = "") -> Any:
         """Let Redis run a call's commands now, and check the invariants."""
