@@ -1,6 +1,6 @@
 -- claim: do a share of the maintenance, then take up to n jobs from the queues in order, under new leases.
 --
--- LIBS  straight/claim.lua lib/base.lua lib/queue.lua lib/flow.lua lib/turns.lua lib/steps.lua lib/deaths.lua lib/surplus.lua lib/lifecycle.lua lib/due.lua lib/claim.lua
+-- LIBS  straight/claim.lua lib/base.lua lib/queue.lua lib/flow.lua lib/turns.lua lib/places.lua lib/steps.lua lib/deaths.lua lib/surplus.lua lib/lifecycle.lua lib/due.lua lib/claim.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  claim_id     22 to 64 random characters, the idempotency key: repeating it within 10 s returns the
 --                    leases of the first call that are still held. A repeat with n > 0 also flags the memo
@@ -104,7 +104,7 @@ local function take_first(name)
 end
 for _, name in ipairs(names) do
   local line, before = by_turns(name), #taken
-  if line then line:serve(n - before, take) else take_first(name) end
+  if not line then take_first(name) elseif line:serve(n - before, take) then look_over(line, #taken - before) end
   if #taken > before then add_running(name, #taken - before) end
   if waits.ms then
     tally(name, 'wait', waits)

@@ -1,6 +1,6 @@
 -- lib/base: the clock, the keys, refusals, input checks, and a job as it is stored. Every script needs it.
--- The libraries stand in front of a script in this order: base, rules, queue, flow, turns, tags, steps, conflict, intake,
--- deaths, surplus, lifecycle, prune, due, claim, occurrence, integrity, audit.
+-- The libraries stand in front of a script in this order: base, rules, queue, flow, turns, places, tags, steps, conflict,
+-- intake, deaths, surplus, lifecycle, prune, due, claim, occurrence, integrity, audit.
 -- luacheck: push ignore 211 231
 local LAYOUT = '1'
 local GRACE = 5000                          -- ms after a timeout in which the worker may still report it

@@ -170,7 +170,7 @@ local function make_flow()
   end
 
   F.size_of, F.list, F.head, F.held_back, F.allowed_at, F.charge, F.rest = size_of, list, head, held_back, allowed_at, charge, rest
-  F.cost_of, F.BAND, F.all_of = cost_of, BAND, F
+  F.cost_of, F.BAND, F.all_of, F.number = cost_of, BAND, F, number
   return F
 end
 

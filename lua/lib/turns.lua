@@ -2,9 +2,7 @@
 -- functions, too, are made at the first use.
 -- luacheck: push ignore 211
 local LOOKED = 100                          -- groups that a claim looks at beyond those from which it takes a job
-local AUDITED = 1000                        -- ms between two parts of a queue's audit
 local FIRST = 1000                          -- running jobs, or groups, looked at when limits change
-local PART, PARTS = 200, 30                 -- entries of a part at most; parts of a whole audit, if that is enough
 local function add_turns(F)
   local size_of, list, head, held_back, allowed_at, BAND = F.size_of, F.list, F.head, F.held_back, F.allowed_at, F.BAND
 
@@ -16,12 +14,12 @@ local function add_turns(F)
     F.charge(g, cost)
   end
 
-  -- Take up to n jobs in the order of the turns. All limits are looked at before `take` takes a job.
+  -- Take up to n jobs in the order of the turns. All limits are looked at before `take` takes a job. Returns true unless the
+  -- queue is paused.
   function F.serve(f, n, take)
     if setting(get_queue(f.name).settings, 'paused') then return end
     local left, g, cost, why, at = n + LOOKED, nil, 1, nil, nil
     begin()
-    f:look_over()
     if f.sweep then f:recheck(f.sweep, LOOKED) end
     for _, name in ipairs(list(peek('ZRANGE', f.tokens, '-inf', stamp, 'BYSCORE', 'LIMIT', 0, left))) do f:settle(f:group(name)) end
     local function admit(rules)
@@ -58,11 +56,13 @@ local function add_turns(F)
       end
     end
     peek('HSET', f.memory, 'clock', digits(f.clock))
+    return true
   end
 
   -- The ms that a worker may wait: at most `cap`, and until the moment of a token if no other does. It waits no longer for another.
   function F.appoint(f, worker, cap)
     local at, keeper = f:next_at(), string.match(f.alarm or '', '^[1-9]%d* (.+)$')
+    cap = math.min(cap, f.pace or cap)
     local waits = at and at > now and at < now + cap and not f:is_kept(at, worker)
     local moment = waits and math.ceil(at) or 0
     if waits or keeper == worker then peek('HSET', f.memory, 'alarm', digits(moment) .. ' ' .. worker) end
@@ -145,64 +145,25 @@ local function add_turns(F)
     return math.max(0, math.min(sum, allowed(f, cost), f.concurrency and f.concurrency - size_of(peek('HLEN', f.places)) or math.huge))
   end
 
-  local function runs(f, id)
+  function F.runs(f, id)
     local state, spec = unpack(list(peek('HMGET', key('job:', id), 'state', 'spec')))
-    return state == 'running' and spec and read_header(spec).queue == f.name
+    return state == 'running' and type(spec) == 'string' and string.match(spec, '^%S+') == f.name
   end
-  -- A running job without a place (it was taken before the queue had limits, or somebody deleted the place) gets one.
-  function F.adopt(f, ids)
-    for _, id in ipairs(ids) do
-      local job = not peek('HGET', f.places, id) and runs(f, id) and load(id)
+  -- A running job without a place (it was taken before the queue had limits, or somebody deleted the place) gets one. Stops, and
+  -- returns nothing, once `may` says no.
+  function F.adopt(f, ids, may)
+    local placed = #ids > 0 and list(peek('HMGET', f.places, unpack(ids))) or {}
+    for i, id in ipairs(ids) do
+      local job = not placed[i] and f:runs(id) and load(id)
       if job then
+        if may and not may() then return end
         local g = f:group(job.rules.group or '')
         peek('HSET', f.places, id, g.name)
         if g.name ~= '' then peek('SADD', g.places, id) end
         if not job.held then call('HSET', job.hash, 'held', job.rules.cost or '1') end
       end
     end
-  end
-
-  -- A part of the queue's audit, once a second: places whose job does not run go back, jobs without a place or groups
-  -- without a turn get one. What somebody deleted by hand is found within a minute.
-  function F.look_over(f)
-    local moment, hash, running_at, waiting_at, resting_at = string.match(f.cursors or '', '^(%d+) (%d+) (%d+) (%d+) (%d+)$')
-    if moment and now - moment >= 0 and now - moment < AUDITED then return end
-    local function part(all) return math.min(PART, math.max(100, math.ceil(all / PARTS))) end
-    local function walk(set, from)
-      local n = part(size_of(peek('ZCARD', set)))
-      local found = list(peek('ZRANGE', set, tonumber(from or 0), tonumber(from or 0) + n - 1))
-      return found, #found == n and digits((from or 0) + n) or '0'
-    end
-    local page = list(peek('HSCAN', f.places, hash or '0', 'COUNT', part(size_of(peek('HLEN', f.places)))))
-    local held = page[2] or {}
-    for i = 1, #held, 2 do
-      if not runs(f, held[i]) then f:give_back(held[i], held[i + 1]) end
-    end
-    local running, queued, resting
-    running, running_at = walk(key('running'), running_at)
-    f:adopt(running)
-    queued, waiting_at = walk(f.all, waiting_at)
-    local seen = {['']= true}
-    f:settle(f:group(''))
-    for _, id in ipairs(queued) do
-      local spec = peek('HGET', key('job:', id), 'spec')
-      local group = type(spec) == 'string' and read_header(spec).group
-      if group and not seen[group] then
-        seen[group] = true
-        if not peek('ZSCORE', f.turns, group) and not peek('ZSCORE', f.full, group) then f:settle(f:group(group)) end
-      end
-    end
-    resting, resting_at = walk(f.full, resting_at)
-    for _, name in ipairs(resting) do
-      local g = f:group(name)
-      local places = peek('ZSCORE', f.tokens, name) and {} or list(peek('SSCAN', g.places, '0', 'COUNT', 10))[2] or {}
-      for _, id in ipairs(places) do
-        if not runs(f, id) then f:give_back(id, name) end
-      end
-      if #places == 0 then f:settle(g) end
-    end
-    f.cursors = table.concat({stamp, page[1] or '0', running_at, waiting_at, resting_at}, ' ')
-    peek('HSET', f.memory, 'cursors', f.cursors)
+    return true
   end
 end
 

@@ -323,12 +323,12 @@ async def test_a_cost_takes_tokens_and_one_above_the_burst_starts_with_a_full_bu
     assert await ids(desk, 9) == ["a"]
     desk.elapse(0.11)
     assert await ids(desk, 9) == ["b"]
-    desk.elapse(0.9)
+    desk.elapse(0.5)
     assert await ids(desk, 9) == []
-    desk.elapse(0.15)
+    desk.elapse(0.6)
     assert await ids(desk, 9) == ["big"]
     await desk.submit("c")
-    desk.elapse(4)
+    desk.elapse(3)
     assert await ids(desk, 9) == []
     desk.elapse(1.1)
     assert await ids(desk, 9) == ["c"]
@@ -428,9 +428,9 @@ async def test_a_failed_batch_wakes_one_worker(desk):
     [
         ("group_concurrency=5", "group=a", 5),
         ("concurrency=7", "", 7),
-        ("rate=10 per=1000 burst=4", "", 4),
-        ("rate=10 per=1000 burst=4", "cost=2", 2),
-        ("group_rate=10 group_per=1000 group_burst=3", "group=a", 3),
+        ("rate=10 per=100000 burst=4", "", 4),
+        ("rate=10 per=100000 burst=4", "cost=2", 2),
+        ("group_rate=10 group_per=100000 group_burst=3", "group=a", 3),
         ("jobs=1000", "", 30),
     ],
 )
@@ -486,6 +486,8 @@ async def test_the_audit_gives_lost_turns_places_and_members_back(desk):
         keys.turns(desk.base, "q"), keys.places(desk.base, "q"), keys.group_places(desk.base, "q", "a")
     )
     desk.elapse(2)
+    desk.raw.delete(keys.wake(desk.base, "q"))
+    assert (await ids(desk), desk.wake_ups()) == ([], 1)
     assert sorted(await ids(desk, 9)) == ["a1", "b0"]
     assert held(desk, "a") == {"a0", "a1"}
 

@@ -81,6 +81,7 @@ LONG = [
     "chaos::test_no_key_or_setting_remains_on_the_users_server",
     "frameworks",
     "bootstrap",
+    "group_audit",
     "chaos_limits::test_twenty_tenants_share_limits_while_everything_is_killed",
     "chaos::test_a_defect_makes_its_scenario_fail",
     "mutants::test_a_stopped_run_leaves_no_file_and_no_process",

@@ -29,6 +29,7 @@ LIBRARIES = (
     "lib/queue",
     "lib/flow",
     "lib/turns",
+    "lib/places",
     "lib/tags",
     "lib/steps",
     "lib/conflict",

@@ -96,9 +96,9 @@ MUTANTS = (
     ),
     _mutant(
         "a place that somebody left without its job is never found",
-        "lua/lib/turns.lua",
-        "if not runs(f, held[i]) then f:give_back(held[i], held[i + 1]) end",
-        "runs(f, held[i])",
+        "lua/lib/places.lua",
+        "        f:give_back(id, group)\n",
+        "",
         LEAK,
         f"{EXIT}[valkey-settle_deleted-concurrency=1]",
     ),
