@@ -1,8 +1,10 @@
-"""The audit of places and turns at its size: 20,000 running jobs and 100,000 waiting groups, changed by hand."""
+"""Flow control at its size: 20,000 running jobs and 100,000 waiting groups, changed by hand; and what a pool is owed."""
 
 import pytest
 
+from sublet.connection.transport import follow
 from sublet.model import Submission
+from sublet.operations import groups, statistics
 from sublet.protocol import keys, verbs
 
 RUNNING, WAITING, CHANGED = 20_000, 100_000, 300
@@ -12,10 +14,11 @@ HOLD_MS = 5.0
 """The server's CPU time of a claim, on average."""
 
 
-async def submit(desk, names, groups):
+async def submit(desk, names, tenants):
     """Submit a job of each group."""
     jobs = [
-        Submission(name, "q", "t", f"group={group}", b"{}") for name, group in zip(names, groups, strict=True)
+        Submission(name, "q", "t", f"group={group}", b"{}")
+        for name, group in zip(names, tenants, strict=True)
     ]
     for i in range(0, len(jobs), 200):
         await desk.run(verbs.submit(desk.base, jobs[i : i + 200]))
@@ -122,3 +125,26 @@ async def test_a_large_queue_asks_one_worker_to_claim_again_soon(desk):
     skip(desk, 2)
     assert 0.4 < (await desk.ask()).next_in <= 0.5
     assert (await desk.ask(worker="another")).next_in == 2, "the audit needs one worker"
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.real_server
+async def test_a_hundred_thousand_jobs_of_one_group_call_for_as_many_workers_as_may_run(desk):
+    """By `summon`, and by the number that autoscalers such as KEDA read."""
+    await desk.pool("p", 0, "queues=q invoker=none slots=10 max=100")
+    await desk.operate_queue("configure", "q", None, "group_concurrency=5")
+    await submit(desk, [f"w{n}" for n in range(WAITING)], ["tenant"] * WAITING)
+
+    async def ready():
+        (queue,) = await follow(
+            desk.run, groups.with_held(desk.base, await desk.run(statistics.queues(desk.base, ["q"])))
+        )
+        looked = (await desk.summon()).sum
+        return queue.ready, looked["ready"], looked["wanted"]
+
+    assert await ready() == (5, 5, 1)
+    leases = await desk.claim(10)
+    assert len(leases) == 5
+    assert (await ready())[:2] == (0, 0)
+    await desk.complete(leases[0])
+    assert (await ready())[:2] == (1, 1)
