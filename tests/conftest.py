@@ -21,7 +21,6 @@ import fakeredis
 import pytest
 import redis
 
-from sublet import steps
 from sublet.app import App
 from sublet.client.client import Client
 from sublet.connection import held_secrets
@@ -48,6 +47,7 @@ from sublet.protocol import flow, keys, verbs
 from sublet.protocol.scripts import Call
 from sublet.schedules import firing
 from sublet.schedules.firing import FireRequest, Pick, Picked
+from sublet.steps import calls as steps
 from sublet.store.store import Store
 from tests.support.command_server import ADDRESS, COMMANDS
 from tests.support.draws import RUN, one_for
@@ -310,7 +310,7 @@ class Desk:
 
     async def steps(self, lease: Lease) -> dict[str, tuple[str, bytes]]:
         """The kept steps of a running job: kind and value by name."""
-        found = await self.run(steps.steps(self.base, lease))
+        found = await self.run(steps.step(self.base, lease, {}))
         return {name: (kept.kind, kept.value) for name, kept in found.items()}
 
     async def suspend(

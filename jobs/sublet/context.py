@@ -8,14 +8,18 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar, overload
 
 from sublet.errors import Invalid
 from sublet.model import Lease, News
+from sublet.steps.waits import StepOpener, Steps
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 CHECKPOINT_MAX = 64 * 1024
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
@@ -77,12 +81,17 @@ class Context:
     _sent_at = 0.0
     _log: deque[str] | None = None
     _waits = 0
+    _steps: Steps | None = None
 
     def __init__(
-        self, lease: Lease, send: Callable[[News, bytes], None], notify: Callable[[], None] | None = None
+        self,
+        lease: Lease,
+        send: Callable[[News, bytes], None],
+        notify: Callable[[], None] | None = None,
+        opener: StepOpener | None = None,
     ) -> None:
         # small: one is made for every attempt
-        self._lease, self._send, self._notify = lease, send, notify
+        self._lease, self._send, self._notify, self._opener = lease, send, notify, opener
         self._started = time.monotonic()
 
     @property
@@ -112,8 +121,9 @@ class Context:
 
     @property
     def tries_left(self) -> int:
-        """Tries that are left if this attempt fails; 0: it is the last one."""
-        return self._lease.tries_left
+        """Tries that are left if this attempt fails; 0: it is the last one. A kept step begins them anew."""
+        renewed = self._steps is not None and self._steps.renewed
+        return self._lease.max_attempts - 1 if renewed else self._lease.tries_left
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -204,6 +214,52 @@ class Context:
         if type(cost) is not int or not 0 <= cost < 10**14:
             raise Invalid(f"spent {str(cost)[:40]}: use a whole number from 0, of up to 14 digits")
         self._send(News.COST, b"%d" % cost)
+
+    @overload
+    def step(
+        self, name: str, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, T]: ...
+    @overload
+    def step(self, name: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    def step(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Call the function and keep its result under a name, at most 64 KiB of JSON; in a later attempt, return the
+        kept result instead. In an async task, await it. Raises the function's exceptions; Invalid for a bad name, or
+        one that the attempt has used; StepsFull.
+        """
+        return self._opened().step(name, function, args, kwargs)
+
+    def step_key(self, name: str) -> str:
+        """Return a text that is the same in all attempts: an idempotency key for the service that a step calls."""
+        return f"{self.id}:{name}"
+
+    def sleep(
+        self,
+        name: str,
+        seconds: float | timedelta = 0,
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+    ) -> Awaitable[None]:
+        """End the attempt and run the job again after this time; return once it is over. In an async task, await it."""
+        more = timedelta(days=days, hours=hours, minutes=minutes)
+        slept: Awaitable[None] = self._opened().sleep(name, checked_delay(seconds) + checked_delay(more))
+        return slept
+
+    def wait_for(self, name: str, *, timeout: float | timedelta | None = None) -> Any:
+        """Return the value of the signal `name` (`client.signal`). Until it comes, end the attempt; the job then runs
+        again. In an async task, await it. Raises TimeoutError if it does not come within `timeout`.
+        """
+        return self._opened().wait_for(name, None if timeout is None else checked_delay(timeout))
+
+    def _opened(self) -> Steps:
+        if self._steps is None:
+            if self._opener is None:
+                raise Invalid(
+                    "this context has no steps: they need a worker, and an async task or run='thread'"
+                )
+            self._steps = self._opener.open_steps(self._lease)
+        return self._steps
 
     @property
     def restored(self) -> Any:

@@ -219,7 +219,7 @@ class Suspension(NamedTuple):
     seconds: float | None = None
 
 
-Ending = Completion | Failure | Release
+Ending = Completion | Failure | Release | Suspension
 
 
 class Description(NamedTuple):

@@ -29,6 +29,10 @@ MAY = {
     "POST /jobs/{id}/fail": "work",
     "POST /jobs/{id}/release": "work",
     "POST /jobs/{id}/note": "work",
+    "POST /jobs/{id}/step": "work",
+    "POST /jobs/{id}/suspend": "work",
+    "POST /jobs/suspend": "work",
+    "POST /jobs/{id}/signal": "submit",
     "POST /jobs/heartbeat": "work",
     "POST /jobs/complete": "work",
     "POST /jobs/fail": "work",
@@ -138,7 +142,7 @@ async def test_each_role_may_use_its_routes_and_no_others(settings, caller):
 def test_each_role_has_the_routes_of_the_design():
     may = {role: {named(r) for r in ROUTES if role in r.roles} for role in Role}
     submits = {"POST /jobs", "POST /jobs/batch", "GET /tasks", "GET /tasks/{name}", "GET /whoami"}
-    assert may[Role.SUBMIT] == submits
+    assert may[Role.SUBMIT] == submits | {"POST /jobs/{id}/signal"}
     numbers = {"GET /stats", "GET /metrics", "GET /queues", "GET /queues/{queue}"}
     assert may[Role.METRICS] == {*numbers, "GET /whoami"}
     assert may[Role.PAYLOADS] == {"GET /whoami"}
@@ -151,8 +155,9 @@ def test_each_role_has_the_routes_of_the_design():
     verbs = [
         f"/jobs{part}/{verb}"
         for part in ("", "/{id}")
-        for verb in ("heartbeat", "complete", "fail", "release", "note")
+        for verb in ("heartbeat", "complete", "fail", "release", "note", "suspend")
     ]
+    verbs.append("/jobs/{id}/step")
     assert may[Role.WORK] == {
         *(
             "GET /whoami",

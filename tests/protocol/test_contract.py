@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from sublet import errors, steps
+from sublet import errors
 from sublet.model import (
     Beat,
     Card,
@@ -28,6 +28,7 @@ from sublet.protocol import flow, keys, scripts, verbs
 from sublet.protocol.scripts import LIBRARIES, NAMES, script, source
 from sublet.schedules import firing
 from sublet.schedules.firing import FireRequest, Pick
+from sublet.steps import calls as steps
 from tests.support.paths import ROOT
 
 LUA = ROOT / "lua"

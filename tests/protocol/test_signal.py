@@ -6,7 +6,7 @@ import pytest
 
 from sublet.errors import Invalid, NotFound, StepsFull, WrongState
 from sublet.protocol import keys
-from sublet.steps import STEP_MAX
+from sublet.steps.calls import STEP_MAX
 
 
 @pytest.mark.parametrize("state", ["scheduled", "queued", "running", "tried"])

@@ -2,11 +2,11 @@
 
 import pytest
 
-from sublet import steps
 from sublet.errors import Invalid, LeaseLost, NotFound, StepsFull, TooMany
 from sublet.model import Lease
 from sublet.protocol.scripts import script
-from sublet.steps import STEP_MAX
+from sublet.steps import calls as steps
+from sublet.steps.calls import STEP_MAX
 
 
 async def test_a_kept_step_is_there_for_the_next_attempt(desk):
@@ -16,7 +16,7 @@ async def test_a_kept_step_is_there_for_the_next_attempt(desk):
     await desk.fail(first)
     await desk.operate("promote", "a")
     second = await desk.take("a")
-    (kept,) = (await desk.run(steps.steps(desk.base, second))).values()
+    (kept,) = (await desk.run(steps.step(desk.base, second, {}))).values()
     assert (kept.kind, kept.value) == ("step", b'{"paid":5}')
     assert before <= kept.at_ms <= desk.now()
 

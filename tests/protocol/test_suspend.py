@@ -2,11 +2,11 @@
 
 import pytest
 
-from sublet import steps
 from sublet.errors import Invalid, WrongState
 from sublet.model import Lease, Suspension
 from sublet.protocol import keys
 from sublet.protocol.scripts import script
+from sublet.steps import calls as steps
 
 NEVER = 99_999_999_999_999
 DAY = 86_400

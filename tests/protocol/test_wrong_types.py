@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from sublet import NotFound, Unfit, steps
+from sublet import NotFound, Unfit
 from sublet.connection.transport import follow
 from sublet.model import Beat, Card, Completion, Description, Failure, Note, Release, Submission, Suspension
 from sublet.operations import pools
@@ -13,6 +13,7 @@ from sublet.protocol import flow, keys, queue_names, reads, server_info, verbs
 from sublet.protocol.scripts import NAMES, Call
 from sublet.schedules import firing
 from sublet.schedules.firing import FireRequest
+from sublet.steps import calls as steps
 from tests.conftest import SCHEDULE
 from tests.support.draws import one_in
 
@@ -107,7 +108,7 @@ async def scene(desk):
         "audit": verbs.audit(desk.base, "o" * 22, "anna", "retry", "task=t", "q", "5 jobs found"),
         "note": verbs.note(desk.base, [Note(lease, b"1", b"a line") for lease in held]),
         "step": steps.step(desk.base, held[0], {"paid": b"1"}),
-        "steps": steps.steps(desk.base, held[0]),
+        "steps": steps.step(desk.base, held[0], {}),
         "suspend": steps.suspend(desk.base, [Suspension(lease, "sleep", "nap", 1) for lease in held]),
         "signal": steps.signal(desk.base, "late", "go", b"1", "anna"),
         "enlist": verbs.enlist(desk.base, Card("w", "2", "worker_id", b"{}", "p", "s" * 22 + ".9")),

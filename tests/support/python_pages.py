@@ -175,7 +175,7 @@ GROUPS = {
         "Submit": ("submit", "submit_all"),
         "Wait for results": ("result", "results", "gather", "as_completed"),
         "Look at jobs": ("get", "list_jobs"),
-        "Change jobs": ("cancel", "retry", "promote", "reschedule", "erase", "order_page", "audit"),
+        "Change jobs": ("cancel", "retry", "signal", "promote", "reschedule", "erase", "order_page", "audit"),
         "Queues": ("queues", "queue", "pause", "resume", "configure", "groups", "change_group"),
         "Workers and statistics": ("workers", "drain", "stats", "history"),
         "Schedules and end": ("sync", "aclose"),

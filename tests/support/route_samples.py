@@ -63,6 +63,13 @@ SAMPLES: dict[tuple[str, str], Sample] = {
     ("POST", "/jobs/{id}/fail"): Sample("/jobs/RUNNING/fail", HELD),
     ("POST", "/jobs/{id}/release"): Sample("/jobs/RUNNING/release", HELD),
     ("POST", "/jobs/{id}/note"): Sample("/jobs/RUNNING/note", HELD | {"checkpoint": 1}),
+    ("POST", "/jobs/{id}/step"): Sample("/jobs/RUNNING/step", HELD | {"steps": {"paid": 1}}),
+    ("POST", "/jobs/{id}/suspend"): Sample("/jobs/RUNNING/suspend", HELD | {"kind": "signal", "name": "go"}),
+    ("POST", "/jobs/suspend"): Sample(
+        "/jobs/suspend",
+        {"jobs": [{"id": "RUNNING", "token": "TOKEN", "kind": "sleep", "name": "nap", "delay": 60}]},
+    ),
+    ("POST", "/jobs/{id}/signal"): Sample("/jobs/SCHEDULED/signal", {"name": "go", "value": True}),
     ("POST", "/jobs/heartbeat"): Sample("/jobs/heartbeat", BATCH),
     ("POST", "/jobs/complete"): Sample("/jobs/complete", BATCH),
     ("POST", "/jobs/fail"): Sample("/jobs/fail", BATCH),

@@ -20,7 +20,7 @@ WAIT = 0.02
 """The longest wait of a request here, in seconds; drawn values reach a minute."""
 WAITS = {"wait": 20.0, "for": 55.0}
 TARGETS = {"http": "https://example.com/work", "lambda": "resize"}
-SETTLING = tuple(f"/jobs/{verb}" for verb in ("heartbeat", "complete", "fail", "release", "note"))
+SETTLING = tuple(f"/jobs/{verb}" for verb in ("heartbeat", "complete", "fail", "release", "note", "suspend"))
 EVERYWHERE = {
     *("cache-control", "connection", "content-length", "content-security-policy", "content-type", "date"),
     *("referrer-policy", "transfer-encoding", "x-content-type-options"),

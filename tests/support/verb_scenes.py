@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from sublet import steps
 from sublet.errors import Changed, LeaseLost, NotFound, WrongState
 from sublet.model import (
     Beat,
@@ -35,6 +34,7 @@ from sublet.protocol import flow, keys, verbs
 from sublet.protocol.scripts import Call
 from sublet.schedules import firing
 from sublet.schedules.firing import FireRequest, Picked
+from sublet.steps import calls as steps
 from tests.support.paths import ROOT
 
 MINUTE = 60

@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from sublet_functions.schemas import requests as b
 from sublet_functions.schemas import schedules as t
+from sublet_functions.schemas import steps as s
 from sublet_functions.schemas.orders import BulkOrder
 from sublet_functions.schemas.pools import PoolSettings
 from sublet_functions.schemas.queues import GroupSettings, QueuePatch
@@ -21,6 +22,7 @@ _JOB = {"task": "resize", "payload": {"image": "cat.png", "width": 640}, "queue"
 _BEAT = {"progress": {"fraction": 0.4, "message": "two of five"}}
 _FAILURE = {"code": "TimeoutError", "message": "the camera did not answer"}
 _RELEASE = {"delay": 5, "reason": "shutting down"}
+_WAIT = {"kind": "signal", "name": "approval", "delay": 604800}
 _NOTE = {"checkpoint": {"page": 17}, "log": "1.204 page 17 is done"}
 
 EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
@@ -39,7 +41,12 @@ EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
     b.ReleaseBatch: {"jobs": [_LEASE | _RELEASE]},
     b.Note: {"token": _TOKEN, **_NOTE},
     b.NoteBatch: {"jobs": [_LEASE | _NOTE]},
+    s.Steps: {"token": _TOKEN, "steps": {"charge": {"receipt": 4711}}},
+    s.Suspension: {"token": _TOKEN, **_WAIT},
+    s.SuspensionBatch: {"jobs": [_LEASE | _WAIT]},
+    s.Signal: {"name": "approval", "value": {"by": "ada"}},
     b.JobAction: {"revision": 3},
+    b.Retry: {"revision": 3, "anew": True},
     b.Reschedule: {"run_at": "2030-01-31T09:00:00.000Z", "priority": 10, "revision": 3},
     BulkOrder: {"filter": {"task": "resize", "code": "TimeoutError"}, "expected": 187},
     GroupSettings: {"concurrency": 50, "share": 3},

@@ -52,8 +52,11 @@ from sublet_functions.handlers.schedules import (
     run_schedule,
 )
 from sublet_functions.handlers.server import get_server
+from sublet_functions.handlers.signal import signal
 from sublet_functions.handlers.stats import stats
+from sublet_functions.handlers.step import step
 from sublet_functions.handlers.submit import submit, submit_batch
+from sublet_functions.handlers.suspend import suspend, suspend_batch
 from sublet_functions.handlers.tasks import get_task, list_tasks, publish_tasks
 from sublet_functions.handlers.tick import tick
 from sublet_functions.handlers.triggers import trigger
@@ -66,6 +69,7 @@ from sublet_functions.http.response import JSON, Response, encode
 from sublet_functions.schemas import query as q
 from sublet_functions.schemas import requests as b
 from sublet_functions.schemas import responses as a
+from sublet_functions.schemas import steps as s
 from sublet_functions.schemas.orders import BulkOrder, OrderResult
 from sublet_functions.schemas.pools import PoolSettings
 from sublet_functions.schemas.queues import GroupSettings, GroupsQuery, QueuePatch
@@ -119,13 +123,18 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     Route("POST", "/jobs/{id}/release", WORK, release, b.Release, NO, {200: a.JobState}, LEASE_PROBLEMS),
     Route("POST", "/jobs/{id}/note", WORK, note, b.Note, NO, {200: a.JobState},
           (*LEASE_PROBLEMS, "oom")),
+    Route("POST", "/jobs/{id}/step", WORK, step, s.Steps, NO, {200: s.KeptSteps}, (*LEASE_PROBLEMS, "steps-full"), most=MANY),
+    Route("POST", "/jobs/{id}/suspend", WORK, suspend, s.Suspension, NO, {200: a.JobState}, LEASE_PROBLEMS),
+    Route("POST", "/jobs/suspend", WORK, suspend_batch, s.SuspensionBatch, NO, {200: a.BatchResult}, most=MANY),
+    Route("POST", "/jobs/{id}/signal", SUBMIT | ADMIN, signal, s.Signal, NO, {200: s.KeptSignal},
+          ("not-found", "wrong-state", "steps-full")),
     Route("POST", "/jobs/heartbeat", WORK, heartbeat_batch, b.HeartbeatBatch, NO, {200: a.BatchResult}, most=MANY),
     Route("POST", "/jobs/complete", WORK, complete_batch, b.CompletionBatch, NO, {200: a.BatchResult}, most=MANY),
     Route("POST", "/jobs/fail", WORK, fail_batch, b.FailureBatch, NO, {200: a.BatchResult}, most=MANY),
     Route("POST", "/jobs/release", WORK, release_batch, b.ReleaseBatch, NO, {200: a.BatchResult}, most=MANY),
     Route("POST", "/jobs/note", WORK, note_batch, b.NoteBatch, NO, {200: a.BatchResult}, ("oom",), most=MANY),
     Route("POST", "/jobs/{id}/cancel", ADMIN, cancel, b.JobAction, NO, {200: a.JobState, 202: a.JobState}, ACTION_PROBLEMS),
-    Route("POST", "/jobs/{id}/retry", ADMIN, retry, b.JobAction, NO, {200: a.JobState}, (*ACTION_PROBLEMS, "key-taken")),
+    Route("POST", "/jobs/{id}/retry", ADMIN, retry, b.Retry, NO, {200: a.JobState}, (*ACTION_PROBLEMS, "key-taken")),
     Route("POST", "/jobs/{id}/promote", ADMIN, promote, b.JobAction, NO, {200: a.JobState}, ACTION_PROBLEMS),
     Route("POST", "/jobs/{id}/reschedule", ADMIN, reschedule, b.Reschedule, NO, {200: a.JobState}, ACTION_PROBLEMS),
     Route("POST", "/jobs/{id}/erase", ADMIN, erase, b.JobAction, NO, {200: a.ErasedJob}, ACTION_PROBLEMS),
@@ -214,7 +223,7 @@ WITHIN_QUEUES = frozenset(
     {
         *(submit, submit_batch, list_jobs, get_job, claim, claim_next, cancel, retry, promote, erase),
         *(reschedule, retry_many, cancel_many, promote_many, erase_many),
-        *(heartbeat, complete, fail, release, note),
+        *(heartbeat, complete, fail, release, note, step, suspend, suspend_batch, signal),
         *(heartbeat_batch, complete_batch, fail_batch, release_batch, note_batch),
         *(
             list_queues,

@@ -4,12 +4,14 @@ from sublet_functions.handlers.call import Call
 from sublet_functions.handlers.within import check_job
 from sublet_functions.http.response import Response, json_response
 from sublet_functions.schemas.query import Empty
-from sublet_functions.schemas.requests import JobAction
+from sublet_functions.schemas.requests import Retry
 
 
-async def retry(call: Call[JobAction, Empty]) -> Response:
-    """Queue a dead or cancelled job again, with all its tries (`max_attempts`)."""
+async def retry(call: Call[Retry, Empty]) -> Response:
+    """Queue a dead or cancelled job again, with all its tries (`max_attempts`). It goes on after its kept steps."""
     job_id = call.path["id"]
     await check_job(call)
-    state = await call.store.follow(call.store.operations.retry(job_id, call.body.revision))
+    state = await call.store.follow(
+        call.store.operations.retry(job_id, call.body.revision, anew=call.body.anew)
+    )
     return json_response({"id": job_id, "state": state})

@@ -273,6 +273,12 @@ class JobAction(RequestModel):
     )
 
 
+class Retry(JobAction):
+    """The revision that a retry expects, and whether it begins anew."""
+
+    anew: bool = Field(False, description="true: forget the job's kept steps; else it goes on after them.")
+
+
 class Reschedule(JobAction):
     """What is to change of a waiting job: its time, its priority, or both. What is left out stays."""
 

@@ -13,6 +13,7 @@ from sublet.model import Job, Page, Queue, Standing, Stats, Submission, Submitte
 from sublet.operations.operations import Operations
 from sublet.options import Options, Seconds
 from sublet.protocol.payload import payload_of
+from sublet.steps.calls import value_of
 from sublet.store.store import Store
 
 if TYPE_CHECKING:
@@ -177,11 +178,18 @@ class Client:
         """
         return await self.store.follow(self.store.operations.cancel(job_id, revision))
 
-    async def retry(self, job_id: str, revision: int | None = None) -> str:
-        """Queue a dead or cancelled job again, with all its tries. Return `queued`. Raises WrongState,
-        KeyTaken; Changed as `cancel` does.
+    async def retry(self, job_id: str, revision: int | None = None, *, anew: bool = False) -> str:
+        """Queue a dead or cancelled job again, with all its tries; it goes on after its kept steps, unless `anew`.
+        Return `queued`. Raises WrongState, KeyTaken; Changed as `cancel` does.
         """
-        return await self.store.follow(self.store.operations.retry(job_id, revision))
+        return await self.store.follow(self.store.operations.retry(job_id, revision, anew=anew))
+
+    async def signal(self, job_id: str, name: str, value: Any = None) -> str:
+        """Send an event, with a JSON value of at most 64 KiB, to a job that has not ended: its `ctx.wait_for(name)`
+        returns the value, now or later. Return `kept`, also for a repetition. Raises WrongState if the job has ended
+        or has another value; NotFound, StepsFull, Invalid.
+        """
+        return await self.store.follow(self.store.operations.signal(job_id, name, value_of(value)))
 
     async def promote(self, job_id: str, revision: int | None = None) -> str:
         """Queue a scheduled job now. Return `queued`. Raises WrongState if it is not scheduled; Changed as

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sublet.client.result import result_of
 from sublet.model import Job, Standing
@@ -48,6 +48,12 @@ class Handle(Generic[R]):
         WrongState if it has ended.
         """
         return await self._client.cancel(self.id)
+
+    async def signal(self, name: str, value: Any = None) -> str:
+        """Send an event to the job, for its `ctx.wait_for(name)`. Return `kept`. Raises WrongState if it has ended,
+        or has another value.
+        """
+        return await self._client.signal(self.id, name, value)
 
     async def reschedule(
         self, *, run_at: datetime | None = None, delay: Seconds | None = None, priority: int | None = None

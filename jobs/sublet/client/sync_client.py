@@ -14,6 +14,7 @@ from sublet.model import Job, Page, Queue, Standing, Stats, Submission, Submitte
 from sublet.operations.operations import Operations
 from sublet.options import Options, Seconds
 from sublet.protocol.payload import payload_of
+from sublet.steps.calls import value_of
 from sublet.store.sync_store import SyncStore
 
 if TYPE_CHECKING:
@@ -174,11 +175,18 @@ class SyncClient:
         """
         return self.store.follow(self.store.operations.cancel(job_id, revision))
 
-    def retry(self, job_id: str, revision: int | None = None) -> str:
-        """Queue a dead or cancelled job again, with all its tries. Return `queued`. Raises WrongState,
-        KeyTaken; Changed as `cancel` does.
+    def retry(self, job_id: str, revision: int | None = None, *, anew: bool = False) -> str:
+        """Queue a dead or cancelled job again, with all its tries; it goes on after its kept steps, unless `anew`.
+        Return `queued`. Raises WrongState, KeyTaken; Changed as `cancel` does.
         """
-        return self.store.follow(self.store.operations.retry(job_id, revision))
+        return self.store.follow(self.store.operations.retry(job_id, revision, anew=anew))
+
+    def signal(self, job_id: str, name: str, value: Any = None) -> str:
+        """Send an event, with a JSON value of at most 64 KiB, to a job that has not ended: its `ctx.wait_for(name)`
+        returns the value, now or later. Return `kept`, also for a repetition. Raises WrongState if the job has ended
+        or has another value; NotFound, StepsFull, Invalid.
+        """
+        return self.store.follow(self.store.operations.signal(job_id, name, value_of(value)))
 
     def promote(self, job_id: str, revision: int | None = None) -> str:
         """Queue a scheduled job now. Return `queued`. Raises WrongState if it is not scheduled; Changed as

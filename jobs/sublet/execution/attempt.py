@@ -2,17 +2,22 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 
 from sublet.context import Context, Discard, Snooze, checked_delay
-from sublet.errors import Invalid, JobsError
+from sublet.errors import Invalid, JobsError, Unavailable
 from sublet.execution import stack
-from sublet.model import Completion, Ending, Failure, Lease, News, Note, Release
+from sublet.execution.steps import Keep, LoopSteps, PlainSteps
+from sublet.model import Completion, Ending, Failure, Lease, News, Note, Release, Suspension
+from sublet.steps.calls import Kept
+from sublet.steps.waits import Steps, Suspended
 from sublet.tasks.arguments import InvalidResult
 from sublet.tasks.error_rules import ErrorRules
 from sublet.tasks.programs.program import ProgramFailed
 
+KEEP_AGAIN = 0.5
+"""Seconds between two tries to keep a step while the server is away."""
 STARVED = "every place of the worker waits for the result of another job; see the worker's output"
 
 
@@ -60,9 +65,33 @@ class Reports:
     progress = checkpoint = log = detail = cost = b""
     waiting = False
     progressed_at = 0.0
+    thread_of: asyncio.AbstractEventLoop | None = None
+    """Set for a task in a thread: the loop that makes its calls."""
 
-    def __init__(self, notify: Callable[[], None], waits: Callable[[], None]) -> None:
-        self._notify, self._waits = notify, waits
+    def __init__(self, notify: Callable[[], None], waits: Callable[[], None], keep: Keep) -> None:
+        self._notify, self._waits, self._keep = notify, waits, keep
+
+    def open_steps(self, lease: Lease) -> Steps:
+        """Return the steps of the attempt, for its kind of task."""
+        loop = self.thread_of
+        if loop is None:
+            return LoopSteps(lease, self.keep)
+        return PlainSteps(
+            lease, lambda steps: asyncio.run_coroutine_threadsafe(self.keep(lease, steps), loop).result()
+        )
+
+    async def keep(self, lease: Lease, steps: Mapping[str, bytes]) -> dict[str, Kept]:
+        """Keep steps, or read all; until the server answers, as a result must not be lost. Raises Refused, Invalid."""
+        while True:
+            try:
+                there = await self._keep(lease, steps)
+            except Unavailable as error:
+                if error.lasting:
+                    raise
+                await asyncio.sleep(KEEP_AGAIN)
+            else:
+                self.progressed_at = time.monotonic()
+                return there
 
     def add(self, news: News, body: bytes) -> None:
         """Keep a report; it replaces an unsent one of its kind. Safe from any thread."""
@@ -86,6 +115,11 @@ class Reports:
         self._notify()
 
 
+async def no_steps(lease: Lease, steps: Mapping[str, bytes]) -> dict[str, Kept]:
+    """Refuse to keep steps, for an attempt without a source of jobs."""
+    raise Invalid("this attempt keeps no steps")
+
+
 class Attempt:
     """One leased job and the run of its task. `notify` is called when there is a report to send, `waits` when
     the task begins or ends a wait for another job.
@@ -106,10 +140,11 @@ class Attempt:
         lease: Lease,
         notify: Callable[[], None] = lambda: None,
         waits: Callable[[], None] = lambda: None,
+        keep: Keep = no_steps,
     ) -> None:
-        self.lease, self.reports = lease, Reports(notify, waits)
+        self.lease, self.reports = lease, Reports(notify, waits, keep)
         # Not a method of this attempt: finished jobs must leave no reference cycle
-        self.context = Context(lease, self.reports.add, notify)
+        self.context = Context(lease, self.reports.add, notify, self.reports)
 
     def note(self) -> Note | None:
         """Take the checkpoint, log lines and cost that are not sent yet; None without them."""
@@ -199,6 +234,10 @@ def _ending_of(lease: Lease, error: BaseException, again: bool) -> Ending:
         return error.ending
     if isinstance(error, ProgramFailed):
         return Failure(lease, error.code, error.message, error.detail, again)
+    if isinstance(error, Suspended):
+        return Suspension(lease, error.kind, error.name, error.seconds)
+    if isinstance(error, BaseExceptionGroup) and error.split(Suspended)[1] is None:  # of a TaskGroup
+        return _ending_of(lease, error.exceptions[0], again)
     if isinstance(error, Snooze):
         return Release(lease, checked_delay(error.delay), str(error.reason)[:1024])
     if isinstance(error, Discard):

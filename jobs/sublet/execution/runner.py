@@ -101,6 +101,7 @@ class Runner:
             return self._children.start(attempt)
         storage = self._storage
         if task.run == "thread":
+            attempt.reports.thread_of = loop
             if storage is None:
                 return self._threads.start(attempt, partial(_call, task, attempt, None))
             return self._threads.start(attempt, partial(_call_and_store, task, attempt, storage))

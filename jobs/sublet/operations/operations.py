@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Callable, Container, Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sublet.connection.settings import Settings
@@ -15,6 +16,7 @@ from sublet.protocol import keys, queue_names, reads, verbs
 from sublet.protocol.person import person
 from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
+from sublet.steps import calls as steps
 from sublet.submission.submit import SubmitOperations
 
 if TYPE_CHECKING:
@@ -86,11 +88,14 @@ class Operations(SubmitOperations):
         """
         return self._order(verbs.cancel, job_id, revision)
 
-    def retry(self, job_id: str, revision: int | None = None) -> Plan[str]:
-        """Queue a dead or cancelled job again with all its tries; the result is `queued`. Raises WrongState,
-        KeyTaken, NotFound, Changed.
-        """
-        return self._order(verbs.retry, job_id, revision)
+    def retry(self, job_id: str, revision: int | None = None, *, anew: bool = False) -> Plan[str]:
+        """Queue a dead or cancelled job with all its tries, `anew` without its kept steps. Raises WrongState, KeyTaken …"""
+        return self._order(partial(verbs.retry, how="anew" if anew else ""), job_id, revision)
+
+    def signal(self, job_id: str, name: str, value: bytes) -> Plan[str]:
+        """Keep an event for a job that has not ended; the result is `kept`. Raises WrongState, NotFound, StepsFull."""
+        answer: str = yield steps.signal(self.base_of_job(job_id), job_id, name, value, person())
+        return answer
 
     def promote(self, job_id: str, revision: int | None = None) -> Plan[str]:
         """Queue a scheduled job now; the result is `queued`. Raises WrongState, NotFound, Changed."""
@@ -105,9 +110,7 @@ class Operations(SubmitOperations):
         delay: Seconds | None = None,
         priority: int | None = None,
     ) -> Plan[str]:
-        """Give a waiting job another time, priority, or both; the result is `queued` or `scheduled <ms>`.
-        Raises Invalid, WrongState, NotFound, Changed.
-        """
+        """Give a waiting job another time, priority, or both. Raises Invalid, WrongState, NotFound, Changed."""
         rules = waiting_rules(run_at, delay, priority)
         return self._order(
             lambda base, name, seen, by: verbs.reschedule(base, name, seen, rules, by), job_id, revision

@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 from sublet import model
 from sublet.errors import Denied, Invalid, JobsError, NotFound, Unavailable
 from sublet.protocol import keys, verbs
+from sublet.steps.calls import Kept
 from sublet.store import http_codec
 from sublet.store.http_endpoint import Endpoint, address
 
@@ -173,6 +174,11 @@ class HttpSource:
     async def note(self, notes: Sequence[model.Note]) -> list[str]:
         """Store checkpoints and logs. Returns per lease `noted`, LEASE_LOST or NOT_FOUND."""
         return await _side_by_side(notes, self._note)
+
+    async def step(self, lease: model.Lease, steps: Mapping[str, bytes]) -> dict[str, Kept]:
+        """Keep steps of a running job; return those that were there. Without any, return all."""
+        path = f"/jobs/{lease.id}/step"
+        return await self._ask("POST", path, http_codec.kept_steps, http_codec.steps(lease, steps))
 
     async def _note(self, notes: Sequence[model.Note]) -> list[str]:
         try:

@@ -30,13 +30,20 @@ from sublet.model import (
     State,
     Submission,
     Submitted,
+    Suspension,
 )
 from sublet.protocol.keys import check_name, is_name
+from sublet.steps.calls import Kept
 
 log = logging.getLogger(__name__)
 
 BATCH = 1000
-ROUTES: dict[type, str] = {Completion: "/jobs/complete", Failure: "/jobs/fail", Release: "/jobs/release"}
+ROUTES: dict[type, str] = {
+    Completion: "/jobs/complete",
+    Failure: "/jobs/fail",
+    Release: "/jobs/release",
+    Suspension: "/jobs/suspend",
+}
 ABOUT_MAX = 3800
 DEFAULTS: dict[str, Any] = {
     "priority": 0,
@@ -217,6 +224,8 @@ def ending(ending: Ending) -> dict[str, Any]:
         fields["code"] = ending.code if is_name(ending.code) else "failed"
         fields["message"], fields["detail"] = _text(ending.message, 1024), _text(ending.detail, 4096)
         fields["again"] = ending.again
+    elif isinstance(ending, Suspension):
+        fields |= {"kind": ending.kind, "name": ending.name, "delay": ending.seconds}
     else:
         fields["delay"], fields["reason"] = min(max(ending.delay, 0.0), 1e9), _text(ending.reason, 1024)
         fields["code"] = ending.code
@@ -233,6 +242,25 @@ def note(note: Note) -> dict[str, Any]:
     if note.cost:
         fields["cost"] = int(note.cost)
     return fields
+
+
+def steps(lease: Lease, steps: Mapping[str, bytes]) -> dict[str, Any]:
+    """Encode the steps to keep. Raises Invalid for one that is not JSON."""
+    values = {name: _value_of(value, f"step {name}", lease) for name, value in steps.items()}
+    return {"token": lease.token, "steps": values}
+
+
+def kept_steps(answer: Answer) -> dict[str, Kept]:
+    """Decode the steps of the answer."""
+    found = answer.json()["steps"].items()
+    return {
+        name: Kept(
+            moment_ms(one["kept_at"]),
+            one["kind"],
+            b"" if one["kind"] == "timeout" else _bytes_of(one["value"]),
+        )
+        for name, one in found
+    }
 
 
 def _held(lease: Lease) -> dict[str, Any]:

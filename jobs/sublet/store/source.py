@@ -11,12 +11,14 @@ from sublet.model import (
     Claimed,
     Description,
     Ending,
+    Lease,
     Note,
     Standing,
     Submission,
     Submitted,
     WorkerInfo,
 )
+from sublet.steps.calls import Kept
 
 HTTP_QUEUES = 1000
 
@@ -65,6 +67,12 @@ class JobSource(Protocol):
     async def note(self, notes: Sequence[Note]) -> list[str]:
         """Store checkpoints (one above 64 KiB is left out) and the last 8 KiB of logs. Returns per lease `noted`,
         LEASE_LOST or NOT_FOUND.
+        """
+        ...
+
+    async def step(self, lease: Lease, steps: Mapping[str, bytes]) -> dict[str, Kept]:
+        """Keep steps of a running job; return those that were there. Without any, return all. Raises LeaseLost,
+        NotFound, StepsFull, Invalid, Unavailable.
         """
         ...
 

@@ -23,6 +23,7 @@ from sublet.model import (
     Standing,
     Submission,
     Submitted,
+    Suspension,
     WorkerInfo,
 )
 from sublet.operations import workers as roster
@@ -30,6 +31,8 @@ from sublet.operations.operations import Operations
 from sublet.protocol import verbs
 from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
+from sublet.steps import calls as step_calls
+from sublet.steps.calls import Kept
 from sublet.store import results
 from sublet.store.claim import ClaimRequest, Claims
 from sublet.store.events import EventStream
@@ -130,9 +133,7 @@ class Store:
         return list(found.values())
 
     async def submit(self, jobs: Sequence[Submission]) -> list[Submitted]:
-        """Store any number of jobs; return the answers in order. Raises Invalid, Refused or Unavailable; the
-        same call again is safe.
-        """
+        """Store any number of jobs; return the answers in order. Safe to repeat. Raises Invalid, Refused, Unavailable."""
         if self._storage is not None:
             return await self._submit_large(jobs, self.operations.submit)
         stored = await self.follow(self.operations.submit(jobs))
@@ -140,9 +141,7 @@ class Store:
         return stored
 
     async def submit_one(self, job: Submission) -> Submitted:
-        """Store one job, usually in one call. Raises Invalid, Refused or Unavailable; the same call again is
-        safe.
-        """
+        """Store one job, usually in one call. Safe to repeat. Raises Invalid, Refused, Unavailable."""
         try:
             answer = await self._straight(job)
         except Unavailable as error:
@@ -242,10 +241,9 @@ class Store:
         """Lease up to `n` jobs (at most 100 per partition) for `lease` seconds, from earlier queues first;
         wait up to `wait` seconds. Raises Invalid.
 
-        With the same `claim_id` (22 to 64 of A-Z a-z 0-9 _ . : -) within 10 s, a claim returns those jobs of
-        the first that are still held, and no others. A cancelled call releases its jobs; a caller that cannot
-        use an answer calls `give_back`. `ahead`: the claim may be sent before there is a job, behind the
-        blocking read.
+        With the same `claim_id` within 10 s, a claim returns those jobs of the first that are still held. A cancelled
+        call releases its jobs; a caller that cannot use an answer calls `give_back`. `ahead`: the claim may be sent
+        before there is a job, behind the blocking read.
         """
         request = ClaimRequest(worker, queues, n, lease, claim_id, strict, life, ahead=ahead and not claim_id)
         return await self._claims.claim(request, wait)
@@ -255,9 +253,7 @@ class Store:
         await self._claims.give_back(leases, reason)
 
     async def heartbeat(self, beats: Sequence[Beat], *, lease: float) -> list[int | str]:
-        """Extend leases to `lease` seconds from now. Returns per lease its new end (ms since 1970),
-        CANCEL_REQUESTED, LEASE_LOST or NOT_FOUND.
-        """
+        """Extend leases to `lease` seconds from now. Returns per lease its new end (ms), or a code."""
         ids = [beat.lease.id for beat in beats]
         return await self._spread(beats, ids, lambda base, some: verbs.heartbeat(base, some, lease=lease))
 
@@ -277,6 +273,7 @@ class Store:
             send(Completion, verbs.complete, verbs.COMPLETE_MAX),
             send(Failure, verbs.fail, verbs.FAIL_MAX),
             send(Release, verbs.release, verbs.SETTLE_MAX),
+            send(Suspension, step_calls.suspend, verbs.SETTLE_MAX),
         )
         return [answers[i] for i in range(len(endings))]
 
@@ -289,6 +286,10 @@ class Store:
 
             await self._spread(spent, [lease.id for lease, _ in spent], spend, verbs.SETTLE_MAX)
         return words
+
+    async def step(self, lease: Lease, steps: Mapping[str, bytes]) -> dict[str, Kept]:
+        """Keep steps of a running job; return those that were there. Without any, return all."""
+        return await self.run(step_calls.step(self.operations.base_of_job(lease.id), lease, steps))
 
     async def enlist(self, card: Card) -> bool:
         """Register a worker, or renew its registration. Returns True if it should drain."""

@@ -2,11 +2,16 @@
 
 from dataclasses import dataclass
 
-from sublet.model import Completion, Ending, Failure, Release
+from sublet.model import Completion, Ending, Failure, Release, Suspension
 
-COUNTERS = ("completed", "failed", "cancelled", "released", "refused")
+COUNTERS = ("completed", "failed", "cancelled", "released", "suspended", "refused")
 """Names of counters of outcomes, each also that of an event."""
-_EVENTS: dict[type, str] = {Completion: "completed", Failure: "failed", Release: "released"}
+_EVENTS: dict[type, str] = {
+    Completion: "completed",
+    Failure: "failed",
+    Release: "released",
+    Suspension: "suspended",
+}
 _LOST = ("LEASE_LOST", "NOT_FOUND")
 
 
@@ -20,6 +25,7 @@ class Summary:
     failed: int = 0
     cancelled: int = 0
     released: int = 0
+    suspended: int = 0
     refused: int = 0
     seconds: float = 0.0
     dismissed: bool = False
@@ -45,9 +51,11 @@ class Summary:
 
 
 def outcome_text(ending: Ending, answer: str) -> str:
-    """Return an outcome as text: the reason of a failure or release, then the answer to it."""
+    """Return an outcome as text: its reason, then the answer to it."""
     if isinstance(ending, Completion):
         return answer
+    if isinstance(ending, Suspension):
+        return f"{ending.kind} {ending.name}: {answer.partition(' ')[0]}"
     why = f"{ending.code} {ending.message}".strip() if isinstance(ending, Failure) else ending.reason
     return f"{why}: {answer}"
 

@@ -1,8 +1,10 @@
-"""Steps: the calls that keep, read and await the named parts of a job whose results later attempts reuse."""
+"""The calls that keep, read and await the steps of a job."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from sublet.errors import Invalid
 from sublet.model import Lease, Suspension
 from sublet.protocol.scripts import Call, script
 
@@ -25,24 +27,30 @@ def kept(stored: bytes) -> Kept:
 
 
 def step(base: str, lease: Lease, steps: Mapping[str, bytes]) -> Call[dict[str, Kept]]:
-    """Keep up to 100 steps of a running job. Returns those that are there already, which stay as they are. Raises
-    LeaseLost, NotFound, StepsFull, Invalid.
+    """Keep up to 100 steps of a running job. Returns those that were there, which stay; without any, all kept ones.
+    Raises LeaseLost, NotFound, StepsFull, Invalid.
     """
 
     def read(reply: list[bytes]) -> dict[str, Kept]:
+        if not steps:
+            return {reply[i].decode(): kept(reply[i + 1]) for i in range(0, len(reply), 2)}
         return {name: kept(word) for name, word in zip(steps, reply, strict=True) if word != b"kept"}
 
     rest = [word for step in steps.items() for word in step]
     return script("step").call(base, read, rest, id=lease.id, token=lease.token)
 
 
-def steps(base: str, lease: Lease) -> Call[dict[str, Kept]]:
-    """Read all kept steps of a running job. Raises LeaseLost, NotFound."""
-
-    def read(reply: list[Any]) -> dict[str, Kept]:
-        return {reply[i].decode(): kept(reply[i + 1]) for i in range(0, len(reply), 2)}
-
-    return script("step").call(base, read, id=lease.id, token=lease.token)
+def value_of(value: Any) -> bytes:
+    """Return a signal's value as JSON. Raises Invalid."""
+    try:
+        encoded = json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Invalid(f"signal: the value cannot be written as JSON: {error}") from None
+    if len(encoded) > STEP_MAX:
+        raise Invalid(
+            f"signal of {len(encoded):,} bytes: the limit is {STEP_MAX:,}: send the address of the data"
+        )
+    return encoded
 
 
 def suspend(base: str, endings: Sequence[Suspension]) -> Call[list[str]]:

@@ -1,0 +1,18 @@
+"""The route `POST /jobs/{id}/signal`: send an event to a job."""
+
+from sublet.steps.calls import STEP_MAX
+from sublet_functions.handlers.call import Call
+from sublet_functions.handlers.within import check_job
+from sublet_functions.http.body import stored_json
+from sublet_functions.http.response import Response, json_response
+from sublet_functions.schemas.query import Empty
+from sublet_functions.schemas.steps import Signal
+
+
+async def signal(call: Call[Signal, Empty]) -> Response:
+    """Keep an event for a job that has not ended, before or while it waits for it. A job that waits goes on."""
+    job_id, asked = call.path["id"], call.body
+    await check_job(call)
+    value = stored_json(asked.value, STEP_MAX, "body", "value")
+    state = await call.store.follow(call.store.operations.signal(job_id, asked.name, value))
+    return json_response({"id": job_id, "state": state})

@@ -1,0 +1,30 @@
+"""The route `POST /jobs/{id}/step`: keep and read the steps of a running job."""
+
+from typing import Any
+
+from sublet.errors import LeaseLost, NotFound
+from sublet.protocol.reads import json_of
+from sublet.steps.calls import STEP_MAX, Kept
+from sublet_functions.handlers.call import Call
+from sublet_functions.handlers.leases import lease, lease_problem
+from sublet_functions.handlers.within import lease_answers
+from sublet_functions.http.body import stored_json
+from sublet_functions.http.response import Response, json_response, timestamp
+from sublet_functions.schemas.query import Empty
+from sublet_functions.schemas.steps import Steps
+
+
+async def step(call: Call[Steps, Empty]) -> Response:
+    """Keep results of parts of a running task for its later attempts, or read all kept ones. A step is kept once."""
+    job_id, asked = call.path["id"], call.body
+    steps = {name: stored_json(value, STEP_MAX, "body", "steps", name) for name, value in asked.steps.items()}
+    try:
+        there = await call.store.step(lease(job_id, asked.token), steps)
+    except (LeaseLost, NotFound) as error:
+        (word,) = await lease_answers(call, [job_id], [error.code])
+        raise lease_problem(job_id, word) from None
+    return json_response({"id": job_id, "steps": {name: _shown(kept) for name, kept in there.items()}})
+
+
+def _shown(kept: Kept) -> dict[str, Any]:
+    return {"kind": kept.kind, "kept_at": timestamp(float(kept.at_ms)), "value": json_of(kept.value)}

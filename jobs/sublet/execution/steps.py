@@ -1,0 +1,203 @@
+"""Keep the steps of a running attempt: each is done once, and later attempts find its result by its name.
+
+The logic is in plans, generators that yield a mapping to keep (empty: read all), or a call to make; `LoopSteps`
+follows them in async tasks, `PlainSteps` in plain ones.
+"""
+
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from functools import lru_cache, partial
+from typing import Any, TypeVar, get_type_hints
+
+from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError
+
+from sublet.errors import Invalid
+from sublet.model import Lease
+from sublet.protocol.keys import check_name
+from sublet.steps.calls import STEP_MAX, Kept
+from sublet.steps.waits import Suspended
+from sublet.tasks.arguments import InvalidResult
+from sublet.tasks.json.codec import JsonCodec
+
+T = TypeVar("T")
+Plan = Generator[Mapping[str, bytes] | Callable[[], Any], Any, T]
+Keep = Callable[[Lease, Mapping[str, bytes]], Awaitable[dict[str, Kept]]]
+"""Keeps steps of a lease's job, or reads all; returns those that were there."""
+
+
+class _Plans:
+    def __init__(self, lease: Lease) -> None:
+        self._found: dict[str, Kept] | None = {} if lease.attempt == 1 else None
+        self._used: set[str] = set()
+        self.renewed = False
+
+    def step(
+        self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Plan[Any]:
+        self._use(name)
+        try:
+            found = yield from self._read()
+            kept = found.get(name)
+            if kept is None:
+                result = yield partial(function, *args, **kwargs)
+                kept = yield from self._keep(name, _dump(name, function, result))
+            return _load(name, function, kept)
+        except BaseException:
+            self._used.discard(name)  # the task may try it again
+            raise
+
+    def sleep(self, name: str, seconds: float) -> Plan[None]:
+        self._use(name)
+        found = yield from self._read()
+        if name not in found:
+            raise Suspended("sleep", name, seconds)
+
+    def wait_for(self, name: str, seconds: float | None) -> Plan[Any]:
+        check_name("signal", name)
+        if self._found is None or name not in self._found:
+            self._found = yield {}
+        kept = self._found.get(name)
+        if kept is None:
+            raise Suspended("signal", name, seconds)
+        if kept.kind == "timeout":
+            raise TimeoutError(f"the signal {name} did not come in time")
+        return json.loads(kept.value)
+
+    def _use(self, name: str) -> None:
+        check_name("step", name)
+        if name in self._used:
+            raise Invalid(
+                f"step {name!r} is used twice in this attempt: give each step its own name, as in f'{name}-{{n}}'"
+            )
+        self._used.add(name)
+
+    def _read(self) -> Plan[dict[str, Kept]]:
+        if self._found is None:
+            self._found = yield {}
+        return self._found
+
+    def _keep(self, name: str, value: bytes) -> Plan[Kept]:
+        there: dict[str, Kept] = yield {name: value}
+        self.renewed = self.renewed or name not in there
+        kept = there.get(name) or Kept(0, "step", value)
+        assert self._found is not None
+        self._found[name] = kept
+        return kept
+
+
+class LoopSteps:
+    """The steps of an attempt of an async task."""
+
+    def __init__(self, lease: Lease, keep: Keep) -> None:
+        self._lease, self._keep, self._plans = lease, keep, _Plans(lease)
+
+    @property
+    def renewed(self) -> bool:
+        """Whether this attempt has kept a step."""
+        return self._plans.renewed
+
+    async def step(
+        self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """Return the kept result of a step; without one, call the function and keep its result."""
+        return await self._follow(self._plans.step(name, function, args, kwargs))
+
+    async def sleep(self, name: str, seconds: float) -> None:
+        """Return if the sleep is over; else raise Suspended."""
+        await self._follow(self._plans.sleep(name, seconds))
+
+    async def wait_for(self, name: str, seconds: float | None) -> Any:
+        """Return the value of a signal; raise Suspended without one, TimeoutError after the limit."""
+        return await self._follow(self._plans.wait_for(name, seconds))
+
+    async def _follow(self, plan: Plan[T]) -> T:
+        try:
+            wanted = next(plan)
+            while True:
+                try:
+                    if callable(wanted):
+                        answer = wanted()
+                        answer = await answer if inspect.isawaitable(answer) else answer
+                    else:
+                        answer = await self._keep(self._lease, wanted)
+                except BaseException as error:  # noqa: BLE001  # the plan raises it again
+                    wanted = plan.throw(error)
+                else:
+                    wanted = plan.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
+class PlainSteps:
+    """The steps of an attempt of a plain function. `keep` blocks until they are kept."""
+
+    def __init__(self, lease: Lease, keep: Callable[[Mapping[str, bytes]], dict[str, Kept]]) -> None:
+        self._keep, self._plans = keep, _Plans(lease)
+
+    @property
+    def renewed(self) -> bool:
+        """Whether this attempt has kept a step."""
+        return self._plans.renewed
+
+    def step(
+        self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """Return the kept result of a step; without one, call the function and keep its result."""
+        return self._follow(self._plans.step(name, function, args, kwargs))
+
+    def sleep(self, name: str, seconds: float) -> None:
+        """Return if the sleep is over; else raise Suspended."""
+        self._follow(self._plans.sleep(name, seconds))
+
+    def wait_for(self, name: str, seconds: float | None) -> Any:
+        """Return the value of a signal; raise Suspended without one, TimeoutError after the limit."""
+        return self._follow(self._plans.wait_for(name, seconds))
+
+    def _follow(self, plan: Plan[T]) -> T:
+        try:
+            wanted = next(plan)
+            while True:
+                try:
+                    answer = wanted() if callable(wanted) else self._keep(wanted)
+                except BaseException as error:  # noqa: BLE001  # the plan raises it again
+                    wanted = plan.throw(error)
+                else:
+                    wanted = plan.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
+@lru_cache(256)
+def _codec(function: Callable[..., Any]) -> JsonCodec:
+    # `asyncio.to_thread` and a lambda have no annotation: their results are JSON as json.loads returns it
+    plain = function.func if isinstance(function, partial) else function
+    try:
+        return JsonCodec(get_type_hints(plain, include_extras=True).get("return", Any), "a step's result")
+    except (Invalid, TypeError, NameError, AttributeError):
+        return JsonCodec(Any, "a step's result")
+
+
+def _dump(name: str, function: Callable[..., Any], result: Any) -> bytes:
+    try:
+        value = _codec(function).dump(result, warnings="error")
+    except PydanticSerializationError as error:
+        raise InvalidResult(f"step {name}: its result cannot be written as JSON: {error}") from None
+    if len(value) > STEP_MAX:
+        raise InvalidResult(
+            f"step {name} returned {len(value):,} bytes (JSON): at most {STEP_MAX:,} are kept: store the data elsewhere, "
+            "and return its address"
+        )
+    return value
+
+
+def _load(name: str, function: Callable[..., Any], kept: Kept) -> Any:
+    if kept.kind == "timeout":
+        raise Invalid(f"step {name!r} is a wait that ended without its signal: give the step another name")
+    try:
+        return _codec(function).load(kept.value)
+    except ValidationError as error:
+        raise Invalid(f"step {name}: the kept result does not match the annotation: {error}") from None
