@@ -1,6 +1,6 @@
 -- complete: attempts succeeded. Store the results, delete checkpoints and payloads (but with keep=1), prune.
 --
--- LIBS  straight/complete.lua lib/base.lua lib/queue.lua lib/flow.lua lib/deaths.lua lib/surplus.lua lib/lifecycle.lua lib/prune.lua
+-- LIBS  straight/complete.lua lib/base.lua lib/queue.lua lib/flow.lua lib/edges.lua lib/deaths.lua lib/surplus.lua lib/lifecycle.lua lib/prune.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  id token result …   the leases, in threes, at most 64; a result is opaque
 -- REPLY array        one per lease: "completed", "LEASE_LOST" or "NOT_FOUND"
@@ -40,6 +40,10 @@ for i = 1, #ARGV, 3 do
   local job = load(ARGV[i])
   if job.rules and job.rules.key then get_queue(job.rules.queue) end      -- the end of a job with a key may wake a worker
   if job.held then check_flow(job) end
+  if job.rules and is_linked(job) then
+    get_queue(job.rules.queue)
+    edges().look(job)
+  end
 end
 for i = 1, #ARGV, 3 do
   local job = load(ARGV[i])
@@ -58,10 +62,10 @@ for i = 1, #ARGV, 3 do
     call('HSET', hash, 'state', answer, 'spec', job.rules.keep and job.spec or job.rules.header, 'token', job.token, 'attempt', job.attempt,
       'ended', job.ended, 'finished_at', stamp, 'result', ARGV[i + 2],
       'attempt:' .. job.attempt, story(job, answer), unpack(kept))
-    on_end(job)
+    on_end(job, place)
     return_place(job)
     done[#done + 1] = job.id
-    retained[#retained + 1] = digits(now + math.max(60000, job.rules.retention))
+    retained[#retained + 1] = digits(now + math.max(job.watched == '2' and KEEP_UPSTREAM or 60000, job.rules.retention))
     retained[#retained + 1] = job.id
   end
   if answer == 'LEASE_LOST' then late = late + 1 end

@@ -1,6 +1,6 @@
 -- promote: queue a scheduled job now, unless it waits for a signal.
 --
--- LIBS  lib/base.lua lib/queue.lua lib/flow.lua lib/steps.lua lib/deaths.lua lib/surplus.lua lib/lifecycle.lua lib/audit.lua
+-- LIBS  lib/base.lua lib/queue.lua lib/flow.lua lib/steps.lua lib/edges.lua lib/deaths.lua lib/surplus.lua lib/lifecycle.lua lib/audit.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  id           the job
 -- ARGV  revision     the one that the caller saw: attempts plus operators' verbs accepted
@@ -19,9 +19,11 @@ if kind == 'signal' then
   return refusal('WRONG_STATE', 'job ' .. id .. ' waits for the signal ' .. name
     .. ': send it, or reschedule the job to end the wait without it')
 end
+local wait = job.rules.on_failure and edges()
 check_audit(by)
 
 begin()
 call('ZREM', key('scheduled'), id)
+if wait then wait.forget_needs(job) end
 place(job, 'queued', due_rank(job), 'promote')
 return audit(by, 'promote', id, job.rules.queue, record_order(job, 'promote', revision, 'queued'))

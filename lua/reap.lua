@@ -1,6 +1,6 @@
 -- reap: do maintenance: jobs with an expired lease go back, due jobs are queued. May run concurrently.
 --
--- LIBS  lib/base.lua lib/queue.lua lib/flow.lua lib/steps.lua lib/deaths.lua lib/surplus.lua lib/lifecycle.lua lib/due.lua
+-- LIBS  lib/base.lua lib/queue.lua lib/flow.lua lib/steps.lua lib/edges.lua lib/deaths.lua lib/surplus.lua lib/lifecycle.lua lib/due.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  limit        moves at most, up to 100
 -- ARGV  by           the caller's name
@@ -20,5 +20,5 @@ local occurrence = peek('ZRANGE', key('schedules'), 0, 0, 'WITHSCORES')[2]
 local pools = peek('HLEN', key('pools'))
 local come = occurrence and tonumber(occurrence) <= now
 local partitions = tonumber(call('HGET', base, 'partitions') or 0)
-return {lost, due, lost + due == limit and 1 or 0, come and 1 or 0, type(pools) == 'number' and pools or 0,
+return {lost, due, (lost + due == limit or edges_of and edges_of.left) and 1 or 0, come and 1 or 0, type(pools) == 'number' and pools or 0,
   partitions or 0}

@@ -1,6 +1,6 @@
 -- reschedule: move a waiting job to another moment, change its priority, or both.
 --
--- LIBS  lib/base.lua lib/rules.lua lib/queue.lua lib/flow.lua lib/steps.lua lib/deaths.lua lib/surplus.lua lib/lifecycle.lua lib/audit.lua
+-- LIBS  lib/base.lua lib/rules.lua lib/queue.lua lib/flow.lua lib/steps.lua lib/edges.lua lib/deaths.lua lib/surplus.lua lib/lifecycle.lua lib/audit.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  id           the job
 -- ARGV  revision     the one that the caller saw: attempts plus operators' verbs accepted
@@ -24,6 +24,9 @@ local job = load_movable(id)
 local order = 'reschedule:' .. string.gsub(rules, ' ', ',')
 local at_once = order_answer(job, order, revision, 'scheduled', 'queued')
 if at_once then return at_once end
+if (at or delay) and job.rules.on_failure and edges().read(job).needs then
+  return refusal('WRONG_STATE', 'job ' .. id .. ' waits for other jobs: promote it to run it now')
+end
 check_audit(by)
 local waits = job.state == 'scheduled'
 local structure = key(waits and 'scheduled' or (job.rules.group and 'grouped:' or 'queue:') .. job.rules.queue)

@@ -16,7 +16,7 @@ for _, id in ipairs(ARGV) do
   local hash, job = key('job:', id), load(id)
   local over = job.state and call('HGET', hash, 'finished_at')
   local last = over and job.attempt and call('HGET', hash, 'attempt:' .. job.attempt)
-  if job.state and not over then call('HSET', hash, 'watched', '1') end
+  if job.state and not over and job.watched ~= '2' then call('HSET', hash, 'watched', '1') end
   reply[#reply + 1] = job.state or 'NOT_FOUND'
   reply[#reply + 1] = over and call('HGET', hash, 'result') or ''
   reply[#reply + 1] = last or ''

@@ -49,6 +49,7 @@ from sublet.schedules import firing
 from sublet.schedules.firing import FireRequest, Pick, Picked
 from sublet.steps import calls as steps
 from sublet.store.store import Store
+from sublet.workflows import storing
 from tests.support.command_server import ADDRESS, COMMANDS
 from tests.support.draws import RUN, one_for
 from tests.support.leftovers import Leftovers
@@ -510,6 +511,9 @@ def each_verb() -> Callable[[str, Lease | None], dict[str, Call[Any]]]:
         held = lease or Lease("nobody", "1.none", 1, 0, "q", "t", None, b"", "")
         return {
             "submit": verbs.submit(base, [Submission("new", "q", "t", "", b"{}")]),
+            "workflow": storing.workflow(
+                base, "new-flow", "seal", [storing.Linked(Submission("linked", "q", "t", "", b"{}"))]
+            ),
             "claim": verbs.claim(base, claim_id=uuid.uuid4().hex, worker="w", lease=30, n=1, queues=["q"]),
             "heartbeat": verbs.heartbeat(base, [Beat(held, b"1")], lease=30),
             "complete": verbs.complete(base, [Completion(held, b"1")]),

@@ -1,6 +1,6 @@
 -- lib/base: the clock, the keys, refusals, input checks, and a job as it is stored. Every script needs it.
 -- The libraries stand in front of a script in this order: base, rules, queue, flow, turns, places, tags, steps, conflict,
--- intake, deaths, surplus, lifecycle, prune, due, claim, occurrence, integrity, audit.
+-- intake, edges, links, deaths, surplus, lifecycle, prune, due, claim, occurrence, integrity, audit.
 -- luacheck: push ignore 211 231
 local LAYOUT = '1'
 local GRACE = 5000                          -- ms after a timeout in which the worker may still report it
@@ -8,7 +8,7 @@ local KEEP_DEAD = 1209600000                -- ms for which dead and cancelled j
 local KEEP = 100000                         -- finished jobs kept in each state
 local KEEP_EVENTS = 10000                   -- events kept in the stream
 local KEEP_QUEUES = 10000                   -- queues kept that are empty and have no settings
-local NEVER = '99999999999999'              -- ms, the score of a schedule without a next occurrence
+local NEVER = '99999999999999'              -- ms, the score of a schedule without a next occurrence, and of a job that waits for others
 local EVENT_IDS = 10                        -- jobs in one event
 local COUNTS = 20000                        -- fields of the counts by queue, about
 -- The values of rules that a header does not have.
@@ -16,7 +16,7 @@ local RULES = {__index = {priority = 0, tries = 3, timeout = 300000, retention =
   backoff = '1000:2:300000'}}
 -- What a rule's value must match to be used; rules that are not listed here are digits.
 local PLAIN = {key = '', tags = '', group = '', trace = '', digest = '', schedule = '', death = '', on_conflict = '',
-  onto = '', after = '', replaced = '^%d+:%d+$', priority = '^%-?%d+$', backoff = '^%d+:%d+%.?%d*:%d+$'}
+  on_failure = '', workflow = '', onto = '', after = '', replaced = '^%d+:%d+$', priority = '^%-?%d+$', backoff = '^%d+:%d+%.?%d*:%d+$'}
 
 local call = redis.call
 -- Returns an error instead of raising it, so a key of a wrong type counts as missing

@@ -1,4 +1,4 @@
--- lib/deaths: the reports of dead jobs (on_dead). It needs base, queue and flow.
+-- lib/deaths: the reports of dead jobs (on_dead). It needs base, queue, flow and edges.
 -- luacheck: push ignore 211
 -- The queue and the task of the jobs that report deaths in a queue (on_dead); nil without the setting. The queue's
 -- own setting is used before the partition's. A setting that names no queue means the queue itself.
@@ -15,6 +15,7 @@ local function load_movable(id)
   local reports = job.state and death_hook(get_queue(job.rules.queue))
   if reports then get_queue(reports) end
   if job.state then check_flow(job) end
+  if job.state and is_linked(job) then edges().look(job) end
   return job
 end
 

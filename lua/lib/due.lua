@@ -19,8 +19,10 @@ local function maintain(limit, by)
   if #lost + #due == 0 then return 0, 0 end
   for _, id in ipairs(lost) do load_movable(id) end
   for _, id in ipairs(due) do
-    local job = load_movable(id)
+    local ended = string.match(id, '^>(.+)$')
+    local job = ended and edges().look_again(ended) or load_movable(id)
     if job.rules then load(job.rules.after) end
+    if job.rules and job.rules.on_failure then edges().read(job) end
   end
   begin()
   call('HSET', base, 'maintenance', stamp .. ' ' .. by)
@@ -38,8 +40,13 @@ local function maintain(limit, by)
     end
   end
   for _, id in ipairs(due) do
-    local job = load(id)
-    if job.state == 'scheduled' and load(job.rules.after).state == 'running' then
+    local ended, job = string.match(id, '^>(.+)$'), load(id)
+    if ended then
+      call('ZREM', key('scheduled'), id)
+      edges().go_on(load(ended), place)
+    elseif job.state == 'scheduled' and job.needs then
+      edges().give_up(job, place)
+    elseif job.state == 'scheduled' and load(job.rules.after).state == 'running' then
       call('ZADD', key('scheduled'), now + BEHIND, id)
     else
       call('ZREM', key('scheduled'), id)

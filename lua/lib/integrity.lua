@@ -73,6 +73,7 @@ local function score_of(job, seq)
   local over, heard, ended_as = unpack(call('HMGET', job.hash, 'finished_at', 'heartbeat_at', 'ended'))
   if state == 'queued' then return rank(rules.priority, numbered(seq)) end
   if state == 'scheduled' then
+    if rules.on_failure and call('HEXISTS', job.hash, 'needs') == 1 then return NEVER end
     local seen, moved_to = string.match(job.op or '', '^reschedule:%S+ (%d+) scheduled (%d+)$')
     if seen and seen + 1 == (job.attempt or 0) + (job.ops or 0) then return moved_to end
     return string.match(ended_as or '', '^%S+ scheduled (%d+)$') or rules.at
@@ -177,6 +178,7 @@ end
 -- A structure or lock names a job that does not exist: remove the name. `gone`: the job was not finished.
 local function check_missing(id, seen_in)
   local queue = string.find(seen_in, '^queue:') or string.find(seen_in, '^grouped:')
+  if seen_in == 'scheduled' and string.find(id, '^>') then return end      -- edges that are to be settled
   if (queue or sizes[seen_in]) and call('ZSCORE', key(seen_in), id) then
     fix((queue or UNFINISHED[seen_in]) and 'gone' or 'stray', 'ZREM', key(seen_in), id)
   end

@@ -1,5 +1,5 @@
--- lib/lifecycle: how a job moves from one state to the next, up to its deletion. It needs base, queue, flow, deaths
--- and surplus.
+-- lib/lifecycle: how a job moves from one state to the next, up to its deletion. It needs base, queue, flow, edges,
+-- deaths and surplus.
 -- luacheck: push ignore 211
 needs('PUBLISH', key('ended'), '')
 
@@ -23,9 +23,10 @@ end
 
 -- A job has ended: publish its id if it is watched, release its key, or return it to the older job that still runs. Make the
 -- newer job of its key due, and its schedule if that waits for this job. A lock or schedule of a wrong type does not name this job.
-local function on_end(job)
+local function on_end(job, move)
   local rules = job.rules
   if job.watched then call('PUBLISH', key('ended'), job.id) end
+  if is_linked(job) then edges().on_end(job, move) end
   local lock, older = rules.key and key('key:' .. rules.queue .. '|' .. rules.key), load(rules.after)
   local newer = lock and successor(job)
   if newer then
@@ -66,7 +67,7 @@ local function place(job, state, score, code, ...)
   count(state, 1)
   add_change(queue, state, 1)
   backlog(queue, -1, -size(job))
-  on_end(job)
+  on_end(job, place)
   if state == 'dead' then report_death(job, code, place) end
 end
 

@@ -26,7 +26,7 @@ local function invalid_rule(rules, known)
       key = '^[!-~]+$', group = '^[!-~]+$', cost = some, tags = '^[%w_.:,-]+$', trace = '^%x[%x-]+$',
       digest = '^' .. hex .. '%x*$', schedule = '^[%w_.:-]+$', death = '^[%w_.:-]+$', keep = '^1$', known = '^1$',
       debounce = some, at_most = some, on_conflict = '^[%l_]+$', onto = '^[%w_.:-]+$', after = '^[%w_.:-]+$',
-      replaced = '^%d+:%d+$', tried = number}
+      replaced = '^%d+:%d+$', tried = number, on_failure = '^%l+$', give_up = some, workflow = '^[%w_.:-]+$'}
   end
   local given = {}
   for word in string.gmatch(rules .. ' ', '([^ ]*) ') do

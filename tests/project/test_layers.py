@@ -17,7 +17,7 @@ sublet.large_payloads
 sublet.connection
 sublet.tasks
 sublet.submission
-sublet.schedules
+sublet.schedules  sublet.workflows
 sublet.operations
 sublet.store
 sublet.scaling

@@ -29,10 +29,11 @@ from sublet.protocol.scripts import LIBRARIES, NAMES, script, source
 from sublet.schedules import firing
 from sublet.schedules.firing import FireRequest, Pick
 from sublet.steps import calls as steps
+from sublet.workflows import storing
 from tests.support.paths import ROOT
 
 LUA = ROOT / "lua"
-CALLS = (verbs, flow, steps, firing, pools)
+CALLS = (verbs, flow, steps, storing, firing, pools)
 """The modules that make calls of scripts."""
 WORDS = {"CANCEL_REQUESTED", "INVALID"}
 """Words of a reply that are not refusals: one is information, the other never reaches a Python caller as a
@@ -43,6 +44,11 @@ SAMPLES = {
     "submit": (
         verbs.submit("B", [Submission("ID", "QUEUE", "TASK", "RULES", b"PAYLOAD")]),
         {"id": "ID", "queue": "QUEUE", "task": "TASK", "rules": "RULES", "payload": b"PAYLOAD"},
+    ),
+    "workflow": (
+        storing.workflow("B", "FLOW", "seal", [storing.Linked(Submission("ID", "QUEUE", "TASK", "RULES", b"PAYLOAD"), ["X", "Y"], ["Z"])]),
+        {"workflow": "FLOW", "how": "seal", "id": "ID", "queue": "QUEUE", "task": "TASK", "rules": "RULES", "payload": b"PAYLOAD",
+         "after": "X Y", "into": "Z"},
     ),
     "claim": (
         verbs.claim("B", claim_id="CLAIM", worker="WORKER", lease=1.5, n=7, queues=["QUEUE"]),
@@ -367,14 +373,15 @@ def test_lua_and_python_spell_every_key_alike():
         spelled |= set(re.findall(r"(?<!function )\bkey\(('[a-z:]+'(?: \.\.)?)", body(name)))
     ours = {
         keys.job("B", "X"), keys.queue("B", "X"), keys.queues("B"), keys.lock("B", "X", "Y"), keys.claim("B", "X"),
-        keys.wake("B", "X"), keys.alarm("B"), keys.events("B"), keys.audit("B"), keys.ended("B"), keys.structure("B", "running"),
+        keys.wake("B", "X"), keys.alarm("B"), keys.events("B"), keys.audit("B"), keys.ended("B"), keys.structure("B", "running"), keys.structure("B", "cancelled"),
         keys.backlog("B"), keys.structure("B", "scheduled"), keys.structure("B", "completed"), keys.workers("B"),
         keys.worker("B", "X"), keys.counts("B"), keys.schedules("B"), keys.schedule("B", "X"), keys.pools("B"),
         keys.pool("B", "X"), keys.crew("B", "X"), keys.summons("B", "X"), keys.owner("B", "X"), keys.catalogue("B"), keys.tasks("B"),
         keys.minutes("B"), keys.hours("B"), keys.tags("B"), keys.tag("B", "X"),
         keys.grouped("B", "X"), keys.waiting("B", "X", "Y"), keys.turns("B", "X"), keys.full("B", "X"), keys.tokens("B", "X"),
         keys.places("B", "X"), keys.group_places("B", "X", "Y"), keys.bucket("B", "X"), keys.flow("B", "X"),
-        keys.groups("B", "X"),
+        keys.groups("B", "X"), keys.workflow("B", "X"), keys.members("B", "X"), keys.upstream("B", "X"), keys.downstream("B", "X"),
+        keys.broken("B", "X"),
     }  # fmt: skip
     assert all(key.startswith("B:") for key in ours)
     assert {word.strip("'. ") for word in spelled} == {re.sub(r"X(\|Y)?$", "", key[2:]) for key in ours}

@@ -22,8 +22,10 @@ from tests.support.transcripts import Replay, lineage, transcripts
 
 FOLDER = ROOT / "docs" / "reference" / "protocol"
 PAGES = {path.stem: path.read_text() for path in sorted(FOLDER.glob("*.md"))}
-WORKER, REFERENCE, SCHEDULES, POOLS = (PAGES[name] for name in ("worker", "reference", "schedules", "pools"))
-PAGE = "\n".join((WORKER, REFERENCE, SCHEDULES, POOLS))
+WORKER, REFERENCE, SCHEDULES, POOLS, WORKFLOWS = (
+    PAGES[name] for name in ("worker", "reference", "schedules", "pools", "workflows")
+)
+PAGE = "\n".join((WORKER, REFERENCE, SCHEDULES, POOLS, WORKFLOWS))
 PROMISES = (ROOT / "README.md").read_text().partition("## Promises")[2].partition("\n## ")[0]
 ALL = transcripts(PAGE)
 NUMBERS_OF_A_SUM = {"ready", "running", "rate", "run", "need", "wanted", "crew", "summoned", "owed"}
@@ -210,7 +212,8 @@ def test_the_catalogue_lists_exactly_the_existing_keys():
         keys.minutes(""), keys.hours(""), keys.tags(""), keys.tag("", "<tag>"),
         keys.grouped("", "<queue>"), keys.waiting("", "<queue>", "<group>"), keys.turns("", "<queue>"), keys.full("", "<queue>"),
         keys.tokens("", "<queue>"), keys.places("", "<queue>"), keys.group_places("", "<queue>", "<group>"), keys.bucket("", "<queue>"),
-        keys.flow("", "<queue>"), keys.groups("", "<queue>"),
+        keys.flow("", "<queue>"), keys.groups("", "<queue>"), keys.workflow("", "<id>"), keys.members("", "<id>"),
+        keys.upstream("", "<id>"), keys.downstream("", "<id>"), keys.broken("", "<id>"),
     }  # fmt: skip
     rows = table(section("Keys"), "key", "type")
     shown = [word.replace("\\|", "|") for word in first_words(rows)] + [

@@ -14,23 +14,30 @@ from sublet.protocol.scripts import NAMES, Call
 from sublet.schedules import firing
 from sublet.schedules.firing import FireRequest
 from sublet.steps import calls as steps
+from sublet.workflows import storing
 from tests.conftest import SCHEDULE
 from tests.support.draws import one_in
 
 VERBS = [*(name for name in NAMES if name not in ("init", "drop")), "strike", "unschedule", "unpool"]
 """`reconcile` without leases counts as `strike`, because it touches other keys. A removal counts separately,
 too."""
-EVERYWHERE = (
-    ":(job|key|claim|worker:silent|schedule:|tags$|tag:|(flow|turns|full|tokens|tat|places|groups|waiting):)"
-)
+EVERYWHERE = ":(job|key|claim|workflow|members|upstream|worker:silent|schedule:|tags$|tag:|(flow|turns|full|tokens|tat|places|groups|waiting):)"
 UNNOTICED = {"reap": ":(schedules|pools)", "fire": ":(queue|wake):", "strike": ":crew", "unpool": ":(pool|crew|summons):",
              "repair": ":(worker|schedule|pool|crew|summons):"}  # fmt: skip
 """Keys of a wrong type that are passed over: by every verb, and by some."""
 
 
+async def link(desk, job_id, *after, how="seal"):
+    """A job that waits for others, or for its workflow."""
+    one = storing.Linked(Submission(job_id, "q", "t", "", b"{}"), after)
+    assert isinstance(await desk.run(storing.workflow(desk.base, f"flow-{job_id}", how, [one])), list)
+
+
 async def scene(desk):
     """A namespace with something in every structure, and calls that touch as much of it as they can."""
-    await desk.fail(await desk.running("dead", "key=dead"), again=False)
+    dead = await desk.running("dead", "key=dead")
+    await link(desk, "cancelled", "dead")
+    await desk.fail(dead, again=False)
     await desk.complete(await desk.running("done", "retention=60000"))
     desk.elapse(100)
     held = [
@@ -65,6 +72,8 @@ async def scene(desk):
     await desk.submit("waiting", "next", payload=b"x" * 2000)
     await desk.submit("elsewhere", queue="r")
     await desk.watch("held")
+    await link(desk, "below", "held")
+    await link(desk, "source", how="open")
     await desk.enlist("silent")
     desk.raw.zadd(keys.workers(desk.base), {"silent": 1})
     await desk.join("w")
@@ -84,6 +93,12 @@ async def scene(desk):
     ]
     return {
         "submit": verbs.submit(desk.base, submissions),
+        "workflow": storing.workflow(
+            desk.base,
+            "flow-source",
+            "seal",
+            [storing.Linked(Submission("linked", "r", "t", "", b"x" * 2000), ["waiting"], ["below"])],
+        ),
         "claim": verbs.claim(desk.base, claim_id="c" * 22, worker="w", lease=1, n=5, queues=["q", "r", "f"]),
         "heartbeat": verbs.heartbeat(desk.base, [Beat(lease, b"1") for lease in held], lease=30),
         "complete": verbs.complete(desk.base, [Completion(lease, b"1") for lease in held]),

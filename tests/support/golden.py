@@ -14,7 +14,7 @@ from tests.support.transcripts import Transcript, transcripts
 
 FILE = ROOT / "lua" / "golden.json"
 FOLDER = ROOT / "docs" / "reference" / "protocol"
-PAGES = ("worker", "reference", "schedules", "pools")
+PAGES = ("worker", "reference", "schedules", "pools", "workflows")
 MOMENT = 1_767_225_600_000
 """The first moment (ms) in the file: the beginning of 2026."""
 FENCES = {"token": 1, "next_token": 2}

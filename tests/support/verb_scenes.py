@@ -35,6 +35,7 @@ from sublet.protocol.scripts import Call
 from sublet.schedules import firing
 from sublet.schedules.firing import FireRequest, Picked
 from sublet.steps import calls as steps
+from sublet.workflows import storing
 from tests.support.paths import ROOT
 
 MINUTE = 60
@@ -91,6 +92,15 @@ async def submit(desk: Any) -> Stage:
         await desk.complete(await take(desk, "new"))
 
     return Stage(verbs.submit(desk.base, jobs), known, moves, known)
+
+
+async def workflow(desk: Any) -> Stage:
+    await desk.submit("before")
+    one = [Submission(name, "q", "t", "", b"{}") for name in ("first", "second")]
+    jobs = [storing.Linked(one[0], ["before"]), storing.Linked(one[1], ["first"])]
+    known = [Submitted("first", False), Submitted("second", False)]
+    call = storing.workflow(desk.base, "f", "seal", jobs)
+    return Stage(call, known, lambda _: desk.operate("cancel", "before"), known)
 
 
 async def claim(desk: Any) -> Stage:
@@ -452,7 +462,7 @@ async def drop(desk: Any) -> Stage:
 STAGES: dict[str, Callable[[Any], Awaitable[Stage]]] = {
     stage.__name__: stage
     for stage in (
-        init, submit, claim, heartbeat, complete, fail, release, cancel, retry, promote, reschedule, erase, reap, prune, watch,
+        init, submit, workflow, claim, heartbeat, complete, fail, release, cancel, retry, promote, reschedule, erase, reap, prune, watch,
         pause, resume, configure, group, spend, audit, note, step, suspend, signal, enlist, drain, reconcile, publish, sample, schedule, pick, fire, pool, summon, complain,
         repair, recount, drop,
     )

@@ -179,6 +179,31 @@ def tag(base: str, name: str) -> str:
     return f"{base}:tag:{name}"
 
 
+def workflow(base: str, workflow_id: str) -> str:
+    """Key of the hash that describes a workflow."""
+    return f"{base}:workflow:{workflow_id}"
+
+
+def members(base: str, workflow_id: str) -> str:
+    """Key of the sorted set of a workflow's jobs: 0 while unfinished, 1 completed, 2 dead, 3 cancelled."""
+    return f"{base}:members:{workflow_id}"
+
+
+def upstream(base: str, job_id: str) -> str:
+    """Key of the list of the jobs that a job waits for, or waited for, in the order of its edges."""
+    return f"{base}:upstream:{job_id}"
+
+
+def downstream(base: str, job_id: str) -> str:
+    """Key of the list of the jobs that wait for a job's end; `/` before the id of a workflow."""
+    return f"{base}:downstream:{job_id}"
+
+
+def broken(base: str, job_id: str) -> str:
+    """Key of the list of the downstream jobs that a job's failure cancelled or holds, until it is retried."""
+    return f"{base}:broken:{job_id}"
+
+
 def backlog(base: str) -> str:
     """Key of the hash with numbers of unfinished jobs: `<queue> jobs`, `<queue> bytes`, `<queue> running`."""
     return f"{base}:backlog"

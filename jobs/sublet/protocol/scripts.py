@@ -34,6 +34,8 @@ LIBRARIES = (
     "lib/steps",
     "lib/conflict",
     "lib/intake",
+    "lib/edges",
+    "lib/links",
     "lib/deaths",
     "lib/surplus",
     "lib/lifecycle",
@@ -46,7 +48,7 @@ LIBRARIES = (
 )
 
 NAMES = (
-    "init", "submit", "claim", "heartbeat", "complete", "fail", "release",
+    "init", "submit", "workflow", "claim", "heartbeat", "complete", "fail", "release",
     "cancel", "retry", "promote", "reschedule", "erase", "reap", "prune", "watch", "pause", "resume", "configure", "group", "spend", "audit",
     "note", "step", "suspend", "signal", "enlist", "drain", "reconcile", "publish", "sample",
     "schedule", "pick", "fire", "pool", "summon", "complain",

@@ -46,8 +46,8 @@ MUTANTS = (
     Mutant(
         "watch creates a partial hash for an unknown job",
         "lua/watch.lua",
-        "if job.state and not over then",
-        "if not over then",
+        "if job.state and not over and job.watched",
+        "if not over and job.watched",
         "a hash without a job stays in Redis, and occupies its id",
         "protocol/test_watch.py::test_a_watch_of_an_unknown_job_creates_nothing[fakeredis]",
     ),
@@ -70,7 +70,7 @@ MUTANTS = (
     Mutant(
         "the retention score is the time of the end",
         "lua/complete.lua",
-        "now + math.max(60000, job.rules.retention)",
+        "now + math.max(job.watched == '2' and KEEP_UPSTREAM or 60000, job.rules.retention)",
         "now",
         "a result is deleted before it can be read",
         "protocol/test_straight_paths.py::test_plain_jobs_take_the_straight_path[fakeredis]",
@@ -78,7 +78,7 @@ MUTANTS = (
     Mutant(
         "a retention may be zero",
         "lua/complete.lua",
-        "now + math.max(60000, job.rules.retention)",
+        "now + math.max(job.watched == '2' and KEEP_UPSTREAM or 60000, job.rules.retention)",
         "now + job.rules.retention",
         "a repeated completion, or a slightly late waiter, finds no job",
         "protocol/test_complete.py::test_a_completed_job_is_kept_for_its_retention_and_60_s_at_least[fakeredis-retention=1-60000]",

@@ -1,0 +1,38 @@
+"""The verb of workflows, and reads of what it stores."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sublet.model import Submission, Submitted
+from sublet.protocol.scripts import Call, script
+
+JOBS_MAX = 200
+"""Most jobs in one call."""
+EDGES_MAX = 500
+"""Most edges in one call."""
+
+
+class Linked(NamedTuple):
+    """A job to store, the ids of the jobs that it waits for, and of the waiting jobs that are to wait for it."""
+
+    job: Submission
+    after: Sequence[str] = ()
+    into: Sequence[str] = ()
+
+
+def workflow(
+    base: str, workflow_id: str, how: str, jobs: Sequence[Linked] = ()
+) -> Call[list[Submitted] | str]:
+    """Store up to 200 jobs with up to 500 edges, all or none, as members of a workflow (none with an empty id).
+
+    `how`: `open` (more calls follow), `seal` (the workflow is whole) or `cancel`. Returns per job whether it is
+    new, or the refusal as text.
+    """
+
+    def read(reply: list[bytes]) -> list[Submitted] | str:
+        if reply and not reply[0].startswith((b"created", b"exists ")):
+            return reply[0].decode()
+        return [Submitted(one.job.id, word == b"created") for one, word in zip(jobs, reply, strict=True)]
+
+    rest = [field for one in jobs for field in (*one.job[:5], " ".join(one.after), " ".join(one.into))]
+    return script("workflow").call(base, read, rest, workflow=workflow_id, how=how)
