@@ -296,7 +296,6 @@ class JobSummary(Frozen):
     due_at: Timestamp | None = None
     finished_at: Timestamp | None = None
     attempt: int = 0
-    """How often the job was claimed. Released attempts count, so it may be above `max_attempts`."""
     max_attempts: int = 3
     tries_left: int = 3
     """The tries that are not used: `max_attempts` less the attempts since the last retry that were not released."""

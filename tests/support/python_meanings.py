@@ -164,6 +164,7 @@ MEANINGS = {
     "JobSummary.replaced_at": "When last.",
     "JobSummary.due_at": "When a scheduled job is queued.",
     "JobSummary.finished_at": "When it ended.",
+    "JobSummary.attempt": "How often it was claimed: with released attempts, it may be above `max_attempts`.",
     "JobSummary.max_attempts": "Tries before the job is dead.",
     "JobSummary.worker": "Its worker.",
     "JobSummary.claimed_at": "When the attempt began.",

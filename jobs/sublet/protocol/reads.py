@@ -131,11 +131,8 @@ def _common(
     queue, task, submitted_at, *words = header.decode().split(" ")
     rules = dict(word.split("=", 1) for word in words)
     replaced, _, replaced_at = rules.get("replaced", "0").partition(":")
-    attempt, tries, state = (
-        int(fields.get("attempt", 0)),
-        int(rules.get("tries", 3)),
-        State(fields["state"].decode()),
-    )
+    attempt, tries = int(fields.get("attempt", 0)), int(rules.get("tries", 3))
+    state = State(fields["state"].decode())
     left = max(0, tries - attempt) if state is State.COMPLETED else tries
     return {
         "id": job_id,
