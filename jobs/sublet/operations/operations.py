@@ -83,9 +83,7 @@ class Operations(SubmitOperations):
         return found
 
     def cancel(self, job_id: str, revision: int | None = None) -> Plan[str]:
-        """Cancel a job; the result is `cancelled`, or `requested` if it runs. Raises WrongState, NotFound,
-        Changed.
-        """
+        """Cancel a job; the result is `cancelled`, or `requested` if it runs. Raises WrongState, NotFound, Changed."""
         return self._order(verbs.cancel, job_id, revision)
 
     def retry(self, job_id: str, revision: int | None = None, *, anew: bool = False) -> Plan[str]:
@@ -157,9 +155,7 @@ class Operations(SubmitOperations):
     def audit(
         self, limit: int = 50, cursor: str | None = None, within: Container[str] | None = None
     ) -> "Plan[AuditPage]":
-        """Return a page of the commands that people gave, for the queues in `within` (None: all). Raises
-        Invalid.
-        """
+        """Return a page of the commands that people gave, for the queues in `within` (None: all). Raises Invalid."""
         from sublet.operations.orders import audit
 
         return audit.page(self.bases, limit, cursor, within)

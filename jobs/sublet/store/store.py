@@ -179,9 +179,7 @@ class Store:
         return "erased"
 
     async def order_page(self, order: str, wanted: "Selection", **how: Any) -> "OrderPage":
-        """Give one order (`retry`, `erase`, …) for a page of the jobs that match `wanted`. `how` is as of
-        `Operations.order_page`; erasing deletes large payloads, too.
-        """
+        """Give one order (`retry`, `erase`, …), `how` as in `Operations.order_page`. Erasing deletes large payloads, too."""
         page = await self.follow_existing(self.operations.order_page(order, wanted, **how))
         if page.references:
             await asyncio.to_thread(storage_of(self.settings, "").erase, page.references)
