@@ -24,11 +24,13 @@ from hypothesis.stateful import (
 from sublet.connection.transport import SyncTransport
 from sublet.errors import Changed, NotFound
 from sublet.model import Beat, Card, Completion, Failure, Note, Release, Submission, Submitted
-from sublet.protocol import keys, verbs
+from sublet.protocol import flow, keys, verbs
 from sublet.protocol.scripts import Call
 from sublet.schedules import firing
 from sublet.schedules.firing import FireRequest, Pick
+from tests.faults.simulation.request import Violation
 from tests.support.draws import few
+from tests.support.flow_watch import FlowWatch, in_legal_order, tuned
 from tests.support.model import FORTNIGHT, FROM, FULL, Job, Model, Schedule
 from tests.support.paths import ROOT
 from tests.support.verb_scenes import how_often
@@ -41,9 +43,13 @@ SETTLE = [
     ("heartbeat", 30), ("heartbeat", 70), ("complete",), ("complete",), ("fail", True), ("fail", True), ("fail", False),
     ("fail", False, "cancelled"),
     ("release", 0, ""), ("release", 10, ""), ("release", 0, "unknown_task"), ("note",), ("note",),
+    ("spend", 0), ("spend", 3),
 ]  # fmt: skip
 CHANGES = ("priority=5", "priority=0", "delay=20000", "priority=-3 delay=50000", "delay=0", "priority=5 at=1")
 """What is rescheduled."""
+LIMITS = ({"concurrency": 2}, {"group_concurrency": 1}, {"concurrency": 2, "group_concurrency": 1},
+          {"rate": 1, "per": 30000, "burst": 2}, {"group_rate": 1, "group_per": 30000, "group_concurrency": 2})  # fmt: skip
+"""Limits of what runs."""
 FEW, SELDOM = st.integers(0, 9), st.sampled_from([False] * 5 + [True])
 
 
@@ -52,7 +58,8 @@ class Verbs(RuleBasedStateMachine):
 
     def __init__(self, transport, raw, base):
         super().__init__()
-        self.run, self.raw, self.base = transport.run, raw, base
+        self.flow_watch = FlowWatch(transport.run, raw, base)
+        self.run, self.raw, self.base = self.flow_watch.run, raw, base
         self.model, self.tokens, self.marks = Model(), set(), itertools.count()
         self.leases, self.orders = [], []
         self.run(verbs.init(base))
@@ -83,7 +90,10 @@ class Verbs(RuleBasedStateMachine):
         """State, score and important fields of every job, in one round trip."""
         ids = [*IDS, *(job_id for job_id in self.model.jobs if job_id not in IDS)]
         with self.raw.pipeline(transaction=False) as pipe:
-            for name in (*STRUCTURES, *(f"queue:{queue}" for queue in QUEUES)):
+            for name in (
+                *STRUCTURES,
+                *(f"{kind}:{queue}" for queue in QUEUES for kind in ("queue", "grouped")),
+            ):
                 pipe.zrange(f"{self.base}:{name}", 0, -1, withscores=True)
             for job_id in ids:
                 pipe.hgetall(keys.job(self.base, job_id))
@@ -101,7 +111,8 @@ class Verbs(RuleBasedStateMachine):
             for worker in WORKERS:
                 pipe.hmget(keys.worker(self.base, worker), "life", "drain")
             replies = iter(pipe.execute())
-        shelves = {name: dict(next(replies)) for name in (*STRUCTURES, *QUEUES)}
+        shelves = {name: dict(next(replies)) for name in STRUCTURES}
+        shelves |= {queue: dict([*next(replies), *next(replies)]) for queue in QUEUES}
         hashes = {job_id: next(replies) for job_id in ids}
         wake_ups = {queue: next(replies) for queue in QUEUES}
         locks = {pair: next(replies) for pair in itertools.product(QUEUES, KEYS)}
@@ -132,7 +143,7 @@ class Verbs(RuleBasedStateMachine):
             self.one_job(job, hashes[job_id], shelves)
         for queue in QUEUES:
             assert wake_ups[queue] <= 1
-            awake = wake_ups[queue] or model.queue(queue).paused
+            awake = wake_ups[queue] or model.queue(queue).paused or self.flow_watch.by_turns(queue)
             assert awake or not shelves[queue], f"{queue} has queued jobs and no wake-up"
         assert backlog == [number for queue in QUEUES for number in model.backlog(queue)]
         assert counts == Counter({" ".join(place): times for place, times in model.counts.items()})
@@ -176,7 +187,7 @@ class Verbs(RuleBasedStateMachine):
             rank = self.model.jobs[job_id].rank
             self.model.expire(job_id)
             if self.model.jobs[job_id].state == "queued":
-                assert self.raw.zscore(keys.queue(self.base, self.model.jobs[job_id].queue), job_id) == rank
+                assert self.rank(job_id) == rank
         for job_id in come:
             assert not self.model.behind(self.model.jobs[job_id])
             self.model.jobs[job_id].state = "queued"
@@ -198,8 +209,10 @@ class Verbs(RuleBasedStateMachine):
         tries=st.integers(1, 3),
         timeout=st.sampled_from([300, 25]),
         mode=st.sampled_from(["", "", "debounce", "replace", "cancel_running"]),
+        group=st.sampled_from(["", "", "g1", "g2"]),
+        cost=st.sampled_from([None, None, 2]),
     )
-    def submit(self, n, known, queue, priority, key, window, delay, tries, timeout, mode):
+    def submit(self, n, known, queue, priority, key, window, delay, tries, timeout, mode, group, cost):
         if key and mode:
             window, delay = None, 0 if mode == "debounce" else delay
         else:
@@ -215,6 +228,8 @@ class Verbs(RuleBasedStateMachine):
             "window": window and window * 1000,
             "delay": delay * 1000,
             "tries": tries,
+            "group": group or None,
+            "cost": cost,
         }
         words |= {"timeout": timeout * 1000, "backoff": "20000:1:20000", "retention": 1000}
         if mode == "debounce":
@@ -231,7 +246,7 @@ class Verbs(RuleBasedStateMachine):
             for job in jobs
         ]
         for job, sent in zip(made, jobs, strict=True):
-            job.payload, job.mode = sent.payload, mode
+            job.payload, job.mode, job.group = sent.payload, mode, group
         there = [self.model.submit(i, job, delay) for i, job in zip(ids, made, strict=True)]
         expected = [
             other
@@ -302,7 +317,7 @@ class Verbs(RuleBasedStateMachine):
     @rule(
         verb=st.sampled_from(["pause", "resume", "resume", "configure", "configure"]),
         queue=st.sampled_from(QUEUES),
-        limits=st.sampled_from([{}, {}, {"jobs": 4}, {"bytes": 15}, {"jobs": 2, "bytes": 100}]),
+        limits=st.sampled_from([{}, {}, {"jobs": 4}, {"bytes": 15}, {"jobs": 2, "bytes": 100}, *LIMITS]),
         stale=SELDOM,
     )
     def operate_queue(self, verb, queue, limits, stale):
@@ -311,6 +326,23 @@ class Verbs(RuleBasedStateMachine):
         words = [" ".join(f"{name}={value}" for name, value in limits.items())] if verb == "configure" else []
         call = getattr(verbs, verb)(self.base, queue, revision, *words)
         expected = self.model.operate_queue(verb, queue, revision, limits)
+        if expected is Changed:
+            with pytest.raises(Changed):
+                self.run(call)
+        else:
+            assert self.twice(call) == expected
+
+    @rule(
+        queue=st.sampled_from(QUEUES),
+        group=st.sampled_from(["g1", "g2"]),
+        words=st.sampled_from(["concurrency=1", "concurrency=3 share=2", "rate=1 per=50000", ""]),
+        stale=SELDOM,
+    )
+    def tune(self, queue, group, words, stale):
+        """Give a group limits of its own."""
+        revision = self.model.queue(queue).revision - stale
+        call = flow.group(self.base, queue, revision, group, words)
+        expected = tuned(self.model.queue(queue), group, revision, words)
         if expected is Changed:
             with pytest.raises(Changed):
                 self.run(call)
@@ -358,7 +390,13 @@ class Verbs(RuleBasedStateMachine):
                 (j.rank, i) for i, j in model.jobs.items() if (j.state, j.queue) == ("queued", q)
             )
         ]
-        assert [taken.id for taken in claimed.leases] == wanted[:n]
+        taken = [lease.id for lease in claimed.leases]
+        if any(
+            self.flow_watch.by_turns(queue) for queue in queues
+        ):  # how many, and of which groups: see FlowWatch
+            assert in_legal_order(taken, wanted, lambda i: (model.jobs[i].queue, model.jobs[i].group))
+        else:
+            assert taken == wanted[:n]
         for taken in claimed.leases:
             self.taken(taken, lease, worker)
         self.observe()
@@ -469,6 +507,10 @@ class Verbs(RuleBasedStateMachine):
         if reason and expected == "scheduled":  # a second at first: a busy machine may need that for a step
             self.time_passes(20, "", 1)
 
+    def spend(self, lease, cost):
+        expected = self.model.held(lease, "spend")
+        assert self.twice(flow.spend(self.base, [(lease, cost)])) == [expected or "spent"]
+
     def note(self, lease):
         expected = self.model.held(lease, "note")
         word = str(next(self.marks))
@@ -528,10 +570,7 @@ class Verbs(RuleBasedStateMachine):
         assert [answer.split(" ")[0] for answer in answers] == expected
         for (job_id, _), answer in zip(leases, answers, strict=True):
             if answer == "queued" and self.model.jobs[job_id].state == "queued":
-                assert (
-                    self.raw.zscore(keys.queue(self.base, self.model.jobs[job_id].queue), job_id)
-                    == ranks[job_id]
-                )
+                assert self.rank(job_id) == ranks[job_id]
         assert all(
             self.model.jobs[i].state == "running" and self.model.jobs[i].attempt == n
             for i, n in before.items()
@@ -575,9 +614,15 @@ class Verbs(RuleBasedStateMachine):
             if verb == "reschedule" and was is not None and expected == "queued":
                 assert self.turn(job_id) == was, "a queued job keeps its turn"
 
+    def rank(self, job_id):
+        """A queued job's score."""
+        job = self.model.jobs[job_id]
+        structure = keys.grouped if job.group else keys.queue
+        return self.raw.zscore(structure(self.base, job.queue), job_id)
+
     def turn(self, job_id):
         """A queued job's place among those of its priority; None if it is not queued."""
-        score = self.raw.zscore(keys.queue(self.base, self.model.jobs[job_id].queue), job_id)
+        score = self.rank(job_id)
         return None if score is None else score % 2**44
 
     @rule(
@@ -587,6 +632,7 @@ class Verbs(RuleBasedStateMachine):
     )
     def time_passes(self, seconds, then, limit):
         self.raw.eval(ELAPSE, 1, self.base, seconds * 1000)
+        self.flow_watch.elapse(seconds * 1000)
         self.model.now += seconds
         if then:
             getattr(self, then)(limit)
@@ -611,6 +657,38 @@ class Verbs(RuleBasedStateMachine):
         assert [s.state for s in standings] == [
             self.model.jobs[i].state if i in self.model.jobs else None for i in ids
         ]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda raw, base: raw.hdel(keys.places(base, "q1"), "j0"), "the places of q1 are"),
+        (lambda raw, base: raw.sadd(keys.group_places(base, "q1", "g1"), "j9"), "the places of q1|g1 are"),
+        (lambda raw, base: raw.zrem(keys.full(base, "q1"), "g1"), "q1 has turns of"),
+        (lambda raw, base: raw.zrem(keys.waiting(base, "q1", "g1"), "j1"), "q1|g1 has .* waiting"),
+        (lambda raw, base: raw.delete(keys.bucket(base, "q1")), "the tokens of q1 are there"),
+        (lambda raw, base: raw.hset(keys.groups(base, "q1"), "g1", "share=3"), "groups of q1 have"),
+    ],
+)
+def test_the_watch_of_flow_control_sees_what_is_wrong(place, spoil, words):
+    raw, transport, base = (
+        place.raw(),
+        SyncTransport(place.settings, place.sync_client()),
+        keys.base(f"{place.settings.namespace}-watch"),
+    )
+    watch = FlowWatch(transport.run, raw, base)
+    watch.run(verbs.init(base))
+    watch.run(verbs.configure(base, "q1", 0, "group_concurrency=1 rate=1 per=60000 burst=3"))
+    watch.run(verbs.submit(base, [Submission(i, "q1", "t", "group=g1", b"") for i in ("j0", "j1")]))
+    for n in range(2):
+        watch.run(verbs.claim(base, claim_id=f"{n:022}", worker="w1", lease=30, n=1, queues=["q1"]))
+    watch.run(verbs.prune(base, limit=1))
+    spoil(raw, base)
+    with pytest.raises(Violation, match=words.replace("|", r"\|")):
+        watch.run(verbs.prune(base, limit=1))
+    raw.delete(*raw.scan_iter(match=f"{base}*"))
+    transport.close()
+    raw.close()
 
 
 @pytest.mark.timeout(3600)  # a failure needs time to become a small one

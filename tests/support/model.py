@@ -59,6 +59,7 @@ class Job:
     after: str | None = None
     joined: list[str] = field(default_factory=list)
     """Ids of the submits that replaced its arguments."""
+    group: str = ""
 
 
 @dataclass
@@ -71,6 +72,7 @@ class Queue:
     paused: bool = False
     limits: dict[str, int] = field(default_factory=dict)
     last: tuple = ()
+    limits_of_groups: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
