@@ -1,4 +1,4 @@
-"""The small model: one job, two workers, a reaper and a producer, one fault, in every possible order.
+"""The small model: one job (`flow.orders` has two of a group), two workers, a reaper and a producer, one fault, in every possible order.
 
 Between two calls of one actor any call of any other may run, time may pass, and one fault may occur. Each
 step runs the real Lua, and the invariants are checked after it. When nothing can happen any more, a healthy
@@ -12,14 +12,18 @@ step, and nothing depends on them.
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
+
+from redis.exceptions import ResponseError
 
 from sublet.model import Beat, Completion, Failure, Lease, Release, Submission
 from sublet.protocol import keys, verbs
 from sublet.protocol.reads import TOTALS
 from sublet.protocol.scripts import NAMES, Call, script
+from tests.faults.simulation.history import Settings
 from tests.faults.simulation.invariants import FINISHED, Checker
 from tests.faults.simulation.request import Request, Violation, must
 from tests.faults.simulation.server import Clock, Redis
@@ -104,7 +108,8 @@ class Point(NamedTuple):
 
     world: int
     """The number of the stored data, the time, and the checker's knowledge (see `Search.worlds`)."""
-    actors: tuple[Actor, ...]
+    actors: tuple[Any, ...]
+    """Each an `Actor`, or one that has the same methods."""
     late: tuple[Any, ...] = ()
     """The commands of a copy that is still in transit, and its sender."""
     faults: int = 1
@@ -153,7 +158,8 @@ class Search:
             elif actor.next:
                 call = actor.call()
                 run, reply, words = self.run(point, actor.name, call.commands)
-                done = self.with_actor(run, i, actor.after(call.read(reply)))
+                answer = None if isinstance(reply, ResponseError) else call.read(reply)
+                done = self.with_actor(run, i, actor.after(answer))
                 yield words, done
                 if point.faults:
                     once: dict[str, Any] = {"faults": point.faults - 1}
@@ -174,7 +180,7 @@ class Search:
             yield f"late: {words}", run._replace(late=())
 
     @staticmethod
-    def with_actor(point: Point, i: int, actor: Actor) -> Point:
+    def with_actor(point: Point, i: int, actor: Any) -> Point:
         """The same point with one actor replaced."""
         return point._replace(actors=(*point.actors[:i], actor, *point.actors[i + 1 :]))
 
@@ -216,7 +222,11 @@ class Search:
     def send(self, name: str, commands: Any) -> tuple[Any, str]:
         """Let Redis run commands now, and check the invariants."""
         self.steps += 1
-        request, reply = Request.of(commands[0]), self.redis.raw(commands)
+        request = Request.of(commands[0])
+        try:
+            reply = self.redis.raw(commands)
+        except ResponseError as error:
+            reply = error
         words = f"{name}'s {as_text(request)} → {answered(request, reply)}"
         try:
             self.checker.executed(None, request, reply)
@@ -263,29 +273,44 @@ class Count(NamedTuple):
 
 def enumerate_all(cast: Cast) -> Count:
     """Walk through every order. Raises Violation, with the path that led there."""
+    actors = (Actor("producer", "submit"), Actor("one", "claim", 2, cast.one), Actor("two", "claim", 2, cast.two),
+              Actor("reaper", "reap" if cast.reaps else "", cast.reaps), Actor("time", "time", cast.times),
+              Actor("successor", "reconcile" if cast.replaced else ""))  # fmt: skip
+    return walk(cast.name, actors)
+
+
+def walk(
+    name: str,
+    actors: tuple[Any, ...],
+    queues: Mapping[str, Settings] = MappingProxyType({}),
+    faults: int = 1,
+) -> Count:
+    """Walk through every order of these actors' calls, with these settings of queues at the beginning."""
     clock = Clock()
     with clock.rules():
         redis = Redis(clock, BASE)
-        for name in NAMES:
-            redis.command("SCRIPT", "LOAD", script(name).text)
+        for verb in NAMES:
+            redis.command("SCRIPT", "LOAD", script(verb).text)
         redis.ask(verbs.init(BASE))
+        for queue, settings in queues.items():
+            redis.ask(verbs.configure(BASE, queue, 0, settings.limits))
         search = Search(redis, Checker(redis))
-        actors = (Actor("producer", "submit"), Actor("one", "claim", 2, cast.one), Actor("two", "claim", 2, cast.two),
-                  Actor("reaper", "reap" if cast.reaps else "", cast.reaps), Actor("time", "time", cast.times),
-                  Actor("successor", "reconcile" if cast.replaced else ""))  # fmt: skip
+        search.checker.settings.update(queues)
         try:
-            orders = search.explore(Point(search.number(), actors))
+            orders = search.explore(Point(search.number(), actors, faults=faults))
         except Violation as violation:
             raise Violation("\n".join([str(violation), "after:", *search.path])) from violation
-    return Count(cast.name, orders, len(search.orders), search.steps)
+    return Count(name, orders, len(search.orders), search.steps)
 
 
 def main(as_json: bool) -> int:
     """Enumerate all casts and print the counts; the exit code."""
+    from tests.faults.simulation.flow import orders as flow  # which imports this module
+
     began, counts = time.monotonic(), []
-    for cast in CASTS:
+    for cast in (*CASTS, *flow.CASTS):
         try:
-            counts.append(enumerate_all(cast))
+            counts.append(enumerate_all(cast) if isinstance(cast, Cast) else flow.enumerate_all(cast))
         except Violation as violation:
             print(
                 json.dumps({"cast": cast.name, "wrong": str(violation)})
