@@ -47,22 +47,6 @@ MUTANTS = (
         )
     ),
     _mutant(
-        "the short way of a completion keeps the job's place",
-        "lua/straight/complete.lua",
-        "logged or held)",
-        "logged)",
-        LEAK,
-        f"{KILLER}a_queue_runs_as_many_jobs_as_its_limit[valkey]",
-    ),
-    _mutant(
-        "the short way of a claim sees no limit",
-        "lua/straight/claim.lua",
-        " or find(settings, ' flow=1', 1, true)",
-        "",
-        "a limit holds for some jobs only",
-        f"{KILLER}a_queue_runs_as_many_jobs_as_its_limit[valkey]",
-    ),
-    _mutant(
         "jobs that run when a limit is set take no place",
         "lua/lib/turns.lua",
         "    f:adopt(list(peek('ZRANGE', key('running'), 0, FIRST - 1)))\n",
