@@ -35,9 +35,10 @@ STARTED: "asyncio.Queue[float]" = asyncio.Queue()
 
 
 @app.task(queue=QUEUE, group="tenant", cost=1)
-async def note() -> None:
-    """The task of the measured jobs: note the moment of its start."""
+async def note(hold: float = 0.0) -> None:
+    """The task of the measured jobs: note the moment of its start, and keep its slot."""
     STARTED.put_nowait(time.time())
+    await asyncio.sleep(hold)
 
 
 def main() -> None:
@@ -46,6 +47,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=300, help="tokens per fleet (300)")
     parser.add_argument("--workers", default="1,4", help="the fleets (1,4)")
     parser.add_argument("--slots", type=int, default=100, help="slots of a worker (100)")
+    parser.add_argument("--hold", type=float, default=0.0, help="seconds for which a job keeps its slot (0)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     asked = parser.parse_args()
     binary = shutil.which("redis-server")
@@ -54,12 +56,12 @@ def main() -> None:
         EmbeddedServer.start(Path(folder), binary=binary, persistent=False) as server,
     ):
         crews = [int(word) for word in asked.workers.split(",")]
-        found = asyncio.run(_measure_all(server.url, crews, asked.slots, asked.samples))
+        found = asyncio.run(_measure_all(server.url, crews, asked))
         print(json.dumps(found, indent=2) if asked.json else _table(str(server.version), found))
 
 
-async def _measure_all(url: str, crews: list[int], slots: int, samples: int) -> dict[int, dict[str, float]]:
-    return {count: _spread(await _measure(url, count, slots, samples)) for count in crews}
+async def _measure_all(url: str, crews: list[int], asked: argparse.Namespace) -> dict[int, dict[str, float]]:
+    return {count: _spread(await _measure(url, count, asked)) for count in crews}
 
 
 def _table(version: str, found: dict[int, dict[str, float]]) -> str:
@@ -73,11 +75,13 @@ def _table(version: str, found: dict[int, dict[str, float]]) -> str:
     return "\n".join(rows)
 
 
-async def _measure(url: str, count: int, slots: int, samples: int) -> list[float]:
+async def _measure(url: str, count: int, asked: argparse.Namespace) -> list[float]:
     """Return the ms from each token to the start of its job."""
     settings = Settings(redis_url=url, namespace=f"tokens-{count}", timeout=10)
     client, sources = Client(settings), [Store(settings) for _ in range(count)]
-    crew = [Worker(app, source, WorkerConfig(queues=[QUEUE], slots=slots, grace=0.0)) for source in sources]
+    crew = [
+        Worker(app, source, WorkerConfig(queues=[QUEUE], slots=asked.slots, grace=0.0)) for source in sources
+    ]
     running = []
     for worker in crew:
         running.append(asyncio.create_task(worker.run()))
@@ -85,16 +89,16 @@ async def _measure(url: str, count: int, slots: int, samples: int) -> list[float
     bucket = keys.bucket(client.store.operations.base_of_queue(QUEUE), QUEUE)
     late = []
     try:
-        for _ in range(samples):
+        for _ in range(asked.samples):
             apart = round(random.uniform(*APART), 3)
             await client.configure(QUEUE, rate=1, per=apart, burst=1)
-            await client.submit_all([note.job(), note.job()])
+            await client.submit_all([note.job(asked.hold), note.job(asked.hold)])
             await STARTED.get()
             due_ms: float = await client.store.run(
                 Call((("GET", bucket),), lambda reply: float(reply or "nan"))
             )
             late.append(await STARTED.get() * 1000 - due_ms)
-            await asyncio.sleep(apart + 0.02)  # the next sample begins with a full bucket
+            await asyncio.sleep(apart + asked.hold + 0.02)  # the next sample begins with a full bucket
         return late
     finally:
         for worker in crew:

@@ -2,9 +2,9 @@
 -- mended: places without a lease, leases without a place, groups without a turn. It needs base, queue, flow and turns.
 -- luacheck: push ignore 211
 local PASS, LONG = 25000, 50000             -- ms in which an audit looks at all that runs, and at all that waits
-local PART, LEAST = 200, 50                 -- entries of a kind in a part: at most, and if there are so many
-local MENDED = 100                          -- what a part mends at most
-local PAUSE, HASTE = 1000, 100              -- ms between two parts, and at least
+local PART, LEAST = 300, 50                 -- entries in a part, about; and of each of four kinds, if there are so many
+local MENDED = 50                           -- what a part mends at most
+local PAUSE, HASTE = 1000, 50               -- ms between two parts, and at least
 local BATCH = 20                            -- a claim that took more jobs makes a short part
 local MEMBERS = 8                           -- members of a group's places that a part looks at
 
@@ -15,14 +15,19 @@ local function look_over(f, taken)
   due, before = tonumber(due or 0), tonumber(before or PAUSE)
   if now < due and due - now <= PAUSE then return end
   local since = math.max(before, math.min(now - due + before, 2 * PAUSE))
+  local places, running = size_of(peek('HLEN', f.places)), tonumber(peek('HGET', key('backlog'), f.name .. ' running') or 0)
+  -- The running jobs of all queues: slowly if the queue has as many places as running jobs.
+  local kinds = {{places, PASS}, {places == running and LEAST or size_of(peek('ZCARD', key('running'))), PASS},
+    {size_of(peek('ZCARD', f.all)), LONG}, {size_of(peek('ZCARD', f.full)), LONG}}
   local most, mended, speed, left = taken > BATCH and LEAST or PART, 0, 0, false
+  for _, kind in ipairs(kinds) do speed = speed + (kind[1] < math.huge and kind[1] / kind[2] or 0) end
+  since = math.min(since, most / speed)
   local cursor, onward = string.gmatch(cursors or '0 0 0 0', '%d+'), {}
 
-  -- Give `check` the next of all entries, which `page` reads. If it returns nothing, it had to stop: they are looked at again.
-  local function walk(pass, all, page, check)
-    local at = cursor()
-    if all < math.huge then speed = math.max(speed, all / pass) end
-    local names, found, next_at = page(at, math.min(most, math.max(LEAST, math.ceil(all * since / pass))))
+  -- Give `check` the next entries of a kind, which `page` reads. If it returns nothing, it had to stop: they are looked at again.
+  local function walk(page, check)
+    local at, kind = cursor(), kinds[#onward + 1]
+    local names, found, next_at = page(at, math.min(PART, math.max(LEAST, math.ceil(kind[1] / kind[2] * since))))
     if #names > 0 and not check(names, found) then next_at, left = at, true end
     onward[#onward + 1] = next_at or '0'
   end
@@ -37,8 +42,7 @@ local function look_over(f, taken)
   -- Is there room in this part to mend one more?
   local function mend() mended = mended + 1 return mended <= MENDED end
 
-  local places, runs = size_of(peek('HLEN', f.places)), tonumber(peek('HGET', key('backlog'), f.name .. ' running') or 0)
-  walk(PASS, places, function(at, n) return scanned(list(peek('HSCAN', f.places, at, 'COUNT', n))) end, function(_, found)
+  walk(function(at, n) return scanned(list(peek('HSCAN', f.places, at, 'COUNT', n))) end, function(_, found)
     for i = 1, #found, 2 do
       local id, group = found[i], found[i + 1]
       if not f:runs(id) then
@@ -51,11 +55,9 @@ local function look_over(f, taken)
     end
     return true
   end)
-  -- Those of all queues: slowly if the queue has as many places as running jobs.
-  walk(PASS, places == runs and LEAST or size_of(peek('ZCARD', key('running'))), scan(key('running')),
-    function(ids) return f:adopt(ids, mend) end)
+  walk(scan(key('running')), function(ids) return f:adopt(ids, mend) end)
   f:settle(f:group(''))
-  walk(LONG, size_of(peek('ZCARD', f.all)), function(at, n)
+  walk(function(at, n)
     local ids = list(peek('ZRANGE', f.all, '(' .. at, '+inf', 'BYSCORE', 'LIMIT', 0, n))
     local score = #ids == n and number(peek('ZSCORE', f.all, ids[n]))
     return ids, ids, score and digits(score)
@@ -77,7 +79,7 @@ local function look_over(f, taken)
     return true
   end)
   -- A group rests for its rate (then its token comes), or because it has as many places as it may.
-  walk(LONG, size_of(peek('ZCARD', f.full)), scan(f.full), function(groups)
+  walk(scan(f.full), function(groups)
     local tokens = list(peek('ZMSCORE', f.tokens, unpack(groups)))
     local own = list(peek('HMGET', key('groups:', f.name), unpack(groups)))
     local usual = setting(get_queue(f.name).settings, 'group_concurrency')
@@ -103,7 +105,7 @@ local function look_over(f, taken)
     return true
   end)
 
-  local wait = left and HASTE or math.max(HASTE, math.min(PAUSE, math.floor(most / math.max(1e-9, speed))))
+  local wait = left and HASTE or math.max(HASTE, math.min(PAUSE, math.floor(most / speed)))
   if wait < PAUSE then f.pace = wait end
   f.cursors = table.concat({digits(now + wait), digits(wait), unpack(onward)}, ' ')
   peek('HSET', f.memory, 'cursors', f.cursors)

@@ -84,7 +84,7 @@ async def test_what_was_changed_by_hand_in_a_large_queue_is_mended_within_a_minu
     raw.zrem(turns, *(f"g{n * 300}" for n in range(CHANGED)))
     await mend(desk, lambda: raw.zcard(turns) == WAITING)
     raw.delete(turns)
-    await mend(desk, lambda: raw.zcard(turns) >= WAITING // 2)
+    await mend(desk, lambda: raw.zcard(turns) >= WAITING // 4)
     assert raw.hgetall(places) == before
 
 
@@ -123,7 +123,7 @@ async def test_a_large_queue_asks_one_worker_to_claim_again_soon(desk):
     await submit(desk, ["a", *(f"w{n}" for n in range(20_000))], ["a", *(f"g{n}" for n in range(20_000))])
     await desk.claim()
     skip(desk, 2)
-    assert 0.4 < (await desk.ask()).next_in <= 0.5
+    assert 0.5 < (await desk.ask()).next_in < 0.9
     assert (await desk.ask(worker="another")).next_in == 2, "the audit needs one worker"
 
 
