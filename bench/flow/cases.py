@@ -40,7 +40,7 @@ def all_cases(scale: float = 1.0) -> list[Case]:
 
 
 def _concurrency(of: Callable[[int], int]) -> Iterator[Case]:
-    load = Load(of(8_000), ms=5, concurrency=10)
+    load = Load(of(4_000), ms=5, concurrency=10)
     for workers in (1, 4):
         for name in ("sublet", "bullmq"):
             yield Case("concurrency", f"{name}, {_count(workers)}", name, load, workers)
@@ -74,7 +74,7 @@ def _fairness(of: Callable[[int], int]) -> Iterator[Case]:
 
 
 def _groups(of: Callable[[int], int]) -> Iterator[Case]:
-    load = Load(of(40_000))
+    load = Load(of(20_000))
     yield Case("groups", "sublet, no groups", "sublet", load)
     for tenants in (1, 100, 10_000):
         row = f"sublet, {tenants:,} group{'s' * (tenants > 1)}"

@@ -69,11 +69,13 @@ def measure(arena: Arena, case: Case) -> list[Figure]:
 
 
 def _judge_concurrency(seen: Seen) -> list[Figure]:
-    rate, allowed = rate_of(seen.starts) or 0.0, 1000 * seen.load.concurrency / seen.load.ms
+    rate, lasted_ms = rate_of(seen.starts) or 0.0, figures.lasted_ms(seen.starts, seen.ends)
+    places = 1000 * seen.load.concurrency
     return [
         Figure("jobs_per_s", "jobs/s", rate),
-        Figure("share", "%", 100 * rate / allowed),
-        Figure("lasted_ms", "ms", figures.lasted_ms(seen.starts, seen.ends)),
+        Figure("share", "%", 100 * rate * seen.load.ms / places),
+        Figure("lasted_ms", "ms", lasted_ms),
+        Figure("in_use", "%", 100 * rate * lasted_ms / places),
         Figure("most", "jobs", figures.most_at_once(seen.starts, seen.ends)),
         Figure("redis_us", "µs/job", seen.drain_us / seen.load.jobs),
     ]

@@ -11,8 +11,9 @@ from contest.pages import about, table
 COLUMNS = {
     "concurrency": {
         "jobs_per_s": "jobs/s",
-        "share": "% of what the limit allows",
+        "share": "% of 2,000",
         "lasted_ms": "a job took, ms",
+        "in_use": "% of the places in use",
         "most": "most at once, any round",
         "redis_us": "Redis CPU a job, µs",
     },

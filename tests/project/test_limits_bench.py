@@ -1,4 +1,4 @@
-"""The bench of flow control: its figures are right, each part runs with tiny sizes, and its tables are right."""
+"""The bench of flow control: its figures are right, each part runs with tiny sizes, and its page matches its figures."""
 
 import importlib
 import json
@@ -14,6 +14,7 @@ import pytest
 from tests.support.paths import ROOT
 
 BENCH, PEERS = ROOT / "bench", ROOT / "bench" / "peers"
+PAGE = ROOT / "docs" / "measurements" / "flow-control.md"
 MS = 1_000_000
 BULLMQ = """
 const log = (words) => console.error(JSON.stringify(words));
@@ -28,7 +29,7 @@ class Queue {
 module.exports = { Queue };
 """
 FIGURES = {
-    "concurrency": {"jobs_per_s", "share", "lasted_ms", "most", "redis_us"},
+    "concurrency": {"jobs_per_s", "share", "lasted_ms", "in_use", "most", "redis_us"},
     "rate": {"jobs_per_s", "worst_1000", "worst_100", "redis_us"},
     "waiting": {"sent", "inside", "redis_ms"},
     "token": {"late_ms"},
@@ -195,7 +196,7 @@ def test_a_table_has_medians_and_the_worst_round_of_what_must_not_happen(bench):
         row("bullmq, 1 worker", "token late_ms", *range(1, 102)),
     ]})  # fmt: skip
     *_, line = bench.page.part_table(found, "concurrency").splitlines()
-    assert line == "| Sublet, 1 worker | 1,900 (1,800–1,950) |  |  | 11 |  |"
+    assert line == "| Sublet, 1 worker | 1,900 (1,800–1,950) |  |  |  | 11 |  |"
     *_, line = bench.page.part_table(found, "token").splitlines()
     assert line == "| BullMQ, 1 worker | 51.0 | 100.0 | 101.0 | 101 |"
     assert bench.page.part_table(found, "rate") == bench.pages.NOTHING
@@ -212,3 +213,16 @@ def test_an_unreadable_file_is_refused_with_a_message(tmp_path):
     assert (done.returncode, done.stdout) == (2, "")
     assert "is not a file that bench/limits.py --json wrote" in done.stderr
     assert limits("--from", tmp_path / "none.json").returncode == 2
+
+
+def test_the_tables_of_the_page_match_its_figures(bench, tmp_path):
+    page, figures = PAGE.read_text(), PAGE.with_suffix(".json")
+    found = bench.pages.read(figures, "limits.py")
+    assert bench.pages.rewrite(page, bench.page.TABLES, found) == page
+    for name in bench.page.TABLES:
+        assert f"<!-- begin: {name} -->" in page, "the page must have every part"
+    copy = tmp_path / "page.md"
+    copy.write_text("".join(f"<!-- begin: {name} -->\n<!-- end: {name} -->\n" for name in bench.page.TABLES))
+    assert limits("--from", figures, "--write", "--page", copy).returncode == 0
+    assert copy.with_suffix(".json").read_bytes() == figures.read_bytes()
+    assert copy.read_text().count("| Sublet, ") > 10
