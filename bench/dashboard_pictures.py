@@ -26,7 +26,7 @@ from tests.support.dashboard_scene import Scene
 from tests.support.http_server import serve_process
 
 PICTURES = ROOT / "docs" / "pictures"
-VIEWS = {"overview": "", "failures": "/failures", "job": "/jobs/JOB"}
+VIEWS = {"overview": "", "failures": "/failures", "job": "/jobs/JOB", "queue": "/queues/llm"}
 SCHEMES = ("light", "dark")
 WIDTH, HEIGHT, SCALE, QUALITY = 1280, 860, 1.5, 82
 SECONDS, ATTEMPTS = 60, 4

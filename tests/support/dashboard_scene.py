@@ -19,6 +19,7 @@ WORKERS = {
     "mill-1": ("mill", 8, ["mail", "webhooks", "search"], 48_211, 96),
     "mill-2": ("mill", 8, ["mail", "webhooks", "search"], 47_903, 88),
     "press-1": ("press", 4, ["images"], 12_870, 14),
+    "quill-1": ("quill", 32, ["llm"], 18_422, 7),
     "desk-1": ("desk", 4, ["imports", "billing", "crm", "reports"], 9_204, 431),
 }
 """Host, slots, queues, completed and failed attempts."""
@@ -273,7 +274,7 @@ class Scene:
             self.stock.ask("PUT", f"/queues/llm/groups/{group}", settings)
         for group, running, waiting in GROUPS:
             self._submit(running, "answer", "llm", group=group)
-            self.held += self._claim("llm", "desk-1", running)
+            self.held += self._claim("llm", "quill-1", running)
             self._submit(waiting, "answer", "llm", group=group)
 
     def _history(self) -> None:

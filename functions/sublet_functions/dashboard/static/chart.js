@@ -50,10 +50,10 @@ export function chart(title, samples, lines, step, isGap = () => false, present 
   const drawn = lines.map(({ kind, of }) => {
     let path = "";
     let before = -Infinity;
-    for (const one of all) {
+    for (const [i, one] of all.entries()) {
       const value = of(one);
       if (value === null) {
-        before = -Infinity;
+        if (i < samples.length - 2) before = -Infinity; // the last ones may come late
         continue;
       }
       const y = HEIGHT - (HEIGHT * value) / top;
@@ -68,7 +68,7 @@ export function chart(title, samples, lines, step, isGap = () => false, present 
   const picture = s("svg", { viewBox: `0 -2 ${WIDTH} ${HEIGHT + 4}`, preserveAspectRatio: "none", "aria-hidden": "true" }, gaps, grid, drawn);
   const legend = lines.map(({ name, kind, of }) => {
     const last = all.slice(-3).map(of).findLast((value) => value !== null) ?? null;
-    return h("li", { class: kind }, h("i", { "aria-hidden": "true" }), `${name} `, h("b", null, last === null ? "–" : count(Math.round(last * 10) / 10)));
+    return h("li", { class: kind }, h("i", { "aria-hidden": "true" }), `${name} `, h("b", null, last === null ? "–" : count(last < 10 ? Math.round(last * 10) / 10 : Math.round(last))));
   });
   const axis = h("p", { class: "axis", "aria-hidden": "true" }, h("span", null, samples.length ? clock(begin) : ""), h("span", null, samples.length ? clock(begin + length) : ""));
   return h("figure", { class: "chart", key: `chart-${title}` },

@@ -148,7 +148,7 @@ function tiles(stats, rate) {
   const done = completed === null ? null : completed < 10 ? Math.round(completed * 10) / 10 : Math.round(completed);
   const jobs = (/** @type {string} */ state) => link("jobs", "", { state });
   return [
-    tile("ready", stats.ready, "queued", stats.queued > stats.ready ? `and ${count(stats.queued - stats.ready)} in paused queues` : stats.ready ? `the oldest waits ${coarse(stats.oldest_queued_seconds)}` : "no job waits", jobs("queued")),
+    tile("ready", stats.ready, "queued", stats.queued > stats.ready ? `and ${count(stats.queued - stats.ready)} paused or held back` : stats.ready ? `the oldest waits ${coarse(stats.oldest_queued_seconds)}` : "no job waits", jobs("queued")),
     tile("running", stats.running, "running", plural(stats.workers, "worker"), jobs("running")),
     tile("scheduled", stats.scheduled, "scheduled", "wait for their time", jobs("scheduled")),
     tile("done a minute", done, "completed", `${count(stats.completed_total)} in all`, jobs("completed")),
@@ -198,5 +198,5 @@ function times(figures) {
   const number = (/** @type {string} */ label) => ({ label, class: "number" });
   const heads = ["Queue", number("Attempts"), ...["Wait p50", "Wait p95", "Wait p99", "Run p50", "Run p95", "Run p99"].map(number)];
   const more = names.length > QUEUES ? h("p", { class: "faint" }, `${plural(names.length - QUEUES, "queue")} with fewer attempts: see Queues.`) : null;
-  return panel("Waiting and running by queue, since its first job", table("Times by queue", heads, rows), more);
+  return panel("Waiting and running by queue, since its first job", table("Times by queue", heads, rows, { class: "scroll" }), more);
 }
