@@ -56,7 +56,7 @@ MIX = (
     "queues",
     "schedules",
     "workers",
-    "queue",
+    "jobs",
     "overview",
     "jobs",
 )
