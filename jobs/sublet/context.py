@@ -256,7 +256,7 @@ class Context:
         if self._steps is None:
             if self._opener is None:
                 raise Invalid(
-                    "this context has no steps: they need a worker, and an async task or run='thread'"
+                    "this context has no steps: run the task with a worker, or in sublet.testing.Sandbox"
                 )
             self._steps = self._opener.open_steps(self._lease)
         return self._steps

@@ -17,6 +17,7 @@ from sublet.context import Context, Discard, Snooze
 from sublet.errors import Invalid
 from sublet.model import Submission
 from sublet.source_tree import install_command
+from sublet.steps.waits import Suspended
 
 try:
     from opentelemetry import context as otel
@@ -149,6 +150,8 @@ def _outcome(ctx: Context, error: BaseException) -> str:
         return ctx.ending
     if isinstance(error, Snooze):
         return "snoozed"
+    if isinstance(error, Suspended):
+        return "suspended"
     return "discarded" if isinstance(error, Discard) else "failed"
 
 

@@ -19,6 +19,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, StatusC
 
 from sublet import App, Context, Discard, Invalid, Settings, Snooze, Unavailable
 from sublet.protocol import keys
+from sublet.steps.waits import Suspended
 from sublet.tracing import OpenTelemetry
 from sublet.worker.config import WorkerConfig
 from sublet.worker.worker import Worker
@@ -230,11 +231,15 @@ async def test_every_attempt_is_linked_to_the_one_submit(traced_app, spans, run)
     assert 'raise ConnectionError("hung up")' in event.attributes["exception.stacktrace"]
 
 
-STEERS = {"snoozed": Snooze(0.01), "discarded": Discard("of no use")}
+STEERS: dict[str, BaseException] = {
+    "snoozed": Snooze(0.01),
+    "discarded": Discard("of no use"),
+    "suspended": Suspended("sleep", "nap", 0.01),
+}
 
 
 @pytest.mark.parametrize("word", STEERS)
-async def test_snoozed_and_discarded_are_outcomes_and_not_errors(traced_app, spans, run, word):
+async def test_snoozed_suspended_and_discarded_are_outcomes_and_not_errors(traced_app, spans, run, word):
     @traced_app.task
     async def steers(ctx: Context) -> None:
         if ctx.attempt == 1:

@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import gc
 import importlib
+import itertools
 import json
 import math
 import os
@@ -16,20 +17,23 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
+from queue import SimpleQueue
 from types import MappingProxyType
 from typing import Any
 
 from sublet.context import Context, current, keep_logs
-from sublet.errors import Invalid
+from sublet.errors import Invalid, JobsError, LeaseLost
 from sublet.execution import frames, stack
 from sublet.execution.attempt import STARVED, UnknownTask, ending_of, unfit
 from sublet.execution.large import read_payload, storage_from
+from sublet.execution.steps import PlainSteps
 from sublet.large_payloads.storage import Storage, is_reference
 from sublet.model import Ending, Failure, Lease, News
+from sublet.steps.calls import Kept
 from sublet.tasks.middleware import entered
 
 PR_SET_PDEATHSIG = 1
@@ -90,6 +94,7 @@ def _restore_signals() -> None:
 
 
 def _watch(life: int, runner: "JobRunner") -> None:
+    requests = b""
     # OSError: the task has closed our file descriptor.
     with contextlib.suppress(OSError):
         while True:
@@ -98,13 +103,26 @@ def _watch(life: int, runner: "JobRunner") -> None:
                 ready = select.select([life], [], [], FLUSH_EVERY)[0]
                 runner.flush()
             if life in ready:
-                requests = os.read(life, 16)
-                if not requests:
+                more = os.read(life, frames.CHUNK)
+                if not more:
                     os.killpg(0, signal.SIGKILL)
-                if frames.STARVED in requests:
-                    runner.log_starved()
-                if frames.ASK_BACK in requests:
-                    runner.give_back()
+                requests = _obey(requests + more, runner)
+
+
+def _obey(requests: bytes, runner: "JobRunner") -> bytes:
+    at, head = 0, frames.HEAD.size
+    while len(requests) - at >= head:
+        size, kind = frames.HEAD.unpack_from(requests, at)
+        if len(requests) - at < head + size:
+            break
+        at += head + size
+        if kind == frames.STARVED:
+            runner.log_starved()
+        elif kind == frames.ASK_BACK:
+            runner.give_back()
+        else:
+            runner.take_answer(requests[at - size : at])
+    return requests[at:]
 
 
 def _receive(source: int) -> list[bytes]:
@@ -141,6 +159,8 @@ class JobRunner:
         self._pending: deque[bytes] = deque()
         self._spent = False
         self._writing = threading.Lock()
+        self._asked: dict[int, SimpleQueue[dict[str, Kept] | JobsError]] = {}
+        self._numbers = itertools.count()
         self.news, self._wake = os.pipe()
         self._flushed = True
 
@@ -197,7 +217,7 @@ class JobRunner:
                 sent += os.write(self._out, data[sent:])
 
     def _outcome(self, number: int, lease: Lease) -> bytes:
-        context = Context(lease, partial(self._send_news, lease), self._notify)
+        context = Context(lease, partial(self._send_news, lease), self._notify, self)
         rules = None
         if self._cpu:
             _limit_cpu(self._cpu)
@@ -244,6 +264,26 @@ class JobRunner:
         finally:
             current.reset(token)
             context.flush()
+
+    def open_steps(self, lease: Lease) -> PlainSteps:
+        """Return the steps of a job, which the parent keeps."""
+        return PlainSteps(lease, partial(self._keep, lease))
+
+    def _keep(self, lease: Lease, steps: Mapping[str, bytes]) -> dict[str, Kept]:
+        if lease is not self._lease:
+            raise LeaseLost("the attempt has ended: a thread of its task asked for a step")
+        number, answer = next(self._numbers), SimpleQueue[dict[str, Kept] | JobsError]()
+        self._asked[number] = answer
+        self._write(frames.steps(number, lease.id, steps))
+        found = answer.get()
+        if isinstance(found, JobsError):
+            raise found
+        return found
+
+    def take_answer(self, body: bytes) -> None:
+        """Give the parent's answer to the thread that waits for it."""
+        number, found = frames.answered(body)
+        self._asked.pop(number).put(found)
 
     def _send_news(self, lease: Lease, news: News, body: bytes) -> None:
         # A thread that has outlived its job reports nothing.

@@ -14,8 +14,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from sublet.errors import LeaseLost
 from sublet.execution import frames, stack
 from sublet.execution.attempt import Attempt, Crashed, Ended, Why
+from sublet.execution.pipe_writer import PipeWriter
+from sublet.execution.steps import answer
 from sublet.model import Completion
 from sublet.source_tree import PACKAGE
 
@@ -108,7 +111,7 @@ class ChildProcess:
         self._given = 0
         self._never_read = False
         self.began = self.heard = 0.0
-        self._got = self._unsent = b""
+        self._got = b""
         self._garbage = ""
         self._asked: ChildRun | None = None
         self._stack, self._stack_until = b"", 0.0
@@ -117,13 +120,14 @@ class ChildProcess:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._to, self._from = self._process.stdin.fileno(), self._process.stdout.fileno()
-        for end in (self._to, self._from, self._stacks):
+        for end in (self._from, self._stacks):
             os.set_blocking(end, False)
+        self._out, self._requests = PipeWriter(self._to, loop), PipeWriter(self._life, loop)
         loop.add_reader(self._from, self._read)
         self._timer = loop.call_later(
             START_SECONDS, self._invalid_frame, f"the child process was not ready after {START_SECONDS:g} s"
         )
-        self._send(hello)
+        self._out.send(hello)
 
     def take(self, jobs: Sequence[ChildRun]) -> None:
         """Send jobs to the child, which must be ready and have none."""
@@ -135,7 +139,7 @@ class ChildProcess:
         self.began = self.heard = time.monotonic()
         data = b"".join([frames.job(job.number, job.attempt.lease) for job in jobs])
         self._given = len(data)
-        self._never_read = not self._send(data)
+        self._never_read = not self._out.send(data)
 
     def abandon(self, job: ChildRun) -> None:
         """End a cancelled job: kill the child if it runs the job, else ask it to give the job back."""
@@ -188,32 +192,11 @@ class ChildProcess:
 
     def ask_back(self) -> None:
         """Ask the child to give back the jobs that have not begun."""
-        self._request(frames.ASK_BACK)
+        self._requests.send(frames.frame(frames.ASK_BACK, b""))
 
     def log_starved(self) -> None:
         """Write a warning to the running job's log: all processes wait for the results of other jobs."""
-        self._request(frames.STARVED)
-
-    def _request(self, request: bytes) -> None:
-        with contextlib.suppress(OSError):  # it has died
-            os.write(self._life, request)
-
-    def _send(self, data: bytes) -> bool:
-        try:
-            sent = os.write(self._to, data)
-        except BlockingIOError:
-            sent = 0
-        except OSError:
-            return False
-        if sent < len(data):
-            self._unsent = data[sent:]
-            self._loop.add_writer(self._to, self._send_rest)
-        return True
-
-    def _send_rest(self) -> None:
-        data, self._unsent = self._unsent, b""
-        self._loop.remove_writer(self._to)
-        self._send(data)
+        self._requests.send(frames.frame(frames.STARVED, b""))
 
     def _read(self) -> None:
         if not self._open:
@@ -246,6 +229,8 @@ class ChildProcess:
             # Without a job, the frame is from a thread that has outlived its job.
             if self.jobs:
                 self.jobs[0].attempt.reports.add(frames.NEWS[kind], body)
+        elif kind == frames.STEPS:
+            self._keep_steps(body)
         elif kind == frames.UP and not self.up:
             self.up = True
             self._timer.cancel()
@@ -260,6 +245,24 @@ class ChildProcess:
             self._job_ended(self.jobs[0], kind, body)
         else:
             self._invalid_frame()
+
+    def _keep_steps(self, body: bytes) -> None:
+        try:
+            number, job_id, steps = frames.asked_steps(body)
+        except (ValueError, TypeError, AttributeError):
+            self._invalid_frame()
+            return
+        job = self.jobs[0] if self.jobs else None
+        if job is None or job.attempt.lease.id != job_id:  # of a thread that has outlived its job
+            self._requests.send(frames.answer(number, LeaseLost("the attempt has ended")))
+            return
+        answering = self._loop.create_task(answer(job.attempt.reports.keep, job.attempt.lease, number, steps))
+        job.add_done_callback(lambda _: answering.cancel())
+        answering.add_done_callback(self._answered)
+
+    def _answered(self, answering: "asyncio.Task[bytes]") -> None:
+        if self._open and not answering.cancelled():
+            self._requests.send(answering.result())
 
     def _job_ended(self, job: ChildRun, kind: bytes, body: bytes) -> None:
         self._take_stack()
@@ -310,7 +313,7 @@ class ChildProcess:
         self._take_stack()
         self._timer.cancel()
         self._loop.remove_reader(self._from)
-        self._loop.remove_writer(self._to)
+        self._out.stop()
         self._never_read = self._never_read or (bool(self.jobs) and 0 < self._given <= self._unread())
         for end in (self._process.stdin, self._process.stdout):
             assert end is not None
@@ -341,6 +344,7 @@ class ChildProcess:
             await asyncio.sleep(pause)
             pause = min(2 * pause, 0.05)
         words = words or _words(code)
+        self._requests.stop()
         os.close(self._life)
         os.close(self._stacks)
         if self.jobs and not self.jobs[0].done():

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sublet.app import Task
-from sublet.model import Ending, Failure, Lease, LostJob, Release, State
+from sublet.model import Ending, Failure, Lease, LostJob, Release, State, Suspension
 from sublet.tasks.failures import AttemptFailure, FailureHook
 
 log = logging.getLogger(__name__)
@@ -40,6 +40,8 @@ class FailureHooks:
             self._report(lease, State(state), ending.code, ending.message, ending.detail)
         elif isinstance(ending, Release) and state == State.DEAD:
             self._report(lease, State.DEAD, ending.code, ending.reason)
+        elif isinstance(ending, Suspension) and state == State.DEAD:
+            self._report(lease, State.DEAD, "steps_full", "the job has as many steps as it may have")
 
     def _report(self, lease: Lease, state: State, code: str, message: str, traceback: str = "") -> None:
         self._put(

@@ -5,18 +5,22 @@ A frame is four bytes of length, one byte of kind, and the body.
 To a child: one HELLO (JSON: modules, the tasks' addresses, the memory limit); then, whenever the child is idle, one
 JOB or several short ones. From a child: one UP when ready; then for each job any number of reports (kinds:
 `NEWS`), and one of RESULT, FAILURE (JSON: code, message, detail, again), SPENT (a failure after which the
-child must be replaced) or RELEASE (JSON: delay, reason, code). After ASK_BACK, the child drops the jobs that have
-not begun and sends their number in a BACK; after STARVED, it logs a warning for its job.
+child must be replaced), RELEASE (JSON: delay, reason, code) or SUSPENSION (JSON: kind, name, seconds). After
+ASK_BACK, the child drops the jobs that have not begun and sends their number in a BACK; after STARVED, it logs a
+warning for its job. STEPS (JSON: number, job id, values by name) keeps steps, or reads all; an ANSWER with its
+number follows.
 """
 
 import json
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from sublet.errors import Invalid
-from sublet.model import Ending, Failure, Lease, News, Release
+from sublet import errors
+from sublet.errors import Invalid, JobsError
+from sublet.model import Ending, Failure, Lease, News, Release, Suspension
+from sublet.steps.calls import Kept
 
 if TYPE_CHECKING:
     from sublet.app import Task
@@ -28,11 +32,14 @@ RESULT: Final = b"R"
 FAILURE: Final = b"F"
 SPENT: Final = b"M"
 RELEASE: Final = b"S"
+SUSPENSION: Final = b"Z"
+STEPS: Final = b"P"
 BACK: Final = b"B"
 ASK_BACK: Final = b"?"
 STARVED: Final = b"!"
-"""The kinds of frames on the pipe that closes at the parent's death."""
-ENDS: Final = (RESULT, FAILURE, SPENT, RELEASE)
+ANSWER: Final = b"A"
+"""The last three are the kinds of frames on the pipe that closes at the parent's death."""
+ENDS: Final = (RESULT, FAILURE, SPENT, RELEASE, SUSPENSION)
 NEWS: Final = {news.value.encode(): news for news in News}
 
 HEAD = struct.Struct(">Ic")
@@ -157,12 +164,52 @@ def address(task: "Task[..., Any]") -> Address:
 
 
 def ending(kind: bytes, body: bytes, lease: Lease) -> Ending:
-    """Parse the frame of an outcome without a result: a failure or a release."""
+    """Parse the frame of an outcome without a result."""
     said = json.loads(body)
+    if kind == SUSPENSION:
+        return Suspension(lease, *said)
     return Release(lease, *said) if kind == RELEASE else Failure(lease, *said)
 
 
 def ending_frame(ending: Ending, spent: bool = False) -> bytes:
-    """Build the frame of a failure or release. `spent`: the child must be replaced."""
-    kind = (SPENT if spent else FAILURE) if isinstance(ending, Failure) else RELEASE
+    """Build the frame of an outcome without a result. `spent`: the child must be replaced."""
+    kind = SUSPENSION if isinstance(ending, Suspension) else RELEASE
+    if isinstance(ending, Failure):
+        kind = SPENT if spent else FAILURE
     return frame(kind, json.dumps(ending[1:]).encode())
+
+
+def steps(number: int, job_id: str, values: Mapping[str, bytes]) -> bytes:
+    """Build the frame of a child that keeps steps, or reads all."""
+    return frame(
+        STEPS, json.dumps([number, job_id, {name: v.decode() for name, v in values.items()}]).encode()
+    )
+
+
+def asked_steps(body: bytes) -> tuple[int, str, dict[str, bytes]]:
+    """Parse that frame: its number, the job's id, the values. Raises ValueError."""
+    number, job_id, values = json.loads(body)
+    return number, job_id, {name: value.encode() for name, value in values.items()}
+
+
+def answer(number: int, found: Mapping[str, Kept] | JobsError) -> bytes:
+    """Build the answer to it: the steps that were there, or an error."""
+    if isinstance(found, JobsError):
+        return frame(ANSWER, json.dumps([number, type(found).__name__, str(found)]).encode())
+    told = {
+        name: (kept.at_ms, kept.kind, kept.value.decode("utf-8", "surrogateescape"))
+        for name, kept in found.items()
+    }
+    return frame(ANSWER, json.dumps([number, told]).encode())
+
+
+def answered(body: bytes) -> tuple[int, dict[str, Kept] | JobsError]:
+    """Parse the answer."""
+    number, found, *words = json.loads(body)
+    if words:
+        kind = getattr(errors, found)
+        return number, kind(*words)
+    return number, {
+        name: Kept(at, kind, value.encode("utf-8", "surrogateescape"))
+        for name, (at, kind, value) in found.items()
+    }

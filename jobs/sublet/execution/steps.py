@@ -13,7 +13,8 @@ from typing import Any, TypeVar, get_type_hints
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
-from sublet.errors import Invalid
+from sublet.errors import Invalid, JobsError
+from sublet.execution import frames
 from sublet.model import Lease
 from sublet.protocol.keys import check_name
 from sublet.steps.calls import STEP_MAX, Kept
@@ -169,6 +170,15 @@ class PlainSteps:
         except StopIteration as end:
             result: T = end.value
             return result
+
+
+async def answer(keep: Keep, lease: Lease, number: int, steps: Mapping[str, bytes]) -> bytes:
+    """Keep steps, or read all, for a child process; return the frame with the answer."""
+    try:
+        return frames.answer(number, await keep(lease, steps))
+    except Exception as error:  # noqa: BLE001  # the task gets it
+        known = error if isinstance(error, JobsError) else JobsError(f"{type(error).__name__}: {error}")
+        return frames.answer(number, known)
 
 
 @lru_cache(256)

@@ -6,7 +6,57 @@ STEP = "protocol/test_step.py::test_"
 SUSPEND = "protocol/test_suspend.py::test_"
 SIGNAL = "protocol/test_signal.py::test_"
 
+WORKER = "worker/test_steps.py::test_"
+
 MUTANTS = (
+    Mutant(
+        "a task catches its own suspension",
+        "jobs/sublet/steps/waits.py",
+        "class Suspended(BaseException)",
+        "class Suspended(Exception)",
+        "a retry loop in a task turns a wait of days into a busy loop",
+        f"{WORKER}a_suspension_is_not_caught_and_cleans_up_under_its_lease[redis-fakeredis]",
+    ),
+    Mutant(
+        "a suspension in a task group is a failure",
+        "jobs/sublet/execution/attempt.py",
+        "error.split(Suspended)[1] is None",
+        "False",
+        "a job that waits in a task group is dead after three waits",
+        f"{WORKER}a_suspension_in_a_task_group_suspends[redis-fakeredis]",
+    ),
+    Mutant(
+        "a name is used for several steps of an attempt",
+        "jobs/sublet/execution/steps.py",
+        "        self._used.add(name)\n",
+        "",
+        "a loop gets the first result for all its turns",
+        f"{WORKER}a_name_used_twice_is_refused[fakeredis]",
+    ),
+    Mutant(
+        "a step that raised blocks its name",
+        "jobs/sublet/execution/steps.py",
+        "            self._used.discard(name)  # the task may try it again\n",
+        "",
+        "a task cannot try a step again after a lost connection",
+        f"{WORKER}a_failed_step_may_be_tried_again_in_its_attempt[fakeredis]",
+    ),
+    Mutant(
+        "a result is lost while the server is away",
+        "jobs/sublet/execution/attempt.py",
+        "                if error.lasting:\n                    raise\n                await asyncio.sleep(KEEP_AGAIN)",
+        "                raise",
+        "a customer pays twice because Redis was restarted",
+        f"{WORKER}a_result_is_kept_however_long_the_server_is_away[fakeredis]",
+    ),
+    Mutant(
+        "a thread that outlives its job asks for steps of the next one",
+        "jobs/sublet/execution/child_main.py",
+        "        if lease is not self._lease:\n            raise LeaseLost(",
+        "        if False:\n            raise LeaseLost(",
+        "a step of one job is kept as one of another",
+        "execution/test_child_steps.py::test_a_thread_that_outlives_its_job_keeps_no_step[fakeredis]",
+    ),
     Mutant(
         "a ghost keeps a step",
         "lua/step.lua",
