@@ -314,23 +314,33 @@ class JobSummary(Frozen):
     waits_for: str | None = None
     """What holds a queued job back: a limit, or a pause of its queue; None if it waits for its turn or a worker."""
     run_at: Timestamp | None = None
-    """The moment for which a schedule submitted the job; else its option `run_at`, or the time of the last
-    reschedule.
-    """
+    """The moment for which a schedule submitted the job; else its option `run_at`, or that of the last reschedule."""
     cancel_requested_at: Timestamp | None = None
     last_error: LastError | None = None
     """How the last unsuccessful attempt ended; None without one, and after completion."""
     result_bytes: int | None = None
     """The result's size in bytes of JSON; None until the job is completed."""
     revision: int = 0
-    """The job's version number: it grows with each attempt and each operator's command. A command that names
-    it is refused if the job has changed since.
-    """
+    """Grows with each attempt and each operator's command. A command that names another one is refused."""
+
+
+class KeptStep(Frozen):
+    """A kept step of a job, without its value."""
+
+    name: str
+    kind: str
+    """`step`, `signal`, `sleep`, or `timeout` of a wait for a signal."""
+    kept_at: Timestamp
+    bytes: int
 
 
 class Job(JobSummary):
-    """A job with everything that Redis keeps of it."""
+    """A job with everything that Redis keeps of it, but the values of its steps."""
 
+    awaits: str | None = None
+    """What a suspended job waits for: `signal NAME` or `sleep NAME`."""
+    steps: tuple[KeptStep, ...] = ()
+    """Its kept steps, the first one first. Completion deletes them."""
     checkpoint: Any = None
     """The JSON value that an attempt stored for later ones. Completion deletes it."""
     log: tuple[str, ...] = ()
@@ -369,9 +379,7 @@ class WorkerInfo(Frozen):
     seen_at: Timestamp
     draining: bool = False
     about: dict[str, Any] = {}
-    """What the worker reports of itself: host, pid, platform, slots, completed jobs, …. Other implementations
-    may send anything.
-    """
+    """What the worker reports of itself: host, pid, slots, …. Other implementations may send anything."""
     last_job_at: datetime | None = None
     """When the worker's last job ended, computed from its last heartbeat; None without one."""
     jobs: tuple[str, ...] = ()
@@ -380,9 +388,7 @@ class WorkerInfo(Frozen):
 
 
 class Page(Frozen):
-    """Some jobs of a list. If `cursor` is set, more follow: list again with it, even if this page is short or
-    empty.
-    """
+    """Some jobs of a list. If `cursor` is set, list again with it, even if this page is short or empty."""
 
     jobs: tuple[JobSummary, ...]
     cursor: str | None = None

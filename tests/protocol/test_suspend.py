@@ -4,7 +4,7 @@ import pytest
 
 from sublet.errors import Invalid, WrongState
 from sublet.model import Lease, Suspension
-from sublet.protocol import keys
+from sublet.protocol import keys, reads
 from sublet.protocol.scripts import script
 from sublet.steps import calls as steps
 
@@ -238,3 +238,19 @@ async def test_a_job_suspended_twice_in_a_call_is_suspended_once(desk):
     words = ("a", lease.token, "signal", "one", "", "a", lease.token, "signal", "two", "")
     assert desk.raw.eval(own.text, 1, desk.base, *words) == [f"scheduled {NEVER}"] * 2
     assert desk.job("a")["awaits"].startswith("signal one ")
+
+
+async def test_a_read_shows_the_steps_and_the_wait(desk):
+    lease = await desk.running("a")
+    await desk.step(lease, charge=b'{"paid":5}')
+    await desk.suspend(lease)
+    job = await desk.run(reads.get(desk.base, "a"))
+    (step,) = job.steps
+    assert (step.name, step.kind, step.bytes) == ("charge", "step", 10)
+    assert (job.awaits, job.due_at, job.last_error) == ("signal go", None, None)
+    await desk.signal("a", value=b"1")
+    job = await desk.run(reads.get(desk.base, "a"))
+    assert (job.awaits, [(one.name, one.kind) for one in job.steps]) == (
+        None,
+        [("charge", "step"), ("go", "signal")],
+    )

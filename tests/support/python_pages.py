@@ -83,7 +83,13 @@ PAGES = {
         "Python: jobs, queues, workers, statistics",
         "What a client returns about jobs, queues and workers.",
         {
-            "Jobs": ("sublet:Job", "sublet:State", "sublet:Attempt", "sublet.model:LastError"),
+            "Jobs": (
+                "sublet:Job",
+                "sublet:State",
+                "sublet:Attempt",
+                "sublet.model:LastError",
+                "sublet.model:KeptStep",
+            ),
             "Lists": ("sublet:Page", "sublet.model:JobSummary"),
             "Queues, workers and statistics": (
                 "sublet:Queue",

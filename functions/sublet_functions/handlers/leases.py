@@ -5,6 +5,7 @@ from typing import Any
 
 from sublet.errors import REFUSALS
 from sublet.model import Ending, Lease
+from sublet.protocol.reads import LAST
 from sublet_functions.handlers.call import Call
 from sublet_functions.handlers.within import lease_answers
 from sublet_functions.http.problems import Problem
@@ -36,7 +37,10 @@ def job_state(job_id: str, word: str) -> dict[str, Any]:
     state, _, due = word.partition(" ")
     if state in REFUSALS:
         raise lease_problem(job_id, state)
-    return {"id": job_id, "state": state} | ({"due_at": timestamp(float(due))} if due else {})
+    at = (
+        {"due_at": timestamp(float(due))} if due and int(due) < LAST else {}
+    )  # a wait without a limit has none
+    return {"id": job_id, "state": state} | at
 
 
 def lease_problem(job_id: str, code: str) -> Problem:

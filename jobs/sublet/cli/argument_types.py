@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from argparse import SUPPRESS, ArgumentTypeError
 from collections.abc import Callable
 from datetime import datetime
+from typing import Any
 
 from sublet.errors import Invalid, did_you_mean
 
@@ -85,6 +87,14 @@ def integer(text: str) -> int:
         )
         raise ArgumentTypeError(f"{text[:40]!r} {what}")
     return int(text)
+
+
+def json_value(text: str) -> Any:
+    """Parse a JSON value."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise ArgumentTypeError(f"{text[:80]!r}: use JSON; text needs quotes, as in '\"yes\"'") from None
 
 
 def seed(text: str) -> int:

@@ -46,9 +46,15 @@ GROUPS = {
         ),
         Command(
             "retry",
-            "ID… | --task NAME …",
+            "ID… [--anew] | --task NAME …",
             "Queue dead or cancelled jobs again, with all their tries.",
             "jobs.actions:retry",
+        ),
+        Command(
+            "signal",
+            "ID NAME [JSON]",
+            "Send an event to a job that waits for it, or will: an approval, an answer.",
+            "jobs.actions:signal",
         ),
         Command("promote", "ID… | --task NAME …", "Queue scheduled jobs now.", "jobs.actions:promote"),
         Command(
@@ -318,6 +324,7 @@ COMMANDS: dict[str, Command] = {command.name: command for group in GROUPS.values
 ORDERS = {
     "cancel",
     "retry",
+    "signal",
     "promote",
     "reschedule",
     "erase",

@@ -21,7 +21,7 @@ _OVERVIEW = """usage: {program} COMMAND …   ({program} COMMAND --help says mor
   list                 list jobs by state, queue and task
   queues stats events  how many jobs wait, run, have finished; follow changes
   cancel  reschedule   cancel jobs; move those that wait;  erase  finished ones
-  retry    promote     queue dead or cancelled jobs again; scheduled ones now
+  retry    promote     queue ended jobs again; scheduled ones now;  signal  one
   pause    QUEUE…      hand out no more jobs of a queue, until resume QUEUE…
   configure  groups    limit a queue, and its groups;  purge  cancel what waits
   schedules            submit jobs at given times: list show add run sync …

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from sublet.errors import NotFound, Unfit
-from sublet.model import FINISHED, Attempt, Job, JobSummary, LastError, Queue, State, Stats
+from sublet.model import FINISHED, Attempt, Job, JobSummary, KeptStep, LastError, Queue, State, Stats
 from sublet.protocol import keys
 from sublet.protocol.scripts import Call
 
@@ -117,11 +117,25 @@ def job_from(job_id: str, fields: dict[str, bytes], lease_end: Any = None, due: 
     common = _common(job_id, fields, lease_end, due, len(result) if result else 0)
     return Job(
         **common,
+        awaits=_awaits(common["state"], fields.get("awaits")),
+        steps=tuple(sorted(_steps(fields), key=lambda step: step.kept_at)),
         checkpoint=json_of(fields.get("checkpoint")),
         log=_log(fields, common["attempt"]) if fields["state"] == b"running" else (),
         attempts=tuple(_story(fields)),
         result=json_of(result),
     )
+
+
+def _awaits(state: State, raw: bytes | None) -> str | None:
+    return shown(raw).rpartition(" ")[0] if raw and state is State.SCHEDULED else None
+
+
+def _steps(fields: dict[str, bytes]) -> Iterator[KeptStep]:
+    for name in (name for name in fields if name.startswith("step:")):
+        head, _, value = fields[name].partition(b"\n")
+        at, _, kind = head.decode().partition(" ")
+        kept_at = datetime.fromtimestamp(int(at) / 1000, UTC)
+        yield KeptStep(name=name[5:], kind=kind, kept_at=kept_at, bytes=len(value))
 
 
 def _common(
@@ -145,7 +159,7 @@ def _common(
         "cost": int(rules.get("cost", 1)),
         "payload": json_of(inline or fields.get("payload")),
         "submitted_at": datetime.fromtimestamp(int(submitted_at) / 1000, UTC),
-        "due_at": moment(due),
+        "due_at": None if due is not None and float(due) >= LAST else moment(due),
         "finished_at": moment(fields.get("finished_at")),
         "attempt": attempt,
         "max_attempts": tries,

@@ -14,6 +14,7 @@ from sublet.errors import Invalid, NotFound, Refused, did_you_mean
 from sublet.model import State
 from sublet.options import waiting_rules
 from sublet.protocol import reads
+from sublet.steps.calls import value_of
 
 KEPT = ("completed", "dead", "cancelled", "queues")
 """Names of limits on finished jobs, which hold for the namespace, not for a queue."""
@@ -22,6 +23,7 @@ FLOW = ("concurrency", "rate", "burst", "group_concurrency", "group_rate", "grou
 STATES = {
     "cancel": (State.SCHEDULED, State.QUEUED, State.RUNNING),
     "retry": (State.DEAD, State.CANCELLED),
+    "signal": (State.SCHEDULED, State.QUEUED, State.RUNNING),
     "promote": (State.SCHEDULED,),
     "reschedule": (State.SCHEDULED, State.QUEUED),
     "erase": (State.COMPLETED, State.DEAD, State.CANCELLED),
@@ -37,7 +39,15 @@ def cancel(args: Namespace) -> int:
 
 def retry(args: Namespace) -> int:
     """Queue dead or cancelled jobs again. Return 1 if one was refused."""
-    return _for_each("retry", args)
+    if args.anew and bulk.given(args):
+        raise Invalid("--anew: name the jobs by their ids")
+    return _for_each("retry", args, **({"anew": True} if args.anew else {}))
+
+
+def signal(args: Namespace) -> int:
+    """Send an event to a job. Return 1 if it was refused."""
+    args.ids = [args.id]
+    return _for_each("signal", args, name=args.name, value=value_of(args.value))
 
 
 def promote(args: Namespace) -> int:

@@ -172,6 +172,24 @@ def _ids(parser: CommandParser) -> None:
     parser.switch("--yes", "with a filter: do not ask for confirmation")
 
 
+def _retry(parser: CommandParser) -> None:
+    _ids(parser)
+    parser.switch("--anew", "with ids: forget the kept steps; else a job goes on after them")
+
+
+def _signal(parser: CommandParser) -> None:
+    parser.positional("id", metavar="ID", help="the job, or the unique end of its id")
+    parser.positional("name", metavar="NAME", help="the name for which its task waits: ctx.wait_for(NAME)")
+    parser.positional(
+        "value",
+        metavar="JSON",
+        nargs="?",
+        type=types.json_value,
+        default=None,
+        help="the value (default: null)",
+    )
+
+
 def _reschedule(parser: CommandParser) -> None:
     option = parser.option
     common_arguments.several(parser, "ids", "ID…", "the waiting jobs, or the unique ends of their ids")
@@ -260,7 +278,8 @@ ARGUMENTS = {
     "list": _list,
     "events": _events,
     "cancel": _ids,
-    "retry": _ids,
+    "retry": _retry,
+    "signal": _signal,
     "promote": _ids,
     "reschedule": _reschedule,
     "erase": _ids,

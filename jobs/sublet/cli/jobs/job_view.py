@@ -24,6 +24,7 @@ ENDINGS = {
     "lease_expired": "no heartbeat: its lease expired",
     "crashed": "its process crashed; the worker reported it",
     "released": "released; the try did not count",
+    "suspended": "the task waits; the try did not count",
     "unknown_task": "released: the worker's app has no such task",
     "cancelled": "an operator cancelled it",
 }
@@ -90,6 +91,8 @@ def _submission(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
         yield "waits for", job.waits_for
     if job.tags:
         yield "tags", ", ".join(job.tags)
+    if job.awaits:
+        yield "awaits", job.awaits
     if job.due_at:
         yield "due", f"{moment(job.due_at)}   {_time_until(job.due_at, now)}"
 
@@ -107,6 +110,8 @@ def _running(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
         yield "progress", _progress(job.progress)
     if job.checkpoint is not None:
         yield "checkpoint", compact(job.checkpoint)
+    for step in job.steps:
+        yield "step", f"{step.name}   {step.kind}, {step.bytes:,} bytes, {moment(step.kept_at)}"
     if job.cancel_requested_at:
         requested = _ago(job.cancel_requested_at, now)
         yield "cancel", f"requested {requested}; its worker ends it at the next heartbeat"

@@ -19,7 +19,7 @@ from sublet.worker.summary import COUNTERS, Summary
 
 log = logging.getLogger(__name__)
 
-COLOURS = {"ready": "bold", "started": "dim", "completed": "green", "failed": "red", "cancelled": "yellow", "released": "yellow", "refused": "yellow",
+COLOURS = {"ready": "bold", "started": "dim", "completed": "green", "failed": "red", "cancelled": "yellow", "released": "yellow", "suspended": "yellow", "refused": "yellow",
            "lost": "yellow", "crashed": "red", "stalled": "red", "starved": "yellow", "stuck": "red", "lag": "yellow", "warning": "yellow",
            "draining": "yellow", "stopping": "yellow"}  # fmt: skip
 UNCUT = ("warning", "stalled", "starved")
