@@ -140,21 +140,21 @@ class Options:
         if self.run_at is not None:
             words.append(_at(self.run_at))
         elif self.delay:
-            words.append(f"delay={_ms('delay', self.delay)}")
+            words.append(f"delay={milliseconds('delay', self.delay)}")
         if self.key is not None:
             words.append(f"key={stored_key(self.key)}")
             if self.window is not None:
-                words.append(f"window={_ms('window', self.window, least=0.001, most=LONGEST)}")
+                words.append(f"window={milliseconds('window', self.window, least=0.001, most=LONGEST)}")
         if self.max_attempts != 3:
             words.append(f"tries={self.max_attempts}")
         if self.timeout is None:
             words.append("timeout=none")
         elif self.timeout != 300.0:
-            words.append(f"timeout={_ms('timeout', self.timeout, least=0.001)}")
+            words.append(f"timeout={milliseconds('timeout', self.timeout, least=0.001)}")
         if self.stall is not None:
-            words.append(f"stall={_ms('stall', self.stall, least=1)}")
+            words.append(f"stall={milliseconds('stall', self.stall, least=1)}")
         if self.retention != 86_400.0:
-            words.append(f"retention={_ms('retention', self.retention, RETENTION_MIN, LONGEST)}")
+            words.append(f"retention={milliseconds('retention', self.retention, RETENTION_MIN, LONGEST)}")
         if self.backoff != Backoff():
             words.append(f"backoff={_backoff(self.backoff)}")
         if self.tags:
@@ -183,10 +183,12 @@ class Options:
             return [f"on_conflict={self.on_conflict}"]
         if self.delay or self.run_at is not None:
             raise Invalid("debounce sets the time of the first try: use no delay and no run_at with it")
-        wait = _ms("debounce", 0 if self.debounce is None else self.debounce, least=0.001, most=LONGEST)
+        wait = milliseconds(
+            "debounce", 0 if self.debounce is None else self.debounce, least=0.001, most=LONGEST
+        )
         if self.at_most is None:
             return [f"debounce={wait}"]
-        most = _ms("at_most", self.at_most, least=0.001, most=LONGEST)
+        most = milliseconds("at_most", self.at_most, least=0.001, most=LONGEST)
         if most < wait:
             raise Invalid(f"at_most {most / 1000:g} s: use at least the debounce, {wait / 1000:g} s")
         return [f"debounce={wait}", f"at_most={most}"]
@@ -246,7 +248,7 @@ def waiting_rules(run_at: datetime | None, delay: Seconds | None, priority: int 
     if run_at is not None:
         words.append(_at(run_at))
     if delay is not None:
-        words.append(f"delay={_ms('delay', delay)}")
+        words.append(f"delay={milliseconds('delay', delay)}")
     return " ".join(words)
 
 
@@ -272,7 +274,8 @@ def check_durability(word: str) -> None:
         raise Invalid(f"durability {word!r}: use {', '.join(get_args(Durability))}")
 
 
-def _ms(name: str, value: Seconds, least: float = 0, most: float = 1e9) -> int:
+def milliseconds(name: str, value: Seconds, least: float = 0, most: float = 1e9) -> int:
+    """Return a duration in whole ms. Raises Invalid outside of `least` to `most` seconds."""
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not math.isfinite(seconds):
         raise Invalid(f"{name} {value!r}: use a number of seconds, or a timedelta")
@@ -289,4 +292,4 @@ def _backoff(backoff: Backoff | float) -> str:
     policy = backoff if isinstance(backoff, Backoff) else Backoff(backoff, 1.0, backoff)
     if not 1 <= policy.factor <= 1000:
         raise Invalid(f"backoff factor {policy.factor!r}: use 1 to 1000")
-    return f"{_ms('backoff', policy.first)}:{policy.factor:.6g}:{_ms('backoff cap', policy.cap)}"
+    return f"{milliseconds('backoff', policy.first)}:{policy.factor:.6g}:{milliseconds('backoff cap', policy.cap)}"

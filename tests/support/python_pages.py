@@ -30,6 +30,18 @@ PAGES = {
             "Submit many jobs": ("sublet:Submission", "sublet:Submitted"),
         },
     ),
+    "python-workflows.md": (
+        "Python: workflows",
+        "Jobs that wait for others. `app.workflow()` and [`Client.workflow`](python-jobs.md#clientworkflow) make one; "
+        "the [guide](../guides/workflows.md) shows how to use it.",
+        {
+            "Workflows": (
+                "sublet.client.workflow:Workflow",
+                "sublet.client.sync_workflow:SyncWorkflow",
+                "sublet.workflows.storing:WorkflowResult",
+            ),
+        },
+    ),
     "python-schedules.md": (
         "Python: schedules",
         "[`@app.schedule`](python-tasks.md#appschedule) declares a schedule in code; `client.schedules` reads and changes stored ones.",
@@ -151,11 +163,16 @@ TITLES = {
 }
 """Headings of objects that need another one than their names."""
 
-TWINS = {"SyncClient": "Client", "SyncHandle": "Handle", "SyncSchedules": "Schedules"}
+TWINS = {
+    "SyncClient": "Client",
+    "SyncHandle": "Handle",
+    "SyncSchedules": "Schedules",
+    "SyncWorkflow": "Workflow",
+}
 """Classes without an event loop: their methods are those of the async class, without `await`."""
 
 INTERNAL = {
-    "App.operations", "App.storage", "Client.store", "Context.flush", "Context.waits", "Drained.count", "Limits.check", "Options.declared_rules", "Options.rules",
+    "App.operations", "App.storage", "Client.store", "WorkflowResult.of", "Context.flush", "Context.waits", "Drained.count", "Limits.check", "Options.declared_rules", "Options.rules",
     "Settings.check_url", "Settings.client_factory", "Settings.storage", "StandIn.flush", "StandIn.waits", "Summary.count",
     "Task.takes_process", "asgi.LoopState", "aws.Context", "asgi.StopSignals", "tick.RoundResult", "tick.one_round",
     "tick.pause_until_next_round", "work.on_signals", "wsgi.ResponseIterator",
@@ -169,6 +186,7 @@ SPECIAL = ("Task.__call__",)
 GROUPS = {
     "App": {
         "Declare": ("task", "schedule", "command", "middleware", "on_failure"),
+        "Workflows": ("workflow",),
         "Wait for results": ("gather", "results", "as_completed"),
         "Connect": ("load", "queues", "using", "aclose"),
     },
@@ -179,6 +197,7 @@ GROUPS = {
     },
     "Client": {
         "Submit": ("submit", "submit_all"),
+        "Workflows": ("workflow", "upstream"),
         "Wait for results": ("result", "results", "gather", "as_completed"),
         "Look at jobs": ("get", "list_jobs"),
         "Change jobs": ("cancel", "retry", "signal", "promote", "reschedule", "erase", "order_page", "audit"),

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.support.paths import ROOT
 
 FOLDER = ROOT / "jobs" / "sublet" / "client"
-TWINS = {name: f"sync_{name}" for name in ("client.py", "handle.py", "schedules.py")}
+TWINS = {name: f"sync_{name}" for name in ("client.py", "handle.py", "schedules.py", "workflow.py")}
 """Each description, and the file that is generated from it."""
 HEAD = "# Generated from {} by `.venv/bin/python -m tests.support.sync_twins --write`: do not edit.\n"
 CHANGES = {
@@ -19,8 +19,8 @@ CHANGES = {
     r"\b__a(enter|exit)__\b": r"__\1__",
     r"\baclose\b": "close",
     r"\bAsyncIterator\b": "Iterator",
-    r"\b(Client|Handle|Schedules|Store|Summoner)\b(?! [a-z])": r"Sync\1",
-    r"\bsublet\.(client|scaling|store)\.(client|handle|schedules|store|summoner)\b": r"sublet.\1.sync_\2",
+    r"\b(Client|Handle|Schedules|Store|Summoner|Workflow)\b(?! [a-z])": r"Sync\1",
+    r"\bsublet\.(client|scaling|store)\.(client|handle|schedules|store|summoner|workflow)\b": r"sublet.\1.sync_\2",
     r"\bfor one event loop\b": "without an event loop; threads may share it",
 }
 """Each pattern, and the text of a twin instead. Before a small letter, `Store` and `Handle` are verbs."""

@@ -18,6 +18,7 @@ from sublet.store.store import Store
 
 if TYPE_CHECKING:
     from sublet.client.schedules import Schedules
+    from sublet.client.workflow import Workflow
     from sublet.operations.groups import Groups
     from sublet.operations.history import History, Span
     from sublet.operations.orders.audit import AuditPage
@@ -160,6 +161,22 @@ class Client:
                 for handle in by_id[job_id]:
                     handle._ended = standing
                     yield handle
+
+    def workflow(self) -> "Workflow":
+        """Make a workflow: jobs that wait for others. `async with client.workflow() as flow:` stores the jobs that
+        the block adds to it.
+        """
+        from sublet.client.workflow import Workflow  # few programs have workflows
+
+        return Workflow(self)
+
+    async def upstream(self, job_id: str) -> list[Outcome]:
+        """Return what is known of each job that a job waited for, in the order of its edges: state, and result or
+        error. The result of a job that was deleted is NotFound.
+        """
+        from sublet.workflows import operations
+
+        return await self.results(await self.store.follow(operations.upstream(self.store.operations, job_id)))
 
     async def get(self, job_id: str) -> Job:
         """Return a job with its state, result and attempts. Raises NotFound."""

@@ -14,6 +14,7 @@ from sublet.large_payloads.storage import Storage
 if TYPE_CHECKING:
     from sublet.client.client import Client
     from sublet.client.sync_client import SyncClient
+    from sublet.client.workflow import Workflow
     from sublet.connection.settings import Settings
     from sublet.operations.operations import Operations
 
@@ -153,6 +154,10 @@ class Connections:
 
             self._sync = SyncClient(self.settings, operations=self.operations)
         return self._sync
+
+    def workflow(self) -> "Workflow":
+        """Make a workflow, as `Client.workflow` does: `async with app.workflow() as flow:`."""
+        return self._clients.get().workflow()
 
     async def aclose(self) -> None:
         """Close `sync` and the running event loop's `client`; a later use connects again."""

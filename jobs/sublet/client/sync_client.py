@@ -19,6 +19,7 @@ from sublet.store.sync_store import SyncStore
 
 if TYPE_CHECKING:
     from sublet.client.sync_schedules import SyncSchedules
+    from sublet.client.sync_workflow import SyncWorkflow
     from sublet.operations.groups import Groups
     from sublet.operations.history import History, Span
     from sublet.operations.orders.audit import AuditPage
@@ -157,6 +158,22 @@ class SyncClient:
                 for handle in by_id[job_id]:
                     handle._ended = standing
                     yield handle
+
+    def workflow(self) -> "SyncWorkflow":
+        """Make a workflow: jobs that wait for others. `with client.workflow() as flow:` stores the jobs that
+        the block adds to it.
+        """
+        from sublet.client.sync_workflow import SyncWorkflow  # few programs have workflows
+
+        return SyncWorkflow(self)
+
+    def upstream(self, job_id: str) -> list[Outcome]:
+        """Return what is known of each job that a job waited for, in the order of its edges: state, and result or
+        error. The result of a job that was deleted is NotFound.
+        """
+        from sublet.workflows import operations
+
+        return self.results(self.store.follow(operations.upstream(self.store.operations, job_id)))
 
     def get(self, job_id: str) -> Job:
         """Return a job with its state, result and attempts. Raises NotFound."""

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from sublet.connection.settings import Settings
 from sublet.connection.transport import refused
@@ -14,6 +14,8 @@ from sublet.protocol import server_info, verbs
 from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
 from sublet.submission.batches import batches
+
+T = TypeVar("T")
 
 Waits = tuple[tuple[Any, ...], ...]
 """The commands that wait for a durability: none, WAIT, WAITAOF (after a check), or all of them."""
@@ -194,3 +196,15 @@ def _check_server(base: str) -> Plan[None]:
         raise NotDurable(
             f"{NEEDS}{' and '.join(lacks)}: with less, WAITAOF may answer before the disk has the job{todo}"
         )
+
+
+def confirmed(call: Call[T], waits: Waits, job_ids: Sequence[str]) -> Call[T]:
+    """Return the call of one script, followed by the waits. Its reader raises Unconfirmed or NotDurable."""
+
+    def read(replies: tuple[list[Any], list[Any]]) -> T:
+        answer = call.read(replies[0][0])
+        if not isinstance(answer, str):  # else it is a refusal, and nothing was stored
+            _check_all(waits, replies[1], [(job_id, job_id) for job_id in job_ids])
+        return answer
+
+    return Call(call.commands, read, call.text, waits)

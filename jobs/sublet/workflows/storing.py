@@ -12,6 +12,24 @@ EDGES_MAX = 500
 """Most edges in one call."""
 
 
+class WorkflowResult(NamedTuple):
+    """How many jobs of a workflow were `completed`, `dead` and `cancelled`."""
+
+    completed: int
+    dead: int
+    cancelled: int
+
+    @property
+    def is_success(self) -> bool:
+        """Whether all jobs were completed."""
+        return not self.dead and not self.cancelled
+
+    @classmethod
+    def of(cls, counts: bytes) -> "WorkflowResult":
+        """Make it of what `watch` replies: three numbers."""
+        return cls(*map(int, counts.split()))
+
+
 class Linked(NamedTuple):
     """A job to store, the ids of the jobs that it waits for, and of the waiting jobs that are to wait for it."""
 

@@ -1,0 +1,96 @@
+"""The operations on workflows, as plans: generators that yield calls to Redis."""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+
+from sublet.errors import Invalid, JobsError, NoNamespace
+from sublet.model import Submitted
+from sublet.options import PAYLOAD_MAX
+from sublet.protocol import keys
+from sublet.protocol.plan import Plan
+from sublet.protocol.scripts import Call, refusal
+from sublet.submission import durability
+from sublet.submission.admission import estimated_bytes
+from sublet.submission.submit import SubmitOperations
+from sublet.workflows import graph, storing
+from sublet.workflows.graph import Node
+from sublet.workflows.storing import Linked
+
+UPSTREAM_PAGE = 1000
+"""Ids of upstreams that one call reads."""
+
+
+def store(operations: SubmitOperations, workflow_id: str, nodes: Mapping[str, Node]) -> Plan[None]:
+    """Store a workflow: all of its jobs, or none. Raises Invalid, Refused, Unavailable, Unconfirmed.
+
+    A graph that needs several calls is stored while the workflow is open; none of its jobs starts before the last
+    call. If one fails, the workflow is cancelled.
+    """
+    base = _check(operations, workflow_id, nodes)
+    steps = graph.calls(nodes)
+    asked = {node.job.durability or operations.settings.durability for node in nodes.values()}
+    waits = () if asked <= durability.NONE else durability.waits(operations.settings, asked)
+    if waits:
+        yield from operations.fsync_support.check({base: None}, waits)
+    for number, jobs in enumerate(steps):
+        is_last = number == len(steps) - 1
+        call = storing.workflow(base, workflow_id, "seal" if is_last else "open", jobs)
+        if waits and is_last:
+            call = durability.confirmed(call, waits, [job_id for job_id in nodes])
+        try:
+            yield from _send(operations, base, jobs, call)
+        except JobsError:
+            if number:  # else nothing is stored
+                with contextlib.suppress(JobsError):
+                    yield storing.workflow(base, workflow_id, "cancel")
+            raise
+
+
+def _check(operations: SubmitOperations, workflow_id: str, nodes: Mapping[str, Node]) -> str:
+    """Return the base of all jobs. Raises Invalid if they are in several partitions, or one is too large."""
+    partition = keys.partition_of_id(workflow_id)
+    for job_id, node in nodes.items():
+        others = [one for one in (job_id, *node.after, *node.into) if keys.partition_of_id(one) != partition]
+        if others:
+            raise Invalid(
+                f"job {others[0]} is in another partition than the first job of the workflow: give its task a queue of "
+                f"partition {partition}, or use one queue"
+            )
+        if len(node.job.payload) > PAYLOAD_MAX:
+            raise Invalid(
+                f"job {job_id}: arguments of {len(node.job.payload):,} bytes (JSON): a job of a workflow takes at most {PAYLOAD_MAX:,}"
+            )
+    return operations.bases[partition]
+
+
+def _send(
+    operations: SubmitOperations, base: str, jobs: Sequence[Linked], call: Call[list[Submitted] | str]
+) -> Plan[None]:
+    admission, size = operations.admission, estimated_bytes([one.job for one in jobs])
+    if admission is not None and not admission.admit(base, size):
+        full = yield from admission.check(base, size)
+        if full:
+            raise full
+        admission.begin(size)
+    try:
+        try:
+            answer = yield call
+        except NoNamespace:
+            yield from operations.prepare()
+            answer = yield call
+    finally:
+        operations.end(size)
+    if isinstance(answer, str):
+        raise refusal(f"{answer}; nothing of this call was stored") or Invalid(answer)
+
+
+def upstream(operations: SubmitOperations, job_id: str) -> Plan[list[str]]:
+    """Return the ids of the jobs that a job waits for, or waited for, in the order of its edges."""
+    key = keys.upstream(operations.bases[keys.partition_of_id(job_id)], job_id)
+    found: list[str] = []
+    while True:
+        command = ("LRANGE", key, len(found), len(found) + UPSTREAM_PAGE - 1)
+        page: list[str] = yield Call((command,), lambda reply: [one.decode() for one in reply])
+        found += page
+        if len(page) < UPSTREAM_PAGE:
+            return found
