@@ -2,7 +2,7 @@
 -- mended: places without a lease, leases without a place, groups without a turn. It needs base, queue, flow and turns.
 -- luacheck: push ignore 211
 local PASS, LONG = 25000, 50000             -- ms in which an audit looks at all that runs, and at all that waits
-local PART, LEAST = 300, 50                 -- entries in a part, about; and of each of four kinds, if there are so many
+local PART, AT_LEAST = 300, 50                 -- entries in a part, about; and of each of four kinds, if there are so many
 local MENDED = 50                           -- what a part mends at most
 local PAUSE, HASTE = 1000, 50               -- ms between two parts, and at least
 local BATCH = 20                            -- a claim that took more jobs makes a short part
@@ -17,9 +17,9 @@ local function look_over(f, taken)
   local since = math.max(before, math.min(now - due + before, 2 * PAUSE))
   local places, running = size_of(peek('HLEN', f.places)), tonumber(peek('HGET', key('backlog'), f.name .. ' running') or 0)
   -- The running jobs of all queues: slowly if the queue has as many places as running jobs.
-  local kinds = {{places, PASS}, {places == running and LEAST or size_of(peek('ZCARD', key('running'))), PASS},
+  local kinds = {{places, PASS}, {places == running and AT_LEAST or size_of(peek('ZCARD', key('running'))), PASS},
     {size_of(peek('ZCARD', f.all)), LONG}, {size_of(peek('ZCARD', f.full)), LONG}}
-  local most, mended, speed, left = taken > BATCH and LEAST or PART, 0, 0, false
+  local most, mended, speed, left = taken > BATCH and AT_LEAST or PART, 0, 0, false
   for _, kind in ipairs(kinds) do speed = speed + (kind[1] < math.huge and kind[1] / kind[2] or 0) end
   since = math.min(since, most / speed)
   local cursor, onward = string.gmatch(cursors or '0 0 0 0', '%d+'), {}
@@ -27,7 +27,7 @@ local function look_over(f, taken)
   -- Give `check` the next entries of a kind, which `page` reads. If it returns nothing, it had to stop: they are looked at again.
   local function walk(page, check)
     local at, kind = cursor(), kinds[#onward + 1]
-    local names, found, next_at = page(at, math.min(PART, math.max(LEAST, math.ceil(kind[1] / kind[2] * since))))
+    local names, found, next_at = page(at, math.min(PART, math.max(AT_LEAST, math.ceil(kind[1] / kind[2] * since))))
     if #names > 0 and not check(names, found) then next_at, left = at, true end
     onward[#onward + 1] = next_at or '0'
   end

@@ -13,7 +13,7 @@ ROUND = 1.0
 
 
 class FlowWatch:
-    """Runs calls, and looks at everything after each. It knows of jobs and settings only what is stored."""
+    """Runs calls, and looks at everything after each. It knows of jobs and settings only the stored data."""
 
     def __init__(self, run, raw, base):
         self._run, self.raw, self.base = run, raw, base
@@ -58,7 +58,7 @@ class FlowWatch:
         return answer
 
     def elapse(self, ms):
-        """Move what the account knows into the past, as `elapse.lua` does with what is stored."""
+        """Move what the account knows into the past, as `elapse.lua` does with the stored data."""
         flow = self.flow
         for bucket in flow.buckets.values():
             bucket.full_at, bucket.used = (
