@@ -3,7 +3,7 @@
 -- luacheck: push ignore 211
 local KEEP_UPSTREAM = 604800000             -- ms for which at least a completed job is kept that others waited for: 7 days
 local function make_edges()
-  local ROOM = 100                          -- edges that one call settles
+  local ROOM = 50                          -- edges that one call settles
   local LIVES = {scheduled = true, queued = true, running = true}
   local ENDED_AS = {completed = 1, dead = 2, cancelled = 3}
   local AS_JOB = {open = 'scheduled', sealed = 'completed', cancelled = 'cancelled'}
@@ -139,7 +139,9 @@ local function make_edges()
         end
       end
     end
-    if not lives then call('PEXPIRE', key('broken:', from.id), from.rules and kept_for(from) or KEEP_DEAD) end
+    if not lives and from.state ~= 'completed' then
+      call('PEXPIRE', key('broken:', from.id), from.rules and kept_for(from) or KEEP_DEAD)
+    end
     if call('EXISTS', list) == 0 then return end
     E.left = true                           -- for another call
     call('ZADD', key('scheduled'), stamp, '>' .. from.id)

@@ -13,7 +13,7 @@ SNIPPETS = {
     "jobs in one `workflow`": "refused((#ARGV - 2) / 7, 200)",
     "edges in one `workflow`": "EDGES = 500",
     "how long a workflow may be open": "SEAL_WITHIN = 3600000",
-    "edges that one call settles": "ROOM = 100",
+    "edges that one call settles": "ROOM = 50",
     "how long at least a completed job is kept that others waited for": "KEEP_UPSTREAM = 604800000",
     "submits that a job knows, of those that replaced its arguments": "REMEMBERED = 50",
     "how long until a job that waits for the end of another is looked at, if that end does not cause it": "BEHIND = 60000",

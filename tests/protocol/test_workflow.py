@@ -283,32 +283,32 @@ async def test_a_job_gives_up_when_it_has_waited_for_too_long(desk):
 # many edges
 
 
-async def test_a_call_settles_100_edges_and_the_next_ones_the_rest(desk):
+async def test_a_call_settles_50_edges_and_the_next_ones_the_rest(desk):
     await desk.submit("a")
-    for i in range(0, 250, 50):
-        await store(desk, *(job(f"d{j}", "a") for j in range(i, i + 50)), flow="")
+    for i in range(0, 125, 25):
+        await store(desk, *(job(f"d{j}", "a") for j in range(i, i + 25)), flow="")
     await end(desk, "a")
-    assert len(desk.members("queue:q")) == 100
+    assert len(desk.members("queue:q")) == 50
     assert desk.raw.zscore(keys.structure(desk.base, "scheduled"), ">a")
     assert (await desk.reap())[2]
-    assert len(desk.members("queue:q")) == 200
+    assert len(desk.members("queue:q")) == 100
     assert not (await desk.reap())[2]
-    assert len(desk.members("queue:q")) == 250
+    assert len(desk.members("queue:q")) == 125
     assert desk.members("scheduled") == []
 
 
 async def test_a_retry_while_edges_are_left_to_be_broken_brings_all_back(desk):
     await desk.submit("a")
-    for i in range(0, 150, 50):
-        await store(desk, *(job(f"d{j}", "a") for j in range(i, i + 50)), flow="")
+    for i in range(0, 75, 25):
+        await store(desk, *(job(f"d{j}", "a") for j in range(i, i + 25)), flow="")
     await end(desk, "a", "fail")
-    assert len(desk.members("cancelled")) == 100
+    assert len(desk.members("cancelled")) == 50
     await desk.operate("retry", "a")
     await reap(desk)
     assert len(desk.members("cancelled")) == 0
     await end(desk, "a")
     await reap(desk)
-    assert len(desk.members("queue:q")) == 150
+    assert len(desk.members("queue:q")) == 75
 
 
 # open workflows

@@ -1,6 +1,6 @@
 """Random calls on jobs that wait for others. After each, what the protocol promises of edges and workflows must be true.
 
-A call settles two edges here instead of 100, so that a few jobs suffice to leave some for later calls.
+A call settles two edges here instead of 50, so that a few jobs suffice to leave some for later calls.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from tests.support.draws import few
 
 UNFINISHED = ("scheduled", "queued", "running")
 ENDED_AS = {"completed": 1, "dead": 2, "cancelled": 3}
-ROOM = "local ROOM = 100"
+ROOM = "local ROOM = 50"
 
 
 def impatient(run):

@@ -9,7 +9,7 @@ MUTANTS = (
         "    call('ZADD', key('scheduled'), stamp, '>' .. from.id)\n",
         "",
         "a job waits for ever for one that has ended",
-        "protocol/test_workflow.py::test_a_call_settles_100_edges_and_the_next_ones_the_rest[fakeredis]",
+        "protocol/test_workflow.py::test_a_call_settles_50_edges_and_the_next_ones_the_rest[fakeredis]",
     ),
     Mutant(
         "an edge is settled twice",
@@ -17,7 +17,7 @@ MUTANTS = (
         "    if #edges > 0 then call('LTRIM', list, #edges, -1) end\n",
         "",
         "a job starts before its other upstreams have ended",
-        "protocol/test_workflow.py::test_a_call_settles_100_edges_and_the_next_ones_the_rest[fakeredis]",
+        "protocol/test_workflow.py::test_a_call_settles_50_edges_and_the_next_ones_the_rest[fakeredis]",
     ),
     Mutant(
         "a job starts with the first of its upstreams",
