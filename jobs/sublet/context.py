@@ -252,6 +252,10 @@ class Context:
         """
         return self._opened().wait_for(name, None if timeout is None else checked_delay(timeout))
 
+    def open_with(self, opener: StepOpener) -> None:
+        """Reach the steps by another way, before their first use."""
+        self._opener = opener
+
     def _opened(self) -> Steps:
         if self._steps is None:
             if self._opener is None:

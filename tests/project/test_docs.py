@@ -109,6 +109,34 @@ def test_the_page_of_debounce_works_as_written(home, env, raw):
 
 
 @pytest.mark.real_server
+def test_the_page_of_steps_works_as_written(home, env, raw):
+    page = (ROOT / "docs" / "guides" / "steps.md").read_text()
+    for name, text in blocks("python", page):
+        (home / name).write_text(text)
+    commands = [*steps(*(text for _, text in blocks("console", page)))]
+    for step, answer in zip(commands, run(commands, home, env), strict=True):
+        check(step, *answer)
+    submitted = subprocess.run(
+        ["sublet", "submit", "agent", '{"question": "why"}'],
+        cwd=home,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    subprocess.run(["sublet", "work", "agent:app", "--drain"], cwd=home, env=env, check=True, timeout=60)
+    shown = subprocess.run(
+        ["sublet", "get", submitted.stdout.strip()],
+        cwd=home,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert 'result      ["why","the result of search"]' in shown.stdout
+
+
+@pytest.mark.real_server
 def test_the_page_of_large_payloads_works_as_written(home, env, raw):
     page = (ROOT / "docs" / "guides" / "large-payloads.md").read_text()
     for name, text in blocks("python", page):

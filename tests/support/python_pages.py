@@ -172,8 +172,8 @@ TWINS = {
 """Classes without an event loop: their methods are those of the async class, without `await`."""
 
 INTERNAL = {
-    "App.operations", "App.storage", "Client.store", "WorkflowResult.of", "Context.flush", "Context.waits", "Drained.count", "Limits.check", "Options.declared_rules", "Options.rules",
-    "Settings.check_url", "Settings.client_factory", "Settings.storage", "StandIn.flush", "StandIn.waits", "Summary.count",
+    "App.operations", "App.storage", "Client.store", "WorkflowResult.of", "Context.flush", "Context.open_with", "Context.waits", "Drained.count", "Limits.check", "Options.declared_rules", "Options.rules",
+    "Settings.check_url", "Settings.client_factory", "Settings.storage", "StandIn.flush", "StandIn.open_with", "StandIn.waits", "Summary.count",
     "Task.takes_process", "asgi.LoopState", "aws.Context", "asgi.StopSignals", "tick.RoundResult", "tick.one_round",
     "tick.pause_until_next_round", "work.on_signals", "wsgi.ResponseIterator",
        "TickSummary.add_summoned", "Wsgi.ask",

@@ -8,7 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from sublet.context import Context
+from sublet.app import App
+from sublet.context import Context, current
+from sublet.execution.steps import PlainSteps
+from sublet.model import Lease
+from sublet.steps.calls import step
 from sublet.tasks.middleware import Hook
 
 
@@ -22,10 +26,24 @@ def _off_loop() -> Iterator[None]:
         asyncio._set_running_loop(loop)
 
 
-def as_coroutine(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a coroutine function that calls a plain function on the thread of the test."""
+class _InlineSteps:
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    def open_steps(self, lease: Lease) -> PlainSteps:
+        """Keep the steps by calls without an event loop, which stands still meanwhile."""
+        store = self._app.sync.store
+        base = store.operations.base_of_job(lease.id)
+        return PlainSteps(lease, lambda steps: store.transport.run(step(base, lease, steps)))
+
+
+def as_coroutine(function: Callable[..., Any], app: App) -> Callable[..., Any]:
+    """Return a coroutine function that calls a plain function of the app on the thread of the test."""
 
     async def run_here(*args: Any, **kwargs: Any) -> Any:
+        context = current.get()
+        if context is not None:
+            context.open_with(_InlineSteps(app))
         with _off_loop():
             return function(*args, **kwargs)
 

@@ -125,7 +125,7 @@ def _sandboxed_task(task: Task[..., Any], app: App, inline: App, plain: Plain) -
     copied = copy.copy(task)
     copied.app = app  # the runner enters this app's middleware
     if task.run in ("process", "thread") and plain == "inline":
-        copied.app, copied.run, copied.function = inline, "loop", as_coroutine(task.function)
+        copied.app, copied.run, copied.function = inline, "loop", as_coroutine(task.function, task.app)
     elif task.run == "process" and plain == "thread":
         copied.run = "thread"
     return copied

@@ -1,0 +1,57 @@
+"""Steps, sleeps and signals in a sandbox: a month passes at once, wherever a plain function runs."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from sublet import App, Context, Invalid
+from sublet.testing import Sandbox, StandIn
+
+app = App(redis_url="redis://127.0.0.1:1")
+NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
+DONE: list[str] = []
+
+
+def charge() -> int:
+    DONE.append("charge")
+    return 7
+
+
+@app.task
+def plain(ctx: Context) -> list[object]:
+    paid = ctx.step("charge", charge)
+    ctx.sleep("cool-off", days=30)
+    return [paid, ctx.wait_for("approval", timeout=timedelta(days=7))]
+
+
+@app.task
+async def on_loop(ctx: Context) -> list[object]:
+    paid = await ctx.step("charge", charge)
+    await ctx.sleep("cool-off", days=30)
+    return [paid, await ctx.wait_for("approval", timeout=timedelta(days=7))]
+
+
+@pytest.mark.parametrize(("task", "how"), [(on_loop, "thread"), (plain, "thread"), (plain, "inline")])
+def test_a_job_sleeps_for_a_month_and_is_approved(task, how):
+    DONE.clear()
+    with Sandbox(app, plain=how, now=NOW) as sandbox:
+        handle = task.submit_sync()
+        done = sandbox.drain_sync(through=timedelta(days=31))
+        assert (done.suspended, done.next_at) == (2, sandbox.now + timedelta(days=7))
+        assert sandbox.job(handle).awaits == "signal approval"
+        app.sync.signal(handle.id, "approval", "ada")
+        assert sandbox.drain_sync().completed == 1
+        assert (sandbox.job(handle).result, DONE) == ([7, "ada"], ["charge"])
+
+
+def test_an_approval_that_does_not_come_fails_the_attempt():
+    with Sandbox(app, now=NOW) as sandbox:
+        handle = on_loop.submit_sync()
+        sandbox.drain_sync(through=timedelta(days=40))
+        codes = [attempt.code for attempt in sandbox.job(handle).attempts]
+        assert codes[:3] == ["suspended", "suspended", "TimeoutError"]
+
+
+async def test_a_stand_in_has_no_steps():
+    with pytest.raises(Invalid, match="this context has no steps: run the task with a worker, or in"):
+        await on_loop(StandIn())
