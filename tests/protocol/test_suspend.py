@@ -4,7 +4,7 @@ import pytest
 
 from sublet.errors import Invalid, WrongState
 from sublet.model import Lease, Suspension
-from sublet.protocol import keys, reads
+from sublet.protocol import keys, reads, verbs
 from sublet.protocol.scripts import script
 from sublet.steps import calls as steps
 
@@ -254,3 +254,14 @@ async def test_a_read_shows_the_steps_and_the_wait(desk):
         None,
         [("charge", "step"), ("go", "signal")],
     )
+
+
+@pytest.mark.parametrize(("kind", "seconds"), [("signal", None), ("signal", 600), ("sleep", 600)])
+async def test_a_repair_puts_a_suspended_job_back_and_its_wait_goes_on(desk, kind, seconds):
+    first = await desk.suspend(await desk.running("a"), "go", seconds, kind)
+    desk.raw.delete(keys.structure(desk.base, "scheduled"))
+    (found,) = await desk.run(verbs.repair(desk.base, "mend", [("job", "a")]))
+    assert found.startswith("placed scheduled ")
+    assert f"scheduled {desk.raw.zscore(keys.structure(desk.base, 'scheduled'), 'a'):.0f}" == first
+    await desk.signal("a")
+    assert await desk.steps(await desk.take("a")) == {"go": ("signal", b"true")}
