@@ -2,30 +2,30 @@
 
     JobsError
         Refused               Redis rejected the call; repeat it after a change. `.code` is the reply's first word
-            NotFound          NOT_FOUND      check the id or name
-            LeaseLost         LEASE_LOST     stop working
-            WrongState        WRONG_STATE    look at the job's state
-            Changed           CHANGED        read again, then decide
-            KeyTaken          KEY_TAKEN      wait until the other job has ended
-            QueueFull         QUEUE_FULL     more workers, or a higher limit
-            WorkersFull       WORKERS_FULL   fewer workers, or another token
-            StepsFull         STEPS_FULL     go on in another job
-            TooMany           TOO_MANY       split the call
-            NoNamespace       NO_NAMESPACE   submit a job: it creates the namespace
-            WrongLayout       WRONG_LAYOUT   use the version that wrote the data
-            OutOfMemory       OOM            more workers, or more memory
+            NotFound          NOT_FOUND
+            LeaseLost         LEASE_LOST
+            WrongState        WRONG_STATE
+            Changed           CHANGED
+            KeyTaken          KEY_TAKEN
+            QueueFull         QUEUE_FULL
+            WorkersFull       WORKERS_FULL
+            StepsFull         STEPS_FULL
+            TooMany           TOO_MANY
+            NoNamespace       NO_NAMESPACE
+            WrongLayout       WRONG_LAYOUT
+            OutOfMemory       OOM
         Unavailable           outcome unknown; repeat with the same job id or key
-            Unconfirmed       repeat the submit with the same job id
-            Forbidden         change the user's rights
-                Denied        check the token
-            Busy              fewer calls at once
-            Demoted           repeat the call after the failover
-            Unfit             change the server or settings
-                Moved         use redis+cluster://…
-                NotDurable    change its configuration, or ask for less
-        Invalid               correct the argument
-        PayloadLost           restore the object, or submit the job again
-        JobFailed             look at the job's last attempt
+            Unconfirmed
+            Forbidden
+                Denied
+            Busy
+            Demoted
+            Unfit
+                Moved
+                NotDurable
+        Invalid
+        PayloadLost
+        JobFailed
             JobCancelled
 
 A task raises `Snooze` and `Discard` (`sublet.context`) to end its attempt: they are not errors.

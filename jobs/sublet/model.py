@@ -24,9 +24,7 @@ InSeconds = Annotated[float, Field(description="Seconds.")]
 
 
 class State(StrEnum):
-    """A job's state; a job is always in exactly one. Each state has one sorted set in Redis, `queued` one per
-    queue, and one more per group.
-    """
+    """A job's state; a job is always in exactly one. Each has a sorted set in Redis, `queued` one per queue and group."""
 
     SCHEDULED = "scheduled"
     QUEUED = "queued"
@@ -260,9 +258,7 @@ class Attempt(Frozen):
     message: str = ""
     detail: str = ""
     log: tuple[str, ...] = ()
-    """The attempt's last log lines, each behind the seconds since its start. Kept for a job's last five
-    attempts.
-    """
+    """The attempt's last log lines, each behind the seconds since its start. Kept for a job's last five attempts."""
 
 
 class LastError(Frozen):
@@ -289,9 +285,7 @@ class JobSummary(Frozen):
     cost: int = 1
     """How many tokens of the queue's and the group's rate it takes when it starts."""
     payload: Any = None
-    """The job's arguments by name. None after completion (unless it has `keep_payload`), and in a list if
-    above 1 KiB.
-    """
+    """The job's arguments by name. None after completion (unless it has `keep_payload`), and in a list if above 1 KiB."""
     submitted_at: Timestamp
     due_at: Timestamp | None = None
     finished_at: Timestamp | None = None

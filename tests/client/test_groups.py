@@ -1,4 +1,4 @@
-"""Groups from Python: options, limits, what a job waits for, and workers that keep to both."""
+"""Groups from Python: options, limits, the reasons why a job waits, and workers that keep to both."""
 
 import asyncio
 
@@ -138,7 +138,7 @@ async def test_many_groups_are_listed_in_part(client, desk):
         await client.groups("q", limit=1001)
 
 
-async def test_a_job_says_what_it_waits_for(client, desk):
+async def test_a_job_names_the_limit_for_which_it_waits(client, desk):
     await client.configure("q", group_concurrency=1)
     await desk.submit("a0", "a1", rules="group=a")
     assert (await client.get("a0")).waits_for is None
@@ -159,7 +159,7 @@ async def test_a_job_says_what_it_waits_for(client, desk):
     assert (await client.get("b1")).waits_for == "queue q is paused"
 
 
-async def test_a_list_says_of_each_job_what_it_waits_for(client, desk):
+async def test_a_list_names_the_limit_for_which_each_job_waits(client, desk):
     await client.configure("q", group_concurrency=1, rate=10, per=3600, burst=6)
     await desk.submit("a0", "a1", rules="group=a")
     await desk.submit("dear", rules="group=b cost=6")
@@ -174,7 +174,7 @@ async def test_a_list_says_of_each_job_what_it_waits_for(client, desk):
     assert found == {"free": "queue other is paused"}
 
 
-async def test_the_groups_say_what_holds_their_whole_queue_back(client, desk):
+async def test_the_groups_name_the_limit_that_holds_their_whole_queue_back(client, desk):
     await desk.submit("p", queue="plain")
     found = await client.groups("plain")
     assert (found.running, found.blocked, found.next_at) == (None, None, None)

@@ -1,4 +1,4 @@
-"""Groups over HTTP: fields of jobs, limits of queues, groups, and what a job waits for."""
+"""Groups over HTTP: fields of jobs, limits of queues, groups, and the reason why a job waits."""
 
 import pytest
 
@@ -17,7 +17,7 @@ async def ok(core, *request, status=200):
     return answer.json() if answer.body else None
 
 
-async def test_a_job_has_a_group_and_a_cost_and_says_what_it_waits_for(core):
+async def test_a_job_has_a_group_a_cost_and_the_reason_why_it_waits(core):
     await ok(core, "PATCH", "/queues/llm", {"limits": {"group_concurrency": 1, "rate": 60, "per": 60}})
     for name in ("a", "b"):
         job = {"task": "ask", "queue": "llm", "group": "acme", "cost": 3, "id": name}

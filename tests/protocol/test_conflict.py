@@ -1,4 +1,4 @@
-"""A key with `debounce`, or with `on_conflict`: what a submit does to the jobs that have the key."""
+"""A key with `debounce`, or with `on_conflict`: the effect of a submit on the jobs that have the key."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Flow control at its size: 20,000 running jobs and 100,000 waiting groups, changed by hand; and what a pool is owed."""
+"""Flow control at its size: 20,000 running jobs and 100,000 waiting groups, changed by hand; and the workers that a pool is owed."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from sublet.protocol import keys, verbs
 
 RUNNING, WAITING, CHANGED = 20_000, 100_000, 300
 WITHIN = 60.0
-"""Seconds in which the audit mends what was changed by hand."""
+"""Seconds in which the audit mends changes by hand."""
 HOLD_MS = 5.0
 """The server's CPU time of a claim, on average."""
 
@@ -67,7 +67,7 @@ async def large(desk):
 
 @pytest.mark.timeout(400)
 @pytest.mark.real_server
-async def test_what_was_changed_by_hand_in_a_large_queue_is_mended_within_a_minute(large):
+async def test_changes_by_hand_in_a_large_queue_are_mended_within_a_minute(large):
     desk, raw = large, large.raw
     places, turns = keys.places(desk.base, "q"), keys.turns(desk.base, "q")
     before, waiting = raw.hgetall(places), raw.zcard(turns)

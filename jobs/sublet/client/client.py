@@ -86,7 +86,7 @@ class Client:
         return standing._replace(result=await self.store.fetch(job_id, standing.result))
 
     async def results(self, jobs: Sequence[Handle[Any] | str]) -> list[Outcome]:
-        """Return what is known of each job now, in order, without waiting: its state, and its result or
+        """Return the present outcome of each job, in order, without waiting: its state, and its result or
         error. `jobs`: ids or handles. Each 50 jobs take one call.
         """
         handles = [Handle(job, False, self, load_json) if isinstance(job, str) else job for job in jobs]
@@ -171,7 +171,7 @@ class Client:
         return Workflow(self)
 
     async def upstream(self, job_id: str) -> list[Outcome]:
-        """Return what is known of each job that a job waited for, in the order of its edges: state, and result or
+        """Return the outcome of each job that a job waited for, in the order of its edges: state, and result or
         error. The result of a job that was deleted is NotFound.
         """
         from sublet.workflows import operations

@@ -1,4 +1,4 @@
-"""The verb of workflows, and reads of what it stores."""
+"""The verb of workflows, and reads of its data."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -26,7 +26,7 @@ class WorkflowResult(NamedTuple):
 
     @classmethod
     def of(cls, counts: bytes) -> "WorkflowResult":
-        """Make it of what `watch` replies: three numbers."""
+        """Make it of the reply of `watch`: three numbers."""
         return cls(*map(int, counts.split()))
 
 

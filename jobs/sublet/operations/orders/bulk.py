@@ -204,7 +204,7 @@ def _words(counts: Counter[str]) -> str:
 
 
 def _recorded(base: str, order: str) -> Plan[Counter[str]]:
-    """Return what the audit has of the order's earlier pages. `order`: its id; empty: it has none."""
+    """Return the audit's entry of the order's earlier pages. `order`: its id; empty: it has none."""
     words: str = (yield audit_log.outcome(base, order)) if order and person() else ""
     numbers = {word: int(number.replace(",", "")) for word, number in _COUNTS.findall(words)}
     return Counter({word: number for word, number in numbers.items() if number})

@@ -90,7 +90,7 @@ class Bucket:
             self.used = [*self.used, (now, tokens)][-KEPT:]
 
     def change(self, rate: Rate | None, stored: float) -> None:
-        """Another rate applies from now on. Without one nothing is counted, so what is stored is believed afterwards."""
+        """Another rate applies from now on. Without one nothing is counted, so the stored moment counts afterwards."""
         if rate != self.rate:
             self.full_at = self.full_at if self.rate else stored
             self.rate, self.used = rate, []

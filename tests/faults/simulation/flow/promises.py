@@ -106,7 +106,7 @@ class Flow:
     def executed(
         self, request: Request, reply: Any, moved: dict[str, str], before: "Look", repeated: bool
     ) -> None:
-        """Follow a script, and check what is stored afterwards. A repeated claim promises nothing."""
+        """Follow a script, and check the stored data afterwards. A repeated claim promises nothing."""
         look, self.before, self.repeated = self.checker.look, before, repeated
         if look.now < self.now:  # a clock that was set back: tokens come later, or had been forgotten
             for name, bucket in self.buckets.items():
@@ -155,7 +155,7 @@ class Flow:
                     self.bucket(queue, owner).charge(self.now, int(cost) - self.held[i])
                 self.held[i] = int(cost)
 
-    # what is stored
+    # the stored data
 
     def stored(self, queue: str, by_turns: bool) -> None:
         """Check places, turns and tokens of a queue."""
