@@ -16,8 +16,10 @@ local GROUPS = 100000                       -- groups of a queue that have setti
 local name, revision, group, settings, by = unpack(ARGV, 1, 5)
 local refused_because = refused(1, 1)
 if refused_because then return refused_because end
-if not settings or not is_name(name) or #group > 128 or not string.find(group, '^[!-~]+$') then
-  return refusal('INVALID', 'name a queue with 1 to 128 of A-Z a-z 0-9 _ . : -, and a group with 1 to 128 of ! to ~')
+if not settings or not is_name(name) or #group > 128 or not string.find(group, '^[!-~]+$')
+  or string.find(group, '^%.%.?$') then
+  return refusal('INVALID', 'name a queue with 1 to 128 of A-Z a-z 0-9 _ . : -, and a group with 1 to 128 of ! to ~, '
+    .. 'but not . or .. alone')
 end
 
 local words, given = {}, {}

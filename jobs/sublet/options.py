@@ -264,8 +264,10 @@ def check_tags(tags: Sequence[str]) -> None:
 
 def check_group(group: object) -> None:
     """Raise Invalid unless this is a valid group."""
-    if not (isinstance(group, str) and is_key(group)):
-        raise Invalid(f"group {str(group)[:80]!r}: use 1 to 128 visible ASCII characters, without blanks")
+    if not (isinstance(group, str) and is_key(group)) or group in (".", ".."):
+        raise Invalid(
+            f"group {str(group)[:80]!r}: use 1 to 128 visible ASCII characters, without blanks, but not . or .. alone"
+        )
 
 
 def check_durability(word: str) -> None:

@@ -34,12 +34,14 @@ local function invalid_rule(rules, known)
     local allowed = name and not given[name] and (#value <= 128 or name == 'tags')
       and (not known or string.find(known, ' ' .. name .. ' ', 1, true))
     local fits = allowed and (string.find(value, shapes[name] or '^$') or word == 'timeout=none')
-    if not fits or name == 'priority' and math.abs(value) > 100 or name == 'tags' and not are_tags(value) then
+    if not fits or name == 'priority' and math.abs(value) > 100 or name == 'tags' and not are_tags(value)
+      or name == 'group' and string.find(value, '^%.%.?$') then
       local names = known
         or ' priority delay at key window tries timeout stall retention backoff tags group cost keep trace digest schedule death debounce '
         .. 'at_most on_conflict onto known '
       local values = {priority = '-100 to 100', tries = 'a number from 1, at most 14 digits', cost = 'a number from 1, at most 14 digits',
-        timeout = 'ms or none', backoff = 'first ms:factor:cap ms', key = '1 to 128 of ! to ~', group = '1 to 128 of ! to ~',
+        timeout = 'ms or none', backoff = 'first ms:factor:cap ms', key = '1 to 128 of ! to ~',
+        group = '1 to 128 of ! to ~, but not . or .. alone',
         tags = '1 to 5 different ones, each 1 to 64 of ' .. NAME .. ', with commas in between',
         trace = 'a traceparent', digest = '16 to 128 hexadecimal digits',
         schedule = 'a name', death = 'an id', onto = 'an id', keep = '1', known = '1',

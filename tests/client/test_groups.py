@@ -18,6 +18,10 @@ def test_options_are_rules_of_the_protocol():
     ("options", "words"),
     [
         ({"group": "two words"}, "group 'two words': use 1 to 128 visible ASCII characters, without blanks"),
+        (
+            {"group": ".."},
+            "group '..': use 1 to 128 visible ASCII characters, without blanks, but not . or .. alone",
+        ),
         ({"group": ""}, "group '': use 1 to 128"),
         ({"group": "g" * 129}, "use 1 to 128"),
         ({"group": 5}, "group '5': use"),

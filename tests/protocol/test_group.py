@@ -52,7 +52,7 @@ async def test_an_invalid_setting_is_refused(desk, settings, words):
     assert desk.everything() == {desk.base: {"layout": "1", "partitions": "1"}}
 
 
-@pytest.mark.parametrize("group", ["", "two words", "g" * 129, "é"])
+@pytest.mark.parametrize("group", ["", "two words", "g" * 129, "é", ".", ".."])
 async def test_an_invalid_group_is_refused(desk, group):
     with pytest.raises(Invalid, match="and a group with 1 to 128 of ! to ~"):
         await tune(desk, "share=2", group)
