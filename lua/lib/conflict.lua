@@ -54,7 +54,8 @@ local function meet(job, holder)
   job.ruled = true
   local old = pending[holder] or load(holder)
   local runs = old.state == 'running' and old or load(old.rules and old.rules.after)
-  if old.rules and (knows(old, own) or runs.state == 'running' and knows(runs, own)) then return 'replaced ' .. holder end
+  if old.rules and knows(old, own) then return 'replaced ' .. holder end
+  if runs.state == 'running' and knows(runs, own) then return 'replaced ' .. runs.id end
   local waits = pending[holder] or old.state == 'scheduled' or old.state == 'queued'
   if waits and rules.known then return 'exists ' .. holder end
   if waits and rules.onto and rules.onto ~= holder then return 'holder ' .. holder end

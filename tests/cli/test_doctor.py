@@ -206,7 +206,8 @@ def test_only_denied_facts_are_explained_by_rights():
         audit=Audit(0, True, [Fault("{sublet:0}", "base", "{sublet:0}", "lost")]), wrong_type_keys=[]
     )
     assert (
-        next(each.advice for each in diagnose(lost) if each.subject == "keys") == "repair, then check again"
+        next(each.advice for each in diagnose(lost) if each.subject == "keys")
+        == "sublet doctor --repair, then check again"
     )
 
 

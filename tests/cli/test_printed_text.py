@@ -52,6 +52,7 @@ PRINTS = {
     "events": [["events", "--after", "0", "--for", "300ms"]],
     "cancel": [["cancel", "0-failed"]],
     "retry": [["retry", "0-done"]],
+    "signal": [["signal", "0-failed", "approval"]],
     "promote": [["promote", "0-failed"]],
     "reschedule": [["reschedule", "0-failed", "--in", "5s"]],
     "erase": [["erase", "0-failed"]],

@@ -322,7 +322,7 @@ async def test_a_submit_that_is_sent_again_changes_nothing(desk, rules):
     assert desk.everything() == before
     await submit(desk, "d", rules)
     before = desk.everything()
-    assert await submit(desk, "b", rules) == replaced("d")
+    assert await submit(desk, "b", rules) == replaced("a"), "which has got its arguments"
     assert desk.everything() == before
 
 

@@ -159,8 +159,10 @@ class Model:
             there if there and there.state == "running" else self.jobs.get(there.after) if there else None
         )
         running = running if running and running.state == "running" else None
-        if there and any(job_id in one.joined for one in (there, running) if one):
+        if there and job_id in there.joined:
             return ("replaced", holder)
+        if there and running and job_id in running.joined:
+            return ("replaced", there.after)
         waiting = there if there and there.state in ("scheduled", "queued") else None
         jobs, size, _ = self.backlog(job.queue)
         limits, grows = self.queue(job.queue).limits, job.size - (waiting.size if waiting else 0)

@@ -31,7 +31,7 @@ MUTANTS = (
     Mutant(
         "each submit counts as the first",
         LIB,
-        "old and not old.attempt and old.rules.submitted_at or stamp",
+        "old and (old.rules.tried or '0') == tried and old.rules.submitted_at or stamp",
         "stamp",
         "at_most never ends a debounce",
         f"{KILLER}a_debounced_job_is_due_at_most_that_long_after_its_first_submit[fakeredis]",
@@ -39,7 +39,7 @@ MUTANTS = (
     Mutant(
         "a submit before the last try counts as the first",
         LIB,
-        "old and not old.attempt and old.rules",
+        "old and (old.rules.tried or '0') == tried and old.rules",
         "old and old.rules",
         "after a failure, each change is run at once",
         f"{KILLER}the_first_submit_after_a_try_begins_the_time_of_at_most[fakeredis]",
@@ -47,7 +47,7 @@ MUTANTS = (
     Mutant(
         "a submit that is sent again replaces newer arguments",
         LIB,
-        "if old.rules and (knows(old, own) or runs.state == 'running' and knows(runs, own)) then return 'replaced ' .. holder end",
+        "if old.rules and knows(old, own) then return 'replaced ' .. holder end",
         "old.joined = ''",
         "after a lost reply, the last run has older arguments",
         f"{KILLER}a_submit_that_is_sent_again_changes_nothing{DEBOUNCE}",
@@ -55,8 +55,8 @@ MUTANTS = (
     Mutant(
         "a submit that the running job knows makes a new job",
         LIB,
-        " or runs.state == 'running' and knows(runs, own)) then",
-        ") then",
+        "if runs.state == 'running' and knows(runs, own) then",
+        "if false then",
         "after a lost reply, older arguments replace those of the next job",
         f"{KILLER}a_submit_that_is_sent_again_changes_nothing{REPLACE}",
     ),

@@ -134,7 +134,7 @@ MUTANTS = (
     Mutant(
         "a released attempt hides the last error",
         "lua/lib/lifecycle.lua",
-        "if ending.code ~= 'released' or state == 'dead' then call('HSET', hash, 'error'",
+        "if ending.code ~= 'released' and ending.code ~= 'suspended' or state == 'dead' then call('HSET', hash, 'error'",
         "if true then call('HSET', hash, 'error'",
         "lists show `released` as the last error of jobs that only waited",
         "protocol/test_reads.py::test_a_released_attempt_is_no_last_error[fakeredis]",

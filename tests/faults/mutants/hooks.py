@@ -65,7 +65,7 @@ MUTANTS = (
         "if isinstance(error, Snooze):",
         "if False:",
         "alerts fire for jobs that wait as intended",
-        "execution/test_tracing.py::test_snoozed_and_discarded_are_outcomes_and_not_errors[valkey-snoozed]",
+        "execution/test_tracing.py::test_snoozed_suspended_and_discarded_are_outcomes_and_not_errors[valkey-snoozed]",
     ),
     Mutant(
         "an error that cannot be formatted fails the tracing",

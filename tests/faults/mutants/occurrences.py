@@ -230,7 +230,7 @@ MUTANTS = (
     Mutant(
         "an invalid queue raises in the middle of a firing",
         "lua/lib/occurrence.lua",
-        "if type(length) ~= 'number' then",
+        "if type(peek(i == 2 and 'LLEN' or 'ZCARD', key(name))) ~= 'number' then",
         "if false then",
         "one schedule with a queue key of a wrong type stops all that are picked with it",
         "protocol/test_fire.py::test_a_schedule_with_a_queue_key_of_a_wrong_type_is_not_fired_and_the_others_are[fakeredis-queue:spoiled]",

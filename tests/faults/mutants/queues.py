@@ -206,7 +206,8 @@ MUTANTS = (
     Mutant(
         "submit accepts any rule",
         "lua/lib/rules.lua",
-        "    if not fits or name == 'priority' and math.abs(value) > 100 or name == 'tags' and not are_tags(value) then\n",
+        "    if not fits or name == 'priority' and math.abs(value) > 100 or name == 'tags' and not are_tags(value)\n"
+        "      or name == 'group' and string.find(value, '^%.%.?$') then\n",
         "    if false then\n",
         "an invalid number raises in the middle of a later script, repeatedly",
         "protocol/test_submit.py::test_an_invalid_rule_is_refused[fakeredis-delay=soon]",
@@ -398,7 +399,7 @@ MUTANTS = (
     Mutant(
         "retry gives no tries",
         "lua/retry.lua",
-        "'token', 'ended', 'streak', 'tries_left', 'finished_at')",
+        "'token', 'ended', 'streak', 'tries_left', 'finished_at', 'awaits')",
         "'token', 'ended', 'streak', 'finished_at')",
         "a retried job is dead at its first failure, or runs without end",
         "protocol/test_retry.py::test_a_dead_job_is_revived_with_all_its_tries[fakeredis]",
