@@ -14,7 +14,7 @@ from sublet import App
 from sublet.client.sync_client import SyncClient
 from sublet.connection.settings import DURABILITIES, Settings
 from sublet.errors import Demoted, Forbidden, Invalid, NotDurable, OutOfMemory, QueueFull, Unconfirmed, Unfit
-from sublet.model import Submission
+from sublet.model import Submission, Submitted
 from sublet.options import Options, check_durability
 from sublet.protocol import keys
 from sublet.protocol.server_info import Memory
@@ -98,7 +98,7 @@ async def test_a_cut_stream_is_unconfirmed_in_bounded_time_and_a_repeat_is_ackno
     assert stored(both.primary, here, "a")
     assert not stored(both.replica, here, "a")
     both.heal()
-    assert await submit([job("a")]) == [("0-a", False)]
+    assert await submit([job("a")]) == [Submitted("0-a", False)]
     assert stored(both.replica, here, "a")
     assert both.primary.zrange(keys.queue(keys.base(here.namespace), "q"), 0, -1) == ["0-before", "0-a"]
 
@@ -116,7 +116,7 @@ async def test_the_reported_id_exists_where_another_job_has_the_key(both, here, 
             await submit(jobs)
     both.heal()
     for rules in ("key=k", ""):
-        assert await submit([job("first", rules=rules)]) == [("0-first", False)]
+        assert await submit([job("first", rules=rules)]) == [Submitted("0-first", False)]
     assert both.primary.zrange(keys.queue(keys.base(here.namespace), "q"), 0, -1) == ["0-first", "0-d"]
 
 
@@ -257,7 +257,7 @@ async def test_a_full_server_confirms_stored_jobs(both, here, submit):
     await submit([job("a")], settings)
     both.primary.config_set("maxmemory", "1")
     try:
-        assert await submit([job("a")], settings) == [("0-a", False)]
+        assert await submit([job("a")], settings) == [Submitted("0-a", False)]
         both.cut()
         with pytest.raises(Unconfirmed):
             await submit([job("a")], settings)
@@ -281,7 +281,7 @@ async def test_of_many_scripts_a_full_server_refuses_those_that_need_memory(both
         answers = await each([*old, *new])
     finally:
         both.primary.config_set("maxmemory", "0")
-    assert answers[:200] == [(one.id, False) for one in old]
+    assert answers[:200] == [Submitted(one.id, False) for one in old]
     assert [type(answer) for answer in answers[200:]] == [OutOfMemory] * 200
     await store.aclose()
     client.close()
@@ -462,7 +462,7 @@ async def test_fsync_is_acknowledged_after_the_write_to_the_file_and_otherwise_u
     writing(False)
     for _ in range(20):  # until the new file is whole
         with contextlib.suppress(Unconfirmed):
-            assert await submit("a") == [("0-a", False)]
+            assert await submit("a") == [Submitted("0-a", False)]
             break
     else:
         raise AssertionError("never confirmed")
@@ -599,7 +599,7 @@ async def test_durability_is_set_by_a_task_or_by_one_submit(both, here):
     with pytest.raises(Unconfirmed):
         await app.client.submit_all([again])
     both.heal()
-    assert (await app.client.submit_all([again]))[0] == (again.id, False)
+    assert (await app.client.submit_all([again]))[0] == Submitted(again.id, False)
     await app.aclose()
 
 
