@@ -14,6 +14,10 @@ if refused_because then return refused_because end
 local job = load(id)
 local at_once = order_answer(job, 'erase', revision, 'completed', 'dead', 'cancelled')
 if at_once then return at_once end
+if job.watched == '2' and call('EXISTS', key('downstream:', id)) == 1 then
+  return refusal('WRONG_STATE', 'job ' .. id .. ' has downstream jobs that its end has not reached yet: '
+    .. 'erase it after the next claims or ticks')
+end
 local lock = job.rules.key and key('key:' .. job.rules.queue .. '|' .. job.rules.key)
 local holds = lock and peek('GET', lock) == id
 check_audit(by)

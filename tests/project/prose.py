@@ -8,19 +8,18 @@ from functools import cache, partial
 from pathlib import Path
 
 from tests.support.paths import ROOT
-from tests.support.sync_twins import TWINS
 
 OUTSIDE = {".venv", ".git", ".bench", "tests", "node_modules", "build", "dist", "_build", "site"}
 """Folders that are not counted: tests are a kind of their own, and the rest is not written by hand."""
 
 
 def files(suffix: str) -> list[Path]:
-    """The files that are counted, by their suffix: not the twins without `await`, which a script writes from others."""
+    """The files that are counted, by their suffix."""
     found = []
     for folder, folders, names in os.walk(ROOT):
         folders[:] = [name for name in folders if name not in OUTSIDE]
         found += [Path(folder, name) for name in names if name.endswith(suffix)]
-    return sorted(path for path in found if path.name not in TWINS.values())
+    return sorted(found)
 
 
 def of_python(path: Path) -> Iterator[str]:

@@ -297,6 +297,17 @@ async def test_a_call_settles_50_edges_and_the_next_ones_the_rest(desk):
     assert desk.members("scheduled") == []
 
 
+async def test_a_job_is_not_erased_before_its_end_has_reached_all_that_wait(desk):
+    ids = [f"c{i}" for i in range(60)]
+    await store(desk, job("a"), *(job(job_id, "a") for job_id in ids))
+    await end(desk, "a")
+    with pytest.raises(WrongState, match="has downstream jobs that its end has not reached yet"):
+        await desk.operate("erase", "a", 1)
+    await reap(desk)
+    assert await desk.operate("erase", "a", 1) == "erased"
+    assert {*states(desk, *ids)} == {"queued"}
+
+
 async def test_a_retry_while_edges_are_left_to_be_broken_brings_all_back(desk):
     await desk.submit("a")
     for i in range(0, 75, 25):
