@@ -57,12 +57,11 @@ async def serve(
 ) -> None:
     """Serve the API until SIGTERM, SIGINT or SIGHUP; with `stop`, until that instead.
 
-    `report` gets the URL when the server listens. Without `tokens` only loopback addresses are served.
-    Without Redis, requests are answered 503. With a `worker_host`, `POST /work` runs workers, for clients
-    with a token or one of the `secrets`. On a stop, waiting requests are answered at once, workers finish
-    or release their jobs, and other requests have 8 s; a second signal ends them. `summon_first` is for a
-    process that may be frozen between requests. `check_tasks`: `refuse`, `warn` or `off` (see `KnownTasks`).
-    Raises Invalid for an address that cannot be served, and JobsError for a port in use.
+    `report` gets the URL when the server listens. Without `tokens` only loopback addresses are served. Without Redis,
+    requests are answered 503. With a `worker_host`, `POST /work` runs workers, for clients with a token or one of the
+    `secrets`. On a stop, waiting requests are answered at once, workers finish or release their jobs, and other requests
+    have 8 s; a second signal ends them. `summon_first`: for a process that may be frozen between requests.
+    `check_tasks`: see `KnownTasks`. Raises Invalid for an address that cannot be served, JobsError for a port in use.
     """
     tokens, limits = tokens or Tokens(), limits or Limits()
     sockets = listen(host, port, loopback_only=not tokens.needed)

@@ -54,19 +54,16 @@ async def work(
 ) -> Summary:
     """Run one worker in this process, on the app's Redis or another `source`, and return its summary.
 
-    `seconds` is the time that the platform has left: the worker ends within it. It releases unfinished jobs and,
-    at once, a job whose `timeout` does not fit into what is left, unless it could never fit (longer than `seconds`
-    less `grace`). Other options: `WorkerConfig`; the default of `worker_id` is SUBLET_WORKER_ID.
+    `seconds`: the time that the platform has left. The worker ends within it: it releases unfinished jobs and, at
+    once, a job whose `timeout` does not fit into the rest, unless it could never fit. Other options: `WorkerConfig`.
 
     A draining worker of a `pool` ends when it was idle for `linger` seconds and the pool can spare it. A worker on
-    Redis that ends for another reason summons workers for the jobs that it leaves, by `invokers` (default: those
-    that the environment allows).
+    Redis that ends otherwise summons workers for its jobs, by `invokers` (None: those that the environment allows).
 
     SIGTERM, SIGINT and SIGHUP stop it: running jobs have `grace` seconds, then are released, which costs no try; a
-    second signal releases them at once. A caller that handles signals itself gets the worker by `obey`. Raises
-    Unavailable if the source does not answer at the start, Denied for rejected credentials, and Invalid for
-    invalid options; later outages are retried. `connect` replaces that first call: it may wait for the source, and
-    returns the seconds to subtract from `seconds`. A `source` is not closed.
+    second signal releases them at once. A caller that handles signals gets the worker by `obey`. `connect` replaces
+    the first call: it may wait, and returns the seconds to subtract from `seconds`. A `source` is not closed. Raises
+    Unavailable if the source does not answer at the start, Denied, Invalid; later outages are retried.
     """
     async with _kept_logs(), _opened_source(app, source) as opened:
         left = _left(seconds, await (connect or _first_call)(opened))

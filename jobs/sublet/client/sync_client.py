@@ -188,7 +188,7 @@ class SyncClient:
 
     def cancel(self, job_id: str, revision: int | None = None) -> str:
         """Cancel a job. Return `cancelled`; or `requested` if it is running, and its worker ends it. Raises
-        WrongState if it has ended, Changed if it has another revision than `revision`.
+        WrongState if it has ended, Changed if it is at another `revision`.
         """
         return self.store.follow(self.store.operations.cancel(job_id, revision))
 
@@ -269,10 +269,9 @@ class SyncClient:
 
     def configure(self, queue: str, **settings: float | str | None) -> str:
         """Set settings of a queue, or remove them (None). `jobs` and `bytes` limit its unfinished jobs;
-        `concurrency`, and `rate` in `per` seconds with `burst`, limit what runs, and with `group_` in front
-        what runs of each group. `on_dead`, TASK or QUEUE/TASK, names the task to submit for each dead job. Of
-        the queue `*`: `completed`, `dead`, `cancelled` limit the finished jobs kept per partition, `queues`
-        the queues.
+        `concurrency`, and `rate` in `per` seconds with `burst`, its running ones, with `group_` in front those of
+        each group. `on_dead`, TASK or QUEUE/TASK, is submitted for each dead job. Of the queue `*`: `completed`,
+        `dead`, `cancelled` limit the finished jobs kept per partition, `queues` the queues.
         """
         return self.store.follow(self.store.operations.configure(queue, **settings))
 

@@ -1,7 +1,7 @@
 """Submits that wait for replicas or the disk: scripts, then one WAIT or WAITAOF for all of them.
 
-WAIT covers the last write of its connection. A repeated submit may write nothing, and a WAIT behind it would
-prove nothing: so a barrier precedes it, a write that changes no data.
+WAIT covers the last write of its connection, and a repeated submit may write nothing: so a barrier precedes it, a write
+that changes no data.
 """
 
 import asyncio

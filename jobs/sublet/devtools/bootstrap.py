@@ -35,9 +35,8 @@ class _Stopped(Exception):
 def ensure(groups: Sequence[str]) -> None:
     """Make sure that the dependencies, and those of the optional `groups`, are installed.
 
-    In an installed package it does nothing. In a checkout without them it installs them into `.venv`, runs
-    the same command there, and does not return. It deletes a `.venv` only if that is unusable, or its own
-    and unfinished. Several runs at once are safe. Raises SystemExit(1 or 130).
+    In a checkout without them it installs them into `.venv`, runs the same command there, and does not return. It deletes a
+    `.venv` only if that is unusable, or its own and unfinished. Several runs at once are safe. Raises SystemExit(1 or 130).
     """
     try:
         _ensure(CHECKOUT, groups)

@@ -1,7 +1,7 @@
 """The program of a child process: it runs its parent's jobs one by one.
 
-It ends with its parent: a thread notices that a pipe closes, and on Linux the kernel kills the child, in
-case a task holds the interpreter lock. The main thread reads the jobs: another would cost 20 µs a job.
+It ends with its parent: a thread notices that a pipe closes, and on Linux the kernel kills it, in case a task holds the
+interpreter lock. The main thread reads the jobs: another would cost 20 µs a job.
 """
 
 import contextlib

@@ -1,14 +1,11 @@
-"""Frames between a worker and its child processes, over plain pipes.
+"""Frames between a worker and its child processes, over plain pipes: four bytes of length, one byte of kind, the body.
 
-A frame is four bytes of length, one byte of kind, and the body.
-
-To a child: one HELLO (JSON: modules, the tasks' addresses, the memory limit); then, whenever the child is idle, one
-JOB or several short ones. From a child: one UP when ready; then for each job any number of reports (kinds:
-`NEWS`), and one of RESULT, FAILURE (JSON: code, message, detail, again), SPENT (a failure after which the
-child must be replaced), RELEASE (JSON: delay, reason, code) or SUSPENSION (JSON: kind, name, seconds). After
-ASK_BACK, the child drops the jobs that have not begun and sends their number in a BACK; after STARVED, it logs a
-warning for its job. STEPS (JSON: number, job id, values by name) keeps steps, or reads all; an ANSWER with its
-number follows.
+To a child: one HELLO (JSON: modules, the tasks' addresses, the memory limit); then, when it is idle, one JOB or several
+short ones. From a child: one UP; then for each job any number of reports (`NEWS`), and one of RESULT, FAILURE (JSON: code,
+message, detail, again), SPENT (a failure after which the child must be replaced), RELEASE (JSON: delay, reason, code) or
+SUSPENSION (JSON: kind, name, seconds). After ASK_BACK, it drops the jobs that have not begun and sends their number in a
+BACK; after STARVED, it logs a warning. STEPS (JSON: number, job id, values by name) keeps steps, or reads all; an ANSWER
+with its number follows.
 """
 
 import json

@@ -1,7 +1,7 @@
 """The Redis keys of a partition, and the rules for names.
 
 A *base*, `{sublet:0}`, is the beginning of all keys of a partition, and the key of the hash that describes
-it.
+it. A function with a base returns the key of the structure that its docstring names.
 """
 
 import hashlib
@@ -93,17 +93,17 @@ def partition_of_id(job_id: str) -> int:
 
 
 def job(base: str, job_id: str) -> str:
-    """Key of a job's hash."""
+    """A job's hash."""
     return f"{base}:job:{job_id}"
 
 
 def queue(base: str, name: str) -> str:
-    """Key of the sorted set of queued jobs, by priority, then order of arrival."""
+    """Sorted set of queued jobs, by priority, then order of arrival."""
     return f"{base}:queue:{name}"
 
 
 def grouped(base: str, queue: str) -> str:
-    """Key of the sorted set of queued jobs that have a group, as in `queue`."""
+    """Sorted set of queued jobs that have a group, as in `queue`."""
     return f"{base}:grouped:{queue}"
 
 
@@ -113,109 +113,109 @@ def queued(base: str, queue: str) -> tuple[str, str]:
 
 
 def waiting(base: str, queue: str, group: str) -> str:
-    """Key of the sorted set of a group's queued jobs, as in `queue`."""
+    """Sorted set of a group's queued jobs, as in `queue`."""
     return f"{base}:waiting:{queue}|{group}"
 
 
 def turns(base: str, queue: str) -> str:
-    """Key of the sorted set of groups that may have a turn, by priority, then fair order."""
+    """Sorted set of groups that may have a turn, by priority, then fair order."""
     return f"{base}:turns:{queue}"
 
 
 def full(base: str, queue: str) -> str:
-    """Key of the sorted set of groups that a limit of their own holds back, as in `turns`."""
+    """Sorted set of groups that a limit of their own holds back, as in `turns`."""
     return f"{base}:full:{queue}"
 
 
 def tokens(base: str, queue: str) -> str:
-    """Key of the sorted set of groups that wait for a token, by when it comes (ms)."""
+    """Sorted set of groups that wait for a token, by when it comes (ms)."""
     return f"{base}:tokens:{queue}"
 
 
 def places(base: str, queue: str) -> str:
-    """Key of the hash of running jobs that hold a place in a queue, each with its group."""
+    """Hash of running jobs that hold a place in a queue, each with its group."""
     return f"{base}:places:{queue}"
 
 
 def group_places(base: str, queue: str, group: str) -> str:
-    """Key of the set of a group's running jobs."""
+    """Set of a group's running jobs."""
     return f"{base}:places:{queue}|{group}"
 
 
 def bucket(base: str, queue: str) -> str:
-    """Key of the moment (ms) at which a queue has all its tokens again; `<queue>|<group>` for a group."""
+    """Moment (ms) at which a queue has all its tokens again; `<queue>|<group>` for a group."""
     return f"{base}:tat:{queue}"
 
 
 def flow(base: str, queue: str) -> str:
-    """Key of the hash of the moving parts of a queue's flow control."""
+    """Hash of the moving parts of a queue's flow control."""
     return f"{base}:flow:{queue}"
 
 
 def groups(base: str, queue: str) -> str:
-    """Key of the hash of groups that have settings of their own."""
+    """Hash of groups that have settings of their own."""
     return f"{base}:groups:{queue}"
 
 
 def structure(base: str, state: str) -> str:
-    """Key of the sorted set of the jobs in a state other than queued. The score is when they leave it, in ms
+    """Sorted set of the jobs in a state other than queued. The score is when they leave it, in ms
     since 1970.
     """
     return f"{base}:{state}"
 
 
 def queues(base: str) -> str:
-    """Key of the hash of known queues, with their settings."""
+    """Hash of known queues, with their settings."""
     return f"{base}:queues"
 
 
 def tags(base: str) -> str:
-    """Key of the sorted set of tags that have an index, by last use (ms)."""
+    """Sorted set of tags that have an index, by last use (ms)."""
     return f"{base}:tags"
 
 
 def tag(base: str, name: str) -> str:
-    """Key of a tag's index: the sorted set of its newest jobs, by submission (ms)."""
+    """A tag's index: the sorted set of its newest jobs, by submission (ms)."""
     return f"{base}:tag:{name}"
 
 
 def workflow(base: str, workflow_id: str) -> str:
-    """Key of the hash that describes a workflow."""
+    """Hash that describes a workflow."""
     return f"{base}:workflow:{workflow_id}"
 
 
 def members(base: str, workflow_id: str) -> str:
-    """Key of the sorted set of a workflow's jobs: 0 while unfinished, 1 completed, 2 dead, 3 cancelled."""
+    """Sorted set of a workflow's jobs: 0 while unfinished, 1 completed, 2 dead, 3 cancelled."""
     return f"{base}:members:{workflow_id}"
 
 
 def upstream(base: str, job_id: str) -> str:
-    """Key of the list of the jobs that a job waits for, or waited for, in the order of its edges."""
+    """List of the jobs that a job waits for, or waited for, in the order of its edges."""
     return f"{base}:upstream:{job_id}"
 
 
 def downstream(base: str, job_id: str) -> str:
-    """Key of the list of the jobs that wait for a job's end; `/` before the id of a workflow."""
+    """List of the jobs that wait for a job's end; `/` before the id of a workflow."""
     return f"{base}:downstream:{job_id}"
 
 
 def broken(base: str, job_id: str) -> str:
-    """Key of the list of the downstream jobs that a job's failure cancelled or holds, until it is retried."""
+    """List of the downstream jobs that a job's failure cancelled or holds, until it is retried."""
     return f"{base}:broken:{job_id}"
 
 
 def backlog(base: str) -> str:
-    """Key of the hash with numbers of unfinished jobs: `<queue> jobs`, `<queue> bytes`, `<queue> running`."""
+    """Hash with numbers of unfinished jobs: `<queue> jobs`, `<queue> bytes`, `<queue> running`."""
     return f"{base}:backlog"
 
 
 def counts(base: str) -> str:
-    """Key of the hash that counts waits and ended attempts by duration: `<queue> <kind> <class>`."""
+    """Hash that counts waits and ended attempts by duration: `<queue> <kind> <class>`."""
     return f"{base}:counts"
 
 
 def lock(base: str, queue: str, key: str) -> str:
-    """Key of the string with the id of the job that holds a deduplication key."""
+    """String with the id of the job that holds a deduplication key."""
     return f"{base}:key:{queue}|{key}"
 
 
@@ -227,94 +227,94 @@ def new_claim_id(life: str = "") -> str:
 
 
 def claim(base: str, claim_id: str) -> str:
-    """Key of the string with a claim's token and job ids, kept for 10 s."""
+    """String with a claim's token and job ids, kept for 10 s."""
     return f"{base}:claim:{claim_id}"
 
 
 def wake(base: str, queue: str) -> str:
-    """Key of the list on which the idle workers of a queue, or of a pattern, block. One element wakes one; in a
+    """List on which the idle workers of a queue, or of a pattern, block. One element wakes one; in a
     pattern's list it is a queue's name.
     """
     return f"{base}:wake:{queue}"
 
 
 def alarm(base: str) -> str:
-    """Key of the string with the next due moment (ms), and the one worker that claims then."""
+    """String with the next due moment (ms), and the one worker that claims then."""
     return f"{base}:alarm"
 
 
 def workers(base: str) -> str:
-    """Key of the sorted set of workers, by last heartbeat (ms)."""
+    """Sorted set of workers, by last heartbeat (ms)."""
     return f"{base}:workers"
 
 
 def worker(base: str, name: str) -> str:
-    """Key of a worker's hash: its description and drain flag."""
+    """A worker's hash: its description and drain flag."""
     return f"{base}:worker:{name}"
 
 
 def catalogue(base: str) -> str:
-    """Key of the sorted set of published tasks, by when each was last renewed (ms)."""
+    """Sorted set of published tasks, by when each was last renewed (ms)."""
     return f"{base}:catalogue"
 
 
 def tasks(base: str) -> str:
-    """Key of the hash of published tasks: the digest and the description of each."""
+    """Hash of published tasks: the digest and the description of each."""
     return f"{base}:tasks"
 
 
 def schedules(base: str) -> str:
-    """Key of the sorted set of schedules, by when each is next due (ms, with jitter; 99999999999999 for never)."""
+    """Sorted set of schedules, by when each is next due (ms, with jitter; 99999999999999 for never)."""
     return f"{base}:schedules"
 
 
 def schedule(base: str, name: str) -> str:
-    """Key of the hash that describes a schedule."""
+    """Hash that describes a schedule."""
     return f"{base}:schedule:{name}"
 
 
 def pools(base: str) -> str:
-    """Key of the hash of pools, with their settings."""
+    """Hash of pools, with their settings."""
     return f"{base}:pools"
 
 
 def pool(base: str, name: str) -> str:
-    """Key of the hash of a pool's averages and counts."""
+    """Hash of a pool's averages and counts."""
     return f"{base}:pool:{name}"
 
 
 def crew(base: str, pool: str) -> str:
-    """Key of the sorted set of a pool's workers, by last heartbeat (ms)."""
+    """Sorted set of a pool's workers, by last heartbeat (ms)."""
     return f"{base}:crew:{pool}"
 
 
 def owner(base: str, name: str) -> str:
-    """Key of the sorted set of the live workers that one API token has registered, by last heartbeat (ms)."""
+    """Sorted set of the live workers that one API token has registered, by last heartbeat (ms)."""
     return f"{base}:owner:{name}"
 
 
 def summons(base: str, pool: str) -> str:
-    """Key of the sorted set of a pool's open summonses, by expiry (ms)."""
+    """Sorted set of a pool's open summonses, by expiry (ms)."""
     return f"{base}:summons:{pool}"
 
 
 def minutes(base: str) -> str:
-    """Key of the string with the numbers of jobs in each of the last 1,440 minutes, for the history."""
+    """String with the numbers of jobs in each of the last 1,440 minutes, for the history."""
     return f"{base}:minutes"
 
 
 def hours(base: str) -> str:
-    """Key of the string with the numbers of jobs in each of the last 720 hours, for the history."""
+    """String with the numbers of jobs in each of the last 720 hours, for the history."""
     return f"{base}:hours"
 
 
 def events(base: str) -> str:
-    """Key of the capped stream of jobs' state changes."""
+    """Capped stream of jobs' state changes."""
     return f"{base}:events"
 
 
 def audit(base: str) -> str:
-    """Key of the capped stream of the commands that people gave."""
+    """Capped stream of the commands that people gave."""
     return f"{base}:audit"
 
 

@@ -1,13 +1,10 @@
 """Find the next and the last occurrence of a cron line in a time zone.
 
-The rules are those of Debian's cron, as `cronsim` implements them:
+The rules are those of Debian's cron: a *fixed* line, whose minutes and hours have no leading star, fires once for each
+time that it names: a skipped one right after the gap, a repeated one the first time. Any other line skips the skipped
+hour and fires again in the repeated one.
 
-- a *fixed* line, whose minutes and hours both have no leading star, fires once for each time that it names:
-a skipped time right after the gap, a repeated time the first time;
-- any other line follows local time: it skips the skipped hour and fires again in the repeated one.
-
-The search is our own, because cronsim's depends on its start where clocks move by half an hour. Its work is
-bounded.
+The search is our own: that of `cronsim` depends on its start where clocks move by half an hour. Its work is bounded.
 
 A moment is whole seconds since 1970; a *wall* time is the local time, counted in the same way.
 """

@@ -133,9 +133,7 @@ class HttpSource:
             )
 
     async def heartbeat(self, beats: Sequence[model.Beat], *, lease: float) -> list[int | str]:
-        """Extend leases to `lease` seconds from now. Returns per lease its new end (ms since 1970),
-        CANCEL_REQUESTED, LEASE_LOST or NOT_FOUND.
-        """
+        """As `JobSource.heartbeat`."""
 
         async def send(some: Sequence[model.Beat]) -> list[int | str]:
             return await self._lines("/jobs/heartbeat", some, http_codec.beat, http_codec.beaten, lease=lease)
@@ -143,7 +141,7 @@ class HttpSource:
         return await _side_by_side(beats, send)
 
     async def settle(self, endings: Sequence[model.Ending]) -> list[str]:
-        """Report outcomes. Returns per attempt the job's new state, LEASE_LOST or NOT_FOUND."""
+        """As `JobSource.settle`."""
         answers: dict[int, str] = {}
 
         async def send(kind: type) -> None:
@@ -172,11 +170,11 @@ class HttpSource:
             )
 
     async def note(self, notes: Sequence[model.Note]) -> list[str]:
-        """Store checkpoints and logs. Returns per lease `noted`, LEASE_LOST or NOT_FOUND."""
+        """As `JobSource.note`."""
         return await _side_by_side(notes, self._note)
 
     async def step(self, lease: model.Lease, steps: Mapping[str, bytes]) -> dict[str, Kept]:
-        """Keep steps of a running job; return those that were there. Without any, return all."""
+        """As `JobSource.step`."""
         path = f"/jobs/{lease.id}/step"
         return await self._ask("POST", path, http_codec.kept_steps, http_codec.steps(lease, steps))
 
@@ -192,7 +190,7 @@ class HttpSource:
             return await self._note([notes[0]._replace(checkpoint=b"")])
 
     async def enlist(self, card: model.Card) -> bool:
-        """Register a worker, or renew its registration. Returns True if it should drain."""
+        """As `JobSource.enlist`."""
         return await self._ask(
             "PUT",
             f"/workers/{http_codec.part(card.worker)}",
@@ -201,7 +199,7 @@ class HttpSource:
         )
 
     async def publish(self, tasks: Sequence[model.Description], starting: bool) -> None:
-        """Write a worker's tasks to the catalogue if it is `starting`; else renew them there."""
+        """As `JobSource.publish`."""
         for batch in verbs.batches(tasks, lambda task: len(task.text), verbs.PUBLISH_MAX):
             body = {"starting": starting, "tasks": [http_codec.task(each) for each in batch]}
             await self._ask("PUT", "/tasks", lambda answer: None, body)
@@ -225,7 +223,7 @@ class HttpSource:
         return ended
 
     async def retire(self, card: model.Card) -> bool:
-        """Ask whether an idle worker may leave its pool. If it returns True, the worker may not claim again."""
+        """As `JobSource.retire`."""
         path, body = f"/workers/{http_codec.part(card.worker)}/retire", {"life": card.life, "pool": card.pool}
         return await self._ask("POST", path, lambda answer: bool(answer.json()["leave"]), body)
 

@@ -251,12 +251,12 @@ class Store:
         await self._claims.give_back(leases, reason)
 
     async def heartbeat(self, beats: Sequence[Beat], *, lease: float) -> list[int | str]:
-        """Extend leases to `lease` seconds from now. Returns per lease its new end (ms), or a code."""
+        """As `JobSource.heartbeat`."""
         ids = [beat.lease.id for beat in beats]
         return await self._spread(beats, ids, lambda base, some: verbs.heartbeat(base, some, lease=lease))
 
     async def settle(self, endings: Sequence[Ending]) -> list[str]:
-        """Report outcomes. Returns per attempt the job's new state, LEASE_LOST or NOT_FOUND."""
+        """As `JobSource.settle`."""
         answers: dict[int, str] = {}
 
         async def send(kind: type, verb: Any, most: int) -> None:
@@ -286,11 +286,11 @@ class Store:
         return words
 
     async def step(self, lease: Lease, steps: Mapping[str, bytes]) -> dict[str, Kept]:
-        """Keep steps of a running job; return those that were there. Without any, return all."""
+        """As `JobSource.step`."""
         return await self.run(step_calls.step(self.operations.base_of_job(lease.id), lease, steps))
 
     async def enlist(self, card: Card) -> bool:
-        """Register a worker, or renew its registration. Returns True if it should drain."""
+        """As `JobSource.enlist`."""
         call = verbs.enlist(self.operations.bases[0], card)
         try:
             answer = await self.run(call)
@@ -300,7 +300,7 @@ class Store:
         return answer == "drain"
 
     async def publish(self, tasks: Sequence[Description], starting: bool) -> None:
-        """Write a worker's tasks to the catalogue if it is `starting`; else renew them there."""
+        """As `JobSource.publish`."""
         await self.follow(catalogue.publish(self.operations.bases[0], tasks, starting=starting))
 
     async def workers(self) -> list[WorkerInfo]:
@@ -312,7 +312,7 @@ class Store:
         return await self.follow(roster.reconcile(self.operations.bases, gone))
 
     async def retire(self, card: Card) -> bool:
-        """Ask whether an idle worker may leave its pool. If it returns True, the worker may not claim again."""
+        """As `JobSource.retire`."""
         from sublet.operations.pools import may_leave
 
         return await self.follow(may_leave(self.operations.bases, card.pool, card.worker))

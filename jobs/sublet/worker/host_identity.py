@@ -1,8 +1,7 @@
 """Decide whether a worker that registered from this machine is certainly gone.
 
-Certain means: it ran under the same kernel (boot id) and in the same pid namespace, and its pid is free, or
-now belongs to a process that started at another time. Where that cannot be known (no /proc, clones of one
-snapshot, or another user's process that is hidden), no worker counts as gone.
+It is if it ran under the same kernel (boot id), in the same pid namespace, and its pid is free or belongs to a process
+that started at another time. Where that cannot be known (no /proc, clones of one snapshot, a hidden process), it is not.
 """
 
 import os

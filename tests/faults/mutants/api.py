@@ -52,7 +52,7 @@ MUTANTS = (
         " and text ~= '.' and text ~= '..'",
         "",
         "another client makes a queue that no browser can show",
-        "protocol/test_names.py::test_a_script_refuses_dots_as_a_name[valkey]",
+        "protocol/test_names.py::test_a_script_refuses_dots_as_a_name[valkey-..]",
     ),
     Mutant(
         "the name of a schedule in a path may be longer than that of a schedule",

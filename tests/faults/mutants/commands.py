@@ -9,7 +9,7 @@ MUTANTS = (
         "        if flag in given:\n",
         "        if False:\n",
         "a job gets another priority than the one that its user reads in the command",
-        "cli/test_error_messages.py::test_an_option_is_given_once",
+        "cli/test_error_messages.py::test_an_option_is_given_once[words0]",
     ),
     Mutant(
         "a tick does not look for the module of its app",

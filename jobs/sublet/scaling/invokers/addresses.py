@@ -1,9 +1,7 @@
-"""Addresses that may be called: by default only HTTPS on the public internet, because a pool's target is
-external input.
+"""Addresses that may be called: by default only HTTPS on the public internet, as a pool's target is external input.
 
-Private services (this machine, its network, the platform's metadata service) often trust every caller that
-reaches them (SSRF). The target is checked when it is set, and every address at connecting: a name may
-resolve differently by then.
+Private services often trust every caller that reaches them (SSRF). The target is checked when it is set, and every address
+at connecting: a name may resolve differently by then.
 """
 
 from __future__ import annotations

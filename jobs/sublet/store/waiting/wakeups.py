@@ -1,11 +1,11 @@
 """Wait for wake-ups of all queues that claims of this process wait for, over one blocked connection.
 
-One BLPOP names their wake-up lists, and a list of this process's own, which interrupts it for further
-queues. A wake-up goes to the longest waiting claim; if that leaves before it claims, to the next or back to
-Redis. Losing a wake-up only delays a job. If a single claim waits, it follows the BLPOP (`ClaimAhead`).
+One BLPOP names their wake-up lists, and a list of this process's own, which interrupts it for further queues. A wake-up
+goes to the longest waiting claim; if that leaves, to the next or back to Redis. Losing one only delays a job. A single
+waiting claim follows the BLPOP (`ClaimAhead`).
 
-At least every 2 s one waiter per partition, and one per pattern, claims for all, and up to three reads per 500
-queues find those whose wake-up was lost. For claims of more than 32 queues, `Discovery` finds them.
+At least every 2 s one waiter per partition, and one per pattern, claims for all, and up to three reads per 500 queues
+find those whose wake-up was lost. Of more than 32 queues, `Discovery` finds them.
 """
 
 import asyncio

@@ -56,14 +56,12 @@ def spawn_bound(
 ) -> "subprocess.Popen[bytes]":
     """Start a program that is killed when this process ends. `options` are those of Popen.
 
-    With `grace` (seconds), it gets SIGTERM then, and SIGKILL later; with a pipe `others`, only SIGKILL, when the
-    pipe's writers have ended. `keep`: further file descriptors that it inherits.
+    With `grace` (seconds), it gets SIGTERM then, and SIGKILL later; with a pipe `others`, only SIGKILL, when the pipe's
+    writers have ended. It inherits the file descriptors `keep`, and `lock` (-1: none). It leads its own session: the
+    terminal's Ctrl-C does not reach it.
 
-    On Linux the kernel kills it (PR_SET_PDEATHSIG). Elsewhere a watchdog process does, once all forked (not
-    spawned) children of this process have ended too.
-
-    The program leads its own session: the terminal's Ctrl-C does not reach it. `lock` is a file descriptor
-    that it inherits, or -1.
+    On Linux the kernel kills it (PR_SET_PDEATHSIG). Elsewhere a watchdog process does, once all forked (not spawned) children
+    of this process have ended too.
     """
     is_signalled = HAS_DEATH_SIGNAL and not grace
     way = _DEATH_SIGNAL if is_signalled else _WATCHDOG

@@ -1,8 +1,8 @@
 """Tasks that run a program.
 
-No argument for a template can become code, a second word or another program. As argv, the template is split
-into words before the fields are filled in. A shell's script contains only names of variables, and the values
-are in the environment. A value can become an option of the program, unless the template puts `--` before it.
+No argument for a template can become code, a second word or another program: an argv template is split before its fields
+are filled in, and a shell's script contains only names of variables. A value can become an option of the program, unless
+the template puts `--` before it.
 """
 
 import inspect
